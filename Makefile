@@ -33,6 +33,7 @@ lint: setup
 SPHINX = $(BIN)/python -m sphinx -nW --keep-going docs
 
 docs: setup
+	rm -rf docs/api/generated  # pages of names that are gone
 	$(SPHINX) site
 	@echo "Open site/index.html"
 

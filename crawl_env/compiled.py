@@ -54,7 +54,7 @@ def _compile(function: Function, options: dict[str, Any]) -> Function:
     # numpy would warn where machine code goes on, as of overflow.
     if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
         return np.errstate(all="ignore")(function)
-    options = {"nogil": True, "error_model": "numpy", **options}
+    options = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, **options}
     try:
         made: Any = numba.njit(cache=True, **options)(function)
     except RuntimeError:  # no folder for the cache can be written, or there is no source file

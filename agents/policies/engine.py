@@ -16,6 +16,7 @@ from crawl_env.content.utility import ExponentialDecay
 from crawl_env.numerics import FloatArray
 
 if TYPE_CHECKING:  # these need SciPy, which agents without an engine do not
+    from agents.theory.engine.backlog import QueueIndex
     from agents.theory.engine.relaxation import EngineRelaxation
     from agents.theory.engine.tables import IndexTable
 
@@ -27,7 +28,7 @@ _SLACK = 1e-6  # part of λ* by which an index may be rounded below it
 class Made(NamedTuple):
     """What is found of a fleet."""
 
-    tables: tuple[IndexTable, ...]  # by what the engine has left over
+    indices: QueueIndex | IndexTable
     multiplier: float  # λ*, 0 under a hard budget
 
 
@@ -36,14 +37,16 @@ class WhittleEngine(Whittle):
 
     It finds its prices from the task alone when it is made. Where nothing is known of content
     before a crawl and the engine is first in, first out, it uses the index of
-    `agents.theory.engine.backlog`, by age and backlog. Otherwise (another order, observed content,
-    signals, failures, capacities, crawl delays, shared hosts, `budget_rule="average"`, or tables
-    that would be too large) it uses x_k(κ*) of the relaxation for the content, discounted by the
-    waiting time of the present backlog, unless the plain Whittle index earns more in a short
-    simulation. Observed content counts as the age at which it is expected. Without an engine, or
-    with one of infinite rate, it is `Whittle`.
+    `agents.theory.engine.backlog`, by age and backlog, or in fleets of up to six sources the policy
+    of `agents.theory.engine.lookahead` if that earns more in simulation. Otherwise (another order,
+    observed content, signals, failures, capacities, crawl delays, shared hosts,
+    `budget_rule="average"`, or tables that would be too large) it uses x_k(κ*) of the relaxation
+    for the content, discounted by the waiting time of the present backlog, unless the plain Whittle
+    index earns more in a short simulation. Observed content counts as the age at which it is
+    expected. Without an engine, or with one of infinite rate, it is `Whittle`.
 
-    Making it takes up to some seconds, for each fleet where fleets are drawn.
+    Making it takes a second or so, some seconds in large fleets or while kernels are compiled, for
+    each fleet where fleets are drawn.
 
     Raises:
         ValueError: there is an engine, and `backlog` is not observed, or neither age nor value.
@@ -121,20 +124,18 @@ class WhittleEngine(Whittle):
     def _made(self, sources: Sources) -> Made | None:
         """Return the index and λ*; None for the plain Whittle index."""
         from agents.theory.engine.backlog import QueueIndex
-        from agents.theory.engine.tables import IndexTable, priced_table
+        from agents.theory.engine.tables import priced_table
 
         task, engine = self.task, self._engine
         assert engine is not None
         fleet, budget = payable(sources, task)
         if self._is_queue(sources) and QueueIndex.fits(fleet, engine):
             queue = QueueIndex(fleet, budget, engine, item_utility(task))
-            backlog = np.arange(queue.table.shape[-1], dtype=np.float64)
-            tables = tuple(IndexTable(index, backlog) for index in queue.table)
-            return None if queue.is_plain else Made(tables, 0.0)
+            return None if queue.is_plain else Made(queue, 0.0)
         prices = self.prices(sources)
         multiplier = prices.multiplier if task.budget_rule == "average" else 0.0
         table = priced_table(fleet, engine, prices.price, item_utility(task), decay_of(task))
-        made = Made((table,), multiplier)
+        made = Made(table, multiplier)
         size = len(sources) + float(sources.arrival_rate.sum()) * sources.period
         steps = int(min(_STEPS, _WORK / (_RUNS * size)))
         if task.draw is not None or steps < _FEWEST:
@@ -188,10 +189,12 @@ class WhittleEngine(Whittle):
         """Return priorities that increase with the index, negative below λ*."""
         age, above = self._ages(view)
         age, above, backlog, phase = age[rows], above[rows], view["backlog"][rows, 0], phase[rows]
-        index = np.empty(age.shape)
-        for f, table in enumerate(made.tables):
-            some = phase % len(made.tables) == f
-            index[some] = table.at(age[some], backlog[some])
+        from agents.theory.engine.tables import IndexTable
+
+        if isinstance(made.indices, IndexTable):
+            index = made.indices.at(age, backlog)
+        else:
+            index = made.indices.priority(age, phase, backlog)
         excess = index * above - made.multiplier * (1.0 - _SLACK)
         scale = np.abs(excess).max(axis=-1, keepdims=True)
         return (excess / (np.abs(excess) + np.where(scale > 0, scale, 1.0))).astype(np.float32)

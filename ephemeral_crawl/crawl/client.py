@@ -32,7 +32,8 @@ USER_AGENT = f"ephemeral-crawl/{__version__}"
 MOST_BYTES = 10 << 20  # of a document, unpacked
 _MOST_REDIRECTS = 5
 _MOST_ADDRESSES = 4  # of a name that are tried
-_LONGEST_FIELD = 1000  # characters of an ETag that are kept
+_LONGEST_FIELD = 1000  # characters of an ETag that is kept
+_YEAR = 31_536_000.0
 _REDIRECTS = (301, 302, 303, 307, 308)
 _PERMANENT = (301, 308)
 _MAX_AGE = re.compile(r"(?:^|[,\s])max-age\s*=\s*\"?(\d{1,10})", re.ASCII | re.IGNORECASE)
@@ -60,11 +61,16 @@ class Response:
 
     @property
     def etag(self) -> str:
-        return self.headers.get("etag", "")[:_LONGEST_FIELD]
+        return self._field("etag")
 
     @property
     def modified(self) -> str:
-        return self.headers.get("last-modified", "")[:_LONGEST_FIELD]
+        return self._field("last-modified")
+
+    def _field(self, name: str) -> str:
+        """Return a field for the next request; "" if it could not be sent again as it is."""
+        text = self.headers.get(name, "")
+        return text if len(text) <= _LONGEST_FIELD and text.isascii() else ""
 
     @property
     def max_age(self) -> float:
@@ -77,16 +83,16 @@ class Response:
         return max(float(found[1]) - (float(age) if age.isdecimal() and len(age) < 10 else 0), 0.0)
 
     def retry_after(self, now: float) -> float | None:
-        """Return the seconds for which the server asks to be left alone: Retry-After holds them, or
-        a date; None if it is absent or unreadable."""
+        """Return the seconds for which the server asks to be left alone, at most a year:
+        Retry-After holds them, or a date; None if it is absent or unreadable."""
         text = self.headers.get("retry-after", "").strip()
         if text.isascii() and text.isdecimal():
-            return float(text[:10])
+            return min(float(text[:10]), _YEAR)
         try:
             wait = parsedate_to_datetime(text).timestamp() - now
         except (TypeError, ValueError, OverflowError, IndexError):
             return None
-        return max(wait, 0.0) if math.isfinite(wait) else None
+        return min(max(wait, 0.0), _YEAR) if math.isfinite(wait) else None
 
 
 class Client:
@@ -207,14 +213,17 @@ class Client:
         if encoding not in ("identity", "", "gzip", "x-gzip"):
             raise FetchError(f"the encoding {shown(encoding)} was not asked for")
         packed = zlib.decompressobj(31) if encoding.endswith("gzip") else None
-        parts, size = [], 0
+        parts, size, received = [], 0, 0
         async for part in answer.aiter_raw():
+            received += len(part)
             if packed is not None:
                 part = packed.decompress(part, self._most + 1 - size)
             size += len(part)
-            if size > self._most:
+            if size > self._most or received > self._most:
                 raise FetchError(f"the document has more than {self._most:,} bytes")
             parts.append(part)
+            if packed is not None and packed.eof:  # what comes after it is not read
+                break
         if packed is not None and not packed.eof:
             raise FetchError("the gzipped document is cut off")
         return b"".join(parts)

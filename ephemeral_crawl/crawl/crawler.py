@@ -17,6 +17,7 @@ from ephemeral_crawl.crawl.memory import Memory, Remembered
 from ephemeral_crawl.crawl.urls import check_url, host_of
 from ephemeral_crawl.live import Lease, Scheduler, UnknownSource
 from ephemeral_crawl.live.arguments import Duration
+from ephemeral_crawl.live.reasons import reason_of
 
 LONGEST_PAUSE = 86_400.0  # seconds for which a feed's own wish not to be fetched is honoured
 _NOT_ALLOWED = 60.0  # seconds until an address that is not allowed is looked at again
@@ -132,12 +133,14 @@ class Crawler:
             except ValueError as error:
                 raise FetchError(str(error)) from None
         except NotAllowed as error:  # which costs nothing
-            self._scheduler.release(lease.id, again_after=_NOT_ALLOWED, reason=str(error))
-            self._done(Visit(source, None, 0, str(error), allowed=False))
+            reason = reason_of(str(error))
+            self._scheduler.release(lease.id, again_after=_NOT_ALLOWED, reason=reason)
+            self._done(Visit(source, None, 0, reason, allowed=False))
         except FetchError as error:
+            reason = reason_of(str(error))
             if status is None or 200 <= status < 300:
-                self._scheduler.failed(lease.id, reason=str(error))
-            self._done(Visit(source, status, 0, str(error)))
+                self._scheduler.failed(lease.id, reason=reason)
+            self._done(Visit(source, status, 0, reason))
         except asyncio.CancelledError:
             self._scheduler.release(lease.id)
             raise

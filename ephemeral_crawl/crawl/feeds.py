@@ -77,12 +77,17 @@ def parse_feed(body: bytes, content_type: str = "", url: str = "", worth: str = 
 
     headers = {"content-type": content_type or "application/xml"}
     # A stream, since of bytes feedparser would ask whether they are the name of a file.
-    found = feedparser.parse(
-        io.BytesIO(body),
-        response_headers=headers,
-        sanitize_html=False,
-        resolve_relative_uris=False,
-    )
+    try:
+        found = feedparser.parse(
+            io.BytesIO(body),
+            response_headers=headers,
+            sanitize_html=False,
+            resolve_relative_uris=False,
+        )
+    except (MemoryError, RecursionError):
+        raise
+    except Exception as error:  # documents are found that no parser is ready for
+        raise ValueError(f"the document cannot be read: {type(error).__name__}: {error}") from error
     if not found.get("version") and not found.entries:
         raise ValueError("the document is not a feed")
     items = [_item(entry, url, worth) for entry in found.entries]

@@ -93,6 +93,6 @@ def _retry_after(response: Response) -> float | None:
     if text.isascii() and text.isdecimal():
         return float(text[:9])
     try:
-        return max(parsedate_to_datetime(text).timestamp() - time.time(), 0.0)
+        return min(max(parsedate_to_datetime(text).timestamp() - time.time(), 0.0), 1e9)
     except (TypeError, ValueError, OverflowError, IndexError):
         return None

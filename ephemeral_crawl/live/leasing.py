@@ -45,12 +45,16 @@ def lease_event(
         return None, []
     rows = found.row.tolist()
     first, end, asked = state.last_lease + 1, now + timeout, state.accepted_at(now)
-    expires, names = end - moment.offset, state.names
+    expires = end - moment.offset
     columns = zip(
-        rows, found.value.tolist(), found.gain.tolist(), found.reason.tolist(), strict=True
+        state.names.of(found.row),
+        found.value.tolist(),
+        found.gain.tolist(),
+        found.reason.tolist(),
+        strict=True,
     )
     leases = [
-        Lease(number, names[row] or "", value, index, asked, _REASONS[reason], expires)
-        for number, (row, value, index, reason) in enumerate(columns, first)
+        Lease(number, name or "", value, index, asked, _REASONS[reason], expires)
+        for number, (name, value, index, reason) in enumerate(columns, first)
     ]
     return {"kind": "lease", "first": first, "rows": rows, "end": end}, leases

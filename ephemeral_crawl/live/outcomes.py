@@ -132,9 +132,10 @@ def ping_of(given: Mapping[str, Any]) -> Ping:
 
 def row_of(state: State, source: object) -> int:
     """Return the row of a source."""
-    if not isinstance(source, str) or source not in state.numbers:
+    row = state.names.row(source) if isinstance(source, str) else -1
+    if row < 0:
         raise UnknownSource(f"there is no source {shown(source)}; `add` it first")
-    return state.numbers[source]
+    return row
 
 
 def outcome_event(

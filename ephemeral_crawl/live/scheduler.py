@@ -178,9 +178,10 @@ class Scheduler:
 
         def decide(state: State, moment: Moment) -> Event | None:
             nonlocal added
-            new = [row for name, row in rows.items() if name not in state.numbers]
+            there = (state.names.rows(list(rows)) >= 0).tolist()
+            new = [row for row, known in zip(rows.values(), there, strict=True) if not known]
             if len(new) < len(rows) and not exist_ok:
-                name = next(name for name in rows if name in state.numbers)
+                name = list(rows)[there.index(True)]
                 raise SourceExists(f"there is a source {shown(name)}; use `update` to change it")
             added = len(new)
             return {"kind": "add", "sources": new} if new else None
@@ -205,7 +206,7 @@ class Scheduler:
 
         def decide(state: State, moment: Moment) -> Event:
             old = _named(state, source)
-            if name in state.numbers and name != old:
+            if name in state.names and name != old:
                 raise SourceExists(f"there is a source {shown(name)}; remove one of the two first")
             return {"kind": "rename", "source": old, "name": name}
 
@@ -215,7 +216,7 @@ class Scheduler:
         """Change settings of a source: those of `add`, and `paused`; the others stay."""
 
         def decide(state: State, moment: Moment) -> Event:
-            i = state.numbers[_named(state, source)]
+            i = row_of(state, source)
             stop = bool(state.table["marks"][i] & PAUSED)
             if paused is not None:
                 stop = check_flag("paused", paused)
@@ -278,7 +279,7 @@ class Scheduler:
             rows = {
                 lesson.source: lesson.as_row(moment.time - moment.offset)
                 for lesson in given
-                if state.table["fetched"][state.numbers[_named(state, lesson.source)]] == NEVER
+                if state.table["fetched"][row_of(state, lesson.source)] == NEVER
             }
             taught = len(rows)
             return {"kind": "teach", "lessons": list(rows.values())} if rows else None
@@ -289,7 +290,7 @@ class Scheduler:
     def settings(self, source: str) -> dict[str, Any]:
         """Return the settings of a source, as arguments of `add`, in seconds, and `paused`."""
         with self._ledger.reading() as (state, _):
-            i = state.numbers[_named(state, source)]
+            i = row_of(state, source)
             paused = bool(state.table["marks"][i] & PAUSED)
             return {**state.settings_of(i).as_arguments(), "paused": paused}
 
@@ -299,7 +300,7 @@ class Scheduler:
 
     def __contains__(self, source: object) -> bool:
         with self._ledger.reading() as (state, _):
-            return source in state.numbers
+            return source in state.names
 
     def sources(self) -> list[str]:
         """Return the names of all sources, in the order in which they are stored."""
@@ -330,8 +331,7 @@ class Scheduler:
             raise ValueError(f"text is {shown(text)}; give a string")
         found: list[str] = []
         with self._ledger.reading() as (state, _):
-            for i in range(min(start, state.rows), state.rows):
-                name = state.names[i]
+            for i, name in enumerate(state.names.following(start), start):
                 if name is not None and text in name:
                     found.append(name)
                     if len(found) == limit:
@@ -549,14 +549,14 @@ class Scheduler:
             if source is None:
                 due = choice.next_time(state, moment.time)
             else:
-                i = state.numbers[_named(state, source)]
+                i = row_of(state, source)
                 due, _ = explanation.next_due(state, i, moment.time)
             return due - moment.offset if abs(due) < math.inf else None
 
     def explain(self, source: str) -> Explanation:
         """Return what is known about a source, when it is due, why, and what would change it."""
         with self._ledger.reading() as (state, moment):
-            i = state.numbers[_named(state, source)]
+            i = row_of(state, source)
             return explanation.explain(state, i, moment.time, moment.offset)
 
     def status(self) -> Status:

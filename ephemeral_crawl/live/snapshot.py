@@ -19,6 +19,7 @@ from ephemeral_crawl.live.columns import HOST, SOURCE
 from ephemeral_crawl.live.counts import Counts
 from ephemeral_crawl.live.fitting import Totals
 from ephemeral_crawl.live.learning import Shared
+from ephemeral_crawl.live.names import Names
 from ephemeral_crawl.live.reasons import Reasons
 from ephemeral_crawl.live.settings import Settings
 from ephemeral_crawl.live.state import State
@@ -28,7 +29,6 @@ _PLAIN = (
     *("offset", "balance", "market", "correction", "changes"),
 )
 _PART = 1 << 20  # bytes
-_NAMES = 10_000
 _SHARED = Shared._fields[:-2]  # numbers
 _DAMAGED = (
     *(KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError),
@@ -63,16 +63,15 @@ def parts(state: State) -> Iterator[bytes]:
     text = json.dumps(header, allow_nan=False).encode()
     sources = state.table[: state.rows].tobytes()
     hosts = state.hosts_table[: len(state.host_names)].tobytes()
-    return _parts(text, sources, hosts, list(state.names))
+    return _parts(text, sources, hosts, state.names.lines())
 
 
-def _parts(header: bytes, sources: bytes, hosts: bytes, names: list[str | None]) -> Iterator[bytes]:
+def _parts(header: bytes, sources: bytes, hosts: bytes, names: Iterator[bytes]) -> Iterator[bytes]:
     yield len(header).to_bytes(8, "little") + header
     for table in (sources, hosts):
         for start in range(0, len(table), _PART):
             yield table[start : start + _PART]
-    for start in range(0, len(names), _NAMES):  # a name is not empty and has no line breaks
-        yield "".join(f"{name or ''}\n" for name in names[start : start + _NAMES]).encode()
+    yield from names
 
 
 def from_bytes(data: bytes) -> State:
@@ -116,15 +115,14 @@ def _state(data: bytes) -> State:
     end = start + rows * SOURCE.itemsize
     last = end + hosts * HOST.itemsize
     state.set_tables(_table(data[start:end], SOURCE, rows), _table(data[end:last], HOST, hosts))
-    lines = data[last:].decode().split("\n")
-    if lines.pop() or len(lines) != rows:
-        raise ValueError(f"{rows} rows have {len(lines)} names")
-    state.names = [name or None for name in lines]
-    state.numbers = {name: i for i, name in enumerate(state.names) if name is not None}
+    state.names = Names.of_lines(data[last:])
+    if len(state.names) != rows:
+        raise ValueError(f"{rows} rows have {len(state.names)} names")
     state.host_numbers = {str(name): i for i, name in enumerate(state.host_names)}
-    if sorted(state.free) != [i for i, name in enumerate(state.names) if name is None]:
+    unnamed = [i for i in sorted(state.free) if not 0 <= i < rows or state.names[i] is not None]
+    if unnamed or len(set(state.free)) != rows - state.names.number:
         raise ValueError("free rows have names, or others have none")
-    if len(state.numbers) + len(state.free) != rows or len(state.host_numbers) != hosts:
+    if len(state.host_numbers) != hosts:
         raise ValueError("names appear twice")
     for which, limit in ((state.sources.host, hosts), (state.sources.kind, 256)):
         if rows and not (which.min() >= -1 and which.max() < limit):

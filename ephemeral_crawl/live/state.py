@@ -32,6 +32,7 @@ from ephemeral_crawl.live.columns import (
 from ephemeral_crawl.live.counts import Counts
 from ephemeral_crawl.live.fitting import Totals, fitted, precisions, unfitted
 from ephemeral_crawl.live.learning import Shared
+from ephemeral_crawl.live.names import Names
 from ephemeral_crawl.live.reasons import Reasons
 from ephemeral_crawl.live.settings import Settings, SourceSettings
 
@@ -65,8 +66,7 @@ class State:
     def __init__(self) -> None:
         self.settings = Settings.of("1/h")
         self.set_tables(new_sources(), new_hosts())
-        self.names: list[str | None] = []  # of each row
-        self.numbers: dict[str, int] = {}
+        self.names = Names()
         self.free: list[int] = []
         self.host_names: list[str] = []
         self.host_numbers: dict[str, int] = {}
@@ -103,8 +103,19 @@ class State:
         """Number of rows in use or free."""
         return len(self.names)
 
+    def row(self, name: str) -> int:
+        """Return the row of a source.
+
+        Raises:
+            KeyError: there is none of this name.
+        """
+        row = self.names.row(name)
+        if row < 0:
+            raise KeyError(name)
+        return row
+
     def __len__(self) -> int:
-        return len(self.numbers)
+        return self.names.number
 
     def sample(self) -> Sample:
         """Return some sources that stand for all that are not paused."""
@@ -272,15 +283,12 @@ class State:
         names, hosts, cost, shortest, longest, half_life = zip(*event["sources"], strict=True)
         again = min(len(self.free), len(names))
         rows = [self.free.pop() for _ in range(again)]
-        for i, name in zip(rows, names, strict=False):
-            self.names[i] = name
         rows += range(self.rows, self.rows + len(names) - again)
-        self.names += names[again:]
+        self.names.give(rows, names)
         if self.rows > len(self.table):
             table = new_sources(max(64, self.rows + self.rows // 2))
             table[: len(self.table)] = self.table
             self.set_tables(table, self.hosts_table)
-        self.numbers.update(zip(names, rows, strict=True))
         numbers = {name: NO_HOST if name is None else self._host(name) for name in hosts}
         added, table = np.array(rows, dtype=np.int32), self.table
         table["host"][added] = [numbers[name] for name in hosts]
@@ -324,26 +332,26 @@ class State:
         return self.host_numbers[name]
 
     def _remove(self, event: Event) -> None:
-        i = self.numbers.pop(event["source"])
+        i = self.row(event["source"])
+        self.names.take(i)
         for lease in [lease for lease, (row, *_) in self.leases.items() if row == i]:
             del self.leases[lease]
         self.cost -= float(self.table["cost"][i])
         self._count(i, -1)
         self.table[i] = np.zeros((), self.table.dtype)
         self.table["host"][i] = NO_HOST
-        self.names[i] = None
         self.reasons.forget(i)
         self.free.append(i)
         self.changes += 1
         self._rekey(i)
 
     def _rename(self, event: Event) -> None:
-        i = self.numbers.pop(event["source"])
-        self.numbers[event["name"]] = i
-        self.names[i] = event["name"]
+        i = self.row(event["source"])
+        self.names.take(i)
+        self.names.give([i], [event["name"]])
 
     def _update(self, event: Event) -> None:
-        i = self.numbers[event["source"]]
+        i = self.row(event["source"])
         self._describe(i, *event["settings"])
         paused = PAUSED if event["paused"] else 0
         self._count(i, -1)
@@ -447,7 +455,7 @@ class State:
         """Learn from what is known of sources that were not fetched yet."""
         sources, memory = self.sources, np.array(learning.MEMORIES, dtype=np.float64)
         for name, counts, part, since, worth, squares in event["lessons"]:
-            i, number = self.numbers[name], math.fsum(counts)
+            i, number = self.row(name), math.fsum(counts)
             learning.observe(self.table, self.shared, i, np.array(counts, dtype=np.float64), part)
             kept = np.exp(-since / memory)
             sources.items[i] *= kept

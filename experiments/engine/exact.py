@@ -19,7 +19,7 @@ from ephemeral_crawl.core.study import Rows
 from experiments.signals.runs import Size
 
 PART = "exact"
-CASES = 40
+CASES = 200
 POLICIES = ("whittle-engine", "whittle", "myopic")
 _TOLERANCE = 1e-4
 
@@ -43,50 +43,55 @@ def posed(case: int, seed: int) -> tuple[Sources, Engine, float]:
     share = float(rng.choice([0.15, 0.3, 0.6, 1.0, 2.0]))
     service: Any = str(rng.choice(["deterministic", "poisson"]))
     rate = share * float(fleet.arrival_rate.sum())
+    refuses, capacity = rng.random() < 0.5, int(rng.integers(0, 11))
     if service == "deterministic":  # fractions of an item are part of the state
         rate = max(round(2 * rate) / 2 if rate < 2 else float(round(rate)), 0.5)
-    price = engine_relaxation(fleet, 1, rate).price
-    threshold = price if rng.random() < 0.5 else 0.0
-    return fleet, Engine(rate, int(rng.choice([2, 5, 10])), "fifo", service, threshold), share
+        if capacity == 0:  # no backlog tells what is left over
+            rate = max(float(round(rate)), 1.0)
+    threshold = engine_relaxation(fleet, 1, rate).price if refuses else 0.0
+    return fleet, Engine(rate, capacity, "fifo", service, threshold), share
 
 
 def work(job: Job) -> Result:
     """Return the optimum, the bound, and the reward of each policy on one case."""
     fleet, engine, share = posed(job["case"], job["seed"])
-    most = 40 if len(fleet) == 2 else 22
-    ages = int(min(most, np.ceil(4 / fleet.decay_rate.min()) + 3))
+    # As old as the policy takes sources to get: one that waits longer would wait for ever.
+    ages = np.maximum(np.ceil(5 / fleet.decay_rate) + 1, 20).astype(int)
     process = EngineProcess(fleet, 1, engine, ages)
     optimum, _ = process.optimum(_TOLERANCE)
-    found = tables_of(fleet, engine, ages)
+    found = policies(fleet, engine, ages)
     return {
         "sources": len(fleet),
         "service": share,
         "engine": repr(engine),
         "bound": engine_relaxation(fleet, 1, engine.rate).bound,
         "optimum": optimum,
-        **{name: process.reward(choices(process, table)) for name, table in found.items()},
+        **{name: process.reward(choices(process, one)) for name, one in found.items()},
     }
 
 
-def tables_of(fleet: Sources, engine: Engine, ages: int) -> dict[str, FloatArray]:
-    """Return the indices of the policies by phase, source, age and backlog, (F, N, ages, K + 1);
-    axes of one entry are those on which an index does not depend."""
-    grid = np.arange(1.0, ages + 1)[:, None] * np.ones(len(fleet))
+def policies(fleet: Sources, engine: Engine, ages: IntArray) -> dict[str, QueueIndex | FloatArray]:
+    """Return the index of whittle-engine, and the tables of those that heed no engine, (N, ages).
+
+    ages: (N,), up to which the tables go.
+    """
+    grid = np.arange(1.0, ages.max() + 1)[:, None] * np.ones(len(fleet))
     return {
-        "whittle-engine": QueueIndex(fleet, 1, engine).table,
-        "whittle": renewal_arm(fleet).index_at_age(grid).T[None, ..., None],
-        "myopic": fleet.content_at(grid).T[None, ..., None],
+        "whittle-engine": QueueIndex(fleet, 1, engine),
+        "whittle": renewal_arm(fleet).index_at_age(grid).T,
+        "myopic": fleet.content_at(grid).T,
     }
 
 
-def choices(process: EngineProcess, table: FloatArray) -> IntArray:
+def choices(process: EngineProcess, found: QueueIndex | FloatArray) -> IntArray:
     """Return the source of the largest index in every state; M = 1, ties go to the older."""
     phase, *ages, backlog = np.indices(process.shape)
-    index = np.array([
-        table[phase % len(table), i, np.minimum(age, table.shape[2] - 1),
-              np.minimum(backlog, table.shape[3] - 1)]
-        for i, age in enumerate(ages)
-    ])  # fmt: skip
+    if isinstance(found, QueueIndex):
+        age = np.stack([age.ravel() + 1.0 for age in ages], axis=1)
+        here = phase.ravel() % len(found.service.left)
+        index = found.priority(age, here, backlog.ravel()).T.reshape(-1, *process.shape)
+    else:
+        index = np.array([found[i, age] for i, age in enumerate(ages)])
     best = index >= index.max(axis=0)
     oldest = np.where(best, np.array(ages), -1)
     return np.asarray(np.argmax(oldest, axis=0))
@@ -106,7 +111,7 @@ def _ratios(rows: Rows, policy: str) -> FloatArray:
 def write(report: Report, rows: Rows) -> None:
     report.heading("The exact optimum of small fleets")
     report.paragraph(
-        "Two or three random sources, M = 1, buffers of 2, 5 or 10 items, first in, first out, "
+        "Two or three random sources, M = 1, buffers of 0 to 10 items, first in, first out, "
         "deterministic or Poisson service of .15 to 2 times what is published, with and without a "
         "threshold κ*. Optimum by value iteration over ages, backlog and what a deterministic "
         "engine has left over; rewards of the policies from the stationary law of the same chain. "

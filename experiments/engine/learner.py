@@ -19,7 +19,7 @@ from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.study import Rows
 from ephemeral_crawl.core.tables import percent
-from experiments.engine.exact import POLICIES, choices, tables_of
+from experiments.engine.exact import POLICIES, choices, policies
 from experiments.signals.runs import Size
 
 PART = "learner"
@@ -49,11 +49,11 @@ def work(job: Job) -> Result:
     """Return the reward of a learner after every part of its training, or of all that is known."""
     process = _process()
     if not job["agent"]:
-        found = tables_of(FLEET, ENGINE, _AGES)
+        found = policies(FLEET, ENGINE, process.ages)
         return {
             "optimum": process.optimum(_TOLERANCE)[0],
             "bound": engine_relaxation(FLEET, 1, ENGINE.rate).bound,
-            **{name: process.reward(choices(process, table)) for name, table in found.items()},
+            **{name: process.reward(choices(process, one)) for name, one in found.items()},
         }
     from agents.learning import LEARNERS  # imports torch
 
@@ -165,7 +165,7 @@ def _seeds(rows: Rows) -> int:
 def picture(rows: Rows) -> Any:
     known, curves = _known(rows), _curves(rows)
     figure, axis = plots.new(width=8, height=3.6)
-    colours = dict(zip(curves, (plots.BLUE, plots.ORANGE), strict=False))
+    colours = dict(zip(curves, (plots.VIOLET, plots.GREEN), strict=False))
     for sees, curve in curves.items():
         ratio = np.array(list(curve.values())) / known["optimum"]
         axis.plot(list(curve), ratio, color=colours[sees], lw=0.8, alpha=0.5)
@@ -173,11 +173,12 @@ def picture(rows: Rows) -> Any:
             list(curve), ratio.mean(axis=1), "o-", color=colours[sees], lw=2.2,
             label=f"{AGENT} that sees {sees.replace(' ', ' and ')}",
         )  # fmt: skip
-    for name in POLICIES:
-        level = known[name] / known["optimum"]
-        style = {**plots.style(name), "marker": "", "linestyle": "--"}
-        axis.axhline(level, label=name, lw=1.2, **style)
-    axis.axhline(1.0, color=plots.INK, ls="--", lw=1, label="optimum")
+    levels: dict[float, list[str]] = {}
+    for name in (*POLICIES, "optimum"):
+        levels.setdefault(round(known[name] / known["optimum"], 4), []).append(name)
+    for level, names in levels.items():
+        colour = plots.INK if "optimum" in names else plots.colour(names[0])
+        axis.axhline(level, color=colour, ls="--", lw=1.2, label=", ".join(names))
     axis.set(xlabel=f"steps of each of {ENVS} environments", ylabel="reward over the optimum")
     figure.legend(loc="outside right upper", fontsize=8)
     return figure

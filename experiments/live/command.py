@@ -1,14 +1,16 @@
 """`python -m experiments live`: the live scheduler under load and in use.
 
 Each part is a module with the name of its `TABLE`, `answer(rows)`, a sentence, and `write(report,
-rows)`. Those under load have `measure(sources, seconds)`, which returns the rows; `feeds` has jobs
-of which each gives one.
+rows)`. What there is to do is in jobs, whose results are kept: those under load have `jobs(sources,
+seconds)` and `work(job, folder)`, which does one alone, returns its rows, and may keep files in the
+folder until the report is written; those of `feeds` give a row each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, ClassVar
 
@@ -27,7 +29,8 @@ PARTS: dict[str, ModuleType] = {"process": process, "http": http, "feeds": feeds
 @dataclass(kw_only=True)
 class Live(RecordedStudy, ParallelStudy):
     """Measures the live scheduler: how many leases and reports it handles, in one process and
-    over HTTP, how long they take, and what a crawl of sixty feeds collects."""
+    over HTTP, how long they take, and what a crawl of sixty feeds collects. What is finished is
+    kept if it is stopped."""
 
     title: ClassVar[str] = "The live scheduler"
     outputs: ClassVar[tuple[str, ...]] = (
@@ -36,7 +39,8 @@ class Live(RecordedStudy, ParallelStudy):
     )
 
     only: Annotated[tuple[str, ...], tyro.conf.arg(metavar="PART")] = ()
-    """Parts to measure: process, http, feeds; by default all. The record of the others is kept."""
+    """Parts to measure: process, http, feeds; by default all. The record of the others, and of
+    other numbers of sources, is kept."""
     sources: int = 10**6
     """Sources in the store."""
     seconds: float = 20.0
@@ -50,7 +54,9 @@ class Live(RecordedStudy, ParallelStudy):
         tables = self.recorded() if any(self.folder.glob("*.csv")) else {}
         for name in PARTS:
             if name in asked:
-                tables[PARTS[name].TABLE] = attributed(self._rows(name))
+                table = PARTS[name].TABLE
+                rows = attributed(self._rows(name))
+                tables[table] = [*_others(tables.get(table, ()), rows), *rows]
         return tables
 
     def _rows(self, name: str) -> Sequence[Mapping[str, Any]]:
@@ -58,10 +64,11 @@ class Live(RecordedStudy, ParallelStudy):
         if name == "feeds":
             todo = feeds.jobs(http_seeds=self.http_seeds)
             return feeds.rows(todo, self.runner.run(todo, feeds.work))
-        job: Job = {"part": name, "sources": self.sources, "seconds": self.seconds}
         alone = Runner(self.runner.kept, 1, "sequential")
-        rows: list[dict[str, Any]] = alone.run([job], _under_load)[0]["rows"]
-        return rows
+        todo = PARTS[name].jobs(self.sources, self.seconds)
+        common = {"part": name, "folder": str(alone.kept)}
+        results = alone.run([common | job for job in todo], _under_load)
+        return [row for result in results for row in result["rows"]]
 
     def write(self, report: Report, tables: Mapping[str, Rows]) -> None:
         parts = [part for part in PARTS.values() if part.TABLE in tables]
@@ -71,4 +78,10 @@ class Live(RecordedStudy, ParallelStudy):
 
 
 def _under_load(job: Job) -> Result:
-    return {"rows": PARTS[job["part"]].measure(job["sources"], job["seconds"])}
+    return {"rows": PARTS[job["part"]].work(job, Path(job["folder"]))}
+
+
+def _others(recorded: Rows, rows: Rows) -> Rows:
+    """Return the rows of a record that are of other numbers of sources."""
+    measured = {str(row.get("sources")) for row in rows}
+    return [row for row in recorded if str(row.get("sources")) not in measured]

@@ -6,9 +6,9 @@ import json
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tqdm import tqdm
 
 from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.core.runner import Job
 from ephemeral_crawl.live import Scheduler
 
 TABLE = "http.csv"
@@ -30,19 +32,29 @@ _METRICS, _PAGE = 5.0, 10.0  # seconds between two requests of each
 _JSON = {"Content-Type": "application/json"}
 
 
-def measure(sources: int, seconds: float) -> list[dict[str, Any]]:
-    """Return a row for each size of batch."""
-    with tempfile.TemporaryDirectory(prefix="live-") as folder:
-        store = Path(folder) / "crawl.db"
-        built = _build(store, sources)
-        return [_load(store, batch, seconds, {"sources": sources, **built}) for batch in BATCHES]
+def jobs(sources: int, seconds: float) -> list[Job]:
+    """Return a job for each size of batch."""
+    return [{"sources": sources, "batch": batch, "seconds": seconds} for batch in BATCHES]
+
+
+def work(job: Job, folder: Path) -> list[dict[str, Any]]:
+    """Return a row; the store is made by the first job, and used by the others, too."""
+    place, sources = folder / f"http-{job['sources']}", job["sources"]
+    told = place / "built.json"
+    if not told.exists():
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+        built = _build(place / "crawl.db", sources)
+        told.write_text(json.dumps(built), encoding="utf-8")
+    common = {"sources": sources, **json.loads(told.read_text(encoding="utf-8"))}
+    return [_load(place / "crawl.db", job["batch"], job["seconds"], common)]
 
 
 def _build(store: Path, sources: int) -> dict[str, Any]:
     """Make a store whose sources were all fetched once, and say how long that took."""
     start, draw = time.perf_counter(), random.Random(0)
     with Scheduler(store, budget=_BUDGET, burst=1e9) as scheduler:
-        for first in range(0, sources, _CHUNK):
+        for first in tqdm(range(0, sources, _CHUNK), "adding sources", leave=False):
             last = min(first + _CHUNK, sources)
             scheduler.add_many(
                 {
@@ -53,7 +65,7 @@ def _build(store: Path, sources: int) -> dict[str, Any]:
                 for i in range(first, last)
             )
         added = time.perf_counter()
-        for first in range(0, sources, _CHUNK):
+        for first in tqdm(range(0, sources, _CHUNK), "fetching each once", leave=False):
             now = time.time()
             scheduler.record(
                 {"source": _name(i), "items": _items(draw, now, 8)}
@@ -217,6 +229,7 @@ def answer(rows: Sequence[Mapping[str, Any]]) -> str:
 def write(report: Report, rows: Sequence[Mapping[str, Any]]) -> None:
     """Add the part to the report."""
     columns = {
+        "sources": "sources",
         "batch": "leases a request",
         "pairs_per_s": "leases and reports / s",
         "pairs_per_core_s": "per core and s",
@@ -240,7 +253,7 @@ def write(report: Report, rows: Sequence[Mapping[str, Any]]) -> None:
     )
     with report.details("How this was measured"):
         report.paragraph(
-            f"`ephemeral-crawl serve` on a SQLite file with {int(first['sources']):,} sources on a "
+            f"`ephemeral-crawl serve` on a SQLite file with so many sources on a "
             f"quarter as many hosts, all fetched once; {first['clients']} clients, each on a "
             "connection of its own, lease and record at once, as fast as they are answered, with "
             "up to two items in a report. Times are those of the clients, which run in one process "
@@ -248,5 +261,6 @@ def write(report: Report, rows: Sequence[Mapping[str, Any]]) -> None:
             f"{_PAGE:g} s. Per core: divided by the processor time of the server, which depends "
             "less on what else the machine does. Adding the sources took "
             f"{first['adding_s']} s and fetching each once, in process, "
-            f"{first['fetching_s']} s. Start: from the command to the first answer."
+            f"{first['fetching_s']} s, for {int(first['sources']):,} of them. Start: from "
+            "the command to the first answer."
         )

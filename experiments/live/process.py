@@ -12,34 +12,43 @@ from resource import getpagesize
 from typing import Any
 
 import numpy as np
+from tqdm import tqdm
 
 from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.core.runner import Job
 from ephemeral_crawl.live import Scheduler
 
 TABLE = "process.csv"
 SMALL = 10_000  # sources of the other fleet
-BATCHES = (1, 8, 100)  # leases and outcomes in a call
+BATCHES = (1, 8, 100, 1000)  # leases and outcomes in a call
 _ROUND = 3600.0  # seconds of the simulated clock in which each source is fetched once
 _PRESSURE = 1.1  # budget units for each lease that is asked for
 _CHUNK = 50_000
+_WARM, _PART = 1000, 2  # leases in a call, and the part of the sources, before it is measured
 _ITEMS = 0.5  # of a report, on average
 
 
-def measure(sources: int, seconds: float) -> list[dict[str, Any]]:
-    """Return a row for each fleet, store and size of batch."""
-    rows = []
-    for number in sorted({SMALL, sources}):
-        with tempfile.TemporaryDirectory(prefix="live-") as folder:
-            path = Path(folder) / "crawl.db"
-            with _Crawl(path, number) as crawl:
-                of_file = [crawl.row("file", batch, seconds) for batch in BATCHES]
+def jobs(sources: int, seconds: float) -> list[Job]:
+    """Return a job for each fleet and store."""
+    return [
+        {"sources": number, "store": store, "seconds": seconds}
+        for number in sorted({SMALL, sources})
+        for store in ("memory", "file")
+    ]
+
+
+def work(job: Job, folder: Path) -> list[dict[str, Any]]:
+    """Return a row for each size of batch."""
+    sources, store, seconds = job["sources"], job["store"], job["seconds"]
+    with tempfile.TemporaryDirectory(prefix="live-", dir=folder) as place:
+        path = Path(place) / "crawl.db"
+        with _Crawl(path if store == "file" else ":memory:", sources) as crawl:
+            rows = [crawl.row(store, batch, seconds) for batch in BATCHES]
+        opened = {"start_s": "", "columns_bytes": "", "memory_bytes": ""}
+        if store == "file":
             with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
                 opened = pool.submit(_opened, path).result()
-        with _Crawl(":memory:", number) as crawl:
-            of_memory = [crawl.row("memory", batch, seconds) for batch in BATCHES]
-        rows += [{**row, **opened} for row in of_file]
-        rows += [{**row, **dict.fromkeys(opened, "")} for row in of_memory]
-    return rows
+    return [{**row, **opened} for row in rows]
 
 
 def _opened(path: Path) -> dict[str, Any]:
@@ -79,7 +88,8 @@ class _Crawl:
             store, budget=f"{self._rate:f}/s", burst=sources, clock=lambda: self._now
         )
         start = time.process_time()
-        for first in range(0, sources, _CHUNK):
+        chunks = tqdm(range(0, sources, _CHUNK), "filling the store", leave=False)
+        for first in chunks:
             rows = range(first, min(first + _CHUNK, sources))
             self.scheduler.add_many(
                 {"source": f"https://e{i}.example/feed", "host": f"e{i // 4}", "min_interval": 0}
@@ -95,7 +105,8 @@ class _Crawl:
             self._now += len(rows) / self._rate
         self._filling = time.process_time() - start
         self._now += 3600.0
-        self._run(4, 0.5)
+        for _ in tqdm(range(sources // (_WARM * _PART)), "warming up", leave=False):
+            self._pair(_WARM)
 
     def __enter__(self) -> _Crawl:
         return self
@@ -119,20 +130,27 @@ class _Crawl:
     def _run(self, batch: int, seconds: float) -> tuple[int, list[float], list[float]]:
         pairs, times = 0, ([0.0], [0.0])
         until = time.perf_counter() + seconds
-        while (start := time.perf_counter()) < until:
-            leases = self.scheduler.lease(batch, "2min")
-            times[0].append(time.perf_counter() - start)
-            self._now += _PRESSURE * batch / self._rate
-            number = self._draw.poisson(_ITEMS, len(leases)).tolist()
-            outcomes = [
-                {"lease": lease.id, "items": [(self._now - 60.0 * k, 1.0) for k in range(n)]}
-                for lease, n in zip(leases, number, strict=True)
-            ]
-            start = time.perf_counter()
-            self.scheduler.record(outcomes)
-            times[1].append(time.perf_counter() - start)
-            pairs += len(leases)
+        while time.perf_counter() < until:
+            number, lease, outcome = self._pair(batch)
+            pairs += number
+            times[0].append(lease)
+            times[1].append(outcome)
         return pairs, *times
+
+    def _pair(self, batch: int) -> tuple[int, float, float]:
+        """Lease and report; return how many, and what both took."""
+        start = time.perf_counter()
+        leases = self.scheduler.lease(batch, "2min")
+        lease = time.perf_counter() - start
+        self._now += _PRESSURE * batch / self._rate
+        number = self._draw.poisson(_ITEMS, len(leases)).tolist()
+        outcomes = [
+            {"lease": lease.id, "items": [(self._now - 60.0 * k, 1.0) for k in range(n)]}
+            for lease, n in zip(leases, number, strict=True)
+        ]
+        start = time.perf_counter()
+        self.scheduler.record(outcomes)
+        return len(leases), lease, time.perf_counter() - start
 
 
 def answer(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -21,9 +21,10 @@ b. Where R does not depend on b it is Whittle's. It may be negative, where a cra
 φ and π depend on the policy, so the index is found by iteration: a policy is simulated, the law of
 the items that it delivers at each backlog gives φ, π and the next index. What is best in simulation
 is kept; the index that ignores the engine takes part, and so do the utility that a crawl brings and
-what of it is indexed in time. In a small fleet a constant is added to the index of each source,
-also chosen by simulation. This is a heuristic: values are added up
-over sources and queue, and nothing is proved about its limit.
+what of it is indexed in time. This is a heuristic: values are added up over sources and queue, and
+nothing is proved about its limit. In a small fleet the other sources are no average: a constant
+is added to the index of each, also chosen by simulation, and the policy of
+`agents.theory.engine.lookahead` takes part.
 """
 
 from __future__ import annotations
@@ -34,17 +35,18 @@ import numpy as np
 from scipy import stats
 
 from agents.theory.engine.joining import joining
+from agents.theory.engine.lookahead import Fleet, Lookahead, Looking, serve
 from agents.theory.engine.queue import Service, forgetful, kept_at_place, served, service_of
+from agents.theory.engine.tables import IndexTable
 from agents.theory.renewal import renewal_arm
 from crawl_env import Engine, Sources
 from crawl_env.compiled import compiled
-from crawl_env.content.draws import Stream, poisson, stream, uniform
+from crawl_env.content.draws import Stream, poisson, stream
 from crawl_env.content.utility import Distribution, Exponential
 from crawl_env.numerics import FloatArray, IntArray
 from crawl_env.rng import generator
 
 _MOST_CELLS = 4e6  # sources × ages × states of the queue × places of a table
-_MOST_STATES = 3e4  # sources × ages × states of the queue² whose arms are solved with the queue
 _MOST_PHASES = 8
 _FADED = 5.0  # time constants after which a source is taken to be as old as it gets
 _ROUNDS = 8
@@ -52,11 +54,9 @@ _DAMPING = 0.5
 _SCALES = (1.0, 0.4, 0.55, 0.7, 0.8, 0.9, 1.15, 1.4)
 _STEPS, _RUNS = 4000, 8  # of a simulation
 _WORK = 4e8  # of one, in choices among sources
-_FEW = 12  # sources up to which constants are added to the index
+_FEW = 6  # sources up to which the policy that looks ahead is sought
 _SHIFTS = (1e3, 0.8, 0.4, 0.2, 0.1)  # as fractions of its mean size
 _GRID = 256  # multipliers at which an arm is solved
-_COARSE = 24  # of them, where it is solved with the queue
-_SWEEPS, _SETTLED = 150, 1e-4
 _NEGLIGIBLE = 1e-3  # part of the reward that no better policy could win
 _TINY = 1e-300
 _UNSEEN = 1e-3  # weight of the average law where a backlog hardly occurs
@@ -67,7 +67,6 @@ class Outcome(NamedTuple):
 
     reward: FloatArray  # (runs,) utility / step
     law: FloatArray  # (Q, L + 1) of the number of items delivered in each state
-    idle: FloatArray  # (N, Q, L + 1) of that in steps in which a source is not crawled
     worth: float  # utility / item, when delivered
     number: float  # items / step
 
@@ -94,6 +93,7 @@ class QueueIndex:
         table: (F, N, ages, K + 1) utility / budget unit, by the state of `service`.
         service: how the engine takes items.
         is_plain: whether it is the index that ignores the engine.
+        ahead: in a small fleet, the policy that looks ahead, if it earns more than every index.
         reward: the reward per step in simulation.
     """
 
@@ -106,6 +106,23 @@ class QueueIndex:
         self._longest = self._capacity + int(self.service.places.max())
         self._fill(utility or Exponential())
         self._search()
+
+    def priority(self, age: FloatArray, phase: IntArray, backlog: FloatArray) -> FloatArray:
+        """Return what the policy prefers, (B, N), as priorities in one and the same state.
+
+        Arguments:
+            age: (B, N), steps since a crawl.
+            phase: (B,) what the engine has left over, by its number.
+            backlog: (B,) items that wait.
+        """
+        if self.ahead is not None:
+            whole = np.maximum(np.rint(age), 1).astype(np.int64)
+            return self.ahead.priority(whole, phase, backlog.astype(np.int64))
+        levels, index = np.arange(self._capacity + 1.0), np.empty(age.shape)
+        for f, table in enumerate(self.table):
+            some = phase == f
+            index[some] = IndexTable(table, levels).at(age[some], backlog[some])
+        return index
 
     @staticmethod
     def fits(sources: Sources, engine: Engine) -> bool:
@@ -130,12 +147,13 @@ class QueueIndex:
         place = np.arange(longest)[:, None] + np.arange(longest + 1)
         within = place < longest
         for i in range(n):
-            number, joins = joining(self.sources, i, ages, longest, self.engine.threshold, utility)
-            self._number[i] = number
+            number, joins, total = joining(
+                self.sources, i, ages, longest, self.engine.threshold, utility
+            )
+            self._number[i], self._brought[i] = number, total
             for f in range(phases):
                 shifted = np.where(within, self._kept[i, f][np.minimum(place, longest - 1)], 0.0)
                 self._credit[i, :, f] = joins @ shifted
-            self._brought[i] = joins.sum(axis=1)
             self._odds[i] = stats.poisson.pmf(np.arange(longest + 1), number[:, None])
             self._odds[i, :, -1] += 1.0 - self._odds[i].sum(axis=-1)
         moves = served(self.service, self._capacity, longest)  # (F, L + 1, F, K + 1)
@@ -171,16 +189,20 @@ class QueueIndex:
                 if scale == 1.0:
                     latest = tried
             found = latest
+        self.ahead: Lookahead | None = None
         if turns and len(self.sources) <= _FEW:
             best, chosen, moved = self._shifted(best, chosen)
             self.is_plain = self.is_plain and not moved
+            ahead = Looking(self._fleet(), self.service, self._capacity, self._moves, _RUNS)
+            if ahead.reward.mean() > best.reward.mean():
+                self.ahead, self.is_plain = ahead.best, False
         shape = *chosen.shape[:2], len(self.service.left), self._capacity + 1
         self.table = np.moveaxis(chosen.reshape(shape), 2, 0)
-        self.reward = float(best.reward.mean())
+        self.reward = float(best.reward.mean() if self.ahead is None else ahead.reward.mean())
 
     def _shifted(self, best: Outcome, table: FloatArray) -> tuple[Outcome, FloatArray, bool]:
-        """Search for a constant of each source that, added to its index, earns more: in a small
-        fleet the other sources are no average, which the index takes them for."""
+        """Search for a constant of each source that, added to its index, earns more; the largest
+        have a source crawled always or never."""
         unit = float(np.abs(table).mean())
         moved = False
         for size in _SHIFTS:
@@ -193,6 +215,12 @@ class QueueIndex:
                         best, table, moved = found, other, True
                         break
         return best, table, moved
+
+    def _fleet(self) -> Fleet:
+        faded = np.ceil(_FADED / self.sources.decay_per_step).astype(int)
+        oldest = np.clip(faded, min(20, self._ages) - 1, self._ages - 1)
+        cost = np.asarray(self.sources.cost, dtype=np.float64)
+        return Fleet(self._number, self._credit, cost, oldest, float(self._budget))
 
     # ----------------------------------------------------------------------------- one round
 
@@ -245,16 +273,9 @@ class QueueIndex:
             self._odds @ after[self._phase, later] - after[self._phase, there]
         )
         table = np.empty_like(brings)
-        joint = brings.size * self._phase.size <= _MOST_STATES
         for i in range(len(table)):
             mean = brings[i] @ law
-            if joint:
-                idle = self._chain(self._smooth(found.idle[i]))
-                moved = np.einsum("kn,nqr->kqr", self._odds[i], self._moves[self._phase, later])
-                levels = _multipliers(mean, brings[i], _COARSE)
-                _solve_with_queue(brings[i], idle, moved, levels, table[i])
-            else:
-                _solve(mean, brings[i], _multipliers(mean, brings[i], _GRID), table[i])
+            _solve(mean, brings[i], _multipliers(mean, brings[i], _GRID), table[i])
         return table / self.sources.cost[:, None, None]
 
     def _simulate(self, table: FloatArray) -> Outcome:
@@ -262,8 +283,6 @@ class QueueIndex:
         crawls = max(self._budget / float(self.sources.cost.min()), 1.0)
         steps = int(np.clip(_WORK / (_RUNS * n * (crawls + 2.0)), 300, _STEPS))
         law = np.zeros((states, longest + 1))
-        joint = n * self._ages * states**2 <= _MOST_STATES
-        idle = np.zeros((n if joint else 0, states, longest + 1))
         reward, sums = np.zeros(_RUNS), np.zeros(2)
         _simulate(
             table,
@@ -279,12 +298,11 @@ class QueueIndex:
             steps,
             stream(generator(0, "multiplier")),
             law,
-            idle,
             reward,
             sums,
         )
         worth, number = sums
-        return Outcome(reward, law, idle, worth / max(number, _TINY), number / law.sum())
+        return Outcome(reward, law, worth / max(number, _TINY), number / law.sum())
 
 
 def known_service(engine: Engine) -> Service:
@@ -365,57 +383,6 @@ def _solve(mean: FloatArray, brings: FloatArray, multipliers: FloatArray, out: F
 
 
 @compiled
-def _solve_with_queue(
-    brings: FloatArray,
-    idle: FloatArray,
-    moved: FloatArray,
-    multipliers: FloatArray,
-    out: FloatArray,
-) -> None:
-    """Write the index, (ages, Q), of one arm whose state includes that of the queue.
-
-    idle: (Q, Q) how the queue moves where the source is not crawled; moved: (ages, Q, Q) where it
-    is. At each multiplier by relative value iteration; the index is where crawling and waiting are
-    equally good.
-    """
-    ages, states = brings.shape
-    value, new = np.zeros((ages, states)), np.zeros((ages, states))
-    gain, before = np.zeros((ages, states)), np.zeros((ages, states))
-    scale = np.abs(brings).max() + 1e-300
-    out[:] = multipliers[0]
-    for m in range(multipliers.size):
-        charge = multipliers[m]
-        for _ in range(_SWEEPS):
-            low, high = np.inf, -np.inf
-            for k in range(ages):
-                after = value[min(k + 1, ages - 1)]
-                for q in range(states):
-                    wait, now = 0.0, brings[k, q] - charge
-                    for r in range(states):
-                        wait += idle[q, r] * after[r]
-                        now += moved[k, q, r] * value[0, r]
-                    gain[k, q] = now - wait
-                    change = max(now, wait) - value[k, q]
-                    low, high = min(low, change), max(high, change)
-                    new[k, q] = value[k, q] + 0.5 * change
-            value[:] = new - new[0, 0]
-            if high - low <= _SETTLED * scale:
-                break
-        for k in range(ages):
-            for q in range(states):
-                here, there = gain[k, q], before[k, q]
-                if m == 0:
-                    if here < 0.0:
-                        out[k, q] = charge + here
-                elif here >= 0.0:
-                    out[k, q] = charge + (here if m == multipliers.size - 1 else 0.0)
-                elif there > 0.0:
-                    part = there / (there - here)
-                    out[k, q] = multipliers[m - 1] + part * (charge - multipliers[m - 1])
-                before[k, q] = here
-
-
-@compiled
 def _simulate(
     table: FloatArray,
     number: FloatArray,
@@ -430,7 +397,6 @@ def _simulate(
     steps: int,
     state: Stream,
     law: FloatArray,
-    idle: FloatArray,
     reward: FloatArray,
     sums: FloatArray,
 ) -> None:
@@ -476,14 +442,5 @@ def _simulate(
                 age[i] = 0
             if warm:
                 law[here, min(queue - backlog, longest)] += 1.0
-                for i in range(idle.shape[0]):
-                    if not taken[i]:
-                        idle[i, here, min(queue - backlog, longest)] += 1.0
-            draw = uniform(state)
-            s = 0
-            while s < odds.size - 1 and odds[s] < draw:
-                s += 1
-            rest = queue - places[phase, s]
-            phase = onward[phase, s] if rest > 0 else 0
-            backlog = min(max(rest, 0), capacity)
+            backlog, phase = serve(queue, phase, capacity, odds, places, onward, state)
         reward[run] = total / steps

@@ -29,10 +29,12 @@ class Joining(NamedTuple):
 
     number: y_k, (k,), the mean number of items.
     utility: A_kj, (k, J).
+    total: Σ_j A_kj over all j, (k,).
     """
 
     number: FloatArray
     utility: FloatArray
+    total: FloatArray
 
 
 def joining(
@@ -58,9 +60,8 @@ def joining(
     number = np.cumsum(each)
     younger = (number - each)[:, None] + passing @ _antiderivative().T
     odds = stats.poisson.pmf(np.arange(places), younger[..., None])
-    return Joining(
-        number, np.cumsum(0.5 * np.einsum("kn,knj,n->kj", worth, odds, _WEIGHTS), axis=0)
-    )
+    joined = np.cumsum(0.5 * np.einsum("kn,knj,n->kj", worth, odds, _WEIGHTS), axis=0)
+    return Joining(number, joined, np.cumsum(0.5 * (worth @ _WEIGHTS)))
 
 
 def _antiderivative() -> FloatArray:

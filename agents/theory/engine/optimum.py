@@ -192,7 +192,7 @@ class EngineProcess:
         r items after its own have joined, (k, q, r), and the utility with which one joins the queue
         as number 1 … L, (k, q, L)."""
         longest, ages = self._longest, int(self.ages[i])
-        number, utility = joining(self.sources, i, ages, longest, level, self._utility)
+        number, utility, _ = joining(self.sources, i, ages, longest, level, self._utility)
         counts = stats.poisson.pmf(np.arange(longest + 1), number[:, None])
         joined = np.zeros((ages, longest + 1, longest + 1))
         placed = np.zeros((ages, longest + 1, longest))

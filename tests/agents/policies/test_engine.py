@@ -15,32 +15,30 @@ FLEET = Sources([2.0, 1.0, 0.5], [1.0, 0.7, 2.0], [0.3, 0.15, 0.2])
 FEATURES = ("age", "backlog")
 
 
-def choices(process, index):
-    """The best subset of an index, (F, N, ages, backlogs), in every state; M = 1."""
-    n, shape = len(process.sources), process.shape
-    grids = np.indices(shape)
-    found = np.array([index[grids[0] % len(index), i, grids[1 + i], grids[-1]] for i in range(n)])
-    oldest = found - 1e-12 * np.arange(n).reshape(n, *[1] * len(shape))
-    oldest += 1e-9 * grids[1:-1]
-    return np.argmax(oldest, axis=0)
+def choices(process, priority):
+    """The source of the highest priority in every state; M = 1."""
+    phase, *ages, backlog = (grid.ravel() for grid in np.indices(process.shape))
+    age = np.stack(ages, axis=1) + 1.0
+    return np.argmax(priority(age, phase, backlog) + 1e-9 * age, axis=1).reshape(process.shape)
 
 
 @pytest.mark.parametrize(
     ("engine", "least"),
     [
-        (Engine(rate=0.5, capacity=4, threshold=0.4), 0.98),
-        (Engine(rate=2, capacity=3), 0.98),
-        (Engine(rate=1.2, capacity=4, service="poisson", threshold=0.5), 0.98),
-        (Engine(rate=6, capacity=4, service="poisson"), 0.995),
+        (Engine(rate=0.5, capacity=4, threshold=0.4), 0.99),
+        (Engine(rate=2, capacity=3), 0.99),
+        (Engine(rate=1.2, capacity=2, service="poisson", threshold=0.5), 0.99),
+        (Engine(rate=4, capacity=0), 0.99),
     ],
 )
 def test_near_the_exact_optimum(engine, least):
-    process = EngineProcess(FLEET, 1, engine, ages=15)
+    process = EngineProcess(FLEET, 1, engine, ages=np.array([20, 35, 26]))
     optimum, _ = process.optimum(1e-5)
-    table = QueueIndex(FLEET, 1, engine).table
-    plain = index_at_age(np.arange(1.0, 16)[:, None], FLEET).T[..., None]
-    plain = np.broadcast_to(plain, (1, 3, 15, engine.capacity + 1))
-    ours, theirs = (process.reward(choices(process, t)) for t in (table, plain))
+    ours, theirs = (
+        process.reward(choices(process, priority))
+        for priority in (QueueIndex(FLEET, 1, engine).priority,
+                         lambda age, *_: index_at_age(age, FLEET))
+    )  # fmt: skip
     assert ours >= least * optimum
     assert ours >= 0.998 * theirs
     assert optimum >= ours * (1 - 1e-5)
@@ -81,14 +79,14 @@ def test_one_observation_or_a_batch(discipline, observed):
 
 
 def test_never_clearly_behind_and_below_the_bound():
-    """20 comparisons at three errors: one fails by chance once in 40 seeds of the arrivals."""
+    """14 comparisons at three errors: one fails by chance once in 50 seeds of the arrivals."""
     gains = []
     for seed, regime in enumerate(["sparse", "dense"]):
         fleet = Sources.random(8, seed, regime)
         flow = float(fleet.arrival_rate.sum())
         for share in (0.1, 0.4, 1.5):
             for kind in ({"service": "poisson"}, {"discipline": "value"}):
-                if regime == "dense" and kind == {"discipline": "value"}:
+                if kind == {"discipline": "value"} and (regime, share) != ("sparse", 0.4):
                     continue
                 engine = Engine(rate=share * flow, capacity=4, **kind)
                 task = Task(fleet, 2, engine=engine, observed=False)

@@ -8,7 +8,7 @@ from scipy.optimize import minimize_scalar
 
 import agents
 from agents import relaxation
-from agents.evaluation.rollout import compare, evaluate
+from agents.evaluation.rollout import Evaluation, compare, evaluate
 from agents.theory.observed import ObservedArm
 from agents.theory.relaxation import net_reward
 from agents.theory.task_bound import task_bound
@@ -227,6 +227,11 @@ def test_closed_form_below_exact_index_below_optimum_below_bound(
 # ----------------------------------------------------------------------------- no agent beats it
 
 
+def error_of(run: Evaluation) -> float:
+    """Return the standard error of the mean reward."""
+    return float(run.reward.std(ddof=1) / np.sqrt(run.reward.size))
+
+
 @pytest.mark.parametrize("rule", ["step", "average"])
 @pytest.mark.parametrize("information", ["observed", "partly observed", "not observed"])
 def test_no_agent_beats_the_bound_of_what_it_sees(information: str, rule: str) -> None:
@@ -236,10 +241,13 @@ def test_no_agent_beats_the_bound_of_what_it_sees(information: str, rule: str) -
         "observed": observed,
     }  # fmt: skip
     bound = float(task_bound(Task(**arguments)).bound)
-    runs = compare(list(agents.AGENTS), arguments, steps=300, warmup=100, seeds=100)
+    few = compare(list(agents.AGENTS), arguments, steps=300, warmup=100, seeds=20)
+    # An agent that is further below the bound than chance explains needs no more episodes.
+    near = [name for name, run in few.items() if run.reward.mean() > bound - 6 * error_of(run)]
+    assert "whittle-exact" in near or rule == "step"
+    runs = compare(near, arguments, steps=300, warmup=100, seeds=100)
     for name, run in runs.items():
-        error = run.reward.std(ddof=1) / np.sqrt(run.reward.size)
-        assert run.reward.mean() < bound + Z_LIMIT * error, name
+        assert run.reward.mean() < bound + Z_LIMIT * error_of(run), name
     if rule == "average":
         assert runs["whittle-exact"].reward.mean() > 0.98 * bound
 

@@ -63,6 +63,14 @@ def test_slow_servers_are_given_up():
         get({"/": message(200, feed(1))}, silence=31.0)
 
 
+def test_what_follows_a_gzipped_document_is_not_read():
+    endless = message(200, packed(feed(1)) + b"x" * 400_000, Content_Encoding="gzip")
+    assert get({"/": endless})[0].body == feed(1)
+    nothing = packed(b"", 0)[:10] + b"\0\0\0\xff\xff" * 300_000  # empty blocks
+    with pytest.raises(FetchError, match="more than 1,000,000 bytes"):
+        get({"/": message(200, nothing, Content_Encoding="gzip")})
+
+
 @pytest.mark.parametrize(
     ("host", "address"),
     [
@@ -149,7 +157,8 @@ def test_user_agents_that_would_add_headers():
         ("1e3", None),
         ("soon", None),
         ("", None),
-        ("9" * 400, 9_999_999_999.0),
+        ("9" * 400, 31_536_000.0),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", 31_536_000.0),
         ("٣", None),
     ],
 )

@@ -133,6 +133,35 @@ def test_failures_say_why_until_the_next_fetch():
     assert "/a: no <route>" in describe(bench.scheduler, START)
 
 
+@pytest.mark.parametrize("wait", ["9999999999", "Fri, 31 Dec 9999 23:59:59 GMT"])
+def test_a_server_that_asks_to_be_left_alone_for_ever_does_not_end_the_crawl(wait):
+    bench = Bench()
+    bench.site.answers |= {"/a": message(429, Retry_After=wait), "/b": message(200, feed(1))}
+    bench.run(2.0, "/a")
+    assert [visit.status for visit in bench.visits] == [429]
+    assert bench.scheduler.next_due(bench.site.url("/a")) > START + 29 * 86_400.0
+
+
+def test_an_etag_that_cannot_be_sent_again_is_not():
+    bench = Bench()
+    bench.site.answers["/a"] = message(200, feed(1), ETag='"é"', Last_Modified="yesterday")
+    bench.run(12.0, "/a")
+    assert {visit.error for visit in bench.visits} == {""}
+    asked = [headers for _, headers in bench.site.asked[1:]]
+    assert asked
+    assert all("if-none-match" not in headers for headers in asked)
+    assert all(headers["if-modified-since"] == "yesterday" for headers in asked)
+
+
+def test_a_parser_that_is_not_ready_for_a_document_does_not_end_the_crawl(monkeypatch):
+    def fail(*_, **__):
+        raise AssertionError("unreachable")
+
+    monkeypatch.setattr("feedparser.parse", fail)
+    with refused("the document cannot be read: AssertionError: unreachable"):
+        feeds.parse_feed(feed(1))
+
+
 def test_addresses_that_are_not_public_cost_nothing_and_are_tried_again_once_allowed(tmp_path):
     async def crawled(**options):
         async with Client(resolve=nowhere, **options) as client:
@@ -405,6 +434,8 @@ def test_a_schedule_of_equal_sources_gains_nothing_over_equal_intervals():
     scheduler = Scheduler(":memory:", budget="20/h", clock=lambda: now)
     scheduler.add_many({"source": f"s{i}"} for i in range(14))
     now += 86_400.0
+    assert "is told when more of them are known" in describe(scheduler, now)
+    scheduler.teach(Lesson.of_rate(f"s{i}", 1.0, 1.0) for i in range(14))
     text = describe(scheduler, now)
     assert abs(float(text.partition("Gain: ")[2].partition(" %")[0])) < 0.1
     assert "20 are saved up" in text

@@ -316,7 +316,7 @@ def test_snapshots_of_earlier_versions_are_read():
     del header["counts"], header["reasons"], header["shared"]["surplus"]
     text = json.dumps(header).encode()
     state = snapshot.from_bytes(len(text).to_bytes(8, "little") + text + data[end:])
-    assert state.names == ["a"]
+    assert list(state.names) == ["a"]
     assert state.shared.surplus == 0.0
 
 

@@ -1,6 +1,7 @@
 """The parts: heap, index, due times, price, true pings."""
 
 import math
+import random
 
 import numpy as np
 import pytest
@@ -9,7 +10,9 @@ from agents.theory.index import index_at_age
 from crawl_env import Sources
 from ephemeral_crawl.live import columns, heap, learning, price
 from ephemeral_crawl.live.fitting import Totals, fitted, unfitted
+from ephemeral_crawl.live.names import Names
 from tests.ephemeral_crawl.live.world import HOUR
+from tests.refusals import refused
 
 
 def test_the_heap_gives_what_sorting_gives():
@@ -155,3 +158,37 @@ def test_the_decay_is_the_slope_within_fetches():
     found, error = totals.decay()
     assert abs(found - decay) < 4 * error
     assert error < 0.2 * decay
+
+
+def test_names_are_those_of_a_dictionary():
+    rng = random.Random(0)
+    names, rows, free = Names(), {}, []
+    for _ in range(3000):
+        name = rng.choice(["a", "ab", "é", "日本"]) * rng.randrange(1, 4) + str(rng.randrange(400))
+        if name in rows and rng.random() < 0.7:
+            free.append(rows.pop(name))
+            names.take(free[-1])
+        elif name in rows:
+            with refused("appears twice"):
+                Names.of_lines(f"{name}\n{name}\n".encode())
+        else:
+            rows[name] = free.pop() if free and rng.random() < 0.8 else len(names)
+            names.give([rows[name]], [name])
+        assert names.row(name) == rows.get(name, -1)
+    assert names.number == len(rows) > 100
+    assert {name: i for i, name in enumerate(names) if name is not None} == rows
+    assert names.rows(["nobody", *rows]).tolist() == [-1, *rows.values()]
+    again = Names.of_lines(b"".join(names.lines()))
+    assert list(again) == list(names)
+    assert again.rows(list(rows)).tolist() == list(rows.values())
+    many = [f"https://e{i}.example/feed" for i in range(50_000)]
+    names.give(range(len(names), len(names) + len(many)), many)
+    assert names.row(many[777]) == names.row(many[0]) + 777
+    with refused("appears twice"):
+        names.give([len(names)], many[:1])
+
+
+@pytest.mark.parametrize("lines", [b"a\nb", b"\xff\n", b"a" * 40_000 + b"\n"])
+def test_names_that_are_damaged_are_refused(lines):
+    with pytest.raises(ValueError):  # noqa: PT011 the message depends on the damage
+        Names.of_lines(lines)

@@ -440,7 +440,7 @@ def test_many_sources_are_those_of_single_calls(clock):
     assert [one.settings(name) for name in one.sources()] == [
         many.settings(name) for name in many.sources()
     ]
-    assert one._ledger.state.numbers == many._ledger.state.numbers
+    assert list(one._ledger.state.names) == list(many._ledger.state.names)
     assert one._ledger.state.rotation == many._ledger.state.rotation
     with pytest.raises(ValueError, match="source 1: cost is True"):
         many.add_many([{"source": "t", "cost": 1}, {"source": "u", "cost": True}])
@@ -625,6 +625,8 @@ def test_threads_share_a_scheduler(clock):
         (lambda s: s.add("feed 0"), "there is a source"),
         (lambda s: s.add("x", cost=math.nan), "cost is nan"),
         (lambda s: s.add("x", cost=0), "cost is 0"),
+        (lambda s: s.add("x", cost=1e-300), "cost is 1e-300"),  # nothing, in single precision
+        (lambda s: s.add("x", half_life="3"), "without a unit; write 3s, 3min, 3h or 3d"),
         (lambda s: s.add("x", max_interval="1min", min_interval="1h"), "largest interval"),
         (lambda s: s.add("x", half_life="never"), "duration such as"),
         (lambda s: s.add_many([{"source": "x", "cots": 1}]), "did you mean 'cost'"),

@@ -1,0 +1,43 @@
+"""The parts of the study of the live scheduler that measure its load."""
+
+import pytest
+
+from ephemeral_crawl.core.report import Report
+from experiments.live import command, process
+from experiments.live.command import Live
+
+
+def test_finished_parts_are_kept_and_other_sizes_stay_in_the_record(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(process, "SMALL", 40)
+    monkeypatch.setattr(process, "BATCHES", (1, 8))
+    work, done = process.work, []
+
+    def stopped(job, folder):
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(job)
+        return work(job, folder)
+
+    out = tmp_path / "live"
+    monkeypatch.setattr(process, "work", stopped)
+    with pytest.raises(SystemExit):
+        Live(only=("process",), sources=80, seconds=0.02, out=out).run()
+    assert "2 of 4 parts are finished" in capsys.readouterr().out
+    monkeypatch.setattr(process, "work", work)
+    Live(only=("process",), sources=80, seconds=0.02, out=out).run()
+    Live(only=("process",), sources=60, seconds=0.02, out=out).run()
+    rows = Live(out=out).recorded()["process.csv"]
+    assert {row["sources"] for row in rows} == {"80", "40", "60"}
+    assert len(rows) == 3 * 2 * 2
+    for row in rows:
+        assert int(row["pairs_per_s"]) > 0
+        assert (row["start_s"] == "") == (row["store"] == "memory")
+    assert not list(tmp_path.glob(".live*"))
+    assert "leases and outcomes per second" in process.answer(rows)
+    process.write(Report("t"), rows)
+
+
+def test_rows_of_other_sizes_are_kept():
+    recorded = [{"sources": "1", "x": 1}, {"sources": "2", "x": 1}]
+    assert command._others(recorded, [{"sources": 2, "x": 2}]) == recorded[:1]
+    assert command._others([{"case": "a"}], [{"case": "b"}]) == []

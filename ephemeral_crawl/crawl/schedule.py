@@ -8,6 +8,7 @@ from ephemeral_crawl.live import Explanation, Scheduler
 from ephemeral_crawl.live.overview import BUDGETS
 
 _SHOWN = 40
+_GUESSED = 0.5  # part of the worth published that is guessed, above which a gain is a mere guess
 
 
 def describe(scheduler: Scheduler, now: float, limit: int = _SHOWN) -> str:
@@ -34,11 +35,14 @@ def describe(scheduler: Scheduler, now: float, limit: int = _SHOWN) -> str:
             f"{status.new:,} were not fetched yet. Each is fetched once at first, which takes "
             f"{hours:.3g} h, and tells how often it publishes; until then its row is a guess."
         )
-    if running:
+    total = sum(e.rate * e.worth for e in running)
+    guessed = sum(e.rate * e.worth for e in running if _is_guess(e))
+    if guessed > _GUESSED * total:
+        lines.append("What the schedule gains is told when more of them are known.")
+    elif running:
         view = scheduler.overview(limit=1)
         planned = view.collects[BUDGETS.index(1.0)]
         equal = sum(_collected(e, 3600.0 * len(running) / status.budget) for e in running)
-        total = sum(e.rate * e.worth for e in running)
         lines.append(
             f"Expected: {planned:.3g} of the worth {total:.3g} that is published an hour "
             f"({_percent(planned, total)}); with equal intervals: {equal:.3g} "
@@ -51,6 +55,7 @@ def describe(scheduler: Scheduler, now: float, limit: int = _SHOWN) -> str:
                 "That sources are fetched at least once in their maximum intervals costs at most "
                 f"{_percent(ceilings, planned + ceilings)} of what could be collected without."
             )
+    if running:
         frequency = sum(3600.0 / e.interval for e in running if e.interval)
         if frequency > 1.1 * status.budget:
             lines.append(
@@ -74,6 +79,11 @@ def describe(scheduler: Scheduler, now: float, limit: int = _SHOWN) -> str:
     if len(failing) > limit:
         lines.append(f"  and {len(failing) - limit:,} more")
     return "\n".join(lines)
+
+
+def _is_guess(e: Explanation) -> bool:
+    """Return whether neither a fetch nor a log told the rate of a source."""
+    return e.fetched_at is None and 2.0 * e.rate_error > e.rate
 
 
 def _collected(e: Explanation, interval: float | None) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
@@ -12,6 +12,15 @@ from ephemeral_crawl.live.arguments import name_of
 
 _PORTS = {"http": 80, "https": 443}
 _NAT64 = IPv6Network("64:ff9b::/96")
+_TRANSLATED = IPv6Network("::ffff:0:0:0/96")
+# Not public either, although `is_global` of some versions of Python says so: protocol assignments
+# and a cloud's metadata, another's, local NAT64, site-local, segment routing, documentation.
+_OTHERS = tuple(
+    map(
+        ip_network,
+        ("192.0.0.0/24", "168.63.129.16", "64:ff9b:1::/48", "fec0::/10", "5f00::/16", "3fff::/20"),
+    )
+)
 _REFUSED = frozenset(' \\<>"^`{|}')
 
 
@@ -95,7 +104,10 @@ def is_public(address: str) -> bool:
     [True, False, False, False]
     """
     found = ip_address(address.partition("%")[0])
-    return all(a.is_global and not a.is_multicast for a in (found, *_embedded(found)))
+    return all(
+        a.is_global and not a.is_multicast and not any(a in network for network in _OTHERS)
+        for a in (found, *_embedded(found))
+    )
 
 
 def _embedded(address: IPv4Address | IPv6Address) -> list[IPv4Address]:
@@ -103,7 +115,7 @@ def _embedded(address: IPv4Address | IPv6Address) -> list[IPv4Address]:
     if isinstance(address, IPv4Address):
         return []
     found = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
-    if address in _NAT64 or int(address) >> 32 == 0:
+    if address in _NAT64 or address in _TRANSLATED or int(address) >> 32 == 0:
         found.append(IPv4Address(int(address) & 0xFFFFFFFF))
     return [a for a in found if a is not None]
 

@@ -37,7 +37,7 @@ _CONTROL = re.compile(
 LONGEST = 3.2e9  # seconds in a duration, a hundred years
 EARLIEST, LATEST = -62_135_596_800.0, 253_402_300_799.0  # times: the years 1 to 9999
 MOST_WORTH = 1e12  # of an item
-MOST_COST = 1e6
+LEAST_COST, MOST_COST = 1e-6, 1e6  # of a fetch; less would be nothing in single precision
 LONGEST_NAME = 2048  # characters
 MOST_ITEMS = 1_000_000  # in a report
 

@@ -7,9 +7,10 @@ from dataclasses import asdict, astuple, dataclass, fields
 from typing import Any
 
 from crawl_env.errors import check_choice, check_whole, check_within, shown, unknown
-from ephemeral_crawl.live.arguments import MOST_COST, name_of, per_second, seconds
+from ephemeral_crawl.live.arguments import LEAST_COST, MOST_COST, name_of, per_second, seconds
 
 LEARNT = "learn"
+_MOST_BURST = 1e9
 WORTH_AT = ("publication", "fetch")
 SOURCE_ARGUMENTS = ("host", "cost", "min_interval", "max_interval", "half_life")
 
@@ -47,7 +48,7 @@ class Settings:
             values["budget"] = per_second("budget", budget)
             values["burst"] = _burst(values["budget"])
         if burst is not None:
-            values["burst"] = check_within("burst", burst, 0.0, 1e9, open_low=True)
+            values["burst"] = check_within("burst", burst, 0.0, _MOST_BURST, open_low=True)
         if half_life is not None:
             values["half_life"] = (
                 0.0 if half_life == LEARNT else seconds("half_life", half_life, 1.0)
@@ -73,7 +74,7 @@ class Settings:
                 raise unknown("setting", name, names)
         settings = Settings(**values)
         check_within("budget", settings.budget, 1e-9, 1e9)
-        check_within("burst", settings.burst, 0.0, 1e9, open_low=True)
+        check_within("burst", settings.burst, 0.0, _MOST_BURST, open_low=True)
         check_within("half_life", settings.half_life, 0.0, 3.2e9)
         check_choice("worth_at", settings.worth_at, WORTH_AT)
         check_within("explore", settings.explore, 0.0, 0.5)
@@ -89,7 +90,7 @@ class Settings:
 
 def _burst(budget: float) -> float:
     """Return the default burst, the budget of an hour."""
-    return max(3600.0 * budget, 1.0)
+    return min(max(3600.0 * budget, 1.0), _MOST_BURST)
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ class SourceSettings:
             values["host"] = None if host is None else name_of("host", host)
         if "cost" in given:
             values["cost"] = check_within(
-                "cost", given["cost"], 0.0, MOST_COST, open_low=True, unit="budget units"
+                "cost", given["cost"], LEAST_COST, MOST_COST, unit="budget units"
             )
         if "min_interval" in given:
             values["shortest"] = seconds("min_interval", given["min_interval"])

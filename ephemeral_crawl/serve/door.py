@@ -201,7 +201,8 @@ def strict_json(body: bytes) -> Any:
     """Return what JSON says.
 
     Raises:
-        Refused: it is not JSON, not UTF-8, nested too deeply, or has numbers that JSON has not.
+        Refused: it is not JSON, not UTF-8, nested too deeply, has numbers that JSON has not, or
+            names an argument twice.
 
     >>> strict_json(b'{"limit": NaN}')
     Traceback (most recent call last):
@@ -209,7 +210,9 @@ def strict_json(body: bytes) -> Any:
     ephemeral_crawl.serve.errors.Refused: the body is not JSON: NaN is not a number
     """
     try:
-        return json.loads(body.decode("utf-8"), parse_constant=_refuse)
+        return json.loads(
+            body.decode("utf-8"), parse_constant=_refuse, object_pairs_hook=_without_repetition
+        )
     except RecursionError:
         message = "the body is nested too deeply"
     except UnicodeDecodeError:
@@ -219,6 +222,13 @@ def strict_json(body: bytes) -> Any:
     except ValueError as error:
         message = f"the body is not JSON: {error}"
     raise Refused(400, "not_json", message)
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has two values of the same name")
+    return found
 
 
 def _refuse(name: str) -> float:

@@ -18,7 +18,7 @@ from experiments.signals.runs import Size
 # Every part is a module with PART, jobs, work, records, write and finding.
 PARTS: dict[str, Any] = {module.PART: module for module in (service, exact, learner, recordings)}
 QUICK = Size(seeds=4, steps=120, warmup=30, quick=True)
-FULL = Size(seeds=16, steps=2000, warmup=200, quick=False)
+FULL = Size(seeds=16, steps=1000, warmup=200, quick=False)
 
 
 @dataclass(kw_only=True)

@@ -19,7 +19,7 @@ from ephemeral_crawl.core.study import Rows
 from experiments.signals.runs import Size
 
 PART = "exact"
-CASES = 40
+CASES = 200
 POLICIES = ("whittle-engine", "whittle", "myopic")
 _TOLERANCE = 1e-4
 
@@ -111,7 +111,7 @@ def _ratios(rows: Rows, policy: str) -> FloatArray:
 def write(report: Report, rows: Rows) -> None:
     report.heading("The exact optimum of small fleets")
     report.paragraph(
-        "Two or three random sources, M = 1, buffers of 2, 5 or 10 items, first in, first out, "
+        "Two or three random sources, M = 1, buffers of 0 to 10 items, first in, first out, "
         "deterministic or Poisson service of .15 to 2 times what is published, with and without a "
         "threshold κ*. Optimum by value iteration over ages, backlog and what a deterministic "
         "engine has left over; rewards of the policies from the stationary law of the same chain. "

@@ -165,7 +165,7 @@ def _seeds(rows: Rows) -> int:
 def picture(rows: Rows) -> Any:
     known, curves = _known(rows), _curves(rows)
     figure, axis = plots.new(width=8, height=3.6)
-    colours = dict(zip(curves, (plots.BLUE, plots.ORANGE), strict=False))
+    colours = dict(zip(curves, (plots.VIOLET, plots.GREEN), strict=False))
     for sees, curve in curves.items():
         ratio = np.array(list(curve.values())) / known["optimum"]
         axis.plot(list(curve), ratio, color=colours[sees], lw=0.8, alpha=0.5)
@@ -173,11 +173,12 @@ def picture(rows: Rows) -> Any:
             list(curve), ratio.mean(axis=1), "o-", color=colours[sees], lw=2.2,
             label=f"{AGENT} that sees {sees.replace(' ', ' and ')}",
         )  # fmt: skip
-    for name in POLICIES:
-        level = known[name] / known["optimum"]
-        style = {**plots.style(name), "marker": "", "linestyle": "--"}
-        axis.axhline(level, label=name, lw=1.2, **style)
-    axis.axhline(1.0, color=plots.INK, ls="--", lw=1, label="optimum")
+    levels: dict[float, list[str]] = {}
+    for name in (*POLICIES, "optimum"):
+        levels.setdefault(round(known[name] / known["optimum"], 4), []).append(name)
+    for level, names in levels.items():
+        colour = plots.INK if "optimum" in names else plots.colour(names[0])
+        axis.axhline(level, color=colour, ls="--", lw=1.2, label=", ".join(names))
     axis.set(xlabel=f"steps of each of {ENVS} environments", ylabel="reward over the optimum")
     figure.legend(loc="outside right upper", fontsize=8)
     return figure

@@ -65,8 +65,8 @@ def jobs(size: Size) -> list[Job]:
         for share in (SERVICE[1:2] if size.quick else SERVICE)
         for rate in [share * float(split.fleet.arrival_rate.sum() * split.fleet.period)]
         for price in [engine_relaxation(split.fleet, BUDGET, rate).price]
-        for threshold, level in ((NEVER, 0.0), (STALE, price))
-        for agent in AGENTS
+        for threshold, level in ((NEVER, 0.0), (STALE, price))[: 1 if size.quick else None]
+        for agent in AGENTS[: 2 if size.quick else None]
     ]
 
 
@@ -128,6 +128,10 @@ def _cases(rows: Rows) -> list[Case]:
     return list(dict.fromkeys(case for case, _ in _weeks(rows, "reward")))
 
 
+def _agents(rows: Rows) -> list[str]:
+    return list(dict.fromkeys(agent for _, agent in _weeks(rows, "reward")))
+
+
 def _gain(rows: Rows, case: Case, agent: str) -> statistics.Estimate:
     weeks = _weeks(rows, "reward")
     return statistics.gain(weeks[case, agent], weeks[case, PLAIN])
@@ -152,11 +156,12 @@ def write(report: Report, rows: Rows) -> None:
         f"index are over weeks, as if these were independent ({lengths})."
     )
     report.figure(picture(rows), "Utility indexed, as a part of what is published.", PART)
+    agents = _agents(rows)
     report.table(
         "Gain over whittle in front of the same engine",
-        ["recording", "service", "refused below", *AGENTS[1:], "whittle, of published"],
+        ["recording", "service", "refused below", *agents[1:], "whittle, of published"],
         [
-            [*case, *(percent(_gain(rows, case, agent)) for agent in AGENTS[1:]),
+            [*case, *(percent(_gain(rows, case, agent)) for agent in agents[1:]),
              f"{_share(rows, case, PLAIN):.1%}"]
             for case in _cases(rows)
         ],
@@ -169,7 +174,7 @@ def picture(rows: Rows) -> Any:
     figure, axes = plots.new(1, len(names), width=3.6 * len(names), height=3.4, squeeze=False)
     for axis, (name, threshold) in zip(axes[0], names, strict=True):
         shares = [case[1] for case in cases if (case[0], case[2]) == (name, threshold)]
-        for i, agent in enumerate(AGENTS):
+        for i, agent in enumerate(_agents(rows)):
             level = [100 * _share(rows, (name, share, threshold), agent) for share in shares]
             width = 2.2 if agent == OURS else 1.2
             style = {**plots.style(agent, i), "lw": width, "zorder": 2 + (agent == OURS)}

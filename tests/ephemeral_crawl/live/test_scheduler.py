@@ -625,6 +625,8 @@ def test_threads_share_a_scheduler(clock):
         (lambda s: s.add("feed 0"), "there is a source"),
         (lambda s: s.add("x", cost=math.nan), "cost is nan"),
         (lambda s: s.add("x", cost=0), "cost is 0"),
+        (lambda s: s.add("x", cost=1e-300), "cost is 1e-300"),  # nothing, in single precision
+        (lambda s: s.add("x", half_life="3"), "without a unit; write 3s, 3min, 3h or 3d"),
         (lambda s: s.add("x", max_interval="1min", min_interval="1h"), "largest interval"),
         (lambda s: s.add("x", half_life="never"), "duration such as"),
         (lambda s: s.add_many([{"source": "x", "cots": 1}]), "did you mean 'cost'"),

@@ -55,6 +55,7 @@ BODIES = {
     "NaN": b'{"limit": NaN}',
     "Infinity": b'{"limit": -Infinity}',
     "1e999": b'{"wait": 1e999}',
+    "an argument twice": b'{"limit": 1, "limit": 10000}',
     "ten thousand digits": b'{"limit": ' + 10_000 * b"9" + b"}",
     "deep lists": 100_000 * b"[",
     "deep objects": 50_000 * b'{"a":' + b"1" + 50_000 * b"}",

@@ -48,7 +48,7 @@ LOOKED_AT = 128  # sources that are compared at a time, at least
 BELOW, ABOVE = 0.05, 0.02  # logarithm of price asked for ÷ price of keys, in small, large fleets
 TOLERANCE = 0.1  # logarithm by which keys of large fleets can be at a higher price
 _MOST = 4096  # sources that are looked at, where far more are due than are asked for
-_SLICE = 1024  # keys that are computed anew at a time, where that is urgent
+_SLICE, _STALE = 1024, 64  # keys that are computed anew at a time: at too high a price; stale
 _SAMPLE = 1024  # sources whose indices tell how far a price falls
 _PART = 1 / 16  # of the sources, whose indices then reach it
 _LINE = 128  # sources in line in front of a host
@@ -79,7 +79,8 @@ class Agenda:
         self.stale = False  # whether estimates have changed for which keys were computed
         self.look = LOOKED_AT  # sources to look at next time
         self._next = 0  # row whose key is computed anew next
-        self._left = 0  # rows whose keys are at too high a price
+        self._left = 0  # rows whose keys are to be computed anew
+        self._urgent = False  # whether these are at too high a price, rather than stale
         self._lines: dict[int, list[int]] = {}  # of each host; those not marked have left it
         self._opening: list[tuple[float, int]] = []  # heap of when hosts accept the next fetch
         self._tickets: dict[int, float] = {}  # last ticket of each host
@@ -231,12 +232,12 @@ class Agenda:
         if state.rows <= EXACT:
             return False
         high = self.price > asked * math.exp(TOLERANCE)
-        if self._left == 0 and (high or self.stale):
+        if (high and not (self._left and self._urgent)) or (self.stale and not self._left):
             if high:
                 reached = min(self._reached(state, limit, now), self.price * math.exp(-TOLERANCE))
                 self.price = max(reached, self._aim(state, asked))
-            self._left, self.stale = state.rows, False
-        number = min(self._left, max(_SLICE, 8 * limit))
+            self._left, self.stale, self._urgent = state.rows, False, high
+        number = min(self._left, max(_SLICE if self._urgent else _STALE, 8 * limit))
         self._renew(state, number, now)
         return number > 0
 

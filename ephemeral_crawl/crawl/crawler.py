@@ -20,7 +20,8 @@ from ephemeral_crawl.live.arguments import Duration
 from ephemeral_crawl.live.reasons import reason_of
 
 LONGEST_PAUSE = 86_400.0  # seconds for which a feed's own wish not to be fetched is honoured
-_NOT_ALLOWED = 60.0  # seconds until an address that is not allowed is looked at again
+# Seconds until an address that is not allowed is looked at again, at first and after many times.
+_NOT_ALLOWED, _MOST_NOT_ALLOWED = 60.0, 600.0
 _SHORTEST_SLEEP = 1.0  # seconds between two looks at the schedule
 _GONE = 410
 
@@ -72,6 +73,7 @@ class Crawler:
         self._parallel, self._lease_time, self._per_host = parallel, lease_time, per_host
         self._poll = poll
         self._stop, self._news = asyncio.Event(), asyncio.Event()
+        self._not_allowed: dict[str, float] = {}  # seconds that those feeds have waited
 
     def stop(self) -> None:
         """Let the fetches under way end, and begin no other."""
@@ -124,6 +126,7 @@ class Crawler:
         try:
             known = self._memory.of(source)
             response = await self._client.get(source, known.etag, known.modified)
+            self._not_allowed.pop(source, None)
             status = response.status
             if status != 304 and not 200 <= status < 300:
                 self._refused(lease, response)
@@ -134,7 +137,9 @@ class Crawler:
                 raise FetchError(str(error)) from None
         except NotAllowed as error:  # which costs nothing
             reason = reason_of(str(error))
-            self._scheduler.release(lease.id, again_after=_NOT_ALLOWED, reason=reason)
+            wait = min(2.0 * self._not_allowed.get(source, _NOT_ALLOWED / 2.0), _MOST_NOT_ALLOWED)
+            self._not_allowed[source] = wait
+            self._scheduler.release(lease.id, again_after=wait, reason=reason)
             self._done(Visit(source, None, 0, reason, allowed=False))
         except FetchError as error:
             reason = reason_of(str(error))

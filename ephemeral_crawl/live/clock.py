@@ -26,7 +26,8 @@ class Clock:
             raise ValueError(f"clock is {shown(clock)}; give a function that returns seconds")
         self._clock = clock
         self.steady = _steady if clock is time.time else None
-        self._seen: tuple[float, float] | None = None  # the scheduler's time, and a steady clock's
+        # The scheduler's time, a steady clock's, and the offset that was stored then.
+        self._seen: tuple[float, float, float] | None = None
         self._jump = (math.nan, 0.0)  # time of the last event, and the offset since then
 
     def now(self, state: State) -> Moment:
@@ -40,10 +41,14 @@ class Clock:
         if self.steady is not None:
             if self._seen is not None:
                 expected = self._seen[0] + max(before - self._seen[1], 0.0)
-                if now - expected > _STEP:  # the clock was set, rather than time passed
+                # The clock was set, rather than time passed; set back, unless others have noted it.
+                # No time is lost, since another process would catch up with it: too fast for hosts.
+                if now > expected + _STEP or (
+                    now < expected - _STEP and state.offset == self._seen[2]
+                ):
                     now = max(expected, state.time)
                     offset = now - clock
-            self._seen = max(now, state.time), self.steady()
+            self._seen = max(now, state.time), self.steady(), state.offset
         if now < state.time - _STEP:
             now, offset = state.time, state.time - clock
         self._jump = state.time, offset

@@ -89,8 +89,8 @@ class Explanation:
             last = "fetch" if self.failures == 1 else f"{self.failures} fetches"
             text += f"; its last {last} failed"
         if self.failed_at is not None:
-            last = ", the last one" if self.failures > 1 else ""
-            text += last if self.failures else "; it was passed over"
+            # Failed, or passed over after it had failed.
+            text += "; the last attempt was" if self.failures else "; it was passed over"
             text += f" at {_time(self.failed_at)}: {self.failure}"
         return text + "."
 

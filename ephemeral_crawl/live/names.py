@@ -111,7 +111,7 @@ class Names:
 
     def row(self, name: str) -> int:
         """Return the row of a name, −1 if there is none."""
-        text = bytearray(name.encode())
+        text = bytearray(name.encode("utf-8", "surrogatepass"))  # any string may be asked for
         return int(_find(self._table, np.frombuffer(text, np.uint8), np.array([len(text)]))[0])
 
     def rows(self, names: Sequence[str]) -> Rows:

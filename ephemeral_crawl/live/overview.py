@@ -42,7 +42,7 @@ class Failing:
     source: str
     failures: int  # consecutive
     again_at: float  # seconds since 1970
-    reason: str  # why the last one did; "" if it is not known
+    reason: str  # why the last attempt came to nothing; "" if it is not known
 
 
 @dataclass(frozen=True)
@@ -265,8 +265,10 @@ def _worths(
         guess = price.market_price(
             wanted, budget * factor * part, rotation / factor, host_interval, guess
         )
+        surplus = price.mean_surplus(wanted, guess) if rotation < math.inf else 0.0
+        at_price = shared._replace(surplus=surplus)
         worth, published = worth_rate(
-            sources, shared, which, guess, rotation / factor, host_interval
+            sources, at_price, which, guess, rotation / factor, host_interval
         )
         collects.append(3600.0 * worth / part)
     return budgets, collects, 3600.0 * published / part

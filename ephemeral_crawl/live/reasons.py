@@ -8,11 +8,13 @@ from typing import Any
 from crawl_env.errors import shown
 
 LONGEST = 200  # characters of a reason
+_RELEASED = 2  # outcome
 _MOST = 10_000  # sources whose reasons are kept, the latest
 
-# Credentials in URLs: user:password@ before a host, and the values of parameters with such names.
-# Each is found in a time that grows no faster than the text.
-_USER = re.compile(r"(?<=://)[^/\s?#<>]*@")
+# Credentials in URLs: user:password@ before a host, also if the text was cut within the password,
+# and the values of parameters with such names. Each is found in a time that grows no faster than
+# the text.
+_USER = re.compile(r"(?<=://)(?:[^/\s?#<>]*@|[^/\s?#<>:]*:[^/\s?#<>]*(?=\.\.\.))")
 _PARAMETER = re.compile(r"([?&;#][\w.%-]*=)([^&;#\s'\"<>]*)")
 _SECRET = re.compile(r"token|secret|key|pass|pwd|auth|sig|session", re.IGNORECASE)
 
@@ -59,7 +61,7 @@ class Reasons:
         if not given and not self._found:
             return
         for k, row in enumerate(event["row"]):
-            if event["outcome"][k] == 0 or k in given:  # fetched, or there is a later reason
+            if event["outcome"][k] != _RELEASED or k in given:  # fetched, or failed later
                 self._found.pop(row, None)
             if k in given:
                 self._found[row] = float(event["at"][k]), reason_of(given[k])

@@ -114,8 +114,8 @@ def apply(
         at = outcomes.at[k]
         if lease == 0:
             balance = max(balance - cost, -burst)
-            if sources.lease[i] != 0 and outcomes.until[k] > 0.0:
-                sources.marks[i] |= FLOORED
+        if not current and sources.lease[i] != 0 and outcomes.until[k] > 0.0:
+            sources.marks[i] |= FLOORED
         if host != NO_HOST:
             hosts.fetched[host] = max(hosts.fetched[host], at)
         if outcome == FAILED:

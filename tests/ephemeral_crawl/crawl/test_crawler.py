@@ -123,9 +123,10 @@ def test_failures_say_why_until_the_next_fetch():
     bench.site.answers["/a"] = answer
     bench.run(1.0, "/a")
     assert "It was not fetched yet." in said[0]
-    assert "not fetched yet successfully; its last fetch failed at 2023-11-14" in said[1]
+    told = "not fetched yet successfully; its last fetch failed; the last attempt was at 2023-11-14"
+    assert told in said[1]
     assert "UTC: HTTP 503." in said[1]
-    assert "its last 2 fetches failed, the last one at" in said[2]
+    assert "its last 2 fetches failed; the last attempt was at" in said[2]
     assert "the document is not a feed" in said[2]
     assert "failed" not in str(bench.scheduler.explain(bench.site.url("/a")))
     bench.scheduler.failed(bench.site.url("/a"), reason="no <route>")
@@ -179,7 +180,22 @@ def test_addresses_that_are_not_public_cost_nothing_and_are_tried_again_once_all
         told = scheduler.explain(url)
         assert "passed over at 2023-11-14 22:13:20 UTC: feed.example is not a public" in str(told)
         assert told.due_at <= now + 60
-    now += 60
+
+    async def crawled_often():
+        nonlocal now
+        begun = now
+        async with Client(resolve=nowhere) as client:
+            crawler = Crawler(scheduler, client, feeds.InProcess(), Memory(":memory:"))
+            while now < begun + 3600:
+                await crawler.run(once=True)
+                now = scheduler.next_due()
+
+    with Scheduler(tmp_path / "crawl.db", clock=lambda: now) as scheduler:
+        now += 60
+        asyncio.run(crawled_often())
+        assert scheduler.status().counts.released < 2 + 2 * 12
+        assert scheduler.status().balance == 1.0
+    now += 600
     with Scheduler(tmp_path / "crawl.db", clock=lambda: now) as scheduler:
         asyncio.run(crawled(allow_private=True))
         assert scheduler.explain(url).failures == 1  # nothing listens there

@@ -54,6 +54,7 @@ LIMITED = 2  # every second host has an interval
 ANGRY = 5  # every fifth host answers 429 half of the time
 STUCK = 120.0  # real seconds in which a worker must get something done
 FORGOTTEN = 100 * HOUR  # a rotation is 50 hours, and a back-off at most 30
+SETTLED = 1800.0  # real seconds after which memory no longer grows
 KEPT = 3000  # events in the journal before the last snapshot
 FAULTS = (
     *("kill", "kill", "kill", "clock", "clock", "stop", "database", "copy"),
@@ -346,6 +347,7 @@ class Soak:
         """Let it happen for a time, and until each fault has happened."""
         end = time.monotonic() + seconds
         following = time.monotonic()
+        self.lasted = seconds
         try:
             while time.monotonic() < end or not all(self.faults.values()):
                 while len(self.children) < WORKERS:
@@ -511,7 +513,8 @@ class Soak:
         names = [name for name in live.sources() if name != "mark 0"]
         running = [number_of(name) for name in names if not self._is_paused(name)]
         leases, limited = notes.leases.values(), range(0, HOSTS, LIMITED)
-        sizes = {"this": (0.0, 4.0), "elder": (0.0, 4.0), "store": (0.5, 8.0)}
+        grown = 4.0 if self.lasted >= SETTLED else math.inf
+        sizes = {"this": (0.0, grown), "elder": (0.0, grown), "store": (0.5, 8.0)}
         checks: dict[str, Callable[[], object]] = {
             "least balance": lambda: soak_checks.check_budget(leases, BUDGET / HOUR, BURST),
             "shortest of host and source, s": lambda: soak_checks.check_politeness(

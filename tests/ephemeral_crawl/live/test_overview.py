@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from ephemeral_crawl.live import Lesson, Scheduler, overview
+from ephemeral_crawl.live import Lesson, Scheduler, overview, price
 from tests.ephemeral_crawl.live.world import DAY, HOUR, Clock
 
 
@@ -106,3 +106,22 @@ def test_what_maximum_intervals_cost_bounds_what_would_be_collected_without():
     assert not frequent.max_interval_costs
     assert "at least once in 24 h costs" in str(rare)
     assert "at least once" not in str(frequent)
+
+
+def test_what_another_budget_collects_is_what_can_be_paid_for():
+    """Also if half of the sources have had no item, and are inspected as often as pays."""
+    live = Scheduler(":memory:", budget="10/h", clock=Clock())
+    live.add_many({"source": str(i)} for i in range(60))
+    live.teach(Lesson.of_rate(str(i), max(0.02 * (i - 30), 0.0), 1.0, 5.0) for i in range(60))
+    state, which = live._ledger.state, np.arange(60)
+    sample, told = state.sample(), live.overview()
+    wanted = price.demand(sample.sources, sample.shared, which)
+    limits, guess = sample.host_interval, state.market
+    for factor, collects in zip(overview.BUDGETS, told.collects, strict=True):
+        budget, rotation = factor * state.settings.budget, state.rotation / factor
+        value = price.market_price(wanted, budget, rotation, limits, guess)
+        shared = sample.shared._replace(surplus=price.mean_surplus(wanted, value))
+        each = (price.interval_at(sample.sources, shared, i, value, rotation) for i in which)
+        assert sum(1.0 / x for x in each) == pytest.approx(budget, rel=2e-3)
+        worth, _ = overview.worth_rate(sample.sources, shared, which, value, rotation, limits)
+        assert collects == pytest.approx(3600.0 * worth, rel=2e-3)

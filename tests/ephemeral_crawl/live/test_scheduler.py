@@ -144,6 +144,16 @@ def test_what_an_unasked_failure_asks_for_outlasts_a_lease(scheduler, clock, ask
     assert [other.source for other in scheduler.lease(5)] == [lease.source]
 
 
+def test_what_a_late_failure_asks_for_outlasts_the_next_lease(scheduler, clock):
+    (late,) = scheduler.lease(timeout="1min")
+    clock.now += 200.0
+    (lease,) = (lease for lease in scheduler.lease(5) if lease.source == late.source)
+    scheduler.failed(late.id, retry_after="5h")
+    scheduler.release(lease.id)
+    clock.now += 4.9 * HOUR
+    assert late.source not in {lease.source for lease in scheduler.lease(5)}
+
+
 def test_hosts_are_limited_at_once(clock):
     scheduler = Scheduler(":memory:", budget="100/h", clock=clock)
     scheduler.add_many({"source": str(i), "host": "abc"[i % 3]} for i in range(9))
@@ -245,6 +255,14 @@ def test_the_reason_of_a_failure_is_kept_until_the_next_fetch(tmp_path, clock):
     assert "not fetched yet; it was passed over at" in str(found["d"])
     failing = {failing.source: failing.reason for failing in scheduler.overview().failing}
     assert failing == {"a": told, "b": "HTTP 503", "c": ""}
+    scheduler.failed("b")  # of which no reason is known
+    assert scheduler.explain("b").failure == ""
+    clock.now += 1e5
+    (again,) = (lease for lease in scheduler.lease(4) if lease.source == "a")
+    scheduler.release(again.id, reason="robots.txt")
+    text = str(scheduler.explain("a"))
+    assert "its last fetch failed; the last attempt was at 2023-11-16" in text
+    assert "robots.txt" in text
     scheduler.report("b")
     scheduler.remove("a")
     scheduler.add("e")  # in the row of the removed one
@@ -635,6 +653,7 @@ def test_threads_share_a_scheduler(clock):
         (lambda s: s.lease(0), "limit is 0"),
         (lambda s: s.lease(timeout=-1), "timeout is -1"),
         (lambda s: s.report("unknown"), "no source 'unknown'"),
+        (lambda s: s.report("\ud800"), r"no source '\ud800'"),  # as JSON may say
         (lambda s: s.report(99), "no lease 99"),
         (lambda s: s.report(True), "lease is True"),
         (lambda s: s.report("feed 0", 3), "list of pairs"),

@@ -94,6 +94,31 @@ def test_a_failure_does_not_shorten_the_least_interval():
     assert len(scheduler.lease()) == 1
 
 
+def test_no_time_is_lost_when_the_clock_is_set_back(tmp_path):
+    """Another process, which notices the next time the clock is set, would catch up with it."""
+    clock, steady = Clock(), Clock()
+    Scheduler(tmp_path / "crawl.db", budget="60/h", clock=clock).close()
+    one, other = (Scheduler(tmp_path / "crawl.db", clock=clock) for _ in range(2))
+    for live in (one, other):
+        live._ledger.clock.steady = steady
+
+    def wait(seconds, by=0.0):
+        clock.now += seconds + by
+        steady.now += seconds
+
+    one.limit_host("h", "10min")
+    one.add_many({"source": name, "host": "h"} for name in "ab")
+    other.status()
+    wait(300, -DAY)
+    one.report(one.lease()[0].id)
+    wait(300, DAY / 2)
+    assert other.lease() == []
+    wait(299)
+    assert other.lease() == []
+    wait(2)
+    assert len(other.lease()) == 1
+
+
 @pytest.mark.parametrize("by", [-DAY, DAY])
 def test_a_clock_that_is_set_during_a_fetch_does_not_shorten_the_interval_of_a_host(by):
     clock, steady = Clock(), Clock()

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from crawl_env.errors import shown
 from ephemeral_crawl.live import Scheduler
 from ephemeral_crawl.live.reasons import redacted
 from ephemeral_crawl.serve.access import VARIABLE, Token, find_token
@@ -268,10 +269,13 @@ def test_credentials_of_urls_are_hidden():
     assert (
         redacted("https://a:p@'q@c/d?pass=x#id_token=y") == "https://***@c/d?pass=***#id_token=***"
     )
+    long = "https://me:" + "hunter2" * 40
+    assert "hunter2" not in redacted(f"no source {shown(long + '@c/d')}")
+    assert redacted(shown("https://c:80/d" + "x" * 200)).startswith("'https://c:80/dxx")
 
 
 @pytest.mark.parametrize(
-    ("start", "odd"), [("?", "key"), ("", "://@?"), ("://", "aaa"), ("", "?a?a")]
+    ("start", "odd"), [("?", "key"), ("", "://@?"), ("://", "aaa"), ("", "?a?a"), ("://", "a:.")]
 )
 def test_the_time_to_hide_credentials_is_linear(start, odd):
     def took(size):

@@ -22,9 +22,11 @@ b. Where R does not depend on b it is Whittle's. It may be negative, where a cra
 the items that it delivers at each backlog gives φ, π and the next index. What is best in simulation
 is kept; the index that ignores the engine takes part, and so do the utility that a crawl brings and
 what of it is indexed in time. This is a heuristic: values are added up over sources and queue, and
-nothing is proved about its limit. In a small fleet the other sources are no average: a constant
-is added to the index of each, also chosen by simulation, and the policy of
-`agents.theory.engine.lookahead` takes part.
+nothing is proved about its limit. Where all that is found joins the queue, the price of a place
+decides whether a source is served at all (`agents.theory.engine.relaxation`), so that first some
+sources may be left out: those whose items are worth least at a multiplier, as many as is best in
+simulation. In a small fleet the other sources are no average: a constant is added to the index of
+each, also chosen by simulation, and the policy of `agents.theory.engine.lookahead` takes part.
 """
 
 from __future__ import annotations
@@ -37,13 +39,14 @@ from scipy import stats
 from agents.theory.engine.joining import joining
 from agents.theory.engine.lookahead import Fleet, Lookahead, Looking, serve
 from agents.theory.engine.queue import Service, forgetful, kept_at_place, served, service_of
+from agents.theory.engine.relaxation import engine_relaxation
 from agents.theory.engine.tables import IndexTable
 from agents.theory.renewal import renewal_arm
 from crawl_env import Engine, Sources
 from crawl_env.compiled import compiled
 from crawl_env.content.draws import Stream, poisson, stream
 from crawl_env.content.utility import Distribution, Exponential
-from crawl_env.numerics import FloatArray, IntArray
+from crawl_env.numerics import BoolArray, FloatArray, IntArray
 from crawl_env.rng import generator
 
 _MOST_CELLS = 4e6  # sources × ages × states of the queue × places of a table
@@ -56,6 +59,8 @@ _STEPS, _RUNS = 4000, 8  # of a simulation
 _WORK = 4e8  # of one, in choices among sources
 _FEW = 6  # sources up to which the policy that looks ahead is sought
 _SHIFTS = (1e3, 0.8, 0.4, 0.2, 0.1)  # as fractions of its mean size
+_LAST = 1e3  # times the largest index by which sources that are left out are below
+_PASSED = (0.3, 0.45, 0.6, 0.7, 0.8, 0.9, 1.0, 1.15, 1.35, 1.7)  # items found / items indexed
 _GRID = 256  # multipliers at which an arm is solved
 _NEGLIGIBLE = 1e-3  # part of the reward that no better policy could win
 _TINY = 1e-300
@@ -168,13 +173,21 @@ class QueueIndex:
         chosen, self.is_plain, turns = table, True, _ROUNDS
         if best.reward.mean() > (1.0 - _NEGLIGIBLE) * best.worth * best.number:
             turns = 0  # the engine takes hardly anything from what the crawler brings
+        left_out = np.zeros(len(table), bool)
+        if turns and len(table) > _FEW:
+            for some in self._least_worth():
+                tried = self._simulate(_without(table, some))
+                if _better(tried.reward, best.reward):
+                    best, chosen, self.is_plain = tried, _without(table, some), False
+                    left_out = some
         found, value, law = best, np.zeros(states), best.states
         at_once = np.repeat(self._brought[..., None], states, axis=-1)
         credited = self._credit[:, :, self._phase, self._backlog]
         for myopic in (at_once, credited) if turns else ():
-            tried = self._simulate(myopic / self.sources.cost[:, None, None])
+            table = _without(myopic / self.sources.cost[:, None, None], left_out)
+            tried = self._simulate(table)
             if _better(tried.reward, best.reward):
-                best, chosen, self.is_plain = tried, myopic, False
+                best, chosen, self.is_plain = tried, table, False
         for turn in range(turns):
             weight = 1.0 if turn == 0 else _DAMPING
             value = value + weight * (self._relative_value(found) - value)
@@ -182,7 +195,7 @@ class QueueIndex:
             # At last, the value of a backlog is doubted.
             scales = _SCALES if turn == turns - 1 else (1.0,)
             for scale in scales:
-                table = self._index(scale * value, law, found)
+                table = _without(self._index(scale * value, law, found), left_out)
                 tried = self._simulate(table)
                 if _better(tried.reward, best.reward):
                     best, chosen, self.is_plain = tried, table, False
@@ -199,6 +212,28 @@ class QueueIndex:
         shape = *chosen.shape[:2], len(self.service.left), self._capacity + 1
         self.table = np.moveaxis(chosen.reshape(shape), 2, 0)
         self.reward = float(best.reward.mean() if self.ahead is None else ahead.reward.mean())
+
+    def _least_worth(self) -> list[BoolArray]:
+        """Return sources that might be left out, (N,), more and more: those whose items are worth
+        least for each place that they take, so that the others find some multiple of what is
+        indexed."""
+        arms, found = renewal_arm(self.sources), self.sources.arrival_rate * self.sources.period
+        budget, rate = self._budget, float(self.engine.rate)
+        multiplier = engine_relaxation(self.sources, budget, rate, refuse=False).multiplier
+        ages = np.arange(1.0, self._ages + 1)[:, None]
+        earned = arms.mean_content(ages * np.ones(len(found))) - multiplier * self.sources.cost
+        worth = np.maximum((earned / ages).max(axis=0), 0.0) / np.maximum(found, _TINY)
+        order = np.argsort(-worth, kind="stable")
+        total = np.cumsum(found[order])
+        sizes = {int(np.searchsorted(total, c * rate, side="right")) for c in _PASSED}
+        crawls = int(np.ceil(budget / self.sources.cost.min()))
+        masks = []
+        for size in sorted(sizes, reverse=True):
+            if crawls <= size < len(found):
+                mask = np.ones(len(found), bool)
+                mask[order[:size]] = False
+                masks.append(mask)
+        return masks
 
     def _shifted(self, best: Outcome, table: FloatArray) -> tuple[Outcome, FloatArray, bool]:
         """Search for a constant of each source that, added to its index, earns more; the largest
@@ -324,6 +359,12 @@ def _limits(sources: Sources, engine: Engine) -> tuple[int, int]:
     capacity = enough if engine.capacity is None else min(engine.capacity, enough)
     ages = int(np.clip(np.ceil(_FADED / sources.decay_per_step.min()) + 1, 20, 400))
     return capacity, ages
+
+
+def _without(table: FloatArray, left_out: BoolArray) -> FloatArray:
+    """Return a table in which sources are crawled only if there is budget for no other."""
+    lowest = -_LAST * float(np.abs(table).max())
+    return np.where(left_out[:, None, None], lowest, table) if left_out.any() else table
 
 
 def _better(one: FloatArray, other: FloatArray) -> bool:

@@ -146,3 +146,16 @@ def test_what_is_refused():
     with refused("whittle-engine", "age"):
         make("whittle-engine", Task(FLEET, engine=Engine(rate=1), observed=False,
                                     features=("value", "backlog")))  # fmt: skip
+
+
+def test_sources_are_left_out_where_all_that_is_found_takes_a_place():
+    # Nine sources with many items of little worth would fill the queue.
+    rate, worth = [1.0, 1.0, *[6.0] * 9], [1.0, 1.0, *[0.15] * 9]
+    fleet = Sources(arrival_rate=rate, mean_utility=worth, decay_rate=0.5, period=1.0)
+    engine = Engine(rate=2.5, capacity=8, service="poisson")
+    task = Task(fleet, budget=2, observed=False, engine=engine)
+    alone = Task(fleet.select([0, 1]), budget=2, observed=False, engine=engine)
+    runs = compare(["whittle", "whittle-engine"], task, steps=300, warmup=30, seeds=8)
+    best = compare(["whittle"], alone, steps=300, warmup=30, seeds=8)["whittle"].reward.mean()
+    assert runs["whittle-engine"].reward.mean() > 0.97 * best
+    assert runs["whittle"].reward.mean() < 0.8 * best

@@ -23,6 +23,8 @@ _ROUNDING = 1e-9
 _LOOKS = 2  # largest number of times that others are looked at if too few are due
 _AGAIN = 1.0  # seconds to which the next time is determined
 _HORIZON = 3.2e9  # seconds
+_PATIENCE = 1.5  # rotations after which a source comes before those that were fetched since
+_FIRST = 1e30  # by which its rank is multiplied
 
 
 class Chosen(NamedTuple):
@@ -40,7 +42,8 @@ def choose(state: State, limit: int, now: float) -> Chosen:
     First come the sources whose maximum interval has passed, in the order in which it has, then all
     others in decreasing order of their index, as long as it is at least the price. Sources that are
     new, or that were not fetched for a whole rotation, count as if their index were at least the
-    price.
+    price. Where others are preferred to them for long, as on a host that accepts fewer fetches than
+    its best sources are worth, they come before all others after one and a half rotations.
 
     In fleets of at most `agenda.EXACT` sources that is so exactly. In larger ones a source can be
     late until its index is above the price by `agenda.TOLERANCE`, and come before others whose
@@ -117,13 +120,19 @@ def _ranks(
             rank[k] = max(index[k], asked)
             reason[k] = NEW
         elif since >= price.turn(sources, shared, i, rotation):
-            rank[k] = max(index[k], asked)
+            rank[k] = _in_turn(index[k], asked, since, rotation)
             if index[k] < asked:
                 reason[k] = ROTATION
         if sources.fetched[i] != NEVER and since >= sources.longest[i]:
             reason[k] = CEILING
             rank[k] = -(sources.fetched[i] + sources.longest[i])
     return Ranked(rows, index, rank, reason)
+
+
+@compiled
+def _in_turn(index: float, asked: float, since: float, rotation: float) -> float:
+    """Return the rank of a source that was not fetched for its turn."""
+    return max(index, asked) * (_FIRST if since >= _PATIENCE * rotation else 1.0)
 
 
 @compiled
@@ -276,8 +285,10 @@ def anything(
         since = now - sources.fetched[i]
         late = sources.fetched[i] != NEVER and since >= sources.longest[i]
         index = price.index_now(sources, shared, i, now)
-        if sources.fetched[i] == NEVER or since >= price.turn(sources, shared, i, rotation):
+        if sources.fetched[i] == NEVER:
             index = max(index, asked)
+        elif since >= price.turn(sources, shared, i, rotation):
+            index = _in_turn(index, asked, since, rotation)
         if late:
             index = -(sources.fetched[i] + sources.longest[i])
         if (late, index) > (ceiling, best):

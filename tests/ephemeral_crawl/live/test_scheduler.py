@@ -735,3 +735,23 @@ def test_the_price_fits_the_budget_however_many_are_added():
             live.add(str(i))
         each = live.explain("3").interval / 3600
         assert last / each == pytest.approx(1000, rel=0.3)
+
+
+def test_nobody_waits_for_ever_on_a_host_that_is_used_to_capacity():
+    # Twenty of forty sources are always worth more than the host accepts, the others hardly ever.
+    start = now = 1.7e9
+    scheduler = Scheduler(":memory:", budget="60/h", clock=lambda: now)
+    scheduler.add_many({"source": str(i), "host": "h"} for i in range(40))
+    scheduler.limit_host("h", "10min")
+    rotation = scheduler._ledger.state.rotation
+    fetched, longest = dict.fromkeys(map(str, range(40)), now), 0.0
+    while now < start + 6 * rotation:
+        for lease in scheduler.lease():
+            since, gap = now - fetched[lease.source], 600.0 if int(lease.source) < 20 else 1e7
+            times = np.arange(now, fetched[lease.source], -gap)[1:]
+            scheduler.report(lease.id, items=[(time, 1.0) for time in times.tolist()])
+            fetched[lease.source] = now
+            longest = max(longest, since if now > start + 2 * rotation else 0.0)
+        now += 600.0
+    assert longest < 1.6 * rotation
+    assert now - min(fetched.values()) < 1.6 * rotation

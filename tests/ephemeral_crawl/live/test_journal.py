@@ -134,6 +134,7 @@ def test_a_copy_is_one_transaction(store):
     other.join()
     assert opened[0].sources() == ["a"]
     assert opened[0].status().budget == 9
+    opened[0].close()
     with refused("there is a scheduler"):
         target.begin_with(1, iter([b""]))
     target.close()

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from ephemeral_crawl.live import snapshot
 from ephemeral_crawl.live.clock import Clock
-from ephemeral_crawl.live.journal import Journal
+from ephemeral_crawl.live.journal import Journal, open_journal
 from ephemeral_crawl.live.outcomes import Moment
 from ephemeral_crawl.live.state import Event, State
 
@@ -73,11 +73,16 @@ class Ledger:
                 self.write_snapshot()
             return True
 
-    def copy(self, target: Journal) -> None:
-        """Write the state to an empty journal."""
+    def copy(self, store: object) -> None:
+        """Write the state to another store."""
         with self.reading() as (state, _):
             number, parts = self.number, snapshot.parts(state)
-        target.begin_with(number, parts)
+        with without_forks():
+            target = open_journal(store, full=True)
+            try:
+                target.begin_with(number, parts)
+            finally:
+                target.close()
 
     def write_snapshot(self) -> None:
         """Store the state: at once if it is small, else by a thread, so that nobody waits."""
@@ -108,7 +113,8 @@ class Ledger:
 
     def _store(self, number: int, parts: Iterable[bytes]) -> None:
         try:
-            self.journal.write_snapshot(number, parts)
+            with without_forks():
+                self.journal.write_snapshot(number, parts)
         except (OSError, ValueError, sqlite3.Error) as error:  # what was called is recorded
             _LOG.warning("no snapshot was written, the journal has all: %s", error)
 
@@ -148,11 +154,27 @@ class Ledger:
         self._changes += state.size_of(event)
 
 
-# A fork waits until no other thread is in the middle of a change: the child would have half of it,
-# and a lock that nobody releases.
+# A fork waits until no other thread is in the middle of a change, or uses a database: the child
+# would have half of it, and locks, also those within SQLite, that nobody releases.
 _LEDGERS: weakref.WeakSet[Ledger] = weakref.WeakSet()
 _FORKING = threading.RLock()
 _held: list[Ledger] = []
+_IDLE = threading.Condition()  # taken after the locks of ledgers
+_busy = 0  # threads that use a database without the lock of a ledger
+
+
+@contextmanager
+def without_forks() -> Iterator[None]:
+    """Return a context in which forks of other threads wait; it must not wait for a ledger."""
+    global _busy
+    with _IDLE:
+        _busy += 1
+    try:
+        yield
+    finally:
+        with _IDLE:
+            _busy -= 1
+            _IDLE.notify_all()
 
 
 def _before_fork() -> None:
@@ -160,9 +182,13 @@ def _before_fork() -> None:
     _held[:] = _LEDGERS
     for ledger in _held:
         ledger.lock.acquire()
+    _IDLE.acquire()
+    while _busy:
+        _IDLE.wait()
 
 
 def _after_fork() -> None:
+    _IDLE.release()
     for ledger in _held:
         ledger.lock.release()
     _held.clear()

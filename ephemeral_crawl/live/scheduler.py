@@ -20,7 +20,7 @@ from ephemeral_crawl.live.errors import SourceExists
 from ephemeral_crawl.live.explanation import Explanation
 from ephemeral_crawl.live.journal import open_journal
 from ephemeral_crawl.live.leasing import Lease, lease_event
-from ephemeral_crawl.live.ledger import Ledger
+from ephemeral_crawl.live.ledger import Ledger, without_forks
 from ephemeral_crawl.live.lessons import Lesson
 from ephemeral_crawl.live.outcomes import (
     Moment,
@@ -115,9 +115,10 @@ class Scheduler:
             "seed": seed,
         }
         given = {name: value for name, value in given.items() if value is not None}
-        journal = open_journal(
-            store, full=check_flag("full", full), new=lambda name: _new_settings(given, name)
-        )
+        with without_forks():
+            journal = open_journal(
+                store, full=check_flag("full", full), new=lambda name: _new_settings(given, name)
+            )
         self._ledger = Ledger(journal, time_of_clock)
         try:
             self._configure(given)
@@ -588,11 +589,7 @@ class Scheduler:
         Raises:
             ValueError: there is a scheduler in the store.
         """
-        target = open_journal(store, full=True)
-        try:
-            self._ledger.copy(target)
-        finally:
-            target.close()
+        self._ledger.copy(store)
 
     def close(self) -> None:
         """Write a snapshot and close the file. A scheduler need not be closed."""

@@ -314,7 +314,10 @@ class State:
     ) -> None:
         source = self.table[i]
         source["host"] = NO_HOST if host is None else self._host(host)
-        self.cost += cost - float(source["cost"])
+        more = cost - float(source["cost"])
+        self.cost += more
+        if int(source["lease"]) in self.leases:  # a release gives back what a fetch costs then
+            self.balance -= more
         source["cost"] = cost
         source["shortest"] = shortest
         source["longest"] = math.inf if longest is None else longest

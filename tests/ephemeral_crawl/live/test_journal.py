@@ -134,6 +134,7 @@ def test_a_copy_is_one_transaction(store):
     other.join()
     assert opened[0].sources() == ["a"]
     assert opened[0].status().budget == 9
+    opened[0].close()
     with refused("there is a scheduler"):
         target.begin_with(1, iter([b""]))
     target.close()
@@ -366,6 +367,34 @@ def test_a_fork_waits_for_the_changes_of_other_threads():
         os._exit(0 if live.sources() == ["b"] else 1)
     thread.join()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.parametrize("does", ["snapshot", "copy"])
+def test_a_fork_waits_for_other_uses_of_a_database(tmp_path, monkeypatch, does):
+    """A lock of SQLite that another thread holds then would never be released in the child."""
+    monkeypatch.setattr(ledger, "_AT_ONCE", -1)
+    live, inside, left = Scheduler(tmp_path / "a.db", budget="20/h"), threading.Event(), []
+
+    def slowly(*_):
+        inside.set()
+        time.sleep(0.2)
+        left.append(True)
+
+    if does == "snapshot":
+        monkeypatch.setattr(live._ledger.journal, "write_snapshot", slowly)
+        live._ledger.write_snapshot()  # by a thread
+    else:
+        monkeypatch.setattr(sqlite.SqliteJournal, "begin_with", slowly)
+        threading.Thread(target=live.copy, args=(tmp_path / "b.db",)).start()
+    inside.wait()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        live.add("a")
+        os._exit(0 if left else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert live.sources() == ["a"]
 
 
 # ------------------------------------------------------------------------------- versions

@@ -154,6 +154,18 @@ def test_what_a_late_failure_asks_for_outlasts_the_next_lease(scheduler, clock):
     assert late.source not in {lease.source for lease in scheduler.lease(5)}
 
 
+def test_a_release_gives_back_what_was_paid_though_the_cost_has_changed(clock):
+    scheduler = Scheduler(":memory:", budget="10/h", clock=clock)
+    scheduler.add_many({"source": name} for name in "ab")
+    first, second = scheduler.lease(2)
+    scheduler.update(first.source, cost=5)
+    scheduler.release(first.id)
+    assert scheduler.status().balance == 10.0 - 1.0
+    scheduler.update(second.source, cost=5)
+    scheduler.report(second.id)
+    assert scheduler.status().balance == 10.0 - 5.0
+
+
 def test_hosts_are_limited_at_once(clock):
     scheduler = Scheduler(":memory:", budget="100/h", clock=clock)
     scheduler.add_many({"source": str(i), "host": "abc"[i % 3]} for i in range(9))

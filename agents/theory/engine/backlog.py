@@ -31,6 +31,7 @@ each, also chosen by simulation, and the policy of `agents.theory.engine.lookahe
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -173,35 +174,19 @@ class QueueIndex:
         chosen, self.is_plain, turns = table, True, _ROUNDS
         if best.reward.mean() > (1.0 - _NEGLIGIBLE) * best.worth * best.number:
             turns = 0  # the engine takes hardly anything from what the crawler brings
-        left_out = np.zeros(len(table), bool)
+        nobody = np.zeros(len(table), bool)
+        starts = [(nobody, best)] if turns else []
         if turns and len(table) > _FEW:
             for some in self._least_worth():
-                tried = self._simulate(_without(table, some))
+                rest = _without(table, some)
+                tried = self._simulate(rest)
                 if _better(tried.reward, best.reward):
-                    best, chosen, self.is_plain = tried, _without(table, some), False
-                    left_out = some
-        found, value, law = best, np.zeros(states), best.states
-        at_once = np.repeat(self._brought[..., None], states, axis=-1)
-        credited = self._credit[:, :, self._phase, self._backlog]
-        for myopic in (at_once, credited) if turns else ():
-            table = _without(myopic / self.sources.cost[:, None, None], left_out)
-            tried = self._simulate(table)
-            if _better(tried.reward, best.reward):
-                best, chosen, self.is_plain = tried, table, False
-        for turn in range(turns):
-            weight = 1.0 if turn == 0 else _DAMPING
-            value = value + weight * (self._relative_value(found) - value)
-            law = law + weight * (found.states - law)
-            # At last, the value of a backlog is doubted.
-            scales = _SCALES if turn == turns - 1 else (1.0,)
-            for scale in scales:
-                table = _without(self._index(scale * value, law, found), left_out)
-                tried = self._simulate(table)
+                    best, chosen, self.is_plain = tried, rest, False
+                    starts = [(nobody, starts[0][1]), (some, tried)]
+        for left_out, found in starts:
+            for tried, other in self._iterated(left_out, found, turns):
                 if _better(tried.reward, best.reward):
-                    best, chosen, self.is_plain = tried, table, False
-                if scale == 1.0:
-                    latest = tried
-            found = latest
+                    best, chosen, self.is_plain = tried, other, False
         self.ahead: Lookahead | None = None
         if turns and len(self.sources) <= _FEW:
             best, chosen, moved = self._shifted(best, chosen)
@@ -212,6 +197,30 @@ class QueueIndex:
         shape = *chosen.shape[:2], len(self.service.left), self._capacity + 1
         self.table = np.moveaxis(chosen.reshape(shape), 2, 0)
         self.reward = float(best.reward.mean() if self.ahead is None else ahead.reward.mean())
+
+    def _iterated(
+        self, left_out: BoolArray, found: Outcome, turns: int
+    ) -> Iterator[tuple[Outcome, FloatArray]]:
+        """Yield what policies earn, and their tables, while the index is iterated."""
+        states = self._phase.size
+        value, law = np.zeros(states), found.states
+        at_once = np.repeat(self._brought[..., None], states, axis=-1)
+        for myopic in (at_once, self._credit[:, :, self._phase, self._backlog]):
+            table = _without(myopic / self.sources.cost[:, None, None], left_out)
+            yield self._simulate(table), table
+        for turn in range(turns):
+            weight = 1.0 if turn == 0 else _DAMPING
+            value = value + weight * (self._relative_value(found) - value)
+            law = law + weight * (found.states - law)
+            # At last, the value of a backlog is doubted.
+            scales = _SCALES if turn == turns - 1 else (1.0,)
+            for scale in scales:
+                table = _without(self._index(scale * value, law, found), left_out)
+                tried = self._simulate(table)
+                if scale == 1.0:
+                    latest = tried
+                yield tried, table
+            found = latest
 
     def _least_worth(self) -> list[BoolArray]:
         """Return sources that might be left out, (N,), more and more: those whose items are worth

@@ -173,7 +173,7 @@ def test_what_is_refused(
 def test_large_fleets_with_signals_are_refused() -> None:
     class Options:
         arrivals, observed, budget_rule, last_crawls = "poisson", False, "step", ""
-        max_interval, present, start, recall = 0.0, "", "fresh", None
+        max_interval, present, start, recall, engine_rate = 0.0, "", "fresh", None, None
 
     fleet = Sources(np.ones(large.LARGE), 1.0, 1.0)
     assert large.as_columns(Options(), fleet) is not None  # type: ignore[arg-type]

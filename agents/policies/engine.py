@@ -189,12 +189,7 @@ class WhittleEngine(Whittle):
         """Return priorities that increase with the index, negative below λ*."""
         age, above = self._ages(view)
         age, above, backlog, phase = age[rows], above[rows], view["backlog"][rows, 0], phase[rows]
-        from agents.theory.engine.tables import IndexTable
-
-        if isinstance(made.indices, IndexTable):
-            index = made.indices.at(age, backlog)
-        else:
-            index = made.indices.priority(age, phase, backlog)
+        index = made.indices.priority(age, phase, backlog)
         excess = index * above - made.multiplier * (1.0 - _SLACK)
         scale = np.abs(excess).max(axis=-1, keepdims=True)
         return (excess / (np.abs(excess) + np.where(scale > 0, scale, 1.0))).astype(np.float32)

@@ -127,7 +127,7 @@ class QueueIndex:
         levels, index = np.arange(self._capacity + 1.0), np.empty(age.shape)
         for f, table in enumerate(self.table):
             some = phase == f
-            index[some] = IndexTable(table, levels).at(age[some], backlog[some])
+            index[some] = IndexTable(table, levels).priority(age[some], phase[some], backlog[some])
         return index
 
     @staticmethod

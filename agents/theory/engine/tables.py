@@ -10,7 +10,7 @@ from agents.theory.engine.content import WaitingItems
 from agents.theory.engine.relaxation import PricedArm
 from crawl_env import Engine, Sources
 from crawl_env.content.utility import Decay, Distribution
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import FloatArray, IntArray
 
 _MOST_CELLS = 2e6
 _FADED = 6.0  # time constants after which a source is taken to be as old as it gets
@@ -26,8 +26,9 @@ class IndexTable(NamedTuple):
     values: FloatArray
     backlog: FloatArray
 
-    def at(self, age: FloatArray, backlog: FloatArray) -> FloatArray:
-        """Return the index, (B, N), linear between two ages and below age 1; backlog: (B,)."""
+    def priority(self, age: FloatArray, phase: IntArray, backlog: FloatArray) -> FloatArray:
+        """Return the index, (B, N), linear between two ages and below age 1; backlog: (B,). The
+        phase of the engine does not matter."""
         n, ages, _ = self.values.shape
         middles = 0.5 * (self.backlog[1:] + self.backlog[:-1])
         column = np.searchsorted(middles, backlog)[:, None]

@@ -185,8 +185,8 @@ class Names:
 
 
 def _encoded(names: Sequence[str]) -> tuple[Bytes, Rows]:
-    """Return names as bytes, and where each ends."""
-    encoded = [name.encode() for name in names]
+    """Return names as bytes, and where each ends. Any strings may be asked for."""
+    encoded = [name.encode("utf-8", "surrogatepass") for name in names]
     ends = np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)))
     return np.frombuffer(bytearray().join(encoded), np.uint8), ends
 

@@ -311,7 +311,9 @@ class State:
         table["fetched"][added] = NEVER
         table["marks"][added] = EXISTS
         self.numbers_of[reporting.NEW] += len(added)
+        before = self.cost
         self.cost += math.fsum(cost)
+        self.correction *= before / self.cost  # others than those it was learnt from
         self.changes += len(added)
         self.agenda.rekey(self, added, self.time)
 
@@ -382,10 +384,18 @@ class State:
         self._rekey(i)
 
     def _limit_hosts(self, event: Event) -> None:
-        number = self._hosts(event["hosts"])
+        hosts = self._hosts(event["hosts"])
+        out: dict[int, list[tuple[int, float]]] = {}  # leases of each host, and their ends
+        for lease, (row, end, _) in self.leases.items():
+            if end > self.time:
+                out.setdefault(int(self.table["host"][row]), []).append((lease, end))
         for name, interval in event["hosts"].items():
-            host = number[name]
+            host = hosts[name]
             self.hosts_table["interval"][host] = interval
+            if leases := out.get(host):  # of which only the last was known to the host
+                held = max(end for _, end in leases) + interval
+                number = leases[0][0] if len(leases) == 1 else -len(leases)
+                self.hosts_table["held"][host], self.hosts_table["lease"][host] = held, number
             self.agenda.dissolve(self, host)
         self.changes = len(self)  # the price changes at once
 

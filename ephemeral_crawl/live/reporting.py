@@ -99,8 +99,11 @@ def apply(
         host = sources.host[i]
         cost = np.float64(sources.cost[i])
         current = lease != 0 and sources.lease[i] == lease
-        if lease != 0 and host != NO_HOST and hosts.lease[host] == lease:
-            hosts.held[host] = 0.0
+        if lease != 0 and host != NO_HOST:
+            if current and hosts.lease[host] < 0:
+                hosts.lease[host] += 1
+            if hosts.lease[host] == lease or hosts.lease[host] == 0:
+                hosts.held[host] = 0.0
         if current:
             sources.lease[i] = 0
             if sources.marks[i] & FLOORED == 0:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from crawl_env.compiled import compiled
 from ephemeral_crawl.live import explanation, price
-from ephemeral_crawl.live.columns import EXISTS, NEVER, NO_HOST, Sources
+from ephemeral_crawl.live.columns import EXISTS, NEVER, NO_HOST, PAUSED, Sources
 from ephemeral_crawl.live.learning import Shared, belief
 from ephemeral_crawl.live.outcomes import Moment
 from ephemeral_crawl.live.state import Sample, State
@@ -44,7 +44,7 @@ class Failing:
 
     source: str
     failures: int  # consecutive
-    again_at: float  # seconds since 1970
+    again_at: float | None  # seconds since 1970; None if it is paused
     reason: str  # why the last attempt came to nothing; "" if it is not known
 
 
@@ -224,7 +224,9 @@ class _Scan:
                 Failing(
                     name,
                     int(state.table["failures"][i]),
-                    max(float(state.table["blocked"][i]), now) - offset,
+                    None
+                    if state.table["marks"][i] & PAUSED
+                    else max(float(state.table["blocked"][i]), now) - offset,
                     (state.reasons.of(i) or (0.0, ""))[1],
                 )
                 for i in self._failing.row.tolist()

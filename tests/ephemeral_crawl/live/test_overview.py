@@ -53,6 +53,16 @@ def test_failing_sources_and_hosts_in_wait(told):
     assert seen.hosts_waiting == 1
 
 
+def test_a_failing_source_that_is_paused_is_not_tried_again():
+    live = Scheduler(":memory:", budget="6/h", clock=Clock())
+    live.add("a")
+    live.failed("a", status=410)
+    live.pause("a")
+    assert [(x.source, x.again_at, x.reason) for x in live.overview().failing] == [
+        ("a", None, "HTTP 410")
+    ]
+
+
 def test_what_the_budget_buys_is_what_fetches_at_these_intervals_collect(told):
     seen, explained, _ = told
     here = seen.budgets.index(60.0)
@@ -186,3 +196,5 @@ def test_what_is_collected_if_maximum_intervals_take_more_than_the_budget():
     here = told.collects[told.budgets.index(4.0)]
     assert here == pytest.approx(collected / (10 * 24), rel=0.02)
     assert told.ceilings_cost > 0.05
+    assert "costs " in told.about_ceilings
+    assert "alone take 9.17 budget units an hour, more than the 4" in told.about_ceilings

@@ -233,7 +233,7 @@ class _Scan:
                 if (name := state.names[i]) is not None
             ],
             hosts=[
-                Wait(state.host_names[k], int(self._of_host[k + 1]), float(opens[k]) - offset)
+                Wait(state.host_names[k] or "", int(self._of_host[k + 1]), float(opens[k]) - offset)
                 for k in waits
             ],
             hosts_waiting=len(shut),

@@ -53,7 +53,7 @@ TIMEOUT = 1200.0  # seconds of a lease
 LIMITED = 2  # every second host has an interval
 ANGRY = 5  # every fifth host answers 429 half of the time
 STUCK = 120.0  # real seconds in which a worker must get something done
-FORGOTTEN = 110 * HOUR  # one and a half rotations of 50 hours, and a back-off of at most 30
+FORGOTTEN = 100 * HOUR  # one and a half rotations of 50 hours, and a host that answers 429
 SETTLED = 1800.0  # real seconds after which memory no longer grows
 KEPT = 3000  # events in the journal before the last snapshot
 FAULTS = (
@@ -133,8 +133,10 @@ class Worker:
             source = number_of(lease.source)
             host, chance = host_of(source), draw()
             if chance < 0.05:  # passed over
-                self.note("released", lease.id)
-                self.live.release(lease.id, again_after=self.random.choice((0, "20min")))
+                asked, after = self.clock.true(), self.random.choice((0, "20min"))
+                self.note("releasing", lease.id, asked)
+                self._insist(self.live.release, lease.id, again_after=after)
+                self.note("released", lease.id, asked, self.clock.true())
                 continue
             if chance < 0.08:
                 continue  # forgotten
@@ -190,7 +192,9 @@ class Worker:
             if draw() < 0.2:
                 self.live.signal(source(), "sitemap")
             if draw() < 0.01:
-                self.live.report(source(), self._items(0))
+                name = source()
+                self.note("unasked", self.clock.true(), number_of(name))
+                self.live.report(name, self._items(0))
             if draw() < 0.05:
                 str(self.live.explain(source()))
             if draw() < 0.02:
@@ -202,7 +206,8 @@ class Worker:
 
     def _any(self) -> str:
         """Return a source, which may be gone."""
-        self._names = self.live.find(str(self.random.randrange(1000)), limit=100)[0] or ["source 0"]
+        text = f"source {self.random.randrange(1000)}"
+        self._names = self.live.find(text, limit=100)[0] or ["source 0"]
         return self.random.choice(self._names)
 
     def _items(self, source: int) -> list[tuple[float | None, float]]:
@@ -511,7 +516,6 @@ class Soak:
         with self.notes.open() as lines:
             notes = soak_checks.Notes.of(lines)
         names = [name for name in live.sources() if name != "mark 0"]
-        running = [number_of(name) for name in names if not self._is_paused(name)]
         leases, limited = notes.leases.values(), range(0, HOSTS, LIMITED)
         grown = 4.0 if self.lasted >= SETTLED else math.inf
         sizes = {"this": (0.0, grown), "elder": (0.0, grown), "store": (0.5, 8.0)}
@@ -520,7 +524,7 @@ class Soak:
             "shortest of host and source, s": lambda: soak_checks.check_politeness(
                 notes, limited, INTERVAL, LEAST
             ),
-            "longest wait, h": lambda: self._forgotten(notes, running, end),
+            "longest wait, h": lambda: self._forgotten(notes, end),
             **{
                 f"{name}, MiB": lambda name=name, part=part, least=least: soak_checks.check_flat(
                     name, self.samples[name], part, least
@@ -540,8 +544,8 @@ class Soak:
                 violations.append(str(error))
         return found | {"violations": violations}
 
-    def _forgotten(self, notes: soak_checks.Notes, running: list[int], end: float) -> float:
-        longest = soak_checks.longest_wait(notes, running, end)
+    def _forgotten(self, notes: soak_checks.Notes, end: float) -> float:
+        longest = soak_checks.longest_wait(notes, end)
         assert longest < FORGOTTEN, f"a source was not fetched for {longest / HOUR:.0f} h"
         return longest / HOUR
 

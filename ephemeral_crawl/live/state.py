@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ephemeral_crawl.live import hosts as doors
 from ephemeral_crawl.live import learning, price, reporting
 from ephemeral_crawl.live.agenda import Agenda
 from ephemeral_crawl.live.columns import (
@@ -55,7 +56,6 @@ class Sample(NamedTuple):
 
     sources: Sources  # (S,)
     shared: Shared
-    host_interval: NDArray[np.float64]  # (H,)
     which: NDArray[np.int64]  # (S,) all rows
     part: float  # of all sources that are not paused
 
@@ -89,6 +89,8 @@ class State:
         self.fitted = -math.inf  # time of the last fit
         self.numbers_of = np.zeros(3, np.int64)  # new, failing and paused sources; derived
         self.agenda = Agenda()  # derived from the rest
+        self._has_domains = False  # whether a host stands for a domain
+        self._are_domains_new = False  # and others do not know yet that they are in it
 
     def set_tables(self, sources: Sources, hosts: Hosts) -> None:
         """Use other rows of sources and hosts."""
@@ -121,14 +123,16 @@ class State:
         """Return some sources that stand for all that are not paused."""
         which = self._evenly_spaced()
         sources = self.table[which]
-        hosts, place = np.unique(sources["host"], return_inverse=True)
-        without = int(len(hosts) > 0 and hosts[0] == NO_HOST)
-        sources["host"] = place - without
-        table = self.hosts_table[hosts[without:]]
+        hosts, added = np.array([NO_HOST]), np.unique(sources["host"])
+        while len(added):
+            hosts = np.union1d(hosts, added)
+            added = np.setdiff1d(self.hosts_table["within"][added[added != NO_HOST]], hosts)
+        table = self.hosts_table[hosts[1:]]
+        for rows, name in ((sources, "host"), (table, "within")):
+            rows[name] = np.searchsorted(hosts, rows[name]) - 1
         return Sample(
             sources,
             self.shared._replace(hosts=table),
-            np.ascontiguousarray(table["interval"]),
             np.arange(len(which)),
             len(which) / max(self.running, 1),
         )
@@ -221,11 +225,6 @@ class State:
         lease = int(self.sources.lease[i])
         return self.leases[lease][1] if lease in self.leases else -math.inf
 
-    def host_open_at(self, host: int) -> float:
-        """Return from when on a host accepts a fetch."""
-        interval, fetched, held, blocked, *_ = self.hosts_table[host].item()
-        return float(max(fetched + interval, held, blocked) if interval > 0.0 else blocked)
-
     # ------------------------------------------------------------------------------- changing
 
     def apply(self, event: Event) -> None:
@@ -237,6 +236,8 @@ class State:
         self.time = now
         self.offset = event["offset"]
         _APPLY[event["kind"]](self, event)
+        if self._are_domains_new:
+            self.find_domains()
         if self._is_fit_due(event["kind"]):
             self._fit()
 
@@ -270,7 +271,7 @@ class State:
             sample = self.sample()
             wanted = price.demand(sample.sources, sample.shared, sample.which)
             self.market = price.market_price(
-                wanted, s.budget * sample.part, self.rotation, sample.host_interval, self.market
+                wanted, s.budget * sample.part, self.rotation, sample.shared.hosts, self.market
             )
             surplus = price.mean_surplus(wanted, self.market) if s.explore > 0.0 else 0.0
             self.shared = self.shared._replace(surplus=surplus)
@@ -323,15 +324,27 @@ class State:
         source["longest"] = math.inf if longest is None else longest
         source["half_life"] = half_life or 0.0
 
+    def find_domains(self) -> None:
+        """Find the domains that hosts are in."""
+        names, numbers = self.host_names, self.host_numbers
+        self._has_domains, self._are_domains_new = any(map(doors.is_domain, names)), False
+        if self._has_domains:
+            within = [doors.domain_of(name, numbers) for name in names]
+            self.hosts_table["within"][: len(names)] = within
+
     def _host(self, name: str) -> int:
         if name not in self.host_numbers:
-            self.host_numbers[name] = len(self.host_names)
+            number = self.host_numbers[name] = len(self.host_names)
             self.host_names.append(name)
             if len(self.host_names) > len(self.hosts_table):
                 hosts = new_hosts(max(16, 2 * len(self.host_names)))
                 hosts[: len(self.hosts_table)] = self.hosts_table
                 self.set_tables(self.table, hosts)
                 self.shared = self.shared._replace(hosts=hosts)
+            if doors.is_domain(name):
+                self._has_domains = self._are_domains_new = True
+            elif self._has_domains:
+                self.hosts_table["within"][number] = doors.domain_of(name, self.host_numbers)
         return self.host_numbers[name]
 
     def _remove(self, event: Event) -> None:
@@ -427,8 +440,7 @@ class State:
         rows = np.ascontiguousarray(outcomes["row"])
         if self.agenda.has_lines:
             for host in set(self.table["host"][rows].tolist()):
-                if host != NO_HOST:
-                    self.agenda.open(self, host)
+                self.agenda.open(self, host)
         self.agenda.rekey(self, rows, self.time)
 
     def _signal(self, event: Event) -> None:

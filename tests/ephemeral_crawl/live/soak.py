@@ -48,9 +48,12 @@ START = 1_700_000_000.0
 WORKERS = 3
 SOURCES, HOSTS = 1500, 150
 BUDGET, BURST = 1200.0, 200.0  # per hour, and at once
+DOMAINS = 15  # of the hosts, in turn
 INTERVAL, LEAST = 600.0, 900.0  # seconds between two fetches of a host, and of a source
+WITHIN = 60.0  # and of a domain
 TIMEOUT = 1200.0  # seconds of a lease
 LIMITED = 2  # every second host has an interval
+TOGETHER = 3  # as has every third domain
 ANGRY = 5  # every fifth host answers 429 half of the time
 STUCK = 120.0  # real seconds in which a worker must get something done
 FORGOTTEN = 100 * HOUR  # one and a half rotations of 50 hours, and a host that answers 429
@@ -96,6 +99,10 @@ def opened(address: str, clock: SoakClock) -> Scheduler:
 
 def host_of(source: int) -> int:
     return source * 7919 % HOSTS
+
+
+def name_of(host: int) -> str:
+    return f"h{host}.d{host % DOMAINS}.test"
 
 
 def cost_of(source: int) -> float:
@@ -325,7 +332,8 @@ class Soak:
         live.add("mark 0")
         live.pause("mark 0")
         for host in range(0, HOSTS, LIMITED):
-            live.limit_host(f"host {host}", INTERVAL)
+            live.limit_host(name_of(host), INTERVAL)
+        live.limit_hosts({f"*.d{k}.test": WITHIN for k in range(0, DOMAINS, TOGETHER)})
         self.children: dict[int, int] = {}  # number of each worker, by that of its process
         self.started: dict[int, float] = {}  # when each began, or went on after it was stopped
         self.elder = 0  # the worker that is never killed
@@ -342,7 +350,7 @@ class Soak:
             self.worker.note("running", self.clock.true(), i)
             yield {
                 "source": f"source {i}",
-                "host": f"host {host_of(i)}",
+                "host": name_of(host_of(i)),
                 "min_interval": LEAST,
                 "max_interval": DAY if i % 11 == 0 else None,
                 "cost": cost_of(i),
@@ -516,13 +524,18 @@ class Soak:
         with self.notes.open() as lines:
             notes = soak_checks.Notes.of(lines)
         names = [name for name in live.sources() if name != "mark 0"]
-        leases, limited = notes.leases.values(), range(0, HOSTS, LIMITED)
+        leases = notes.leases.values()
+        hosts = dict.fromkeys(range(0, HOSTS, LIMITED), INTERVAL)
+        domains = dict.fromkeys(range(0, DOMAINS, TOGETHER), WITHIN)
         grown = 4.0 if self.lasted >= SETTLED else math.inf
         sizes = {"this": (0.0, grown), "elder": (0.0, grown), "store": (0.5, 8.0)}
         checks: dict[str, Callable[[], object]] = {
             "least balance": lambda: soak_checks.check_budget(leases, BUDGET / HOUR, BURST),
-            "shortest of host and source, s": lambda: soak_checks.check_politeness(
-                notes, limited, INTERVAL, LEAST
+            "shortest of source and host, s": lambda: soak_checks.check_politeness(
+                notes, LEAST, hosts
+            ),
+            "shortest of domain, s": lambda: soak_checks.check_intervals(
+                "domain", ((fetch.time, fetch.host % DOMAINS) for fetch in notes.fetches), domains
             ),
             "longest wait, h": lambda: self._forgotten(notes, end),
             **{

@@ -9,7 +9,7 @@ import json
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -127,35 +127,48 @@ def check_budget(leases: Iterable[Lease], rate: float, burst: float) -> float:
     return least
 
 
-def check_politeness(
-    notes: Notes, limited: Iterable[int], interval: float, least: float
-) -> tuple[float, float]:
-    """Refuse fetches that come too early; return the shortest time between two of a limited host,
-    and of a source.
+def check_intervals(
+    what: str, fetches: Iterable[tuple[float, int]], intervals: Mapping[int, float]
+) -> float:
+    """Refuse fetches that come too early after another; return the shortest time between two.
 
     Arguments:
-        limited: hosts that have the interval.
-        interval: seconds between two fetches of such a host.
-        least: and of a source.
+        what: what is fetched.
+        fetches: time and number of each, in order of time.
+        intervals: seconds between two fetches, of those that have a limit.
     """
-    limited = frozenset(limited)
-    by_host, by_source = dict[int, float](), dict[int, float]()
-    shortest, rarest = math.inf, math.inf
+    last, shortest = dict[int, float](), math.inf
+    for time, number in fetches:
+        if number in intervals:
+            gap = time - last.get(number, -math.inf)
+            early = gap < intervals[number] - ROUNDING
+            assert not early, f"{what} {number} was fetched after {gap} s"
+            last[number], shortest = time, min(shortest, gap)
+    return shortest
+
+
+def check_politeness(notes: Notes, least: float, hosts: Mapping[int, float]) -> tuple[float, float]:
+    """Refuse fetches that come too early; return the shortest time between two of a source, and of
+    a limited host.
+
+    Arguments:
+        least: seconds between two fetches of a source.
+        hosts: and of each host that has a limit.
+    """
+    sources = dict.fromkeys((fetch.source for fetch in notes.fetches), least)
+    by_source = ((fetch.time, fetch.source) for fetch in notes.fetches)
+    by_host = ((fetch.time, fetch.host) for fetch in notes.fetches)
+    shortest = (
+        check_intervals("source", by_source, sources),
+        check_intervals("host", by_host, hosts),
+    )
     for fetch in notes.fetches:
-        gap = fetch.time - by_source.get(fetch.source, -math.inf)
-        assert gap >= least - ROUNDING, f"source {fetch.source} was fetched after {gap} s"
-        rarest = min(rarest, gap)
-        if fetch.host in limited:
-            gap = fetch.time - by_host.get(fetch.host, -math.inf)
-            assert gap >= interval - ROUNDING, f"host {fetch.host} was fetched after {gap} s"
-            shortest = min(shortest, gap)
         closed = ("host", fetch.host, notes.hosts), ("source", fetch.source, notes.sources)
         for what, number, closings in closed:
             for begin, end in closings.get(number, ()):
                 early = begin <= fetch.begun and fetch.time < end - ROUNDING
                 assert not early, f"{what} {number} was fetched {end - fetch.time} s too early"
-        by_host[fetch.host] = by_source[fetch.source] = fetch.time
-    return shortest, rarest
+    return shortest
 
 
 def check_flat(name: str, samples: Sequence[float], part: float, least: float) -> list[float]:

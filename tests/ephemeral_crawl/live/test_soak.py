@@ -64,7 +64,7 @@ def test_fetches_that_come_too_early_are_noticed(lines, said):
     notes = soak_checks.Notes.of(lines)
     noticed = pytest.raises(AssertionError, match=said) if said else contextlib.nullcontext()
     with noticed:
-        soak_checks.check_politeness(notes, [2], 600.0, 900.0)
+        soak_checks.check_politeness(notes, 900.0, {2: 600.0})
 
 
 def test_what_grows_and_what_is_lost_is_noticed():

@@ -25,7 +25,7 @@ def test_faults_of_all_kinds_break_no_promise():
     found = json.loads(run.stdout)
     assert found["violations"] == []
     assert found["fetches"] > 0
-    assert found["least balance"] < 0.1 * soak.BURST  # or it would not tell whether it is kept
+    assert found["least balance"] < 0.5 * soak.BURST  # or it would not tell whether it is kept
     assert all(found[fault] for fault in soak.FAULTS)
 
 

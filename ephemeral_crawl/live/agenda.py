@@ -235,9 +235,8 @@ class Agenda:
         """Return who stands in line in front of a host that accepts a fetch."""
         rows = np.unique(np.array(self._lines.get(host, ()), dtype=np.int32))
         rows = rows[self.marks[rows] == _IN_LINE]
-        stands = _stands_here(state.table, state.hosts_table, rows, host, now)
-        self.rekey(state, rows[~stands], now)
-        rows = rows[stands]
+        rows, shut = _of_line(state.table, state.hosts_table, rows, host, now)
+        self.rekey(state, shut, now)
         if len(rows):
             self._lines[host][:] = rows.tolist()
         else:
@@ -262,12 +261,16 @@ class Agenda:
             host = int(hosts["within"][host])
 
     def dissolve(self, state: State, host: int) -> None:
-        """Send all who stand in line back to the heap, as the limit of the host has changed."""
-        self._tickets.pop(host, None)
-        rows = np.array(self._lines.pop(host, []), dtype=np.int32)
-        self.rekey(state, rows[self.marks[rows] == _IN_LINE], state.time)
-        for inner in self._inside.pop(host, ()):
-            heappush(self._opening, (doors.opening(state.hosts_table, inner), inner))
+        """Send all who stand in line in front of a host whose limit has changed, or of its domains,
+        back to the heap."""
+        hosts = state.hosts_table
+        while host != NO_HOST:
+            self._tickets.pop(host, None)
+            rows = np.array(self._lines.pop(host, []), dtype=np.int32)
+            self.rekey(state, rows[self.marks[rows] == _IN_LINE], state.time)
+            for inner in self._inside.pop(host, ()):
+                heappush(self._opening, (doors.opening(hosts, inner), inner))
+            host = int(hosts["within"][host])
 
     def lower(self, state: State, asked: float, limit: int, now: float) -> bool:
         """Compute some keys anew at a lower price, if fewer than `limit` were found that are near
@@ -351,19 +354,17 @@ def _rekey(
 
 
 @compiled
-def _stands_here(
-    sources: Sources, hosts: Hosts, rows: Rows, host: int, now: float
-) -> NDArray[np.bool_]:
-    """Return which sources have to stand in line in front of a host, and may leave it."""
-    stands = np.empty(len(rows), np.bool_)
+def _of_line(
+    sources: Sources, hosts: Hosts, rows: Rows, line: int, now: float
+) -> tuple[Rows, Rows]:
+    """Return the rows that stand in a line: those that may leave it, and those whose hosts asked to
+    be left alone."""
+    here, free = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
     for k in range(len(rows)):
-        own = sources.host[rows[k]]
-        stands[k] = (
-            own != NO_HOST
-            and doors.limited(hosts, own) == host
-            and doors.closed(hosts, own, now) == NO_HOST
-        )
-    return stands
+        host = sources.host[rows[k]]
+        here[k] = doors.limited(hosts, host) == line
+        free[k] = doors.closed(hosts, host, now) == NO_HOST
+    return rows[here & free], rows[here & ~free]
 
 
 @compiled

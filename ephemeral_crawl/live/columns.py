@@ -52,7 +52,7 @@ HOST = np.dtype(
         ("fetched", "<f8"),  # time of the last fetch, or NEVER
         ("held", "<f8"),  # until when a lease that was not reported keeps others out
         ("blocked", "<f8"),  # until when it asked to be left alone
-        ("lease", "<i8"),  # number of the last lease
+        ("lease", "<i8"),  # number of the last lease; −k if k were out when the host was limited
         ("factor", "<f8"),  # mean rate of its sources ÷ mean rate of the fleet, shrunk to 1
         ("within", "<i8"),  # row of the domain that it is in, or NO_HOST; derived from the names
     ]

@@ -92,6 +92,14 @@ def all_accept_at(hosts: Hosts) -> NDArray[np.float64]:
     return opens
 
 
+def tell_domains(hosts: Hosts) -> None:
+    """Note in domains when the last of their hosts was fetched."""
+    fetched, domain = hosts["fetched"].copy(), hosts["within"]
+    while len(inside := np.flatnonzero(domain != NO_HOST)):
+        np.maximum.at(hosts["fetched"], domain[inside], fetched[inside])
+        domain = np.where(domain != NO_HOST, hosts["within"][domain], NO_HOST)
+
+
 def with_domains(hosts: Hosts, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return numbers of hosts, (H,), those of a domain with all that is in it."""
     found, domain = numbers.copy(), hosts["within"]
@@ -110,6 +118,7 @@ def accepted(hosts: Hosts, fetches: NDArray[np.float64], amounts: NDArray[np.flo
         amounts: what these cost or collect, likewise.
     """
     total = 0.0
+    fetches, amounts = fetches.copy(), amounts.copy()
     inside = np.zeros(len(hosts), np.int64)  # hosts and domains that are to come before this one
     for host in range(len(hosts)):
         if hosts.within[host] != NO_HOST:

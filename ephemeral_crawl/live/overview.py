@@ -22,6 +22,9 @@ from ephemeral_crawl.live.state import Sample, State
 
 _ROWS = 32_768  # that are looked at at a time, for some milliseconds
 _PAUSE = 1e-4  # seconds
+_LEAST_COST = 5e-4  # fraction that is worth a sentence
+_OVERSPENT = 1.01  # cost of what is due ÷ budget, above which fetches are late
+_HALVINGS = 20
 BUDGETS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)  # ÷ the present one
 
 
@@ -67,6 +70,41 @@ class Overview:
     budgets: list[float]  # budget units per hour, ascending; the present one is among them
     collects: list[float]  # worth per hour that each collects, as far as is known
     published: float  # worth per hour that is published
+    without_ceilings: float  # worth per hour of the present budget without maximum intervals
+    ceilings: float  # budget units per hour that maximum intervals take on their own
+
+    @property
+    def ceilings_cost(self) -> float:
+        """Return the fraction of what could be collected that maximum intervals cost."""
+        here = self.collects[BUDGETS.index(1.0)]
+        return max(1.0 - here / self.without_ceilings, 0.0) if self.without_ceilings > 0.0 else 0.0
+
+    @property
+    def about_ceilings(self) -> str:
+        """Return what maximum intervals cost, in words; "" if that is nothing."""
+        budget, text = self.budgets[BUDGETS.index(1.0)], ""
+        if self.ceilings_cost >= _LEAST_COST:
+            text = (
+                "That sources are fetched at least once in their maximum intervals costs "
+                f"{self.ceilings_cost:.1%} of what the budget would collect without."
+            )
+        if self.ceilings > budget:
+            text += (
+                f" Maximum intervals alone take {self.ceilings:.3g} budget units an hour, more "
+                f"than the {budget:.3g} there are, so that such sources are fetched later, and "
+                "others hardly ever: raise the budget, or allow longer intervals."
+            )
+        return text.strip()
+
+
+class Buys(NamedTuple):
+    """What budgets buy, per hour; see `Overview`."""
+
+    budgets: list[float]
+    collects: list[float]
+    published: float = 0.0
+    without_ceilings: float = 0.0
+    ceilings: float = 0.0
 
 
 @compiled
@@ -77,31 +115,41 @@ def worth_rate(
     price_: float,
     rotation: float,
     hosts: Hosts,
-) -> tuple[float, float]:
-    """Return the worth per second that some sources collect at a price, and publish.
+    late: float = 0.0,
+) -> tuple[float, float, float]:
+    """Return the worth per second that some sources collect at a price, and publish, and what their
+    fetches cost.
 
     A source that is fetched every τ collects Λξ̄ (1 − e^−μτ)/(μτ). Sources of a host or
     domain that accepts fewer fetches than that share them in proportion, which is how their costs
     are counted, too.
+
+    Arguments:
+        late: seconds for which each fetch waits after it is due.
     """
-    total, published = 0.0, 0.0
-    fetches, worths = np.zeros(len(hosts)), np.zeros(len(hosts))
+    total, published, spent = 0.0, 0.0, 0.0
+    fetches, worths, costs = np.zeros(len(hosts)), np.zeros(len(hosts)), np.zeros(len(hosts))
     for k in range(len(which)):
         i = which[k]
         known = belief(sources, shared, i)
         ceiling, _ = price.planned(known, 0.0)
         published += ceiling * known.decay
-        interval = max(price.interval_at(sources, shared, i, price_, rotation), 1.0)
+        interval = max(price.interval_at(sources, shared, i, price_, rotation), 1.0) + late
         if interval == np.inf:
             continue
         worth = -ceiling * math.expm1(-known.decay * interval) / interval
+        cost = np.float64(sources.cost[i]) / interval
         host = sources.host[i]
         if doors.limited(hosts, host) != NO_HOST:
             fetches[host] += 1.0 / interval
             worths[host] += worth
+            costs[host] += cost
         else:
             total += worth
-    return total + doors.accepted(hosts, fetches, worths), published
+            spent += cost
+    total += doors.accepted(hosts, fetches, worths)
+    spent += doors.accepted(hosts, fetches, costs)
+    return total, published, spent
 
 
 Reading = Callable[[], AbstractContextManager[tuple[State, Moment]]]
@@ -120,13 +168,13 @@ def overview(reading: Reading, limit: int) -> Overview:
     with reading() as (state, _):
         sample, settings, market = state.sample(), state.settings, state.market
         rotation = state.rotation
-    budgets, collects, published = _worths(sample, settings.budget, rotation, market)
+    buys = _buys(sample, settings.budget, rotation, market)
     while True:
         with reading() as (state, moment):
             scan.look(state, start, moment.time)
             start += _ROWS
             if start >= state.rows:
-                return scan.told(state, moment, budgets, collects, published)
+                return scan.told(state, moment, buys)
         time.sleep(_PAUSE)  # whoever waits has a turn
 
 
@@ -158,14 +206,7 @@ class _Scan:
         of_host[: len(self._of_host)] += self._of_host
         self._of_host = of_host
 
-    def told(
-        self,
-        state: State,
-        moment: Moment,
-        budgets: list[float],
-        collects: list[float],
-        published: float,
-    ) -> Overview:
+    def told(self, state: State, moment: Moment, buys: Buys) -> Overview:
         """Return what was seen."""
         now, offset = moment
         hosts = state.hosts_table[: len(state.host_names)]
@@ -192,9 +233,7 @@ class _Scan:
                 Wait(state.host_names[k], int(of_host[k]), float(opens[k]) - offset) for k in waits
             ],
             hosts_waiting=len(shut),
-            budgets=budgets,
-            collects=collects,
-            published=published,
+            **buys._asdict(),
         )
 
 
@@ -233,10 +272,8 @@ def _nexts(state: State, rows: list[int], now: float, offset: float) -> list[Nex
     return found
 
 
-def _worths(
-    sample: Sample, budget: float, rotation: float, market: float
-) -> tuple[list[float], list[float], float]:
-    """Return budgets, the worth that each collects, and that published, per hour.
+def _buys(sample: Sample, budget: float, rotation: float, market: float) -> Buys:
+    """Return what budgets buy.
 
     Arguments:
         budget: the present one, units per second.
@@ -246,17 +283,45 @@ def _worths(
     sources, shared, which, part = sample
     budgets = [round(3600.0 * budget * factor, 12) for factor in BUDGETS]
     if not len(which):
-        return budgets, [0.0] * len(budgets), 0.0
-    collects, published, guess = [], 0.0, market
-    wanted = price.demand(sources, shared, which)
-    for factor in BUDGETS:
-        guess = price.market_price(
-            wanted, budget * factor * part, rotation / factor, shared.hosts, guess
-        )
+        return Buys(budgets, [0.0] * len(budgets))
+    guess = market
+
+    def collected(factor: float) -> tuple[float, float]:
+        """Return the worth per second that a multiple of the budget collects, and the published."""
+        nonlocal guess
+        paid, again = budget * factor * part, rotation / factor
+        guess = price.market_price(wanted, paid, again, shared.hosts, guess)
         surplus = price.mean_surplus(wanted, guess) if rotation < math.inf else 0.0
         at_price = shared._replace(surplus=surplus)
-        worth, published = worth_rate(
-            sources, at_price, which, guess, rotation / factor, shared.hosts
-        )
-        collects.append(3600.0 * worth / part)
-    return budgets, collects, 3600.0 * published / part
+
+        def late_by(late: float) -> tuple[float, float, float]:
+            return worth_rate(sources, at_price, which, guess, again, shared.hosts, late)
+
+        worth, published, spent = late_by(0.0)
+        if spent > _OVERSPENT * paid:
+            # Maximum intervals alone cost more. They come in the order in which they have passed,
+            # so that all wait for the same time.
+            low, high = 0.0, 1.0
+            while late_by(high)[2] > paid:
+                low, high = high, 2.0 * high
+            for _ in range(_HALVINGS):
+                middle = 0.5 * (low + high)
+                low, high = (middle, high) if late_by(middle)[2] > paid else (low, middle)
+            worth, published, _ = late_by(high)
+        return worth, published
+
+    wanted = price.demand(sources, shared, which)
+    found = [collected(factor) for factor in BUDGETS]
+    here, published = found[BUDGETS.index(1.0)]
+    limits = np.maximum(wanted.longest, wanted.shortest)
+    if np.isfinite(limits).any():
+        sources["longest"] = np.inf  # of the sample, which is a copy
+        wanted = price.demand(sources, shared, which)
+        here, _ = collected(1.0)
+    return Buys(
+        budgets,
+        [3600.0 * worth / part for worth, _ in found],
+        3600.0 * published / part,
+        3600.0 * here / part,
+        3600.0 * float((wanted.cost / limits).sum()) / part,
+    )

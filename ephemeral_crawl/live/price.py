@@ -156,12 +156,12 @@ def turn_of(cost: float, first: float, surplus: float, rotation: float) -> float
         cost: budget units.
         first: Λ, 0 if it has shown an item.
         surplus: g/λ, per second.
-        rotation: largest time for all sources, seconds.
+        rotation: largest time for all sources, seconds; infinite if none is visited in rotation.
 
-    >>> turn_of(2.0, 0.01, 4.0, math.inf)
-    10.0
+    >>> turn_of(2.0, 0.01, 4.0, 1000.0), turn_of(2.0, 0.01, 4.0, math.inf)
+    (10.0, inf)
     """
-    if first > 0.0 and surplus > 0.0:
+    if first > 0.0 and surplus > 0.0 and rotation < np.inf:
         return min(rotation, math.sqrt(2.0 * cost / (surplus * first)))
     return rotation
 

@@ -101,7 +101,9 @@ def apply(
         current = lease != 0 and sources.lease[i] == lease
         each = host
         while lease != 0 and each != NO_HOST:
-            if hosts.lease[each] == lease:
+            if current and hosts.lease[each] < 0:
+                hosts.lease[each] += 1
+            if hosts.lease[each] == lease or hosts.lease[each] == 0:
                 hosts.held[each] = 0.0
             each = hosts.within[each]
         if current:

@@ -300,7 +300,9 @@ class State:
         table["fetched"][added] = NEVER
         table["marks"][added] = EXISTS
         self.numbers_of[reporting.NEW] += len(added)
+        before = self.cost
         self.cost += math.fsum(cost)
+        self.correction *= before / self.cost  # others than those it was learnt from
         self.changes += len(added)
         self.agenda.rekey(self, added, self.time)
 
@@ -331,6 +333,7 @@ class State:
         if self._has_domains:
             within = [doors.domain_of(name, numbers) for name in names]
             self.hosts_table["within"][: len(names)] = within
+            doors.tell_domains(self.hosts_table[: len(names)])
 
     def _host(self, name: str) -> int:
         if name not in self.host_numbers:
@@ -377,9 +380,21 @@ class State:
         self._rekey(i)
 
     def _limit_hosts(self, event: Event) -> None:
-        for name, interval in event["hosts"].items():
-            host = self._host(name)
+        hosts = {self._host(name): interval for name, interval in event["hosts"].items()}
+        if self._are_domains_new:
+            self.find_domains()
+        out: dict[int, list[tuple[int, float]]] = {}  # leases of each host, and their ends
+        for lease, (row, end, _) in self.leases.items():
+            host = int(self.table["host"][row]) if end > self.time else NO_HOST
+            while host != NO_HOST:
+                out.setdefault(host, []).append((lease, end))
+                host = int(self.hosts_table["within"][host])
+        for host, interval in hosts.items():
             self.hosts_table["interval"][host] = interval
+            if leases := out.get(host):  # of which only the last was known to the host
+                held = max(end for _, end in leases) + interval
+                number = leases[0][0] if len(leases) == 1 else -len(leases)
+                self.hosts_table["held"][host], self.hosts_table["lease"][host] = held, number
             self.agenda.dissolve(self, host)
         self.changes = len(self)  # the price changes at once
 

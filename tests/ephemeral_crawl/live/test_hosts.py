@@ -55,11 +55,11 @@ class World:
         self.clock.now += seconds
         for entry in [entry for entry in self.pending if entry[0] <= self.clock.now]:
             self.pending.remove(entry)
-            _, lease, source, fetched = entry
+            _, lease, source, fetched, leased = entry
             for name in LIMITS:
                 host = self.of_host(source) or ""
                 if host == name or (name.startswith("*.") and f".{host}".endswith(name[1:])):
-                    self.seen[name].append(fetched)
+                    self.seen[name].append((fetched, leased))
             if self.rng.random() < 0.1:
                 self.scheduler.failed(lease, retry_after=self.rng.uniform(60.0, 600.0))
             else:
@@ -71,13 +71,15 @@ class World:
             match self.rng.choice(["fetch", "release", "die"], p=[0.9, 0.05, 0.05]):
                 case "fetch":
                     at = self.rng.uniform(self.clock.now, end)
-                    self.pending.append((end, lease.id, lease.source, at))
+                    self.pending.append((end, lease.id, lease.source, at, self.clock.now))
                 case "release":
                     self.scheduler.release(lease.id)
 
-    def check(self):
+    def check(self, since):
+        """Refuse fetches that come too early, of all that were leased after a time."""
         for name, interval in LIMITS.items():
-            assert np.diff(np.sort(self.seen[name])).min() >= interval, name
+            times, leased = np.array(sorted(self.seen[name])).T
+            assert np.diff(times)[leased[1:] > since].min() >= interval, name
 
 
 def opens(state, name):
@@ -101,12 +103,14 @@ def brute_force(scheduler, of_host, limit):
     index = price.indices(state.table, state.shared, rows, now)
     sources = state.sources[: state.rows]
     free = (sources.blocked <= now) & (sources.fetched + sources.shortest <= now)
+    interval = state.hosts_table["interval"]
+    limited = [name for name, row in state.host_numbers.items() if interval[row] > 0.0]
     chosen, busy = [], set()
     for i in np.argsort(-index, kind="stable").tolist():
         host = of_host(state.names[i])
         if not free[i] or index[i] < state.accepted_at(now) or len(chosen) == limit:
             continue
-        taken = {n for n in LIMITS if n == host or (n[0] == "*" and f".{host}".endswith(n[1:]))}
+        taken = {n for n in limited if n == host or (n[0] == "*" and f".{host}".endswith(n[1:]))}
         if host is not None and (taken & busy or opens(state, host) > now):
             continue
         busy |= taken
@@ -126,9 +130,12 @@ def test_the_best_of_each_host_and_domain_is_leased():
     for i in range(140):
         dates = clock() - np.cumsum(rng.exponential(HOUR * (1 + i % 40), 6))
         scheduler.report(str(i), [(date, 1.0 + i % 7) for date in dates])
-    scheduler.limit_hosts(LIMITS)
-    world, given = World(scheduler, clock, of_host), 0
+    world, given, since = World(scheduler, clock, of_host), 0, 0.0
     for k in range(400):
+        if k == 60:  # while several leases are out
+            assert len({of_host(source) for _, _, source, _, _ in world.pending}) > 1
+            scheduler.limit_hosts(LIMITS)
+            since = clock.now
         if k == 200:  # another domain, and the same again
             scheduler.limit_hosts({"*.x.test": "1h", "*.test": 0})
             scheduler.limit_hosts({"*.test": "20s", **LATER})
@@ -141,7 +148,7 @@ def test_the_best_of_each_host_and_domain_is_leased():
         world.work(leases)
     assert given > 300
     assert len(world.seen["*.test"]) > 60
-    world.check()
+    world.check(since)
     state = scheduler._ledger.state
     again = snapshot.from_bytes(snapshot.to_bytes(state))
     assert (again.hosts_table == state.hosts_table[: len(again.host_names)]).all()

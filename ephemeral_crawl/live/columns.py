@@ -77,6 +77,18 @@ def new_hosts(rows: int = 0) -> Hosts:
     return hosts
 
 
+def with_rows(table: NDArray[Any], rows: int) -> NDArray[Any]:
+    """Return the same rows with room for so many, and zeros behind them.
+
+    What has never been written takes no memory.
+    """
+    if rows <= len(table):
+        return table
+    larger = np.zeros(max(64, rows + rows // 2), table.dtype)
+    larger[: len(table)] = table
+    return larger
+
+
 def record_view(table: NDArray[Any]) -> np.recarray[Any, Any]:
     """Return the same rows with their columns as attributes."""
     view: np.recarray[Any, Any] = table.view(np.recarray)

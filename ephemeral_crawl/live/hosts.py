@@ -23,17 +23,17 @@ def is_domain(name: str) -> bool:
     return name.startswith(_DOMAIN)
 
 
-def domain_of(name: str, numbers: Mapping[str, int]) -> int:
+def domain_of(name: str, domains: Mapping[str, int]) -> int:
     """Return the row of the smallest domain that a host, or a domain, is in, or NO_HOST.
 
     Arguments:
-        numbers: row of each name.
+        domains: row of each.
     """
     rest = name.removeprefix(_DOMAIN)
     if is_domain(name):
         _, _, rest = rest.partition(".")
     while rest:
-        if (row := numbers.get(_DOMAIN + rest)) is not None:
+        if (row := domains.get(_DOMAIN + rest)) is not None:
             return row
         _, _, rest = rest.partition(".")
     return NO_HOST

@@ -230,7 +230,8 @@ class _Scan:
                 if (name := state.names[i]) is not None
             ],
             hosts=[
-                Wait(state.host_names[k], int(of_host[k]), float(opens[k]) - offset) for k in waits
+                Wait(state.host_names[k] or "", int(of_host[k]), float(opens[k]) - offset)
+                for k in waits
             ],
             hosts_waiting=len(shut),
             **buys._asdict(),

@@ -9,9 +9,10 @@ derived from the rest.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +30,9 @@ from ephemeral_crawl.live.columns import (
     new_hosts,
     new_sources,
     record_view,
+    with_rows,
 )
+from ephemeral_crawl.live.copies import Copy
 from ephemeral_crawl.live.counts import Counts
 from ephemeral_crawl.live.fitting import Totals, fitted, precisions, unfitted
 from ephemeral_crawl.live.learning import Shared
@@ -68,8 +71,7 @@ class State:
         self.set_tables(new_sources(), new_hosts())
         self.names = Names()
         self.free: list[int] = []
-        self.host_names: list[str] = []
-        self.host_numbers: dict[str, int] = {}
+        self.host_names = Names()
         self.kinds: list[str] = []
         self.kind_pings = np.zeros((0, 2))  # true pings and all pings of each kind
         # Row, end and beginning of those not yet reported.
@@ -89,8 +91,9 @@ class State:
         self.fitted = -math.inf  # time of the last fit
         self.numbers_of = np.zeros(3, np.int64)  # new, failing and paused sources; derived
         self.agenda = Agenda()  # derived from the rest
-        self._has_domains = False  # whether a host stands for a domain
-        self._are_domains_new = False  # and others do not know yet that they are in it
+        self._domains: dict[str, int] = {}  # rows of hosts that stand for a domain; derived
+        self._are_domains_new = False  # and others do not know yet that they are in one
+        self._copies: WeakSet[Copy] = WeakSet()  # which are being made
 
     def set_tables(self, sources: Sources, hosts: Hosts) -> None:
         """Use other rows of sources and hosts."""
@@ -118,6 +121,12 @@ class State:
 
     def __len__(self) -> int:
         return self.names.number
+
+    def copied(self) -> Copy:
+        """Return the rows of sources as they are now, also while they change."""
+        copy = Copy(self.table[: self.rows])
+        self._copies.add(copy)
+        return copy
 
     def sample(self) -> Sample:
         """Return some sources that stand for all that are not paused."""
@@ -256,6 +265,11 @@ class State:
         soon = self.time < self.fitted + _FIT_EVERY and self.changes < len(self)
         return not (few or soon)
 
+    def _keep(self, rows: NDArray[Any]) -> None:
+        """Keep rows of sources that are about to change for the copies that are being made."""
+        for copy in self._copies:
+            copy.keep(rows)
+
     def _rekey(self, i: int) -> None:
         self.agenda.rekey(self, np.array([i], dtype=np.int32), self.time)
 
@@ -286,13 +300,11 @@ class State:
         rows = [self.free.pop() for _ in range(again)]
         rows += range(self.rows, self.rows + len(names) - again)
         self.names.give(rows, names)
-        if self.rows > len(self.table):
-            table = new_sources(max(64, self.rows + self.rows // 2))
-            table[: len(self.table)] = self.table
-            self.set_tables(table, self.hosts_table)
-        numbers = {name: NO_HOST if name is None else self._host(name) for name in hosts}
-        added, table = np.array(rows, dtype=np.int32), self.table
-        table["host"][added] = [numbers[name] for name in hosts]
+        self.set_tables(with_rows(self.table, self.rows), self.hosts_table)
+        added, number = np.array(rows, dtype=np.int32), self._hosts(hosts)
+        self._keep(added)
+        table = self.table
+        table["host"][added] = [number[name] for name in hosts]
         table["cost"][added] = cost
         table["shortest"][added] = shortest
         table["longest"][added] = [math.inf if value is None else value for value in longest]
@@ -316,7 +328,7 @@ class State:
         half_life: float | None,
     ) -> None:
         source = self.table[i]
-        source["host"] = NO_HOST if host is None else self._host(host)
+        source["host"] = self._hosts([host])[host]
         more = cost - float(source["cost"])
         self.cost += more
         if int(source["lease"]) in self.leases:  # a release gives back what a fetch costs then
@@ -328,30 +340,35 @@ class State:
 
     def find_domains(self) -> None:
         """Find the domains that hosts are in."""
-        names, numbers = self.host_names, self.host_numbers
-        self._has_domains, self._are_domains_new = any(map(doors.is_domain, names)), False
-        if self._has_domains:
-            within = [doors.domain_of(name, numbers) for name in names]
-            self.hosts_table["within"][: len(names)] = within
-            doors.tell_domains(self.hosts_table[: len(names)])
+        names = self.host_names
+        self._domains = {name: k for k, name in enumerate(names) if name and doors.is_domain(name)}
+        self._are_domains_new = False
+        if self._domains:
+            hosts = self.hosts_table[: len(names)]
+            hosts["within"] = [doors.domain_of(name or "", self._domains) for name in names]
+            doors.tell_domains(hosts)
 
-    def _host(self, name: str) -> int:
-        if name not in self.host_numbers:
-            number = self.host_numbers[name] = len(self.host_names)
-            self.host_names.append(name)
-            if len(self.host_names) > len(self.hosts_table):
-                hosts = new_hosts(max(16, 2 * len(self.host_names)))
-                hosts[: len(self.hosts_table)] = self.hosts_table
-                self.set_tables(self.table, hosts)
-                self.shared = self.shared._replace(hosts=hosts)
-            if doors.is_domain(name):
-                self._has_domains = self._are_domains_new = True
-            elif self._has_domains:
-                self.hosts_table["within"][number] = doors.domain_of(name, self.host_numbers)
-        return self.host_numbers[name]
+    def _hosts(self, names: Iterable[str | None]) -> dict[str | None, int]:
+        """Return the row of each host, a new one if there is none."""
+        distinct = [name for name in dict.fromkeys(names) if name is not None]
+        found = self.host_names.rows(distinct) if distinct else np.empty(0, np.int64)
+        new = np.flatnonzero(found < 0)
+        if len(new):
+            used, added = len(self.host_names), [distinct[k] for k in new]
+            found[new] = np.arange(used, used + len(new))
+            self.host_names.give(found[new], added)
+            hosts = with_rows(self.hosts_table, len(self.host_names))
+            hosts[used : len(self.host_names)] = new_hosts(len(new))
+            if self._domains:
+                hosts["within"][found[new]] = [doors.domain_of(x, self._domains) for x in added]
+            self._are_domains_new |= any(map(doors.is_domain, added))
+            self.set_tables(self.table, hosts)
+            self.shared = self.shared._replace(hosts=hosts)
+        return {None: NO_HOST, **dict(zip(distinct, found.tolist(), strict=True))}
 
     def _remove(self, event: Event) -> None:
         i = self.row(event["source"])
+        self._keep(np.array([i]))
         self.names.take(i)
         for lease in [lease for lease, (row, *_) in self.leases.items() if row == i]:
             del self.leases[lease]
@@ -371,6 +388,7 @@ class State:
 
     def _update(self, event: Event) -> None:
         i = self.row(event["source"])
+        self._keep(np.array([i]))
         self._describe(i, *event["settings"])
         paused = PAUSED if event["paused"] else 0
         self._count(i, -1)
@@ -380,7 +398,7 @@ class State:
         self._rekey(i)
 
     def _limit_hosts(self, event: Event) -> None:
-        hosts = {self._host(name): interval for name, interval in event["hosts"].items()}
+        hosts = self._hosts(event["hosts"])
         if self._are_domains_new:
             self.find_domains()
         out: dict[int, list[tuple[int, float]]] = {}  # leases of each host, and their ends
@@ -389,7 +407,8 @@ class State:
             while host != NO_HOST:
                 out.setdefault(host, []).append((lease, end))
                 host = int(self.hosts_table["within"][host])
-        for host, interval in hosts.items():
+        for name, interval in event["hosts"].items():
+            host = hosts[name]
             self.hosts_table["interval"][host] = interval
             if leases := out.get(host):  # of which only the last was known to the host
                 held = max(end for _, end in leases) + interval
@@ -407,6 +426,7 @@ class State:
         rows = self._rows(event["rows"])
         if first != self.last_lease + 1:
             raise ValueError(f"the first lease is {first}")
+        self._keep(rows)
         self.balance -= reporting.give(self.table, self.hosts_table, rows, first, end)
         for lease, i in enumerate(event["rows"], first):
             self.leases[lease] = (i, end, self.time)
@@ -428,6 +448,8 @@ class State:
 
     def _record(self, event: Event) -> None:
         outcomes = reporting.outcomes_of(event)
+        rows = np.ascontiguousarray(outcomes["row"])
+        self._keep(rows)
         for lease, i in zip(event["lease"], event["row"], strict=True):
             if lease and self.leases.pop(lease)[0] != i:
                 raise ValueError(f"lease {lease} is not one of row {i}")
@@ -452,7 +474,6 @@ class State:
             raise ValueError("the columns of a batch do not fit together")
         self.reasons.apply(event)
         self.changes += event["outcome"].count(reporting.FETCHED)
-        rows = np.ascontiguousarray(outcomes["row"])
         if self.agenda.has_lines:
             for host in set(self.table["host"][rows].tolist()):
                 self.agenda.open(self, host)
@@ -462,6 +483,7 @@ class State:
         rows = self._rows([row for row, _, _ in event["pings"]])
         kinds = [self._kind(kind) for _, kind, _ in event["pings"]]
         self.counts[reporting.PINGS] += len(rows)
+        self._keep(rows)
         reporting.ping(
             self.table,
             self.shared,
@@ -486,6 +508,7 @@ class State:
         sources, memory = self.sources, np.array(learning.MEMORIES, dtype=np.float64)
         for name, counts, part, since, worth, squares in event["lessons"]:
             i, number = self.row(name), math.fsum(counts)
+            self._keep(np.array([i]))
             learning.observe(self.table, self.shared, i, np.array(counts, dtype=np.float64), part)
             kept = np.exp(-since / memory)
             sources.items[i] *= kept

@@ -163,7 +163,7 @@ def test_what_another_budget_collects_is_what_can_be_paid_for():
     state, which = live._ledger.state, np.arange(60)
     sample, told = state.sample(), live.overview()
     wanted = price.demand(sample.sources, sample.shared, which)
-    limits, guess = sample.host_interval, state.market
+    limits, guess = sample.shared.hosts, state.market
     for factor, collects in zip(overview.BUDGETS, told.collects, strict=True):
         budget, rotation = factor * state.settings.budget, state.rotation / factor
         value = price.market_price(wanted, budget, rotation, limits, guess)

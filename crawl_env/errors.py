@@ -18,6 +18,8 @@ import numpy as np
 from crawl_env.numerics import FloatArray
 
 _INF = math.inf
+# The usual types first, since abstract classes take longer.
+_REAL, _INTEGRAL = (float, int, Real), (int, Integral)
 
 
 class ElementError(ValueError):
@@ -99,7 +101,7 @@ def check_within(
     ValueError: discount is 1.5; it must be above 0 and at most 1
     """
     number = math.nan
-    if isinstance(value, Real) and not isinstance(value, bool):
+    if isinstance(value, _REAL) and not isinstance(value, bool):
         try:
             number = float(value)
         except OverflowError:
@@ -120,7 +122,7 @@ def check_whole(name: str, value: object, minimum: int = 1, what: str = "") -> i
     ...
     ValueError: horizon is 2.5; it must be a whole number of steps, at least 1
     """
-    number = int(value) if isinstance(value, Integral) and not isinstance(value, bool) else None
+    number = int(value) if isinstance(value, _INTEGRAL) and not isinstance(value, bool) else None
     if number is None or not minimum <= number < 2**63:
         wanted = f" of {what}, at least {minimum}" if what else f" of at least {minimum}"
         if number is not None and number >= minimum:

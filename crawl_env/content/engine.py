@@ -51,7 +51,7 @@ class Engine:
     >>> Engine(rate=-1)
     Traceback (most recent call last):
     ...
-    ValueError: rate is -1; it must be positive and finite (items / step, or float('inf'))
+    ValueError: rate is -1; it must be positive (items / step)
     """
 
     rate: float
@@ -61,12 +61,9 @@ class Engine:
     threshold: float = 0.0
 
     def __post_init__(self) -> None:
-        rate, capacity = self.rate, self.capacity
-        endless = isinstance(rate, Real) and rate == inf
+        capacity = self.capacity
         resolved = {
-            "rate": inf
-            if endless
-            else check_positive("rate", rate, "items / step, or float('inf')"),
+            "rate": _rate_of(self.rate),
             "capacity": None
             if capacity is None or (isinstance(capacity, float) and capacity == inf)
             else check_whole("capacity", capacity, 0, "items"),
@@ -95,6 +92,16 @@ class Engine:
         10
         """
         return asdict(self)
+
+
+def _rate_of(rate: object) -> float:
+    """Return a rate, checked; it may be infinite."""
+    if isinstance(rate, Real) and rate == inf:
+        return inf
+    try:
+        return check_positive("rate", rate)
+    except ValueError:
+        raise ValueError(f"rate is {shown(rate)}; it must be positive (items / step)") from None
 
 
 def make_engine(engine: object) -> Engine | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ WITHOUT_SIGNALS = (
     " Fixed intervals make no use of signals: to act on pings, decide step by step, as whittle "
     "does."
 )
-_WORK = 2e8  # sources × steps after which the order of the first crawls is no longer simulated
+_WORK = 2e8  # sources × steps above which the order of the first crawls is found in longer steps
 
 
 @dataclass(frozen=True)
@@ -84,28 +85,32 @@ class Schedule:
             ages = np.minimum(self.since / fleet.period, NEVER)
         if not wanted.any():
             return first
+        # A round takes so many steps; several are one if there would be very many.
+        steps = int(3.0 * float(fleet.cost[wanted].sum()) / task.budget) + 10
+        together = max(1, math.ceil(steps * len(fleet) / _WORK))
+        length = fleet.period * together
         with warnings.catch_warnings():  # those of the task have been shown
             warnings.simplefilter("ignore")
-            plain = Sources(**{**fleet.__getstate__(), "failure_rate": 0.0})
             env = CrawlVectorEnv(
                 1,
-                sources=plain,
-                budget=task.budget,
+                sources=Sources(**{**fleet.__getstate__(), "failure_rate": 0.0, "period": length}),
+                budget=task.budget * together,
                 budget_rule=task.budget_rule,
-                per_host=task.per_host,
+                per_host=None if task.per_host is None else task.per_host * together,
                 arrivals="deterministic",
                 horizon=None,
             )
             whittle = make("whittle", env)
-        round_ = float(fleet.cost[wanted].sum() / task.budget)
-        steps = int(min(3 * round_ + 10, max(_WORK / len(fleet), round_)))
         missing = wanted.copy()
-        observation, _ = env.reset(seed=0, options={"age": ages})
-        for step in range(steps):
-            observation, *_ = env.step(whittle.predict(observation)[0])
+        observation, _ = env.reset(seed=0, options={"age": ages / together})
+        for step in range(math.ceil(steps / together)):
+            priority = whittle.predict(observation)[0]
+            observation, *_ = env.step(priority)
             new = env.harvest.picked
             new = new[missing[new]]
-            first[new] = step * fleet.period
+            # Those of a step follow each other, in the order of their index.
+            place = np.argsort(np.argsort(-priority[0, new], kind="stable"), kind="stable")
+            first[new] = (step + place * together // max(len(new), 1) / together) * length
             missing[new] = False
             if not missing.any():
                 break

@@ -90,10 +90,10 @@ class CrawlFeeds(Command):
         ):
             for path in self.feeds:
                 settings = {"max_interval": self.max_interval} if self.max_interval else {}
-                if exchange.kind_of(path) == "csv":
-                    done = exchange.import_csv(scheduler, path, per_host=self.per_host)
-                else:
-                    done = exchange.import_opml(scheduler, path, per_host=self.per_host, **settings)
+                of = (
+                    exchange.import_csv if exchange.kind_of(path) == "csv" else exchange.import_opml
+                )
+                done = of(scheduler, path, per_host=self.per_host, **settings)
                 self._say(f"{path}: {done}")
             if self.items:
                 done = exchange.import_log(scheduler, self.items, per_host=self.per_host)
@@ -103,7 +103,7 @@ class CrawlFeeds(Command):
             if self.explain:
                 print(scheduler.explain(self._named(scheduler)))
             elif self.dry_run:
-                print(describe(scheduler, time.time()))
+                print(describe(scheduler, time.time))
             else:
                 with self._output() as output, contextlib.suppress(KeyboardInterrupt):
                     asyncio.run(self._crawl(scheduler, output))
@@ -193,6 +193,7 @@ class CrawlFeeds(Command):
                 lease_time=2.0 * limit + 60.0,
                 per_host=self.per_host,
                 done=progress.add,
+                idle=progress.idle,
             )
             loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM):
@@ -219,12 +220,14 @@ class CrawlFeeds(Command):
 
 
 class _Progress:
-    """Prints failures as they come, and a line a minute."""
+    """Prints failures as they come, and where the crawl stands: when nothing is left to do at
+    present, and once a minute at most."""
 
     def __init__(self, scheduler: Scheduler, *, quiet: bool) -> None:
         self._scheduler, self._quiet = scheduler, quiet
         self._last = time.monotonic()
         self._fetched = self._new = self._failed = 0
+        self._told = 0  # fetches
         self._not_allowed: dict[str, str] = {}  # errors that were shown
 
     def add(self, visit: Visit) -> None:
@@ -239,15 +242,27 @@ class _Progress:
             self._failed += 1
             self._print(f"{visit.source}: {visit.error}")
         if time.monotonic() - self._last > _EVERY:
-            self._last = time.monotonic()
+            self.end()
+
+    def idle(self) -> None:
+        long_ago = self._told == 0 or time.monotonic() - self._last > _EVERY
+        if self._fetched > self._told and long_ago:
             self.end()
 
     def end(self) -> None:
         """Print where the crawl stands."""
-        status = self._scheduler.status()
+        from ephemeral_crawl.live.explanation import duration
+
+        self._last, self._told = time.monotonic(), self._fetched
+        status, due = self._scheduler.status(), self._scheduler.next_due()
+        following = ""
+        if due is not None:
+            wait = due - time.time()
+            following = f", next fetch {f'in {duration(wait)}' if wait > 0.0 else 'now'}"
         self._print(
             f"{self._fetched:,} fetches, {self._new:,} new items, {self._failed:,} failures; "
             f"{status.new:,} of {status.sources:,} feeds not fetched yet, {status.due:,} due"
+            + following
         )
 
     def _print(self, text: str) -> None:

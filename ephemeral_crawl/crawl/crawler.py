@@ -67,9 +67,11 @@ class Crawler:
         poll: float = 60.0,
         clock: Callable[[], float] = time.time,
         done: Callable[[Visit], object] = lambda visit: None,
+        idle: Callable[[], object] = lambda: None,
     ) -> None:
         self._scheduler, self._client, self._parse = scheduler, client, parse
-        self._memory, self._output, self._clock, self._done = memory, output, clock, done
+        self._memory, self._output, self._clock = memory, output, clock
+        self._done, self._idle = done, idle
         self._parallel, self._lease_time, self._per_host = parallel, lease_time, per_host
         self._poll = poll
         self._stop, self._news = asyncio.Event(), asyncio.Event()
@@ -94,8 +96,10 @@ class Crawler:
                 leases = self._scheduler.lease(free, self._lease_time) if free else []
                 for lease in leases:
                     under_way.add(asyncio.create_task(self._visit(lease)))
-                if once and not under_way:
-                    return
+                if not under_way:
+                    if once:
+                        return
+                    self._idle()
                 news = asyncio.create_task(self._news.wait())
                 wait = self._until_due() if free > len(leases) else self._poll
                 await asyncio.wait(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from ephemeral_crawl.live import Explanation, Scheduler
+from ephemeral_crawl.live.explanation import duration
 from ephemeral_crawl.live.overview import BUDGETS
 
 _SHOWN = 40
 _GUESSED = 0.5  # part of the worth published that is guessed, above which a gain is a mere guess
 
 
-def describe(scheduler: Scheduler, now: float, limit: int = _SHOWN) -> str:
+def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int = _SHOWN) -> str:
     """Return the schedule as a table: for each source, what it publishes, how often it is fetched
     and when it is due, the most fetched first; and what the budget collects in all.
 
@@ -19,28 +21,29 @@ def describe(scheduler: Scheduler, now: float, limit: int = _SHOWN) -> str:
     collected is that of the budget in the long run.
 
     Arguments:
-        now: the clock's time.
+        clock: the scheduler's, which returns the time.
         limit: number of sources that are listed.
     """
     status = scheduler.status()
     known = [scheduler.explain(name) for name in scheduler.sources()]
-    running = [e for e in known if not e.paused]
+    running, now = [e for e in known if not e.paused], clock()
     lines = [
         f"{status.sources:,} sources, {status.budget:g} fetches an hour; price of a fetch: "
         f"{status.price:.3g}.",
     ]
-    if status.new:
-        hours = status.new / status.budget
+    new = sum(e.fetched_at is None and not e.failures for e in running)
+    if new:
         lines.append(
-            f"{status.new:,} were not fetched yet. Each is fetched once at first, which takes "
-            f"{hours:.3g} h, and tells how often it publishes; until then its row is a guess."
+            f"{new:,} were not fetched yet. Each is fetched once at first, which takes "
+            f"{duration(3600.0 * new / status.budget)}, and tells how often it publishes; until "
+            "then its row is a guess."
         )
+    view = scheduler.overview(limit=1)
     total = sum(e.rate * e.worth for e in running)
     guessed = sum(e.rate * e.worth for e in running if _is_guess(e))
     if guessed > _GUESSED * total:
         lines.append("What the schedule gains is told when more of them are known.")
     elif running:
-        view = scheduler.overview(limit=1)
         planned = view.collects[BUDGETS.index(1.0)]
         equal = sum(_collected(e, 3600.0 * len(running) / status.budget) for e in running)
         lines.append(
@@ -48,13 +51,8 @@ def describe(scheduler: Scheduler, now: float, limit: int = _SHOWN) -> str:
             f"({_percent(planned, total)}); with equal intervals: {equal:.3g} "
             f"({_percent(equal, total)}). Gain: {_percent(planned - equal, equal)}."
         )
-        # At this price; at the lower one without ceilings it is less, so that this is a bound.
-        ceilings = sum(e.max_interval_costs for e in running)
-        if ceilings > 0.0005 * planned:
-            lines.append(
-                "That sources are fetched at least once in their maximum intervals costs at most "
-                f"{_percent(ceilings, planned + ceilings)} of what could be collected without."
-            )
+    if view.about_ceilings:
+        lines.append(view.about_ceilings)
     if running:
         frequency = sum(3600.0 / e.interval for e in running if e.interval)
         if frequency > 1.1 * status.budget:
@@ -65,8 +63,10 @@ def describe(scheduler: Scheduler, now: float, limit: int = _SHOWN) -> str:
     lines.append(f"{'items/h':>9}  {'worth':>7}  {'every':>9}  {'due in':>9}  source")
     order = sorted(running, key=lambda e: (e.interval or math.inf, e.source))
     for e in order[:limit]:
-        due = "never" if e.due_at is None else _duration(max(e.due_at - now, 0.0))
-        every = "never" if e.interval is None else _duration(e.interval)
+        due = "never"
+        if e.due_at is not None:
+            due = duration(e.due_at - now) if e.due_at > now else "now"
+        every = "never" if e.interval is None else duration(e.interval)
         guess = "?" if e.fetched_at is None else " "
         lines.append(f"{e.rate:8.3g}{guess}  {e.worth:7.3g}  {every:>9}  {due:>9}  {e.source}")
     if len(order) > limit:
@@ -96,12 +96,3 @@ def _collected(e: Explanation, interval: float | None) -> float:
 
 def _percent(part: float, whole: float) -> str:
     return f"{100.0 * part / whole:.3g} %" if whole > 0.0 else "–"
-
-
-def _duration(seconds: float) -> str:
-    if not seconds:
-        return "now"
-    for unit, name in ((86_400.0, "d"), (3600.0, "h"), (60.0, "min")):
-        if seconds >= 2 * unit:
-            return f"{seconds / unit:.3g} {name}"
-    return f"{seconds:.3g} s"

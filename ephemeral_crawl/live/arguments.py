@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from numbers import Real
 
@@ -40,6 +40,7 @@ MOST_WORTH = 1e12  # of an item
 LEAST_COST, MOST_COST = 1e-6, 1e6  # of a fetch; less would be nothing in single precision
 LONGEST_NAME = 2048  # characters
 MOST_ITEMS = 1_000_000  # in a report
+_PAIR = (tuple, list)
 
 Duration = str | float | timedelta
 Time = float | datetime | str
@@ -153,7 +154,7 @@ def time_of(name: str, value: object) -> float:
     return check_within(name, value, EARLIEST, LATEST, unit="seconds since 1970")
 
 
-def items_of(items: Iterable[object]) -> tuple[list[float], list[float]]:
+def items_of(items: Iterable[object]) -> tuple[Sequence[float], Sequence[float]]:
     """Return the times of publication, NaN if unknown, and worths of the items of a report.
 
     Raises:
@@ -161,26 +162,30 @@ def items_of(items: Iterable[object]) -> tuple[list[float], list[float]]:
             or there are more than 10⁶.
     """
     try:
-        if isinstance(items, str | bytes | Mapping):
+        if not isinstance(items, list) and isinstance(items, str | bytes | Mapping):
             raise TypeError
         pairs = list(items)
     except TypeError:
         raise ValueError(
             f"items is {shown(items)}; give a list of pairs (published, worth)"
         ) from None
+    if not pairs:  # often
+        return (), ()
     if len(pairs) > MOST_ITEMS:
         raise ValueError(f"there are {len(pairs)} items; report at most {MOST_ITEMS} at once")
     times, worths = [], []
     for number, pair in enumerate(pairs):
-        if not (isinstance(pair, tuple | list) and len(pair) == 2):
+        if not (isinstance(pair, _PAIR) and len(pair) == 2):
             raise ValueError(f"item {number} is {shown(pair)}; give a pair (published, worth)")
         published, worth = pair
-        # The usual case first, since there can be many.
+        # The usual cases first, since there can be many.
         if type(published) is not float or not EARLIEST <= published <= LATEST:
             name = f"item {number}: published"
             published = math.nan if published is None else time_of(name, published)
-        if not (isinstance(worth, Real) and not isinstance(worth, bool)):
-            raise ValueError(f"item {number}: worth is {shown(worth)}; it must be a number")
+        if type(worth) is not float or not 0.0 <= worth <= MOST_WORTH:
+            if not (isinstance(worth, Real) and not isinstance(worth, bool)):
+                raise ValueError(f"item {number}: worth is {shown(worth)}; it must be a number")
+            worth = check_within(f"item {number}: worth", worth, 0.0, MOST_WORTH)
         times.append(published)
-        worths.append(check_within(f"item {number}: worth", worth, 0.0, MOST_WORTH))
+        worths.append(worth)
     return times, worths

@@ -52,8 +52,9 @@ HOST = np.dtype(
         ("fetched", "<f8"),  # time of the last fetch, or NEVER
         ("held", "<f8"),  # until when a lease that was not reported keeps others out
         ("blocked", "<f8"),  # until when it asked to be left alone
-        ("lease", "<i8"),  # number of the last lease
+        ("lease", "<i8"),  # number of the last lease; −k if k were out when the host was limited
         ("factor", "<f8"),  # mean rate of its sources ÷ mean rate of the fleet, shrunk to 1
+        ("within", "<i8"),  # row of the domain that it is in, or NO_HOST; derived from the names
     ]
 )
 # Arrays of the types above, (R,) and (H,). In kernels their columns are attributes, which mypy does
@@ -72,7 +73,20 @@ def new_hosts(rows: int = 0) -> Hosts:
     hosts = np.zeros(rows, HOST)
     hosts["fetched"] = NEVER
     hosts["factor"] = 1.0
+    hosts["within"] = NO_HOST
     return hosts
+
+
+def with_rows(table: NDArray[Any], rows: int) -> NDArray[Any]:
+    """Return the same rows with room for so many, and zeros behind them.
+
+    What has never been written takes no memory.
+    """
+    if rows <= len(table):
+        return table
+    larger = np.zeros(max(64, rows + rows // 2), table.dtype)
+    larger[: len(table)] = table
+    return larger
 
 
 def record_view(table: NDArray[Any]) -> np.recarray[Any, Any]:

@@ -5,10 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from weakref import WeakKeyDictionary
 
+from ephemeral_crawl.live import hosts as doors
 from ephemeral_crawl.live import learning, price
 from ephemeral_crawl.live.columns import NEVER, NO_HOST, PAUSED
+from ephemeral_crawl.live.learning import Shared
 from ephemeral_crawl.live.state import State
+
+# Surplus of the fleet at half of the price, and the fit that it follows from.
+_HALF: WeakKeyDictionary[State, tuple[tuple[float, float, float], float]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,7 @@ class Explanation:
     interval: float | None  # between two fetches, if no ping comes
     reason: str  # what determines when it is due
     due_after_ping: float | None  # when it would be due if it were pinged now
-    interval_at_double_budget: float | None  # if the price fell by half
+    interval_at_half_price: float | None
     max_interval: float | None
     interval_without: float | None  # the maximum interval
     max_interval_costs: float  # worth per hour that the fetches for its sake would bring elsewhere
@@ -50,25 +56,25 @@ class Explanation:
         lines = [
             f"{self.source}: {_number(self.rate)} ± {_number(self.rate_error)} items per hour, "
             f"worth {_number(self.worth)} ± {_number(self.worth_error)} each when published; the "
-            f"worth halves in {_duration(self.half_life)}"
-            + (f" ± {_duration(self.half_life_error)}." if self.half_life_error else "."),
+            f"worth halves in {duration(self.half_life)}"
+            + (f" ± {duration(self.half_life_error)}." if self.half_life_error else "."),
             self._fetched(),
             f"A fetch now would collect {_number(self.value)}; its index is {_number(self.index)}, "
             f"and the price of a budget unit is {_number(self.price)}.",
             f"Due: {'never' if self.due_at is None else _time(self.due_at)}, {self.reason}.",
         ]
-        if self.interval is not None and self.interval_at_double_budget is not None:
+        if self.interval is not None and self.interval_at_half_price is not None:
             lines.append(
-                f"At this price it is fetched every {_duration(self.interval)}; at half of the "
-                f"price it would be every {_duration(self.interval_at_double_budget)}."
+                f"At this price it is fetched every {duration(self.interval)}; at half of the "
+                f"price it would be every {duration(self.interval_at_half_price)}."
             )
         if self.max_interval is not None and self.max_interval_costs > 0.0:
             other = self.interval_without
             lines.append(
-                f"That it is fetched at least once in {_duration(self.max_interval)} costs "
+                f"That it is fetched at least once in {duration(self.max_interval)} costs "
                 f"{_number(self.max_interval_costs)} of worth per hour, which these fetches would "
                 "bring at other sources; without, it would be "
-                + ("never fetched." if other is None else f"fetched every {_duration(other)}.")
+                + ("never fetched." if other is None else f"fetched every {duration(other)}.")
             )
         if self.precision is not None:
             when = "never" if self.due_after_ping is None else _time(self.due_after_ping)
@@ -125,12 +131,16 @@ def next_due(state: State, i: int, now: float) -> tuple[float, str]:
             reason = "when its lease ends"
         elif sources.failures[i]:
             reason = "since its last fetch failed"
+        elif state.reasons.of(i):
+            reason = "since it was passed over"
         else:
             reason = "as asked with the last report"
     host = int(sources.host[i])
-    if host != NO_HOST and state.host_open_at(host) > free:
-        free = state.host_open_at(host)
-        reason = f"when its host {state.host_names[host]} accepts a fetch"
+    while host != NO_HOST:
+        if (opens := doors.opening(state.hosts_table, host)) > free:
+            free = opens
+            reason = f"when its host {state.host_names[host]} accepts a fetch"
+        host = int(state.hosts["within"][host])
     return max(free, float(sources.fetched[i])), reason
 
 
@@ -170,7 +180,7 @@ def explain(state: State, i: int, now: float, offset: float) -> Explanation:
         interval=_interval(state, i, value),
         reason=reason,
         due_after_ping=_clock(_due_after_ping(state, i, value, now), offset),
-        interval_at_double_budget=_interval(state, i, 0.5 * value),
+        interval_at_half_price=_interval(state, i, 0.5 * value, _at_half_price(state, i)),
         max_interval=longest if longest < math.inf else None,
         interval_without=without,
         max_interval_costs=3600.0 * costs,
@@ -182,10 +192,25 @@ def explain(state: State, i: int, now: float, offset: float) -> Explanation:
     )
 
 
-def _interval(state: State, i: int, value: float) -> float | None:
+def _interval(state: State, i: int, value: float, shared: Shared | None = None) -> float | None:
     """Return the time between two fetches at a price without pings, None if it is infinite."""
-    interval = price.interval_at(state.sources, state.shared, i, value, state.rotation)
+    shared = state.shared if shared is None else shared
+    interval = price.interval_at(state.sources, shared, i, value, state.rotation)
     return interval if interval < math.inf else None
+
+
+def _at_half_price(state: State, i: int) -> Shared:
+    """Return what sources would share at half of the price, at which a source that has not shown an
+    item is inspected more often, too."""
+    if state.sources.items[i, -1] > 0.0 or not state.shared.surplus > 0.0:
+        return state.shared
+    made = state.fitted, state.market, state.shared.surplus
+    known = _HALF.get(state)
+    if known is None or known[0] != made:
+        sample = state.sample()
+        wanted = price.demand(sample.sources, sample.shared, sample.which)
+        known = _HALF[state] = made, price.mean_surplus(wanted, 0.5 * state.market)
+    return state.shared._replace(surplus=known[1])
 
 
 def _without_ceiling(state: State, i: int, value: float) -> tuple[float | None, float]:
@@ -233,7 +258,12 @@ def _number(x: float) -> str:
     return f"{x:.3g}"
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Return a duration in words, with three digits.
+
+    >>> duration(90.0), duration(7200.0)
+    ('90 s', '2 h')
+    """
     for unit, name in ((86_400.0, "d"), (3600.0, "h"), (60.0, "min")):
         if seconds >= 2 * unit:
             return f"{seconds / unit:.3g} {name}"

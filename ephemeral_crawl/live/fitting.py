@@ -95,13 +95,14 @@ def fitted(
         at_host = seen & (host != NO_HOST)
         if at_host.any():
             rate = (shape + items) / (shape / mean + time)
-            number = np.bincount(host[at_host], minlength=len(hosts.factor))
-            total = np.bincount(host[at_host], rate[at_host] / mean, minlength=len(hosts.factor))
+            found, place = np.unique(host[at_host], return_inverse=True)
+            number = np.bincount(place)
+            total = np.bincount(place, rate[at_host] / mean)
             # One less: what a source's own items say of it is in its posterior already.
-            others = np.maximum(number - 1.0, 0.0)
-            relative = total / np.maximum(number, 1.0)
-            factor = (_HOST_SOURCES + others * relative) / (_HOST_SOURCES + others)
-            hosts.factor[:] = np.clip(factor, 0.05, 20.0)
+            others = number - 1.0
+            factor = (_HOST_SOURCES + others * (total / number)) / (_HOST_SOURCES + others)
+            hosts.factor[hosts.factor != 1.0] = 1.0  # those of which there is none among these
+            hosts.factor[found] = np.clip(factor, 0.05, 20.0)
     worth, of_items = _worth(sources, which, totals, shared)
     return shared._replace(
         worth=worth,

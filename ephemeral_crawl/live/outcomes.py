@@ -21,15 +21,19 @@ _STEP = 60.0  # seconds before its lease at which a fetch may seem to have been,
 MOST_ASKED = 30 * 86_400.0  # seconds for which a server's wish to be left alone is honoured
 _RETRY, _MOST_RETRY = 300.0, 86_400.0  # seconds after the first and after many failures
 _ARGUMENTS = {
-    "fetched": ("items", "status", "at", "again_after"),
-    "failed": ("retry_after", "status", "at", "reason"),
-    "released": ("again_after", "reason"),
+    kind: dict.fromkeys(("lease", "source", "outcome", *names))  # a set with an order
+    for kind, names in (
+        ("fetched", ("items", "status", "at", "again_after")),
+        ("failed", ("retry_after", "status", "at", "reason")),
+        ("released", ("again_after", "reason")),
+    )
 }
 _COLUMNS = (
     *("outcome", "row", "lease", "at", "until", "host_until", "items", "dated"),
     *("more", "more_worth", "status"),
 )
 _PING_ARGUMENTS = ("source", "kind", "at")
+_MAPPING = (dict, Mapping)  # the usual type first, since abstract classes take longer
 
 Parsed = TypeVar("Parsed")
 
@@ -49,8 +53,8 @@ class Outcome(NamedTuple):
     at: float | None  # time of the fetch, by the clock
     wait: float  # seconds in which the source, or after a failure its host, is left alone
     status: int | None
-    times: list[float]  # of publication, NaN if unknown
-    worths: list[float]
+    times: Sequence[float]  # of publication, NaN if unknown
+    worths: Sequence[float]
     reason: str = ""  # why there was no fetch
 
 
@@ -73,7 +77,7 @@ def each(
         raise ValueError(f"{name}s is {shown(given)}; give a list of dictionaries") from None
     for number, value in enumerate(values):
         try:
-            if not isinstance(value, Mapping):
+            if not isinstance(value, _MAPPING):
                 raise ValueError(f"it is {shown(value)}; give a dictionary")
             parsed.append(parse(value))
         except ValueError as error:
@@ -85,9 +89,9 @@ def outcome_of(given: Mapping[str, Any]) -> Outcome:
     """Return an outcome from a dictionary, as `Scheduler.record` takes it."""
     kind = given.get("outcome", "fetched")
     allowed = _ARGUMENTS[check_choice("outcome", kind, OUTCOMES)]
-    for name in given:
-        if name not in allowed and name not in ("lease", "source", "outcome"):
-            raise unknown("argument", name, ("lease", "source", "outcome", *allowed))
+    if not given.keys() <= allowed.keys():
+        name = next(name for name in given if name not in allowed)
+        raise unknown("argument", name, allowed)
     if ("lease" in given) == ("source" in given):
         raise ValueError("give either the `lease` or the `source`")
     fetch = given["lease"] if "lease" in given else given["source"]
@@ -96,7 +100,7 @@ def outcome_of(given: Mapping[str, Any]) -> Outcome:
     elif kind == "released":
         raise ValueError(f"source is {shown(fetch)}; give the id of the lease that is released")
     elif not isinstance(fetch, str):
-        raise UnknownSource(f"there is no source {shown(fetch)}; `add` it first")
+        raise UnknownSource(_unknown(fetch))
     asked = given.get("retry_after" if kind == "failed" else "again_after")
     name = "retry_after" if kind == "failed" else "again_after"
     at, status, reason = given.get("at"), given.get("status"), given.get("reason")
@@ -134,8 +138,12 @@ def row_of(state: State, source: object) -> int:
     """Return the row of a source."""
     row = state.names.row(source) if isinstance(source, str) else -1
     if row < 0:
-        raise UnknownSource(f"there is no source {shown(source)}; `add` it first")
+        raise UnknownSource(_unknown(source))
     return row
+
+
+def _unknown(source: object) -> str:
+    return f"there is no source {shown(source)}; `add` it first"
 
 
 def outcome_event(
@@ -158,9 +166,10 @@ def outcome_event(
     ages: list[float] = []
     worths: list[float] = []
     reasons: list[tuple[int, str]] = []  # of rows
+    known = _known(state, [outcome.fetch for outcome in outcomes])
     for k, outcome in enumerate(outcomes):
         try:
-            row, lease, begin = _found(state, outcome.fetch)
+            row, lease, begin = _found(state, outcome.fetch, known)
         except ValueError as error:
             raise type(error)(f"outcome {k}: {error}") from None
         counts.append(row >= 0 and lease not in ended)
@@ -209,23 +218,30 @@ def outcome_event(
 def ping_events(state: State, pings: Sequence[Ping], moment: Moment) -> list[list[Any]]:
     """Return row, kind and time of each ping."""
     events: list[list[Any]] = []
+    now, known = moment.time, _known(state, [ping.source for ping in pings])
     for k, ping in enumerate(pings):
-        try:
-            row = row_of(state, ping.source)
-        except ValueError as error:
-            raise type(error)(f"ping {k}: {error}") from None
-        now = moment.time
+        row = known.get(ping.source, -1) if isinstance(ping.source, str) else -1
+        if row < 0:
+            raise UnknownSource(f"ping {k}: {_unknown(ping.source)}")
         events.append(
             [row, ping.kind, now if ping.at is None else min(ping.at + moment.offset, now)]
         )
     return events
 
 
-def _found(state: State, fetch: int | str) -> tuple[int, int, float]:
+def _known(state: State, given: Iterable[object]) -> dict[str, int]:
+    """Return the rows of the sources among what is given; −1 of those that do not exist."""
+    names = [name for name in given if isinstance(name, str)]
+    return dict(zip(names, state.names.rows(names).tolist(), strict=True)) if names else {}
+
+
+def _found(state: State, fetch: int | str, known: Mapping[str, int]) -> tuple[int, int, float]:
     """Return row, number and beginning of a lease, or row, 0 and −∞ of a source; row −1 if it is
     reported."""
     if isinstance(fetch, str):
-        return row_of(state, fetch), 0, -math.inf
+        if known[fetch] < 0:
+            raise UnknownSource(_unknown(fetch))
+        return known[fetch], 0, -math.inf
     lease = state.leases.get(fetch)
     if lease is not None:
         return lease[0], fetch, lease[2]
@@ -237,11 +253,16 @@ def _found(state: State, fetch: int | str) -> tuple[int, int, float]:
 
 
 def _newest(
-    then: float, times: list[float], worths: list[float]
+    then: float, times: Sequence[float], worths: Sequence[float]
 ) -> tuple[list[float], list[float], int, float]:
     """Return the ages of the items that have a date, in ascending order, the worths of these and
     the others, and number and worth of further, older ones."""
-    dated = sorted([(max(then - t, 0.0), w) for t, w in zip(times, worths, strict=True) if t == t])
+    dated = [
+        (then - t if t < then else 0.0, w)
+        for t, w in zip(times, worths, strict=True)
+        if t == t  # it is known
+    ]
+    dated.sort()
     age = [s for s, _ in dated]
     worth = [w for _, w in dated]
     if len(dated) < len(times):

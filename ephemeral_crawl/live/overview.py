@@ -14,13 +14,17 @@ from numpy.typing import NDArray
 
 from crawl_env.compiled import compiled
 from ephemeral_crawl.live import explanation, price
-from ephemeral_crawl.live.columns import EXISTS, NEVER, NO_HOST, Sources
+from ephemeral_crawl.live import hosts as doors
+from ephemeral_crawl.live.columns import EXISTS, NO_HOST, PAUSED, Hosts, Sources
 from ephemeral_crawl.live.learning import Shared, belief
 from ephemeral_crawl.live.outcomes import Moment
 from ephemeral_crawl.live.state import Sample, State
 
 _ROWS = 32_768  # that are looked at at a time, for some milliseconds
 _PAUSE = 1e-4  # seconds
+_LEAST_COST = 5e-4  # fraction that is worth a sentence
+_OVERSPENT = 1.01  # cost of what is due ÷ budget, above which fetches are late
+_HALVINGS = 20
 BUDGETS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)  # ÷ the present one
 
 
@@ -41,13 +45,13 @@ class Failing:
 
     source: str
     failures: int  # consecutive
-    again_at: float  # seconds since 1970
+    again_at: float | None  # seconds since 1970; None if it is paused
     reason: str  # why the last attempt came to nothing; "" if it is not known
 
 
 @dataclass(frozen=True)
 class Wait:
-    """A host that accepts no fetch at present."""
+    """A host, or a domain, that accepts no fetch at present."""
 
     host: str
     sources: int
@@ -66,6 +70,41 @@ class Overview:
     budgets: list[float]  # budget units per hour, ascending; the present one is among them
     collects: list[float]  # worth per hour that each collects, as far as is known
     published: float  # worth per hour that is published
+    without_ceilings: float  # worth per hour of the present budget without maximum intervals
+    ceilings: float  # budget units per hour that maximum intervals take on their own
+
+    @property
+    def ceilings_cost(self) -> float:
+        """Return the fraction of what could be collected that maximum intervals cost."""
+        here = self.collects[BUDGETS.index(1.0)]
+        return max(1.0 - here / self.without_ceilings, 0.0) if self.without_ceilings > 0.0 else 0.0
+
+    @property
+    def about_ceilings(self) -> str:
+        """Return what maximum intervals cost, in words; "" if that is nothing."""
+        budget, text = self.budgets[BUDGETS.index(1.0)], ""
+        if self.ceilings_cost >= _LEAST_COST:
+            text = (
+                "That sources are fetched at least once in their maximum intervals costs "
+                f"{self.ceilings_cost:.1%} of what the budget would collect without."
+            )
+        if self.ceilings > budget:
+            text += (
+                f" Maximum intervals alone take {self.ceilings:.3g} budget units an hour, more "
+                f"than the {budget:.3g} there are, so that such sources are fetched later, and "
+                "others hardly ever: raise the budget, or allow longer intervals."
+            )
+        return text.strip()
+
+
+class Buys(NamedTuple):
+    """What budgets buy, per hour; see `Overview`."""
+
+    budgets: list[float]
+    collects: list[float]
+    published: float = 0.0
+    without_ceilings: float = 0.0
+    ceilings: float = 0.0
 
 
 @compiled
@@ -75,35 +114,42 @@ def worth_rate(
     which: NDArray[np.int64],
     price_: float,
     rotation: float,
-    host_interval: NDArray[np.float64],
-) -> tuple[float, float]:
-    """Return the worth per second that some sources collect at a price, and publish.
+    hosts: Hosts,
+    late: float = 0.0,
+) -> tuple[float, float, float]:
+    """Return the worth per second that some sources collect at a price, and publish, and what their
+    fetches cost.
 
-    A source that is fetched every τ collects Λξ̄ (1 − e^−μτ)/(μτ). Sources of a host that accepts
-    fewer fetches than that share them in proportion, which is how their costs are counted, too.
+    A source that is fetched every τ collects Λξ̄ (1 − e^−μτ)/(μτ). Sources of a host or
+    domain that accepts fewer fetches than that share them in proportion, which is how their costs
+    are counted, too.
+
+    Arguments:
+        late: seconds for which each fetch waits after it is due.
     """
-    total, published = 0.0, 0.0
-    fetches = np.zeros(len(host_interval))
-    worths = np.zeros(len(host_interval))
+    total, published, spent = 0.0, 0.0, 0.0
+    fetches, worths, costs = np.zeros(len(hosts)), np.zeros(len(hosts)), np.zeros(len(hosts))
     for k in range(len(which)):
         i = which[k]
         known = belief(sources, shared, i)
         ceiling, _ = price.planned(known, 0.0)
         published += ceiling * known.decay
-        interval = max(price.interval_at(sources, shared, i, price_, rotation), 1.0)
+        interval = max(price.interval_at(sources, shared, i, price_, rotation), 1.0) + late
         if interval == np.inf:
             continue
         worth = -ceiling * math.expm1(-known.decay * interval) / interval
+        cost = np.float64(sources.cost[i]) / interval
         host = sources.host[i]
-        if host != NO_HOST and host_interval[host] > 0.0:
+        if doors.limited(hosts, host) != NO_HOST:
             fetches[host] += 1.0 / interval
             worths[host] += worth
+            costs[host] += cost
         else:
             total += worth
-    for host in range(len(host_interval)):
-        if fetches[host] > 0.0:
-            total += worths[host] * min(1.0, 1.0 / (host_interval[host] * fetches[host]))
-    return total, published
+            spent += cost
+    total += doors.accepted(hosts, fetches, worths)
+    spent += doors.accepted(hosts, fetches, costs)
+    return total, published, spent
 
 
 Reading = Callable[[], AbstractContextManager[tuple[State, Moment]]]
@@ -122,13 +168,13 @@ def overview(reading: Reading, limit: int) -> Overview:
     with reading() as (state, _):
         sample, settings, market = state.sample(), state.settings, state.market
         rotation = state.rotation
-    budgets, collects, published = _worths(sample, settings.budget, rotation, market)
+    buys = _buys(sample, settings.budget, rotation, market)
     while True:
         with reading() as (state, moment):
             scan.look(state, start, moment.time)
             start += _ROWS
             if start >= state.rows:
-                return scan.told(state, moment, budgets, collects, published)
+                return scan.told(state, moment, buys)
         time.sleep(_PAUSE)  # whoever waits has a turn
 
 
@@ -146,7 +192,7 @@ class _Scan:
         part, value = state.table[start : start + len(rows)], state.price_at(now)
         keys = price.keys(state.table, state.shared, rows, value, state.rotation, now)
         shut = np.zeros(len(state.host_names) + 1, np.bool_)  # the last: without a host
-        shut[:-1] = _opens(state) > now
+        shut[:-1] = doors.all_accept_at(state.hosts_table[: len(state.host_names)]) > now
         due = rows[(keys <= now) & ~shut[part["host"]]]
         index = price.indices(state.table, state.shared, due, now)
         self._due = self._due.with_(due, -index, self._limit)
@@ -160,17 +206,12 @@ class _Scan:
         of_host[: len(self._of_host)] += self._of_host
         self._of_host = of_host
 
-    def told(
-        self,
-        state: State,
-        moment: Moment,
-        budgets: list[float],
-        collects: list[float],
-        published: float,
-    ) -> Overview:
+    def told(self, state: State, moment: Moment, buys: Buys) -> Overview:
         """Return what was seen."""
         now, offset = moment
-        opens = _opens(state)
+        hosts = state.hosts_table[: len(state.host_names)]
+        opens = doors.openings(hosts)
+        of_host = doors.with_domains(hosts, self._of_host[1:])
         shut = np.flatnonzero(opens > now)
         waits = _Best().with_(shut, -opens[shut], self._limit).row.tolist()
         return Overview(
@@ -182,20 +223,20 @@ class _Scan:
                 Failing(
                     name,
                     int(state.table["failures"][i]),
-                    max(float(state.table["blocked"][i]), now) - offset,
+                    None
+                    if state.table["marks"][i] & PAUSED
+                    else max(float(state.table["blocked"][i]), now) - offset,
                     (state.reasons.of(i) or (0.0, ""))[1],
                 )
                 for i in self._failing.row.tolist()
                 if (name := state.names[i]) is not None
             ],
             hosts=[
-                Wait(state.host_names[k], int(self._of_host[k + 1]), float(opens[k]) - offset)
+                Wait(state.host_names[k] or "", int(of_host[k]), float(opens[k]) - offset)
                 for k in waits
             ],
             hosts_waiting=len(shut),
-            budgets=budgets,
-            collects=collects,
-            published=published,
+            **buys._asdict(),
         )
 
 
@@ -213,17 +254,6 @@ class _Best(NamedTuple):
             row, key = row[near], key[near]
         first = np.lexsort((row, key))[:limit]
         return _Best(row[first], key[first])
-
-
-def _opens(state: State) -> NDArray[np.float64]:
-    """Return from when on each host accepts a fetch, (H,)."""
-    hosts = state.hosts_table[: len(state.host_names)]
-    limited = np.maximum(hosts["fetched"] + hosts["interval"], hosts["held"])
-    opens = np.where(hosts["interval"] > 0.0, np.maximum(limited, hosts["blocked"]), NEVER)
-    found: NDArray[np.float64] = np.where(
-        hosts["blocked"] > 0.0, np.maximum(opens, hosts["blocked"]), opens
-    )
-    return found
 
 
 def _nexts(state: State, rows: list[int], now: float, offset: float) -> list[Next]:
@@ -245,30 +275,56 @@ def _nexts(state: State, rows: list[int], now: float, offset: float) -> list[Nex
     return found
 
 
-def _worths(
-    sample: Sample, budget: float, rotation: float, market: float
-) -> tuple[list[float], list[float], float]:
-    """Return budgets, the worth that each collects, and that published, per hour.
+def _buys(sample: Sample, budget: float, rotation: float, market: float) -> Buys:
+    """Return what budgets buy.
 
     Arguments:
         budget: the present one, units per second.
         rotation: largest time between two fetches of a source, seconds.
         market: the present price.
     """
-    sources, shared, host_interval, which, part = sample
+    sources, shared, which, part = sample
     budgets = [round(3600.0 * budget * factor, 12) for factor in BUDGETS]
     if not len(which):
-        return budgets, [0.0] * len(budgets), 0.0
-    collects, published, guess = [], 0.0, market
-    wanted = price.demand(sources, shared, which)
-    for factor in BUDGETS:
-        guess = price.market_price(
-            wanted, budget * factor * part, rotation / factor, host_interval, guess
-        )
+        return Buys(budgets, [0.0] * len(budgets))
+    guess = market
+
+    def collected(factor: float) -> tuple[float, float]:
+        """Return the worth per second that a multiple of the budget collects, and the published."""
+        nonlocal guess
+        paid, again = budget * factor * part, rotation / factor
+        guess = price.market_price(wanted, paid, again, shared.hosts, guess)
         surplus = price.mean_surplus(wanted, guess) if rotation < math.inf else 0.0
         at_price = shared._replace(surplus=surplus)
-        worth, published = worth_rate(
-            sources, at_price, which, guess, rotation / factor, host_interval
-        )
-        collects.append(3600.0 * worth / part)
-    return budgets, collects, 3600.0 * published / part
+
+        def late_by(late: float) -> tuple[float, float, float]:
+            return worth_rate(sources, at_price, which, guess, again, shared.hosts, late)
+
+        worth, published, spent = late_by(0.0)
+        if spent > _OVERSPENT * paid:
+            # Maximum intervals alone cost more. They come in the order in which they have passed,
+            # so that all wait for the same time.
+            low, high = 0.0, 1.0
+            while late_by(high)[2] > paid:
+                low, high = high, 2.0 * high
+            for _ in range(_HALVINGS):
+                middle = 0.5 * (low + high)
+                low, high = (middle, high) if late_by(middle)[2] > paid else (low, middle)
+            worth, published, _ = late_by(high)
+        return worth, published
+
+    wanted = price.demand(sources, shared, which)
+    found = [collected(factor) for factor in BUDGETS]
+    here, published = found[BUDGETS.index(1.0)]
+    limits = np.maximum(wanted.longest, wanted.shortest)
+    if np.isfinite(limits).any():
+        sources["longest"] = np.inf  # of the sample, which is a copy
+        wanted = price.demand(sources, shared, which)
+        here, _ = collected(1.0)
+    return Buys(
+        budgets,
+        [3600.0 * worth / part for worth, _ in found],
+        3600.0 * published / part,
+        3600.0 * here / part,
+        3600.0 * float((wanted.cost / limits).sum()) / part,
+    )

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ephemeral_crawl.live.columns import HOST, SOURCE
+from ephemeral_crawl.live.columns import HOST, SOURCE, new_hosts
+from ephemeral_crawl.live.copies import Copy
 from ephemeral_crawl.live.counts import Counts
 from ephemeral_crawl.live.fitting import Totals
 from ephemeral_crawl.live.learning import Shared
@@ -25,9 +26,10 @@ from ephemeral_crawl.live.settings import Settings
 from ephemeral_crawl.live.state import State
 
 _PLAIN = (
-    *("free", "host_names", "kinds", "last_lease", "cost"),
+    *("free", "kinds", "last_lease", "cost"),
     *("offset", "balance", "market", "correction", "changes"),
 )
+_HOST = np.dtype([(name, HOST[name]) for name in HOST.names or () if name != "within"])
 _PART = 1 << 20  # bytes
 _SHARED = Shared._fields[:-2]  # numbers
 _DAMAGED = (
@@ -44,12 +46,13 @@ def to_bytes(state: State) -> bytes:
 def parts(state: State) -> Iterator[bytes]:
     """Return a state as bytes, part by part.
 
-    All is copied before this returns, so that the state may change while the parts are read.
+    The state may change while the parts are read, by any thread.
     """
     header = {name: getattr(state, name) for name in _PLAIN}
     header |= {
         "settings": state.settings.as_dict(),
         "rows": state.rows,
+        "host_names": b"".join(state.host_names.lines()).decode(),
         "time": state.time if state.time > -math.inf else None,
         "leases": [(lease, *entry) for lease, entry in state.leases.items()],
         "totals": state.totals.sums.tolist(),
@@ -61,16 +64,15 @@ def parts(state: State) -> Iterator[bytes]:
         "shared": {name: getattr(state.shared, name) for name in _SHARED},
     }
     text = json.dumps(header, allow_nan=False).encode()
-    sources = state.table[: state.rows].tobytes()
-    hosts = state.hosts_table[: len(state.host_names)].tobytes()
-    return _parts(text, sources, hosts, state.names.lines())
+    hosts = state.hosts_table[: len(state.host_names)][list(_HOST.names or ())].astype(_HOST)
+    return _parts(text, state.copied(), hosts.tobytes(), state.names.lines())
 
 
-def _parts(header: bytes, sources: bytes, hosts: bytes, names: Iterator[bytes]) -> Iterator[bytes]:
+def _parts(header: bytes, sources: Copy, hosts: bytes, names: Iterator[bytes]) -> Iterator[bytes]:
     yield len(header).to_bytes(8, "little") + header
-    for table in (sources, hosts):
-        for start in range(0, len(table), _PART):
-            yield table[start : start + _PART]
+    yield from sources.parts()
+    for start in range(0, len(hosts), _PART):
+        yield hosts[start : start + _PART]
     yield from names
 
 
@@ -109,21 +111,26 @@ def _state(data: bytes) -> State:
     state.kind_pings = np.array(header["kind_pings"], dtype=np.float64).reshape(-1, 2)
     counts = Counts.from_dict(header.get("counts", {}))  # files of earlier versions: none
     state.counts = np.array(astuple(counts))
+    state.host_names = _host_names(header["host_names"])
     rows, hosts = int(header["rows"]), len(state.host_names)
     state.reasons = Reasons.of_rows(header.get("reasons", []), rows)
     start = 8 + size
     end = start + rows * SOURCE.itemsize
-    last = end + hosts * HOST.itemsize
-    state.set_tables(_table(data[start:end], SOURCE, rows), _table(data[end:last], HOST, hosts))
+    last = end + hosts * _HOST.itemsize
+    stored = _table(data[end:last], _HOST, hosts)
+    doors = new_hosts(hosts)
+    for name in _HOST.names or ():
+        doors[name] = stored[name]
+    state.set_tables(_table(data[start:end], SOURCE, rows), doors)
     state.names = Names.of_lines(data[last:])
     if len(state.names) != rows:
         raise ValueError(f"{rows} rows have {len(state.names)} names")
-    state.host_numbers = {str(name): i for i, name in enumerate(state.host_names)}
     unnamed = [i for i in sorted(state.free) if not 0 <= i < rows or state.names[i] is not None]
     if unnamed or len(set(state.free)) != rows - state.names.number:
         raise ValueError("free rows have names, or others have none")
-    if len(state.host_numbers) != hosts:
-        raise ValueError("names appear twice")
+    if state.host_names.number != hosts:
+        raise ValueError("a host has no name")
+    state.find_domains()
     for which, limit in ((state.sources.host, hosts), (state.sources.kind, 256)):
         if rows and not (which.min() >= -1 and which.max() < limit):
             raise ValueError("a source refers to a host that does not exist")
@@ -141,6 +148,17 @@ def _state(data: bytes) -> State:
     known = {name: float(shared[name]) for name in _SHARED}
     state.shared = Shared(**known, precision=precision, hosts=state.hosts_table)
     return state
+
+
+def _host_names(stored: object) -> Names:
+    """Return the names of hosts, from lines or, in files of earlier versions, a list."""
+    if isinstance(stored, str):
+        return Names.of_lines(stored.encode())
+    if not isinstance(stored, list):
+        raise ValueError(f"host_names is {stored!r}")
+    names = Names()
+    names.give(range(len(stored)), stored)
+    return names
 
 
 def _table(data: bytes, kind: np.dtype[Any], rows: int) -> NDArray[Any]:

@@ -9,13 +9,15 @@ derived from the rest.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ephemeral_crawl.live import hosts as doors
 from ephemeral_crawl.live import learning, price, reporting
 from ephemeral_crawl.live.agenda import Agenda
 from ephemeral_crawl.live.columns import (
@@ -28,7 +30,9 @@ from ephemeral_crawl.live.columns import (
     new_hosts,
     new_sources,
     record_view,
+    with_rows,
 )
+from ephemeral_crawl.live.copies import Copy
 from ephemeral_crawl.live.counts import Counts
 from ephemeral_crawl.live.fitting import Totals, fitted, precisions, unfitted
 from ephemeral_crawl.live.learning import Shared
@@ -55,7 +59,6 @@ class Sample(NamedTuple):
 
     sources: Sources  # (S,)
     shared: Shared
-    host_interval: NDArray[np.float64]  # (H,)
     which: NDArray[np.int64]  # (S,) all rows
     part: float  # of all sources that are not paused
 
@@ -68,8 +71,7 @@ class State:
         self.set_tables(new_sources(), new_hosts())
         self.names = Names()
         self.free: list[int] = []
-        self.host_names: list[str] = []
-        self.host_numbers: dict[str, int] = {}
+        self.host_names = Names()
         self.kinds: list[str] = []
         self.kind_pings = np.zeros((0, 2))  # true pings and all pings of each kind
         # Row, end and beginning of those not yet reported.
@@ -89,6 +91,9 @@ class State:
         self.fitted = -math.inf  # time of the last fit
         self.numbers_of = np.zeros(3, np.int64)  # new, failing and paused sources; derived
         self.agenda = Agenda()  # derived from the rest
+        self._domains: dict[str, int] = {}  # rows of hosts that stand for a domain; derived
+        self._are_domains_new = False  # and others do not know yet that they are in one
+        self._copies: WeakSet[Copy] = WeakSet()  # which are being made
 
     def set_tables(self, sources: Sources, hosts: Hosts) -> None:
         """Use other rows of sources and hosts."""
@@ -117,18 +122,26 @@ class State:
     def __len__(self) -> int:
         return self.names.number
 
+    def copied(self) -> Copy:
+        """Return the rows of sources as they are now, also while they change."""
+        copy = Copy(self.table[: self.rows])
+        self._copies.add(copy)
+        return copy
+
     def sample(self) -> Sample:
         """Return some sources that stand for all that are not paused."""
         which = self._evenly_spaced()
         sources = self.table[which]
-        hosts, place = np.unique(sources["host"], return_inverse=True)
-        without = int(len(hosts) > 0 and hosts[0] == NO_HOST)
-        sources["host"] = place - without
-        table = self.hosts_table[hosts[without:]]
+        hosts, added = np.array([NO_HOST]), np.unique(sources["host"])
+        while len(added):
+            hosts = np.union1d(hosts, added)
+            added = np.setdiff1d(self.hosts_table["within"][added[added != NO_HOST]], hosts)
+        table = self.hosts_table[hosts[1:]]
+        for rows, name in ((sources, "host"), (table, "within")):
+            rows[name] = np.searchsorted(hosts, rows[name]) - 1
         return Sample(
             sources,
             self.shared._replace(hosts=table),
-            np.ascontiguousarray(table["interval"]),
             np.arange(len(which)),
             len(which) / max(self.running, 1),
         )
@@ -221,11 +234,6 @@ class State:
         lease = int(self.sources.lease[i])
         return self.leases[lease][1] if lease in self.leases else -math.inf
 
-    def host_open_at(self, host: int) -> float:
-        """Return from when on a host accepts a fetch."""
-        interval, fetched, held, blocked, *_ = self.hosts_table[host].item()
-        return float(max(fetched + interval, held, blocked) if interval > 0.0 else blocked)
-
     # ------------------------------------------------------------------------------- changing
 
     def apply(self, event: Event) -> None:
@@ -237,6 +245,8 @@ class State:
         self.time = now
         self.offset = event["offset"]
         _APPLY[event["kind"]](self, event)
+        if self._are_domains_new:
+            self.find_domains()
         if self._is_fit_due(event["kind"]):
             self._fit()
 
@@ -255,6 +265,11 @@ class State:
         soon = self.time < self.fitted + _FIT_EVERY and self.changes < len(self)
         return not (few or soon)
 
+    def _keep(self, rows: NDArray[Any]) -> None:
+        """Keep rows of sources that are about to change for the copies that are being made."""
+        for copy in self._copies:
+            copy.keep(rows)
+
     def _rekey(self, i: int) -> None:
         self.agenda.rekey(self, np.array([i], dtype=np.int32), self.time)
 
@@ -270,7 +285,7 @@ class State:
             sample = self.sample()
             wanted = price.demand(sample.sources, sample.shared, sample.which)
             self.market = price.market_price(
-                wanted, s.budget * sample.part, self.rotation, sample.host_interval, self.market
+                wanted, s.budget * sample.part, self.rotation, sample.shared.hosts, self.market
             )
             surplus = price.mean_surplus(wanted, self.market) if s.explore > 0.0 else 0.0
             self.shared = self.shared._replace(surplus=surplus)
@@ -285,13 +300,11 @@ class State:
         rows = [self.free.pop() for _ in range(again)]
         rows += range(self.rows, self.rows + len(names) - again)
         self.names.give(rows, names)
-        if self.rows > len(self.table):
-            table = new_sources(max(64, self.rows + self.rows // 2))
-            table[: len(self.table)] = self.table
-            self.set_tables(table, self.hosts_table)
-        numbers = {name: NO_HOST if name is None else self._host(name) for name in hosts}
-        added, table = np.array(rows, dtype=np.int32), self.table
-        table["host"][added] = [numbers[name] for name in hosts]
+        self.set_tables(with_rows(self.table, self.rows), self.hosts_table)
+        added, number = np.array(rows, dtype=np.int32), self._hosts(hosts)
+        self._keep(added)
+        table = self.table
+        table["host"][added] = [number[name] for name in hosts]
         table["cost"][added] = cost
         table["shortest"][added] = shortest
         table["longest"][added] = [math.inf if value is None else value for value in longest]
@@ -299,7 +312,9 @@ class State:
         table["fetched"][added] = NEVER
         table["marks"][added] = EXISTS
         self.numbers_of[reporting.NEW] += len(added)
+        before = self.cost
         self.cost += math.fsum(cost)
+        self.correction *= before / self.cost  # others than those it was learnt from
         self.changes += len(added)
         self.agenda.rekey(self, added, self.time)
 
@@ -313,7 +328,7 @@ class State:
         half_life: float | None,
     ) -> None:
         source = self.table[i]
-        source["host"] = NO_HOST if host is None else self._host(host)
+        source["host"] = self._hosts([host])[host]
         more = cost - float(source["cost"])
         self.cost += more
         if int(source["lease"]) in self.leases:  # a release gives back what a fetch costs then
@@ -323,19 +338,37 @@ class State:
         source["longest"] = math.inf if longest is None else longest
         source["half_life"] = half_life or 0.0
 
-    def _host(self, name: str) -> int:
-        if name not in self.host_numbers:
-            self.host_numbers[name] = len(self.host_names)
-            self.host_names.append(name)
-            if len(self.host_names) > len(self.hosts_table):
-                hosts = new_hosts(max(16, 2 * len(self.host_names)))
-                hosts[: len(self.hosts_table)] = self.hosts_table
-                self.set_tables(self.table, hosts)
-                self.shared = self.shared._replace(hosts=hosts)
-        return self.host_numbers[name]
+    def find_domains(self) -> None:
+        """Find the domains that hosts are in."""
+        names = self.host_names
+        self._domains = {name: k for k, name in enumerate(names) if name and doors.is_domain(name)}
+        self._are_domains_new = False
+        if self._domains:
+            hosts = self.hosts_table[: len(names)]
+            hosts["within"] = [doors.domain_of(name or "", self._domains) for name in names]
+            doors.tell_domains(hosts)
+
+    def _hosts(self, names: Iterable[str | None]) -> dict[str | None, int]:
+        """Return the row of each host, a new one if there is none."""
+        distinct = [name for name in dict.fromkeys(names) if name is not None]
+        found = self.host_names.rows(distinct) if distinct else np.empty(0, np.int64)
+        new = np.flatnonzero(found < 0)
+        if len(new):
+            used, added = len(self.host_names), [distinct[k] for k in new]
+            found[new] = np.arange(used, used + len(new))
+            self.host_names.give(found[new], added)
+            hosts = with_rows(self.hosts_table, len(self.host_names))
+            hosts[used : len(self.host_names)] = new_hosts(len(new))
+            if self._domains:
+                hosts["within"][found[new]] = [doors.domain_of(x, self._domains) for x in added]
+            self._are_domains_new |= any(map(doors.is_domain, added))
+            self.set_tables(self.table, hosts)
+            self.shared = self.shared._replace(hosts=hosts)
+        return {None: NO_HOST, **dict(zip(distinct, found.tolist(), strict=True))}
 
     def _remove(self, event: Event) -> None:
         i = self.row(event["source"])
+        self._keep(np.array([i]))
         self.names.take(i)
         for lease in [lease for lease, (row, *_) in self.leases.items() if row == i]:
             del self.leases[lease]
@@ -355,6 +388,7 @@ class State:
 
     def _update(self, event: Event) -> None:
         i = self.row(event["source"])
+        self._keep(np.array([i]))
         self._describe(i, *event["settings"])
         paused = PAUSED if event["paused"] else 0
         self._count(i, -1)
@@ -364,9 +398,22 @@ class State:
         self._rekey(i)
 
     def _limit_hosts(self, event: Event) -> None:
+        hosts = self._hosts(event["hosts"])
+        if self._are_domains_new:
+            self.find_domains()
+        out: dict[int, list[tuple[int, float]]] = {}  # leases of each host, and their ends
+        for lease, (row, end, _) in self.leases.items():
+            host = int(self.table["host"][row]) if end > self.time else NO_HOST
+            while host != NO_HOST:
+                out.setdefault(host, []).append((lease, end))
+                host = int(self.hosts_table["within"][host])
         for name, interval in event["hosts"].items():
-            host = self._host(name)
+            host = hosts[name]
             self.hosts_table["interval"][host] = interval
+            if leases := out.get(host):  # of which only the last was known to the host
+                held = max(end for _, end in leases) + interval
+                number = leases[0][0] if len(leases) == 1 else -len(leases)
+                self.hosts_table["held"][host], self.hosts_table["lease"][host] = held, number
             self.agenda.dissolve(self, host)
         self.changes = len(self)  # the price changes at once
 
@@ -379,6 +426,7 @@ class State:
         rows = self._rows(event["rows"])
         if first != self.last_lease + 1:
             raise ValueError(f"the first lease is {first}")
+        self._keep(rows)
         self.balance -= reporting.give(self.table, self.hosts_table, rows, first, end)
         for lease, i in enumerate(event["rows"], first):
             self.leases[lease] = (i, end, self.time)
@@ -400,6 +448,8 @@ class State:
 
     def _record(self, event: Event) -> None:
         outcomes = reporting.outcomes_of(event)
+        rows = np.ascontiguousarray(outcomes["row"])
+        self._keep(rows)
         for lease, i in zip(event["lease"], event["row"], strict=True):
             if lease and self.leases.pop(lease)[0] != i:
                 raise ValueError(f"lease {lease} is not one of row {i}")
@@ -424,17 +474,16 @@ class State:
             raise ValueError("the columns of a batch do not fit together")
         self.reasons.apply(event)
         self.changes += event["outcome"].count(reporting.FETCHED)
-        rows = np.ascontiguousarray(outcomes["row"])
         if self.agenda.has_lines:
             for host in set(self.table["host"][rows].tolist()):
-                if host != NO_HOST:
-                    self.agenda.open(self, host)
+                self.agenda.open(self, host)
         self.agenda.rekey(self, rows, self.time)
 
     def _signal(self, event: Event) -> None:
         rows = self._rows([row for row, _, _ in event["pings"]])
         kinds = [self._kind(kind) for _, kind, _ in event["pings"]]
         self.counts[reporting.PINGS] += len(rows)
+        self._keep(rows)
         reporting.ping(
             self.table,
             self.shared,
@@ -459,6 +508,7 @@ class State:
         sources, memory = self.sources, np.array(learning.MEMORIES, dtype=np.float64)
         for name, counts, part, since, worth, squares in event["lessons"]:
             i, number = self.row(name), math.fsum(counts)
+            self._keep(np.array([i]))
             learning.observe(self.table, self.shared, i, np.array(counts, dtype=np.float64), part)
             kept = np.exp(-since / memory)
             sources.items[i] *= kept

@@ -24,10 +24,10 @@ _ABOUT = """\
 Which source to fetch next, when, and why.
 
 Lease what is due, fetch it, record what became of it; or ask for `next_due` if you keep a queue of
-your own. Each method of `Scheduler` is a route of the same name, with the same arguments; those
-that change something take a JSON object by POST. Durations are strings such as `5min`, or seconds;
-times are ISO 8601 with a time zone, or seconds since 1970. Answers other than 2xx hold `error`, a
-word, and `message`, a sentence.
+your own. The methods of `Scheduler` for crawlers are routes of the same names, with the same
+arguments; those that change something take a JSON object by POST. Durations are strings such as
+`5min`, or seconds; times are ISO 8601 with a time zone, or seconds since 1970. Answers other than
+2xx hold `error`, a word, and `message`, a sentence.
 """
 
 

@@ -141,6 +141,22 @@ def test_no_first_crawl_is_later_than_the_maximum_interval():
     assert schedule.interval.max() <= 30
 
 
+def test_first_crawls_of_large_fleets_are_found_in_longer_steps(monkeypatch):
+    rng = np.random.default_rng(0)
+    fleet, since = Sources(rng.lognormal(size=80), 1.0, 0.002), rng.uniform(0, 400, 80)
+    task = Task(fleet, budget=1 / 8, budget_rule="average", observed=False)
+    exact = Schedule(task, since=since).first
+    monkeypatch.setattr("ephemeral_crawl.comparison.schedule._WORK", 80 * 100.0)
+    found = Schedule(task, since=since).first
+    crawled = np.isfinite(exact)
+    assert crawled.sum() > 60
+    assert np.array_equal(crawled, np.isfinite(found))
+    # About 16 steps are one, whose crawls follow one another.
+    assert np.abs(found[crawled] - exact[crawled]).max() < 24
+    assert not np.array_equal(found[crawled], exact[crawled])
+    assert len(np.unique(found[crawled])) == crawled.sum()
+
+
 def test_next_crawls_follow_from_the_last_ones(tmp_path):
     alike = Sources([1.0] * 4, [1.0] * 4, [0.1] * 4, names=list("abcd"))
     path = tmp_path / "last.csv"

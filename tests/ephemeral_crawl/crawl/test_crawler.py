@@ -130,8 +130,8 @@ def test_failures_say_why_until_the_next_fetch():
     assert "the document is not a feed" in said[2]
     assert "failed" not in str(bench.scheduler.explain(bench.site.url("/a")))
     bench.scheduler.failed(bench.site.url("/a"), reason="no <route>")
-    assert "Not fetched when it was last tried:\n  http" in describe(bench.scheduler, START)
-    assert "/a: no <route>" in describe(bench.scheduler, START)
+    assert "Not fetched when it was last tried:\n  http" in describe(bench.scheduler, lambda: START)
+    assert "/a: no <route>" in describe(bench.scheduler, lambda: START)
 
 
 @pytest.mark.parametrize("wait", ["9999999999", "Fri, 31 Dec 9999 23:59:59 GMT"])
@@ -438,7 +438,7 @@ def test_the_schedule_says_what_it_gains():
     scheduler = Scheduler(":memory:", budget="6/h", clock=lambda: START)
     scheduler.add_many({"source": f"s{i}"} for i in range(40))
     scheduler.teach(Lesson.of_rate(f"s{i}", 2.0 if i < 5 else 0.02, 1.0) for i in range(40))
-    text = describe(scheduler, START)
+    text = describe(scheduler, lambda: START)
     gain = float(text.partition("Gain: ")[2].partition(" %")[0])
     assert 20 < gain < 300
     assert "40 were not fetched yet" in text
@@ -450,9 +450,9 @@ def test_a_schedule_of_equal_sources_gains_nothing_over_equal_intervals():
     scheduler = Scheduler(":memory:", budget="20/h", clock=lambda: now)
     scheduler.add_many({"source": f"s{i}"} for i in range(14))
     now += 86_400.0
-    assert "is told when more of them are known" in describe(scheduler, now)
+    assert "is told when more of them are known" in describe(scheduler, lambda: now)
     scheduler.teach(Lesson.of_rate(f"s{i}", 1.0, 1.0) for i in range(14))
-    text = describe(scheduler, now)
+    text = describe(scheduler, lambda: now)
     assert abs(float(text.partition("Gain: ")[2].partition(" %")[0])) < 0.1
     assert "20 are saved up" in text
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ephemeral_crawl.live import Scheduler, ledger, reporting, snapshot
+from ephemeral_crawl.live import Lesson, Scheduler, copies, ledger, reporting, snapshot
 from ephemeral_crawl.live.journal import base, open_journal, postgres, sqlite
 from ephemeral_crawl.live.state import State
 from tests.ephemeral_crawl.live import kills
@@ -310,15 +310,54 @@ def test_damaged_snapshots_are_refused(old, new, words):
 
 def test_snapshots_of_earlier_versions_are_read():
     with Scheduler(":memory:", budget="20/h", clock=lambda: 1e9) as scheduler:
-        scheduler.add("a")
+        scheduler.add("a", host="ä.example")
+        scheduler.limit_hosts({"b.example": "1h"})
         data = snapshot.to_bytes(scheduler._ledger.state)
     end = 8 + int.from_bytes(data[:8], "little")
     header = json.loads(data[8:end])
     del header["counts"], header["reasons"], header["shared"]["surplus"]
+    header["host_names"] = ["ä.example", "b.example"]
     text = json.dumps(header).encode()
     state = snapshot.from_bytes(len(text).to_bytes(8, "little") + text + data[end:])
     assert list(state.names) == ["a"]
+    assert list(state.host_names) == ["ä.example", "b.example"]
+    assert state.settings_of(0).host == "ä.example"
     assert state.shared.surplus == 0.0
+
+
+def test_a_snapshot_that_is_read_while_all_changes_is_of_one_moment(monkeypatch):
+    monkeypatch.setattr(copies, "_BLOCK", 2)
+    monkeypatch.setattr(copies, "_PART", 1)
+    clock = Clock()
+    live = Scheduler(":memory:", budget="400/h", burst=400, clock=clock)
+    busy(live, clock)
+    live.add_many({"source": f"later {i}", "host": f"host {i % 5}"} for i in range(40))
+    live.remove("later 7")
+    clock.now += 3600.0
+    changes = [
+        lambda: live.add("again", host="new"),  # in the row of one that was removed
+        lambda: live.remove("later 30"),
+        lambda: live.rename("later 31", "renamed"),
+        lambda: live.update("later 32", cost=3.0, host="newer"),
+        lambda: live.limit_hosts({"host 1": "1h", "newest": "2h"}),
+        lambda: live.lease(30),
+        lambda: live.record({"source": str(i), "items": [(None, 1.0)]} for i in (1, 2, 3)),
+        lambda: live.failed("later 33"),
+        lambda: live.signal_many({"source": f"later {i}"} for i in (35, 36)),
+        lambda: live.teach([Lesson.of_rate("later 34", 3.0, worth=2.0)]),
+        lambda: live.add_many({"source": f"last {i}"} for i in range(200)),
+    ]
+    for first in range(len(changes)):
+        before = dump(live)
+        parts = snapshot.parts(live._ledger.state)
+        read = [next(parts) for _ in range(1 + first)]
+        for change in changes[first:]:
+            change()
+            read.append(next(parts))
+        assert dump(live) != before
+        assert b"".join([*read, *parts]) == before
+        live = Scheduler(":memory:", budget="1/h", clock=clock)
+        live._ledger.state = snapshot.from_bytes(before)
 
 
 def test_the_journal_is_cut_behind_snapshots(store, monkeypatch):

@@ -53,6 +53,16 @@ def test_failing_sources_and_hosts_in_wait(told):
     assert seen.hosts_waiting == 1
 
 
+def test_a_failing_source_that_is_paused_is_not_tried_again():
+    live = Scheduler(":memory:", budget="6/h", clock=Clock())
+    live.add("a")
+    live.failed("a", status=410)
+    live.pause("a")
+    assert [(x.source, x.again_at, x.reason) for x in live.overview().failing] == [
+        ("a", None, "HTTP 410")
+    ]
+
+
 def test_what_the_budget_buys_is_what_fetches_at_these_intervals_collect(told):
     seen, explained, _ = told
     here = seen.budgets.index(60.0)
@@ -99,6 +109,11 @@ def test_what_maximum_intervals_cost_bounds_what_would_be_collected_without():
         told[longest] = live.overview(1), [live.explain(str(i)) for i in range(40)]
     free, limited = (seen.collects[seen.budgets.index(8.0)] for seen, _ in told.values())
     costs = sum(x.max_interval_costs for x in told["24h"][1])
+    seen = told["24h"][0]
+    assert seen.without_ceilings == pytest.approx(free, rel=1e-3)
+    assert seen.ceilings_cost == pytest.approx(1.0 - limited / free, abs=1e-3)
+    assert seen.ceilings == pytest.approx(40 / 24)
+    assert (told[None][0].ceilings, told[None][0].ceilings_cost) == (0.0, 0.0)
     assert (free - limited) / free > 0.01
     assert free - limited < costs < 1.3 * (free - limited)  # at a price that the ceilings raise
     assert not any(x.max_interval_costs for x in told[None][1])
@@ -108,20 +123,78 @@ def test_what_maximum_intervals_cost_bounds_what_would_be_collected_without():
     assert "at least once" not in str(frequent)
 
 
-def test_what_another_budget_collects_is_what_can_be_paid_for():
-    """Also if half of the sources have had no item, and are inspected as often as pays."""
-    live = Scheduler(":memory:", budget="10/h", clock=Clock())
+def half_empty(store):
+    """A fleet of which half of the sources never had an item."""
+    live = Scheduler(store, budget="10/h", clock=Clock())
     live.add_many({"source": str(i)} for i in range(60))
     live.teach(Lesson.of_rate(str(i), max(0.02 * (i - 30), 0.0), 1.0, 5.0) for i in range(60))
+    return live
+
+
+def test_at_half_of_the_price_sources_without_items_are_inspected_more_often():
+    live = half_empty(":memory:")
+    state, which = live._ledger.state, np.arange(60)
+    told = live.explain("3")
+    wanted = price.demand(state.table, state.shared, which)
+    surplus = price.mean_surplus(wanted, 0.5 * state.market)
+    best = math.sqrt(2.0 / (surplus * told.rate / HOUR))
+    assert told.interval_at_half_price == pytest.approx(best, rel=1e-6)
+    assert told.interval_at_half_price < 0.8 * told.interval
+    for i in range(40, 60):
+        live.pause(str(i))
+    live.limit_host("none", 1.0)  # the price follows at once
+    assert live.explain("3").interval_at_half_price != told.interval_at_half_price
+
+
+def test_nothing_is_inspected_if_exploring_ends_while_all_sources_are_paused(tmp_path):
+    with half_empty(tmp_path / "crawl.db") as live:
+        inspected = live.explain("3").interval
+        for name in live.sources():
+            live.pause(name)
+    with Scheduler(tmp_path / "crawl.db", explore=0.0, clock=Clock()) as live:
+        told = live.explain("3").interval
+        assert told is None or told > 3.0 * inspected
+        assert live.explain("59").interval < inspected
+
+
+def test_what_another_budget_collects_is_what_can_be_paid_for():
+    """Also if half of the sources have had no item, and are inspected as often as pays."""
+    live = half_empty(":memory:")
     state, which = live._ledger.state, np.arange(60)
     sample, told = state.sample(), live.overview()
     wanted = price.demand(sample.sources, sample.shared, which)
-    limits, guess = sample.host_interval, state.market
+    limits, guess = sample.shared.hosts, state.market
     for factor, collects in zip(overview.BUDGETS, told.collects, strict=True):
         budget, rotation = factor * state.settings.budget, state.rotation / factor
         value = price.market_price(wanted, budget, rotation, limits, guess)
         shared = sample.shared._replace(surplus=price.mean_surplus(wanted, value))
         each = (price.interval_at(sample.sources, shared, i, value, rotation) for i in which)
         assert sum(1.0 / x for x in each) == pytest.approx(budget, rel=2e-3)
-        worth, _ = overview.worth_rate(sample.sources, shared, which, value, rotation, limits)
+        worth, *_ = overview.worth_rate(sample.sources, shared, which, value, rotation, limits)
         assert collects == pytest.approx(3600.0 * worth, rel=2e-3)
+
+
+def test_what_is_collected_if_maximum_intervals_take_more_than_the_budget():
+    """Played, after a day, for 10 days."""
+    clock, rates = Clock(), np.geomspace(0.01, 1.0, 30)
+    live = Scheduler(":memory:", budget="4/h", burst=30, explore=0.0, clock=clock)
+    live.add_many({"source": str(i), "max_interval": ("2h", "9h")[i % 2]} for i in range(30))
+    live.teach(Lesson.of_rate(str(i), rate, 1.0, 1e6) for i, rate in enumerate(rates))
+    told = live.overview()
+    assert told.ceilings == pytest.approx(15 / 2 + 15 / 9)
+    decay, collected, last = math.log(2.0) / (3 * HOUR), 0.0, {}
+    begin, end = clock.now + DAY, clock.now + 11 * DAY
+    while clock.now < end:
+        for lease in live.lease(30):
+            i = int(lease.source)
+            since = clock.now - last.get(i, clock.now)
+            last[i] = clock.now
+            if clock.now > begin:  # the expected worth of what came since
+                collected += rates[i] / HOUR * -math.expm1(-decay * since) / decay
+            live.report(lease.id)
+        clock.now += HOUR / 4
+    here = told.collects[told.budgets.index(4.0)]
+    assert here == pytest.approx(collected / (10 * 24), rel=0.02)
+    assert told.ceilings_cost > 0.05
+    assert "costs " in told.about_ceilings
+    assert "alone take 9.17 budget units an hour, more than the 4" in told.about_ceilings

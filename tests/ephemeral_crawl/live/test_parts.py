@@ -85,16 +85,16 @@ def test_sources_are_due_when_their_index_reaches_the_price():
 
 def test_the_market_price_spends_the_budget():
     sources, shared = fleet(20)
-    hosts = columns.record_view(columns.new_hosts(2))
+    hosts = columns.new_hosts(2)
     sources.host[:5] = 0
     sources.items[3:6] = 0.0
-    hosts.interval[0] = HOUR
+    hosts["interval"][0] = HOUR
     wanted = price.demand(sources, shared, np.arange(20))
     for budget in (0.5 / HOUR, 4 / HOUR):
-        value = price.market_price(wanted, budget, 1e6, hosts.interval, 1.0)
+        value = price.market_price(wanted, budget, 1e6, hosts, 1.0)
         # Spending jumps where a source is no longer worth a fetch.
         more, less = (
-            price.spending(wanted, value * factor, 1e6, hosts.interval) for factor in (0.998, 1.002)
+            price.spending(wanted, value * factor, 1e6, hosts) for factor in (0.998, 1.002)
         )
         assert less <= budget <= more
 
@@ -115,7 +115,10 @@ def test_sources_that_never_had_an_item_are_inspected_at_the_best_interval():
     interval = np.geomspace(0.1, 1000, 100_000)
     loss = cost / interval + surplus * rate * interval / 2
     best = interval[loss.argmin()]
-    assert price.turn_of(cost, rate, surplus, math.inf) == pytest.approx(best, rel=1e-3)
+    assert price.turn_of(cost, rate, surplus, 1e9) == pytest.approx(best, rel=1e-3)
+    assert (
+        price.turn_of(cost, rate, surplus, math.inf) == math.inf
+    )  # nothing is visited in rotation
     assert price.turn_of(cost, rate, surplus, 5.0) == price.turn_of(cost, 0.0, surplus, 5.0) == 5.0
 
 

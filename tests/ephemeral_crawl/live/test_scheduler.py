@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from ephemeral_crawl.live import Scheduler, agenda, price
+from ephemeral_crawl.live import Lesson, Scheduler, agenda, price
 from ephemeral_crawl.live.state import State
 from tests.ephemeral_crawl.live.world import DAY, HOUR, START, Clock
 from tests.refusals import refused
@@ -175,6 +175,28 @@ def test_hosts_are_limited_at_once(clock):
         scheduler.limit_hosts({"a": "soon"})
     with refused("give a dictionary"):
         scheduler.limit_hosts("a")
+
+
+@pytest.mark.parametrize("leased", [1, 3])
+def test_a_host_that_is_limited_waits_for_all_leases_that_are_out(clock, leased):
+    scheduler = Scheduler(":memory:", budget="100/h", clock=clock)
+    scheduler.add_many({"source": str(i), "host": "a"} for i in range(5))
+    leases = scheduler.lease(leased, timeout="30min")
+    scheduler.limit_host("a", "10s")
+    for lease in reversed(leases):
+        clock.now += 20
+        assert scheduler.lease() == []
+        scheduler.report(lease.id)
+    assert scheduler.lease() == []
+    clock.now += 10
+    (new,) = scheduler.lease(5, timeout="30min")
+    # A lease that is not reported counts as fetched when it expires.
+    scheduler.limit_host("a", "20s")
+    clock.now += 30 * 60 + 19
+    assert scheduler.lease() == []
+    clock.now += 1
+    assert len(scheduler.lease(5)) == 1
+    assert scheduler.report(new.id)
 
 
 def test_a_released_source_has_neither_failed_nor_cost(scheduler):
@@ -612,7 +634,7 @@ def test_explanations_are_sentences(scheduler, clock):
     for part in ("items per hour", "halves in 3 h", "price of a budget unit", "pings announce"):
         assert part in text
     told = scheduler.explain("feed 1")
-    assert told.interval_at_double_budget < told.interval
+    assert told.interval_at_half_price < told.interval
     assert told.due_at == pytest.approx(scheduler.next_due("feed 1"))
 
 
@@ -738,6 +760,18 @@ def test_the_price_fits_the_budget_as_soon_as_sources_are_added():
         live.add(str(i))
     each = live.explain("3").interval / 3600
     assert 14 / each == pytest.approx(20, rel=0.1)
+
+
+def test_budget_that_few_sources_cannot_spend_does_not_make_the_price_of_many(clock):
+    scheduler = Scheduler(":memory:", budget="20/h", clock=clock)
+    clock.now += 5.0  # without any source
+    scheduler.add("first")
+    scheduler.teach([Lesson.of_rate("first", 1.0, 1.0)])
+    clock.now += DAY  # one source
+    scheduler.add_many({"source": str(i)} for i in range(200))
+    scheduler.teach(Lesson.of_rate(str(i), 0.1 + 0.01 * i, 1.0) for i in range(200))
+    fetches = sum(HOUR / scheduler.explain(name).interval for name in scheduler.sources())
+    assert fetches == pytest.approx(20.0, rel=0.03)
 
 
 def test_the_price_fits_the_budget_however_many_are_added():

@@ -29,10 +29,14 @@ class ScheduledSpider:
         class News(ScheduledSpider, scrapy.Spider):
             name = "news"
             scheduler = Scheduler("sqlite:///news.db", budget="20/h")
+            seen = set()
 
             def find(self, response):
                 for entry in response.css("article"):
-                    yield entry.attrib["datetime"], 1.0, {"title": entry.css("h2::text").get()}
+                    link = entry.css("a::attr(href)").get()
+                    if link not in self.seen:
+                        self.seen.add(link)
+                        yield entry.attrib["datetime"], 1.0, {"title": entry.css("h2::text").get()}
     """
 
     scheduler: Scheduler
@@ -40,7 +44,10 @@ class ScheduledSpider:
     lease_limit: int = 16  # requests that wait for Scrapy at once
 
     def find(self, response: Response) -> Iterable[tuple[Time | None, float, Any]]:
-        """Return time of publication, worth, and an item for the pipelines, of all that is new."""
+        """Return time of publication, worth, and an item for the pipelines, of all that is new.
+
+        What was returned before would count as new: leave it out.
+        """
         raise NotImplementedError(f"{type(self).__name__} has to define `find`")
 
     async def start(self) -> AsyncIterator[Any]:

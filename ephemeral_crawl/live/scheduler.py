@@ -154,18 +154,17 @@ class Scheduler:
             ValueError: an argument is out of range.
             SourceExists: there is a source of this name.
         """
-        self.add_many(
-            [
-                {
-                    "source": source,
-                    "host": host,
-                    "cost": cost,
-                    "min_interval": min_interval,
-                    "max_interval": max_interval,
-                    "half_life": half_life,
-                }
-            ]
-        )
+        settings = {
+            "host": host,
+            "cost": cost,
+            "min_interval": min_interval,
+            "max_interval": max_interval,
+            "half_life": half_life,
+        }
+        try:
+            self.add_many([{"source": source, **settings}])
+        except ValueError as error:
+            raise type(error)(str(error).removeprefix("source 0: ")) from error.__cause__
 
     def add_many(self, sources: Iterable[Mapping[str, Any]], *, exist_ok: bool = False) -> int:
         """Add sources, all or, if one is refused, none; return how many were new.

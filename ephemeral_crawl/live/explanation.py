@@ -90,7 +90,7 @@ class Explanation:
         if self.fetched_at is not None:
             text = f"It was last fetched at {_time(self.fetched_at)}"
         elif self.failures:
-            text += " successfully"
+            text = "It was never fetched successfully"
         if self.failures:
             last = "fetch" if self.failures == 1 else f"{self.failures} fetches"
             text += f"; its last {last} failed"

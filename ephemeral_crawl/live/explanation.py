@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from ephemeral_crawl.live import hosts as doors
 from ephemeral_crawl.live import learning, price
-from ephemeral_crawl.live.columns import NEVER, NO_HOST, PAUSED
+from ephemeral_crawl.live.columns import NEVER, NO_HOST, PAUSED, Sources
 from ephemeral_crawl.live.learning import Shared
 from ephemeral_crawl.live.state import State
 
@@ -103,7 +103,12 @@ class Explanation:
 
 def next_due(state: State, i: int, now: float) -> tuple[float, str]:
     """Return when a source is due at the present price, infinite if never, and what decides it."""
-    sources = state.sources
+    return _next_due(state, i, state.sources[i : i + 1], now)
+
+
+def _next_due(state: State, row: int, sources: Sources, now: float) -> tuple[float, str]:
+    """Return `next_due` of a row that is given, which may differ from that of the state."""
+    i = 0
     if sources.marks[i] & PAUSED:
         return math.inf, "since it is paused"
     value = state.price_at(now)
@@ -131,7 +136,7 @@ def next_due(state: State, i: int, now: float) -> tuple[float, str]:
             reason = "when its lease ends"
         elif sources.failures[i]:
             reason = "since its last fetch failed"
-        elif state.reasons.of(i):
+        elif state.reasons.of(row):
             reason = "since it was passed over"
         else:
             reason = "as asked with the last report"
@@ -216,14 +221,12 @@ def _at_half_price(state: State, i: int) -> Shared:
 def _without_ceiling(state: State, i: int, value: float) -> tuple[float | None, float]:
     """Return the interval at a price without the source's maximum interval, and the net worth per
     second that the latter costs: of what is collected, less the price of the fetches."""
-    sources = state.sources
-    longest, limited = float(sources.longest[i]), _interval(state, i, value)
-    try:
-        sources.longest[i] = math.inf
-        free = _interval(state, i, value)
-    finally:
-        sources.longest[i] = longest
-    known, cost = learning.belief(sources, state.shared, i), float(sources.cost[i])
+    source = state.sources[[i]]  # a copy: others may be reading the state
+    limited = _interval(state, i, value)
+    source.longest[0] = math.inf
+    interval = price.interval_at(source, state.shared, 0, value, state.rotation)
+    free = interval if interval < math.inf else None
+    known, cost = learning.belief(source, state.shared, 0), float(source.cost[0])
     ceiling, _ = price.planned(known, 0.0)
 
     def net(interval: float | None) -> float:
@@ -236,17 +239,14 @@ def _without_ceiling(state: State, i: int, value: float) -> tuple[float | None, 
 
 
 def _due_after_ping(state: State, i: int, value: float, now: float) -> float:
-    sources = state.sources
-    if sources.fetched[i] == NEVER or sources.marks[i] & PAUSED:
-        return next_due(state, i, now)[0]
-    before = float(sources.shot[i]), float(sources.pinged[i]), float(sources.pending[i])
-    decay = learning.decay_of(sources, state.shared, i)
-    left = before[0] * math.exp(-decay * max(now - before[1], 0.0)) if before[0] else 0.0
-    try:
-        sources.shot[i], sources.pinged[i], sources.pending[i] = left + 1.0, now, before[2] + 1
-        return next_due(state, i, now)[0]
-    finally:
-        sources.shot[i], sources.pinged[i], sources.pending[i] = before
+    source = state.sources[[i]]  # a copy, as above
+    if source.fetched[0] != NEVER:
+        decay = learning.decay_of(source, state.shared, 0)
+        passed = max(now - float(source.pinged[0]), 0.0)
+        left = float(source.shot[0]) * math.exp(-decay * passed) if source.shot[0] else 0.0
+        source.shot[0], source.pinged[0] = left + 1.0, now
+        source.pending[0] += 1.0
+    return _next_due(state, i, source, now)[0]
 
 
 def _clock(time: float, offset: float) -> float | None:

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Collection
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -171,9 +172,10 @@ class Agenda:
         line = self._lines.get(host)
         if line is None:
             line = self._lines[host] = []
-        if len(line) >= _LINE:
-            interval = float(state.hosts_table["interval"][host])
-            ticket = max(self._tickets.get(host, 0.0), opens, now) + interval
+        if len(line) >= _LINE and state.rows > EXACT:
+            # Not from the end of a lease on, which may be reported long before.
+            interval, blocked = state.hosts_table[["interval", "blocked"]][host].item()
+            ticket = max(self._tickets.get(host, 0.0), blocked, now) + interval
             self._tickets[host] = ticket
             self.marks[i] = _TICKET
             heaps.move(self.heap, i, ticket)
@@ -260,17 +262,24 @@ class Agenda:
                 heappush(self._opening, (doors.opening(hosts, host), host))
             host = int(hosts["within"][host])
 
-    def dissolve(self, state: State, host: int) -> None:
-        """Send all who stand in line in front of a host whose limit has changed, or of its domains,
-        back to the heap."""
+    def dissolve(self, state: State, limited: Collection[int]) -> None:
+        """Send all who stand in line in front of hosts whose limits have changed, or of their
+        domains, or have a ticket for such a line, back to the heap."""
         hosts = state.hosts_table
-        while host != NO_HOST:
-            self._tickets.pop(host, None)
-            rows = np.array(self._lines.pop(host, []), dtype=np.int32)
-            self.rekey(state, rows[self.marks[rows] == _IN_LINE], state.time)
-            for inner in self._inside.pop(host, ()):
-                heappush(self._opening, (doors.opening(hosts, inner), inner))
-            host = int(hosts["within"][host])
+        changed, gone = np.zeros(len(hosts), np.bool_), np.zeros(len(hosts), np.bool_)
+        for host in limited:
+            changed[host] = True
+            while host != NO_HOST:
+                gone[host] |= self._tickets.pop(host, None) is not None
+                rows = np.array(self._lines.pop(host, []), dtype=np.int32)
+                self.rekey(state, rows[self.marks[rows] == _IN_LINE], state.time)
+                for inner in self._inside.pop(host, ()):
+                    heappush(self._opening, (doors.opening(hosts, inner), inner))
+                host = int(hosts["within"][host])
+        if gone.any():
+            rows = np.flatnonzero(self.marks == _TICKET).astype(np.int32)
+            rows = _with_tickets(state.table, hosts, rows, changed, gone)
+            self.rekey(state, rows, state.time)
 
     def lower(self, state: State, asked: float, limit: int, now: float) -> bool:
         """Compute some keys anew at a lower price, if fewer than `limit` were found that are near
@@ -365,6 +374,31 @@ def _of_line(
         here[k] = doors.limited(hosts, host) == line
         free[k] = doors.closed(hosts, host, now) == NO_HOST
     return rows[here & free], rows[here & ~free]
+
+
+@compiled
+def _with_tickets(
+    sources: Sources,
+    hosts: Hosts,
+    rows: Rows,
+    changed: NDArray[np.bool_],
+    gone: NDArray[np.bool_],
+) -> Rows:
+    """Return the rows whose tickets are for lines that are gone.
+
+    Arguments:
+        changed: (H,) whether the limit of a host has changed, so that they stood in another line.
+        gone: (H,) whether the line of a host is.
+    """
+    found = np.zeros(len(rows), np.bool_)
+    for k in range(len(rows)):
+        host = sources.host[rows[k]]
+        while host != NO_HOST and not gone[host]:
+            if hosts.interval[host] > 0.0 and not changed[host]:
+                break
+            host = hosts.within[host]
+        found[k] = host != NO_HOST and gone[host]
+    return rows[found]
 
 
 @compiled
@@ -491,9 +525,13 @@ def _candidates(
                 continue
             host = sources.host[i]
             line = doors.limited(hosts, host)
-            if host != NO_HOST and line != host and hosts.blocked[host] > now:
+            until = -np.inf
+            while host != line:
+                until = max(until, hosts.blocked[host])
+                host = hosts.within[host]
+            if until > now:
                 marks[i] = 0
-                heaps.move(heap, i, hosts.blocked[host])
+                heaps.move(heap, i, until)
                 continue
             if line != NO_HOST:
                 limited[others_number], lines[others_number] = i, line

@@ -68,6 +68,7 @@ def apply(
     counts: NDArray[np.float64],
     numbers: NDArray[np.int64],
     outcomes: Outcomes,
+    late: NDArray[np.bool_],
     age: NDArray[np.float64],
     worth: NDArray[np.float64],
     balance: float,
@@ -81,6 +82,7 @@ def apply(
 
     Arguments:
         outcomes: (K,).
+        late: (K,) whether the lease had expired, so that hosts were not held for it.
         age: (Σ dated,) seconds, ascending within an outcome.
         worth: (Σ items,).
         kind_pings: (K, 2) number of true pings and of all pings of each kind.
@@ -101,7 +103,7 @@ def apply(
         current = lease != 0 and sources.lease[i] == lease
         each = host
         while lease != 0 and each != NO_HOST:
-            if current and hosts.lease[each] < 0:
+            if current and not late[k] and hosts.lease[each] < 0:
                 hosts.lease[each] += 1
             if hosts.lease[each] == lease or hosts.lease[each] == 0:
                 hosts.held[each] = 0.0

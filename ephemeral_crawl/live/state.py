@@ -9,7 +9,7 @@ derived from the rest.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from typing import Any, NamedTuple
 from weakref import WeakSet
@@ -328,7 +328,10 @@ class State:
         half_life: float | None,
     ) -> None:
         source = self.table[i]
+        before = int(source["host"])
         source["host"] = self._hosts([host])[host]
+        if self.leased_until(i) > self.time and source["host"] != before:
+            self._hold(self._chain(int(source["host"])))
         more = cost - float(source["cost"])
         self.cost += more
         if int(source["lease"]) in self.leases:  # a release gives back what a fetch costs then
@@ -401,21 +404,31 @@ class State:
         hosts = self._hosts(event["hosts"])
         if self._are_domains_new:
             self.find_domains()
+        for name, interval in event["hosts"].items():
+            self.hosts_table["interval"][hosts[name]] = interval
+        limited = [hosts[name] for name in event["hosts"]]
+        self._hold(limited)
+        self.agenda.dissolve(self, limited)
+        self.changes = len(self)  # the price changes at once
+
+    def _hold(self, hosts: Iterable[int]) -> None:
+        """Let hosts know of all leases that are out, rather than of the last one."""
         out: dict[int, list[tuple[int, float]]] = {}  # leases of each host, and their ends
         for lease, (row, end, _) in self.leases.items():
-            host = int(self.table["host"][row]) if end > self.time else NO_HOST
-            while host != NO_HOST:
-                out.setdefault(host, []).append((lease, end))
-                host = int(self.hosts_table["within"][host])
-        for name, interval in event["hosts"].items():
-            host = hosts[name]
-            self.hosts_table["interval"][host] = interval
-            if leases := out.get(host):  # of which only the last was known to the host
-                held = max(end for _, end in leases) + interval
-                number = leases[0][0] if len(leases) == 1 else -len(leases)
-                self.hosts_table["held"][host], self.hosts_table["lease"][host] = held, number
-            self.agenda.dissolve(self, host)
-        self.changes = len(self)  # the price changes at once
+            if end > self.time:
+                for host in self._chain(int(self.table["host"][row])):
+                    out.setdefault(host, []).append((lease, end))
+        table = self.hosts_table
+        for host in hosts:
+            if leases := out.get(host):
+                table["held"][host] = max(end for _, end in leases) + table["interval"][host]
+                table["lease"][host] = leases[0][0] if len(leases) == 1 else -len(leases)
+
+    def _chain(self, host: int) -> Iterator[int]:
+        """Return a host and its domains."""
+        while host != NO_HOST:
+            yield host
+            host = int(self.hosts_table["within"][host])
 
     def _limit_host(self, event: Event) -> None:
         """Apply an event of an earlier version."""
@@ -450,9 +463,13 @@ class State:
         outcomes = reporting.outcomes_of(event)
         rows = np.ascontiguousarray(outcomes["row"])
         self._keep(rows)
-        for lease, i in zip(event["lease"], event["row"], strict=True):
-            if lease and self.leases.pop(lease)[0] != i:
-                raise ValueError(f"lease {lease} is not one of row {i}")
+        late = np.zeros(len(rows), np.bool_)
+        for k, (lease, i) in enumerate(zip(event["lease"], event["row"], strict=True)):
+            if lease:
+                row, end, _ = self.leases.pop(lease)
+                late[k] = end <= self.time
+                if row != i:
+                    raise ValueError(f"lease {lease} is not one of row {i}")
         self.balance = reporting.apply(
             self.table[: self.rows],
             self.hosts_table,
@@ -462,6 +479,7 @@ class State:
             self.counts,
             self.numbers_of,
             outcomes,
+            late,
             np.array(event["age"], dtype=np.float64),
             np.array(event["worth"], dtype=np.float64),
             self.balance,

@@ -200,3 +200,81 @@ def test_what_a_source_waits_for_is_named():
     assert scheduler.overview().due == []
     scheduler.limit_host("*.blogs.test", 0)
     assert [lease.source for lease in scheduler.lease()] == [other]
+
+
+def fleet(number, host, budget="1000000/h"):
+    """Return a scheduler of new sources, and its clock."""
+    clock = Clock()
+    scheduler = Scheduler(":memory:", budget=budget, clock=clock)
+    scheduler.add_many({"source": str(i), "host": host(i)} for i in range(number))
+    return scheduler, clock
+
+
+def test_who_has_a_ticket_does_not_wait_for_a_limit_that_is_gone(monkeypatch):
+    monkeypatch.setattr(agenda, "EXACT", 0)
+    scheduler, clock = fleet(400, lambda i: f"{'ab'[i % 2]}.blogs.test")
+    scheduler.limit_hosts({"*.blogs.test": "1h", "a.blogs.test": "2h"})
+    (lease,) = scheduler.lease(400)
+    scheduler.report(lease.id)
+    clock.now += 1.0
+    scheduler.limit_host("*.blogs.test", 0)
+    assert len(scheduler.lease(400)) >= 199  # all of b
+
+
+def test_in_small_fleets_long_lines_are_compared_as_a_whole():
+    scheduler, clock = fleet(400, lambda i: "h.test")
+    for i in range(400):
+        scheduler.report(str(i), [(clock() - 60.0 * k, 1.0 + i) for k in range(3)])
+    scheduler.limit_host("h.test", "1s")
+    clock.now += HOUR
+    scheduler.status()
+    expected = brute_force(scheduler, lambda source: "h.test", 1)
+    assert [lease.source for lease in scheduler.lease()] == expected
+
+
+def test_a_domain_that_asks_to_be_left_alone_is_left_alone():
+    scheduler, clock = fleet(1, lambda i: "*.blogs.test")
+    (lease,) = scheduler.lease()
+    scheduler.failed(lease.id, retry_after="1h")
+    scheduler.add("a", host="a.blogs.test")
+    assert scheduler.lease(2) == []
+    clock.now += HOUR
+    assert len(scheduler.lease(2)) == 2
+
+
+def test_a_host_waits_for_all_leases_that_are_out_when_it_is_limited():
+    """A report of another lease, which had expired before, is none of theirs."""
+    scheduler, clock = fleet(3, lambda i: "h.test")
+    (expired,) = scheduler.lease(1, timeout=10.0)
+    clock.now += 11.0
+    first, second = scheduler.lease(3, timeout=HOUR)
+    scheduler.limit_host("h.test", "10s")
+    scheduler.add("new", host="h.test")
+    scheduler.report(expired.id)
+    scheduler.report(first.id)
+    clock.now += 100.0
+    assert scheduler.lease(9) == []
+    scheduler.report(second.id)
+    clock.now += 10.0
+    assert len(scheduler.lease(9)) == 1
+
+
+def test_a_host_waits_for_the_lease_of_a_source_that_has_moved_to_it():
+    scheduler, clock = fleet(2, lambda i: f"{'gh'[i]}.test")
+    leases = {lease.source: lease.id for lease in scheduler.lease(2, timeout=HOUR)}
+    scheduler.report(leases["1"])
+    scheduler.limit_host("h.test", "10s")
+    scheduler.update("0", host="h.test")
+    clock.now += 100.0
+    assert scheduler.lease(9) == []
+    scheduler.report(leases["0"])
+    clock.now += 10.0
+    assert [lease.source for lease in scheduler.lease(9)] == ["1"]
+
+
+def test_explaining_does_not_write_where_a_snapshot_is_read():
+    scheduler, _ = fleet(1, lambda i: "h.test")
+    scheduler.update("0", max_interval="1h")
+    scheduler.report("0", [])
+    scheduler._ledger.state.sources.flags.writeable = False
+    assert scheduler.explain("0").due_after_ping is not None

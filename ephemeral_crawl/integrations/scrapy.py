@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -51,7 +52,9 @@ class ScheduledSpider:
 
     async def start(self) -> AsyncIterator[Any]:
         """Yield the requests of sources that are due."""
+        self._reported = asyncio.Event()
         while True:
+            self._reported.clear()
             leases = self.scheduler.lease(self.lease_limit, self.lease_time)
             for lease in leases:
                 yield Request(
@@ -66,7 +69,12 @@ class ScheduledSpider:
             if not leases:
                 due = self.scheduler.next_due()
                 wait = _LONGEST_SLEEP if due is None else due - time.time()
-                await asyncio.sleep(min(max(wait, 0.1), _LONGEST_SLEEP))
+                await self._wait(min(max(wait, 0.1), _LONGEST_SLEEP))
+
+    async def _wait(self, seconds: float) -> None:
+        """Wait, but no longer than until a report: its source may be due before all others."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._reported.wait(), seconds)
 
     def _fetched(self, response: Response, lease: int) -> Iterator[Any]:
         try:
@@ -79,6 +87,8 @@ class ScheduledSpider:
         except Exception as error:
             self.scheduler.failed(lease, status=response.status, reason=str(error))
             raise
+        finally:
+            self._reported.set()
         for _, _, item in found:
             yield item
 
@@ -92,6 +102,7 @@ class ScheduledSpider:
             self.scheduler.release(lease, again_after="24h", reason=str(failure.value))
         else:
             self.scheduler.failed(lease, reason=str(failure.value))
+        self._reported.set()
 
 
 def _retry_after(response: Response) -> float | None:

@@ -237,7 +237,7 @@ class Scheduler:
         """Lease one source of a host at a time, and the next one `interval` after its fetch.
 
         With an interval of 0 there is no limit. A lease that is not reported counts as fetched when
-        it expires. "*.example.org" is the host example.org and all hosts below it, together: the
+        it expires. `"*.example.org"` is the host example.org and all hosts below it, together: the
         limit holds besides those of single hosts and of larger or smaller domains.
 
         >>> scheduler = Scheduler(":memory:", budget="600/h")

@@ -116,8 +116,9 @@ def _state(data: bytes) -> State:
     start = 8 + size
     end = start + rows * SOURCE.itemsize
     last = end + hosts * HOST.itemsize
-    state.set_tables(_table(data[start:end], SOURCE, rows), _table(data[end:last], HOST, hosts))
-    state.names = Names.of_lines(data[last:])
+    view = memoryview(data)  # its parts are not copied
+    state.set_tables(_table(view[start:end], SOURCE, rows), _table(view[end:last], HOST, hosts))
+    state.names = Names.of_lines(view[last:])
     if len(state.names) != rows:
         raise ValueError(f"{rows} rows have {len(state.names)} names")
     unnamed = [i for i in sorted(state.free) if not 0 <= i < rows or state.names[i] is not None]
@@ -155,7 +156,7 @@ def _host_names(stored: object) -> Names:
     return names
 
 
-def _table(data: bytes, kind: np.dtype[Any], rows: int) -> NDArray[Any]:
+def _table(data: memoryview, kind: np.dtype[Any], rows: int) -> NDArray[Any]:
     """Return rows that are stored, checked."""
     if len(data) != rows * kind.itemsize:
         raise ValueError(f"{rows} rows have {len(data)} bytes")

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import time
 import warnings
 from importlib.util import find_spec
@@ -19,6 +20,11 @@ settings.load_profile("ephemeral-crawl")
 
 # Pools of processes have one, unless a test asks for more: the cores are busy with other tests.
 os.environ.setdefault("LOKY_MAX_CPU_COUNT", "1")
+
+# A shell lets what it starts in the background ignore Ctrl+C, and so would the processes in which
+# tests try it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A node that is killed is noticed after 1.5 s.
 HEALTH_CHECKS = {

@@ -21,6 +21,7 @@ WITHOUT = "scheduler without pings"
 AS_IT_IS = "as it is: "  # and the name of a rule
 _EPOCH = 1_000_000_000.0  # seconds since 1970, of the start of a log without dates
 _LEASES = 8  # at a time
+_ASKED = 30.0  # per hour: how often the scheduler is asked if the budget is small
 
 Floats = NDArray[np.float64]
 
@@ -149,15 +150,20 @@ def played(feeds: Feeds, name: str, per_hour: float) -> Played:
 
 def by_scheduler(feeds: Feeds, per_hour: float, pings: list[tuple[float, int]]) -> None:
     """The live scheduler, which knows nothing but the pings and what its own fetches have found."""
-    now, heard = 0.0, 0
+    now, heard = feeds.start, 0
     scheduler = Scheduler(
         ":memory:",
         budget=f"{per_hour:.9f}/h",
         half_life=math.log(2.0) / feeds.decay,
         clock=lambda: _EPOCH + now,
     )
+    if per_hour > 1.0:  # nothing is saved up, or it would have an hour's fetches more than others
+        scheduler.add("saved", cost=per_hour - 1.0)
+        scheduler.failed("saved")
+        scheduler.remove("saved")
     scheduler.add_many({"source": str(i)} for i in range(len(feeds.published)))
-    for moment in feeds.moments(per_hour).tolist():
+    asked = max(per_hour, min(4.0 * per_hour, _ASKED))  # since it may wait for a better moment
+    for moment in feeds.moments(asked).tolist():
         now, first = moment, heard
         while heard < len(pings) and pings[heard][0] <= now:
             heard += 1

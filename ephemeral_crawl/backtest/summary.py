@@ -46,15 +46,17 @@ class Found(NamedTuple):
             return statistics.UNKNOWN
         return statistics.gain(self.runs[SCHEDULER, part].collected, other)
 
-    @property
-    def enough(self) -> float | None:
-        """Return the smallest part of the budget with which the scheduler collects clearly at
-        least as much as the present rule; None if there is none below 1."""
+    def enough(self, *, sure: bool) -> float | None:
+        """Return the smallest part of the budget with which the scheduler collects at least as much
+        as the present rule; None if there is none below 1.
+
+        Arguments:
+            sure: whether the lower end of the interval, rather than the mean, must say so.
+        """
         found = None
         for part in sorted((p for name, p in self.runs if name == SCHEDULER), reverse=True):
             gain = self.gain(self.present, part)
-            least = gain.mean if math.isnan(gain.low) else gain.low
-            if not least >= 0.0:
+            if not (gain.low if sure else gain.mean) >= 0.0:
                 break
             found = part
         return found if found is not None and found < 1.0 else None
@@ -177,12 +179,13 @@ def _answer(found: Found) -> str:
         f"{found.fraction(SCHEDULER):.1%} of all worth, and the rule of {found.present} "
         f"{found.fraction(found.present):.1%}"
     )
-    if found.enough is None:
-        return text + "."
-    sure = not math.isnan(found.gain(found.present, found.enough).low)
-    return f"{text}; at least as much as the rule with {1 - found.enough:.0%} fewer fetches" + (
-        " (at 95 % confidence)." if sure else "."
-    )
+    for sure, words in ((True, "at 95 % confidence"), (False, "which is not certain")):
+        part = found.enough(sure=sure)
+        if part is not None:
+            return (
+                f"{text}; at least as much as the rule with {1 - part:.0%} fewer fetches ({words})."
+            )
+    return text + "."
 
 
 def _by_budget(found: Found) -> Any:
@@ -227,9 +230,10 @@ def _method(found: Found) -> str:
         f"{len(found.log.names):,} feeds, {length:.1f} days, of which the first begins "
         f"{feeds.start / _DAY:.1f} days after the start of the log. A feed lists {listed}; an item "
         f"fetched at age s counts its worth × 2^(−s/{found.half_life / _HOUR:g} h). Fetches are at "
-        "equal distances; all policies have the same number, but for the burst with which the "
-        "scheduler begins: with the rules, the feed of which the largest part of its interval has "
-        "passed is fetched, as if all intervals were stretched or shrunk by the same factor. "
+        "equal distances, and all policies have the same number; the scheduler may also save some "
+        "up, those of an hour at most. With the rules, the feed of which the largest part of its "
+        "interval has passed is fetched, as if all intervals were stretched or shrunk by the same "
+        "factor. "
         "Fetches take no time and never fail, and hosts set no limits. "
         "Delay: mean time from publication to fetch, weighted by worth, of what was fetched. "
         "Intervals: "

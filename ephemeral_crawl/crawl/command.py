@@ -90,10 +90,10 @@ class CrawlFeeds(Command):
         ):
             for path in self.feeds:
                 settings = {"max_interval": self.max_interval} if self.max_interval else {}
-                if exchange.kind_of(path) == "csv":
-                    done = exchange.import_csv(scheduler, path, per_host=self.per_host)
-                else:
-                    done = exchange.import_opml(scheduler, path, per_host=self.per_host, **settings)
+                of = (
+                    exchange.import_csv if exchange.kind_of(path) == "csv" else exchange.import_opml
+                )
+                done = of(scheduler, path, per_host=self.per_host, **settings)
                 self._say(f"{path}: {done}")
             if self.items:
                 done = exchange.import_log(scheduler, self.items, per_host=self.per_host)

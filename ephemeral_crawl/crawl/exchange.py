@@ -103,9 +103,15 @@ def export_opml(scheduler: Scheduler, path: PathName, titles: dict[str, str] | N
     return write_opml(path, ((url, named.get(url, "")) for url in urls), "Sources")
 
 
-def import_csv(scheduler: Scheduler, path: PathName, *, per_host: Duration = 0.0) -> Imported:
+def import_csv(
+    scheduler: Scheduler, path: PathName, *, per_host: Duration = 0.0, **settings: Any
+) -> Imported:
     """Add the sources of a table: source and, optionally, host, cost, min_interval, max_interval,
     half_life (such as 24h, or seconds) and paused (yes or no).
+
+    Arguments:
+        per_host: least time between two fetches of a host; 0: no limit.
+        settings: of new sources for which the table does not say otherwise, as for `import_opml`.
 
     Raises:
         ValueError: the file is not such a table; the message names the row. Nothing is added.
@@ -115,7 +121,7 @@ def import_csv(scheduler: Scheduler, path: PathName, *, per_host: Duration = 0.0
     for i, text in enumerate(found.text["source"]):
         try:
             name, host = source_of(text)
-            row: dict[str, Any] = {"source": name, "host": host}
+            row: dict[str, Any] = {"source": name, "host": host, **settings}
             if given := found.text.get("host", {i: ""})[i]:
                 row["host"] = given
             if "cost" in found.number:

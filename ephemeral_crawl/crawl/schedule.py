@@ -31,11 +31,12 @@ def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int = _SHO
         f"{status.sources:,} sources, {status.budget:g} fetches an hour; price of a fetch: "
         f"{status.price:.3g}.",
     ]
-    if status.new:
-        hours = status.new / status.budget
+    new = sum(e.fetched_at is None and not e.failures for e in running)
+    if new:
         lines.append(
-            f"{status.new:,} were not fetched yet. Each is fetched once at first, which takes "
-            f"{hours:.3g} h, and tells how often it publishes; until then its row is a guess."
+            f"{new:,} were not fetched yet. Each is fetched once at first, which takes "
+            f"{duration(3600.0 * new / status.budget)}, and tells how often it publishes; until "
+            "then its row is a guess."
         )
     view = scheduler.overview(limit=1)
     total = sum(e.rate * e.worth for e in running)

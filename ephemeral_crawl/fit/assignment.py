@@ -216,9 +216,11 @@ def _draw(
             top, _ = _advance(a, top, gap[k], is_item[k], recall[i], false_rate[i], rate[i])
             while at[e + 1] + top + 1 > kept.size:
                 larger = np.empty(2 * kept.size)
-                larger[: kept.size] = kept
+                for j in range(kept.size):
+                    larger[j] = kept[j]
                 kept = larger
-            kept[at[e + 1] : at[e + 1] + top + 1] = a[: top + 1]
+            for j in range(top + 1):
+                kept[at[e + 1] + j] = a[j]
             at[e + 2] = at[e + 1] + top + 1
         q, power, total = np.exp(-rate[i] * rest[i]), 1.0, 0.0
         for j in range(top + 1):

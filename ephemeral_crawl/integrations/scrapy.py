@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -28,10 +29,14 @@ class ScheduledSpider:
         class News(ScheduledSpider, scrapy.Spider):
             name = "news"
             scheduler = Scheduler("sqlite:///news.db", budget="20/h")
+            seen = set()
 
             def find(self, response):
                 for entry in response.css("article"):
-                    yield entry.attrib["datetime"], 1.0, {"title": entry.css("h2::text").get()}
+                    link = entry.css("a::attr(href)").get()
+                    if link not in self.seen:
+                        self.seen.add(link)
+                        yield entry.attrib["datetime"], 1.0, {"title": entry.css("h2::text").get()}
     """
 
     scheduler: Scheduler
@@ -39,12 +44,17 @@ class ScheduledSpider:
     lease_limit: int = 16  # requests that wait for Scrapy at once
 
     def find(self, response: Response) -> Iterable[tuple[Time | None, float, Any]]:
-        """Return time of publication, worth, and an item for the pipelines, of all that is new."""
+        """Return time of publication, worth, and an item for the pipelines, of all that is new.
+
+        What was returned before would count as new: leave it out.
+        """
         raise NotImplementedError(f"{type(self).__name__} has to define `find`")
 
     async def start(self) -> AsyncIterator[Any]:
         """Yield the requests of sources that are due."""
+        self._reported = asyncio.Event()
         while True:
+            self._reported.clear()
             leases = self.scheduler.lease(self.lease_limit, self.lease_time)
             for lease in leases:
                 yield Request(
@@ -59,7 +69,12 @@ class ScheduledSpider:
             if not leases:
                 due = self.scheduler.next_due()
                 wait = _LONGEST_SLEEP if due is None else due - time.time()
-                await asyncio.sleep(min(max(wait, 0.1), _LONGEST_SLEEP))
+                await self._wait(min(max(wait, 0.1), _LONGEST_SLEEP))
+
+    async def _wait(self, seconds: float) -> None:
+        """Wait, but no longer than until a report: its source may be due before all others."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._reported.wait(), seconds)
 
     def _fetched(self, response: Response, lease: int) -> Iterator[Any]:
         try:
@@ -72,6 +87,8 @@ class ScheduledSpider:
         except Exception as error:
             self.scheduler.failed(lease, status=response.status, reason=str(error))
             raise
+        finally:
+            self._reported.set()
         for _, _, item in found:
             yield item
 
@@ -85,6 +102,7 @@ class ScheduledSpider:
             self.scheduler.release(lease, again_after="24h", reason=str(failure.value))
         else:
             self.scheduler.failed(lease, reason=str(failure.value))
+        self._reported.set()
 
 
 def _retry_after(response: Response) -> float | None:

@@ -14,7 +14,8 @@ their key is the time at which their index reaches the price.
 
 Sources that are due and whose host accepts one fetch at a time leave the heap and stand in line in
 front of it, and are compared when it accepts one. If the line is long, they get a ticket, the time
-at which they may join it.
+at which they may join it. A host in a domain that accepts one fetch at a time waits with its line
+in front of the domain; sources of hosts without a limit stand in line in front of the domain.
 
 All this follows from the state and is not part of it: it says which sources to look at, and not
 what they are worth.
@@ -23,6 +24,7 @@ what they are worth.
 from __future__ import annotations
 
 import math
+from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -32,6 +34,7 @@ from numpy.typing import NDArray
 from agents.scheduling.age_index import whole
 from crawl_env.compiled import compiled
 from ephemeral_crawl.live import heap as heaps
+from ephemeral_crawl.live import hosts as doors
 from ephemeral_crawl.live import price
 from ephemeral_crawl.live.columns import NO_HOST, Hosts, Sources
 from ephemeral_crawl.live.heap import Heap
@@ -83,6 +86,7 @@ class Agenda:
         self._urgent = False  # whether these are at too high a price, rather than stale
         self._lines: dict[int, list[int]] = {}  # of each host; those not marked have left it
         self._opening: list[tuple[float, int]] = []  # heap of when hosts accept the next fetch
+        self._inside: dict[int, deque[int]] = {}  # hosts that wait for each domain to accept one
         self._tickets: dict[int, float] = {}  # last ticket of each host
         self._late = Queue()  # of sources past their maximum intervals
         self._others = Queue()  # of others that are due at any price
@@ -147,24 +151,23 @@ class Agenda:
         more."""
         for _ in range(_ROUNDS):
             late, others = self._late.rows, self._others.rows
-            rows, limited, found, of_heap, gone = _candidates(
+            rows, standing, lines, found, of_heap, gone = _candidates(
                 state.table, state.hosts_table, self.heap, self.marks, late, others, most, limit,
                 now,
             )  # fmt: skip
             self._late.drop(gone[0])
             self._others.drop(gone[1])
-            for i in limited.tolist():
-                self._stand_in_line(state, i, now)
+            for i, host in zip(standing.tolist(), lines.tolist(), strict=True):
+                self._stand_in_line(state, i, host, now)
             more = found == most
             if 2 * of_heap >= most or not more:
                 break
-        lines = self._of_open_hosts(state, most, now)
-        return np.concatenate([rows, *lines]) if lines else rows, more
+        of_hosts = self._of_open_hosts(state, most, now)
+        return np.concatenate([rows, *of_hosts]) if of_hosts else rows, more
 
-    def _stand_in_line(self, state: State, i: int, now: float) -> None:
-        """Let a source stand in line, or give it a ticket."""
-        host = int(state.table["host"][i])
-        opens = state.host_open_at(host)
+    def _stand_in_line(self, state: State, i: int, host: int, now: float) -> None:
+        """Let a source stand in line in front of a host, or give it a ticket."""
+        opens = doors.opening(state.hosts_table, host)
         line = self._lines.get(host)
         if line is None:
             line = self._lines[host] = []
@@ -182,29 +185,63 @@ class Agenda:
         heaps.move(self.heap, i, math.inf)
 
     def _of_open_hosts(self, state: State, most: int, now: float) -> list[Rows]:
-        """Return the lines of hosts that accept a fetch."""
+        """Return the lines of hosts that accept a fetch, as do their domains."""
         found: list[Rows] = []
-        number, seen = 0, set()
+        hosts, number, seen = state.hosts_table, 0, set[int]()
         while self._opening and self._opening[0][0] <= now and number < most:
             _, host = heappop(self._opening)
-            if host in seen or host not in self._lines:
+            if host in seen or not (host in self._lines or host in self._inside):
                 continue
-            seen.add(host)
-            line = self._lines[host]
-            rows = np.unique(np.array(line, dtype=np.int32))
-            rows = rows[self.marks[rows] == _IN_LINE]
-            rows = rows[state.table["host"][rows] == host]
-            if not len(rows):
-                del self._lines[host]
-                continue
-            line[:] = rows.tolist()
-            if state.host_open_at(host) <= now:
-                found.append(rows)
-                number += len(rows)
+            shut = doors.closed(hosts, host, now)
+            if shut == host:
+                heappush(self._opening, (doors.opening(hosts, host), host))
+            elif shut != NO_HOST:
+                self._wait_for(state, shut, host)
+            else:
+                number += self._enter(state, host, most, now, found, seen)
         for host in seen:
-            if host in self._lines:
-                heappush(self._opening, (max(state.host_open_at(host), now), host))
+            if host in self._lines or host in self._inside:
+                heappush(self._opening, (max(doors.opening(hosts, host), now), host))
         return found
+
+    def _enter(
+        self, state: State, host: int, most: int, now: float, found: list[Rows], seen: set[int]
+    ) -> int:
+        """Find the line of a host that accepts a fetch, and those of hosts that wait for it; return
+        how many sources there are: at most about `most`, of these hosts those that wait longest."""
+        seen.add(host)
+        rows = self._line(state, host, now)
+        found.append(rows)
+        number, waiting = 0, self._inside.get(host, deque())
+        while waiting and number < most:
+            inner = waiting.popleft()
+            opens = doors.opening(state.hosts_table, inner)
+            if opens > now:
+                heappush(self._opening, (opens, inner))
+            elif inner not in seen:
+                number += self._enter(state, inner, most, now, found, seen)
+        if not waiting:
+            self._inside.pop(host, None)
+        return number + len(rows)
+
+    def _wait_for(self, state: State, domain: int, host: int) -> None:
+        """Let a host wait until a domain accepts a fetch."""
+        if domain not in self._inside:
+            self._inside[domain] = deque()
+            heappush(self._opening, (doors.opening(state.hosts_table, domain), domain))
+        self._inside[domain].append(host)
+
+    def _line(self, state: State, host: int, now: float) -> Rows:
+        """Return who stands in line in front of a host that accepts a fetch."""
+        rows = np.unique(np.array(self._lines.get(host, ()), dtype=np.int32))
+        rows = rows[self.marks[rows] == _IN_LINE]
+        rows, shut = _of_line(state.table, state.hosts_table, rows, host, now)
+        self.rekey(state, shut, now)
+        if len(rows):
+            self._lines[host][:] = rows.tolist()
+        else:
+            self._lines.pop(host, None)
+        return rows
 
     @property
     def has_lines(self) -> bool:
@@ -216,15 +253,24 @@ class Agenda:
         return self._opening[0][0] if self._opening else math.inf
 
     def open(self, state: State, host: int) -> None:
-        """Note that a host may accept a fetch earlier than it seemed."""
-        if host in self._lines:
-            heappush(self._opening, (state.host_open_at(host), host))
+        """Note that a host and its domains may accept a fetch earlier than it seemed."""
+        hosts = state.hosts_table
+        while host != NO_HOST:
+            if host in self._lines or host in self._inside:
+                heappush(self._opening, (doors.opening(hosts, host), host))
+            host = int(hosts["within"][host])
 
     def dissolve(self, state: State, host: int) -> None:
-        """Send all who stand in line back to the heap, as the host is no longer limited."""
-        self._tickets.pop(host, None)
-        rows = np.array(self._lines.pop(host, []), dtype=np.int32)
-        self.rekey(state, rows[self.marks[rows] == _IN_LINE], state.time)
+        """Send all who stand in line in front of a host whose limit has changed, or of its domains,
+        back to the heap."""
+        hosts = state.hosts_table
+        while host != NO_HOST:
+            self._tickets.pop(host, None)
+            rows = np.array(self._lines.pop(host, []), dtype=np.int32)
+            self.rekey(state, rows[self.marks[rows] == _IN_LINE], state.time)
+            for inner in self._inside.pop(host, ()):
+                heappush(self._opening, (doors.opening(hosts, inner), inner))
+            host = int(hosts["within"][host])
 
     def lower(self, state: State, asked: float, limit: int, now: float) -> bool:
         """Compute some keys anew at a lower price, if fewer than `limit` were found that are near
@@ -305,6 +351,20 @@ def _rekey(
         i = whole(rows[k])
         marks[i] = 0
         heaps.move(heap, i, price.key_of(sources, shared, i, value, rotation, now))
+
+
+@compiled
+def _of_line(
+    sources: Sources, hosts: Hosts, rows: Rows, line: int, now: float
+) -> tuple[Rows, Rows]:
+    """Return the rows that stand in a line: those that may leave it, and those whose hosts asked to
+    be left alone."""
+    here, free = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
+    for k in range(len(rows)):
+        host = sources.host[rows[k]]
+        here[k] = doors.limited(hosts, host) == line
+        free[k] = doors.closed(hosts, host, now) == NO_HOST
+    return rows[here & free], rows[here & ~free]
 
 
 @compiled
@@ -407,21 +467,22 @@ def _candidates(
     most: int,
     limit: int,
     now: float,
-) -> tuple[Rows, Rows, int, int, tuple[int, int]]:
+) -> tuple[Rows, Rows, Rows, int, int, tuple[int, int]]:
     """Return sources that may be due, each once: from the heap at most `most`, and the first
     `limit` of both queues.
 
     Returns:
-        Those whose hosts accept any number of fetches now; those of limited hosts; how many were
-        found in the heap, and how many of these are among the first; and how many at the beginning
-        of each queue have left it. Sources of hosts that asked to be left alone wait in the heap
-        until then.
+        Those whose hosts accept any number of fetches now; those of limited hosts, and the hosts or
+        domains in front of which they stand; how many were found in the heap, and how many of these
+        are among the first; and how many at the beginning of each queue have left it. Sources of
+        hosts that have no limit and asked to be left alone wait in the heap until then.
     """
     of_late, gone_late = heads(late, marks, limit)
     of_others, gone_others = heads(others, marks, limit)
     of_heap = heaps.due(heap, now, most)
     room = len(of_late) + len(of_others) + len(of_heap)
     free, limited = np.empty(room, np.int32), np.empty(room, np.int32)
+    lines = np.empty(room, np.int32)
     number, others_number, of_heap_number = 0, 0, 0
     for part, rows in enumerate((of_heap, of_late, of_others)):
         for k in range(len(rows)):
@@ -429,13 +490,14 @@ def _candidates(
             if part > 0 and marks[i] != QUEUED:  # seen before, or sent away
                 continue
             host = sources.host[i]
-            if host != NO_HOST and hosts.interval[host] > 0.0:
-                limited[others_number] = i
-                others_number += 1
-            elif host != NO_HOST and hosts.blocked[host] > now:
+            line = doors.limited(hosts, host)
+            if host != NO_HOST and line != host and hosts.blocked[host] > now:
                 marks[i] = 0
                 heaps.move(heap, i, hosts.blocked[host])
                 continue
+            if line != NO_HOST:
+                limited[others_number], lines[others_number] = i, line
+                others_number += 1
             else:
                 free[number] = i
                 number += 1
@@ -450,6 +512,7 @@ def _candidates(
     return (
         free[:number],
         limited[:others_number],
+        lines[:others_number],
         len(of_heap),
         of_heap_number,
         (gone_late, gone_others),

@@ -96,7 +96,11 @@ def per_second(name: str, value: object) -> float:
             f"{name} is {shown(value)}; give a rate such as '20/h', '3/min' or '1/10s'"
         )
     rate = float(match[1]) / (int(match[2] or 1) * unit)
-    return check_within(name, rate, 1e-9, 1e9, unit="per second")
+    if not 1e-9 <= rate <= 1e9:
+        raise ValueError(
+            f"{name} is {shown(value)}; it must be positive, and between 1e-9 and 1e9 per second"
+        )
+    return rate
 
 
 def _unit(word: str) -> float | None:

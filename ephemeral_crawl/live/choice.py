@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from agents.scheduling.age_index import whole
 from crawl_env.compiled import compiled
 from ephemeral_crawl.live import agenda as agendas
+from ephemeral_crawl.live import hosts as doors
 from ephemeral_crawl.live import price
 from ephemeral_crawl.live.agenda import CEILING, INDEX, NEW, ROTATION, SIGNAL, Ranked
 from ephemeral_crawl.live.columns import NEVER, NO_HOST, Hosts, Sources
@@ -145,8 +146,8 @@ def _pick(
     burst: float,
     limit: int,
 ) -> NDArray[np.int64]:
-    """Return the places of those to fetch, in order: one of each limited host, while the budget
-    lasts."""
+    """Return the places of those to fetch, in order: one of each limited host and domain, while the
+    budget lasts."""
     waiting, size = np.empty(len(looked.row), np.int64), 0  # a heap of places, the best first
     for k in range(len(looked.row)):
         if looked.reason[k] == CEILING or looked.rank[k] >= asked:
@@ -155,8 +156,8 @@ def _pick(
     for at in range(size // 2 - 1, -1, -1):
         _sink(looked, waiting, at, size)
     chosen = np.empty(min(limit, size), np.int64)
-    busy = np.empty(len(chosen), np.int32)  # limited hosts
-    number, hosts_busy = 0, 0
+    busy = [NO_HOST]  # limited hosts and domains
+    number = 0
     while size > 0 and number < limit:
         k = waiting[0]
         i = looked.row[k]
@@ -167,12 +168,14 @@ def _pick(
         size -= 1
         waiting[0] = waiting[size]
         _sink(looked, waiting, 0, size)
-        host = sources.host[i]
-        if host != NO_HOST and hosts.interval[host] > 0.0:
-            if (busy[:hosts_busy] == host).any():
-                continue
-            busy[hosts_busy] = host
-            hosts_busy += 1
+        first = host = doors.limited(hosts, sources.host[i])
+        while host != NO_HOST and host not in busy:
+            host = doors.limited(hosts, hosts.within[host])
+        if host != NO_HOST:
+            continue
+        while first != NO_HOST:
+            busy.append(first)
+            first = doors.limited(hosts, hosts.within[first])
         balance -= cost
         chosen[number] = k
         number += 1
@@ -273,15 +276,8 @@ def anything(
     for i in range(rows):
         if price.floored(sources, shared, i, -np.inf, rotation) > now:
             continue
-        host = sources.host[i]
-        if host != NO_HOST:
-            opens = hosts.blocked[host]
-            if hosts.interval[host] > 0.0:
-                opens = max(
-                    opens, max(hosts.fetched[host] + hosts.interval[host], hosts.held[host])
-                )
-            if opens > now:
-                continue
+        if doors.accepts_at(hosts, sources.host[i]) > now:
+            continue
         since = now - sources.fetched[i]
         late = sources.fetched[i] != NEVER and since >= sources.longest[i]
         index = price.index_now(sources, shared, i, now)

@@ -54,6 +54,7 @@ HOST = np.dtype(
         ("blocked", "<f8"),  # until when it asked to be left alone
         ("lease", "<i8"),  # number of the last lease; −k if k were out when the host was limited
         ("factor", "<f8"),  # mean rate of its sources ÷ mean rate of the fleet, shrunk to 1
+        ("within", "<i8"),  # row of the domain that it is in, or NO_HOST; derived from the names
     ]
 )
 # Arrays of the types above, (R,) and (H,). In kernels their columns are attributes, which mypy does
@@ -72,6 +73,7 @@ def new_hosts(rows: int = 0) -> Hosts:
     hosts = np.zeros(rows, HOST)
     hosts["fetched"] = NEVER
     hosts["factor"] = 1.0
+    hosts["within"] = NO_HOST
     return hosts
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from weakref import WeakKeyDictionary
 
+from ephemeral_crawl.live import hosts as doors
 from ephemeral_crawl.live import learning, price
 from ephemeral_crawl.live.columns import NEVER, NO_HOST, PAUSED
 from ephemeral_crawl.live.learning import Shared
@@ -89,7 +90,7 @@ class Explanation:
         if self.fetched_at is not None:
             text = f"It was last fetched at {_time(self.fetched_at)}"
         elif self.failures:
-            text += " successfully"
+            text = "It was never fetched successfully"
         if self.failures:
             last = "fetch" if self.failures == 1 else f"{self.failures} fetches"
             text += f"; its last {last} failed"
@@ -135,9 +136,11 @@ def next_due(state: State, i: int, now: float) -> tuple[float, str]:
         else:
             reason = "as asked with the last report"
     host = int(sources.host[i])
-    if host != NO_HOST and state.host_open_at(host) > free:
-        free = state.host_open_at(host)
-        reason = f"when its host {state.host_names[host]} accepts a fetch"
+    while host != NO_HOST:
+        if (opens := doors.opening(state.hosts_table, host)) > free:
+            free = opens
+            reason = f"when its host {state.host_names[host]} accepts a fetch"
+        host = int(state.hosts["within"][host])
     return max(free, float(sources.fetched[i])), reason
 
 

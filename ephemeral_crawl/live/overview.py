@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from crawl_env.compiled import compiled
 from ephemeral_crawl.live import explanation, price
-from ephemeral_crawl.live.columns import EXISTS, NEVER, NO_HOST, Sources
+from ephemeral_crawl.live import hosts as doors
+from ephemeral_crawl.live.columns import EXISTS, NO_HOST, PAUSED, Hosts, Sources
 from ephemeral_crawl.live.learning import Shared, belief
 from ephemeral_crawl.live.outcomes import Moment
 from ephemeral_crawl.live.state import Sample, State
@@ -44,13 +45,13 @@ class Failing:
 
     source: str
     failures: int  # consecutive
-    again_at: float  # seconds since 1970
+    again_at: float | None  # seconds since 1970; None if it is paused
     reason: str  # why the last attempt came to nothing; "" if it is not known
 
 
 @dataclass(frozen=True)
 class Wait:
-    """A host that accepts no fetch at present."""
+    """A host, or a domain, that accepts no fetch at present."""
 
     host: str
     sources: int
@@ -113,22 +114,21 @@ def worth_rate(
     which: NDArray[np.int64],
     price_: float,
     rotation: float,
-    host_interval: NDArray[np.float64],
+    hosts: Hosts,
     late: float = 0.0,
 ) -> tuple[float, float, float]:
     """Return the worth per second that some sources collect at a price, and publish, and what their
     fetches cost.
 
-    A source that is fetched every τ collects Λξ̄ (1 − e^−μτ)/(μτ). Sources of a host that accepts
-    fewer fetches than that share them in proportion, which is how their costs are counted, too.
+    A source that is fetched every τ collects Λξ̄ (1 − e^−μτ)/(μτ). Sources of a host or
+    domain that accepts fewer fetches than that share them in proportion, which is how their costs
+    are counted, too.
 
     Arguments:
         late: seconds for which each fetch waits after it is due.
     """
     total, published, spent = 0.0, 0.0, 0.0
-    fetches = np.zeros(len(host_interval))
-    worths = np.zeros(len(host_interval))
-    costs = np.zeros(len(host_interval))
+    fetches, worths, costs = np.zeros(len(hosts)), np.zeros(len(hosts)), np.zeros(len(hosts))
     for k in range(len(which)):
         i = which[k]
         known = belief(sources, shared, i)
@@ -140,18 +140,15 @@ def worth_rate(
         worth = -ceiling * math.expm1(-known.decay * interval) / interval
         cost = np.float64(sources.cost[i]) / interval
         host = sources.host[i]
-        if host != NO_HOST and host_interval[host] > 0.0:
+        if doors.limited(hosts, host) != NO_HOST:
             fetches[host] += 1.0 / interval
             worths[host] += worth
             costs[host] += cost
         else:
             total += worth
             spent += cost
-    for host in range(len(host_interval)):
-        if fetches[host] > 0.0:
-            share = min(1.0, 1.0 / (host_interval[host] * fetches[host]))
-            total += worths[host] * share
-            spent += costs[host] * share
+    total += doors.accepted(hosts, fetches, worths)
+    spent += doors.accepted(hosts, fetches, costs)
     return total, published, spent
 
 
@@ -195,7 +192,7 @@ class _Scan:
         part, value = state.table[start : start + len(rows)], state.price_at(now)
         keys = price.keys(state.table, state.shared, rows, value, state.rotation, now)
         shut = np.zeros(len(state.host_names) + 1, np.bool_)  # the last: without a host
-        shut[:-1] = _opens(state) > now
+        shut[:-1] = doors.all_accept_at(state.hosts_table[: len(state.host_names)]) > now
         due = rows[(keys <= now) & ~shut[part["host"]]]
         index = price.indices(state.table, state.shared, due, now)
         self._due = self._due.with_(due, -index, self._limit)
@@ -212,7 +209,9 @@ class _Scan:
     def told(self, state: State, moment: Moment, buys: Buys) -> Overview:
         """Return what was seen."""
         now, offset = moment
-        opens = _opens(state)
+        hosts = state.hosts_table[: len(state.host_names)]
+        opens = doors.openings(hosts)
+        of_host = doors.with_domains(hosts, self._of_host[1:])
         shut = np.flatnonzero(opens > now)
         waits = _Best().with_(shut, -opens[shut], self._limit).row.tolist()
         return Overview(
@@ -224,14 +223,16 @@ class _Scan:
                 Failing(
                     name,
                     int(state.table["failures"][i]),
-                    max(float(state.table["blocked"][i]), now) - offset,
+                    None
+                    if state.table["marks"][i] & PAUSED
+                    else max(float(state.table["blocked"][i]), now) - offset,
                     (state.reasons.of(i) or (0.0, ""))[1],
                 )
                 for i in self._failing.row.tolist()
                 if (name := state.names[i]) is not None
             ],
             hosts=[
-                Wait(state.host_names[k] or "", int(self._of_host[k + 1]), float(opens[k]) - offset)
+                Wait(state.host_names[k] or "", int(of_host[k]), float(opens[k]) - offset)
                 for k in waits
             ],
             hosts_waiting=len(shut),
@@ -253,17 +254,6 @@ class _Best(NamedTuple):
             row, key = row[near], key[near]
         first = np.lexsort((row, key))[:limit]
         return _Best(row[first], key[first])
-
-
-def _opens(state: State) -> NDArray[np.float64]:
-    """Return from when on each host accepts a fetch, (H,)."""
-    hosts = state.hosts_table[: len(state.host_names)]
-    limited = np.maximum(hosts["fetched"] + hosts["interval"], hosts["held"])
-    opens = np.where(hosts["interval"] > 0.0, np.maximum(limited, hosts["blocked"]), NEVER)
-    found: NDArray[np.float64] = np.where(
-        hosts["blocked"] > 0.0, np.maximum(opens, hosts["blocked"]), opens
-    )
-    return found
 
 
 def _nexts(state: State, rows: list[int], now: float, offset: float) -> list[Next]:
@@ -293,7 +283,7 @@ def _buys(sample: Sample, budget: float, rotation: float, market: float) -> Buys
         rotation: largest time between two fetches of a source, seconds.
         market: the present price.
     """
-    sources, shared, host_interval, which, part = sample
+    sources, shared, which, part = sample
     budgets = [round(3600.0 * budget * factor, 12) for factor in BUDGETS]
     if not len(which):
         return Buys(budgets, [0.0] * len(budgets))
@@ -303,12 +293,12 @@ def _buys(sample: Sample, budget: float, rotation: float, market: float) -> Buys
         """Return the worth per second that a multiple of the budget collects, and the published."""
         nonlocal guess
         paid, again = budget * factor * part, rotation / factor
-        guess = price.market_price(wanted, paid, again, host_interval, guess)
+        guess = price.market_price(wanted, paid, again, shared.hosts, guess)
         surplus = price.mean_surplus(wanted, guess) if rotation < math.inf else 0.0
         at_price = shared._replace(surplus=surplus)
 
         def late_by(late: float) -> tuple[float, float, float]:
-            return worth_rate(sources, at_price, which, guess, again, host_interval, late)
+            return worth_rate(sources, at_price, which, guess, again, shared.hosts, late)
 
         worth, published, spent = late_by(0.0)
         if spent > _OVERSPENT * paid:

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from agents.scheduling.age_index import whole
 from crawl_env.compiled import compiled
-from ephemeral_crawl.live.columns import EXISTS, MEMORIES, NEVER, NO_HOST, PAUSED, Sources
+from ephemeral_crawl.live import hosts as doors
+from ephemeral_crawl.live.columns import EXISTS, MEMORIES, NEVER, NO_HOST, PAUSED, Hosts, Sources
 from ephemeral_crawl.live.learning import Belief, Shared, belief
 
 _RANGE = math.log(1e9)  # of prices, from the highest index
@@ -285,17 +286,14 @@ def mean_surplus(wanted: Demand, price: float) -> float:
 
 
 @compiled
-def spending(
-    wanted: Demand, price: float, rotation: float, host_interval: NDArray[np.float64]
-) -> float:
+def spending(wanted: Demand, price: float, rotation: float, hosts: Hosts) -> float:
     """Return the cost per second of fetching sources whenever they are due at a price.
 
-    Sources of a host that accepts one fetch per interval share these at most.
+    Sources of a host or domain that accepts one fetch per interval share these at most.
     """
     surplus = mean_surplus(wanted, price) if rotation < np.inf else 0.0
     total = 0.0
-    fetches = np.zeros(len(host_interval))
-    costs = np.zeros(len(host_interval))
+    fetches, costs = np.zeros(len(hosts)), np.zeros(len(hosts))
     for k in range(len(wanted.cost)):
         cost, ceiling = wanted.cost[k], wanted.ceiling[k]
         share = price * cost / ceiling if ceiling > 0.0 else np.inf
@@ -303,22 +301,19 @@ def spending(
         again = turn_of(cost, wanted.first[k], surplus, rotation)
         interval = max(min(interval, min(wanted.longest[k], again)), wanted.shortest[k])
         host = wanted.host[k]
-        if host != NO_HOST and host_interval[host] > 0.0:
+        if doors.limited(hosts, host) != NO_HOST:
             fetches[host] += 1.0 / interval
             costs[host] += cost / interval
         else:
             total += cost / interval
-    for host in range(len(host_interval)):
-        if fetches[host] > 0.0:
-            total += costs[host] * min(1.0, 1.0 / (host_interval[host] * fetches[host]))
-    return total
+    return total + doors.accepted(hosts, fetches, costs)
 
 
 def market_price(
     wanted: Demand,
     budget: float,
     rotation: float,
-    host_interval: NDArray[np.float64],
+    hosts: Hosts,
     guess: float,
 ) -> float:
     """Return the price at which some sources are fetched for `budget` units per second.
@@ -331,7 +326,7 @@ def market_price(
         return guess
 
     def above(log_price: float) -> bool:
-        return spending(wanted, math.exp(log_price), rotation, host_interval) > budget
+        return spending(wanted, math.exp(log_price), rotation, hosts) > budget
 
     top = math.log(most)
     bottom = top - _RANGE

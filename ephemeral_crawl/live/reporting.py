@@ -99,11 +99,13 @@ def apply(
         host = sources.host[i]
         cost = np.float64(sources.cost[i])
         current = lease != 0 and sources.lease[i] == lease
-        if lease != 0 and host != NO_HOST:
-            if current and hosts.lease[host] < 0:
-                hosts.lease[host] += 1
-            if hosts.lease[host] == lease or hosts.lease[host] == 0:
-                hosts.held[host] = 0.0
+        each = host
+        while lease != 0 and each != NO_HOST:
+            if current and hosts.lease[each] < 0:
+                hosts.lease[each] += 1
+            if hosts.lease[each] == lease or hosts.lease[each] == 0:
+                hosts.held[each] = 0.0
+            each = hosts.within[each]
         if current:
             sources.lease[i] = 0
             if sources.marks[i] & FLOORED == 0:
@@ -119,8 +121,10 @@ def apply(
             balance = max(balance - cost, -burst)
         if not current and sources.lease[i] != 0 and outcomes.until[k] > 0.0:
             sources.marks[i] |= FLOORED
-        if host != NO_HOST:
-            hosts.fetched[host] = max(hosts.fetched[host], at)
+        each = host
+        while each != NO_HOST:
+            hosts.fetched[each] = max(hosts.fetched[each], at)
+            each = hosts.within[each]
         if outcome == FAILED:
             counts[_FAILED] += 1.0
             numbers[FAILING] += sources.failures[i] == 0
@@ -369,9 +373,10 @@ def give(sources: Sources, hosts: Hosts, rows: NDArray[np.int32], first: int, en
         sources.blocked[i] = max(sources.blocked[i], end + np.float64(sources.shortest[i]))
         total += np.float64(sources.cost[i])
         host = sources.host[i]
-        if host != NO_HOST:
+        while host != NO_HOST:
             hosts.lease[host] = first + k
             hosts.held[host] = end + hosts.interval[host]
+            host = hosts.within[host]
     return total
 
 

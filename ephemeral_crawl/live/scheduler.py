@@ -143,7 +143,7 @@ class Scheduler:
         Arguments:
             source: its name, such as a URL: at most 2048 characters, without control characters.
             host: name of its host, for `limit_host`, and because sources of a host are alike; any
-                name, such as a registered domain.
+                name, such as that of a server or a registered domain.
             cost: budget units of a fetch.
             min_interval: least time between two fetches; default a minute. A lease that is not
                 reported counts as fetched when it expires.
@@ -154,18 +154,17 @@ class Scheduler:
             ValueError: an argument is out of range.
             SourceExists: there is a source of this name.
         """
-        self.add_many(
-            [
-                {
-                    "source": source,
-                    "host": host,
-                    "cost": cost,
-                    "min_interval": min_interval,
-                    "max_interval": max_interval,
-                    "half_life": half_life,
-                }
-            ]
-        )
+        settings = {
+            "host": host,
+            "cost": cost,
+            "min_interval": min_interval,
+            "max_interval": max_interval,
+            "half_life": half_life,
+        }
+        try:
+            self.add_many([{"source": source, **settings}])
+        except ValueError as error:
+            raise type(error)(str(error).removeprefix("source 0: ")) from error.__cause__
 
     def add_many(self, sources: Iterable[Mapping[str, Any]], *, exist_ok: bool = False) -> int:
         """Add sources, all or, if one is refused, none; return how many were new.
@@ -238,7 +237,15 @@ class Scheduler:
         """Lease one source of a host at a time, and the next one `interval` after its fetch.
 
         With an interval of 0 there is no limit. A lease that is not reported counts as fetched when
-        it expires.
+        it expires. `"*.example.org"` is the host example.org and all hosts below it, together: the
+        limit holds besides those of single hosts and of larger or smaller domains.
+
+        >>> scheduler = Scheduler(":memory:", budget="600/h")
+        >>> for name in ("a", "b", "c"):
+        ...     scheduler.add(f"https://{name}.example.org/", host=f"{name}.example.org")
+        >>> scheduler.limit_host("*.example.org", "1s")
+        >>> len(scheduler.lease(3))
+        1
         """
         self.limit_hosts({host: interval})
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ephemeral_crawl.live.columns import HOST, SOURCE
+from ephemeral_crawl.live.columns import HOST, SOURCE, new_hosts
 from ephemeral_crawl.live.copies import Copy
 from ephemeral_crawl.live.counts import Counts
 from ephemeral_crawl.live.fitting import Totals
@@ -29,6 +29,7 @@ _PLAIN = (
     *("free", "kinds", "last_lease", "cost"),
     *("offset", "balance", "market", "correction", "changes"),
 )
+_HOST = np.dtype([(name, HOST[name]) for name in HOST.names or () if name != "within"])
 _PART = 1 << 20  # bytes
 _SHARED = Shared._fields[:-2]  # numbers
 _DAMAGED = (
@@ -63,8 +64,8 @@ def parts(state: State) -> Iterator[bytes]:
         "shared": {name: getattr(state.shared, name) for name in _SHARED},
     }
     text = json.dumps(header, allow_nan=False).encode()
-    hosts = state.hosts_table[: len(state.host_names)].tobytes()
-    return _parts(text, state.copied(), hosts, state.names.lines())
+    hosts = state.hosts_table[: len(state.host_names)][list(_HOST.names or ())].astype(_HOST)
+    return _parts(text, state.copied(), hosts.tobytes(), state.names.lines())
 
 
 def _parts(header: bytes, sources: Copy, hosts: bytes, names: Iterator[bytes]) -> Iterator[bytes]:
@@ -115,9 +116,13 @@ def _state(data: bytes) -> State:
     state.reasons = Reasons.of_rows(header.get("reasons", []), rows)
     start = 8 + size
     end = start + rows * SOURCE.itemsize
-    last = end + hosts * HOST.itemsize
+    last = end + hosts * _HOST.itemsize
     view = memoryview(data)  # its parts are not copied
-    state.set_tables(_table(view[start:end], SOURCE, rows), _table(view[end:last], HOST, hosts))
+    stored = _table(view[end:last], _HOST, hosts)
+    doors = new_hosts(hosts)
+    for name in _HOST.names or ():
+        doors[name] = stored[name]
+    state.set_tables(_table(view[start:end], SOURCE, rows), doors)
     state.names = Names.of_lines(view[last:])
     if len(state.names) != rows:
         raise ValueError(f"{rows} rows have {len(state.names)} names")
@@ -126,6 +131,7 @@ def _state(data: bytes) -> State:
         raise ValueError("free rows have names, or others have none")
     if state.host_names.number != hosts:
         raise ValueError("a host has no name")
+    state.find_domains()
     for which, limit in ((state.sources.host, hosts), (state.sources.kind, 256)):
         if rows and not (which.min() >= -1 and which.max() < limit):
             raise ValueError("a source refers to a host that does not exist")

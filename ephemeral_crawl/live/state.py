@@ -17,6 +17,7 @@ from weakref import WeakSet
 import numpy as np
 from numpy.typing import NDArray
 
+from ephemeral_crawl.live import hosts as doors
 from ephemeral_crawl.live import learning, price, reporting
 from ephemeral_crawl.live.agenda import Agenda
 from ephemeral_crawl.live.columns import (
@@ -58,7 +59,6 @@ class Sample(NamedTuple):
 
     sources: Sources  # (S,)
     shared: Shared
-    host_interval: NDArray[np.float64]  # (H,)
     which: NDArray[np.int64]  # (S,) all rows
     part: float  # of all sources that are not paused
 
@@ -91,6 +91,8 @@ class State:
         self.fitted = -math.inf  # time of the last fit
         self.numbers_of = np.zeros(3, np.int64)  # new, failing and paused sources; derived
         self.agenda = Agenda()  # derived from the rest
+        self._domains: dict[str, int] = {}  # rows of hosts that stand for a domain; derived
+        self._are_domains_new = False  # and others do not know yet that they are in one
         self._copies: WeakSet[Copy] = WeakSet()  # which are being made
 
     def set_tables(self, sources: Sources, hosts: Hosts) -> None:
@@ -130,14 +132,16 @@ class State:
         """Return some sources that stand for all that are not paused."""
         which = self._evenly_spaced()
         sources = self.table[which]
-        hosts, place = np.unique(sources["host"], return_inverse=True)
-        without = int(len(hosts) > 0 and hosts[0] == NO_HOST)
-        sources["host"] = place - without
-        table = self.hosts_table[hosts[without:]]
+        hosts, added = np.array([NO_HOST]), np.unique(sources["host"])
+        while len(added):
+            hosts = np.union1d(hosts, added)
+            added = np.setdiff1d(self.hosts_table["within"][added[added != NO_HOST]], hosts)
+        table = self.hosts_table[hosts[1:]]
+        for rows, name in ((sources, "host"), (table, "within")):
+            rows[name] = np.searchsorted(hosts, rows[name]) - 1
         return Sample(
             sources,
             self.shared._replace(hosts=table),
-            np.ascontiguousarray(table["interval"]),
             np.arange(len(which)),
             len(which) / max(self.running, 1),
         )
@@ -230,11 +234,6 @@ class State:
         lease = int(self.sources.lease[i])
         return self.leases[lease][1] if lease in self.leases else -math.inf
 
-    def host_open_at(self, host: int) -> float:
-        """Return from when on a host accepts a fetch."""
-        interval, fetched, held, blocked, *_ = self.hosts_table[host].item()
-        return float(max(fetched + interval, held, blocked) if interval > 0.0 else blocked)
-
     # ------------------------------------------------------------------------------- changing
 
     def apply(self, event: Event) -> None:
@@ -246,6 +245,8 @@ class State:
         self.time = now
         self.offset = event["offset"]
         _APPLY[event["kind"]](self, event)
+        if self._are_domains_new:
+            self.find_domains()
         if self._is_fit_due(event["kind"]):
             self._fit()
 
@@ -284,7 +285,7 @@ class State:
             sample = self.sample()
             wanted = price.demand(sample.sources, sample.shared, sample.which)
             self.market = price.market_price(
-                wanted, s.budget * sample.part, self.rotation, sample.host_interval, self.market
+                wanted, s.budget * sample.part, self.rotation, sample.shared.hosts, self.market
             )
             surplus = price.mean_surplus(wanted, self.market) if s.explore > 0.0 else 0.0
             self.shared = self.shared._replace(surplus=surplus)
@@ -337,17 +338,30 @@ class State:
         source["longest"] = math.inf if longest is None else longest
         source["half_life"] = half_life or 0.0
 
+    def find_domains(self) -> None:
+        """Find the domains that hosts are in."""
+        names = self.host_names
+        self._domains = {name: k for k, name in enumerate(names) if name and doors.is_domain(name)}
+        self._are_domains_new = False
+        if self._domains:
+            hosts = self.hosts_table[: len(names)]
+            hosts["within"] = [doors.domain_of(name or "", self._domains) for name in names]
+            doors.tell_domains(hosts)
+
     def _hosts(self, names: Iterable[str | None]) -> dict[str | None, int]:
         """Return the row of each host, a new one if there is none."""
         distinct = [name for name in dict.fromkeys(names) if name is not None]
         found = self.host_names.rows(distinct) if distinct else np.empty(0, np.int64)
         new = np.flatnonzero(found < 0)
         if len(new):
-            used = len(self.host_names)
+            used, added = len(self.host_names), [distinct[k] for k in new]
             found[new] = np.arange(used, used + len(new))
-            self.host_names.give(found[new], [distinct[k] for k in new])
+            self.host_names.give(found[new], added)
             hosts = with_rows(self.hosts_table, len(self.host_names))
             hosts[used : len(self.host_names)] = new_hosts(len(new))
+            if self._domains:
+                hosts["within"][found[new]] = [doors.domain_of(x, self._domains) for x in added]
+            self._are_domains_new |= any(map(doors.is_domain, added))
             self.set_tables(self.table, hosts)
             self.shared = self.shared._replace(hosts=hosts)
         return {None: NO_HOST, **dict(zip(distinct, found.tolist(), strict=True))}
@@ -385,10 +399,14 @@ class State:
 
     def _limit_hosts(self, event: Event) -> None:
         hosts = self._hosts(event["hosts"])
+        if self._are_domains_new:
+            self.find_domains()
         out: dict[int, list[tuple[int, float]]] = {}  # leases of each host, and their ends
         for lease, (row, end, _) in self.leases.items():
-            if end > self.time:
-                out.setdefault(int(self.table["host"][row]), []).append((lease, end))
+            host = int(self.table["host"][row]) if end > self.time else NO_HOST
+            while host != NO_HOST:
+                out.setdefault(host, []).append((lease, end))
+                host = int(self.hosts_table["within"][host])
         for name, interval in event["hosts"].items():
             host = hosts[name]
             self.hosts_table["interval"][host] = interval
@@ -458,8 +476,7 @@ class State:
         self.changes += event["outcome"].count(reporting.FETCHED)
         if self.agenda.has_lines:
             for host in set(self.table["host"][rows].tolist()):
-                if host != NO_HOST:
-                    self.agenda.open(self, host)
+                self.agenda.open(self, host)
         self.agenda.rekey(self, rows, self.time)
 
     def _signal(self, event: Event) -> None:

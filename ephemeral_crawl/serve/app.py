@@ -13,7 +13,7 @@ from crawl_env import __version__
 from ephemeral_crawl.live import UnknownSource
 from ephemeral_crawl.serve.access import Token
 from ephemeral_crawl.serve.door import Door, Limits
-from ephemeral_crawl.serve.errors import answer_errors, responses
+from ephemeral_crawl.serve.errors import Refused, answer_errors, responses
 from ephemeral_crawl.serve.metrics import Requests
 from ephemeral_crawl.serve.page import POLICY, show
 from ephemeral_crawl.serve.routes import hooks, routes
@@ -24,10 +24,10 @@ _ABOUT = """\
 Which source to fetch next, when, and why.
 
 Lease what is due, fetch it, record what became of it; or ask for `next_due` if you keep a queue of
-your own. Each method of `Scheduler` is a route of the same name, with the same arguments; those
-that change something take a JSON object by POST. Durations are strings such as `5min`, or seconds;
-times are ISO 8601 with a time zone, or seconds since 1970. Answers other than 2xx hold `error`, a
-word, and `message`, a sentence.
+your own. The methods of `Scheduler` for crawlers are routes of the same names, with the same
+arguments; those that change something take a JSON object by POST. Durations are strings such as
+`5min`, or seconds; times are ISO 8601 with a time zone, or seconds since 1970. Answers other than
+2xx hold `error`, a word, and `message`, a sentence.
 """
 
 
@@ -65,6 +65,14 @@ def make_app(service: Service, token: Token | None = None, limits: Limits | None
     app.include_router(routes(service, limits))
     if token is not None:
         app.include_router(hooks(service, token))
+    else:
+
+        @app.get("/v1/hook", include_in_schema=False)
+        async def hook() -> None:
+            """Say why there is no hook."""
+            raise Refused(
+                404, "no_route", "hooks need a server with a token; start it with --token-file"
+            )
 
     @app.get("/healthz", tags=["operation"], response_class=PlainTextResponse)
     async def healthz() -> PlainTextResponse:

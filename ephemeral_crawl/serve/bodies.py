@@ -184,7 +184,7 @@ class RenameBody(Body):
 
 class HostBody(Body):
     model_config = _example(host="example.org", interval="10s")
-    host: Name
+    host: Name = Field(description="*.example.org: example.org and all hosts below, together.")
     interval: Duration = Field(description="Least time between two fetches; 0: no limit.")
 
 

@@ -13,6 +13,7 @@ from agents.scheduling.age_index import NEVER
 from agents.scheduling.scheduler import POLICIES, _parameters_of
 from agents.theory.frequencies import static_frequencies
 from crawl_env import Sources
+from crawl_env.fleet.columns import FleetColumns
 from tests.references import plainly
 
 DECAYS = [1e-300, 1e-15, 1e-9, 1e-4, 0.05, 0.1, 0.7, 2.0, 9.0, 800.0]
@@ -84,11 +85,11 @@ def test_an_age_that_reaches_a_level_is_the_first(policy, m, fraction, failure_r
 
 
 def test_static_has_the_best_constant_frequencies():
-    sources = Sources(
-        np.linspace(0.1, 3.0, 40), 1.0, np.geomspace(1e-3, 2.0, 40), cost=2.0, crawl_delay=3
+    columns = FleetColumns(
+        np.linspace(0.1, 3.0, 40), 1.0, np.geomspace(1e-3, 2.0, 40), cost=2.0, delay=3
     )
-    frequency = static_frequencies(sources, 20.0)
-    parameters = FleetScheduler(sources, 20.0, "static")._parameters
-    scale = [age_index.scale_of(parameters, i) for i in range(len(sources))]
+    frequency = static_frequencies(columns.to_sources(), 20.0)
+    parameters = FleetScheduler(columns, 20.0, "static")._parameters
+    scale = [age_index.scale_of(parameters, i) for i in range(len(columns))]
     assert 0.0 < min(scale) < max(scale) == 1 / 3
     np.testing.assert_allclose(scale, frequency, rtol=1e-6)

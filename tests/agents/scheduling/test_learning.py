@@ -10,20 +10,22 @@ from agents import Certainty, Thompson
 from agents.adaptive.estimators.counts import Posterior
 from agents.scheduling import AdaptiveFleetScheduler
 from agents.scheduling.draws import mixed, standard_gamma
-from crawl_env import CrawlEnv, Sources
+from crawl_env import CrawlEnv
+from crawl_env.fleet.columns import FleetColumns
+from tests.agents.scheduling.test_scheduler import TABLE1
 
 
 def test_certainty_decides_as_the_dense_agent():
-    sources = Sources.random(60, seed=4)
+    columns = FleetColumns.random(60, seed=4)
     env = CrawlEnv(
-        sources,
+        columns.to_sources(),
         budget=7,
         features=("age", "crawled", "items"),
         arrivals="poisson-items",
         horizon=None,
     )
     agent, state = Certainty(env), None
-    scheduler = AdaptiveFleetScheduler(sources, 7, "adaptive-certainty")
+    scheduler = AdaptiveFleetScheduler(columns, 7, "adaptive-certainty")
     observation, _ = env.reset(seed=1)
     for _ in range(400):
         action, state = agent.predict(observation, state)
@@ -38,7 +40,8 @@ def test_certainty_decides_as_the_dense_agent():
 
 def crawls_of_thompson(seed: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
     """Crawls per source by the dense agent and by the scheduler, (N,) each."""
-    sources = Sources.random(12, seed=2)
+    columns = FleetColumns.random(12, seed=2)
+    sources = columns.to_sources()
     rng = np.random.default_rng(seed)
     env = CrawlEnv(
         sources,
@@ -50,7 +53,7 @@ def crawls_of_thompson(seed: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
     agent, state = Thompson(env, seed=seed), None
     observation, _ = env.reset(seed=seed)
     dense, sparse = np.zeros(12), np.zeros(12)
-    scheduler = AdaptiveFleetScheduler(sources, 2, "adaptive-thompson", seed=seed)
+    scheduler = AdaptiveFleetScheduler(columns, 2, "adaptive-thompson", seed=seed)
     for _ in range(steps):
         action, state = agent.predict(observation, state)
         observation, _, _, _, info = env.step(action)
@@ -78,7 +81,7 @@ def test_gamma_draws_have_the_right_law(shape):
 def test_forgetting_discounts_at_crawls():
     prior = Posterior(np.array(2.0), np.array(1.0))
     scheduler = AdaptiveFleetScheduler(
-        Sources(1.0, 1.0, [0.5]), 1, "adaptive-certainty", prior=prior, retention=0.5
+        FleetColumns([1.0], 1.0, 0.5), 1, "adaptive-certainty", prior=prior, retention=0.5
     )
     scheduler.step()
     scheduler.report(counts=[8])
@@ -91,7 +94,7 @@ def test_forgetting_discounts_at_crawls():
 
 @pytest.mark.parametrize("policy", ["adaptive-certainty", "adaptive-thompson"])
 def test_a_saved_scheduler_goes_on_with_the_same_selections(tmp_path, policy):
-    sources = Sources.random(100, seed=1)
+    sources = FleetColumns.random(100, seed=1)
     scheduler = AdaptiveFleetScheduler(sources, 5, policy, seed=3, retention=0.99)
     for step in range(40):
         picked = scheduler.step()
@@ -106,11 +109,11 @@ def test_a_saved_scheduler_goes_on_with_the_same_selections(tmp_path, policy):
 
 
 def test_bad_reports_are_explained():
-    scheduler = AdaptiveFleetScheduler(Sources.preset("table1"), 2)
+    scheduler = AdaptiveFleetScheduler(TABLE1, 2)
     scheduler.step()
     with pytest.raises(ValueError, match="counts has shape"):
         scheduler.report(counts=[1])
     with pytest.raises(ValueError, match="crawl 1: counts is -1"):
         scheduler.report(counts=[1, -1])
     with pytest.raises(ValueError, match="no multiplier is given"):
-        AdaptiveFleetScheduler(Sources.preset("table1"), 2, budget_rule="average")
+        AdaptiveFleetScheduler(TABLE1, 2, budget_rule="average")

@@ -13,8 +13,9 @@ from agents.scheduling.age_index import NEVER, decay_of, scale_of
 from agents.scheduling.scheduler import POLICIES, _parameters_of
 from agents.scheduling.signals import index_with
 from crawl_env import Sources
+from crawl_env.fleet.columns import FleetColumns
 from tests.agents.scheduling.dense import DenseScheduler
-from tests.agents.scheduling.test_scheduler import ages_of, columns_with, fewer
+from tests.agents.scheduling.test_scheduler import TABLE1, ages_of, columns_with, cost_of, fewer
 
 
 def signals(rng: np.random.Generator, n: int, mean: float) -> tuple[np.ndarray, np.ndarray]:
@@ -44,7 +45,7 @@ def test_selections_are_those_of_the_dense_policy(
     n, share, mean, policy, start, costs, delays, hosts, average, fails, restored, seed
 ):
     sources = columns_with(n, seed, costs=costs, delays=delays, hosts=hosts)
-    budget = share * float(sources.cost.sum())
+    budget = share * cost_of(sources)
     rule = {"budget_rule": "average"} if average else {}
     per_host = 2 if hosts else None
     scheduler = FleetScheduler(sources, budget, policy, start=start, per_host=per_host, **rule)
@@ -72,7 +73,7 @@ def test_selections_are_those_of_the_dense_policy(
 
 @pytest.mark.parametrize("policy", ["whittle", "myopic"])
 def test_thousands_of_steps_and_a_file(tmp_path, policy):
-    sources = Sources.random(400, seed=1)
+    sources = FleetColumns.random(400, seed=1)
     scheduler = FleetScheduler(sources, 6, policy, start="random")
     dense = DenseScheduler(sources, 6, policy, ages_of(scheduler))
     rng = np.random.default_rng(0)
@@ -116,7 +117,7 @@ def test_the_index_is_that_of_the_belief(failure_rate):
 
 
 def test_memory_is_that_of_the_sources_with_signals():
-    scheduler = FleetScheduler(Sources.random(5000, seed=0), 20, start="random")
+    scheduler = FleetScheduler(FleetColumns.random(5000, seed=0), 20, start="random")
     rng = np.random.default_rng(0)
     for _ in range(2000):
         scheduler.signal(rng.integers(300, size=30), 1e-3)
@@ -127,12 +128,12 @@ def test_memory_is_that_of_the_sources_with_signals():
 
 @pytest.mark.parametrize("policy", ["adaptive-certainty", "adaptive-thompson"])
 def test_learners_take_signals_into_account(policy):
-    sources = Sources.random(300, seed=0)
+    sources = FleetColumns.random(300, seed=0)
     rng = np.random.default_rng(1)
     scheduler = AdaptiveFleetScheduler(sources, 5, policy, seed=4)
     crawls = np.zeros(300, int)
     for _ in range(400):
-        scheduler.signal([7, 8], 0.3 * sources.ceiling.max())
+        scheduler.signal([7, 8], 0.3 * sources.to_sources().ceiling.max())
         picked = scheduler.step()
         assert len(np.unique(picked)) == 5
         crawls[picked] += 1
@@ -154,13 +155,13 @@ def test_learners_take_signals_into_account(policy):
     ],
 )
 def test_bad_signals_are_explained(sources, utility, message):
-    scheduler = FleetScheduler(Sources.preset("table1"), 2)
+    scheduler = FleetScheduler(TABLE1, 2)
     with pytest.raises(ValueError, match=message):
         scheduler.signal(sources, utility)
 
 
 def test_signals_after_offers_count_from_the_next_step():
-    scheduler = FleetScheduler(Sources.preset("table1"), 1)
+    scheduler = FleetScheduler(TABLE1, 1)
     best = scheduler.offers(1).source[0]
     scheduler.signal([3], 1e6)
     assert scheduler.take(1) == best != 3

@@ -123,7 +123,7 @@ def test_failures_say_why_until_the_next_fetch():
     bench.site.answers["/a"] = answer
     bench.run(1.0, "/a")
     assert "It was not fetched yet." in said[0]
-    told = "not fetched yet successfully; its last fetch failed; the last attempt was at 2023-11-14"
+    told = "never fetched successfully; its last fetch failed; the last attempt was at 2023-11-14"
     assert told in said[1]
     assert "UTC: HTTP 503." in said[1]
     assert "its last 2 fetches failed; the last attempt was at" in said[2]

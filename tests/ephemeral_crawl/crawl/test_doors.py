@@ -195,6 +195,10 @@ def test_what_is_exported_is_imported_again(tmp_path):
     assert exchange.import_csv(second, tmp_path / "sources.csv").added == 2
     for name in first.sources():
         assert second.settings(name) == first.settings(name)
+    third = Scheduler(":memory:", budget="20/h")
+    exchange.import_csv(third, tmp_path / "sources.csv", max_interval="2h")
+    longest = [third.settings(name)["max_interval"] for name in first.sources()]
+    assert longest == [86_400.0, 7200.0]  # where the table does not say otherwise
     assert exchange.export_opml(first, tmp_path / "feeds.opml") == 1
     assert [feed.url for feed in read_opml(tmp_path / "feeds.opml")] == ["https://a.example/?x&y"]
 

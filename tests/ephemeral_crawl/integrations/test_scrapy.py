@@ -15,8 +15,11 @@ SPIDER = """
 import sys, time
 import scrapy
 from scrapy.crawler import CrawlerProcess
+from ephemeral_crawl.integrations import scrapy as mixin
 from ephemeral_crawl.integrations.scrapy import ScheduledSpider
 from ephemeral_crawl.live import Scheduler
+
+mixin._LONGEST_SLEEP = 1e6  # while all sources are being fetched: a report ends it
 
 class News(ScheduledSpider, scrapy.Spider):
     name = "news"

@@ -48,12 +48,15 @@ START = 1_700_000_000.0
 WORKERS = 3
 SOURCES, HOSTS = 1500, 150
 BUDGET, BURST = 1200.0, 200.0  # per hour, and at once
+DOMAINS = 15  # of the hosts, in turn
 INTERVAL, LEAST = 600.0, 900.0  # seconds between two fetches of a host, and of a source
+WITHIN = 60.0  # and of a domain
 TIMEOUT = 1200.0  # seconds of a lease
 LIMITED = 2  # every second host has an interval
+TOGETHER = 3  # as has every third domain
 ANGRY = 5  # every fifth host answers 429 half of the time
 STUCK = 120.0  # real seconds in which a worker must get something done
-FORGOTTEN = 110 * HOUR  # one and a half rotations of 50 hours, and a back-off of at most 30
+FORGOTTEN = 100 * HOUR  # one and a half rotations of 50 hours, and a host that answers 429
 SETTLED = 1800.0  # real seconds after which memory no longer grows
 KEPT = 3000  # events in the journal before the last snapshot
 FAULTS = (
@@ -98,6 +101,10 @@ def host_of(source: int) -> int:
     return source * 7919 % HOSTS
 
 
+def name_of(host: int) -> str:
+    return f"h{host}.d{host % DOMAINS}.test"
+
+
 def cost_of(source: int) -> float:
     return 1.0 + source % 3
 
@@ -133,8 +140,10 @@ class Worker:
             source = number_of(lease.source)
             host, chance = host_of(source), draw()
             if chance < 0.05:  # passed over
-                self.note("released", lease.id)
-                self.live.release(lease.id, again_after=self.random.choice((0, "20min")))
+                asked, after = self.clock.true(), self.random.choice((0, "20min"))
+                self.note("releasing", lease.id, asked)
+                self._insist(self.live.release, lease.id, again_after=after)
+                self.note("released", lease.id, asked, self.clock.true())
                 continue
             if chance < 0.08:
                 continue  # forgotten
@@ -190,7 +199,9 @@ class Worker:
             if draw() < 0.2:
                 self.live.signal(source(), "sitemap")
             if draw() < 0.01:
-                self.live.report(source(), self._items(0))
+                name = source()
+                self.note("unasked", self.clock.true(), number_of(name))
+                self.live.report(name, self._items(0))
             if draw() < 0.05:
                 str(self.live.explain(source()))
             if draw() < 0.02:
@@ -202,7 +213,8 @@ class Worker:
 
     def _any(self) -> str:
         """Return a source, which may be gone."""
-        self._names = self.live.find(str(self.random.randrange(1000)), limit=100)[0] or ["source 0"]
+        text = f"source {self.random.randrange(1000)}"
+        self._names = self.live.find(text, limit=100)[0] or ["source 0"]
         return self.random.choice(self._names)
 
     def _items(self, source: int) -> list[tuple[float | None, float]]:
@@ -320,7 +332,8 @@ class Soak:
         live.add("mark 0")
         live.pause("mark 0")
         for host in range(0, HOSTS, LIMITED):
-            live.limit_host(f"host {host}", INTERVAL)
+            live.limit_host(name_of(host), INTERVAL)
+        live.limit_hosts({f"*.d{k}.test": WITHIN for k in range(0, DOMAINS, TOGETHER)})
         self.children: dict[int, int] = {}  # number of each worker, by that of its process
         self.started: dict[int, float] = {}  # when each began, or went on after it was stopped
         self.elder = 0  # the worker that is never killed
@@ -337,7 +350,7 @@ class Soak:
             self.worker.note("running", self.clock.true(), i)
             yield {
                 "source": f"source {i}",
-                "host": f"host {host_of(i)}",
+                "host": name_of(host_of(i)),
                 "min_interval": LEAST,
                 "max_interval": DAY if i % 11 == 0 else None,
                 "cost": cost_of(i),
@@ -511,16 +524,20 @@ class Soak:
         with self.notes.open() as lines:
             notes = soak_checks.Notes.of(lines)
         names = [name for name in live.sources() if name != "mark 0"]
-        running = [number_of(name) for name in names if not self._is_paused(name)]
-        leases, limited = notes.leases.values(), range(0, HOSTS, LIMITED)
+        leases = notes.leases.values()
+        hosts = dict.fromkeys(range(0, HOSTS, LIMITED), INTERVAL)
+        domains = dict.fromkeys(range(0, DOMAINS, TOGETHER), WITHIN)
         grown = 4.0 if self.lasted >= SETTLED else math.inf
         sizes = {"this": (0.0, grown), "elder": (0.0, grown), "store": (0.5, 8.0)}
         checks: dict[str, Callable[[], object]] = {
             "least balance": lambda: soak_checks.check_budget(leases, BUDGET / HOUR, BURST),
-            "shortest of host and source, s": lambda: soak_checks.check_politeness(
-                notes, limited, INTERVAL, LEAST
+            "shortest of source and host, s": lambda: soak_checks.check_politeness(
+                notes, LEAST, hosts
             ),
-            "longest wait, h": lambda: self._forgotten(notes, running, end),
+            "shortest of domain, s": lambda: soak_checks.check_intervals(
+                "domain", ((fetch.time, fetch.host % DOMAINS) for fetch in notes.fetches), domains
+            ),
+            "longest wait, h": lambda: self._forgotten(notes, end),
             **{
                 f"{name}, MiB": lambda name=name, part=part, least=least: soak_checks.check_flat(
                     name, self.samples[name], part, least
@@ -540,8 +557,8 @@ class Soak:
                 violations.append(str(error))
         return found | {"violations": violations}
 
-    def _forgotten(self, notes: soak_checks.Notes, running: list[int], end: float) -> float:
-        longest = soak_checks.longest_wait(notes, running, end)
+    def _forgotten(self, notes: soak_checks.Notes, end: float) -> float:
+        longest = soak_checks.longest_wait(notes, end)
         assert longest < FORGOTTEN, f"a source was not fetched for {longest / HOUR:.0f} h"
         return longest / HOUR
 

@@ -9,19 +9,22 @@ import json
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 ROUNDING = 1e-3  # seconds, and budget units
+_LOST = 3600.0  # seconds after which a release whose answer was lost was recorded, if ever
 
 
 class Lease(NamedTuple):
-    """A lease that was not released."""
+    """A lease, which costs something until it is released."""
 
     begun: float  # when it was asked for
     given: float  # and answered
     cost: float
+    released: float = math.inf  # when its release was asked for
+    confirmed: float = math.inf  # and answered
 
 
 class Fetch(NamedTuple):
@@ -46,11 +49,13 @@ class Notes:
 
     leases: dict[int, Lease] = field(default_factory=dict)
     fetches: list[Fetch] = field(default_factory=list)
+    # Times of sources at which waiting for a fetch begins or ends: whether it was fetched, or added
+    # or resumed, or paused or removed.
+    waits: list[tuple[float, int, str]] = field(default_factory=list)
     refused: int = 0  # answers 429
     hosts: dict[int, list[Closing]] = field(default_factory=lambda: defaultdict(list))
     sources: dict[int, list[Closing]] = field(default_factory=lambda: defaultdict(list))
     acknowledged: list[int] = field(default_factory=list)  # leases
-    running: dict[int, float] = field(default_factory=dict)  # since when a source is
 
     @staticmethod
     def of(lines: Iterable[str]) -> Notes:
@@ -62,10 +67,15 @@ class Notes:
             match kind, numbers:
                 case "lease", [lease, begun, given, cost]:
                     notes.leases[int(lease)] = Lease(begun, given, cost)
-                case "released", [lease]:
-                    notes.leases.pop(int(lease), None)
+                case "releasing", [lease, begun]:
+                    notes._release(int(lease), begun, begun + _LOST)
+                case "released", [lease, begun, confirmed]:
+                    notes._release(int(lease), begun, confirmed)
                 case "fetch", [now, source, host, begun]:
                     notes.fetches.append(Fetch(now, int(source), int(host), begun))
+                    notes.waits.append((now, int(source), "fetched"))
+                case "unasked", [now, source]:
+                    notes.waits.append((now, int(source), "fetched"))
                 case "429", [known, host, until]:
                     notes.refused += 1
                     notes.hosts[int(host)].append(Closing(known, until))
@@ -73,10 +83,11 @@ class Notes:
                     notes.sources[int(source)].append(Closing(known, until))
                 case "stopped", [known, source]:  # paused, or removed
                     stopped[int(source)] = known
+                    notes.waits.append((known, int(source), kind))
                 case "running", [since, source]:  # added, or resumed
                     known = stopped.pop(int(source), since)
                     notes.sources[int(source)].append(Closing(known, since))
-                    notes.running[int(source)] = since
+                    notes.waits.append((since, int(source), kind))
                 case "acknowledged", [lease]:
                     notes.acknowledged.append(int(lease))
                 case _:
@@ -84,58 +95,80 @@ class Notes:
         for source, known in stopped.items():
             notes.sources[source].append(Closing(known, math.inf))
         notes.fetches.sort()
+        notes.waits.sort()
         return notes
+
+    def _release(self, lease: int, begun: float, confirmed: float) -> None:
+        self.leases[lease] = self.leases[lease]._replace(released=begun, confirmed=confirmed)
 
 
 def check_budget(leases: Iterable[Lease], rate: float, burst: float) -> float:
     """Refuse leases that no bucket of this rate and size pays for; return its least level.
 
-    Each is paid at a moment between the question and the answer. It is taken from the bucket with
-    the answer, and until then the bucket may hold so much more.
+    Each is paid at a moment between the question and the answer, and a release is paid back in the
+    same way. The bucket is charged with the answer, and until then it may hold so much more. It is
+    paid back with the question, and may hold so much more until the answer.
     """
-    steps = sorted(
-        step for begun, given, cost in leases for step in ((begun, 0, cost), (given, 1, cost))
-    )
-    level, now, unpaid, least = burst, 0.0, 0.0, burst
-    for time, is_given, cost in steps:
-        level = min(level + rate * (time - now), burst + unpaid)
-        now = time
-        unpaid += -cost if is_given else cost
-        level -= cost if is_given else 0.0
+    changes = list[tuple[float, float, float]]()  # time, of the level, and of what it may hold
+    for lease in leases:
+        changes.append((lease.begun, 0.0, lease.cost))
+        changes.append((lease.given, -lease.cost, -lease.cost))
+        if lease.released < math.inf:
+            changes.append((lease.released, lease.cost, lease.cost))
+            changes.append((lease.confirmed, 0.0, -lease.cost))
+    level, now, size, least = burst, 0.0, burst, burst
+    # What makes room comes first.
+    for time, paid, room in sorted(changes, key=lambda change: (change[0], -change[2])):
+        level = min(level + rate * (time - now), size)
+        now, size = time, size + room
+        level += paid
         least = min(least, level)
     assert least >= -ROUNDING, f"the budget was exceeded by {-least:.4g} units"
     return least
 
 
-def check_politeness(
-    notes: Notes, limited: Iterable[int], interval: float, least: float
-) -> tuple[float, float]:
-    """Refuse fetches that come too early; return the shortest time between two of a limited host,
-    and of a source.
+def check_intervals(
+    what: str, fetches: Iterable[tuple[float, int]], intervals: Mapping[int, float]
+) -> float:
+    """Refuse fetches that come too early after another; return the shortest time between two.
 
     Arguments:
-        limited: hosts that have the interval.
-        interval: seconds between two fetches of such a host.
-        least: and of a source.
+        what: what is fetched.
+        fetches: time and number of each, in order of time.
+        intervals: seconds between two fetches, of those that have a limit.
     """
-    limited = frozenset(limited)
-    by_host, by_source = dict[int, float](), dict[int, float]()
-    shortest, rarest = math.inf, math.inf
+    last, shortest = dict[int, float](), math.inf
+    for time, number in fetches:
+        if number in intervals:
+            gap = time - last.get(number, -math.inf)
+            early = gap < intervals[number] - ROUNDING
+            assert not early, f"{what} {number} was fetched after {gap} s"
+            last[number], shortest = time, min(shortest, gap)
+    return shortest
+
+
+def check_politeness(notes: Notes, least: float, hosts: Mapping[int, float]) -> tuple[float, float]:
+    """Refuse fetches that come too early; return the shortest time between two of a source, and of
+    a limited host.
+
+    Arguments:
+        least: seconds between two fetches of a source.
+        hosts: and of each host that has a limit.
+    """
+    sources = dict.fromkeys((fetch.source for fetch in notes.fetches), least)
+    by_source = ((fetch.time, fetch.source) for fetch in notes.fetches)
+    by_host = ((fetch.time, fetch.host) for fetch in notes.fetches)
+    shortest = (
+        check_intervals("source", by_source, sources),
+        check_intervals("host", by_host, hosts),
+    )
     for fetch in notes.fetches:
-        gap = fetch.time - by_source.get(fetch.source, -math.inf)
-        assert gap >= least - ROUNDING, f"source {fetch.source} was fetched after {gap} s"
-        rarest = min(rarest, gap)
-        if fetch.host in limited:
-            gap = fetch.time - by_host.get(fetch.host, -math.inf)
-            assert gap >= interval - ROUNDING, f"host {fetch.host} was fetched after {gap} s"
-            shortest = min(shortest, gap)
         closed = ("host", fetch.host, notes.hosts), ("source", fetch.source, notes.sources)
         for what, number, closings in closed:
             for begin, end in closings.get(number, ()):
                 early = begin <= fetch.begun and fetch.time < end - ROUNDING
                 assert not early, f"{what} {number} was fetched {end - fetch.time} s too early"
-        by_host[fetch.host] = by_source[fetch.source] = fetch.time
-    return shortest, rarest
+    return shortest
 
 
 def check_flat(name: str, samples: Sequence[float], part: float, least: float) -> list[float]:
@@ -164,9 +197,14 @@ def check_recorded(events: Iterable[str], acknowledged: Iterable[int]) -> None:
     assert not missing, f"leases {sorted(missing)[:5]} were acknowledged and are not recorded"
 
 
-def longest_wait(notes: Notes, sources: Iterable[int], end: float) -> float:
-    """Return the longest time for which one of some sources has been waiting for a fetch."""
-    since = dict(notes.running)
-    for fetch in notes.fetches:
-        since[fetch.source] = max(fetch.time, since.get(fetch.source, 0.0))
-    return max((end - since.get(source, 0.0) for source in sources), default=0.0)
+def longest_wait(notes: Notes, end: float) -> float:
+    """Return the longest time for which a source was waiting for a fetch, up to the end."""
+    since, longest = dict[int, float](), 0.0
+    for time, source, kind in notes.waits:
+        if kind == "fetched" and source in since:
+            longest = max(longest, time - since[source])
+        if kind == "stopped":
+            since.pop(source, None)
+        elif kind == "running" or source in since:
+            since[source] = time
+    return max([longest, *(end - begun for begun in since.values())])

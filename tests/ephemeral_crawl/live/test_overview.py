@@ -53,6 +53,16 @@ def test_failing_sources_and_hosts_in_wait(told):
     assert seen.hosts_waiting == 1
 
 
+def test_a_failing_source_that_is_paused_is_not_tried_again():
+    live = Scheduler(":memory:", budget="6/h", clock=Clock())
+    live.add("a")
+    live.failed("a", status=410)
+    live.pause("a")
+    assert [(x.source, x.again_at, x.reason) for x in live.overview().failing] == [
+        ("a", None, "HTTP 410")
+    ]
+
+
 def test_what_the_budget_buys_is_what_fetches_at_these_intervals_collect(told):
     seen, explained, _ = told
     here = seen.budgets.index(60.0)
@@ -153,7 +163,7 @@ def test_what_another_budget_collects_is_what_can_be_paid_for():
     state, which = live._ledger.state, np.arange(60)
     sample, told = state.sample(), live.overview()
     wanted = price.demand(sample.sources, sample.shared, which)
-    limits, guess = sample.host_interval, state.market
+    limits, guess = sample.shared.hosts, state.market
     for factor, collects in zip(overview.BUDGETS, told.collects, strict=True):
         budget, rotation = factor * state.settings.budget, state.rotation / factor
         value = price.market_price(wanted, budget, rotation, limits, guess)
@@ -186,3 +196,5 @@ def test_what_is_collected_if_maximum_intervals_take_more_than_the_budget():
     here = told.collects[told.budgets.index(4.0)]
     assert here == pytest.approx(collected / (10 * 24), rel=0.02)
     assert told.ceilings_cost > 0.05
+    assert "costs " in told.about_ceilings
+    assert "alone take 9.17 budget units an hour, more than the 4" in told.about_ceilings

@@ -85,16 +85,16 @@ def test_sources_are_due_when_their_index_reaches_the_price():
 
 def test_the_market_price_spends_the_budget():
     sources, shared = fleet(20)
-    hosts = columns.record_view(columns.new_hosts(2))
+    hosts = columns.new_hosts(2)
     sources.host[:5] = 0
     sources.items[3:6] = 0.0
-    hosts.interval[0] = HOUR
+    hosts["interval"][0] = HOUR
     wanted = price.demand(sources, shared, np.arange(20))
     for budget in (0.5 / HOUR, 4 / HOUR):
-        value = price.market_price(wanted, budget, 1e6, hosts.interval, 1.0)
+        value = price.market_price(wanted, budget, 1e6, hosts, 1.0)
         # Spending jumps where a source is no longer worth a fetch.
         more, less = (
-            price.spending(wanted, value * factor, 1e6, hosts.interval) for factor in (0.998, 1.002)
+            price.spending(wanted, value * factor, 1e6, hosts) for factor in (0.998, 1.002)
         )
         assert less <= budget <= more
 

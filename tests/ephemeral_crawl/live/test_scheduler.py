@@ -719,7 +719,7 @@ def test_what_is_refused_changes_nothing(scheduler, call, words):
     [
         ({}, "give its budget"),
         ({"budget": 20}, "rate such as"),
-        ({"budget": "0/h"}, "budget is 0"),
+        ({"budget": "0/h"}, "budget is '0/h'"),
         ({"budget": "20/0h"}, "rate such as"),
         ({"budget": "9" * 400 + "/h"}, "rate such as"),
         ({"budget": "1/h", "burst": 0}, "burst is 0"),

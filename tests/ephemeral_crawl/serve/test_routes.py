@@ -82,6 +82,7 @@ def test_a_crawl_over_http(client):
         ("report", {"lease": "1"}, 422, "invalid", "lease is '1'"),
         ("release", {}, 422, "invalid", "lease is missing"),
         ("add", {"source": "a"}, 409, "source_exists", "use `update`"),
+        ("add", {"source": "c", "cost": -1}, 422, "invalid", "cost is -1"),
         ("rename", {"source": "a", "name": "b"}, 409, "source_exists", "remove one of the two"),
         ("record", {"outcomes": [{"source": "a"}, {"source": "z"}]}, 404, "unknown_source", "'z'"),
         ("signal_many", {"pings": [{"source": "z"}]}, 404, "unknown_source", "'z'"),
@@ -95,7 +96,14 @@ def test_errors_say_what_to_do(errors, method, arguments, status, error, words):
     answer = errors.post(method, arguments)
     assert (answer.status, answer.json["error"]) == (status, error)
     assert words in answer.json["message"]
+    assert "source 0" not in answer.json["message"]
     assert set(answer.json) == {"error", "message"}
+
+
+def test_without_a_token_there_are_no_hooks(errors):
+    answer = errors.get("/v1/hook?source=a")
+    assert answer.status == 404
+    assert "--token-file" in answer.json["message"]
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,141 @@
+"""When hosts accept a fetch, and the domains that they are in.
+
+A host whose name begins with `*.` is a domain: its limit holds for the host of that name without
+`*.` and for all hosts below it, together. A host is within the smallest domain that has been named,
+and that within the next larger one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crawl_env.compiled import compiled
+from ephemeral_crawl.live.columns import NO_HOST, Hosts
+
+_DOMAIN = "*."
+
+
+def is_domain(name: str) -> bool:
+    """Return whether a name of a host stands for a domain."""
+    return name.startswith(_DOMAIN)
+
+
+def domain_of(name: str, domains: Mapping[str, int]) -> int:
+    """Return the row of the smallest domain that a host, or a domain, is in, or NO_HOST.
+
+    Arguments:
+        domains: row of each.
+    """
+    rest = name.removeprefix(_DOMAIN)
+    if is_domain(name):
+        _, _, rest = rest.partition(".")
+    while rest:
+        if (row := domains.get(_DOMAIN + rest)) is not None:
+            return row
+        _, _, rest = rest.partition(".")
+    return NO_HOST
+
+
+@compiled
+def opening(hosts: Hosts, host: int) -> float:
+    """Return from when on a host accepts a fetch, for all that its domains say."""
+    opens = hosts.blocked[host]
+    if hosts.interval[host] > 0.0:
+        opens = max(opens, max(hosts.fetched[host] + hosts.interval[host], hosts.held[host]))
+    return opens
+
+
+@compiled
+def accepts_at(hosts: Hosts, host: int) -> float:
+    """Return from when on a host and its domains accept a fetch."""
+    opens = -np.inf
+    while host != NO_HOST:
+        opens = max(opens, opening(hosts, host))
+        host = hosts.within[host]
+    return opens
+
+
+@compiled
+def closed(hosts: Hosts, host: int, now: float) -> int:
+    """Return the first of a host and its domains that does not accept a fetch, or NO_HOST."""
+    while host != NO_HOST and opening(hosts, host) <= now:
+        host = hosts.within[host]
+    return host
+
+
+@compiled
+def limited(hosts: Hosts, host: int) -> int:
+    """Return the first of a host and its domains that accepts one fetch at a time, or NO_HOST."""
+    while host != NO_HOST and not hosts.interval[host] > 0.0:
+        host = hosts.within[host]
+    return host
+
+
+def openings(hosts: Hosts) -> NDArray[np.float64]:
+    """Return `opening` of each host, (H,)."""
+    next_one = np.maximum(hosts["fetched"] + hosts["interval"], hosts["held"])
+    opens = np.where(hosts["interval"] > 0.0, next_one, -np.inf)
+    found: NDArray[np.float64] = np.maximum(opens, hosts["blocked"])
+    return found
+
+
+def all_accept_at(hosts: Hosts) -> NDArray[np.float64]:
+    """Return `accepts_at` of each host, (H,)."""
+    own, domain = openings(hosts), hosts["within"]
+    opens = own.copy()
+    while len(inside := np.flatnonzero(domain != NO_HOST)):
+        opens[inside] = np.maximum(opens[inside], own[domain[inside]])
+        domain = np.where(domain != NO_HOST, hosts["within"][domain], NO_HOST)
+    return opens
+
+
+def tell_domains(hosts: Hosts) -> None:
+    """Note in domains when the last of their hosts was fetched."""
+    fetched, domain = hosts["fetched"].copy(), hosts["within"]
+    while len(inside := np.flatnonzero(domain != NO_HOST)):
+        np.maximum.at(hosts["fetched"], domain[inside], fetched[inside])
+        domain = np.where(domain != NO_HOST, hosts["within"][domain], NO_HOST)
+
+
+def with_domains(hosts: Hosts, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return numbers of hosts, (H,), those of a domain with all that is in it."""
+    found, domain = numbers.copy(), hosts["within"]
+    while len(inside := np.flatnonzero(domain != NO_HOST)):
+        np.add.at(found, domain[inside], numbers[inside])
+        domain = np.where(domain != NO_HOST, hosts["within"][domain], NO_HOST)
+    return found
+
+
+@compiled
+def accepted(hosts: Hosts, fetches: NDArray[np.float64], amounts: NDArray[np.float64]) -> float:
+    """Return the sum of what hosts have, in proportion to the fetches that they accept of these.
+
+    Arguments:
+        fetches: of each host, per second; those of its hosts are added to a domain's.
+        amounts: what these cost or collect, likewise.
+    """
+    total = 0.0
+    fetches, amounts = fetches.copy(), amounts.copy()
+    inside = np.zeros(len(hosts), np.int64)  # hosts and domains that are to come before this one
+    for host in range(len(hosts)):
+        if hosts.within[host] != NO_HOST:
+            inside[hosts.within[host]] += 1
+    for first in range(len(hosts)):
+        host = first
+        while host != NO_HOST and inside[host] == 0:
+            inside[host] = -1
+            part = 1.0
+            if hosts.interval[host] > 0.0 and fetches[host] > 0.0:
+                part = min(1.0, 1.0 / (hosts.interval[host] * fetches[host]))
+            domain = hosts.within[host]
+            if domain == NO_HOST:
+                total += part * amounts[host]
+            else:
+                fetches[domain] += part * fetches[host]
+                amounts[domain] += part * amounts[host]
+                inside[domain] -= 1
+            host = domain
+    return total

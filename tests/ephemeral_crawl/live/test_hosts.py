@@ -1,0 +1,202 @@
+"""Hosts within domains: each accepts one fetch at a time, all the time that it is asked."""
+
+import math
+
+import numpy as np
+import pytest
+
+from ephemeral_crawl.live import Scheduler, agenda, hosts, price, snapshot
+from ephemeral_crawl.live.columns import NO_HOST, new_hosts
+from tests.ephemeral_crawl.live.world import HOUR, START, Clock
+
+LIMITS = {"*.blogs.test": 60.0, "a.blogs.test": 200.0, "*.test": 20.0, "other.test": 90.0}
+LATER = {"b.blogs.test": 100.0}
+NAMES = ("a.blogs.test", "b.blogs.test", "c.blogs.test", "blogs.test", "other.test", "x.org", None)
+
+
+@pytest.mark.parametrize(
+    ("host", "domain"),
+    [
+        ("a.b.org", "*.b.org"),
+        ("z.a.b.org", "*.b.org"),
+        ("b.org", "*.b.org"),
+        ("*.b.org", "*.org"),
+        ("c.org", "*.org"),
+        ("ab.org.example", None),
+        ("*.org", None),
+        ("", None),
+    ],
+)
+def test_a_host_is_in_the_smallest_domain(host, domain):
+    rows = {"*.org": 3, "*.b.org": 5}
+    assert hosts.domain_of(host, rows) == (NO_HOST if domain is None else rows[domain])
+
+
+def test_hosts_share_what_their_domain_accepts():
+    table = new_hosts(5)
+    table["within"] = [2, 2, 4, NO_HOST, NO_HOST]  # 0 and 1 in 2, which is in 4
+    table["interval"] = [2.0, 0.0, 4.0, 10.0, 5.0]
+    fetches, amounts = np.array([1.0, 0.5, 0.0, 0.05, 0.3]), np.array([8.0, 3.0, 0.0, 1.0, 6.0])
+    # Half of host 0, and a fourth of the 1 + 1 in 2 per second; then .2 of .25 + .3 per second.
+    expected = 1.0 + (0.25 * (4.0 + 3.0) + 6.0) * 0.2 / 0.55
+    assert hosts.accepted(table, fetches, amounts) == pytest.approx(expected)
+
+
+class World:
+    """Workers that are slow, release, fail, or die, and hosts that see when they are fetched."""
+
+    def __init__(self, scheduler, clock, of_host, seed=0):
+        self.scheduler, self.clock, self.of_host = scheduler, clock, of_host
+        self.rng, self.pending = np.random.default_rng(seed), []
+        self.seen = {name: [] for name in LIMITS}
+
+    def wait(self, seconds):
+        """Report what is done until then."""
+        self.clock.now += seconds
+        for entry in [entry for entry in self.pending if entry[0] <= self.clock.now]:
+            self.pending.remove(entry)
+            _, lease, source, fetched, leased = entry
+            for name in LIMITS:
+                host = self.of_host(source) or ""
+                if host == name or (name.startswith("*.") and f".{host}".endswith(name[1:])):
+                    self.seen[name].append((fetched, leased))
+            if self.rng.random() < 0.1:
+                self.scheduler.failed(lease, retry_after=self.rng.uniform(60.0, 600.0))
+            else:
+                self.scheduler.report(lease, [(START + fetched + 1.0, 1.0)])
+
+    def work(self, leases):
+        for lease in leases:
+            end = self.clock.now + self.rng.uniform(1.0, 15.0)
+            match self.rng.choice(["fetch", "release", "die"], p=[0.9, 0.05, 0.05]):
+                case "fetch":
+                    at = self.rng.uniform(self.clock.now, end)
+                    self.pending.append((end, lease.id, lease.source, at, self.clock.now))
+                case "release":
+                    self.scheduler.release(lease.id)
+
+    def check(self, since):
+        """Refuse fetches that come too early, of all that were leased after a time."""
+        for name, interval in LIMITS.items():
+            times, leased = np.array(sorted(self.seen[name])).T
+            assert np.diff(times)[leased[1:] > since].min() >= interval, name
+
+
+def _rows(state):
+    return {name: row for row, name in enumerate(state.host_names)}
+
+
+def opens(state, name):
+    """Return from when on a host of this name and its domains accept a fetch, by their names."""
+    found = -math.inf
+    for other, row in _rows(state).items():
+        interval, fetched, held, blocked, *_ = state.hosts_table[row].item()
+        if other == name:
+            found = max(found, blocked)
+        inside = other.startswith("*.") and f".{name}".endswith(other[1:])
+        if interval and (other == name or inside):
+            found = max(found, fetched + interval, held)
+    return found
+
+
+def brute_force(scheduler, of_host, limit):
+    """Return the sources to lease: the best of each host and domain that accepts a fetch."""
+    state = scheduler._ledger.state
+    now = scheduler._ledger.clock.now(state).time
+    rows = np.arange(state.rows, dtype=np.int32)
+    index = price.indices(state.table, state.shared, rows, now)
+    sources = state.sources[: state.rows]
+    free = (sources.blocked <= now) & (sources.fetched + sources.shortest <= now)
+    interval = state.hosts_table["interval"]
+    limited = [name for name, row in _rows(state).items() if interval[row] > 0.0]
+    chosen, busy = [], set()
+    for i in np.argsort(-index, kind="stable").tolist():
+        host = of_host(state.names[i])
+        if not free[i] or index[i] < state.accepted_at(now) or len(chosen) == limit:
+            continue
+        taken = {n for n in limited if n == host or (n[0] == "*" and f".{host}".endswith(n[1:]))}
+        if host is not None and (taken & busy or opens(state, host) > now):
+            continue
+        busy |= taken
+        chosen.append(state.names[i])
+    return chosen
+
+
+def test_the_best_of_each_host_and_domain_is_leased():
+    clock = Clock()
+    scheduler = Scheduler(":memory:", budget="2000/h", explore=0, clock=clock)
+
+    def of_host(source):
+        return NAMES[int(source) % len(NAMES)]
+
+    scheduler.add_many({"source": str(i), "host": of_host(i)} for i in range(140))
+    rng = np.random.default_rng(1)
+    for i in range(140):
+        dates = clock() - np.cumsum(rng.exponential(HOUR * (1 + i % 40), 6))
+        scheduler.report(str(i), [(date, 1.0 + i % 7) for date in dates])
+    world, given, since = World(scheduler, clock, of_host), 0, 0.0
+    for k in range(400):
+        if k == 60:  # while several leases are out
+            assert len({of_host(source) for _, _, source, _, _ in world.pending}) > 1
+            scheduler.limit_hosts(LIMITS)
+            since = clock.now
+        if k == 200:  # another domain, and the same again
+            scheduler.limit_hosts({"*.x.test": "1h", "*.test": 0})
+            scheduler.limit_hosts({"*.test": "20s", **LATER})
+        world.wait(rng.exponential(12.0))
+        scheduler.status()
+        expected = brute_force(scheduler, of_host, 5)
+        leases = scheduler.lease(5, timeout=20.0)
+        assert [lease.source for lease in leases] == expected
+        given += len(leases)
+        world.work(leases)
+    assert given > 300
+    assert len(world.seen["*.test"]) > 60
+    world.check(since)
+    state = scheduler._ledger.state
+    again = snapshot.from_bytes(snapshot.to_bytes(state))
+    assert (again.hosts_table == state.hosts_table[: len(again.host_names)]).all()
+
+
+def test_in_large_fleets_all_hosts_of_a_domain_have_their_turn(monkeypatch):
+    """Some of its 300 hosts have limits of their own, and one has half of the sources."""
+    monkeypatch.setattr(agenda, "EXACT", 0)
+    monkeypatch.setattr(agenda, "LOOKED_AT", 16)
+    clock = Clock()
+    scheduler = Scheduler(":memory:", budget="100000/h", clock=clock)
+
+    def of_host(source):
+        return f"h{max(int(source) - 300, 0)}.blogs.test"
+
+    scheduler.add_many({"source": str(i), "host": of_host(i)} for i in range(600))
+    scheduler.record([{"source": str(i), "items": []} for i in range(600)])
+    scheduler.limit_hosts({f"h{i}.blogs.test": "10min" for i in range(0, 300, 2)})
+    scheduler.limit_host("*.blogs.test", "10s")
+    fetched = {f"h{i}.blogs.test": 0 for i in range(300)}
+    for _ in range(3600):
+        clock.now += 2.5
+        for lease in scheduler.lease(8):
+            fetched[of_host(lease.source)] += 1
+            scheduler.report(lease.id, [(clock() - 1.0, 1.0)])
+    assert 880 <= sum(fetched.values()) <= 901  # one every ten seconds
+    assert min(fetched.values()) >= 1
+    assert max(fetched.values()) <= 16  # one every ten minutes
+
+
+def test_what_a_source_waits_for_is_named():
+    clock = Clock()
+    scheduler = Scheduler(":memory:", budget="100/h", clock=clock)
+    scheduler.add_many({"source": name, "host": f"{name}.blogs.test"} for name in "ab")
+    scheduler.limit_host("*.blogs.test", "10min")
+    (lease,) = scheduler.lease(9)
+    scheduler.report(lease.id)
+    clock.now += 60.0
+    (other,) = {"a", "b"} - {lease.source}
+    assert scheduler.lease() == []
+    assert scheduler.explain(other).reason == "when its host *.blogs.test accepts a fetch"
+    assert scheduler.next_due() == scheduler.next_due(other) == clock() + 540.0
+    (wait,) = scheduler.overview().hosts
+    assert (wait.host, wait.sources, wait.until) == ("*.blogs.test", 2, clock() + 540.0)
+    assert scheduler.overview().due == []
+    scheduler.limit_host("*.blogs.test", 0)
+    assert [lease.source for lease in scheduler.lease()] == [other]

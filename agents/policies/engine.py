@@ -38,8 +38,8 @@ class WhittleEngine(Whittle):
     It finds its prices from the task alone when it is made. Where nothing is known of content
     before a crawl and the engine is first in, first out, it uses the index of
     `agents.theory.engine.backlog`, by age and backlog, or in fleets of up to six sources the policy
-    of `agents.theory.engine.lookahead` if that earns more in simulation. Otherwise (another order,
-    observed content, signals, failures, capacities, crawl delays, shared hosts,
+    of `agents.theory.engine.lookahead`, unless an index clearly earns more in simulation. Otherwise
+    (another order, observed content, signals, failures, capacities, crawl delays, shared hosts,
     `budget_rule="average"`, or tables that would be too large) it uses x_k(κ*) of the relaxation
     for the content, discounted by the waiting time of the present backlog, unless the plain Whittle
     index earns more in a short simulation. Observed content counts as the age at which it is

@@ -36,7 +36,7 @@ def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int = _SHO
         lines.append(
             f"{new:,} were not fetched yet. Each is fetched once at first, which takes "
             f"{duration(3600.0 * new / status.budget)}, and tells how often it publishes; until "
-            "then its row is a guess."
+            "then a rate with a question mark is a guess."
         )
     view = scheduler.overview(limit=1)
     total = sum(e.rate * e.worth for e in running)
@@ -67,7 +67,7 @@ def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int = _SHO
         if e.due_at is not None:
             due = duration(e.due_at - now) if e.due_at > now else "now"
         every = "never" if e.interval is None else duration(e.interval)
-        guess = "?" if e.fetched_at is None else " "
+        guess = "?" if _is_guess(e) else " "
         lines.append(f"{e.rate:8.3g}{guess}  {e.worth:7.3g}  {every:>9}  {due:>9}  {e.source}")
     if len(order) > limit:
         lines.append(f"and {len(order) - limit:,} more")

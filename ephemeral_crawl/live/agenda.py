@@ -67,7 +67,7 @@ class Ranked(NamedTuple):
     row: Rows
     gain: NDArray[np.float64]  # the index
     # The index, or the price if it is higher and others ask for a fetch; past the maximum interval,
-    # minus the time at which it passed.
+    # minus the time at which it passed, or the index if the source was not fetched yet.
     rank: NDArray[np.float64]
     reason: NDArray[np.uint8]
 

@@ -40,11 +40,13 @@ class Chosen(NamedTuple):
 def choose(state: State, limit: int, now: float) -> Chosen:
     """Return the sources to fetch now, at most `limit`.
 
-    First come the sources whose maximum interval has passed, in the order in which it has, then all
-    others in decreasing order of their index, as long as it is at least the price. Sources that are
-    new, or that were not fetched for a whole rotation, count as if their index were at least the
-    price. Where others are preferred to them for long, as on a host that accepts fewer fetches than
-    its best sources are worth, they come before all others after one and a half rotations.
+    First come the sources that have a maximum interval and were not fetched yet, in decreasing
+    order of their index, then those whose maximum interval has passed, in the order in which it
+    has, then all others in decreasing order of their index, as long as it is at least the price.
+    Sources that are new, or that were not fetched for a whole rotation, count as if their index
+    were at least the price. Where others are preferred to them for long, as on a host that accepts
+    fewer fetches than its best sources are worth, they come before all others after one and a half
+    rotations.
 
     In fleets of at most `agenda.EXACT` sources that is so exactly. In larger ones a source can be
     late until its index is above the price by `agenda.TOLERANCE`, and come before others whose
@@ -101,7 +103,10 @@ def compare(
     places = _pick(sources, hosts, looked, asked, balance, burst, limit)
     values = np.empty(len(places))
     for k in range(len(places)):
-        values[k] = price.value_now(sources, shared, whole(rows[places[k]]), now)
+        i = whole(rows[places[k]])
+        values[k] = price.value_now(sources, shared, i, now)
+        if sources.fetched[i] == NEVER:
+            looked.reason[places[k]] = NEW
     return looked, near, places, values
 
 
@@ -124,10 +129,18 @@ def _ranks(
             rank[k] = _in_turn(index[k], asked, since, rotation)
             if index[k] < asked:
                 reason[k] = ROTATION
-        if sources.fetched[i] != NEVER and since >= sources.longest[i]:
+        if since >= sources.longest[i] and sources.longest[i] < np.inf:
             reason[k] = CEILING
-            rank[k] = -(sources.fetched[i] + sources.longest[i])
+            rank[k] = _of_ceiling(sources, i, index[k])
     return Ranked(rows, index, rank, reason)
+
+
+@compiled
+def _of_ceiling(sources: Sources, i: int, index: float) -> float:
+    """Return the rank of a source whose maximum interval has passed, among these."""
+    if sources.fetched[i] == NEVER:
+        return index
+    return -(sources.fetched[i] + np.float64(sources.longest[i]))
 
 
 @compiled
@@ -279,14 +292,14 @@ def anything(
         if doors.accepts_at(hosts, sources.host[i]) > now:
             continue
         since = now - sources.fetched[i]
-        late = sources.fetched[i] != NEVER and since >= sources.longest[i]
+        late = since >= sources.longest[i] and sources.longest[i] < np.inf
         index = price.index_now(sources, shared, i, now)
         if sources.fetched[i] == NEVER:
             index = max(index, asked)
         elif since >= price.turn(sources, shared, i, rotation):
             index = _in_turn(index, asked, since, rotation)
         if late:
-            index = -(sources.fetched[i] + sources.longest[i])
+            index = _of_ceiling(sources, i, index)
         if (late, index) > (ceiling, best):
             best, best_cost, ceiling = index, np.float64(sources.cost[i]), late
     if balance <= 0.0 or balance < min(best_cost, burst) - _ROUNDING:

@@ -12,8 +12,9 @@ where the j-th of its items joins with utility A_kj (`agents.theory.engine.joini
 fraction D_i of it until it is indexed (`agents.theory.engine.queue`). Without an engine R is x_k.
 At most times the source is crawled at another backlog: with R̄(k) = Σ_b π(b) R(k; b) and
 
-    β(λ) = max_k (R̄(k) − λ)/k,   H_λ(k) = max(0, max_{j ≥ k} R̄(j) − λ − (j − k + 1) β(λ)),
+    β(λ) = max(0, max_k (R̄(k) − λ)/k),   H_λ(k) = max_{j ≥ k} R̄(j) − λ − (j − k + 1) β(λ)
 
+(where β is 0, as the source need not be crawled, no less than 0),
 the value of the arm at age k relative to that just after a crawl, crawling now and later are
 equally good at the multiplier that solves λ + H_λ(k + 1) = R(k; b): the index of age k and backlog
 b. Where R does not depend on b it is Whittle's. It may be negative, where a crawl does harm.
@@ -26,7 +27,8 @@ nothing is proved about its limit. Where all that is found joins the queue, the 
 decides whether a source is served at all (`agents.theory.engine.relaxation`), so that first some
 sources may be left out: those whose items are worth least at a multiplier, as many as is best in
 simulation. In a small fleet the other sources are no average: a constant is added to the index of
-each, also chosen by simulation, and the policy of `agents.theory.engine.lookahead` takes part.
+each, also chosen by simulation, and the policy of `agents.theory.engine.lookahead` is used unless
+this index earns more by two standard errors.
 """
 
 from __future__ import annotations
@@ -57,6 +59,7 @@ _ROUNDS = 8
 _DAMPING = 0.5
 _SCALES = (1.0, 0.4, 0.55, 0.7, 0.8, 0.9, 1.15, 1.4)
 _STEPS, _RUNS = 4000, 8  # of a simulation
+_COMPARED, _SURE = 10_000, 2.0  # steps, and standard errors, by which an index beats looking ahead
 _WORK = 4e8  # of one, in choices among sources
 _FEW = 6  # sources up to which the policy that looks ahead is sought
 _SHIFTS = (1e3, 0.8, 0.4, 0.2, 0.1)  # as fractions of its mean size
@@ -99,7 +102,7 @@ class QueueIndex:
         table: (F, N, ages, K + 1) utility / budget unit, by the state of `service`.
         service: how the engine takes items.
         is_plain: whether it is the index that ignores the engine.
-        ahead: in a small fleet, the policy that looks ahead, if it earns more than every index.
+        ahead: in a small fleet, the policy that looks ahead, unless an index clearly earns more.
         reward: the reward per step in simulation.
     """
 
@@ -191,12 +194,15 @@ class QueueIndex:
         if turns and len(self.sources) <= _FEW:
             best, chosen, moved = self._shifted(best, chosen)
             self.is_plain = self.is_plain and not moved
-            ahead = Looking(self._fleet(), self.service, self._capacity, self._moves, _RUNS)
-            if ahead.reward.mean() > best.reward.mean():
-                self.ahead, self.is_plain = ahead.best, False
+            ahead = Looking(self._fleet(), self.service, self._capacity, self._moves)
+            # Both were the best of many by simulation: they are compared on new arrivals.
+            best = self._simulate(chosen, _COMPARED, seed=1)
+            reward = ahead.simulated(_COMPARED, _RUNS, seed=1)
+            if not _better(best.reward, reward, _SURE):
+                self.ahead, self.is_plain, best = ahead.best, False, best._replace(reward=reward)
         shape = *chosen.shape[:2], len(self.service.left), self._capacity + 1
         self.table = np.moveaxis(chosen.reshape(shape), 2, 0)
-        self.reward = float(best.reward.mean() if self.ahead is None else ahead.reward.mean())
+        self.reward = float(best.reward.mean())
 
     def _iterated(
         self, left_out: BoolArray, found: Outcome, turns: int
@@ -322,10 +328,10 @@ class QueueIndex:
             _solve(mean, brings[i], _multipliers(mean, brings[i], _GRID), table[i])
         return table / self.sources.cost[:, None, None]
 
-    def _simulate(self, table: FloatArray) -> Outcome:
+    def _simulate(self, table: FloatArray, steps: int = _STEPS, seed: int = 0) -> Outcome:
         n, states, longest = len(self.sources), self._phase.size, self._longest
         crawls = max(self._budget / float(self.sources.cost.min()), 1.0)
-        steps = int(np.clip(_WORK / (_RUNS * n * (crawls + 2.0)), 300, _STEPS))
+        steps = int(np.clip(_WORK / (_RUNS * n * (crawls + 2.0)), 300, steps))
         law = np.zeros((states, longest + 1))
         reward, sums = np.zeros(_RUNS), np.zeros(2)
         _simulate(
@@ -340,7 +346,7 @@ class QueueIndex:
             self.service.onward,
             self._capacity,
             steps,
-            stream(generator(0, "multiplier")),
+            stream(generator(seed, "multiplier")),
             law,
             reward,
             sums,
@@ -376,10 +382,10 @@ def _without(table: FloatArray, left_out: BoolArray) -> FloatArray:
     return np.where(left_out[:, None, None], lowest, table) if left_out.any() else table
 
 
-def _better(one: FloatArray, other: FloatArray) -> bool:
-    """Return whether rewards of the same runs are larger beyond chance."""
+def _better(one: FloatArray, other: FloatArray, errors: float = 1.0) -> bool:
+    """Return whether rewards are larger by more than some standard errors."""
     gain = one - other
-    return bool(gain.mean() > gain.std(ddof=1) / np.sqrt(gain.size))
+    return bool(gain.mean() > errors * gain.std(ddof=1) / np.sqrt(gain.size))
 
 
 def _multipliers(mean: FloatArray, brings: FloatArray, most: int) -> FloatArray:

@@ -17,11 +17,14 @@ from scipy import stats
 
 from agents.theory.engine.content import Excess
 from crawl_env import Sources
-from crawl_env.content.utility import Distribution
+from crawl_env.content.utility import Constant, Distribution
 from crawl_env.numerics import FloatArray
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)
 _LEGENDRE = np.polynomial.legendre.legvander(_NODES, _NODES.size)
+_PANEL = 30.0  # items that pass in a panel of the quadrature, at most: their odds have narrow peaks
+_FADING = (20.0, 40.0)  # time constants
+_CELLS = 4e6  # nodes × places at a time
 
 
 class Joining(NamedTuple):
@@ -48,20 +51,57 @@ def joining(
     >>> found.number, found.utility.sum(axis=1).round(4), found.utility[2, :2].round(4)
     (array([2., 4., 6.]), array([1.9033, 3.6254, 5.1836]), array([0.9506, 0.8949]))
     """
+    whole = np.arange(ages + 1.0)
+    edges = np.union1d(whole, _breaks(sources, i, ages, threshold, utility))
+    passing, _ = _flows(sources, i, edges, threshold, utility)
+    panels = np.maximum(np.ceil(0.5 * np.diff(edges) * (passing @ _WEIGHTS) / _PANEL), 1.0)
+    at = np.append(0.0, np.cumsum(panels))
+    edges = np.interp(np.arange(at[-1] + 1.0), at, edges)
+    last = np.searchsorted(edges, whole[1:]) - 1
+    passing, worth = _flows(sources, i, edges, threshold, utility)
+    half = 0.5 * np.diff(edges)
+    each = half * (passing @ _WEIGHTS)
+    number = np.cumsum(each)
+    younger = (number - each)[:, None] + 2.0 * half[:, None] * (passing @ _antiderivative().T)
+    # Behind many more newer items than there are places, none joins at one of these.
+    near = int(np.searchsorted(number - each, places + 12.0 * np.sqrt(places) + 40.0))
+    blocks = np.array_split(np.arange(near), int(near * _NODES.size * places // _CELLS) + 1)
+    joined = np.concatenate([_joined(worth[rows], younger[rows], places) for rows in blocks])
+    joined = np.cumsum(half[:near, None] * joined, axis=0)[np.minimum(last, near - 1)]
+    return Joining(number[last], joined, np.cumsum(half * (worth @ _WEIGHTS))[last])
+
+
+def _breaks(
+    sources: Sources, i: int, ages: int, threshold: float, utility: Distribution
+) -> FloatArray:
+    """Return the ages, in steps, at which a panel should end: where items of one and the same
+    utility no longer pass, and within a step in which hardly anything is left."""
     step, mean = float(sources.decay_per_step[i]), float(sources.mean_utility[i])
-    z = step * (np.arange(ages)[:, None] + 0.5 * (_NODES + 1.0))
+    z = np.array(_FADING if step > _FADING[0] else [])
+    if isinstance(utility, Constant) and 0 < threshold < mean:
+        z = np.append(z, np.log(mean / threshold))
+    return z[z < step * ages] / step
+
+
+def _flows(
+    sources: Sources, i: int, edges: FloatArray, threshold: float, utility: Distribution
+) -> tuple[FloatArray, FloatArray]:
+    """Return how many items pass the threshold per step of age, and what they are worth, at the
+    nodes between edges, (panels, nodes)."""
+    step, mean = float(sources.decay_per_step[i]), float(sources.mean_utility[i])
+    z = step * (edges[:-1, None] + np.diff(edges)[:, None] * (0.5 * (_NODES + 1.0)))
     excess, left = Excess(utility), np.exp(-z)
     t = np.zeros(z.shape)
     if threshold > 0:
         t = threshold / (mean * left) if mean > 0 else np.full(z.shape, np.inf)
     flow = float(sources.arrival_rate[i] * sources.period)
-    passing, worth = flow * excess.probability(t), flow * mean * left * excess.mean(t)
-    each = 0.5 * (passing @ _WEIGHTS)
-    number = np.cumsum(each)
-    younger = (number - each)[:, None] + passing @ _antiderivative().T
+    return flow * excess.probability(t), flow * mean * left * excess.mean(t)
+
+
+def _joined(worth: FloatArray, younger: FloatArray, places: int) -> FloatArray:
+    """Return the integrals over panels, each mapped to [−1, 1], (panels, places)."""
     odds = stats.poisson.pmf(np.arange(places), younger[..., None])
-    joined = np.cumsum(0.5 * np.einsum("kn,knj,n->kj", worth, odds, _WEIGHTS), axis=0)
-    return Joining(number, joined, np.cumsum(0.5 * (worth @ _WEIGHTS)))
+    return np.asarray(np.einsum("kn,knj,n->kj", worth, odds, _WEIGHTS))
 
 
 def _antiderivative() -> FloatArray:

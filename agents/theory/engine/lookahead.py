@@ -5,17 +5,22 @@ of ages a are taken to have the value
 
     V(a, q) = Σ_i v_i(a_i, q).
 
-A set S of crawls credits their items as they join the queue (`agents.theory.engine.joining`), adds
-Poisson(Σ_S y_i) items to it, and makes its sources new. The sources are chosen one after the other,
-each by what it adds to E[credit + V(a', q')], with those before it in the same step: the price of a
-place is the fall of V(·, q') with the backlog, for the ages that the other sources now have.
+A set S of crawls credits their items as they join the queue (`agents.theory.engine.joining`), by
+number of their source, adds Poisson(Σ_S y_i) items to it, and makes its sources new. The sources
+are chosen one after the other, each by what it adds to E[credit + V(a', q')] of those before it:
+the price of a place is the fall of V(·, q') with the backlog, for the ages that the other sources
+now have.
 
 v is found by policy iteration. Least squares of temporal differences (Bradtke and Barto 1996;
 Lagoudakis and Parr 2003) fit the value of a policy at simulated states, with the law of the next
-state known; choices at random and fresh starts show it backlogs that the policy avoids. Of all
-policies met, the one that earns most in simulation is kept. Two sources of which one is crawled in
-every step are always just crawled or not: there the sum is no restriction, and policy iteration
-finds the optimum up to errors of sampling and interpolation. For more sources it is a heuristic.
+state known; choices at random and fresh starts show it states that the policy avoids. Of all
+policies met, the one that earns most in simulation is kept: these begin at any age, so that a
+policy which never returns from some state shows it. Two sources of which one is crawled in every
+step are always just crawled or not: there the sum is no restriction, and policy iteration finds the
+optimum up to the discount, sampling, and interpolation. For more sources it is a heuristic, and the
+sum fits the worse the more of the states that are fitted are met by no good policy. So the oldest
+ages, which a policy has to know that leaves a source for good, are begun at in the second half of
+the rounds only.
 """
 
 from __future__ import annotations
@@ -30,11 +35,13 @@ from crawl_env.content.draws import Stream, poisson, stream, uniform
 from crawl_env.numerics import FloatArray, IntArray
 from crawl_env.rng import generator
 
-_ROUNDS = 12
-_FITTED, _MEASURED = 16_000, 2_000  # steps of a fit, and of each run of a comparison
+_ROUNDS = 6  # from nothing, then from the best of these
+_FITTED = 16_000  # steps of a fit
+_MEASURED, _RUNS = 1_000, 32  # steps and runs of a comparison
 _PARAMETERS, _AGES = 1500, 20  # of the value, and knots of the age among them
 _RESTARTS = (0.3, 0.1, 0.03)  # how often a simulation that is fitted begins anew, by round
 _RANDOM = (0.2, 0.05)  # how often it chooses at random
+_BEYOND = (1.0, 4.0)  # ages at which it does, at most, in units of the oldest, which stands for all
 _DISCOUNT = 0.998
 _SMOOTH, _SMALL = 1e-8, 1e-9  # weights of differences between knots, and of the value itself
 _NEGLIGIBLE = 1e-10  # probability of more items
@@ -97,26 +104,39 @@ class Knots:
 
 
 class Looking:
-    """The search for a value: `best` is the policy found, and `reward` its reward, (runs,)."""
+    """The search for a value: `best` is the policy found."""
 
-    def __init__(
-        self, fleet: Fleet, service: Service, capacity: int, moves: FloatArray, runs: int
-    ) -> None:
+    def __init__(self, fleet: Fleet, service: Service, capacity: int, moves: FloatArray) -> None:
         self._fleet, self._service, self._capacity = fleet, service, capacity
         self._knots = Knots(fleet, service, capacity, moves)
-        size = int(np.prod(self._knots.shape))
         value = np.zeros((*fleet.number.shape, len(service.left), fleet.credit.shape[-1]))
-        self.best, self.reward = Lookahead(fleet, value), np.full(runs, -np.inf)
-        for turn in range(_ROUNDS):
-            left: FloatArray = np.zeros((size, size))
-            right = np.zeros(size)
-            self._simulate(value, _FITTED, np.zeros(1), turn, left, right)
-            left += _FITTED * self._knots.penalty
-            value = self._knots.values(np.asarray(np.linalg.solve(left, right), np.float64))
-            reward = np.zeros(runs)
-            self._simulate(value, _MEASURED, reward, 0, np.zeros((0, 0)), np.zeros(0))
-            if reward.mean() > self.reward.mean():
-                self.best, self.reward = Lookahead(fleet, value), reward
+        self.best, most = Lookahead(fleet, value), -np.inf
+        for beyond in _BEYOND:
+            value = self.best.value
+            for turn in range(_ROUNDS):
+                value = self._fitted(value, turn, beyond)
+                reward = self._rewards(value, _MEASURED, _RUNS, 0).mean()
+                if reward >= most:
+                    self.best, most = Lookahead(fleet, value), reward
+
+    def _fitted(self, value: FloatArray, seed: int, beyond: float) -> FloatArray:
+        """Return the value of the policy of a value."""
+        size, n = int(np.prod(self._knots.shape)), len(self._fleet.cost)
+        left, right, credit = np.zeros((size, size)), np.zeros(size), np.zeros(1)
+        self._simulate(value, _FITTED, credit, seed, left, right, beyond)
+        left += _FITTED * self._knots.penalty
+        # What is hardly met is taken to be worth what others are.
+        right += _FITTED * _SMALL * credit / (1.0 - _DISCOUNT) / n
+        return self._knots.values(np.asarray(np.linalg.solve(left, right), np.float64))
+
+    def simulated(self, steps: int, runs: int, seed: int) -> FloatArray:
+        """Return the rewards per step of the policy found, (runs,)."""
+        return self._rewards(self.best.value, steps, runs, seed)
+
+    def _rewards(self, value: FloatArray, steps: int, runs: int, seed: int) -> FloatArray:
+        reward = np.zeros(runs)
+        self._simulate(value, steps, reward, seed, np.zeros((0, 0)), np.zeros(0), max(_BEYOND))
+        return reward
 
     def _simulate(
         self,
@@ -126,6 +146,7 @@ class Looking:
         seed: int,
         left: FloatArray,
         right: FloatArray,
+        beyond: float,
     ) -> None:
         service, knots = self._service, self._knots
         _simulate(
@@ -135,7 +156,7 @@ class Looking:
             self._capacity,
             steps,
             stream(generator(seed, "multiplier")),
-            (_RANDOM[seed % len(_RANDOM)], _RESTARTS[seed % len(_RESTARTS)]),
+            (_RANDOM[seed % len(_RANDOM)], _RESTARTS[seed % len(_RESTARTS)], beyond),
             (knots.low, knots.part, knots.state, knots.served),
             left,
             right,
@@ -192,6 +213,29 @@ def _poisson_odds(mean: float, most: int, odds: FloatArray) -> tuple[int, int]:
 
 
 @inlined
+def _credited(
+    fleet: Fleet,
+    age: IntArray,
+    rank: IntArray,
+    another: int,
+    phase: int,
+    backlog: int,
+    odds: FloatArray,
+) -> float:
+    """Return what the items of the sources chosen, and of another, credit: they join the queue by
+    the number of their source."""
+    before, total, most = 0.0, 0.0, fleet.credit.shape[3] - 1 - backlog
+    for i in range(age.size):
+        if rank[i] > 0 or i == another:
+            k = min(age[i], fleet.oldest[i])
+            low, high = _poisson_odds(before, most, odds)
+            for r in range(low, high):
+                total += odds[r] * fleet.credit[i, k, phase, backlog + r]
+            before += fleet.number[i, k]
+    return total
+
+
+@inlined
 def _choose(
     fleet: Fleet,
     value: FloatArray,
@@ -211,25 +255,23 @@ def _choose(
             total += value[i, min(age[i] + 1, fleet.oldest[i]), phase, backlog + r]
         later[r] = total
     rank[:] = 0
-    left, number, credit, now, count = fleet.budget * (1.0 + 1e-9), 0.0, 0.0, later[0], 0
+    left, number, count = fleet.budget * (1.0 + 1e-9), 0.0, 0
+    credit, after = 0.0, later[0]  # of the choice so far, and the expected value after the step
     while True:
-        best, most_gained, credited = -1, 0.0, 0.0
+        best, most_gained, best_credit, best_after = -1, 0.0, 0.0, 0.0
         for i in range(n):
             if rank[i] > 0 or fleet.cost[i] > left:
                 continue
             k, old = min(age[i], fleet.oldest[i]), min(age[i] + 1, fleet.oldest[i])
-            own = 0.0
-            low, high = _poisson_odds(number, most, odds)
-            for r in range(low, high):
-                own += odds[r] * fleet.credit[i, k, phase, backlog + r]
-            gained = own - now
+            credited = _credited(fleet, age, rank, i, phase, backlog, odds)
+            reached = 0.0
             low, high = _poisson_odds(number + fleet.number[i, k], most, odds)
             for r in range(low, high):
                 new = value[i, 0, phase, backlog + r] - value[i, old, phase, backlog + r]
-                gained += odds[r] * (later[r] + new)
-            gained /= fleet.cost[i]
+                reached += odds[r] * (later[r] + new)
+            gained = (credited - credit + reached - after) / fleet.cost[i]
             if best < 0 or gained > most_gained or (gained == most_gained and age[i] > age[best]):
-                best, most_gained, credited = i, gained, own
+                best, most_gained, best_credit, best_after = i, gained, credited, reached
         if best < 0:
             return number, credit
         count += 1
@@ -237,8 +279,7 @@ def _choose(
         k, old = min(age[best], fleet.oldest[best]), min(age[best] + 1, fleet.oldest[best])
         left -= fleet.cost[best]
         number += fleet.number[best, k]
-        credit += credited
-        now += most_gained * fleet.cost[best] - credited
+        credit, after = best_credit, best_after
         for r in range(most + 1):
             later[r] += value[best, 0, phase, backlog + r] - value[best, old, phase, backlog + r]
 
@@ -261,6 +302,21 @@ def _prioritise(
             out[b, i] = n + 1 - rank[i] if rank[i] > 0 else 0.0
 
 
+@inlined
+def _begin(
+    oldest: IntArray, beyond: float, capacity: int, phases: int, age: IntArray, state: Stream
+) -> tuple[int, int]:
+    """Draw a state at which to begin: write the ages, one of which is 0; return the backlog and the
+    phase."""
+    backlog, phase = min(int(uniform(state) * (capacity + 1)), capacity), 0
+    if backlog > 0:
+        phase = min(int(uniform(state) * phases), phases - 1)
+    for i in range(age.size):
+        age[i] = min(int((beyond * (oldest[i] + 1.0)) ** uniform(state)) - 1, oldest[i])
+    age[min(int(uniform(state) * age.size), age.size - 1)] = 0
+    return backlog, phase
+
+
 @compiled
 def _simulate(
     fleet: Fleet,
@@ -269,7 +325,7 @@ def _simulate(
     capacity: int,
     steps: int,
     state: Stream,
-    strays: tuple[float, float],
+    strays: tuple[float, float, float],
     knots: tuple[IntArray, FloatArray, FloatArray, FloatArray],
     left: FloatArray,
     right: FloatArray,
@@ -278,7 +334,7 @@ def _simulate(
     """Simulate the policy of a value, and write its reward per step. If `left` is not empty, add
     the equations of its coefficients, left · v = right, and stray from the policy."""
     cumulative, places, onward = service
-    random, restart = strays
+    random, restart, beyond = strays
     low, part, hats, served = knots
     n, size, knots_of_queue = fleet.number.shape[0], fleet.credit.shape[3], hats.shape[1]
     fits = left.size > 0
@@ -288,9 +344,8 @@ def _simulate(
     place = np.empty(4 * n * knots_of_queue, np.int64)
     weight = np.empty(4 * n * knots_of_queue)
     for run in range(reward.size):
-        for i in range(n):
-            age[i] = i
-        backlog, phase, total = 0, 0, 0.0
+        backlog, phase = _begin(fleet.oldest, beyond, capacity, places.shape[0], age, state)
+        total = 0.0
         for step in range(steps + steps // 10):
             number, credit = _choose(fleet, value, age, phase, backlog, later, odds, rank)
             if step >= steps // 10:
@@ -343,13 +398,7 @@ def _simulate(
                     age[i] += 1
             backlog, phase = serve(queue, phase, capacity, cumulative, places, onward, state)
             if fits and uniform(state) < restart:
-                backlog = min(int(uniform(state) * (capacity + 1)), capacity)
-                phase = 0
-                if backlog > 0:
-                    phase = min(int(uniform(state) * places.shape[0]), places.shape[0] - 1)
-                for i in range(n):
-                    age[i] = int((fleet.oldest[i] + 1.0) ** uniform(state)) - 1
-                age[min(int(uniform(state) * n), n - 1)] = 0
+                backlog, phase = _begin(fleet.oldest, beyond, capacity, places.shape[0], age, state)
         reward[run] = total / steps
 
 

@@ -442,6 +442,12 @@ def test_the_schedule_says_what_it_gains():
     gain = float(text.partition("Gain: ")[2].partition(" %")[0])
     assert 20 < gain < 300
     assert "40 were not fetched yet" in text
+    rows = {line.split()[-1]: line for line in text.splitlines()}
+    assert "?" not in rows["s0"]  # not fetched, but known
+    scheduler.add("new")
+    assert "?" in next(
+        x for x in describe(scheduler, lambda: START).splitlines() if "new" in x[-3:]
+    )
 
 
 def test_a_schedule_of_equal_sources_gains_nothing_over_equal_intervals():

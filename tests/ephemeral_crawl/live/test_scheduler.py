@@ -475,6 +475,22 @@ def test_in_large_fleets_who_is_past_the_maximum_interval_is_served_in_turn(cloc
     assert max(np.diff(times[1:]).max() for times in fetched.values()) < 2.5 * HOUR
 
 
+def test_new_sources_come_before_those_past_their_maximum_intervals(clock):
+    """Or nobody would fetch them where maximum intervals take more than the budget."""
+    scheduler = Scheduler(":memory:", budget="4/h", burst=1, clock=clock)
+    scheduler.add_many({"source": str(i), "max_interval": "1h"} for i in range(20))
+    scheduler.teach(Lesson.of_rate(str(i), 0.1 * (i + 1), 1.0, 100.0) for i in range(20))
+    order = []
+    for _ in range(60):
+        clock.now += 900.0
+        for lease in scheduler.lease(1):
+            order.append((lease.source, lease.reason))
+            scheduler.report(lease.id, [(None, 1.0)])
+    assert order[:20] == [(str(i), "not fetched yet") for i in reversed(range(20))]
+    late = [(str(i), "its maximum interval has passed") for i in reversed(range(20))]
+    assert order[20:40] == late
+
+
 def test_many_sources_are_those_of_single_calls(clock):
     one, many = (Scheduler(":memory:", budget="60/h", clock=clock) for _ in range(2))
     for scheduler in (one, many):

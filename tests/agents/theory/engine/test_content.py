@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy import integrate
+from scipy import integrate, special
 
 from agents.theory.engine.content import Excess, WaitingItems
 from agents.theory.engine.joining import joining
@@ -99,3 +99,27 @@ def test_items_join_newest_first():
         (found.utility[-1, j], total[:, j]) for j in (0, 1, 3, 6, 9)
     ]:
         assert abs(draws.mean() - mean) < 3.9 * draws.std() / np.sqrt(crawls)
+
+
+@pytest.mark.parametrize(
+    ("rate", "decay", "ages", "places"), [(2.0, 0.3, 9, 20), (250.0, 0.1, 3, 900)]
+)
+def test_what_joins_in_closed_form(rate, decay, ages, places):
+    """Without a threshold the j-th newest item has a gamma-distributed age."""
+    found = joining(Sources([rate], [1.3], [decay]), 0, ages, places, 0.0, Exponential())
+    k, j = np.arange(1, ages + 1)[:, None], np.arange(1, places + 1)
+    left = (rate / (rate + decay)) ** j * special.gammainc(j, (rate + decay) * k)
+    np.testing.assert_allclose(found.utility, 1.3 * left, atol=1e-9)
+
+
+def test_items_of_one_utility_pass_up_to_an_age():
+    for threshold in (0.3, 0.5, 0.9):
+        found = joining(Sources([2.0], [1.0], [0.3]), 0, 20, 40, threshold, Constant())
+        number = 2.0 * np.minimum(np.arange(1.0, 21.0), -np.log(threshold) / 0.3)
+        np.testing.assert_allclose(found.number, number, rtol=1e-12)
+        np.testing.assert_allclose(found.total[-1], 2.0 / 0.3 * (1 - threshold), rtol=1e-12)
+
+
+def test_what_fades_within_a_step():
+    found = joining(Sources([2.0], [1.0], [500.0]), 0, 3, 5, 0.0, Constant())
+    np.testing.assert_allclose(found.total, 2.0 / 500.0, rtol=1e-9)

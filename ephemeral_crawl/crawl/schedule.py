@@ -55,7 +55,7 @@ def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int = _SHO
         lines.append(view.about_ceilings)
     if running:
         frequency = sum(3600.0 / e.interval for e in running if e.interval)
-        if frequency > 1.1 * status.budget:
+        if frequency > 1.1 * max(status.budget, view.ceilings):
             lines.append(
                 f"At the present price the intervals below take {frequency:.3g} fetches an hour; "
                 f"{status.balance:.3g} are saved up. The price rises when they are spent."
@@ -95,4 +95,4 @@ def _collected(e: Explanation, interval: float | None) -> float:
 
 
 def _percent(part: float, whole: float) -> str:
-    return f"{100.0 * part / whole:.3g} %" if whole > 0.0 else "–"
+    return f"{round(100.0 * part / whole, 3) + 0.0:.3g} %" if whole > 0.0 else "–"

@@ -463,6 +463,16 @@ def test_a_schedule_of_equal_sources_gains_nothing_over_equal_intervals():
     assert "20 are saved up" in text
 
 
+def test_the_schedule_says_that_maximum_intervals_take_more_than_the_budget():
+    scheduler = Scheduler(":memory:", budget="20/h", clock=lambda: START)
+    scheduler.add_many({"source": f"s{i}", "max_interval": "30min"} for i in range(14))
+    scheduler.teach(Lesson.of_rate(f"s{i}", 1.0, 1.0) for i in range(14))
+    text = describe(scheduler, lambda: START)
+    assert "Maximum intervals alone take 28 budget units an hour, more than the 20" in text
+    assert "Gain: 0 %" in text
+    assert "saved up" not in text
+
+
 # ------------------------------------------------------------------------------- reference crawl
 
 

@@ -12,7 +12,18 @@ import tyro
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.study import ParallelStudy, RecordedStudy, Rows, attributed
-from experiments.signals.runs import Size
+
+
+@dataclass(frozen=True)
+class Size:
+    """How long and how often the parts of a study are run."""
+
+    seeds: int
+    steps: int
+    warmup: int
+    quick: bool  # fewer cases
+    seed: int = 0
+    recordings: tuple[Path, ...] = ()  # folders with items.csv.gz and curves.csv.gz
 
 
 @dataclass(kw_only=True)

@@ -46,6 +46,13 @@ def pytest_collection():
         gc.enable()
 
 
+def pytest_collection_modifyitems(items):
+    """First the longest test, so that no process works on it alone at the end; then those that need
+    Ray, so that one process starts it."""
+    items.sort(key=lambda item: ("test_the_site_builds" not in item.nodeid,
+                                 "/cluster" not in item.nodeid))  # fmt: skip
+
+
 @pytest.fixture(scope="session")
 def local_ray():
     if not find_spec("ray"):  # not imported before `connect`, as in a program

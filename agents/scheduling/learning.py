@@ -46,7 +46,9 @@ class AdaptiveFleetScheduler(FleetScheduler):
         ValueError: an argument is out of range.
 
     >>> from crawl_env import Sources
-    >>> scheduler = AdaptiveFleetScheduler(Sources.preset("table1"), 2, "adaptive-certainty")
+    >>> from crawl_env.fleet.columns import FleetColumns
+    >>> fleet = FleetColumns.of(Sources.preset("table1"))
+    >>> scheduler = AdaptiveFleetScheduler(fleet, 2, "adaptive-certainty")
     >>> picked = scheduler.step()
     >>> scheduler.report(counts=[0, 30])
     >>> scheduler.posterior([0, 1]).mean.round(2)

@@ -147,7 +147,9 @@ class FleetScheduler:
         ValueError: an argument is out of range.
 
     >>> from crawl_env import Sources
-    >>> scheduler = FleetScheduler(Sources.preset("table1"), budget=2)
+    >>> from crawl_env.fleet.columns import FleetColumns
+    >>> fleet = FleetColumns.of(Sources.preset("table1"))
+    >>> scheduler = FleetScheduler(fleet, budget=2)
     >>> [scheduler.step().tolist() for _ in range(4)]
     [[0, 1], [0, 1], [0, 2], [0, 1]]
     """
@@ -299,7 +301,8 @@ class FleetScheduler:
             ValueError: there is no such source, or a utility is negative or not finite.
 
         >>> from crawl_env import Sources
-        >>> scheduler = FleetScheduler(Sources.preset("table1"), budget=1)
+        >>> from crawl_env.fleet.columns import FleetColumns
+        >>> scheduler = FleetScheduler(FleetColumns.of(Sources.preset("table1")), budget=1)
         >>> scheduler.signal([3], 900.0)
         >>> scheduler.step().tolist(), scheduler.step().tolist()
         ([3], [0])
@@ -334,7 +337,9 @@ class FleetScheduler:
         arrays and numbers, 4 bytes a source or more.
 
         >>> from crawl_env import Sources
-        >>> first, second = (FleetScheduler(Sources.preset("table1"), budget=2) for _ in range(2))
+        >>> from crawl_env.fleet.columns import FleetColumns
+        >>> fleet = FleetColumns.of(Sources.preset("table1"))
+        >>> first, second = (FleetScheduler(fleet, budget=2) for _ in range(2))
         >>> _ = first.step(), first.step()
         >>> second.set_state(first.get_state())
         >>> bool((first.step() == second.step()).all()), second.steps

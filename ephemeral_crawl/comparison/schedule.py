@@ -262,10 +262,12 @@ def counts(schedule: Schedule, delay: float, unit: str = "units of time") -> str
     if never.size:
         publishes = fleet.arrival_rate * fleet.mean_utility * fleet.period
         order = never[np.argsort(-publishes[never], kind="stable")][:_NAMED]
-        named = ", ".join(f"{fleet.name(i)} ({number(publishes[i])})" for i in order)
+        named = ", ".join(
+            f"{fleet.name(i)} ({100 * publishes[i] / fleet.published:.2g}%)" for i in order
+        )
         text += (
             f" {never.size:,} are never crawled, which publish "
-            f"{publishes[never].sum() / fleet.published:.1%} of all utility (per step): {named}"
+            f"{publishes[never].sum() / fleet.published:.1%} of all utility: {named}"
             f"{', …' if never.size > _NAMED else ''}."
         )
     if not np.isnan(delay):

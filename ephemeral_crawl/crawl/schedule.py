@@ -36,7 +36,7 @@ def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int = _SHO
         lines.append(
             f"{new:,} were not fetched yet. Each is fetched once at first, which takes "
             f"{duration(3600.0 * new / status.budget)}, and tells how often it publishes; until "
-            "then its row is a guess."
+            "then a rate with a question mark is a guess."
         )
     view = scheduler.overview(limit=1)
     total = sum(e.rate * e.worth for e in running)
@@ -55,7 +55,7 @@ def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int = _SHO
         lines.append(view.about_ceilings)
     if running:
         frequency = sum(3600.0 / e.interval for e in running if e.interval)
-        if frequency > 1.1 * status.budget:
+        if frequency > 1.1 * max(status.budget, view.ceilings):
             lines.append(
                 f"At the present price the intervals below take {frequency:.3g} fetches an hour; "
                 f"{status.balance:.3g} are saved up. The price rises when they are spent."
@@ -67,7 +67,7 @@ def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int = _SHO
         if e.due_at is not None:
             due = duration(e.due_at - now) if e.due_at > now else "now"
         every = "never" if e.interval is None else duration(e.interval)
-        guess = "?" if e.fetched_at is None else " "
+        guess = "?" if _is_guess(e) else " "
         lines.append(f"{e.rate:8.3g}{guess}  {e.worth:7.3g}  {every:>9}  {due:>9}  {e.source}")
     if len(order) > limit:
         lines.append(f"and {len(order) - limit:,} more")
@@ -95,4 +95,4 @@ def _collected(e: Explanation, interval: float | None) -> float:
 
 
 def _percent(part: float, whole: float) -> str:
-    return f"{100.0 * part / whole:.3g} %" if whole > 0.0 else "–"
+    return f"{round(100.0 * part / whole, 3) + 0.0:.3g} %" if whole > 0.0 else "–"

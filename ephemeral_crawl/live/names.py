@@ -59,18 +59,18 @@ class Names:
         self.number = 0  # of names
 
     @staticmethod
-    def of_lines(lines: bytes) -> Names:
+    def of_lines(lines: bytes | memoryview) -> Names:
         """Return the names that `lines` has given.
 
         Raises:
             ValueError: a name appears twice or is too long, or the bytes are not UTF-8.
         """
-        lines.decode()
+        str(lines, "utf-8")
         names = Names()
         names._load(lines)
         return names
 
-    def _load(self, lines: bytes) -> None:
+    def _load(self, lines: bytes | memoryview) -> None:
         text = np.frombuffer(lines, np.uint8).copy()
         ends = np.flatnonzero(text == ord("\n"))
         if len(text) and (not len(ends) or ends[-1] != len(text) - 1):
@@ -171,7 +171,7 @@ class Names:
     def _index(self) -> None:
         """Make the hash table anew, with room for more names."""
         rows = np.flatnonzero(self._table.size[: self._rows])
-        room = max(_LEAST, 1 << (7 * len(rows) // 4).bit_length())
+        room = max(_LEAST, 1 << (3 * len(rows) // 2).bit_length())
         self._table = self._table._replace(slots=np.full(room, _EMPTY, np.int32))
         self._filled = 0
         self._enter(rows)

@@ -117,12 +117,13 @@ def _state(data: bytes) -> State:
     start = 8 + size
     end = start + rows * SOURCE.itemsize
     last = end + hosts * _HOST.itemsize
-    stored = _table(data[end:last], _HOST, hosts)
+    view = memoryview(data)  # its parts are not copied
+    stored = _table(view[end:last], _HOST, hosts)
     doors = new_hosts(hosts)
     for name in _HOST.names or ():
         doors[name] = stored[name]
-    state.set_tables(_table(data[start:end], SOURCE, rows), doors)
-    state.names = Names.of_lines(data[last:])
+    state.set_tables(_table(view[start:end], SOURCE, rows), doors)
+    state.names = Names.of_lines(view[last:])
     if len(state.names) != rows:
         raise ValueError(f"{rows} rows have {len(state.names)} names")
     unnamed = [i for i in sorted(state.free) if not 0 <= i < rows or state.names[i] is not None]
@@ -161,7 +162,7 @@ def _host_names(stored: object) -> Names:
     return names
 
 
-def _table(data: bytes, kind: np.dtype[Any], rows: int) -> NDArray[Any]:
+def _table(data: memoryview, kind: np.dtype[Any], rows: int) -> NDArray[Any]:
     """Return rows that are stored, checked."""
     if len(data) != rows * kind.itemsize:
         raise ValueError(f"{rows} rows have {len(data)} bytes")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -75,4 +76,7 @@ class Serve(Command):
         address, port = listener.getsockname()[:2]
         shown = f"[{address}]" if ":" in address else address
         print(f"Serving http://{shown}:{port}/ ({len(scheduler):,} sources)", flush=True)
-        make_server(make_app(service, token, limits), service, limits).run([listener])
+        server = make_server(make_app(service, token, limits), service, limits)
+        gc.collect()
+        gc.freeze()  # what is loaded stays, and looking through it for garbage takes .1 s and more
+        server.run([listener])

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from experiments.engine import exact, learner, recordings, service
-from experiments.parts import StudyOfParts
-from experiments.signals.runs import Size
+from experiments.parts import Size, StudyOfParts
 
 PARTS: dict[str, Any] = {module.PART: module for module in (service, exact, learner, recordings)}
 

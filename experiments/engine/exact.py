@@ -16,7 +16,7 @@ from crawl_env.numerics import FloatArray, IntArray
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.study import Rows
-from experiments.signals.runs import Size
+from experiments.parts import Size
 
 PART = "exact"
 CASES = 40

@@ -20,7 +20,7 @@ from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.study import Rows
 from ephemeral_crawl.core.tables import percent
 from experiments.engine.exact import POLICIES, choices, policies
-from experiments.signals.runs import Size
+from experiments.parts import Size
 
 PART = "learner"
 AGENT = "dqn"

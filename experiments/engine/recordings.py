@@ -23,8 +23,8 @@ from ephemeral_crawl.core.tables import percent
 from ephemeral_crawl.example import world
 from ephemeral_crawl.replay.split import Split
 from experiments.engine.service import AGENTS, NEVER, OURS, PLAIN, STALE
+from experiments.parts import Size
 from experiments.signals import recordings
-from experiments.signals.runs import Size
 
 PART = "recordings"
 INVENTED = "invented"  # the log of `ephemeral-crawl example`

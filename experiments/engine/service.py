@@ -13,7 +13,8 @@ from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job
 from ephemeral_crawl.core.study import Rows
 from ephemeral_crawl.core.tables import fraction, percent
-from experiments.signals.runs import Results, Size, job, records, work
+from experiments.parts import Size
+from experiments.signals.runs import Results, job, records, work
 
 __all__ = ["PART", "finding", "jobs", "records", "work", "write"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -23,9 +24,13 @@ SMALL = 10_000  # sources of the other fleet
 BATCHES = (1, 8, 100, 1000)  # leases and outcomes in a call
 _ROUND = 3600.0  # seconds of the simulated clock in which each source is fetched once
 _PRESSURE = 1.1  # budget units for each lease that is asked for
-_CHUNK = 50_000
+_CHUNK = 10_000  # sources that are added at a time
 _WARM, _PART = 1000, 2  # leases in a call, and the part of the sources, before it is measured
 _ITEMS = 0.5  # of a report, on average
+_STORED = (  # what is measured of files
+    *("snapshot_waits_ms", "snapshot_s", "file_mb"),
+    *("start_s", "columns_bytes", "memory_bytes"),
+)
 
 
 def jobs(sources: int, seconds: float) -> list[Job]:
@@ -40,15 +45,23 @@ def jobs(sources: int, seconds: float) -> list[Job]:
 def work(job: Job, folder: Path) -> list[dict[str, Any]]:
     """Return a row for each size of batch."""
     sources, store, seconds = job["sources"], job["store"], job["seconds"]
-    with tempfile.TemporaryDirectory(prefix="live-", dir=folder) as place:
-        path = Path(place) / "crawl.db"
-        with _Crawl(path if store == "file" else ":memory:", sources) as crawl:
-            rows = [crawl.row(store, batch, seconds) for batch in BATCHES]
-        opened = {"start_s": "", "columns_bytes": "", "memory_bytes": ""}
-        if store == "file":
-            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-                opened = pool.submit(_opened, path).result()
-    return [{**row, **opened} for row in rows]
+    gc.collect()
+    gc.freeze()  # as the server does: what is loaded stays
+    try:
+        with tempfile.TemporaryDirectory(prefix="live-", dir=folder) as place:
+            path = Path(place) / "crawl.db"
+            with _Crawl(path if store == "file" else ":memory:", sources) as crawl:
+                rows = [crawl.row(store, batch, seconds) for batch in BATCHES]
+                stored = crawl.stored() if store == "file" else dict.fromkeys(_STORED, "")
+            if store == "file":
+                with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+                    stored |= {
+                        "file_mb": f"{path.stat().st_size / 1e6:.1f}",
+                        **pool.submit(_opened, path).result(),
+                    }
+    finally:
+        gc.unfreeze()
+    return [{**row, **stored} for row in rows]
 
 
 def _opened(path: Path) -> dict[str, Any]:
@@ -127,6 +140,17 @@ class _Crawl:
             row[f"{name}_max_ms"] = f"{1e3 * max(times):.1f}"
         return row | {"filling_cpu_s": f"{self._filling:.1f}"}
 
+    def stored(self) -> dict[str, str]:
+        """Return how long a snapshot keeps others waiting, and how long it takes."""
+        ledger = self.scheduler._ledger
+        ledger._await_snapshot()  # that of before
+        start = time.perf_counter()
+        ledger.write_snapshot()
+        waits = time.perf_counter() - start
+        ledger._await_snapshot()
+        took = time.perf_counter() - start
+        return {"snapshot_waits_ms": f"{1e3 * waits:.0f}", "snapshot_s": f"{took:.2f}"}
+
     def _run(self, batch: int, seconds: float) -> tuple[int, list[float], list[float]]:
         pairs, times = 0, ([0.0], [0.0])
         until = time.perf_counter() + seconds
@@ -178,9 +202,17 @@ def write(report: Report, rows: Sequence[Mapping[str, Any]]) -> None:
         "record_p50_ms": "record, median, ms",
         "record_p99_ms": "p99, ms",
         "record_max_ms": "largest, ms",
+    }
+    of_stores = {
+        "sources": "sources",
+        "store": "store",
+        "filling_cpu_s": "filling, processor time, s",
         "start_s": "start, s",
         "columns_bytes": "columns, bytes a source",
         "memory_bytes": "with names, bytes a source",
+        "file_mb": "file, MB",
+        "snapshot_s": "snapshot, s",
+        "snapshot_waits_ms": "others wait for it, ms",
     }
     report.heading("In one process")
     report.table(
@@ -188,11 +220,19 @@ def write(report: Report, rows: Sequence[Mapping[str, Any]]) -> None:
         list(columns.values()),
         [[row[name] for name in columns] for row in rows],
     )
+    report.table(
+        "What a fleet takes",
+        list(of_stores.values()),
+        list(dict.fromkeys(tuple(row.get(name, "") for name in of_stores) for row in rows)),
+    )
     with report.details("How this was measured"):
         report.paragraph(
             "Sources are leased and reported at once, as fast as possible, in simulated time: "
             f"each once in {_ROUND / 3600:g} h, with {_ITEMS:g} items in a report on average. "
-            "All were fetched once before. The start is that of a new process, until its first "
-            "lease; columns are the arrays of the working set, and the rest are names and their "
-            "index."
+            f"All were fetched once before: filling is to add {_CHUNK:,} and report their first "
+            "fetches, with four items each, and so on. The start is that of a new process, until "
+            "its first lease; columns are the arrays of the working set, and the rest are names "
+            "and their index, hosts, and what the allocator keeps. A snapshot is written by a "
+            "thread; others wait until it has begun, and then as the processor and the disk let "
+            "them."
         )

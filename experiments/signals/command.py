@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Literal
 
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.study import Rows
-from experiments.parts import StudyOfParts
+from experiments.parts import Size, StudyOfParts
 from experiments.signals import checks, delay, exact, freshness, mixed, quality, recordings, unknown
-from experiments.signals.runs import FULL, QUICK, Size
+from experiments.signals.runs import FULL, QUICK
 
 PARTS: dict[str, Any] = {
     module.PART: module for module in (quality, exact, freshness, delay, mixed, unknown, recordings)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from experiments.signals.runs import Size
+from experiments.parts import Size
 
 # By name: the argument `sources` and the crawls per step.
 FLEETS: dict[str, tuple[str, tuple[int, ...]]] = {

@@ -12,9 +12,10 @@ from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job
 from ephemeral_crawl.core.study import Rows
 from ephemeral_crawl.core.tables import fraction, percent
+from experiments.parts import Size
 from experiments.signals.fleets import DESCRIPTION, tasks
 from experiments.signals.quality import NONE, label
-from experiments.signals.runs import Results, Size, job, records, signals, work
+from experiments.signals.runs import Results, job, records, signals, work
 
 __all__ = ["PART", "finding", "jobs", "records", "work", "write"]
 

@@ -19,8 +19,9 @@ from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.study import Rows
 from ephemeral_crawl.replay.play import play, rollout_of
 from ephemeral_crawl.replay.split import WEEK, Log, Split
+from experiments.parts import Size
 from experiments.signals.quality import NONE, OBSERVED, SHOWN, label
-from experiments.signals.runs import Results, Size, signals
+from experiments.signals.runs import Results, signals
 
 PART = "recordings"
 BUDGETS = (2, 5, 10, 20)

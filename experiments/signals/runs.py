@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,20 +16,9 @@ from crawl_env.numerics import FloatArray
 from ephemeral_crawl.core import evaluation
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.study import Rows
+from experiments.parts import Size
 
 ARRIVALS = "poisson-items"  # signals announce single items
-
-
-@dataclass(frozen=True)
-class Size:
-    """How long and how often the parts of the study are run."""
-
-    seeds: int
-    steps: int
-    warmup: int
-    quick: bool  # fewer cases
-    seed: int = 0
-    recordings: tuple[Path, ...] = ()  # folders with items.csv.gz and curves.csv.gz
 
 
 QUICK = Size(seeds=4, steps=200, warmup=50, quick=True)

@@ -22,9 +22,10 @@ from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.study import Rows
 from ephemeral_crawl.core.tables import percent
+from experiments.parts import Size
 from experiments.signals import runs
 from experiments.signals.quality import label
-from experiments.signals.runs import Results, Size, signals
+from experiments.signals.runs import Results, signals
 
 PART = "unknown"
 REFERENCE = "whittle"

@@ -6,9 +6,10 @@ import pytest
 from crawl_env import Sources
 from ephemeral_crawl.core.results import read_csv
 from experiments.__main__ import PROGRAM
+from experiments.parts import Size
 from experiments.signals import checks, quality
 from experiments.signals.command import PARTS
-from experiments.signals.runs import Results, Size, job, signals, work
+from experiments.signals.runs import Results, job, signals, work
 from tests.references import Z_LIMIT, share_collected
 
 SIZE = Size(seeds=12, steps=1200, warmup=0, quick=True, seed=3)

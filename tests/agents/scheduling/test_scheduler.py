@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -23,9 +27,10 @@ from crawl_env.simulation.top import top_of_large
 from tests.agents.scheduling.dense import DenseScheduler
 from tests.references import plainly
 
+ROOT = Path(__file__).parents[3]
 fewer = settings(plainly, max_examples=40)
 # Fleets are columns in all tests but those of the indices: for `Sources`, of double precision,
-# every function would be compiled a second time.
+# every function would be compiled a second time; see `test_sources_select_as_their_columns`.
 TABLE1 = FleetColumns.of(Sources.preset("table1"))
 
 
@@ -103,6 +108,34 @@ def test_one_version_is_compiled_for_all_fleets_of_one_precision():
     kinds = {numba.typeof(FleetScheduler(fleet, 1)._parameters) for fleet in (single, costly)}
     kinds |= {numba.typeof(whittle_parameters(fleet)) for fleet in (single, costly)}
     assert len(kinds) == 1
+
+
+SOURCES = """
+from agents.scheduling import AdaptiveFleetScheduler, FleetScheduler
+from crawl_env.fleet.columns import FleetColumns
+columns = FleetColumns.random(12, seed=0)
+for kind in (FleetScheduler, AdaptiveFleetScheduler):
+    one, other = kind(columns, 2), kind(columns.to_sources(), 2)
+    for step in range(40):
+        for scheduler in (one, other):
+            scheduler.signal([step % 12], 0.3)
+        picked = one.step()
+        assert (picked == other.step()).all(), step
+        for scheduler in (one, other):
+            scheduler.report(failed=picked % 5 == 0)
+print("alike")
+"""
+
+
+def test_sources_select_as_their_columns():
+    """Without compilation, which would take far longer than these steps."""
+    done = subprocess.run(
+        [sys.executable, "-c", SOURCES],
+        env={**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "alike\n", done.stderr
 
 
 def test_given_ages_count_from_the_start():

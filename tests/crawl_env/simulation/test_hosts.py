@@ -65,6 +65,7 @@ def selections(draw: st.DrawFn) -> dict[str, Any]:
         cost[:] = 1.0
     if draw(st.booleans()):
         cost = cost[0]
+    cost.flags.writeable = False  # as in a fleet: for numba another type, for which it compiles
     dtype = draw(st.sampled_from([np.float32, np.float64]))
     return {
         "priority": table(pool if draw(st.booleans()) else st.floats(-1, 1, width=32), dtype),

@@ -442,6 +442,12 @@ def test_the_schedule_says_what_it_gains():
     gain = float(text.partition("Gain: ")[2].partition(" %")[0])
     assert 20 < gain < 300
     assert "40 were not fetched yet" in text
+    rows = {line.split()[-1]: line for line in text.splitlines()}
+    assert "?" not in rows["s0"]  # not fetched, but known
+    scheduler.add("new")
+    assert "?" in next(
+        x for x in describe(scheduler, lambda: START).splitlines() if "new" in x[-3:]
+    )
 
 
 def test_a_schedule_of_equal_sources_gains_nothing_over_equal_intervals():
@@ -455,6 +461,16 @@ def test_a_schedule_of_equal_sources_gains_nothing_over_equal_intervals():
     text = describe(scheduler, lambda: now)
     assert abs(float(text.partition("Gain: ")[2].partition(" %")[0])) < 0.1
     assert "20 are saved up" in text
+
+
+def test_the_schedule_says_that_maximum_intervals_take_more_than_the_budget():
+    scheduler = Scheduler(":memory:", budget="20/h", clock=lambda: START)
+    scheduler.add_many({"source": f"s{i}", "max_interval": "30min"} for i in range(14))
+    scheduler.teach(Lesson.of_rate(f"s{i}", 1.0, 1.0) for i in range(14))
+    text = describe(scheduler, lambda: START)
+    assert "Maximum intervals alone take 28 budget units an hour, more than the 20" in text
+    assert "Gain: 0 %" in text
+    assert "saved up" not in text
 
 
 # ------------------------------------------------------------------------------- reference crawl

@@ -484,6 +484,20 @@ def test_files_of_version_1_are_migrated(tmp_path):
         assert dump(live) == state
 
 
+def test_files_of_version_2_are_marked(tmp_path):
+    """Programs of that version cannot read what is in them now, and say so."""
+    clock, path = Clock(), tmp_path / "crawl.db"
+    with Scheduler(path, budget="40/h", clock=clock) as live:
+        busy(live, clock, steps=3)
+        state = dump(live)
+    with sqlite3.connect(path) as old:
+        old.execute("PRAGMA user_version = 2")
+    old.close()
+    with Scheduler(path, clock=clock) as live:
+        assert dump(live) == state
+        assert live._ledger.journal.rows("PRAGMA user_version") == [(3,)]
+
+
 def test_a_snapshot_that_is_not_finished_changes_nothing(store):
     live = Scheduler(store.address, budget="20/h")
     live.add("a")

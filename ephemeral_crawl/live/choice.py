@@ -45,8 +45,8 @@ def choose(state: State, limit: int, now: float) -> Chosen:
     has, then all others in decreasing order of their index, as long as it is at least the price.
     Sources that are new, or that were not fetched for a whole rotation, count as if their index
     were at least the price. Where others are preferred to them for long, as on a host that accepts
-    fewer fetches than its best sources are worth, they come before all others after one and a half
-    rotations.
+    fewer fetches than its best sources are worth, they come before all others one and a half
+    rotations after their last fetch, or after they were added, and the sooner the longer they wait.
 
     In fleets of at most `agenda.EXACT` sources that is so exactly. In larger ones a source can be
     late until its index is above the price by `agenda.TOLERANCE`, and come before others whose
@@ -123,7 +123,7 @@ def _ranks(
         since = now - sources.fetched[i]
         reason[k] = SIGNAL if sources.pending[i] > 0.0 else INDEX
         if sources.fetched[i] == NEVER:
-            rank[k] = max(index[k], asked)
+            rank[k] = _in_turn(index[k], asked, now - sources.pinged[i], rotation)
             reason[k] = NEW
         elif since >= price.turn(sources, shared, i, rotation):
             rank[k] = _in_turn(index[k], asked, since, rotation)
@@ -145,8 +145,9 @@ def _of_ceiling(sources: Sources, i: int, index: float) -> float:
 
 @compiled
 def _in_turn(index: float, asked: float, since: float, rotation: float) -> float:
-    """Return the rank of a source that was not fetched for its turn."""
-    return max(index, asked) * (_FIRST if since >= _PATIENCE * rotation else 1.0)
+    """Return the rank of a source that was not fetched for its turn, or that is new."""
+    rank = max(index, asked)
+    return _FIRST * since / rotation * rank if since >= _PATIENCE * rotation else rank
 
 
 @compiled
@@ -295,7 +296,7 @@ def anything(
         late = since >= sources.longest[i] and sources.longest[i] < np.inf
         index = price.index_now(sources, shared, i, now)
         if sources.fetched[i] == NEVER:
-            index = max(index, asked)
+            index = _in_turn(index, asked, now - sources.pinged[i], rotation)
         elif since >= price.turn(sources, shared, i, rotation):
             index = _in_turn(index, asked, since, rotation)
         if late:

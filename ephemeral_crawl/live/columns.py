@@ -23,7 +23,7 @@ SOURCE = np.dtype(
     [
         ("fetched", "<f8"),  # time of the last fetch, or NEVER
         ("blocked", "<f8"),  # time before which it must not be fetched: lease, failure, floor
-        ("pinged", "<f8"),  # time to which `shot` refers
+        ("pinged", "<f8"),  # time to which `shot` refers; until its first fetch, when it was added
         ("lease", "<i8"),  # number of its lease, 0 if it has none
         ("host", "<i4"),  # row of its host, or NO_HOST
         ("cost", "<f4"),  # budget units

@@ -310,6 +310,7 @@ class State:
         table["longest"][added] = [math.inf if value is None else value for value in longest]
         table["half_life"][added] = [value or 0.0 for value in half_life]
         table["fetched"][added] = NEVER
+        table["pinged"][added] = self.time
         table["marks"][added] = EXISTS
         self.numbers_of[reporting.NEW] += len(added)
         before = self.cost

@@ -491,6 +491,24 @@ def test_new_sources_come_before_those_past_their_maximum_intervals(clock):
     assert order[20:40] == late
 
 
+@pytest.mark.parametrize("small", [True, False])
+def test_nobody_starves_on_a_host_that_cannot_serve_all(clock, monkeypatch, small):
+    """Even if those that are fetched are worth more, and a rotation is shorter than a round."""
+    if not small:
+        monkeypatch.setattr(agenda, "EXACT", 0)
+    scheduler = Scheduler(":memory:", budget="100000/h", clock=clock)
+    scheduler.add_many({"source": str(i), "host": "h"} for i in range(300))
+    scheduler.limit_host("h", "2s")
+    fetched = dict.fromkeys(map(str, range(300)), 0)
+    for _ in range(2400):
+        clock.now += 1.0
+        for lease in scheduler.lease(4):
+            fetched[lease.source] += 1
+            scheduler.report(lease.id, [(clock() - 1.0, 1.0)] * (int(lease.source) % 3))
+    assert sum(fetched.values()) >= 1199  # one every two seconds
+    assert min(fetched.values()) >= 1
+
+
 def test_many_sources_are_those_of_single_calls(clock):
     one, many = (Scheduler(":memory:", budget="60/h", clock=clock) for _ in range(2))
     for scheduler in (one, many):

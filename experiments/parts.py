@@ -27,7 +27,7 @@ class Size:
 
 
 @dataclass(kw_only=True)
-class StudyOfParts(RecordedStudy, ParallelStudy):
+class MultipartStudy(RecordedStudy, ParallelStudy):
     """A study whose parts are modules, each with PART, jobs, work, records, write and finding."""
 
     parts: ClassVar[Mapping[str, Any]]  # the modules by PART

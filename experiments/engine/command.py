@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from experiments.engine import exact, learner, recordings, service
-from experiments.parts import Size, StudyOfParts
+from experiments.parts import MultipartStudy, Size
 
 PARTS: dict[str, Any] = {module.PART: module for module in (service, exact, learner, recordings)}
 
 
 @dataclass(kw_only=True)
-class Engine(StudyOfParts):
+class Engine(MultipartStudy):
     """What a crawler loses that ignores the indexing engine behind it, as its service falls from
     ample to scarce, and what refusing stale items and an index that heeds the engine win."""
 

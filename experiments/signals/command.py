@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.study import Rows
-from experiments.parts import Size, StudyOfParts
+from experiments.parts import MultipartStudy, Size
 from experiments.signals import checks, delay, exact, freshness, mixed, quality, recordings, unknown
 from experiments.signals.runs import FULL, QUICK
 
@@ -20,7 +20,7 @@ Part = Literal["quality", "exact", "freshness", "delay", "mixed", "unknown", "re
 
 
 @dataclass(kw_only=True)
-class Signals(StudyOfParts):
+class Signals(MultipartStudy):
     """What signals of changes (WebSub, sitemaps, webhooks) that may be false or missing are worth
     to a crawler, by recall, precision and budget."""
 

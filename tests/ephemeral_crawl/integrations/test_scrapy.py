@@ -98,7 +98,8 @@ def test_a_spider_fetches_what_is_due_and_reports(tmp_path):
     assert "/private" not in server.asked
     for path in ("busy", "broken", "trap"):  # neither Scrapy nor the scheduler asks at once again
         assert server.asked.count(f"/{path}") == 1
-    assert server.asked.count("/a") >= 2, "requests are yielded for ever"
+    again = server.asked.count("/a") + server.asked.count("/same") - 2
+    assert again > 0, "requests are yielded for ever"
     with Scheduler(store) as scheduler:
         counts = scheduler.status().counts
         failing = {p for p in scheduler.sources() if scheduler.explain(p).failures}

@@ -28,6 +28,7 @@ BATCHES = (1, 10, 50, 200)  # leases in a request
 _CLIENTS = 4
 _BUDGET = "10000/s"
 _CHUNK = 10_000
+_AGE = 3600.0  # seconds since the last fetches: all sources are due
 _METRICS, _PAGE = 5.0, 10.0  # seconds between two requests of each
 _JSON = {"Content-Type": "application/json"}
 
@@ -68,7 +69,7 @@ def _build(store: Path, sources: int) -> dict[str, Any]:
         for first in tqdm(range(0, sources, _CHUNK), "fetching each once", leave=False):
             now = time.time()
             scheduler.record(
-                {"source": _name(i), "items": _items(draw, now, 8)}
+                {"source": _name(i), "items": _items(draw, now - _AGE, 8), "at": now - _AGE}
                 for i in range(first, min(first + _CHUNK, sources))
             )
         fetched = time.perf_counter()

@@ -214,6 +214,7 @@ def write(report: Report, rows: Sequence[Mapping[str, Any]]) -> None:
         "snapshot_s": "snapshot, s",
         "snapshot_waits_ms": "others wait for it, ms",
     }
+    rows = sorted(rows, key=lambda row: int(row["sources"]))
     report.heading("In one process")
     report.table(
         "Leases and outcomes by the size of the fleet and of a call",

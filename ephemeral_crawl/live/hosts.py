@@ -110,15 +110,14 @@ def with_domains(hosts: Hosts, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 @compiled
-def accepted(hosts: Hosts, fetches: NDArray[np.float64], amounts: NDArray[np.float64]) -> float:
-    """Return the sum of what hosts have, in proportion to the fetches that they accept of these.
+def stretch(hosts: Hosts, fetches: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return by which factor the times between fetches of each host's sources have to grow, so that
+    the host and its domains accept them, (H,).
 
     Arguments:
         fetches: of each host, per second; those of its hosts are added to a domain's.
-        amounts: what these cost or collect, likewise.
     """
-    total = 0.0
-    fetches, amounts = fetches.copy(), amounts.copy()
+    factor, fetches = np.ones(len(hosts)), fetches.copy()
     inside = np.zeros(len(hosts), np.int64)  # hosts and domains that are to come before this one
     for host in range(len(hosts)):
         if hosts.within[host] != NO_HOST:
@@ -127,15 +126,16 @@ def accepted(hosts: Hosts, fetches: NDArray[np.float64], amounts: NDArray[np.flo
         host = first
         while host != NO_HOST and inside[host] == 0:
             inside[host] = -1
-            part = 1.0
-            if hosts.interval[host] > 0.0 and fetches[host] > 0.0:
-                part = min(1.0, 1.0 / (hosts.interval[host] * fetches[host]))
+            factor[host] = max(hosts.interval[host] * fetches[host], 1.0)
             domain = hosts.within[host]
-            if domain == NO_HOST:
-                total += part * amounts[host]
-            else:
-                fetches[domain] += part * fetches[host]
-                amounts[domain] += part * amounts[host]
+            if domain != NO_HOST:
+                fetches[domain] += fetches[host] / factor[host]
                 inside[domain] -= 1
             host = domain
-    return total
+    found = factor.copy()
+    for host in range(len(hosts)):
+        domain = hosts.within[host]
+        while domain != NO_HOST:
+            found[host] *= factor[domain]
+            domain = hosts.within[domain]
+    return found

@@ -120,35 +120,30 @@ def worth_rate(
     """Return the worth per second that some sources collect at a price, and publish, and what their
     fetches cost.
 
-    A source that is fetched every τ collects Λξ̄ (1 − e^−μτ)/(μτ). Sources of a host or
-    domain that accepts fewer fetches than that share them in proportion, which is how their costs
-    are counted, too.
+    A source that is fetched every τ collects Λξ̄ (1 − e^−μτ)/(μτ). Sources of a host or domain that
+    accepts fewer fetches are all fetched more rarely by the same factor.
 
     Arguments:
         late: seconds for which each fetch waits after it is due.
     """
     total, published, spent = 0.0, 0.0, 0.0
-    fetches, worths, costs = np.zeros(len(hosts)), np.zeros(len(hosts)), np.zeros(len(hosts))
+    intervals, fetches = np.empty(len(which)), np.zeros(len(hosts))
     for k in range(len(which)):
         i = which[k]
+        intervals[k] = max(price.interval_at(sources, shared, i, price_, rotation), 1.0) + late
+        if sources.host[i] != NO_HOST:
+            fetches[sources.host[i]] += 1.0 / intervals[k]
+    factor = doors.stretch(hosts, fetches)
+    for k in range(len(which)):
+        i, interval = which[k], intervals[k]
         known = belief(sources, shared, i)
         ceiling, _ = price.planned(known, 0.0)
         published += ceiling * known.decay
-        interval = max(price.interval_at(sources, shared, i, price_, rotation), 1.0) + late
-        if interval == np.inf:
-            continue
-        worth = -ceiling * math.expm1(-known.decay * interval) / interval
-        cost = np.float64(sources.cost[i]) / interval
-        host = sources.host[i]
-        if doors.limited(hosts, host) != NO_HOST:
-            fetches[host] += 1.0 / interval
-            worths[host] += worth
-            costs[host] += cost
-        else:
-            total += worth
-            spent += cost
-    total += doors.accepted(hosts, fetches, worths)
-    spent += doors.accepted(hosts, fetches, costs)
+        if sources.host[i] != NO_HOST:
+            interval *= factor[sources.host[i]]
+        if interval < np.inf:
+            total -= ceiling * math.expm1(-known.decay * interval) / interval
+            spent += np.float64(sources.cost[i]) / interval
     return total, published, spent
 
 

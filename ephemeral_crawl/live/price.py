@@ -289,24 +289,28 @@ def mean_surplus(wanted: Demand, price: float) -> float:
 def spending(wanted: Demand, price: float, rotation: float, hosts: Hosts) -> float:
     """Return the cost per second of fetching sources whenever they are due at a price.
 
-    Sources of a host or domain that accepts one fetch per interval share these at most.
+    Sources of a host or domain that accepts fewer fetches are all fetched more rarely by the same
+    factor.
     """
     surplus = mean_surplus(wanted, price) if rotation < np.inf else 0.0
-    total = 0.0
-    fetches, costs = np.zeros(len(hosts)), np.zeros(len(hosts))
-    for k in range(len(wanted.cost)):
+    number, total = len(wanted.cost), 0.0
+    intervals, fetches = np.empty(number), np.zeros(len(hosts))
+    for k in range(number):
         cost, ceiling = wanted.cost[k], wanted.ceiling[k]
         share = price * cost / ceiling if ceiling > 0.0 else np.inf
         interval = age_reaching(share) / wanted.decay[k] if share < 1.0 else np.inf
         again = turn_of(cost, wanted.first[k], surplus, rotation)
         interval = max(min(interval, min(wanted.longest[k], again)), wanted.shortest[k])
-        host = wanted.host[k]
-        if doors.limited(hosts, host) != NO_HOST:
-            fetches[host] += 1.0 / interval
-            costs[host] += cost / interval
-        else:
-            total += cost / interval
-    return total + doors.accepted(hosts, fetches, costs)
+        intervals[k] = interval
+        if wanted.host[k] != NO_HOST:
+            fetches[wanted.host[k]] += 1.0 / interval
+    factor = doors.stretch(hosts, fetches)
+    for k in range(number):
+        interval = intervals[k]
+        if wanted.host[k] != NO_HOST:
+            interval *= factor[wanted.host[k]]
+        total += wanted.cost[k] / interval
+    return total
 
 
 def market_price(

@@ -33,13 +33,15 @@ def test_a_host_is_in_the_smallest_domain(host, domain):
 
 
 def test_hosts_share_what_their_domain_accepts():
-    table = new_hosts(5)
-    table["within"] = [2, 2, 4, NO_HOST, NO_HOST]  # 0 and 1 in 2, which is in 4
-    table["interval"] = [2.0, 0.0, 4.0, 10.0, 5.0]
-    fetches, amounts = np.array([1.0, 0.5, 0.0, 0.05, 0.3]), np.array([8.0, 3.0, 0.0, 1.0, 6.0])
-    # Half of host 0, and a fourth of the 1 + 1 in 2 per second; then .2 of .25 + .3 per second.
-    expected = 1.0 + (0.25 * (4.0 + 3.0) + 6.0) * 0.2 / 0.55
-    assert hosts.accepted(table, fetches, amounts) == pytest.approx(expected)
+    table = new_hosts(6)
+    table["within"] = [2, 2, 4, NO_HOST, NO_HOST, NO_HOST]  # 0 and 1 in 2, which is in 4
+    table["interval"] = [2.0, 0.0, 4.0, 10.0, 5.0, 1.0]
+    fetches = np.array([1.0, 0.5, 0.0, 0.05, 0.3, 4.0])
+    # Host 0 accepts half of its, then 2 a fourth of the .5 + .5, then 4 .2 of .25 + .3.
+    expected = np.array([2.0 * 4.0 * 2.75, 4.0 * 2.75, 4.0 * 2.75, 1.0, 2.75, 4.0])
+    assert hosts.stretch(table, fetches) == pytest.approx(expected)
+    inner = fetches[[0, 1, 4]] / expected[[0, 1, 4]]
+    assert inner.sum() == pytest.approx(1.0 / 5.0)  # all that 4 accepts
 
 
 class World:

@@ -198,3 +198,15 @@ def test_what_is_collected_if_maximum_intervals_take_more_than_the_budget():
     assert told.ceilings_cost > 0.05
     assert "costs " in told.about_ceilings
     assert "alone take 9.17 budget units an hour, more than the 4" in told.about_ceilings
+
+
+def test_sources_that_share_a_host_are_fetched_more_rarely_and_collect_little_less():
+    """Three sources every three minutes, rather than one every minute: of a worth that halves in
+    three hours hardly anything is lost."""
+    live = Scheduler(":memory:", budget="600/h", clock=Clock())
+    live.add_many({"source": name, "host": f"{name}.d.test"} for name in "abc")
+    live.teach(Lesson.of_rate(name, 1.0, 1.0, 1e6) for name in "abc")
+    live.limit_host("*.d.test", "1min")
+    told = live.overview()
+    expected = -3.0 * math.expm1(-0.05 * math.log(2.0) / 3.0) / (0.05 * math.log(2.0) / 3.0)
+    assert told.collects[told.budgets.index(600.0)] == pytest.approx(expected, rel=1e-3)

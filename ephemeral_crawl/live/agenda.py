@@ -257,10 +257,9 @@ class Agenda:
     def open(self, state: State, host: int) -> None:
         """Note that a host and its domains may accept a fetch earlier than it seemed."""
         hosts = state.hosts_table
-        while host != NO_HOST:
-            if host in self._lines or host in self._inside:
-                heappush(self._opening, (doors.opening(hosts, host), host))
-            host = int(hosts["within"][host])
+        for each in doors.chain(hosts, host):
+            if each in self._lines or each in self._inside:
+                heappush(self._opening, (doors.opening(hosts, each), each))
 
     def dissolve(self, state: State, limited: Collection[int]) -> None:
         """Send all who stand in line in front of hosts whose limits have changed, or of their
@@ -269,13 +268,12 @@ class Agenda:
         changed, gone = np.zeros(len(hosts), np.bool_), np.zeros(len(hosts), np.bool_)
         for host in limited:
             changed[host] = True
-            while host != NO_HOST:
-                gone[host] |= self._tickets.pop(host, None) is not None
-                rows = np.array(self._lines.pop(host, []), dtype=np.int32)
+            for each in doors.chain(hosts, host):
+                gone[each] |= self._tickets.pop(each, None) is not None
+                rows = np.array(self._lines.pop(each, []), dtype=np.int32)
                 self.rekey(state, rows[self.marks[rows] == _IN_LINE], state.time)
-                for inner in self._inside.pop(host, ()):
+                for inner in self._inside.pop(each, ()):
                     heappush(self._opening, (doors.opening(hosts, inner), inner))
-                host = int(hosts["within"][host])
         if gone.any():
             rows = np.flatnonzero(self.marks == _TICKET).astype(np.int32)
             rows = _with_tickets(state.table, hosts, rows, changed, gone)

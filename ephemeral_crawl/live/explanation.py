@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from ephemeral_crawl.live import hosts as doors
 from ephemeral_crawl.live import learning, price
-from ephemeral_crawl.live.columns import NEVER, NO_HOST, PAUSED, Sources
+from ephemeral_crawl.live.columns import NEVER, PAUSED, Sources
 from ephemeral_crawl.live.learning import Shared
 from ephemeral_crawl.live.state import State
 
@@ -140,12 +140,10 @@ def _next_due(state: State, row: int, sources: Sources, now: float) -> tuple[flo
             reason = "since it was passed over"
         else:
             reason = "as asked with the last report"
-    host = int(sources.host[i])
-    while host != NO_HOST:
+    for host in doors.chain(state.hosts_table, int(sources.host[i])):
         if (opens := doors.opening(state.hosts_table, host)) > free:
             free = opens
             reason = f"when its host {state.host_names[host]} accepts a fetch"
-        host = int(state.hosts["within"][host])
     return max(free, float(sources.fetched[i])), reason
 
 

@@ -7,7 +7,7 @@ and that within the next larger one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,13 @@ def domain_of(name: str, domains: Mapping[str, int]) -> int:
             return row
         _, _, rest = rest.partition(".")
     return NO_HOST
+
+
+def chain(hosts: Hosts, host: int) -> Iterator[int]:
+    """Return the rows of a host and its domains, from the smallest on."""
+    while host != NO_HOST:
+        yield host
+        host = int(hosts["within"][host])
 
 
 @compiled

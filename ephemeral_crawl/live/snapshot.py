@@ -119,10 +119,10 @@ def _state(data: bytes) -> State:
     last = end + hosts * _HOST.itemsize
     view = memoryview(data)  # its parts are not copied
     stored = _table(view[end:last], _HOST, hosts)
-    doors = new_hosts(hosts)
+    host_table = new_hosts(hosts)
     for name in _HOST.names or ():
-        doors[name] = stored[name]
-    state.set_tables(_table(view[start:end], SOURCE, rows), doors)
+        host_table[name] = stored[name]
+    state.set_tables(_table(view[start:end], SOURCE, rows), host_table)
     state.names = Names.of_lines(view[last:])
     if len(state.names) != rows:
         raise ValueError(f"{rows} rows have {len(state.names)} names")

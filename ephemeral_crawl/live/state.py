@@ -9,7 +9,7 @@ derived from the rest.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from typing import Any, NamedTuple
 from weakref import WeakSet
@@ -92,7 +92,6 @@ class State:
         self.numbers_of = np.zeros(3, np.int64)  # new, failing and paused sources; derived
         self.agenda = Agenda()  # derived from the rest
         self._domains: dict[str, int] = {}  # rows of hosts that stand for a domain; derived
-        self._are_domains_new = False  # and others do not know yet that they are in one
         self._copies: WeakSet[Copy] = WeakSet()  # which are being made
 
     def set_tables(self, sources: Sources, hosts: Hosts) -> None:
@@ -245,8 +244,6 @@ class State:
         self.time = now
         self.offset = event["offset"]
         _APPLY[event["kind"]](self, event)
-        if self._are_domains_new:
-            self.find_domains()
         if self._is_fit_due(event["kind"]):
             self._fit()
 
@@ -332,7 +329,7 @@ class State:
         before = int(source["host"])
         source["host"] = self._hosts([host])[host]
         if self.leased_until(i) > self.time and source["host"] != before:
-            self._hold(self._chain(int(source["host"])))
+            self._hold(doors.chain(self.hosts_table, int(source["host"])))
         more = cost - float(source["cost"])
         self.cost += more
         if int(source["lease"]) in self.leases:  # a release gives back what a fetch costs then
@@ -346,7 +343,6 @@ class State:
         """Find the domains that hosts are in."""
         names = self.host_names
         self._domains = {name: k for k, name in enumerate(names) if name and doors.is_domain(name)}
-        self._are_domains_new = False
         if self._domains:
             hosts = self.hosts_table[: len(names)]
             hosts["within"] = [doors.domain_of(name or "", self._domains) for name in names]
@@ -363,11 +359,12 @@ class State:
             self.host_names.give(found[new], added)
             hosts = with_rows(self.hosts_table, len(self.host_names))
             hosts[used : len(self.host_names)] = new_hosts(len(new))
-            if self._domains:
-                hosts["within"][found[new]] = [doors.domain_of(x, self._domains) for x in added]
-            self._are_domains_new |= any(map(doors.is_domain, added))
             self.set_tables(self.table, hosts)
             self.shared = self.shared._replace(hosts=hosts)
+            if any(map(doors.is_domain, added)):
+                self.find_domains()
+            elif self._domains:
+                hosts["within"][found[new]] = [doors.domain_of(x, self._domains) for x in added]
         return {None: NO_HOST, **dict(zip(distinct, found.tolist(), strict=True))}
 
     def _remove(self, event: Event) -> None:
@@ -403,8 +400,6 @@ class State:
 
     def _limit_hosts(self, event: Event) -> None:
         hosts = self._hosts(event["hosts"])
-        if self._are_domains_new:
-            self.find_domains()
         for name, interval in event["hosts"].items():
             self.hosts_table["interval"][hosts[name]] = interval
         limited = [hosts[name] for name in event["hosts"]]
@@ -417,19 +412,13 @@ class State:
         out: dict[int, list[tuple[int, float]]] = {}  # leases of each host, and their ends
         for lease, (row, end, _) in self.leases.items():
             if end > self.time:
-                for host in self._chain(int(self.table["host"][row])):
+                for host in doors.chain(self.hosts_table, int(self.table["host"][row])):
                     out.setdefault(host, []).append((lease, end))
         table = self.hosts_table
         for host in hosts:
             if leases := out.get(host):
                 table["held"][host] = max(end for _, end in leases) + table["interval"][host]
                 table["lease"][host] = leases[0][0] if len(leases) == 1 else -len(leases)
-
-    def _chain(self, host: int) -> Iterator[int]:
-        """Return a host and its domains."""
-        while host != NO_HOST:
-            yield host
-            host = int(self.hosts_table["within"][host])
 
     def _limit_host(self, event: Event) -> None:
         """Apply an event of an earlier version."""

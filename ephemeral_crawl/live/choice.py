@@ -12,7 +12,7 @@ from agents.scheduling.age_index import whole
 from crawl_env.compiled import compiled
 from ephemeral_crawl.live import agenda as agendas
 from ephemeral_crawl.live import hosts as doors
-from ephemeral_crawl.live import price
+from ephemeral_crawl.live import life, price
 from ephemeral_crawl.live.agenda import CEILING, INDEX, NEW, ROTATION, SIGNAL, Ranked
 from ephemeral_crawl.live.columns import NEVER, NO_HOST, Hosts, Sources
 from ephemeral_crawl.live.learning import Shared
@@ -105,7 +105,7 @@ def compare(
     for k in range(len(places)):
         i = whole(rows[places[k]])
         values[k] = price.value_now(sources, shared, i, now)
-        if sources.fetched[i] == NEVER:
+        if life.tried_at(sources, i) == NEVER:
             looked.reason[places[k]] = NEW
     return looked, near, places, values
 
@@ -120,16 +120,17 @@ def _ranks(
     for k in range(len(rows)):
         i = whole(rows[k])
         index[k] = rank[k] = price.index_now(sources, shared, i, now)
-        since = now - sources.fetched[i]
+        since = now - life.tried_at(sources, i)
         reason[k] = SIGNAL if sources.pending[i] > 0.0 else INDEX
-        if sources.fetched[i] == NEVER:
-            rank[k] = _in_turn(index[k], asked, now - sources.pinged[i], rotation)
+        turn = price.turn(sources, shared, i, rotation)
+        if since == np.inf:
+            rank[k] = _in_turn(index[k], asked, now - sources.pinged[i], turn, rotation)
             reason[k] = NEW
-        elif since >= price.turn(sources, shared, i, rotation):
-            rank[k] = _in_turn(index[k], asked, since, rotation)
+        elif since >= turn:
+            rank[k] = _in_turn(index[k], asked, since, turn, rotation)
             if index[k] < asked:
                 reason[k] = ROTATION
-        if since >= sources.longest[i] and sources.longest[i] < np.inf:
+        if since >= price.patience(sources, shared, i) and sources.longest[i] < np.inf:
             reason[k] = CEILING
             rank[k] = _of_ceiling(sources, i, index[k])
     return Ranked(rows, index, rank, reason)
@@ -138,15 +139,15 @@ def _ranks(
 @compiled
 def _of_ceiling(sources: Sources, i: int, index: float) -> float:
     """Return the rank of a source whose maximum interval has passed, among these."""
-    if sources.fetched[i] == NEVER:
-        return index
-    return -(sources.fetched[i] + np.float64(sources.longest[i]))
+    tried = life.tried_at(sources, i)
+    return index if tried == NEVER else -(tried + np.float64(sources.longest[i]))
 
 
 @compiled
-def _in_turn(index: float, asked: float, since: float, rotation: float) -> float:
-    """Return the rank of a source that was not fetched for its turn, or that is new."""
-    rank = max(index, asked)
+def _in_turn(index: float, asked: float, since: float, turn: float, rotation: float) -> float:
+    """Return the rank of a source that was not fetched for its turn, or that is new: what has been
+    lost meanwhile grows with the time."""
+    rank = max(index, asked * max(since / turn, 1.0))
     return _FIRST * since / rotation * rank if since >= _PATIENCE * rotation else rank
 
 
@@ -292,13 +293,14 @@ def anything(
             continue
         if doors.accepts_at(hosts, sources.host[i]) > now:
             continue
-        since = now - sources.fetched[i]
-        late = since >= sources.longest[i] and sources.longest[i] < np.inf
+        since = now - life.tried_at(sources, i)
+        late = since >= price.patience(sources, shared, i) and sources.longest[i] < np.inf
         index = price.index_now(sources, shared, i, now)
-        if sources.fetched[i] == NEVER:
-            index = _in_turn(index, asked, now - sources.pinged[i], rotation)
-        elif since >= price.turn(sources, shared, i, rotation):
-            index = _in_turn(index, asked, since, rotation)
+        turn = price.turn(sources, shared, i, rotation)
+        if since == np.inf:
+            index = _in_turn(index, asked, now - sources.pinged[i], turn, rotation)
+        elif since >= turn:
+            index = _in_turn(index, asked, since, turn, rotation)
         if late:
             index = _of_ceiling(sources, i, index)
         if (late, index) > (ceiling, best):

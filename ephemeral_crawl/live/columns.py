@@ -25,6 +25,7 @@ SOURCE = np.dtype(
         ("blocked", "<f8"),  # time before which it must not be fetched: lease, failure, floor
         ("pinged", "<f8"),  # time to which `shot` refers; until its first fetch, when it was added
         ("lease", "<i8"),  # number of its lease, 0 if it has none
+        ("tried", "<f8"),  # time of the last attempt that failed
         ("host", "<i4"),  # row of its host, or NO_HOST
         ("cost", "<f4"),  # budget units
         ("shortest", "<f4"),  # least time between two fetches, seconds
@@ -40,10 +41,11 @@ SOURCE = np.dtype(
         ("pinged_for", "<f4"),  # seconds in which they came, discounted; 0: never pinged
         ("pending", "<f4"),  # number of pings since the last fetch
         ("shot", "<f4"),  # Σ e^(−μ·age) over these
+        ("down", "<f4"),  # seconds from the first to the last of consecutive failures
         ("kind", "u1"),  # kind of its last ping
         ("failures", "u1"),  # consecutive failures
         ("marks", "u1"),
-        ("unused", "u1"),
+        ("cause", "u1"),  # of the last failure, place in `life.CAUSES`
     ]
 )
 HOST = np.dtype(

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from weakref import WeakKeyDictionary
 
 from ephemeral_crawl.live import hosts as doors
-from ephemeral_crawl.live import learning, price
+from ephemeral_crawl.live import learning, life, price
 from ephemeral_crawl.live.columns import NEVER, PAUSED, Sources
 from ephemeral_crawl.live.learning import Shared
 from ephemeral_crawl.live.state import State
 
-# Surplus of the fleet at half of the price, and the fit that it follows from.
-_HALF: WeakKeyDictionary[State, tuple[tuple[float, float, float], float]] = WeakKeyDictionary()
+PROBABLY = 0.9  # probability from which on a source is called dead
 
 
 @dataclass(frozen=True)
@@ -34,12 +32,15 @@ class Explanation:
     half_life_error: float  # 0 if it was declared
     precision: float | None  # of its pings; None if it was never pinged
     silent_rate: float  # items per hour that no ping announces
+    guessed: bool  # whether rate and worth rest on no fetch, but on the other sources alone
     fetched_at: float | None
+    answering: float  # probability that a fetch would be answered now
+    dead: float  # probability that it has come to its end; 0 unless its last fetch failed
     value: float  # expected worth that a fetch would collect now
     index: float  # what a fetch is worth per budget unit, compared with waiting
     price: float  # of a budget unit: a source is due when its index reaches it
     due_at: float | None
-    interval: float | None  # between two fetches, if no ping comes
+    interval: float | None  # between two fetches, if it answers and no ping comes
     reason: str  # what determines when it is due
     due_after_ping: float | None  # when it would be due if it were pinged now
     interval_at_half_price: float | None
@@ -57,16 +58,18 @@ class Explanation:
             f"{self.source}: {_number(self.rate)} ± {_number(self.rate_error)} items per hour, "
             f"worth {_number(self.worth)} ± {_number(self.worth_error)} each when published; the "
             f"worth halves in {duration(self.half_life)}"
-            + (f" ± {duration(self.half_life_error)}." if self.half_life_error else "."),
-            self._fetched(),
+            + (f" ± {duration(self.half_life_error)}." if self.half_life_error else ".")
+            + (" This is a guess from the other sources." if self.guessed else ""),
+            self._fetched() + self._answering(),
             f"A fetch now would collect {_number(self.value)}; its index is {_number(self.index)}, "
             f"and the price of a budget unit is {_number(self.price)}.",
             f"Due: {'never' if self.due_at is None else _time(self.due_at)}, {self.reason}.",
         ]
         if self.interval is not None and self.interval_at_half_price is not None:
             lines.append(
-                f"At this price it is fetched every {duration(self.interval)}; at half of the "
-                f"price it would be every {duration(self.interval_at_half_price)}."
+                f"At this price it {'would be' if self.failures else 'is'} fetched every "
+                f"{duration(self.interval)}{' if it answered' if self.failures else ''}; at half "
+                f"of the price it would be every {duration(self.interval_at_half_price)}."
             )
         if self.max_interval is not None and self.max_interval_costs > 0.0:
             other = self.interval_without
@@ -100,6 +103,23 @@ class Explanation:
             text += f" at {_time(self.failed_at)}: {self.failure}"
         return text + "."
 
+    def _answering(self) -> str:
+        """Say whether it is expected to answer."""
+        if not self.failures:
+            return ""
+        text = f" A fetch is answered now with a probability of {self.answering:.0%}."
+        if self.probably_dead:
+            text += (
+                f" It has probably come to its end ({self.dead:.0%}): correct its address, or "
+                "remove it. It is still tried from time to time."
+            )
+        return text
+
+    @property
+    def probably_dead(self) -> bool:
+        """Whether it will hardly ever answer again."""
+        return self.dead >= PROBABLY
+
 
 def next_due(state: State, i: int, now: float) -> tuple[float, str]:
     """Return when a source is due at the present price, infinite if never, and what decides it."""
@@ -114,17 +134,19 @@ def _next_due(state: State, row: int, sources: Sources, now: float) -> tuple[flo
     value = state.price_at(now)
     free = price.due_at(sources, state.shared, i, value, now)
     reason = "when its index reaches the price"
-    if sources.fetched[i] == NEVER:
+    fetched = life.tried_at(sources, i)
+    if fetched == NEVER:
         free, reason = now, "since it was not fetched yet"
     else:
-        fetched = float(sources.fetched[i])
-        longest = float(sources.longest[i])
+        longest = price.patience(sources, state.shared, i)
         if fetched + longest < free:
             free, reason = fetched + longest, "by its maximum interval"
         turn = price.turn(sources, state.shared, i, state.rotation)
         if fetched + turn < free:
             free = fetched + turn
             reason = "in the rotation that looks after sources that are hardly worth a fetch"
+            if sources.failures[i]:
+                reason = "to see whether it answers again"
         shortest = fetched + float(sources.shortest[i])
         if shortest > free:
             free, reason = shortest, "by its minimum interval"
@@ -135,7 +157,7 @@ def _next_due(state: State, row: int, sources: Sources, now: float) -> tuple[flo
         if sources.lease[i]:
             reason = "when its lease ends"
         elif sources.failures[i]:
-            reason = "since its last fetch failed"
+            reason = "some minutes after its last fetch failed"
         elif state.reasons.of(row):
             reason = "since it was passed over"
         else:
@@ -144,7 +166,7 @@ def _next_due(state: State, row: int, sources: Sources, now: float) -> tuple[flo
         if (opens := doors.opening(state.hosts_table, host)) > free:
             free = opens
             reason = f"when its host {state.host_names[host]} accepts a fetch"
-    return max(free, float(sources.fetched[i])), reason
+    return max(free, fetched), reason
 
 
 def explain(state: State, i: int, now: float, offset: float) -> Explanation:
@@ -158,6 +180,7 @@ def explain(state: State, i: int, now: float, offset: float) -> Explanation:
         decay_error = math.log(2.0) / decay * error / decay
     number = float(sources.worth_items[i]) + shared.worth_items
     value = state.price_at(now)
+    at_half = shared._replace(surplus=shared.surplus_at_half)
     due, reason = next_due(state, i, now)
     leased = state.leased_until(i) > now
     failed_at, failure = state.reasons.of(i) or (math.inf, "")
@@ -175,7 +198,10 @@ def explain(state: State, i: int, now: float, offset: float) -> Explanation:
         half_life_error=decay_error,
         precision=known.precision if pinged else None,
         silent_rate=3600.0 * known.silent,
+        guessed=not sources.exposure[i, 0] > 0.0,
         fetched_at=_clock(float(sources.fetched[i]), offset),
+        answering=life.answering(sources, shared, i, now),
+        dead=life.dead(sources, shared, i),
         value=price.value_now(sources, shared, i, now),
         index=price.index_now(sources, shared, i, now),
         price=value,
@@ -183,7 +209,7 @@ def explain(state: State, i: int, now: float, offset: float) -> Explanation:
         interval=_interval(state, i, value),
         reason=reason,
         due_after_ping=_clock(_due_after_ping(state, i, value, now), offset),
-        interval_at_half_price=_interval(state, i, 0.5 * value, _at_half_price(state, i)),
+        interval_at_half_price=_interval(state, i, 0.5 * value, at_half),
         max_interval=longest if longest < math.inf else None,
         interval_without=without,
         max_interval_costs=3600.0 * costs,
@@ -200,20 +226,6 @@ def _interval(state: State, i: int, value: float, shared: Shared | None = None) 
     shared = state.shared if shared is None else shared
     interval = price.interval_at(state.sources, shared, i, value, state.rotation)
     return interval if interval < math.inf else None
-
-
-def _at_half_price(state: State, i: int) -> Shared:
-    """Return what sources would share at half of the price, at which a source that has not shown an
-    item is inspected more often, too."""
-    if state.sources.items[i, -1] > 0.0 or not state.shared.surplus > 0.0:
-        return state.shared
-    made = state.fitted, state.market, state.shared.surplus
-    known = _HALF.get(state)
-    if known is None or known[0] != made:
-        sample = state.sample()
-        wanted = price.demand(sample.sources, sample.shared, sample.which)
-        known = _HALF[state] = made, price.mean_surplus(wanted, 0.5 * state.market)
-    return state.shared._replace(surplus=known[1])
 
 
 def _without_ceiling(state: State, i: int, value: float) -> tuple[float | None, float]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from agents.adaptive.estimators.counts import Posterior, fit_prior
 from ephemeral_crawl.live import learning
-from ephemeral_crawl.live.columns import NO_HOST, Sources, new_hosts, record_view
+from ephemeral_crawl.live.columns import NEVER, NO_HOST, Sources, new_hosts, record_view
 from ephemeral_crawl.live.learning import MEMORIES, Shared
 
 WEAK = Posterior(np.array(0.5), np.array(1800.0))  # mean 1 item per hour
@@ -19,6 +19,9 @@ _WORTH_VARIANCE = 1.0  # squared coefficient of variation, before any items
 _GUESSED = 5.0  # its weight, in items
 _LEAST_SPREAD = 0.02
 _LEAST_ITEMS = 0.5
+_ANSWERING, _TRIED = 0.9, 10.0  # guess of the share of sources that answer; its weight, in sources
+_FEW, _MOST_STEPS = 20_000, 200  # sources × steps, and steps, of a fit
+_CONVERGED = 1e-4
 _PINGS = 2.0  # pseudo-pings of a kind of signal, half of them true
 
 
@@ -57,7 +60,11 @@ class Totals:
 
 def unfitted(decay: float) -> Shared:
     """Return what is assumed of a fleet before anything is known."""
-    return Shared(0.5, 1800.0, 1.0, 2.0, decay, OPTIMISM, 0.0, np.full(1, 0.5), new_hosts())
+    return Shared(
+        shape=0.5, rate=1800.0, worth=1.0, worth_items=2.0, decay=decay, optimism=OPTIMISM,
+        answering=_ANSWERING, market=1.0, surplus=0.0, surplus_at_half=0.0,
+        precision=np.full(1, 0.5), hosts=new_hosts(),
+    )  # fmt: skip
 
 
 def fitted(
@@ -68,7 +75,8 @@ def fitted(
     kinds: NDArray[np.float64],
     decay: float,
 ) -> Shared:
-    """Return what the sources share, after one step of the fit to some of them.
+    """Return what the sources share, fitted to some of them: until it has converged where few have
+    reported, else a few steps nearer.
 
     Arguments:
         which: rows of the sources, of which those without any observations are ignored.
@@ -82,31 +90,38 @@ def fitted(
     scale = np.ones(len(which))
     scale[host != NO_HOST] = hosts.factor[host[host != NO_HOST]]
     seen = time > 0.0
-    if seen.any():
+    at_host = seen & (host != NO_HOST)
+    hosts.factor[hosts.factor != 1.0] = 1.0  # those of which there is none among these
+    found, place = np.unique(host[at_host], return_inverse=True)
+    number = np.bincount(place)
+    # One less: what a source's own items say of it is in its posterior already.
+    others = number - 1.0
+    steps = min(_FEW // max(int(seen.sum()), 1), _MOST_STEPS) + 1 if seen.any() else 0
+    for _ in range(steps):
         prior = fit_prior(
             items[seen],
             (time * scale)[seen],
             Posterior(np.array([shared.shape]), np.array([shared.rate])),
             WEAK,
         )
-        shape = float(np.clip(prior.shape[0], 0.05, 50.0))
-        mean = float(prior.mean[0])
+        before, shape, mean = shared, float(np.clip(prior.shape[0], 0.05, 50.0)), prior.mean.item()
         shared = shared._replace(shape=shape, rate=shape / mean)
-        at_host = seen & (host != NO_HOST)
-        if at_host.any():
+        if len(found):
             rate = (shape + items) / (shape / mean + time)
-            found, place = np.unique(host[at_host], return_inverse=True)
-            number = np.bincount(place)
             total = np.bincount(place, rate[at_host] / mean)
-            # One less: what a source's own items say of it is in its posterior already.
-            others = number - 1.0
             factor = (_HOST_SOURCES + others * (total / number)) / (_HOST_SOURCES + others)
-            hosts.factor[hosts.factor != 1.0] = 1.0  # those of which there is none among these
             hosts.factor[found] = np.clip(factor, 0.05, 20.0)
+            scale[at_host] = hosts.factor[host[at_host]]
+        if np.allclose((shared.shape, shared.rate), (before.shape, before.rate), _CONVERGED, 0.0):
+            break
+    tried = (sources.fetched[which] != NEVER) | (sources.failures[which] > 0)
+    answered = np.count_nonzero(sources.fetched[which] != NEVER)
+    answering = (_ANSWERING * _TRIED + answered) / (_TRIED + np.count_nonzero(tried))
     worth, of_items = _worth(sources, which, totals, shared)
     return shared._replace(
         worth=worth,
         worth_items=of_items,
+        answering=float(answering),
         decay=decay or totals.decay()[0],
         precision=precisions(kinds),
     )

@@ -55,9 +55,12 @@ class Shared(NamedTuple):
     worth_items: float  # its weight, in items
     decay: float  # per second, of sources without a half-life of their own
     optimism: float  # standard errors added to the rate in decisions
+    answering: float  # probability that a source that was never tried answers
+    market: float  # price of a budget unit at which the estimates say that the budget is spent
     # Per second: what a source earns on average over the cost of its fetches, ÷ price; 0: nothing
-    # is spent on sources that are hardly worth a fetch.
+    # is spent on sources that are hardly worth a fetch. The second: at half of the price.
     surplus: float
+    surplus_at_half: float
     precision: NDArray[np.float64]  # (K,) precision of each kind of signal over the fleet
     hosts: Hosts  # (H,)
 

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from crawl_env.errors import check_choice, check_whole, check_within, shown, unknown
-from ephemeral_crawl.live import reporting
+from ephemeral_crawl.live import life, reporting
 from ephemeral_crawl.live.arguments import items_of, name_of, seconds, time_of
 from ephemeral_crawl.live.errors import UnknownLease, UnknownSource
+from ephemeral_crawl.live.life import KINDS
 from ephemeral_crawl.live.reasons import reason_of
 from ephemeral_crawl.live.reporting import FAILED, FETCHED
 from ephemeral_crawl.live.state import Event, State
@@ -19,18 +20,18 @@ from ephemeral_crawl.live.state import Event, State
 OUTCOMES = ("fetched", "failed", "released")  # in the order of `reporting`
 _STEP = 60.0  # seconds before its lease at which a fetch may seem to have been, by other clocks
 MOST_ASKED = 30 * 86_400.0  # seconds for which a server's wish to be left alone is honoured
-_RETRY, _MOST_RETRY = 300.0, 86_400.0  # seconds after the first and after many failures
+_RETRY = 300.0  # seconds after a failure in which a source is left alone
 _ARGUMENTS = {
     kind: dict.fromkeys(("lease", "source", "outcome", *names))  # a set with an order
     for kind, names in (
         ("fetched", ("items", "status", "at", "again_after")),
-        ("failed", ("retry_after", "status", "at", "reason")),
+        ("failed", ("retry_after", "status", "at", "reason", "kind")),
         ("released", ("again_after", "reason")),
     )
 }
 _COLUMNS = (
     *("outcome", "row", "lease", "at", "until", "host_until", "items", "dated"),
-    *("more", "more_worth", "status"),
+    *("more", "more_worth", "status", "cause"),
 )
 _PING_ARGUMENTS = ("source", "kind", "at")
 _MAPPING = (dict, Mapping)  # the usual type first, since abstract classes take longer
@@ -56,6 +57,7 @@ class Outcome(NamedTuple):
     times: Sequence[float]  # of publication, NaN if unknown
     worths: Sequence[float]
     reason: str = ""  # why there was no fetch
+    cause: int = 0  # place in `life.CAUSES`
 
 
 class Ping(NamedTuple):
@@ -108,6 +110,9 @@ def outcome_of(given: Mapping[str, Any]) -> Outcome:
         status = int(check_within("status", check_whole("status", status), 100, 999))
     if reason is None and kind == "failed" and status is not None:
         reason = f"HTTP {status}"
+    failure = given.get("kind")
+    if failure is not None:
+        failure = check_choice("kind", failure, KINDS)
     times, worths = items_of(given.get("items", ()))
     return Outcome(
         fetch,
@@ -118,6 +123,7 @@ def outcome_of(given: Mapping[str, Any]) -> Outcome:
         times,
         worths,
         "" if reason is None else reason_of(reason),
+        life.cause_of(failure, status) if kind == "failed" else 0,
     )
 
 
@@ -160,7 +166,6 @@ def outcome_event(
     """
     now, clock = moment.time, moment.time - moment.offset
     ended: set[int] = set()
-    failures: dict[int, int] = {}  # of sources, after the outcomes so far
     counts: list[bool] = []
     rows: list[tuple[Any, ...]] = []
     ages: list[float] = []
@@ -184,7 +189,6 @@ def outcome_event(
         until = host_until = more_worth = 0.0
         items = dated = more = 0
         if outcome.kind == FETCHED:
-            failures[row] = 0
             until = at + outcome.wait if outcome.wait else 0.0
             if outcome.worths:
                 age, worth, more, more_worth = _newest(then, outcome.times, outcome.worths)
@@ -192,10 +196,8 @@ def outcome_event(
                 ages += age
                 worths += worth
         elif outcome.kind == FAILED:
-            before = failures.get(row, int(state.table["failures"][row]))
-            failures[row] = before + 1
             draw = np.random.default_rng([state.settings.seed, number, k]).random()
-            pause = min(_RETRY * 2.0 ** min(before, 30), _MOST_RETRY) * (0.75 + 0.5 * draw)
+            pause = _RETRY * (0.75 + 0.5 * draw)
             least = at + float(state.table["shortest"][row])
             until = max(now + max(pause, outcome.wait), least)
             host_until = now + outcome.wait if outcome.wait else 0.0
@@ -205,7 +207,7 @@ def outcome_event(
             reasons.append((len(rows), outcome.reason))
         rows.append(
             (outcome.kind, row, lease, at, until, host_until, items, dated, more, more_worth,
-             outcome.status)
+             outcome.status, outcome.cause)
         )  # fmt: skip
     if not rows:
         return None, counts

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crawl_env.compiled import compiled
-from ephemeral_crawl.live import explanation, price
+from ephemeral_crawl.live import explanation, life, price
 from ephemeral_crawl.live import hosts as doors
 from ephemeral_crawl.live.columns import EXISTS, NO_HOST, PAUSED, Hosts, Sources
 from ephemeral_crawl.live.learning import Shared, belief
@@ -45,8 +45,9 @@ class Failing:
 
     source: str
     failures: int  # consecutive
-    again_at: float | None  # seconds since 1970; None if it is paused
+    again_at: float | None  # when it is tried again, seconds since 1970; None if never
     reason: str  # why the last attempt came to nothing; "" if it is not known
+    dead: float  # probability that it has come to its end
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ class Overview:
     hosts_waiting: int  # of which `hosts` may be a part
     budgets: list[float]  # budget units per hour, ascending; the present one is among them
     collects: list[float]  # worth per hour that each collects, as far as is known
-    published: float  # worth per hour that is published
+    published: float  # worth per hour that is published, as far as is known
+    guessed: float  # part of it that is expected of sources that have not answered yet
     without_ceilings: float  # worth per hour of the present budget without maximum intervals
     ceilings: float  # budget units per hour that maximum intervals take on their own
 
@@ -103,6 +105,7 @@ class Buys(NamedTuple):
     budgets: list[float]
     collects: list[float]
     published: float = 0.0
+    guessed: float = 0.0
     without_ceilings: float = 0.0
     ceilings: float = 0.0
 
@@ -115,36 +118,45 @@ def worth_rate(
     price_: float,
     rotation: float,
     hosts: Hosts,
+    now: float,
     late: float = 0.0,
-) -> tuple[float, float, float]:
-    """Return the worth per second that some sources collect at a price, and publish, and what their
-    fetches cost.
+) -> tuple[float, float, float, float]:
+    """Return the worth per second that some sources are expected to collect at a price, and to
+    publish, the part of the latter that rests on no fetch, and what their fetches cost.
 
-    A source that is fetched every τ collects Λξ̄ (1 − e^−μτ)/(μτ). Sources of a host or domain that
-    accepts fewer fetches are all fetched more rarely by the same factor.
+    A source that is fetched every τ collects Λξ̄ (1 − e^−μτ)/(μτ) if it answers. Sources of a host
+    or domain that accepts fewer fetches are all fetched more rarely by the same factor.
 
     Arguments:
         late: seconds for which each fetch waits after it is due.
     """
-    total, published, spent = 0.0, 0.0, 0.0
+    total, published, guessed, spent = 0.0, 0.0, 0.0, 0.0
     intervals, fetches = np.empty(len(which)), np.zeros(len(hosts))
     for k in range(len(which)):
         i = which[k]
         intervals[k] = max(price.interval_at(sources, shared, i, price_, rotation), 1.0) + late
+        if sources.failures[i] > 0:
+            intervals[k] += price.turn(sources, shared, i, rotation)
         if sources.host[i] != NO_HOST:
             fetches[sources.host[i]] += 1.0 / intervals[k]
     factor = doors.stretch(hosts, fetches)
     for k in range(len(which)):
         i, interval = which[k], intervals[k]
-        known = belief(sources, shared, i)
+        known, cost = belief(sources, shared, i), np.float64(sources.cost[i])
+        answering = life.answering(sources, shared, i, now)
         ceiling, _ = price.planned(known, 0.0)
+        ceiling *= answering
         published += ceiling * known.decay
+        if not sources.exposure[i, 0] > 0.0:
+            guessed += ceiling * known.decay
         if sources.host[i] != NO_HOST:
             interval *= factor[sources.host[i]]
         if interval < np.inf:
             total -= ceiling * math.expm1(-known.decay * interval) / interval
-            spent += np.float64(sources.cost[i]) / interval
-    return total, published, spent
+            spent += answering * cost / interval
+        if sources.failures[i] > 0:
+            spent += (1.0 - answering) * cost / price.turn(sources, shared, i, rotation)
+    return total, published, guessed, spent
 
 
 Reading = Callable[[], AbstractContextManager[tuple[State, Moment]]]
@@ -161,9 +173,9 @@ def overview(reading: Reading, limit: int) -> Overview:
     """
     scan, start = _Scan(limit), 0
     with reading() as (state, _):
-        sample, settings, market = state.sample(), state.settings, state.market
-        rotation = state.rotation
-    buys = _buys(sample, settings.budget, rotation, market)
+        sample, settings, market = state.sample(), state.settings, state.shared.market
+        rotation, now = state.rotation, state.time
+    buys = _buys(sample, settings.budget, rotation, market, now)
     while True:
         with reading() as (state, moment):
             scan.look(state, start, moment.time)
@@ -218,13 +230,13 @@ class _Scan:
                 Failing(
                     name,
                     int(state.table["failures"][i]),
-                    None
-                    if state.table["marks"][i] & PAUSED
-                    else max(float(state.table["blocked"][i]), now) - offset,
+                    again - offset if again < math.inf else None,
                     (state.reasons.of(i) or (0.0, ""))[1],
+                    life.dead(state.table, state.shared, i),
                 )
                 for i in self._failing.row.tolist()
                 if (name := state.names[i]) is not None
+                for again in [max(explanation.next_due(state, i, now)[0], now)]
             ],
             hosts=[
                 Wait(state.host_names[k] or "", int(of_host[k]), float(opens[k]) - offset)
@@ -270,7 +282,7 @@ def _nexts(state: State, rows: list[int], now: float, offset: float) -> list[Nex
     return found
 
 
-def _buys(sample: Sample, budget: float, rotation: float, market: float) -> Buys:
+def _buys(sample: Sample, budget: float, rotation: float, market: float, now: float) -> Buys:
     """Return what budgets buy.
 
     Arguments:
@@ -284,42 +296,44 @@ def _buys(sample: Sample, budget: float, rotation: float, market: float) -> Buys
         return Buys(budgets, [0.0] * len(budgets))
     guess = market
 
-    def collected(factor: float) -> tuple[float, float]:
-        """Return the worth per second that a multiple of the budget collects, and the published."""
+    def collected(factor: float) -> tuple[float, float, float]:
+        """Return the worth per second that a multiple of the budget collects, what is published,
+        and the part of this that is guessed."""
         nonlocal guess
         paid, again = budget * factor * part, rotation / factor
         guess = price.market_price(wanted, paid, again, shared.hosts, guess)
         surplus = price.mean_surplus(wanted, guess) if rotation < math.inf else 0.0
         at_price = shared._replace(surplus=surplus)
 
-        def late_by(late: float) -> tuple[float, float, float]:
-            return worth_rate(sources, at_price, which, guess, again, shared.hosts, late)
+        def late_by(late: float) -> tuple[float, float, float, float]:
+            return worth_rate(sources, at_price, which, guess, again, shared.hosts, now, late)
 
-        worth, published, spent = late_by(0.0)
+        worth, published, guessed, spent = late_by(0.0)
         if spent > _OVERSPENT * paid:
             # Maximum intervals alone cost more. They come in the order in which they have passed,
             # so that all wait for the same time.
             low, high = 0.0, 1.0
-            while late_by(high)[2] > paid:
+            while late_by(high)[3] > paid:
                 low, high = high, 2.0 * high
             for _ in range(_HALVINGS):
                 middle = 0.5 * (low + high)
-                low, high = (middle, high) if late_by(middle)[2] > paid else (low, middle)
-            worth, published, _ = late_by(high)
-        return worth, published
+                low, high = (middle, high) if late_by(middle)[3] > paid else (low, middle)
+            worth, *_ = late_by(high)
+        return worth, published, guessed
 
-    wanted = price.demand(sources, shared, which)
+    wanted = price.demand(sources, shared, which, now)
     found = [collected(factor) for factor in BUDGETS]
-    here, published = found[BUDGETS.index(1.0)]
+    here, published, guessed = found[BUDGETS.index(1.0)]
     limits = np.maximum(wanted.longest, wanted.shortest)
     if np.isfinite(limits).any():
         sources["longest"] = np.inf  # of the sample, which is a copy
-        wanted = price.demand(sources, shared, which)
-        here, _ = collected(1.0)
+        wanted = price.demand(sources, shared, which, now)
+        here, *_ = collected(1.0)
     return Buys(
         budgets,
-        [3600.0 * worth / part for worth, _ in found],
+        [3600.0 * worth / part for worth, *_ in found],
         3600.0 * published / part,
+        3600.0 * guessed / part,
         3600.0 * here / part,
         3600.0 * float((wanted.cost / limits).sum()) / part,
     )

@@ -7,6 +7,10 @@ With y = x/u*, the belief x as a fraction of the ceiling u* = Λξ̄/μ, the ind
 the limit T → 0 of Theorem 1 (Avrachenkov & Borkar 2015); a time τ after a fetch, without pings, it
 is (u*/C)[1 − e^−z (1 + z)] with z = μτ. A source is due when γ reaches the price λ of a budget
 unit, and λ is such that the fetches of the fleet cost the budget.
+
+A source that has failed answers with a probability p that grows with the time since the last
+attempt (`life`): its index is p γ. It is also due when the expected time for which it has been back
+unnoticed reaches what a fetch costs ÷ what the source earns per second at the price.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from numpy.typing import NDArray
 from agents.scheduling.age_index import whole
 from crawl_env.compiled import compiled
 from ephemeral_crawl.live import hosts as doors
+from ephemeral_crawl.live import life
 from ephemeral_crawl.live.columns import EXISTS, MEMORIES, NEVER, NO_HOST, PAUSED, Hosts, Sources
 from ephemeral_crawl.live.learning import Belief, Shared, belief
 
@@ -27,6 +32,8 @@ _RANGE = math.log(1e9)  # of prices, from the highest index
 _TOLERANCE = 1e-3  # of the logarithm of the price
 _LAST = MEMORIES - 1  # the longest memory
 _LATEST = 1e12  # seconds since 1970, from which on a source is never due
+_FIRST_RETRY, _LAST_RETRY = 60.0, 1e10  # seconds after a failure that are looked at
+_HALVINGS = 12  # of an interval of times
 
 
 @compiled
@@ -105,9 +112,9 @@ def index_now(sources: Sources, shared: Shared, i: int, now: float) -> float:
     known = belief(sources, shared, i)
     ceiling, quiet = planned(known, shared.optimism)
     x = waiting(sources, i, now, known, ceiling, quiet)
-    if not ceiling > 0.0:
-        return x / sources.cost[i]
-    return index_at(x / ceiling, ceiling) / sources.cost[i]
+    if ceiling > 0.0:
+        x = index_at(x / ceiling, ceiling)
+    return life.answering(sources, shared, i, now) * x / sources.cost[i]
 
 
 @compiled
@@ -115,7 +122,8 @@ def value_now(sources: Sources, shared: Shared, i: int, now: float) -> float:
     """Return the expected worth that a fetch of source i would collect, without optimism."""
     known = belief(sources, shared, i)
     ceiling, quiet = planned(known, 0.0)
-    return waiting(sources, i, now, known, ceiling, quiet)
+    x = waiting(sources, i, now, known, ceiling, quiet)
+    return life.answering(sources, shared, i, now) * x
 
 
 @compiled
@@ -125,6 +133,8 @@ def due_at(sources: Sources, shared: Shared, i: int, price: float, now: float) -
     The belief x tends exponentially to the ceiling A of items without pings: x(t) = A − (A − x₀)
     e^−μ(t − t₀). It reaches the level of the price at once, in between, or never.
     """
+    if sources.failures[i] > 0:
+        return _again_at(sources, shared, i, price, now)
     if sources.fetched[i] == NEVER:
         return -np.inf
     known = belief(sources, shared, i)
@@ -141,6 +151,25 @@ def due_at(sources: Sources, shared: Shared, i: int, price: float, now: float) -
     if not quiet > level:
         return np.inf
     return start + math.log((quiet - x) / (quiet - level)) / known.decay
+
+
+@compiled
+def _again_at(sources: Sources, shared: Shared, i: int, price: float, now: float) -> float:
+    """Return when the index of a source that has failed reaches the price, infinite if never."""
+    if index_now(sources, shared, i, now) >= price:
+        return min(sources.tried[i] + _FIRST_RETRY, now)
+    low, high = 0.0, _FIRST_RETRY
+    while index_now(sources, shared, i, sources.tried[i] + high) < price:
+        low, high = high, 2.0 * high
+        if high > _LAST_RETRY:
+            return np.inf
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        if index_now(sources, shared, i, sources.tried[i] + middle) < price:
+            low = middle
+        else:
+            high = middle
+    return sources.tried[i] + high
 
 
 @compiled
@@ -168,11 +197,40 @@ def turn_of(cost: float, first: float, surplus: float, rotation: float) -> float
 
 @compiled
 def turn(sources: Sources, shared: Shared, i: int, rotation: float) -> float:
-    """Return the time after a fetch at which source i is fetched again, however low its index."""
+    """Return the time after the last attempt at which source i is tried again, however low its
+    index: if it is new or has failed, when the expected surplus that was lost is the price of a
+    fetch. It is about that time since a new source was added."""
+    cost, surplus = np.float64(sources.cost[i]), shared.surplus
+    if life.tried_at(sources, i) == NEVER:
+        lost = surplus * shared.answering
+        return min(cost / lost, rotation) if lost > 0.0 else rotation
+    if not (sources.failures[i] > 0 and rotation < np.inf):
+        return _turn_if_up(sources, shared, i, rotation)
+    if sources.items[i, _LAST] > 0.0:
+        known = belief(sources, shared, i)
+        ceiling, _ = planned(known, shared.optimism)
+        surplus = surplus_at(ceiling, known.decay, cost, shared.market)
+    if not surplus > 0.0:
+        return rotation
+    return min(life.unnoticed_for(life.weights(sources, shared, i), cost / surplus), rotation)
+
+
+@compiled
+def _turn_if_up(sources: Sources, shared: Shared, i: int, rotation: float) -> float:
     if sources.items[i, _LAST] > 0.0:
         return rotation
     first = belief(sources, shared, i).silent
     return turn_of(np.float64(sources.cost[i]), first, shared.surplus, rotation)
+
+
+@compiled
+def patience(sources: Sources, shared: Shared, i: int) -> float:
+    """Return the time after the last attempt at which the maximum interval of source i has passed:
+    after a failure, the expected time for which it has been back."""
+    longest = np.float64(sources.longest[i])
+    if sources.failures[i] > 0 and longest < np.inf:
+        return life.unnoticed_for(life.weights(sources, shared, i), longest)
+    return longest
 
 
 @compiled
@@ -181,11 +239,11 @@ def floored(sources: Sources, shared: Shared, i: int, due: float, rotation: floa
     marks = sources.marks[i]
     if marks & EXISTS == 0 or marks & PAUSED:
         return np.inf
-    fetched = sources.fetched[i]
-    if fetched != NEVER:
+    tried = life.tried_at(sources, i)
+    if tried != NEVER:
         again = turn(sources, shared, i, rotation)
-        due = min(due, fetched + min(np.float64(sources.longest[i]), again))
-        due = max(due, fetched + np.float64(sources.shortest[i]))
+        due = min(due, tried + min(patience(sources, shared, i), again))
+        due = max(due, tried + np.float64(sources.shortest[i]))
     due = max(due, sources.blocked[i])
     return due if due < _LATEST else np.inf
 
@@ -202,11 +260,11 @@ def key_of(
 def key_by_index(sources: Sources, shared: Shared, i: int, price: float, now: float) -> float:
     """Return the time from which on the index of source i is at least a price, within its floors,
     whatever its ceilings."""
-    if sources.fetched[i] == NEVER:
+    if life.tried_at(sources, i) == NEVER:
         reached = index_now(sources, shared, i, now) >= price
         return floored(sources, shared, i, -np.inf, np.inf) if reached else np.inf
     due = due_at(sources, shared, i, price, now)
-    due = max(due, sources.fetched[i] + np.float64(sources.shortest[i]))
+    due = max(due, life.tried_at(sources, i) + np.float64(sources.shortest[i]))
     due = max(due, sources.blocked[i])
     return due if due < _LATEST else np.inf
 
@@ -248,15 +306,18 @@ class Demand(NamedTuple):
     shortest: NDArray[np.float64]  # seconds
     longest: NDArray[np.float64]  # seconds, or infinite
     host: NDArray[np.int64]  # or NO_HOST
+    answering: NDArray[np.float64]  # probability that it answers
+    # Rate at which it recovers, per second, if its last fetch failed and it does not answer; else 0.
+    recovery: NDArray[np.float64]
 
 
 @compiled
-def demand(sources: Sources, shared: Shared, which: NDArray[np.int64]) -> Demand:
+def demand(sources: Sources, shared: Shared, which: NDArray[np.int64], now: float) -> Demand:
     """Return what fetches of some sources are worth and cost."""
     number = len(which)
     ceiling, decay, cost = np.empty(number), np.empty(number), np.empty(number)
     first, shortest, longest = np.zeros(number), np.empty(number), np.empty(number)
-    host = np.empty(number, np.int64)
+    host, answering, recovery = np.empty(number, np.int64), np.empty(number), np.zeros(number)
     for k in range(number):
         i = which[k]
         known = belief(sources, shared, i)
@@ -266,23 +327,57 @@ def demand(sources: Sources, shared: Shared, which: NDArray[np.int64]) -> Demand
             first[k] = known.silent
         shortest[k] = max(np.float64(sources.shortest[i]), 1.0)
         longest[k], host[k] = sources.longest[i], sources.host[i]
-    return Demand(ceiling, decay, cost, first, shortest, longest, host)
+        answering[k] = life.answering(sources, shared, i, now)
+        if sources.failures[i] > 0:
+            recovery[k] = life.recovery(sources, shared, i, now)
+    return Demand(ceiling, decay, cost, first, shortest, longest, host, answering, recovery)
+
+
+@compiled
+def surplus_at(ceiling: float, decay: float, cost: float, price: float) -> float:
+    """Return what a source earns per second over the cost of its fetches, in units of the price.
+
+    A source that is fetched whenever its index is the price earns u* μ e^−z more, with z = μτ.
+    """
+    share = price * cost / ceiling if ceiling > 0.0 else np.inf
+    return ceiling * decay * math.exp(-age_reaching(share)) / price if share < 1.0 else 0.0
+
+
+@compiled
+def fetches(wanted: Demand, k: int, price: float, surplus: float, rotation: float) -> float:
+    """Return how often a source is fetched at a price, per second, whatever its host accepts.
+
+    Arguments:
+        surplus: mean over the fleet, at this price.
+    """
+    cost, ceiling = wanted.cost[k], wanted.ceiling[k]
+    share = price * cost / ceiling if ceiling > 0.0 else np.inf
+    interval = age_reaching(share) / wanted.decay[k] if share < 1.0 else np.inf
+    again = turn_of(cost, wanted.first[k], surplus, rotation)
+    interval = max(min(interval, min(wanted.longest[k], again)), wanted.shortest[k])
+    answering = wanted.answering[k]
+    if wanted.recovery[k] == 0.0:
+        return answering / interval
+    if wanted.first[k] == 0.0:
+        surplus = surplus_at(ceiling, wanted.decay[k], cost, price)
+    missed = cost / surplus if surplus > 0.0 and rotation < np.inf else np.inf
+    missed = min(missed, wanted.longest[k])
+    # About the time in which a source that recovers at this rate has been back for so long.
+    again = min(missed + math.sqrt(2.0 * missed / wanted.recovery[k]), rotation)
+    again = max(again, wanted.shortest[k])
+    return answering / (interval + again) + (1.0 - answering) / again
 
 
 @compiled
 def mean_surplus(wanted: Demand, price: float) -> float:
-    """Return what sources earn per second over the cost of their fetches, on average, in units of
-    the price.
-
-    A source that is fetched whenever its index is the price earns u* μ e^−z more, with z = μτ.
-    """
-    total = 0.0
+    """Return what sources that answer earn per second over the cost of their fetches, on average,
+    in units of the price."""
+    total, number = 0.0, 0.0
     for k in range(len(wanted.cost)):
-        share = price * wanted.cost[k] / wanted.ceiling[k] if wanted.ceiling[k] > 0.0 else np.inf
-        if share < 1.0:
-            left = math.exp(-age_reaching(share))
-            total += wanted.ceiling[k] * wanted.decay[k] * left / price
-    return total / max(len(wanted.cost), 1)
+        surplus = surplus_at(wanted.ceiling[k], wanted.decay[k], wanted.cost[k], price)
+        total += wanted.answering[k] * surplus
+        number += wanted.answering[k]
+    return total / number if number > 0.0 else 0.0
 
 
 @compiled
@@ -294,22 +389,17 @@ def spending(wanted: Demand, price: float, rotation: float, hosts: Hosts) -> flo
     """
     surplus = mean_surplus(wanted, price) if rotation < np.inf else 0.0
     number, total = len(wanted.cost), 0.0
-    intervals, fetches = np.empty(number), np.zeros(len(hosts))
+    frequency, of_host = np.empty(number), np.zeros(len(hosts))
     for k in range(number):
-        cost, ceiling = wanted.cost[k], wanted.ceiling[k]
-        share = price * cost / ceiling if ceiling > 0.0 else np.inf
-        interval = age_reaching(share) / wanted.decay[k] if share < 1.0 else np.inf
-        again = turn_of(cost, wanted.first[k], surplus, rotation)
-        interval = max(min(interval, min(wanted.longest[k], again)), wanted.shortest[k])
-        intervals[k] = interval
+        frequency[k] = fetches(wanted, k, price, surplus, rotation)
         if wanted.host[k] != NO_HOST:
-            fetches[wanted.host[k]] += 1.0 / interval
-    factor = doors.stretch(hosts, fetches)
+            of_host[wanted.host[k]] += frequency[k]
+    factor = doors.stretch(hosts, of_host)
     for k in range(number):
-        interval = intervals[k]
+        each = wanted.cost[k] * frequency[k]
         if wanted.host[k] != NO_HOST:
-            interval *= factor[wanted.host[k]]
-        total += wanted.cost[k] / interval
+            each /= factor[wanted.host[k]]
+        total += each
     return total
 
 
@@ -353,11 +443,11 @@ def market_price(
 
 @compiled
 def interval_at(sources: Sources, shared: Shared, i: int, price: float, rotation: float) -> float:
-    """Return the time between two fetches of source i at a price, if no ping comes."""
+    """Return the time between two fetches of source i at a price, if it answers and no ping comes."""
     known = belief(sources, shared, i)
     ceiling, quiet = planned(known, shared.optimism)
     level = level_reaching(price * sources.cost[i] / ceiling) * ceiling if ceiling > 0.0 else np.inf
     interval = -math.log1p(-level / quiet) / known.decay if level < quiet else np.inf
-    again = turn(sources, shared, i, rotation)
+    again = _turn_if_up(sources, shared, i, rotation)
     interval = min(interval, min(np.float64(sources.longest[i]), again))
     return max(interval, np.float64(sources.shortest[i]))

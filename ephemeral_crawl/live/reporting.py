@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from agents.scheduling.age_index import whole
 from crawl_env.compiled import compiled
-from ephemeral_crawl.live import learning, price
+from ephemeral_crawl.live import learning, life, price
 from ephemeral_crawl.live.columns import FLOORED, NEVER, NO_HOST, Hosts, Sources
 from ephemeral_crawl.live.learning import Shared
 
@@ -26,6 +26,7 @@ _UNUSUAL = 8.0  # expected items in the time without any that says that items ar
 _FRESH = 0.3  # share of an item's worth that must be left to tell how much worths differ
 _MOST_FAILURES = 250
 _LARGEST_SHOT = 1e6
+_CAUSES = len(life.CAUSES)
 _LONGEST = learning.MEMORIES[-1]
 _MIDDLE = learning.MEMORIES[1]
 
@@ -42,6 +43,7 @@ OUTCOME = np.dtype(
         ("dated", "<i8"),  # number of these, the first of them, whose age is in `age`
         ("more", "<f8"),  # number of further items
         ("more_worth", "<f8"),  # and their worth
+        ("cause", "u1"),  # why it failed, place in `life.CAUSES`
     ]
 )
 # An array of the above, (K,). In kernels its columns are attributes, which mypy does not know.
@@ -54,6 +56,8 @@ def outcomes_of(event: dict[str, Any]) -> Outcomes:
     Raises:
         ValueError: its columns are not of the same length.
     """
+    if "cause" not in event:  # of an earlier version
+        event = {**event, "cause": [life.cause_of(None, status) for status in event["status"]]}
     columns = [event[name] for name in OUTCOME.names or ()]
     return np.array(list(zip(*columns, strict=True)), dtype=OUTCOME)
 
@@ -129,14 +133,20 @@ def apply(
             each = hosts.within[each]
         if outcome == FAILED:
             counts[_FAILED] += 1.0
-            numbers[FAILING] += sources.failures[i] == 0
+            if sources.failures[i] == 0:
+                numbers[FAILING] += 1
+                numbers[NEW] -= sources.fetched[i] == NEVER
+                sources.down[i], sources.tried[i] = 0.0, at
+            sources.down[i] += max(at - sources.tried[i], 0.0)
+            sources.tried[i] = max(sources.tried[i], at)
             sources.failures[i] = min(sources.failures[i] + 1, _MOST_FAILURES)
+            sources.cause[i] = outcomes.cause[k]
             if host != NO_HOST:
                 hosts.blocked[host] = max(hosts.blocked[host], outcomes.host_until[k])
         else:
             counts[_FETCHED] += 1.0
             numbers[FAILING] -= sources.failures[i] > 0
-            numbers[NEW] -= sources.fetched[i] == NEVER
+            numbers[NEW] -= sources.fetched[i] == NEVER and sources.failures[i] == 0
             sources.failures[i] = 0
             items, more = outcomes.items[k], outcomes.more[k]
             counts[_ITEMS] += items + more
@@ -160,6 +170,7 @@ def _fit_together(outcomes: Outcomes, rows: int, ages: int, worths: int) -> bool
         if not (
             0 <= row < rows
             and outcomes.outcome[k] <= RELEASED
+            and outcomes.cause[k] < _CAUSES
             and 0 <= dated <= items <= MOST_ITEMS
             and (items == 0 or outcomes.outcome[k] == FETCHED)
         ):

@@ -462,19 +462,25 @@ class Scheduler:
         *,
         retry_after: Duration | None = None,
         status: int | None = None,
+        kind: str | None = None,
         at: Time | None = None,
         reason: str | None = None,
     ) -> bool:
         """Record a fetch that failed, of a lease or of a source.
 
-        The source is tried again after 5 minutes, and after about twice as long with each further
-        failure, at most a day. Nothing is learnt about its rate.
+        The source is left alone for about five minutes. After that its index counts with the
+        probability that it answers, which depends on what went wrong and on how long it has failed
+        (`ephemeral_crawl.live.life`): a server that is busy is tried again soon, an address that
+        does not exist hardly ever. Nothing is learnt about its rate.
 
         Arguments:
             fetch: as for `report`.
             retry_after: what the server asked for; then its whole host is left alone for that time,
                 if the source has one.
-            status: HTTP status, which is stored.
+            status: HTTP status, which is stored, and tells what went wrong.
+            kind: what went wrong if there was no status, or if that does not tell: "dns", the name
+                was not found; "connection", it was refused or broken off; "timeout"; "content", the
+                answer could not be used; or "http", the status tells.
             at: time of the fetch; default now.
             reason: what went wrong, which `explain` says until the next fetch; default: the status,
                 such as "HTTP 500". At most 200 characters of it are kept, on one line, without the
@@ -483,7 +489,13 @@ class Scheduler:
         Returns:
             As for `report`.
         """
-        given = {"retry_after": retry_after, "status": status, "at": at, "reason": reason}
+        given = {
+            "retry_after": retry_after,
+            "status": status,
+            "kind": kind,
+            "at": at,
+            "reason": reason,
+        }
         return self._record_one({**_fetch(fetch), "outcome": "failed", **given})
 
     def release(

@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ephemeral_crawl.live.columns import HOST, SOURCE, new_hosts
+from ephemeral_crawl.live.columns import HOST, NO_HOST, SOURCE, new_hosts
 from ephemeral_crawl.live.copies import Copy
 from ephemeral_crawl.live.counts import Counts
-from ephemeral_crawl.live.fitting import Totals
+from ephemeral_crawl.live.fitting import Totals, unfitted
 from ephemeral_crawl.live.learning import Shared
+from ephemeral_crawl.live.life import CAUSES
 from ephemeral_crawl.live.names import Names
 from ephemeral_crawl.live.reasons import Reasons
 from ephemeral_crawl.live.settings import Settings
@@ -27,9 +28,12 @@ from ephemeral_crawl.live.state import State
 
 _PLAIN = (
     *("free", "kinds", "last_lease", "cost"),
-    *("offset", "balance", "market", "correction", "changes"),
+    *("offset", "balance", "correction", "changes"),
 )
+_LATER = ("tried", "down")
 _HOST = np.dtype([(name, HOST[name]) for name in HOST.names or () if name != "within"])
+# Rows of files of earlier versions.
+_EARLIER = np.dtype([(name, SOURCE[name]) for name in SOURCE.names or () if name not in _LATER])
 _PART = 1 << 20  # bytes
 _SHARED = Shared._fields[:-2]  # numbers
 _DAMAGED = (
@@ -57,7 +61,6 @@ def parts(state: State) -> Iterator[bytes]:
         "leases": [(lease, *entry) for lease, entry in state.leases.items()],
         "totals": state.totals.sums.tolist(),
         "kind_pings": state.kind_pings.tolist(),
-        "fitted": state.fitted if state.fitted > -math.inf else None,
         "precision": state.shared.precision.tolist(),
         "counts": asdict(Counts(*state.counts.tolist())),
         "reasons": state.reasons.rows(),
@@ -106,7 +109,6 @@ def _state(data: bytes) -> State:
         int(lease): (int(i), float(end), float(begin[0]) if begin else 0.0)
         for lease, i, end, *begin in header["leases"]
     }
-    state.fitted = -math.inf if header["fitted"] is None else float(header["fitted"])
     state.totals = Totals(header["totals"])
     state.kind_pings = np.array(header["kind_pings"], dtype=np.float64).reshape(-1, 2)
     counts = Counts.from_dict(header.get("counts", {}))  # files of earlier versions: none
@@ -114,15 +116,18 @@ def _state(data: bytes) -> State:
     state.host_names = _host_names(header["host_names"])
     rows, hosts = int(header["rows"]), len(state.host_names)
     state.reasons = Reasons.of_rows(header.get("reasons", []), rows)
-    start = 8 + size
-    end = start + rows * SOURCE.itemsize
+    start, earlier = 8 + size, "answering" not in header["shared"]
+    kind = _EARLIER if earlier else SOURCE
+    end = start + rows * kind.itemsize
     last = end + hosts * _HOST.itemsize
     view = memoryview(data)  # its parts are not copied
     stored = _table(view[end:last], _HOST, hosts)
     host_table = new_hosts(hosts)
     for name in _HOST.names or ():
         host_table[name] = stored[name]
-    state.set_tables(_table(view[start:end], SOURCE, rows), host_table)
+    state.set_tables(_table(view[start:end], kind, rows), host_table)
+    if earlier:
+        state.set_tables(_present(state.table, state.time), host_table)
     state.names = Names.of_lines(view[last:])
     if len(state.names) != rows:
         raise ValueError(f"{rows} rows have {len(state.names)} names")
@@ -132,9 +137,10 @@ def _state(data: bytes) -> State:
     if state.host_names.number != hosts:
         raise ValueError("a host has no name")
     state.find_domains()
-    for which, limit in ((state.sources.host, hosts), (state.sources.kind, 256)):
-        if rows and not (which.min() >= -1 and which.max() < limit):
-            raise ValueError("a source refers to a host that does not exist")
+    if rows and not (state.sources.host.min() >= NO_HOST and state.sources.host.max() < hosts):
+        raise ValueError("a source refers to a host that does not exist")
+    if rows and not state.sources.cause.max() < len(CAUSES):
+        raise ValueError("a source failed of something that is not known")
     if any(not 0 <= i < rows for i, *_ in state.leases.values()):
         raise ValueError("a lease refers to a source that does not exist")
     if len(state.kinds) != len(state.kind_pings) or (
@@ -145,7 +151,9 @@ def _state(data: bytes) -> State:
     if precision.shape != (max(len(state.kinds), 1),):
         raise ValueError("the precisions of signals are damaged")
     state.count()
-    shared = {"surplus": 0.0} | header["shared"]  # files of earlier versions: until the next fit
+    # Of files of earlier versions, until the next fit.
+    assumed = unfitted(0.0)._asdict() | {"market": header.get("market", 1.0)}
+    shared = assumed | header["shared"]
     known = {name: float(shared[name]) for name in _SHARED}
     state.shared = Shared(**known, precision=precision, hosts=state.hosts_table)
     return state
@@ -170,6 +178,16 @@ def _table(data: memoryview, kind: np.dtype[Any], rows: int) -> NDArray[Any]:
     for name in kind.names or ():
         if table[name].dtype.kind == "f" and np.isnan(table[name]).any():
             raise ValueError("a number is NaN")
+    return table
+
+
+def _present(earlier: NDArray[Any], time: float) -> NDArray[Any]:
+    """Return rows of an earlier version as those of this one: sources that fail have done so since
+    now."""
+    table: NDArray[Any] = np.zeros(len(earlier), SOURCE)
+    for name in _EARLIER.names or ():
+        table[name] = earlier[name]
+    table["tried"] = np.where(table["failures"] > 0, time, 0.0)
     return table
 
 

@@ -46,7 +46,6 @@ LATE_REPORTS = 30 * 86_400.0  # seconds after its end in which a lease can still
 SLOPE = 1.0  # of the logarithm of the price by how full the budget's bucket is
 _SMALL = 256  # number of sources up to which the price is right after each one that is added
 _SAMPLE = 4096  # largest number of sources to which the fleet's parameters and price are fitted
-_FIT_EVERY = 1.0  # seconds
 _GAIN = 0.2  # of the correction of the price, per round
 _MOST_CORRECTION = 2.0
 _MOST_KINDS = 255
@@ -85,10 +84,8 @@ class State:
         self.time = -math.inf  # of the last event
         self.offset = 0.0  # what is added to the clock's time
         self.balance = math.inf  # budget units, at `time`
-        self.market = 1.0  # price at which the estimates say that the budget is spent
         self.correction = 0.0  # logarithm of the factor by which the price differs
         self.changes = 0  # since the last fit
-        self.fitted = -math.inf  # time of the last fit
         self.numbers_of = np.zeros(3, np.int64)  # new, failing and paused sources; derived
         self.agenda = Agenda()  # derived from the rest
         self._domains: dict[str, int] = {}  # rows of hosts that stand for a domain; derived
@@ -168,7 +165,7 @@ class State:
         table = self.table[: self.rows]
         exists = (table["marks"] & EXISTS) != 0
         for place, found in (
-            (reporting.NEW, table["fetched"] == NEVER),
+            (reporting.NEW, (table["fetched"] == NEVER) & (table["failures"] == 0)),
             (reporting.FAILING, table["failures"] > 0),
             (reporting.PAUSED, (table["marks"] & PAUSED) != 0),
         ):
@@ -176,8 +173,9 @@ class State:
 
     def _count(self, i: int, sign: int) -> None:
         """Count a source in, or out."""
-        self.numbers_of[reporting.NEW] += sign * (self.table["fetched"][i] == NEVER)
-        self.numbers_of[reporting.FAILING] += sign * (self.table["failures"][i] > 0)
+        fails, never = self.table["failures"][i] > 0, self.table["fetched"][i] == NEVER
+        self.numbers_of[reporting.NEW] += sign * (never and not fails)
+        self.numbers_of[reporting.FAILING] += sign * fails
         self.numbers_of[reporting.PAUSED] += sign * ((self.table["marks"][i] & PAUSED) != 0)
 
     @property
@@ -198,7 +196,7 @@ class State:
 
     def price_at(self, now: float) -> float:
         """Return the price of a budget unit, when the bucket is half full."""
-        return self.market * math.exp(self._correction_at(now))
+        return self.shared.market * math.exp(self._correction_at(now))
 
     def accepted_at(self, now: float) -> float:
         """Return the index that a source needs to be leased: more when the bucket is emptier."""
@@ -253,14 +251,14 @@ class State:
         return max((len(event[name]) for name in _LISTS if name in event), default=1)
 
     def _is_fit_due(self, kind: str) -> bool:
-        """Return whether enough has changed since the last fit, which takes some milliseconds."""
+        """Return whether enough has changed since the last fit, which takes some milliseconds: an
+        eighth of the sources that have been tried have reported again."""
         if kind == "configure" or (kind == "add" and self.changes >= len(self) // 5):
             return True
         if kind == "add" and len(self) <= _SMALL:
             return True
-        few = self.changes < max(1, len(self) // 8)
-        soon = self.time < self.fitted + _FIT_EVERY and self.changes < len(self)
-        return not (few or soon)
+        tried = len(self) - int(self.numbers_of[reporting.NEW])
+        return self.changes >= max(1, tried // 8)
 
     def _keep(self, rows: NDArray[Any]) -> None:
         """Keep rows of sources that are about to change for the copies that are being made."""
@@ -272,7 +270,7 @@ class State:
 
     def _fit(self) -> None:
         """Fit what the sources share, and the price."""
-        self.changes, self.fitted, self.agenda.stale = 0, self.time, True
+        self.changes, self.agenda.stale = 0, True
         which, s = self._evenly_spaced(), self.settings
         declared = math.log(2.0) / s.half_life if s.half_life > 0.0 else 0.0
         self.shared = fitted(
@@ -280,12 +278,21 @@ class State:
         )
         if len(which):
             sample = self.sample()
-            wanted = price.demand(sample.sources, sample.shared, sample.which)
-            self.market = price.market_price(
-                wanted, s.budget * sample.part, self.rotation, sample.shared.hosts, self.market
+            wanted = price.demand(sample.sources, sample.shared, sample.which, self.time)
+            market = price.market_price(
+                wanted,
+                s.budget * sample.part,
+                self.rotation,
+                sample.shared.hosts,
+                self.shared.market,
             )
-            surplus = price.mean_surplus(wanted, self.market) if s.explore > 0.0 else 0.0
-            self.shared = self.shared._replace(surplus=surplus)
+            surplus = [
+                price.mean_surplus(wanted, part * market) if s.explore > 0.0 else 0.0
+                for part in (1.0, 0.5)
+            ]
+            self.shared = self.shared._replace(
+                market=market, surplus=surplus[0], surplus_at_half=surplus[1]
+            )
 
     def _configure(self, event: Event) -> None:
         self.settings = Settings.from_dict(event["settings"])
@@ -481,7 +488,7 @@ class State:
         if math.isnan(self.balance):
             raise ValueError("the columns of a batch do not fit together")
         self.reasons.apply(event)
-        self.changes += event["outcome"].count(reporting.FETCHED)
+        self.changes += len(rows) - event["outcome"].count(reporting.RELEASED)
         if self.agenda.has_lines:
             for host in set(self.table["host"][rows].tolist()):
                 self.agenda.open(self, host)

@@ -1,0 +1,164 @@
+"""Whether a source answers: what its failures say, and when it is worth trying again.
+
+A source that has failed is down, and comes back after a time whose distribution is a mixture of
+exponentials: glitches, outages of hours and of days, and the end, from which hardly any source
+recovers. With the prior weights w_k of these, which depend on what went wrong, and their rates of
+recovery ρ_k, a source that has been down for a time T is of kind k with the posterior weight
+v_k ∝ w_k e^(−ρ_k T): the longer it has been down, the longer it will be. A time s after the last
+attempt, a fetch is answered with the probability
+
+    p(s) = Σ v_k (1 − e^(−ρ_k s)),
+
+and ∫ p(r) dr over [0, s] is the expected time for which the source has been back unnoticed. Among
+sources that have never answered, the weight of the end is the share of the fleet that has not, so
+that a list full of dead addresses is soon recognised as such.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import numpy as np
+
+from crawl_env.compiled import compiled
+from ephemeral_crawl.live.columns import NEVER, Sources
+from ephemeral_crawl.live.learning import Shared
+
+RECOVERY = (1.0 / 600.0, 1.0 / 10_800.0, 1.0 / 172_800.0, 1.0 / 5_184_000.0)  # ρ_k, per second
+_RECOVERY = np.array(RECOVERY)
+_END = len(RECOVERY) - 1
+_WEIGHT = np.array([0.6, 0.25, 0.1, 0.05])  # of sources that have answered before
+_FAILING = 0.05  # share of attempts at sources that do answer that fail
+# How likely each cause is in glitches, outages of hours and days, and at the end, up to a factor.
+CAUSES: Mapping[str, tuple[float, float, float, float]] = MappingProxyType(
+    {
+        "unknown": (1.0, 1.0, 1.0, 1.0),
+        "dns": (0.1, 0.2, 0.6, 1.0),
+        "connection": (0.5, 1.0, 0.8, 0.5),
+        "timeout": (1.0, 1.0, 0.5, 0.3),
+        "content": (0.1, 0.2, 0.5, 1.0),
+        "missing": (0.05, 0.1, 0.4, 1.0),  # 404
+        "gone": (0.005, 0.01, 0.05, 1.0),  # 410
+        "denied": (0.1, 0.2, 0.4, 1.0),  # other 4xx
+        "busy": (1.0, 0.3, 0.05, 0.02),  # 429
+        "server": (1.0, 1.0, 0.5, 0.2),  # 5xx
+    }
+)
+_LIKELIHOOD = np.array(list(CAUSES.values()))
+KINDS = ("dns", "connection", "timeout", "content", "http")  # what is told of a failure
+_AHEAD = 21_600.0  # seconds after which those that are still down are seen as lasting
+_ROUNDS = 14  # halvings of an interval of times
+_LONGEST = 1e10  # seconds
+
+
+def cause_of(kind: str | None, status: int | None) -> int:
+    """Return the place in `CAUSES` of what went wrong.
+
+    Arguments:
+        kind: one of `KINDS`; "http" or None: the status tells.
+        status: that of HTTP, if there was an answer.
+    """
+    name = "unknown"
+    if kind is not None and kind != "http":
+        name = kind
+    elif status in _STATUSES:
+        name = _STATUSES[status]
+    elif status is not None and status >= 400:
+        name = "denied" if status < 500 else "server"
+    return list(CAUSES).index(name)
+
+
+_STATUSES = {404: "missing", 410: "gone", 429: "busy", 408: "timeout"}
+
+
+@compiled
+def weights(sources: Sources, shared: Shared, i: int) -> tuple[float, float, float, float]:
+    """Return the posterior weights v of the kinds of failure of source i, which has failed."""
+    down, cause = np.float64(sources.down[i]), sources.cause[i]
+    answered = sources.fetched[i] != NEVER
+    found, total = np.empty(_END + 1), 0.0
+    for k in range(_END + 1):
+        weight = _WEIGHT[k]
+        if not answered:
+            weight *= _FAILING * shared.answering
+            if k == _END:
+                weight += 1.0 - shared.answering
+        found[k] = weight * _LIKELIHOOD[cause, k] * np.exp(-_RECOVERY[k] * down)
+        total += found[k]
+    return found[0] / total, found[1] / total, found[2] / total, found[3] / total
+
+
+@compiled
+def back(v: tuple[float, float, float, float], since: float) -> float:
+    """Return the probability p that a source is back a time after the last attempt, seconds."""
+    p = 0.0
+    for k in range(_END + 1):
+        p -= v[k] * np.expm1(-_RECOVERY[k] * since)
+    return p
+
+
+@compiled
+def unnoticed(v: tuple[float, float, float, float], since: float) -> float:
+    """Return the expected time for which a source has been back, a time after the last attempt."""
+    total = 0.0
+    for k in range(_END + 1):
+        x = _RECOVERY[k] * since
+        away = x * x * (0.5 - x / 6.0) if x < 1e-4 else x + np.expm1(-x)
+        total += v[k] * away / _RECOVERY[k]
+    return total
+
+
+@compiled
+def unnoticed_for(v: tuple[float, float, float, float], time: float) -> float:
+    """Return the time s after the last attempt at which `unnoticed` is a time, to 1e-4.
+
+    >>> v = (0.6, 0.25, 0.1, 0.05)
+    >>> round(unnoticed(v, unnoticed_for(v, 3600.0)) / 3600.0, 3)
+    1.0
+    """
+    low = high = max(time, 1.0)
+    while unnoticed(v, high) < time:
+        low, high = high, 2.0 * high
+        if high > _LONGEST:
+            return np.inf
+    for _ in range(_ROUNDS):
+        middle = 0.5 * (low + high)
+        if unnoticed(v, middle) < time:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+@compiled
+def answering(sources: Sources, shared: Shared, i: int, now: float) -> float:
+    """Return the probability that source i answers now."""
+    if sources.failures[i] > 0:
+        return back(weights(sources, shared, i), max(now - sources.tried[i], 0.0))
+    return shared.answering if sources.fetched[i] == NEVER else 1.0
+
+
+@compiled
+def recovery(sources: Sources, shared: Shared, i: int, now: float) -> float:
+    """Return the rate at which source i recovers, per second, if it is still down in some hours."""
+    v = weights(sources, shared, i)
+    since = (max(now - sources.tried[i], 0.0) if sources.failures[i] > 0 else 0.0) + _AHEAD
+    rate, total = 0.0, 0.0
+    for k in range(_END + 1):
+        left = v[k] * np.exp(-_RECOVERY[k] * since)
+        rate += _RECOVERY[k] * left
+        total += left
+    return rate / total if total > 0.0 else _RECOVERY[_END]
+
+
+@compiled
+def dead(sources: Sources, shared: Shared, i: int) -> float:
+    """Return the probability that source i has come to its end."""
+    return weights(sources, shared, i)[_END] if sources.failures[i] > 0 else 0.0
+
+
+@compiled
+def tried_at(sources: Sources, i: int) -> float:
+    """Return the time of the last attempt at source i, or NEVER."""
+    return sources.tried[i] if sources.failures[i] > 0 else sources.fetched[i]

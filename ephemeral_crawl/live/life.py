@@ -73,10 +73,16 @@ _STATUSES = {404: "missing", 410: "gone", 429: "busy", 408: "timeout"}
 
 
 @compiled
+def has_answered(sources: Sources, i: int) -> bool:
+    """Return whether source i has answered, or a log of its items was taught."""
+    return sources.fetched[i] != NEVER or sources.exposure[i, 0] > 0.0
+
+
+@compiled
 def weights(sources: Sources, shared: Shared, i: int) -> tuple[float, float, float, float]:
     """Return the posterior weights v of the kinds of failure of source i, which has failed."""
     down, cause = np.float64(sources.down[i]), sources.cause[i]
-    answered = sources.fetched[i] != NEVER
+    answered = has_answered(sources, i)
     found, total = np.empty(_END + 1), 0.0
     for k in range(_END + 1):
         weight = _WEIGHT[k]
@@ -84,7 +90,7 @@ def weights(sources: Sources, shared: Shared, i: int) -> tuple[float, float, flo
             weight *= _FAILING * shared.answering
             if k == _END:
                 weight += 1.0 - shared.answering
-        found[k] = weight * _LIKELIHOOD[cause, k] * np.exp(-_RECOVERY[k] * down)
+        found[k] = weight * _LIKELIHOOD[cause, k] * np.exp((_RECOVERY[_END] - _RECOVERY[k]) * down)
         total += found[k]
     return found[0] / total, found[1] / total, found[2] / total, found[3] / total
 
@@ -136,7 +142,7 @@ def answering(sources: Sources, shared: Shared, i: int, now: float) -> float:
     """Return the probability that source i answers now."""
     if sources.failures[i] > 0:
         return back(weights(sources, shared, i), max(now - sources.tried[i], 0.0))
-    return shared.answering if sources.fetched[i] == NEVER else 1.0
+    return 1.0 if has_answered(sources, i) else shared.answering
 
 
 @compiled
@@ -146,7 +152,7 @@ def recovery(sources: Sources, shared: Shared, i: int, now: float) -> float:
     since = (max(now - sources.tried[i], 0.0) if sources.failures[i] > 0 else 0.0) + _AHEAD
     rate, total = 0.0, 0.0
     for k in range(_END + 1):
-        left = v[k] * np.exp(-_RECOVERY[k] * since)
+        left = v[k] * np.exp((_RECOVERY[_END] - _RECOVERY[k]) * since)
         rate += _RECOVERY[k] * left
         total += left
     return rate / total if total > 0.0 else _RECOVERY[_END]

@@ -14,7 +14,7 @@ from ephemeral_crawl.live.arguments import items_of, name_of, seconds, time_of
 from ephemeral_crawl.live.errors import UnknownLease, UnknownSource
 from ephemeral_crawl.live.life import KINDS
 from ephemeral_crawl.live.reasons import reason_of
-from ephemeral_crawl.live.reporting import FAILED, FETCHED
+from ephemeral_crawl.live.reporting import FAILED, FETCHED, RELEASED
 from ephemeral_crawl.live.state import Event, State
 
 OUTCOMES = ("fetched", "failed", "released")  # in the order of `reporting`
@@ -174,10 +174,11 @@ def outcome_event(
     known = _known(state, [outcome.fetch for outcome in outcomes])
     for k, outcome in enumerate(outcomes):
         try:
-            row, lease, begin = _found(state, outcome.fetch, known)
+            row, lease, begin, end = _found(state, outcome.fetch, known)
         except ValueError as error:
             raise type(error)(f"outcome {k}: {error}") from None
-        counts.append(row >= 0 and lease not in ended)
+        expired = outcome.kind == RELEASED and end <= now  # and counts as fetched
+        counts.append(row >= 0 and lease not in ended and not expired)
         if not counts[-1]:
             continue
         if lease:
@@ -237,21 +238,23 @@ def _known(state: State, given: Iterable[object]) -> dict[str, int]:
     return dict(zip(names, state.names.rows(names).tolist(), strict=True)) if names else {}
 
 
-def _found(state: State, fetch: int | str, known: Mapping[str, int]) -> tuple[int, int, float]:
-    """Return row, number and beginning of a lease, or row, 0 and −∞ of a source; row −1 if it is
-    reported."""
+def _found(
+    state: State, fetch: int | str, known: Mapping[str, int]
+) -> tuple[int, int, float, float]:
+    """Return row, number, beginning and end of a lease, or row, 0, −∞ and ∞ of a source; row −1 if
+    it is reported."""
     if isinstance(fetch, str):
         if known[fetch] < 0:
             raise UnknownSource(_unknown(fetch))
-        return known[fetch], 0, -math.inf
+        return known[fetch], 0, -math.inf, math.inf
     lease = state.leases.get(fetch)
     if lease is not None:
-        return lease[0], fetch, lease[2]
+        return lease[0], fetch, lease[2], lease[1]
     if fetch > state.last_lease:
         raise UnknownLease(
             f"there was no lease {fetch}; give the id of a lease, or a source's name"
         )
-    return -1, fetch, -math.inf
+    return -1, fetch, -math.inf, math.inf
 
 
 def _newest(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from crawl_env.compiled import compiled
 from ephemeral_crawl.live import explanation, life, price
 from ephemeral_crawl.live import hosts as doors
-from ephemeral_crawl.live.columns import EXISTS, NO_HOST, PAUSED, Hosts, Sources
+from ephemeral_crawl.live.columns import EXISTS, NO_HOST, Hosts, Sources
 from ephemeral_crawl.live.learning import Shared, belief
 from ephemeral_crawl.live.outcomes import Moment
 from ephemeral_crawl.live.state import Sample, State

@@ -202,7 +202,7 @@ def turn(sources: Sources, shared: Shared, i: int, rotation: float) -> float:
     fetch. It is about that time since a new source was added."""
     cost, surplus = np.float64(sources.cost[i]), shared.surplus
     if life.tried_at(sources, i) == NEVER:
-        lost = surplus * shared.answering
+        lost = surplus * life.answering(sources, shared, i, sources.pinged[i])
         return min(cost / lost, rotation) if lost > 0.0 else rotation
     if not (sources.failures[i] > 0 and rotation < np.inf):
         return _turn_if_up(sources, shared, i, rotation)
@@ -307,7 +307,7 @@ class Demand(NamedTuple):
     longest: NDArray[np.float64]  # seconds, or infinite
     host: NDArray[np.int64]  # or NO_HOST
     answering: NDArray[np.float64]  # probability that it answers
-    # Rate at which it recovers, per second, if its last fetch failed and it does not answer; else 0.
+    # Rate, per second, at which it recovers if its last fetch failed and it is down; else 0.
     recovery: NDArray[np.float64]
 
 
@@ -443,7 +443,8 @@ def market_price(
 
 @compiled
 def interval_at(sources: Sources, shared: Shared, i: int, price: float, rotation: float) -> float:
-    """Return the time between two fetches of source i at a price, if it answers and no ping comes."""
+    """Return the time between two fetches of source i at a price, if it answers and no ping
+    comes."""
     known = belief(sources, shared, i)
     ceiling, quiet = planned(known, shared.optimism)
     level = level_reaching(price * sources.cost[i] / ceiling) * ceiling if ceiling > 0.0 else np.inf

@@ -385,8 +385,8 @@ class Scheduler:
                 - the arguments of `report`, `failed` or `release`, such as `items`.
 
         Returns:
-            For each, whether it counts: False if the lease was reported before, or its source was
-            removed.
+            For each, whether it counts: False if the lease was reported before, if it had expired
+            when it was released, or if its source was removed.
 
         Raises:
             ValueError: an argument is out of range. Nothing is recorded.
@@ -502,6 +502,8 @@ class Scheduler:
         self, lease: int, *, again_after: Duration = 0.0, reason: str | None = None
     ) -> bool:
         """Give a lease back without a fetch, which costs nothing; return whether it was open.
+
+        A lease that has expired counts as fetched: nothing of it can be given back.
 
         Arguments:
             again_after: time after which the source may be leased again.

@@ -252,13 +252,14 @@ class State:
 
     def _is_fit_due(self, kind: str) -> bool:
         """Return whether enough has changed since the last fit, which takes some milliseconds: an
-        eighth of the sources that have been tried have reported again."""
+        eighth of the sources that have been tried have reported again, or in small fleets a
+        thirty-second."""
         if kind == "configure" or (kind == "add" and self.changes >= len(self) // 5):
             return True
         if kind == "add" and len(self) <= _SMALL:
             return True
         tried = len(self) - int(self.numbers_of[reporting.NEW])
-        return self.changes >= max(1, tried // 8)
+        return self.changes >= max(1, tried // (32 if tried <= _SMALL else 8))
 
     def _keep(self, rows: NDArray[Any]) -> None:
         """Keep rows of sources that are about to change for the copies that are being made."""

@@ -8,10 +8,10 @@ import pytest
 
 from agents.theory.index import index_at_age
 from crawl_env import Sources
-from ephemeral_crawl.live import columns, heap, learning, price
+from ephemeral_crawl.live import Scheduler, columns, heap, learning, price
 from ephemeral_crawl.live.fitting import Totals, fitted, unfitted
 from ephemeral_crawl.live.names import Names
-from tests.ephemeral_crawl.live.world import HOUR
+from tests.ephemeral_crawl.live.world import DAY, HOUR, Clock
 from tests.refusals import refused
 
 
@@ -89,7 +89,7 @@ def test_the_market_price_spends_the_budget():
     sources.host[:5] = 0
     sources.items[3:6] = 0.0
     hosts["interval"][0] = HOUR
-    wanted = price.demand(sources, shared, np.arange(20))
+    wanted = price.demand(sources, shared, np.arange(20), 0.0)
     for budget in (0.5 / HOUR, 4 / HOUR):
         value = price.market_price(wanted, budget, 1e6, hosts, 1.0)
         # Spending jumps where a source is no longer worth a fetch.
@@ -101,7 +101,7 @@ def test_the_market_price_spends_the_budget():
 
 def test_the_surplus_is_what_the_best_interval_earns():
     sources, shared = fleet(20)
-    wanted, value = price.demand(sources, shared, np.arange(20)), 0.4
+    wanted, value = price.demand(sources, shared, np.arange(20), 0.0), 0.4
     tau = np.geomspace(0.01 * HOUR, 1000 * HOUR, 20_000)
     ceiling, decay, cost = (np.array(x)[:, None] for x in wanted[:3])
     earned = (ceiling * -np.expm1(-decay * tau) - value * cost) / tau
@@ -138,6 +138,31 @@ def test_single_sources_of_hosts_do_not_change_the_prior():
         assert (table["factor"] == 1.0).all()
         priors.append((shared.shape, shared.rate))
     assert priors[0] == priors[1]
+
+
+@pytest.mark.parametrize("gap", [0.01, 5.0])
+@pytest.mark.parametrize("at_once", [True, False])
+def test_what_the_sources_share_is_fitted_when_few_have_reported(gap, at_once):
+    """After a source of few items and nineteen of six an hour, the next one is expected to be like
+    these, however soon after another the reports come; the budget changes nothing of that."""
+    clock = Clock()
+    clock.now = DAY
+    live = Scheduler(":memory:", budget="100/h", clock=clock)
+    live.add_many({"source": str(i)} for i in range(21))
+    poor, *good = live.lease(20)
+    live.report(poor.id, [(clock() - 20 * HOUR * (k + 0.5), 1.0) for k in range(2)])
+    clock.now += gap
+    items = [(clock() - 600.0 * (k + 0.5), 1.0) for k in range(18)]
+    outcomes = [{"lease": lease.id, "items": items} for lease in good]
+    for outcome in [outcomes] if at_once else [[outcome] for outcome in outcomes]:
+        live.record(outcome)
+        clock.now += gap
+    (other,) = set(live.sources()) - {lease.source for lease in (poor, *good)}
+    rate, market = live.explain(other).rate, live.status().price
+    assert rate == pytest.approx(5.4, rel=0.02)
+    live._configure({"budget": "200/h"})
+    assert live.explain(other).rate == pytest.approx(rate, rel=1e-3)
+    assert live.status().price < market
 
 
 def test_true_pings_are_those_of_bayes_rule():

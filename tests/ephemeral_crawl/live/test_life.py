@@ -1,0 +1,160 @@
+"""Whether a source answers: Bayes' rule, the best time of the next attempt, and a fleet with dead
+sources."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import integrate
+
+from ephemeral_crawl.live import Scheduler, columns, life, price
+from ephemeral_crawl.live.fitting import unfitted
+from tests.ephemeral_crawl.live.world import DAY, HOUR, START, Clock
+
+causes = st.integers(0, len(life.CAUSES) - 1)
+
+
+def failing(down=0.0, cause=0, *, answered=True, answering=0.9):
+    """A source whose last attempt, at time 0, failed."""
+    sources = columns.record_view(columns.new_sources(1))
+    sources.marks[:], sources.host[:], sources.cost[:] = columns.EXISTS, columns.NO_HOST, 1.0
+    sources.longest[:], sources.failures[:] = math.inf, 1
+    sources.fetched[:] = -down - HOUR if answered else columns.NEVER
+    sources.down[:], sources.cause[:] = down, cause
+    if answered:
+        sources.items[:], sources.exposure[:] = 40.0, 40.0 * HOUR
+    shared = unfitted(math.log(2.0) / (3.0 * HOUR))
+    return sources, shared._replace(answering=answering, surplus=0.3 / HOUR, market=1.0)
+
+
+@pytest.mark.parametrize("down", [0.0, 2.0 * HOUR, 3.0 * DAY])
+def test_the_probability_to_be_back_is_that_of_simulated_failures(down):
+    """Of failures drawn from the mixture, those that have lasted so far; 5 standard errors."""
+    rng, number = np.random.default_rng(1), 400_000
+    kind = rng.choice(len(life.RECOVERY), number, p=life._WEIGHT)
+    lasts = rng.exponential(1.0 / np.array(life.RECOVERY)[kind])
+    rest = lasts[lasts > down] - down
+    v = life.weights(*failing(down), 0)
+    for since in (600.0, HOUR, DAY, 30.0 * DAY):
+        share = (rest < since).mean()
+        error = 5.0 * math.sqrt(share * (1.0 - share) / len(rest)) + 1e-6
+        assert abs(life.back(v, since) - share) < error
+        missed = np.maximum(since - rest, 0.0)
+        error = 5.0 * missed.std() / math.sqrt(len(rest)) + 1e-6 * since
+        assert abs(life.unnoticed(v, since) - missed.mean()) < error
+
+
+@given(st.floats(0.0, 1e8), causes, st.booleans(), st.floats(0.01, 0.99), st.floats(1.0, 1e7))
+@settings(max_examples=200, deadline=None)
+def test_the_longer_a_source_fails_the_less_it_is_expected(down, cause, answered, share, since):
+    source, shared = failing(down, cause, answered=answered, answering=share)
+    v = life.weights(source, shared, 0)
+    assert sum(v) == pytest.approx(1.0)
+    assert min(v) >= 0.0
+    longer = life.weights(*failing(2.0 * down + HOUR, cause, answered=answered, answering=share), 0)
+    assert 0.0 <= life.back(longer, since) <= life.back(v, since) + 1e-12 <= 1.0 + 1e-12
+    # The expected time is the integral of the probability, and its inverse is its inverse.
+    area, _ = integrate.quad(lambda s: life.back(v, s), 0.0, since, limit=200)
+    assert life.unnoticed(v, since) == pytest.approx(area, rel=1e-5)
+    assert life.unnoticed(v, life.unnoticed_for(v, since)) == pytest.approx(since, rel=2e-3)
+
+
+def test_causes_and_the_fleet_tell_how_likely_the_end_is():
+    gone, busy = life.cause_of("http", 410), life.cause_of(None, 429)
+    assert list(life.CAUSES)[life.cause_of(None, 503)] == "server"
+    ends = [life.dead(*failing(0.0, cause), 0) for cause in (busy, 0, gone)]
+    assert ends == sorted(ends)
+    assert ends[0] < 0.01 < 0.8 < ends[2]
+    few, many = (life.dead(*failing(0.0, answered=False, answering=x), 0) for x in (0.95, 0.3))
+    assert 0.5 < few < many
+
+
+def test_the_next_attempt_is_nearly_the_best_one():
+    """Cost of attempts and of the surplus that is lost until a source is found to be back, against
+    a dynamic programme over the times since the first failure."""
+    surplus, cost = 0.3 / HOUR, 1.0
+    grid = np.concatenate([[0.0], np.geomspace(300.0, 3e8, 400)])
+
+    def attempt(at, later, rest):
+        v = life.weights(*failing(at), 0)
+        lost = np.array([life.unnoticed(v, s) for s in later - at])
+        still = np.array([1.0 - life.back(v, s) for s in later - at])
+        return cost + surplus * lost + still * rest
+
+    best, ours = np.zeros(len(grid)), np.zeros(len(grid))
+    for k in range(len(grid) - 2, -1, -1):
+        best[k] = attempt(grid[k], grid[k + 1 :], best[k + 1 :]).min()
+        v = life.weights(*failing(grid[k]), 0)
+        following = grid[k] + life.unnoticed_for(v, cost / surplus)
+        k_next = min(max(np.searchsorted(grid, following), k + 1), len(grid) - 1)
+        ours[k] = attempt(grid[k], grid[k_next : k_next + 1], ours[k_next : k_next + 1])[0]
+    ratio = ours[grid < 30 * DAY] / best[grid < 30 * DAY]
+    assert (ratio >= 1.0 - 1e-9).all()
+    assert ratio.max() < 1.15
+
+
+@given(st.floats(0.0, 1e7), causes, st.booleans(), st.floats(0.01, 20.0))
+@settings(max_examples=200, deadline=None)
+def test_a_source_that_failed_is_due_when_its_index_reaches_the_price(down, cause, answered, value):
+    sources, shared = failing(down, cause, answered=answered)
+    due = price.due_at(sources, shared, 0, value, 0.0)
+    if due == math.inf:
+        assert price.index_now(sources, shared, 0, 1e9) < value
+    else:
+        assert price.index_now(sources, shared, 0, due) >= value
+        assert due <= 61.0 or price.index_now(sources, shared, 0, 0.999 * due) < value
+    known = price.value_now(sources, shared, 0, 1e12)
+    assert price.value_now(sources, shared, 0, HOUR) <= known
+
+
+def crawled(dead, days, *, outage=(), budget=5):
+    """Crawl twenty sources of one item an hour each, and dead ones; return the scheduler and the
+    attempts, (time, source, whether it answered)."""
+    clock, attempts = Clock(), []
+    live = Scheduler(":memory:", budget=f"{budget}/h", clock=clock)
+    live.add_many({"source": f"dead {i}"} for i in range(dead))
+    live.add_many({"source": f"feed {i}"} for i in range(20))
+    begin, last = clock.now, {}
+    while clock.now < begin + days * DAY:
+        for lease in live.lease(1):
+            out = lease.source in outage and 1.0 * DAY <= clock.now - begin < 2.0 * DAY
+            answers = lease.source.startswith("feed") and not out
+            attempts.append((clock.now - begin, lease.source, answers))
+            if not answers:
+                live.failed(lease.id, kind="dns", reason="no such name")
+                continue
+            first = math.ceil(last.get(lease.source, clock.now - DAY) / HOUR)
+            last[lease.source] = clock.now
+            hours = range(first, math.ceil(clock.now / HOUR))
+            live.report(lease.id, [(START + HOUR * hour, 1.0) for hour in hours])
+        clock.now += HOUR / (2 * budget)
+    return live, attempts
+
+
+def test_dead_sources_take_little_of_the_budget_and_all_of_it_is_spent():
+    live, attempts = crawled(20, 4)
+    assert len(attempts) >= 0.98 * 4 * 24 * 5
+    dead = [source for time, source, _ in attempts if source.startswith("dead")]
+    assert 20 <= len(dead) <= 45
+    assert {source for _, source, _ in attempts} == set(live.sources())  # each was tried
+    told, fleet = live.explain("dead 3"), live.overview(limit=30)
+    assert told.probably_dead
+    assert "probably come to its end" in str(told)
+    assert "no such name" in str(told)
+    assert fleet.published == pytest.approx(20.0, rel=0.1)
+    assert fleet.guessed < 0.05 * fleet.published
+    assert sum(x.dead > 0.9 for x in fleet.failing) == 20
+    assert all(x.again_at is None or x.again_at > told.failed_at for x in fleet.failing)
+
+
+def test_sources_that_come_back_are_found_soon():
+    outage = [f"feed {i}" for i in range(5)]
+    live, attempts = crawled(10, 4, outage=outage)
+    for source in outage:
+        back = [time for time, name, answers in attempts if name == source and time > 2 * DAY]
+        assert back[0] < 2.75 * DAY
+        assert not live.explain(source).failures
+    tried = [source for time, source, answers in attempts if 1 <= time / DAY < 2 and not answers]
+    assert len(tried) < 0.2 * 24 * 5 + 15

@@ -219,7 +219,7 @@ def check_range(
         index = tuple(int(i) for i in np.argwhere(~fine)[0])
         position, label = (index[-1], str(index[-1])) if index else (None, "")
         if position is not None and len(names):
-            label = repr(str(names[position]))
+            label = shown(str(names[position]))
         wanted = _range(low, high, open_low, open_high, finite, whole)
         raise ElementError(
             f"{name} is {array[index]:g}; it must be {wanted}{_in(unit)}",
@@ -304,4 +304,13 @@ def shown(value: Any) -> str:
         text = repr(value)
     except ValueError:  # an integer of more digits than Python converts to text
         return "too large a number"
+    return _shortened(text)
+
+
+def brief(text: object) -> str:
+    """Return a text, such as the message of a library's error, on one line of 120 characters."""
+    return _shortened(" ".join(str(text).split()))
+
+
+def _shortened(text: str) -> str:
     return text if len(text) <= 120 else f"{text[:117]}..."

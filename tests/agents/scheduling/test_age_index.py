@@ -82,14 +82,21 @@ def test_an_age_that_reaches_a_level_is_the_first(policy, m, fraction, failure_r
         assert 1 <= k <= NEVER
         assert k == 1 or index(k - 1) < level
         assert k == NEVER or index(k + 1 + k // 10**6) >= level * (1 - 1e-7)
+    if age_index.is_plain(parameters) and level > 0:
+        work = np.empty((4, 1))
+        age_index.plain_ages_reaching(np.array([scale]), np.array([decay]), level, work)
+        assert work[0, 0] == k if k > NEVER else abs(work[0, 0] - k) <= 1
 
 
-def test_static_has_the_best_constant_frequencies():
+@pytest.mark.parametrize("budget", [20.0, 27.0])
+def test_static_has_the_best_constant_frequencies(budget):
+    """A budget of 2/3 · 40 crawls binds no more: then all sources are crawled once they may be."""
     columns = FleetColumns(
         np.linspace(0.1, 3.0, 40), 1.0, np.geomspace(1e-3, 2.0, 40), cost=2.0, delay=3
     )
-    frequency = static_frequencies(columns.to_sources(), 20.0)
-    parameters = FleetScheduler(columns, 20.0, "static")._parameters
+    frequency = static_frequencies(columns.to_sources(), budget)
+    parameters = FleetScheduler(columns, budget, "static")._parameters
     scale = [age_index.scale_of(parameters, i) for i in range(len(columns))]
-    assert 0.0 < min(scale) < max(scale) == 1 / 3
+    assert 0.0 < min(scale) <= max(scale) == 1 / 3
+    assert (min(scale) == 1 / 3) == (parameters.multiplier == 0.0) == (budget == 27.0)
     np.testing.assert_allclose(scale, frequency, rtol=1e-6)

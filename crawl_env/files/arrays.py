@@ -128,7 +128,10 @@ def _check_numbers(name: str, array: NDArray[Any], declared: Array, dtype: np.dt
         if not fine.all():
             i = int(np.argmin(fine))
             at = f" at {i}" if array.ndim else ""
-            bounds = f"at least {low}" * (low > least or whole), f"at most {high}" * (high < most)
+            bounds = (
+                f"at least {low if whole else format(low, 'g')}" * (low > least or whole),
+                f"at most {high if whole else format(high, 'g')}" * (high < most),
+            )
             wanted = " and ".join(filter(None, ("" if whole else "finite", *bounds)))
             raise ValueError(f"{name} is {shown(column[i])}{at}; it must be {wanted}")
     first = table[:, 0] if table.shape[1] else table.reshape(-1)
@@ -178,6 +181,8 @@ def read_archive(path: str | PathLike[str]) -> dict[str, NDArray[Any]]:
                     name = brief(member.filename.removesuffix(".npy"))
                     with archive.open(member) as stream:
                         shape, _, dtype = _HEADERS[npy.read_magic(stream)](stream)
+                        if dtype.hasobject:
+                            raise ValueError("it holds Python objects")
                         stored = member.file_size - stream.tell()
                         if math.prod(shape) * dtype.itemsize != stored:
                             raise ValueError(f"it has {stored} bytes, and the shape {shape}")

@@ -57,7 +57,7 @@ class Shard:
         self._saved = 0
         self._offered = -1  # step of the last offers
         if checkpoint is not None and checkpoint.exists():
-            with blamed(checkpoint, "remove it, so that the shard begins anew"):
+            with blamed(checkpoint, "begin the run again"):
                 self._scheduler.set_state(read_archive(checkpoint))
             self._saved = self._scheduler.steps
 

@@ -142,6 +142,7 @@ def mutations(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
     yield from (np.array("x"), np.zeros(0), np.zeros(array.shape, "V8"), array.astype("S9"))
     if array.ndim:
         yield from (array[:-1], array[::-1], np.concatenate([array, array]), array[:0], array[:1])
+        yield np.concatenate([array[1:2], array[1:]])  # the second element or row twice
         yield from (np.resize(array, (10**5, *array.shape[1:])), array[..., None], np.array(7))
     if array.dtype.kind in "fiub":
         with np.errstate(all="ignore"):
@@ -185,6 +186,8 @@ def test_a_file_with_another_array_is_refused_or_goes_on(kind: str, tmp_path: Pa
             if array == "failed" and other.shape == (0,):  # then none has failed
                 continue
             assert other.shape == values.shape, (array, other)
+            if array in ("picked", "signalled"):  # no source twice
+                assert len(np.unique(other.T[:1] if other.ndim > 1 else other)) == len(other), other
             if values.dtype.kind in "fiub":
                 assert np.isfinite(other[~np.isnan(values)]).all() or array == "price", other
                 assert (other >= 0).all() or array in ("balance", "price", "host"), (array, other)

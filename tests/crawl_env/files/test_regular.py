@@ -29,7 +29,7 @@ FLEET = FleetColumns([1.0, 2.0], 1.0, 0.5)
 
 def into_scheduler(read: Callable[..., Any]) -> Callable[[Path], Any]:
     def into(path: Path) -> Any:
-        with Scheduler("memory:", budget="20/h") as scheduler:
+        with Scheduler(":memory:", budget="20/h") as scheduler:
             return read(scheduler, path)
 
     return into

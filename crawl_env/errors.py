@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable, Sequence
+from itertools import accumulate, islice, takewhile
 from numbers import Integral, Real
 from types import EllipsisType
 from typing import Any
@@ -18,6 +19,8 @@ import numpy as np
 from crawl_env.numerics import FloatArray
 
 _INF = math.inf
+_LISTED = 400  # characters of names that a message lists
+_COMPARED = 10_000  # names with which an unknown one is compared
 # The usual types first, since abstract classes take longer.
 _REAL, _INTEGRAL = (float, int, Real), (int, Integral)
 
@@ -48,9 +51,14 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> ValueError:
     """
     names = list(known)
     by_lower = {known_name.lower(): known_name for known_name in names}
-    near = difflib.get_close_matches(str(name)[:120].lower(), by_lower, n=1, cutoff=0.6)
-    hint = f"; did you mean {by_lower[near[0]]!r}?" if near else "."
-    return ValueError(f"unknown {kind} {shown(name)}{hint} Known: {', '.join(names)}")
+    few = islice(by_lower, _COMPARED)
+    near = difflib.get_close_matches(str(name)[:120].lower(), few, n=1, cutoff=0.6)
+    hint = f"; did you mean {shown(by_lower[near[0]])}?" if near else "."
+    ends = accumulate(len(known_name) + 2 for known_name in names)
+    fit = max(sum(1 for _ in takewhile(lambda end: end <= _LISTED, ends)), 1)
+    listed = ", ".join(map(_shortened, names[:fit]))
+    more = f" and {len(names) - fit:,} others" * (fit < len(names))
+    return ValueError(f"unknown {kind} {shown(name)}{hint} Known: {listed}{more}")
 
 
 def check_choice(kind: str, value: object, choices: Iterable[str]) -> str:
@@ -219,7 +227,7 @@ def check_range(
         index = tuple(int(i) for i in np.argwhere(~fine)[0])
         position, label = (index[-1], str(index[-1])) if index else (None, "")
         if position is not None and len(names):
-            label = repr(str(names[position]))
+            label = shown(str(names[position]))
         wanted = _range(low, high, open_low, open_high, finite, whole)
         raise ElementError(
             f"{name} is {array[index]:g}; it must be {wanted}{_in(unit)}",
@@ -304,4 +312,13 @@ def shown(value: Any) -> str:
         text = repr(value)
     except ValueError:  # an integer of more digits than Python converts to text
         return "too large a number"
+    return _shortened(text)
+
+
+def brief(text: object) -> str:
+    """Return a text, such as the message of a library's error, on one line of 120 characters."""
+    return _shortened(" ".join(str(text).split()))
+
+
+def _shortened(text: str) -> str:
     return text if len(text) <= 120 else f"{text[:117]}..."

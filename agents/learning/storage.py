@@ -20,7 +20,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from crawl_env import Sources
+from crawl_env.errors import brief
 from crawl_env.files.atomic import atomic_file
+from crawl_env.files.regular import regular
 
 _HEADER = "ephemeral-crawl"
 _FORMAT = "2"  # 1: hyper-parameters had other names
@@ -52,8 +54,7 @@ def load(path: str | PathLike[str]) -> dict[str, Any]:
         FileNotFoundError: there is no such file.
         ValueError: the file is damaged, was not written by `save`, or has an older format.
     """
-    if not Path(path).is_file():
-        raise FileNotFoundError(2, "no such file", str(path))
+    regular(path)
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata()
@@ -262,7 +263,7 @@ def _kind(value: Any) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    return str(error) if isinstance(error, ValueError) else repr(error)
+    return str(error) if isinstance(error, ValueError) else brief(repr(error))
 
 
 def _packed(node: Any, arrays: dict[str, NDArray[Any]]) -> Any:

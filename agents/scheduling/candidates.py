@@ -525,7 +525,7 @@ def draw_candidates(
 
 @compiled
 def remove(candidates: Candidates, chosen: NDArray[np.bool_], picks: Candidates) -> None:
-    """Move the chosen candidates to `picks`, in ascending order of the sources."""
+    """Move the chosen candidates to `picks`, without the index, which every step sets anew."""
     count, moved = 0, 0
     for j in range(candidates.counters[0]):
         to, k = (picks, moved) if chosen[j] else (candidates, count)
@@ -533,7 +533,6 @@ def remove(candidates: Candidates, chosen: NDArray[np.bool_], picks: Candidates)
         to.crawled_at[k] = candidates.crawled_at[j]
         to.scale[k] = candidates.scale[j]
         to.decay[k] = candidates.decay[j]
-        to.gamma[k] = candidates.gamma[j]
         if chosen[j]:
             moved += 1
         else:

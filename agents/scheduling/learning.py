@@ -14,6 +14,7 @@ from agents.scheduling.age_index import NEVER, Parameters
 from agents.scheduling.draws import draw_range
 from agents.scheduling.scheduler import Columns, FleetScheduler, check_columns
 from crawl_env.errors import as_array, check_range, check_within
+from crawl_env.files.arrays import Array
 from crawl_env.numerics import IntArray
 
 CERTAINTY, THOMPSON = "adaptive-certainty", "adaptive-thompson"
@@ -137,18 +138,15 @@ class AdaptiveFleetScheduler(FleetScheduler):
         learnt = {"items": p.items, "exposure": p.exposure, "drawn": p.drawn}
         return {**super()._state(), **learnt}
 
-    def set_state(self, state: Mapping[str, Any]) -> None:
+    def _declared(self, steps: int) -> dict[str, Array]:
+        p, learnt = self._parameters, Array(np.float32, ("N",), 0.0)
+        drawn = learnt._replace(shape=p.drawn.shape)
+        return {**super()._declared(steps), "items": learnt, "exposure": learnt, "drawn": drawn}
+
+    def _continue(self, state: Mapping[str, Any]) -> None:
         for name in ("items", "exposure", "drawn"):
-            column = getattr(self._parameters, name)
-            learnt = np.asarray(state.get(name))
-            if learnt.shape != column.shape:
-                raise ValueError(
-                    f"the state's {name} has shape {learnt.shape}; this scheduler "
-                    f"needs {column.shape}. Give the fleet and policy that the state belongs to"
-                )
-            check_range(f"the state's {name}", learnt, low=0.0)
-            column[...] = learnt
-        super().set_state(state)
+            getattr(self._parameters, name)[...] = state[name]
+        super()._continue(state)
 
     def _arguments(self) -> dict[str, Any]:
         shape, rate = float(self.prior.shape), float(self.prior.rate)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import zipfile
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from os import PathLike
@@ -30,6 +28,7 @@ from agents.scheduling.signals import (
 )
 from crawl_env.errors import (
     as_array,
+    brief,
     check_choice,
     check_non_negative,
     check_positive,
@@ -37,6 +36,7 @@ from crawl_env.errors import (
     check_whole,
     shown,
 )
+from crawl_env.files.arrays import Array, blamed, check_arrays, read_archive
 from crawl_env.files.atomic import atomic_file
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
 from crawl_env.simulation.selection import BALANCE_TOLERANCE, TOLERANCE
@@ -58,17 +58,10 @@ _BLOCK = 2**20  # sources set at a time
 _LAST_STEP = 2**32 - 2 * NEVER
 _NO_MASK = np.zeros(0, dtype=bool)
 _NO_STEPS = np.zeros(0, np.uint32)
+_STEPS = Array(np.int64, (), 0, _LAST_STEP - 1)
 _LATER = "later"  # start of a scheduler whose state is set next
-_STATE = (
-    *("crawled_at", "tried_at", "steps", "price", "balance", "ages"),
-    *("picked", "previous", "failed"),
-    *("signalled", "expected", "received", "received_utility", "received_at"),
-)
-# What reading a file that is none of a scheduler raises.
-_DAMAGED = (
-    *(KeyError, ValueError, TypeError, AttributeError, EOFError, RuntimeError),
-    *(OSError, zipfile.BadZipFile, zlib.error),
-)
+# What arguments raise that are none of a scheduler.
+_DAMAGED = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
 # Signals that no step has looked at yet: sources, expected utility, steps, (K,) each.
@@ -356,7 +349,6 @@ class FleetScheduler:
             "steps": self.steps,
             "price": self.price,
             "balance": self.balance,
-            "ages": self.ages,
             "picked": self._picks.source[:number].copy(),
             "previous": self._picks.crawled_at[:number].copy(),
             "failed": self._failed,
@@ -380,45 +372,55 @@ class FleetScheduler:
         """Continue from a state returned by `get_state` of a scheduler of the same fleet.
 
         Raises:
-            ValueError: the state belongs to another fleet, or is none.
+            ValueError: the state belongs to another fleet, or is none; this scheduler is as before.
         """
-        lacking = [name for name in _STATE if name not in state]
-        if lacking:
-            raise ValueError(f"the state has no {', '.join(lacking)}; give one of get_state")
-        kept = {"crawled_at": self.n, "tried_at": self.n if self._keeps_attempts else 0}
-        for name, size in kept.items():
-            if np.shape(state[name]) != (size,):
-                raise ValueError(
-                    f"the state has {np.size(state[name])} sources, and the fleet has {self.n}; "
-                    "give the state of a scheduler of the same fleet"
-                )
-        steps = check_whole("steps of the state", np.asarray(state["steps"])[()], 0)
-        now = NEVER + min(steps, _LAST_STEP)
-        crawled_at, tried_at, previous = (
-            _numbers_below(name, state[name], now + 1)
-            for name in ("crawled_at", "tried_at", "previous")
-        )
-        picked = _numbers_below("picked", state["picked"], self.n)
-        failed = np.array(state["failed"], bool)
-        if previous.shape != picked.shape or failed.shape not in ((0,), picked.shape):
-            raise ValueError("the state is damaged: its crawls have different numbers of results")
-        self.steps = steps
+        with blamed("the state", "give one that get_state of the same scheduler and fleet made"):
+            checked = self._checked(state)
+        self._continue({name: array.copy() for name, array in checked.items()})
+
+    def _checked(self, state: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+        """Return the arrays of a state in their types."""
+        steps = check_arrays(state, {"steps": _STEPS})["steps"]
+        return check_arrays(state, self._declared(int(steps)), N=self.n)
+
+    def _declared(self, steps: int) -> dict[str, Array]:
+        """Return what the arrays of a state must be after so many steps."""
+        n, now = self.n, NEVER + steps
+        step, source = np.uint32, Array(np.uint32, ("K",), 0, n - 1)
+        utility = Array(np.float64, ("R",), 0.0)
+        return {
+            "steps": _STEPS,
+            "price": Array(np.float64, (), 0.0, or_nan=True),
+            "balance": Array(np.float64),
+            "crawled_at": Array(step, ("N",), 0, now),
+            "tried_at": Array(step, ("N",) if self._keeps_attempts else (0,), 0, now),
+            "picked": source._replace(ascending=True),
+            "previous": Array(step, ("K",), 0, now - 1),
+            "failed": Array(bool, ("K",), or_empty=True),
+            # A signal that comes after `offers` counts from the step that follows.
+            "signalled": Array(np.int64, ("S", 2), (0, NEVER), (n - 1, now + 1), unique=True),
+            "expected": utility._replace(shape=("S",)),
+            "received": source._replace(shape=("R",)),
+            "received_utility": utility,
+            "received_at": Array(np.int64, ("R",), NEVER, now + 1),
+        }
+
+    def _continue(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state that has been checked, whose arrays become the scheduler's own."""
+        self.steps = int(state["steps"])
         self.price, self.balance = float(state["price"]), float(state["balance"])
-        self.ages = np.array(state["ages"], np.uint32)
-        self._begin(crawled_at, tried_at)
+        picked, previous = state["picked"], state["previous"]
+        self.ages = (self._now - 1 - previous.astype(np.int64)).astype(np.uint32)
+        self._begin(state["crawled_at"], state["tried_at"])
         self._file_all(picked)
-        source, at = np.reshape(state["signalled"], (-1, 2)).T
-        source = _numbers_below("signalled", source, self.n)
-        self._receive(source, np.array(state["expected"], np.float64), at.astype(np.int64))
+        source, at = state["signalled"].T
+        self._receive(source.astype(np.uint32), state["expected"], at.astype(np.int64))
         leave_calendar(self._crawls.signals, picked)
-        received = (state[name] for name in ("received", "received_utility", "received_at"))
-        source, utility, step = (np.copy(array) for array in received)
-        source = _numbers_below("received", source, self.n)
-        self._received = [(source, utility, step)]
+        self._received = [(state["received"], state["received_utility"], state["received_at"])]
         self._picks = Candidates.empty(len(picked))
         self._picks.source[:], self._picks.crawled_at[:] = picked, previous
         self._picks.counters[0] = len(picked)
-        self._failed = failed
+        self._failed = state["failed"]
         age_index.read_scales(self._parameters, picked, self._picks.scale, self._picks.decay)
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -443,20 +445,20 @@ class FleetScheduler:
             ValueError: the file holds no scheduler of this class, or that of another fleet.
         """
         check_columns(columns)
-        try:
-            with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
-                state = {name: file[name] for name in file.files}
-            arguments = json.loads(str(state.pop("arguments")))
-            if arguments.pop("class") != cls.__name__:
-                raise KeyError("class")
-            scheduler = cls._restored(columns, arguments, _LATER)
-        except FileNotFoundError:
-            raise
-        except _DAMAGED:
-            raise ValueError(
-                f"{path} is not the file of a {cls.__name__}, or it is damaged; save it again"
-            ) from None
-        scheduler.set_state(state)
+        remedy = f"give the file that a {cls.__name__} of this fleet saved, or save it again"
+        arrays = read_archive(path)
+        with blamed(path, remedy):
+            stored = check_arrays(arrays, {"arguments": Array(np.str_)})["arguments"]
+            try:
+                arguments = json.loads(str(stored))
+                if arguments.pop("class") != cls.__name__:
+                    raise ValueError("its class is another")
+                scheduler = cls._restored(columns, arguments, _LATER)
+            except _DAMAGED as error:
+                raise ValueError(
+                    f"arguments are not those of a {cls.__name__} ({brief(error)})"
+                ) from None
+            scheduler._continue(scheduler._checked(arrays))
         return scheduler
 
     @classmethod
@@ -617,7 +619,7 @@ class FleetScheduler:
     def _settle(self) -> None:
         """File the sources crawled in the last step."""
         if int(self._calendar.counters[ENTRIES]) > _MOST_ENTRIES * self.n + _LEAST_ROOM:
-            self.set_state(self._state())  # files every source once
+            self._continue(self._state())  # files every source once
         number = len(self._picks)
         if number:
             self._room_for(number)
@@ -840,16 +842,6 @@ def check_columns(columns: object) -> None:
             "some sources have a finite capacity, which this scheduler does not know; leave it "
             "out, or use agents.Whittle"
         )
-
-
-def _numbers_below(name: str, given: Any, bound: int) -> NDArray[np.uint32]:
-    """Return whole numbers of a state, (K,), as a copy; all must be below a bound."""
-    array = np.asarray(given)
-    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise ValueError(f"the state is damaged: {name} are not whole numbers")
-    if array.size and not (array.min() >= 0 and array.max() < bound):
-        raise ValueError(f"the state is damaged: {name} reach {array.max()}, beyond {bound - 1}")
-    return array.astype(np.uint32)
 
 
 def _joined(received: list[Received]) -> Received:

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 
+from crawl_env.files.regular import regular
+
 
 @contextmanager
 def atomic_file(path: str | PathLike[str]) -> Iterator[Path]:
@@ -23,6 +25,7 @@ def atomic_file(path: str | PathLike[str]) -> Iterator[Path]:
     Raises:
         FileNotFoundError: the directory does not exist.
         IsADirectoryError: `path` is a directory.
+        ValueError: `path` is a pipe or a device.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "numbers.txt"
@@ -34,6 +37,8 @@ def atomic_file(path: str | PathLike[str]) -> Iterator[Path]:
     target = Path(os.path.realpath(path))  # writing to a link replaces the file that it points to
     if target.is_dir():
         raise IsADirectoryError(21, "this is a folder; give the path of a file", str(path))
+    if target.exists():
+        regular(target)  # a device is not to be replaced
     partial = target.with_name(f".{os.getpid()}-{secrets.token_hex(8)}.partial")
     try:
         handle = os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)

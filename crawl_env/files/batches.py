@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from crawl_env.errors import unknown
+from crawl_env.errors import brief, unknown
 from crawl_env.extras import missing
+from crawl_env.files.regular import regular
 from crawl_env.files.table import Column, PathName, check_header, refuse_type
 
 SUFFIXES = (".parquet", ".arrow", ".feather")
@@ -102,6 +103,7 @@ def _open(path: PathName) -> Any:
         import pyarrow  # noqa: F401
     except ImportError:
         raise ValueError(missing("pyarrow", f"{path}: {suffix}")) from None
+    regular(path)
     with _whole(path):
         return (_parquet if suffix == ".parquet" else _arrow)(path)
 
@@ -125,8 +127,8 @@ def _wanted(
     lacking = [own for own in required if own not in names]
     if lacking:
         raise ValueError(
-            f"{path}: missing column{'s' * (len(lacking) > 1)} {', '.join(lacking)}; it has "
-            f"{', '.join(names)[:200]}"
+            f"{path}: missing column{'s' * (len(lacking) > 1)} {brief(', '.join(lacking))}; it has "
+            f"{brief(', '.join(names))}"
         )
     return {own: c for own, c in wanted.items() if own in names}
 
@@ -163,11 +165,12 @@ def _whole(path: PathName) -> Iterator[None]:
 
     try:
         yield
-    except FileNotFoundError:
+    except PermissionError:
         raise
     except (pyarrow.ArrowException, OSError) as error:
         kind = "Parquet" if Path(path).suffix.lower() == ".parquet" else "Arrow"
-        raise ValueError(f"{path}: not a whole {kind} file ({error}); write it anew") from None
+        reason = brief(error)
+        raise ValueError(f"{path}: not a whole {kind} file ({reason}); write it anew") from None
 
 
 def _converted(path: PathName, wanted: Mapping[str, Column], batches: Any) -> Iterator[Batch]:

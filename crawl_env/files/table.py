@@ -23,9 +23,10 @@ from typing import IO, Any, NamedTuple, TextIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from crawl_env.errors import ElementError, shown, unknown
+from crawl_env.errors import ElementError, brief, shown, unknown
 from crawl_env.extras import missing
 from crawl_env.files.atomic import atomic_file
+from crawl_env.files.regular import regular
 from crawl_env.numerics import FloatArray
 
 PathName = str | PathLike[str]
@@ -196,6 +197,7 @@ def _read_csv(path: PathName, known: Sequence[Column]) -> tuple[Cells, set[str]]
 
 
 def _open(path: PathName) -> TextIO:
+    regular(path)
     if _ends(path, ".gz"):
         return cast(TextIO, gzip.open(path, "rt", newline="", encoding="utf-8-sig"))
     return open(path, newline="", encoding="utf-8-sig")
@@ -274,7 +276,8 @@ def check_header(path: PathName, header: Sequence[str], known: Sequence[Column])
     extra = [name for name in header if name not in (*required, *optional)]
     if extra:
         error = unknown("column", extra[0], [column.name for column in known])
-        it = "it" if len(extra) == 1 else f"{', '.join(map(repr, extra))}"
+        more = f" and {len(extra) - NAMED:,} others" * (len(extra) > NAMED)
+        it = "it" if len(extra) == 1 else f"{', '.join(map(shown, extra[:NAMED]))}{more}"
         raise ValueError(
             f"{path}: {error}. "
             + f"Rename {it}, or remove {it if len(extra) == 1 else 'them'}"
@@ -305,7 +308,7 @@ def _read_parquet(path: PathName, known: Sequence[Column]) -> tuple[Cells, set[s
         from pyarrow import parquet
     except ImportError:
         raise ValueError(f"{missing('pyarrow', f'{path}: Parquet')}; or give a CSV file") from None
-    with open(path, "rb") as file:
+    with open(regular(path), "rb") as file:
         try:
             schema = parquet.read_schema(file)
             names = schema.names
@@ -315,18 +318,22 @@ def _read_parquet(path: PathName, known: Sequence[Column]) -> tuple[Cells, set[s
             source = parquet.ParquetFile(file, read_dictionary=list(dict.fromkeys(texts)))
             rows = source.metadata.num_rows
         except (arrow.ArrowException, OSError) as error:
-            raise ValueError(f"{path}: not a whole Parquet file ({error}); write it anew") from None
+            raise _not_whole(path, error) from None
         check_header(path, names, known)
         _check_size(path, rows)
         try:
             table = source.read()
             table.validate(full=True)
         except (arrow.ArrowException, OSError, MemoryError) as error:
-            raise ValueError(f"{path}: not a whole Parquet file ({error}); write it anew") from None
+            raise _not_whole(path, error) from None
     present = [column for column in known if column.name in names]
     is_moment = arrow.types.is_timestamp
     unzoned = {c.name for c in schema if is_moment(c.type) and c.type.tz is None}
     return {c.name: _cells(path, c, table.column(c.name)) for c in present}, unzoned
+
+
+def _not_whole(path: PathName, error: BaseException) -> ValueError:
+    return ValueError(f"{path}: not a whole Parquet file ({brief(error)}); write it anew")
 
 
 def _cells(path: PathName, column: Column, cells: Any) -> list[str] | NDArray[Any]:
@@ -355,14 +362,14 @@ def _cells(path: PathName, column: Column, cells: Any) -> list[str] | NDArray[An
         numbers = cells.cast(kind).cast(arrow.float64(), safe=False)
         return np.array(numbers.fill_null(column.default or 0.0).to_numpy(), dtype=np.float64)
     except arrow.ArrowException as error:
-        raise ValueError(f"{path}: column {column.name} cannot be read ({error})") from None
+        raise ValueError(f"{path}: column {column.name} cannot be read ({brief(error)})") from None
 
 
 def refuse_type(path: PathName, column: Column, kind: object) -> ValueError:
     """Return the error for a column of a type that it must not have."""
     wanted = {"text": "text", "number": "numbers", "time": "numbers or time stamps"}
     return ValueError(
-        f"{path}: column {column.name} holds {str(kind)[:80]}; it must hold {wanted[column.kind]}"
+        f"{path}: column {column.name} holds {brief(kind)}; it must hold {wanted[column.kind]}"
     )
 
 

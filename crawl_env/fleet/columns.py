@@ -15,13 +15,16 @@ from numpy.typing import ArrayLike, NDArray
 from crawl_env.errors import (
     ElementError,
     as_array,
+    brief,
     check_positive,
     check_range,
     check_whole,
     unknown,
 )
+from crawl_env.files.arrays import Array, blamed, check_arrays, map_array
 from crawl_env.files.atomic import write_text
 from crawl_env.files.batches import Words, read_batches
+from crawl_env.files.regular import regular
 from crawl_env.files.table import Column
 from crawl_env.fleet.parameters import DESCRIBED, Parameter
 from crawl_env.fleet.sources import Sources, random_parameters
@@ -293,17 +296,17 @@ class FleetColumns:
             ValueError: its files are not those of a fleet.
         """
         place = Path(folder) / _DESCRIPTION
-        try:
-            described = json.loads(place.read_text(encoding="utf-8"))
-            period, columns = float(described["period"]), {}
-            for name in described["columns"]:
-                path = Path(folder) / f"{_KINDS[name] and name}.npy"
-                columns[name] = np.load(path, mmap_mode="r", allow_pickle=False)
-            return FleetColumns(**columns, period=period)
-        except FileNotFoundError:
-            raise
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{place}: not a fleet ({error}); save it again") from None
+        with blamed(place, "save the fleet again"):
+            try:
+                described = json.loads(Path(regular(place)).read_text(encoding="utf-8"))
+                n, period = check_whole("sources", described["sources"]), described["period"]
+                kinds = {name: _KINDS[name] for name in described["columns"]}
+            except (KeyError, TypeError, RecursionError) as error:
+                raise ValueError(f"it describes no fleet ({brief(repr(error))})") from None
+            _check_names(kinds, ())
+            mapped = {name: map_array(Path(folder) / f"{name}.npy") for name in kinds}
+            declared = {name: Array(kind, ("N",), unread=True) for name, kind in kinds.items()}
+            return FleetColumns(**check_arrays(mapped, declared, N=n), period=period)
 
     # ------------------------------------------------------------------------------ parts
 

@@ -21,6 +21,7 @@ from crawl_env.errors import (
     check_positive,
     check_range,
     check_whole,
+    shown,
     unknown,
 )
 from crawl_env.files import table
@@ -175,7 +176,7 @@ class Sources:
 
     def label(self, i: int) -> str:
         """Return source i (from 0) for a message: its name in quotes, or else its index from 0."""
-        return repr(self.given_names[i]) if self.given_names else str(i)
+        return shown(self.given_names[i]) if self.given_names else str(i)
 
     def __getstate__(self) -> dict[str, Any]:
         columns: dict[str, Any] = {name: getattr(self, name) for name in _ARRAYS}
@@ -440,7 +441,7 @@ class Sources:
         """
         rows = table.read(path, _COLUMNS, "source")
         names = rows.text["source"]
-        with rows.located(element=lambda i: f"source {names[i]!r}"):
+        with rows.located(element=lambda i: f"source {shown(names[i])}"):
             return Sources(
                 **rows.number, period=period, names=names, hosts=rows.text.get("host", ())
             )

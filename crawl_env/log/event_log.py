@@ -10,7 +10,7 @@ from typing import Any, Self, cast
 
 import numpy as np
 
-from crawl_env.errors import ElementError, check_range, unknown
+from crawl_env.errors import ElementError, check_range, shown, unknown
 from crawl_env.files import table
 from crawl_env.files.table import Moments, Table
 from crawl_env.log.clock import HOURS, far_items, time_unit_of, unix_moments
@@ -120,11 +120,13 @@ def time_of(name: str, value: float | str | None, origin: str, hours: float) -> 
     if value is None or not isinstance(value, str):
         return value
     if not origin:
-        raise ValueError(f"{name} is {value!r}, but the log's times are numbers; give a number")
+        what = f"{name} is {shown(value)}, but the log's times are numbers"
+        raise ValueError(f"{what}; give a number")
     try:
         stamp = datetime.fromisoformat(value)
     except ValueError:
-        raise ValueError(f"{name} is {value!r}; give an ISO 8601 time stamp or a number") from None
+        wanted = "give an ISO 8601 time stamp or a number"
+        raise ValueError(f"{name} is {shown(value)}; {wanted}") from None
     stamp = stamp if stamp.tzinfo is not None else stamp.replace(tzinfo=UTC)
     return (stamp - datetime.fromisoformat(origin)).total_seconds() / (3600 * hours)
 

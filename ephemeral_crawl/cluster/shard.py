@@ -10,6 +10,7 @@ import numpy as np
 
 from agents.scheduling import FleetScheduler
 from agents.scheduling.scheduler import Offers
+from crawl_env.files.arrays import blamed, read_archive
 from crawl_env.files.atomic import atomic_file
 from crawl_env.fleet.columns import FleetColumns
 from crawl_env.numerics import BoolArray
@@ -56,8 +57,8 @@ class Shard:
         self._saved = 0
         self._offered = -1  # step of the last offers
         if checkpoint is not None and checkpoint.exists():
-            with np.load(checkpoint, allow_pickle=False) as state:
-                self._scheduler.set_state(state)
+            with blamed(checkpoint, "begin the run again"):
+                self._scheduler.set_state(read_archive(checkpoint))
             self._saved = self._scheduler.steps
 
     def offers(self, step: int, decisions: Sequence[Decision], k: int) -> Answer:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import tyro
 
 from crawl_env.errors import check_whole
+from crawl_env.files.regular import regular
 from ephemeral_crawl.core.base import Command
 from ephemeral_crawl.live.arguments import seconds
 
@@ -151,8 +152,7 @@ class CrawlFeeds(Command):
 
         for path in self.feeds:
             _ = exchange.kind_of(path)
-            if not path.exists():
-                raise FileNotFoundError(2, "there is no such file", str(path))
+            regular(path)
         if self.store.parts[0].endswith(":"):
             raise ValueError(f"--store is {self.store}; give the path of a file, such as crawl.db")
         if is_new(self.store) and not ((self.feeds or self.items) and self.budget):

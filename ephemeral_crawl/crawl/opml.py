@@ -16,8 +16,9 @@ from xml.sax.handler import ContentHandler
 from xml.sax.saxutils import XMLGenerator
 from xml.sax.xmlreader import AttributesImpl
 
-from crawl_env.errors import shown
+from crawl_env.errors import brief, shown
 from crawl_env.files.atomic import write_text
+from crawl_env.files.regular import regular
 
 MOST_BYTES = 256 << 20
 MOST_DEPTH = 100  # outlines within outlines
@@ -43,7 +44,7 @@ def read_opml(path: str | PathLike[str]) -> list[Subscription]:
     import defusedxml.sax
     from defusedxml import DefusedXmlException
 
-    path = Path(path)
+    path = Path(regular(path))
     if (size := path.stat().st_size) > MOST_BYTES:
         raise ValueError(f"{path} has {size:,} bytes; an OPML file has at most {MOST_BYTES:,}")
     handler = _Outlines()
@@ -53,7 +54,7 @@ def read_opml(path: str | PathLike[str]) -> list[Subscription]:
     except xml.sax.SAXParseException as error:
         raise ValueError(
             f"{path}, line {error.getLineNumber()}: this is not well-formed XML: "
-            f"{error.getMessage()}"
+            f"{brief(error.getMessage())}"
         ) from None
     except DefusedXmlException:
         raise ValueError(
@@ -61,7 +62,7 @@ def read_opml(path: str | PathLike[str]) -> list[Subscription]:
             "the declarations"
         ) from None
     except (ValueError, LookupError, UnicodeError, xml.sax.SAXException) as error:
-        raise ValueError(f"{path} is not an OPML file: {error}") from None
+        raise ValueError(f"{path} is not an OPML file: {brief(error)}") from None
     return handler.found
 
 

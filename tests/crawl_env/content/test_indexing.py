@@ -431,9 +431,15 @@ def test_a_reset_empties_the_queues_of_its_environments_alone() -> None:
     )
     vec.reset(seed=0)
     before = vec.step(np.ones((3, 4)))[0][:, 0, 0]
+    queue = vec.world.queue
+    assert queue is not None
+    waiting = queue.get_state()["items"]
     after = vec.reset(options={"reset_mask": np.array([False, True, False])})[0][:, 0, 0]
     assert before.min() > 0
     assert after.tolist() == [before[0], 0, before[2]]
+    stay = waiting.cell // 4 != 1
+    for column, left in zip(waiting, queue.get_state()["items"], strict=True):
+        assert column[stay].tolist() == left.tolist()
 
 
 def test_forms_of_the_environment() -> None:

@@ -128,9 +128,9 @@ class AutoTTL(Rule):
     number, between the default of an hour and the maximum of a day.
 
     `getAdjustedTTL` and `calcAdjustedTTL` in the extension's stats.php, with FreshRSS's
-    `ttl_default` of an hour and the extension's `MAX_TTL`. A feed that fails alone on its host keeps
-    its interval (`calcBackoffTTL` of BackoffCalculator.php returns `baseTTL`); up to an hour of
-    jitter is left out.
+    `ttl_default` of an hour and the extension's `MAX_TTL`. A feed that fails alone on its host
+    keeps its interval (`calcBackoffTTL` in BackoffCalculator.php); up to an hour of jitter is left
+    out.
     """
 
     name = "autottl"
@@ -176,10 +176,9 @@ class Nutch(Rule):
     since it compares intervals with the clock, and here they are stretched.
 
     After an error, a page is tried again a day later (`setPageRetrySchedule` of
-    AbstractFetchSchedule). It is gone if it answers 403, 404 or 410, and after three errors in a
-    row (`db.fetch.retry.max`): its interval is then multiplied by 1.5, up to .9 of the longest
-    (`setPageGoneSchedule`). Which statuses count as gone is from memory of protocol-http and
-    CrawlDbReducer.
+    AbstractFetchSchedule). It is gone if it answers 404 or 410 (`HttpBase`), and after three errors
+    in a row (`db.fetch.retry.max`): its interval is then multiplied by 1.5, up to .9 of the longest
+    (`setPageGoneSchedule`, called by CrawlDbReducer).
     """
 
     name = "nutch"
@@ -194,7 +193,7 @@ class Nutch(Rule):
         return self._last
 
     def retry(self, now: float, status: int | None) -> float:
-        if self.errors < 3 and status not in (403, 404, 410):
+        if self.errors < 3 and status not in (404, 410):
             return DAY
         longer = 1.5 * self._last
         self._last = longer if longer < 30 * DAY else 0.9 * 30 * DAY

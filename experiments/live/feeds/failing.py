@@ -91,7 +91,7 @@ def answer(rows: Sequence[Mapping[str, Any]]) -> str:
 def write(report: Report, rows: Sequence[Mapping[str, Any]]) -> None:
     """Add the part to the report."""
     report.heading("Feeds that are dead")
-    for case, (dead, failing) in CASES.items():
+    for case, (dead, _) in CASES.items():
         found = _by_policy(rows, case)
         own = found[SCHEDULER]
         seeds = len(own)

@@ -299,6 +299,13 @@ def fleet(seed: int, dead: int = 0, failing: bool = False, days: float = 4.0) ->
         failing: whether more than half of the living fail at times: sixty die and recover, twenty
             have outages of hours, twenty fail and ten are busy at one request in eight.
     """
-    natures = FAILING if failing else {}
-    own = {"median": 0.3, "spread": 1.2, "worths": 0.0}
-    return World(seed, days=days, living=200, dead=dead, natures=natures, **own)
+    return World(
+        seed,
+        days=days,
+        living=200,
+        dead=dead,
+        natures=FAILING if failing else {},
+        median=0.3,
+        spread=1.2,
+        worths=0.0,
+    )

@@ -100,9 +100,10 @@ class Intervals(Follower):
 
     def asked(self, i: int, now: float, published: Floats | None, status: int | None) -> None:
         self._last[i] = now
-        rule = self._rules[i]
-        after = rule.after_error(now, status) if published is None else None
-        self._interval[i] = rule.after(now, published.tolist()) if after is None else after
+        if published is None:
+            self._interval[i] = self._rules[i].after_error(now, status)
+        else:
+            self._interval[i] = self._rules[i].after(now, published.tolist())
 
 
 def follow(

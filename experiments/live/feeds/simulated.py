@@ -57,11 +57,6 @@ def simulate(
     def ping(i: int) -> None:
         scheduler.signal(names[i], "websub")
 
-    def answered(i: int, lease: Lease, answer: Answer) -> None:
-        nonlocal under_way
-        under_way -= 1
-        finish(i, lease, answer)
-
     def failed(i: int, lease: Lease, answer: Answer) -> None:
         # Of `answer.kind`: dns, connection, timeout or http.
         scheduler.failed(
@@ -77,6 +72,8 @@ def simulate(
             later(outage.end, partial(scheduler.resume, lease.source))
 
     def finish(i: int, lease: Lease, answer: Answer) -> None:
+        nonlocal under_way
+        under_way -= 1
         if answer.status != 200:
             failed(i, lease, answer)
             return
@@ -102,9 +99,9 @@ def simulate(
         for lease in leases:
             i = numbers[lease.source]
             answer = world.ask(i, now)
+            under_way += 1
             if answer.delay:
-                under_way += 1
-                later(now + answer.delay, partial(answered, i, lease, answer))
+                later(now + answer.delay, partial(finish, i, lease, answer))
             else:
                 finish(i, lease, answer)
                 at_once = True

@@ -105,7 +105,6 @@ class Feed:
     atom: bool
     host: int | None  # which of the shared hosts it is on
     outages: tuple[Outage, ...] = ()
-    known: float = -math.inf  # time of the last fetch that showed what there was
     shown: int = 0  # number of items that were collected or lost
 
     @property
@@ -260,7 +259,7 @@ class World:
         live = time >= 0.0
         day = min(int(now // DAY), len(self.gains) - 1)
         self.gains[day] += float((worth[live] * np.exp(-DECAY * (now - time[live]))).sum())
-        feed.shown, feed.known = max(feed.shown, seen.stop), now
+        feed.shown = max(feed.shown, seen.stop)
 
     @property
     def published(self) -> NDArray[np.float64]:

@@ -204,7 +204,7 @@ def test_each_row_of_failing_feeds_is_a_job():
     assert rows[1]["dead"] > rows[0]["dead"] == 0.0
 
 
-def test_the_report_of_failing_feeds_holds_paired_differences():
+def test_the_report_of_failing_feeds_holds_paired_differences(capsys):
     def row(case, seed, policy):
         shift = 0.1 * seed + (0.2 + 0.01 * seed if policy == failing.SCHEDULER else 0.0)
         shares = {f"day {day}": 0.3 + shift for day in range(1, 5)}
@@ -214,9 +214,8 @@ def test_the_report_of_failing_feeds_holds_paired_differences():
     rows = [{key: str(value) for key, value in each.items()} for each in rows]
     assert "collects 56%, 56%, 56%, 56%" in failing.answer(rows)
     assert "rule in use 35%, 35%" in failing.answer(rows)
-    report = Report("Feeds")
-    failing.write(report, rows)
-    text = str(vars(report))
-    assert "+0.205 ± 0.005" in text
+    failing.write(Report("Feeds"), rows)
+    text = capsys.readouterr().out
+    assert "+0.205 ± 0.005 (miniflux)" in text
     assert "0.350 ± 0.050" in text
     assert "25.0%" in text

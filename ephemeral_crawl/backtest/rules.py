@@ -2,11 +2,12 @@
 
 Each sets the time of the next fetch after a fetch, with the constants of its program. Rules know
 nothing of a budget: whoever plays them stretches or shrinks all intervals by the same factor, so
-that every rule spends the same.
+that every rule spends the same. What a rule does after errors is that of its program, too.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from typing import ClassVar
@@ -26,6 +27,7 @@ class Rule(ABC):
 
     def __init__(self) -> None:
         self.dates: list[float] = []  # seconds, ascending
+        self.errors = 0  # fetches that failed since the last one that did not
 
     def after(self, now: float, found: list[float]) -> float:
         """Return the time until the next fetch, seconds.
@@ -35,7 +37,21 @@ class Rule(ABC):
             found: when the items that it found were published, ascending.
         """
         self.dates += found
+        self.errors = 0
         return self.interval(now, len(found))
+
+    def after_error(self, now: float, status: int | None = None) -> float:
+        """Return the time until the next fetch, seconds, after one that failed; ∞: never again.
+
+        Arguments:
+            status: HTTP status; None: there was no answer.
+        """
+        self.errors += 1
+        return self.retry(now, status)
+
+    def retry(self, now: float, status: int | None) -> float:
+        """Return what `after_error` does; default: the interval of a fetch without news."""
+        return self.interval(now, 0)
 
     @abstractmethod
     def interval(self, now: float, found: int) -> float:
@@ -59,7 +75,9 @@ class Miniflux(Rule):
     by the entries of the last week, between five minutes and a day.
 
     `ScheduleNextCheck` in internal/model/feed.go, as of 2.2, with its default factor of 1. Delays
-    that servers ask for do not occur in a log.
+    that servers ask for do not occur in a log. A feed with three errors in a row is not polled any
+    more (`POLLING_PARSING_ERROR_LIMIT`, default 3; `WithErrorLimit` in internal/storage/batch.go
+    selects those of which `parsing_error_count` is smaller); before, its interval is the usual one.
     """
 
     name = "miniflux"
@@ -69,6 +87,9 @@ class Miniflux(Rule):
         entries = len(self._since(now - 7 * DAY))
         return _within(7 * DAY / entries if entries else DAY, 5 * MINUTE, DAY)
 
+    def retry(self, now: float, status: int | None) -> float:
+        return self.interval(now, 0) if self.errors < 3 else math.inf
+
 
 class CommaFeed(Rule):
     """CommaFeed's empirical interval: by the age of the last entry, and half of the mean gap
@@ -76,7 +97,9 @@ class CommaFeed(Rule):
 
     `computeEmpiricalRefreshInterval` in FeedRefreshIntervalCalculator.java, the default since 5.6,
     with an `interval` of 5 minutes and a `max-interval` of 4 hours. Before, there were other
-    constants, from 6 hours to a day, used only under heavy load.
+    constants, from 6 hours to a day, used only under heavy load. After errors, by `onFetchError`: 5
+    minutes twice, then one hour more after each (`errors.retries-before-backoff` of 3 and
+    `errors.backoff-interval` of an hour), up to the same 4 hours.
     """
 
     name = "commafeed"
@@ -96,13 +119,18 @@ class CommaFeed(Rule):
         gap = (listed[-1] - listed[0]) / (len(listed) - 1)
         return _within(gap / 2, self.shortest, self.longest / 4)
 
+    def retry(self, now: float, status: int | None) -> float:
+        return _within((self.errors - 2) * HOUR, self.shortest, self.longest)
+
 
 class AutoTTL(Rule):
     """FreshRSS's extension AutoTTL: the span of the entries of the last 30 days divided by their
     number, between the default of an hour and the maximum of a day.
 
     `getAdjustedTTL` and `calcAdjustedTTL` in the extension's stats.php, with FreshRSS's
-    `ttl_default` of an hour and the extension's `MAX_TTL`.
+    `ttl_default` of an hour and the extension's `MAX_TTL`. A feed that fails alone on its host
+    keeps its interval (`calcBackoffTTL` in BackoffCalculator.php); up to an hour of jitter is left
+    out.
     """
 
     name = "autottl"
@@ -119,7 +147,8 @@ class Aimd(Rule):
     minutes, is halved after a fetch with news and grows by 30 minutes after one without, between an
     hour and a day.
 
-    `update_period` of the plug-in poll_schedule_vary, with the defaults of subscriptions.py.
+    `update_period` of the plug-in poll_schedule_vary, with the defaults of subscriptions.py. An
+    error leaves the interval as it is: `scan` schedules the next poll without asking the plug-in.
     """
 
     name = "aimd"
@@ -134,6 +163,9 @@ class Aimd(Rule):
         self._last = _within(changed, HOUR, DAY)
         return self._last
 
+    def retry(self, now: float, status: int | None) -> float:
+        return _within(self._last, HOUR, DAY)
+
 
 class Nutch(Rule):
     """Apache Nutch's AdaptiveFetchSchedule: the interval is multiplied by 0.8 after a fetch with
@@ -142,6 +174,11 @@ class Nutch(Rule):
     It begins with a day, rather than Nutch's 30, and is between a minute and 30 days, rather than a
     year: feeds are not pages. The shift towards the last change is left out (`sync_delta=false`),
     since it compares intervals with the clock, and here they are stretched.
+
+    After an error, a page is tried again a day later (`setPageRetrySchedule` of
+    AbstractFetchSchedule). It is gone if it answers 404 or 410 (`HttpBase`), and after three errors
+    in a row (`db.fetch.retry.max`): its interval is then multiplied by 1.5, up to .9 of the longest
+    (`setPageGoneSchedule`, called by CrawlDbReducer).
     """
 
     name = "nutch"
@@ -153,6 +190,13 @@ class Nutch(Rule):
 
     def interval(self, now: float, found: int) -> float:
         self._last = _within(self._last * (0.8 if found else 1.4), MINUTE, 30 * DAY)
+        return self._last
+
+    def retry(self, now: float, status: int | None) -> float:
+        if self.errors < 3 and status not in (404, 410):
+            return DAY
+        longer = 1.5 * self._last
+        self._last = longer if longer < 30 * DAY else 0.9 * 30 * DAY
         return self._last
 
 

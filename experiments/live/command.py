@@ -3,7 +3,7 @@
 Each part is a module with the name of its `TABLE`, `answer(rows)`, a sentence, and `write(report,
 rows)`. What there is to do is in jobs, whose results are kept: those under load have `jobs(sources,
 seconds)` and `work(job, folder)`, which does one alone, returns its rows, and may keep files in the
-folder until the report is written; those of `feeds` give a row each.
+folder until the report is written; those of `feeds` and `failing` give a row each.
 """
 
 from __future__ import annotations
@@ -21,16 +21,22 @@ from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result, Runner
 from ephemeral_crawl.core.study import ParallelStudy, RecordedStudy, Rows, attributed
 from experiments.live import http, process
+from experiments.live.feeds import failing
 from experiments.live.feeds import measure as feeds
 
-PARTS: dict[str, ModuleType] = {"process": process, "http": http, "feeds": feeds}
+PARTS: dict[str, ModuleType] = {
+    "process": process,
+    "http": http,
+    "feeds": feeds,
+    "failing": failing,
+}
 
 
 @dataclass(kw_only=True)
 class Live(RecordedStudy, ParallelStudy):
     """Measures the live scheduler: how many leases and reports it handles, in one process and
-    over HTTP, how long they take, and what a crawl of sixty feeds collects. What is finished is
-    kept if it is stopped."""
+    over HTTP, how long they take, and what a crawl collects: of sixty feeds, and of two hundred
+    beside others that are dead. What is finished is kept if it is stopped."""
 
     title: ClassVar[str] = "The live scheduler"
     outputs: ClassVar[tuple[str, ...]] = (
@@ -39,8 +45,8 @@ class Live(RecordedStudy, ParallelStudy):
     )
 
     only: Annotated[tuple[str, ...], tyro.conf.arg(metavar="PART")] = ()
-    """Parts to measure: process, http, feeds; by default all. The record of the others, and of
-    other numbers of sources, is kept."""
+    """Parts to measure: process, http, feeds, failing; by default all. The record of the others,
+    and of other numbers of sources, is kept."""
     sources: int = 10**6
     """Sources in the store."""
     seconds: float = 20.0
@@ -61,9 +67,10 @@ class Live(RecordedStudy, ParallelStudy):
 
     def _rows(self, name: str) -> Sequence[Mapping[str, Any]]:
         """Return the rows of a part. Finished ones are kept until the report is written."""
-        if name == "feeds":
-            todo = feeds.jobs(http_seeds=self.http_seeds)
-            return feeds.rows(todo, self.runner.run(todo, feeds.work))
+        if name in ("feeds", "failing"):
+            part = PARTS[name]
+            todo = part.jobs(http_seeds=self.http_seeds) if name == "feeds" else part.jobs()
+            return part.rows(todo, self.runner.run(todo, part.work))
         alone = Runner(self.runner.kept, 1, "sequential")
         todo = PARTS[name].jobs(self.sources, self.seconds)
         common = {"part": name, "folder": str(alone.kept)}

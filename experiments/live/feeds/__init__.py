@@ -1,1 +1,1 @@
-"""The reference crawl: sixty feeds over real HTTP on loopback, in accelerated time."""
+"""The reference crawls: over real HTTP on loopback, in accelerated time, and without sockets."""

@@ -14,7 +14,7 @@ from ephemeral_crawl.crawl.feeds import Feed, FeedItem, parse_feed
 from ephemeral_crawl.crawl.memory import Memory
 from ephemeral_crawl.crawl.urls import host_of
 from ephemeral_crawl.live import Scheduler, UnknownSource
-from experiments.live.feeds.server import address, serving
+from experiments.live.feeds.server import address, resolve, serving
 from experiments.live.feeds.warp import WarpedLoop
 from experiments.live.feeds.world import World
 
@@ -43,8 +43,11 @@ def crawl(
     scheduler = Scheduler(":memory:", budget=f"{per_hour:g}/h", clock=loop.clock)
     done = visits.append if visits is not None else lambda visit: None
 
+    async def names(host: str, port: int) -> list[str]:
+        return resolve(world, loop.time(), host)
+
     async def main() -> None:
-        async with serving(world, loop) as port, WarpedClient(loop, resolve=_loopback) as client:
+        async with serving(world, loop) as port, WarpedClient(loop, resolve=names) as client:
             urls = [address(world, i, port) for i in range(world.number)]
             scheduler.add_many({"source": url, "host": host_of(url)} for url in urls)
             for host in {host_of(url) for url in urls} if per_host else ():
@@ -100,10 +103,6 @@ class WarpedClient(Client):
     async def get(self, url: str, etag: str = "", modified: str = "") -> Response:
         with self._loop.request():
             return await super().get(url, etag, modified)
-
-
-async def _loopback(host: str, port: int) -> list[str]:
-    return ["127.0.0.1"]
 
 
 async def _tell(

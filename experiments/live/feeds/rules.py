@@ -31,17 +31,19 @@ class Follower(ABC):
         """Return how urgent each feed is."""
 
     @abstractmethod
-    def asked(self, i: int, now: float, published: Floats | None) -> None:
+    def asked(self, i: int, now: float, published: Floats | None, status: int | None) -> None:
         """Note that a feed was asked for.
 
         Arguments:
             published: times of the items that it showed for the first time; None: the request
                 failed.
+            status: of the answer; None: there was none.
         """
 
 
 class Oracle(Follower):
-    """Whittle's index in continuous time, of the true rates and worths at every moment.
+    """Whittle's index in continuous time, of the true rates and worths at every moment; feeds in
+    an outage are worth nothing.
 
     Arguments:
         pings: whether it is told of pings, of which it knows recall and precision.
@@ -74,9 +76,10 @@ class Oracle(Follower):
         x += self._precision * self._mean * self._true
         y = np.minimum(x / np.where(full > 0.0, full, 1.0), 1.0 - 1e-12)
         index = np.where(x < full, full * (y + (1.0 - y) * np.log1p(-y)), x)
-        return np.where(full > 0.0, index, 0.0)
+        there = [feed.outage(now) is None for feed in self.feeds]
+        return np.where((full > 0.0) & there, index, 0.0)
 
-    def asked(self, i: int, now: float, published: Floats | None) -> None:
+    def asked(self, i: int, now: float, published: Floats | None, status: int | None) -> None:
         if published is not None:
             self._known[i], self._true[i] = now, 0.0
 
@@ -92,11 +95,14 @@ class Intervals(Follower):
         self._interval = np.full(world.number, DAY)
 
     def urgency(self, now: float) -> Floats:
-        return (now - self._last) / self._interval
+        given_up = np.isinf(self._interval)
+        return np.where(given_up, -math.inf, (now - self._last) / self._interval)
 
-    def asked(self, i: int, now: float, published: Floats | None) -> None:
+    def asked(self, i: int, now: float, published: Floats | None, status: int | None) -> None:
         self._last[i] = now
-        if published is not None:
+        if published is None:
+            self._interval[i] = self._rules[i].after_error(now, status)
+        else:
             self._interval[i] = self._rules[i].after(now, published.tolist())
 
 
@@ -127,7 +133,7 @@ def follow(
             blocked[i] = math.inf
         elif answer.retry_after:
             blocked[i] = now + answer.retry_after
-        follower.asked(i, now, published)
+        follower.asked(i, now, published, answer.status)
         if per_host and hosts[i] >= 0:
             together = hosts == hosts[i]
             blocked[together] = np.maximum(blocked[together], now + per_host)

@@ -1,8 +1,12 @@
-"""The feeds of a world over HTTP: RSS and Atom, with everything that their servers do."""
+"""The feeds of a world over HTTP: RSS and Atom, with everything that their servers do.
+
+Each connection serves one request, so that names are resolved for each.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -22,6 +26,22 @@ def address(world: World, i: int, port: int, second: bool = False) -> str:
     return f"http://{name}:{port}/{'second' if second else 'first'}/{i}"
 
 
+def resolve(world: World, now: float, name: str) -> list[str]:
+    """Return the addresses of the host of a feed: where the server listens, or where none does.
+
+    Raises:
+        OSError: the name is not known.
+    """
+    i = int(name.partition(".")[0].removeprefix("feed"))
+    outage = world.feeds[i].outage(now)
+    kind = outage.answer.kind if outage else "http"
+    if kind in ("dns", "connection"):  # the server hears nothing of it
+        world.ask(i, now)
+    if kind == "dns":
+        raise OSError(socket.EAI_NONAME, "Name or service not known")
+    return ["::1" if kind == "connection" else "127.0.0.1"]
+
+
 @asynccontextmanager
 async def serving(world: World, loop: WarpedLoop) -> AsyncIterator[int]:
     """Serve the feeds on loopback; give the port."""
@@ -32,14 +52,13 @@ async def serving(world: World, loop: WarpedLoop) -> AsyncIterator[int]:
         assert task is not None
         open_now.add(task)
         try:
-            while line := (await reader.readline()).split():
-                headers = {}
-                while text := (await reader.readline()).decode("latin-1").strip():
-                    name, _, value = text.partition(":")
-                    headers[name.lower()] = value.strip()
-                port = writer.get_extra_info("sockname")[1]
-                writer.write(await _answer(world, loop, line[1].decode(), headers, port))
-                await writer.drain()
+            line, headers = (await reader.readline()).split(), {}
+            while text := (await reader.readline()).decode("latin-1").strip():
+                name, _, value = text.partition(":")
+                headers[name.lower()] = value.strip()
+            port = writer.get_extra_info("sockname")[1]
+            writer.write(await _answer(world, loop, line[1].decode(), headers, port))
+            await writer.drain()
         except (ConnectionError, asyncio.CancelledError):
             pass
         finally:
@@ -69,7 +88,10 @@ async def _answer(
         return _message(status, {"Location": address(world, i, port, second=True)})
     if found.delay:
         with loop.request(-1):
-            await asyncio.sleep(found.delay)
+            # A client that loses patience does so before.
+            await asyncio.sleep(found.delay + (0.001 if found.status is None else 0.0))
+    if found.status is None:
+        return b""
     if found.status != 200:
         asked = found.retry_after
         if not asked:
@@ -91,7 +113,7 @@ async def _answer(
 
 
 def _message(status: int, headers: dict[str, str], body: bytes = b"") -> bytes:
-    lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"]
+    lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", "Connection: close"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     if status != 304:
         lines.append(f"Content-Length: {len(body)}")

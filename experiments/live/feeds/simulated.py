@@ -6,6 +6,8 @@ It takes a fifth of the time and collects the same (tested), so that many seeds 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
+from functools import partial
 from itertools import count
 
 from ephemeral_crawl.crawl.urls import host_of
@@ -21,13 +23,20 @@ _PORT = 1
 
 
 def simulate(
-    world: World, per_hour: float, *, per_host: float = 0.0, pings: bool = False
+    world: World,
+    per_hour: float,
+    *,
+    per_host: float = 0.0,
+    pings: bool = False,
+    informed: bool = False,
 ) -> Scheduler:
     """Crawl a world to its end, as `crawl` does; return the scheduler.
 
     Arguments:
         per_host: least time between two fetches of a host, seconds; 0: none.
         pings: whether the scheduler is told of the world's pings.
+        informed: whether a feed that turns out to be in an outage is paused until its end, which
+            nobody knows: a reference.
     """
     now = 0.0
     scheduler = Scheduler(":memory:", budget=f"{per_hour:g}/h", clock=lambda: START + now)
@@ -37,19 +46,36 @@ def simulate(
     for host in {host_of(name) for name in names} if per_host else ():
         scheduler.limit_host(host, per_host)
     order = count()
-    # Pings, and answers that servers are slow to give.
-    events: list[tuple[float, int, int, tuple[Lease, Answer] | None]] = [
-        (time, next(order), i, None) for time, i in (world.pings if pings else [])
-    ]
-    shown = [0] * world.number  # items that the crawler has seen, of each feed
+    # What happens, with the time: pings, and answers that servers are slow to give.
+    events: list[tuple[float, int, Callable[[], None]]] = []
     under_way = 0
+    shown = [0] * world.number  # items that the crawler has seen, of each feed
+
+    def later(time: float, event: Callable[[], None]) -> None:
+        heapq.heappush(events, (time, next(order), event))
+
+    def ping(i: int) -> None:
+        scheduler.signal(names[i], "websub")
+
+    def failed(i: int, lease: Lease, answer: Answer) -> None:
+        # Of `answer.kind`: dns, connection, timeout or http.
+        scheduler.failed(
+            lease.id,
+            status=answer.status,
+            retry_after=answer.retry_after or None,
+            reason=None if answer.status else answer.kind,
+        )
+        outage = world.feeds[i].outage(now) if informed else None
+        if answer.status == 410 or outage:
+            scheduler.pause(lease.source)
+        if outage and outage.end < world.end:
+            later(outage.end, partial(scheduler.resume, lease.source))
 
     def finish(i: int, lease: Lease, answer: Answer) -> None:
+        nonlocal under_way
+        under_way -= 1
         if answer.status != 200:
-            retry = answer.retry_after or None
-            scheduler.failed(lease.id, status=answer.status, retry_after=retry)
-            if answer.status == 410:
-                scheduler.pause(lease.source)
+            failed(i, lease, answer)
             return
         feed = world.feeds[i]
         listed = feed.listed(now)
@@ -64,20 +90,22 @@ def simulate(
             scheduler.rename(lease.source, moved)
             names[i], numbers[moved] = moved, i
 
+    for time, i in world.pings if pings else []:
+        later(time, partial(ping, i))
     while now < world.end:
         free = _PARALLEL - under_way
         leases = scheduler.lease(free, "5min") if free else []
-        answered = False
+        at_once = False
         for lease in leases:
             i = numbers[lease.source]
             answer = world.ask(i, now)
+            under_way += 1
             if answer.delay:
-                under_way += 1
-                heapq.heappush(events, (now + answer.delay, next(order), i, (lease, answer)))
+                later(now + answer.delay, partial(finish, i, lease, answer))
             else:
                 finish(i, lease, answer)
-                answered = True
-        if answered:
+                at_once = True
+        if at_once:
             continue
         wait = POLL
         if free > len(leases) and (due := scheduler.next_due()) is not None:
@@ -85,13 +113,7 @@ def simulate(
         if not events or events[0][0] > now + wait:
             now += wait
             continue
-        time, _, i, fetched = heapq.heappop(events)
-        if time >= world.end:
-            break
-        now = time
-        if fetched is not None:
-            under_way -= 1
-            finish(i, *fetched)
-        else:
-            scheduler.signal(names[i], "websub")
+        now, _, event = heapq.heappop(events)
+        if now < world.end:
+            event()
     return scheduler

@@ -54,6 +54,27 @@ def test_rules_that_read_dates(name, dates, now, expected):
     assert rules.RULES[name]().after(now, list(dates)) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(
+    ("name", "status", "expected"),
+    [
+        ("miniflux", None, [24, 24, math.inf, math.inf]),
+        ("commafeed", 503, [1 / 12, 1 / 12, 1, 2, 3, 4, 4]),
+        ("autottl", 404, [24] * 5),
+        ("aimd", None, [1] * 4),
+        ("nutch", 503, [24, 24, 36, 54, 81]),
+        ("nutch", 404, [36, 54, 81]),
+        ("round robin", 410, [24] * 5),
+    ],
+)
+def test_rules_after_errors(name, status, expected):
+    rule = rules.RULES[name]()
+    hours = [rule.after_error(day * rules.DAY, status) / rules.HOUR for day in range(len(expected))]
+    assert hours == pytest.approx(expected)
+    rule.after(9 * rules.DAY, [])
+    if name != "nutch" or status == 503:
+        assert rule.after_error(9 * rules.DAY, status) < math.inf  # it begins anew
+
+
 def test_rules_that_ask_only_for_news():
     aimd, nutch = rules.Aimd(), rules.Nutch()
     assert [aimd.after(0, found) / HOUR for found in ([1.0], [], [], [])] == [1, 1.5, 2, 2.5]

@@ -1,17 +1,18 @@
-"""The part of the study of the live scheduler that crawls sixty feeds."""
+"""The parts of the study of the live scheduler that crawl feeds."""
 
+from collections import Counter
 from functools import partial
 
 import numpy as np
 import pytest
 
 from ephemeral_crawl.core.report import Report
-from experiments.live.feeds import measure
+from experiments.live.feeds import failing, measure
 from experiments.live.feeds.bound import bound
 from experiments.live.feeds.crawl import crawl
 from experiments.live.feeds.rules import RULES, Oracle, follow
 from experiments.live.feeds.simulated import simulate
-from experiments.live.feeds.world import HOUR, Nature, World
+from experiments.live.feeds.world import DAY, FAILING, HOUR, Nature, World, fleet
 
 
 def test_rules_meet_the_same_world_and_the_oracle_is_best():
@@ -102,3 +103,121 @@ def test_the_report_holds_means_of_ratios():
     assert "1.33" in text  # of the best rule in use
     assert "6 were also made" in text
     assert "2.0e-06" in text
+
+
+# ------------------------------------------------------------------------------- feeds that fail
+
+FEW = {"living": 40, "dead": 12, "natures": dict.fromkeys(FAILING, 5)}
+
+
+def test_what_happens_does_not_depend_on_what_is_asked():
+    asked, other = World(3, days=2.0, **FEW), World(3, days=2.0, **FEW)
+    times = np.random.default_rng(1).uniform(0.0, asked.end, (asked.number, 9))
+    answers = [[asked.ask(i, t) for t in row] for i, row in enumerate(times.tolist())]
+    assert (
+        answers
+        == [
+            [other.ask(i, t) for t in reversed(row)][::-1]
+            for i, row in reversed(list(enumerate(times.tolist())))
+        ][::-1]
+    )
+    kinds = Counter(answer.kind for row in answers for answer in row if answer.status is None)
+    assert kinds.keys() == {"dns", "connection", "timeout"}
+    statuses = {answer.status for row in answers for answer in row}
+    assert {200, 403, 404, 429, 503} <= statuses
+
+
+def test_dead_feeds_leave_the_living_as_they_are():
+    alone, beside = fleet(2, days=1.0), fleet(2, dead=30, days=1.0)
+    living = [feed for feed in beside.feeds if feed.nature is not Nature.DEAD]
+    key = {feed.seed: feed for feed in living}
+    assert len(beside.feeds) == beside.number == 230
+    for feed in alone.feeds:
+        assert np.array_equal(key[feed.seed].time, feed.time)
+    assert beside.published == pytest.approx(alone.published)
+    assert sum(feed.nature is Nature.DEAD for feed in beside.feeds[:200]) > 15  # among the others
+    assert all(
+        beside.ask(i, t).status != 200
+        for i, feed in enumerate(beside.feeds)
+        if feed.nature is Nature.DEAD
+        for t in (0.0, DAY)
+    )
+
+
+def test_feeds_that_lapse_publish_before_and_after():
+    world = World(0, days=4.0, living=30, natures={Nature.LAPSED: 30}, median=2.0)
+    for feed in world.feeds:
+        start, end, answer = feed.outages[0]
+        assert not ((feed.time >= start) & (feed.time < end)).any()
+        assert feed.answer(start).status == answer.status != 200
+        assert feed.answer(end).status == 200
+        assert 0.0 < start < end < world.end
+    assert sum((feed.time >= feed.outages[0].end).sum() for feed in world.feeds) > 100
+
+
+def test_an_informed_scheduler_asks_once_in_each_outage_and_returns():
+    world = fleet(1, dead=100, failing=True, days=2.0)
+    simulate(world, 40, informed=True)
+    asked = Counter((i, o) for t, i in world.log if (o := world.feeds[i].outage(t)) is not None)
+    assert max(asked.values()) == 1
+    assert sum(asked.values()) == world.vain > 100
+    back = [i for i, o in asked if any(i == k and t >= o.end for t, k in world.log)]
+    assert len(back) > 20
+
+
+def test_failures_are_the_same_over_http():
+    found, kinds = [], Counter()
+    for run in (crawl, simulate):
+        world = World(5, days=1.0, **FEW)
+        visits = []
+        run(world, 20, **({"visits": visits} if run is crawl else {}))
+        kinds.update(visit.error for visit in visits if visit.status is None)
+        found.append((world.fraction, world.vain / world.requests))
+    # Those asked for at the same time are answered in another order, so that retries differ.
+    assert found[0] == pytest.approx(found[1], rel=0.1)
+    for reason in ("Name or service not known", "no whole answer within 30 s", "attempts failed"):
+        assert any(reason in error for error in kinds), reason
+
+
+def test_rules_give_up_as_their_programs_do():
+    worlds = {name: fleet(0, dead=200, failing=True, days=3.0) for name in RULES}
+    for name, world in worlds.items():
+        follow(world, 40, RULES[name])
+    dead = [i for i, feed in enumerate(worlds["miniflux"].feeds) if feed.nature is Nature.DEAD]
+    asked = {name: Counter(i for _, i in world.log) for name, world in worlds.items()}
+    assert worlds["oracle"].vain == 0
+    assert max(asked["miniflux"][i] for i in dead) == 3
+    assert max(asked["commafeed"][i] for i in dead) > 3
+    assert all(world.requests == 40 * 24 * 3 for world in worlds.values())
+    lost = World(0, days=1.0, living=1, dead=3, natures={Nature.LAPSED: 1}, median=5.0)
+    follow(lost, 40, RULES["miniflux"])
+    assert lost.vain == 12 < lost.requests < 40 * 24  # three for each: nothing is left to fetch
+
+
+def test_each_row_of_failing_feeds_is_a_job():
+    case = {"half": (10, True)}
+    todo = failing.jobs((1,), case)
+    assert {job["policy"] for job in todo} == set(failing.POLICIES)
+    some = [job for job in todo if job["policy"] in ("miniflux", "oracle")]
+    rows = failing.rows(some, [failing.work(job) for job in some])
+    for row in rows:
+        assert 0.3 < row["day 1"] < 1.0
+        assert row["used"] == pytest.approx(1.0)
+    assert 0.5 > rows[1]["dead"] > rows[0]["dead"] == 0.0
+
+
+def test_the_report_of_failing_feeds_holds_paired_differences(capsys):
+    def row(case, seed, policy):
+        shift = 0.1 * seed + (0.2 + 0.01 * seed if policy == failing.SCHEDULER else 0.0)
+        shares = {f"day {day}": 0.3 + shift for day in range(1, 5)}
+        return {"case": case, "seed": seed, "policy": policy, **shares, "dead": 0.25, "used": 0.5}
+
+    rows = [row(c, s, p) for c in failing.CASES for s in (1, 0) for p in failing.POLICIES]
+    rows = [{key: str(value) for key, value in each.items()} for each in rows]
+    assert "collects 56%, 56%, 56%, 56%" in failing.answer(rows)
+    assert "rule in use 35%, 35%" in failing.answer(rows)
+    failing.write(Report("Feeds"), rows)
+    text = capsys.readouterr().out
+    assert "+0.205 ± 0.005 (miniflux)" in text
+    assert "0.350 ± 0.050" in text
+    assert "25.0%" in text

@@ -13,9 +13,10 @@ from crawl_env.compiled import compiled
 from ephemeral_crawl.live import agenda as agendas
 from ephemeral_crawl.live import hosts as doors
 from ephemeral_crawl.live import price
-from ephemeral_crawl.live.agenda import CEILING, INDEX, NEW, ROTATION, SIGNAL, Ranked
+from ephemeral_crawl.live.agenda import Ranked
 from ephemeral_crawl.live.columns import NEVER, NO_HOST, Hosts, Sources
 from ephemeral_crawl.live.learning import Shared
+from ephemeral_crawl.live.rank import CEILING, NEW, rank_of
 from ephemeral_crawl.live.state import State
 
 Rows = NDArray[np.int32]
@@ -24,8 +25,6 @@ _ROUNDING = 1e-9
 _LOOKS = 2  # largest number of times that others are looked at if too few are due
 _AGAIN = 1.0  # seconds to which the next time is determined
 _HORIZON = 3.2e9  # seconds
-_PATIENCE = 1.5  # rotations after which a source comes before those that were fetched since
-_FIRST = 1e30  # by which its rank is multiplied
 
 
 class Chosen(NamedTuple):
@@ -59,18 +58,17 @@ def choose(state: State, limit: int, now: float) -> Chosen:
         return _NONE
     agenda, burst = state.agenda, state.settings.burst
     agenda.prepare(state, asked, now)
-    most = max(agenda.look, 4 * limit)
-    if state.rows <= agendas.EXACT:
-        most = max(most, state.rows + 1)
     for attempt in range(_LOOKS + 1):
-        rows, more = agenda.candidates(state, most, limit, now)
+        rows = agenda.candidates(state, asked, limit, now)
         looked, near, places, values = compare(
-            state.table, state.hosts_table, state.shared, rows, asked, agenda.floor(state, asked),
-            state.rotation, balance, burst, limit, now,
+            state.table, state.hosts_table, state.shared, rows, asked, state.rotation, balance,
+            burst, limit, now,
         )  # fmt: skip
-        if near >= limit or attempt == _LOOKS or not agenda.lower(state, asked, limit, now):
+        if near >= limit or attempt == _LOOKS:
             break
-    agenda.settle(state, looked, places, limit, asked, more, now)
+        if not agenda.lower(state, asked, limit, attempt, now):
+            break
+    agenda.settle(state, looked, places, asked, now)
     return Chosen(looked.row[places], values, looked.gain[places], looked.reason[places])
 
 
@@ -86,19 +84,18 @@ def compare(
     shared: Shared,
     rows: Rows,
     asked: float,
-    floor: float,
     rotation: float,
     balance: float,
     burst: float,
     limit: int,
     now: float,
 ) -> tuple[Ranked, int, NDArray[np.int64], NDArray[np.float64]]:
-    """Return the ranks of sources, how many reach `floor`, the places of those to fetch, in order,
-    and what these would collect."""
+    """Return the ranks of sources, how many reach the price, the places of those to fetch, in
+    order, and what these would collect."""
     looked = _ranks(sources, shared, rows, asked, rotation, now)
     near = 0
     for k in range(len(rows)):
-        if looked.reason[k] == CEILING or looked.rank[k] >= floor:
+        if looked.reason[k] == CEILING or looked.rank[k] >= asked:
             near += 1
     places = _pick(sources, hosts, looked, asked, balance, burst, limit)
     values = np.empty(len(places))
@@ -119,35 +116,8 @@ def _ranks(
     reason = np.empty(len(rows), np.uint8)
     for k in range(len(rows)):
         i = whole(rows[k])
-        index[k] = rank[k] = price.index_now(sources, shared, i, now)
-        since = now - sources.fetched[i]
-        reason[k] = SIGNAL if sources.pending[i] > 0.0 else INDEX
-        if sources.fetched[i] == NEVER:
-            rank[k] = _in_turn(index[k], asked, now - sources.pinged[i], rotation)
-            reason[k] = NEW
-        elif since >= price.turn(sources, shared, i, rotation):
-            rank[k] = _in_turn(index[k], asked, since, rotation)
-            if index[k] < asked:
-                reason[k] = ROTATION
-        if since >= sources.longest[i] and sources.longest[i] < np.inf:
-            reason[k] = CEILING
-            rank[k] = _of_ceiling(sources, i, index[k])
+        index[k], rank[k], reason[k] = rank_of(sources, shared, i, asked, rotation, now)
     return Ranked(rows, index, rank, reason)
-
-
-@compiled
-def _of_ceiling(sources: Sources, i: int, index: float) -> float:
-    """Return the rank of a source whose maximum interval has passed, among these."""
-    if sources.fetched[i] == NEVER:
-        return index
-    return -(sources.fetched[i] + np.float64(sources.longest[i]))
-
-
-@compiled
-def _in_turn(index: float, asked: float, since: float, rotation: float) -> float:
-    """Return the rank of a source that was not fetched for its turn, or that is new."""
-    rank = max(index, asked)
-    return _FIRST * since / rotation * rank if since >= _PATIENCE * rotation else rank
 
 
 @compiled
@@ -252,7 +222,7 @@ def next_time(state: State, now: float) -> float:
 
 
 def _first_in_view(state: State) -> float:
-    s, heap = state.settings, state.agenda.heap
+    s, heap = state.settings, state.agenda.times
     paid = state.time - min(state.balance, 0.0) / s.budget
     first = float(heap.key[heap.order[0]]) if heap.size[0] else math.inf
     return max(min(first, state.agenda.next_opening()), paid)
@@ -292,17 +262,9 @@ def anything(
             continue
         if doors.accepts_at(hosts, sources.host[i]) > now:
             continue
-        since = now - sources.fetched[i]
-        late = since >= sources.longest[i] and sources.longest[i] < np.inf
-        index = price.index_now(sources, shared, i, now)
-        if sources.fetched[i] == NEVER:
-            index = _in_turn(index, asked, now - sources.pinged[i], rotation)
-        elif since >= price.turn(sources, shared, i, rotation):
-            index = _in_turn(index, asked, since, rotation)
-        if late:
-            index = _of_ceiling(sources, i, index)
-        if (late, index) > (ceiling, best):
-            best, best_cost, ceiling = index, np.float64(sources.cost[i]), late
+        _, rank, reason = rank_of(sources, shared, i, asked, rotation, now)
+        if (reason == CEILING, rank) > (ceiling, best):
+            best, best_cost, ceiling = rank, np.float64(sources.cost[i]), reason == CEILING
     if balance <= 0.0 or balance < min(best_cost, burst) - _ROUNDING:
         return False
     return ceiling or best >= asked

@@ -52,7 +52,9 @@ BELOW, ABOVE = 0.05, 0.02  # logarithm of price asked for ÷ price of keys, in s
 TOLERANCE = 0.1  # logarithm by which keys of large fleets can be at a higher price
 _BEST = 16  # sources due that are compared at a time, besides twice as many as are asked for
 _MOST = 128  # sources whose times have come that are looked at, besides 8 for each asked for
-_STEP = 1.05  # factor by which an index rises until it is looked at again
+_LEAST_STEP, _MOST_STEP = 1.2, 2.0  # factor by which an index rises until it is looked at again
+_PART = 1 / 16  # of sources that are due from which on keys are at a higher price
+_NEAR = 0.7  # this price ÷ index of the best
 _SLICES = (64, 1024)  # keys that are computed anew at a time, in case of need
 _LINE = 128  # sources in line in front of a host
 _ROUNDS = 8  # largest number of times that both heaps are looked at in a call
@@ -77,6 +79,7 @@ class Agenda:
         self.due = Heap.of(none, 0)  # sources that are due, by `order_of`
         self.marks = np.zeros(0, np.uint8)  # (R,) where a source waits, besides the heaps
         self.price = math.nan  # highest price that a key was computed for; NaN: there are none
+        self.level = math.nan  # index that the best have; others are looked at less
         self.stale = False  # whether estimates have changed for which keys were computed
         self._next = 0  # row whose key is computed anew next
         self._left = 0  # rows whose keys are to be computed anew
@@ -90,6 +93,7 @@ class Agenda:
         """Make keys for a price that is asked for, where there are none that serve."""
         if not self.price > 0.0:
             self.price, room = self._aim(state, asked), len(state.table)
+            self.level = asked
             times, orders = _start(
                 state.table, state.hosts_table, state.shared, state.rows, self.price, asked,
                 state.rotation, now,
@@ -124,7 +128,7 @@ class Agenda:
         number = min(number, state.rows)
         _renew(
             state.table, state.shared, self.times, self.due, self.marks, self._next, number,
-            state.rows, self.price, asked, state.rotation, now,
+            state.rows, self.price, asked, self.level, state.rotation, now,
         )  # fmt: skip
         self._next = (self._next + number) % max(state.rows, 1)
         self._left = max(self._left - number, 0)
@@ -136,14 +140,14 @@ class Agenda:
         if state.rows <= EXACT:
             most = best = of_lines = state.rows + 1
         for _ in range(_ROUNDS):
-            standing, lines, more = _advance(
-                state.table, state.hosts_table, state.shared, self.times, self.due, most,
-                self.price, asked, state.rotation, now,
+            rows, standing, lines, more, level = _candidates(
+                state.table, state.hosts_table, state.shared, self.times, self.due, most, best,
+                self.price, asked, self.level, state.rotation, now,
             )  # fmt: skip
+            self.level = max(level, asked)
             for i, host in zip(standing.tolist(), lines.tolist(), strict=True):
                 self._stand_in_line(state, i, host, now)
-            rows, sent = _first(state.table, state.hosts_table, self.times, self.due, best, now)
-            if len(rows) == best or not (more or sent):
+            if len(rows) == best or not more:
                 break
         of_hosts = self._of_open_hosts(state, of_lines, now)
         return np.concatenate([rows, *of_hosts]) if of_hosts else rows
@@ -286,6 +290,8 @@ class Agenda:
         """
         self._renew(state, 2 * len(chosen), asked, now)
         self.price = max(self.price, self._aim(state, asked))
+        if self.due.size[0] > max(_PART * state.rows, EXACT):  # the others need not be compared
+            self.price = max(self.price, _NEAR * self.level)
         _settle(
             state.table, state.shared, self.times, self.due, self.marks, looked, chosen,
             self.price, asked, state.rotation, now,
@@ -310,20 +316,24 @@ def _looked_at(
     i: int,
     value: float,
     asked: float,
+    level: float,
     rotation: float,
     now: float,
 ) -> tuple[float, float]:
     """Return when to look at source i again, and its place among those due, infinite if it is not,
     if its host accepts any number of fetches."""
-    key = price.key_of(sources, shared, i, value, rotation, now)
-    if key > now:
-        return key, np.inf
+    free = price.floored(sources, shared, i, -np.inf, np.inf) <= now
     index, rank, reason = rank_of(sources, shared, i, asked, rotation, now)
+    if not (free and (index >= value or reason == CEILING)):
+        key = price.key_of(sources, shared, i, value, rotation, now)
+        if key > now:
+            return key, np.inf
     start = sources.fetched[i]
     if start == NEVER:
         start, again = sources.pinged[i], np.inf
     else:
-        again = price.due_at(sources, shared, i, _STEP * index, now)
+        step = min(max(np.sqrt(level / index), _LEAST_STEP), _MOST_STEP)
+        again = price.due_at(sources, shared, i, step * index, now)
     turn = price.turn(sources, shared, i, rotation)
     for after in (np.float64(sources.longest[i]), turn, PATIENCE * rotation):
         if start + after > now:
@@ -348,37 +358,38 @@ def _start(
     for i in range(rows):
         line, until = _barrier(hosts, sources.host[i])
         if line == NO_HOST and until <= now:
-            times[i], orders[i] = _looked_at(sources, shared, i, value, asked, rotation, now)
+            times[i], orders[i] = _looked_at(sources, shared, i, value, asked, asked, rotation, now)
         else:
             times[i] = price.key_of(sources, shared, i, value, rotation, now)
     return times, orders
 
 
 @compiled
-def _advance(
+def _candidates(
     sources: Sources,
     hosts: Hosts,
     shared: Shared,
     times: Heap,
     due: Heap,
     most: int,
+    best: int,
     value: float,
     asked: float,
+    level: float,
     rotation: float,
     now: float,
-) -> tuple[Rows, Rows, bool]:
-    """Look at sources whose time has come, at most `most`.
+) -> tuple[Rows, Rows, Rows, bool, float]:
+    """Look at sources whose time has come, at most `most`, and find the best of those due.
 
     Returns:
-        Those of limited hosts; the hosts or domains in front of which they stand; and whether the
-        time of others has come. Sources of hosts that have no limit and asked to be left alone wait
-        until then.
+        The best, at most `best`; sources that leave the heaps, since their hosts are limited, and
+        the hosts or domains in front of which they stand; whether others are to be looked at; and
+        the index of the last of the best, 0 if these are all. Sources of hosts that have no limit
+        and asked to be left alone wait until then.
     """
     limited, lines = np.empty(most, np.int32), np.empty(most, np.int32)
-    number = 0
-    for _ in range(most):
-        if times.size[0] == 0 or times.key[times.order[0]] > now:
-            return limited[:number], lines[:number], False
+    number, looked = 0, 0
+    while looked < most and times.size[0] > 0 and times.key[times.order[0]] <= now:
         i = whole(times.order[0])
         line, until = _barrier(hosts, sources.host[i])
         again, order = until, np.inf
@@ -387,30 +398,24 @@ def _advance(
             number += 1
             again = np.inf
         elif until <= now:
-            again, order = _looked_at(sources, shared, i, value, asked, rotation, now)
+            again, order = _looked_at(sources, shared, i, value, asked, level, rotation, now)
         heaps.move(times, i, again)
         heaps.move(due, i, order)
-    return limited[:number], lines[:number], True
-
-
-@compiled
-def _first(
-    sources: Sources, hosts: Hosts, times: Heap, due: Heap, most: int, now: float
-) -> tuple[Rows, bool]:
-    """Return the best of those due, at most `most`, and whether there were some whose hosts have
-    come to be closed or limited, which are sent to be looked at."""
-    rows = heaps.first(due, most)
-    number = 0
+        looked += 1
+    rows = heaps.first(due, best)
+    level = np.exp(-due.key[rows[-1]]) if len(rows) == best else 0.0
+    free, more = 0, looked == most
     for k in range(len(rows)):
         i = whole(rows[k])
         line, until = _barrier(hosts, sources.host[i])
         if line == NO_HOST and until <= now:
-            rows[number] = i
-            number += 1
-        else:
+            rows[free] = i
+            free += 1
+        else:  # it has come to be limited or closed
             heaps.move(due, i, np.inf)
             heaps.move(times, i, now)
-    return rows[:number], number < len(rows)
+            more = True
+    return rows[:free], limited[:number], lines[:number], more, level
 
 
 @compiled
@@ -429,7 +434,10 @@ def _rekey(
         i = whole(rows[k])
         marks[i] = 0
         heaps.move(due, i, np.inf)
-        heaps.move(times, i, price.key_of(sources, shared, i, value, rotation, now))
+        key = sources.blocked[i]  # early enough
+        if key <= now:
+            key = price.key_of(sources, shared, i, value, rotation, now)
+        heaps.move(times, i, key)
 
 
 @compiled
@@ -444,6 +452,7 @@ def _renew(
     rows: int,
     value: float,
     asked: float,
+    level: float,
     rotation: float,
     now: float,
 ) -> None:
@@ -453,7 +462,7 @@ def _renew(
         if marks[i] != 0:
             continue
         if due.place[i] >= 0:
-            again, order = _looked_at(sources, shared, i, value, asked, rotation, now)
+            again, order = _looked_at(sources, shared, i, value, asked, level, rotation, now)
             heaps.move(due, i, order)
         else:
             again = price.key_of(sources, shared, i, value, rotation, now)

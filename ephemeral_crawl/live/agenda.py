@@ -54,7 +54,7 @@ _BEST = 16  # sources due that are compared at a time, besides twice as many as 
 _MOST = 128  # sources whose times have come that are looked at, besides 8 for each asked for
 _LEAST_STEP, _MOST_STEP = 1.2, 2.0  # factor by which an index rises until it is looked at again
 _PART = 1 / 16  # of sources that are due from which on keys are at a higher price
-_NEAR = 0.7  # this price ÷ index of the best
+_NEAR = 0.75  # this price ÷ index of the best
 _SLICES = (64, 1024)  # keys that are computed anew at a time, in case of need
 _LINE = 128  # sources in line in front of a host
 _ROUNDS = 8  # largest number of times that both heaps are looked at in a call
@@ -88,6 +88,10 @@ class Agenda:
         self._opening: list[tuple[float, int]] = []  # heap of when hosts accept the next fetch
         self._inside: dict[int, deque[int]] = {}  # hosts that wait for each domain to accept one
         self._tickets: dict[int, float] = {}  # last ticket of each host
+
+    def floor(self, asked: float) -> float:
+        """Return the index down to which all sources that have it are found among those due."""
+        return max(asked, self.price * math.exp(-TOLERANCE))
 
     def prepare(self, state: State, asked: float, now: float) -> None:
         """Make keys for a price that is asked for, where there are none that serve."""
@@ -271,7 +275,8 @@ class Agenda:
         if state.rows <= EXACT:
             return False
         if self.price > asked * math.exp(TOLERANCE):
-            self.price = self._aim(state, asked)
+            lower = min(_NEAR * self.level, self.price * math.exp(-TOLERANCE))
+            self.price = max(lower, self._aim(state, asked))
             self._left, self._urgent = state.rows, True
         elif self.stale and not self._left:
             self._left, self.stale, self._urgent = state.rows, False, False
@@ -288,7 +293,8 @@ class Agenda:
             chosen: places of those in `looked` that were chosen.
             asked: the price that was asked for.
         """
-        self._renew(state, 2 * len(chosen), asked, now)
+        number = max(_SLICES[0], 8 * len(chosen)) if self._left and self._urgent else 0
+        self._renew(state, max(number, 2 * len(chosen)), asked, now)
         self.price = max(self.price, self._aim(state, asked))
         if self.due.size[0] > max(_PART * state.rows, EXACT):  # the others need not be compared
             self.price = max(self.price, _NEAR * self.level)

@@ -61,8 +61,8 @@ def choose(state: State, limit: int, now: float) -> Chosen:
     for attempt in range(_LOOKS + 1):
         rows = agenda.candidates(state, asked, limit, now)
         looked, near, places, values = compare(
-            state.table, state.hosts_table, state.shared, rows, asked, state.rotation, balance,
-            burst, limit, now,
+            state.table, state.hosts_table, state.shared, rows, asked, agenda.floor(asked),
+            state.rotation, balance, burst, limit, now,
         )  # fmt: skip
         if near >= limit or attempt == _LOOKS:
             break
@@ -84,18 +84,19 @@ def compare(
     shared: Shared,
     rows: Rows,
     asked: float,
+    floor: float,
     rotation: float,
     balance: float,
     burst: float,
     limit: int,
     now: float,
 ) -> tuple[Ranked, int, NDArray[np.int64], NDArray[np.float64]]:
-    """Return the ranks of sources, how many reach the price, the places of those to fetch, in
+    """Return the ranks of sources, how many reach `floor`, the places of those to fetch, in
     order, and what these would collect."""
     looked = _ranks(sources, shared, rows, asked, rotation, now)
     near = 0
     for k in range(len(rows)):
-        if looked.reason[k] == CEILING or looked.rank[k] >= asked:
+        if looked.reason[k] == CEILING or looked.rank[k] >= floor:
             near += 1
     places = _pick(sources, hosts, looked, asked, balance, burst, limit)
     values = np.empty(len(places))

@@ -405,7 +405,7 @@ def test_sources_are_given_in_the_order_of_a_brute_force(clock):
 def large_fleet(clock, monkeypatch, budget):
     monkeypatch.setattr(agenda, "EXACT", 0)
     monkeypatch.setattr(agenda, "LOOKED_AT", 64)
-    monkeypatch.setattr(agenda, "_SLICE", 64)
+    monkeypatch.setattr(agenda, "_SLICES", (64, 64))
     rng, number = np.random.default_rng(0), 1500
     scheduler = Scheduler(":memory:", budget=budget, burst=400, explore=0, clock=clock)
     scheduler.add_many({"source": str(i)} for i in range(number))

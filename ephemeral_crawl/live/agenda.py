@@ -8,8 +8,9 @@ reaches it has a key that has passed. If it falls by more than a tolerance and t
 keys are computed anew, some at each call. So no call does work that grows with the fleet.
 
 Sources whose keys have passed are also in the heap of those due, by their rank when they were last
-looked at. They are looked at again when their index has risen by a twentieth, or others ask for a
-fetch. So the best come first, however many are due.
+looked at, and are looked at again when their index has risen by a fifth. If far more are due than
+are asked for, keys are at a price just below the index of the best. So the best come first, however
+many are due, and those that will not be leased soon are hardly looked at.
 
 Sources that are due and whose host accepts one fetch at a time leave both heaps and stand in line
 in front of it, and are compared when it accepts one. If the line is long, they get a ticket, the
@@ -280,7 +281,7 @@ class Agenda:
             self._left, self._urgent = state.rows, True
         elif self.stale and not self._left:
             self._left, self.stale, self._urgent = state.rows, False, False
-        number = min(self._left, max(_SLICES[attempt if self._urgent else 0], 8 * limit))
+        number = min(self._left, max(_SLICES[attempt if self._urgent else 0], 32 * limit))
         self._renew(state, number, asked, now)
         return number > 0
 
@@ -293,7 +294,7 @@ class Agenda:
             chosen: places of those in `looked` that were chosen.
             asked: the price that was asked for.
         """
-        number = max(_SLICES[0], 8 * len(chosen)) if self._left and self._urgent else 0
+        number = max(_SLICES[0], 32 * len(chosen)) if self._left and self._urgent else 0
         self._renew(state, max(number, 2 * len(chosen)), asked, now)
         self.price = max(self.price, self._aim(state, asked))
         if self.due.size[0] > max(_PART * state.rows, EXACT):  # the others need not be compared
@@ -390,8 +391,8 @@ def _candidates(
     Returns:
         The best, at most `best`; sources that leave the heaps, since their hosts are limited, and
         the hosts or domains in front of which they stand; whether others are to be looked at; and
-        the index of the last of the best, 0 if these are all. Sources of hosts that have no limit
-        and asked to be left alone wait until then.
+        the index of the last of the best, 0 if these are all or it is due at any price. Sources of
+        hosts that have no limit and asked to be left alone wait until then.
     """
     limited, lines = np.empty(most, np.int32), np.empty(most, np.int32)
     number, looked = 0, 0
@@ -409,7 +410,10 @@ def _candidates(
         heaps.move(due, i, order)
         looked += 1
     rows = heaps.first(due, best)
-    level = np.exp(-due.key[rows[-1]]) if len(rows) == best else 0.0
+    level = 0.0
+    if len(rows) == best:
+        index, rank, reason = rank_of(sources, shared, whole(rows[-1]), asked, rotation, now)
+        level = index if rank == index and reason != CEILING else 0.0
     free, more = 0, looked == most
     for k in range(len(rows)):
         i = whole(rows[k])

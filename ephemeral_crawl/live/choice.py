@@ -48,10 +48,10 @@ def choose(state: State, limit: int, now: float) -> Chosen:
     rotations after their last fetch, or after they were added, and the sooner the longer they wait.
 
     In fleets of at most `agenda.EXACT` sources that is so exactly. In larger ones a source can be
-    late until its index is above the price by `agenda.TOLERANCE`, and come before others whose
-    index is higher by twice that. If suddenly far more are due than are asked for, as after an
-    outage, they are looked at some thousand at a call, and the best of these are given. Those that
-    are due at any price are served as they came.
+    late until its index is above the price by `agenda.TOLERANCE`, and come after others whose
+    index is lower, by up to a quarter. If suddenly far more are due than are asked for, as after an
+    outage, some hundred of them are looked at in each call, and the best of those that were are
+    given; when a store is opened, all are.
     """
     balance, asked = state.balance_at(now), state.accepted_at(now)
     if not balance > 0.0:

@@ -1,21 +1,21 @@
-"""When to look at which source again: due times in a heap, and lines in front of limited hosts.
+"""When to look at which source again: times in a heap, those due in another, best first, and lines
+in front of limited hosts.
 
-A source is in the heap with the time at which it becomes due at a price, its *key*. Prices change
-all the time, and keys are not computed anew each time: the agenda knows the highest price that a
-key was computed for. As long as the index that is asked for is at least that, whoever reaches it
-has a key that has passed. If it rises, sources whose keys have passed too early are found out when
-they are looked at, and wait for a new key; if it falls by more than a tolerance, all keys are
-computed anew, some at each call, at a price that a sample says enough sources reach. So no call
-does work that grows with the fleet.
+A source is in the heap of times with the time at which it becomes due at a price, its *key*. Prices
+change all the time, and keys are not computed anew each time: the agenda knows the highest price
+that a key was computed for. As long as the index that is asked for is at least that, whoever
+reaches it has a key that has passed. If it falls by more than a tolerance and too few are due, all
+keys are computed anew, some at each call. So no call does work that grows with the fleet.
 
-Sources that are due at any price, since they are new or their rotation or maximum interval has
-passed, and that are not leased at once, wait in a queue and are served as they came. Meanwhile,
-their key is the time at which their index reaches the price.
+Sources whose keys have passed are also in the heap of those due, by their rank when they were last
+looked at, and are looked at again when their index has risen by a fifth. If far more are due than
+are asked for, keys are at a price just below the index of the best. So the best come first, however
+many are due, and those that will not be leased soon are hardly looked at.
 
-Sources that are due and whose host accepts one fetch at a time leave the heap and stand in line in
-front of it, and are compared when it accepts one. If the line is long, they get a ticket, the time
-at which they may join it. A host in a domain that accepts one fetch at a time waits with its line
-in front of the domain; sources of hosts without a limit stand in line in front of the domain.
+Sources that are due and whose host accepts one fetch at a time leave both heaps and stand in line
+in front of it, and are compared when it accepts one. If the line is long, they get a ticket, the
+time at which they may join it. A host in a domain that accepts one fetch at a time waits with its
+line in front of the domain; sources of hosts without a limit stand in line in front of the domain.
 
 All this follows from the state and is not part of it: it says which sources to look at, and not
 what they are worth.
@@ -36,11 +36,11 @@ from agents.scheduling.age_index import whole
 from crawl_env.compiled import compiled
 from ephemeral_crawl.live import heap as heaps
 from ephemeral_crawl.live import hosts as doors
-from ephemeral_crawl.live import price
-from ephemeral_crawl.live.columns import NO_HOST, Hosts, Sources
+from ephemeral_crawl.live import life, price
+from ephemeral_crawl.live.columns import NEVER, NO_HOST, Hosts, Sources
 from ephemeral_crawl.live.heap import Heap
 from ephemeral_crawl.live.learning import Shared
-from ephemeral_crawl.live.queue import QUEUED, Queue, heads
+from ephemeral_crawl.live.rank import CEILING, PATIENCE, order_of, rank_of
 
 if TYPE_CHECKING:
     from ephemeral_crawl.live.state import State
@@ -48,18 +48,18 @@ if TYPE_CHECKING:
 Rows = NDArray[np.int32]
 
 EXACT = 1024  # sources up to which every key is at a price that is asked for
-LOOKED_AT = 128  # sources that are compared at a time, at least
+LOOKED_AT = 128  # sources in lines that are compared at a time, at least
 BELOW, ABOVE = 0.05, 0.02  # logarithm of price asked for ÷ price of keys, in small, large fleets
 TOLERANCE = 0.1  # logarithm by which keys of large fleets can be at a higher price
-_MOST = 4096  # sources that are looked at, where far more are due than are asked for
-_SLICE, _STALE = 1024, 64  # keys that are computed anew at a time: at too high a price; stale
-_SAMPLE = 1024  # sources whose indices tell how far a price falls
-_PART = 1 / 16  # of the sources, whose indices then reach it
+_BEST = 16  # sources due that are compared at a time, besides twice as many as are asked for
+_MOST = 128  # sources whose times have come that are looked at, besides 8 for each asked for
+_LEAST_STEP, _MOST_STEP = 1.2, 2.0  # factor by which an index rises until it is looked at again
+_PART = 1 / 16  # of sources that are due from which on keys are at a higher price
+_NEAR = 0.75  # this price ÷ index of the best
+_SLICES = (64, 1024)  # keys that are computed anew at a time, in case of need
 _LINE = 128  # sources in line in front of a host
-_ROUNDS = 8  # largest number of times that the heap is looked at in a call
-_IN_LINE, _TICKET = 1, 2  # marks, besides `QUEUED`
-_SEEN = QUEUED + 1  # during a call
-NEW, CEILING, ROTATION, SIGNAL, INDEX = range(5)  # reasons
+_ROUNDS = 8  # largest number of times that both heaps are looked at in a call
+_IN_LINE, _TICKET = 1, 2  # marks
 
 
 class Ranked(NamedTuple):
@@ -67,9 +67,7 @@ class Ranked(NamedTuple):
 
     row: Rows
     gain: NDArray[np.float64]  # the index
-    # The index, or the price if it is higher and others ask for a fetch; past the maximum interval,
-    # minus the time at which it passed, or the index if the source was not fetched yet.
-    rank: NDArray[np.float64]
+    rank: NDArray[np.float64]  # see `rank_of`
     reason: NDArray[np.uint8]
 
 
@@ -77,11 +75,13 @@ class Agenda:
     """Which sources to look at, at a time."""
 
     def __init__(self) -> None:
-        self.heap = Heap.empty(0)
-        self.marks = np.zeros(0, np.uint8)  # (R,) where a source waits, besides the heap
+        none = np.empty(0)
+        self.times = Heap.of(none, 0)  # when to look at sources, but for those in line
+        self.due = Heap.of(none, 0)  # sources that are due, by `order_of`
+        self.marks = np.zeros(0, np.uint8)  # (R,) where a source waits, besides the heaps
         self.price = math.nan  # highest price that a key was computed for; NaN: there are none
+        self.level = math.nan  # index that the best have; others are looked at less
         self.stale = False  # whether estimates have changed for which keys were computed
-        self.look = LOOKED_AT  # sources to look at next time
         self._next = 0  # row whose key is computed anew next
         self._left = 0  # rows whose keys are to be computed anew
         self._urgent = False  # whether these are at too high a price, rather than stale
@@ -89,40 +89,29 @@ class Agenda:
         self._opening: list[tuple[float, int]] = []  # heap of when hosts accept the next fetch
         self._inside: dict[int, deque[int]] = {}  # hosts that wait for each domain to accept one
         self._tickets: dict[int, float] = {}  # last ticket of each host
-        self._late = Queue()  # of sources past their maximum intervals
-        self._others = Queue()  # of others that are due at any price
 
-    def floor(self, state: State, asked: float) -> float:
+    def floor(self, asked: float) -> float:
         """Return the index down to which all sources that have it are found among those due."""
-        if state.rows <= EXACT:
-            return asked
         return max(asked, self.price * math.exp(-TOLERANCE))
 
     def prepare(self, state: State, asked: float, now: float) -> None:
         """Make keys for a price that is asked for, where there are none that serve."""
-        small = state.rows <= EXACT
-        if not self.price > 0.0 or len(self.marks) < state.rows:
-            self._build(state, self._aim(state, asked), now)
-        elif small and (self.price > asked or self.stale):
+        if not self.price > 0.0:
+            self.price, room = self._aim(state, asked), len(state.table)
+            self.level = asked
+            times, orders = _start(
+                state.table, state.hosts_table, state.shared, state.rows, self.price, asked,
+                state.rotation, now,
+            )  # fmt: skip
+            self.times, self.due = Heap.of(times, room), Heap.of(orders, room)
+            self.marks = np.zeros(room, np.uint8)
+        elif state.rows <= EXACT and (self.price > asked or self.stale):
             self.price, self.stale = min(self.price, self._aim(state, asked)), False
-            self._renew(state, state.rows, now)
+            self._renew(state, state.rows, asked, now)
 
     def _aim(self, state: State, asked: float) -> float:
         """Return the price for new keys."""
         return asked * math.exp(-BELOW if state.rows <= EXACT else ABOVE)
-
-    def _build(self, state: State, value: float, now: float) -> None:
-        rows, room = state.rows, len(state.table)
-        which = np.arange(rows, dtype=np.int32)
-        keys = price.keys(state.table, state.shared, which, value, state.rotation, now)
-        self.__init__()  # type: ignore[misc]
-        self.price, self.heap, self.marks = value, Heap.empty(room), np.zeros(room, np.uint8)
-        order = np.argsort(keys, kind="stable")
-        order = order[: int(np.isfinite(keys).sum())]
-        self.heap.key[:rows] = keys
-        self.heap.order[: len(order)] = order  # sorted, therefore a heap
-        self.heap.place[order] = np.arange(len(order))
-        self.heap.size[0] = len(order)
 
     def rekey(self, state: State, rows: Rows, now: float) -> None:
         """Compute keys of sources that have changed."""
@@ -132,39 +121,41 @@ class Agenda:
             room = len(state.table)
             marks = np.zeros(room, np.uint8)
             marks[: len(self.marks)] = self.marks
-            self.marks, self.heap = marks, self.heap.with_rows(room)
+            self.marks = marks
+            self.times, self.due = self.times.with_rows(room), self.due.with_rows(room)
         _rekey(
-            state.table, state.shared, self.heap, self.marks, rows, self.price, state.rotation, now
-        )
+            state.table, state.shared, self.times, self.due, self.marks, rows, self.price,
+            state.rotation, now,
+        )  # fmt: skip
 
-    def _renew(self, state: State, number: int, now: float) -> None:
+    def _renew(self, state: State, number: int, asked: float, now: float) -> None:
         """Compute the next keys anew."""
         number = min(number, state.rows)
         _renew(
-            state.table, state.shared, self.heap, self.marks, self._next, number, state.rows,
-            self.price, state.rotation, now,
+            state.table, state.shared, self.times, self.due, self.marks, self._next, number,
+            state.rows, self.price, asked, self.level, state.rotation, now,
         )  # fmt: skip
         self._next = (self._next + number) % max(state.rows, 1)
         self._left = max(self._left - number, 0)
 
-    def candidates(self, state: State, most: int, limit: int, now: float) -> tuple[Rows, bool]:
-        """Return sources that may be due and whose hosts accept a fetch, and whether there may be
-        more."""
+    def candidates(self, state: State, asked: float, limit: int, now: float) -> Rows:
+        """Return sources that may be due and whose hosts accept a fetch: the best, and those who
+        stand in line."""
+        most, best, of_lines = _MOST + 8 * limit, _BEST + 2 * limit, max(LOOKED_AT, 4 * limit)
+        if state.rows <= EXACT:
+            most = best = of_lines = state.rows + 1
         for _ in range(_ROUNDS):
-            late, others = self._late.rows, self._others.rows
-            rows, standing, lines, found, of_heap, gone = _candidates(
-                state.table, state.hosts_table, self.heap, self.marks, late, others, most, limit,
-                now,
+            rows, standing, lines, more, level = _candidates(
+                state.table, state.hosts_table, state.shared, self.times, self.due, most, best,
+                self.price, asked, self.level, state.rotation, now,
             )  # fmt: skip
-            self._late.drop(gone[0])
-            self._others.drop(gone[1])
+            self.level = max(level, asked)
             for i, host in zip(standing.tolist(), lines.tolist(), strict=True):
                 self._stand_in_line(state, i, host, now)
-            more = found == most
-            if 2 * of_heap >= most or not more:
+            if len(rows) == best or not more:
                 break
-        of_hosts = self._of_open_hosts(state, most, now)
-        return np.concatenate([rows, *of_hosts]) if of_hosts else rows, more
+        of_hosts = self._of_open_hosts(state, of_lines, now)
+        return np.concatenate([rows, *of_hosts]) if of_hosts else rows
 
     def _stand_in_line(self, state: State, i: int, host: int, now: float) -> None:
         """Let a source stand in line in front of a host, or give it a ticket."""
@@ -178,13 +169,13 @@ class Agenda:
             ticket = max(self._tickets.get(host, 0.0), blocked, now) + interval
             self._tickets[host] = ticket
             self.marks[i] = _TICKET
-            heaps.move(self.heap, i, ticket)
+            heaps.move(self.times, i, ticket)
             return
         if not line:
             heappush(self._opening, (opens, host))
         line.append(i)
         self.marks[i] = _IN_LINE
-        heaps.move(self.heap, i, math.inf)
+        heaps.move(self.times, i, math.inf)
 
     def _of_open_hosts(self, state: State, most: int, now: float) -> list[Rows]:
         """Return the lines of hosts that accept a fetch, as do their domains."""
@@ -279,75 +270,171 @@ class Agenda:
             rows = _with_tickets(state.table, hosts, rows, changed, gone)
             self.rekey(state, rows, state.time)
 
-    def lower(self, state: State, asked: float, limit: int, now: float) -> bool:
-        """Compute some keys anew at a lower price, if fewer than `limit` were found that are near
-        to the highest price of keys; return whether there were any to compute."""
+    def lower(self, state: State, asked: float, limit: int, attempt: int, now: float) -> bool:
+        """Compute some keys anew, where fewer than `limit` are due, if their price is too high or
+        estimates have changed; return whether there were any to compute."""
         if state.rows <= EXACT:
             return False
-        high = self.price > asked * math.exp(TOLERANCE)
-        if (high and not (self._left and self._urgent)) or (self.stale and not self._left):
-            if high:
-                reached = min(self._reached(state, limit, now), self.price * math.exp(-TOLERANCE))
-                self.price = max(reached, self._aim(state, asked))
-            self._left, self.stale, self._urgent = state.rows, False, high
-        number = min(self._left, max(_SLICE if self._urgent else _STALE, 8 * limit))
-        self._renew(state, number, now)
+        if self.price > asked * math.exp(TOLERANCE):
+            lower = min(_NEAR * self.level, self.price * math.exp(-TOLERANCE))
+            self.price = max(lower, self._aim(state, asked))
+            self._left, self._urgent = state.rows, True
+        elif self.stale and not self._left:
+            self._left, self.stale, self._urgent = state.rows, False, False
+        number = min(self._left, max(_SLICES[attempt if self._urgent else 0], 32 * limit))
+        self._renew(state, number, asked, now)
         return number > 0
 
-    def _reached(self, state: State, limit: int, now: float) -> float:
-        """Return a price that the indices of a part of the sources reach, as a sample says."""
-        step = -(-state.rows // _SAMPLE)
-        index = _free_indices(state.table, state.shared, state.rows, step, now)
-        number = math.ceil(max(_PART, 4 * limit / state.rows) * state.rows / step)
-        return float(np.partition(index, -number)[-number]) if number <= len(index) else 0.0
-
     def settle(
-        self,
-        state: State,
-        looked: Ranked,
-        chosen: NDArray[np.int64],
-        limit: int,
-        asked: float,
-        more: bool,
-        now: float,
+        self, state: State, looked: Ranked, chosen: NDArray[np.int64], asked: float, now: float
     ) -> None:
-        """Learn from a choice which sources to look at next.
+        """Learn from a choice how sources rank, and which are not due.
 
         Arguments:
             chosen: places of those in `looked` that were chosen.
-            limit: how many were wanted.
             asked: the price that was asked for.
-            more: whether there may be others that are due.
         """
-        self._renew(state, 2 * len(chosen), now)
-        aim = self._aim(state, asked)
-        if state.rows <= EXACT:
-            if aim > self.price:
-                self.price = aim
-                self.rekey(state, looked.row[looked.rank < asked], now)
-            return
-        value, least = aim, asked
-        enough = LOOKED_AT // 2 + 2 * limit
-        if more and len(looked.row) > enough:
-            # Too many are due. Only the best of these are looked at again before their index has
-            # risen, so that others come into view.
-            value = max(aim, self.price, float(np.partition(looked.gain, -enough)[-enough]))
-            least = value if value > aim else asked
-        self.price = max(self.price, value)
-        late, others, useful = _postpone(
-            state.table, state.shared, self.heap, self.marks, looked, chosen, least, value,
-            state.rotation, now,
+        number = max(_SLICES[0], 32 * len(chosen)) if self._left and self._urgent else 0
+        self._renew(state, max(number, 2 * len(chosen)), asked, now)
+        self.price = max(self.price, self._aim(state, asked))
+        if self.due.size[0] > max(_PART * state.rows, EXACT):  # the others need not be compared
+            self.price = max(self.price, _NEAR * self.level)
+        _settle(
+            state.table, state.shared, self.times, self.due, self.marks, looked, chosen,
+            self.price, asked, state.rotation, now,
         )  # fmt: skip
-        self._late.enter(late, self.marks)
-        self._others.enter(others, self.marks)
-        self.look = min(2 * self.look, _MOST) if more and useful else max(self.look // 2, LOOKED_AT)
+
+
+@compiled
+def _barrier(hosts: Hosts, host: int) -> tuple[int, float]:
+    """Return the first of a host and its domains that accepts one fetch at a time, or NO_HOST, and
+    until when those before it asked to be left alone."""
+    line, until = doors.limited(hosts, host), -np.inf
+    while host != line:
+        until = max(until, hosts.blocked[host])
+        host = hosts.within[host]
+    return line, until
+
+
+@compiled
+def _looked_at(
+    sources: Sources,
+    shared: Shared,
+    i: int,
+    value: float,
+    asked: float,
+    level: float,
+    rotation: float,
+    now: float,
+) -> tuple[float, float]:
+    """Return when to look at source i again, and its place among those due, infinite if it is not,
+    if its host accepts any number of fetches."""
+    free = price.floored(sources, shared, i, -np.inf, np.inf) <= now
+    index, rank, reason = rank_of(sources, shared, i, asked, rotation, now)
+    if not (free and (index >= value or reason == CEILING)):
+        key = price.key_of(sources, shared, i, value, rotation, now)
+        if key > now:
+            return key, np.inf
+    start = life.tried_at(sources, i)
+    if start == NEVER:
+        start, again = sources.pinged[i], np.inf
+    else:
+        step = min(max(np.sqrt(level / index), _LEAST_STEP), _MOST_STEP)
+        again = price.due_at(sources, shared, i, step * index, now)
+    turn = price.turn(sources, shared, i, rotation)
+    longest, longer = price.patience(sources, shared, i), _LEAST_STEP * max(now - start, turn)
+    for after in (longest, turn, longer, PATIENCE * rotation):
+        if start + after > now:
+            again = min(again, start + after)
+    return again if again > now else np.inf, order_of(rank, reason)
+
+
+@compiled
+def _start(
+    sources: Sources,
+    hosts: Hosts,
+    shared: Shared,
+    rows: int,
+    value: float,
+    asked: float,
+    rotation: float,
+    now: float,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return when to look at each source, and the places of those due; those of limited hosts are
+    to be looked at."""
+    times, orders = np.empty(rows), np.full(rows, np.inf)
+    for i in range(rows):
+        line, until = _barrier(hosts, sources.host[i])
+        if line == NO_HOST and until <= now:
+            times[i], orders[i] = _looked_at(sources, shared, i, value, asked, asked, rotation, now)
+        else:
+            times[i] = price.key_of(sources, shared, i, value, rotation, now)
+    return times, orders
+
+
+@compiled
+def _candidates(
+    sources: Sources,
+    hosts: Hosts,
+    shared: Shared,
+    times: Heap,
+    due: Heap,
+    most: int,
+    best: int,
+    value: float,
+    asked: float,
+    level: float,
+    rotation: float,
+    now: float,
+) -> tuple[Rows, Rows, Rows, bool, float]:
+    """Look at sources whose time has come, at most `most`, and find the best of those due.
+
+    Returns:
+        The best, at most `best`; sources that leave the heaps, since their hosts are limited, and
+        the hosts or domains in front of which they stand; whether others are to be looked at; and
+        the index of the last of the best, 0 if these are all or it is due at any price. Sources of
+        hosts that have no limit and asked to be left alone wait until then.
+    """
+    limited, lines = np.empty(most, np.int32), np.empty(most, np.int32)
+    number, looked = 0, 0
+    while looked < most and times.size[0] > 0 and times.key[times.order[0]] <= now:
+        i = whole(times.order[0])
+        line, until = _barrier(hosts, sources.host[i])
+        again, order = until, np.inf
+        if until <= now and line != NO_HOST:
+            limited[number], lines[number] = i, line
+            number += 1
+            again = np.inf
+        elif until <= now:
+            again, order = _looked_at(sources, shared, i, value, asked, level, rotation, now)
+        heaps.move(times, i, again)
+        heaps.move(due, i, order)
+        looked += 1
+    rows = heaps.first(due, best)
+    level = 0.0
+    if len(rows) == best:
+        index, rank, reason = rank_of(sources, shared, whole(rows[-1]), asked, rotation, now)
+        level = index if rank == index and reason != CEILING else 0.0
+    free, more = 0, looked == most
+    for k in range(len(rows)):
+        i = whole(rows[k])
+        line, until = _barrier(hosts, sources.host[i])
+        if line == NO_HOST and until <= now:
+            rows[free] = i
+            free += 1
+        else:  # it has come to be limited or closed
+            heaps.move(due, i, np.inf)
+            heaps.move(times, i, now)
+            more = True
+    return rows[:free], limited[:number], lines[:number], more, level
 
 
 @compiled
 def _rekey(
     sources: Sources,
     shared: Shared,
-    heap: Heap,
+    times: Heap,
+    due: Heap,
     marks: NDArray[np.uint8],
     rows: Rows,
     value: float,
@@ -357,7 +444,71 @@ def _rekey(
     for k in range(len(rows)):
         i = whole(rows[k])
         marks[i] = 0
-        heaps.move(heap, i, price.key_of(sources, shared, i, value, rotation, now))
+        heaps.move(due, i, np.inf)
+        key = sources.blocked[i]  # early enough
+        if key <= now:
+            key = price.key_of(sources, shared, i, value, rotation, now)
+        heaps.move(times, i, key)
+
+
+@compiled
+def _renew(
+    sources: Sources,
+    shared: Shared,
+    times: Heap,
+    due: Heap,
+    marks: NDArray[np.uint8],
+    start: int,
+    number: int,
+    rows: int,
+    value: float,
+    asked: float,
+    level: float,
+    rotation: float,
+    now: float,
+) -> None:
+    """Compute the keys of some rows, cyclically from one on, except of those that stand in line."""
+    for k in range(number):
+        i = whole((start + k) % rows)
+        if marks[i] != 0:
+            continue
+        if due.place[i] >= 0:
+            again, order = _looked_at(sources, shared, i, value, asked, level, rotation, now)
+            heaps.move(due, i, order)
+        else:
+            again = price.key_of(sources, shared, i, value, rotation, now)
+        if again != times.key[i]:
+            heaps.move(times, i, again)
+
+
+@compiled
+def _settle(
+    sources: Sources,
+    shared: Shared,
+    times: Heap,
+    due: Heap,
+    marks: NDArray[np.uint8],
+    looked: Ranked,
+    chosen: NDArray[np.int64],
+    value: float,
+    asked: float,
+    rotation: float,
+    now: float,
+) -> None:
+    """Note the ranks of those that were looked at and not chosen, and compute new keys of those
+    that are not due."""
+    taken = np.zeros(len(looked.row), np.bool_)
+    for k in range(len(chosen)):
+        taken[chosen[k]] = True
+    for k in range(len(looked.row)):
+        i = whole(looked.row[k])
+        if taken[k] or due.place[i] < 0:
+            continue
+        order = order_of(looked.rank[k], looked.reason[k])
+        if looked.gain[k] < value and looked.rank[k] < asked and looked.reason[k] != CEILING:
+            order = np.inf
+            heaps.move(times, i, price.key_of(sources, shared, i, value, rotation, now))
+        heaps.move(due, i, order)
 
 
 @compiled
@@ -397,159 +548,3 @@ def _with_tickets(
             host = hosts.within[host]
         found[k] = host != NO_HOST and gone[host]
     return rows[found]
-
-
-@compiled
-def _postpone(
-    sources: Sources,
-    shared: Shared,
-    heap: Heap,
-    marks: NDArray[np.uint8],
-    looked: Ranked,
-    chosen: NDArray[np.int64],
-    least: float,
-    value: float,
-    rotation: float,
-    now: float,
-) -> tuple[Rows, Rows, bool]:
-    """Compute new keys of those that were looked at and not chosen and whose index is below
-    `least`, or whose maximum interval has passed.
-
-    Those that are due at any price have the key of their index, and are returned if they do not
-    wait in a queue yet: those past their maximum intervals, and others. Also return whether most of
-    the new keys are later than now.
-    """
-    late, others = np.empty(len(looked.row), np.int32), np.empty(len(looked.row), np.int32)
-    first, second, number, later = 0, 0, 0, 0
-    taken = np.zeros(len(looked.row), np.bool_)
-    for k in range(len(chosen)):
-        taken[chosen[k]] = True
-    for k in range(len(looked.row)):
-        past = looked.reason[k] == CEILING
-        if taken[k] or not (past or looked.gain[k] < least):
-            continue
-        i = whole(looked.row[k])
-        key = price.key_of(sources, shared, i, value, rotation, now)
-        if key <= now and price.index_now(sources, shared, i, now) < value:
-            key = price.key_by_index(sources, shared, i, value, now)
-            if marks[i] != QUEUED:
-                marks[i] = QUEUED
-                if past:
-                    late[first] = i
-                    first += 1
-                else:
-                    others[second] = i
-                    second += 1
-        else:
-            marks[i] = 0
-        heaps.move(heap, i, key)
-        number += 1
-        if key > now:
-            later += 1
-    return late[:first], others[:second], 2 * later > number
-
-
-@compiled
-def _renew(
-    sources: Sources,
-    shared: Shared,
-    heap: Heap,
-    marks: NDArray[np.uint8],
-    start: int,
-    number: int,
-    rows: int,
-    value: float,
-    rotation: float,
-    now: float,
-) -> None:
-    """Compute the keys of some rows, cyclically from one on, except of those that stand in line."""
-    for k in range(number):
-        i = whole((start + k) % rows)
-        if marks[i] == 0:
-            key = price.key_of(sources, shared, i, value, rotation, now)
-        elif marks[i] == QUEUED:
-            key = price.key_by_index(sources, shared, i, value, now)
-        else:
-            continue
-        if key != heap.key[i]:
-            heaps.move(heap, i, key)
-
-
-@compiled
-def _free_indices(
-    sources: Sources, shared: Shared, rows: int, step: int, now: float
-) -> NDArray[np.float64]:
-    """Return the indices of every so many-th source, of those that can be fetched."""
-    found, number = np.empty(rows // step + 1), 0
-    for i in range(0, rows, step):
-        if price.floored(sources, shared, i, -np.inf, np.inf) <= now:
-            found[number] = price.index_now(sources, shared, i, now)
-            number += 1
-    return found[:number]
-
-
-@compiled
-def _candidates(
-    sources: Sources,
-    hosts: Hosts,
-    heap: Heap,
-    marks: NDArray[np.uint8],
-    late: Rows,
-    others: Rows,
-    most: int,
-    limit: int,
-    now: float,
-) -> tuple[Rows, Rows, Rows, int, int, tuple[int, int]]:
-    """Return sources that may be due, each once: from the heap at most `most`, and the first
-    `limit` of both queues.
-
-    Returns:
-        Those whose hosts accept any number of fetches now; those of limited hosts, and the hosts or
-        domains in front of which they stand; how many were found in the heap, and how many of these
-        are among the first; and how many at the beginning of each queue have left it. Sources of
-        hosts that have no limit and asked to be left alone wait in the heap until then.
-    """
-    of_late, gone_late = heads(late, marks, limit)
-    of_others, gone_others = heads(others, marks, limit)
-    of_heap = heaps.due(heap, now, most)
-    room = len(of_late) + len(of_others) + len(of_heap)
-    free, limited = np.empty(room, np.int32), np.empty(room, np.int32)
-    lines = np.empty(room, np.int32)
-    number, others_number, of_heap_number = 0, 0, 0
-    for part, rows in enumerate((of_heap, of_late, of_others)):
-        for k in range(len(rows)):
-            i = whole(rows[k])
-            if part > 0 and marks[i] != QUEUED:  # seen before, or sent away
-                continue
-            host = sources.host[i]
-            line = doors.limited(hosts, host)
-            until = -np.inf
-            while host != line:
-                until = max(until, hosts.blocked[host])
-                host = hosts.within[host]
-            if until > now:
-                marks[i] = 0
-                heaps.move(heap, i, until)
-                continue
-            if line != NO_HOST:
-                limited[others_number], lines[others_number] = i, line
-                others_number += 1
-            else:
-                free[number] = i
-                number += 1
-            if marks[i] == QUEUED:
-                marks[i] = _SEEN
-        if part == 0:
-            of_heap_number = number
-    for rows in (free[:number], limited[:others_number]):
-        for k in range(len(rows)):
-            if marks[rows[k]] == _SEEN:
-                marks[rows[k]] = QUEUED
-    return (
-        free[:number],
-        limited[:others_number],
-        lines[:others_number],
-        len(of_heap),
-        of_heap_number,
-        (gone_late, gone_others),
-    )

@@ -13,9 +13,10 @@ from crawl_env.compiled import compiled
 from ephemeral_crawl.live import agenda as agendas
 from ephemeral_crawl.live import hosts as doors
 from ephemeral_crawl.live import life, price
-from ephemeral_crawl.live.agenda import CEILING, INDEX, NEW, ROTATION, SIGNAL, Ranked
+from ephemeral_crawl.live.agenda import Ranked
 from ephemeral_crawl.live.columns import NEVER, NO_HOST, Hosts, Sources
 from ephemeral_crawl.live.learning import Shared
+from ephemeral_crawl.live.rank import CEILING, NEW, rank_of
 from ephemeral_crawl.live.state import State
 
 Rows = NDArray[np.int32]
@@ -24,8 +25,6 @@ _ROUNDING = 1e-9
 _LOOKS = 2  # largest number of times that others are looked at if too few are due
 _AGAIN = 1.0  # seconds to which the next time is determined
 _HORIZON = 3.2e9  # seconds
-_PATIENCE = 1.5  # rotations after which a source comes before those that were fetched since
-_FIRST = 1e30  # by which its rank is multiplied
 
 
 class Chosen(NamedTuple):
@@ -43,34 +42,33 @@ def choose(state: State, limit: int, now: float) -> Chosen:
     First come the sources that have a maximum interval and were not fetched yet, in decreasing
     order of their index, then those whose maximum interval has passed, in the order in which it
     has, then all others in decreasing order of their index, as long as it is at least the price.
-    Sources that are new, or that were not fetched for a whole rotation, count as if their index
-    were at least the price. Where others are preferred to them for long, as on a host that accepts
+    Sources that are new, or that were not tried for their turn, count as if their index were at
+    least the price, and the more the longer they wait. Where others are preferred to them for long, as on a host that accepts
     fewer fetches than its best sources are worth, they come before all others one and a half
     rotations after their last fetch, or after they were added, and the sooner the longer they wait.
 
     In fleets of at most `agenda.EXACT` sources that is so exactly. In larger ones a source can be
-    late until its index is above the price by `agenda.TOLERANCE`, and come before others whose
-    index is higher by twice that. If suddenly far more are due than are asked for, as after an
-    outage, they are looked at some thousand at a call, and the best of these are given. Those that
-    are due at any price are served as they came.
+    late until its index is above the price by `agenda.TOLERANCE`, and come after others whose
+    index is lower, by up to a quarter. If suddenly far more are due than are asked for, as after an
+    outage, some hundred of them are looked at in each call, and the best of those that were are
+    given; when a store is opened, all are.
     """
     balance, asked = state.balance_at(now), state.accepted_at(now)
     if not balance > 0.0:
         return _NONE
     agenda, burst = state.agenda, state.settings.burst
     agenda.prepare(state, asked, now)
-    most = max(agenda.look, 4 * limit)
-    if state.rows <= agendas.EXACT:
-        most = max(most, state.rows + 1)
     for attempt in range(_LOOKS + 1):
-        rows, more = agenda.candidates(state, most, limit, now)
+        rows = agenda.candidates(state, asked, limit, now)
         looked, near, places, values = compare(
-            state.table, state.hosts_table, state.shared, rows, asked, agenda.floor(state, asked),
+            state.table, state.hosts_table, state.shared, rows, asked, agenda.floor(asked),
             state.rotation, balance, burst, limit, now,
         )  # fmt: skip
-        if near >= limit or attempt == _LOOKS or not agenda.lower(state, asked, limit, now):
+        if near >= limit or attempt == _LOOKS:
             break
-    agenda.settle(state, looked, places, limit, asked, more, now)
+        if not agenda.lower(state, asked, limit, attempt, now):
+            break
+    agenda.settle(state, looked, places, asked, now)
     return Chosen(looked.row[places], values, looked.gain[places], looked.reason[places])
 
 
@@ -93,8 +91,8 @@ def compare(
     limit: int,
     now: float,
 ) -> tuple[Ranked, int, NDArray[np.int64], NDArray[np.float64]]:
-    """Return the ranks of sources, how many reach `floor`, the places of those to fetch, in order,
-    and what these would collect."""
+    """Return the ranks of sources, how many reach `floor`, the places of those to fetch, in
+    order, and what these would collect."""
     looked = _ranks(sources, shared, rows, asked, rotation, now)
     near = 0
     for k in range(len(rows)):
@@ -119,36 +117,8 @@ def _ranks(
     reason = np.empty(len(rows), np.uint8)
     for k in range(len(rows)):
         i = whole(rows[k])
-        index[k] = rank[k] = price.index_now(sources, shared, i, now)
-        since = now - life.tried_at(sources, i)
-        reason[k] = SIGNAL if sources.pending[i] > 0.0 else INDEX
-        turn = price.turn(sources, shared, i, rotation)
-        if since == np.inf:
-            rank[k] = _in_turn(index[k], asked, now - sources.pinged[i], turn, rotation)
-            reason[k] = NEW
-        elif since >= turn:
-            rank[k] = _in_turn(index[k], asked, since, turn, rotation)
-            if index[k] < asked:
-                reason[k] = ROTATION
-        if since >= price.patience(sources, shared, i) and sources.longest[i] < np.inf:
-            reason[k] = CEILING
-            rank[k] = _of_ceiling(sources, i, index[k])
+        index[k], rank[k], reason[k] = rank_of(sources, shared, i, asked, rotation, now)
     return Ranked(rows, index, rank, reason)
-
-
-@compiled
-def _of_ceiling(sources: Sources, i: int, index: float) -> float:
-    """Return the rank of a source whose maximum interval has passed, among these."""
-    tried = life.tried_at(sources, i)
-    return index if tried == NEVER else -(tried + np.float64(sources.longest[i]))
-
-
-@compiled
-def _in_turn(index: float, asked: float, since: float, turn: float, rotation: float) -> float:
-    """Return the rank of a source that was not fetched for its turn, or that is new: what has been
-    lost meanwhile grows with the time."""
-    rank = max(index, asked * max(since / turn, 1.0))
-    return _FIRST * since / rotation * rank if since >= _PATIENCE * rotation else rank
 
 
 @compiled
@@ -253,7 +223,7 @@ def next_time(state: State, now: float) -> float:
 
 
 def _first_in_view(state: State) -> float:
-    s, heap = state.settings, state.agenda.heap
+    s, heap = state.settings, state.agenda.times
     paid = state.time - min(state.balance, 0.0) / s.budget
     first = float(heap.key[heap.order[0]]) if heap.size[0] else math.inf
     return max(min(first, state.agenda.next_opening()), paid)
@@ -293,18 +263,9 @@ def anything(
             continue
         if doors.accepts_at(hosts, sources.host[i]) > now:
             continue
-        since = now - life.tried_at(sources, i)
-        late = since >= price.patience(sources, shared, i) and sources.longest[i] < np.inf
-        index = price.index_now(sources, shared, i, now)
-        turn = price.turn(sources, shared, i, rotation)
-        if since == np.inf:
-            index = _in_turn(index, asked, now - sources.pinged[i], turn, rotation)
-        elif since >= turn:
-            index = _in_turn(index, asked, since, turn, rotation)
-        if late:
-            index = _of_ceiling(sources, i, index)
-        if (late, index) > (ceiling, best):
-            best, best_cost, ceiling = index, np.float64(sources.cost[i]), late
+        _, rank, reason = rank_of(sources, shared, i, asked, rotation, now)
+        if (reason == CEILING, rank) > (ceiling, best):
+            best, best_cost, ceiling = rank, np.float64(sources.cost[i]), reason == CEILING
     if balance <= 0.0 or balance < min(best_cost, burst) - _ROUNDING:
         return False
     return ceiling or best >= asked

@@ -1,7 +1,8 @@
-"""A binary heap of sources by due time, from which any source can be moved or removed."""
+"""A binary heap of sources by a key, from which any source can be moved or removed."""
 
 from __future__ import annotations
 
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 import numpy as np
@@ -14,24 +15,31 @@ from crawl_env.compiled import compiled
 class Heap(NamedTuple):
     """The arrays of a heap of at most R sources."""
 
-    key: NDArray[np.float64]  # (R,) due time of each source
+    key: NDArray[np.float64]  # (R,) of each source; infinite: it is not in the heap
     order: NDArray[np.int32]  # (R,) sources; the first `size` form the heap
     place: NDArray[np.int32]  # (R,) place of each source in `order`, −1: not in the heap
     size: NDArray[np.int64]  # (1,)
 
     @staticmethod
-    def empty(rows: int) -> Heap:
-        """Return a heap without sources."""
-        return Heap(
+    def of(keys: NDArray[np.float64], rows: int) -> Heap:
+        """Return a heap of sources with these keys, with room for `rows`."""
+        heap = Heap(
             np.full(rows, np.inf),
             np.zeros(rows, np.int32),
             np.full(rows, -1, np.int32),
             np.zeros(1, np.int64),
         )
+        finite = np.flatnonzero(keys < np.inf)
+        order = finite[np.argsort(keys[finite], kind="stable")]
+        heap.key[: len(keys)] = keys
+        heap.order[: len(order)] = order  # sorted, therefore a heap
+        heap.place[order] = np.arange(len(order))
+        heap.size[0] = len(order)
+        return heap
 
     def with_rows(self, rows: int) -> Heap:
         """Return the heap with room for more sources."""
-        larger = Heap.empty(rows)
+        larger = Heap.of(np.empty(0), rows)
         larger.key[: len(self.key)] = self.key
         larger.order[: len(self.order)] = self.order
         larger.place[: len(self.place)] = self.place
@@ -94,26 +102,20 @@ def _settle(heap: Heap, at: int) -> None:
 
 
 @compiled
-def due(heap: Heap, now: float, most: int) -> NDArray[np.int32]:
-    """Return sources whose key is at most `now`: all, or `most` that are among the earliest.
+def first(heap: Heap, most: int) -> NDArray[np.int32]:
+    """Return the sources with the least keys, at most `most`, in order; they stay.
 
-    They are in no particular order, and stay.
+    All of them are in no particular order.
     """
     key_of, order, _, size = heap
-    if size[0] == 0 or key_of[order[0]] > now:
-        return np.empty(0, np.int32)
-    # Level by level: what is found is the frontier, too.
-    places = np.empty(most, np.int64)
-    places[0] = 0
-    number, read = 1, 0
-    while read < number and number < most:
-        at = whole(places[read])
-        read += 1
-        for below in range(2 * at + 1, min(2 * at + 3, size[0])):
-            if number < most and key_of[order[below]] <= now:
-                places[number] = below
-                number += 1
+    number = min(most, whole(size[0]))
+    if number == size[0]:
+        return order[:number].copy()
     found = np.empty(number, np.int32)
+    frontier = [(key_of[order[0]], 0)]
     for k in range(number):
-        found[k] = order[places[k]]
+        _, at = heappop(frontier)
+        found[k] = order[at]
+        for below in range(2 * at + 1, min(2 * at + 3, whole(size[0]))):
+            heappush(frontier, (key_of[order[below]], below))
     return found

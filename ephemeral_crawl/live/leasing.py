@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ephemeral_crawl.live import agenda, choice
+from ephemeral_crawl.live import choice, rank
 from ephemeral_crawl.live.outcomes import Moment
 from ephemeral_crawl.live.state import Event, State
 
 _REASONS = {
-    agenda.NEW: "not fetched yet",
-    agenda.CEILING: "its maximum interval has passed",
-    agenda.ROTATION: "not fetched for a whole rotation",
-    agenda.SIGNAL: "pinged: its index has reached the price",
-    agenda.INDEX: "its index has reached the price",
+    rank.NEW: "not fetched yet",
+    rank.CEILING: "its maximum interval has passed",
+    rank.ROTATION: "not fetched for a whole rotation",
+    rank.SIGNAL: "pinged: its index has reached the price",
+    rank.INDEX: "its index has reached the price",
+    rank.RETRY: "it failed, and may answer again",
 }
 
 

@@ -76,8 +76,8 @@ def _opened(path: Path) -> dict[str, Any]:
     memory = _memory() - before
     state = scheduler._ledger.state
     assert state is not None
-    heap, rows = state.agenda.heap, max(state.rows, 1)
-    columns = [state.table, state.agenda.marks, heap.key, heap.order, heap.place]
+    agenda, rows = state.agenda, max(state.rows, 1)
+    columns = [state.table, agenda.marks, *agenda.times[:3], *agenda.due[:3]]
     return {
         "start_s": f"{took:.2f}",
         "columns_bytes": f"{sum(x.nbytes / max(len(x), 1) for x in columns):.0f}",

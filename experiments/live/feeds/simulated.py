@@ -58,9 +58,9 @@ def simulate(
         scheduler.signal(names[i], "websub")
 
     def failed(i: int, lease: Lease, answer: Answer) -> None:
-        # Of `answer.kind`: dns, connection, timeout or http.
         scheduler.failed(
             lease.id,
+            kind=answer.kind,
             status=answer.status,
             retry_after=answer.retry_after or None,
             reason=None if answer.status else answer.kind,

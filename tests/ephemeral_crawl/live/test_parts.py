@@ -17,17 +17,19 @@ from tests.refusals import refused
 
 def test_the_heap_gives_what_sorting_gives():
     rng = np.random.default_rng(0)
-    h, keys = heap.Heap.empty(50), np.full(50, np.inf)
+    keys = rng.choice([*range(20), np.inf], 50)
+    h = heap.Heap.of(keys[:30], 30).with_rows(50)
+    keys[30:] = np.inf
     for _ in range(2000):
         i = int(rng.integers(50))
         keys[i] = np.inf if rng.random() < 0.2 else rng.integers(20)
         heap.move(h, i, keys[i])
-        now = rng.integers(20)
-        due = set(np.flatnonzero(keys <= now).tolist())
-        assert set(heap.due(h, now, 51).tolist()) == due
-        some = heap.due(h, now, 7).tolist()
-        assert len(some) == len(set(some)) == min(7, len(due))
-        assert due.issuperset(some)
+        order = np.sort(keys[keys < np.inf])
+        for most in (0, 7, 50):
+            rows = heap.first(h, most)
+            assert len(set(rows.tolist())) == len(rows)
+            assert sorted(keys[rows]) == order[:most].tolist()
+            assert most == 50 or keys[rows].tolist() == order[:most].tolist()
     assert int(h.size[0]) == np.isfinite(keys).sum()
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from ephemeral_crawl.live import Lesson, Scheduler, agenda, price
+from ephemeral_crawl.live import Lesson, Scheduler, agenda, price, snapshot
 from ephemeral_crawl.live.state import State
 from tests.ephemeral_crawl.live.world import DAY, HOUR, START, Clock
 from tests.refusals import refused
@@ -425,7 +425,7 @@ def test_sources_are_given_in_the_order_of_a_brute_force(clock):
 def large_fleet(clock, monkeypatch, budget):
     monkeypatch.setattr(agenda, "EXACT", 0)
     monkeypatch.setattr(agenda, "LOOKED_AT", 64)
-    monkeypatch.setattr(agenda, "_SLICE", 64)
+    monkeypatch.setattr(agenda, "_SLICES", (64, 64))
     rng, number = np.random.default_rng(0), 1500
     scheduler = Scheduler(":memory:", budget=budget, burst=400, explore=0, clock=clock)
     scheduler.add_many({"source": str(i)} for i in range(number))
@@ -435,20 +435,24 @@ def large_fleet(clock, monkeypatch, budget):
     return scheduler
 
 
-def test_large_fleets_are_given_nearly_in_order(clock, monkeypatch):
+@pytest.mark.parametrize(("limit", "restart"), [(1, True), (4, False), (4, True)])
+def test_large_fleets_are_given_nearly_in_order(clock, monkeypatch, limit, restart):
     """As in fleets above `EXACT`, where far more sources are due than are asked for."""
-    scheduler = large_fleet(clock, monkeypatch, "1200/h")
+    scheduler = large_fleet(clock, monkeypatch, f"{300 * limit}/h")
     lost = []
     for k in range(400):
         clock.now += 4 * HOUR if k in (0, 200) else 12.0
+        if restart and k == 200:
+            ledger = scheduler._ledger
+            ledger.state = snapshot.from_bytes(snapshot.to_bytes(ledger.state))
         every, _, _ = indices(scheduler)
-        leases = scheduler.lease(4)
+        leases = scheduler.lease(limit)
         every[[int(lease.source) for lease in leases]] = 0.0
-        if k % 200 > 50:  # after it has looked at all that have become due meanwhile
+        if k % 200 > 50 or (restart and k >= 200):  # it has looked at all that have become due
             assert leases
             lost.append(1.0 - leases[-1].index / max(every.max(), leases[-1].index))
         scheduler.record([{"lease": x.id, "items": dated(clock, 5)} for x in leases])
-    assert scheduler.status().counts.leases > 1500
+    assert scheduler.status().counts.leases > 390 * limit
     assert np.mean(lost) < 0.1
     assert np.max(lost) < 0.25
 

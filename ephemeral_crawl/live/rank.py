@@ -1,0 +1,68 @@
+"""The rank of a source among those that are due, and the reason why it is."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from crawl_env.compiled import compiled
+from ephemeral_crawl.live import life, price
+from ephemeral_crawl.live.columns import NEVER, Sources
+from ephemeral_crawl.live.learning import Shared
+
+NEW, CEILING, ROTATION, SIGNAL, INDEX, RETRY = range(6)  # reasons
+PATIENCE = 1.5  # rotations after which a source comes before those that were fetched since
+_FIRST = 1e30  # by which its rank is multiplied
+_LATE = 1e13  # seconds
+
+
+@compiled
+def rank_of(
+    sources: Sources, shared: Shared, i: int, asked: float, rotation: float, now: float
+) -> tuple[float, float, int]:
+    """Return index, rank and reason of source i, which can be fetched.
+
+    The rank is the index, or if it is higher and the source is new or its turn has come, the price
+    that is asked for, and more the longer it waits; past the maximum interval it is minus the time
+    at which it passed, or the index if the source was not tried yet.
+    """
+    index = price.index_now(sources, shared, i, now)
+    tried = life.tried_at(sources, i)
+    since, rank, turn = now - tried, index, price.turn(sources, shared, i, rotation)
+    reason = SIGNAL if sources.pending[i] > 0.0 else INDEX
+    if tried == NEVER:
+        rank, reason = _in_turn(index, asked, now - sources.pinged[i], turn, rotation), NEW
+    elif since >= turn:
+        rank = _in_turn(index, asked, since, turn, rotation)
+        if index < asked:
+            reason = ROTATION
+    if sources.failures[i] > 0:
+        reason = RETRY
+    if since >= price.patience(sources, shared, i) and sources.longest[i] < np.inf:
+        reason, rank = CEILING, index
+        if tried != NEVER:
+            rank = -(tried + np.float64(sources.longest[i]))
+    return index, rank, reason
+
+
+@compiled
+def _in_turn(index: float, asked: float, since: float, turn: float, rotation: float) -> float:
+    """Return the rank of a source that was not tried for its turn, or that is new: what is lost
+    until it is tried grows with the time."""
+    rank = max(index, asked * max(since / turn, 1.0))
+    return _FIRST * since / rotation * rank if since >= PATIENCE * rotation else rank
+
+
+@compiled
+def order_of(rank: float, reason: int) -> float:
+    """Return a number by which sources are in order: past their maximum intervals, of higher rank.
+
+    >>> ranks = [(1.7, CEILING), (-1.7e9, CEILING), (-1.8e9, CEILING), (0.2, NEW), (0.1, INDEX)]
+    >>> [order_of(*rank) for rank in ranks] == sorted(order_of(*rank) for rank in ranks)
+    True
+    """
+    if reason == CEILING and rank < 0.0:
+        return -_LATE - rank
+    order = -math.log(max(rank, 1e-300))
+    return -10.0 * _LATE + 1e3 * order if reason == CEILING else order

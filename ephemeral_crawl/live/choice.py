@@ -43,9 +43,10 @@ def choose(state: State, limit: int, now: float) -> Chosen:
     order of their index, then those whose maximum interval has passed, in the order in which it
     has, then all others in decreasing order of their index, as long as it is at least the price.
     Sources that are new, or that were not tried for their turn, count as if their index were at
-    least the price, and the more the longer they wait. Where others are preferred to them for long, as on a host that accepts
-    fewer fetches than its best sources are worth, they come before all others one and a half
-    rotations after their last fetch, or after they were added, and the sooner the longer they wait.
+    least the price, and the more the longer they wait. Where others are preferred to them for long,
+    as on a host that accepts fewer fetches than its best sources are worth, they come before all
+    others one and a half rotations after the last attempt, or after they were added, and the sooner
+    the longer they wait.
 
     In fleets of at most `agenda.EXACT` sources that is so exactly. In larger ones a source can be
     late until its index is above the price by `agenda.TOLERANCE`, and come after others whose

@@ -202,7 +202,7 @@ class CrawlFeeds(Command):
             try:
                 await crawler.run(once=self.once)
             finally:
-                parse.close()
+                await parse.close()
                 memory.close()
                 progress.end()
 

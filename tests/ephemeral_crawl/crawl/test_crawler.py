@@ -4,10 +4,13 @@ import asyncio
 import io
 import json
 import math
+import os
+import signal
 import subprocess
 import sys
+import threading
 import time
-from pathlib import Path
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
@@ -332,41 +335,58 @@ def test_parsing_is_limited_in_time():
                 await parser(feed(*range(20_000)), "", "")
             return await parser(feed(1), "", "")
         finally:
-            parser.close()
+            await parser.close()
 
     assert len(asyncio.run(parse(0.5)).items) == 1
 
 
-_PARSING = """
-import asyncio
-from ephemeral_crawl.crawl.feeds import LimitedProcess
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+@pytest.mark.parametrize("signals", [["SIGTERM"], ["SIGINT", "SIGINT"], ["SIGKILL"]], ids=str)
+def test_a_crawl_that_is_ended_leaves_no_process_and_no_warning(signals, tmp_path):
+    documents = {"/a": feed(1), "/b": feed(*range(10_000 if signals == ["SIGTERM"] else 300_000))}
+    sent = threading.Event()
 
-async def main():
-    parser = LimitedProcess(seconds=600.0)
-    items = b"<item><title>x</title></item>"
-    await parser(b"<rss version='2.0'><channel>%b</channel></rss>" % items, "", "")
-    long = parser(b"<rss version='2.0'><channel>%b</channel></rss>" % (items * 300_000), "", "")
-    task = asyncio.create_task(long)
-    await asyncio.sleep(0.2)  # it is on its way
-    print(*parser._pool._processes, flush=True)
-    await task
+    class Feeds(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(documents[self.path])
+            if self.path == "/b":
+                sent.set()
 
-asyncio.run(main())
-"""
+        def log_message(self, *_):
+            pass
 
-
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc")
-def test_the_parser_does_not_survive_a_crawler_that_is_killed():
-    crawler = subprocess.Popen([sys.executable, "-c", _PARSING], stdout=subprocess.PIPE, text=True)
-    with crawler:
-        parser = Path(f"/proc/{int(crawler.stdout.readline())}/stat")
-        runs = parser.read_text().rpartition(")")[2].split()[0]
-        crawler.kill()
-    assert runs in "RSD"
-    end = time.monotonic() + 60
-    while parser.exists() and parser.read_text().rpartition(")")[2].split()[0] != "Z":
-        assert time.monotonic() < end, "the parser goes on without its crawler"
-        time.sleep(0.02)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Feeds) as server:
+        threading.Thread(target=server.serve_forever).start()
+        urls = [f"http://127.0.0.1:{server.server_port}{path}" for path in documents]
+        (tmp_path / "feeds.csv").write_text("\n".join(["source", *urls]))
+        words = ["feeds.csv", "--budget", "9/h", "--per-host", "0s", "--allow-private"]
+        crawl = subprocess.Popen(
+            [sys.executable, "-m", "ephemeral_crawl", "crawl", *words, "--max-size", "99"],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
+        )
+        assert json.loads(crawl.stdout.readline())["title"] == "Item 1"
+        assert sent.wait(60)
+        time.sleep(0.3)  # it is being parsed
+        for name in signals:
+            crawl.send_signal(getattr(signal, name))
+            time.sleep(0.3)  # signals may be merged
+        _, said = crawl.communicate(timeout=60)  # until no process holds its error output
+        server.shutdown()
+    assert crawl.returncode == (-9 if signals == ["SIGKILL"] else 0)
+    lines = [line for line in said.splitlines() if "sources added" not in line]
+    if signals == ["SIGKILL"]:
+        assert lines == []
+    else:  # only what it says at its end
+        new = {"SIGTERM": "2 fetches, 2,001 new", "SIGINT": "1 fetches, 1 new"}[signals[0]]
+        assert [line.startswith(new) for line in lines] == [True]
+        with Scheduler(tmp_path / "crawl.db") as scheduler:
+            assert scheduler.status().leased == 0
 
 
 # ------------------------------------------------------------------------------- what is known

@@ -367,7 +367,7 @@ class _Transport(httpx.AsyncBaseTransport):
     def __init__(self, allow_private: bool, resolve: Resolve) -> None:
         self._pool = httpcore.AsyncConnectionPool(
             ssl_context=httpx.create_ssl_context(trust_env=False),
-            max_connections=100,
+            max_connections=None,  # the crawler limits them
             max_keepalive_connections=20,
             keepalive_expiry=5.0,
             network_backend=_Backend(allow_private, resolve),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -16,7 +17,7 @@ from ephemeral_crawl.crawl.feeds import Feed, FeedItem, Parser
 from ephemeral_crawl.crawl.memory import Memory, Remembered
 from ephemeral_crawl.crawl.urls import check_url, host_of
 from ephemeral_crawl.live import Lease, Scheduler, UnknownSource
-from ephemeral_crawl.live.arguments import Duration
+from ephemeral_crawl.live.arguments import Duration, seconds
 from ephemeral_crawl.live.reasons import reason_of
 
 LONGEST_PAUSE = 86_400.0  # seconds for which a feed's own wish not to be fetched is honoured
@@ -73,8 +74,8 @@ class Crawler:
         self._scheduler, self._client, self._parse = scheduler, client, parse
         self._memory, self._output, self._clock = memory, output, clock
         self._done, self._idle = done, idle
-        self._parallel, self._lease_time, self._per_host = parallel, lease_time, per_host
-        self._poll = poll
+        self._parallel, self._lease_time, self._poll = parallel, lease_time, poll
+        self._per_host = seconds("per_host", per_host)
         self._stop, self._news = asyncio.Event(), asyncio.Event()
         self._under_way: set[asyncio.Task[None]] = set()
         self._not_allowed: dict[str, float] = {}  # seconds that those feeds have waited
@@ -92,8 +93,10 @@ class Crawler:
         self._news.set()
 
     async def run(self, *, once: bool = False) -> None:
-        """Crawl until `stop` is called, or, with `once`, until nothing more is due."""
-        under_way = self._under_way
+        """Crawl until `stop` is called, or, with `once`, until nothing more is due, also at hosts
+        that accept one fetch after the other, or as many fetches were begun as there are sources.
+        """
+        under_way, left = self._under_way, len(self._scheduler)
         try:
             while not self._stop.is_set():
                 self._news.clear()
@@ -101,8 +104,9 @@ class Crawler:
                 leases = self._scheduler.lease(free, self._lease_time) if free else []
                 for lease in leases:
                     under_way.add(asyncio.create_task(self._visit(lease)))
+                left -= len(leases)
                 if not under_way:
-                    if once:
+                    if once and (left <= 0 or not self._waits_for_hosts()):
                         return
                     self._idle()
                 news = asyncio.create_task(self._news.wait())
@@ -116,6 +120,11 @@ class Crawler:
             if under_way:
                 await asyncio.wait(under_way)
                 self._finish()
+
+    def _waits_for_hosts(self) -> bool:
+        """Return whether a source is due, and the next is leased once its host accepts a fetch."""
+        wait = (self._scheduler.next_due() or math.inf) - self._clock()
+        return 0.0 < wait <= self._per_host and self._scheduler.status().due > 0
 
     def _until_due(self) -> float:
         due = self._scheduler.next_due()

@@ -39,8 +39,8 @@ class Bench:
         self.memory, self.output = Memory(":memory:"), io.StringIO()
         self.visits, self.options = [], {"poll": 0.5 * HOUR, **options}  # nobody else changes it
 
-    def run(self, hours, *paths, **answers):
-        """Crawl paths, the answers of which change after so many hours."""
+    def run(self, hours, *paths, once=False):
+        """Crawl paths for so many hours."""
 
         async def main():
             async with self.site.open(), WarpedClient(self.loop) as client:
@@ -57,7 +57,7 @@ class Bench:
                     **self.options,
                 )
                 self.loop.call_later(hours * HOUR, crawler.stop)
-                await crawler.run()
+                await crawler.run(once=once)
 
         self.loop.run(main())
         return self
@@ -274,6 +274,16 @@ def test_feeds_are_not_asked_before_they_say(answer):
     assert gaps.max() < 2 * 86_400
 
 
+def test_what_is_due_now_is_fetched_once_also_at_hosts_that_accept_one_at_a_time():
+    bench = Bench(per_host="10s")
+    bench.scheduler.limit_host("127.0.0.1", "10s")
+    paths = [f"/{i}" for i in range(5)]
+    bench.site.answers |= dict.fromkeys(paths, message(200, feed(1)))
+    bench.run(1.0, *paths, once=True)
+    assert sorted(visit.source[-2:] for visit in bench.visits) == paths
+    assert bench.loop.time() == pytest.approx(40.0, abs=5.0)  # in accelerated time
+
+
 def test_failures_of_all_kinds_leave_the_others_alone():
     bench = Bench()
     bench.site.answers |= {
@@ -287,6 +297,9 @@ def test_failures_of_all_kinds_leave_the_others_alone():
     bench.run(1.0, *(f"/{letter}" for letter in "abcdefg"))
     status = bench.scheduler.status()
     assert (status.sources, status.new, status.failing, status.leased) == (7, 6, 6, 0)
+    kinds = ["http", "connection", *["content"] * 3, "-", "http"]
+    kinds = dict(zip("abcdefg", kinds, strict=True))
+    assert {visit.source[-1]: visit.kind or "-" for visit in bench.visits} == kinds
     assert [item["source"] for item in bench.items] == [bench.site.url("/f")]
 
 
@@ -384,7 +397,7 @@ def test_a_crawl_that_is_ended_leaves_no_process_and_no_warning(signals, tmp_pat
         assert lines == []
     else:  # only what it says at its end
         new = {"SIGTERM": "2 fetches, 2,001 new", "SIGINT": "1 fetches, 1 new"}[signals[0]]
-        assert [line.startswith(new) for line in lines] == [True]
+        assert {line.startswith(new) for line in lines} == {True}
         with Scheduler(tmp_path / "crawl.db") as scheduler:
             assert scheduler.status().leased == 0
 

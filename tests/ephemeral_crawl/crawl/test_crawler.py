@@ -504,6 +504,10 @@ def test_the_schedule_says_that_maximum_intervals_take_more_than_the_budget():
     assert "Maximum intervals alone take 28 budget units an hour, more than the 20" in text
     assert "Gain: 0 %" in text
     assert "saved up" not in text
+    assert text.count("A budget unit pays for one fetch") == 1
+    scheduler.add("dear", cost=3.0)
+    (first, *_) = describe(scheduler, lambda: START).splitlines()
+    assert "15 sources, 20 budget units an hour; price of a budget unit:" in first
 
 
 # ------------------------------------------------------------------------------- reference crawl

@@ -14,6 +14,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ephemeral_crawl.crawl import exchange, feeds
 from ephemeral_crawl.crawl.client import Client
@@ -37,7 +39,8 @@ class Bench:
         self.site = Site(self.loop)
         self.scheduler = Scheduler(":memory:", budget="2/h", burst=10, clock=self.loop.clock)
         self.memory, self.output = Memory(":memory:"), io.StringIO()
-        self.visits, self.options = [], {"poll": 0.5 * HOUR, **options}  # nobody else changes it
+        self.visits, self.tasks = [], []  # what fetches came to, and the tasks that there were
+        self.options = {"poll": 0.5 * HOUR, **options}  # nobody else changes it
 
     def run(self, hours, *paths, once=False):
         """Crawl paths for so many hours."""
@@ -53,7 +56,7 @@ class Bench:
                     self.memory,
                     self.output,
                     clock=self.loop.clock,
-                    done=self.visits.append,
+                    done=self.note,
                     **self.options,
                 )
                 self.loop.call_later(hours * HOUR, crawler.stop)
@@ -61,6 +64,10 @@ class Bench:
 
         self.loop.run(main())
         return self
+
+    def note(self, visit):
+        self.visits.append(visit)
+        self.tasks.append(len(asyncio.all_tasks()))
 
     @property
     def items(self):
@@ -78,6 +85,7 @@ def test_new_items_are_written_once_and_reported():
     bench.site.answers["/a"] = answer
     bench.run(24.0, "/a")
     assert len(bench.visits) > 2
+    assert max(bench.tasks) < 10
     assert [item["title"] for item in bench.items] == [f"Item {n}" for n in shown]
     assert [item["backlog"] for item in bench.items[3:6]] == [True, False, False]
     assert bench.scheduler.status().counts.items == len(shown)
@@ -325,9 +333,38 @@ def test_what_is_known_of_a_feed_is_bounded():
         memory.remember("a", Remembered(), range(2000 * turn, 2000 * turn + 2000))
     assert len(memory.unknown("a", range(8000))) == 8000 - KEPT
     assert memory.unknown("a", range(6000, 8000)) == set()
-    memory.rename("a", "b")
-    assert len(memory.unknown("a", range(8000))) == 8000
-    assert memory.unknown("b", range(6000, 8000)) == set()
+
+
+NAMES = st.sampled_from("abc")
+CHANGES = st.one_of(
+    st.tuples(st.just("remember"), NAMES, st.none() | st.lists(st.integers(0, 9))),
+    st.tuples(st.just("rename"), NAMES, NAMES),
+    st.tuples(st.just("forget"), NAMES),
+)
+
+
+@settings(deadline=None)
+@given(st.lists(CHANGES))
+def test_what_is_known_of_a_feed_is_what_was_remembered_of_it(changes):
+    memory, told, known = Memory(":memory:"), {}, {}
+    for n, (change, name, *rest) in enumerate(changes):
+        if change == "remember":
+            feed, items = Remembered(f"{n}", "then", b"digest", 0.5 * n, f"Feed {n}"), rest[0]
+            memory.remember(name, feed, items)
+            told[name] = feed
+            known[name] = known.get(name, set()) | set(items or ())
+        elif rest != [name]:
+            found = told.pop(name, None), known.pop(name, set())
+            if change == "rename":
+                memory.rename(name, rest[0])
+                told[rest[0]], known[rest[0]] = found
+            else:
+                memory.forget(name)
+    told = {name: feed for name, feed in told.items() if feed}
+    assert {name: memory.of(name) for name in "abc" if memory.of(name) != Remembered()} == told
+    assert memory.titles() == {name: feed.title for name, feed in told.items()}
+    for name in "abc":
+        assert memory.unknown(name, range(10)) == set(range(10)) - known.get(name, set())
 
 
 def test_files_of_others_are_refused(tmp_path):

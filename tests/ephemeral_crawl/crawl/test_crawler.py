@@ -388,6 +388,10 @@ def test_parsing_is_limited_in_time():
         try:
             with refused("parsing it takes more than"):
                 await parser(feed(*range(20_000)), "", "")
+            assert len((await parser(feed(1), "", "")).items) == 1
+            parser._process.kill()  # as if it had taken too much memory
+            with refused("parsing it takes too much memory"):
+                await parser(feed(1), "", "")
             return await parser(feed(1), "", "")
         finally:
             await parser.close()

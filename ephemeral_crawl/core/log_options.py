@@ -45,7 +45,7 @@ class LogOptions:
                 that is given is believed: items within it are not refused as too far from others.
 
         Raises:
-            ValueError: the log is invalid, or items lie too far from all others.
+            ValueError: the log is invalid or covers no time, or items lie too far from all others.
         """
         whole = ItemLog.from_csv(
             items,
@@ -57,6 +57,12 @@ class LogOptions:
         log = whole.covering(
             given_time("--from", since, whole), given_time("--until", until, whole)
         )
+        if not (since or until) and log.published[0] == log.published[-1]:
+            raise ValueError(
+                f"{items}: all items are of the same moment, which does not tell how often sources "
+                "publish; give a longer log, or tell `fit` the time that it covers, --from and "
+                "--until"
+            )
         if outside := len(whole) - len(log):
             log = log.with_notes(f"{outside:,} items outside this time are left out.")
         early = np.arange(len(log)) < len(log) // 2

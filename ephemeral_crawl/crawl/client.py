@@ -12,13 +12,15 @@ import asyncio
 import math
 import re
 import socket
+import threading
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urljoin, urlsplit
 
 import httpcore
@@ -40,9 +42,22 @@ _MAX_AGE = re.compile(r"(?:^|[,\s])max-age\s*=\s*\"?(\d{1,10})", re.ASCII | re.I
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 
+Kind = Literal["dns", "connection", "timeout", "http", "content", "refused"]
+
 
 class FetchError(Exception):
-    """A document could not be fetched; the message says why."""
+    """A document could not be fetched; the message says why.
+
+    Attributes:
+        kind: "dns": the name has no address; "connection": there is none, or it broke off;
+            "timeout"; "http": the status is not that of a document; "content": the answer cannot be
+            read, is too large or not a feed; "refused": by this program, such as a redirect to an
+            address that is not public.
+    """
+
+    def __init__(self, kind: Kind, reason: str) -> None:
+        super().__init__(reason)
+        self.kind = kind
 
 
 class NotAllowed(FetchError):
@@ -157,16 +172,16 @@ class Client:
         try:
             url = check_url(url)
         except ValueError as error:
-            raise NotAllowed(_reason(error)) from None
+            raise NotAllowed("refused", str(error)) from None
         try:
             async with asyncio.timeout(self._timeout):
                 return await self._follow(url, headers)
-        except TimeoutError:
-            raise FetchError(f"no whole answer within {self._timeout:g} s") from None
-        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-            raise FetchError(_reason(error)) from None
-        except (*_CORE_ERRORS, OSError, ValueError, zlib.error) as error:
-            raise FetchError(_reason(error)) from None
+        except _ERRORS as error:
+            kind = _kind(error)
+            reason = str(error) or type(error).__name__
+            if kind == "timeout":
+                reason = f"no whole answer within {self._timeout:g} s"
+            raise FetchError(kind, reason[:300]) from None
 
     async def _follow(self, url: str, headers: dict[str, str]) -> Response:
         permanent, moved = True, None
@@ -176,7 +191,7 @@ class Client:
                 request = self._client.build_request("GET", url, headers=headers)
                 answer = await self._client.send(request, stream=True, follow_redirects=False)
             except _NotPublic as error:
-                raise (FetchError if hop else NotAllowed)(str(error)) from None
+                raise (FetchError if hop else NotAllowed)("refused", str(error)) from None
             try:
                 target = answer.headers.get("location")
                 if answer.status_code not in _REDIRECTS or not target:
@@ -196,7 +211,7 @@ class Client:
             url = check_url(urljoin(url, target.strip()), "redirect")
             if permanent:
                 moved = url
-        raise FetchError(f"more than {_MOST_REDIRECTS} redirects")
+        raise FetchError("content", f"more than {_MOST_REDIRECTS} redirects")
 
     def _check(self, url: str) -> None:
         """Refuse addresses that are not public, also where a proxy would resolve the name."""
@@ -211,7 +226,7 @@ class Client:
     async def _body(self, answer: httpx.Response) -> bytes:
         encoding = answer.headers.get("content-encoding", "identity").strip().lower()
         if encoding not in ("identity", "", "gzip", "x-gzip"):
-            raise FetchError(f"the encoding {shown(encoding)} was not asked for")
+            raise FetchError("content", f"the encoding {shown(encoding)} was not asked for")
         packed = zlib.decompressobj(31) if encoding.endswith("gzip") else None
         parts, size, received = [], 0, 0
         async for part in answer.aiter_raw():
@@ -220,33 +235,73 @@ class Client:
                 part = packed.decompress(part, self._most + 1 - size)
             size += len(part)
             if size > self._most or received > self._most:
-                raise FetchError(f"the document has more than {self._most:,} bytes")
+                raise FetchError("content", f"the document has more than {self._most:,} bytes")
             parts.append(part)
             if packed is not None and packed.eof:  # what comes after it is not read
                 break
         if packed is not None and not packed.eof:
-            raise FetchError("the gzipped document is cut off")
+            raise FetchError("content", "the gzipped document is cut off")
         return b"".join(parts)
 
 
-_CORE_ERRORS = (
+class _NotKnown(httpcore.ConnectError):
+    """A name without an address."""
+
+
+_TIMEOUTS = (TimeoutError, httpcore.TimeoutException, httpx.TimeoutException)
+_BROKEN = (
+    OSError,
     httpcore.NetworkError,
     httpcore.ProtocolError,
-    httpcore.TimeoutException,
-    httpcore.UnsupportedProtocol,
     httpcore.ConnectionNotAvailable,
+    httpx.TransportError,
+)
+_ERRORS = (
+    *(*_TIMEOUTS, *_BROKEN, httpcore.UnsupportedProtocol, ValueError, zlib.error),
+    *(httpx.HTTPError, httpx.InvalidURL, httpx.StreamError),
 )
 
 
-def _reason(error: Exception) -> str:
-    return (str(error) or type(error).__name__)[:300]
+def _kind(error: Exception) -> Kind:
+    """Return the kind of an error of a request."""
+    if isinstance(error, _NotKnown):
+        return "dns"
+    if isinstance(error, _TIMEOUTS):
+        return "timeout"
+    return "connection" if isinstance(error, _BROKEN) else "content"
 
 
 async def _resolve(host: str, port: int) -> list[str]:
-    """Return the addresses of a name, by the system's resolver."""
+    """Return the addresses of a name, by the system's resolver.
+
+    It can take half a minute, and cannot be stopped. In a thread of its own it delays neither other
+    names nor the end of the program.
+    """
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+    found: asyncio.Future[list[str]] = loop.create_future()
+
+    def tell(result: list[str] | OSError) -> None:
+        if found.done():  # given up
+            return
+        if isinstance(result, OSError):
+            found.set_exception(result)
+        else:
+            found.set_result(result)
+
+    def look() -> None:
+        result: list[str] | OSError
+        try:
+            addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            result = list(dict.fromkeys(str(address[0]) for *_, address in addresses))
+        except OSError as error:
+            result = error
+        except ValueError as error:  # the name is not one
+            result = OSError(None, str(error))
+        with suppress(RuntimeError):  # the loop has been closed
+            loop.call_soon_threadsafe(tell, result)
+
+    threading.Thread(target=look, daemon=True).start()
+    return await found
 
 
 class _NotPublic(httpcore.ConnectError):
@@ -272,10 +327,12 @@ class _Backend(httpcore.AsyncNetworkBackend):
         try:
             found = await self._resolve(host, port)
         except OSError as error:
-            raise httpcore.ConnectError(f"{host} is not known: {error.strerror}") from None
+            if error.errno == socket.EAI_AGAIN:  # which may be our own name server's fault
+                raise httpcore.ConnectError(f"{host}: {error.strerror}") from None
+            raise _NotKnown(f"{host} is not known: {error.strerror}") from None
         if not self._private and not all(map(is_public, found)):
             raise _NotPublic(host)
-        failure: Exception = httpcore.ConnectError(f"{host} has no address")
+        failure: Exception = _NotKnown(f"{host} has no address")
         for address in found[:_MOST_ADDRESSES]:
             try:
                 return await self._inner.connect_tcp(
@@ -310,7 +367,7 @@ class _Transport(httpx.AsyncBaseTransport):
     def __init__(self, allow_private: bool, resolve: Resolve) -> None:
         self._pool = httpcore.AsyncConnectionPool(
             ssl_context=httpx.create_ssl_context(trust_env=False),
-            max_connections=100,
+            max_connections=None,  # the crawler limits them
             max_keepalive_connections=20,
             keepalive_expiry=5.0,
             network_backend=_Backend(allow_private, resolve),

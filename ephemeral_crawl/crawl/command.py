@@ -35,7 +35,7 @@ class CrawlFeeds(Command):
     The schedule learns while it crawls. RSS, Atom and RDF are read, requests are conditional, and
     what servers ask for is honoured: Retry-After, Cache-Control, ttl, permanent redirects, 410. It
     does not read robots.txt, as feeds are offered to programs. Ctrl-C ends it after the fetches
-    under way; the same command goes on where it was.
+    under way, a second one at once; the same command goes on where it was.
     """
 
     feeds: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILE")] = ()
@@ -81,7 +81,7 @@ class CrawlFeeds(Command):
 
     def run(self) -> None:
         from ephemeral_crawl.crawl import exchange
-        from ephemeral_crawl.crawl.schedule import describe
+        from ephemeral_crawl.crawl.schedule import UNIT, describe
         from ephemeral_crawl.live import Scheduler
 
         self._check()
@@ -102,7 +102,7 @@ class CrawlFeeds(Command):
             if not len(scheduler):
                 raise ValueError(f"{self.store} has no sources; name an OPML or CSV file of feeds")
             if self.explain:
-                print(scheduler.explain(self._named(scheduler)))
+                print(scheduler.explain(self._named(scheduler)), UNIT, sep="\n")
             elif self.dry_run:
                 print(describe(scheduler, time.time))
             else:
@@ -202,7 +202,7 @@ class CrawlFeeds(Command):
             try:
                 await crawler.run(once=self.once)
             finally:
-                parse.close()
+                await parse.close()
                 memory.close()
                 progress.end()
 

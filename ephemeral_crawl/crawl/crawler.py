@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -16,7 +17,7 @@ from ephemeral_crawl.crawl.feeds import Feed, FeedItem, Parser
 from ephemeral_crawl.crawl.memory import Memory, Remembered
 from ephemeral_crawl.crawl.urls import check_url, host_of
 from ephemeral_crawl.live import Lease, Scheduler, UnknownSource
-from ephemeral_crawl.live.arguments import Duration
+from ephemeral_crawl.live.arguments import Duration, seconds
 from ephemeral_crawl.live.reasons import reason_of
 
 LONGEST_PAUSE = 86_400.0  # seconds for which a feed's own wish not to be fetched is honoured
@@ -33,6 +34,7 @@ class Visit(NamedTuple):
     status: int | None
     new: int  # items that were not known
     error: str  # "" if it succeeded
+    kind: str = ""  # of the error, as in `FetchError`
     allowed: bool = True  # whether anything was asked for
 
 
@@ -72,13 +74,17 @@ class Crawler:
         self._scheduler, self._client, self._parse = scheduler, client, parse
         self._memory, self._output, self._clock = memory, output, clock
         self._done, self._idle = done, idle
-        self._parallel, self._lease_time, self._per_host = parallel, lease_time, per_host
-        self._poll = poll
+        self._parallel, self._lease_time, self._poll = parallel, lease_time, poll
+        self._per_host = seconds("per_host", per_host)
         self._stop, self._news = asyncio.Event(), asyncio.Event()
+        self._under_way: set[asyncio.Task[None]] = set()
         self._not_allowed: dict[str, float] = {}  # seconds that those feeds have waited
 
     def stop(self) -> None:
-        """Let the fetches under way end, and begin no other."""
+        """Let the fetches under way end, and begin no other; the second time, give them up."""
+        if self._stop.is_set():
+            for task in self._under_way:
+                task.cancel()
         self._stop.set()
         self._news.set()
 
@@ -87,8 +93,10 @@ class Crawler:
         self._news.set()
 
     async def run(self, *, once: bool = False) -> None:
-        """Crawl until `stop` is called, or, with `once`, until nothing more is due."""
-        under_way: set[asyncio.Task[None]] = set()
+        """Crawl until `stop` is called, or, with `once`, until nothing more is due, also at hosts
+        that accept one fetch after the other, or as many fetches were begun as there are sources.
+        """
+        under_way, left = self._under_way, len(self._scheduler)
         try:
             while not self._stop.is_set():
                 self._news.clear()
@@ -96,8 +104,9 @@ class Crawler:
                 leases = self._scheduler.lease(free, self._lease_time) if free else []
                 for lease in leases:
                     under_way.add(asyncio.create_task(self._visit(lease)))
+                left -= len(leases)
                 if not under_way:
-                    if once:
+                    if once and (left <= 0 or not self._waits_for_hosts()):
                         return
                     self._idle()
                 news = asyncio.create_task(self._news.wait())
@@ -106,70 +115,79 @@ class Crawler:
                     {news, *under_way}, timeout=wait, return_when=asyncio.FIRST_COMPLETED
                 )
                 news.cancel()
-                self._finish(under_way)
+                self._finish()
         finally:
             if under_way:
                 await asyncio.wait(under_way)
-                self._finish(under_way)
+                self._finish()
+
+    def _waits_for_hosts(self) -> bool:
+        """Return whether a source is due, and the next is leased once its host accepts a fetch."""
+        wait = (self._scheduler.next_due() or math.inf) - self._clock()
+        return 0.0 < wait <= self._per_host and self._scheduler.status().due > 0
 
     def _until_due(self) -> float:
         due = self._scheduler.next_due()
         wait = self._poll if due is None else due - self._clock()
         return min(max(wait, _SHORTEST_SLEEP), self._poll)
 
-    def _finish(self, under_way: set[asyncio.Task[None]]) -> None:
+    def _finish(self) -> None:
         """Leave out the fetches that have ended; raise what should not have happened."""
-        for task in [task for task in under_way if task.done()]:
-            under_way.discard(task)
-            task.result()
+        for task in [task for task in self._under_way if task.done()]:
+            self._under_way.discard(task)
+            if not task.cancelled():
+                task.result()
 
     # ------------------------------------------------------------------------------- one fetch
 
     async def _visit(self, lease: Lease) -> None:
-        source, status, new = lease.source, None, 0
+        source, response = lease.source, None
         try:
             known = self._memory.of(source)
             response = await self._client.get(source, known.etag, known.modified)
-            self._not_allowed.pop(source, None)
-            status = response.status
-            if status != 304 and not 200 <= status < 300:
-                self._refused(lease, response)
-                raise FetchError(f"the server answered {status}")
-            try:
-                new = await self._read(lease, known, response)
-            except ValueError as error:
-                raise FetchError(str(error)) from None
+            new = await self._read(lease, known, response)
         except NotAllowed as error:  # which costs nothing
             reason = reason_of(str(error))
             wait = min(2.0 * self._not_allowed.get(source, _NOT_ALLOWED / 2.0), _MOST_NOT_ALLOWED)
             self._not_allowed[source] = wait
             self._scheduler.release(lease.id, again_after=wait, reason=reason)
-            self._done(Visit(source, None, 0, reason, allowed=False))
+            self._done(Visit(source, None, 0, reason, error.kind, allowed=False))
+            return
         except FetchError as error:
-            reason = reason_of(str(error))
-            if status is None or 200 <= status < 300:
-                self._scheduler.failed(lease.id, reason=reason)
-            self._done(Visit(source, status, 0, reason))
+            self._failed(lease, error, response)
+        except ValueError as error:
+            self._failed(lease, FetchError("content", str(error)), response)
         except asyncio.CancelledError:
             self._scheduler.release(lease.id)
-            raise
+            return
         else:
-            self._done(Visit(source, status, new, ""))
+            self._done(Visit(source, response.status, new, ""))
+        self._not_allowed.pop(source, None)
 
-    def _refused(self, lease: Lease, response: Response) -> None:
-        """Report an answer other than a document; a feed that is gone is paused."""
-        asked = response.retry_after(self._clock())
-        self._scheduler.failed(lease.id, status=response.status, retry_after=asked)
-        if response.status == _GONE:
+    def _failed(self, lease: Lease, error: FetchError, response: Response | None) -> None:
+        """Report a fetch that came to nothing; a feed that is gone is paused."""
+        status, asked, reason = None, None, reason_of(str(error))
+        if response is not None:
+            status = response.status
+            asked = response.retry_after(self._clock()) if error.kind == "http" else None
+        self._scheduler.failed(lease.id, status=status, retry_after=asked, reason=reason)
+        if status == _GONE:
             with suppress(UnknownSource):
                 self._scheduler.pause(lease.source)
+        self._done(Visit(lease.source, status, 0, reason, error.kind))
 
     async def _read(self, lease: Lease, known: Remembered, response: Response) -> int:
         """Report a document, or that there is no other than before; return the number of new items.
 
         What is new is written first, then remembered, then reported: if the process is killed in
         between, items may be written twice, but none is lost.
+
+        Raises:
+            FetchError: it is no document.
+            ValueError: it is not a feed.
         """
+        if response.status != 304 and not 200 <= response.status < 300:
+            raise FetchError("http", f"HTTP {response.status}")
         source = lease.source
         digest = blake2b(response.body, digest_size=16).digest()
         feed: Feed | None = None

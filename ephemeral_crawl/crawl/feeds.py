@@ -9,16 +9,15 @@ from __future__ import annotations
 import asyncio
 import calendar
 import io
+import json
 import math
-import multiprocessing
 import os
 import signal
+import sys
 import threading
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from hashlib import blake2b
+from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urljoin, urlsplit
 
@@ -173,74 +172,110 @@ class InProcess:
 
 
 class LimitedProcess:
-    """Parses in another process, of limited time and memory.
+    """Parses in another process, of limited time and memory, which ends with this one.
 
     Arguments:
-        seconds: for a document.
         worth: as for `parse_feed`.
+        seconds: for a document.
     """
 
     def __init__(self, worth: str = "", seconds: float = _SECONDS) -> None:
         self._worth, self._seconds = worth, seconds
-        self._pool: ProcessPoolExecutor | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._turn = asyncio.Lock()
 
     async def __call__(self, body: bytes, content_type: str, url: str) -> Feed:
-        if self._pool is None:
-            spawn = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(1, mp_context=spawn, initializer=_limit)
-        loop = asyncio.get_running_loop()
-        given = body, content_type, url, self._worth
+        async with self._turn:
+            given = json.dumps([content_type, url, self._worth]).encode()
+            try:
+                process = self._process or await self._start()
+                async with asyncio.timeout(self._seconds):
+                    process.stdin.write(_frame(given) + _frame(body))  # type: ignore[union-attr]
+                    answer = json.loads(await _read(process))
+            except TimeoutError:
+                await self.close()
+                raise ValueError(f"parsing it takes more than {self._seconds:g} s") from None
+            except asyncio.IncompleteReadError:  # it has ended
+                await self.close()
+                raise ValueError("parsing it takes too much memory") from None
+            except asyncio.CancelledError:  # the next answer would be that to this document
+                await self.close()
+                raise
+        if isinstance(answer, str):
+            raise ValueError(answer)
+        title, items, pause = answer
+        return Feed(title, [FeedItem(*item) for item in items], pause)
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        """Return a process that runs `_work`, once it is ready.
+
+        It has a session of its own, so that Ctrl-C is left to this process.
+        """
+        path = os.pathsep.join(name or os.getcwd() for name in sys.path)
+        self._process = process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-P", "-c", f"from {__name__} import _work; _work()"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": path},
+        )
         try:
-            return await loop.run_in_executor(self._pool, _parse_within, self._seconds, given)
-        except (BrokenProcessPool, MemoryError):
-            self._pool = None
-            raise ValueError("parsing it takes too much memory") from None
+            await _read(process)
+        except asyncio.IncompleteReadError:
+            raise RuntimeError("the process that parses feeds ended when it was started") from None
+        return process
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """End the process."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-            self._pool = None
+        process, self._process = self._process, None
+        if process is not None:
+            with suppress(ProcessLookupError):
+                process.kill()
+            process.stdin.close()  # type: ignore[union-attr]
+            await process.communicate()
 
 
-class _TimeUp(BaseException):
-    """Not an Exception, since the parser handles those."""
+def _frame(data: bytes) -> bytes:
+    return len(data).to_bytes(8, "big") + data
 
 
-def _limit() -> None:
-    """Limit the memory of this process, and leave Ctrl-C to the one that started it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+async def _read(process: asyncio.subprocess.Process) -> bytes:
+    size = await process.stdout.readexactly(8)  # type: ignore[union-attr]
+    return await process.stdout.readexactly(int.from_bytes(size, "big"))  # type: ignore[union-attr]
+
+
+def _work() -> None:
+    """Parse what comes through the standard input, until it ends: with the process that started
+    this one, also if that was killed."""
+    import feedparser  # noqa: F401  # which takes a while
+
     with suppress(ImportError, ValueError, OSError):
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-
-
-def _end_with_parent() -> None:
-    """End this process with the one that started it, also if that was killed."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
-
-
-def _parse_within(seconds: float, given: tuple[bytes, str, str, str]) -> Feed:
-    stop: Callable[..., Any] | None = getattr(signal, "setitimer", None)
-    if stop is None:  # on Windows
-        return parse_feed(*given)
-
-    def time_up(*_: object) -> None:
-        raise _TimeUp
-
-    signal.signal(signal.SIGALRM, time_up)
-    try:
-        stop(signal.ITIMER_REAL, seconds, 0.1)  # again, in case it is ignored
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what is under way is to end in order
+    documents: SimpleQueue[tuple[bytes, bytes]] = SimpleQueue()
+    threading.Thread(target=_receive, args=(documents,), daemon=True).start()
+    answer: Any = None
+    while True:
+        sys.stdout.buffer.write(_frame(json.dumps(answer).encode()))
+        sys.stdout.buffer.flush()
+        given, body = documents.get()
         try:
-            return parse_feed(*given)
-        finally:
-            stop(signal.ITIMER_REAL, 0.0)
-    except _TimeUp:
-        raise ValueError(f"parsing it takes more than {seconds:g} s") from None
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+            answer = parse_feed(body, *json.loads(given))
+        except RecursionError:
+            answer = "it is nested too deeply"
+        except ValueError as error:
+            answer = str(error)
+        except MemoryError:
+            os._exit(1)
+
+
+def _receive(documents: SimpleQueue[tuple[bytes, bytes]]) -> None:
+    def part() -> bytes:
+        return sys.stdin.buffer.read(int.from_bytes(sys.stdin.buffer.read(8), "big"))
+
+    while given := part():
+        documents.put((given, part()))
+    os._exit(0)

@@ -9,6 +9,7 @@ from ephemeral_crawl.live import Explanation, Scheduler
 from ephemeral_crawl.live.explanation import duration
 from ephemeral_crawl.live.overview import BUDGETS
 
+UNIT = "A budget unit pays for one fetch of a source of cost 1."
 _SHOWN = 40
 _GUESSED = 0.5  # part of the worth published that is guessed, above which a gain is a mere guess
 
@@ -27,9 +28,11 @@ def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int = _SHO
     status = scheduler.status()
     known = [scheduler.explain(name) for name in scheduler.sources()]
     running, now = [e for e in known if not e.paused], clock()
+    alike = all(scheduler.settings(e.source)["cost"] == 1.0 for e in known)
+    one, many = ("fetch", "fetches") if alike else ("budget unit", "budget units")
     lines = [
-        f"{status.sources:,} sources, {status.budget:g} fetches an hour; price of a fetch: "
-        f"{status.price:.3g}.",
+        f"{status.sources:,} sources, {status.budget:g} {many} an hour; price of a {one}: "
+        f"{status.price:.3g}." + ("" if alike else f" {UNIT}"),
     ]
     new = sum(e.fetched_at is None and not e.failures for e in running)
     if new:
@@ -52,12 +55,12 @@ def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int = _SHO
             f"({_percent(equal, total)}). Gain: {_percent(planned - equal, equal)}."
         )
     if view.about_ceilings:
-        lines.append(view.about_ceilings)
+        lines.append(view.about_ceilings + (f" {UNIT}" if alike else ""))
     if running:
         frequency = sum(3600.0 / e.interval for e in running if e.interval)
         if frequency > 1.1 * max(status.budget, view.ceilings):
             lines.append(
-                f"At the present price the intervals below take {frequency:.3g} fetches an hour; "
+                f"At the present price the intervals below take {frequency:.3g} {many} an hour; "
                 f"{status.balance:.3g} are saved up. The price rises when they are spent."
             )
     lines.append(f"{'items/h':>9}  {'worth':>7}  {'every':>9}  {'due in':>9}  source")

@@ -6,10 +6,12 @@ import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 import tyro
+from numpy.typing import NDArray
+from scipy import stats
 
 from crawl_env import ItemLog, Sources, Task
 from crawl_env.log.clock import HOURS
@@ -26,6 +28,8 @@ from ephemeral_crawl.live.arguments import seconds
 from ephemeral_crawl.live.settings import Settings
 
 _REACHED = "fetched when its index reaches the price of a fetch"
+_FEW = 5  # items, below which the rate of a source rests mostly on those of the others
+_NAMED = 5  # of such sources in the report
 _STEPS = 30  # of a mean gap between two fetches, in which the order of the first ones is decided
 
 
@@ -66,7 +70,7 @@ class MakeSchedule(LogOptions, Study):
         log = self.read(self.items, self.curves)
         hour = 1.0 / HOURS[log.unit]  # in the unit of the log
         per_hour = 3600.0 * Settings.of(self.budget).budget
-        fleet = self._fleet(log, hour / per_hour / _STEPS)
+        fleet, known = self._fleet(log, hour / per_hour / _STEPS)
         longest = math.inf
         if self.max_interval:
             hours = seconds("--max-interval", self.max_interval, 1.0) / 3600.0
@@ -82,26 +86,31 @@ class MakeSchedule(LogOptions, Study):
         task = Task(fleet, budget=budget, budget_rule="average", observed=False)
         plan = Schedule(task, longest, since)
         rows = plan.rows(_clock(log), None)
-        for row in rows:
+        for row, items, low, high in zip(rows, *known, strict=True):
+            row |= {"items": int(items), "rate_low": f"{low:.4g}", "rate_high": f"{high:.4g}"}
             row["budget"] = self.budget
             if "λ*" in row["reason"] and not row["reason"].startswith("never"):
                 row["reason"] = _REACHED
         report = Report(f"Schedule of {len(fleet):,} sources at {self.budget}")
-        _write(report, plan, self._now(fleet, per_hour / hour), rows, log, self.max_interval)
+        present = self._now(fleet, per_hour / hour)
+        _write(report, plan, present, rows, log, known, self.max_interval)
         self.publish(report, {"schedule.csv": rows})
 
-    def _fleet(self, log: ItemLog, period: float) -> Sources:
-        """Return the fleet that is fitted to the log; sources that fell silent publish nothing."""
+    def _fleet(self, log: ItemLog, period: float) -> tuple[Sources, Known]:
+        """Return the fleet that is fitted to the log, and what its rates rest on; sources that fell
+        silent publish nothing."""
         if self.half_life:
             halves = seconds("--half-life", self.half_life, 1.0) / 3600.0 / HOURS[log.unit]
             fading: Any = math.log(2.0) / halves
         else:
             fading = decay.measure(log).rate.value
         alive = lives(log)
-        rate = estimate.rates(alive.counts(log), alive.span).value
+        counts = alive.counts(log)
+        rates = estimate.rates(counts, alive.span)
         utility = estimate.utilities(log.source, log.utility, len(log.names)).value
-        living = np.where(alive.dead, 0.0, rate)
-        return Sources(living, utility, fading, period=period, names=log.names)
+        living = np.where(alive.dead, 0.0, rates.value)
+        fleet = Sources(living, utility, fading, period=period, names=log.names)
+        return fleet, Known(counts, *_interval(rates))
 
     def _now(self, fleet: Sources, per_time: float) -> tuple[str, FloatArray]:
         """Return the present rule in words, and its fetches per unit of time, (N,)."""
@@ -115,6 +124,41 @@ class MakeSchedule(LogOptions, Study):
                 "ask `replay` or `backtest`, which play policies and rules"
             )
         return "the present intervals", np.asarray(rates / fleet.period)
+
+
+class Known(NamedTuple):
+    """What the rates of N sources rest on."""
+
+    items: NDArray[np.intp]  # (N,) that count towards the rate
+    low: FloatArray  # (N,) of the 95 % interval of the rate, items / time
+    high: FloatArray  # (N,)
+
+    def few(self, fleet: Sources, unit: str) -> str:
+        """Return a sentence on the sources with few items, or "" if there are none."""
+        few = np.flatnonzero(self.items < _FEW)
+        if not few.size:
+            return ""
+        worth = fleet.arrival_rate * fleet.mean_utility
+        order = few[np.argsort(-worth[few], kind="stable")][:_NAMED]
+        items = [f"{n} item" if n == 1 else f"{n} items" for n in self.items[order]]
+        named = ", ".join(
+            f"{fleet.name(i)} ({number}; {self.low[i]:.2g} to {self.high[i]:.2g} per {unit})"
+            for i, number in zip(order, items, strict=True)
+        )
+        others = "those of the others" if few.size < len(fleet) else "one another"
+        return (
+            f"{few.size:,} of {len(fleet):,} sources have fewer than {_FEW} items in the log; "
+            f"{worth[few].sum() / worth.sum():.0%} of the worth is expected of them. Their rates "
+            f"rest on {others} and on the prior of the fit more than on what they published: "
+            f"{named}{', …' if few.size > _NAMED else ''}. Ranges are 95 % intervals."
+        )
+
+
+def _interval(rates: estimate.Estimates) -> tuple[FloatArray, FloatArray]:
+    """Return the ends of the 95 % intervals of rates, those of Gamma distributions."""
+    shape, scale = (rates.value / rates.error) ** 2, rates.error**2 / rates.value
+    low, high = (stats.gamma.ppf(p, shape, scale=scale) for p in (0.025, 0.975))
+    return low, high
 
 
 def collected(fleet: Sources, crawls: FloatArray) -> FloatArray:
@@ -134,6 +178,7 @@ def _write(
     present: tuple[str, FloatArray],
     rows: list[dict[str, Any]],
     log: ItemLog,
+    known: Known,
     max_interval: str,
 ) -> None:
     fleet = plan.task.sources
@@ -154,6 +199,8 @@ def _write(
             f"collect {float(same.free.reward.sum()) / period / published:.1%}"
         )
     report.answer(text + ".")
+    if few := known.few(fleet, log.unit):
+        report.paragraph(few)
     report.paragraph(schedule.counts(plan, math.nan, f"{log.unit}s"))
     if max_interval:
         report.paragraph(

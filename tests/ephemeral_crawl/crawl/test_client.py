@@ -1,5 +1,9 @@
 """The HTTP client against servers that mean no good."""
 
+import asyncio
+import socket
+import threading
+
 import pytest
 
 from ephemeral_crawl.crawl.client import Client, FetchError, Response
@@ -48,19 +52,24 @@ BAD = {
     "with credentials": (message(301, Location="http://a:geheim@127.0.0.1:PORT/"), "credentials"),
     "with control characters": (message(301, Location="/\x1b[2J"), ""),
 }
+NOT_HTTP = ["not HTTP", "nothing", "shorter than it says", "endless headers"]
+NOT_HTTP.append("with control characters")
 
 
-@pytest.mark.parametrize(("answer", "reason"), BAD.values(), ids=list(BAD))
-def test_answers_that_are_refused(answer, reason):
+@pytest.mark.parametrize("name", BAD)
+def test_answers_that_are_refused(name):
+    answer, reason = BAD[name]
     with pytest.raises(FetchError) as error:
         get({"/": answer})
     assert reason in str(error.value)
+    assert error.value.kind == ("connection" if name in NOT_HTTP else "content")
     assert "geheim" not in str(error.value)
 
 
 def test_slow_servers_are_given_up():
-    with pytest.raises(FetchError, match="no whole answer within 30 s"):
+    with pytest.raises(FetchError, match="no whole answer within 30 s") as error:
         get({"/": message(200, feed(1))}, silence=31.0)
+    assert error.value.kind == "timeout"
 
 
 def test_what_follows_a_gzipped_document_is_not_read():
@@ -108,12 +117,56 @@ def test_a_redirect_to_a_private_address_is_not_followed():
             )
 
 
-def test_names_without_an_address():
+@pytest.mark.parametrize(
+    ("found", "kind"),
+    [
+        (OSError(socket.EAI_NONAME, "Name or service not known"), "dns"),
+        (OSError(socket.EAI_AGAIN, "Temporary failure in name resolution"), "connection"),
+        ([], "dns"),
+        (["127.0.0.1"] * 3, "connection"),  # where nothing listens
+    ],
+)
+def test_names_without_an_address(found, kind):
     async def resolve(name, port):
-        raise OSError(-2, "Name or service not known")
+        if isinstance(found, OSError):
+            raise found
+        return found
 
-    with pytest.raises(FetchError, match=r"no-such\.example is not known"):
-        get({}, host="no-such.example", resolve=resolve)
+    async def main():
+        async with Client(allow_private=True, resolve=resolve) as client:
+            return await client.get("http://no-such.example:1/")
+
+    with pytest.raises(FetchError) as error:
+        asyncio.run(main())
+    assert error.value.kind == kind
+    assert kind == "connection" or "no-such.example" in str(error.value)
+
+
+def test_name_servers_that_do_not_answer_hold_up_no_other_name(monkeypatch):
+    silent, asked = threading.Event(), []
+
+    def look(host, *_, **__):
+        asked.append(host)
+        if host != "living.example":
+            silent.wait()
+        return [(0, 0, 0, "", ("127.0.0.1", 1))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look)
+
+    async def main():
+        async with Client(allow_private=True) as client:
+            dead = [client.get(f"http://{i}.example/") for i in range(100)]
+            tasks = [asyncio.create_task(get) for get in dead]
+            while len(asked) < len(tasks):
+                await asyncio.sleep(0)
+            with pytest.raises(FetchError) as error:
+                await client.get("http://living.example:1/")
+            for task in tasks:
+                task.cancel()
+            return error.value.kind
+
+    assert asyncio.run(main()) == "connection"
+    silent.set()
 
 
 def test_permanent_redirects_are_told_from_others():

@@ -4,13 +4,18 @@ import asyncio
 import io
 import json
 import math
+import os
+import signal
 import subprocess
 import sys
+import threading
 import time
-from pathlib import Path
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from ephemeral_crawl.crawl import exchange, feeds
 from ephemeral_crawl.crawl.client import Client
@@ -34,10 +39,11 @@ class Bench:
         self.site = Site(self.loop)
         self.scheduler = Scheduler(":memory:", budget="2/h", burst=10, clock=self.loop.clock)
         self.memory, self.output = Memory(":memory:"), io.StringIO()
-        self.visits, self.options = [], {"poll": 0.5 * HOUR, **options}  # nobody else changes it
+        self.visits, self.tasks = [], []  # what fetches came to, and the tasks that there were
+        self.options = {"poll": 0.5 * HOUR, **options}  # nobody else changes it
 
-    def run(self, hours, *paths, **answers):
-        """Crawl paths, the answers of which change after so many hours."""
+    def run(self, hours, *paths, once=False):
+        """Crawl paths for so many hours."""
 
         async def main():
             async with self.site.open(), WarpedClient(self.loop) as client:
@@ -50,14 +56,18 @@ class Bench:
                     self.memory,
                     self.output,
                     clock=self.loop.clock,
-                    done=self.visits.append,
+                    done=self.note,
                     **self.options,
                 )
                 self.loop.call_later(hours * HOUR, crawler.stop)
-                await crawler.run()
+                await crawler.run(once=once)
 
         self.loop.run(main())
         return self
+
+    def note(self, visit):
+        self.visits.append(visit)
+        self.tasks.append(len(asyncio.all_tasks()))
 
     @property
     def items(self):
@@ -75,6 +85,7 @@ def test_new_items_are_written_once_and_reported():
     bench.site.answers["/a"] = answer
     bench.run(24.0, "/a")
     assert len(bench.visits) > 2
+    assert max(bench.tasks) < 10
     assert [item["title"] for item in bench.items] == [f"Item {n}" for n in shown]
     assert [item["backlog"] for item in bench.items[3:6]] == [True, False, False]
     assert bench.scheduler.status().counts.items == len(shown)
@@ -130,8 +141,12 @@ def test_failures_say_why_until_the_next_fetch():
     assert "the document is not a feed" in said[2]
     assert "failed" not in str(bench.scheduler.explain(bench.site.url("/a")))
     bench.scheduler.failed(bench.site.url("/a"), reason="no <route>")
-    assert "Not fetched when it was last tried:\n  http" in describe(bench.scheduler, lambda: START)
-    assert "/a: no <route>" in describe(bench.scheduler, lambda: START)
+    bench.scheduler.add("other")
+    for _ in range(2):
+        bench.scheduler.failed("other", reason="gone")
+    *_, title, first, second = describe(bench.scheduler, lambda: START).splitlines()
+    assert (title, first) == ("Not fetched when it was last tried:", "  other: gone")
+    assert second.endswith("/a: no <route>")
 
 
 @pytest.mark.parametrize("wait", ["9999999999", "Fri, 31 Dec 9999 23:59:59 GMT"])
@@ -271,6 +286,16 @@ def test_feeds_are_not_asked_before_they_say(answer):
     assert gaps.max() < 2 * 86_400
 
 
+def test_what_is_due_now_is_fetched_once_also_at_hosts_that_accept_one_at_a_time():
+    bench = Bench(per_host="10s")
+    bench.scheduler.limit_host("127.0.0.1", "10s")
+    paths = [f"/{i}" for i in range(5)]
+    bench.site.answers |= dict.fromkeys(paths, message(200, feed(1)))
+    bench.run(1.0, *paths, once=True)
+    assert sorted(visit.source[-2:] for visit in bench.visits) == paths
+    assert bench.loop.time() == pytest.approx(40.0, abs=5.0)  # in accelerated time
+
+
 def test_failures_of_all_kinds_leave_the_others_alone():
     bench = Bench()
     bench.site.answers |= {
@@ -284,6 +309,9 @@ def test_failures_of_all_kinds_leave_the_others_alone():
     bench.run(1.0, *(f"/{letter}" for letter in "abcdefg"))
     status = bench.scheduler.status()
     assert (status.sources, status.new, status.failing, status.leased) == (7, 6, 6, 0)
+    kinds = ["http", "connection", *["content"] * 3, "-", "http"]
+    kinds = dict(zip("abcdefg", kinds, strict=True))
+    assert {visit.source[-1]: visit.kind or "-" for visit in bench.visits} == kinds
     assert [item["source"] for item in bench.items] == [bench.site.url("/f")]
 
 
@@ -309,9 +337,39 @@ def test_what_is_known_of_a_feed_is_bounded():
         memory.remember("a", Remembered(), range(2000 * turn, 2000 * turn + 2000))
     assert len(memory.unknown("a", range(8000))) == 8000 - KEPT
     assert memory.unknown("a", range(6000, 8000)) == set()
-    memory.rename("a", "b")
-    assert len(memory.unknown("a", range(8000))) == 8000
-    assert memory.unknown("b", range(6000, 8000)) == set()
+
+
+NAMES = st.sampled_from("abc")
+CHANGES = st.one_of(
+    st.tuples(st.just("remember"), NAMES, st.none() | st.lists(st.integers(0, 9))),
+    st.tuples(st.just("rename"), NAMES, NAMES),
+    st.tuples(st.just("forget"), NAMES),
+)
+
+
+@settings(deadline=None)
+@given(st.lists(CHANGES))
+@example([("remember", "a", [1]), ("forget", "a"), ("remember", "b", None)])
+def test_what_is_known_of_a_feed_is_what_was_remembered_of_it(changes):
+    memory, told, known = Memory(":memory:"), {}, {}
+    for n, (change, name, *rest) in enumerate(changes):
+        if change == "remember":
+            feed, items = Remembered(f"{n}", "then", b"digest", 0.5 * n, f"Feed {n}"), rest[0]
+            memory.remember(name, feed, items)
+            told[name] = feed
+            known[name] = known.get(name, set()) | set(items or ())
+        elif rest != [name]:
+            found = told.pop(name, None), known.pop(name, set())
+            if change == "rename":
+                memory.rename(name, rest[0])
+                told[rest[0]], known[rest[0]] = found
+            else:
+                memory.forget(name)
+    told = {name: feed for name, feed in told.items() if feed}
+    assert {name: memory.of(name) for name in "abc" if memory.of(name) != Remembered()} == told
+    assert memory.titles() == {name: feed.title for name, feed in told.items()}
+    for name in "abc":
+        assert memory.unknown(name, range(10)) == set(range(10)) - known.get(name, set())
 
 
 def test_files_of_others_are_refused(tmp_path):
@@ -330,43 +388,64 @@ def test_parsing_is_limited_in_time():
         try:
             with refused("parsing it takes more than"):
                 await parser(feed(*range(20_000)), "", "")
+            assert len((await parser(feed(1), "", "")).items) == 1
+            parser._process.kill()  # as if it had taken too much memory
+            with refused("parsing it takes too much memory"):
+                await parser(feed(1), "", "")
             return await parser(feed(1), "", "")
         finally:
-            parser.close()
+            await parser.close()
 
     assert len(asyncio.run(parse(0.5)).items) == 1
 
 
-_PARSING = """
-import asyncio
-from ephemeral_crawl.crawl.feeds import LimitedProcess
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+@pytest.mark.parametrize("signals", [["SIGTERM"], ["SIGINT", "SIGINT"], ["SIGKILL"]], ids=str)
+def test_a_crawl_that_is_ended_leaves_no_process_and_no_warning(signals, tmp_path):
+    documents = {"/a": feed(1), "/b": feed(*range(10_000 if signals == ["SIGTERM"] else 300_000))}
+    sent = threading.Event()
 
-async def main():
-    parser = LimitedProcess(seconds=600.0)
-    items = b"<item><title>x</title></item>"
-    await parser(b"<rss version='2.0'><channel>%b</channel></rss>" % items, "", "")
-    long = parser(b"<rss version='2.0'><channel>%b</channel></rss>" % (items * 300_000), "", "")
-    task = asyncio.create_task(long)
-    await asyncio.sleep(0.2)  # it is on its way
-    print(*parser._pool._processes, flush=True)
-    await task
+    class Feeds(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(documents[self.path])
+            if self.path == "/b":
+                sent.set()
 
-asyncio.run(main())
-"""
+        def log_message(self, *_):
+            pass
 
-
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc")
-def test_the_parser_does_not_survive_a_crawler_that_is_killed():
-    crawler = subprocess.Popen([sys.executable, "-c", _PARSING], stdout=subprocess.PIPE, text=True)
-    with crawler:
-        parser = Path(f"/proc/{int(crawler.stdout.readline())}/stat")
-        runs = parser.read_text().rpartition(")")[2].split()[0]
-        crawler.kill()
-    assert runs in "RSD"
-    end = time.monotonic() + 60
-    while parser.exists() and parser.read_text().rpartition(")")[2].split()[0] != "Z":
-        assert time.monotonic() < end, "the parser goes on without its crawler"
-        time.sleep(0.02)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Feeds) as server:
+        threading.Thread(target=server.serve_forever).start()
+        urls = [f"http://127.0.0.1:{server.server_port}{path}" for path in documents]
+        (tmp_path / "feeds.csv").write_text("\n".join(["source", *urls]))
+        words = ["feeds.csv", "--budget", "9/h", "--per-host", "0s", "--allow-private"]
+        crawl = subprocess.Popen(
+            [sys.executable, "-m", "ephemeral_crawl", "crawl", *words, "--max-size", "99"],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
+        )
+        assert json.loads(crawl.stdout.readline())["title"] == "Item 1"
+        assert sent.wait(60)
+        time.sleep(0.3)  # it is being parsed
+        for name in signals:
+            crawl.send_signal(getattr(signal, name))
+            time.sleep(0.3)  # signals may be merged
+        _, said = crawl.communicate(timeout=60)  # until no process holds its error output
+        server.shutdown()
+    assert crawl.returncode == (-9 if signals == ["SIGKILL"] else 0)
+    lines = [line for line in said.splitlines() if "sources added" not in line]
+    if signals == ["SIGKILL"]:
+        assert lines == []
+    else:  # only what it says at its end
+        new = {"SIGTERM": "2 fetches, 2,001 new", "SIGINT": "1 fetches, 1 new"}[signals[0]]
+        assert {line.startswith(new) for line in lines} == {True}
+        with Scheduler(tmp_path / "crawl.db") as scheduler:
+            assert scheduler.status().leased == 0
 
 
 # ------------------------------------------------------------------------------- what is known
@@ -471,6 +550,10 @@ def test_the_schedule_says_that_maximum_intervals_take_more_than_the_budget():
     assert "Maximum intervals alone take 28 budget units an hour, more than the 20" in text
     assert "Gain: 0 %" in text
     assert "saved up" not in text
+    assert text.count("A budget unit pays for one fetch") == 1
+    scheduler.add("dear", cost=3.0)
+    (first, *_) = describe(scheduler, lambda: START).splitlines()
+    assert "15 sources, 20 budget units an hour; price of a budget unit:" in first
 
 
 # ------------------------------------------------------------------------------- reference crawl

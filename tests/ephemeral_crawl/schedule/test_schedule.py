@@ -72,6 +72,24 @@ def test_what_equal_intervals_collect():
     assert not collected(fleet, np.zeros(3)).any()
 
 
+def test_sources_with_few_items_are_named(folder, capsys):
+    days = range(1, 11)
+    rows = [f"often,2026-01-{day:02}" for day in days] + ["rare,2026-01-05"]
+    Path("few.csv").write_text("\n".join(["source,published", *rows]), encoding="utf-8")
+    often, rare = made("--items", "few.csv", "--budget", "1/h", "--half-life", "3h")
+    said = capsys.readouterr().out
+    assert "1 of 2 sources have fewer than 5 items in the log" in said
+    assert "those of the others" in said
+    assert "rare (1 item; 0.00" in said
+    assert "often (" not in said
+    for row, hours in ((often, 21.6), (rare, 216)):
+        assert float(row["rate_low"]) < 1 / hours < float(row["rate_high"])
+    assert (often["items"], rare["items"]) == ("10", "1")
+    Path("one.csv").write_text("source,published\na,2026-01-01\n", encoding="utf-8")
+    with pytest.raises(SystemExit, match="all items are of the same moment"):
+        made("--items", "one.csv", "--budget", "1/h", "--half-life", "3h")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

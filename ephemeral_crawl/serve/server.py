@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Any
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ephemeral_crawl.live.reasons import redacted
@@ -139,7 +139,7 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def make_server(app: FastAPI, service: Service, limits: Limits) -> Server:
+def make_server(app: ASGIApp, service: Service, limits: Limits) -> Server:
     """Return a server; `run([listener])` serves until SIGTERM or SIGINT. Then requests under way
     are answered, and the scheduler is closed."""
     handler = logging.StreamHandler()

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar
 from numbers import Integral, Real
 from types import EllipsisType
 from typing import Any
@@ -18,6 +19,7 @@ import numpy as np
 from crawl_env.numerics import FloatArray
 
 _INF = math.inf
+NOTATION: ContextVar[Callable[[object], str]] = ContextVar("NOTATION", default=repr)
 # The usual types first, since abstract classes take longer.
 _REAL, _INTEGRAL = (float, int, Real), (int, Integral)
 
@@ -137,10 +139,10 @@ def check_flag(name: str, value: object) -> bool:
     >>> check_flag("flat", "no")
     Traceback (most recent call last):
     ...
-    ValueError: flat is 'no'; it must be True or False
+    ValueError: flat is 'no'; it must be true or false
     """
     if not isinstance(value, bool | np.bool_):
-        raise ValueError(f"{name} is {shown(value)}; it must be True or False")
+        raise ValueError(f"{name} is {shown(value)}; it must be true or false")
     return bool(value)
 
 
@@ -297,11 +299,12 @@ def _in(unit: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return the repr of a value, shortened to 120 characters; numpy scalars appear as numbers."""
+    """Return a value as messages give it, its repr unless `NOTATION` is another, shortened to 120
+    characters; numpy scalars appear as numbers."""
     if isinstance(value, np.generic):
         value = value.item()
     try:
-        text = repr(value)
+        text = NOTATION.get()(value)
     except ValueError:  # an integer of more digits than Python converts to text
         return "too large a number"
     return text if len(text) <= 120 else f"{text[:117]}..."

@@ -248,7 +248,7 @@ class Scheduler:
         >>> len(scheduler.lease(3))
         1
         """
-        self.limit_hosts({host: interval})
+        self.limit_hosts({name_of("host", host): interval})
 
     def limit_hosts(self, intervals: Mapping[str, Duration]) -> None:
         """Do as `limit_host` for many hosts at once: their names and intervals."""

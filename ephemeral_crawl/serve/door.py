@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
@@ -210,7 +211,7 @@ def _is_open(scope: Scope) -> bool:
 
 
 def _too_many(what: str, wait: float) -> Refused:
-    seconds = str(max(1, round(wait + 0.5)))
+    seconds = str(math.ceil(wait))
     return Refused(
         429, "rate", f"too many {what} from this address; wait", {"Retry-After": seconds}
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sqlite3
 from collections.abc import Mapping
@@ -119,15 +120,22 @@ def _said(error: RequestValidationError | ValidationError) -> str:
     """Return the first error of the arguments, in our words."""
     first = error.errors()[0]
     where = [str(part) for part in first["loc"] if part not in ("body", "query")]
-    name = shown(where[0])[1:-1] if where else "the body"
+    name = shown(" ".join(where))[1:-1] if where else "the body"
     match first["type"]:
         case "missing":
             return f"{name} is missing"
         case "extra_forbidden":
             return f"there is no argument {name}; see /openapi.json"
+        case "dict_type" | "model_type":
+            return f"{name} is {shown(first['input'])}; it must be an object, {{…}}"
         case _:
             wanted = str(first["msg"]).removeprefix("Value error, ").removeprefix("Input ")
             return f"{name} is {shown(first.get('input'))}; it {wanted}"
+
+
+def as_json(value: object) -> str:
+    """Return a value as messages to clients give it."""
+    return repr(value) if isinstance(value, str) else json.dumps(value, default=repr)
 
 
 def route_of(scope: Scope) -> str:

@@ -12,13 +12,13 @@ from fastapi.responses import PlainTextResponse
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
-from crawl_env.errors import check_whole, shown
+from crawl_env.errors import NOTATION, check_whole, shown
 from ephemeral_crawl.live import Explanation, Scheduler, Status
 from ephemeral_crawl.live.arguments import seconds
 from ephemeral_crawl.serve import bodies
 from ephemeral_crawl.serve.access import Token
 from ephemeral_crawl.serve.door import Direct, Limits, strict_json
-from ephemeral_crawl.serve.errors import WITH_BODY, Refused, responses
+from ephemeral_crawl.serve.errors import WITH_BODY, Refused, as_json, responses
 from ephemeral_crawl.serve.service import Service
 
 _MOST_NAMES = 10_000  # in a page
@@ -39,6 +39,7 @@ def _direct(endpoint: Callable[..., Awaitable[BaseModel]]) -> Direct:
     arguments: type[BaseModel] = types["body"]
 
     async def answer(body: bytes, request: Request) -> bytes:
+        NOTATION.set(as_json)
         given = arguments.model_validate(strict_json(body))
         told = await (endpoint(given, request) if "request" in types else endpoint(given))
         return told.model_dump_json().encode()
@@ -242,7 +243,7 @@ def _fetch(body: bodies.Sought) -> Any:
         raise ValueError("give a lease, or a source that was fetched without one")
     fetch = given.get("lease", given.get("source"))
     if ("source" in given) != isinstance(fetch, str):
-        kind = "the name of a source, a string" if "source" in given else "the id of a lease"
+        kind = "give the name of a source, a string" if "source" in given else "give the id of a lease"
         raise ValueError(f"{'source' if 'source' in given else 'lease'} is {shown(fetch)}; {kind}")
     return fetch
 

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
@@ -91,7 +92,8 @@ class Service:
             raise Busy
         self._calls += 1
         answer = asyncio.get_running_loop().create_future()
-        self._queue.put(_Call(changes, function, answer))
+        context = copy_context()
+        self._queue.put(_Call(changes, partial(context.run, function), answer))
         try:
             return cast(T, await answer)
         finally:
@@ -123,7 +125,7 @@ class Service:
         try:
             with self.scheduler.together():
                 end = time.monotonic() + _LONGEST
-                while changes and time.monotonic() < end:
+                while not made or (changes and time.monotonic() < end):
                     made.append(_made(changes.popleft()))
         except Exception as error:  # nothing was stored
             made = [(answer, None, error) for answer, _, _ in made]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -210,7 +211,7 @@ def test_kill_9_loses_no_acknowledged_report(store, tmp_path):
     assert live.status().leased == 0
 
 
-def test_an_error_while_applying_leaves_the_journal_in_charge(store, monkeypatch):
+def test_what_cannot_be_applied_is_not_stored(store, monkeypatch):
     clock = Clock()
     live = Scheduler(store.address, budget="20/h", clock=clock)
     live.add("a")
@@ -218,8 +219,52 @@ def test_an_error_while_applying_leaves_the_journal_in_charge(store, monkeypatch
         patch.setattr(reporting, "apply", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             live.report("a", [(None, 1.0)])
-    assert live.explain("a").fetched_at == clock()  # it had been committed
+    assert live.explain("a").fetched_at is None
     assert dump(live) == replayed(store)
+
+
+@pytest.mark.parametrize("fails", ["append", "apply", "commit", "caller", None])
+def test_changes_together_are_all_stored_or_none(store, monkeypatch, fails):
+    clock = Clock()
+    live, other = (Scheduler(store.address, budget="600/h", clock=clock) for _ in range(2))
+    live.add_many({"source": name} for name in "ab")
+    live.lease()
+    journal, before = live._ledger.journal, dump(live)
+    exclusive = journal.exclusive
+
+    @contextmanager
+    def not_committed():
+        with exclusive():
+            yield
+            1 / 0
+
+    def fail(*_):
+        1 / 0
+
+    with monkeypatch.context() as patch, suppress(ZeroDivisionError):
+        if fails == "commit":
+            patch.setattr(journal, "exclusive", not_committed)
+        with live.together():
+            live.rename("a", "c")
+            with refused("there is no source 'a'"):  # which does not spoil the rest
+                live.pause("a")
+            live.report("c", [(None, 1.0)])
+            assert live.sources() == ["c", "b"]
+            assert other.sources() == ["a", "b"]
+            if fails in ("append", "apply"):
+                patch.setattr(*(journal, "append") if fails == "append" else (State, "apply"), fail)
+                with pytest.raises(ZeroDivisionError):
+                    live.pause("b")
+                patch.undo()
+                with pytest.raises(ZeroDivisionError):  # there is nothing to read any more
+                    live.status()
+            if fails == "caller":
+                1 / 0
+    assert live.sources() == other.sources() == (["a", "b"] if fails else ["c", "b"])
+    assert (dump(live) == before) == bool(fails)
+    assert dump(live) == dump(other) == replayed(store)
+    live.add("d")
+    assert "d" in other
 
 
 def test_foreign_and_damaged_files_are_refused(tmp_path):

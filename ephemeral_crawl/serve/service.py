@@ -68,7 +68,7 @@ class Service:
         self._overview_lock = asyncio.Lock()
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a method of the scheduler that changes nothing, after the changes that wait.
+        """Call a method of the scheduler that changes nothing.
 
         Raises:
             Busy: too many calls wait.

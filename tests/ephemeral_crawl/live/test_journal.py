@@ -1,5 +1,6 @@
 """What is acknowledged survives: kill −9, several processes, snapshots, foreign files."""
 
+import http.client
 import json
 import os
 import signal
@@ -8,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -209,6 +210,50 @@ def test_kill_9_loses_no_acknowledged_report(store, tmp_path):
     assert all(live.report(lease) for lease in held)
     assert not any(live.report(lease) for lease in held)
     assert live.status().leased == 0
+
+
+def test_kill_9_of_a_server_loses_no_acknowledged_report(store):
+    """Eight connections, whose reports are committed together, and visitors of the store."""
+    with Scheduler(store.address, budget="100000/h", burst=1e6) as live:
+        live.add_many({"source": str(i), "min_interval": 0} for i in range(2000))
+    acknowledged = set()
+
+    def crawl(port):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+
+        def ask(method, arguments):
+            headers = {"Content-Type": "application/json"}
+            connection.request("POST", f"/v1/{method}", json.dumps(arguments), headers)
+            answer = connection.getresponse()
+            text = answer.read()
+            assert answer.status == 200, text
+            return json.loads(text)
+
+        with closing(connection), suppress(ConnectionError, http.client.HTTPException):
+            while True:
+                for lease in ask("lease", {"limit": 1, "wait": "1s"})["leases"]:
+                    assert ask("report", {"lease": lease["id"]}) == {"recorded": True}
+                    acknowledged.add(lease["id"])
+
+    for _ in range(2):
+        before = len(acknowledged)
+        command = [sys.executable, "-m", "ephemeral_crawl", "serve", "--store", store.address]
+        served = subprocess.Popen(
+            [*command, "--port", "0", "--full"], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        )
+        port = int(served.stdout.readline().rpartition(":")[2].partition("/")[0])
+        crawlers = [threading.Thread(target=crawl, args=(port,)) for _ in range(8)]
+        for crawler in crawlers:
+            crawler.start()
+        while len(acknowledged) < before + 100 and crawlers[0].is_alive():
+            with Scheduler(store.address) as visitor:
+                visitor.status()
+        served.kill()
+        served.communicate()
+        for crawler in crawlers:
+            crawler.join()
+        assert len(acknowledged) >= before + 100
+        assert acknowledged <= set(reported(store))
 
 
 def test_what_cannot_be_applied_is_not_stored(store, monkeypatch):

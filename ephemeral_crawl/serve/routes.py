@@ -243,7 +243,9 @@ def _fetch(body: bodies.Sought) -> Any:
         raise ValueError("give a lease, or a source that was fetched without one")
     fetch = given.get("lease", given.get("source"))
     if ("source" in given) != isinstance(fetch, str):
-        kind = "give the name of a source, a string" if "source" in given else "give the id of a lease"
+        kind = (
+            "give the name of a source, a string" if "source" in given else "give the id of a lease"
+        )
         raise ValueError(f"{'source' if 'source' in given else 'lease'} is {shown(fetch)}; {kind}")
     return fetch
 

@@ -95,7 +95,9 @@ class Patient(HttpToolsProtocol):
         if self.cycle is not None and not self.cycle.response_complete:
             self.transport.abort()  # the answer is that of the request under way
         elif self._size > _MOST_HEADERS:
-            self._refuse(431, "too_large", f"the headers have more than {_MOST_HEADERS} bytes; send fewer")
+            self._refuse(
+                431, "too_large", f"the headers have more than {_MOST_HEADERS} bytes; send fewer"
+            )
         else:
             self._refuse(400, "not_http", "this is not a request of HTTP/1.1")
 

@@ -91,7 +91,7 @@ def test_a_crawl_over_http(client):
         ("lease", {"wait": "soon"}, 422, "invalid", "give a duration such as '5min'"),
         ("lease", [], 422, "invalid", "the body is []; it must be an object"),
         ("lease", {"limit": True}, 422, "invalid", "limit is true; it must be a whole number"),
-        ("record", {"outcomes": [None]}, 422, "invalid", "outcomes 0 is null; it must be an object"),
+        ("record", {"outcomes": [None]}, 422, "invalid", "outcomes 0 is null; it must be"),
         ("limit_host", {"host": "h", "interval": -1}, 422, "invalid", "interval is -1"),
         ("limit_host", {"host": {}, "interval": 1}, 422, "invalid", "host is {}; give its name"),
     ],

@@ -100,15 +100,17 @@ class Service:
             self._calls -= 1
 
     def _work(self) -> None:
-        """Make the calls that wait, again and again: some changes, then what changes nothing."""
-        changes, others, pause = deque[_Call](), deque[_Call](), 0.0
-        while True:
+        """Make the calls that wait, some changes, then what changes nothing, and so on until all
+        are made that were asked for before `close`."""
+        changes, others, pause, closing = deque[_Call](), deque[_Call](), 0.0, False
+        while changes or others or not closing:
             time.sleep(pause)
-            while not self._queue.empty() or not (changes or others):
+            while not self._queue.empty() or not (changes or others or closing):
                 call = self._queue.get()
                 if call is None:
-                    return
-                (changes if call.changes else others).append(call)
+                    closing = True
+                else:
+                    (changes if call.changes else others).append(call)
             pause = 0.0
             if changes:
                 start = time.monotonic()

@@ -81,7 +81,21 @@ def test_a_commit_does_not_hold_the_store_for_long(store, monkeypatch):
     told, commits = ask(store, monkeypatch)
     assert told[8] == ["0", "1"]  # it is not kept waiting, either
     assert stored(store) == list("0123456")
-    assert commits == 8
+    assert commits == 9  # one of what is refused, and one of what nobody waits for
+
+
+def test_changes_that_wait_are_made_before_the_end(store, monkeypatch):
+    monkeypatch.setattr(services, "_LONGEST", 0.0)
+
+    async def main():
+        service = Service(Scheduler(store))
+        asked = [asyncio.create_task(service.change(service.scheduler.add, x)) for x in "abcd"]
+        await asyncio.sleep(0)
+        await asyncio.to_thread(service.close)
+        await asyncio.wait_for(asyncio.gather(*asked), 60)
+
+    asyncio.run(main())
+    assert stored(store) == list("abcd")
 
 
 @pytest.mark.parametrize("error", [OSError("disk full"), TimeoutError("locked")])

@@ -8,7 +8,7 @@ import pytest
 
 from ephemeral_crawl.live import Scheduler, SourceExists
 from ephemeral_crawl.serve import service as services
-from ephemeral_crawl.serve.service import Service
+from ephemeral_crawl.serve.service import Busy, Service
 
 
 class Commits:
@@ -82,6 +82,21 @@ def test_a_commit_does_not_hold_the_store_for_long(store, monkeypatch):
     assert told[8] == ["0", "1"]  # it is not kept waiting, either
     assert stored(store) == list("0123456")
     assert commits == 9  # one of what is refused, and one of what nobody waits for
+
+
+def test_more_than_can_wait_are_refused(store, monkeypatch):
+    monkeypatch.setattr(services, "_MOST_CALLS", 2)
+
+    async def main():
+        service = Service(Scheduler(store))
+        changes = [service.change(service.scheduler.add, x) for x in "abc"]
+        told = await asyncio.gather(*changes, return_exceptions=True)
+        await service.change(service.scheduler.add, "d")
+        service.close()
+        return [type(answer) for answer in told]
+
+    assert asyncio.run(main()) == [type(None), type(None), Busy]
+    assert stored(store) == list("abd")
 
 
 def test_changes_that_wait_are_made_before_the_end(store, monkeypatch):

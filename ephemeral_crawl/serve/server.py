@@ -79,9 +79,6 @@ class Patient(HttpToolsProtocol):
         self._relax()
         super().on_headers_complete()
 
-    def on_chunk_header(self) -> None:
-        self._unknown = 0
-
     def on_body(self, body: bytes) -> None:
         self._unknown = 0
         super().on_body(body)

@@ -210,6 +210,14 @@ def test_endless_headers_are_dropped(local):
     assert local.get("/healthz").status == 200
 
 
+def test_each_request_of_a_connection_has_headers_of_its_own(local):
+    connection = http.client.HTTPConnection("127.0.0.1", local.port, timeout=60)
+    for _ in range(3):
+        connection.request("GET", "/healthz", headers={"X": 20_000 * "x"})
+        assert connection.getresponse().read() == b"ok\n"
+    connection.close()
+
+
 HEAD = b"Host: localhost\r\nContent-Type: application/json\r\n"
 CHUNKED = b"POST /v1/add HTTP/1.1\r\n" + HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 ADD = b'e\r\n{"source":"a"}\r\n0\r\n'

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar
 from itertools import accumulate, islice, takewhile
 from numbers import Integral, Real
 from types import EllipsisType
@@ -21,6 +22,7 @@ from crawl_env.numerics import FloatArray
 _INF = math.inf
 _LISTED = 400  # characters of names that a message lists
 _COMPARED = 10_000  # names with which an unknown one is compared
+NOTATION: ContextVar[Callable[[object], str]] = ContextVar("NOTATION", default=repr)
 # The usual types first, since abstract classes take longer.
 _REAL, _INTEGRAL = (float, int, Real), (int, Integral)
 
@@ -145,10 +147,10 @@ def check_flag(name: str, value: object) -> bool:
     >>> check_flag("flat", "no")
     Traceback (most recent call last):
     ...
-    ValueError: flat is 'no'; it must be True or False
+    ValueError: flat is 'no'; it must be true or false
     """
     if not isinstance(value, bool | np.bool_):
-        raise ValueError(f"{name} is {shown(value)}; it must be True or False")
+        raise ValueError(f"{name} is {shown(value)}; it must be true or false")
     return bool(value)
 
 
@@ -305,11 +307,12 @@ def _in(unit: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return the repr of a value, shortened to 120 characters; numpy scalars appear as numbers."""
+    """Return a value as messages give it, its repr unless `NOTATION` is another, shortened to 120
+    characters; numpy scalars appear as numbers."""
     if isinstance(value, np.generic):
         value = value.item()
     try:
-        text = repr(value)
+        text = NOTATION.get()(value)
     except ValueError:  # an integer of more digits than Python converts to text
         return "too large a number"
     return _shortened(text)

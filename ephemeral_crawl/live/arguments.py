@@ -151,8 +151,8 @@ def time_of(name: str, value: object) -> float:
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise ValueError(
-                f"{name} is {value.isoformat()}, without a time zone; give one, such as "
-                "datetime(…, tzinfo=timezone.utc)"
+                f"{name} is {value.isoformat()}, without a time zone; give one, such as UTC, "
+                "which is a Z at the end"
             )
         value = value.timestamp()
     return check_within(name, value, EARLIEST, LATEST, unit="seconds since 1970")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import sqlite3
 import threading
@@ -38,6 +39,8 @@ class Ledger:
         self.number = 0  # of the last event applied
         self.stored = 0  # number of the last event in the snapshot
         self.lock = threading.RLock()
+        self._together = False  # whether this is within a transaction
+        self._failure: BaseException | None = None  # because of which it cannot be committed
         self._changes = 0  # of a source, since the snapshot
         self._writer: threading.Thread | None = None  # of a snapshot
         _LEDGERS.add(self)
@@ -49,28 +52,54 @@ class Ledger:
             state = self._current()
             yield state, self.clock.now(state)
 
-    def change(self, decide: Decide) -> bool:
-        """Append the event that is decided, given the present state and time, and apply it.
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Return a context whose changes are one transaction: each is applied at once, and all are
+        committed at the end, or none if it is left by an exception, or if one of them could not be
+        stored or applied. It may be nested."""
+        with self.lock:
+            if self._together:
+                yield
+                return
+            before = math.inf
+            try:
+                with self.journal.exclusive():
+                    self._current()
+                    before, self._together = self.number, True
+                    yield
+                    if self._failure is not None:
+                        raise self._failure
+            except BaseException:
+                if self.number > before:
+                    self.state = None  # it is ahead of the journal, and is read again
+                raise
+            finally:
+                self._together, self._failure = False, None
+            if self.state is not None and self._changes >= max(_EVERY, self.state.rows):
+                self.write_snapshot()
 
-        It is committed before it is applied: an error before leaves everything as it was, and if
-        one occurs while it is applied, the state is read again.
+    def change(self, decide: Decide) -> bool:
+        """Append the event that is decided, given the present state and time, apply it, and commit
+        it, unless this is part of a larger transaction.
+
+        An error leaves everything as it was.
 
         Returns:
             Whether there was an event.
         """
-        with self.lock:
-            with self.journal.exclusive():
-                state = self._current()
-                moment = self.clock.now(state)
-                event = decide(state, moment)
-                if event is None:
-                    return False
-                event |= {"time": moment.time, "offset": moment.offset}
-                number = self.number + 1
-                self.journal.append(number, event)
-            self._apply(state, number, event)
-            if self._changes >= max(_EVERY, state.rows):
-                self.write_snapshot()
+        with self.together():
+            state = self._current()
+            moment = self.clock.now(state)
+            event = decide(state, moment)
+            if event is None:
+                return False
+            event |= {"time": moment.time, "offset": moment.offset}
+            try:
+                self.journal.append(self.number + 1, event)
+                self._apply(state, self.number + 1, event)
+            except BaseException as error:
+                self._failure = error
+                raise
             return True
 
     def copy(self, store: object) -> None:
@@ -120,6 +149,10 @@ class Ledger:
 
     def _current(self) -> State:
         """Return the state with all events in the journal applied."""
+        if self._failure is not None:
+            raise self._failure
+        if self._together and self.state is not None:
+            return self.state
         if self.state is not None:
             missed = self.journal.since(self.number)
             if missed is not None:
@@ -147,10 +180,10 @@ class Ledger:
     def _apply(self, state: State, number: int, event: Event) -> None:
         try:
             state.apply(event)
+            self.number = number
         except BaseException:
             self.state = None
             raise
-        self.number = number
         self._changes += state.size_of(event)
 
 

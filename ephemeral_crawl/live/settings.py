@@ -156,6 +156,8 @@ def rows_of(sources: Iterable[Mapping[str, Any]], exist_ok: bool) -> dict[str, l
     checked: dict[Any, list[Any]] = {}  # many have the same settings
     for number, given in enumerate(sources):
         try:
+            if not isinstance(given, Mapping):
+                raise ValueError(f"it is {shown(given)}; give its arguments by name")
             arguments = dict(given)
             name = name_of("source", arguments.pop("source", None))
             if name in rows and not exist_ok:

@@ -16,7 +16,7 @@ from ephemeral_crawl.serve.door import Door, Limits
 from ephemeral_crawl.serve.errors import Refused, answer_errors, responses
 from ephemeral_crawl.serve.metrics import Requests
 from ephemeral_crawl.serve.page import POLICY, show
-from ephemeral_crawl.serve.routes import hooks, routes
+from ephemeral_crawl.serve.routes import direct, hooks, routes
 from ephemeral_crawl.serve.service import Service
 
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
@@ -31,7 +31,7 @@ arguments; those that change something take a JSON object by POST. Durations are
 """
 
 
-def make_app(service: Service, token: Token | None = None, limits: Limits | None = None) -> FastAPI:
+def make_app(service: Service, token: Token | None = None, limits: Limits | None = None) -> Door:
     """Return the application.
 
     Arguments:
@@ -61,8 +61,8 @@ def make_app(service: Service, token: Token | None = None, limits: Limits | None
         redoc_url=None,
     )
     answer_errors(app)
-    app.add_middleware(Door, token=token, limits=limits, requests=requests)
-    app.include_router(routes(service, limits))
+    router = routes(service, limits)
+    app.include_router(router)
     if token is not None:
         app.include_router(hooks(service, token))
     else:
@@ -99,4 +99,4 @@ def make_app(service: Service, token: Token | None = None, limits: Limits | None
         text = show(service, status, fleet, source, explanation, names)
         return HTMLResponse(text, headers={"Content-Security-Policy": POLICY})
 
-    return app
+    return Door(app, direct(router), token, limits, requests)

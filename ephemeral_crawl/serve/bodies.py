@@ -130,7 +130,7 @@ class RecordBody(Body):
             {"outcome": "released", "lease": 19},
         ]
     )
-    outcomes: list[Annotated[Any, WithJsonSchema(Outcome.model_json_schema())]]
+    outcomes: list[Annotated[dict[str, Any], WithJsonSchema(Outcome.model_json_schema())]]
 
 
 class SignalBody(Body):
@@ -142,7 +142,7 @@ class SignalBody(Body):
 
 class SignalManyBody(Body):
     model_config = _example(pings=[{"source": "https://example.org/feed", "kind": "sitemap"}])
-    pings: list[Annotated[Any, WithJsonSchema(SignalBody.model_json_schema())]]
+    pings: list[Annotated[dict[str, Any], WithJsonSchema(SignalBody.model_json_schema())]]
 
 
 class SettingsBody(Body):
@@ -162,7 +162,7 @@ class AddBody(SettingsBody):
 
 class AddManyBody(Body):
     model_config = _example(sources=[{"source": "https://example.org/feed"}], exist_ok=True)
-    sources: list[Annotated[Any, WithJsonSchema(AddBody.model_json_schema())]]
+    sources: list[Annotated[dict[str, Any], WithJsonSchema(AddBody.model_json_schema())]]
     exist_ok: bool = Field(False, description="Leave out those that are there.", strict=True)
 
 

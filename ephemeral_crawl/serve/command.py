@@ -44,7 +44,8 @@ class Serve(Command):
     token_file: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """File of the token that clients must send; one is made, with mode 600, if there is none."""
     rate: Annotated[float, tyro.conf.arg(metavar="R")] = 2000.0
-    """Requests per second that one address may make on average."""
+    """Requests per second that one address may make on average without the token; those who send
+    it, or all where there is none, are not limited."""
 
     def run(self) -> None:
         from crawl_env.errors import check_positive

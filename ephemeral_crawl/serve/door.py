@@ -4,28 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ephemeral_crawl.serve.access import Token, is_local_name
-from ephemeral_crawl.serve.errors import Refused, route_of
+from ephemeral_crawl.serve.errors import Refused, answer_to, route_of
 from ephemeral_crawl.serve.metrics import Requests
 
 _MOST_CLIENTS = 10_000  # whose rates are remembered
 _SAFE = ("GET", "HEAD")
-_HEADERS = {
-    "Cache-Control": "no-store",
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-}
+_HEADERS = [
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+]
+_JSON = [*_HEADERS, (b"content-type", b"application/json")]
+
+Direct = Callable[[bytes, Request], Awaitable[bytes]]
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,7 @@ class Limits:
 
     body: int = 8 * 2**20  # bytes
     batch: int = 10_000  # leases, outcomes, pings or sources in a request
-    rate: float = 2000.0  # requests per second of one address, on average
+    rate: float = 2000.0  # requests per second of one address without the token, on average
     guesses: float = 1.0  # wrong tokens per second of one address, on average
     patience: float = 10.0  # seconds for a request to arrive, and between two of a connection
     connections: int = 1000
@@ -65,13 +70,16 @@ class Rate:
 
 @dataclass
 class Door:
-    """Middleware: lets in those who may, with what is small and soon enough.
+    """Lets in those who may, with what is small and soon enough, and answers requests that send
+    JSON; the app answers the others.
 
     Arguments:
+        direct: for each path to which JSON is sent, the function that returns the answer to a body.
         token: without one, only requests under a name of this machine pass.
     """
 
     app: ASGIApp
+    direct: Mapping[str, Direct]
     token: Token | None
     limits: Limits
     requests: Requests
@@ -86,17 +94,18 @@ class Door:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        start, status = time.perf_counter(), 0
+        start, status, path = time.perf_counter(), 0, scope["path"]
 
         async def answer(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                headers = MutableHeaders(scope=message)
-                for name, value in _HEADERS.items():
-                    headers.setdefault(name, value)
+                given = {name.lower() for name, _ in message["headers"]}
+                others = [header for header in _HEADERS if header[0] not in given]
+                message["headers"] = [*message["headers"], *others]
             await send(message)
 
+        direct = self.direct.get(path) if scope["method"] == "POST" else None
         try:
             try:
                 self._let_in(scope)
@@ -106,46 +115,71 @@ class Door:
                 response.headers["Connection"] = "close"  # there may be a body that nobody reads
                 await response(scope, receive, answer)
                 return
-            await self.app(scope, _replayed(body, receive), answer)
+            if direct is None:
+                await self.app(scope, _replayed(body, receive), answer)
+                return
+            try:
+                text = await direct(body, Request(scope, receive))
+            except Exception as error:
+                await answer_to(error, path)(scope, receive, answer)
+                return
+            status, length = 200, (b"content-length", b"%d" % len(text))
+            await send(
+                {"type": "http.response.start", "status": status, "headers": [*_JSON, length]}
+            )
+            await send({"type": "http.response.body", "body": text})
         finally:
-            self.requests.add(route_of(scope), status, time.perf_counter() - start)
+            route = route_of(scope) if direct is None else path
+            self.requests.add(route, status, time.perf_counter() - start)
 
     def _let_in(self, scope: Scope) -> None:
         """Raise Refused unless the client may ask for this."""
-        headers, client = Headers(scope=scope), (scope.get("client") or ("",))[0]
-        now = time.monotonic()
-        wait = self._rate.wait(client, now)
-        if wait:
-            raise _too_many("requests", wait)
+        headers = dict(scope["headers"])
+        hosts = 1 if b"host" in headers else 0
+        if len(headers) < len(scope["headers"]):  # some are repeated
+            hosts = sum(name == b"host" for name, _ in scope["headers"])
+        if hosts > 1 or (hosts == 0 and scope["http_version"] == "1.1"):
+            text = f"the request has {hosts} headers 'Host'; send one"
+            raise Refused(400, "host", text)
         if self.token is None:
-            if not is_local_name(headers.get("host")):
+            if not is_local_name(headers.get(b"host", b"").decode("latin-1")):
                 raise Refused(
                     403,
                     "host",
                     "without a token, this server answers only under the names localhost, "
                     "127.0.0.1 and [::1]; start it with --token-file",
                 )
-        elif not _is_open(scope) and not self.token.accepts(headers.get("authorization")):
-            wait = self._guesses.wait(client, now)
-            if wait:
-                raise _too_many("wrong tokens", wait)
-            raise Refused(
-                401,
-                "token",
-                "the token is missing or wrong; send the header 'Authorization: Bearer TOKEN'",
-                {"WWW-Authenticate": 'Basic realm="ephemeral-crawl", charset="UTF-8"'},
-            )
+        elif not self.token.accepts(headers.get(b"authorization", b"").decode("latin-1")):
+            self._limit_strangers(scope)
         if scope["method"] not in _SAFE and not scope["path"].startswith("/hooks/"):
-            kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-            if kind != "application/json":
+            kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+            if kind != b"application/json":
                 message = "send JSON, with the header 'Content-Type: application/json'"
                 raise Refused(415, "content_type", message)
+
+    def _limit_strangers(self, scope: Scope) -> None:
+        """Raise Refused unless those without the token may ask for this, so often."""
+        client, now = (scope.get("client") or ("",))[0], time.monotonic()
+        wait = self._rate.wait(client, now)
+        if wait:
+            raise _too_many("requests", wait)
+        if _is_open(scope):
+            return
+        wait = self._guesses.wait(client, now)
+        if wait:
+            raise _too_many("wrong tokens", wait)
+        raise Refused(
+            401,
+            "token",
+            "the token is missing or wrong; send the header 'Authorization: Bearer TOKEN'",
+            {"WWW-Authenticate": 'Basic realm="ephemeral-crawl", charset="UTF-8"'},
+        )
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
         """Return the body of a request; nothing of one that anybody can send."""
         keep = not _is_open(scope)
-        size = Headers(scope=scope).get("content-length", "0")
-        if not size.isdecimal() or len(size) > 15 or int(size) > self.limits.body:
+        size = dict(scope["headers"]).get(b"content-length", b"0")
+        if not size.isdigit() or len(size) > 15 or int(size) > self.limits.body:
             raise self._too_large()
         parts, length = [], 0
         try:
@@ -177,7 +211,7 @@ def _is_open(scope: Scope) -> bool:
 
 
 def _too_many(what: str, wait: float) -> Refused:
-    seconds = str(max(1, round(wait + 0.5)))
+    seconds = str(math.ceil(wait))
     return Refused(
         429, "rate", f"too many {what} from this address; wait", {"Retry-After": seconds}
     )
@@ -210,9 +244,7 @@ def strict_json(body: bytes) -> Any:
     ephemeral_crawl.serve.errors.Refused: the body is not JSON: NaN is not a number
     """
     try:
-        return json.loads(
-            body.decode("utf-8"), parse_constant=_refuse, object_pairs_hook=_without_repetition
-        )
+        return _DECODER.decode(body.decode("utf-8"))
     except RecursionError:
         message = "the body is nested too deeply"
     except UnicodeDecodeError:
@@ -233,3 +265,6 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse(name: str) -> float:
     raise ValueError(f"{name} is not a number")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_without_repetition)

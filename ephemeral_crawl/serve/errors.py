@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sqlite3
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import Scope
 
@@ -92,7 +93,7 @@ def refusal(error: Exception) -> Refused:
             return Refused(404, "unknown_lease", str(error))
         case SourceExists():
             return Refused(409, "source_exists", str(error))
-        case RequestValidationError():
+        case RequestValidationError() | ValidationError():
             return Refused(422, "invalid", _said(error))
         case HTTPException(status_code=404):
             return Refused(404, "no_route", "there is no such page; see /openapi.json")
@@ -115,19 +116,26 @@ def refusal(error: Exception) -> Refused:
             return Refused(500, "failed", message)
 
 
-def _said(error: RequestValidationError) -> str:
+def _said(error: RequestValidationError | ValidationError) -> str:
     """Return the first error of the arguments, in our words."""
     first = error.errors()[0]
     where = [str(part) for part in first["loc"] if part not in ("body", "query")]
-    name = shown(where[0])[1:-1] if where else "the body"
+    name = shown(" ".join(where))[1:-1] if where else "the body"
     match first["type"]:
         case "missing":
             return f"{name} is missing"
         case "extra_forbidden":
             return f"there is no argument {name}; see /openapi.json"
+        case "dict_type" | "model_type":
+            return f"{name} is {shown(first['input'])}; it must be an object, {{…}}"
         case _:
             wanted = str(first["msg"]).removeprefix("Value error, ").removeprefix("Input ")
             return f"{name} is {shown(first.get('input'))}; it {wanted}"
+
+
+def as_json(value: object) -> str:
+    """Return a value as messages to clients give it."""
+    return repr(value) if isinstance(value, str) else json.dumps(value, default=repr)
 
 
 def route_of(scope: Scope) -> str:
@@ -135,14 +143,19 @@ def route_of(scope: Scope) -> str:
     return getattr(scope.get("route"), "path", "other")
 
 
+def answer_to(error: Exception, route: str) -> Response:
+    """Return the answer to an error, and log it if the server failed."""
+    refused = refusal(error)
+    if refused.status_code >= 500 and refused.error != "busy":
+        _LOG.error("%s failed", route, exc_info=error)
+    return refused.response()
+
+
 def answer_errors(app: FastAPI) -> None:
     """Let an app answer errors with `Problem`."""
 
     async def answer(request: Request, error: Exception) -> Response:
-        refused = refusal(error)
-        if refused.status_code >= 500 and refused.error != "busy":
-            _LOG.error("%s failed", route_of(request.scope), exc_info=error)
-        return refused.response()
+        return answer_to(error, route_of(request.scope))
 
     # Exception is answered outside of all, and then raised again: so errors that we know are named.
     known = (HTTPException, RequestValidationError, Refused, ValueError, TypeError, Busy, OSError)

@@ -9,11 +9,12 @@ from types import FrameType
 from typing import Any
 
 import uvicorn
-from fastapi import FastAPI
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from ephemeral_crawl.live.reasons import redacted
 from ephemeral_crawl.serve.door import Limits
+from ephemeral_crawl.serve.errors import Refused
 from ephemeral_crawl.serve.service import Service
 
 _MOST_HEADERS = 32 * 1024  # bytes before the body of a request
@@ -28,14 +29,16 @@ class Redacted(logging.Formatter):
 
 
 class Patient(HttpToolsProtocol):
-    """A connection whose client must send the headers of a request in time, and not too long, and
-    read the answer in time."""
+    """A connection whose client must send the headers of a request in time, and not too many, and
+    read the answer in time. Trailers, which follow a body, count as headers, and are left out."""
 
     limits: Limits
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._size: int | None = 0  # bytes of the headers so far, None while there is a body
+        self._size = 0  # bytes of the address and of the headers so far
+        self._unknown = 0  # bytes since the last of which the parser has told something
+        self._after = False  # whether the headers are complete
         self._timer: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
 
@@ -52,25 +55,54 @@ class Patient(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._size is not None:
-            self._size += len(data)
+        self._unknown += len(data)
         super().data_received(data)
-        if self._size is not None and self._size > _MOST_HEADERS and self.transport:
+        if self._unknown > _MOST_HEADERS:
             self.transport.abort()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._size = 0
+        self._size, self._unknown, self._after = 0, 0, False
         self._watch()
 
+    def on_url(self, url: bytes) -> None:
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count(len(name) + len(value) + len(": \r\n"))
+        if not self._after:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
-        self._size = None
+        self._after = True
         self._relax()
         super().on_headers_complete()
 
-    def on_message_complete(self) -> None:
-        self._size = 0
-        super().on_message_complete()
+    def on_body(self, body: bytes) -> None:
+        self._unknown = 0
+        super().on_body(body)
+
+    def _count(self, size: int) -> None:
+        self._unknown, self._size = 0, self._size + size
+        if self._size > _MOST_HEADERS:
+            raise ValueError  # which ends the parsing
+
+    def send_400_response(self, msg: str) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.transport.abort()  # the answer is that of the request under way
+        elif self._size > _MOST_HEADERS:
+            self._refuse(
+                431, "too_large", f"the headers have more than {_MOST_HEADERS} bytes; send fewer"
+            )
+        else:
+            self._refuse(400, "not_http", "this is not a request of HTTP/1.1")
+
+    def _refuse(self, status: int, error: str, message: str) -> None:
+        response = Refused(status, error, message, {"Connection": "close"}).response()
+        lines = [b"%s: %s\r\n" % header for header in response.raw_headers]
+        self.transport.write(b"".join([STATUS_LINE[status], *lines, b"\r\n", response.body]))
+        self.transport.close()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -139,7 +171,7 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def make_server(app: FastAPI, service: Service, limits: Limits) -> Server:
+def make_server(app: ASGIApp, service: Service, limits: Limits) -> Server:
     """Return a server; `run([listener])` serves until SIGTERM or SIGINT. Then requests under way
     are answered, and the scheduler is closed."""
     handler = logging.StreamHandler()

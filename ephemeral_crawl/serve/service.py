@@ -1,15 +1,20 @@
-"""The scheduler as a service: one call at a time in a thread of its own, and leases that wait."""
+"""The scheduler as a service: its calls in a thread of their own, changes that wait in one commit,
+and leases that wait until something is due."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import sqlite3
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ParamSpec, TypeVar
+from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
 from ephemeral_crawl.live import Lease, Overview, Scheduler, Status
 
@@ -18,11 +23,22 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _MOST_CALLS = 512  # that wait for the scheduler
+_LONGEST = 0.02  # seconds after which no further change is made before the commit
+_PAUSE = 0.1  # of the time that a commit with its changes took: those answered may ask again
 _AGAIN = 0.5  # seconds after which a waiting lease looks again, if nothing changes before
 _EVERY = 60.0  # seconds between two samples
 _SAMPLES = 24 * 60  # kept: those of a day
 _OLD = 15.0  # seconds for which an overview is shown again
 _OLD_PER_SECOND = 200.0  # and for so many times as long as it took to make
+
+
+_Made = tuple[asyncio.Future[Any], Any, Exception | None]  # what was returned, or raised
+
+
+class _Call(NamedTuple):
+    changes: bool  # something, unless it is refused
+    function: Callable[[], Any]
+    answer: asyncio.Future[Any]
 
 
 class Busy(Exception):
@@ -42,7 +58,9 @@ class Service:
         self.started = time.time()
         self.samples: deque[tuple[float, Status]] = deque(maxlen=_SAMPLES)
         self.stopping = asyncio.Event()
-        self._thread = ThreadPoolExecutor(1, "scheduler")
+        self._queue: SimpleQueue[_Call | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="scheduler", daemon=True)
+        self._thread.start()
         self._calls = 0
         self._changed = asyncio.Event()
         self._turn = asyncio.Lock()
@@ -50,26 +68,73 @@ class Service:
         self._overview_lock = asyncio.Lock()
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a method of the scheduler, after all those asked for before.
+        """Call a method of the scheduler that changes nothing.
 
         Raises:
-            Busy: too many wait.
+            Busy: too many calls wait.
         """
+        return await self._call(False, partial(function, *args, **kwargs))
+
+    async def change(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a method that changes something, for which leases may wait. What it returns has been
+        committed, together with all other changes that waited.
+
+        Raises:
+            Busy: too many calls wait.
+        """
+        try:
+            return await self._call(True, partial(function, *args, **kwargs))
+        finally:
+            self._changed.set()
+
+    async def _call(self, changes: bool, function: Callable[[], T]) -> T:
         if self._calls >= _MOST_CALLS:
             raise Busy
         self._calls += 1
+        answer = asyncio.get_running_loop().create_future()
+        context = copy_context()
+        self._queue.put(_Call(changes, partial(context.run, function), answer))
         try:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._thread, lambda: function(*args, **kwargs))
+            return cast(T, await answer)
         finally:
             self._calls -= 1
 
-    async def change(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a method that changes something, for which leases may wait."""
+    def _work(self) -> None:
+        """Make the calls that wait, some changes, then what changes nothing, and so on until all
+        are made that were asked for before `close`."""
+        changes, others, pause, closing = deque[_Call](), deque[_Call](), 0.0, False
+        while changes or others or not closing:
+            time.sleep(pause)
+            while not self._queue.empty() or not (changes or others or closing):
+                call = self._queue.get()
+                if call is None:
+                    closing = True
+                else:
+                    (changes if call.changes else others).append(call)
+            pause = 0.0
+            if changes:
+                start = time.monotonic()
+                made = self._commit(changes)
+                _answer(made)
+                if len(made) > 1:
+                    pause = _PAUSE * (time.monotonic() - start)
+            while others:
+                _answer([_made(others.popleft())])
+
+    def _commit(self, changes: deque[_Call]) -> list[_Made]:
+        """Take changes and make them in one commit; return what they returned."""
+        made: list[_Made] = []
         try:
-            return await self.call(function, *args, **kwargs)
-        finally:
-            self._changed.set()
+            with self.scheduler.together():
+                end = time.monotonic() + _LONGEST
+                while not made or (changes and time.monotonic() < end):
+                    made.append(_made(changes.popleft()))
+        except Exception as error:  # nothing was stored
+            made = [(answer, None, error) for answer, _, _ in made]
+            if not made:
+                made = [(call.answer, None, error) for call in changes]
+                changes.clear()
+        return made
 
     async def lease(
         self, limit: int, timeout: Any, wait: float, gone: Callable[[], Any]
@@ -82,8 +147,8 @@ class Service:
             wait: seconds.
             gone: asynchronous function that tells whether the client has left; it is given nothing.
         """
-        lease = self.scheduler.lease
-        found = await self.call(lease, limit, timeout)
+        lease = partial(self.scheduler.lease, limit, timeout)
+        found = await self._call(True, lease)
         if found or not wait > 0.0:
             return found
         try:
@@ -91,7 +156,7 @@ class Service:
                 while not (found or self.stopping.is_set() or await gone()):
                     self._changed.clear()
                     # Not to be interrupted by the timeout: leases would be lost until they expire.
-                    asked = asyncio.ensure_future(self.call(lease, limit, timeout))
+                    asked = asyncio.ensure_future(self._call(True, lease))
                     try:
                         found = await asyncio.shield(asked)
                     except asyncio.CancelledError:
@@ -147,8 +212,33 @@ class Service:
 
     def close(self) -> None:
         """Wait for the calls under way, and close the scheduler."""
-        self._thread.shutdown(wait=True)
+        self._queue.put(None)
+        self._thread.join()
         try:
             self.scheduler.close()
         except (OSError, sqlite3.Error) as error:  # all that was acknowledged is in the journal
             _LOG.warning("no snapshot was written at the end: %s", error)
+
+
+def _made(call: _Call) -> _Made:
+    """Make a call, unless nobody waits for it any more."""
+    try:
+        return call.answer, None if call.answer.cancelled() else call.function(), None
+    except Exception as error:
+        return call.answer, None, error
+
+
+def _answer(made: list[_Made]) -> None:
+    """Let those who wait have what their calls returned."""
+
+    def deliver() -> None:
+        for answer, value, error in made:
+            if answer.cancelled():
+                continue
+            if error is None:
+                answer.set_result(value)
+            else:
+                answer.set_exception(error)
+
+    with suppress(RuntimeError):  # the loop has ended, and nobody waits
+        made[0][0].get_loop().call_soon_threadsafe(deliver)

@@ -25,7 +25,8 @@ from ephemeral_crawl.live import Scheduler
 
 TABLE = "http.csv"
 BATCHES = (1, 10, 50, 200)  # leases in a request
-_CLIENTS = 4
+_CLIENTS = 8
+_FULL = 1  # leases in a request, also measured with commits that survive a power failure
 _BUDGET = "10000/s"
 _CHUNK = 10_000
 _AGE = 3600.0  # seconds since the last fetches: all sources are due
@@ -35,7 +36,11 @@ _JSON = {"Content-Type": "application/json"}
 
 def jobs(sources: int, seconds: float) -> list[Job]:
     """Return a job for each size of batch."""
-    return [{"sources": sources, "batch": batch, "seconds": seconds} for batch in BATCHES]
+    cases = [(batch, "no") for batch in BATCHES] + [(_FULL, "yes")]
+    return [
+        {"sources": sources, "batch": batch, "full": full, "seconds": seconds}
+        for batch, full in cases
+    ]
 
 
 def work(job: Job, folder: Path) -> list[dict[str, Any]]:
@@ -48,7 +53,12 @@ def work(job: Job, folder: Path) -> list[dict[str, Any]]:
         built = _build(place / "crawl.db", sources)
         told.write_text(json.dumps(built), encoding="utf-8")
     common = {"sources": sources, **json.loads(told.read_text(encoding="utf-8"))}
-    return [_load(place / "crawl.db", job["batch"], job["seconds"], common)]
+    words = ["ephemeral_crawl", "serve", "--store", f"sqlite:///{place / 'crawl.db'}"]
+    words += ["--burst", "20000", "--port", "0", *(["--full"] if job["full"] == "yes" else [])]
+    row = _load(words, job["batch"], job["seconds"], with_page=True)
+    floor = _load(["experiments.live.echo", str(job["batch"])], job["batch"], job["seconds"] / 4)
+    cost = {"cpu_us": row["cpu_us"], "floor_us": floor["cpu_us"]}
+    return [{**common, "batch": job["batch"], "full": job["full"], **row, **cost}]
 
 
 def _build(store: Path, sources: int) -> dict[str, Any]:
@@ -88,12 +98,16 @@ def _items(draw: random.Random, now: float, most: int) -> list[tuple[float, floa
     ]
 
 
-def _load(store: Path, batch: int, seconds: float, common: dict[str, Any]) -> dict[str, Any]:
-    """Serve the store, and let clients lease and report as fast as they can."""
+def _load(words: list[str], batch: int, seconds: float, with_page: bool = False) -> dict[str, Any]:
+    """Run a server, and let clients lease and report as fast as they can.
+
+    Arguments:
+        words: its module and arguments; it prints its address.
+        with_page: whether the metrics and the page are read, too.
+    """
     start = time.perf_counter()
-    words = ["serve", "--store", f"sqlite:///{store}", "--burst", "20000", "--rate", "1e6"]
     server = subprocess.Popen(
-        [sys.executable, "-m", "ephemeral_crawl", *words, "--port", "0"],
+        [sys.executable, "-m", *words],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         text=True,
@@ -107,11 +121,12 @@ def _load(store: Path, batch: int, seconds: float, common: dict[str, Any]) -> di
         _ask(HTTPConnection("127.0.0.1", port), "GET", "/healthz")
         started = time.perf_counter() - start
         clients = [_Client(port, batch, seed) for seed in range(_CLIENTS)]
-        _run(clients, [_Reader(port)], 0.2 * seconds)  # until machine code is loaded
+        readers = [_Reader(port)] if with_page else []
+        _run(clients, readers, 0.2 * seconds)  # until machine code is loaded
         for client in clients:
             client.leases, client.outcomes, client.pairs = [], [], 0
         busy, own = _processor_time(server.pid), time.process_time()
-        took = _run(clients, [_Reader(port)], seconds)
+        took = _run(clients, readers, seconds)
         busy, own = _processor_time(server.pid) - busy, time.process_time() - own
         memory = _memory(server.pid)
     finally:
@@ -119,14 +134,16 @@ def _load(store: Path, batch: int, seconds: float, common: dict[str, Any]) -> di
         server.wait(120)
     leases = np.concatenate([client.leases for client in clients]) * 1e3
     outcomes = np.concatenate([client.outcomes for client in clients]) * 1e3
-    row = {**common, "batch": batch, "clients": _CLIENTS, "start_s": f"{started:.1f}"}
-    row["pairs_per_s"] = f"{sum(client.pairs for client in clients) / took:.0f}"
+    pairs = sum(client.pairs for client in clients)
+    row: dict[str, Any] = {"clients": _CLIENTS, "start_s": f"{started:.1f}"}
+    row["pairs_per_s"] = f"{pairs / took:.0f}"
     for name, times in (("lease", leases), ("record", outcomes)):
         for part in (50, 99):
             row[f"{name}_p{part}_ms"] = f"{np.percentile(times, part):.2f}"
         row[f"{name}_max_ms"] = f"{times.max():.1f}"
-    row["pairs_per_core_s"] = f"{sum(client.pairs for client in clients) / busy:.0f}"
     row |= {
+        "pairs_per_core_s": f"{pairs / busy:.0f}",
+        "cpu_us": f"{1e6 * busy / pairs:.0f}",
         "requests": len(leases) + len(outcomes),
         "server_cpu": f"{busy / took:.2f}",
         "client_cpu": f"{own / took:.2f}",
@@ -232,8 +249,11 @@ def write(report: Report, rows: Sequence[Mapping[str, Any]]) -> None:
     columns = {
         "sources": "sources",
         "batch": "leases a request",
+        "full": "power-safe",
         "pairs_per_s": "leases and reports / s",
         "pairs_per_core_s": "per core and s",
+        "cpu_us": "server, µs each",
+        "floor_us": "of them Starlette, µs",
         "lease_p50_ms": "lease, median, ms",
         "lease_p99_ms": "p99, ms",
         "lease_max_ms": "largest, ms",
@@ -250,17 +270,19 @@ def write(report: Report, rows: Sequence[Mapping[str, Any]]) -> None:
     report.table(
         "Load over loopback HTTP, by the number of leases and outcomes in a request",
         list(columns.values()),
-        [[row[name] for name in columns] for row in rows],
+        [[row.get(name, "") for name in columns] for row in rows],
     )
     with report.details("How this was measured"):
         report.paragraph(
             f"`ephemeral-crawl serve` on a SQLite file with so many sources on a "
             f"quarter as many hosts, all fetched once; {first['clients']} clients, each on a "
             "connection of its own, lease and record at once, as fast as they are answered, with "
-            "up to two items in a report. Times are those of the clients, which run in one process "
-            f"beside the server. The metrics are read every {_METRICS:g} s and the page every "
-            f"{_PAGE:g} s. Per core: divided by the processor time of the server, which depends "
-            "less on what else the machine does. Adding the sources took "
+            "up to two items in a report, and with the default limits. Power-safe: `--full`. Times "
+            "are those of the clients, which run in one process beside the server. The metrics "
+            f"are read every {_METRICS:g} s and the page every {_PAGE:g} s. Per core: divided by "
+            "the processor time of the server, which depends less on what else the machine does; "
+            "of it, what a server needs that answers requests of the same size with a constant, by "
+            "Starlette and uvicorn alone. Adding the sources took "
             f"{first['adding_s']} s and fetching each once, in process, "
             f"{first['fetching_s']} s, for {int(first['sources']):,} of them. Start: from "
             "the command to the first answer."

@@ -163,7 +163,7 @@ def test_agents_plan_with_parameters_drawn_and_scaled() -> None:
 
 @pytest.mark.parametrize("name", ["flat", "scaled"])
 def test_a_flag_must_be_a_bool(name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name} is 'no'; it must be True or False"):
+    with pytest.raises(ValueError, match=f"{name} is 'no'; it must be true or false"):
         CrawlEnv(**{name: "no"})
 
 

@@ -1,5 +1,6 @@
 """What is acknowledged survives: kill −9, several processes, snapshots, foreign files."""
 
+import http.client
 import json
 import os
 import signal
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -210,7 +212,51 @@ def test_kill_9_loses_no_acknowledged_report(store, tmp_path):
     assert live.status().leased == 0
 
 
-def test_an_error_while_applying_leaves_the_journal_in_charge(store, monkeypatch):
+def test_kill_9_of_a_server_loses_no_acknowledged_report(store):
+    """Eight connections, whose reports are committed together, and visitors of the store."""
+    with Scheduler(store.address, budget="100000/h", burst=1e6) as live:
+        live.add_many({"source": str(i), "min_interval": 0} for i in range(2000))
+    acknowledged = set()
+
+    def crawl(port):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+
+        def ask(method, arguments):
+            headers = {"Content-Type": "application/json"}
+            connection.request("POST", f"/v1/{method}", json.dumps(arguments), headers)
+            answer = connection.getresponse()
+            text = answer.read()
+            assert answer.status == 200, text
+            return json.loads(text)
+
+        with closing(connection), suppress(ConnectionError, http.client.HTTPException):
+            while True:
+                for lease in ask("lease", {"limit": 1, "wait": "1s"})["leases"]:
+                    assert ask("report", {"lease": lease["id"]}) == {"recorded": True}
+                    acknowledged.add(lease["id"])
+
+    for _ in range(2):
+        before = len(acknowledged)
+        command = [sys.executable, "-m", "ephemeral_crawl", "serve", "--store", store.address]
+        served = subprocess.Popen(
+            [*command, "--port", "0", "--full"], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        )
+        port = int(served.stdout.readline().rpartition(":")[2].partition("/")[0])
+        crawlers = [threading.Thread(target=crawl, args=(port,)) for _ in range(8)]
+        for crawler in crawlers:
+            crawler.start()
+        while len(acknowledged) < before + 100 and crawlers[0].is_alive():
+            with Scheduler(store.address) as visitor:
+                visitor.status()
+        served.kill()
+        served.communicate()
+        for crawler in crawlers:
+            crawler.join()
+        assert len(acknowledged) >= before + 100
+        assert acknowledged <= set(reported(store))
+
+
+def test_what_cannot_be_applied_is_not_stored(store, monkeypatch):
     clock = Clock()
     live = Scheduler(store.address, budget="20/h", clock=clock)
     live.add("a")
@@ -218,8 +264,52 @@ def test_an_error_while_applying_leaves_the_journal_in_charge(store, monkeypatch
         patch.setattr(reporting, "apply", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             live.report("a", [(None, 1.0)])
-    assert live.explain("a").fetched_at == clock()  # it had been committed
+    assert live.explain("a").fetched_at is None
     assert dump(live) == replayed(store)
+
+
+@pytest.mark.parametrize("fails", ["append", "apply", "commit", "caller", None])
+def test_changes_together_are_all_stored_or_none(store, monkeypatch, fails):
+    clock = Clock()
+    live, other = (Scheduler(store.address, budget="600/h", clock=clock) for _ in range(2))
+    live.add_many({"source": name} for name in "ab")
+    live.lease()
+    journal, before = live._ledger.journal, dump(live)
+    exclusive = journal.exclusive
+
+    @contextmanager
+    def not_committed():
+        with exclusive():
+            yield
+            fail()
+
+    def fail(*_):
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch, suppress(ZeroDivisionError):
+        if fails == "commit":
+            patch.setattr(journal, "exclusive", not_committed)
+        with live.together():
+            live.rename("a", "c")
+            with refused("there is no source 'a'"):  # which does not spoil the rest
+                live.pause("a")
+            live.report("c", [(None, 1.0)])
+            assert live.sources() == ["c", "b"]
+            assert other.sources() == ["a", "b"]
+            if fails in ("append", "apply"):
+                patch.setattr(*(journal, "append") if fails == "append" else (State, "apply"), fail)
+                with pytest.raises(ZeroDivisionError):
+                    live.pause("b")
+                patch.undo()
+                with pytest.raises(ZeroDivisionError):  # there is nothing to read any more
+                    live.status()
+            if fails == "caller":
+                fail()
+    assert live.sources() == other.sources() == (["a", "b"] if fails else ["c", "b"])
+    assert (dump(live) == before) == bool(fails)
+    assert dump(live) == dump(other) == replayed(store)
+    live.add("d")
+    assert "d" in other
 
 
 def test_foreign_and_damaged_files_are_refused(tmp_path):

@@ -762,7 +762,7 @@ def test_threads_share_a_scheduler(clock):
         (lambda s: s.signal("nobody"), "no source"),
         (lambda s: s.limit_host("h", math.inf), "interval is inf"),
         (lambda s: s.release("feed 0"), "id of the lease"),
-        (lambda s: s.update("feed 0", paused=1), "True or False"),
+        (lambda s: s.update("feed 0", paused=1), "true or false"),
     ],
 )
 def test_what_is_refused_changes_nothing(scheduler, call, words):

@@ -7,6 +7,7 @@ import json
 import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -59,17 +60,20 @@ class Client:
         body = json.dumps(arguments).encode()
         return self.ask("POST", f"/v1/{method}", body, timeout, **headers)
 
-    def raw(self, data: bytes, timeout: float = 30) -> bytes:
-        """Send bytes; return what comes until the server closes, or is silent."""
+    def raw(self, data: bytes, timeout: float = 30, parts: int = 1) -> bytes:
+        """Send bytes, in parts; return what comes until the server closes, or is silent."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=timeout) as connection:
-            connection.sendall(data)
-            parts = []
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            received, size = b"", -(-len(data) // parts)
             try:
+                for first in range(0, len(data), size):
+                    connection.sendall(data[first : first + size])
+                    time.sleep(0.001 if parts > 1 else 0.0)
                 while part := connection.recv(65536):
-                    parts.append(part)
-            except (TimeoutError, ConnectionResetError):
+                    received += part
+            except (TimeoutError, ConnectionResetError, BrokenPipeError):
                 pass
-            return b"".join(parts)
+            return received
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from crawl_env.errors import shown
 from ephemeral_crawl.live import Scheduler
 from ephemeral_crawl.live.reasons import redacted
 from ephemeral_crawl.serve.access import VARIABLE, Token, find_token
-from ephemeral_crawl.serve.door import Door, Limits
+from ephemeral_crawl.serve.door import Door, Limits, _too_many
 from ephemeral_crawl.serve.metrics import Requests
 from tests.ephemeral_crawl.serve.running import BEARER, SECRET, running
 from tests.refusals import refused
@@ -138,11 +138,20 @@ def test_sizes_and_rates_are_limited():
         assert client.raw(chunks).startswith(b"HTTP/1.1 413")
         many = client.post("add_many", {"sources": [{"source": str(i)} for i in range(4)]})
         assert (many.status, many.json["error"]) == (413, "too_large")
+
+
+def test_only_strangers_are_limited_in_their_rate():
     # The first request is that of `running`.
+    with running(Scheduler(":memory:", budget="60/h"), SECRET, Limits(rate=1e-3)) as client:
+        for page in ("/healthz", "/v1/status", "/hooks/a?source=a&kind=b"):
+            answer = client.get(page)
+            assert (answer.status, answer.json["error"]) == (429, "rate")
+            assert int(answer.headers["retry-after"]) > 100
+        assert [client.get("/v1/status", **BEARER).status for _ in range(3)] == [200] * 3
     with running(Scheduler(":memory:", budget="60/h"), None, Limits(rate=1e-3)) as client:
-        answer = client.get("/v1/status")
-        assert (answer.status, answer.json["error"]) == (429, "rate")
-        assert int(answer.headers["retry-after"]) > 100
+        assert [client.get("/v1/status").status for _ in range(3)] == [200] * 3
+    for wait, seconds in ((1e-3, "1"), (1.0, "1"), (2.5, "3")):
+        assert _too_many("requests", wait).headers == {"Retry-After": seconds}
 
 
 @pytest.mark.parametrize(
@@ -201,6 +210,59 @@ def test_endless_headers_are_dropped(local):
     assert local.get("/healthz").status == 200
 
 
+def test_each_request_of_a_connection_has_headers_of_its_own(local):
+    connection = http.client.HTTPConnection("127.0.0.1", local.port, timeout=60)
+    for _ in range(3):
+        connection.request("GET", "/healthz", headers={"X": 20_000 * "x"})
+        assert connection.getresponse().read() == b"ok\n"
+    connection.close()
+
+
+HEAD = b"Host: localhost\r\nContent-Type: application/json\r\n"
+CHUNKED = b"POST /v1/add HTTP/1.1\r\n" + HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+ADD = b'e\r\n{"source":"a"}\r\n0\r\n'
+LONG = 32 * 1024 * b"x"
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"GET /v1/status HTTP/1.1\r\n" + HEAD + b"X: " + LONG[:-200] + b"\r\n\r\n", 200),
+        (b"GET /v1/status HTTP/1.1\r\n" + HEAD + b"X: " + LONG + b"\r\n\r\n", 431),
+        (b"GET /v1/status HTTP/1.1\r\n" + HEAD + 3000 * b"X: abcdef\r\n" + b"\r\n", 431),
+        (
+            b"GET /?" + LONG[:-100] + b" HTTP/1.1\r\n" + HEAD + b"X: " + LONG[:200] + b"\r\n\r\n",
+            431,
+        ),
+        (CHUNKED + 20_000 * b"1\r\n \r\n" + ADD + b"X: y\r\n\r\n", 200),
+        (CHUNKED + ADD + b"X: " + LONG + b"\r\n\r\n", None),  # trailers
+        (CHUNKED + b"e;" + 20 * LONG, None),
+        (b"GET /v1/status HTTP/1.1\r\n\r\n", 400),
+        (b"GET /v1/status HTTP/1.1\r\n" + HEAD + HEAD + b"\r\n", 400),
+        (b"GET /v1/status HTTP/1.1\r\n" + HEAD + b"host: evil.example\r\n\r\n", 400),
+        (CHUNKED.replace(b"Host: localhost\r\n", b"") + ADD + b"Host: localhost\r\n\r\n", 400),
+        (CHUNKED + ADD + b"Host: evil.example\r\n\r\n", 200),
+        (b"GET /v1/status HTTP/1.1\r\n" + HEAD + b"X: " + 1000 * b"x" + b"\r\nX: y\r\n\r\n", 200),
+        (b"GET /v1/status HTTP/1.0\r\nHost: [::1]:80\r\n\r\n", 200),
+        (b"GET /v1/status HTTP/1.0\r\n\r\n", 403),
+    ],
+)
+def test_headers_are_limited_and_name_one_host(head, status, caplog):
+    """However they arrive; trailers, after the body, are no headers."""
+    request = head.replace(b"\r\n", b"\r\nConnection: close\r\n", 1)
+    with running(Scheduler(":memory:", budget="60/h")) as client:
+        for parts in (1, 2, 40):
+            answer = client.raw(request, parts=parts)
+            if not answer:  # it was lost with the connection: the body was being read, or sent
+                assert status is None or (status >= 400 and parts > 1)
+            else:
+                assert answer[len("HTTP/1.1 ") :].startswith(str(status).encode())
+            changed = client.get("/v1/sources").json["sources"]
+            assert changed == (["a"] if status == 200 and head.startswith(b"POST") else [])
+            client.post("remove", {"source": "a"})
+    assert "Traceback" not in caplog.text
+
+
 def test_no_secret_is_told(caplog, capfd):
     url = "https://user:hunter2@e.example/feed?api_key=s3cr3t&x=1"
     scheduler = Scheduler(":memory:", budget="60/h")
@@ -247,9 +309,11 @@ def test_tokens_are_kept_in_files_of_their_own(tmp_path, monkeypatch, capsys):
     assert text not in capsys.readouterr().out
     assert made.fits(text)
     assert find_token(file).fits(text)
-    file.chmod(0o644)
-    find_token(file)
-    assert "chmod 600" in capsys.readouterr().err
+    assert capsys.readouterr().err == ""
+    for mode in (0o640, 0o604):
+        file.chmod(mode)
+        find_token(file)
+        assert "chmod 600" in capsys.readouterr().err
     monkeypatch.setenv(VARIABLE, SECRET)
     with refused("give one of them"):
         find_token(file)
@@ -305,7 +369,7 @@ def test_bodies_that_anybody_can_send_are_not_kept():
     async def receive():
         return {"type": "http.request", "body": b"x" * 1000}
 
-    door = Door(None, Token(SECRET), Limits(), Requests())
+    door = Door(None, {}, Token(SECRET), Limits(), Requests())
     for path, kept in (("/hooks/a", b""), ("/healthz", b""), ("/v1/add", b"x" * 1000)):
         scope = {"type": "http", "path": path, "headers": []}
         assert asyncio.run(door._body(scope, receive)) == kept

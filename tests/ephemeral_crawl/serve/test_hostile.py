@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import pytest
 
@@ -9,6 +10,9 @@ from ephemeral_crawl.live import Scheduler
 from tests.ephemeral_crawl.serve.running import running
 
 MARK = "s3cr3t-of-the-file"
+PYTHON = re.compile(
+    r"datetime|timedelta|pathlib|dictionar|None|True|False|unhashable|' object|iterable|argument\(s"
+)
 HUGE = 10**400
 NASTY = {
     "null": None,
@@ -31,6 +35,8 @@ NASTY = {
     "a path": "../../../../etc/passwd",
     "a list": [1, [2]],
     "an object": {"$gt": ""},
+    "pairs": [["a", None]],
+    "no time zone": "2026-11-23T10:00:00",
     "NaN as text": "NaN",
 }
 # Where each goes: method, and the arguments around it. Names of sources are free, so that odd but
@@ -44,7 +50,11 @@ PLACES = {
     "add.source": ("add", lambda x: {"source": x}),
     "add.cost": ("add", lambda x: {"source": "new", "cost": x}),
     "update.half_life": ("update", lambda x: {"source": "known", "half_life": x}),
+    "update.paused": ("update", lambda x: {"source": "known", "paused": x}),
+    "limit_host.host": ("limit_host", lambda x: {"host": x, "interval": 0}),
     "record.outcomes": ("record", lambda x: {"outcomes": [x]}),
+    "record.outcomes, one": ("record", lambda x: {"outcomes": [{"lease": x}]}),
+    "add_many.sources": ("add_many", lambda x: {"sources": [x]}),
 }
 BODIES = {
     "no body": b"",
@@ -148,6 +158,8 @@ def whole(door, answer):
     if answer.status >= 400:
         assert set(answer.json) == {"error", "message"}
         assert len(answer.text) < 1000
+        said = answer.json["message"]
+        assert not PYTHON.search(said), said
     status = door.get("/v1/status")
     assert status.status == 200
     assert all(math.isfinite(x) for x in numbers(status.json))

@@ -89,7 +89,11 @@ def test_a_crawl_over_http(client):
         ("lease", {"limits": 3}, 422, "invalid", "there is no argument limits"),
         ("lease", {"limit": -1}, 422, "invalid", "limit is -1; it must be a whole number"),
         ("lease", {"wait": "soon"}, 422, "invalid", "give a duration such as '5min'"),
+        ("lease", [], 422, "invalid", "the body is []; it must be an object"),
+        ("lease", {"limit": True}, 422, "invalid", "limit is true; it must be a whole number"),
+        ("record", {"outcomes": [None]}, 422, "invalid", "outcomes 0 is null; it must be"),
         ("limit_host", {"host": "h", "interval": -1}, 422, "invalid", "interval is -1"),
+        ("limit_host", {"host": {}, "interval": 1}, 422, "invalid", "host is {}; give its name"),
     ],
 )
 def test_errors_say_what_to_do(errors, method, arguments, status, error, words):

@@ -170,7 +170,9 @@ class Crawler:
         if response is not None:
             status = response.status
             asked = response.retry_after(self._clock()) if error.kind == "http" else None
-        self._scheduler.failed(lease.id, status=status, retry_after=asked, reason=reason)
+        self._scheduler.failed(
+            lease.id, status=status, kind=error.kind, retry_after=asked, reason=reason
+        )
         if status == _GONE:
             with suppress(UnknownSource):
                 self._scheduler.pause(lease.source)

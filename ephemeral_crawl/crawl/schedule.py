@@ -42,35 +42,40 @@ def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int = _SHO
             "then a rate with a question mark is a guess."
         )
     view = scheduler.overview(limit=1)
-    total = sum(e.rate * e.worth for e in running)
-    guessed = sum(e.rate * e.worth for e in running if _is_guess(e))
-    if guessed > _GUESSED * total:
+    total, planned = view.published, view.collects[BUDGETS.index(1.0)]
+    if view.guessed > _GUESSED * total:
         lines.append("What the schedule gains is told when more of them are known.")
     elif running:
-        planned = view.collects[BUDGETS.index(1.0)]
         equal = sum(_collected(e, 3600.0 * len(running) / status.budget) for e in running)
         lines.append(
             f"Expected: {planned:.3g} of the worth {total:.3g} that is published an hour "
             f"({_percent(planned, total)}); with equal intervals: {equal:.3g} "
             f"({_percent(equal, total)}). Gain: {_percent(planned - equal, equal)}."
+            + (
+                f" Of what is published {_percent(view.guessed, total)} is a guess."
+                if view.guessed > 0.0
+                else ""
+            )
         )
     if view.about_ceilings:
         lines.append(view.about_ceilings + (f" {UNIT}" if alike else ""))
     if running:
-        frequency = sum(3600.0 / e.interval for e in running if e.interval)
+        frequency = sum(e.answering * 3600.0 / e.interval for e in running if e.interval)
         if frequency > 1.1 * max(status.budget, view.ceilings):
             lines.append(
                 f"At the present price the intervals below take {frequency:.3g} {many} an hour; "
                 f"{status.balance:.3g} are saved up. The price rises when they are spent."
             )
     lines.append(f"{'items/h':>9}  {'worth':>7}  {'every':>9}  {'due in':>9}  source")
-    order = sorted(running, key=lambda e: (e.interval or math.inf, e.source))
+    order = sorted(running, key=lambda e: (e.failures > 0, e.interval or math.inf, e.source))
     for e in order[:limit]:
         due = "never"
         if e.due_at is not None:
             due = duration(e.due_at - now) if e.due_at > now else "now"
         every = "never" if e.interval is None else duration(e.interval)
-        guess = "?" if _is_guess(e) else " "
+        if e.failures:
+            every = "fails"
+        guess = "?" if e.guessed else " "
         lines.append(f"{e.rate:8.3g}{guess}  {e.worth:7.3g}  {every:>9}  {due:>9}  {e.source}")
     if len(order) > limit:
         lines.append(f"and {len(order) - limit:,} more")
@@ -78,23 +83,21 @@ def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int = _SHO
     if failing:
         lines.append("Not fetched when it was last tried:")
         failing.sort(key=lambda e: (-e.failures, e.source))
-        lines += [f"  {e.source}: {e.failure or 'the fetch failed'}" for e in failing[:limit]]
+        lines += [
+            f"  {e.source}: {e.failure or 'the fetch failed'}"
+            + (", probably dead" if e.probably_dead else "")
+            for e in failing[:limit]
+        ]
     if len(failing) > limit:
         lines.append(f"  and {len(failing) - limit:,} more")
     return "\n".join(lines)
 
 
-def _is_guess(e: Explanation) -> bool:
-    """Return whether neither a fetch nor a log told the rate of a source."""
-    return e.fetched_at is None and 2.0 * e.rate_error > e.rate
-
-
-def _collected(e: Explanation, interval: float | None) -> float:
-    """Return the worth per hour that fetches at an interval collect: Λξ̄(1 − e^−z)/z, z = μτ."""
-    if interval is None:
-        return 0.0
+def _collected(e: Explanation, interval: float) -> float:
+    """Return the worth per hour that fetches at an interval are expected to collect: p Λξ̄(1 −
+    e^−z)/z, z = μτ, with the probability p that they are answered."""
     z = math.log(2.0) * interval / e.half_life
-    return e.rate * e.worth * (-math.expm1(-z) / z if z > 0.0 else 1.0)
+    return e.answering * e.rate * e.worth * (-math.expm1(-z) / z if z > 0.0 else 1.0)
 
 
 def _percent(part: float, whole: float) -> str:

@@ -40,13 +40,14 @@ CAUSES: Mapping[str, tuple[float, float, float, float]] = MappingProxyType(
         "content": (0.1, 0.2, 0.5, 1.0),
         "missing": (0.05, 0.1, 0.4, 1.0),  # 404
         "gone": (0.005, 0.01, 0.05, 1.0),  # 410
-        "denied": (0.1, 0.2, 0.4, 1.0),  # other 4xx
+        "refused": (0.1, 0.2, 0.4, 1.0),  # other 4xx, or by rules of one's own
         "busy": (1.0, 0.3, 0.05, 0.02),  # 429
         "server": (1.0, 1.0, 0.5, 0.2),  # 5xx
     }
 )
 _LIKELIHOOD = np.array(list(CAUSES.values()))
-KINDS = ("dns", "connection", "timeout", "content", "http")  # what is told of a failure
+# What is told of a failure; "refused": by rules of one's own.
+KINDS = ("dns", "connection", "timeout", "content", "refused", "http")
 _AHEAD = 21_600.0  # seconds after which those that are still down are seen as lasting
 _ROUNDS = 14  # halvings of an interval of times
 _LONGEST = 1e10  # seconds
@@ -65,7 +66,7 @@ def cause_of(kind: str | None, status: int | None) -> int:
     elif status in _STATUSES:
         name = _STATUSES[status]
     elif status is not None and status >= 400:
-        name = "denied" if status < 500 else "server"
+        name = "refused" if status < 500 else "server"
     return list(CAUSES).index(name)
 
 

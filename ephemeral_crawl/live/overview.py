@@ -49,6 +49,11 @@ class Failing:
     reason: str  # why the last attempt came to nothing; "" if it is not known
     dead: float  # probability that it has come to its end
 
+    @property
+    def probably_dead(self) -> bool:
+        """Whether it will hardly ever answer again."""
+        return self.dead >= explanation.PROBABLY
+
 
 @dataclass(frozen=True)
 class Wait:

@@ -481,7 +481,7 @@ class Scheduler:
             status: HTTP status, which is stored, and tells what went wrong.
             kind: what went wrong if there was no status, or if that does not tell: "dns", the name
                 was not found; "connection", it was refused or broken off; "timeout"; "content", the
-                answer could not be used; or "http", the status tells.
+                answer could not be used; "refused", by rules of your own; "http", the status tells.
             at: time of the fetch; default now.
             reason: what went wrong, which `explain` says until the next fetch; default: the status,
                 such as "HTTP 500". At most 200 characters of it are kept, on one line, without the

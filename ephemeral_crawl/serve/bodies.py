@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from ephemeral_crawl.live import Lease, reasons
 from ephemeral_crawl.live.arguments import LONGEST_NAME
+from ephemeral_crawl.live.life import KINDS
 
 _DURATION = {
     "anyOf": [{"type": "string", "examples": ["5min", "1.5h"]}, {"type": "number", "minimum": 0}],
@@ -41,6 +42,17 @@ Reason = Annotated[
             "type": "string",
             "description": "What went wrong, for people; default: the status. It is cut to "
             f"{reasons.LONGEST} characters, without the credentials of URLs.",
+        }
+    ),
+]
+Failure = Annotated[
+    Any,
+    WithJsonSchema(
+        {
+            "type": "string",
+            "enum": list(KINDS),
+            "description": "With failed: what went wrong, if there was no status or it does not "
+            "tell.",
         }
     ),
 ]
@@ -97,6 +109,7 @@ class FailedBody(Sought):
     model_config = _example(lease=17, status=429, retry_after="10min")
     retry_after: Duration = Field(None, description="`Retry-After`, for the whole host.")
     status: Whole | None = Field(None, description="HTTP status.")
+    kind: Failure | None = None
     at: Time = Field(None, description="When it failed; default now.")
     reason: Reason | None = None
 
@@ -119,6 +132,7 @@ class Outcome(Body):
     at: Time = None
     again_after: Duration = Field(None, description="With fetched and released.")
     retry_after: Duration = Field(None, description="With failed.")
+    kind: Failure | None = None
     reason: Reason | None = Field(None, description="With failed and released.")
 
 

@@ -29,8 +29,6 @@ _LONGEST = 0.5  # seconds that a server runs
 class Visitor:
     """A process that visits a store until it is killed.
 
-    It must be made by a process that has no connection to the store.
-
     Arguments:
         folder: for copies.
         source: that there is in the store.

@@ -11,7 +11,7 @@ import os
 import random
 import signal
 import sys
-import time
+import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -40,17 +40,17 @@ class Visitor:
         self.process = 0
 
     def start(self, seed: int) -> None:
-        self.process = os.fork()
+        parent, self.process = os.getpid(), os.fork()
         if self.process == 0:
             try:
                 nowhere = os.open(os.devnull, os.O_WRONLY)
                 for number in (1, 2):
                     os.dup2(nowhere, number)
                 draw = random.Random(seed)
-                while True:
+                while os.getppid() == parent:
                     with contextlib.suppress(ConnectionError, TimeoutError):
                         visit(*self._given, draw)
-            except BaseException:
+            except Exception:
                 self._errors.write_text(traceback.format_exc())
             finally:
                 os._exit(1)
@@ -96,12 +96,12 @@ def _serve(store: Store, seconds: float) -> None:
     """Serve it over HTTP for a while."""
     child = os.fork()
     if child == 0:
+        # By itself, as nobody else does if the visitor is killed.
+        threading.Timer(seconds, lambda: os.kill(os.getpid(), signal.SIGTERM)).start()
         try:
             Serve(store=store.address, port=0).run()
         finally:
             os._exit(0)
-    time.sleep(seconds)
-    os.kill(child, signal.SIGTERM)
     os.waitpid(child, 0)
 
 

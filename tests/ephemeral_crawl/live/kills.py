@@ -20,6 +20,7 @@ import random
 import signal
 import sys
 import time
+import traceback
 from pathlib import Path
 
 from ephemeral_crawl.live import Scheduler, ledger
@@ -40,9 +41,10 @@ def items_of(lease: int) -> int:
 
 def work(address: str, file: int, ready: int) -> None:
     """Lease and report until told to end."""
-    live, ended, told = Scheduler(address), list[int](), False
+    ended, told, parent = list[int](), False, os.getppid()
     signal.signal(signal.SIGTERM, lambda number, frame: ended.append(number))
-    while not ended:
+    live = Scheduler(address)
+    while not ended and os.getppid() == parent:
         for lease in live.lease(3, timeout="1h"):
             live.report(lease.id, [(None, 1.0)] * items_of(lease.id))
             os.write(file, f"{lease.id}\n".encode())
@@ -100,8 +102,10 @@ def main(address: str, path: str, kills: int) -> None:
                 try:
                     work(address, acknowledged, writing)
                     os._exit(0)
+                except BaseException:
+                    traceback.print_exc()
                 finally:
-                    os._exit(1)  # an error: nothing is written, and the parent sees the end
+                    os._exit(1)
             workers.append(child)
         os.close(writing)
         alive = os.read(reading, 1)
@@ -111,7 +115,7 @@ def main(address: str, path: str, kills: int) -> None:
             os.kill(worker, signal.SIGTERM if ends else signal.SIGKILL)
             result = os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])
             if ends and result != 0:
-                sys.exit("a worker did not end in order")
+                sys.exit(f"a worker ended with {result} instead of 0")
             killed, ended = killed + (not ends), ended + ends
         os.close(reading)
         if not alive:

@@ -51,7 +51,8 @@ def work(address: str, file: int, ready: int) -> None:
             if not told:
                 os.write(ready, b"x")
                 told = True
-        live.signal_many({"source": str(i)} for i in range(SOURCES))  # enough for a snapshot
+        if live._ledger.number % 4 == 0:
+            live.signal_many({"source": str(i)} for i in range(SOURCES))  # enough for a snapshot
     live.close()
 
 

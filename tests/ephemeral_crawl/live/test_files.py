@@ -160,6 +160,12 @@ def test_a_snapshot_is_not_written_to_a_store_that_has_the_same_name(path, caplo
     assert Scheduler(path).status().budget == 1.0
 
 
+def test_items_are_not_appended_to_the_store(path):
+    Scheduler(path, budget="20/h").close()
+    with refused("which is the store"):
+        CrawlFeeds(store=path, out=str(path)).run()
+
+
 def test_the_folder_of_the_process_may_change(tmp_path, monkeypatch):
     (tmp_path / "a").mkdir()
     monkeypatch.chdir(tmp_path / "a")

@@ -166,6 +166,17 @@ def test_items_are_not_appended_to_the_store(path):
         CrawlFeeds(store=path, out=str(path)).run()
 
 
+def test_sources_that_are_removed_during_an_export_are_left_out(path, monkeypatch):
+    with Scheduler(path, budget="20/h") as live:
+        live.add_many({"source": name} for name in "abc")
+        names = live.sources()
+        live.remove("b")
+    monkeypatch.setattr(Scheduler, "sources", lambda _: names)
+    written = path.with_name("all.csv")
+    ManageSources(store=path, write=(written,)).run()
+    assert [line.partition(",")[0] for line in written.read_text().split()] == ["source", "a", "c"]
+
+
 def test_the_folder_of_the_process_may_change(tmp_path, monkeypatch):
     (tmp_path / "a").mkdir()
     monkeypatch.chdir(tmp_path / "a")

@@ -69,7 +69,7 @@ def visit(store: Store, folder: Path, source: str, draw: random.Random) -> None:
         lambda: _serve(store, draw.uniform(0.0, _LONGEST)),
     ]
     if (file := store.file) is not None:
-        written = folder / f"sources of {os.getpid()}.csv"
+        written = folder / "sources.csv"
         ways += [
             CrawlFeeds(store=file, dry_run=True).run,
             CrawlFeeds(store=file, explain=source).run,

@@ -78,6 +78,7 @@ class SqliteJournal(SqlJournal):
         self._path = Path(os.path.realpath(path))  # as SQLite names the log
         self._log = f"{self._path}-wal"
         self._files: tuple[int, ...] | None = None  # that are used
+        self._lost = False  # whether others have their names
         self._connection: sqlite3.Connection | None = None
         if is_new(path):
             new(self.name)
@@ -116,17 +117,19 @@ class SqliteJournal(SqlJournal):
 
     def _use(self) -> sqlite3.Connection:
         """Return the connection, a new one after a fork."""
+        if self._lost:
+            self._lose()
         if self._closed:
             raise ValueError(f"the scheduler of {self.name} is closed; open it again")
         if self._connection is not None:
             return self._connection
-        before, self._files = self._files, None
         try:
             connection = self._connect("rw")
             connection.execute("PRAGMA schema_version")  # which opens the log
         except sqlite3.OperationalError as error:
+            self._connection = None
             raise self._unusable(error) from error
-        self._files = self._found()
+        before, self._files = self._files, self._found()
         if before is not None and (self._files or ())[:2] != before[:2]:
             self._lose()
         return connection
@@ -138,7 +141,7 @@ class SqliteJournal(SqlJournal):
         """
         try:
             file, log = os.stat(self._path), os.stat(self._log)
-        except FileNotFoundError:
+        except OSError:
             return None
         return file.st_dev, file.st_ino, log.st_ino
 
@@ -148,6 +151,7 @@ class SqliteJournal(SqlJournal):
             self._lose()
 
     def _lose(self) -> None:
+        self._lost = True
         self.close()
         raise OSError(
             f"{self.name}, or the file {Path(self._log).name} beside it, was deleted, moved or "

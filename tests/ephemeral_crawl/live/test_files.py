@@ -130,10 +130,9 @@ def test_a_store_that_is_not_in_its_place_any_more_says_so(path, how):
     if how == "replaced":
         other = Scheduler(path, budget="1/h")
         other.add("another")
-    with pytest.raises(OSError, match="deleted, moved or replaced"):
-        live.add("b")
-    with refused("is closed"):
-        live.status()
+    for call in (lambda: live.add("b"), live.status, live.lease):
+        with pytest.raises(OSError, match="deleted, moved or replaced"):
+            call()
     live.close()
     if other is not None:
         assert other.sources() == ["another"]
@@ -244,6 +243,20 @@ def test_a_file_that_is_kept_by_another_program_says_so(path, monkeypatch):
         with pytest.raises(TimeoutError, match="locked by another process"):
             Scheduler(path, budget="1/h")
     other.close()
+
+
+def test_a_store_that_was_out_of_reach_after_a_fork_is_used_again(path):
+    live = Scheduler(path, budget="1/h")
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    path.rename(path.with_name("away"))
+    with pytest.raises(OSError, match="unable to open"):
+        live.status()
+    path.with_name("away").rename(path)
+    live.add("a")
+    assert Scheduler(path).sources() == ["a"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")

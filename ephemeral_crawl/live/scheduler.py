@@ -77,6 +77,8 @@ class Scheduler:
     Raises:
         ValueError: an argument is out of range, or the file is not a scheduler's.
         FileNotFoundError: the folder of the file does not exist.
+        OSError: the file cannot be used, or was deleted, moved or replaced; also later, by every
+            method.
         ConnectionError: the server of the database cannot be used; also later, by every method.
         ImportError: the package psycopg is missing.
 

@@ -76,7 +76,7 @@ class SqliteJournal(SqlJournal):
             raise ValueError(f"{path} is a folder; give the name of a file")
         self.name, self._full, self._closed, self._check = str(path), full, False, check
         self._path = Path(os.path.realpath(path))  # as SQLite names the log
-        self._log = f"{self._path}-wal"
+        self._beside = [f"{self._path}{end}" for end in ("-wal", "-shm")]
         self._files: tuple[int, ...] | None = None  # that are used
         self._lost = False  # whether others have their names
         self._connection: sqlite3.Connection | None = None
@@ -135,15 +135,13 @@ class SqliteJournal(SqlJournal):
         return connection
 
     def _found(self) -> tuple[int, ...] | None:
-        """Return which files have the names of the store and its log now; None if one is missing.
-
-        They are those that are used as long as the connection is open.
-        """
+        """Return which files have the names of the store, its log and the index of that, which has
+        the locks of writers; None if one is missing. While one is used, they are the same."""
         try:
-            file, log = os.stat(self._path), os.stat(self._log)
+            file = os.stat(self._path)
+            return file.st_dev, file.st_ino, *(os.stat(name).st_ino for name in self._beside)
         except OSError:
             return None
-        return file.st_dev, file.st_ino, log.st_ino
 
     def _keep_place(self) -> None:
         """Close, and raise an error, if what is written would be lost."""
@@ -154,9 +152,9 @@ class SqliteJournal(SqlJournal):
         self._lost = True
         self.close()
         raise OSError(
-            f"{self.name}, or the file {Path(self._log).name} beside it, was deleted, moved or "
-            "replaced while it was in use: the last change may be lost, and nothing more is "
-            "written. Put the files in place, and open the scheduler again"
+            f"{self.name}, or its -wal or -shm beside it, was deleted, moved or replaced while it "
+            "was in use: the last change may be lost, and nothing more is written. Put the files "
+            "in place, and open the scheduler again"
         )
 
     def _unusable(self, error: sqlite3.OperationalError) -> OSError:

@@ -155,6 +155,8 @@ class CrawlFeeds(Command):
             regular(path)
         if self.store.parts[0].endswith(":"):
             raise ValueError(f"--store is {self.store}; give the path of a file, such as crawl.db")
+        if Path(self.out).resolve() == self.store.resolve():
+            raise ValueError(f"--out is {self.out}, which is the store; give another file")
         if is_new(self.store) and not ((self.feeds or self.items) and self.budget):
             raise ValueError(
                 f"there is no store {self.store} yet; to begin, name an OPML file and a budget: "

@@ -18,7 +18,7 @@ from crawl_env.fleet.sources import Sources
 from crawl_env.log.clock import HOURS
 from ephemeral_crawl.crawl.opml import read_opml, write_opml
 from ephemeral_crawl.crawl.urls import check_url, host_of, source_of
-from ephemeral_crawl.live import Lesson, Scheduler
+from ephemeral_crawl.live import Lesson, Scheduler, UnknownSource
 from ephemeral_crawl.live.arguments import Duration
 
 PathName = str | PathLike[str]
@@ -145,10 +145,12 @@ def import_csv(
 
 def export_csv(scheduler: Scheduler, path: PathName) -> int:
     """Write all sources with their settings, as `import_csv` reads them; return how many."""
-    names = scheduler.sources()
     columns: dict[str, list[str]] = {column.name: [] for column in _COLUMNS}
-    for name in names:
-        settings = {"source": name, **scheduler.settings(name)}
+    for name in scheduler.sources():
+        try:
+            settings = {"source": name, **scheduler.settings(name)}
+        except UnknownSource:  # another process has removed it since
+            continue
         settings["paused"] = "yes" if settings["paused"] else ""
         for key, column in columns.items():
             value = settings[key]
@@ -156,7 +158,7 @@ def export_csv(scheduler: Scheduler, path: PathName) -> int:
                 "" if value is None else f"{value:.9g}" if isinstance(value, float) else str(value)
             )
     table.write(path, columns)
-    return len(names)
+    return len(columns["source"])
 
 
 def import_log(

@@ -7,6 +7,7 @@ import math
 import os
 import sqlite3
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -107,7 +108,7 @@ class Ledger:
         with self.reading() as (state, _):
             number, parts = self.number, snapshot.parts(state)
         with without_forks():
-            target = open_journal(store, full=True)
+            target = open_journal(store, full=True, check=check)
             try:
                 target.begin_with(number, parts)
             finally:
@@ -187,6 +188,11 @@ class Ledger:
         self._changes += state.size_of(event)
 
 
+def check(journal: Journal) -> None:
+    """Refuse a journal from which no state follows."""
+    Ledger(journal, Clock(time.time))._current()
+
+
 # A fork waits until no other thread is in the middle of a change, or uses a database: the child
 # would have half of it, and locks, also those within SQLite, that nobody releases.
 _LEDGERS: weakref.WeakSet[Ledger] = weakref.WeakSet()
@@ -218,6 +224,8 @@ def _before_fork() -> None:
     _IDLE.acquire()
     while _busy:
         _IDLE.wait()
+    for ledger in _held:
+        ledger.journal.disconnect()
 
 
 def _after_fork() -> None:

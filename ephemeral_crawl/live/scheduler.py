@@ -21,7 +21,7 @@ from ephemeral_crawl.live.errors import SourceExists
 from ephemeral_crawl.live.explanation import Explanation
 from ephemeral_crawl.live.journal import open_journal
 from ephemeral_crawl.live.leasing import Lease, lease_event
-from ephemeral_crawl.live.ledger import Ledger, without_forks
+from ephemeral_crawl.live.ledger import Ledger, check, without_forks
 from ephemeral_crawl.live.lessons import Lesson
 from ephemeral_crawl.live.outcomes import (
     Moment,
@@ -78,6 +78,8 @@ class Scheduler:
     Raises:
         ValueError: an argument is out of range, or the file is not a scheduler's.
         FileNotFoundError: the folder of the file does not exist.
+        OSError: the file cannot be used, or was deleted, moved or replaced; also later, by every
+            method.
         ConnectionError: the server of the database cannot be used; also later, by every method.
         ImportError: the package psycopg is missing.
 
@@ -118,7 +120,10 @@ class Scheduler:
         given = {name: value for name, value in given.items() if value is not None}
         with without_forks():
             journal = open_journal(
-                store, full=check_flag("full", full), new=lambda name: _new_settings(given, name)
+                store,
+                full=check_flag("full", full),
+                new=lambda name: _new_settings(given, name),
+                check=check,
             )
         self._ledger = Ledger(journal, time_of_clock)
         try:
@@ -655,7 +660,7 @@ class Scheduler:
 
         def decide(state: State, moment: Moment) -> Event | None:
             if self._ledger.number == 0:
-                settings = _new_settings(given)
+                settings = _new_settings(given, self._ledger.journal.name)
             else:
                 settings = state.settings.changed(**given)
                 if settings == state.settings:
@@ -665,7 +670,7 @@ class Scheduler:
         self._ledger.change(decide)
 
 
-def _new_settings(given: dict[str, Any], store: str = ":memory:") -> Settings:
+def _new_settings(given: dict[str, Any], store: str) -> Settings:
     """Return the settings of a new scheduler."""
     if "budget" not in given:
         raise ValueError(f"{store} is new: give its budget, such as '20/h'")

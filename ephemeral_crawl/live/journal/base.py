@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, Self
 
@@ -23,6 +23,11 @@ _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 class Journal(Protocol):
     """Where the events of a scheduler are stored."""
+
+    @property
+    def name(self) -> str:
+        """Of the store, for messages; without a password."""
+        ...
 
     def exclusive(self) -> AbstractContextManager[None]:
         """Return a context in which no other process changes the journal; it commits at its end,
@@ -57,6 +62,10 @@ class Journal(Protocol):
         """
         ...
 
+    def disconnect(self) -> None:
+        """Close the connection, which a child must not inherit; the next use makes a new one."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -65,6 +74,8 @@ _NOTHING = nullcontext()
 
 class NoJournal:
     """Stores nothing, for a scheduler in memory."""
+
+    name = ":memory:"
 
     def __init__(self) -> None:
         self._number = 0
@@ -87,14 +98,22 @@ class NoJournal:
     def begin_with(self, number: int, parts: Iterable[bytes]) -> None:
         raise ValueError("a copy in memory would be lost at once; give a file or a database")
 
+    def disconnect(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
+
+
+def readable(journal: Journal) -> None:
+    """Accept what is in a journal."""
 
 
 class SqlJournal(ABC):
     """A journal in two tables of a database: one row per event, and the parts of the snapshot."""
 
-    name: str  # of the database, for messages; without a password
+    name: str
+    _check: Callable[[SqlJournal], object]  # refuses what this program cannot read
 
     @abstractmethod
     def exclusive(self) -> AbstractContextManager[None]:
@@ -103,6 +122,9 @@ class SqlJournal(ABC):
     @abstractmethod
     def rows(self, statement: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Run a statement, whose parameters are written as ?, and return the rows it gives."""
+
+    @abstractmethod
+    def disconnect(self) -> None: ...
 
     @abstractmethod
     def close(self) -> None: ...
@@ -184,7 +206,7 @@ class SqlJournal(ABC):
         """Return the same journal with a connection of its own."""
 
     def migrate(self, version: int, steps: Sequence[Sequence[str]]) -> None:
-        """Bring the tables to the present version, in an exclusive context.
+        """Bring the tables to the present version, in an exclusive context, if all can be read.
 
         Arguments:
             version: that of the tables, 0 if there are none.
@@ -198,6 +220,17 @@ class SqlJournal(ABC):
         for statements in steps[version:VERSION]:
             for statement in statements:
                 self.rows(statement)
+        if version:
+            try:
+                self._check(self)
+            except ValueError as error:
+                raise ValueError(
+                    f"{self.name} is of an earlier program (version {version} of the tables), and "
+                    f"this one cannot read what is in it: {error}. Nothing was changed. Use the "
+                    "program that wrote it; to change to this one, write the sources to a file "
+                    "with that program's `ephemeral-crawl sources --write sources.csv`, and add "
+                    "them to a new store"
+                ) from error
 
     def _decoded(self, number: int, text: str) -> Event:
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +11,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 from crawl_env.errors import shown
 from crawl_env.extras import missing
-from ephemeral_crawl.live.journal.base import PATIENCE, VERSION, SqlJournal
+from ephemeral_crawl.live.journal.base import PATIENCE, VERSION, SqlJournal, readable
 
 try:
     import psycopg
@@ -63,24 +62,36 @@ class PostgresJournal(SqlJournal):
         address: "postgresql://user@host:port/database?schema=name", with the parameters of libpq;
             the password is better in a file (`passfile`) or in the environment.
         new: called with the name of the store before it is made.
+        check: called with the journal before its version is changed, which an error prevents.
 
     Raises:
         ConnectionError: the server cannot be reached, or refuses.
         ValueError: the address is wrong, or the schema is not one of a scheduler.
     """
 
-    def __init__(self, address: str, *, new: Callable[[str], object] = lambda name: None) -> None:
-        self._given, self._new = address, new
+    def __init__(
+        self,
+        address: str,
+        *,
+        new: Callable[[str], object] = lambda name: None,
+        check: Callable[[SqlJournal], object] = readable,
+    ) -> None:
+        self._given, self._new, self._check = address, new, check
         self._address, self._schema = _parted(address)
         known = psycopg.conninfo.conninfo_to_dict(self._address)
         # Nothing else of the address is shown: it may hold a password.
         self.name = f"postgresql://{known.get('host', '')}/{known.get('dbname', '')}"
         self._closed = False
-        self._connection: psycopg.Connection[tuple[Any, ...]] | None = None  # of this process:
-        self._process = os.getpid()
+        self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         try:
             self._connect()
             self._prepare()
+        except psycopg.errors.LockNotAvailable:
+            self.close()
+            raise TimeoutError(
+                f"{self.name} is being made or changed by another process for more than "
+                f"{PATIENCE:g} s; try again"
+            ) from None
         except psycopg.Error as error:
             self.close()
             raise _unreachable(self.name, error) from None
@@ -96,16 +107,13 @@ class PostgresJournal(SqlJournal):
         path = sql.SQL("SET search_path = {}").format(sql.Identifier(self._schema))
         connection.execute(path)
         connection.execute(_SESSION)
-        self._connection, self._process = connection, os.getpid()
+        self._connection = connection
         return connection
 
     def _use(self) -> psycopg.Connection[tuple[Any, ...]]:
         """Return the connection, a new one after a fork or if the last one was lost."""
         if self._closed:
             raise ValueError(f"the scheduler of {self.name} is closed; open it again")
-        if self._process != os.getpid():
-            self._forked = self._connection  # closing it would end the parent's
-            self._connection = None
         if self._connection is None or self._connection.closed:
             return self._connect()
         return self._connection
@@ -131,8 +139,6 @@ class PostgresJournal(SqlJournal):
         version = self._version()
         if version == VERSION:
             return
-        if version is None:
-            self._new(self.name)
         connection = self._use()
         with connection.transaction():
             # Of several processes that start at once, one makes the tables.
@@ -141,6 +147,7 @@ class PostgresJournal(SqlJournal):
             )
             version = self._version()
             if version is None:
+                self._new(self.name)
                 self._create_schema(connection)
             self.migrate(version or 0, _STEPS)
             self.rows("DELETE FROM version")
@@ -233,13 +240,16 @@ class PostgresJournal(SqlJournal):
     def again(self) -> Self:
         return type(self)(self._given)
 
-    def close(self) -> None:
-        self._closed = True
-        if self._connection is not None and self._process == os.getpid():
+    def disconnect(self) -> None:
+        if self._connection is not None:
             self._connection.close()
 
+    def close(self) -> None:
+        self._closed = True
+        self.disconnect()
+
     def __del__(self) -> None:
-        if hasattr(self, "_process"):
+        if hasattr(self, "_connection"):
             self.close()
 
 

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import copy
+import ctypes
 import itertools
+import logging
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
-from ephemeral_crawl.live.journal.base import PATIENCE, VERSION, SqlJournal
+from ephemeral_crawl.live.journal.base import PATIENCE, VERSION, SqlJournal, readable
 
 APPLICATION = 0x4570436C  # "EpCl", which marks the file as one of these
-_HEAD = b"SQLite format 3\0"
+_LEAST = 512  # bytes of a file with something in it
+_PAUSE = 0.05  # seconds between attempts
+_MOUNTS = Path("/proc/self/mountinfo")  # of Linux
+_NETWORKS = ("nfs", "cifs", "smb", "9p", "afs", "ceph", "fuse.", "glusterfs", "lustre", "gfs2")
 _OBJECTS = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY name"
 _STEPS = [  # from each version of the tables to the next
     [
@@ -32,6 +39,7 @@ _STEPS = [  # from each version of the tables to the next
     ],
     [],  # names of hosts are a text in snapshots, instead of a list
 ]
+_LOG = logging.getLogger(__name__)
 
 
 class SqliteJournal(SqlJournal):
@@ -40,65 +48,178 @@ class SqliteJournal(SqlJournal):
     Commits survive that the process is killed. With `full`, they also survive a power failure, at
     the price of a write to the disk per commit.
 
+    Nothing but SQLite opens the file: when a process closes a file, POSIX drops all locks that it
+    has on it, and another process would delete the log that this one writes to. For the same
+    reason no connection goes through a fork.
+
     Arguments:
         new: called with the name of the file before it is made.
+        check: called with the journal before its version is changed, which an error prevents.
 
     Raises:
         FileNotFoundError: the folder does not exist.
+        OSError: the file cannot be used.
         ValueError: the file is not one of a scheduler, or of a later version.
     """
 
     def __init__(
-        self, path: Path, *, full: bool = False, new: Callable[[str], object] = lambda name: None
+        self,
+        path: Path,
+        *,
+        full: bool = False,
+        new: Callable[[str], object] = lambda name: None,
+        check: Callable[[SqlJournal], object] = readable,
     ) -> None:
         if not path.parent.is_dir():
             raise FileNotFoundError(f"the folder {path.parent} does not exist; make it first")
         if path.is_dir():
             raise ValueError(f"{path} is a folder; give the name of a file")
-        self.name, self._path, self._full, self._closed = str(path), path, full, False
+        self.name, self._full, self._closed, self._check = str(path), full, False, check
+        self._path = Path(os.path.realpath(path))  # as SQLite names the log
+        self._beside = [f"{self._path}{end}" for end in ("-wal", "-shm")]
+        self._files: tuple[int, ...] | None = None  # that are used
+        self._lost = False  # whether others have their names
+        self._connection: sqlite3.Connection | None = None
         if is_new(path):
             new(self.name)
+        elif path.stat().st_nlink > 1:
+            raise ValueError(
+                f"{path} has another name, too (a hard link), and a program that uses that one "
+                "would not see what is written here; copy the file instead"
+            )
+        _warn_of_networks(self._path)
         try:
-            self._open()
+            self._connect("rwc")
             self._prepare()
+        except sqlite3.OperationalError as error:
+            self.close()
+            raise self._unusable(error) from error
         except sqlite3.DatabaseError as error:
             self.close()
-            if isinstance(error, sqlite3.OperationalError) and "locked" in str(error):
-                raise
             raise ValueError(f"{path} is not a database of a scheduler: {error}") from error
-        except ValueError:
+        except BaseException:
             self.close()
             raise
 
-    def _open(self) -> None:
-        self._connection = sqlite3.connect(
-            self._path, timeout=PATIENCE, isolation_level=None, check_same_thread=False
+    # ---------------------------------------------------------------------------- connection
+
+    def _connect(self, mode: str) -> sqlite3.Connection:
+        connection = self._connection = sqlite3.connect(
+            f"{self._path.as_uri()}?mode={mode}",
+            uri=True,
+            timeout=PATIENCE,
+            isolation_level=None,
+            check_same_thread=False,
         )
-        self._process = os.getpid()
-        self._connection.execute("PRAGMA trusted_schema = OFF")
-        self._connection.execute(f"PRAGMA synchronous = {'FULL' if self._full else 'NORMAL'}")
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute(f"PRAGMA synchronous = {'FULL' if self._full else 'NORMAL'}")
+        return connection
 
     def _use(self) -> sqlite3.Connection:
-        """Return the connection, a new one after a fork: SQLite's do not survive it."""
+        """Return the connection, a new one after a fork."""
+        if self._lost:
+            self._lose()
         if self._closed:
             raise ValueError(f"the scheduler of {self.name} is closed; open it again")
-        if self._process != os.getpid():
-            self._forked = self._connection  # closing it would release the parent's locks
-            self._open()
-        return self._connection
+        if self._connection is not None:
+            return self._connection
+        try:
+            connection = self._connect("rw")
+            connection.execute("PRAGMA schema_version")  # which opens the log
+        except sqlite3.OperationalError as error:
+            self._connection = None
+            raise self._unusable(error) from error
+        before, self._files = self._files, self._found()
+        if before is not None and (self._files or ())[:2] != before[:2]:
+            self._lose()
+        return connection
+
+    def _found(self) -> tuple[int, ...] | None:
+        """Return which files have the names of the store, its log and the index of that, which has
+        the locks of writers; None if one is missing. While one is used, they are the same."""
+        try:
+            file = os.stat(self._path)
+            return file.st_dev, file.st_ino, *(os.stat(name).st_ino for name in self._beside)
+        except OSError:
+            return None
+
+    def _keep_place(self) -> None:
+        """Close, and raise an error, if what is written would be lost."""
+        if self._found() != self._files:
+            self._lose()
+
+    def _lose(self) -> None:
+        self._lost = True
+        self.close()
+        raise OSError(
+            f"{self.name}, or its -wal or -shm beside it, was deleted, moved or replaced while it "
+            "was in use: the last change may be lost, and nothing more is written. Put the files "
+            "in place, and open the scheduler again"
+        )
+
+    def _unusable(self, error: sqlite3.OperationalError) -> OSError:
+        if "locked" not in str(error):
+            return OSError(f"{self.name} cannot be used: {error}")
+        return TimeoutError(
+            f"{self.name} is locked by another process for more than {PATIENCE:g} s; nothing was "
+            "changed. Try again"
+        )
+
+    def disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        found = self._found()
+        if found is not None and self._files is not None and found != self._files:
+            # The files of others have the names: SQLite would delete their log.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+        else:  # what is in a log that was deleted is saved
+            connection.close()
+
+    def again(self) -> Self:
+        beside = copy.copy(self)
+        beside._connection = None
+        _ = beside._use()
+        return beside
+
+    def close(self) -> None:
+        self._closed = True
+        self.disconnect()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_connection"):
+            self.close()
+
+    # ---------------------------------------------------------------------------- tables
 
     def _prepare(self) -> None:
         objects = self.rows(_OBJECTS)
-        if not objects:
-            self.rows("PRAGMA journal_mode = WAL")
-        elif self._check(objects) == VERSION:
+        version = self._version(objects) if objects else 0
+        self._write_ahead()
+        if version == VERSION:
             return
         with self.exclusive():
             objects = self.rows(_OBJECTS)  # another process may have made them since
-            self.migrate(self._check(objects) if objects else 0, _STEPS)
+            self.migrate(self._version(objects) if objects else 0, _STEPS)
             self.rows(f"PRAGMA user_version = {VERSION}")
 
-    def _check(self, objects: Sequence[tuple[Any, ...]]) -> int:
+    def _write_ahead(self) -> None:
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                ((mode,),) = self.rows("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as error:  # it does not wait for others by itself
+                if "locked" not in str(error) or time.monotonic() > end:
+                    raise
+                time.sleep(_PAUSE)
+            else:
+                break
+        self.rows("PRAGMA schema_version")  # which opens the log
+        self._files = self._found()
+        if mode != "wal" or self._files is None:
+            raise OSError(f"{self.name} cannot have a write-ahead log there; use a local disk")
+
+    def _version(self, objects: Sequence[tuple[Any, ...]]) -> int:
         """Return the version; refuse files whose tables are not exactly those of that version:
         those of others could have triggers, views or computed columns."""
         ((application,),) = self.rows("PRAGMA application_id")
@@ -111,6 +232,8 @@ class SqliteJournal(SqlJournal):
             )
         return int(version)
 
+    # ---------------------------------------------------------------------------- journal
+
     @contextmanager
     def exclusive(self) -> Iterator[None]:
         connection = self._use()
@@ -119,44 +242,53 @@ class SqliteJournal(SqlJournal):
         except sqlite3.OperationalError as error:
             if "locked" not in str(error):
                 raise
-            raise TimeoutError(
-                f"{self.name} is locked by another process for more than {PATIENCE:g} s; nothing "
-                "was changed. Try again"
-            ) from error
+            raise self._unusable(error) from error
         try:
             yield
             connection.execute("COMMIT")
+            self._keep_place()
         except BaseException:
-            if connection.in_transaction:
+            if self._connection is connection and connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
 
     def rows(self, statement: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         return self._use().execute(statement, parameters).fetchall()
 
-    def again(self) -> Self:
-        return type(self)(self._path, full=self._full)
-
-    def close(self) -> None:
-        self._closed = True
-        if self._process == os.getpid():
-            self._connection.close()
-
 
 def is_new(path: Path) -> bool:
     """Return whether there is no SQLite file yet: none at all, or an empty one.
 
+    The file is not opened: to close it would drop the locks that SQLite has on it in this process.
+
     Raises:
-        ValueError: the file is another.
+        ValueError: the file is another; longer ones are left to SQLite to refuse.
     """
     try:
-        with path.open("rb") as file:
-            head = file.read(len(_HEAD))
+        size = path.stat().st_size
     except FileNotFoundError:
         return True
-    if head and head != _HEAD:  # SQLite takes one of a few bytes for a new one
+    if 0 < size < _LEAST:  # SQLite takes one of a byte for a new one
         raise ValueError(f"{path} is not a database of SQLite; give the name of a new file")
-    return not head
+    return size == 0
+
+
+def _warn_of_networks(path: Path) -> None:
+    """Warn if the file is on a file system that several machines may share."""
+    device = path.parent.stat().st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    with suppress(OSError):  # another system than Linux
+        for line in _MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines():
+            fields, _, kind = line.partition(" - ")
+            if fields.split()[2] == number and kind.startswith(_NETWORKS):
+                _LOG.warning(
+                    "%s is on a file system of the kind %s: SQLite's log works there only while "
+                    "all programs that use the store are on one machine, and its locks may not "
+                    "work at all; use a local disk, or PostgreSQL",
+                    path,
+                    kind.split()[0],
+                )
+                return
 
 
 def _tables(version: int) -> list[tuple[Any, ...]]:

@@ -12,6 +12,7 @@ import time
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from ephemeral_crawl.live import Lesson, Scheduler, copies, ledger, reporting, snapshot
@@ -586,6 +587,67 @@ def test_files_of_version_2_are_marked(tmp_path):
     with Scheduler(path, clock=clock) as live:
         assert dump(live) == state
         assert live._ledger.journal.rows("PRAGMA user_version") == [(3,)]
+
+
+def test_what_cannot_be_read_is_not_migrated(store):
+    """Programs of version 2 gave leases in another way at first."""
+    with Scheduler(store.address, budget="20/h", clock=Clock()) as live:
+        live.add("a")
+    event = json.dumps({"kind": "lease", "leases": [[1, 0, 9.0]], "time": 1e9, "offset": 0.0})
+    store.run(f"INSERT INTO journal (number, event) VALUES (3, '{event}')")
+    if store.file is None:
+        store.run("UPDATE version SET version = 2")
+    else:
+        store.run("PRAGMA user_version = 2")
+
+    def content():
+        if store.file is not None:
+            return store.file.read_bytes()
+        tables = ("version", "journal", "snapshot")
+        return [store.run(f"SELECT xmin, * FROM {table} ORDER BY 2") for table in tables]
+
+    before = content()
+    for use in (Scheduler, lambda place: Scheduler(":memory:", budget="1/h").copy(place)):
+        with refused("version 2 of the tables", "event 3: 'first'", "Nothing was changed"):
+            use(store.address)
+        assert content() == before
+
+
+def test_a_store_that_another_process_makes_is_waited_for(store, monkeypatch):
+    inside, migrate, made = threading.Event(), base.SqlJournal.migrate, []
+
+    def slowly(journal, version, steps):
+        inside.set()
+        time.sleep(0.2)
+        migrate(journal, version, steps)
+
+    monkeypatch.setattr(base.SqlJournal, "migrate", slowly)
+    other = threading.Thread(target=lambda: made.append(Scheduler(store.address, budget="20/h")))
+    other.start()
+    inside.wait()
+    open_journal(store.address, full=False, new=lambda name: pytest.fail("it is not new")).close()
+    other.join()
+    assert made[0].sources() == []
+
+
+def test_a_store_that_was_made_and_not_used_is_new(store):
+    journal = open_journal(store.address, full=False)
+    journal.close()
+    with refused(f"{journal.name} is new: give its budget"):
+        Scheduler(store.address)
+    assert Scheduler(store.address, budget="20/h").status().budget == 20.0
+
+
+def test_a_store_that_is_being_made_for_too_long_says_so(server, monkeypatch):
+    if server is None:
+        pytest.skip(NO_SERVER)
+    store, session = server.new(), postgres._SESSION
+    monkeypatch.setattr(postgres, "_SESSION", session + b"; SET lock_timeout = '100ms'")
+    schema = store.address.rpartition("=")[2]
+    with psycopg.connect(store.address.partition("&schema=")[0]) as other:
+        other.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [schema])
+        with pytest.raises(TimeoutError, match="is being made"):
+            Scheduler(store.address, budget="20/h")
 
 
 def test_a_snapshot_that_is_not_finished_changes_nothing(store):

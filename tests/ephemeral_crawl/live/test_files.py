@@ -1,0 +1,336 @@
+"""What becomes of the files of a store: locks, links, forks, and names that others get."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from ephemeral_crawl.crawl.command import CrawlFeeds
+from ephemeral_crawl.crawl.memory import Memory
+from ephemeral_crawl.live import Lesson, Scheduler, ledger
+from ephemeral_crawl.live.journal import open_journal, sqlite
+from ephemeral_crawl.sources.command import ManageSources
+from tests.ephemeral_crawl.live.world import Clock
+from tests.refusals import refused
+
+ROOT = Path(__file__).parents[3]
+LOCKS = Path("/proc/locks")
+
+
+@pytest.fixture
+def path(tmp_path):
+    (tmp_path / "folder").mkdir()
+    return tmp_path / "folder" / "crawl.db"
+
+
+def locks(path):
+    """Return the locks that this process has on the files of a store."""
+    files = {str(file.stat().st_ino): file.name for file in path.parent.glob(path.name + "*")}
+    found = []
+    for line in LOCKS.read_text().splitlines():
+        _, *what, process, place, start, end = line.split()
+        number = place.rpartition(":")[2]
+        if process == str(os.getpid()) and number in files:
+            found.append((files[number], *what, start, end))
+    return sorted(found)
+
+
+@pytest.mark.skipif(not LOCKS.exists(), reason="no list of locks")
+def test_no_use_of_a_store_drops_its_locks(path, monkeypatch):
+    """To close a file drops all locks that the process has on it, those of SQLite included."""
+    live = Scheduler(path, budget="1000/h", clock=Clock())
+    live.add_many({"source": str(i)} for i in range(12))
+    calls = {
+        "add": lambda: live.add("a"),
+        "add_many": lambda: live.add_many([{"source": "b"}]),
+        "remove": lambda: live.remove("a"),
+        "rename": lambda: live.rename("b", "c"),
+        "update": lambda: live.update("c", cost=2.0),
+        "pause": lambda: live.pause("c"),
+        "resume": lambda: live.resume("c"),
+        "limit_host": lambda: live.limit_host("h", "1h"),
+        "limit_hosts": lambda: live.limit_hosts({"i": "1h"}),
+        "teach": lambda: live.teach([Lesson.of_rate("c", 1.0, worth=1.0)]),
+        "settings": lambda: live.settings("c"),
+        "sources": live.sources,
+        "find": lambda: live.find("c"),
+        "lease": live.lease,
+        "record": lambda: live.record([{"lease": 1}]),
+        "report": lambda: live.report("1"),
+        "failed": lambda: live.failed("2"),
+        "release": lambda: live.release(live.lease()[0].id),
+        "signal": lambda: live.signal("3"),
+        "signal_many": lambda: live.signal_many([{"source": "4"}]),
+        "next_due": live.next_due,
+        "explain": lambda: live.explain("5"),
+        "status": live.status,
+        "overview": live.overview,
+        "copy": lambda: live.copy(path.with_name("copy")),
+        "close": lambda: Scheduler(path).close(),  # of another on the same file
+    }
+    assert set(calls) == {name for name in vars(Scheduler) if not name.startswith("_")}
+
+    def elsewhere():
+        with monkeypatch.context() as patch:
+            patch.setattr(ledger, "_AT_ONCE", -1)
+            live._ledger.write_snapshot()
+            live._ledger._await_snapshot()
+
+    def fails():
+        with refused("there is a scheduler"):
+            live.copy(path)
+
+    def forks():
+        child = os.fork()
+        if child == 0:
+            try:
+                live.add("of the child")
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        assert "of the child" in live
+
+    calls |= {
+        "snapshot": live._ledger.write_snapshot,
+        "snapshot by a thread": elsewhere,
+        "copy onto itself": fails,
+        "is new": lambda: sqlite.is_new(path),
+        "memory": lambda: Memory(f"{path}.items").close(),
+        "crawl --dry-run": CrawlFeeds(store=path, dry_run=True).run,
+        "crawl --explain": CrawlFeeds(store=path, explain="11").run,
+        "crawl --once": CrawlFeeds(store=path, once=True, quiet=True).run,
+        "sources --write": ManageSources(store=path, write=(path.with_name("all.csv"),)).run,
+        "fork": forks,
+    }
+    before = locks(path)
+    assert before
+    for name, call in calls.items():
+        call()
+        assert locks(path) == before, name
+
+
+@pytest.mark.parametrize("how", ["deleted", "replaced", "-wal", "-shm", "moved"])
+def test_a_store_that_is_not_in_its_place_any_more_says_so(path, how):
+    live = Scheduler(path, budget="20/h")
+    live.add("a")
+    other = None
+    if how == "moved":
+        path.parent.rename(path.parent.with_name("moved"))
+    elif how.startswith("-"):
+        path.with_name(path.name + how).unlink()
+    else:
+        for file in path.parent.iterdir():
+            file.unlink()
+    if how == "replaced":
+        other = Scheduler(path, budget="1/h")
+        other.add("another")
+    for call in (lambda: live.add("b"), live.status, live.lease):
+        with pytest.raises(OSError, match="deleted, moved or replaced"):
+            call()
+    live.close()
+    if other is not None:
+        assert other.sources() == ["another"]
+        other.add("one more")
+        del other  # as if it were killed
+        assert Scheduler(path).sources() == ["another", "one more"]
+    elif how == "moved":
+        path.parent.with_name("moved").rename(path.parent)
+        assert "a" in Scheduler(path)
+    elif how.startswith("-"):  # nothing is lost that was acknowledged
+        assert "a" in Scheduler(path)
+    else:
+        assert list(path.parent.iterdir()) == []
+
+
+def test_a_snapshot_is_not_written_to_a_store_that_has_the_same_name(path, caplog):
+    live = Scheduler(path, budget="20/h")
+    live.add_many({"source": str(i)} for i in range(20))
+    for file in path.parent.iterdir():
+        file.unlink()
+    Scheduler(path, budget="1/h").close()
+    live._ledger.write_snapshot()
+    assert "deleted, moved or replaced" in caplog.text
+    assert Scheduler(path).status().budget == 1.0
+
+
+def test_items_are_not_appended_to_the_store(path):
+    Scheduler(path, budget="20/h").close()
+    with refused("which is the store"):
+        CrawlFeeds(store=path, out=str(path)).run()
+
+
+def test_sources_that_are_removed_during_an_export_are_left_out(path, monkeypatch):
+    with Scheduler(path, budget="20/h") as live:
+        live.add_many({"source": name} for name in "abc")
+        names = live.sources()
+        live.remove("b")
+    monkeypatch.setattr(Scheduler, "sources", lambda _: names)
+    written = path.with_name("all.csv")
+    ManageSources(store=path, write=(written,)).run()
+    assert [line.partition(",")[0] for line in written.read_text().split()] == ["source", "a", "c"]
+
+
+def test_the_folder_of_the_process_may_change(tmp_path, monkeypatch):
+    (tmp_path / "a").mkdir()
+    monkeypatch.chdir(tmp_path / "a")
+    live = Scheduler("sqlite:///crawl.db", budget="20/h")
+    monkeypatch.chdir(tmp_path)
+    live.add("a")
+    live.close()
+    assert Scheduler(tmp_path / "a" / "crawl.db").sources() == ["a"]
+    assert [file.name for file in tmp_path.iterdir()] == ["a"]
+
+
+def test_names_of_one_file(path):
+    live = Scheduler(path, budget="20/h")
+    live.add("a")
+    link = path.with_name("link")
+    link.symlink_to(path)
+    Scheduler(link).add("b")
+    assert live.sources() == ["a", "b"]
+    link.unlink()
+    os.link(path, link)
+    for name in (path, link):  # their logs have different names
+        with refused("hard link"):
+            Scheduler(name)
+
+
+def test_a_fork_keeps_the_files_when_its_parent_ends(path):
+    """Locks are not inherited: the parent would delete the log that the child writes to."""
+    live = Scheduler(path, budget="20/h")
+    live.add("a")
+    (told, tell), (done, say) = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            live.add("b")
+            os.write(say, b"x")
+            os.read(told, 1)
+            live.add("c")
+            os.write(say, b"x")
+            time.sleep(60)
+        finally:
+            os._exit(1)
+    os.close(say)
+    os.read(done, 1)
+    live.close()
+    Scheduler(path).close()
+    os.write(tell, b"x")
+    os.read(done, 1)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert sorted(Scheduler(path).sources()) == ["a", "b", "c"]
+
+
+def test_a_file_that_is_being_made_is_waited_for(path):
+    with sqlite3.connect(path, isolation_level=None, check_same_thread=False) as other:
+        other.execute("BEGIN IMMEDIATE")
+        threading.Timer(0.2, lambda: other.execute("ROLLBACK")).start()
+        Scheduler(path, budget="1/h").close()
+    other.close()
+
+
+def test_a_file_that_is_kept_by_another_program_says_so(path, monkeypatch):
+    monkeypatch.setattr(sqlite, "PATIENCE", 0.1)
+    with sqlite3.connect(path, isolation_level=None) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(TimeoutError, match="locked by another process"):
+            Scheduler(path, budget="1/h")
+    other.close()
+
+
+def test_a_store_that_was_out_of_reach_after_a_fork_is_used_again(path):
+    live = Scheduler(path, budget="1/h")
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    path.rename(path.with_name("away"))
+    with pytest.raises(OSError, match="unable to open"):
+        live.status()
+    path.with_name("away").rename(path)
+    live.add("a")
+    assert Scheduler(path).sources() == ["a"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
+def test_a_file_that_cannot_be_written_says_so(path):
+    Scheduler(path, budget="1/h").close()
+    path.chmod(0o400)
+    with pytest.raises(OSError, match="cannot be used"):
+        Scheduler(path)
+
+
+@pytest.mark.parametrize("kind", ["nfs4", "fuse.sshfs", "ext4"])
+def test_file_systems_of_networks_are_warned_of(path, monkeypatch, caplog, kind):
+    device = path.parent.stat().st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    mounts = path.with_name("mounts")
+    mounts.write_text(f"22 27 0:0 / /proc rw - proc proc rw\n1 1 {number} / / rw - {kind} x rw\n")
+    monkeypatch.setattr(sqlite, "_MOUNTS", mounts)
+    Scheduler(path, budget="1/h").close()
+    assert ("one machine" in caplog.text) == (kind != "ext4")
+
+
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+from ephemeral_crawl.live import Scheduler
+path = Path(sys.argv[1])
+live = Scheduler(path, budget="20/h")
+live.add_many({"source": str(i)} for i in range(50))
+size = path.with_name(path.name + "-wal").stat().st_size
+resource.setrlimit(resource.RLIMIT_FSIZE, (size + int(sys.argv[2]), resource.RLIM_INFINITY))
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+failed = 0
+for k in range(30):
+    try:
+        live.add(f"later {k}", host="h" * 500)
+    except Exception as error:
+        failed += 1
+    else:
+        print(f"later {k}", flush=True)
+assert failed, "the disk was not full"
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+live.add("last")
+print("last", flush=True)
+"""
+
+
+@pytest.mark.parametrize("room", [5000, 20_000])
+def test_on_a_full_disk_what_is_acknowledged_is_stored(path, room):
+    run = subprocess.run(
+        [sys.executable, "-c", FULL, str(path), str(room)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    acknowledged = run.stdout.splitlines()
+    assert acknowledged[-1] == "last"
+    assert Scheduler(path).sources()[50:] == acknowledged
+
+
+def test_a_migration_that_is_killed_changes_nothing(path):
+    with Scheduler(path, budget="20/h") as live:
+        live.add("a")
+    with sqlite3.connect(path) as old:
+        old.execute("PRAGMA user_version = 2")
+    old.close()
+    child = os.fork()
+    if child == 0:
+        try:
+            open_journal(path, full=False, check=lambda _: os.kill(os.getpid(), signal.SIGKILL))
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    with sqlite3.connect(path) as old:
+        assert old.execute("PRAGMA user_version").fetchall() == [(2,)]
+    old.close()
+    assert Scheduler(path).sources() == ["a"]

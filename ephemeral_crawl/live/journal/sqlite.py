@@ -38,6 +38,7 @@ _STEPS = [  # from each version of the tables to the next
         "DROP TABLE older",
     ],
     [],  # names of hosts are a text in snapshots, instead of a list
+    [],  # events and snapshots say why and since when sources fail
 ]
 _LOG = logging.getLogger(__name__)
 

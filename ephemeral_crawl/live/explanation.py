@@ -12,7 +12,7 @@ from ephemeral_crawl.live.columns import NEVER, PAUSED, Sources
 from ephemeral_crawl.live.learning import Shared
 from ephemeral_crawl.live.state import State
 
-PROBABLY = 0.9  # probability from which on a source is called dead
+PROBABLY = 0.5  # probability from which on a source is called dead
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Explanation:
     guessed: bool  # whether rate and worth rest on no fetch, but on the other sources alone
     fetched_at: float | None
     answering: float  # probability that a fetch would be answered now
-    dead: float  # probability that it has come to its end; 0 unless its last fetch failed
+    dead: float  # probability that it answers nothing for a month; 0 unless its last fetch failed
     value: float  # expected worth that a fetch would collect now
     index: float  # what a fetch is worth per budget unit, compared with waiting
     price: float  # of a budget unit: a source is due when its index reaches it
@@ -110,8 +110,8 @@ class Explanation:
         text = f" A fetch is answered now with a probability of {self.answering:.0%}."
         if self.probably_dead:
             text += (
-                f" It has probably come to its end ({self.dead:.0%}): correct its address, or "
-                "remove it. It is still tried from time to time."
+                f" It is probably dead: with {self.dead:.0%} it does not answer for another month. "
+                "Correct its address, or remove it; it is still tried from time to time."
             )
         return text
 

@@ -62,7 +62,7 @@ def unfitted(decay: float) -> Shared:
     """Return what is assumed of a fleet before anything is known."""
     return Shared(
         shape=0.5, rate=1800.0, worth=1.0, worth_items=2.0, decay=decay, optimism=OPTIMISM,
-        answering=_ANSWERING, market=1.0, surplus=0.0, surplus_at_half=0.0,
+        answering=_ANSWERING, market=1.0, surplus=0.0, surplus_at_half=0.0, retrying=1.0,
         precision=np.full(1, 0.5), hosts=new_hosts(),
     )  # fmt: skip
 

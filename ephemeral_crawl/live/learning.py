@@ -61,6 +61,7 @@ class Shared(NamedTuple):
     # is spent on sources that are hardly worth a fetch. The second: at half of the price.
     surplus: float
     surplus_at_half: float
+    retrying: float  # factor of the surplus of sources that fail, so that retries cost little
     precision: NDArray[np.float64]  # (K,) precision of each kind of signal over the fleet
     hosts: Hosts  # (H,)
 

@@ -1,7 +1,7 @@
 """Whether a source answers: what its failures say, and when it is worth trying again.
 
 A source that has failed is down, and comes back after a time whose distribution is a mixture of
-exponentials: glitches, outages of hours and of days, and the end, from which hardly any source
+exponentials: glitches, outages of hours, days and weeks, and the end, from which hardly any source
 recovers. With the prior weights w_k of these, which depend on what went wrong, and their rates of
 recovery ρ_k, a source that has been down for a time T is of kind k with the posterior weight
 v_k ∝ w_k e^(−ρ_k T): the longer it has been down, the longer it will be. A time s after the last
@@ -25,30 +25,33 @@ from crawl_env.compiled import compiled
 from ephemeral_crawl.live.columns import NEVER, Sources
 from ephemeral_crawl.live.learning import Shared
 
-RECOVERY = (1.0 / 600.0, 1.0 / 10_800.0, 1.0 / 172_800.0, 1.0 / 5_184_000.0)  # ρ_k, per second
+# ρ_k, per second: of glitches, of outages of hours, days and weeks, and of the end.
+RECOVERY = (1.0 / 600.0, 1.0 / 10_800.0, 1.0 / 129_600.0, 1.0 / 1_728_000.0, 1.0 / 31_536_000.0)
 _RECOVERY = np.array(RECOVERY)
 _END = len(RECOVERY) - 1
-_WEIGHT = np.array([0.6, 0.25, 0.1, 0.05])  # of sources that have answered before
+_WEIGHT = np.array([0.6, 0.25, 0.08, 0.04, 0.03])  # w_k of sources that have answered before
 _FAILING = 0.05  # share of attempts at sources that do answer that fail
-# How likely each cause is in glitches, outages of hours and days, and at the end, up to a factor.
-CAUSES: Mapping[str, tuple[float, float, float, float]] = MappingProxyType(
+# How likely each cause is in failures of each kind, up to a factor.
+CAUSES: Mapping[str, tuple[float, float, float, float, float]] = MappingProxyType(
     {
-        "unknown": (1.0, 1.0, 1.0, 1.0),
-        "dns": (0.1, 0.2, 0.6, 1.0),
-        "connection": (0.5, 1.0, 0.8, 0.5),
-        "timeout": (1.0, 1.0, 0.5, 0.3),
-        "content": (0.1, 0.2, 0.5, 1.0),
-        "missing": (0.05, 0.1, 0.4, 1.0),  # 404
-        "gone": (0.005, 0.01, 0.05, 1.0),  # 410
-        "refused": (0.1, 0.2, 0.4, 1.0),  # other 4xx, or by rules of one's own
-        "busy": (1.0, 0.3, 0.05, 0.02),  # 429
-        "server": (1.0, 1.0, 0.5, 0.2),  # 5xx
+        "unknown": (1.0, 1.0, 1.0, 1.0, 1.0),
+        "dns": (0.1, 0.2, 0.6, 0.8, 1.0),
+        "connection": (0.5, 1.0, 0.8, 0.6, 0.5),
+        "timeout": (1.0, 1.0, 0.5, 0.4, 0.3),
+        "content": (0.1, 0.2, 0.5, 0.8, 1.0),
+        "missing": (0.05, 0.1, 0.4, 0.7, 1.0),  # 404
+        "gone": (0.005, 0.01, 0.05, 0.2, 1.0),  # 410
+        "refused": (0.1, 0.2, 0.4, 0.7, 1.0),  # other 4xx, or by rules of one's own
+        "busy": (1.0, 0.3, 0.05, 0.03, 0.02),  # 429
+        "server": (1.0, 1.0, 0.5, 0.3, 0.2),  # 5xx
     }
 )
 _LIKELIHOOD = np.array(list(CAUSES.values()))
+Weights = tuple[float, float, float, float, float]
 # What is told of a failure; "refused": by rules of one's own.
 KINDS = ("dns", "connection", "timeout", "content", "refused", "http")
 _AHEAD = 21_600.0  # seconds after which those that are still down are seen as lasting
+DEAD = 30.0 * 86_400.0  # seconds; what does not answer for so long is called dead
 _ROUNDS = 14  # halvings of an interval of times
 _LONGEST = 1e10  # seconds
 
@@ -80,7 +83,7 @@ def has_answered(sources: Sources, i: int) -> bool:
 
 
 @compiled
-def weights(sources: Sources, shared: Shared, i: int) -> tuple[float, float, float, float]:
+def weights(sources: Sources, shared: Shared, i: int) -> Weights:
     """Return the posterior weights v of the kinds of failure of source i, which has failed."""
     down, cause = np.float64(sources.down[i]), sources.cause[i]
     answered = has_answered(sources, i)
@@ -93,11 +96,12 @@ def weights(sources: Sources, shared: Shared, i: int) -> tuple[float, float, flo
                 weight += 1.0 - shared.answering
         found[k] = weight * _LIKELIHOOD[cause, k] * np.exp((_RECOVERY[_END] - _RECOVERY[k]) * down)
         total += found[k]
-    return found[0] / total, found[1] / total, found[2] / total, found[3] / total
+    found /= total
+    return found[0], found[1], found[2], found[3], found[4]
 
 
 @compiled
-def back(v: tuple[float, float, float, float], since: float) -> float:
+def back(v: Weights, since: float) -> float:
     """Return the probability p that a source is back a time after the last attempt, seconds."""
     p = 0.0
     for k in range(_END + 1):
@@ -106,7 +110,7 @@ def back(v: tuple[float, float, float, float], since: float) -> float:
 
 
 @compiled
-def unnoticed(v: tuple[float, float, float, float], since: float) -> float:
+def unnoticed(v: Weights, since: float) -> float:
     """Return the expected time for which a source has been back, a time after the last attempt."""
     total = 0.0
     for k in range(_END + 1):
@@ -117,10 +121,10 @@ def unnoticed(v: tuple[float, float, float, float], since: float) -> float:
 
 
 @compiled
-def unnoticed_for(v: tuple[float, float, float, float], time: float) -> float:
+def unnoticed_for(v: Weights, time: float) -> float:
     """Return the time s after the last attempt at which `unnoticed` is a time, to 1e-4.
 
-    >>> v = (0.6, 0.25, 0.1, 0.05)
+    >>> v = (0.6, 0.25, 0.08, 0.04, 0.03)
     >>> round(unnoticed(v, unnoticed_for(v, 3600.0)) / 3600.0, 3)
     1.0
     """
@@ -161,8 +165,8 @@ def recovery(sources: Sources, shared: Shared, i: int, now: float) -> float:
 
 @compiled
 def dead(sources: Sources, shared: Shared, i: int) -> float:
-    """Return the probability that source i has come to its end."""
-    return weights(sources, shared, i)[_END] if sources.failures[i] > 0 else 0.0
+    """Return the probability that source i, if it has failed, does not answer for another month."""
+    return 1.0 - back(weights(sources, shared, i), DEAD) if sources.failures[i] > 0 else 0.0
 
 
 @compiled

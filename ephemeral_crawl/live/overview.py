@@ -47,7 +47,7 @@ class Failing:
     failures: int  # consecutive
     again_at: float | None  # when it is tried again, seconds since 1970; None if never
     reason: str  # why the last attempt came to nothing; "" if it is not known
-    dead: float  # probability that it has come to its end
+    dead: float  # probability that it answers nothing for a month
 
     @property
     def probably_dead(self) -> bool:

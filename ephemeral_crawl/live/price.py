@@ -210,6 +210,7 @@ def turn(sources: Sources, shared: Shared, i: int, rotation: float) -> float:
         known = belief(sources, shared, i)
         ceiling, _ = planned(known, shared.optimism)
         surplus = surplus_at(ceiling, known.decay, cost, shared.market)
+    surplus *= shared.retrying
     if not surplus > 0.0:
         return rotation
     return min(life.unnoticed_for(life.weights(sources, shared, i), cost / surplus), rotation)
@@ -329,7 +330,7 @@ def demand(sources: Sources, shared: Shared, which: NDArray[np.int64], now: floa
         longest[k], host[k] = sources.longest[i], sources.host[i]
         answering[k] = life.answering(sources, shared, i, now)
         if sources.failures[i] > 0:
-            recovery[k] = life.recovery(sources, shared, i, now)
+            recovery[k] = shared.retrying * life.recovery(sources, shared, i, now)
     return Demand(ceiling, decay, cost, first, shortest, longest, host, answering, recovery)
 
 
@@ -358,14 +359,32 @@ def fetches(wanted: Demand, k: int, price: float, surplus: float, rotation: floa
     answering = wanted.answering[k]
     if wanted.recovery[k] == 0.0:
         return answering / interval
+    again = _retried_after(wanted, k, price, surplus, rotation)
+    return answering / (interval + again) + (1.0 - answering) / again
+
+
+@compiled
+def _retried_after(wanted: Demand, k: int, price: float, surplus: float, rotation: float) -> float:
+    """Return about the time between two attempts at a source that fails: in which, if it recovers
+    at this rate, it has been back for as long as pays for an attempt."""
+    cost = wanted.cost[k]
     if wanted.first[k] == 0.0:
-        surplus = surplus_at(ceiling, wanted.decay[k], cost, price)
+        surplus = surplus_at(wanted.ceiling[k], wanted.decay[k], cost, price)
     missed = cost / surplus if surplus > 0.0 and rotation < np.inf else np.inf
     missed = min(missed, wanted.longest[k])
-    # About the time in which a source that recovers at this rate has been back for so long.
     again = min(missed + math.sqrt(2.0 * missed / wanted.recovery[k]), rotation)
-    again = max(again, wanted.shortest[k])
-    return answering / (interval + again) + (1.0 - answering) / again
+    return max(again, wanted.shortest[k])
+
+
+@compiled
+def retries(wanted: Demand, price: float, surplus: float, rotation: float) -> float:
+    """Return the cost per second of attempts at sources that fail, as long as they do."""
+    total = 0.0
+    for k in range(len(wanted.cost)):
+        if wanted.recovery[k] > 0.0:
+            again = _retried_after(wanted, k, price, surplus, rotation)
+            total += (1.0 - wanted.answering[k]) * wanted.cost[k] / again
+    return total
 
 
 @compiled

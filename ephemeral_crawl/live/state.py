@@ -46,6 +46,7 @@ LATE_REPORTS = 30 * 86_400.0  # seconds after its end in which a lease can still
 SLOPE = 1.0  # of the logarithm of the price by how full the budget's bucket is
 _SMALL = 256  # number of sources up to which the price is right after each one that is added
 _SAMPLE = 4096  # largest number of sources to which the fleet's parameters and price are fitted
+_LEAST_RETRYING = 1e-6
 _GAIN = 0.2  # of the correction of the price, per round
 _MOST_CORRECTION = 2.0
 _MOST_KINDS = 255
@@ -291,8 +292,16 @@ class State:
                 price.mean_surplus(wanted, part * market) if s.explore > 0.0 else 0.0
                 for part in (1.0, 0.5)
             ]
+            # The time between retries goes with the root of the surplus.
+            most = s.explore * s.budget * sample.part
+            spent = price.retries(wanted, market, surplus[0], self.rotation)
+            less = most / spent if spent > most * _LEAST_RETRYING else 1.0 / _LEAST_RETRYING
+            retrying = min(self.shared.retrying * less**2, 1.0)
             self.shared = self.shared._replace(
-                market=market, surplus=surplus[0], surplus_at_half=surplus[1]
+                market=market,
+                surplus=surplus[0],
+                surplus_at_half=surplus[1],
+                retrying=max(retrying, _LEAST_RETRYING),
             )
 
     def _configure(self, event: Event) -> None:

@@ -12,10 +12,12 @@ import time
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
+import numpy as np
 import psycopg
 import pytest
 
 from ephemeral_crawl.live import Lesson, Scheduler, copies, ledger, reporting, snapshot
+from ephemeral_crawl.live.columns import SOURCE
 from ephemeral_crawl.live.journal import base, open_journal, postgres, sqlite
 from ephemeral_crawl.live.state import State
 from tests.ephemeral_crawl.live import kills
@@ -85,11 +87,11 @@ def test_the_state_is_a_replay_of_the_journal(store, monkeypatch):
         expected = dump(live)
         assert replayed(store) == expected
         assert live._ledger.stored > 100
-        told, numbers = live.explain("eleven"), live.status()
+        told, numbers = [live.explain(name) for name in live.sources()], live.status()
     with Scheduler(store.address, clock=clock) as again:
         assert dump(again) == expected
         assert again.status() == numbers
-        assert again.explain("eleven") == told
+        assert [again.explain(name) for name in again.sources()] == told
     # In memory the same happens.
     memory_clock = Clock()
     memory = Scheduler(":memory:", budget="40/h", clock=memory_clock)
@@ -403,13 +405,21 @@ def test_snapshots_of_earlier_versions_are_read():
     with Scheduler(":memory:", budget="20/h", clock=lambda: 1e9) as scheduler:
         scheduler.add("a", host="ä.example")
         scheduler.limit_hosts({"b.example": "1h"})
-        data = snapshot.to_bytes(scheduler._ledger.state)
+        scheduler.failed("a", status=503)
+        now = scheduler._ledger.state
+        data, price = snapshot.to_bytes(now), now.shared.market
     end = 8 + int.from_bytes(data[:8], "little")
     header = json.loads(data[8:end])
     del header["counts"], header["reasons"], header["shared"]["surplus"]
-    header["host_names"] = ["ä.example", "b.example"]
-    text = json.dumps(header).encode()
-    state = snapshot.from_bytes(len(text).to_bytes(8, "little") + text + data[end:])
+    del header["shared"]["answering"], header["shared"]["market"]
+    header |= {"host_names": ["ä.example", "b.example"], "market": price, "fitted": None}
+    rows = np.frombuffer(data[end : end + SOURCE.itemsize], SOURCE)
+    names = [name for name in SOURCE.names if name not in ("tried", "down")]
+    earlier = np.array(rows[names].tolist(), [(name, SOURCE[name]) for name in names]).tobytes()
+    text, rest = json.dumps(header).encode(), data[end + SOURCE.itemsize :]
+    state = snapshot.from_bytes(len(text).to_bytes(8, "little") + text + earlier + rest)
+    assert (state.shared.market, state.table["tried"][0]) == (price, state.time)
+    assert state.table["failures"][0] == 1
     assert list(state.names) == ["a"]
     assert list(state.host_names) == ["ä.example", "b.example"]
     assert state.settings_of(0).host == "ä.example"
@@ -586,7 +596,7 @@ def test_files_of_version_2_are_marked(tmp_path):
     old.close()
     with Scheduler(path, clock=clock) as live:
         assert dump(live) == state
-        assert live._ledger.journal.rows("PRAGMA user_version") == [(3,)]
+        assert live._ledger.journal.rows("PRAGMA user_version") == [(4,)]
 
 
 def test_what_cannot_be_read_is_not_migrated(store):

@@ -8,6 +8,7 @@ is compiled once per process. `NUMBA_DISABLE_JIT=1` runs the same functions as p
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from hashlib import sha256
@@ -118,7 +119,11 @@ def _files(dispatcher: Any, seen: set[int]) -> Iterator[str]:
         return
     seen.add(id(function))
     yield function.__code__.co_filename
-    for name in function.__code__.co_names:
-        callee = function.__globals__.get(name)
-        if hasattr(callee, "py_func"):
-            yield from _files(callee, seen)
+    names = function.__code__.co_names
+    for name in names:
+        known = function.__globals__.get(name)
+        # Functions are called by their names, or as attributes of a module.
+        found = [getattr(known, of, None) for of in names] if inspect.ismodule(known) else [known]
+        for callee in found:
+            if hasattr(callee, "py_func"):
+                yield from _files(callee, seen)

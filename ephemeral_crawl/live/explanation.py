@@ -117,8 +117,8 @@ class Explanation:
 
     @property
     def probably_dead(self) -> bool:
-        """Whether it will hardly ever answer again."""
-        return self.dead >= PROBABLY
+        """Whether it will hardly answer again, as more than one attempt says."""
+        return self.dead >= PROBABLY and self.failures > 1
 
 
 def next_due(state: State, i: int, now: float) -> tuple[float, str]:
@@ -198,7 +198,7 @@ def explain(state: State, i: int, now: float, offset: float) -> Explanation:
         half_life_error=decay_error,
         precision=known.precision if pinged else None,
         silent_rate=3600.0 * known.silent,
-        guessed=not sources.exposure[i, 0] > 0.0,
+        guessed=not life.has_answered(sources, i),
         fetched_at=_clock(float(sources.fetched[i]), offset),
         answering=life.answering(sources, shared, i, now),
         dead=life.dead(sources, shared, i),

@@ -11,6 +11,7 @@ from agents.adaptive.estimators.counts import Posterior, fit_prior
 from ephemeral_crawl.live import learning
 from ephemeral_crawl.live.columns import NEVER, NO_HOST, Sources, new_hosts, record_view
 from ephemeral_crawl.live.learning import MEMORIES, Shared
+from ephemeral_crawl.live.life import NETWORK
 
 WEAK = Posterior(np.array(0.5), np.array(1800.0))  # mean 1 item per hour
 OPTIMISM = 0.25  # standard errors
@@ -114,9 +115,10 @@ def fitted(
             scale[at_host] = hosts.factor[host[at_host]]
         if np.allclose((shared.shape, shared.rate), (before.shape, before.rate), _CONVERGED, 0.0):
             break
-    tried = (sources.fetched[which] != NEVER) | (sources.failures[which] > 0)
-    answered = np.count_nonzero(sources.fetched[which] != NEVER)
-    answering = (_ANSWERING * _TRIED + answered) / (_TRIED + np.count_nonzero(tried))
+    answered = (sources.fetched[which] != NEVER) | seen
+    failed = ~answered & (sources.failures[which] > 0) & (sources.cause[which] != NETWORK)
+    number_answered, tried = np.count_nonzero(answered), np.count_nonzero(answered | failed)
+    answering = (_ANSWERING * _TRIED + number_answered) / (_TRIED + tried)
     worth, of_items = _worth(sources, which, totals, shared)
     return shared._replace(
         worth=worth,

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from ephemeral_crawl.live import snapshot
 from ephemeral_crawl.live.clock import Clock
-from ephemeral_crawl.live.journal import Journal, open_journal
+from ephemeral_crawl.live.journal import Journal, NoJournal, open_journal
 from ephemeral_crawl.live.outcomes import Moment
 from ephemeral_crawl.live.state import Event, State
 
@@ -71,13 +71,26 @@ class Ledger:
                     if self._failure is not None:
                         raise self._failure
             except BaseException:
-                if self.number > before:
+                if self.number > before and not isinstance(self.journal, NoJournal):
                     self.state = None  # it is ahead of the journal, and is read again
                 raise
             finally:
                 self._together, self._failure = False, None
             if self.state is not None and self._changes >= max(_EVERY, self.state.rows):
                 self.write_snapshot()
+
+    @contextmanager
+    def group(self) -> Iterator[None]:
+        """Return a context like `together` that nothing is stored of if it is left by an exception,
+        also if it is part of a larger one and the exception is caught there."""
+        with self.together():
+            before = self.number
+            try:
+                yield
+            except BaseException as error:
+                if self.number > before:
+                    self._failure = error
+                raise
 
     def change(self, decide: Decide) -> bool:
         """Append the event that is decided, given the present state and time, apply it, and commit
@@ -105,6 +118,7 @@ class Ledger:
 
     def copy(self, store: object) -> None:
         """Write the state to another store."""
+        self._check_stored("copied")
         with self.reading() as (state, _):
             number, parts = self.number, snapshot.parts(state)
         with without_forks():
@@ -131,11 +145,20 @@ class Ledger:
     def close(self) -> None:
         """Store the state, and close the journal."""
         with self.lock:
+            self._check_stored("closed")
             self._await_snapshot()
             if self.state is not None and self.number > self.stored:
                 self.write_snapshot()
                 self._await_snapshot()
             self.journal.close()
+
+    def _check_stored(self, what: str) -> None:
+        with self.lock:
+            if self._together:
+                raise ValueError(
+                    f"a scheduler cannot be {what} while changes are made together: end the "
+                    "context of `together` first"
+                )
 
     def _await_snapshot(self) -> None:
         if self._writer is not None:

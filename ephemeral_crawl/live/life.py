@@ -16,13 +16,14 @@ that a list full of dead addresses is soon recognised as such.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 
 import numpy as np
 
 from crawl_env.compiled import compiled
-from ephemeral_crawl.live.columns import NEVER, Sources
+from ephemeral_crawl.live.columns import MEMORIES, NEVER, Sources
 from ephemeral_crawl.live.learning import Shared
 
 # ρ_k, per second: of glitches, of outages of hours, days and weeks, and of the end.
@@ -44,14 +45,20 @@ CAUSES: Mapping[str, tuple[float, float, float, float, float]] = MappingProxyTyp
         "refused": (0.1, 0.2, 0.4, 0.7, 1.0),  # other 4xx, or by rules of one's own
         "busy": (1.0, 0.3, 0.05, 0.03, 0.02),  # 429
         "server": (1.0, 1.0, 0.5, 0.3, 0.2),  # 5xx
+        # Many different sources in a row have failed: it is more likely one's own network.
+        "network": (1.0, 1.0, 0.1, 0.01, 0.001),
     }
 )
+NETWORK = len(CAUSES) - 1
 _LIKELIHOOD = np.array(list(CAUSES.values()))
+_NETWORK_ODDS = math.log(0.01)  # that an attempt begins an outage of one's own network
+_LEAST_RUN = 5.0  # sources that have failed in a row
 Weights = tuple[float, float, float, float, float]
 # What is told of a failure; "refused": by rules of one's own.
 KINDS = ("dns", "connection", "timeout", "content", "refused", "http")
-_AHEAD = 21_600.0  # seconds after which those that are still down are seen as lasting
+_SOON = 86_400.0  # seconds
 DEAD = 30.0 * 86_400.0  # seconds; what does not answer for so long is called dead
+_LONGEST_MEMORY = MEMORIES - 1
 _ROUNDS = 14  # halvings of an interval of times
 _LONGEST = 1e10  # seconds
 
@@ -77,9 +84,24 @@ _STATUSES = {404: "missing", 410: "gone", 429: "busy", 408: "timeout"}
 
 
 @compiled
+def is_own_network(shared: Shared, run: float) -> bool:
+    """Return whether it is more likely one's own network that fails, after so many different
+    sources in a row have: by chance they do so with (1 − a)^run, if a share a of them answers."""
+    fail = math.log(min(max(1.0 - shared.answering, 0.1), 0.9))
+    return run >= _LEAST_RUN and run * fail < _NETWORK_ODDS
+
+
+@compiled
+def more_telling(cause: int, other: int) -> bool:
+    """Return whether one cause says more clearly than another that a source has come to its end."""
+    ratio = _LIKELIHOOD[cause, _END] * _LIKELIHOOD[other, 0]
+    return ratio > _LIKELIHOOD[other, _END] * _LIKELIHOOD[cause, 0]
+
+
+@compiled
 def has_answered(sources: Sources, i: int) -> bool:
     """Return whether source i has answered, or a log of its items was taught."""
-    return sources.fetched[i] != NEVER or sources.exposure[i, 0] > 0.0
+    return sources.fetched[i] != NEVER or sources.exposure[i, _LONGEST_MEMORY] > 0.0
 
 
 @compiled
@@ -151,16 +173,12 @@ def answering(sources: Sources, shared: Shared, i: int, now: float) -> float:
 
 
 @compiled
-def recovery(sources: Sources, shared: Shared, i: int, now: float) -> float:
-    """Return the rate at which source i recovers, per second, if it is still down in some hours."""
-    v = weights(sources, shared, i)
-    since = (max(now - sources.tried[i], 0.0) if sources.failures[i] > 0 else 0.0) + _AHEAD
-    rate, total = 0.0, 0.0
-    for k in range(_END + 1):
-        left = v[k] * np.exp((_RECOVERY[_END] - _RECOVERY[k]) * since)
-        rate += _RECOVERY[k] * left
-        total += left
-    return rate / total if total > 0.0 else _RECOVERY[_END]
+def answering_soon(sources: Sources, shared: Shared, i: int, now: float) -> float:
+    """Return the mean probability that source i answers, over the next day."""
+    if sources.failures[i] == 0:
+        return answering(sources, shared, i, now)
+    v, since = weights(sources, shared, i), max(now - sources.tried[i], 0.0)
+    return min((unnoticed(v, since + _SOON) - unnoticed(v, since)) / _SOON, 1.0)
 
 
 @compiled

@@ -51,8 +51,8 @@ class Failing:
 
     @property
     def probably_dead(self) -> bool:
-        """Whether it will hardly ever answer again."""
-        return self.dead >= explanation.PROBABLY
+        """Whether it will hardly answer again, as more than one attempt says."""
+        return self.dead >= explanation.PROBABLY and self.failures > 1
 
 
 @dataclass(frozen=True)
@@ -148,11 +148,11 @@ def worth_rate(
     for k in range(len(which)):
         i, interval = which[k], intervals[k]
         known, cost = belief(sources, shared, i), np.float64(sources.cost[i])
-        answering = life.answering(sources, shared, i, now)
+        answering = life.answering_soon(sources, shared, i, now)
         ceiling, _ = price.planned(known, 0.0)
         ceiling *= answering
         published += ceiling * known.decay
-        if not sources.exposure[i, 0] > 0.0:
+        if not life.has_answered(sources, i):
             guessed += ceiling * known.decay
         if sources.host[i] != NO_HOST:
             interval *= factor[sources.host[i]]
@@ -160,7 +160,7 @@ def worth_rate(
             total -= ceiling * math.expm1(-known.decay * interval) / interval
             spent += answering * cost / interval
         if sources.failures[i] > 0:
-            spent += (1.0 - answering) * cost / price.turn(sources, shared, i, rotation)
+            spent += (1.0 - answering) * cost / (price.turn(sources, shared, i, rotation) + late)
     return total, published, guessed, spent
 
 
@@ -177,9 +177,9 @@ def overview(reading: Reading, limit: int) -> Overview:
         limit: largest length of each list of sources or hosts.
     """
     scan, start = _Scan(limit), 0
-    with reading() as (state, _):
+    with reading() as (state, moment):
         sample, settings, market = state.sample(), state.settings, state.shared.market
-        rotation, now = state.rotation, state.time
+        rotation, now = state.rotation, moment.time
     buys = _buys(sample, settings.budget, rotation, market, now)
     while True:
         with reading() as (state, moment):
@@ -326,13 +326,13 @@ def _buys(sample: Sample, budget: float, rotation: float, market: float, now: fl
             worth, *_ = late_by(high)
         return worth, published, guessed
 
-    wanted = price.demand(sources, shared, which, now)
+    wanted = price.demand(sources, shared, which, rotation, now)
     found = [collected(factor) for factor in BUDGETS]
     here, published, guessed = found[BUDGETS.index(1.0)]
     limits = np.maximum(wanted.longest, wanted.shortest)
     if np.isfinite(limits).any():
         sources["longest"] = np.inf  # of the sample, which is a copy
-        wanted = price.demand(sources, shared, which, now)
+        wanted = price.demand(sources, shared, which, rotation, now)
         here, *_ = collected(1.0)
     return Buys(
         budgets,

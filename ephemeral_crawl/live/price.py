@@ -156,20 +156,42 @@ def due_at(sources: Sources, shared: Shared, i: int, price: float, now: float) -
 @compiled
 def _again_at(sources: Sources, shared: Shared, i: int, price: float, now: float) -> float:
     """Return when the index of a source that has failed reaches the price, infinite if never."""
-    if index_now(sources, shared, i, now) >= price:
-        return min(sources.tried[i] + _FIRST_RETRY, now)
-    low, high = 0.0, _FIRST_RETRY
-    while index_now(sources, shared, i, sources.tried[i] + high) < price:
+    known, v = belief(sources, shared, i), life.weights(sources, shared, i)
+    ceiling, quiet = planned(known, shared.optimism)
+    wanted, tried = price * np.float64(sources.cost[i]), sources.tried[i]
+
+    low = max(now - tried, 0.0)
+    if _index_if_back(sources, i, tried + low, known, ceiling, quiet, v) >= wanted:
+        return min(tried + _FIRST_RETRY, now)
+    high = max(low, _FIRST_RETRY)
+    while _index_if_back(sources, i, tried + high, known, ceiling, quiet, v) < wanted:
         low, high = high, 2.0 * high
         if high > _LAST_RETRY:
             return np.inf
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
-        if index_now(sources, shared, i, sources.tried[i] + middle) < price:
+        if _index_if_back(sources, i, tried + middle, known, ceiling, quiet, v) < wanted:
             low = middle
         else:
             high = middle
-    return sources.tried[i] + high
+    return tried + high
+
+
+@compiled
+def _index_if_back(
+    sources: Sources,
+    i: int,
+    at: float,
+    known: Belief,
+    ceiling: float,
+    quiet: float,
+    v: life.Weights,
+) -> float:
+    """Return the index times the cost of a source that has failed."""
+    x = waiting(sources, i, at, known, ceiling, quiet)
+    if ceiling > 0.0:
+        x = index_at(x / ceiling, ceiling)
+    return life.back(v, at - sources.tried[i]) * x
 
 
 @compiled
@@ -199,7 +221,7 @@ def turn_of(cost: float, first: float, surplus: float, rotation: float) -> float
 def turn(sources: Sources, shared: Shared, i: int, rotation: float) -> float:
     """Return the time after the last attempt at which source i is tried again, however low its
     index: if it is new or has failed, when the expected surplus that was lost is the price of a
-    fetch. It is about that time since a new source was added."""
+    fetch. For a new source it is the time since it was added."""
     cost, surplus = np.float64(sources.cost[i]), shared.surplus
     if life.tried_at(sources, i) == NEVER:
         lost = surplus * life.answering(sources, shared, i, sources.pinged[i])
@@ -258,19 +280,6 @@ def key_of(
 
 
 @compiled
-def key_by_index(sources: Sources, shared: Shared, i: int, price: float, now: float) -> float:
-    """Return the time from which on the index of source i is at least a price, within its floors,
-    whatever its ceilings."""
-    if life.tried_at(sources, i) == NEVER:
-        reached = index_now(sources, shared, i, now) >= price
-        return floored(sources, shared, i, -np.inf, np.inf) if reached else np.inf
-    due = due_at(sources, shared, i, price, now)
-    due = max(due, life.tried_at(sources, i) + np.float64(sources.shortest[i]))
-    due = max(due, sources.blocked[i])
-    return due if due < _LATEST else np.inf
-
-
-@compiled
 def keys(
     sources: Sources,
     shared: Shared,
@@ -307,18 +316,19 @@ class Demand(NamedTuple):
     shortest: NDArray[np.float64]  # seconds
     longest: NDArray[np.float64]  # seconds, or infinite
     host: NDArray[np.int64]  # or NO_HOST
-    answering: NDArray[np.float64]  # probability that it answers
-    # Rate, per second, at which it recovers if its last fetch failed and it is down; else 0.
-    recovery: NDArray[np.float64]
+    answering: NDArray[np.float64]  # probability that it answers, over the next day
+    again: NDArray[np.float64]  # time between attempts while it fails, seconds; 0: it did not fail
 
 
 @compiled
-def demand(sources: Sources, shared: Shared, which: NDArray[np.int64], now: float) -> Demand:
+def demand(
+    sources: Sources, shared: Shared, which: NDArray[np.int64], rotation: float, now: float
+) -> Demand:
     """Return what fetches of some sources are worth and cost."""
     number = len(which)
     ceiling, decay, cost = np.empty(number), np.empty(number), np.empty(number)
     first, shortest, longest = np.zeros(number), np.empty(number), np.empty(number)
-    host, answering, recovery = np.empty(number, np.int64), np.empty(number), np.zeros(number)
+    host, answering, again = np.empty(number, np.int64), np.empty(number), np.zeros(number)
     for k in range(number):
         i = which[k]
         known = belief(sources, shared, i)
@@ -328,10 +338,11 @@ def demand(sources: Sources, shared: Shared, which: NDArray[np.int64], now: floa
             first[k] = known.silent
         shortest[k] = max(np.float64(sources.shortest[i]), 1.0)
         longest[k], host[k] = sources.longest[i], sources.host[i]
-        answering[k] = life.answering(sources, shared, i, now)
+        answering[k] = life.answering_soon(sources, shared, i, now)
         if sources.failures[i] > 0:
-            recovery[k] = shared.retrying * life.recovery(sources, shared, i, now)
-    return Demand(ceiling, decay, cost, first, shortest, longest, host, answering, recovery)
+            late = min(turn(sources, shared, i, rotation), patience(sources, shared, i))
+            again[k] = max(late, shortest[k])
+    return Demand(ceiling, decay, cost, first, shortest, longest, host, answering, again)
 
 
 @compiled
@@ -356,34 +367,19 @@ def fetches(wanted: Demand, k: int, price: float, surplus: float, rotation: floa
     interval = age_reaching(share) / wanted.decay[k] if share < 1.0 else np.inf
     again = turn_of(cost, wanted.first[k], surplus, rotation)
     interval = max(min(interval, min(wanted.longest[k], again)), wanted.shortest[k])
-    answering = wanted.answering[k]
-    if wanted.recovery[k] == 0.0:
+    answering, again = wanted.answering[k], wanted.again[k]
+    if again == 0.0:
         return answering / interval
-    again = _retried_after(wanted, k, price, surplus, rotation)
     return answering / (interval + again) + (1.0 - answering) / again
 
 
 @compiled
-def _retried_after(wanted: Demand, k: int, price: float, surplus: float, rotation: float) -> float:
-    """Return about the time between two attempts at a source that fails: in which, if it recovers
-    at this rate, it has been back for as long as pays for an attempt."""
-    cost = wanted.cost[k]
-    if wanted.first[k] == 0.0:
-        surplus = surplus_at(wanted.ceiling[k], wanted.decay[k], cost, price)
-    missed = cost / surplus if surplus > 0.0 and rotation < np.inf else np.inf
-    missed = min(missed, wanted.longest[k])
-    again = min(missed + math.sqrt(2.0 * missed / wanted.recovery[k]), rotation)
-    return max(again, wanted.shortest[k])
-
-
-@compiled
-def retries(wanted: Demand, price: float, surplus: float, rotation: float) -> float:
+def retries(wanted: Demand) -> float:
     """Return the cost per second of attempts at sources that fail, as long as they do."""
     total = 0.0
     for k in range(len(wanted.cost)):
-        if wanted.recovery[k] > 0.0:
-            again = _retried_after(wanted, k, price, surplus, rotation)
-            total += (1.0 - wanted.answering[k]) * wanted.cost[k] / again
+        if wanted.again[k] > 0.0:
+            total += (1.0 - wanted.answering[k]) * wanted.cost[k] / wanted.again[k]
     return total
 
 

@@ -39,10 +39,11 @@ def rank_of(
             reason = ROTATION
     if sources.failures[i] > 0:
         reason = RETRY
-    if since >= price.patience(sources, shared, i) and sources.longest[i] < np.inf:
+    longest = price.patience(sources, shared, i)
+    if since >= longest and longest < np.inf:
         reason, rank = CEILING, index
         if tried != NEVER:
-            rank = -(tried + np.float64(sources.longest[i]))
+            rank = -(tried + longest)
     return index, rank, reason
 
 

@@ -71,6 +71,7 @@ def apply(
     sums: NDArray[np.float64],
     counts: NDArray[np.float64],
     numbers: NDArray[np.int64],
+    run: NDArray[np.float64],
     outcomes: Outcomes,
     late: NDArray[np.bool_],
     age: NDArray[np.float64],
@@ -93,6 +94,8 @@ def apply(
         sums: see `learning.SUMS`.
         counts: (7,) see `counts.Counts`.
         numbers: (3,) number of sources that are new, failing, and paused.
+        run: (2,) number of different sources that have failed since one has answered, and the time
+            at which the first did.
         balance, burst: budget units before, and at most.
         at_fetch: whether worths are those at the fetch.
         price_now: price of a budget unit.
@@ -133,21 +136,17 @@ def apply(
             each = hosts.within[each]
         if outcome == FAILED:
             counts[_FAILED] += 1.0
-            if sources.failures[i] == 0:
-                numbers[FAILING] += 1
-                numbers[NEW] -= sources.fetched[i] == NEVER
-                sources.down[i], sources.tried[i] = 0.0, at
-            sources.down[i] += max(at - sources.tried[i], 0.0)
-            sources.tried[i] = max(sources.tried[i], at)
-            sources.failures[i] = min(sources.failures[i] + 1, _MOST_FAILURES)
-            sources.cause[i] = outcomes.cause[k]
+            if at > sources.fetched[i]:  # it has not answered since
+                _fail(sources, shared, numbers, run, i, at, outcomes.cause[k])
             if host != NO_HOST:
                 hosts.blocked[host] = max(hosts.blocked[host], outcomes.host_until[k])
         else:
             counts[_FETCHED] += 1.0
-            numbers[FAILING] -= sources.failures[i] > 0
             numbers[NEW] -= sources.fetched[i] == NEVER and sources.failures[i] == 0
-            sources.failures[i] = 0
+            if sources.failures[i] > 0 and at >= sources.tried[i]:  # it has not failed since
+                numbers[FAILING] -= 1
+                sources.failures[i] = 0
+            run[0] = 0.0
             items, more = outcomes.items[k], outcomes.more[k]
             counts[_ITEMS] += items + more
             counts[_COLLECTED] += _learn(
@@ -160,6 +159,39 @@ def apply(
         worths += outcomes.items[k]
         sources.blocked[i] = max(sources.blocked[i], outcomes.until[k])
     return balance
+
+
+@compiled
+def _fail(
+    sources: Sources,
+    shared: Shared,
+    numbers: NDArray[np.int64],
+    run: NDArray[np.float64],
+    i: int,
+    at: float,
+    cause: int,
+) -> None:
+    """Note a failure of a source."""
+    failures = sources.failures[i]
+    if run[0] == 0.0:
+        run[1] = at
+    if run[0] == 0.0 or failures == 0 or sources.tried[i] < run[1]:
+        run[0] += 1.0
+    if failures == 0:
+        numbers[FAILING] += 1
+        numbers[NEW] -= sources.fetched[i] == NEVER
+        sources.down[i], sources.tried[i] = 0.0, at
+    sources.down[i] += max(at - sources.tried[i], 0.0)
+    sources.tried[i] = max(sources.tried[i], at)
+    if life.is_own_network(shared, run[0]):
+        cause = life.NETWORK
+    if (
+        failures == 0
+        or sources.cause[i] == life.NETWORK
+        or life.more_telling(cause, sources.cause[i])
+    ):
+        sources.cause[i] = cause
+    sources.failures[i] = min(failures + 1, _MOST_FAILURES)
 
 
 @compiled
@@ -202,7 +234,7 @@ def _learn(
     age = np.minimum(given_age, gap)
     later = sources.pending[i] > 0.0 and sources.pinged[i] > at  # than the fetch
     collected = _learn_worth(sources, shared, sums, i, age, worth, more, more_worth, gap, at_fetch)
-    if first and sources.exposure[i, 0] > 0.0:
+    if first and life.has_answered(sources, i):
         pass  # it was taught, and these items were counted then
     elif first:
         _learn_backlog(sources, shared, i, age)

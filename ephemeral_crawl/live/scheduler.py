@@ -612,14 +612,15 @@ class Scheduler:
         This is faster than a commit each, above all with `full`. If the context is left by an
         exception, or the commit fails, none of the changes has happened: do not act on what the
         methods return, such as leases, before the end. Others who use the store wait meanwhile. An
-        argument that is refused, and whose exception is caught, does not prevent the rest.
+        argument that is refused, and whose exception is caught, does not prevent the rest. What is
+        in memory only cannot be taken back: changes made before an exception stay.
 
         >>> scheduler = Scheduler(":memory:", budget="20/h")
         >>> with scheduler.together():
         ...     scheduler.add("a")
         ...     scheduler.limit_host("example.org", "10s")
         """
-        with self._ledger.together():
+        with self._ledger.group():
             yield
 
     def copy(self, store: object) -> None:

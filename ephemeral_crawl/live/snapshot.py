@@ -61,6 +61,7 @@ def parts(state: State) -> Iterator[bytes]:
         "leases": [(lease, *entry) for lease, entry in state.leases.items()],
         "totals": state.totals.sums.tolist(),
         "kind_pings": state.kind_pings.tolist(),
+        "run": state.run.tolist(),
         "precision": state.shared.precision.tolist(),
         "counts": asdict(Counts(*state.counts.tolist())),
         "reasons": state.reasons.rows(),
@@ -111,6 +112,9 @@ def _state(data: bytes) -> State:
     }
     state.totals = Totals(header["totals"])
     state.kind_pings = np.array(header["kind_pings"], dtype=np.float64).reshape(-1, 2)
+    state.run = np.array(header.get("run", [0.0, 0.0]), dtype=np.float64)
+    if state.run.shape != (2,):
+        raise ValueError("the number of failures is damaged")
     counts = Counts.from_dict(header.get("counts", {}))  # files of earlier versions: none
     state.counts = np.array(astuple(counts))
     state.host_names = _host_names(header["host_names"])

@@ -87,6 +87,8 @@ class State:
         self.balance = math.inf  # budget units, at `time`
         self.correction = 0.0  # logarithm of the factor by which the price differs
         self.changes = 0  # since the last fit
+        # Number of different sources that have failed since one has answered, and since when.
+        self.run = np.zeros(2)
         self.numbers_of = np.zeros(3, np.int64)  # new, failing and paused sources; derived
         self.agenda = Agenda()  # derived from the rest
         self._domains: dict[str, int] = {}  # rows of hosts that stand for a domain; derived
@@ -280,7 +282,9 @@ class State:
         )
         if len(which):
             sample = self.sample()
-            wanted = price.demand(sample.sources, sample.shared, sample.which, self.time)
+            wanted = price.demand(
+                sample.sources, sample.shared, sample.which, self.rotation, self.time
+            )
             market = price.market_price(
                 wanted,
                 s.budget * sample.part,
@@ -294,7 +298,7 @@ class State:
             ]
             # The time between retries goes with the root of the surplus.
             most = s.explore * s.budget * sample.part
-            spent = price.retries(wanted, market, surplus[0], self.rotation)
+            spent = price.retries(wanted)
             less = most / spent if spent > most * _LEAST_RETRYING else 1.0 / _LEAST_RETRYING
             retrying = min(self.shared.retrying * less**2, 1.0)
             self.shared = self.shared._replace(
@@ -485,6 +489,7 @@ class State:
             self.totals.sums,
             self.counts,
             self.numbers_of,
+            self.run,
             outcomes,
             late,
             np.array(event["age"], dtype=np.float64),

@@ -15,7 +15,7 @@ from crawl_env.errors import shown
 from ephemeral_crawl.live.journal.base import Event, Journal, NoJournal, readable
 from ephemeral_crawl.live.journal.sqlite import SqliteJournal
 
-__all__ = ["Event", "Journal", "open_journal"]
+__all__ = ["Event", "Journal", "NoJournal", "open_journal"]
 
 _SERVERS = ("postgresql://", "postgres://")
 

@@ -135,7 +135,7 @@ def test_at_half_of_the_price_sources_without_items_are_inspected_more_often():
     live = half_empty(":memory:")
     state, which = live._ledger.state, np.arange(60)
     told = live.explain("3")
-    wanted = price.demand(state.table, state.shared, which, state.time)
+    wanted = price.demand(state.table, state.shared, which, state.rotation, state.time)
     surplus = price.mean_surplus(wanted, 0.5 * state.shared.market)
     best = math.sqrt(2.0 / (surplus * told.rate / HOUR))
     assert told.interval_at_half_price == pytest.approx(best, rel=1e-6)
@@ -162,7 +162,9 @@ def test_what_another_budget_collects_is_what_can_be_paid_for():
     live = half_empty(":memory:")
     state, which = live._ledger.state, np.arange(60)
     sample, told = state.sample(), live.overview()
-    wanted = price.demand(sample.sources, sample.shared, which, state.time)
+    wanted = price.demand(
+        sample.sources, sample.shared, which, state.rotation, state.time
+    )
     limits, guess = sample.shared.hosts, state.shared.market
     for factor, collects in zip(overview.BUDGETS, told.collects, strict=True):
         budget, rotation = factor * state.settings.budget, state.rotation / factor

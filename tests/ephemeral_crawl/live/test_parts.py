@@ -91,7 +91,7 @@ def test_the_market_price_spends_the_budget():
     sources.host[:5] = 0
     sources.items[3:6] = 0.0
     hosts["interval"][0] = HOUR
-    wanted = price.demand(sources, shared, np.arange(20), 0.0)
+    wanted = price.demand(sources, shared, np.arange(20), 1e6, 0.0)
     for budget in (0.5 / HOUR, 4 / HOUR):
         value = price.market_price(wanted, budget, 1e6, hosts, 1.0)
         # Spending jumps where a source is no longer worth a fetch.
@@ -103,7 +103,7 @@ def test_the_market_price_spends_the_budget():
 
 def test_the_surplus_is_what_the_best_interval_earns():
     sources, shared = fleet(20)
-    wanted, value = price.demand(sources, shared, np.arange(20), 0.0), 0.4
+    wanted, value = price.demand(sources, shared, np.arange(20), 1e6, 0.0), 0.4
     tau = np.geomspace(0.01 * HOUR, 1000 * HOUR, 20_000)
     ceiling, decay, cost = (np.array(x)[:, None] for x in wanted[:3])
     earned = (ceiling * -np.expm1(-decay * tau) - value * cost) / tau

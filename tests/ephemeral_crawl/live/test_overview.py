@@ -75,11 +75,11 @@ def test_what_the_budget_buys_is_what_fetches_at_these_intervals_collect(told):
         hours, halves = x.interval / HOUR, x.half_life / HOUR
         age = (np.arange(4000) + 0.5) / 4000 * hours
         collected = x.rate * x.worth * np.exp2(-age / halves).mean()
-        published += x.rate * x.worth
+        published += x.answering * x.rate * x.worth
         if name in {f"s{i}" for i in range(0, 42, 8)}:
             limited.append((1 / hours, collected))
         else:
-            worth, cost = worth + collected, cost + 1 / hours
+            worth, cost = worth + x.answering * collected, cost + x.answering / hours
     share = min(1.0, 1 / 24 / sum(fetches for fetches, _ in limited))
     worth += share * sum(collected for _, collected in limited)
     cost += share * sum(fetches for fetches, _ in limited)

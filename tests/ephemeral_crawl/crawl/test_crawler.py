@@ -181,15 +181,19 @@ def test_a_parser_that_is_not_ready_for_a_document_does_not_end_the_crawl(monkey
 def test_addresses_that_are_not_public_cost_nothing_and_are_tried_again_once_allowed(tmp_path):
     async def crawled(**options):
         async with Client(resolve=nowhere, **options) as client:
-            await Crawler(scheduler, client, feeds.InProcess(), Memory(":memory:")).run(once=True)
+            crawler = Crawler(
+                scheduler, client, feeds.InProcess(), Memory(":memory:"), done=visits.append
+            )
+            await crawler.run(once=True)
 
     async def nowhere(name, port):
         return ["127.0.0.1"]
 
-    url, now = "http://feed.example:1/", START
+    url, now, visits = "http://feed.example:1/", START, []
     with Scheduler(tmp_path / "crawl.db", budget="1/h", clock=lambda: now) as scheduler:
         scheduler.add_many({"source": name} for name in (url, "not a URL"))
         asyncio.run(crawled())
+        assert [(visit.new, visit.allowed) for visit in visits] == 2 * [(0, False)]
         status = scheduler.status()
         assert (status.balance, status.failing, status.counts.released) == (1.0, 0, 2)
         told = scheduler.explain(url)

@@ -600,6 +600,11 @@ def test_a_ping_before_the_last_fetch_announces_nothing(scheduler, clock):
         scheduler.signal("feed 1")
         scheduler.signal("feed 2")
         scheduler.report("feed 2", at=clock() - HOUR)
+    for name, minutes in (("feed 3", (9, 0)), ("feed 4", (0, 9))):  # or which of two pings
+        for passed in minutes:
+            scheduler.signal(name, at=clock() - 60 * passed)
+    shot = scheduler._ledger.state.table["shot"]
+    assert shot[3] == pytest.approx(shot[4], rel=1e-6)
     one, other = (scheduler.explain(name) for name in ("feed 1", "feed 2"))
     assert (one.rate, one.precision) == pytest.approx((other.rate, other.precision), rel=1e-3)
 

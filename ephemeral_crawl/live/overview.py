@@ -160,7 +160,8 @@ def worth_rate(
             total -= ceiling * math.expm1(-known.decay * interval) / interval
             spent += answering * cost / interval
         if sources.failures[i] > 0:
-            spent += (1.0 - answering) * cost / (price.turn(sources, shared, i, rotation) + late)
+            again = price.turn(sources, shared, i, rotation) + late
+            spent += (1.0 - answering) * cost / again
     return total, published, guessed, spent
 
 

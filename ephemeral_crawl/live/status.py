@@ -20,7 +20,7 @@ class Status:
 
     sources: int
     paused: int
-    new: int  # not fetched yet
+    new: int  # not tried yet
     failing: int  # of which the last fetch failed
     leased: int
     due: int  # whose index has reached the price; an estimate if there are very many sources

@@ -145,7 +145,7 @@ def test_failures_say_why_until_the_next_fetch():
     for _ in range(2):
         bench.scheduler.failed("other", reason="gone")
     *_, title, first, second = describe(bench.scheduler, lambda: START).splitlines()
-    assert (title, first) == ("Not fetched when it was last tried:", "  other: gone")
+    assert (title, first) == ("Not fetched when it was last tried:", "  other: gone, probably dead")
     assert second.endswith("/a: no <route>")
 
 
@@ -181,15 +181,19 @@ def test_a_parser_that_is_not_ready_for_a_document_does_not_end_the_crawl(monkey
 def test_addresses_that_are_not_public_cost_nothing_and_are_tried_again_once_allowed(tmp_path):
     async def crawled(**options):
         async with Client(resolve=nowhere, **options) as client:
-            await Crawler(scheduler, client, feeds.InProcess(), Memory(":memory:")).run(once=True)
+            crawler = Crawler(
+                scheduler, client, feeds.InProcess(), Memory(":memory:"), done=visits.append
+            )
+            await crawler.run(once=True)
 
     async def nowhere(name, port):
         return ["127.0.0.1"]
 
-    url, now = "http://feed.example:1/", START
+    url, now, visits = "http://feed.example:1/", START, []
     with Scheduler(tmp_path / "crawl.db", budget="1/h", clock=lambda: now) as scheduler:
         scheduler.add_many({"source": name} for name in (url, "not a URL"))
         asyncio.run(crawled())
+        assert [(visit.new, visit.allowed) for visit in visits] == 2 * [(0, False)]
         status = scheduler.status()
         assert (status.balance, status.failing, status.counts.released) == (1.0, 0, 2)
         told = scheduler.explain(url)
@@ -308,7 +312,7 @@ def test_failures_of_all_kinds_leave_the_others_alone():
     }
     bench.run(1.0, *(f"/{letter}" for letter in "abcdefg"))
     status = bench.scheduler.status()
-    assert (status.sources, status.new, status.failing, status.leased) == (7, 6, 6, 0)
+    assert (status.sources, status.new, status.failing, status.leased) == (7, 0, 6, 0)
     kinds = ["http", "connection", *["content"] * 3, "-", "http"]
     kinds = dict(zip("abcdefg", kinds, strict=True))
     assert {visit.source[-1]: visit.kind or "-" for visit in bench.visits} == kinds

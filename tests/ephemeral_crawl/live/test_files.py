@@ -46,6 +46,11 @@ def test_no_use_of_a_store_drops_its_locks(path, monkeypatch):
     """To close a file drops all locks that the process has on it, those of SQLite included."""
     live = Scheduler(path, budget="1000/h", clock=Clock())
     live.add_many({"source": str(i)} for i in range(12))
+
+    def together():
+        with live.together():
+            live.add("d")
+
     calls = {
         "add": lambda: live.add("a"),
         "add_many": lambda: live.add_many([{"source": "b"}]),
@@ -71,6 +76,7 @@ def test_no_use_of_a_store_drops_its_locks(path, monkeypatch):
         "explain": lambda: live.explain("5"),
         "status": live.status,
         "overview": live.overview,
+        "together": together,
         "copy": lambda: live.copy(path.with_name("copy")),
         "close": lambda: Scheduler(path).close(),  # of another on the same file
     }

@@ -75,11 +75,11 @@ def test_what_the_budget_buys_is_what_fetches_at_these_intervals_collect(told):
         hours, halves = x.interval / HOUR, x.half_life / HOUR
         age = (np.arange(4000) + 0.5) / 4000 * hours
         collected = x.rate * x.worth * np.exp2(-age / halves).mean()
-        published += x.rate * x.worth
+        published += x.answering * x.rate * x.worth
         if name in {f"s{i}" for i in range(0, 42, 8)}:
             limited.append((1 / hours, collected))
         else:
-            worth, cost = worth + collected, cost + 1 / hours
+            worth, cost = worth + x.answering * collected, cost + x.answering / hours
     share = min(1.0, 1 / 24 / sum(fetches for fetches, _ in limited))
     worth += share * sum(collected for _, collected in limited)
     cost += share * sum(fetches for fetches, _ in limited)
@@ -162,9 +162,7 @@ def test_what_another_budget_collects_is_what_can_be_paid_for():
     live = half_empty(":memory:")
     state, which = live._ledger.state, np.arange(60)
     sample, told = state.sample(), live.overview()
-    wanted = price.demand(
-        sample.sources, sample.shared, which, state.rotation, state.time
-    )
+    wanted = price.demand(sample.sources, sample.shared, which, state.rotation, state.time)
     limits, guess = sample.shared.hosts, state.shared.market
     for factor, collects in zip(overview.BUDGETS, told.collects, strict=True):
         budget, rotation = factor * state.settings.budget, state.rotation / factor

@@ -8,7 +8,7 @@ import pytest
 
 from agents.theory.index import index_at_age
 from crawl_env import Sources
-from ephemeral_crawl.live import Scheduler, columns, heap, learning, price
+from ephemeral_crawl.live import Scheduler, columns, heap, learning, price, snapshot
 from ephemeral_crawl.live.fitting import Totals, fitted, unfitted
 from ephemeral_crawl.live.names import Names
 from tests.ephemeral_crawl.live.world import DAY, HOUR, Clock
@@ -222,3 +222,39 @@ def test_names_are_those_of_a_dictionary():
 def test_names_that_are_damaged_are_refused(lines):
     with pytest.raises(ValueError):  # noqa: PT011 the message depends on the damage
         Names.of_lines(lines)
+
+
+def test_worth_at_the_fetch_tells_what_worth_at_publication_does():
+    ages = np.linspace(0.0, 4.0, 400)
+    told = {}
+    for moment, left in (("publication", 1.0), ("fetch", np.exp2(-ages / 3.0))):
+        clock = Clock()
+        live = Scheduler(":memory:", budget="6/h", half_life="3h", worth_at=moment, clock=clock)
+        live.add("a")
+        live.report("a", zip(clock() - ages * HOUR, 4.0 * left * np.ones(400), strict=True))
+        spread = live._ledger.state.totals.sums[:2]
+        told[moment] = [live.explain("a").worth, live.status().counts.collected, *spread]
+    assert told["fetch"] == pytest.approx(told["publication"], rel=0.02)
+
+
+def test_what_is_counted_is_what_the_table_says():
+    rng, clock = random.Random(0), Clock()
+    live = Scheduler(":memory:", budget="60/h", clock=clock)
+    state = live._ledger.state
+    changes = {
+        "add": lambda x: x in live or live.add(x, cost=rng.uniform(0.1, 9.0)),
+        "cost": lambda x: live.update(x, cost=rng.uniform(0.1, 9.0)),
+        "report": lambda x: live.report(x, [(None, 1.0)]),
+        "failed": live.failed, "remove": live.remove, "pause": live.pause, "resume": live.resume,
+    }  # fmt: skip
+    for _ in range(400):
+        change, x = rng.choice(list(changes)), str(rng.randrange(7))
+        if change == "add" or x in live:
+            changes[change](x)
+        exists = (state.table["marks"] & columns.EXISTS) != 0
+        assert state.cost == pytest.approx(state.table["cost"][exists].sum())
+        counted = state.numbers_of.tolist()
+        state.count()
+        stored = snapshot.from_bytes(snapshot.to_bytes(state)).numbers_of.tolist()
+        assert state.numbers_of.tolist() == stored == counted
+        clock.now += 60.0

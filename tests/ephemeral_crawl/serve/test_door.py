@@ -21,6 +21,7 @@ from ephemeral_crawl.live import Scheduler
 from ephemeral_crawl.live.reasons import redacted
 from ephemeral_crawl.serve.access import VARIABLE, Token, find_token
 from ephemeral_crawl.serve.door import Door, Limits, _too_many
+from ephemeral_crawl.serve.errors import Refused
 from ephemeral_crawl.serve.metrics import Requests
 from tests.ephemeral_crawl.serve.running import BEARER, SECRET, running
 from tests.refusals import refused
@@ -365,14 +366,18 @@ def test_bodies_without_an_end_do_not_hold_connections():
                         time.sleep(0.1)
 
 
-def test_bodies_that_anybody_can_send_are_not_kept():
+def test_bodies_are_kept_up_to_the_limit_unless_anybody_can_send_them():
     async def receive():
         return {"type": "http.request", "body": b"x" * 1000}
 
-    door = Door(None, {}, Token(SECRET), Limits(), Requests())
+    door = Door(None, {}, Token(SECRET), Limits(body=1000), Requests())
     for path, kept in (("/hooks/a", b""), ("/healthz", b""), ("/v1/add", b"x" * 1000)):
-        scope = {"type": "http", "path": path, "headers": []}
+        scope = {"type": "http", "path": path, "headers": [(b"content-length", b"1000")]}
         assert asyncio.run(door._body(scope, receive)) == kept
+    for size in (b"1001", b"-1", b"1e3", b"9" * 5000):
+        scope["headers"] = [(b"content-length", size)]
+        with pytest.raises(Refused, match="large"):
+            asyncio.run(door._body(scope, receive))
 
 
 def test_the_command_serves_and_stops_when_asked(tmp_path):

@@ -19,6 +19,8 @@ class Commits:
         self.asked, self.allowed = threading.Event(), threading.Event()
         self._exclusive = live._ledger.journal.exclusive
         monkeypatch.setattr(live._ledger.journal, "exclusive", self._transaction)
+        # By a copy of the journal, which would wait for the connection of this one.
+        monkeypatch.setattr(live._ledger, "write_snapshot", lambda: None)
 
     @contextmanager
     def _transaction(self):

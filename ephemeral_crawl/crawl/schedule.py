@@ -60,7 +60,7 @@ def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int = _SHO
     if view.about_ceilings:
         lines.append(view.about_ceilings + (f" {UNIT}" if alike else ""))
     if running:
-        frequency = sum(e.answering * 3600.0 / e.interval for e in running if e.interval)
+        frequency = sum(e.answering_soon * 3600.0 / e.interval for e in running if e.interval)
         if frequency > 1.1 * max(status.budget, view.ceilings):
             lines.append(
                 f"At the present price the intervals below take {frequency:.3g} {many} an hour; "
@@ -97,7 +97,7 @@ def _collected(e: Explanation, interval: float) -> float:
     """Return the worth per hour that fetches at an interval are expected to collect: p Λξ̄(1 −
     e^−z)/z, z = μτ, with the probability p that they are answered."""
     z = math.log(2.0) * interval / e.half_life
-    return e.answering * e.rate * e.worth * (-math.expm1(-z) / z if z > 0.0 else 1.0)
+    return e.answering_soon * e.rate * e.worth * (-math.expm1(-z) / z if z > 0.0 else 1.0)
 
 
 def _percent(part: float, whole: float) -> str:

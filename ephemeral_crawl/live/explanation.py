@@ -12,7 +12,7 @@ from ephemeral_crawl.live.columns import NEVER, PAUSED, Sources
 from ephemeral_crawl.live.learning import Shared
 from ephemeral_crawl.live.state import State
 
-PROBABLY = 0.5  # probability from which on a source is called dead
+PROBABLY = 0.8  # probability from which on a source is called dead
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class Explanation:
     guessed: bool  # whether rate and worth rest on no fetch, but on the other sources alone
     fetched_at: float | None
     answering: float  # probability that a fetch would be answered now
+    answering_soon: float  # mean of it over the next day, which forecasts use
     dead: float  # probability that it answers nothing for a month; 0 unless its last fetch failed
     value: float  # expected worth that a fetch would collect now
     index: float  # what a fetch is worth per budget unit, compared with waiting
@@ -117,8 +118,8 @@ class Explanation:
 
     @property
     def probably_dead(self) -> bool:
-        """Whether it will hardly answer again, as more than one attempt says."""
-        return self.dead >= PROBABLY and self.failures > 1
+        """Whether it will hardly answer again."""
+        return self.dead >= PROBABLY
 
 
 def next_due(state: State, i: int, now: float) -> tuple[float, str]:
@@ -201,6 +202,7 @@ def explain(state: State, i: int, now: float, offset: float) -> Explanation:
         guessed=not life.has_answered(sources, i),
         fetched_at=_clock(float(sources.fetched[i]), offset),
         answering=life.answering(sources, shared, i, now),
+        answering_soon=life.answering_soon(sources, shared, i, now),
         dead=life.dead(sources, shared, i),
         value=price.value_now(sources, shared, i, now),
         index=price.index_now(sources, shared, i, now),

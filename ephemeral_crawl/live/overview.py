@@ -51,8 +51,8 @@ class Failing:
 
     @property
     def probably_dead(self) -> bool:
-        """Whether it will hardly answer again, as more than one attempt says."""
-        return self.dead >= explanation.PROBABLY and self.failures > 1
+        """Whether it will hardly answer again."""
+        return self.dead >= explanation.PROBABLY
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def worth_rate(
         i = which[k]
         intervals[k] = max(price.interval_at(sources, shared, i, price_, rotation), 1.0) + late
         if sources.failures[i] > 0:
-            intervals[k] += price.turn(sources, shared, i, rotation)
+            intervals[k] += price.retried_after(sources, shared, i, price_, rotation, now)
         if sources.host[i] != NO_HOST:
             fetches[sources.host[i]] += 1.0 / intervals[k]
     factor = doors.stretch(hosts, fetches)
@@ -160,7 +160,7 @@ def worth_rate(
             total -= ceiling * math.expm1(-known.decay * interval) / interval
             spent += answering * cost / interval
         if sources.failures[i] > 0:
-            again = price.turn(sources, shared, i, rotation) + late
+            again = price.retried_after(sources, shared, i, price_, rotation, now) + late
             spent += (1.0 - answering) * cost / again
     return total, published, guessed, spent
 

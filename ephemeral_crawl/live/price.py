@@ -257,6 +257,17 @@ def patience(sources: Sources, shared: Shared, i: int) -> float:
 
 
 @compiled
+def retried_after(
+    sources: Sources, shared: Shared, i: int, price: float, rotation: float, now: float
+) -> float:
+    """Return the time between two attempts at source i at a price, after it has failed."""
+    again = due_at(sources, shared, i, price, now) - sources.tried[i]
+    again = min(again, turn(sources, shared, i, rotation))
+    again = min(again, patience(sources, shared, i))
+    return max(again, max(np.float64(sources.shortest[i]), 1.0))
+
+
+@compiled
 def floored(sources: Sources, shared: Shared, i: int, due: float, rotation: float) -> float:
     """Return when source i can be leased: its due time within its floors and ceilings."""
     marks = sources.marks[i]
@@ -340,8 +351,7 @@ def demand(
         longest[k], host[k] = sources.longest[i], sources.host[i]
         answering[k] = life.answering_soon(sources, shared, i, now)
         if sources.failures[i] > 0:
-            late = min(turn(sources, shared, i, rotation), patience(sources, shared, i))
-            again[k] = max(late, shortest[k])
+            again[k] = retried_after(sources, shared, i, shared.market, rotation, now)
     return Demand(ceiling, decay, cost, first, shortest, longest, host, answering, again)
 
 

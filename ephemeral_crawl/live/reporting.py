@@ -136,7 +136,7 @@ def apply(
             each = hosts.within[each]
         if outcome == FAILED:
             counts[_FAILED] += 1.0
-            if at > sources.fetched[i]:  # it has not answered since
+            if at >= sources.fetched[i]:  # it has not answered since
                 _fail(sources, shared, numbers, run, i, at, outcomes.cause[k])
             if host != NO_HOST:
                 hosts.blocked[host] = max(hosts.blocked[host], outcomes.host_until[k])

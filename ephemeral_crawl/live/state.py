@@ -145,18 +145,22 @@ class State:
             len(which) / max(self.running, 1),
         )
 
-    def _evenly_spaced(self) -> NDArray[np.int64]:
-        """Return the rows of sources that are not paused, at most some thousand."""
+    def _evenly_spaced(self, marks: int = EXISTS | PAUSED) -> NDArray[np.int64]:
+        """Return the rows of sources, at most some thousand.
+
+        Arguments:
+            marks: of which they have `EXISTS` alone; by default they are not paused.
+        """
+
+        def among(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+            return rows[(self.table["marks"][rows] & marks) == EXISTS]
+
         step = self.rows // _SAMPLE + 1
-        found = self._running(np.arange(0, self.rows, step))
+        found = among(np.arange(0, self.rows, step))
         if step > 1 and len(found) < min(_SAMPLE // 4, self.running):  # most rows are free
-            found = self._running(np.arange(self.rows))
+            found = among(np.arange(self.rows))
             found = found[:: len(found) // _SAMPLE + 1]
         return found
-
-    def _running(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        marks = self.table["marks"][rows]
-        return rows[(marks & (EXISTS | PAUSED)) == EXISTS]
 
     @property
     def running(self) -> int:
@@ -275,13 +279,14 @@ class State:
     def _fit(self) -> None:
         """Fit what the sources share, and the price."""
         self.changes, self.agenda.stale = 0, True
-        which, s = self._evenly_spaced(), self.settings
+        s = self.settings
         declared = math.log(2.0) / s.half_life if s.half_life > 0.0 else 0.0
+        which = self._evenly_spaced(EXISTS)  # those that are paused tell as much
         self.shared = fitted(
             self.shared, self.sources, which, self.totals, self.kind_pings, declared
         )
-        if len(which):
-            sample = self.sample()
+        sample = self.sample()
+        if len(sample.which):
             wanted = price.demand(
                 sample.sources, sample.shared, sample.which, self.rotation, self.time
             )

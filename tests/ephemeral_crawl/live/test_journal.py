@@ -384,7 +384,7 @@ def test_damaged_journals_are_refused(tmp_path, change, words):
     [
         (b'"free": [1]', b'"free": [0]', "free rows"),  # where a source is
         (b'"balance": 1.0', b'"balance": 1e999', "a number is 1e999"),
-        (b'"fitted": ', b'"fitted": ' + 10**5 * b"[", "damaged"),
+        (b'"run": ', b'"run": ' + 10**5 * b"[", "damaged"),
     ],
 )
 def test_damaged_snapshots_are_refused(old, new, words):

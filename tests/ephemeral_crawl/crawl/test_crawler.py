@@ -132,7 +132,7 @@ def test_failures_say_why_until_the_next_fetch():
         return next(answers, message(304))
 
     bench.site.answers["/a"] = answer
-    bench.run(1.0, "/a")
+    bench.run(72.0, "/a")
     assert "It was not fetched yet." in said[0]
     told = "never fetched successfully; its last fetch failed; the last attempt was at 2023-11-14"
     assert told in said[1]
@@ -143,7 +143,7 @@ def test_failures_say_why_until_the_next_fetch():
     bench.scheduler.failed(bench.site.url("/a"), reason="no <route>")
     bench.scheduler.add("other")
     for _ in range(2):
-        bench.scheduler.failed("other", reason="gone")
+        bench.scheduler.failed("other", kind="dns", reason="gone")
     *_, title, first, second = describe(bench.scheduler, lambda: START).splitlines()
     assert (title, first) == ("Not fetched when it was last tried:", "  other: gone, probably dead")
     assert second.endswith("/a: no <route>")

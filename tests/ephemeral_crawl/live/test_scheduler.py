@@ -243,7 +243,7 @@ def test_failures_back_off_with_jitter(scheduler, clock):
         blocked.append(state.table["blocked"][state.row("feed 2")] - clock())
     assert all(225.0 <= pause <= 375.0 for pause in blocked)
     assert len({round(pause, 3) for pause in blocked}) == 12
-    assert 225.0 <= waits[0] < HOUR < waits[-1]
+    assert 225.0 <= waits[0] < 2 * HOUR < waits[-1]
     assert all(later > 0.8 * wait for wait, later in itertools.pairwise(waits[2:]))
     assert scheduler.explain("feed 2").failures == 12
     scheduler.report("feed 2")
@@ -303,11 +303,11 @@ def test_the_reason_of_a_failure_is_kept_until_the_next_fetch(tmp_path, clock):
     assert failing == {"a": told, "b": "HTTP 503", "c": ""}
     scheduler.failed("b")  # of which no reason is known
     assert scheduler.explain("b").failure == ""
-    clock.now += 1e5
+    clock.now += 4e6
     (again,) = (lease for lease in scheduler.lease(4) if lease.source == "a")
     scheduler.release(again.id, reason="robots.txt")
     text = str(scheduler.explain("a"))
-    assert "its last fetch failed; the last attempt was at 2023-11-16" in text
+    assert "its last fetch failed; the last attempt was at 2023-12-31" in text
     assert "robots.txt" in text
     scheduler.report("b")
     scheduler.remove("a")

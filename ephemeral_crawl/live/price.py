@@ -34,6 +34,7 @@ _LAST = MEMORIES - 1  # the longest memory
 _LATEST = 1e12  # seconds since 1970, from which on a source is never due
 _FIRST_RETRY, _LAST_RETRY = 60.0, 1e10  # seconds after a failure that are looked at
 _HALVINGS = 12  # of an interval of times
+_HOUR = 3600.0
 
 
 @compiled
@@ -261,9 +262,9 @@ def retried_after(
     sources: Sources, shared: Shared, i: int, price: float, rotation: float, now: float
 ) -> float:
     """Return the time between two attempts at source i at a price, after it has failed."""
-    again = due_at(sources, shared, i, price, now) - sources.tried[i]
-    again = min(again, turn(sources, shared, i, rotation))
-    again = min(again, patience(sources, shared, i))
+    again = min(turn(sources, shared, i, rotation), patience(sources, shared, i))
+    if again == np.inf:  # when its index says so
+        again = max(due_at(sources, shared, i, price, now) - sources.tried[i], _HOUR)
     return max(again, max(np.float64(sources.shortest[i]), 1.0))
 
 

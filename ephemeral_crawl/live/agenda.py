@@ -1,5 +1,4 @@
-"""When to look at which source again: times in a heap, those due in another, best first, and lines
-in front of limited hosts.
+"""When to look at which source again: times in a heap, and in another those due, best first.
 
 A source is in the heap of times with the time at which it becomes due at a price, its *key*. Prices
 change all the time, and keys are not computed anew each time: the agenda knows the highest price
@@ -12,10 +11,8 @@ looked at, and are looked at again when their index has risen by a fifth. If far
 are asked for, keys are at a price just below the index of the best. So the best come first, however
 many are due, and those that will not be leased soon are hardly looked at.
 
-Sources that are due and whose host accepts one fetch at a time leave both heaps and stand in line
-in front of it, and are compared when it accepts one. If the line is long, they get a ticket, the
-time at which they may join it. A host in a domain that accepts one fetch at a time waits with its
-line in front of the domain; sources of hosts without a limit stand in line in front of the domain.
+Sources that are due and whose host accepts one fetch at a time leave both heaps for the queue of
+the host (`queues`), and are compared when it accepts one.
 
 All this follows from the state and is not part of it: it says which sources to look at, and not
 what they are worth.
@@ -24,9 +21,7 @@ what they are worth.
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Collection
-from heapq import heappop, heappush
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -40,7 +35,8 @@ from ephemeral_crawl.live import life, price
 from ephemeral_crawl.live.columns import NEVER, NO_HOST, Hosts, Sources
 from ephemeral_crawl.live.heap import Heap
 from ephemeral_crawl.live.learning import Shared
-from ephemeral_crawl.live.rank import CEILING, PATIENCE, order_of, rank_of
+from ephemeral_crawl.live.queues import LONG, HostQueues
+from ephemeral_crawl.live.rank import CEILING, OVERDUE, order_of, rank_of
 
 if TYPE_CHECKING:
     from ephemeral_crawl.live.state import State
@@ -48,7 +44,7 @@ if TYPE_CHECKING:
 Rows = NDArray[np.int32]
 
 EXACT = 1024  # sources up to which every key is at a price that is asked for
-LOOKED_AT = 128  # sources in lines that are compared at a time, at least
+LOOKED_AT = 128  # sources in queues that are compared at a time, at least
 BELOW, ABOVE = 0.05, 0.02  # logarithm of price asked for ÷ price of keys, in small, large fleets
 TOLERANCE = 0.1  # logarithm by which keys of large fleets can be at a higher price
 _BEST = 16  # sources due that are compared at a time, besides twice as many as are asked for
@@ -57,9 +53,7 @@ _LEAST_STEP, _MOST_STEP = 1.2, 2.0  # factor by which an index rises until it is
 _PART = 1 / 16  # of sources that are due from which on keys are at a higher price
 _NEAR = 0.75  # this price ÷ index of the best
 _SLICES = (64, 1024)  # keys that are computed anew at a time, in case of need
-_LINE = 128  # sources in line in front of a host
 _ROUNDS = 8  # largest number of times that both heaps are looked at in a call
-_IN_LINE, _TICKET = 1, 2  # marks
 
 
 class Ranked(NamedTuple):
@@ -76,19 +70,15 @@ class Agenda:
 
     def __init__(self) -> None:
         none = np.empty(0)
-        self.times = Heap.of(none, 0)  # when to look at sources, but for those in line
+        self.times = Heap.of(none, 0)  # when to look at sources, but for those in queues
         self.due = Heap.of(none, 0)  # sources that are due, by `order_of`
-        self.marks = np.zeros(0, np.uint8)  # (R,) where a source waits, besides the heaps
+        self.queues = HostQueues()
         self.price = math.nan  # highest price that a key was computed for; NaN: there are none
         self.level = math.nan  # index that the best have; others are looked at less
         self.stale = False  # whether estimates have changed for which keys were computed
         self._next = 0  # row whose key is computed anew next
         self._left = 0  # rows whose keys are to be computed anew
         self._urgent = False  # whether these are at too high a price, rather than stale
-        self._lines: dict[int, list[int]] = {}  # of each host; those not marked have left it
-        self._opening: list[tuple[float, int]] = []  # heap of when hosts accept the next fetch
-        self._inside: dict[int, deque[int]] = {}  # hosts that wait for each domain to accept one
-        self._tickets: dict[int, float] = {}  # last ticket of each host
 
     def floor(self, asked: float) -> float:
         """Return the index down to which all sources that have it are found among those due."""
@@ -104,7 +94,7 @@ class Agenda:
                 state.rotation, now,
             )  # fmt: skip
             self.times, self.due = Heap.of(times, room), Heap.of(orders, room)
-            self.marks = np.zeros(room, np.uint8)
+            self.queues = HostQueues(room)
         elif state.rows <= EXACT and (self.price > asked or self.stale):
             self.price, self.stale = min(self.price, self._aim(state, asked)), False
             self._renew(state, state.rows, asked, now)
@@ -117,14 +107,12 @@ class Agenda:
         """Compute keys of sources that have changed."""
         if not self.price > 0.0:
             return
-        if len(self.marks) < len(state.table):
+        if len(self.queues.waits) < len(state.table):
             room = len(state.table)
-            marks = np.zeros(room, np.uint8)
-            marks[: len(self.marks)] = self.marks
-            self.marks = marks
+            self.queues.grow(room)
             self.times, self.due = self.times.with_rows(room), self.due.with_rows(room)
         _rekey(
-            state.table, state.shared, self.times, self.due, self.marks, rows, self.price,
+            state.table, state.shared, self.times, self.due, self.queues.waits, rows, self.price,
             state.rotation, now,
         )  # fmt: skip
 
@@ -132,143 +120,40 @@ class Agenda:
         """Compute the next keys anew."""
         number = min(number, state.rows)
         _renew(
-            state.table, state.shared, self.times, self.due, self.marks, self._next, number,
+            state.table, state.shared, self.times, self.due, self.queues.waits, self._next, number,
             state.rows, self.price, asked, self.level, state.rotation, now,
         )  # fmt: skip
         self._next = (self._next + number) % max(state.rows, 1)
         self._left = max(self._left - number, 0)
 
     def candidates(self, state: State, asked: float, limit: int, now: float) -> Rows:
-        """Return sources that may be due and whose hosts accept a fetch: the best, and those who
-        stand in line."""
-        most, best, of_lines = _MOST + 8 * limit, _BEST + 2 * limit, max(LOOKED_AT, 4 * limit)
-        if state.rows <= EXACT:
-            most = best = of_lines = state.rows + 1
+        """Return sources that may be due and whose hosts accept a fetch: the best, and those in
+        the queues of hosts."""
+        most, best, queued = _MOST + 8 * limit, _BEST + 2 * limit, max(LOOKED_AT, 4 * limit)
+        exact = state.rows <= EXACT
+        if exact:
+            most = best = queued = state.rows + 1
         for _ in range(_ROUNDS):
-            rows, standing, lines, more, level = _candidates(
+            rows, limited, hosts, more, level = _candidates(
                 state.table, state.hosts_table, state.shared, self.times, self.due, most, best,
                 self.price, asked, self.level, state.rotation, now,
             )  # fmt: skip
             self.level = max(level, asked)
-            for i, host in zip(standing.tolist(), lines.tolist(), strict=True):
-                self._stand_in_line(state, i, host, now)
+            for i, host in zip(limited.tolist(), hosts.tolist(), strict=True):
+                again = self.queues.add(
+                    state.hosts_table, i, host, math.inf if exact else LONG, now
+                )
+                heaps.move(self.times, i, again)
             if len(rows) == best or not more:
                 break
-        of_hosts = self._of_open_hosts(state, of_lines, now)
+        of_hosts, closed = self.queues.of_open_hosts(state.table, state.hosts_table, queued, now)
+        self.rekey(state, closed, now)
         return np.concatenate([rows, *of_hosts]) if of_hosts else rows
 
-    def _stand_in_line(self, state: State, i: int, host: int, now: float) -> None:
-        """Let a source stand in line in front of a host, or give it a ticket."""
-        opens = doors.opening(state.hosts_table, host)
-        line = self._lines.get(host)
-        if line is None:
-            line = self._lines[host] = []
-        if len(line) >= _LINE and state.rows > EXACT:
-            # Not from the end of a lease on, which may be reported long before.
-            interval, blocked = state.hosts_table[["interval", "blocked"]][host].item()
-            ticket = max(self._tickets.get(host, 0.0), blocked, now) + interval
-            self._tickets[host] = ticket
-            self.marks[i] = _TICKET
-            heaps.move(self.times, i, ticket)
-            return
-        if not line:
-            heappush(self._opening, (opens, host))
-        line.append(i)
-        self.marks[i] = _IN_LINE
-        heaps.move(self.times, i, math.inf)
-
-    def _of_open_hosts(self, state: State, most: int, now: float) -> list[Rows]:
-        """Return the lines of hosts that accept a fetch, as do their domains."""
-        found: list[Rows] = []
-        hosts, number, seen = state.hosts_table, 0, set[int]()
-        while self._opening and self._opening[0][0] <= now and number < most:
-            _, host = heappop(self._opening)
-            if host in seen or not (host in self._lines or host in self._inside):
-                continue
-            shut = doors.closed(hosts, host, now)
-            if shut == host:
-                heappush(self._opening, (doors.opening(hosts, host), host))
-            elif shut != NO_HOST:
-                self._wait_for(state, shut, host)
-            else:
-                number += self._enter(state, host, most, now, found, seen)
-        for host in seen:
-            if host in self._lines or host in self._inside:
-                heappush(self._opening, (max(doors.opening(hosts, host), now), host))
-        return found
-
-    def _enter(
-        self, state: State, host: int, most: int, now: float, found: list[Rows], seen: set[int]
-    ) -> int:
-        """Find the line of a host that accepts a fetch, and those of hosts that wait for it; return
-        how many sources there are: at most about `most`, of these hosts those that wait longest."""
-        seen.add(host)
-        rows = self._line(state, host, now)
-        found.append(rows)
-        number, waiting = 0, self._inside.get(host, deque())
-        while waiting and number < most:
-            inner = waiting.popleft()
-            opens = doors.opening(state.hosts_table, inner)
-            if opens > now:
-                heappush(self._opening, (opens, inner))
-            elif inner not in seen:
-                number += self._enter(state, inner, most, now, found, seen)
-        if not waiting:
-            self._inside.pop(host, None)
-        return number + len(rows)
-
-    def _wait_for(self, state: State, domain: int, host: int) -> None:
-        """Let a host wait until a domain accepts a fetch."""
-        if domain not in self._inside:
-            self._inside[domain] = deque()
-            heappush(self._opening, (doors.opening(state.hosts_table, domain), domain))
-        self._inside[domain].append(host)
-
-    def _line(self, state: State, host: int, now: float) -> Rows:
-        """Return who stands in line in front of a host that accepts a fetch."""
-        rows = np.unique(np.array(self._lines.get(host, ()), dtype=np.int32))
-        rows = rows[self.marks[rows] == _IN_LINE]
-        rows, shut = _of_line(state.table, state.hosts_table, rows, host, now)
-        self.rekey(state, shut, now)
-        if len(rows):
-            self._lines[host][:] = rows.tolist()
-        else:
-            self._lines.pop(host, None)
-        return rows
-
-    @property
-    def has_lines(self) -> bool:
-        """Whether sources stand in line in front of a host."""
-        return bool(self._lines)
-
-    def next_opening(self) -> float:
-        """Return when the first host accepts a fetch in front of which sources stand in line."""
-        return self._opening[0][0] if self._opening else math.inf
-
-    def open(self, state: State, host: int) -> None:
-        """Note that a host and its domains may accept a fetch earlier than it seemed."""
-        hosts = state.hosts_table
-        for each in doors.chain(hosts, host):
-            if each in self._lines or each in self._inside:
-                heappush(self._opening, (doors.opening(hosts, each), each))
-
-    def dissolve(self, state: State, limited: Collection[int]) -> None:
-        """Send all who stand in line in front of hosts whose limits have changed, or of their
-        domains, or have a ticket for such a line, back to the heap."""
-        hosts = state.hosts_table
-        changed, gone = np.zeros(len(hosts), np.bool_), np.zeros(len(hosts), np.bool_)
-        for host in limited:
-            changed[host] = True
-            for each in doors.chain(hosts, host):
-                gone[each] |= self._tickets.pop(each, None) is not None
-                rows = np.array(self._lines.pop(each, []), dtype=np.int32)
-                self.rekey(state, rows[self.marks[rows] == _IN_LINE], state.time)
-                for inner in self._inside.pop(each, ()):
-                    heappush(self._opening, (doors.opening(hosts, inner), inner))
-        if gone.any():
-            rows = np.flatnonzero(self.marks == _TICKET).astype(np.int32)
-            rows = _with_tickets(state.table, hosts, rows, changed, gone)
-            self.rekey(state, rows, state.time)
+    def limits_changed(self, state: State, limited: Iterable[int]) -> None:
+        """Look anew at the sources that wait for hosts whose limits have changed."""
+        rows = self.queues.dissolve(state.table, state.hosts_table, limited)
+        self.rekey(state, rows, state.time)
 
     def lower(self, state: State, asked: float, limit: int, attempt: int, now: float) -> bool:
         """Compute some keys anew, where fewer than `limit` are due, if their price is too high or
@@ -300,20 +185,9 @@ class Agenda:
         if self.due.size[0] > max(_PART * state.rows, EXACT):  # the others need not be compared
             self.price = max(self.price, _NEAR * self.level)
         _settle(
-            state.table, state.shared, self.times, self.due, self.marks, looked, chosen,
+            state.table, state.shared, self.times, self.due, self.queues.waits, looked, chosen,
             self.price, asked, state.rotation, now,
         )  # fmt: skip
-
-
-@compiled
-def _barrier(hosts: Hosts, host: int) -> tuple[int, float]:
-    """Return the first of a host and its domains that accepts one fetch at a time, or NO_HOST, and
-    until when those before it asked to be left alone."""
-    line, until = doors.limited(hosts, host), -np.inf
-    while host != line:
-        until = max(until, hosts.blocked[host])
-        host = hosts.within[host]
-    return line, until
 
 
 @compiled
@@ -341,9 +215,12 @@ def _looked_at(
     else:
         step = min(max(np.sqrt(level / index), _LEAST_STEP), _MOST_STEP)
         again = price.due_at(sources, shared, i, step * index, now)
-    turn = price.turn(sources, shared, i, rotation)
-    longest, longer = price.patience(sources, shared, i), _LEAST_STEP * max(now - start, turn)
-    for after in (longest, turn, longer, PATIENCE * rotation):
+    interval = price.exploration_interval(sources, shared, i, rotation)
+    longest, longer = (
+        price.longest_interval(sources, shared, i),
+        _LEAST_STEP * max(now - start, interval),
+    )
+    for after in (longest, interval, longer, OVERDUE * rotation):
         if start + after > now:
             again = min(again, start + after)
     return again if again > now else np.inf, order_of(rank, reason)
@@ -364,8 +241,8 @@ def _start(
     to be looked at."""
     times, orders = np.empty(rows), np.full(rows, np.inf)
     for i in range(rows):
-        line, until = _barrier(hosts, sources.host[i])
-        if line == NO_HOST and until <= now:
+        limit, until = doors.limit_of(hosts, sources.host[i])
+        if limit == NO_HOST and until <= now:
             times[i], orders[i] = _looked_at(sources, shared, i, value, asked, asked, rotation, now)
         else:
             times[i] = price.key_of(sources, shared, i, value, rotation, now)
@@ -391,18 +268,18 @@ def _candidates(
 
     Returns:
         The best, at most `best`; sources that leave the heaps, since their hosts are limited, and
-        the hosts or domains in front of which they stand; whether others are to be looked at; and
-        the index of the last of the best, 0 if these are all or it is due at any price. Sources of
-        hosts that have no limit and asked to be left alone wait until then.
+        the hosts or domains for which they wait; whether others are to be looked at; and the index
+        of the last of the best, 0 if these are all or it is due at any price. Sources of hosts that
+        have no limit and asked to be left alone wait until then.
     """
-    limited, lines = np.empty(most, np.int32), np.empty(most, np.int32)
+    limited, limits = np.empty(most, np.int32), np.empty(most, np.int32)
     number, looked = 0, 0
     while looked < most and times.size[0] > 0 and times.key[times.order[0]] <= now:
         i = whole(times.order[0])
-        line, until = _barrier(hosts, sources.host[i])
+        limit, until = doors.limit_of(hosts, sources.host[i])
         again, order = until, np.inf
-        if until <= now and line != NO_HOST:
-            limited[number], lines[number] = i, line
+        if until <= now and limit != NO_HOST:
+            limited[number], limits[number] = i, limit
             number += 1
             again = np.inf
         elif until <= now:
@@ -418,15 +295,15 @@ def _candidates(
     free, more = 0, looked == most
     for k in range(len(rows)):
         i = whole(rows[k])
-        line, until = _barrier(hosts, sources.host[i])
-        if line == NO_HOST and until <= now:
+        limit, until = doors.limit_of(hosts, sources.host[i])
+        if limit == NO_HOST and until <= now:
             rows[free] = i
             free += 1
         else:  # it has come to be limited or closed
             heaps.move(due, i, np.inf)
             heaps.move(times, i, now)
             more = True
-    return rows[:free], limited[:number], lines[:number], more, level
+    return rows[:free], limited[:number], limits[:number], more, level
 
 
 @compiled
@@ -435,7 +312,7 @@ def _rekey(
     shared: Shared,
     times: Heap,
     due: Heap,
-    marks: NDArray[np.uint8],
+    waits: NDArray[np.uint8],
     rows: Rows,
     value: float,
     rotation: float,
@@ -443,7 +320,7 @@ def _rekey(
 ) -> None:
     for k in range(len(rows)):
         i = whole(rows[k])
-        marks[i] = 0
+        waits[i] = 0
         heaps.move(due, i, np.inf)
         key = sources.blocked[i]  # early enough
         if key <= now:
@@ -457,7 +334,7 @@ def _renew(
     shared: Shared,
     times: Heap,
     due: Heap,
-    marks: NDArray[np.uint8],
+    waits: NDArray[np.uint8],
     start: int,
     number: int,
     rows: int,
@@ -467,10 +344,10 @@ def _renew(
     rotation: float,
     now: float,
 ) -> None:
-    """Compute the keys of some rows, cyclically from one on, except of those that stand in line."""
+    """Compute the keys of some rows, cyclically from one on, except of those in queues."""
     for k in range(number):
         i = whole((start + k) % rows)
-        if marks[i] != 0:
+        if waits[i] != 0:
             continue
         if due.place[i] >= 0:
             again, order = _looked_at(sources, shared, i, value, asked, level, rotation, now)
@@ -487,7 +364,7 @@ def _settle(
     shared: Shared,
     times: Heap,
     due: Heap,
-    marks: NDArray[np.uint8],
+    waits: NDArray[np.uint8],
     looked: Ranked,
     chosen: NDArray[np.int64],
     value: float,
@@ -509,42 +386,3 @@ def _settle(
             order = np.inf
             heaps.move(times, i, price.key_of(sources, shared, i, value, rotation, now))
         heaps.move(due, i, order)
-
-
-@compiled
-def _of_line(
-    sources: Sources, hosts: Hosts, rows: Rows, line: int, now: float
-) -> tuple[Rows, Rows]:
-    """Return the rows that stand in a line: those that may leave it, and those whose hosts asked to
-    be left alone."""
-    here, free = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
-    for k in range(len(rows)):
-        host = sources.host[rows[k]]
-        here[k] = doors.limited(hosts, host) == line
-        free[k] = doors.closed(hosts, host, now) == NO_HOST
-    return rows[here & free], rows[here & ~free]
-
-
-@compiled
-def _with_tickets(
-    sources: Sources,
-    hosts: Hosts,
-    rows: Rows,
-    changed: NDArray[np.bool_],
-    gone: NDArray[np.bool_],
-) -> Rows:
-    """Return the rows whose tickets are for lines that are gone.
-
-    Arguments:
-        changed: (H,) whether the limit of a host has changed, so that they stood in another line.
-        gone: (H,) whether the line of a host is.
-    """
-    found = np.zeros(len(rows), np.bool_)
-    for k in range(len(rows)):
-        host = sources.host[rows[k]]
-        while host != NO_HOST and not gone[host]:
-            if hosts.interval[host] > 0.0 and not changed[host]:
-                break
-            host = hosts.within[host]
-        found[k] = host != NO_HOST and gone[host]
-    return rows[found]

@@ -227,7 +227,7 @@ def _first_in_view(state: State) -> float:
     s, heap = state.settings, state.agenda.times
     paid = state.time - min(state.balance, 0.0) / s.budget
     first = float(heap.key[heap.order[0]]) if heap.size[0] else math.inf
-    return max(min(first, state.agenda.next_opening()), paid)
+    return max(min(first, state.agenda.queues.next_opening()), paid)
 
 
 def _anything(state: State, now: float) -> bool:

@@ -139,12 +139,12 @@ def _next_due(state: State, row: int, sources: Sources, now: float) -> tuple[flo
     if fetched == NEVER:
         free, reason = now, "since it was not fetched yet"
     else:
-        longest = price.patience(sources, state.shared, i)
+        longest = price.longest_interval(sources, state.shared, i)
         if fetched + longest < free:
             free, reason = fetched + longest, "by its maximum interval"
-        turn = price.turn(sources, state.shared, i, state.rotation)
-        if fetched + turn < free:
-            free = fetched + turn
+        interval = price.exploration_interval(sources, state.shared, i, state.rotation)
+        if fetched + interval < free:
+            free = fetched + interval
             reason = "in the rotation that looks after sources that are hardly worth a fetch"
             if sources.failures[i]:
                 reason = "to see whether it answers again"

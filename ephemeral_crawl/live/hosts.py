@@ -81,6 +81,16 @@ def limited(hosts: Hosts, host: int) -> int:
     return host
 
 
+@compiled
+def limit_of(hosts: Hosts, host: int) -> tuple[int, float]:
+    """Return `limited`, and until when those before it asked to be left alone."""
+    limit, until = limited(hosts, host), -np.inf
+    while host != limit:
+        until = max(until, hosts.blocked[host])
+        host = hosts.within[host]
+    return limit, until
+
+
 def openings(hosts: Hosts) -> NDArray[np.float64]:
     """Return `opening` of each host, (H,)."""
     next_one = np.maximum(hosts["fetched"] + hosts["interval"], hosts["held"])

@@ -21,14 +21,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crawl_env.compiled import compiled
 from ephemeral_crawl.live.columns import MEMORIES, NEVER, Sources
 from ephemeral_crawl.live.learning import Shared
 
 # ρ_k, per second: of glitches, of outages of hours, days and weeks, and of the end.
-RECOVERY = (1.0 / 600.0, 1.0 / 10_800.0, 1.0 / 129_600.0, 1.0 / 1_728_000.0, 1.0 / 31_536_000.0)
-_RECOVERY = np.array(RECOVERY)
+RECOVERY = 1.0 / np.array([600.0, 10_800.0, 129_600.0, 1_728_000.0, 31_536_000.0])
 _END = len(RECOVERY) - 1
 _WEIGHT = np.array([0.6, 0.25, 0.08, 0.04, 0.03])  # w_k of sources that have answered before
 _FAILING = 0.05  # share of attempts at sources that do answer that fail
@@ -49,11 +49,13 @@ CAUSES: Mapping[str, tuple[float, float, float, float, float]] = MappingProxyTyp
         "network": (1.0, 1.0, 0.1, 0.01, 0.001),
     }
 )
-NETWORK = len(CAUSES) - 1
+_PLACE = {name: place for place, name in enumerate(CAUSES)}
+_STATUSES = {404: "missing", 410: "gone", 429: "busy", 408: "timeout"}
+NETWORK = _PLACE["network"]
 _LIKELIHOOD = np.array(list(CAUSES.values()))
 _NETWORK_ODDS = math.log(0.01)  # that an attempt begins an outage of one's own network
 _LEAST_RUN = 5.0  # sources that have failed in a row
-Weights = tuple[float, float, float, float, float]
+Weights = NDArray[np.float64]  # (5,)
 # What is told of a failure; "refused": by rules of one's own.
 KINDS = ("dns", "connection", "timeout", "content", "refused", "http")
 _SOON = 86_400.0  # seconds
@@ -77,10 +79,7 @@ def cause_of(kind: str | None, status: int | None) -> int:
         name = _STATUSES[status]
     elif status is not None and status >= 400:
         name = "refused" if status < 500 else "server"
-    return list(CAUSES).index(name)
-
-
-_STATUSES = {404: "missing", 410: "gone", 429: "busy", 408: "timeout"}
+    return _PLACE[name]
 
 
 @compiled
@@ -116,10 +115,9 @@ def weights(sources: Sources, shared: Shared, i: int) -> Weights:
             weight *= _FAILING * shared.answering
             if k == _END:
                 weight += 1.0 - shared.answering
-        found[k] = weight * _LIKELIHOOD[cause, k] * np.exp((_RECOVERY[_END] - _RECOVERY[k]) * down)
+        found[k] = weight * _LIKELIHOOD[cause, k] * np.exp((RECOVERY[_END] - RECOVERY[k]) * down)
         total += found[k]
-    found /= total
-    return found[0], found[1], found[2], found[3], found[4]
+    return found / total
 
 
 @compiled
@@ -127,7 +125,7 @@ def back(v: Weights, since: float) -> float:
     """Return the probability p that a source is back a time after the last attempt, seconds."""
     p = 0.0
     for k in range(_END + 1):
-        p -= v[k] * np.expm1(-_RECOVERY[k] * since)
+        p -= v[k] * np.expm1(-RECOVERY[k] * since)
     return p
 
 
@@ -136,9 +134,9 @@ def unnoticed(v: Weights, since: float) -> float:
     """Return the expected time for which a source has been back, a time after the last attempt."""
     total = 0.0
     for k in range(_END + 1):
-        x = _RECOVERY[k] * since
+        x = RECOVERY[k] * since
         away = x * x * (0.5 - x / 6.0) if x < 1e-4 else x + np.expm1(-x)
-        total += v[k] * away / _RECOVERY[k]
+        total += v[k] * away / RECOVERY[k]
     return total
 
 
@@ -146,7 +144,7 @@ def unnoticed(v: Weights, since: float) -> float:
 def unnoticed_for(v: Weights, time: float) -> float:
     """Return the time s after the last attempt at which `unnoticed` is a time, to 1e-4.
 
-    >>> v = (0.6, 0.25, 0.08, 0.04, 0.03)
+    >>> v = np.array([0.6, 0.25, 0.08, 0.04, 0.03])
     >>> round(unnoticed(v, unnoticed_for(v, 3600.0)) / 3600.0, 3)
     1.0
     """

@@ -160,7 +160,6 @@ def _again_at(sources: Sources, shared: Shared, i: int, price: float, now: float
     known, v = belief(sources, shared, i), life.weights(sources, shared, i)
     ceiling, quiet = planned(known, shared.optimism)
     wanted, tried = price * np.float64(sources.cost[i]), sources.tried[i]
-
     low = max(now - tried, 0.0)
     if _index_if_back(sources, i, tried + low, known, ceiling, quiet, v) >= wanted:
         return min(tried + _FIRST_RETRY, now)
@@ -196,7 +195,7 @@ def _index_if_back(
 
 
 @compiled
-def turn_of(cost: float, first: float, surplus: float, rotation: float) -> float:
+def inspection_interval(cost: float, first: float, surplus: float, rotation: float) -> float:
     """Return the time after a fetch at which a source is fetched again, however low its index.
 
     A source that has not shown an item yet may publish its first at any time, and then be like any
@@ -210,7 +209,7 @@ def turn_of(cost: float, first: float, surplus: float, rotation: float) -> float
         surplus: g/λ, per second.
         rotation: largest time for all sources, seconds; infinite if none is visited in rotation.
 
-    >>> turn_of(2.0, 0.01, 4.0, 1000.0), turn_of(2.0, 0.01, 4.0, math.inf)
+    >>> inspection_interval(2.0, 0.01, 4.0, 1000.0), inspection_interval(2.0, 0.01, 4.0, math.inf)
     (10.0, inf)
     """
     if first > 0.0 and surplus > 0.0 and rotation < np.inf:
@@ -219,7 +218,7 @@ def turn_of(cost: float, first: float, surplus: float, rotation: float) -> float
 
 
 @compiled
-def turn(sources: Sources, shared: Shared, i: int, rotation: float) -> float:
+def exploration_interval(sources: Sources, shared: Shared, i: int, rotation: float) -> float:
     """Return the time after the last attempt at which source i is tried again, however low its
     index: if it is new or has failed, when the expected surplus that was lost is the price of a
     fetch. For a new source it is the time since it was added."""
@@ -228,7 +227,7 @@ def turn(sources: Sources, shared: Shared, i: int, rotation: float) -> float:
         lost = surplus * life.answering(sources, shared, i, sources.pinged[i])
         return min(cost / lost, rotation) if lost > 0.0 else rotation
     if not (sources.failures[i] > 0 and rotation < np.inf):
-        return _turn_if_up(sources, shared, i, rotation)
+        return _exploration_while_up(sources, shared, i, rotation)
     if sources.items[i, _LAST] > 0.0:
         known = belief(sources, shared, i)
         ceiling, _ = planned(known, shared.optimism)
@@ -240,15 +239,15 @@ def turn(sources: Sources, shared: Shared, i: int, rotation: float) -> float:
 
 
 @compiled
-def _turn_if_up(sources: Sources, shared: Shared, i: int, rotation: float) -> float:
+def _exploration_while_up(sources: Sources, shared: Shared, i: int, rotation: float) -> float:
     if sources.items[i, _LAST] > 0.0:
         return rotation
     first = belief(sources, shared, i).silent
-    return turn_of(np.float64(sources.cost[i]), first, shared.surplus, rotation)
+    return inspection_interval(np.float64(sources.cost[i]), first, shared.surplus, rotation)
 
 
 @compiled
-def patience(sources: Sources, shared: Shared, i: int) -> float:
+def longest_interval(sources: Sources, shared: Shared, i: int) -> float:
     """Return the time after the last attempt at which the maximum interval of source i has passed:
     after a failure, the expected time for which it has been back."""
     longest = np.float64(sources.longest[i])
@@ -262,7 +261,9 @@ def retried_after(
     sources: Sources, shared: Shared, i: int, price: float, rotation: float, now: float
 ) -> float:
     """Return the time between two attempts at source i at a price, after it has failed."""
-    again = min(turn(sources, shared, i, rotation), patience(sources, shared, i))
+    again = min(
+        exploration_interval(sources, shared, i, rotation), longest_interval(sources, shared, i)
+    )
     if again == np.inf:  # when its index says so
         again = max(due_at(sources, shared, i, price, now) - sources.tried[i], _HOUR)
     return max(again, max(np.float64(sources.shortest[i]), 1.0))
@@ -276,8 +277,8 @@ def floored(sources: Sources, shared: Shared, i: int, due: float, rotation: floa
         return np.inf
     tried = life.tried_at(sources, i)
     if tried != NEVER:
-        again = turn(sources, shared, i, rotation)
-        due = min(due, tried + min(patience(sources, shared, i), again))
+        again = exploration_interval(sources, shared, i, rotation)
+        due = min(due, tried + min(longest_interval(sources, shared, i), again))
         due = max(due, tried + np.float64(sources.shortest[i]))
     due = max(due, sources.blocked[i])
     return due if due < _LATEST else np.inf
@@ -376,7 +377,7 @@ def fetches(wanted: Demand, k: int, price: float, surplus: float, rotation: floa
     cost, ceiling = wanted.cost[k], wanted.ceiling[k]
     share = price * cost / ceiling if ceiling > 0.0 else np.inf
     interval = age_reaching(share) / wanted.decay[k] if share < 1.0 else np.inf
-    again = turn_of(cost, wanted.first[k], surplus, rotation)
+    again = inspection_interval(cost, wanted.first[k], surplus, rotation)
     interval = max(min(interval, min(wanted.longest[k], again)), wanted.shortest[k])
     answering, again = wanted.answering[k], wanted.again[k]
     if again == 0.0:
@@ -475,6 +476,6 @@ def interval_at(sources: Sources, shared: Shared, i: int, price: float, rotation
     ceiling, quiet = planned(known, shared.optimism)
     level = level_reaching(price * sources.cost[i] / ceiling) * ceiling if ceiling > 0.0 else np.inf
     interval = -math.log1p(-level / quiet) / known.decay if level < quiet else np.inf
-    again = _turn_if_up(sources, shared, i, rotation)
+    again = _exploration_while_up(sources, shared, i, rotation)
     interval = min(interval, min(np.float64(sources.longest[i]), again))
     return max(interval, np.float64(sources.shortest[i]))

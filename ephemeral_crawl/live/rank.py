@@ -12,7 +12,7 @@ from ephemeral_crawl.live.columns import NEVER, Sources
 from ephemeral_crawl.live.learning import Shared
 
 NEW, CEILING, ROTATION, SIGNAL, INDEX, RETRY = range(6)  # reasons
-PATIENCE = 1.5  # rotations after which a source comes before those that were fetched since
+OVERDUE = 1.5  # rotations after which a source comes before those that were fetched since
 _FIRST = 1e30  # by which its rank is multiplied
 _LATE = 1e13  # seconds
 
@@ -23,23 +23,25 @@ def rank_of(
 ) -> tuple[float, float, int]:
     """Return index, rank and reason of source i, which can be fetched.
 
-    The rank is the index, or if it is higher and the source is new or its turn has come, the price
-    that is asked for, and more the longer it waits; past the maximum interval it is minus the time
-    at which it passed, or the index if the source was not tried yet.
+    The rank is the index, or if it is higher and the source is new or its exploration interval has
+    passed, the price that is asked for, and more the longer it waits; past the maximum interval it
+    is minus the time at which it passed, or the index if the source was not tried yet.
     """
     index = price.index_now(sources, shared, i, now)
+    interval = price.exploration_interval(sources, shared, i, rotation)
     tried = life.tried_at(sources, i)
-    since, rank, turn = now - tried, index, price.turn(sources, shared, i, rotation)
+    since, rank = now - tried, index
     reason = SIGNAL if sources.pending[i] > 0.0 else INDEX
     if tried == NEVER:
-        rank, reason = _in_turn(index, asked, now - sources.pinged[i], turn, rotation), NEW
-    elif since >= turn:
-        rank = _in_turn(index, asked, since, turn, rotation)
+        rank = _explored(index, asked, now - sources.pinged[i], interval, rotation)
+        reason = NEW
+    elif since >= interval:
+        rank = _explored(index, asked, since, interval, rotation)
         if index < asked:
             reason = ROTATION
     if sources.failures[i] > 0:
         reason = RETRY
-    longest = price.patience(sources, shared, i)
+    longest = price.longest_interval(sources, shared, i)
     if since >= longest and longest < np.inf:
         reason, rank = CEILING, index
         if tried != NEVER:
@@ -48,11 +50,11 @@ def rank_of(
 
 
 @compiled
-def _in_turn(index: float, asked: float, since: float, turn: float, rotation: float) -> float:
-    """Return the rank of a source that was not tried for its turn, or that is new: what is lost
-    until it is tried grows with the time."""
-    rank = max(index, asked * max(since / turn, 1.0))
-    return _FIRST * since / rotation * rank if since >= PATIENCE * rotation else rank
+def _explored(index: float, asked: float, since: float, interval: float, rotation: float) -> float:
+    """Return the rank of a source that is new, or was not tried for its exploration interval: what
+    is lost until it is tried grows with the time."""
+    rank = max(index, asked * max(since / interval, 1.0))
+    return _FIRST * since / rotation * rank if since >= OVERDUE * rotation else rank
 
 
 @compiled

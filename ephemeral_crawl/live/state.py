@@ -430,7 +430,7 @@ class State:
             self.hosts_table["interval"][hosts[name]] = interval
         limited = [hosts[name] for name in event["hosts"]]
         self._hold(limited)
-        self.agenda.dissolve(self, limited)
+        self.agenda.limits_changed(self, limited)
         self.changes = len(self)  # the price changes at once
 
     def _hold(self, hosts: Iterable[int]) -> None:
@@ -509,9 +509,9 @@ class State:
             raise ValueError("the columns of a batch do not fit together")
         self.reasons.apply(event)
         self.changes += len(rows) - event["outcome"].count(reporting.RELEASED)
-        if self.agenda.has_lines:
+        if self.agenda.queues:
             for host in set(self.table["host"][rows].tolist()):
-                self.agenda.open(self, host)
+                self.agenda.queues.reopen(self.hosts_table, host)
         self.agenda.rekey(self, rows, self.time)
 
     def _signal(self, event: Event) -> None:

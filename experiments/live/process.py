@@ -77,7 +77,7 @@ def _opened(path: Path) -> dict[str, Any]:
     state = scheduler._ledger.state
     assert state is not None
     agenda, rows = state.agenda, max(state.rows, 1)
-    columns = [state.table, agenda.marks, *agenda.times[:3], *agenda.due[:3]]
+    columns = [state.table, agenda.queues.waits, *agenda.times[:3], *agenda.due[:3]]
     return {
         "start_s": f"{took:.2f}",
         "columns_bytes": f"{sum(x.nbytes / max(len(x), 1) for x in columns):.0f}",

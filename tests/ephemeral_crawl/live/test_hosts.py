@@ -213,7 +213,7 @@ def fleet(number, host, budget="1000000/h"):
     return scheduler, clock
 
 
-def test_who_has_a_ticket_does_not_wait_for_a_limit_that_is_gone(monkeypatch):
+def test_a_slot_is_given_up_when_the_limit_is_gone(monkeypatch):
     monkeypatch.setattr(agenda, "EXACT", 0)
     scheduler, clock = fleet(400, lambda i: f"{'ab'[i % 2]}.blogs.test")
     scheduler.limit_hosts({"*.blogs.test": "1h", "a.blogs.test": "2h"})
@@ -224,7 +224,7 @@ def test_who_has_a_ticket_does_not_wait_for_a_limit_that_is_gone(monkeypatch):
     assert len(scheduler.lease(400)) >= 199  # all of b
 
 
-def test_in_small_fleets_long_lines_are_compared_as_a_whole():
+def test_in_small_fleets_long_queues_are_compared_as_a_whole():
     scheduler, clock = fleet(400, lambda i: "h.test")
     for i in range(400):
         scheduler.report(str(i), [(clock() - 60.0 * k, 1.0 + i) for k in range(3)])

@@ -34,7 +34,7 @@ def test_the_probability_to_be_back_is_that_of_simulated_failures(down):
     """Of failures drawn from the mixture, those that have lasted so far; 5 standard errors."""
     rng, number = np.random.default_rng(1), 400_000
     kind = rng.choice(len(life.RECOVERY), number, p=life._WEIGHT)
-    lasts = rng.exponential(1.0 / np.array(life.RECOVERY)[kind])
+    lasts = rng.exponential(1.0 / life.RECOVERY[kind])
     rest = lasts[lasts > down] - down
     v = life.weights(*failing(down), 0)
     for since in (600.0, HOUR, DAY, 30.0 * DAY):

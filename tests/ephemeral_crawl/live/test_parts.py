@@ -117,11 +117,15 @@ def test_sources_that_never_had_an_item_are_inspected_at_the_best_interval():
     interval = np.geomspace(0.1, 1000, 100_000)
     loss = cost / interval + surplus * rate * interval / 2
     best = interval[loss.argmin()]
-    assert price.turn_of(cost, rate, surplus, 1e9) == pytest.approx(best, rel=1e-3)
+    assert price.inspection_interval(cost, rate, surplus, 1e9) == pytest.approx(best, rel=1e-3)
     assert (
-        price.turn_of(cost, rate, surplus, math.inf) == math.inf
+        price.inspection_interval(cost, rate, surplus, math.inf) == math.inf
     )  # nothing is visited in rotation
-    assert price.turn_of(cost, rate, surplus, 5.0) == price.turn_of(cost, 0.0, surplus, 5.0) == 5.0
+    assert (
+        price.inspection_interval(cost, rate, surplus, 5.0)
+        == price.inspection_interval(cost, 0.0, surplus, 5.0)
+        == 5.0
+    )
 
 
 def test_single_sources_of_hosts_do_not_change_the_prior():

@@ -1,0 +1,199 @@
+"""Sources that are due and wait until their host accepts a fetch.
+
+A host that accepts one fetch at a time has a queue of sources, which are compared with each other
+when it accepts one. If its queue is long, further sources get a slot instead: the time at which
+they may join it. A host in a domain that accepts one fetch at a time waits, with its queue, for the
+domain; sources of hosts without a limit are in the queue of the domain itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable
+from heapq import heappop, heappush
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crawl_env.compiled import compiled
+from ephemeral_crawl.live import hosts as doors
+from ephemeral_crawl.live.columns import NO_HOST, Hosts, Sources
+
+Rows = NDArray[np.int32]
+
+LONG = 128  # sources in the queue of a host, from which on others get a slot
+_QUEUED, _SLOT = 1, 2  # in `waits`
+
+
+class HostQueues:
+    """The queues of limited hosts.
+
+    Arguments:
+        rows: number of rows of sources.
+    """
+
+    def __init__(self, rows: int = 0) -> None:
+        self.waits = np.zeros(rows, np.uint8)  # whether each source is in a queue or has a slot
+        self._queues: dict[int, list[int]] = {}  # of each host; those that do not wait have left it
+        self._opening: list[tuple[float, int]] = []  # heap of when hosts accept the next fetch
+        self._inside: dict[int, deque[int]] = {}  # hosts that wait for each domain to accept one
+        self._slots: dict[int, float] = {}  # last slot of each host
+
+    def __bool__(self) -> bool:
+        """Whether sources wait for a host."""
+        return bool(self._queues)
+
+    def grow(self, rows: int) -> None:
+        """Make room for more rows of sources."""
+        waits = np.zeros(rows, np.uint8)
+        waits[: len(self.waits)] = self.waits
+        self.waits = waits
+
+    def next_opening(self) -> float:
+        """Return when the first host accepts a fetch for which sources wait."""
+        return self._opening[0][0] if self._opening else math.inf
+
+    def add(self, hosts: Hosts, i: int, host: int, longest: float, now: float) -> float:
+        """Add a source to the queue of a host, or give it a slot if this is not shorter than
+        `longest`; return the time of its slot, infinite if it has none."""
+        queue = self._queues.setdefault(host, [])
+        if len(queue) >= longest:
+            # Not from the end of a lease on, which may be reported long before.
+            interval, blocked = hosts[["interval", "blocked"]][host].item()
+            slot: float = max(self._slots.get(host, 0.0), blocked, now) + interval
+            self._slots[host] = slot
+            self.waits[i] = _SLOT
+            return slot
+        if not queue:
+            self._open(hosts, host)
+        queue.append(i)
+        self.waits[i] = _QUEUED
+        return math.inf
+
+    def _open(self, hosts: Hosts, host: int, earliest: float = -math.inf) -> None:
+        heappush(self._opening, (max(doors.opening(hosts, host), earliest), host))
+
+    def of_open_hosts(
+        self, sources: Sources, hosts: Hosts, most: int, now: float
+    ) -> tuple[list[Rows], Rows]:
+        """Return the queues of hosts that accept a fetch, as do their domains, of about `most`
+        sources; and the sources that have left these queues, since their own hosts are closed."""
+        queues: list[Rows] = []
+        left: list[Rows] = [np.empty(0, np.int32)]
+
+        def visit(host: int) -> int:
+            """Add the queue of an open host, and those of hosts that wait for it, the first to
+            come first; return how many sources there are: at most about `most`, besides its own."""
+            seen.add(host)
+            queue, closed = self._queue(sources, hosts, host, now)
+            queues.append(queue)
+            left.append(closed)
+            number, inside = 0, self._inside.get(host, deque())
+            while inside and number < most:
+                inner = inside.popleft()
+                if doors.opening(hosts, inner) > now:
+                    self._open(hosts, inner)
+                elif inner not in seen:
+                    number += visit(inner)
+            if not inside:
+                self._inside.pop(host, None)
+            return number + len(queue)
+
+        number, seen = 0, set[int]()
+        while self._opening and self._opening[0][0] <= now and number < most:
+            _, host = heappop(self._opening)
+            if host in seen or not (host in self._queues or host in self._inside):
+                continue
+            shut = doors.closed(hosts, host, now)
+            if shut == host:
+                self._open(hosts, host)
+            elif shut != NO_HOST:
+                self._wait_for(hosts, shut, host)
+            else:
+                number += visit(host)
+        for host in seen:
+            if host in self._queues or host in self._inside:
+                self._open(hosts, host, now)
+        return queues, np.concatenate(left)
+
+    def _queue(self, sources: Sources, hosts: Hosts, host: int, now: float) -> tuple[Rows, Rows]:
+        """Return the sources in the queue of a host that accepts a fetch: those that can be
+        fetched, and those that leave it, since their own hosts are closed."""
+        rows = np.unique(np.array(self._queues.get(host, ()), dtype=np.int32))
+        rows, closed = _of_queue(sources, hosts, rows[self.waits[rows] == _QUEUED], host, now)
+        if len(rows):
+            self._queues[host][:] = rows.tolist()
+        else:
+            self._queues.pop(host, None)
+        return rows, closed
+
+    def _wait_for(self, hosts: Hosts, domain: int, host: int) -> None:
+        """Let a host wait until a domain accepts a fetch."""
+        if domain not in self._inside:
+            self._inside[domain] = deque()
+            self._open(hosts, domain)
+        self._inside[domain].append(host)
+
+    def reopen(self, hosts: Hosts, host: int) -> None:
+        """Note that a host and its domains may accept a fetch earlier than it seemed."""
+        for each in doors.chain(hosts, host):
+            if each in self._queues or each in self._inside:
+                self._open(hosts, each)
+
+    def dissolve(self, sources: Sources, hosts: Hosts, limited: Iterable[int]) -> Rows:
+        """Dissolve the queues of hosts whose limits have changed, and of their domains, and return
+        the sources that were in them or had a slot."""
+        changed, gone = np.zeros(len(hosts), np.bool_), np.zeros(len(hosts), np.bool_)
+        found: list[Rows] = []
+        for host in limited:
+            changed[host] = True
+            for each in doors.chain(hosts, host):
+                gone[each] |= self._slots.pop(each, None) is not None
+                rows = np.array(self._queues.pop(each, ()), dtype=np.int32)
+                found.append(rows[self.waits[rows] == _QUEUED])
+                for inner in self._inside.pop(each, ()):
+                    self._open(hosts, inner)
+        if gone.any():
+            rows = np.flatnonzero(self.waits == _SLOT).astype(np.int32)
+            found.append(_with_slots(sources, hosts, rows, changed, gone))
+        return np.concatenate(found) if found else np.empty(0, np.int32)
+
+
+@compiled
+def _of_queue(
+    sources: Sources, hosts: Hosts, rows: Rows, queue: int, now: float
+) -> tuple[Rows, Rows]:
+    """Return which rows are still in the queue of a host: those that can be fetched, and those
+    whose own hosts are closed."""
+    here, free = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
+    for k in range(len(rows)):
+        host = sources.host[rows[k]]
+        here[k] = doors.limited(hosts, host) == queue
+        free[k] = doors.closed(hosts, host, now) == NO_HOST
+    return rows[here & free], rows[here & ~free]
+
+
+@compiled
+def _with_slots(
+    sources: Sources,
+    hosts: Hosts,
+    rows: Rows,
+    changed: NDArray[np.bool_],
+    gone: NDArray[np.bool_],
+) -> Rows:
+    """Return the rows whose slots are for queues that are gone.
+
+    Arguments:
+        changed: (H,) whether the limit of a host has changed, so that they were for another queue.
+        gone: (H,) whether the queue of a host is gone.
+    """
+    found = np.zeros(len(rows), np.bool_)
+    for k in range(len(rows)):
+        host = sources.host[rows[k]]
+        while host != NO_HOST and not gone[host]:
+            if hosts.interval[host] > 0.0 and not changed[host]:
+                break
+            host = hosts.within[host]
+        found[k] = host != NO_HOST and gone[host]
+    return rows[found]

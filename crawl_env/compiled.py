@@ -9,16 +9,19 @@ is compiled once per process. `NUMBA_DISABLE_JIT=1` runs the same functions as p
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cache, cached_property, wraps
 from hashlib import sha256
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
 from numba import types
+from numba.core.caching import FunctionCache, NullCache
 
 # What reading an index of cached machine code raises if it was cut off, or if it names a class that
 # an upgrade has moved.
@@ -54,19 +57,74 @@ def inlined(function: Function) -> Function:
 def _compile(function: Function, options: dict[str, Any]) -> Function:
     # numpy would warn where machine code goes on, as of overflow.
     if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
-        return np.errstate(all="ignore")(function)
+        return _interpreted(function)
     options = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, **options}
-    try:
-        made: Any = numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # no folder for the cache can be written, or there is no source file
-        made = numba.njit(**options)(function)
-    else:
-        file = made._cache._cache_file
-        _track_callees(made, file)
-        _tolerate_failures(file)
+    made: Any = numba.njit(**options)(function)
+    with suppress(OSError):  # it was not defined in a file
+        made._cache = _Cache(made)
     _widen_literals(made)
     result: Function = made
     return result
+
+
+def _interpreted(function: Function) -> Function:
+    """Return the function as plain Python, in which columns of records are attributes, too."""
+
+    @wraps(function)
+    def call(*args: Any, **named: Any) -> Any:
+        named = {name: _with_attributes(value) for name, value in named.items()}
+        with np.errstate(all="ignore"):
+            return function(*map(_with_attributes, args), **named)
+
+    result: Any = call
+    return cast(Function, result)
+
+
+def _with_attributes(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.view(np.recarray) if value.dtype.names else value
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(_with_attributes, value))
+    return value
+
+
+@cache
+def _contents(path: str, modified: int, size: int) -> bytes:
+    """Return the hash of a source file, which is read again if it seems to have changed."""
+    return sha256(Path(path).read_bytes()).digest()
+
+
+class _Cache:
+    """The cached machine code of a function, which is looked for when it is first needed: to look
+    for that of all functions takes as long as to import them.
+
+    It depends on the files of the functions that it calls, and on the global constants that these
+    use, since it contains them; numba itself recompiles only if the file of the function itself has
+    changed. It is compiled again if the cache cannot be read, and is not kept if it cannot be
+    written, as on a full disk.
+    """
+
+    def __init__(self, dispatcher: Any) -> None:
+        path = dispatcher.py_func.__code__.co_filename
+        file = os.stat(path)
+        self._dispatcher = dispatcher
+        self.contents = _contents(path, file.st_mtime_ns, file.st_size)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cache, name)
+
+    @cached_property
+    def _cache(self) -> Any:
+        try:
+            found: Any = FunctionCache(self._dispatcher.py_func)  # type: ignore[no-untyped-call]
+        except RuntimeError:  # no folder for the cache can be written
+            return NullCache()
+        stamp = sha256()
+        for part in sorted(set(_parts(self._dispatcher, set()))):
+            stamp.update(part)
+        found._cache_file._source_stamp = stamp.digest()
+        _tolerate_failures(found._cache_file)
+        return found
 
 
 def _widen_literals(dispatcher: Any) -> None:
@@ -82,21 +140,7 @@ def _widen_literals(dispatcher: Any) -> None:
     dispatcher.get_call_template = of_any
 
 
-def _track_callees(dispatcher: Any, file: Any) -> None:
-    """Make the cached machine code of a function depend on the files of those that it calls, too.
-
-    Machine code contains that of the functions called; numba itself recompiles only if the file of
-    the function itself has changed.
-    """
-    stamp = sha256(repr(file._source_stamp).encode())
-    for path in sorted(set(_files(dispatcher, set()))):
-        stamp.update(Path(path).read_bytes())
-    file._source_stamp = stamp.digest()
-
-
 def _tolerate_failures(file: Any) -> None:
-    """Compile again if cached machine code cannot be read, and go on if it cannot be written, as on
-    a full disk."""
     load, save = file._load_index, file.save
 
     def load_index() -> Any:
@@ -112,18 +156,24 @@ def _tolerate_failures(file: Any) -> None:
     file._load_index, file.save = load_index, save_if_possible
 
 
-def _files(dispatcher: Any, seen: set[int]) -> Iterator[str]:
-    """Yield the source files of a compiled function and of all that it calls."""
+def _parts(dispatcher: Any, seen: set[int]) -> Iterator[bytes]:
+    """Yield hashes of what the machine code of a function consists of: the source files of it and
+    of all that it calls, and the values of their global constants."""
     function = dispatcher.py_func
     if id(function) in seen:
         return
     seen.add(id(function))
-    yield function.__code__.co_filename
+    if isinstance(dispatcher._cache, _Cache):
+        yield dispatcher._cache.contents
     names = function.__code__.co_names
     for name in names:
         known = function.__globals__.get(name)
-        # Functions are called by their names, or as attributes of a module.
+        # Globals are used by their names, or as attributes of a module.
         found = [getattr(known, of, None) for of in names] if inspect.ismodule(known) else [known]
-        for callee in found:
-            if hasattr(callee, "py_func"):
-                yield from _files(callee, seen)
+        for value in found:
+            if hasattr(value, "py_func"):
+                yield from _parts(value, seen)
+            elif isinstance(value, np.ndarray):
+                yield sha256(name.encode() + value.tobytes()).digest()
+            elif isinstance(value, int | float | str | tuple):
+                yield sha256(f"{name} {value!r}".encode()).digest()

@@ -1,6 +1,7 @@
 """A program with commands, each a folder with a module `command.py`.
 
-This module needs no library beyond the core dependencies, so that `--help` works without any extra.
+This module imports nothing but the standard library until a command runs, so that `--help` works
+without any extra and at once.
 """
 
 from __future__ import annotations
@@ -18,10 +19,6 @@ from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
-
-from crawl_env import __version__
-from crawl_env.errors import unknown
-from crawl_env.extras import missing, sharing_a_name
 
 if TYPE_CHECKING:
     from ephemeral_crawl.core.base import Command
@@ -49,6 +46,8 @@ class Program:
             with readers_may_leave():
                 self.asked_for(words).run()
         except ImportError as error:
+            from crawl_env.extras import missing, sharing_a_name
+
             rivals = sharing_a_name()
             if rivals:
                 sys.exit(
@@ -79,10 +78,14 @@ class Program:
             print(self.overview())
             sys.exit(0 if words else 2)
         if words == ["--version"]:
+            from crawl_env import __version__
+
             print(__version__)
             sys.exit(0)
         name, *options = words
         if name not in known:
+            from crawl_env.errors import unknown
+
             sys.exit(f"error: {unknown('command', name, known)}")
         kind = self._kind(name)
         import tyro

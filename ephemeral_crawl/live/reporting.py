@@ -413,7 +413,7 @@ def give(sources: Sources, hosts: Hosts, rows: NDArray[np.int32], first: int, en
     for k in range(len(rows)):
         i = whole(rows[k])
         sources.lease[i] = first + k
-        sources.marks[i] &= ~FLOORED
+        sources.marks[i] &= 0xFF ^ FLOORED
         # If it is never reported, it may have been fetched at the end.
         sources.blocked[i] = max(sources.blocked[i], end + np.float64(sources.shortest[i]))
         total += np.float64(sources.cost[i])

@@ -17,6 +17,7 @@ import pytest
 
 from crawl_env import Arrivals, CrawlEnv, CrawlVectorEnv, Sources
 from crawl_env.compiled import compiled
+from ephemeral_crawl.live import Scheduler
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -54,6 +55,16 @@ from crawl_env.compiled import compiled
 def factor(x):
     return {}
 """
+CONSTANT = """
+import callee
+from callee import FACTOR
+from crawl_env.compiled import compiled
+
+@compiled
+def times(x):
+    return x * FACTOR + x * callee.FACTOR
+"""
+
 TUPLE = """
 from typing import NamedTuple
 from crawl_env.compiled import compiled
@@ -96,6 +107,15 @@ def test_machine_code_is_cached_until_a_function_that_it_contains_changes(folder
         (folder / "callee.py").write_text(CALLEE.format(factor))
         times = loaded("caller").times
         assert times(2.0) == 2.0 * float(factor)
+        assert hits(times) == found
+
+
+def test_machine_code_depends_on_constants_of_other_modules(folder: Path) -> None:
+    (folder / "caller.py").write_text(CONSTANT)
+    for factor, found in (("3.0", 0), ("3.0", 1), ("4.5", 0)):
+        (folder / "callee.py").write_text(f"FACTOR = {factor}")
+        times = loaded("caller").times
+        assert times(2.0) == 4.0 * float(factor)
         assert hits(times) == found
 
 
@@ -265,6 +285,38 @@ def test_random_content_is_the_same_without_compilation_and_without_warnings() -
     found = [float(reward) for reward in python(RANDOM, ROOT, **variables).split()]
     assert np.count_nonzero(found) > 30
     np.testing.assert_allclose(found, random_rewards(), rtol=1e-9)
+
+
+LEASES = """
+from tests.crawl_env.test_compiled import leases
+print(leases())
+"""
+
+
+def leases() -> list[str]:
+    """Return what a live scheduler leases of feeds, hosts with limits and feeds that fail."""
+    now = [1e9]
+    scheduler = Scheduler(":memory:", budget="60/h", clock=lambda: now[0])
+    scheduler.add_many({"source": f"s{i}", "host": f"h{i % 3}.test"} for i in range(9))
+    scheduler.limit_host("*.test", "30s")
+    found = []
+    for _ in range(40):
+        now[0] += 60.0
+        for lease in scheduler.lease(2):
+            found.append(lease.source)
+            if lease.source == "s4":
+                scheduler.failed(lease.id, kind="dns")
+            else:
+                scheduler.report(
+                    lease.id, [(now[0] - 30.0 * k, 1.0) for k in range(len(found) % 3)]
+                )
+        scheduler.signal(f"s{len(found) % 9}")
+    return found
+
+
+def test_the_live_scheduler_runs_without_compilation() -> None:
+    found = python(LEASES, ROOT, NUMBA_DISABLE_JIT="1")
+    assert found.strip() == str(leases())
 
 
 # ------------------------------------------------------------------------- processes and threads

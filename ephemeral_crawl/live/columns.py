@@ -45,7 +45,7 @@ SOURCE = np.dtype(
         ("kind", "u1"),  # kind of its last ping
         ("failures", "u1"),  # consecutive failures
         ("marks", "u1"),
-        ("cause", "u1"),  # of the last failure, place in `life.CAUSES`
+        ("cause", "u1"),  # of the last failure, place in `causes.LEARNT`
     ]
 )
 HOST = np.dtype(

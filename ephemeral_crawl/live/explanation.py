@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+import shlex
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from ephemeral_crawl.live import hosts as doors
+from ephemeral_crawl.live import hosts as politeness
 from ephemeral_crawl.live import learning, life, price
+from ephemeral_crawl.live.causes import CAUSES, LEARNT, UNREACHED
 from ephemeral_crawl.live.columns import NEVER, PAUSED, Sources
 from ephemeral_crawl.live.learning import Shared
 from ephemeral_crawl.live.state import State
 
+_RESUME = "ephemeral-crawl crawl --resume"
 PROBABLY = 0.8  # probability from which on a source is called dead
 
 
@@ -53,6 +56,10 @@ class Explanation:
     failures: int  # consecutive
     failed_at: float | None = None  # last time at which a lease came to nothing, if it is known
     failure: str = ""  # and why; "" if it is not known
+    cause: str = ""  # of its last failure, one of `causes.CAUSES`; "" if its last fetch succeeded
+    advice: str = ""  # what to do if it is probably dead, or paused; "" otherwise
+    renamed_at: float | None = None  # when it was renamed, as after a permanent redirect
+    renamed_from: str = ""  # and its name before; "" if it never was
 
     def __str__(self) -> str:
         lines = [
@@ -66,6 +73,12 @@ class Explanation:
             f"and the price of a budget unit is {_number(self.price)}.",
             f"Due: {'never' if self.due_at is None else _time(self.due_at)}, {self.reason}.",
         ]
+        if self.advice:
+            lines.append(f"What to do: {self.advice}.")
+        if self.renamed_at is not None:
+            lines.append(f"It moved here from {self.renamed_from} at {_time(self.renamed_at)}.")
+        if self.paused:
+            return "\n".join(lines)
         if self.interval is not None and self.interval_at_half_price is not None:
             lines.append(
                 f"At this price it {'would be' if self.failures else 'is'} fetched every "
@@ -101,7 +114,9 @@ class Explanation:
         if self.failed_at is not None:
             # Failed, or passed over after it had failed.
             text += "; the last attempt was" if self.failures else "; it was passed over"
-            text += f" at {_time(self.failed_at)}: {self.failure}"
+            text += f" at {_time(self.failed_at)}"
+        if self.failure:
+            text += f": {self.failure}"
         return text + "."
 
     def _answering(self) -> str:
@@ -111,8 +126,8 @@ class Explanation:
         text = f" A fetch is answered now with a probability of {self.answering:.0%}."
         if self.probably_dead:
             text += (
-                f" It is probably dead: with {self.dead:.0%} it does not answer for another month. "
-                "Correct its address, or remove it; it is still tried from time to time."
+                " It is probably dead: with a probability of "
+                f"{self.dead:.0%} it does not answer for another month."
             )
         return text
 
@@ -120,6 +135,27 @@ class Explanation:
     def probably_dead(self) -> bool:
         """Whether it will hardly answer again."""
         return self.dead >= PROBABLY
+
+
+def cause_of_failure(state: State, i: int) -> str:
+    """Return the cause of the last failure of a source, one of `CAUSES`; "" if its last fetch was
+    answered, or there was none."""
+    if not state.sources.failures[i]:
+        return ""
+    learnt, reason = LEARNT[state.sources.cause[i]], state.reasons.of(i)
+    told = reason.cause if reason else ""
+    return learnt if not told or (learnt == "network" and told in UNREACHED) else told
+
+
+def advice_on(state: State, i: int) -> str:
+    """Return what to do about a source that is probably dead, gone or paused; "" about others."""
+    cause, advice = cause_of_failure(state, i), []
+    if cause == "gone" or life.dead(state.sources, state.shared, i) >= PROBABLY:
+        advice.append(CAUSES[cause].advice)
+    if state.sources.marks[i] & PAUSED:
+        name = shlex.quote(state.names[i] or "")
+        advice.append(f"to fetch it again, run `{_RESUME} {name}`, or send POST /v1/resume")
+    return "; ".join(advice)
 
 
 def next_due(state: State, i: int, now: float) -> tuple[float, str]:
@@ -163,8 +199,8 @@ def _next_due(state: State, row: int, sources: Sources, now: float) -> tuple[flo
             reason = "since it was passed over"
         else:
             reason = "as asked with the last report"
-    for host in doors.chain(state.hosts_table, int(sources.host[i])):
-        if (opens := doors.opening(state.hosts_table, host)) > free:
+    for host in politeness.chain(state.hosts_table, int(sources.host[i])):
+        if (opens := politeness.opening(state.hosts_table, host)) > free:
             free = opens
             reason = f"when its host {state.host_names[host]} accepts a fetch"
     return max(free, fetched), reason
@@ -184,7 +220,8 @@ def explain(state: State, i: int, now: float, offset: float) -> Explanation:
     at_half = shared._replace(surplus=shared.surplus_at_half)
     due, reason = next_due(state, i, now)
     leased = state.leased_until(i) > now
-    failed_at, failure = state.reasons.of(i) or (math.inf, "")
+    failed_at, failure, _ = state.reasons.of(i) or (math.inf, "", "")
+    renamed_at, renamed_from = state.reasons.renamed(i) or (math.inf, "")
     name = state.names[i]
     assert name is not None
     longest = float(sources.longest[i])
@@ -220,6 +257,10 @@ def explain(state: State, i: int, now: float, offset: float) -> Explanation:
         failures=int(sources.failures[i]),
         failed_at=_clock(failed_at, offset),
         failure=failure,
+        cause=cause_of_failure(state, i),
+        advice=advice_on(state, i),
+        renamed_at=_clock(renamed_at, offset),
+        renamed_from=renamed_from,
     )
 
 

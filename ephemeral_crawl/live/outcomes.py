@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from crawl_env.errors import check_choice, check_whole, check_within, shown, unknown
-from ephemeral_crawl.live import life, reporting
+from ephemeral_crawl.live import reporting
 from ephemeral_crawl.live.arguments import items_of, name_of, seconds, time_of
+from ephemeral_crawl.live.causes import CAUSES, KINDS, cause_of, number_of
 from ephemeral_crawl.live.errors import UnknownLease, UnknownSource
-from ephemeral_crawl.live.life import KINDS
 from ephemeral_crawl.live.reasons import reason_of
 from ephemeral_crawl.live.reporting import FAILED, FETCHED, RELEASED
 from ephemeral_crawl.live.state import Event, State
@@ -57,7 +57,7 @@ class Outcome(NamedTuple):
     times: Sequence[float]  # of publication, NaN if unknown
     worths: Sequence[float]
     reason: str = ""  # why there was no fetch
-    cause: int = 0  # place in `life.CAUSES`
+    cause: str = ""  # of a failure, one of `causes.CAUSES`
 
 
 class Ping(NamedTuple):
@@ -108,11 +108,14 @@ def outcome_of(given: Mapping[str, Any]) -> Outcome:
     at, status, reason = given.get("at"), given.get("status"), given.get("reason")
     if status is not None:
         status = int(check_within("status", check_whole("status", status), 100, 999))
-    if reason is None and kind == "failed" and status is not None:
-        reason = f"HTTP {status}"
     failure = given.get("kind")
     if failure is not None:
         failure = check_choice("kind", failure, KINDS)
+    cause = cause_of(failure, status) if kind == "failed" else ""
+    if reason is None and kind == "failed":
+        told = failure in (None, "http") and status is not None
+        meaning = "" if cause == "unknown" else CAUSES[cause].meaning
+        reason = f"HTTP {status}" if told else meaning
     times, worths = items_of(given.get("items", ()))
     return Outcome(
         fetch,
@@ -123,7 +126,7 @@ def outcome_of(given: Mapping[str, Any]) -> Outcome:
         times,
         worths,
         "" if reason is None else reason_of(reason),
-        life.cause_of(failure, status) if kind == "failed" else 0,
+        cause,
     )
 
 
@@ -170,7 +173,7 @@ def outcome_event(
     rows: list[tuple[Any, ...]] = []
     ages: list[float] = []
     worths: list[float] = []
-    reasons: list[tuple[int, str]] = []  # of rows
+    reasons: list[tuple[int, str, str]] = []  # of rows
     known = _known(state, [outcome.fetch for outcome in outcomes])
     for k, outcome in enumerate(outcomes):
         try:
@@ -205,10 +208,10 @@ def outcome_event(
         else:
             until = now + outcome.wait if outcome.wait else 0.0
         if outcome.reason:
-            reasons.append((len(rows), outcome.reason))
+            reasons.append((len(rows), outcome.reason, outcome.cause))
         rows.append(
             (outcome.kind, row, lease, at, until, host_until, items, dated, more, more_worth,
-             outcome.status, outcome.cause)
+             outcome.status, number_of(outcome.cause or "unknown"))
         )  # fmt: skip
     if not rows:
         return None, counts
@@ -216,6 +219,12 @@ def outcome_event(
     if reasons:
         event["reasons"] = reasons
     return {"kind": "record", **event, "age": ages, "worth": worths}, counts
+
+
+def renamed_event(row: int, before: str) -> Event:
+    """Return an event of no outcomes that says what a source was called before."""
+    nothing: Event = {name: [] for name in (*_COLUMNS, "age", "worth")}
+    return {"kind": "record", **nothing, "renamed": [(row, before)]}
 
 
 def ping_events(state: State, pings: Sequence[Ping], moment: Moment) -> list[list[Any]]:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from crawl_env.compiled import compiled
 from ephemeral_crawl.live import explanation, life, price
-from ephemeral_crawl.live import hosts as doors
-from ephemeral_crawl.live.columns import EXISTS, NO_HOST, Hosts, Sources
+from ephemeral_crawl.live import hosts as politeness
+from ephemeral_crawl.live.columns import EXISTS, NO_HOST, PAUSED, Hosts, Sources
 from ephemeral_crawl.live.learning import Shared, belief
 from ephemeral_crawl.live.outcomes import Moment
 from ephemeral_crawl.live.state import Sample, State
@@ -48,6 +48,8 @@ class Failing:
     again_at: float | None  # when it is tried again, seconds since 1970; None if never
     reason: str  # why the last attempt came to nothing; "" if it is not known
     dead: float  # probability that it answers nothing for a month
+    paused: bool = False
+    advice: str = ""  # what to do if it is probably dead, or paused; "" otherwise
 
     @property
     def probably_dead(self) -> bool:
@@ -77,6 +79,7 @@ class Overview:
     collects: list[float]  # worth per hour that each collects, as far as is known
     published: float  # worth per hour that is published, as far as is known
     guessed: float  # part of it that is expected of sources that have not answered yet
+    living: float  # number of sources that publish it: of those not paused, expected to answer
     without_ceilings: float  # worth per hour of the present budget without maximum intervals
     ceilings: float  # budget units per hour that maximum intervals take on their own
 
@@ -111,6 +114,7 @@ class Buys(NamedTuple):
     collects: list[float]
     published: float = 0.0
     guessed: float = 0.0
+    living: float = 0.0
     without_ceilings: float = 0.0
     ceilings: float = 0.0
 
@@ -125,9 +129,10 @@ def worth_rate(
     hosts: Hosts,
     now: float,
     late: float = 0.0,
-) -> tuple[float, float, float, float]:
+) -> tuple[float, float, float, float, float]:
     """Return the worth per second that some sources are expected to collect at a price, and to
-    publish, the part of the latter that rests on no fetch, and what their fetches cost.
+    publish, the part of the latter that rests on no fetch, what their fetches cost, and how many of
+    the sources are expected to answer.
 
     A source that is fetched every τ collects Λξ̄ (1 − e^−μτ)/(μτ) if it answers. Sources of a host
     or domain that accepts fewer fetches are all fetched more rarely by the same factor.
@@ -135,7 +140,7 @@ def worth_rate(
     Arguments:
         late: seconds for which each fetch waits after it is due.
     """
-    total, published, guessed, spent = 0.0, 0.0, 0.0, 0.0
+    total, published, guessed, spent, living = 0.0, 0.0, 0.0, 0.0, 0.0
     intervals, fetches = np.empty(len(which)), np.zeros(len(hosts))
     for k in range(len(which)):
         i = which[k]
@@ -144,13 +149,14 @@ def worth_rate(
             intervals[k] += price.retried_after(sources, shared, i, price_, rotation, now)
         if sources.host[i] != NO_HOST:
             fetches[sources.host[i]] += 1.0 / intervals[k]
-    factor = doors.stretch(hosts, fetches)
+    factor = politeness.stretch(hosts, fetches)
     for k in range(len(which)):
         i, interval = which[k], intervals[k]
         known, cost = belief(sources, shared, i), np.float64(sources.cost[i])
         answering = life.answering_soon(sources, shared, i, now)
         ceiling, _ = price.planned(known, 0.0)
         ceiling *= answering
+        living += answering
         published += ceiling * known.decay
         if not life.has_answered(sources, i):
             guessed += ceiling * known.decay
@@ -162,7 +168,7 @@ def worth_rate(
         if sources.failures[i] > 0:
             again = price.retried_after(sources, shared, i, price_, rotation, now) + late
             spent += (1.0 - answering) * cost / again
-    return total, published, guessed, spent
+    return total, published, guessed, spent, living
 
 
 Reading = Callable[[], AbstractContextManager[tuple[State, Moment]]]
@@ -205,7 +211,7 @@ class _Scan:
         part, value = state.table[start : start + len(rows)], state.price_at(now)
         keys = price.keys(state.table, state.shared, rows, value, state.rotation, now)
         shut = np.zeros(len(state.host_names) + 1, np.bool_)  # the last: without a host
-        shut[:-1] = doors.all_accept_at(state.hosts_table[: len(state.host_names)]) > now
+        shut[:-1] = politeness.all_accept_at(state.hosts_table[: len(state.host_names)]) > now
         due = rows[(keys <= now) & ~shut[part["host"]]]
         index = price.indices(state.table, state.shared, due, now)
         self._due = self._due.with_(due, -index, self._limit)
@@ -223,8 +229,8 @@ class _Scan:
         """Return what was seen."""
         now, offset = moment
         hosts = state.hosts_table[: len(state.host_names)]
-        opens = doors.openings(hosts)
-        of_host = doors.with_domains(hosts, self._of_host[1:])
+        opens = politeness.openings(hosts)
+        of_host = politeness.with_domains(hosts, self._of_host[1:])
         shut = np.flatnonzero(opens > now)
         waits = _Best().with_(shut, -opens[shut], self._limit).row.tolist()
         return Overview(
@@ -237,8 +243,10 @@ class _Scan:
                     name,
                     int(state.table["failures"][i]),
                     again - offset if again < math.inf else None,
-                    (state.reasons.of(i) or (0.0, ""))[1],
+                    reason.text if (reason := state.reasons.of(i)) else "",
                     life.dead(state.table, state.shared, i),
+                    bool(state.table["marks"][i] & PAUSED),
+                    explanation.advice_on(state, i),
                 )
                 for i in self._failing.row.tolist()
                 if (name := state.names[i]) is not None
@@ -302,19 +310,19 @@ def _buys(sample: Sample, budget: float, rotation: float, market: float, now: fl
         return Buys(budgets, [0.0] * len(budgets))
     guess = market
 
-    def collected(factor: float) -> tuple[float, float, float]:
+    def collected(factor: float) -> tuple[float, float, float, float]:
         """Return the worth per second that a multiple of the budget collects, what is published,
-        and the part of this that is guessed."""
+        the part of this that is guessed, and how many sources answer."""
         nonlocal guess
         paid, again = budget * factor * part, rotation / factor
         guess = price.market_price(wanted, paid, again, shared.hosts, guess)
         surplus = price.mean_surplus(wanted, guess) if rotation < math.inf else 0.0
         at_price = shared._replace(surplus=surplus)
 
-        def late_by(late: float) -> tuple[float, float, float, float]:
+        def late_by(late: float) -> tuple[float, float, float, float, float]:
             return worth_rate(sources, at_price, which, guess, again, shared.hosts, now, late)
 
-        worth, published, guessed, spent = late_by(0.0)
+        worth, published, guessed, spent, living = late_by(0.0)
         if spent > _OVERSPENT * paid:
             # Maximum intervals alone cost more. They come in the order in which they have passed,
             # so that all wait for the same time.
@@ -325,11 +333,11 @@ def _buys(sample: Sample, budget: float, rotation: float, market: float, now: fl
                 middle = 0.5 * (low + high)
                 low, high = (middle, high) if late_by(middle)[3] > paid else (low, middle)
             worth, *_ = late_by(high)
-        return worth, published, guessed
+        return worth, published, guessed, living
 
     wanted = price.demand(sources, shared, which, rotation, now)
     found = [collected(factor) for factor in BUDGETS]
-    here, published, guessed = found[BUDGETS.index(1.0)]
+    here, published, guessed, living = found[BUDGETS.index(1.0)]
     limits = np.maximum(wanted.longest, wanted.shortest)
     if np.isfinite(limits).any():
         sources["longest"] = np.inf  # of the sample, which is a copy
@@ -340,6 +348,7 @@ def _buys(sample: Sample, budget: float, rotation: float, market: float, now: fl
         [3600.0 * worth / part for worth, *_ in found],
         3600.0 * published / part,
         3600.0 * guessed / part,
+        living / part,
         3600.0 * here / part,
         3600.0 * float((wanted.cost / limits).sum()) / part,
     )

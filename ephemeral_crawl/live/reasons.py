@@ -1,11 +1,13 @@
-"""Why the last fetch of a source came to nothing, in a few words for people."""
+"""What is told of a source in words: why its last fetch came to nothing, and what it was called."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 from crawl_env.errors import shown
+from ephemeral_crawl.live.arguments import name_of
+from ephemeral_crawl.live.causes import CAUSES
 
 LONGEST = 200  # characters of a reason
 _RELEASED = 2  # outcome
@@ -33,55 +35,91 @@ def _without_secret(parameter: re.Match[str]) -> str:
 
 
 def reason_of(value: object) -> str:
-    """Return a reason on one line, of at most 200 characters, without control characters and the
-    credentials of URLs.
+    """Return a reason on one line, of at most 200 characters, without control characters, the
+    credentials of URLs, and a full stop at its end.
 
-    >>> reason_of("cannot connect to\\n  https://me:pw@a.example/")
+    >>> reason_of("cannot connect to\\n  https://me:pw@a.example/.")
     'cannot connect to https://***@a.example/'
     """
     if not isinstance(value, str):
         raise ValueError(f"reason is {shown(value)}; give a text such as 'HTTP 500'")
     line = " ".join("".join(c if c.isprintable() else " " for c in redacted(value)).split())
+    line = line.rstrip(" .")
     return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
 
 
+class Reason(NamedTuple):
+    """Why a lease or fetch came to nothing."""
+
+    at: float
+    text: str
+    cause: str  # one of `causes.CAUSES`; "" if it was released
+
+
 class Reasons:
-    """When and why leases of sources came to nothing, until they are fetched again."""
+    """When and why leases of sources came to nothing, until they are fetched again; and when they
+    were renamed, and from what."""
 
     def __init__(self) -> None:
-        self._found: dict[int, tuple[float, str]] = {}  # of rows
+        self._found: dict[int, Reason] = {}  # of rows
+        self._renamed: dict[int, tuple[float, str]] = {}  # time and name before, of rows
 
-    def of(self, row: int) -> tuple[float, str] | None:
-        """Return time and reason, None if there is none."""
+    def of(self, row: int) -> Reason | None:
+        """Return the reason, None if there is none."""
         return self._found.get(row)
 
+    def renamed(self, row: int) -> tuple[float, str] | None:
+        """Return when a source was last renamed, and its name before; None if it never was."""
+        return self._renamed.get(row)
+
     def apply(self, event: dict[str, Any]) -> None:
-        """Learn from an event of outcomes: its reasons are pairs (number of the outcome, text)."""
-        given = dict(event.get("reasons", ()))
-        if not given and not self._found:
-            return
+        """Learn from an event of outcomes: its reasons are number of the outcome, text and, of a
+        failure, its cause; what was renamed is row and name before."""
+        given = {k: _checked(event["at"][k], *rest) for k, *rest in event.get("reasons", ())}
         for k, row in enumerate(event["row"]):
             if event["outcome"][k] != _RELEASED or k in given:  # fetched, or failed later
                 self._found.pop(row, None)
             if k in given:
-                self._found[row] = float(event["at"][k]), reason_of(given[k])
-        while len(self._found) > _MOST:
-            del self._found[next(iter(self._found))]
+                self._found[row] = given[k]
+        for row, before in event.get("renamed", ()):
+            self._renamed.pop(row, None)
+            self._renamed[row] = event["time"], before
+        for found in (self._found, self._renamed):
+            while len(found) > _MOST:
+                del found[next(iter(found))]
 
     def forget(self, row: int) -> None:
         """Forget a source."""
         self._found.pop(row, None)
+        self._renamed.pop(row, None)
 
-    def rows(self) -> list[tuple[int, float, str]]:
-        """Return what is known, as JSON can hold it."""
+    def rows(self) -> list[tuple[int, float, str, str]]:
+        """Return the reasons, as JSON can hold them."""
         return [(row, *found) for row, found in self._found.items()]
 
+    def renamed_rows(self) -> list[tuple[int, float, str]]:
+        """Return what was renamed, as JSON can hold it."""
+        return [(row, *found) for row, found in self._renamed.items()]
+
     @staticmethod
-    def of_rows(rows: list[Any], number: int) -> Reasons:
-        """Return what `rows` has returned, checked: rows are below a number."""
+    def of_rows(rows: list[Any], renamed: list[Any], number: int) -> Reasons:
+        """Return what `rows` and `renamed_rows` have returned, checked: rows are below a number."""
         reasons = Reasons()
-        for row, at, text in rows:
-            if not (isinstance(row, int) and 0 <= row < number):
-                raise ValueError("a reason refers to a source that does not exist")
-            reasons._found[row] = float(at), reason_of(text)
+        for row, *rest in rows:
+            reasons._found[_below(number, row)] = _checked(*rest)
+        for row, at, before in renamed:
+            reasons._renamed[_below(number, row)] = float(at), name_of("name", before)
         return reasons
+
+
+def _checked(at: Any, text: object, cause: str = "") -> Reason:
+    """Return a reason; those of earlier versions have no cause."""
+    if cause and cause not in CAUSES:
+        raise ValueError(f"a source failed because of {cause!r}, which is not known")
+    return Reason(float(at), reason_of(text), cause)
+
+
+def _below(number: int, row: object) -> int:
+    if not (isinstance(row, int) and 0 <= row < number):
+        raise ValueError("a reason refers to a source that does not exist")
+    return row

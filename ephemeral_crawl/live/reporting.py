@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from agents.scheduling.age_index import whole
 from crawl_env.compiled import compiled
-from ephemeral_crawl.live import learning, life, price
+from ephemeral_crawl.live import causes, learning, life, price
 from ephemeral_crawl.live.columns import FLOORED, NEVER, NO_HOST, Hosts, Sources
 from ephemeral_crawl.live.learning import Shared
 
@@ -26,7 +26,7 @@ _UNUSUAL = 8.0  # expected items in the time without any that says that items ar
 _FRESH = 0.3  # share of an item's worth that must be left to tell how much worths differ
 _MOST_FAILURES = 250
 _LARGEST_SHOT = 1e6
-_CAUSES = len(life.CAUSES)
+_CAUSES = len(causes.LEARNT)
 _LONGEST = learning.MEMORIES[-1]
 _MIDDLE = learning.MEMORIES[1]
 
@@ -43,7 +43,7 @@ OUTCOME = np.dtype(
         ("dated", "<i8"),  # number of these, the first of them, whose age is in `age`
         ("more", "<f8"),  # number of further items
         ("more_worth", "<f8"),  # and their worth
-        ("cause", "u1"),  # why it failed, place in `life.CAUSES`
+        ("cause", "u1"),  # why it failed, place in `causes.LEARNT`
     ]
 )
 # An array of the above, (K,). In kernels its columns are attributes, which mypy does not know.
@@ -57,7 +57,8 @@ def outcomes_of(event: dict[str, Any]) -> Outcomes:
         ValueError: its columns are not of the same length.
     """
     if "cause" not in event:  # of an earlier version
-        event = {**event, "cause": [life.cause_of(None, status) for status in event["status"]]}
+        names = [causes.cause_of(None, status) for status in event["status"]]
+        event = {**event, "cause": list(map(causes.number_of, names))}
     columns = [event[name] for name in OUTCOME.names or ()]
     return np.array(list(zip(*columns, strict=True)), dtype=OUTCOME)
 

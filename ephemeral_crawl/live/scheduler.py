@@ -30,6 +30,7 @@ from ephemeral_crawl.live.outcomes import (
     outcome_of,
     ping_events,
     ping_of,
+    renamed_event,
     row_of,
 )
 from ephemeral_crawl.live.overview import Overview
@@ -202,7 +203,8 @@ class Scheduler:
         )
 
     def rename(self, source: str, name: str) -> None:
-        """Change the name of a source, such as after a permanent redirect.
+        """Change the name of a source, such as after a permanent redirect; `explain` says what it
+        was.
 
         Raises:
             UnknownSource: there is no such source.
@@ -216,7 +218,12 @@ class Scheduler:
                 raise SourceExists(f"there is a source {shown(name)}; remove one of the two first")
             return {"kind": "rename", "source": old, "name": name}
 
-        self._ledger.change(decide)
+        def note(state: State, moment: Moment) -> Event | None:
+            return renamed_event(row_of(state, name), source) if name != source else None
+
+        with self._ledger.together():
+            self._ledger.change(decide)
+            self._ledger.change(note)
 
     def update(self, source: str, *, paused: bool | None = None, **settings: Any) -> None:
         """Change settings of a source: those of `add`, and `paused`; the others stay."""
@@ -485,12 +492,13 @@ class Scheduler:
                 if the source has one.
             status: HTTP status, which is stored, and tells what went wrong.
             kind: what went wrong if there was no status, or if that does not tell: "dns", the name
-                was not found; "connection", it was refused or broken off; "timeout"; "content", the
-                answer could not be used; "refused", by rules of your own; "http", the status tells.
+                was not found; "connection", it was refused or broken off; "timeout"; "tls", the
+                certificate is not valid; "content", the answer could not be used; "format", it is
+                not a feed; "refused", by rules of your own; "http", the status tells.
             at: time of the fetch; default now.
             reason: what went wrong, which `explain` says until the next fetch; default: the status,
-                such as "HTTP 500". At most 200 characters of it are kept, on one line, without the
-                credentials of URLs.
+                such as "HTTP 500", or what `kind` means. At most 200 characters of it are kept, on
+                one line, without the credentials of URLs.
 
         Returns:
             As for `report`.
@@ -517,6 +525,14 @@ class Scheduler:
         """
         given = {"outcome": "released", "again_after": again_after, "reason": reason}
         return self._record_one({**_fetch(lease), **given})
+
+    def expired_at(self, lease: int) -> float | None:
+        """Return when a lease expired that was not reported, seconds since 1970; None if it has not
+        expired, or was reported, or if its source was removed."""
+        number = check_whole("lease", lease)
+        with self._ledger.reading() as (state, moment):
+            _, end, _ = state.leases.get(number, (0, math.inf, 0.0))
+            return end - moment.offset if end <= moment.time else None
 
     def _record_one(self, outcome: Mapping[str, Any]) -> bool:
         try:

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ephemeral_crawl.live.causes import LEARNT
 from ephemeral_crawl.live.columns import HOST, NO_HOST, SOURCE, new_hosts
 from ephemeral_crawl.live.copies import Copy
 from ephemeral_crawl.live.counts import Counts
 from ephemeral_crawl.live.fitting import Totals, unfitted
 from ephemeral_crawl.live.learning import Shared
-from ephemeral_crawl.live.life import CAUSES
 from ephemeral_crawl.live.names import Names
 from ephemeral_crawl.live.reasons import Reasons
 from ephemeral_crawl.live.settings import Settings
@@ -65,6 +65,7 @@ def parts(state: State) -> Iterator[bytes]:
         "precision": state.shared.precision.tolist(),
         "counts": asdict(Counts(*state.counts.tolist())),
         "reasons": state.reasons.rows(),
+        "renamed": state.reasons.renamed_rows(),
         "shared": {name: getattr(state.shared, name) for name in _SHARED},
     }
     text = json.dumps(header, allow_nan=False).encode()
@@ -119,7 +120,7 @@ def _state(data: bytes) -> State:
     state.counts = np.array(astuple(counts))
     state.host_names = _host_names(header["host_names"])
     rows, hosts = int(header["rows"]), len(state.host_names)
-    state.reasons = Reasons.of_rows(header.get("reasons", []), rows)
+    state.reasons = Reasons.of_rows(header.get("reasons", []), header.get("renamed", []), rows)
     start, earlier = 8 + size, "answering" not in header["shared"]
     kind = _EARLIER if earlier else SOURCE
     end = start + rows * kind.itemsize
@@ -143,7 +144,7 @@ def _state(data: bytes) -> State:
     state.find_domains()
     if rows and not (state.sources.host.min() >= NO_HOST and state.sources.host.max() < hosts):
         raise ValueError("a source refers to a host that does not exist")
-    if rows and not state.sources.cause.max() < len(CAUSES):
+    if rows and not state.sources.cause.max() < len(LEARNT):
         raise ValueError("a source failed of something that is not known")
     if any(not 0 <= i < rows for i, *_ in state.leases.values()):
         raise ValueError("a lease refers to a source that does not exist")

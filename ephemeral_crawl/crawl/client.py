@@ -9,18 +9,20 @@ is. Cookies are not kept.
 from __future__ import annotations
 
 import asyncio
+import errno
 import math
 import re
 import socket
+import ssl
 import threading
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from ipaddress import ip_address
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import httpcore
@@ -29,6 +31,7 @@ import httpx
 from crawl_env import __version__
 from crawl_env.errors import shown
 from ephemeral_crawl.crawl.urls import check_url, is_public
+from ephemeral_crawl.live.causes import Kind
 
 USER_AGENT = f"ephemeral-crawl/{__version__}"
 MOST_BYTES = 10 << 20  # of a document, unpacked
@@ -42,17 +45,16 @@ _MAX_AGE = re.compile(r"(?:^|[,\s])max-age\s*=\s*\"?(\d{1,10})", re.ASCII | re.I
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 
-Kind = Literal["dns", "connection", "timeout", "http", "content", "refused"]
-
 
 class FetchError(Exception):
     """A document could not be fetched; the message says why.
 
     Attributes:
-        kind: "dns": the name has no address; "connection": there is none, or it broke off;
-            "timeout"; "http": the status is not that of a document; "content": the answer cannot be
-            read, is too large or not a feed; "refused": by this program, such as a redirect to an
-            address that is not public.
+        kind: one of `causes.KINDS`: "dns": the name has no address; "connection": there is none, or
+            it broke off; "timeout"; "tls": there is no secure connection; "http": the status is not
+            that of a document; "content": the answer cannot be read, or is too large; "format": it
+            is not a feed; "refused": by this program, such as a redirect to an address that is not
+            public.
     """
 
     def __init__(self, kind: Kind, reason: str) -> None:
@@ -176,12 +178,10 @@ class Client:
         try:
             async with asyncio.timeout(self._timeout):
                 return await self._follow(url, headers)
+        except _TIMEOUTS:
+            raise FetchError("timeout", f"no whole answer within {self._timeout:g} s") from None
         except _ERRORS as error:
-            kind = _kind(error)
-            reason = str(error) or type(error).__name__
-            if kind == "timeout":
-                reason = f"no whole answer within {self._timeout:g} s"
-            raise FetchError(kind, reason[:300]) from None
+            raise _failure(error) from None
 
     async def _follow(self, url: str, headers: dict[str, str]) -> Response:
         permanent, moved = True, None
@@ -208,7 +208,7 @@ class Client:
             finally:
                 await answer.aclose()
             permanent = permanent and answer.status_code in _PERMANENT
-            url = check_url(urljoin(url, target.strip()), "redirect")
+            url = _target(url, target)
             if permanent:
                 moved = url
         raise FetchError("content", f"more than {_MOST_REDIRECTS} redirects")
@@ -244,8 +244,21 @@ class Client:
         return b"".join(parts)
 
 
+def _target(url: str, location: str) -> str:
+    """Return the URL to which a redirect leads."""
+    try:
+        return check_url(urljoin(url, location.strip()), "redirect")
+    except ValueError as error:
+        why = str(error).partition(";")[0]
+        raise FetchError("content", f"the redirect cannot be followed: {why}") from None
+
+
 class _NotKnown(httpcore.ConnectError):
-    """A name without an address."""
+    """A name without an address, or about which nothing could be learnt; the message says so."""
+
+    def __init__(self, kind: Kind, reason: str) -> None:
+        super().__init__(reason)
+        self.kind = kind
 
 
 _TIMEOUTS = (TimeoutError, httpcore.TimeoutException, httpx.TimeoutException)
@@ -262,13 +275,57 @@ _ERRORS = (
 )
 
 
-def _kind(error: Exception) -> Kind:
-    """Return the kind of an error of a request."""
-    if isinstance(error, _NotKnown):
-        return "dns"
-    if isinstance(error, _TIMEOUTS):
-        return "timeout"
-    return "connection" if isinstance(error, _BROKEN) else "content"
+def _failure(error: BaseException) -> FetchError:
+    """Return what an error of a request means, in words that need no knowledge of the libraries."""
+    for cause in _causes(error):
+        match cause:
+            case _NotKnown():
+                return FetchError(cause.kind, str(cause))
+            case ssl.SSLCertVerificationError():
+                why = cause.verify_message.partition(", certificate")[0]
+                return FetchError("tls", f"the server's certificate is not valid: {why}")
+            case ssl.SSLError():
+                why = getattr(cause, "reason", None) or "the server does not keep to TLS"
+                text = f"no secure connection to the server: {why.lower().replace('_', ' ')}"
+                return FetchError("tls", text)
+            case OSError(errno=number) if number in _MEANINGS:
+                return FetchError("connection", _MEANINGS[number])
+    match error:
+        case httpx.ConnectError() | httpcore.ConnectError():
+            return FetchError("connection", "no connection to the server")
+        case httpx.RemoteProtocolError() | httpcore.RemoteProtocolError() if "disconnected" in str(
+            error
+        ):
+            return FetchError("connection", "the server closed the connection without an answer")
+        case httpx.RemoteProtocolError() | httpcore.RemoteProtocolError():
+            broken = "closed connection" in str(error)
+            text = "the answer was cut off" if broken else "the answer is not HTTP"
+            return FetchError("connection", text)
+        case zlib.error():
+            return FetchError("content", "the gzipped document is damaged")
+    if isinstance(error, _BROKEN):
+        return FetchError("connection", "the connection to the server broke off")
+    return FetchError("content", str(error)[:300] or "the answer cannot be read")
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Return an error and those that caused it."""
+    while error is not None:
+        yield error
+        if isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        else:
+            error = error.__cause__ or error.__context__
+
+
+_MEANINGS = {
+    errno.ECONNREFUSED: "the server refuses connections at this port",
+    errno.ECONNRESET: "the server broke off the connection",
+    errno.EPIPE: "the server broke off the connection",
+    errno.EHOSTUNREACH: "no route to the server",
+    errno.ENETUNREACH: "no route to the server",
+    errno.EMFILE: "this program has too many files open; lower --parallel",
+}
 
 
 async def _resolve(host: str, port: int) -> list[str]:
@@ -328,11 +385,12 @@ class _Backend(httpcore.AsyncNetworkBackend):
             found = await self._resolve(host, port)
         except OSError as error:
             if error.errno == socket.EAI_AGAIN:  # which may be our own name server's fault
-                raise httpcore.ConnectError(f"{host}: {error.strerror}") from None
-            raise _NotKnown(f"{host} is not known: {error.strerror}") from None
+                text = f"the name server did not answer about {host}"
+                raise _NotKnown("connection", text) from None
+            raise _NotKnown("dns", f"the name {host} does not resolve") from None
         if not self._private and not all(map(is_public, found)):
             raise _NotPublic(host)
-        failure: Exception = _NotKnown(f"{host} has no address")
+        failure: Exception = _NotKnown("dns", f"the name {host} has no address")
         for address in found[:_MOST_ADDRESSES]:
             try:
                 return await self._inner.connect_tcp(

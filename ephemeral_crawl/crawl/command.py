@@ -52,8 +52,13 @@ class CrawlFeeds(Command):
     """Fetch what is due now, and end."""
     dry_run: bool = False
     """Fetch nothing: print the schedule, and what it gains."""
+    all: bool = False
+    """With --dry-run: list all feeds, rather than the first 40."""
     explain: str = ""
     """Fetch nothing: print what is known about this feed, when it is due, and why. A part of the
+    URL will do."""
+    resume: str = ""
+    """Fetch nothing: end the pause of this feed, such as one that answered 410, Gone. A part of the
     URL will do."""
     items: Path | None = None
     """Log of items, as for `fit`, from which the schedule starts."""
@@ -81,7 +86,7 @@ class CrawlFeeds(Command):
 
     def run(self) -> None:
         from ephemeral_crawl.crawl import exchange
-        from ephemeral_crawl.crawl.schedule import UNIT, describe
+        from ephemeral_crawl.crawl.schedule import SHOWN, UNIT, describe
         from ephemeral_crawl.live import Scheduler
 
         self._check()
@@ -101,19 +106,23 @@ class CrawlFeeds(Command):
                 self._say(f"{self.items}: {done}")
             if not len(scheduler):
                 raise ValueError(f"{self.store} has no sources; name an OPML or CSV file of feeds")
-            if self.explain:
-                print(scheduler.explain(self._named(scheduler)), UNIT, sep="\n")
+            if self.resume:
+                name = self._named(scheduler, self.resume)
+                scheduler.resume(name)
+                print(scheduler.explain(name))
+            elif self.explain:
+                print(scheduler.explain(self._named(scheduler, self.explain)), UNIT, sep="\n")
             elif self.dry_run:
-                print(describe(scheduler, time.time))
+                print(describe(scheduler, time.time, None if self.all else SHOWN))
             else:
                 with self._output() as output, contextlib.suppress(KeyboardInterrupt):
                     asyncio.run(self._crawl(scheduler, output))
 
-    def _named(self, scheduler: Scheduler) -> str:
-        """Return the source to explain, which may be named by a part that no other has."""
-        names = [name for name in scheduler.sources() if self.explain in name]
-        if self.explain in names:
-            return self.explain
+    def _named(self, scheduler: Scheduler, part: str) -> str:
+        """Return a source that is named, or by a part that no other has."""
+        names = [name for name in scheduler.sources() if part in name]
+        if part in names:
+            return part
         if len(names) == 1:
             return names[0]
         found = (
@@ -121,7 +130,7 @@ class CrawlFeeds(Command):
             if names
             else f"no feed of {self.store} matches"
         )
-        raise ValueError(f"{found} {self.explain!r}; --dry-run lists them")
+        raise ValueError(f"{found} {part!r}; --dry-run --all lists them")
 
     @contextlib.contextmanager
     def _place(self) -> Iterator[Path]:
@@ -162,6 +171,8 @@ class CrawlFeeds(Command):
                 f"there is no store {self.store} yet; to begin, name an OPML file and a budget: "
                 f"ephemeral-crawl crawl feeds.opml --budget 20/h"
             )
+        if sum(map(bool, (self.dry_run, self.explain, self.resume))) > 1:
+            raise ValueError("give one of --dry-run, --explain and --resume")
         check_whole("--parallel", self.parallel)
         seconds("--timeout", self.timeout, 0.1)
         seconds("--per-host", self.per_host)
@@ -240,9 +251,12 @@ class _Progress:
             return
         self._fetched += 1
         self._new += visit.new
+        if visit.moved:
+            self._print(f"{visit.source}: moved for good, now {visit.moved}")
         if visit.error:
             self._failed += 1
-            self._print(f"{visit.source}: {visit.error}")
+            paused = "; it is paused, see --explain and --resume" if visit.paused else ""
+            self._print(f"{visit.source}: {visit.error}{paused}")
         if time.monotonic() - self._last > _EVERY:
             self.end()
 

@@ -36,6 +36,8 @@ class Visit(NamedTuple):
     error: str  # "" if it succeeded
     kind: str = ""  # of the error, as in `FetchError`
     allowed: bool = True  # whether anything was asked for
+    moved: str = ""  # where the feed has moved for good
+    paused: bool = False  # since it is gone for good
 
 
 class Crawler:
@@ -145,7 +147,7 @@ class Crawler:
         try:
             known = self._memory.of(source)
             response = await self._client.get(source, known.etag, known.modified)
-            new = await self._read(lease, known, response)
+            new, moved = await self._read(lease, known, response)
         except NotAllowed as error:  # which costs nothing
             reason = reason_of(str(error))
             wait = min(2.0 * self._not_allowed.get(source, _NOT_ALLOWED / 2.0), _MOST_NOT_ALLOWED)
@@ -156,12 +158,12 @@ class Crawler:
         except FetchError as error:
             self._failed(lease, error, response)
         except ValueError as error:
-            self._failed(lease, FetchError("content", str(error)), response)
+            self._failed(lease, FetchError("format", str(error)), response)
         except asyncio.CancelledError:
             self._scheduler.release(lease.id)
             return
         else:
-            self._done(Visit(source, response.status, new, ""))
+            self._done(Visit(source, response.status, new, "", moved=moved))
         self._not_allowed.pop(source, None)
 
     def _failed(self, lease: Lease, error: FetchError, response: Response | None) -> None:
@@ -170,16 +172,19 @@ class Crawler:
         if response is not None:
             status = response.status
             asked = response.retry_after(self._clock()) if error.kind == "http" else None
-        self._scheduler.failed(
-            lease.id, status=status, kind=error.kind, retry_after=asked, reason=reason
-        )
-        if status == _GONE:
-            with suppress(UnknownSource):
-                self._scheduler.pause(lease.source)
-        self._done(Visit(lease.source, status, 0, reason, error.kind))
+        with self._scheduler.together():
+            self._scheduler.failed(
+                lease.id, status=status, kind=error.kind, retry_after=asked, reason=reason
+            )
+            if status == _GONE:
+                with suppress(UnknownSource):
+                    self._scheduler.pause(lease.source)
+        gone = status == _GONE
+        self._done(Visit(lease.source, status, 0, reason, error.kind, paused=gone))
 
-    async def _read(self, lease: Lease, known: Remembered, response: Response) -> int:
-        """Report a document, or that there is no other than before; return the number of new items.
+    async def _read(self, lease: Lease, known: Remembered, response: Response) -> tuple[int, str]:
+        """Report a document, or that there is no other than before; return the number of new items,
+        and where the feed has moved for good, "" if it has not.
 
         What is new is written first, then remembered, then reported: if the process is killed in
         between, items may be written twice, but none is lost.
@@ -214,9 +219,11 @@ class Crawler:
             at=fetched,
             again_after=asked,
         )
-        if response.permanent and response.permanent != source:
-            self._move(source, response.permanent)
-        return len(new)
+        moved = response.permanent or ""
+        if moved in ("", source):
+            return len(new), ""
+        self._move(source, moved)
+        return len(new), moved
 
     def _move(self, source: str, url: str) -> None:
         """Follow a feed that has moved for good; where two have moved to the same place, one is

@@ -12,6 +12,7 @@ import io
 import json
 import math
 import os
+import re
 import signal
 import sys
 import threading
@@ -20,12 +21,18 @@ from hashlib import blake2b
 from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urljoin, urlsplit
+from xml.sax import SAXException, SAXParseException
+
+from ephemeral_crawl.crawl.client import FetchError
 
 MOST_ITEMS = 2000  # of a feed, the newest; further ones are not looked at
 MOST_WORTH = 1e9
 _LONGEST = 1000  # characters of a title or link
 _SECONDS = 20.0  # to parse a feed
 _MEMORY = 2 << 30  # bytes, of the process that parses
+_NOT_A_FEED = "the document does not parse as a feed"
+_PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<!--.*?-->\s*)*<(?:!doctype\s+)?html\b", re.I | re.S)
+_OUT_OF_MEMORY = 3  # exit code of the process that parses
 _PERIODS = {"hourly": 3600.0, "daily": 86_400.0, "weekly": 604_800.0, "monthly": 2_592_000.0}
 _PERIODS["yearly"] = 31_536_000.0
 
@@ -52,7 +59,8 @@ class Parser(Protocol):
     """What turns documents into feeds."""
 
     async def __call__(self, body: bytes, content_type: str, url: str) -> Feed:
-        """Return the feed; raise ValueError if it is none, or takes too long to read."""
+        """Return the feed; raise ValueError if it is none, FetchError if it cannot be read, such as
+        in the time that there is."""
         ...
 
 
@@ -86,14 +94,28 @@ def parse_feed(body: bytes, content_type: str = "", url: str = "", worth: str = 
     except (MemoryError, RecursionError):
         raise
     except Exception as error:  # documents are found that no parser is ready for
-        raise ValueError(f"the document cannot be read: {type(error).__name__}: {error}") from error
-    if not found.get("version") and not found.entries:
-        raise ValueError("the document is not a feed")
+        raise ValueError(f"{_NOT_A_FEED}: the parser fails on it") from error
+    # Flaws that leave items, or that concern the encoding alone, are no reason to refuse a feed.
+    broken = isinstance(found.get("bozo_exception"), SAXException)
+    if not found.entries and (broken or not found.get("version")):
+        raise ValueError(_why_not(found, body))
     items = [_item(entry, url, worth) for entry in found.entries]
     if len(items) > MOST_ITEMS:  # those without a date may be the newest
         items.sort(key=lambda item: -math.inf if item.published is None else -item.published)
     unique = {item.key: item for item in reversed(items[:MOST_ITEMS])}
     return Feed(_text(found.feed.get("title")), list(reversed(unique.values())), _pause(found.feed))
+
+
+def _why_not(found: Any, body: bytes) -> str:
+    """Return why a document is not a feed."""
+    if not body.strip():
+        return f"{_NOT_A_FEED}: it is empty"
+    if _PAGE.match(body):
+        return f"{_NOT_A_FEED}: it is an HTML page"
+    error = found.get("bozo_exception")
+    if found.get("version") and isinstance(error, SAXParseException):
+        return f"{_NOT_A_FEED}: its XML is broken, {error.getMessage()}"
+    return _NOT_A_FEED
 
 
 def _item(entry: Any, url: str, worth: str) -> FeedItem:
@@ -194,10 +216,11 @@ class LimitedProcess:
                     answer = json.loads(await _read(process))
             except TimeoutError:
                 await self.close()
-                raise ValueError(f"parsing it takes more than {self._seconds:g} s") from None
-            except asyncio.IncompleteReadError:  # it has ended
-                await self.close()
-                raise ValueError("parsing it takes too much memory") from None
+                text = f"parsing it takes more than {self._seconds:g} s"
+                raise FetchError("content", text) from None
+            except (asyncio.IncompleteReadError, ConnectionError):  # it has ended
+                code = await self._ended(process)
+                raise FetchError("content", _why_ended(code)) from None
             except asyncio.CancelledError:  # the next answer would be that to this document
                 await self.close()
                 raise
@@ -226,6 +249,15 @@ class LimitedProcess:
             raise RuntimeError("the process that parses feeds ended when it was started") from None
         return process
 
+    async def _ended(self, process: asyncio.subprocess.Process) -> int | None:
+        """Return how a process ended that says no more, None if it has not."""
+        code = None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._seconds):
+                code = await process.wait()
+        await self.close()
+        return code
+
     async def close(self) -> None:
         """End the process."""
         process, self._process = self._process, None
@@ -234,6 +266,20 @@ class LimitedProcess:
                 process.kill()
             process.stdin.close()  # type: ignore[union-attr]
             await process.communicate()
+
+
+def _why_ended(code: int | None) -> str:
+    """Return why the process that parses has ended, by its exit code; a signal's is negative."""
+    if code == _OUT_OF_MEMORY:
+        return f"parsing it takes more than {_MEMORY >> 30} GiB of memory"
+    if code == -signal.SIGKILL:
+        return "the process that parsed it was killed, probably as this machine ran out of memory"
+    if code is not None and code < 0:
+        with suppress(ValueError):
+            return (
+                f"the process that parsed it was ended by the signal {signal.Signals(-code).name}"
+            )
+    return f"the process that parsed it ended unexpectedly, with the exit code {code}"
 
 
 def _frame(data: bytes) -> bytes:
@@ -269,7 +315,7 @@ def _work() -> None:
         except ValueError as error:
             answer = str(error)
         except MemoryError:
-            os._exit(1)
+            os._exit(_OUT_OF_MEMORY)
 
 
 def _receive(documents: SimpleQueue[tuple[bytes, bytes]]) -> None:

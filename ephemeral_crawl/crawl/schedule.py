@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import groupby
 
 from ephemeral_crawl.live import Explanation, Scheduler
+from ephemeral_crawl.live.causes import CAUSES
 from ephemeral_crawl.live.explanation import duration
 from ephemeral_crawl.live.overview import BUDGETS
 
 UNIT = "A budget unit pays for one fetch of a source of cost 1."
-_SHOWN = 40
+SHOWN = 40  # sources that are listed
 _GUESSED = 0.5  # part of the worth published that is guessed, above which a gain is a mere guess
 
 
-def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int = _SHOWN) -> str:
+def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int | None = SHOWN) -> str:
     """Return the schedule as a table: for each source, what it publishes, how often it is fetched
     and when it is due, the most fetched first; and what the budget collects in all.
 
@@ -23,7 +25,7 @@ def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int = _SHO
 
     Arguments:
         clock: the scheduler's, which returns the time.
-        limit: number of sources that are listed.
+        limit: largest number of sources that are listed, and of those that fail; None: all.
     """
     status = scheduler.status()
     known = [scheduler.explain(name) for name in scheduler.sources()]
@@ -31,15 +33,18 @@ def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int = _SHO
     alike = all(scheduler.settings(e.source)["cost"] == 1.0 for e in known)
     one, many = ("fetch", "fetches") if alike else ("budget unit", "budget units")
     lines = [
-        f"{status.sources:,} sources, {status.budget:g} {many} an hour; price of a {one}: "
-        f"{status.price:.3g}." + ("" if alike else f" {UNIT}"),
+        f"{status.sources:,} sources, {status.budget:g} {many} an hour, {status.balance:.3g} saved "
+        f"up; price of a {one}: {status.price:.3g}." + ("" if alike else f" {UNIT}"),
     ]
-    new = sum(e.fetched_at is None and not e.failures for e in running)
+    new = [e.source for e in running if e.fetched_at is None and not e.failures]
     if new:
+        missing = sum(scheduler.settings(name)["cost"] for name in new) - status.balance
+        wait = duration(3600.0 * missing / status.budget) if missing > 0.0 else ""
         lines.append(
-            f"{new:,} were not fetched yet. Each is fetched once at first, which takes "
-            f"{duration(3600.0 * new / status.budget)}, and tells how often it publishes; until "
-            "then a rate with a question mark is a guess."
+            f"{len(new):,} were not fetched yet. Each is fetched once at first, "
+            + (f"for which the budget suffices in {wait}" if wait else "at once")
+            + ", and tells how often it publishes; until then a rate with a question mark is a "
+            "guess."
         )
     view = scheduler.overview(limit=1)
     total, planned = view.published, view.collects[BUDGETS.index(1.0)]
@@ -48,15 +53,12 @@ def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int = _SHO
     elif running:
         equal = sum(_collected(e, 3600.0 * len(running) / status.budget) for e in running)
         lines.append(
-            f"Expected: {planned:.3g} of the worth {total:.3g} that is published an hour "
-            f"({_percent(planned, total)}); with equal intervals: {equal:.3g} "
+            f"Expected: {planned:.3g} an hour, {_percent(planned, total)} of the worth {total:.3g} "
+            f"that {view.publishers(status.sources)} publish; with equal intervals: {equal:.3g} "
             f"({_percent(equal, total)}). Gain: {_percent(planned - equal, equal)}."
-            + (
-                f" Of what is published {_percent(view.guessed, total)} is a guess."
-                if view.guessed > 0.0
-                else ""
-            )
         )
+        if view.about_guess:
+            lines.append(view.about_guess)
     if view.about_ceilings:
         lines.append(view.about_ceilings + (f" {UNIT}" if alike else ""))
     if running:
@@ -77,20 +79,33 @@ def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int = _SHO
             every = "fails"
         guess = "?" if e.guessed else " "
         lines.append(f"{e.rate:8.3g}{guess}  {e.worth:7.3g}  {every:>9}  {due:>9}  {e.source}")
-    if len(order) > limit:
-        lines.append(f"and {len(order) - limit:,} more")
-    failing = [e for e in known if e.failures or e.failure]
-    if failing:
-        lines.append("Not fetched when it was last tried:")
-        failing.sort(key=lambda e: (-e.failures, e.source))
-        lines += [
-            f"  {e.source}: {e.failure or 'the fetch failed'}"
-            + (", probably dead" if e.probably_dead else "")
-            for e in failing[:limit]
-        ]
-    if len(failing) > limit:
-        lines.append(f"  and {len(failing) - limit:,} more")
-    return "\n".join(lines)
+    lines += _left_out(len(order), limit)
+    others = [e for e in known if e.failures or e.failure or e.paused]
+    others.sort(key=lambda e: (_standing(e), -e.failures, e.source))
+    for (_, heading), group in groupby(others[:limit], _standing):
+        lines.append(f"{heading}:")
+        for e in group:
+            why = e.failure or ("the fetch failed" if e.failures else "")
+            lines.append(f"  {e.source}{': ' if why else ''}{why}")
+    return "\n".join(lines + _left_out(len(others), limit))
+
+
+def _standing(e: Explanation) -> tuple[int, str]:
+    """Return place and heading of the sources among which one is listed that is not fetched."""
+    meaning, advice = CAUSES[e.cause] if e.cause else ("", "")
+    if e.paused:
+        gone = f", since {meaning}: {advice};" if e.cause == "gone" else ":"
+        return 3, f"Paused{gone} --resume FEED ends the pause"
+    if e.probably_dead:
+        return 0, f"Probably dead, since {meaning}: {advice}"
+    if e.failures:
+        return 1, "Failed when last tried, and tried again"
+    return 2, "Passed over when last due"
+
+
+def _left_out(number: int, limit: int | None) -> list[str]:
+    left = 0 if limit is None else max(number - limit, 0)
+    return [f"and {left:,} more, which --all lists"] if left else []
 
 
 def _collected(e: Explanation, interval: float) -> float:

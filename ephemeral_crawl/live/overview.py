@@ -22,6 +22,7 @@ from ephemeral_crawl.live.state import Sample, State
 
 _ROWS = 32_768  # that are looked at at a time, for some milliseconds
 _PAUSE = 1e-4  # seconds
+_LEAST_GUESSED = 0.005  # part of what is published that is worth a sentence
 _LEAST_COST = 5e-4  # fraction that is worth a sentence
 _OVERSPENT = 1.01  # cost of what is due ÷ budget, above which fetches are late
 _HALVINGS = 20
@@ -82,6 +83,25 @@ class Overview:
     living: float  # number of sources that publish it: of those not paused, expected to answer
     without_ceilings: float  # worth per hour of the present budget without maximum intervals
     ceilings: float  # budget units per hour that maximum intervals take on their own
+
+    def publishers(self, sources: int) -> str:
+        """Return whose items `published` is the worth of, in words.
+
+        Arguments:
+            sources: number of all sources.
+        """
+        living = min(round(self.living), sources)
+        if living == sources:
+            return f"{sources:,} sources"
+        return f"the {living:,} of {sources:,} sources that are expected to answer"
+
+    @property
+    def about_guess(self) -> str:
+        """Return which part of `published` is a guess, in words; "" if hardly any is."""
+        if self.guessed < _LEAST_GUESSED * self.published or not self.published:
+            return ""
+        part = self.guessed / self.published
+        return f"{part:.0%} of what they publish is a guess about sources that never answered yet."
 
     @property
     def ceilings_cost(self) -> float:

@@ -1,4 +1,4 @@
-"""The application: routes, metrics and the page behind one door."""
+"""The application: routes, metrics and the page behind one check of requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse, PlainTextResponse
 from crawl_env import __version__
 from ephemeral_crawl.live import UnknownSource
 from ephemeral_crawl.serve.access import Token
-from ephemeral_crawl.serve.door import Door, Limits
+from ephemeral_crawl.serve.admission import Admission, Limits
 from ephemeral_crawl.serve.errors import Refused, answer_errors, responses
 from ephemeral_crawl.serve.metrics import Requests
 from ephemeral_crawl.serve.page import POLICY, show
@@ -31,7 +31,9 @@ arguments; those that change something take a JSON object by POST. Durations are
 """
 
 
-def make_app(service: Service, token: Token | None = None, limits: Limits | None = None) -> Door:
+def make_app(
+    service: Service, token: Token | None = None, limits: Limits | None = None
+) -> Admission:
     """Return the application.
 
     Arguments:
@@ -99,4 +101,4 @@ def make_app(service: Service, token: Token | None = None, limits: Limits | None
         text = show(service, status, fleet, source, explanation, names)
         return HTMLResponse(text, headers={"Content-Security-Policy": POLICY})
 
-    return Door(app, direct(router), token, limits, requests)
+    return Admission(app, direct(router), token, limits, requests)

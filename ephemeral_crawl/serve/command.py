@@ -51,8 +51,8 @@ class Serve(Command):
         from crawl_env.errors import check_positive
         from ephemeral_crawl.live import Scheduler
         from ephemeral_crawl.serve.access import VARIABLE, find_token, is_loopback
+        from ephemeral_crawl.serve.admission import Limits
         from ephemeral_crawl.serve.app import make_app
-        from ephemeral_crawl.serve.door import Limits
         from ephemeral_crawl.serve.server import listen, make_server
         from ephemeral_crawl.serve.service import Service
 

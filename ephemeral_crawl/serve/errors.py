@@ -62,7 +62,8 @@ MEANINGS = {
     404: "There is no such source or lease.",
     408: "The request did not arrive in time.",
     409: "There is a source of this name.",
-    410: "The lease was reported before, or its source was removed. Nothing is recorded.",
+    410: "The lease was reported before, or its source was removed; or, for `release`, it had "
+    "expired. Nothing is recorded.",
     413: "The body is too large.",
     415: "The body is not of type application/json.",
     422: "An argument is invalid. Nothing is recorded.",

@@ -41,7 +41,6 @@ POLICY = (
 )
 _NAMES = {0.25: "a quarter", 0.5: "half", 1.0: "as now", 2.0: "double", 4.0: "four times"}
 _UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
-_GUESSED = 0.005  # part of what is published that is worth a sentence
 _FEWEST = 4  # samples of a history
 
 
@@ -95,13 +94,10 @@ def answer(fleet: Overview, status: Status) -> str:
     found = {factor: _near(by, factor) / fleet.published for factor in (0.5, 1.0, 2.0)}
     text = (
         f"{short(status.budget)} budget units an hour collect {found[1.0]:.0%} of what "
-        f"{whole(status.sources)} sources publish; half of it would collect {found[0.5]:.0%}, and "
-        f"double {found[2.0]:.0%}."
+        f"{fleet.publishers(status.sources)} publish; half of the budget would collect "
+        f"{found[0.5]:.0%}, and double {found[2.0]:.0%}."
     )
-    guessed = fleet.guessed / fleet.published
-    if guessed < _GUESSED:
-        return text
-    return f"{text} Of what is published, {guessed:.0%} is a guess about sources not fetched yet."
+    return f"{text} {fleet.about_guess}".strip()
 
 
 def _near(values: dict[float, float], key: float) -> float:

@@ -17,8 +17,9 @@ from ephemeral_crawl.live import Explanation, Scheduler, Status
 from ephemeral_crawl.live.arguments import seconds
 from ephemeral_crawl.serve import bodies
 from ephemeral_crawl.serve.access import Token
-from ephemeral_crawl.serve.door import Direct, Limits, strict_json
+from ephemeral_crawl.serve.admission import Direct, Limits, strict_json
 from ephemeral_crawl.serve.errors import WITH_BODY, Refused, as_json, responses
+from ephemeral_crawl.serve.page import iso
 from ephemeral_crawl.serve.service import Service
 
 _MOST_NAMES = 10_000  # in a page
@@ -91,8 +92,18 @@ def _fetching(router: APIRouter, service: Service, s: Scheduler, limits: Limits)
 
     @router.post("/release", **outcome)
     async def release(body: bodies.ReleaseBody) -> bodies.Recorded:
-        """Give a lease back without a fetch."""
-        return counted(await service.change(s.release, **body.given()))
+        """Give a lease back without a fetch; once it has expired, there is nothing to give back."""
+        counts = await service.change(s.release, **body.given())
+        expired = None if counts else await service.call(s.expired_at, body.lease)
+        if expired is not None:
+            raise Refused(
+                410,
+                "expired",
+                f"lease {body.lease} had expired at {iso(expired)}, and counts as a fetch: the "
+                "budget units that it cost are spent. Nothing needs to be done; the source is "
+                "leased again when it is due",
+            )
+        return counted(counts)
 
     @router.post("/record", tags=["fetching"], responses=responses(*WITH_BODY, 404))
     async def record(body: bodies.RecordBody) -> bodies.Results:

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from ephemeral_crawl.live.reasons import redacted
-from ephemeral_crawl.serve.door import Limits
+from ephemeral_crawl.serve.admission import Limits
 from ephemeral_crawl.serve.errors import Refused
 from ephemeral_crawl.serve.service import Service
 

@@ -1,12 +1,17 @@
 """The HTTP client against servers that mean no good."""
 
 import asyncio
+import errno
+import re
 import socket
+import ssl
 import threading
+import zlib
 
+import httpcore
 import pytest
 
-from ephemeral_crawl.crawl.client import Client, FetchError, Response
+from ephemeral_crawl.crawl.client import Client, FetchError, Response, _failure
 from experiments.live.feeds.crawl import WarpedClient
 from experiments.live.feeds.warp import WarpedLoop
 from tests.ephemeral_crawl.crawl.site import Site, feed, message, packed
@@ -39,16 +44,16 @@ BAD = {
     "a bomb": (message(200, BOMB, Content_Encoding="gzip"), "more than 1,000,000 bytes"),
     "too large": (message(200, b"x" * 1_000_001), "more than 1,000,000 bytes"),
     "cut off": (message(200, packed(feed(1))[:-9], Content_Encoding="gzip"), "cut off"),
-    "not gzip": (message(200, b"hello", Content_Encoding="gzip"), "incorrect header"),
+    "not gzip": (message(200, b"hello", Content_Encoding="gzip"), "gzipped document is damaged"),
     "other encoding": (message(200, b"x", Content_Encoding="br"), "was not asked for"),
     "two encodings": (message(200, b"x", Content_Encoding="gzip, gzip"), "was not asked for"),
-    "not HTTP": (b"SSH-2.0-OpenSSH_9.2\r\n", ""),
-    "nothing": (b"", "disconnected"),
-    "shorter than it says": (message(200, b"abc", Content_Length="10"), "closed connection"),
-    "endless headers": (b"HTTP/1.1 200 OK\r\n" + b"X: " + b"y" * 200_000, ""),
+    "not HTTP": (b"SSH-2.0-OpenSSH_9.2\r\n", "closed the connection"),
+    "nothing": (b"", "closed the connection without an answer"),
+    "shorter than it says": (message(200, b"abc", Content_Length="10"), "the answer was cut off"),
+    "endless headers": (b"HTTP/1.1 200 OK\r\n" + b"X: " + b"y" * 200_000, "is not HTTP"),
     "a loop": (message(302, Location="/"), "more than 5 redirects"),
-    "to a file": (message(301, Location="file:///etc/passwd"), "http://"),
-    "to nowhere": (message(301, Location="http://:80/"), "http://"),
+    "to a file": (message(301, Location="file:///etc/passwd"), "cannot be followed: redirect is"),
+    "to nowhere": (message(301, Location="http://:80/"), "cannot be followed"),
     "with credentials": (message(301, Location="http://a:geheim@127.0.0.1:PORT/"), "credentials"),
     "with control characters": (message(301, Location="/\x1b[2J"), ""),
 }
@@ -64,6 +69,45 @@ def test_answers_that_are_refused(name):
     assert reason in str(error.value)
     assert error.value.kind == ("connection" if name in NOT_HTTP else "content")
     assert "geheim" not in str(error.value)
+
+
+FAILURES = [
+    (OSError(errno.ECONNREFUSED, "x"), "connection", "refuses connections"),
+    (OSError(errno.ENETUNREACH, "x"), "connection", "no route"),
+    (OSError("All connection attempts failed"), "connection", "no connection to the server"),
+    (ssl.SSLCertVerificationError(1, "x"), "tls", "certificate is not valid: it has expired"),
+    (ssl.SSLError(1, "[SSL: X] x (_ssl.c:1)"), "tls", "no secure connection"),
+    (zlib.error("Error -3"), "content", "damaged"),
+]
+
+
+@pytest.mark.parametrize(("cause", "kind", "words"), FAILURES)
+def test_failures_are_told_without_the_words_of_libraries(cause, kind, words):
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        cause.verify_message = "it has expired, certificate x"
+    errors = [cause]
+    if kind != "content":
+        error = httpcore.ConnectError("All connection attempts failed")
+        error.__cause__ = ExceptionGroup("all", [cause])
+        errors = [error]
+    for error in errors:
+        failure = _failure(error)
+        assert failure.kind == kind
+        assert words in str(failure)
+        assert not re.search(r"attempts|_ssl|Error|\[|\.$", str(failure))
+
+
+def test_a_server_without_tls():
+    loop = WarpedLoop()
+    site = Site(loop)
+
+    async def main():
+        async with site.open(), WarpedClient(loop) as client:
+            await client.get(site.url("/").replace("http:", "https:"))
+
+    with pytest.raises(FetchError, match="no secure connection to the server") as error:
+        loop.run(main())
+    assert error.value.kind == "tls"
 
 
 def test_slow_servers_are_given_up():

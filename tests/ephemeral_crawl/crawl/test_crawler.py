@@ -18,11 +18,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ephemeral_crawl.crawl import exchange, feeds
-from ephemeral_crawl.crawl.client import Client
+from ephemeral_crawl.crawl.client import Client, FetchError
 from ephemeral_crawl.crawl.crawler import Crawler
 from ephemeral_crawl.crawl.memory import KEPT, Memory, Remembered
 from ephemeral_crawl.crawl.schedule import describe
 from ephemeral_crawl.live import Lesson, Scheduler
+from ephemeral_crawl.live.causes import CAUSES
 from experiments.live.feeds.crawl import WarpedClient, crawl
 from experiments.live.feeds.rules import RULES, follow
 from experiments.live.feeds.warp import START, WarpedLoop
@@ -118,8 +119,20 @@ def test_a_feed_that_is_gone_is_paused():
     bench = Bench()
     bench.site.answers["/a"] = message(410)
     bench.run(48.0, "/a")
-    assert [visit.status for visit in bench.visits] == [410]
+    assert [(visit.status, visit.paused) for visit in bench.visits] == [(410, True)]
     assert bench.scheduler.status().paused == 1
+    url = bench.site.url("/a")
+    for text in (str(bench.scheduler.explain(url)), describe(bench.scheduler, bench.loop.clock)):
+        assert "--resume" in text
+        assert CAUSES["gone"].advice in text
+        assert "tried" not in text
+    told = bench.scheduler.explain(url)
+    assert f"ephemeral-crawl crawl --resume {url}`, or send POST /v1/resume" in told.advice
+    assert (told.due_at, told.cause) == (None, "gone")
+    bench.scheduler.resume(url)
+    told = bench.scheduler.explain(url)
+    assert told.due_at is not None
+    assert "--resume" not in str(told)
 
 
 def test_failures_say_why_until_the_next_fetch():
@@ -138,15 +151,19 @@ def test_failures_say_why_until_the_next_fetch():
     assert told in said[1]
     assert "UTC: HTTP 503." in said[1]
     assert "its last 2 fetches failed; the last attempt was at" in said[2]
-    assert "the document is not a feed" in said[2]
+    assert "the document does not parse as a feed" in said[2]
     assert "failed" not in str(bench.scheduler.explain(bench.site.url("/a")))
     bench.scheduler.failed(bench.site.url("/a"), reason="no <route>")
     bench.scheduler.add("other")
     for _ in range(2):
-        bench.scheduler.failed("other", kind="dns", reason="gone")
-    *_, title, first, second = describe(bench.scheduler, lambda: START).splitlines()
-    assert (title, first) == ("Not fetched when it was last tried:", "  other: gone, probably dead")
-    assert second.endswith("/a: no <route>")
+        bench.scheduler.failed("other", kind="dns", reason="gone.")
+    *_, dead, first, failing, second = describe(bench.scheduler, lambda: START).splitlines()
+    meaning, advice = CAUSES["dns"]
+    assert (dead, first) == (f"Probably dead, since {meaning}: {advice}:", "  other: gone")
+    assert (failing, second) == (
+        "Failed when last tried, and tried again:",
+        f"  {bench.site.url('/a')}: no <route>",
+    )
 
 
 @pytest.mark.parametrize("wait", ["9999999999", "Fri, 31 Dec 9999 23:59:59 GMT"])
@@ -174,7 +191,7 @@ def test_a_parser_that_is_not_ready_for_a_document_does_not_end_the_crawl(monkey
         raise AssertionError("unreachable")
 
     monkeypatch.setattr("feedparser.parse", fail)
-    with refused("the document cannot be read: AssertionError: unreachable"):
+    with refused("the document does not parse as a feed: the parser fails on it"):
         feeds.parse_feed(feed(1))
 
 
@@ -249,6 +266,37 @@ def test_permanent_redirects_rename_the_source(status, kept):
     assert bench.scheduler.sources() == [bench.site.url(kept)]
     assert bench.memory.of(bench.site.url(kept)).etag == '"x"'
     assert len(bench.items) == 1
+    if kept == "/new":
+        assert bench.visits[0].moved == bench.site.url("/new")
+        assert bench.scheduler.explain(bench.site.url("/new")).renamed_from == bench.site.url("/a")
+    assert not any(visit.moved for visit in bench.visits[1:])
+
+
+def test_the_host_to_which_a_feed_moves_is_limited_as_others(monkeypatch):
+    monkeypatch.setattr("ephemeral_crawl.crawl.crawler.host_of", lambda url: url[-1])
+    bench = Bench(per_host="1h")
+    moved = {path: message(301, Location=f"{path}/x") for path in ("/a", "/b", "/c")}
+    new = {f"{path}/x": message(200, feed(1)) for path in moved}
+    bench.site.answers |= moved | new
+    bench.run(0.1, *moved)
+    assert sum(bool(visit.moved) for visit in bench.visits) == 3
+    hosts = {bench.scheduler.settings(name)["host"] for name in bench.scheduler.sources()}
+    assert hosts == {"x"}
+    assert [wait.host for wait in bench.scheduler.overview().hosts] == ["x"]
+
+
+def test_a_fetch_has_the_time_of_its_lease():
+    bench = Bench(lease_time="7min")
+    ends = []
+
+    def answer(headers):
+        (lease,) = bench.scheduler._ledger.state.leases.values()
+        ends.append(lease[1] - lease[2])
+        return message(200, feed(1))
+
+    bench.site.answers["/a"] = answer
+    bench.run(1.0, "/a")
+    assert ends[0] == pytest.approx(420.0)
 
 
 def test_a_redirect_to_what_is_no_feed_renames_nothing():
@@ -259,7 +307,7 @@ def test_a_redirect_to_what_is_no_feed_renames_nothing():
     }
     bench.run(1.0, "/a")
     assert bench.scheduler.sources() == [bench.site.url("/a")]
-    assert "not a feed" in bench.visits[0].error
+    assert "it is an HTML page" in bench.visits[0].error
     assert bench.scheduler.status().failing == 1
 
 
@@ -313,7 +361,7 @@ def test_failures_of_all_kinds_leave_the_others_alone():
     bench.run(1.0, *(f"/{letter}" for letter in "abcdefg"))
     status = bench.scheduler.status()
     assert (status.sources, status.new, status.failing, status.leased) == (7, 0, 6, 0)
-    kinds = ["http", "connection", *["content"] * 3, "-", "http"]
+    kinds = ["http", "connection", "format", "content", "format", "-", "http"]
     kinds = dict(zip("abcdefg", kinds, strict=True))
     assert {visit.source[-1]: visit.kind or "-" for visit in bench.visits} == kinds
     assert [item["source"] for item in bench.items] == [bench.site.url("/f")]
@@ -386,16 +434,27 @@ def test_files_of_others_are_refused(tmp_path):
         Memory(tmp_path / "crawl.db")
 
 
+ENDS = {signal.SIGKILL: "ran out of memory", signal.SIGABRT: "ended by the signal SIGABRT"}
+
+
+def test_why_the_process_that_parses_has_ended():
+    assert "takes more than 2 GiB of memory" in feeds._why_ended(feeds._OUT_OF_MEMORY)
+    for code in (0, 1, -1000, None):
+        assert f"exit code {code}" in feeds._why_ended(code)
+
+
 def test_parsing_is_limited_in_time():
     async def parse(seconds):
         parser = feeds.LimitedProcess(seconds=seconds)
         try:
-            with refused("parsing it takes more than"):
+            with pytest.raises(FetchError, match="parsing it takes more than") as error:
                 await parser(feed(*range(20_000)), "", "")
-            assert len((await parser(feed(1), "", "")).items) == 1
-            parser._process.kill()  # as if it had taken too much memory
-            with refused("parsing it takes too much memory"):
-                await parser(feed(1), "", "")
+            assert error.value.kind == "content"
+            for number, words in ENDS.items():
+                assert len((await parser(feed(1), "", "")).items) == 1
+                parser._process.send_signal(number)
+                with pytest.raises(FetchError, match=words):
+                    await parser(feed(1), "", "")
             return await parser(feed(1), "", "")
         finally:
             await parser.close()
@@ -525,6 +584,18 @@ def test_the_schedule_says_what_it_gains():
     gain = float(text.partition("Gain: ")[2].partition(" %")[0])
     assert 20 < gain < 300
     assert "40 were not fetched yet" in text
+    assert "6 saved up" in text
+    assert "for which the budget suffices in 5.67 h" in text  # 34 of them
+    many = Scheduler(":memory:", budget="6/h", burst=100, clock=lambda: START)
+    many.add_many({"source": f"s{i}"} for i in range(50))
+    for name in many.sources()[40:]:
+        many.failed(name, kind="dns")
+        many.report("s1")
+    short, whole = describe(many, lambda: START), describe(many, lambda: START, None)
+    assert "Each is fetched once at first, at once" in short
+    assert "and 10 more, which --all lists" in short
+    assert all(f" {name}\n" in whole for name in many.sources()[:40])
+    assert "--all" not in whole
     rows = {line.split()[-1]: line for line in text.splitlines()}
     assert "?" not in rows["s0"]  # not fetched, but known
     scheduler.add("new")
@@ -543,7 +614,8 @@ def test_a_schedule_of_equal_sources_gains_nothing_over_equal_intervals():
     scheduler.teach(Lesson.of_rate(f"s{i}", 1.0, 1.0) for i in range(14))
     text = describe(scheduler, lambda: now)
     assert abs(float(text.partition("Gain: ")[2].partition(" %")[0])) < 0.1
-    assert "20 are saved up" in text
+    assert "20 are saved up. The price rises" in text
+    assert "that 14 sources publish" in text
 
 
 def test_the_schedule_says_that_maximum_intervals_take_more_than_the_budget():
@@ -553,11 +625,11 @@ def test_the_schedule_says_that_maximum_intervals_take_more_than_the_budget():
     text = describe(scheduler, lambda: START)
     assert "Maximum intervals alone take 28 budget units an hour, more than the 20" in text
     assert "Gain: 0 %" in text
-    assert "saved up" not in text
+    assert "The price rises" not in text
     assert text.count("A budget unit pays for one fetch") == 1
     scheduler.add("dear", cost=3.0)
     (first, *_) = describe(scheduler, lambda: START).splitlines()
-    assert "15 sources, 20 budget units an hour; price of a budget unit:" in first
+    assert "15 sources, 20 budget units an hour, 20 saved up; price of a budget unit:" in first
 
 
 # ------------------------------------------------------------------------------- reference crawl

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate
 
-from ephemeral_crawl.live import Scheduler, columns, life, price
+from ephemeral_crawl.live import Scheduler, causes, columns, life, price
 from ephemeral_crawl.live.fitting import unfitted
 from tests.ephemeral_crawl.live.world import DAY, HOUR, START, Clock
 
-causes = st.integers(0, len(life.CAUSES) - 1)
+places = st.integers(0, len(life.CAUSES) - 1)
 
 
 def failing(down=0.0, cause=0, *, answered=True, answering=0.9):
@@ -46,7 +46,7 @@ def test_the_probability_to_be_back_is_that_of_simulated_failures(down):
         assert abs(life.unnoticed(v, since) - missed.mean()) < error
 
 
-@given(st.floats(0.0, 1e8), causes, st.booleans(), st.floats(0.01, 0.99), st.floats(1.0, 1e7))
+@given(st.floats(0.0, 1e8), places, st.booleans(), st.floats(0.01, 0.99), st.floats(1.0, 1e7))
 @settings(max_examples=200, deadline=None)
 def test_the_longer_a_source_fails_the_less_it_is_expected(down, cause, answered, share, since):
     source, shared = failing(down, cause, answered=answered, answering=share)
@@ -61,9 +61,26 @@ def test_the_longer_a_source_fails_the_less_it_is_expected(down, cause, answered
     assert life.unnoticed(v, life.unnoticed_for(v, since)) == pytest.approx(since, rel=2e-3)
 
 
+def number(kind, status):
+    return causes.number_of(causes.cause_of(kind, status))
+
+
+def test_each_failure_has_one_of_the_causes_and_those_that_differ_have_advice_of_their_own():
+    assert tuple(life.CAUSES) == causes.LEARNT
+    for kind in (None, *causes.KINDS):
+        for status in (None, *range(100, 1000)):
+            assert causes.cause_of(kind, status) in causes.CAUSES
+            assert 0 <= number(kind, status) < len(life.CAUSES)
+    told = [("dns", None), ("timeout", None), ("tls", None), ("format", 200), ("connection", None)]
+    told += [("http", 404), ("http", 403), ("http", 503), ("http", 429)]
+    advice = {causes.CAUSES[causes.cause_of(*failure)].advice for failure in told}
+    assert len(advice) == len(told)
+    assert causes.cause_of("http", 401) == causes.cause_of("http", 403)
+
+
 def test_causes_and_the_fleet_tell_how_likely_the_end_is():
-    gone, busy = life.cause_of("http", 410), life.cause_of(None, 429)
-    assert list(life.CAUSES)[life.cause_of(None, 503)] == "server"
+    gone, busy = number("http", 410), number(None, 429)
+    assert list(life.CAUSES)[number(None, 503)] == "server"
     ends = [life.dead(*failing(0.0, cause), 0) for cause in (busy, 0, gone)]
     assert ends == sorted(ends)
     assert ends[0] < 0.02 < 0.6 < ends[2]
@@ -95,7 +112,7 @@ def test_the_next_attempt_is_nearly_the_best_one():
     assert ratio.max() < 1.15
 
 
-@given(st.floats(0.0, 1e7), causes, st.booleans(), st.floats(0.01, 20.0))
+@given(st.floats(0.0, 1e7), places, st.booleans(), st.floats(0.01, 20.0))
 @settings(max_examples=200, deadline=None)
 def test_a_source_that_failed_is_due_when_its_index_reaches_the_price(down, cause, answered, value):
     sources, shared = failing(down, cause, answered=answered)

@@ -211,6 +211,28 @@ def test_reports_of_removed_sources_are_ignored(scheduler, clock):
     assert scheduler.explain("another").fetched_at is None
 
 
+def test_the_name_before_is_kept_until_the_source_is_removed(tmp_path):
+    path = tmp_path / "crawl.db"
+    with Scheduler(path, budget="6/h") as live:
+        live.add_many({"source": name} for name in "ab")
+        live.rename("a", "c")
+        live.rename("c", "d")
+        live.rename("d", "d")
+        live.report("d")
+        told = live.explain("d")
+        assert told.renamed_from == "c"
+        assert "It moved here from c at" in str(told)
+        assert live.explain("b").renamed_at is None
+    with Scheduler(path) as live:
+        assert (live.explain("d").renamed_at, live.explain("d").renamed_from) == (
+            told.renamed_at,
+            "c",
+        )
+        live.remove("d")
+        live.add("e")  # in its place
+        assert live.explain("e").renamed_from == ""
+
+
 def test_a_renamed_source_keeps_what_was_learnt(scheduler, clock):
     known(scheduler, clock)
     before = scheduler.explain("feed 0")

@@ -126,7 +126,7 @@ RAW = {
 
 
 @pytest.fixture(scope="module")
-def door(tmp_path_factory):
+def client(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hostile")
     (folder / "passwd").write_text(MARK)
     scheduler = Scheduler(folder / "crawl.db", budget="36000/h", burst=1000)
@@ -147,7 +147,7 @@ def numbers(value):
     return [value] if isinstance(value, int | float) else []
 
 
-def whole(door, answer):
+def whole(client, answer):
     """Check an answer, and that the server is as it was."""
     assert answer.status < 500, answer.text
     assert "root:" not in answer.text
@@ -160,7 +160,7 @@ def whole(door, answer):
         assert len(answer.text) < 1000
         said = answer.json["message"]
         assert not PYTHON.search(said), said
-    status = door.get("/v1/status")
+    status = client.get("/v1/status")
     assert status.status == 200
     assert all(math.isfinite(x) for x in numbers(status.json))
     assert status.json["sources"] < 30
@@ -168,45 +168,45 @@ def whole(door, answer):
 
 @pytest.mark.parametrize("value", NASTY.values(), ids=NASTY)
 @pytest.mark.parametrize("place", PLACES)
-def test_values(door, place, value):
+def test_values(client, place, value):
     method, around = PLACES[place]
-    whole(door, door.post(method, around(value)))
+    whole(client, client.post(method, around(value)))
 
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
-def test_bodies(door, body):
-    answer = door.ask("POST", "/v1/lease", body, Content_Type="application/json")
+def test_bodies(client, body):
+    answer = client.ask("POST", "/v1/lease", body, Content_Type="application/json")
     assert answer.status in (400, 422)
-    whole(door, answer)
+    whole(client, answer)
 
 
 @pytest.mark.parametrize("path", PATHS, ids=range(len(PATHS)))
-def test_paths(door, path):
-    answer = door.get(path)
+def test_paths(client, path):
+    answer = client.get(path)
     assert "<script>alert" not in answer.text
     if answer.headers["content-type"].startswith("text/html"):
         assert "49" not in answer.text.partition("<h2")[2].partition("</h2>")[0]
         assert answer.status == 200
     else:
-        whole(door, answer)
+        whole(client, answer)
 
 
 @pytest.mark.parametrize("data", RAW.values(), ids=RAW)
-def test_what_is_no_request(door, data):
-    answer = door.raw(data.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1))
+def test_what_is_no_request(client, data):
+    answer = client.raw(data.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1))
     assert answer == b"" or answer.startswith(b"HTTP/1.1 ")
     assert not answer.startswith(b"HTTP/1.1 5")
     assert b"Cookie: a=b" not in answer
-    assert door.get("/v1/status").status == 200
+    assert client.get("/v1/status").status == 200
 
 
 def test_there_are_two_hundred():
     assert len(NASTY) * len(PLACES) + len(BODIES) + len(PATHS) + len(RAW) >= 200
 
 
-def test_what_was_reported_is_what_was_valid(door):
+def test_what_was_reported_is_what_was_valid(client):
     """The hostile reports that were accepted were those of valid worths."""
-    told = door.get("/v1/explain?source=known").json
+    told = client.get("/v1/explain?source=known").json
     assert all(math.isfinite(x) and x >= 0 for x in numbers(told))
     assert told["worth"] <= 1e12
-    assert json.loads(door.get("/v1/status").text)["counts"]["items"] <= 3
+    assert json.loads(client.get("/v1/status").text)["counts"]["items"] <= 3

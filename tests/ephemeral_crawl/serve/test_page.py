@@ -1,11 +1,14 @@
 """The page at /, also in a real browser."""
 
+import html
 import re
 import time
 
 import pytest
 
+from ephemeral_crawl.crawl.schedule import describe
 from ephemeral_crawl.live import Scheduler
+from ephemeral_crawl.live.causes import CAUSES, cause_of
 from ephemeral_crawl.serve import page
 from tests.ephemeral_crawl.live.world import HOUR
 from tests.ephemeral_crawl.serve import browser
@@ -64,6 +67,32 @@ def test_a_source_is_searched_and_explained(client):
     assert "items per hour, worth" in why
     assert "its index is" in why
     assert "There is none." in client.get("/?source=nowhere").text
+
+
+def test_advice_is_the_same_everywhere():
+    scheduler = Scheduler(":memory:", budget="60/h", burst=1e3)
+    told = [("dns", None), ("tls", None), ("format", 200), *(("http", x) for x in (403, 404, 410))]
+    names = [f"{kind} {status}" for kind, status in told]
+    scheduler.add_many({"source": name} for name in ("living", *names, "paused"))
+    for name, (kind, status) in zip(names, told, strict=True):
+        for _ in range(3):
+            scheduler.failed(name, kind=kind, status=status)
+            scheduler.report("living")
+    scheduler.pause("http 410")
+    scheduler.pause("paused")
+    table = describe(scheduler, time.time)
+    with running(scheduler) as client:
+        page = html.unescape(client.get("/").text)
+        for name, failure in zip(names, told, strict=True):
+            answer = client.get(f"/v1/explain?source={name.replace(' ', '%20')}").json
+            advice = CAUSES[cause_of(*failure)].advice
+            assert answer["advice"].startswith(advice)
+            for text in (page, table, str(scheduler.explain(name))):
+                assert advice in text
+        assert "--resume" in client.get("/v1/explain?source=paused").json["advice"]
+        assert client.get("/v1/explain?source=living").json["advice"] == ""
+        assert "what the 1 of 8 sources that are expected to answer publish" in page
+    assert "Paused: --resume FEED ends the pause:\n  paused" in table
 
 
 def test_pictures_hold_what_they_show():

@@ -73,6 +73,22 @@ def test_a_crawl_over_http(client):
     assert (len(first["sources"]), len(rest["sources"]), rest["next"]) == (15, 4, 0)
 
 
+def test_a_lease_that_has_expired_cannot_be_released_and_needs_not():
+    now = [HOUR]
+    scheduler = Scheduler(":memory:", budget="1/h", clock=lambda: now[0])
+    scheduler.add("a")
+    with running(scheduler) as client:
+        (lease,) = client.post("lease", {"timeout": "10min"}).json["leases"]
+        now[0] += HOUR
+        answer = client.post("release", {"lease": lease["id"]})
+        assert (answer.status, answer.json["error"]) == (410, "expired")
+        for words in ("1970-01-01T01:10:00Z", "units that it cost are spent", "Nothing needs to"):
+            assert words in answer.json["message"]
+        assert client.post("report", {"lease": lease["id"]}).status == 200
+        answer = client.post("release", {"lease": lease["id"]})
+        assert (answer.status, answer.json["error"]) == (410, "reported")
+
+
 @pytest.mark.parametrize(
     ("method", "arguments", "status", "error", "words"),
     [

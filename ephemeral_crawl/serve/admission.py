@@ -69,9 +69,9 @@ class Rate:
 
 
 @dataclass
-class Door:
-    """Lets in those who may, with what is small and soon enough, and answers requests that send
-    JSON; the app answers the others.
+class Admission:
+    """Admits the requests of those who may ask, which are small and arrive in time, and answers
+    those that send JSON; the app answers the others.
 
     Arguments:
         direct: for each path to which JSON is sent, the function that returns the answer to a body.
@@ -108,7 +108,7 @@ class Door:
         direct = self.direct.get(path) if scope["method"] == "POST" else None
         try:
             try:
-                self._let_in(scope)
+                self._admit(scope)
                 body = await self._body(scope, receive)
             except Refused as refused:
                 response = refused.response()
@@ -132,7 +132,7 @@ class Door:
             route = route_of(scope) if direct is None else path
             self.requests.add(route, status, time.perf_counter() - start)
 
-    def _let_in(self, scope: Scope) -> None:
+    def _admit(self, scope: Scope) -> None:
         """Raise Refused unless the client may ask for this."""
         headers = dict(scope["headers"])
         hosts = 1 if b"host" in headers else 0

@@ -1,4 +1,4 @@
-"""Who is let in, how much is taken, and what is not told."""
+"""Whose requests are admitted, how much is taken, and what is not told."""
 
 import asyncio
 import base64
@@ -20,7 +20,7 @@ from crawl_env.errors import shown
 from ephemeral_crawl.live import Scheduler
 from ephemeral_crawl.live.reasons import redacted
 from ephemeral_crawl.serve.access import VARIABLE, Token, find_token
-from ephemeral_crawl.serve.door import Door, Limits, _too_many
+from ephemeral_crawl.serve.admission import Admission, Limits, _too_many
 from ephemeral_crawl.serve.errors import Refused
 from ephemeral_crawl.serve.metrics import Requests
 from tests.ephemeral_crawl.serve.running import BEARER, SECRET, running
@@ -76,7 +76,7 @@ def test_outsiders_can_do_nothing(guarded, headers):
     assert guarded.get("/healthz", **headers).text == "ok\n"
 
 
-def test_the_token_lets_in_crawlers_and_browsers(guarded):
+def test_the_token_admits_crawlers_and_browsers(guarded):
     assert guarded.get("/v1/status", **BEARER).status == 200
     assert guarded.get("/", Authorization=basic(SECRET)).status == 200
     assert guarded.get("/", Authorization=basic(SECRET), Host="crawl.example").status == 200
@@ -88,7 +88,7 @@ def test_tokens_are_not_guessed_fast():
             client.get("/v1/status", Authorization=basic("x" * 20)).status for _ in range(4)
         ]
         assert statuses == [401, 429, 429, 429]
-        assert client.get("/v1/status", **BEARER).status == 200  # who knows it is let in
+        assert client.get("/v1/status", **BEARER).status == 200  # who knows it is admitted
 
 
 @pytest.fixture(scope="module")
@@ -370,14 +370,14 @@ def test_bodies_are_kept_up_to_the_limit_unless_anybody_can_send_them():
     async def receive():
         return {"type": "http.request", "body": b"x" * 1000}
 
-    door = Door(None, {}, Token(SECRET), Limits(body=1000), Requests())
+    admission = Admission(None, {}, Token(SECRET), Limits(body=1000), Requests())
     for path, kept in (("/hooks/a", b""), ("/healthz", b""), ("/v1/add", b"x" * 1000)):
         scope = {"type": "http", "path": path, "headers": [(b"content-length", b"1000")]}
-        assert asyncio.run(door._body(scope, receive)) == kept
+        assert asyncio.run(admission._body(scope, receive)) == kept
     for size in (b"1001", b"-1", b"1e3", b"9" * 5000):
         scope["headers"] = [(b"content-length", size)]
         with pytest.raises(Refused, match="large"):
-            asyncio.run(door._body(scope, receive))
+            asyncio.run(admission._body(scope, receive))
 
 
 def test_the_command_serves_and_stops_when_asked(tmp_path):

@@ -1,13 +1,17 @@
-"""What is refused at the doors of the crawler: URLs, OPML, CSV, logs and feeds."""
+"""What the crawler refuses: URLs, OPML, CSV, logs and feeds."""
 
 import gzip
+from contextlib import suppress
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ephemeral_crawl.crawl import exchange, feeds
 from ephemeral_crawl.crawl.opml import read_opml
 from ephemeral_crawl.crawl.urls import check_url, host_of, is_public
 from ephemeral_crawl.live import Scheduler
+from tests.ephemeral_crawl.crawl.site import feed
 from tests.refusals import refused
 
 CONTROL = [chr(code) for code in (0, 9, 10, 13, 27, 127, 0x85, 0x2028, 0x202E, 0x2066, 0xFEFF)]
@@ -241,8 +245,39 @@ NOT_FEEDS = [b"", b"\0" * 100, b"hello", b"<html><body>404</body></html>", b"\xf
 
 @pytest.mark.parametrize("body", [*NOT_FEEDS, gzip.compress(b"<rss/>", mtime=0), b"<a>" * 2000])
 def test_documents_that_are_no_feeds(body):
-    with refused("not a feed"):
+    with refused("does not parse as a feed"):
         feeds.parse_feed(body)
+
+
+PAGES = {
+    b"<!DOCTYPE html>\n<html><body>Not found</body></html>": "it is an HTML page",
+    b" <!-- a --><HTML lang='en'>": "it is an HTML page",
+    b"\n": "it is empty",
+    HEAD.encode() + b"\n</titl>": "its XML is broken, mismatched tag",
+}
+
+
+@pytest.mark.parametrize("body", PAGES)
+def test_pages_and_broken_feeds_say_what_they_are(body):
+    with refused("does not parse as a feed", PAGES[body]):
+        feeds.parse_feed(body)
+
+
+@given(st.integers(0, 3), st.integers(0))
+@settings(deadline=None)
+def test_of_a_feed_that_is_cut_off_there_are_items_or_a_failure(number, size):
+    whole = feed(*range(number))
+    if size >= len(whole):
+        assert len(feeds.parse_feed(whole).items) == number
+        return
+    with suppress(ValueError):
+        assert feeds.parse_feed(whole[:size]).items
+
+
+@pytest.mark.parametrize("flaw", ["&nbsp;", "<br>", "a & b", "\x01"])
+def test_feeds_whose_flaws_leave_items_are_read(flaw):
+    body = feed(1, 2, head=f"<description>{flaw}</description>")
+    assert len(feeds.parse_feed(body).items) == 2
 
 
 def entry(text):
@@ -290,6 +325,7 @@ def test_text_has_no_control_characters():
             "<sy:updatePeriod>daily</sy:updatePeriod><sy:updateFrequency>0</sy:updateFrequency>",
             864e5,
         ),
+        ("<sy:updatePeriod>yearly</sy:updatePeriod>", 365 * 864e2),
         ("<sy:updatePeriod>never</sy:updatePeriod>", 0.0),
     ],
 )

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from ephemeral_crawl.crawl import exchange, feeds
 from ephemeral_crawl.crawl.client import Client, FetchError
+from ephemeral_crawl.crawl.command import CrawlFeeds
 from ephemeral_crawl.crawl.crawler import Crawler
 from ephemeral_crawl.crawl.memory import KEPT, Memory, Remembered
 from ephemeral_crawl.crawl.schedule import describe
@@ -297,6 +298,43 @@ def test_a_fetch_has_the_time_of_its_lease():
     bench.site.answers["/a"] = answer
     bench.run(1.0, "/a")
     assert ends[0] == pytest.approx(420.0)
+
+
+@pytest.mark.parametrize(("timeout", "lease"), [("30s", 120.0), ("10min", 1260.0)])
+def test_the_command_leases_for_longer_than_a_fetch_may_take(tmp_path, monkeypatch, timeout, lease):
+    leased = []
+
+    def nothing(self, limit, timeout):
+        leased.append(timeout)
+        return []
+
+    monkeypatch.setattr(Scheduler, "lease", nothing)
+    (tmp_path / "feeds.csv").write_text("source\nhttp://a.example/\n")
+    CrawlFeeds(
+        feeds=(tmp_path / "feeds.csv",),
+        store=tmp_path / "crawl.db",
+        budget="1/h",
+        timeout=timeout,
+        once=True,
+        quiet=True,
+    ).run()
+    assert set(leased) == {lease}
+
+
+def test_the_command_ends_a_pause(tmp_path, capsys):
+    store = tmp_path / "crawl.db"
+    with Scheduler(store, budget="1/h") as scheduler:
+        scheduler.add_many({"source": f"http://{name}.example/"} for name in "ab")
+        scheduler.failed("http://a.example/", status=410)
+        scheduler.pause("http://a.example/")
+    CrawlFeeds(store=store, resume="a.ex").run()
+    assert "Due: 2" in capsys.readouterr().out
+    with refused("2 feeds"):
+        CrawlFeeds(store=store, resume="example").run()
+    with refused("give one of"):
+        CrawlFeeds(store=store, resume="a.ex", dry_run=True).run()
+    with Scheduler(store) as scheduler:
+        assert scheduler.status().paused == 0
 
 
 def test_a_redirect_to_what_is_no_feed_renames_nothing():

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import numpy as np
@@ -385,6 +385,9 @@ def test_damaged_journals_are_refused(tmp_path, change, words):
         (b'"free": [1]', b'"free": [0]', "free rows"),  # where a source is
         (b'"balance": 1.0', b'"balance": 1e999', "a number is 1e999"),
         (b'"run": ', b'"run": ' + 10**5 * b"[", "damaged"),
+        (b'"reasons": []', b'"reasons": [[3, 0.0, "HTTP 500"]]', "source that does not exist"),
+        (b'"reasons": []', b'"reasons": [[0, 0.0, "HTTP 500", "x"]]', "'x', which is not known"),
+        (b'"renamed": []', b'"renamed": [[-1, 0.0, "a"]]', "source that does not exist"),
     ],
 )
 def test_damaged_snapshots_are_refused(old, new, words):
@@ -401,6 +404,16 @@ def test_damaged_snapshots_are_refused(old, new, words):
         snapshot.from_bytes(len(header).to_bytes(8, "little") + header + data[end:])
 
 
+@pytest.mark.parametrize("host", [-2, 1, 2**31 - 1])
+def test_snapshots_whose_sources_refer_to_no_host_are_refused(host):
+    live = Scheduler(":memory:", budget="1/h")
+    live.add("a", host="h")
+    for row, words in ((-1, ""), (0, ""), (host, "refers to a host that does not exist")):
+        live._ledger.state.table["host"][0] = row
+        with refused(words) if words else nullcontext():
+            snapshot.from_bytes(dump(live))
+
+
 def test_snapshots_of_earlier_versions_are_read():
     with Scheduler(":memory:", budget="20/h", clock=lambda: 1e9) as scheduler:
         scheduler.add("a", host="ä.example")
@@ -410,7 +423,8 @@ def test_snapshots_of_earlier_versions_are_read():
         data, price = snapshot.to_bytes(now), now.shared.market
     end = 8 + int.from_bytes(data[:8], "little")
     header = json.loads(data[8:end])
-    del header["counts"], header["reasons"], header["shared"]["surplus"]
+    del header["counts"], header["renamed"], header["shared"]["surplus"]
+    header["reasons"] = [reason[:3] for reason in header["reasons"]]
     del header["shared"]["answering"], header["shared"]["market"]
     header |= {"host_names": ["ä.example", "b.example"], "market": price, "fitted": None}
     rows = np.frombuffer(data[end : end + SOURCE.itemsize], SOURCE)
@@ -420,6 +434,10 @@ def test_snapshots_of_earlier_versions_are_read():
     state = snapshot.from_bytes(len(text).to_bytes(8, "little") + text + earlier + rest)
     assert (state.shared.market, state.table["tried"][0]) == (price, state.time)
     assert state.table["failures"][0] == 1
+    assert state.reasons.of(0) == (1e9, "HTTP 503", "")
+    event = {"at": [1e9], "row": [0], "outcome": [1], "reasons": [[0, "b"]]}
+    state.reasons.apply(event)
+    assert state.reasons.of(0).text == "b"
     assert list(state.names) == ["a"]
     assert list(state.host_names) == ["ä.example", "b.example"]
     assert state.settings_of(0).host == "ä.example"

@@ -233,6 +233,18 @@ def test_the_name_before_is_kept_until_the_source_is_removed(tmp_path):
         assert live.explain("e").renamed_from == ""
 
 
+@pytest.mark.parametrize(("before", "counts"), [(30.0, True), (59.0, True), (61.0, False)])
+def test_a_fetch_before_its_lease_is_of_now_since_the_clock_was_set(
+    scheduler, clock, before, counts_then
+):
+    (lease,) = scheduler.lease(1)
+    begin = clock()
+    clock.now += 120.0
+    scheduler.report(lease.id, at=begin - before)
+    told = scheduler.explain(lease.source).fetched_at
+    assert told == pytest.approx(begin - before if counts else clock())
+
+
 def test_a_renamed_source_keeps_what_was_learnt(scheduler, clock):
     known(scheduler, clock)
     before = scheduler.explain("feed 0")

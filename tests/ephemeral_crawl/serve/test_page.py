@@ -60,6 +60,16 @@ def test_the_page_says_what_is_due_fails_waits_and_what_the_budget_buys(client):
     assert sections == ["due", "soon", "buys", "collected", "failing", "hosts"]
 
 
+def test_what_the_budget_buys_has_labels(client):
+    text = client.get("/").text
+    for label in ("Worth collected per hour by budget", "0", "60", "120", "180", "240"):
+        assert f'aria-label="{label}"' in text or f'text-anchor="middle">{label}</text>' in text
+    names = re.findall(r'<th scope="row">([^<]*)</th><td>[\d.]+</td><td>[^<]*</td><td>\d+%', text)
+    assert names == [
+        *("a quarter", "half", "× 0.75", "as now", "× 1.5", "double", "× 3", "four times")
+    ]
+
+
 def test_a_source_is_searched_and_explained(client):
     found = client.get("/?source=e2.").text
     assert "https://e2.example/feed" in found
@@ -103,6 +113,8 @@ def test_pictures_hold_what_they_show():
     ]  # fmt: skip
     assert plot.mark == (620, 14)
     rates = page._history([(60.0 * k, 2.0 * k) for k in range(300)])
+    assert [tick.label for tick in rates.x_ticks] == ["00:02 UTC", "02:28 UTC", "04:54 UTC"]
+    assert [tick.at for tick in rates.x_ticks] == [56, 338, 620]
     (line,) = rates.lines
     assert len({y for _, y in line.points}) == 1  # 120 an hour, always
     assert len(line.points) <= 100

@@ -234,9 +234,7 @@ def test_the_name_before_is_kept_until_the_source_is_removed(tmp_path):
 
 
 @pytest.mark.parametrize(("before", "counts"), [(30.0, True), (59.0, True), (61.0, False)])
-def test_a_fetch_before_its_lease_is_of_now_since_the_clock_was_set(
-    scheduler, clock, before, counts_then
-):
+def test_a_fetch_long_before_its_lease_is_of_now(scheduler, clock, before, counts):
     (lease,) = scheduler.lease(1)
     begin = clock()
     clock.now += 120.0

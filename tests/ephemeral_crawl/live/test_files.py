@@ -56,6 +56,7 @@ def test_no_use_of_a_store_drops_its_locks(path, monkeypatch):
         "add_many": lambda: live.add_many([{"source": "b"}]),
         "remove": lambda: live.remove("a"),
         "rename": lambda: live.rename("b", "c"),
+        "expired_at": lambda: live.expired_at(1),
         "update": lambda: live.update("c", cost=2.0),
         "pause": lambda: live.pause("c"),
         "resume": lambda: live.resume("c"),

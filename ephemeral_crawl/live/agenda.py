@@ -279,9 +279,11 @@ def _candidates(
         limit, until = doors.limit_of(hosts, sources.host[i])
         again, order = until, np.inf
         if until <= now and limit != NO_HOST:
-            limited[number], limits[number] = i, limit
-            number += 1
-            again = np.inf
+            again = price.floored(sources, shared, i, -np.inf, np.inf)
+            if again <= now:
+                limited[number], limits[number] = i, limit
+                number += 1
+                again = np.inf
         elif until <= now:
             again, order = _looked_at(sources, shared, i, value, asked, level, rotation, now)
         heaps.move(times, i, again)

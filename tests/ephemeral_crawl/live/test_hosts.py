@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ephemeral_crawl.live import Scheduler, agenda, hosts, price, snapshot
-from ephemeral_crawl.live.columns import NO_HOST, new_hosts
+from ephemeral_crawl.live.columns import NO_HOST, PAUSED, new_hosts
 from tests.ephemeral_crawl.live.world import HOUR, START, Clock
 
 LIMITS = {"*.blogs.test": 60.0, "a.blogs.test": 200.0, "*.test": 20.0, "other.test": 90.0}
@@ -108,7 +108,9 @@ def brute_force(scheduler, of_host, limit):
     rows = np.arange(state.rows, dtype=np.int32)
     index = price.indices(state.table, state.shared, rows, now)
     sources = state.sources[: state.rows]
-    free = (sources.blocked <= now) & (sources.fetched + sources.shortest <= now)
+    tried = np.where(sources.failures > 0, sources.tried, sources.fetched)
+    free = (sources.blocked <= now) & (tried + sources.shortest <= now)
+    free &= (sources.marks & PAUSED) == 0
     interval = state.hosts_table["interval"]
     limited = [name for name, row in _rows(state).items() if interval[row] > 0.0]
     chosen, busy = [], set()
@@ -131,7 +133,10 @@ def test_the_best_of_each_host_and_domain_is_leased():
     def of_host(source):
         return NAMES[int(source) % len(NAMES)]
 
-    scheduler.add_many({"source": str(i), "host": of_host(i)} for i in range(140))
+    scheduler.add_many(
+        {"source": str(i), "host": of_host(i), "min_interval": "20min" if i % 5 == 0 else 0}
+        for i in range(140)
+    )
     rng = np.random.default_rng(1)
     for i in range(140):
         dates = clock() - np.cumsum(rng.exponential(HOUR * (1 + i % 40), 6))
@@ -146,6 +151,8 @@ def test_the_best_of_each_host_and_domain_is_leased():
             scheduler.limit_hosts({"*.x.test": "1h", "*.test": 0})
             scheduler.limit_hosts({"*.test": "20s", **LATER})
         world.wait(rng.exponential(12.0))
+        # Some are paused while they are leased, or wait after a failure.
+        scheduler.update(str(rng.integers(140)), paused=bool(rng.random() < 0.3))
         scheduler.status()
         expected = brute_force(scheduler, of_host, 5)
         leases = scheduler.lease(5, timeout=20.0)
@@ -211,6 +218,25 @@ def fleet(number, host, budget="1000000/h"):
     scheduler = Scheduler(":memory:", budget=budget, clock=clock)
     scheduler.add_many({"source": str(i), "host": host(i)} for i in range(number))
     return scheduler, clock
+
+
+@pytest.mark.parametrize("end", ["dies", "fails"])
+def test_in_large_fleets_floors_and_pauses_hold_for_sources_of_limited_hosts(monkeypatch, end):
+    monkeypatch.setattr(agenda, "EXACT", 0)
+    scheduler, clock = fleet(4, lambda i: "h.test")
+    scheduler.limit_host("h.test", "1s")
+    (lease,) = scheduler.lease(timeout="5min")
+    if end == "fails":
+        scheduler.update(lease.source, min_interval="10h")
+        scheduler.failed(lease.id, retry_after="5min")
+    else:
+        scheduler.pause(lease.source)
+    for _ in range(59):
+        clock.now += 600.0
+        leases = scheduler.lease(4)
+        assert lease.source not in [each.source for each in leases]
+        for each in leases:
+            scheduler.report(each.id, [(clock() - 60.0, 1.0)])
 
 
 def test_a_slot_is_given_up_when_the_limit_is_gone(monkeypatch):

@@ -63,8 +63,9 @@ def test_the_crawl_without_sockets_collects_what_that_over_http_does(case, seed)
         per_host = HOUR if world.shared_hosts else 0.0
         run(world, 6, per_host=per_host, pings=case == "pings")
         assert world.requests > 100
-        found.append(world.fraction)
-    assert found[0] == pytest.approx(found[1], rel=1e-3)
+        found.append((world.fraction, world.requests))
+    # Answers that arrive at once are reported in any order, by which estimates differ a little.
+    assert found[0] == pytest.approx(found[1], rel=0.02)
 
 
 def test_each_row_is_a_job():

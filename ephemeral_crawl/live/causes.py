@@ -83,10 +83,8 @@ CAUSES: Mapping[str, Cause] = MappingProxyType(
 )
 # The causes of which `life` knows how long they last, by the numbers that are stored, and others
 # that are like one of them.
-LEARNT = (
-    *("unknown", "dns", "connection", "timeout", "content", "missing", "gone", "refused"),
-    *("busy", "server", "network"),
-)
+UNREACHED = ("unknown", "dns", "connection", "timeout")  # which may be due to one's own network
+LEARNT = (*UNREACHED, "content", "missing", "gone", "refused", "busy", "server", "network")
 _LIKE = {"tls": "refused", "format": "content", "forbidden": "refused"}
 _STATUSES = {
     **dict.fromkeys((401, 403, 407), "forbidden"),
@@ -95,7 +93,6 @@ _STATUSES = {
     410: "gone",
     429: "busy",
 }
-UNREACHED = ("unknown", "dns", "connection", "timeout")  # which may be due to one's own network
 
 
 def cause_of(kind: str | None, status: int | None) -> str:

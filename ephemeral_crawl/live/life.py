@@ -17,13 +17,12 @@ that a list full of dead addresses is soon recognised as such.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crawl_env.compiled import compiled
+from ephemeral_crawl.live.causes import LEARNT, UNREACHED
 from ephemeral_crawl.live.columns import MEMORIES, NEVER, Sources
 from ephemeral_crawl.live.learning import Shared
 
@@ -33,31 +32,26 @@ _END = len(RECOVERY) - 1
 _WEIGHT = np.array([0.6, 0.25, 0.08, 0.04, 0.03])  # w_k of sources that have answered before
 _FAILING = 0.05  # share of attempts at sources that do answer that fail
 # How likely each cause is in failures of each kind, up to a factor.
-CAUSES: Mapping[str, tuple[float, float, float, float, float]] = MappingProxyType(
-    {
-        "unknown": (1.0, 1.0, 1.0, 1.0, 1.0),
-        "dns": (0.1, 0.2, 0.6, 0.8, 1.0),
-        "connection": (0.5, 1.0, 0.8, 0.6, 0.5),
-        "timeout": (1.0, 1.0, 0.5, 0.4, 0.3),
-        "content": (0.1, 0.2, 0.5, 0.8, 1.0),
-        "missing": (0.05, 0.1, 0.4, 0.7, 1.0),  # 404
-        "gone": (0.005, 0.01, 0.05, 0.2, 1.0),  # 410
-        "refused": (0.1, 0.2, 0.4, 0.7, 1.0),  # other 4xx, or by rules of one's own
-        "busy": (1.0, 0.3, 0.05, 0.03, 0.02),  # 429
-        "server": (1.0, 1.0, 0.5, 0.3, 0.2),  # 5xx
-        # Many different sources in a row have failed: it is more likely one's own network.
-        "network": (1.0, 1.0, 0.1, 0.01, 0.001),
-    }
-)
-_PLACE = {name: place for place, name in enumerate(CAUSES)}
-_STATUSES = {404: "missing", 410: "gone", 429: "busy", 408: "timeout"}
-NETWORK = _PLACE["network"]
-_LIKELIHOOD = np.array(list(CAUSES.values()))
+_LIKELY = {
+    "unknown": (1.0, 1.0, 1.0, 1.0, 1.0),
+    "dns": (0.1, 0.2, 0.6, 0.8, 1.0),
+    "connection": (0.5, 1.0, 0.8, 0.6, 0.5),
+    "timeout": (1.0, 1.0, 0.5, 0.4, 0.3),
+    "content": (0.1, 0.2, 0.5, 0.8, 1.0),
+    "missing": (0.05, 0.1, 0.4, 0.7, 1.0),  # 404
+    "gone": (0.005, 0.01, 0.05, 0.2, 1.0),  # 410
+    "refused": (0.1, 0.2, 0.4, 0.7, 1.0),  # other 4xx, or by rules of one's own
+    "busy": (1.0, 0.3, 0.05, 0.03, 0.02),  # 429
+    "server": (1.0, 1.0, 0.5, 0.3, 0.2),  # 5xx
+    # Many different sources in a row have failed: it is more likely one's own network.
+    "network": (1.0, 1.0, 0.1, 0.01, 0.001),
+}
+_LIKELIHOOD = np.array([_LIKELY[cause] for cause in LEARNT])
+NETWORK = LEARNT.index("network")
+_UNREACHED = len(UNREACHED)  # these come first
 _NETWORK_ODDS = math.log(0.01)  # that an attempt begins an outage of one's own network
 _LEAST_RUN = 5.0  # sources that have failed in a row
 Weights = NDArray[np.float64]  # (5,)
-# What is told of a failure; "refused": by rules of one's own.
-KINDS = ("dns", "connection", "timeout", "content", "refused", "http")
 _SOON = 86_400.0  # seconds
 DEAD = 30.0 * 86_400.0  # seconds; what does not answer for so long is called dead
 _LONGEST_MEMORY = MEMORIES - 1
@@ -65,21 +59,10 @@ _ROUNDS = 14  # halvings of an interval of times
 _LONGEST = 1e10  # seconds
 
 
-def cause_of(kind: str | None, status: int | None) -> int:
-    """Return the place in `CAUSES` of what went wrong.
-
-    Arguments:
-        kind: one of `KINDS`; "http" or None: the status tells.
-        status: that of HTTP, if there was an answer.
-    """
-    name = "unknown"
-    if kind is not None and kind != "http":
-        name = kind
-    elif status in _STATUSES:
-        name = _STATUSES[status]
-    elif status is not None and status >= 400:
-        name = "refused" if status < 500 else "server"
-    return _PLACE[name]
+@compiled
+def is_unreached(cause: int) -> bool:
+    """Return whether a failure may be due to one's own network: nobody has answered."""
+    return cause < _UNREACHED
 
 
 @compiled

@@ -221,12 +221,6 @@ def outcome_event(
     return {"kind": "record", **event, "age": ages, "worth": worths}, counts
 
 
-def renamed_event(row: int, before: str) -> Event:
-    """Return an event of no outcomes that says what a source was called before."""
-    nothing: Event = {name: [] for name in (*_COLUMNS, "age", "worth")}
-    return {"kind": "record", **nothing, "renamed": [(row, before)]}
-
-
 def ping_events(state: State, pings: Sequence[Ping], moment: Moment) -> list[list[Any]]:
     """Return row, kind and time of each ping."""
     events: list[list[Any]] = []

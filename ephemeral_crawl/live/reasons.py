@@ -74,19 +74,20 @@ class Reasons:
 
     def apply(self, event: dict[str, Any]) -> None:
         """Learn from an event of outcomes: its reasons are number of the outcome, text and, of a
-        failure, its cause; what was renamed is row and name before."""
+        failure, its cause."""
         given = {k: _checked(event["at"][k], *rest) for k, *rest in event.get("reasons", ())}
         for k, row in enumerate(event["row"]):
             if event["outcome"][k] != _RELEASED or k in given:  # fetched, or failed later
                 self._found.pop(row, None)
             if k in given:
                 self._found[row] = given[k]
-        for row, before in event.get("renamed", ()):
-            self._renamed.pop(row, None)
-            self._renamed[row] = event["time"], before
-        for found in (self._found, self._renamed):
-            while len(found) > _MOST:
-                del found[next(iter(found))]
+        _forget_first(self._found)
+
+    def rename(self, row: int, at: float, before: str) -> None:
+        """Note that a source was renamed."""
+        self._renamed.pop(row, None)
+        self._renamed[row] = at, before
+        _forget_first(self._renamed)
 
     def forget(self, row: int) -> None:
         """Forget a source."""
@@ -110,6 +111,11 @@ class Reasons:
         for row, at, before in renamed:
             reasons._renamed[_below(number, row)] = float(at), name_of("name", before)
         return reasons
+
+
+def _forget_first(found: dict[int, Any]) -> None:
+    while len(found) > _MOST:
+        del found[next(iter(found))]
 
 
 def _checked(at: Any, text: object, cause: str = "") -> Reason:

@@ -95,8 +95,8 @@ def apply(
         sums: see `learning.SUMS`.
         counts: (7,) see `counts.Counts`.
         numbers: (3,) number of sources that are new, failing, and paused.
-        run: (2,) number of different sources that have failed since one has answered, and the time
-            at which the first did.
+        run: (2,) number of different sources in a row for which nobody answered, and the time of
+            the first.
         balance, burst: budget units before, and at most.
         at_fetch: whether worths are those at the fetch.
         price_now: price of a budget unit.
@@ -174,10 +174,13 @@ def _fail(
 ) -> None:
     """Note a failure of a source."""
     failures = sources.failures[i]
-    if run[0] == 0.0:
-        run[1] = at
-    if run[0] == 0.0 or failures == 0 or sources.tried[i] < run[1]:
-        run[0] += 1.0
+    if not life.is_unreached(cause):
+        run[0] = 0.0
+    else:
+        if run[0] == 0.0:
+            run[1] = at
+        if run[0] == 0.0 or failures == 0 or sources.tried[i] < run[1]:
+            run[0] += 1.0
     if failures == 0:
         numbers[FAILING] += 1
         numbers[NEW] -= sources.fetched[i] == NEVER

@@ -30,7 +30,6 @@ from ephemeral_crawl.live.outcomes import (
     outcome_of,
     ping_events,
     ping_of,
-    renamed_event,
     row_of,
 )
 from ephemeral_crawl.live.overview import Overview
@@ -218,12 +217,7 @@ class Scheduler:
                 raise SourceExists(f"there is a source {shown(name)}; remove one of the two first")
             return {"kind": "rename", "source": old, "name": name}
 
-        def note(state: State, moment: Moment) -> Event | None:
-            return renamed_event(row_of(state, name), source) if name != source else None
-
-        with self._ledger.together():
-            self._ledger.change(decide)
-            self._ledger.change(note)
+        self._ledger.change(decide)
 
     def update(self, source: str, *, paused: bool | None = None, **settings: Any) -> None:
         """Change settings of a source: those of `add`, and `paused`; the others stay."""

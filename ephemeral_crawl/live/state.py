@@ -87,7 +87,7 @@ class State:
         self.balance = math.inf  # budget units, at `time`
         self.correction = 0.0  # logarithm of the factor by which the price differs
         self.changes = 0  # since the last fit
-        # Number of different sources that have failed since one has answered, and since when.
+        # Number of different sources in a row for which nobody answered, and since when.
         self.run = np.zeros(2)
         self.numbers_of = np.zeros(3, np.int64)  # new, failing and paused sources; derived
         self.agenda = Agenda()  # derived from the rest
@@ -412,6 +412,8 @@ class State:
         i = self.row(event["source"])
         self.names.take(i)
         self.names.give([i], [event["name"]])
+        if event["name"] != event["source"]:
+            self.reasons.rename(i, self.time, event["source"])
 
     def _update(self, event: Event) -> None:
         i = self.row(event["source"])

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from ephemeral_crawl.live import Lease, reasons
 from ephemeral_crawl.live.arguments import LONGEST_NAME
-from ephemeral_crawl.live.life import KINDS
+from ephemeral_crawl.live.causes import KINDS
 
 _DURATION = {
     "anyOf": [{"type": "string", "examples": ["5min", "1.5h"]}, {"type": "number", "minimum": 0}],

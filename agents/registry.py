@@ -13,8 +13,8 @@ import inspect
 from collections.abc import Callable
 from typing import TypedDict, Unpack
 
-from agents.adaptive.estimators import Estimator
 from agents.adaptive.policies import Certainty, Optimism, SelfTuning, Thompson
+from agents.inference import Estimator
 from agents.policies.base import Agent, Environment
 from agents.policies.engine import WhittleEngine
 from agents.policies.freshness import Freshness, FreshnessStatic, LambdaCrawl
@@ -68,7 +68,7 @@ CLAIRVOYANT = "clairvoyant"  # not an agent; see `agents.evaluation.rollout.REFE
 class AgentOptions(TypedDict, total=False):
     """Options of some agents, by keyword; each agent's class documents its own."""
 
-    estimator: Estimator | str | None  # of the adaptive agents, see `agents.adaptive.ESTIMATORS`
+    estimator: Estimator | str | None  # of the adaptive agents, see `agents.inference.ESTIMATORS`
     confidence: float  # of adaptive-optimism
     weight: str  # of the freshness agents, see `agents.theory.freshness.importance`
 
@@ -168,7 +168,7 @@ def make(
             Stable-Baselines3, wrapped or not; or its `Task`.
         seed: seed of agents that draw at random.
         **options: options of that agent, such as `estimator` of the adaptive agents, by name
-            (`agents.adaptive.ESTIMATORS`) or as an object.
+            (`agents.inference.ESTIMATORS`) or as an object.
 
     Raises:
         TypeError: the agent has no such option, or what is registered makes no agents.

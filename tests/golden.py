@@ -1005,7 +1005,8 @@ ADAPTIVE = ("certainty", "optimism", "thompson", "self-tuning")
 
 
 def adaptive() -> Iterator[Entry]:
-    from agents.adaptive import CrawlOutcome
+    from agents.inference import CrawlOutcome
+    from agents.policies.base import arrays_of
     from experiments.adaptive.estimators import make_estimator
 
     def estimated(name: str, period: float) -> Any:
@@ -1042,7 +1043,7 @@ def adaptive() -> Iterator[Entry]:
             action, state = player.predict(observation, state)
             observation = env.step(action)[0]
         law = player.posterior(state)
-        return [action, observation, list(state), law.mean, law.deviation]
+        return [action, observation, list(arrays_of(state)), law.mean, law.deviation]
 
     for name in ESTIMATORS:
         for period in (1.0, 0.25):
@@ -1275,16 +1276,20 @@ def example_log() -> Any:
 
 
 def fit() -> Iterator[Entry]:
-    from ephemeral_crawl.fit import checks, decay, estimate
+    from agents.inference import shrinkage
+    from ephemeral_crawl.fit import checks, decay
 
     def counts() -> Any:
         return np.bincount(example_log().source, minlength=len(example_log().names))
 
-    yield "fit/rates of the example log", lambda: list(estimate.rates(counts(), example_log().span))
+    yield (
+        "fit/rates of the example log",
+        lambda: list(shrinkage.rates(counts(), example_log().span)),
+    )
     yield (
         "fit/utilities of the example log",
         lambda: list(
-            estimate.utilities(example_log().source, example_log().utility, counts().size)
+            shrinkage.utilities(example_log().source, example_log().utility, counts().size)
         ),
     )
     yield "fit/dispersion of the example log", lambda: list(checks.dispersion(example_log()))
@@ -1295,7 +1300,7 @@ def fit() -> Iterator[Entry]:
     yield (
         "fit/estimates with known errors, shrunk",
         lambda: list(
-            estimate.shrunk(np.array([1.0, 3, 0, 2.5]), np.array([0.1, 0.9, np.inf, 0.4]))
+            shrinkage.shrunk(np.array([1.0, 3, 0, 2.5]), np.array([0.1, 0.9, np.inf, 0.4]))
         ),
     )
 

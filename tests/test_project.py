@@ -56,6 +56,7 @@ LAYERS = (
     ("crawl_env.envs",),
     ("crawl_env",),  # its public names
     ("agents.theory",),
+    ("agents.inference",),
     ("agents.policies",),
     ("agents.learning",),
     ("agents.adaptive",),

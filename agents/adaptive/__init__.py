@@ -1,47 +1,20 @@
-"""Adaptive agents, which estimate arrival rates, mean utility and decay rates while they crawl."""
+"""Adaptive agents, which estimate arrival rates, mean utility and decay rates while they crawl.
 
-from agents.adaptive.base import Adaptive, KnownParameters
-from agents.adaptive.content import Harvests, HarvestSums
-from agents.adaptive.estimators import (
-    ESTIMATORS,
-    Changed,
-    CrawlOutcome,
-    Estimator,
-    FleetPrior,
-    Forgetting,
-    GammaPoisson,
-    Posterior,
-    Quality,
-    SignalQuality,
-    make_estimator,
-    weak_prior,
-)
-from agents.adaptive.policies import (
-    Certainty,
-    Optimism,
-    SelfTuning,
-    Thompson,
-)
+Their estimators are in `agents.inference`; those that documents name are found here, too.
+"""
+
+from agents.adaptive.base import Adaptive
+from agents.adaptive.policies import Certainty, Optimism, SelfTuning, Thompson
+from agents.inference import ESTIMATORS, Estimator, GammaPoisson, Posterior
 
 __all__ = [
     "ESTIMATORS",
     "Adaptive",
     "Certainty",
-    "Changed",
-    "CrawlOutcome",
     "Estimator",
-    "FleetPrior",
-    "Forgetting",
     "GammaPoisson",
-    "HarvestSums",
-    "Harvests",
-    "KnownParameters",
     "Optimism",
     "Posterior",
-    "Quality",
     "SelfTuning",
-    "SignalQuality",
     "Thompson",
-    "make_estimator",
-    "weak_prior",
 ]

@@ -5,24 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.adaptive.content import from_utility
-from agents.adaptive.estimators import make_estimator
-from agents.adaptive.estimators.counts import (
+from agents.inference import make_estimator
+from agents.inference.content import from_utility
+from agents.inference.pings import Quality, SignalQuality
+from agents.inference.rates import (
     MOST_ITEMS,
     CrawlOutcome,
     Estimator,
     Posterior,
-    State,
+    copy_to_change,
 )
-from agents.adaptive.estimators.signals import Quality, SignalQuality
-from agents.adaptive.planning import PlanningModel, UnitArms, count_pings
-from agents.adaptive.recycling import copy_to_change
-from agents.policies.base import Agent, Environment, ObservationView, graded, margin, needs
+from agents.policies.base import (
+    Agent,
+    Environment,
+    ObservationView,
+    State,
+    arrays_of,
+    graded,
+    margin,
+    needs,
+)
+from agents.theory.closed_form import age_index, decayed, remainder_ratio, theorem_1
 from crawl_env import NEVER, Task
 from crawl_env.compiled import compiled
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
@@ -63,6 +71,112 @@ class KnownParameters:
         return max(1, int(np.ceil(self.cost.sum() / self.budget)))
 
 
+class UnitArms:
+    """Sources of arrival rate 1: the index at rate Λ is Λ times theirs.
+
+    Arguments:
+        mean_utility: (N,) or (B, N) utility.
+        decay_rate: of the same shape, 1 / time.
+        cost: (N,) or (B, N) budget units.
+        period: T.
+    """
+
+    def __init__(
+        self, mean_utility: FloatArray, decay_rate: FloatArray, cost: FloatArray, period: float
+    ) -> None:
+        self.mean_utility, self.decay_rate = mean_utility, decay_rate
+        self._cost, self._period = cost, period
+
+    @cached_property
+    def _table(self) -> FloatArray:
+        """u* at rate 1, cost, μT, g(μT)/μT, and u*/C, (5, N) or (5, B·N)."""
+        decay, ceiling = self.decay_rate * self._period, self.mean_utility / self.decay_rate
+        rows = (ceiling, self._cost, decay, remainder_ratio(decay), ceiling / self._cost)
+        return np.array([np.broadcast_to(row, decay.shape).reshape(-1) for row in rows])
+
+    def index_at_age(self, rate: FloatArray, age: FloatArray) -> FloatArray:
+        """Return the Whittle index at rates, (B, N), and whole ages, (B, N)."""
+        out = np.empty(age.shape)
+        _index_at_age(rate.reshape(-1), age.reshape(-1), self._table, out.reshape(-1))
+        return out
+
+    def index_at_age_once(self, rate: FloatArray, age: FloatArray) -> FloatArray:
+        """Return the same of arms, (B, N), whose index is needed only once."""
+        out = np.empty(age.shape)
+        cost = np.broadcast_to(self._cost, age.shape)
+        for row in range(len(out)):
+            arms = self.mean_utility[row], self.decay_rate[row], cost[row]
+            _index_of_new_arms(rate[row], age[row], *arms, self._period, out[row])
+        return out
+
+    def index_at(
+        self, rate: FloatArray, age: FloatArray, value: FloatArray, observed: BoolArray
+    ) -> FloatArray:
+        """Return the Whittle index at rates, (B, N), of the value if a source is `observed`, (N,),
+        and otherwise of the mean content at its age; both (B, N)."""
+        out, table = np.empty(age.shape), self._table
+        seen = np.zeros(table.shape[1])
+        seen.reshape(-1, observed.size)[:] = observed
+        flat = [array.reshape(-1) for array in (rate, age, value, out)]
+        _index_at_content(flat[0], flat[1], flat[2], seen, table, flat[3])
+        return out
+
+    @property
+    def decay_per_step(self) -> FloatArray:
+        """μT, (N,) or (B·N,)."""
+        row: FloatArray = self._table[2]
+        return row
+
+    def belief(
+        self, quality: Quality, age: FloatArray, number: FloatArray, aged: FloatArray
+    ) -> FloatArray:
+        """Return the expected content, (B, N) utility, given the pings since the last crawl.
+
+        Arguments:
+            quality: of the signals, (B, N).
+            age: (B, N) steps.
+            number: of the pings, (B, N); negative if they are not known.
+            aged: their sum discounted by age, (B, N).
+        """
+        out = np.empty(age.shape)
+        arrays = np.array((*quality, age, number, aged)).reshape(6, -1)
+        _belief(arrays, self._table, self._period, out.reshape(-1))
+        return out
+
+
+class Pings(NamedTuple):
+    """The pings since the last crawl of each source, (B, N)."""
+
+    number: FloatArray  # −1 if it is not known
+    aged: FloatArray  # their sum discounted by age
+
+
+class Drawn(NamedTuple):
+    """Arrival rates drawn from their posteriors, (B, N) items / time."""
+
+    rate: FloatArray
+
+
+class Memory(NamedTuple):
+    """The recurrent state of an adaptive agent."""
+
+    clock: FloatArray  # (B, 1) steps
+    multiplier: FloatArray  # (B, 1) λ, utility / budget unit; NaN before the first update
+    age: FloatArray  # (B, N) steps since the last crawl
+    pings: Pings | tuple[()]  # () if they are not used
+    plan: State  # of `plan`
+    rates: State  # of the estimator of the arrival rates
+
+
+class PlanningModel(NamedTuple):
+    """The fleet whose index an agent uses in one step."""
+
+    rate: FloatArray  # (B, N) items / time
+    arms: UnitArms
+    state: State  # of `plan`, for the next step
+    quality: Quality | None = None  # of the signals, (B, N), if the agent learns it
+
+
 class Adaptive(Agent):
     """Base class of the adaptive agents; a subclass implements `plan`.
 
@@ -89,7 +203,7 @@ class Adaptive(Agent):
         env: an environment, a vector environment, or a `Task`.
         seed: seed of the random draws.
         estimator: estimator of the arrival rates: an object, or one of
-            `agents.adaptive.ESTIMATORS`. Estimators that count use the number of items if it is
+            `agents.inference.ESTIMATORS`. Estimators that count use the number of items if it is
             among the features, and otherwise the number inferred from the harvest
             (`from_utility`). Default "signals" if there are signals and `pings` is among the
             features; otherwise "gamma-poisson", or "changed" if `changed` is the only feature. All
@@ -126,10 +240,6 @@ class Adaptive(Agent):
         elif self.estimator.counts:
             needs(task, self.name, *_COUNTED)
         self._arms: UnitArms | None = None
-        self._turn = np.arange(task.n) % self.known.round
-        # Positions in the recurrent state: pings, if they are used, then `plan`, then `estimator`.
-        self._plan = 3 + len(self._begin_pings((1, task.n)))
-        self._rates = self._plan + len(self.begin_plan((1, task.n)))
 
     @property
     def _default(self) -> str:
@@ -143,13 +253,6 @@ class Adaptive(Agent):
             return make_estimator(estimator, self.known.period)
         counts = bool(set(NUMBER) & set(self.task.features))
         return make_estimator(estimator, self.known.period, counts=counts)
-
-    def _begin_pings(self, shape: tuple[int, int]) -> State:
-        """Return the number of pings since the last crawl, or −1 if it is not known, and their sum
-        discounted by age, (B, N) each; () if pings are not used."""
-        if not (isinstance(self.estimator, SignalQuality) and "pings" in self.task.features):
-            return ()
-        return np.zeros(shape), np.zeros(shape)
 
     def plan(
         self, view: ObservationView, rates: State, fresh: IntArray, state: State
@@ -181,7 +284,7 @@ class Adaptive(Agent):
         """
         if state is None:
             return self.estimator.posterior(self.estimator.begin((self.task.n,)))
-        return self.estimator.posterior(state[self._rates :])
+        return self.estimator.posterior(Memory(*state).rates)
 
     def quality(self, state: State | None) -> Quality:
         """Return the posterior means of the quality of the signals.
@@ -200,41 +303,40 @@ class Adaptive(Agent):
             )
         if state is None:
             return estimator.quality(estimator.begin((self.task.n,)))
-        return estimator.quality(state[self._rates :])
+        return estimator.quality(Memory(*state).rates)
 
-    def begin(self, view: ObservationView) -> State:
+    def begin(self, view: ObservationView) -> Memory:
         shape = (view.batch, self.task.n)
         age = (view["age"] if view.shows("age") else np.ones(shape)) - 1.0
-        clock, multiplier = np.zeros((view.batch, 1)), np.full((view.batch, 1), np.nan)
-        pings = self._begin_pings(shape)
-        if pings:
-            pings[0][age > 0] = -1.0
-        state = clock, multiplier, age, *pings
-        return *state, *self.begin_plan(shape), *self.estimator.begin(shape)
+        used = isinstance(self.estimator, SignalQuality) and view.shows("pings")
+        return Memory(
+            clock=np.zeros((view.batch, 1)),
+            multiplier=np.full((view.batch, 1), np.nan),
+            age=age,
+            pings=Pings(np.where(age > 0, -1.0, 0.0), np.zeros(shape)) if used else (),
+            plan=self.begin_plan(shape),
+            rates=self.estimator.begin(shape),
+        )
 
     def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
-        clock, multiplier, age = state[:3]
-        pings = state[3 : self._plan]
-        plan_state, rates = state[self._plan : self._rates], state[self._rates :]
-        crawled, age, whole = self._crawled_and_age(view, age)
-        cells = np.flatnonzero(crawled)
-        outcome = self._outcome(view, cells, state[2], *pings[:1])
-        emptied = crawled.copy() if pings else crawled
-        rates = self.estimator.update(rates, outcome)
-        plan_state = self.learn(view, outcome, plan_state)
-        for row, now in enumerate(clock[:, 0].tolist()):  # the others' turn to be fresh
+        memory = Memory(*state)
+        crawled, age, whole = self._crawled_and_age(view, memory.age)
+        outcome = self._outcome(view, np.flatnonzero(crawled), memory)
+        rates = self.estimator.update(memory.rates, outcome)
+        plan = self.learn(view, outcome, memory.plan)
+        fresh = crawled.copy()
+        for row, now in enumerate(memory.clock[:, 0].tolist()):  # the others' turn to be fresh
             first, every = (now % self.known.round, self.known.round) if now else (0, 1)
-            crawled[row, int(first) :: every] = True
-        model = self.plan(view, rates, np.flatnonzero(crawled), plan_state)
-        if pings:
-            pings = self._counted_pings(view, emptied, pings, model.arms)
+            fresh[row, int(first) :: every] = True
+        model = self.plan(view, rates, np.flatnonzero(fresh), plan)
+        pings = memory.pings and self._counted_pings(view, crawled, memory.pings, model.arms)
         index = self._index(view, age, whole, model, pings)
-        level = None
+        level, multiplier = None, memory.multiplier
         if self.known.average:
-            level, multiplier = self._multiplier(view, index, multiplier, clock)
+            level, multiplier = self._multiplier(view, index, multiplier, memory.clock)
             multiplier = np.where(self.has_unit(model.state), multiplier, np.nan)
-        priority = graded(index, level)
-        return priority, (clock + 1.0, multiplier, age, *pings, *model.state, *rates)
+        after = Memory(memory.clock + 1.0, multiplier, age, pings, model.state, rates)
+        return graded(index, level), after
 
     def has_unit(self, state: State) -> NDArray[np.bool_] | bool:
         """Return whether the unit of utility is known, (B, 1), given the state of `plan`.
@@ -243,9 +345,8 @@ class Adaptive(Agent):
         """
         return True
 
-    @property
-    def signed(self) -> tuple[int, ...]:
-        """The positions of the arrays that `begin_plan` returns which may hold negative numbers."""
+    def signed(self, plan: State) -> Sequence[NDArray[Any]]:
+        """Return the arrays of the state of `plan` that may hold negative numbers."""
         return ()
 
     def check_state(self, state: State) -> None:
@@ -254,35 +355,38 @@ class Adaptive(Agent):
         Shapes, types and ranges are checked, and that the posterior is finite. It is meant for
         states that are read from a file.
         """
-        template = self.begin(
-            ObservationView(np.zeros((self.task.n, len(self.task.features))), self.task)
-        )
-        if len(state) != len(template):
-            raise ValueError(f"the state has {len(state)} arrays; it must have {len(template)}")
-        signed = {self._plan + i for i in self.signed}
-        signed |= {self._rates + i for i in self.estimator.signed}
-        if self._plan > 3:
-            signed.add(3)
-        for i, (array, like) in enumerate(zip(state, template, strict=True)):
-            if array.shape != like.shape or array.dtype != like.dtype:
+        arrays, like = list(arrays_of(state)), list(arrays_of(self.template))
+        if len(arrays) != len(like):
+            raise ValueError(f"the state has {len(arrays)} arrays; it must have {len(like)}")
+        memory = Memory(*state)
+        signed = [*memory.pings[:1], *self.signed(memory.plan)]
+        signed += [memory.rates[i] for i in self.estimator.signed]
+        for i, (array, own) in enumerate(zip(arrays, like, strict=True)):
+            if array.shape != own.shape or array.dtype != own.dtype:
                 raise ValueError(
                     f"array {i} of the state has shape {array.shape} and type {array.dtype}; they "
-                    f"must be {like.shape} and {like.dtype}"
+                    f"must be {own.shape} and {own.dtype}"
                 )
-            unknown = (i == 1) & np.isnan(array)  # the multiplier before the first update
-            if not ((np.isfinite(array) | unknown).all()):
+            unknown = (array is memory.multiplier) & np.isnan(array)  # before the first update
+            if not (np.isfinite(array) | unknown).all():
                 raise ValueError(f"array {i} of the state has entries that are not finite")
-            if i not in signed and (array < 0).any():
+            if not any(array is other for other in signed) and (array < 0).any():
                 raise ValueError(f"array {i} of the state has negative entries")
         with np.errstate(all="ignore"):
-            estimates = self.estimates(state)
+            estimates = self.estimates(memory)
             fine = all((np.isfinite(array) & (array > 0)).all() for array in estimates)
         if not fine:
             raise ValueError("the state has estimates that are not positive and finite")
 
-    def estimates(self, state: State) -> tuple[FloatArray, ...]:
+    @property
+    def template(self) -> Memory:
+        """The recurrent state of a batch of 1 at the first step."""
+        seen = np.zeros((self.task.n, len(self.task.features)))
+        return self.begin(ObservationView(seen, self.task))
+
+    def estimates(self, memory: Memory) -> tuple[FloatArray, ...]:
         """Return all estimates, given a recurrent state; each must be positive."""
-        posterior = self.posterior(state)
+        posterior = self.posterior(memory)
         return posterior.mean, posterior.deviation
 
     def _crawled_and_age(
@@ -303,16 +407,10 @@ class Adaptive(Agent):
         features = self.task.features
         return view.array.reshape(-1, len(features))[:, features.index(feature)]
 
-    def _outcome(
-        self,
-        view: ObservationView,
-        cells: IntArray,
-        age: FloatArray,
-        pings: FloatArray | None = None,
-    ) -> CrawlOutcome:
-        """Return the outcome of the last step's crawls of some cells, (K,); `age` is the age before
-        them, and `pings` the number of pings, (B, N)."""
-        before = age.reshape(-1)[cells]
+    def _outcome(self, view: ObservationView, cells: IntArray, memory: Memory) -> CrawlOutcome:
+        """Return the outcome of the last step's crawls of some cells, (K,), given the state before
+        them."""
+        before = memory.age.reshape(-1)[cells]
         known = before < NEVER  # a first crawl has no known gap
         if not known.all():
             cells, before = cells[known], before[known]
@@ -321,10 +419,10 @@ class Adaptive(Agent):
         items = np.zeros(cells.size) if name is None else self._at(view, name, cells)
         period = self.known.period
         signals: tuple[FloatArray, ...] = ()
-        if pings is not None:
-            signals = pings.reshape(-1)[cells], self._arrived(view)
+        if memory.pings:
+            signals = memory.pings[0].reshape(-1)[cells], self._arrived(view)
         gaps = before * period
-        outcome = CrawlOutcome.at(age.shape, cells, gaps, items, changed, period, *signals)
+        outcome = CrawlOutcome.at(memory.age.shape, cells, gaps, items, changed, period, *signals)
         if name is None and self.estimator.counts:
             return self._inferred(view, outcome)
         return outcome
@@ -338,27 +436,21 @@ class Adaptive(Agent):
         arms, harvest = self._unit_arms(view), self._at(view, "harvest", outcome.cells)
         return from_utility(outcome, harvest, arms.mean_utility, arms.decay_rate)
 
-    def _begin_draws(self, shape: tuple[int, int]) -> State:
+    def begin_draws(self, shape: tuple[int, int]) -> Drawn | Quality:
         """Return arrays, (B, N), for draws: of the rates, or if signals are used of `Quality`."""
-        return tuple(np.zeros(shape) for _ in range(self._drawn))
+        kind = Quality if isinstance(self.estimator, SignalQuality) else Drawn
+        return kind(*(np.zeros(shape) for _ in kind._fields))
 
-    @property
-    def _drawn(self) -> int:
-        return len(Quality._fields) if isinstance(self.estimator, SignalQuality) else 1
-
-    def _redrawn(self, drawn: State, rates: State, fresh: IntArray) -> tuple[State, Quality | None]:
-        """Return arrays as of `_begin_draws`, of which the entries at flat positions, (K,), are
-        drawn from their posteriors, given the state of their estimator; and `Quality` if signals
-        are used."""
-        drawn = tuple(copy_to_change(array, fresh) for array in drawn)
-        estimator = self.estimator
+    def redrawn(self, before: State, rates: State, fresh: IntArray) -> Drawn | Quality:
+        """Return arrays as of `begin_draws`, of which the entries at flat positions, (K,), are
+        drawn from their posteriors, given the state of their estimator."""
+        arrays, estimator = [copy_to_change(array, fresh) for array in before], self.estimator
         if not isinstance(estimator, SignalQuality):
-            drawn[0].reshape(-1)[fresh] = estimator.posterior(rates, fresh).draw(self.rng)
-            return drawn, None
-        draws = estimator.draw(rates, fresh, self.rng)
-        for array, draw in zip(drawn, draws, strict=True):
+            arrays[0].reshape(-1)[fresh] = estimator.posterior(rates, fresh).draw(self.rng)
+            return Drawn(*arrays)
+        for array, draw in zip(arrays, estimator.draw(rates, fresh, self.rng), strict=True):
             array.reshape(-1)[fresh] = draw
-        return drawn, Quality(*drawn)
+        return Quality(*arrays)
 
     def _arrived(self, view: ObservationView) -> FloatArray:
         """Return the number of pings in the last step, (B, N); impossible numbers count as 0."""
@@ -369,15 +461,15 @@ class Adaptive(Agent):
         self,
         view: ObservationView,
         crawled: BoolArray,
-        pings: State,
+        before: State,
         arms: UnitArms,
-    ) -> State:
-        """Return the number of pings since the last crawl and their discounted sum, (B, N), after
-        one more step."""
-        number, aged = (array.copy() for array in pings)
+    ) -> Pings:
+        """Return the pings since the last crawl after one more step."""
+        pings = Pings(*(array.copy() for array in before))
         arrived, decay = self._arrived(view).reshape(-1), arms.decay_per_step
-        count_pings(arrived, decay, crawled.reshape(-1), number.reshape(-1), aged.reshape(-1))
-        return number, aged
+        flat = (array.reshape(-1) for array in pings)
+        _count_pings(arrived, decay, crawled.reshape(-1), *flat)
+        return pings
 
     def _unit_arms(self, view: ObservationView) -> UnitArms:
         """Return the known parameters, (N,) or (B, N), at rate 1."""
@@ -457,3 +549,100 @@ def _crawled_and_age(
     for i in range(age.size):
         broken |= age[i] != np.floor(age[i])
     return not broken
+
+
+@compiled
+def _index_at_age(rate: FloatArray, age: FloatArray, table: FloatArray, out: FloatArray) -> None:
+    n = table.shape[1]
+    for start in range(0, out.size, n):  # each fleet by a loop over slices, which is vectorised
+        here = slice(start, start + n)
+        _of_fleet_at_age(rate[here], age[here], table, out[here])
+
+
+@compiled
+def _of_fleet_at_age(rate: FloatArray, age: FloatArray, table: FloatArray, out: FloatArray) -> None:
+    for i in range(out.size):
+        out[i] = rate[i] * age_index(age[i], table[2, i], table[3, i], table[4, i])
+
+
+@compiled
+def _index_of_new_arms(
+    rate: FloatArray,
+    age: FloatArray,
+    mean_utility: FloatArray,
+    decay_rate: FloatArray,
+    cost: FloatArray,
+    period: float,
+    out: FloatArray,
+) -> None:
+    for i in range(out.size):
+        decay = decay_rate[i] * period
+        full = mean_utility[i] / (decay_rate[i] * cost[i])
+        out[i] = rate[i] * age_index(age[i], decay, decayed(decay)[1], full)
+
+
+@compiled
+def _index_at_content(
+    rate: FloatArray,
+    age: FloatArray,
+    value: FloatArray,
+    observed: FloatArray,
+    table: FloatArray,
+    out: FloatArray,
+) -> None:
+    n = table.shape[1]
+    for start in range(0, out.size, n):
+        here = slice(start, start + n)
+        _content(age[here], table, out[here])
+        _of_fleet_at_content(rate[here], value[here], observed, table, out[here])
+
+
+@compiled
+def _content(age: FloatArray, table: FloatArray, out: FloatArray) -> None:
+    for i in range(out.size):
+        aged = table[2, i] * age[i]
+        out[i] = table[0, i] * min(aged * (1.0 - decayed(aged)[1]), 1.0)
+
+
+@compiled
+def _of_fleet_at_content(
+    rate: FloatArray, value: FloatArray, observed: FloatArray, table: FloatArray, out: FloatArray
+) -> None:
+    for i in range(out.size):
+        x = value[i] / rate[i] if observed[i] > 0 else out[i]
+        out[i] = rate[i] * theorem_1(x, table[0, i], table[1, i], table[2, i], table[3, i])
+
+
+@compiled
+def _count_pings(
+    pings: FloatArray,
+    decay: FloatArray,
+    crawled: BoolArray,
+    number: FloatArray,
+    aged: FloatArray,
+) -> None:
+    """Add the pings of one step to those since the last crawl; `decay` is μT, of one fleet or of
+    all."""
+    for i in range(number.size):
+        kept, bend = decayed(decay[i % decay.size])
+        before = 0.0 if crawled[i] else number[i]
+        number[i] = before + pings[i] if before >= 0.0 else before
+        aged[i] = (0.0 if crawled[i] else kept * aged[i]) + pings[i] * (1.0 - bend)
+
+
+@compiled
+def _belief(known: FloatArray, table: FloatArray, period: float, out: FloatArray) -> None:
+    rate, silent, precision, age, number, aged = (
+        known[0],
+        known[1],
+        known[2],
+        known[3],
+        known[4],
+        known[5],
+    )
+    for i in range(out.size):
+        j = i % table.shape[1]
+        ceiling, decay = table[0, j], table[2, j]
+        full = ceiling * (1.0 - decayed(decay * age[i])[0])
+        pinged = precision[i] * ceiling * (decay / period) * aged[i]
+        out[i] = silent[i] * full + pinged if number[i] >= 0.0 else rate[i] * full

@@ -7,20 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from agents.adaptive.planning import UnitArms
+from agents.adaptive.base import UnitArms
 from agents.adaptive.policies import Thompson
 from agents.learning.arms import CrawlArms
 from agents.learning.base import Learner
 from agents.learning.storage import check_generator
+from agents.policies.base import arrays_of, with_arrays
 from crawl_env import Task
 from crawl_env.numerics import FloatArray
 
 
 @dataclass(frozen=True)
 class AdaptiveSettings:
-    """Hyper-parameters; none was tuned. The prior is `agents.adaptive.weak_prior`."""
+    """Hyper-parameters; none was tuned. The prior is `agents.inference.weak_prior`."""
 
-    estimator: str = "gamma-poisson"  # one of `agents.adaptive.ESTIMATORS`
+    estimator: str = "gamma-poisson"  # one of `agents.inference.ESTIMATORS`
 
 
 class ThompsonLearner(Learner[AdaptiveSettings]):
@@ -85,12 +86,15 @@ class ThompsonLearner(Learner[AdaptiveSettings]):
 
     def state_dict(self) -> dict[str, Any]:
         generator = self._agent.rng.bit_generator.state
-        known = None if self._known is None else list(self._known)
+        known = None if self._known is None else list(arrays_of(self._known))
         return {"known": known, "generator": generator}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        known = None if state["known"] is None else tuple(state["known"])
+        known, template = state["known"], self._agent.template
         if known is not None:
+            if not (isinstance(known, list) and len(known) == len(list(arrays_of(template)))):
+                raise ValueError("the state has another number of arrays")
+            known = with_arrays(template, iter(known))
             self._agent.check_state(known)
         check_generator(state["generator"], self._agent.rng.bit_generator.state, "generator")
         self._known = known

@@ -8,19 +8,26 @@ with u* = Λ̂ξ̄/μ. A source that was never crawled has the prior.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.adaptive.base import LEAST, NUMBER, Adaptive
-from agents.adaptive.content import ContentEstimator, Harvests, HarvestSums
-from agents.adaptive.estimators.counts import CrawlOutcome, Estimator, State
-from agents.adaptive.estimators.signals import SignalQuality
-from agents.adaptive.planning import PlanningModel, UnitArms
-from agents.adaptive.recycling import copy_to_change
-from agents.policies.base import Environment, ObservationView, needs
+from agents.adaptive.base import (
+    LEAST,
+    NUMBER,
+    Adaptive,
+    Drawn,
+    Memory,
+    PlanningModel,
+    UnitArms,
+)
+from agents.inference.content import ContentEstimator, Harvests, HarvestSums
+from agents.inference.pings import Quality, SignalQuality
+from agents.inference.rates import CrawlOutcome, Estimator, copy_to_change
+from agents.policies.base import Environment, ObservationView, State, needs
 from crawl_env import task_of
 from crawl_env.errors import check_within
 from crawl_env.numerics import FloatArray, IntArray
@@ -92,13 +99,27 @@ class Thompson(Adaptive):
     name = "adaptive-thompson"
 
     def begin_plan(self, shape: tuple[int, int]) -> State:
-        return self._begin_draws(shape)
+        return self.begin_draws(shape)
 
     def plan(
         self, view: ObservationView, rates: State, fresh: IntArray, state: State
     ) -> PlanningModel:
-        drawn, quality = self._redrawn(state, rates, fresh)
-        return PlanningModel(drawn[0], self._unit_arms(view), drawn, quality)
+        drawn = self.redrawn(state, rates, fresh)
+        return planned(drawn, self._unit_arms(view), drawn)
+
+
+def planned(drawn: Drawn | Quality, arms: UnitArms, state: State) -> PlanningModel:
+    """Return the model of drawn rates, and of the quality of the signals if it was drawn too."""
+    return PlanningModel(drawn.rate, arms, state, drawn if isinstance(drawn, Quality) else None)
+
+
+class Tuned(NamedTuple):
+    """The state of `SelfTuning.plan`."""
+
+    drawn: Drawn | Quality
+    utility: FloatArray  # (B, N) ξ̄ of the model; 0 where there is none
+    decay: FloatArray  # (B, N) μ of the model, 1 / time
+    content: State  # of the estimator of ξ̄ and μ
 
 
 class SelfTuning(Adaptive):
@@ -162,43 +183,35 @@ class SelfTuning(Adaptive):
             estimator = "forgetting"
         super().__init__(env, seed=seed, estimator=estimator)
 
-    def begin_plan(self, shape: tuple[int, int]) -> State:
-        rate, *quality = self._begin_draws(shape)
-        model = (np.zeros(shape) for _ in range(2))
-        return rate, *model, *quality, *self._content.begin(shape)
+    def begin_plan(self, shape: tuple[int, int]) -> Tuned:
+        return Tuned(
+            self.begin_draws(shape), np.zeros(shape), np.zeros(shape), self._content.begin(shape)
+        )
 
-    @property
-    def _first(self) -> int:
-        """The position of the estimates of content in the state of `plan`."""
-        return 2 + self._drawn
-
-    def learn(self, view: ObservationView, outcome: CrawlOutcome, state: State) -> State:
+    def learn(self, view: ObservationView, outcome: CrawlOutcome, state: State) -> Tuned:
+        before = Tuned(*state)
         revealed = (self._at(view, name, outcome.cells) for name in self._content.features)
-        before = state[self._first :]
-        content = self._content.update(before, outcome, *revealed)
-        rate, utility, decay, *quality = state[: self._first]
+        content = self._content.update(before.content, outcome, *revealed)
         # Estimates made before the first items are in an arbitrary unit of utility.
-        first = self._content.any_items(content) & ~self._content.any_items(before)
-        if first.any():
-            utility = np.where(first, 0.0, utility)
-        return rate, utility, decay, *quality, *content
+        first = self._content.any_items(content) & ~self._content.any_items(before.content)
+        utility = np.where(first, 0.0, before.utility) if first.any() else before.utility
+        return before._replace(utility=utility, content=content)
 
-    @property
-    def signed(self) -> tuple[int, ...]:
-        return tuple(self._first + i for i in self._content.signed)
+    def signed(self, plan: State) -> Sequence[NDArray[Any]]:
+        content = Tuned(*plan).content
+        return [content[i] for i in self._content.signed]
 
-    def estimates(self, state: State) -> tuple[FloatArray, ...]:
-        content = state[self._plan + self._first : self._rates]
-        cells = np.arange(state[2].size)
-        return *super().estimates(state), *self._content.estimate(content, cells)
+    def estimates(self, memory: Memory) -> tuple[FloatArray, ...]:
+        content, cells = Tuned(*memory.plan).content, np.arange(memory.age.size)
+        return *super().estimates(memory), *self._content.estimate(content, cells)
 
     def check_state(self, state: State) -> None:
         super().check_state(state)
-        utility, decay = state[self._plan + 1 : self._plan + 3]
-        period, made = self.known.period, utility > 0  # elsewhere there is no model yet
+        tuned = Tuned(*Memory(*state).plan)
+        period, made = self.known.period, tuned.utility > 0  # elsewhere there is no model yet
         for name, array, low in (
-            ("utility", utility, _LEAST_UTILITY),
-            ("decay", decay, LEAST / period),
+            ("utility", tuned.utility, _LEAST_UTILITY),
+            ("decay", tuned.decay, LEAST / period),
         ):
             high = 1.0 / _LEAST_UTILITY if name == "utility" else 1.0 / LEAST / period
             bad = np.flatnonzero(made & ~((array >= low) & (array <= high)))
@@ -209,7 +222,7 @@ class SelfTuning(Adaptive):
                 )
 
     def has_unit(self, state: State) -> NDArray[np.bool_] | bool:
-        return self._content.any_items(state[self._first :])
+        return self._content.any_items(Tuned(*state).content)
 
     def _inferred(self, view: ObservationView, outcome: CrawlOutcome) -> CrawlOutcome:
         return replace(outcome, counts=outcome.gaps / self.known.period)
@@ -217,15 +230,16 @@ class SelfTuning(Adaptive):
     def plan(
         self, view: ObservationView, rates: State, fresh: IntArray, state: State
     ) -> PlanningModel:
-        drawn, quality = self._redrawn((state[0], *state[3 : self._first]), rates, fresh)
-        content = state[self._first :]
-        if not state[1].all():  # some have no model since their first items
-            fresh = np.union1d(fresh, np.flatnonzero(state[1] == 0))
-        utility, decay = (copy_to_change(array, fresh) for array in state[1:3])
-        mean_utility, decay_rate = self._content.estimate(content, fresh)
+        before = Tuned(*state)
+        drawn = self.redrawn(before.drawn, rates, fresh)
+        if not before.utility.all():  # some have no model since their first items
+            without = before.utility.reshape(-1) == 0
+            without[fresh] = True
+            fresh = np.flatnonzero(without)
+        utility, decay = (copy_to_change(array, fresh) for array in before[1:3])
+        mean_utility, decay_rate = self._content.estimate(before.content, fresh)
         period = self.known.period
         utility.reshape(-1)[fresh] = np.clip(mean_utility, _LEAST_UTILITY, 1.0 / _LEAST_UTILITY)
         decay.reshape(-1)[fresh] = np.clip(decay_rate, LEAST / period, 1.0 / LEAST / period)
         arms = UnitArms(utility, decay, self._parameter(view, "cost"), period)
-        rate, *more = drawn
-        return PlanningModel(rate, arms, (rate, utility, decay, *more, *content), quality)
+        return planned(drawn, arms, Tuned(drawn, utility, decay, before.content))

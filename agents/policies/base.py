@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -23,7 +24,7 @@ from crawl_env.simulation.observation import FEATURES
 # An index below λ* by at most this fraction counts as equal to it, since the index of a value
 # observed in float32 may be rounded below the multiplier.
 _SLACK = 1e-6
-State = tuple[NDArray[Any], ...]  # arrays whose first axis is the batch
+State = tuple[Any, ...]  # arrays whose first axis is the batch, and tuples of such arrays
 
 
 class Environment(Protocol):
@@ -162,9 +163,9 @@ class Policy:
 
     A subclass sets `task` and implements `priority`, or, if it has a recurrent state, `begin` and
     `decide`. The state is a tuple of arrays whose first axis is the batch (one observation is a
-    batch of 1). As in Stable-Baselines3 it is passed through `predict` and never stored in the
-    policy, so that one policy can act in many episodes at once. A stochastic policy may implement
-    `sample`.
+    batch of 1), or of such tuples, named or not. As in Stable-Baselines3 it is passed through
+    `predict` and never stored in the policy, so that one policy can act in many episodes at once. A
+    stochastic policy may implement `sample`.
 
     Priorities are numbers in [−1, 1]; the environment crawls the sources with the largest within
     the budget. Under `budget_rule="average"`, sources of negative priority are not crawled.
@@ -233,9 +234,10 @@ class Policy:
                 f"state is {state!r}; give the tuple that predict returned for this batch, or None "
                 "to start anew"
             )
-        if any(len(array) != view.batch for array in state):
+        batches = {len(array) for array in arrays_of(state)} - {view.batch}
+        if batches:
             raise ValueError(
-                f"the state has a batch of {len(state[0])} and the observation has {view.batch}; "
+                f"the state has a batch of {min(batches)} and the observation has {view.batch}; "
                 "pass the state that predict returned for this batch, or None to start anew"
             )
         starts = np.zeros(1) if episode_start is None else np.atleast_1d(episode_start)
@@ -243,10 +245,28 @@ class Policy:
         if not fresh:
             return state
         at = np.broadcast_to(starts.astype(bool), view.batch)
-        return tuple(
+        reset = (
             np.where(at.reshape(-1, *[1] * (new.ndim - 1)), new, old)
-            for new, old in zip(fresh, state, strict=True)
+            for new, old in zip(arrays_of(fresh), arrays_of(state), strict=True)
         )
+        return with_arrays(state, reset)
+
+
+def arrays_of(state: State) -> Iterator[NDArray[Any]]:
+    """Return all arrays of a recurrent state, in order."""
+    for part in state:
+        if isinstance(part, tuple):
+            yield from arrays_of(part)
+        else:
+            yield part
+
+
+def with_arrays(state: State, arrays: Iterator[NDArray[Any]]) -> State:
+    """Return a recurrent state of the same structure with other arrays, in the order of
+    `arrays_of`."""
+    parts = [with_arrays(x, arrays) if isinstance(x, tuple) else next(arrays) for x in state]
+    make: Callable[[list[Any]], State] = getattr(state, "_make", tuple)
+    return make(parts)
 
 
 class Agent(Policy):

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from agents.adaptive.estimators.counts import MOST_ITEMS, Posterior, check_prior, weak_prior
+from agents.inference.rates import MOST_ITEMS, Posterior, check_prior, weak_prior
 from agents.scheduling import age_index
 from agents.scheduling.age_index import NEVER, Parameters
 from agents.scheduling.draws import draw_range
@@ -24,7 +24,7 @@ class AdaptiveFleetScheduler(FleetScheduler):
     """A `FleetScheduler` by the Whittle index, with arrival rates that it learns.
 
     Every source has a Gamma posterior of its rate: n items found after a gap of k steps add n to
-    its shape and kT to its rate (`agents.adaptive.estimators.GammaPoisson`). The index uses the
+    its shape and kT to its rate (`agents.inference.GammaPoisson`). The index uses the
     posterior mean ("adaptive-certainty"), or a draw from the posterior ("adaptive-thompson"), which
     is made at each crawl, and once per round of N C̄/M steps otherwise, C̄ the mean cost. Selections
     are those of the agents of these names, with the numbers of a source in single precision.
@@ -34,7 +34,7 @@ class AdaptiveFleetScheduler(FleetScheduler):
         budget: M, budget units / step.
         policy: "adaptive-certainty" or "adaptive-thompson".
         prior: shape and rate (time) of the prior of all sources; default
-            `agents.adaptive.weak_prior(T)`.
+            `agents.inference.weak_prior(T)`.
         retention: ρ in (0, 1], the weight of past observations after one step. Observations are
             discounted when a source is crawled; until then its posterior stays as it is.
         start, budget_rule, multiplier, per_host, seed: as for `FleetScheduler`; under the rule

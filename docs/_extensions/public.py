@@ -14,6 +14,7 @@ MODULES = (
     "agents.evaluation",
     "agents.evaluation.statistics",
     "agents.adaptive",
+    "agents.inference",
     "agents.learning",
     "agents.scheduling",
     "agents.scheduling.relaxation",

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import tyro
 
 from agents.adaptive.base import Adaptive
-from agents.adaptive.content import HarvestSums
+from agents.inference.content import HarvestSums
 from agents.policies.industry import Rule
 from agents.policies.simple import PingFirst
 from agents.registry import AGENTS, ON_REQUEST, find

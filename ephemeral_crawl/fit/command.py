@@ -9,11 +9,12 @@ from typing import Annotated, ClassVar
 import numpy as np
 import tyro
 
+from agents.inference import shrinkage
 from crawl_env import ItemLog, PingLog, Sources
 from ephemeral_crawl.core.log_options import SignalOptions
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.study import Study
-from ephemeral_crawl.fit import checks, decay, estimate, signals, summary
+from ephemeral_crawl.fit import checks, decay, signals, summary
 from ephemeral_crawl.fit.lives import lives
 from ephemeral_crawl.fit.results import FitResults
 
@@ -154,8 +155,8 @@ class Fit(SignalOptions, Study):
         return FitResults(
             log,
             alive,
-            estimate.rates(alive.counts(log), alive.span),
-            estimate.utilities(log.source, log.utility, len(log.names)),
+            shrinkage.rates(alive.counts(log), alive.span),
+            shrinkage.utilities(log.source, log.utility, len(log.names)),
             fitted,
             np.full(len(log.names), self.decay_rate or 0.0),
             done,

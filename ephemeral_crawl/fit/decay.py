@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 from tqdm import tqdm
 
+from agents.inference.shrinkage import Estimates, shrunk
 from crawl_env import ItemLog
 from crawl_env.log.clock import HOURS
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.fit.checks import by_source
-from ephemeral_crawl.fit.estimate import Estimates, shrunk
 
 WINDOW = 24.0  # hours: the ages to which decay is fitted by default
 NEEDED = 10  # curves below which a source's own decay is not looked at

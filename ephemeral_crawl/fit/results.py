@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.inference.shrinkage import Estimates
 from crawl_env import ItemLog
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.fit.checks import Check
 from ephemeral_crawl.fit.decay import Decay
-from ephemeral_crawl.fit.estimate import Estimates
 from ephemeral_crawl.fit.lives import Lives
 from ephemeral_crawl.fit.signals import SignalFit
 

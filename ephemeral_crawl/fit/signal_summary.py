@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from agents.inference.signals import Quality
 from crawl_env import ItemLog
 from crawl_env.log.clock import HOURS
 from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.report import Report
-from ephemeral_crawl.fit.posterior import Quality
 from ephemeral_crawl.fit.signals import SignalFit
 
 SHOWN = 25  # sources in the table; all are in the CSV

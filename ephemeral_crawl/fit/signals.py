@@ -15,12 +15,12 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit
 
+from agents.inference.assignment import Events, log_likelihood
+from agents.inference.signals import Quality, sample
 from crawl_env import ItemLog, PingLog, Signals, Sources
 from crawl_env.log.clock import HOURS
 from crawl_env.numerics import FloatArray, IntArray
-from ephemeral_crawl.fit.assignment import Events, log_likelihood
 from ephemeral_crawl.fit.lives import Lives
-from ephemeral_crawl.fit.posterior import Quality, sample
 
 _POOL = 10_000  # events from which the start and the clock skew are found
 _SECOND = 1 / 3600  # hours: shorter delays are those of the time stamps

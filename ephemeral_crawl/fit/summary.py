@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agents.evaluation.statistics import number
+from agents.inference.shrinkage import Estimates
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.results import provenance
 from ephemeral_crawl.fit import checks, figures, signal_summary
-from ephemeral_crawl.fit.estimate import Estimates
 from ephemeral_crawl.fit.lives import LEVEL, LONGER, NEEDED
 from ephemeral_crawl.fit.results import FitResults
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.adaptive.estimators.counts import Posterior, fit_prior
+from agents.inference.rates import Posterior, fit_prior
 from ephemeral_crawl.live import learning
 from ephemeral_crawl.live.columns import NEVER, NO_HOST, Sources, new_hosts, record_view
 from ephemeral_crawl.live.learning import MEMORIES, Shared

@@ -6,7 +6,7 @@ the weight e^(−s/h). The weights of the memories are the likelihoods of their 
 ahead (negative binomial), themselves discounted (dynamic model averaging: Raftery, Kárný & Ettler
 2010). So a constant rate is averaged over months, and a source that falls silent or wakes up is
 seen within a few fetches. The prior is fitted to the fleet
-(`agents.adaptive.estimators.counts.fit_prior`), and scaled by the mean of the sources of the same
+(`agents.inference.rates.fit_prior`), and scaled by the mean of the sources of the same
 host.
 
 **Worth.** The mean worth of a source's items is Σ worth ÷ Σ share + a few items of the fleet's

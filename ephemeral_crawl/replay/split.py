@@ -13,12 +13,13 @@ import numpy as np
 import tyro
 from numpy.typing import ArrayLike
 
+from agents.inference import shrinkage
 from crawl_env import ItemLog, PingLog, Sources, Trace
 from crawl_env.log.clock import HOURS
 from crawl_env.log.event_log import time_of
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.core.log_options import SignalOptions, given_time
-from ephemeral_crawl.fit import decay, estimate, signals
+from ephemeral_crawl.fit import decay, signals
 from ephemeral_crawl.fit.lives import Lives, lives
 
 WEEK = 168.0  # hours
@@ -209,8 +210,8 @@ def digest(log: ItemLog, pings: PingLog | None = None) -> str:
 def _fitted(log: ItemLog, decay_rate: ArrayLike, period: float) -> Sources:
     n = len(log.names)
     alive = lives(log)
-    rate = estimate.rates(alive.counts(log), alive.span)
-    utility = estimate.utilities(log.source, log.utility, n)
+    rate = shrinkage.rates(alive.counts(log), alive.span)
+    utility = shrinkage.utilities(log.source, log.utility, n)
     return Sources(rate.value, utility.value, decay_rate, period=period, names=log.names)
 
 

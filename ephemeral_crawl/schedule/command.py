@@ -13,6 +13,7 @@ import tyro
 from numpy.typing import NDArray
 from scipy import stats
 
+from agents.inference import shrinkage
 from crawl_env import ItemLog, Sources, Task
 from crawl_env.log.clock import HOURS
 from crawl_env.numerics import FloatArray
@@ -22,7 +23,7 @@ from ephemeral_crawl.comparison.schedule import Schedule
 from ephemeral_crawl.core.log_options import LogOptions
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.study import Study
-from ephemeral_crawl.fit import decay, estimate
+from ephemeral_crawl.fit import decay
 from ephemeral_crawl.fit.lives import lives
 from ephemeral_crawl.live.arguments import seconds
 from ephemeral_crawl.live.settings import Settings
@@ -106,8 +107,8 @@ class MakeSchedule(LogOptions, Study):
             fading = decay.measure(log).rate.value
         alive = lives(log)
         counts = alive.counts(log)
-        rates = estimate.rates(counts, alive.span)
-        utility = estimate.utilities(log.source, log.utility, len(log.names)).value
+        rates = shrinkage.rates(counts, alive.span)
+        utility = shrinkage.utilities(log.source, log.utility, len(log.names)).value
         living = np.where(alive.dead, 0.0, rates.value)
         fleet = Sources(living, utility, fading, period=period, names=log.names)
         return fleet, Known(counts, *_interval(rates))
@@ -154,7 +155,7 @@ class Known(NamedTuple):
         )
 
 
-def _interval(rates: estimate.Estimates) -> tuple[FloatArray, FloatArray]:
+def _interval(rates: shrinkage.Estimates) -> tuple[FloatArray, FloatArray]:
     """Return the ends of the 95 % intervals of rates, those of Gamma distributions."""
     shape, scale = (rates.value / rates.error) ** 2, rates.error**2 / rates.value
     low, high = (stats.gamma.ppf(p, shape, scale=scale) for p in (0.025, 0.975))

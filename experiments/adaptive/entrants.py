@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from agents.adaptive import Adaptive, Estimator, Posterior
-from agents.adaptive.planning import UnitArms
+from agents.adaptive import Adaptive
+from agents.adaptive.base import UnitArms
+from agents.inference import Estimator, Posterior
 from agents.policies.base import Agent, ObservationView, Policy, Predictor, graded
 from agents.registry import AGENTS
 from crawl_env import CrawlVectorEnv, Task, World

@@ -1,4 +1,4 @@
-"""The estimators that the study compares, beside those of `agents.adaptive`.
+"""The estimators that the study compares, beside those of `agents.inference`.
 
 The documentation recommends none of these: a sliding window, a test for changes, two other methods
 for "changed or not", and three that are inconsistent where crawls are regular.
@@ -14,10 +14,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.adaptive.estimators import ESTIMATORS as LIBRARY
-from agents.adaptive.estimators import Changed, CrawlOutcome, Estimator, Posterior, State, made
-from agents.adaptive.estimators.changed import NODES, changed_posterior
-from agents.adaptive.estimators.counts import WEAK, check_prior, conjugate
+from agents.inference import ESTIMATORS as LIBRARY
+from agents.inference import Changed, CrawlOutcome, Estimator, Posterior, State, made
+from agents.inference.changed import NODES, changed_posterior
+from agents.inference.rates import WEAK, check_prior, conjugate
 from crawl_env.errors import check_choice, check_non_negative, check_positive, check_within
 from crawl_env.numerics import FloatArray, IntArray
 
@@ -352,7 +352,7 @@ def make_estimator(
     **options: Any,
 ) -> Estimator:
     """Return an estimator of the library or of this study by name, as
-    `agents.adaptive.make_estimator`.
+    `agents.inference.make_estimator`.
 
     >>> make_estimator("window", period=2.0).length
     100.0

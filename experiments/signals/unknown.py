@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 import agents
-from agents.adaptive import CrawlOutcome, HarvestSums, Quality, SignalQuality
-from agents.adaptive.estimators import State
 from agents.evaluation import statistics
 from agents.evaluation.statistics import Estimate
+from agents.inference import CrawlOutcome, HarvestSums, Quality, SignalQuality, State
 from crawl_env import CrawlVectorEnv
 from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.numerics import FloatArray, IntArray

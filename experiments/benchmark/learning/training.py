@@ -24,7 +24,11 @@ from ephemeral_crawl.core.results import provenance
 from ephemeral_crawl.core.runner import Job, Result
 from experiments.benchmark.learning.entrants import KINDS
 
-_OWN = ("agents.learning.", "agents.adaptive.")  # packages that contain the learners' code
+_OWN = (
+    "agents.learning.",
+    "agents.adaptive.",
+    "agents.inference.",
+)  # packages that contain the learners' code
 
 
 def train(job: Job) -> Result:

@@ -12,26 +12,24 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import agents
-from agents.adaptive import (
+from agents.adaptive import Adaptive, Certainty, Optimism, SelfTuning, Thompson
+from agents.adaptive.base import Memory
+from agents.evaluation.rollout import Rollout, compare, evaluate, with_features
+from agents.inference import (
     ESTIMATORS,
-    Adaptive,
-    Certainty,
     Changed,
     FleetPrior,
     Forgetting,
     GammaPoisson,
     HarvestSums,
-    Optimism,
     Posterior,
-    SelfTuning,
     SignalQuality,
-    Thompson,
     weak_prior,
 )
-from agents.evaluation.rollout import Rollout, compare, evaluate, with_features
+from agents.policies.base import arrays_of, with_arrays
 from crawl_env import NEVER, CrawlVectorEnv, Signals, Sources, Task
 from crawl_env.fleet.parameters import PARAMETERS, SIGNALS
-from tests.agents.adaptive.estimators.common import UNIT
+from tests.agents.inference.common import UNIT
 
 KINDS: tuple[type[Adaptive], ...] = (Certainty, Optimism, Thompson, SelfTuning)
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
@@ -140,6 +138,11 @@ def test_units_of_time_and_utility_do_not_matter(
         check_units(kind, shown, rule, estimator)
 
 
+def model_of(state: Any) -> tuple[Any, ...]:
+    """Return rate, mean utility and decay of the fleet that `SelfTuning` plans with."""
+    return state.plan.drawn.rate, state.plan.utility, state.plan.decay
+
+
 def check_units(
     kind: type[Adaptive], shown: tuple[str, ...], rule: str, estimator: str | None
 ) -> None:
@@ -166,7 +169,7 @@ def check_units(
         np.testing.assert_allclose(law.mean * time, laws[0].mean, rtol=1e-6)
         if kind is SelfTuning:
             for mine, first, scale in zip(
-                state[3:6], states[0][3:6], (time, 1 / utility, time), strict=True
+                model_of(state), model_of(states[0]), (time, 1 / utility, time), strict=True
             ):
                 np.testing.assert_allclose(mine * scale, first, rtol=1e-3)
     if kind is not SelfTuning or "items" in shown:
@@ -183,19 +186,20 @@ def test_rows_and_episodes_do_not_mix(kind: type[Adaptive]) -> None:
     state, alone = None, None
     for t in range(40):
         start = np.array([t == 0, t in (0, 11), t in (0, 20)])
-        before = None if state is None else [array.copy() for array in state]
+        before = [array.copy() for array in arrays_of(state or ())]
         action, after = agent.predict(seen, state, start)
-        for array, same in zip(state or (), before or (), strict=True):
+        for array, same in zip(arrays_of(state or ()), before, strict=True):
             np.testing.assert_array_equal(array, same)
         single, alone = kind(env, seed=0).predict(seen[0], alone)
         if not draws:
             np.testing.assert_array_equal(single, action[0])
-        assert after is not None
+        assert isinstance(after, Memory)
         assert alone is not None
-        assert [a.shape[1:] for a in after] == [a.shape[1:] for a in alone]
+        shapes, others = ([a.shape[1:] for a in arrays_of(each)] for each in (after, alone))
+        assert shapes == others
         agent.check_state(alone)
         if t in (11, 20):  # what was learnt is forgotten, in that row alone
-            clock = after[0][:, 0]
+            clock = after.clock[:, 0]
             assert clock[1 if t == 11 else 2] == 1
             assert clock[0] == t + 1
         state = after
@@ -218,9 +222,11 @@ def test_what_one_row_learns_does_not_depend_on_the_others(shown: tuple[str, ...
                     seen[..., shown.index("crawled")] %= 2
                     _, state = agent.predict(seen.astype(np.float32), state)
                 assert state is not None
-                drawn = 1 if kind is Thompson else 3  # from a generator that rows share
-                learnt.append([array[:1] for array in state[3 + drawn :]])
-                assert any(not np.array_equal(x[0], x[1]) for x in state[3 + drawn :])
+                # Draws are from a generator that rows share.
+                content = state[4].content if kind is SelfTuning else ()
+                arrays = [*content, *state[5]]
+                learnt.append([array[:1] for array in arrays])
+                assert any(not np.array_equal(x[0], x[1]) for x in arrays)
             for one, other in zip(*learnt, strict=True):
                 np.testing.assert_array_equal(one, other)
 
@@ -231,7 +237,8 @@ def test_states_of_other_agents_are_refused() -> None:
     _, state = agent.predict(np.ones((5, 4), dtype=np.float32))
     assert state is not None
     agent.check_state(state)
-    for i, array in enumerate(state):
+    flat = list(arrays_of(state))
+    for i, array in enumerate(flat):
         negative = np.array(array)
         negative.flat[-1] = -1e3
         bad = [array[..., :-1], array.astype(np.float16), np.full_like(array, np.inf)]
@@ -239,7 +246,7 @@ def test_states_of_other_agents_are_refused() -> None:
             bad.append(negative)
         for other in bad:
             with pytest.raises(ValueError, match="the state"):
-                agent.check_state((*state[:i], other, *state[i + 1 :]))
+                agent.check_state(with_arrays(state, iter([*flat[:i], other, *flat[i + 1 :]])))
     with pytest.raises(ValueError, match="the state has"):
         agent.check_state(state[:-1])
 
@@ -260,8 +267,8 @@ def test_gaps_are_counted_with_and_without_ages() -> None:
         last, items, covered = np.full((2, 4), -1.0), np.zeros((2, 4)), np.zeros((2, 4))
         for t in range(60):
             action, state = agent.predict(seen, state)
-            np.testing.assert_allclose(state[-2], items)
-            np.testing.assert_allclose(state[-1], covered)
+            np.testing.assert_allclose(state.rates.items, items)
+            np.testing.assert_allclose(state.rates.time, covered)
             seen, *_ = env.step(action)
             picked = seen[..., shown.index("crawled")] > 0
             items += seen[..., shown.index("items")]
@@ -280,13 +287,13 @@ def test_failed_crawls_reveal_nothing_and_the_gap_goes_on(shown: tuple[str, ...]
     state: Any = None
     for _ in range(300):
         action, after = agent.predict(seen, state)
-        assert after is not None
+        assert isinstance(after, Memory)
         if state is not None:
             crawled = seen[..., shown.index("crawled")] > 0
-            for old, new in zip(state[-2:], after[-2:], strict=True):  # of the posterior
+            for old, new in zip(state.rates[-2:], after.rates[-2:], strict=True):
                 np.testing.assert_array_equal(old[~crawled], new[~crawled])
-            np.testing.assert_array_equal(after[2][~crawled], state[2][~crawled] + 1)
-            assert (after[2][crawled] == 1).all()
+            np.testing.assert_array_equal(after.age[~crawled], state.age[~crawled] + 1)
+            assert (after.age[crawled] == 1).all()
         state = after
         seen, *_ = env.step(action)
     typical = np.median(agent.posterior(state).mean, axis=0)
@@ -348,7 +355,7 @@ def test_no_observation_breaks_an_agent(kind: type[Adaptive], data: Any) -> None
         known = agent.posterior(state)
         assert np.isfinite(known.mean).all()
         assert (known.mean > 0).all()
-        assert all(np.isfinite(array).all() for array in (state[0], *state[2:]))
+        assert all(np.isfinite(x).all() for x in arrays_of(state) if x is not state.multiplier)
 
 
 # ------------------------------------------------------------------------------ what they collect
@@ -441,7 +448,7 @@ def test_self_tuning_learns_decay_and_utility() -> None:
     for _ in range(500):
         rollout.step()
     state: Any = rollout._state
-    rate, utility, decay = state[3:6]
+    rate, utility, decay = model_of(state)
     visited = rollout.env.world.age < 50
     np.testing.assert_allclose(np.log(rate[visited] / 2.0), 0.0, atol=0.4)
     error = np.log(utility / decay / (fleet.mean_utility / fleet.decay_rate))[visited]

@@ -11,7 +11,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 import agents
 from agents import Agent
 from agents.evaluation.rollout import evaluate
-from agents.policies.base import ObservationView, State
+from agents.policies.base import ObservationView, State, arrays_of
 from crawl_env import CrawlVectorEnv, Task
 from crawl_env.envs.sb3 import CrawlVecEnv
 from crawl_env.numerics import FloatArray
@@ -103,11 +103,10 @@ def test_states_are_never_changed_and_rows_do_not_mix(name: str, drawn: bool) ->
     state, alone = None, None
     for t in range(30):
         start = np.array([t == 0, t in (0, 11), t == 0])
-        before = None if state is None else tuple(array.copy() for array in state)
+        before = [array.copy() for array in arrays_of(state or ())]
         action, after = agent.predict(seen, state, start)
-        if state is not None and before is not None:
-            for array, copy in zip(state, before, strict=True):
-                np.testing.assert_array_equal(array, copy)
+        for array, copy in zip(arrays_of(state or ()), before, strict=True):
+            np.testing.assert_array_equal(array, copy)
         single, alone = agent.predict(seen[1], alone if t != 11 else None)
         np.testing.assert_array_equal(single, action[1])
         state = after

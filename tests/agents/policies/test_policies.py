@@ -15,6 +15,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 import agents
 from agents import Agent, IndexAgent, relaxation
 from agents.evaluation.rollout import evaluate, with_features
+from agents.policies.base import arrays_of
 from crawl_env import ArrivalProcess, CrawlEnv, CrawlVectorEnv, Sources
 from crawl_env.content.process import Block
 from crawl_env.envs.sb3 import CrawlVecEnv
@@ -108,7 +109,7 @@ def test_every_agent_in_every_kind_of_environment(name: str, kind: str) -> None:
         assert action.dtype == np.float32
         np.testing.assert_array_equal(given, observation)
         assert not np.shares_memory(action, given)
-        assert all(len(array) == 5 for array in state or ())
+        assert all(len(array) == 5 for array in arrays_of(state or ()))
 
         same, same_state = again.predict(np.asfortranarray(given), same_state)
         np.testing.assert_array_equal(action, same)

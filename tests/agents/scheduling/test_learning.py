@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from agents import Certainty, Thompson
-from agents.adaptive.estimators.counts import Posterior
+from agents.inference.rates import Posterior
 from agents.scheduling import AdaptiveFleetScheduler
 from agents.scheduling.draws import mixed, standard_gamma
 from crawl_env import CrawlEnv

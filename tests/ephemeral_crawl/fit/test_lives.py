@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from agents.inference import shrinkage
 from crawl_env import ItemLog, Sources
 from ephemeral_crawl.core.log_options import LogOptions
-from ephemeral_crawl.fit import checks, estimate
+from ephemeral_crawl.fit import checks
 from ephemeral_crawl.fit.command import Fit
 from ephemeral_crawl.fit.lives import LEVEL, lives, throughout
 
@@ -72,7 +73,7 @@ def test_the_rate_is_that_of_the_life() -> None:
         assert (alive.dead == (death < SPAN)).mean() > 0.99
         raw = alive.counts(log) / alive.span
         assert raw.mean() == pytest.approx(0.1, abs=4 * raw.std() / np.sqrt(400))
-        assert estimate.rates(alive.counts(log), alive.span).mean == pytest.approx(0.1, rel=0.03)
+        assert shrinkage.rates(alive.counts(log), alive.span).mean == pytest.approx(0.1, rel=0.03)
 
 
 def test_checks_look_at_the_life_only() -> None:
@@ -105,46 +106,6 @@ def test_lives_of_chosen_sources() -> None:
     assert found.counts(log).tolist() == [20, 19, 29, 18, 4, 4, 0]
     assert np.isnan(found.first[-1])
     assert throughout(log).counts(log).tolist() == [len(x) for x in times.values()]
-
-
-# ------------------------------------------------------------------------------ rates
-
-
-@pytest.mark.parametrize("size", [4, 50, 600])
-def test_equal_spans_give_the_closed_form(size: int) -> None:
-    counts = np.random.default_rng(size).poisson(np.random.default_rng(0).gamma(1.5, 4, size))
-    closed = estimate._over_one_span(counts, 10.0)
-    grid = estimate._over_own_spans(counts, np.full(size, 10.0))
-    for x, y in zip(closed, grid, strict=True):
-        assert y == pytest.approx(x, rel=1e-2 if size < 10 else 1e-6)
-
-
-def test_rates_over_own_spans_are_the_posterior_of_the_model() -> None:
-    """Against sums over a grid of the mean and the shape, with scipy's negative binomial."""
-    counts, spans = np.array([0, 2, 3, 9]), np.array([10.0, 10.0, 4.0, 2.0])
-    share = (np.arange(800) + 0.5) / 800
-    a = (counts.mean() * share / (1 - share))[:, None]
-    mean = np.exp(np.linspace(-12, 22, 1500))  # items / time; a priori 1/mean
-    weight = np.ones((a.size, mean.size))
-    for n, t in zip(counts, spans, strict=True):
-        weight *= stats.nbinom.pmf(n, a, a / (a + mean * t))
-    weight /= weight.sum()
-    both = list(zip(counts, spans, strict=True))
-    first = [(weight * (n + a) / (t + a / mean)).sum() for n, t in both]
-    second = [(weight * (n + a) * (n + a + 1) / (t + a / mean) ** 2).sum() for n, t in both]
-    found = estimate.rates(counts, spans)
-    assert found.value == pytest.approx(first, rel=1e-3)
-    assert found.error == pytest.approx(np.sqrt(np.array(second) - np.square(first)), rel=1e-3)
-
-
-def test_intervals_of_rates_over_own_spans_cover_what_they_claim() -> None:
-    rng, inside = np.random.default_rng(5), []
-    for _ in range(12):
-        true = rng.gamma(1.5, 0.1 / 1.5, 200)
-        spans = np.where(rng.random(200) < 0.1, rng.uniform(4, 40, 200), 40.0)
-        found = estimate.rates(rng.poisson(true * spans), spans)
-        inside += (np.abs(found.value - true) < 1.96 * found.error).tolist()
-    assert 0.92 < np.mean(inside) < 0.975
 
 
 # ------------------------------------------------------------------------------ command

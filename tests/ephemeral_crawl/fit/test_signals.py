@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from agents.inference.assignment import Events, draw, log_likelihood
 from crawl_env import ItemLog, PingLog
 from crawl_env.numerics import FloatArray
-from ephemeral_crawl.fit.assignment import Events, draw, log_likelihood
 from ephemeral_crawl.fit.lives import throughout
 from ephemeral_crawl.fit.signals import SignalFit, measure
 from tests.refusals import refused

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.adaptive import CrawlOutcome, Estimator, Posterior
-from agents.adaptive.estimators.changed import NODES
+from agents.inference import CrawlOutcome, Estimator, Posterior
+from agents.inference.changed import NODES
 from experiments.adaptive.estimators import (
     ESTIMATORS,
     LIBRARY,
@@ -22,7 +22,7 @@ from experiments.adaptive.estimators import (
     Windowed,
     make_estimator,
 )
-from tests.agents.adaptive.estimators.common import (
+from tests.agents.inference.common import (
     RATE,
     check_any_outcome,
     check_not_crawled,

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize
 
-from agents.adaptive import Changed, CrawlOutcome, Posterior, weak_prior
-from agents.adaptive.estimators.changed import NODES, changed_posterior
-from tests.agents.adaptive.estimators.common import (
+from agents.inference import Changed, CrawlOutcome, Posterior, weak_prior
+from agents.inference.changed import NODES, changed_posterior
+from tests.agents.inference.common import (
     RATE,
     check_any_outcome,
     check_not_crawled,

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from agents.adaptive import (
+from agents.inference import (
     ESTIMATORS,
     CrawlOutcome,
     FleetPrior,
@@ -21,8 +21,8 @@ from agents.adaptive import (
     make_estimator,
     weak_prior,
 )
-from agents.adaptive.estimators.counts import digamma, fit_prior
-from tests.agents.adaptive.estimators.common import (
+from agents.inference.rates import digamma, fit_prior
+from tests.agents.inference.common import (
     RATE,
     Z_LIMIT,
     check_any_outcome,

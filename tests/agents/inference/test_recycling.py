@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.adaptive import recycling as module
-from agents.adaptive.recycling import copy_to_change
+from agents.inference import rates as module
+from agents.inference.rates import copy_to_change
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,11 @@
-"""Estimators of arrival rates, by class or by name."""
+"""Posteriors of arrival rates, mean utility, decay rates and the quality of signals.
+
+Estimators that are updated in every step are functions of a state of arrays, for any number of
+sources and fleets at once: of rates, from numbers of items (`rates`), from whether there were any
+(`changed`), or from items and pings (`pings`); and of mean utility and decay (`content`). Those for
+whole logs are `shrinkage`, and `signals` with `assignment`; they need SciPy, and are imported from
+their modules.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +13,10 @@ from collections.abc import Callable
 from inspect import signature
 from typing import Any
 
-from agents.adaptive.estimators.changed import Changed
-from agents.adaptive.estimators.counts import (
+from agents.inference.changed import Changed
+from agents.inference.content import Harvests, HarvestSums
+from agents.inference.pings import Quality, SignalQuality
+from agents.inference.rates import (
     CrawlOutcome,
     Estimator,
     FleetPrior,
@@ -17,7 +26,6 @@ from agents.adaptive.estimators.counts import (
     State,
     weak_prior,
 )
-from agents.adaptive.estimators.signals import Quality, SignalQuality
 from crawl_env.errors import check_positive, unknown
 
 __all__ = [
@@ -28,6 +36,8 @@ __all__ = [
     "FleetPrior",
     "Forgetting",
     "GammaPoisson",
+    "HarvestSums",
+    "Harvests",
     "Posterior",
     "Quality",
     "SignalQuality",

@@ -12,16 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from agents.adaptive import CrawlOutcome, FleetPrior, Posterior, SignalQuality, make_estimator
-from agents.adaptive.estimators.signal_changes import compare, has_ceased, no_change, passed
-from agents.adaptive.estimators.signal_likelihood import (
+from agents.inference import CrawlOutcome, FleetPrior, Posterior, SignalQuality, make_estimator
+from agents.inference.ping_likelihood import (
     after_change,
     after_count,
     after_large_count,
+    compare,
+    has_ceased,
 )
-from agents.adaptive.estimators.signals import PRECISIONS
+from agents.inference.pings import PRECISIONS, no_change, passed
 from crawl_env.numerics import FloatArray
-from tests.agents.adaptive.estimators.common import check_any_outcome
+from tests.agents.inference.common import check_any_outcome
 
 
 def integrals(shape: float, rate: float, likelihood: Any) -> tuple[float, float, float]:

@@ -17,8 +17,8 @@ import numpy as np
 from scipy.special import betaln, expit, gammaln
 from scipy.stats import beta, gamma
 
+from agents.inference.assignment import Events, draw
 from crawl_env.numerics import FloatArray, IntArray
-from ephemeral_crawl.fit.assignment import Events, draw
 
 _SWEEPS, _BURN_IN = 400, 100  # draws of a small log
 _FEWEST = 60

@@ -1,7 +1,9 @@
-"""Likelihood of one crawl given the precision p of the pings, and the silent rate Λ_s after it.
+"""Likelihood of one crawl given the precision p of the pings, and the silent rate Λ_s after it; and
+the odds of changes.
 
-Before the crawl, Λ_s ~ Gamma(a, b) given p. Each function returns the logarithm of the probability
-of what was found in the gap τ, in which n pings came, and mean and variance of Λ_s given that.
+Before the crawl, Λ_s ~ Gamma(a, b) given p. The functions `after_…` return the logarithm of the
+probability of what was found in the gap τ, in which n pings came, and mean and variance of Λ_s
+given that.
 """
 
 from __future__ import annotations
@@ -11,10 +13,14 @@ from math import lgamma
 import numpy as np
 
 from crawl_env.compiled import inlined
+from crawl_env.numerics import FloatArray
 
 _LARGE, _LOG_LARGE = 1e200, float(np.log(1e200))
 _SHORTEST = 1e-20  # of gaps, relative to b; shorter ones say as much of Λ_s and p
 _TINY = 1e-300
+_MOST_RATIO = 100.0  # of the odds by one crawl, so that no single outlier decides
+LEAST = -600.0  # logarithm of odds
+_CLEAR = 4.0  # odds from which pings are believed to have ceased
 
 
 @inlined
@@ -82,3 +88,47 @@ def after_change(
     m = longer / something if something > _TINY else 1.0 / a
     spread = 1.0 + m * (2.0 + longer) - a * m * m * np.exp(nothing)
     return log, mean * (1.0 + m), variance * spread
+
+
+# -- changes: see `pings` -----------------------------------------------------------------------
+
+
+@inlined
+def share(
+    cell: int, row: int, changed: float, likelihood: FloatArray, fraction: FloatArray
+) -> None:
+    """Replace the precision of a source, with the probability `changed`, by one of Beta(½, ½)."""
+    most, total = -np.inf, 0.0
+    for j in range(likelihood.shape[1]):
+        most = max(most, likelihood[cell, j])
+    for j in range(likelihood.shape[1]):
+        likelihood[cell, j] = np.exp(likelihood[cell, j] - most)
+        total += fraction[row, j] * likelihood[cell, j]
+    part = changed / likelihood.shape[1]
+    for j in range(likelihood.shape[1]):
+        kept = (1.0 - changed) * likelihood[cell, j] / total + part / fraction[row, j]
+        likelihood[cell, j] = np.log(max(kept, _TINY))
+
+
+@inlined
+def compare(logs: FloatArray, chance: FloatArray, odds: FloatArray) -> None:
+    """Update the odds of a fleet, (J,), by one crawl.
+
+    Arguments:
+        logs: (J,) logarithms of the probability of what was found given each precision.
+        chance: (J,) probabilities of the precisions before the crawl.
+    """
+    most, expected = -np.inf, 0.0
+    for j in range(logs.size):
+        most = max(most, logs[j])
+    for j in range(logs.size):
+        expected += chance[j] * np.exp(logs[j] - most)
+    for j in range(logs.size):
+        ratio = min(np.exp(logs[j] - most) / max(expected, _TINY), _MOST_RATIO)
+        odds[j] = max(odds[j] + np.log(max(ratio, _TINY)), LEAST)
+
+
+@inlined
+def has_ceased(rate: float, silence: float, hazard: float) -> bool:
+    missed = rate * silence
+    return missed > 1.0 and hazard * np.expm1(min(missed, 600.0)) > _CLEAR * rate

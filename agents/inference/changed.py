@@ -7,12 +7,12 @@ of each source are stored as a histogram over `NODES`, so that the state has a f
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.adaptive.estimators.counts import (
+from agents.inference.rates import (
     LEAST_SHAPE,
     WEAK,
     CrawlOutcome,
@@ -20,8 +20,8 @@ from agents.adaptive.estimators.counts import (
     State,
     check_prior,
     check_retention,
+    copy_to_change,
 )
-from agents.adaptive.recycling import copy_to_change
 from agents.theory.closed_form import decayed
 from crawl_env.compiled import compiled
 from crawl_env.errors import check_positive
@@ -34,6 +34,18 @@ _STEPS = 30  # largest number of Newton steps; the iteration is monotone and con
 _CLOSE = 1e-5  # last step relative to the root; the error is of the order of its square
 _GONE = 1e3  # from here on, e^−x is 0
 _NO_GAP = np.zeros(0)
+
+
+class Gaps(NamedTuple):
+    """Sums over the crawls of every source, (..., N), and the posterior that follows from them."""
+
+    crawls: FloatArray  # (..., N)
+    changes: FloatArray  # (..., N) crawls that found something new
+    idle: FloatArray  # (..., N) steps before the crawls that did not
+    steps: FloatArray  # (..., N) steps before all crawls
+    histogram: NDArray[np.float32]  # (..., N, K) of the gaps in steps, over `NODES`
+    shape: FloatArray  # (..., N) of the posterior
+    rate: FloatArray  # (..., N) of it, time
 
 
 @dataclass(frozen=True)
@@ -75,17 +87,14 @@ class Changed:
         check_retention(self.retention)
         check_positive("period", self.period)
 
-    def begin(self, shape: tuple[int, ...]) -> State:
-        """Return the number of crawls, of those that found something new, the steps of the others
-        and of all, (..., N), the histograms, (..., N, K), and the posterior's shape and rate,
-        (..., N)."""
-        sums = (np.zeros(shape) for _ in range(4))
+    def begin(self, shape: tuple[int, ...]) -> Gaps:
+        crawls, changes, idle, steps = (np.zeros(shape) for _ in range(4))
         histogram = np.zeros((*shape, len(NODES)), dtype=np.float32)
-        posterior = (np.broadcast_to(np.asarray(x, float), shape).copy() for x in self.prior)
-        return *sums, histogram, *posterior
+        own, rate = (np.broadcast_to(np.asarray(x, float), shape).copy() for x in self.prior)
+        return Gaps(crawls, changes, idle, steps, histogram, own, rate)
 
-    def update(self, state: State, outcome: CrawlOutcome) -> State:
-        sums, histogram, (shape, rate) = [*state[:4]], state[4], state[-2:]
+    def update(self, state: State, outcome: CrawlOutcome) -> Gaps:
+        *sums, histogram, shape, rate = Gaps(*state)
         shape, rate = self._faded(shape, rate, outcome.elapsed / self.period)
         crawled = outcome.cells
         if crawled.size:
@@ -107,7 +116,8 @@ class Changed:
             posterior = self.solve(rows, of_crawled, start, prior)
             _flat(shape)[crawled] = posterior.shape
             _flat(rate)[crawled] = posterior.rate * self.period
-        return *sums, histogram, shape, rate
+        crawls, changes, idle, steps = sums
+        return Gaps(crawls, changes, idle, steps, histogram, shape, rate)
 
     def _faded(
         self, shape: FloatArray, rate: FloatArray, steps: float
@@ -118,8 +128,9 @@ class Changed:
         return prior.shape + kept * (shape - prior.shape), prior.rate + kept * (rate - prior.rate)
 
     def posterior(self, state: State, cells: IntArray | None = None) -> Posterior:
-        posterior = Posterior(state[-2], state[-1])
-        return posterior if cells is None else posterior.at(cells, state[-1].shape)
+        gaps = Gaps(*state)
+        posterior = Posterior(gaps.shape, gaps.rate)
+        return posterior if cells is None else posterior.at(cells, gaps.rate.shape)
 
     def solve(
         self,

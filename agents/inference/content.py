@@ -19,19 +19,19 @@ from typing import ClassVar, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.adaptive.estimators.counts import (
+from agents.inference.rates import (
+    EVERY,
     MOST_ITEMS,
     CrawlOutcome,
     State,
+    copy_to_change,
     entries,
     increased,
+    is_due,
 )
-from agents.adaptive.recycling import copy_to_change
 from crawl_env.compiled import compiled
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation.observation import SUMMED
-
-_EVERY = 16  # updates between two steps of the fit to the fleet
 
 
 class ContentEstimator(Protocol):
@@ -95,6 +95,18 @@ class Line(NamedTuple):
     level_given: FloatArray  # variance of the level given the slope
 
 
+class ItemSums(NamedTuple):
+    """The state of `HarvestSums`: of every fleet, (B, …), and of every source, (B, N)."""
+
+    updates: FloatArray  # (B, 1) number of steps
+    fleet: FloatArray  # (B, 4) the parameters of `Fleet`
+    number: FloatArray  # (B, N) of items, and the sums over these of
+    age: FloatArray  # s, steps
+    age2: FloatArray  # s²
+    log: FloatArray  # ln w
+    age_log: FloatArray  # s ln w
+
+
 @dataclass(frozen=True)
 class HarvestSums:
     """Estimates ξ̄ and μ of every source of a fleet, (B, N), from sums over the items of crawls.
@@ -120,21 +132,20 @@ class HarvestSums:
     features: ClassVar[tuple[str, ...]] = SUMMED
     signed: ClassVar[tuple[int, ...]] = (1, 5, 6)
 
-    def begin(self, shape: tuple[int, int]) -> State:
-        """Return the number of updates, (B, 1), the parameters of `Fleet`, (B, 4), and the sums of
-        1, s, s², ln w and s ln w over items, (B, N) each, with s in steps."""
+    def begin(self, shape: tuple[int, int]) -> ItemSums:
         start = _DECAY, _DECAY**2, 0.0, 1.0
         fleet = np.broadcast_to(start, (shape[0], len(start)))
-        return np.zeros((shape[0], 1)), fleet.copy(), *(np.zeros(shape) for _ in range(5))
+        sums = (np.zeros(shape) for _ in range(5))
+        return ItemSums(np.zeros((shape[0], 1)), fleet.copy(), *sums)
 
-    def update(self, state: State, outcome: CrawlOutcome, *revealed: FloatArray) -> State:
+    def update(self, state: State, outcome: CrawlOutcome, *revealed: FloatArray) -> ItemSums:
         """Return the state after one step.
 
         Arguments:
             revealed: n, Σs, Σs², Σ ln w and Σ s ln w of each crawl, (K,) each. Impossible values
                 are ignored.
         """
-        time, fleet, *known = state
+        updates, fleet, *known = state
         unit = self.period
         with np.errstate(over="ignore", invalid="ignore"):
             new = [
@@ -151,11 +162,11 @@ class HarvestSums:
             number, age, _, log, _ = (np.bincount(rows, x, len(fleet))[first] for x in new)
             fleet[first, 2] = (log + fleet[first, 0] * age) / number
         known = [increased(old, cells, more) for old, more in zip(known, new, strict=True)]
-        time = time + 1.0
-        due = ((time <= _EVERY) | (time % _EVERY == 0))[:, 0]
+        updates = updates + 1.0
+        due = is_due(updates)[:, 0]
         if due.any():
             fleet[due] = _fitted(fleet[due], [array[due] for array in known])
-        return time, fleet, *known
+        return ItemSums(updates, fleet, *known)
 
     def estimate(self, state: State, cells: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
         """Return the estimates of ξ̄ and μ, for cells (K,) given by flat positions in (B, N).
@@ -172,7 +183,7 @@ class HarvestSums:
         return np.exp(log_utility), slope / self.period
 
     def any_items(self, state: State) -> NDArray[np.bool_]:
-        return _any(state[2])
+        return _any(ItemSums(*state).number)
 
 
 def posterior_line(
@@ -254,6 +265,16 @@ _TINY = 1e-37
 _PSEUDO = 2.0  # number of items of the fleet's mean utility added to every source
 
 
+class HarvestTotals(NamedTuple):
+    """The state of `Harvests`: of every fleet, (B, …), and of every source, (B, N, …)."""
+
+    updates: FloatArray  # (B, 1) number of steps
+    fraction: FloatArray  # (B, J) of the sources of each decay
+    total: FloatArray  # (B, J) Σ h/φ over the fleet
+    number: FloatArray  # (B, N) Σ n
+    table: NDArray[np.float32]  # (B, N, 2J) Σ h/φ and −Σ n ln φ
+
+
 @dataclass(frozen=True)
 class Harvests:
     """Estimates ξ̄ and μ of every source of a fleet, (B, N), from the utility of whole crawls.
@@ -272,18 +293,16 @@ class Harvests:
     features: ClassVar[tuple[str, ...]] = ("harvest",)
     signed: ClassVar[tuple[int, ...]] = ()
 
-    def begin(self, shape: tuple[int, int]) -> State:
-        """Return the number of updates, (B, 1), the fraction of sources with each decay and Σ h/φ
-        over the fleet, (B, J), Σ n, (B, N), and Σ h/φ and −Σ n ln φ of each source, (B, N, 2J)."""
+    def begin(self, shape: tuple[int, int]) -> HarvestTotals:
         rows, width = shape[0], len(DECAYS)
         fraction, total = np.full((rows, width), 1.0 / width), np.zeros((rows, width))
         table = np.zeros((*shape, 2 * _J), dtype=np.float32)
-        return np.zeros((rows, 1)), fraction, total, np.zeros(shape), table
+        return HarvestTotals(np.zeros((rows, 1)), fraction, total, np.zeros(shape), table)
 
-    def update(self, state: State, outcome: CrawlOutcome, *revealed: FloatArray) -> State:
+    def update(self, state: State, outcome: CrawlOutcome, *revealed: FloatArray) -> HarvestTotals:
         """Return the state after one step whose crawls collected `revealed[0]`, (K,) utility."""
         (utility,) = revealed
-        time, fraction, total, number, table = state
+        updates, fraction, total, number, table = state
         gaps = outcome.gaps / self.period
         valid = (outcome.counts > 0) & (utility >= 0) & (utility < _MOST_UTILITY)
         valid &= (gaps > 1.0 / _LONGEST_GAP) & (gaps < _LONGEST_GAP)
@@ -303,12 +322,12 @@ class Harvests:
             first = np.flatnonzero(np.diff(rows, prepend=-1))
             total = total.copy()
             total[rows[first]] += np.add.reduceat(undecayed, first, axis=0)
-        time = time + 1.0
-        due = (time % _EVERY == 0)[:, 0]
+        updates = updates + 1.0
+        due = (updates % EVERY == 0)[:, 0]
         if due.any():
             fraction = fraction.copy()
             fraction[due] = self._fitted(fraction[due], number[due], table[due])
-        return time, fraction, total, number, table
+        return HarvestTotals(updates, fraction, total, number, table)
 
     def estimate(self, state: State, cells: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
         """Return the estimates of ξ̄ and μ, for cells (K,) given by ascending flat positions in
@@ -318,7 +337,7 @@ class Harvests:
         return mean, DECAYS @ weight / self.period
 
     def any_items(self, state: State) -> NDArray[np.bool_]:
-        return _any(state[3])
+        return _any(HarvestTotals(*state).number)
 
     def decays(self, state: State, cells: NDArray[np.intp]) -> NDArray[np.float32]:
         """Return the probability of each of `DECAYS`, (J, K), for cells as in `estimate`."""

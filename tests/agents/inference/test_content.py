@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from agents.adaptive import CrawlOutcome, GammaPoisson, Harvests, HarvestSums
-from agents.adaptive.content import DECAYS, EULER, Fleet, from_utility, posterior_line
-from tests.agents.adaptive.estimators.common import RATE, Z_LIMIT
+from agents.inference import CrawlOutcome, GammaPoisson, Harvests, HarvestSums
+from agents.inference.content import DECAYS, EULER, Fleet, from_utility, posterior_line
+from tests.agents.inference.common import RATE, Z_LIMIT
 
 UTILITY = 1.5
 VARIANCE = np.pi**2 / 6

@@ -6,6 +6,24 @@ A crawl that finds k new items after a gap τ in which n pings arrived is an obs
 
 with the silent rate Λ_s, at which items arrive without a ping, and the precision p, the probability
 that a ping is true. With the ping rate g, which is counted, the arrival rate is Λ = Λ_s + pg.
+
+The quality of signals may change, and nobody announces it: the precision changes, or pings cease.
+
+**Precision.** In each step the precision of a source is replaced with a small probability, the
+hazard, so that few crawls outweigh a long past that they contradict (`share`). But what sends the
+pings of a fleet often changes for many sources at once, as where a hub breaks, and a crawl of one
+source then tells about the others. The hypothesis that the precision of all sources has become p at
+some time is compared with the current estimates by the likelihood of the crawls since (`compare`):
+its posterior odds satisfy the recursion of Shiryaev (1963),
+
+    R ← (R + hazard · prior) · P(crawl | p) / P(crawl),
+
+for each p. Once a change is more likely than none, all precisions are replaced (`replaced`).
+
+**Silence.** Pings at rate g that have ceased at a random time are to be told from a pause. After a
+silence of s the odds are (hazard/g)(e^{gs} − 1), of a source or, with the sum of all g, of the
+fleet; `listen` asks for odds of 4. The items arrive as before, only unannounced: Λ_s becomes
+Λ_s + pg (`transfer`), until a ping comes again.
 """
 
 from __future__ import annotations
@@ -15,31 +33,26 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from agents.adaptive.estimators.counts import (
+from agents.inference.ping_likelihood import (
+    LEAST,
+    after_change,
+    after_count,
+    after_large_count,
+    compare,
+    has_ceased,
+    share,
+)
+from agents.inference.rates import (
     WEAK,
     CrawlOutcome,
     Posterior,
     State,
     check_prior,
     check_retention,
+    copy_to_change,
     fit_prior,
+    is_due,
 )
-from agents.adaptive.estimators.signal_changes import (
-    compare,
-    is_likely,
-    listen,
-    no_change,
-    passed,
-    replaced,
-    share,
-    transfer,
-)
-from agents.adaptive.estimators.signal_likelihood import (
-    after_change,
-    after_count,
-    after_large_count,
-)
-from agents.adaptive.recycling import copy_to_change
 from crawl_env.compiled import compiled, inlined
 from crawl_env.errors import check_positive, check_within
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
@@ -54,7 +67,7 @@ _J = PRECISIONS.size
 _CELL = np.pi / (2 * _PARTS)  # width of a cell, as an angle
 # Variance of a uniform distribution of the angle over a cell, as a variance of the precision.
 _CELL_VARIANCE: FloatArray = np.append(0.0, np.sin(2 * _ANGLES) ** 2 * _CELL**2 / 12)
-_EVERY = 16  # updates between two steps of the fit to the fleet, after the first 16 updates
+_ANY = 0.1  # probability, after a change, that the precision of a source is not like the others'
 _MOST_TERMS = 64.0  # of an exact sum; beyond, counts are approximated by a normal distribution
 _LEAST_WEIGHT = 1e-50  # of past observations, below which their sums are rescaled
 _LEAST_SHAPE = 1e-6
@@ -117,7 +130,7 @@ class SignalQuality:
     step, with the probability `hazard` each, the precision of a source is replaced by one of
     Beta(½, ½), so that few crawls outweigh a long past that they contradict (Herbster & Warmuth);
     the precision of the whole fleet becomes another one, as where a hub breaks; and the pings of a
-    source, or of all, cease, while its items arrive as before. See `signal_changes`.
+    source, or of all, cease, while its items arrive as before. See the module.
 
     Signals may come with a delay, which is not modelled: p is then the probability that a ping
     announces an item that was not crawled before the ping, and Λ_s includes items that were crawled
@@ -175,8 +188,7 @@ class SignalQuality:
         if outcome.arrived is not None:
             new = self._heard(new, outcome.arrived, outcome.elapsed)
         new = new._replace(updates=new.updates + 1)
-        number = new.updates
-        due = (number <= _EVERY) | (number % _EVERY == 0)
+        due = is_due(new.updates)
         return self._fitted(new, due) if due.any() else new
 
     def _faded(self, old: Learnt, elapsed: float) -> Learnt:
@@ -347,6 +359,105 @@ class SignalQuality:
             Posterior(m * m / v, m / v) for m, v in zip(mean, variance, strict=True)
         )
         return total, silent, precision
+
+
+# -- changes of the whole fleet: see the module ---------------------------------------------------
+
+
+def no_change(shape: tuple[int, ...]) -> FloatArray:
+    """Return the logarithms of the odds, (..., J), before any crawl."""
+    return np.full(shape, LEAST)
+
+
+def passed(odds: FloatArray, hazard: float) -> FloatArray:
+    """Return the odds, (..., J), after a time in which a change has the probability `hazard`."""
+    if hazard == 0:
+        return odds.copy()
+    return np.asarray(np.logaddexp(odds, np.log(hazard / odds.shape[-1])))
+
+
+def is_likely(odds: FloatArray) -> BoolArray:
+    """Return whether each fleet, (...), has more likely changed than not."""
+    return np.asarray(np.logaddexp.reduce(odds, axis=-1) > 0.0)
+
+
+def replaced(odds: FloatArray) -> FloatArray:
+    """Return the probabilities of the precisions, (..., J), of sources of fleets that changed.
+
+    Arguments:
+        odds: (..., J), of which some are positive.
+    """
+    new = np.exp(odds - odds.max(axis=-1, keepdims=True))
+    new /= new.sum(axis=-1, keepdims=True)
+    return (1.0 - _ANY) * new + _ANY / new.shape[-1]
+
+
+@compiled
+def listen(
+    arrived: FloatArray,
+    time: float,
+    hazard: float,
+    elapsed: FloatArray,
+    pings: FloatArray,
+    silence: FloatArray,
+    ceased: FloatArray,
+) -> IntArray:
+    """Update silences by the pings of a step, and find those that cease or come again.
+
+    Returns the sources, flat positions in (B, N), of which `ceased` changes; the caller changes it.
+
+    Arguments:
+        arrived: number of pings, (B, N).
+        time: length of the step.
+        hazard: rate at which pings cease, 1 / time.
+        elapsed, pings: time, (B,), and number of pings, (B, N), that tell the rate of pings g.
+        silence: time since the last ping, (B, N), changed in place.
+        ceased: rate of the pings that have ceased, (B, N); 0 of sources whose pings come.
+    """
+    found = np.empty(arrived.size, dtype=np.int64)
+    number, n = 0, arrived.size // elapsed.size
+    for row in range(elapsed.size):
+        total, since, most = 0.0, np.inf, max(elapsed[row], _TINY)
+        for i in range(row * n, (row + 1) * n):
+            silence[i] = 0.0 if arrived[i] > 0.0 else silence[i] + time
+            since = min(since, silence[i])
+            if ceased[i] == 0.0:
+                total += pings[i] / most
+        everywhere = has_ceased(total, since, hazard)
+        for i in range(row * n, (row + 1) * n):
+            if ceased[i] > 0.0:
+                changes = arrived[i] > 0.0
+            else:
+                rate = pings[i] / most
+                changes = rate > 0.0 and (everywhere or has_ceased(rate, silence[i], hazard))
+            if changes:
+                found[number] = i
+                number += 1
+    return found[:number]
+
+
+@compiled
+def transfer(
+    cells: IntArray,
+    row: IntArray,
+    ping_rate: FloatArray,
+    weight: FloatArray,
+    prior_rate: FloatArray,
+    precisions: FloatArray,
+    more_shape: FloatArray,
+    more_rate: FloatArray,
+) -> None:
+    """Add p times the rate of pings, (K,), which may be negative, to the silent rates of sources
+    given each precision p; the tables are (B·N, J)."""
+    for k in range(cells.size):
+        w = weight[row[k]]
+        for j in range(precisions.size):
+            b = prior_rate[row[k]] + w * more_rate[cells[k], j]
+            more = more_shape[cells[k], j] + precisions[j] * ping_rate[k] * b / w
+            more_shape[cells[k], j] = max(more, 0.0)
+
+
+# -- crawls and moments ---------------------------------------------------------------------------
 
 
 @compiled

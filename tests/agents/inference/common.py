@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from agents.adaptive import CrawlOutcome, Estimator, Posterior
+from agents.inference import CrawlOutcome, Estimator, Posterior
 
 RATE = 0.5
 Z_LIMIT = 4.5  # a right estimator fails one such test in 150,000

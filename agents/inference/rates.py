@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import NormalDist
+from sys import getrefcount
 from typing import Any, ClassVar, NamedTuple, Protocol
+from weakref import ref
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from agents.adaptive.recycling import copy_to_change
 from crawl_env.compiled import compiled
 from crawl_env.errors import check_array, check_positive
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
@@ -30,7 +31,8 @@ _TINY = 1e-300
 _LEAST_WEIGHT = 1e-50  # of past observations, below which their sums are rescaled
 _SHIFT = 6  # arguments of digamma are shifted above this, where its series is exact to 1e-10
 _LARGEST_SHAPE = 1e6  # of a fitted prior; it means that all sources have the same rate
-_EVERY = 16  # updates between two steps of the fit, after the first 16 updates
+EVERY = 16  # updates between two steps of the fit, after the first 16 updates
+_FEW = 2**12  # entries up to which an array is simply copied
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,6 +273,13 @@ def conjugate(
     return Posterior(shape + count.reshape(-1)[cells], rate + exposure.reshape(-1)[cells])
 
 
+class Counts(NamedTuple):
+    """Discounted sums over the crawls of every source, (..., N)."""
+
+    items: FloatArray  # number
+    time: FloatArray
+
+
 @dataclass(frozen=True)
 class GammaPoisson:
     """The conjugate posterior: n items after a gap τ add n to the shape and τ to the rate.
@@ -304,27 +313,36 @@ class GammaPoisson:
         check_retention(self.retention)
         check_positive("period", self.period)
 
-    def begin(self, shape: tuple[int, ...]) -> State:
-        return np.zeros(shape), np.zeros(shape)
+    def begin(self, shape: tuple[int, ...]) -> Counts:
+        return Counts(np.zeros(shape), np.zeros(shape))
 
-    def update(self, state: State, outcome: CrawlOutcome) -> State:
-        count, exposure = self.faded(state, outcome.elapsed)
-        cells = outcome.cells
-        return (
-            increased(count, cells, outcome.counts),
-            increased(exposure, cells, outcome.gaps),
+    def update(self, state: State, outcome: CrawlOutcome) -> Counts:
+        old, cells = Counts(*state), outcome.cells
+        if not np.all(np.equal(self.retention, 1.0)):
+            kept = self.retention ** (outcome.elapsed / self.period)
+            old = Counts(kept * old.items, kept * old.time)
+        return Counts(
+            increased(old.items, cells, outcome.counts),
+            increased(old.time, cells, outcome.gaps),
         )
 
-    def faded(self, state: State, elapsed: float) -> State:
-        """Return the state after discounting over the time `elapsed`."""
-        if np.all(np.equal(self.retention, 1.0)):
-            return state
-        kept = self.retention ** (elapsed / self.period)
-        return tuple(kept * array for array in state)
-
     def posterior(self, state: State, cells: IntArray | None = None) -> Posterior:
-        count, exposure = state
-        return conjugate(self.prior, count, exposure, cells)
+        return conjugate(self.prior, *Counts(*state), cells)
+
+
+class Discounted(NamedTuple):
+    """Sums over the crawls of every fleet of a batch (..., N), for each of K retentions.
+
+    Discounting multiplies the weight, and only crawls change counts and time, to which they add
+    with the inverse of the weight.
+    """
+
+    crawls: FloatArray  # (..., 1) number
+    misfit: FloatArray  # (..., K) Σ (n − m)²/v
+    spread: FloatArray  # (..., K) Σ ln v
+    weight: FloatArray  # (..., K) of all that was added so far
+    items: FloatArray  # (..., K, N) number
+    time: FloatArray  # (..., K, N)
 
 
 @dataclass(frozen=True)
@@ -370,19 +388,19 @@ class Forgetting:
         check_prior(self.prior, most=1)
         check_positive("period", self.period)
 
-    def begin(self, shape: tuple[int, ...]) -> State:
-        """Return the number of crawls, (..., 1), Σ (n − m)²/v and Σ ln v for each ρ, (..., K), the
-        weight of all that was added so far, (..., K), and counts and time, (..., K, N).
-
-        Discounting multiplies the weight, and only crawls change counts and time, to which they add
-        with the inverse of the weight."""
+    def begin(self, shape: tuple[int, ...]) -> Discounted:
         *batch, n = shape
         width = len(self.retentions)
-        sums = (np.zeros((*batch, k)) for k in (1, width, width))
-        weight = np.ones((*batch, width))
-        return *sums, weight, *(np.zeros((*batch, width, n)) for _ in range(2))
+        return Discounted(
+            crawls=np.zeros((*batch, 1)),
+            misfit=np.zeros((*batch, width)),
+            spread=np.zeros((*batch, width)),
+            weight=np.ones((*batch, width)),
+            items=np.zeros((*batch, width, n)),
+            time=np.zeros((*batch, width, n)),
+        )
 
-    def update(self, state: State, outcome: CrawlOutcome) -> State:
+    def update(self, state: State, outcome: CrawlOutcome) -> Discounted:
         crawls, misfit, spread, weight, count, exposure = state
         kept = np.array(self.retentions) ** (outcome.elapsed / self.period)
         weight = weight * kept
@@ -410,11 +428,11 @@ class Forgetting:
             spread.reshape(-1, width),
         )
         number = np.bincount(row, minlength=crawls.size).reshape(crawls.shape)
-        return crawls + number, misfit, spread, weight, count, exposure
+        return Discounted(crawls + number, misfit, spread, weight, count, exposure)
 
     def posterior(self, state: State, cells: IntArray | None = None) -> Posterior:
         best = self.best(state)
-        weight, count, exposure = state[3:]
+        _, _, _, weight, count, exposure = state
         *batch, width, n = count.shape
         fleet = np.arange(best.size), best.reshape(-1)
         weights = weight.reshape(-1, width)[fleet]
@@ -476,6 +494,16 @@ def _predict_and_add(
             exposure[cell] += gap / now
 
 
+class Fitted(NamedTuple):
+    """Sums over crawls, and the prior fitted to every fleet of a batch (..., N)."""
+
+    items: FloatArray  # (..., N) number
+    time: FloatArray  # (..., N)
+    shape: FloatArray  # (..., 1) of the prior
+    rate: FloatArray  # (..., 1) of it, time
+    updates: FloatArray  # (..., 1) number of steps
+
+
 @dataclass(frozen=True)
 class FleetPrior:
     """Gamma–Poisson whose prior is fitted to each fleet of the batch (empirical Bayes).
@@ -502,25 +530,31 @@ class FleetPrior:
                 "prior for the whole fleet; give two scalars, or use 'gamma-poisson'"
             )
 
-    def begin(self, shape: tuple[int, ...]) -> State:
+    def begin(self, shape: tuple[int, ...]) -> Fitted:
         one = (*shape[:-1], 1)
-        prior = (np.full(one, float(x)) for x in self.prior)
-        return np.zeros(shape), np.zeros(shape), *prior, np.zeros(one)
+        own, rate = (np.full(one, float(x)) for x in self.prior)
+        return Fitted(np.zeros(shape), np.zeros(shape), own, rate, np.zeros(one))
 
-    def update(self, state: State, outcome: CrawlOutcome) -> State:
-        count, exposure, shape, rate, time = state
+    def update(self, state: State, outcome: CrawlOutcome) -> Fitted:
+        count, exposure, shape, rate, updates = state
         count = increased(count, outcome.cells, outcome.counts)
-        exposure, time = increased(exposure, outcome.cells, outcome.gaps), time + 1
-        due = (time <= _EVERY) | (time % _EVERY == 0)
+        exposure, updates = increased(exposure, outcome.cells, outcome.gaps), updates + 1
+        due = is_due(updates)
         if due.any():
             better = fit_prior(count, exposure, Posterior(shape, rate), self.prior)
             shape = np.where(due, better.shape, shape)
             rate = np.where(due, better.rate, rate)
-        return count, exposure, shape, rate, time
+        return Fitted(count, exposure, shape, rate, updates)
 
     def posterior(self, state: State, cells: IntArray | None = None) -> Posterior:
-        count, exposure, shape, rate, _ = state
-        return conjugate(Posterior(shape, rate), count, exposure, cells)
+        fitted = Fitted(*state)
+        prior = Posterior(fitted.shape, fitted.rate)
+        return conjugate(prior, fitted.items, fitted.time, cells)
+
+
+def is_due(updates: FloatArray) -> BoolArray:
+    """Return whether the next step of a fit to the fleet is due after so many updates."""
+    return (updates <= EVERY) | (updates % EVERY == 0)
 
 
 def fit_prior(
@@ -599,3 +633,65 @@ def check_prior(prior: Posterior, most: int = 2) -> None:
 def check_retention(retention: float | FloatArray) -> None:
     """Raise ValueError unless the retention is in (0, 1]."""
     check_array("retention", retention, low=0.0, high=1.0, open_low=True)
+
+
+# -- copies of arrays of which few entries change ------------------------------------------------
+#
+# States belong to the caller, so that an update returns new arrays. To copy those of a large fleet
+# in every step would take longer than all the rest. But whoever passes on the last state has
+# usually dropped the one before it, which differs from it only where the last update changed it:
+# these few entries are brought up to date, and the array is used again. Where somebody still refers
+# to it, or it is unknown, the whole array is copied.
+
+
+class _Older(NamedTuple):
+    """What is known about an array that `copy_to_change` has returned."""
+
+    newer: ref[Any]  # the array
+    older: NDArray[Any]  # the one of which it was a copy
+    cells: IntArray  # where they differ
+
+
+_older: dict[int, _Older] = {}  # by id of the newer array, as long as that exists
+
+
+def _references(kept: _Older) -> int:
+    return getrefcount(kept[1])
+
+
+_OWN = _references(_Older(ref(_FEW.__class__), np.empty(1), np.empty(0, dtype=np.intp)))
+
+
+def copy_to_change(array: NDArray[Any], cells: IntArray, width: int = 1) -> NDArray[Any]:
+    """Return a copy of an array, of which the caller may change some entries only.
+
+    The array itself must never be changed afterwards.
+
+    Arguments:
+        array: (..., N) or, with rows of `width`, (..., N, width).
+        cells: (K,), flat positions in (..., N) of the entries or rows that may be changed.
+    """
+    if array.size <= _FEW:
+        return array.copy()
+    kept = _older.pop(id(array), None)
+    if kept is not None and kept.newer() is array and _references(kept) == _OWN:
+        copy = kept.older
+        _copy_rows(array.reshape(-1, width), kept.cells, copy.reshape(-1, width))
+    else:
+        copy = array.copy()
+    del kept
+    if array.flags.owndata and array.flags.writeable:
+        key = id(copy)
+        _older[key] = _Older(ref(copy, lambda _: _forget(key)), array, cells)
+    return copy
+
+
+def _forget(key: int) -> None:
+    _older.pop(key, None)
+
+
+@compiled
+def _copy_rows(source: NDArray[Any], rows: IntArray, target: NDArray[Any]) -> None:
+    for i in rows:
+        for j in range(source.shape[1]):
+            target[i, j] = source[i, j]

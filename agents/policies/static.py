@@ -73,7 +73,7 @@ class Static(Agent):
         after = new_credit, new_age, lateness, spent
         _after_the_last(rate, cost, *before, crawled, on_average, *after)
         # Priorities are distinct in float32, since ties would be broken by unobserved ages.
-        order = np.argsort(lateness, axis=-1, kind="stable")
+        order = _in_order(lateness)
         priority = np.empty(shape)
         _prioritise(order, rate, new_credit, on_average, priority)
         balance = balance + self.task.budget - spent
@@ -93,6 +93,18 @@ class Static(Agent):
             return _within_hosts(plain, budget, hosts)
         fleets = (plain.fleet(b) for b in range(len(plain.cost)))
         return np.array([_within_hosts(fleet, budget, hosts) for fleet in fleets])
+
+
+def _in_order(values: FloatArray) -> IntArray:
+    """Return the positions of numbers, (B, N), in ascending order; equal ones by position.
+
+    Where all differ, a sort that is not stable gives the same several times as fast.
+    """
+    order = np.argsort(values, axis=-1)
+    sorted_values = np.take_along_axis(values, order, axis=-1)
+    if (sorted_values[:, 1:] == sorted_values[:, :-1]).any():
+        order = np.argsort(values, axis=-1, kind="stable")
+    return order
 
 
 @compiled
@@ -123,7 +135,8 @@ def _after_the_last(
             r, done = rate[b, i], crawled[b, i]
             new_credit[b, i] = credit[b, i] + r * speed - (1.0 if done else 0.0)
             new_age[b, i] = 1.0 if done else age[b, i] + 1.0
-            lateness[b, i] = -(new_credit[b, i] + r * new_age[b, i]) if r > 0.0 else 2.0
+            # Those without a rate are the last, in their order.
+            lateness[b, i] = -(new_credit[b, i] + r * new_age[b, i]) if r > 0.0 else 2.0 + i
 
 
 @compiled

@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from crawl_env import ItemLog
 from crawl_env.log.clock import HOURS
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import FloatArray, distinct
 from ephemeral_crawl.fit.lives import Lives, throughout
 
 NEEDED = 10  # items below which a source is not tested
@@ -118,7 +118,7 @@ def resolution(log: ItemLog) -> float:
     Where more than one item in twenty shares its moment with another, the log comes from looking
     now and then; the lower quartile of the steps between moments is about one look.
     """
-    moments = np.unique(log.published)
+    moments = distinct(log.published)
     if len(moments) > 0.95 * len(log) or len(moments) < 2:
         return 0.0
     return float(np.quantile(np.diff(moments), 0.25))

@@ -17,6 +17,7 @@ from weakref import WeakSet
 import numpy as np
 from numpy.typing import NDArray
 
+from crawl_env.numerics import distinct
 from ephemeral_crawl.live import hosts as doors
 from ephemeral_crawl.live import learning, price, reporting
 from ephemeral_crawl.live.agenda import Agenda
@@ -131,7 +132,7 @@ class State:
         """Return some sources that stand for all that are not paused."""
         which = self._evenly_spaced()
         sources = self.table[which]
-        hosts, added = np.array([NO_HOST]), np.unique(sources["host"])
+        hosts, added = np.array([NO_HOST]), distinct(sources["host"])
         while len(added):
             hosts = np.union1d(hosts, added)
             added = np.setdiff1d(self.hosts_table["within"][added[added != NO_HOST]], hosts)

@@ -21,15 +21,7 @@ from agents.learning.fleet.ppo import EquivariantPPO
 from agents.learning.neural.deeptop import DeepTOP
 from agents.learning.neural.neurwin import NeurWIN
 from agents.learning.neural.qwinn import QWINN
-from agents.learning.sb3.learners import (
-    StableA2C,
-    StableDQN,
-    StableMaskablePPO,
-    StablePPO,
-    StableQRDQN,
-    StableSAC,
-    StableTD3,
-)
+from agents.learning.sb3.learners import ALGORITHMS, StableBaselines
 from agents.learning.tabular.lagrange_q import LagrangeQ
 from agents.learning.tabular.lspe import LSPE
 from agents.learning.tabular.whittle_q import WhittleQ
@@ -59,8 +51,7 @@ LEARNERS: dict[str, type[Learner[Any]]] = _Learners(
             *(WhittleQ, LagrangeQ, LSPE, WIQL),
             *(NeurWIN, DeepTOP, QWINN),
             *(EquivariantPPO, EquivariantIndex),
-            *(StablePPO, StableA2C, StableSAC, StableTD3),
-            *(StableDQN, StableQRDQN, StableMaskablePPO),
+            *map(StableBaselines.of, ALGORITHMS),
         )
     }
 )
@@ -101,13 +92,7 @@ __all__ = [
     "LagrangeQ",
     "Learner",
     "NeurWIN",
-    "StableA2C",
-    "StableDQN",
-    "StableMaskablePPO",
-    "StablePPO",
-    "StableQRDQN",
-    "StableSAC",
-    "StableTD3",
+    "StableBaselines",
     "WhittleQ",
     "load",
 ]

@@ -48,9 +48,6 @@ class TrainingVecEnv:
         self.picks = picks(env) if sequential else 1
         plain: TaskArguments = {**task.arguments, "flat": False, "scaled": False}
         self.venv = CenteredReward(self.vec_env(plain), self.picks)
-        # Initial observation of the next step; empty before the first reset.
-        self.observation: NDArray[np.float32] = np.empty(0, dtype=np.float32)
-        self.starts: NDArray[np.bool_] = np.ones(env.num_envs, dtype=bool)
 
     def vec_env(self, arguments: TaskArguments) -> VecEnv:
         """Return the environments, each made with these arguments."""
@@ -70,22 +67,20 @@ class TrainingVecEnv:
 
     def get_state(self) -> dict[str, Any]:
         states = self.venv.env_method("get_state", indices=None if self._sequential else [0])
-        return {"task": task_description(self._env), "envs": states, "starts": self.starts.copy()}
+        return {"task": task_description(self._env), "envs": states}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        own = self.get_state()
-        check_keys(state, own, "arms")
+        """Restore a state of `get_state`, in which the next reset leaves the environments."""
+        own, venv = self.get_state(), self.venv
+        check_keys({name: state[name] for name in own if name in state}, own, "arms")
         check_same_task(self._env, state["task"])
-        check_like(state["starts"], own["starts"], "starts")
         if not isinstance(state["envs"], list) or len(state["envs"]) != len(own["envs"]):
             raise ValueError(f"arms.envs must be a list of {len(own['envs'])} environments")
         observations = [
-            restore_env(_OneOf(self.venv, i), one, f"env {i}")
-            for i, one in enumerate(state["envs"])
+            restore_env(_OneOf(venv, i), one, f"env {i}") for i, one in enumerate(state["envs"])
         ]
-        space: Any = self.venv.observation_space
-        self.observation = np.stack(observations).reshape(-1, *space.shape)
-        self.starts = state["starts"].copy()
+        space: Any = venv.observation_space
+        venv.restored = np.stack(observations).reshape(-1, *space.shape)
 
 
 class _OneOf:
@@ -117,6 +112,8 @@ class CenteredReward(VecNormalize):
         super().__init__(venv, norm_obs=False)
         self.picks = picks  # per step of the environment
         self.total, self.steps = 0.0, 0
+        # The observation of the state that was restored, which the next reset keeps.
+        self.restored: NDArray[np.float32] | None = None
 
     @property
     def mean(self) -> float:
@@ -126,9 +123,17 @@ class CenteredReward(VecNormalize):
     def normalize_reward(self, reward: NDArray[Any]) -> NDArray[np.float32]:
         return (reward / self.mean - 1 / self.picks).astype(np.float32)
 
-    def _update_reward(self, reward: NDArray[Any]) -> None:
-        self.total += float(reward.sum())
-        self.steps += reward.size
+    def reset(self) -> Any:
+        if self.restored is None:
+            return super().reset()
+        self.old_obs, self.restored = self.restored, None
+        return self.old_obs
+
+    def step_wait(self) -> Any:
+        self.old_obs, self.old_reward, done, infos = self.venv.step_wait()
+        self.total += float(self.old_reward.sum())
+        self.steps += self.old_reward.size
+        return self.old_obs, self.normalize_reward(self.old_reward), done, infos
 
 
 class GlobalGenerators:

@@ -1,16 +1,17 @@
 """The algorithms of Stable-Baselines3 and sb3-contrib as learners of this project.
 
 A. Raffin et al.: Stable-Baselines3: reliable reinforcement learning implementations, JMLR 22
-(268), 2021. The actions of PPO, A2C, SAC and TD3 are priorities; DQN, QR-DQN and MaskablePPO pick
-one source after the other. `predict` returns an order of the sources for all of them.
+(268), 2021. Only their public interface is used.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import cache
 from operator import attrgetter
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -40,7 +41,7 @@ from agents.learning.storage import (
     tensors,
 )
 from crawl_env import CrawlVectorEnv
-from crawl_env.errors import check_choice, check_non_negative
+from crawl_env.errors import check_choice, check_non_negative, unknown
 from crawl_env.numerics import FloatArray
 
 NETWORKS = ("default", "equivariant")
@@ -156,35 +157,128 @@ class QRDQNSettings(DQNSettings):
     n_quantiles: int = 25
 
 
-S = TypeVar("S", bound=StableSettings)
+class Algorithm(NamedTuple):
+    """An algorithm of Stable-Baselines3, and what this project adds to it."""
 
-_COUNTERS = ("num_timesteps", "_n_updates", "_n_calls", "_episode_num", "exploration_rate")
+    model: Any  # SB3's class
+    Settings: type[StableSettings]
+    equivariant: type[Any]  # its policy with one network for all sources
+    # Maps a model and observations (B, N, F) to the mean priority, logit or Q-value of each source,
+    # (B, N): of priorities before SB3 clips or squashes them, which would produce ties.
+    scores: Callable[[Any, Tensor], Tensor]
+    sequential: bool = False  # whether it picks one source after the other
 
 
-class StableBaselines(Learner[S]):
-    """Base class of the learners below. A subclass sets `name`, `Settings`, SB3's `algorithm`, its
-    `equivariant` policy and whether it is `sequential`, and implements `source_scores`.
+def _means(model: Any, observation: Tensor) -> Tensor:
+    mean: Tensor = model.policy.get_distribution(observation).distribution.mean
+    return mean
+
+
+def _means_of_actor(model: Any, observation: Tensor) -> Tensor:
+    mean: Tensor = model.actor.get_action_dist_params(observation)[0]
+    return mean
+
+
+def _before_tanh(model: Any, observation: Tensor) -> Tensor:
+    actor = model.actor
+    mean: Tensor = actor.mu[:-1](actor.extract_features(observation, actor.features_extractor))
+    return mean
+
+
+def _q_values(model: Any, observation: Tensor) -> Tensor:
+    value: Tensor = model.q_net(observation)
+    return value
+
+
+def _mean_quantiles(model: Any, observation: Tensor) -> Tensor:
+    value: Tensor = model.quantile_net(observation).mean(dim=1)
+    return value
+
+
+def _logits(model: Any, observation: Tensor) -> Tensor:
+    logits: Tensor = model.policy.get_distribution(observation).distribution.logits
+    return logits
+
+
+ALGORITHMS: dict[str, Algorithm] = {
+    # Schulman et al., arXiv 1707.06347; a Gaussian for each source's priority
+    "ppo": Algorithm(PPO, PPOSettings, policies.EquivariantActorCritic, _means),
+    # Mnih et al., arXiv 1602.01783; a Gaussian for each source's priority
+    "a2c": Algorithm(A2C, A2CSettings, policies.EquivariantActorCritic, _means),
+    # Haarnoja et al., arXiv 1812.05905
+    "sac": Algorithm(SAC, SACSettings, policies.EquivariantSAC, _means_of_actor),
+    # Fujimoto et al., arXiv 1802.09477
+    "td3": Algorithm(TD3, TD3Settings, policies.EquivariantTD3, _before_tanh),
+    # Mnih et al., Nature 518, 2015
+    "dqn": Algorithm(DQN, DQNSettings, policies.EquivariantDQN, _q_values, True),
+    # Dabney et al., arXiv 1710.10044
+    "qr-dqn": Algorithm(QRDQN, QRDQNSettings, policies.EquivariantQRDQN, _mean_quantiles, True),
+    # Huang and Ontañón, arXiv 2006.14171; masks picked sources
+    "maskable-ppo": Algorithm(
+        MaskablePPO, MaskablePPOSettings, policies.EquivariantMaskableActorCritic, _logits, True
+    ),
+}
+
+_COUNTERS = ("num_timesteps", "exploration_rate")
+_VARIABLES = ("log_ent_coef", "ent_coef_tensor")  # tensors that no state dictionary includes
+
+
+class StableBaselines(Learner[StableSettings]):
+    """An algorithm of Stable-Baselines3 or sb3-contrib as a learner: `StableBaselines.of("ppo")`.
+
+    The actions of PPO, A2C, SAC and TD3 are priorities; DQN, QR-DQN and MaskablePPO pick one source
+    after the other. `predict` orders the sources by the means of the priorities, or as these picks.
 
     Both networks receive the environment's features as dimensionless columns (`Columns`); unless
     these include parameters, the equivariant networks treat sources with equal features equally.
     Rewards are centred and scaled by their running mean (`CenteredReward`). Training uses separate
     environments of the same task, seeded from `seed`; on the CPU it is bitwise reproducible.
 
-    `predict` orders the sources by the means of the priorities before SB3 clips or squashes them,
-    which would produce ties. Sequential picks are those of SB3: K times the largest value.
+    A checkpoint holds all that SB3's public interface gives: parameters, optimizers, replay buffer,
+    the numbers of steps, random generators and environments. Learning resumes exactly, but for the
+    counters that SB3 keeps to itself: after a resume DQN and QR-DQN count the steps between two
+    updates of their target network anew, and TD3 the gradient steps between two of its actor.
+
+    >>> env = CrawlVectorEnv(8, budget=2, features=("age", "decay_rate"))
+    >>> agent = StableBaselines.of("ppo")(env).learn(32)
+    >>> agent.predict(env.reset(seed=0)[0])[0].shape
+    (8, 4)
     """
 
     Settings: ClassVar[type] = StableSettings
-    algorithm: ClassVar[Any]
-    equivariant: ClassVar[Any]
+    algorithm: ClassVar[Algorithm]
     sequential: ClassVar[bool] = False
     arms_type: ClassVar[type] = TrainingVecEnv
     size_settings: ClassVar[tuple[str, ...]] = ("hidden",)
 
+    @staticmethod
+    @cache
+    def of(name: str) -> type[StableBaselines]:
+        """Return the learner of an algorithm.
+
+        Raises:
+            ValueError: the name is none of `ALGORITHMS`.
+        """
+        if name not in ALGORITHMS:
+            raise unknown("algorithm", name, ALGORITHMS)
+        algorithm = ALGORITHMS[name]
+        sizes = [*StableBaselines.size_settings]
+        sizes += ["n_quantiles"] if hasattr(algorithm.Settings, "n_quantiles") else []
+        body = {
+            "name": name,
+            "algorithm": algorithm,
+            "Settings": algorithm.Settings,
+            "sequential": algorithm.sequential,
+            "size_settings": tuple(sizes),
+            "__module__": __name__,
+            "__doc__": StableBaselines.__doc__,
+        }
+        return type(f"StableBaselines.of({name!r})", (StableBaselines,), body)
+
     def __init__(
         self,
         arms: CrawlVectorEnv | Arms,
-        settings: S | None = None,
+        settings: StableSettings | None = None,
         seed: int = 0,
         device: str = "cpu",
     ) -> None:
@@ -198,47 +292,37 @@ class StableBaselines(Learner[S]):
         self.task = arms.task
         self.state_features = arms.task.features  # type: ignore[misc]
 
-    # -- implemented by subclasses ----------------------------------------------------------------
-
-    def source_scores(self, observation: Tensor) -> Tensor:
-        """Return the mean priority, logit or Q-value of each source, (B, N), from observations
-        (B, N, F)."""
-        raise NotImplementedError
-
-    # -- the methods of `Learner` ----------------------------------------------------------------
-
     def setup(self) -> None:
         envs: Any = self.arms
         self.envs: TrainingVecEnv = envs
         self._generators = GlobalGenerators()
         with self._generators.active():
-            self.model = self.algorithm(**self._arguments())
+            self.model = self.algorithm.model(**self._arguments())
             self.model.set_logger(Logger(folder=None, output_formats=[]))
-            _, self._callback = self.model._setup_learn(self._exploration_steps(), callback=None)
-        envs.observation = self.model._last_obs
-        self._on_policy = hasattr(self.model, "rollout_buffer")
+            envs.venv.restored = envs.venv.reset()  # the model resets them when it starts to learn
+        if hasattr(self.model, "exploration_schedule"):
+            self.model.exploration_schedule = self._exploration_rate
         settings: Any = self.settings
-        self.steps_per_update = settings.n_steps if self._on_policy else settings.train_freq
+        on_policy = hasattr(settings, "n_steps")
+        self.steps_per_update = settings.n_steps if on_policy else settings.train_freq
 
     def _arguments(self) -> dict[str, Any]:
         """Return the arguments of SB3's algorithm: the settings, in its units."""
         envs, settings = self.envs, asdict(self.settings)
         policy = policies.policy_arguments(envs.venv, settings.pop("hidden"))
-        base: Any = self.equivariant
+        base: Any = self.algorithm.equivariant
         if settings.pop("network") == "default":
             policy["net_arch"] = [self.settings.hidden] * 2
             base = "MlpPolicy"
-        if "log_std_init" in settings:
-            policy["log_std_init"] = settings.pop("log_std_init")
-        if "n_quantiles" in settings:
-            policy["n_quantiles"] = settings.pop("n_quantiles")
+        for name in ("log_std_init", "n_quantiles"):
+            if name in settings:
+                policy[name] = settings.pop(name)
         if "action_noise_std" in settings:
             n = envs.shape[1]
             settings["action_noise"] = NormalActionNoise(
                 np.zeros(n), np.full(n, settings.pop("action_noise_std"))
             )
-        if settings.pop("exploration_steps", 0):
-            settings["exploration_fraction"] = 1.0  # fraction of `_exploration_steps`
+        settings.pop("exploration_steps", None)  # see `_exploration_rate`
         for name in ("n_steps", "train_freq"):
             if name in settings:
                 settings[name] *= envs.picks
@@ -247,7 +331,7 @@ class StableBaselines(Learner[S]):
             settings["batch_size"] = max(2, steps // settings.pop("n_minibatches"))
         for name in ("learning_starts", "target_update_interval"):
             if name in settings:
-                settings[name] *= envs.picks * envs.shape[0]
+                settings[name] *= self._steps_of_model
         settings["gamma"] **= 1 / envs.picks
         return {
             "policy": base,
@@ -258,42 +342,29 @@ class StableBaselines(Learner[S]):
             **settings,
         }
 
-    def _exploration_steps(self) -> int:
-        """Return the number of SB3's steps in which ε decreases."""
-        return getattr(self.settings, "exploration_steps", 1) * self.envs.picks * self.envs.shape[0]
+    @property
+    def _steps_of_model(self) -> int:
+        """The number of SB3's steps, picks in all environments, in a step of each environment."""
+        return self.envs.picks * self.envs.shape[0]
+
+    def _exploration_rate(self, _: float) -> float:
+        """Return ε, which decreases linearly in the first `exploration_steps`."""
+        settings: Any = self.settings
+        steps = settings.exploration_steps * self._steps_of_model
+        done = 1.0 - (1.0 - self.model.num_timesteps / steps)
+        low, high = settings.exploration_final_eps, settings.exploration_initial_eps
+        return low if done > 1.0 else high + done * (low - high)
 
     def update(self) -> dict[str, float]:
-        model, envs = self.model, self.envs
-        total, steps = envs.venv.total, envs.venv.steps
-        model._last_obs = model._last_original_obs = envs.observation
-        model._last_episode_starts = envs.starts
+        model, venv = self.model, self.envs.venv
+        total, steps = venv.total, venv.steps
         with self._generators.active():
-            self._collect_and_train()
-        envs.observation, envs.starts = model._last_obs, model._last_episode_starts
+            number = self.steps_per_update * self._steps_of_model  # one of SB3's own iterations
+            model.learn(number, log_interval=sys.maxsize, reset_num_timesteps=False)
         metrics = {name: float(value) for name, value in model.logger.name_to_value.items()}
         model.logger.name_to_value.clear()
-        reward = envs.picks * (envs.venv.total - total) / (envs.venv.steps - steps)
+        reward = self.envs.picks * (venv.total - total) / (venv.steps - steps)
         return {"reward per step": reward, **metrics}
-
-    def _collect_and_train(self) -> None:
-        """Run one iteration of SB3's own training loop."""
-        model = self.model
-        if self._on_policy:
-            model.collect_rollouts(
-                model.env, self._callback, model.rollout_buffer, n_rollout_steps=model.n_steps
-            )
-            model.train()
-            return
-        model.collect_rollouts(
-            model.env,
-            train_freq=model.train_freq,
-            action_noise=model.action_noise,
-            callback=self._callback,
-            learning_starts=model.learning_starts,
-            replay_buffer=model.replay_buffer,
-        )
-        if model.num_timesteps > model.learning_starts:
-            model.train(batch_size=model.batch_size, gradient_steps=model.gradient_steps)
 
     def score(self, state: FloatArray) -> FloatArray:
         observation = state.astype(np.float32)
@@ -304,22 +375,27 @@ class StableBaselines(Learner[S]):
     def _scores(self, observation: NDArray[np.float32]) -> FloatArray:
         self.model.policy.set_training_mode(False)
         with torch.no_grad():
-            scores = self.source_scores(torch.from_numpy(observation).to(self.model.device))
+            tensor = torch.from_numpy(observation).to(self.model.device)
+            scores = self.algorithm.scores(self.model, tensor)
         return scores.cpu().numpy().astype(np.float64)
 
     def state_dict(self) -> dict[str, Any]:
         model, venv = self.model, self.envs.venv
-        _, variables = model._get_torch_save_params()
+        variables = {name: getattr(model, name, None) for name in _VARIABLES}
         return {
             "features": list(self.envs.features),
             "parameters": model.get_parameters(),
-            "variables": {name: getattr(model, name).detach() for name in variables},
+            "variables": {n: v.detach() for n, v in variables.items() if isinstance(v, Tensor)},
             "counters": {c: getattr(model, c) for c in _COUNTERS if hasattr(model, c)},
             "reward_sum": [venv.total, venv.steps],
             "generators": self._generators.state,
             "action_sampler": model.action_space.np_random.bit_generator.state,
-            "buffer": None if self._on_policy else buffer_state(model.replay_buffer),
+            "buffer": buffer_state(model.replay_buffer) if self._has_buffer else None,
         }
+
+    @property
+    def _has_buffer(self) -> bool:
+        return hasattr(self.settings, "buffer_size")
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         model, venv = self.model, self.envs.venv
@@ -328,13 +404,15 @@ class StableBaselines(Learner[S]):
         for name, value in state["variables"].items():
             with torch.no_grad():
                 getattr(model, name).copy_(torch.from_numpy(value))
-        for name, value in state["counters"].items():
-            setattr(model, name, value)
+        for name in self.state_dict()["counters"]:
+            setattr(model, name, state["counters"][name])
         venv.total, venv.steps = state["reward_sum"]
         self._generators.state = state["generators"]
         model.action_space.np_random.bit_generator.state = state["action_sampler"]
-        if not self._on_policy:
+        if self._has_buffer:
             restore_buffer(model.replay_buffer, state["buffer"])
+        if venv.restored is not None:
+            model.set_env(venv)  # so that it resets them, and starts from what was restored
 
     def _check(self, state: dict[str, Any]) -> None:
         """Raise ValueError unless a loaded state fits the model; SB3 checks little of it."""
@@ -353,120 +431,17 @@ class StableBaselines(Learner[S]):
                 check_optimizer(saved, optimizer, name)
             else:
                 check_like(saved, dict(its), name)
-        for name in ("variables", "counters"):
-            check_like(state[name], own[name], name)
+        check_like(state["variables"], own["variables"], "variables")
+        for name, number in own["counters"].items():  # files of older versions have more of them
+            check_like(state["counters"][name], number, f"counters.{name}")
         check_like(state["reward_sum"], [0.0, 0], "reward_sum")
         check_non_negative("reward_sum", state["reward_sum"][0])
         check_generators(state["generators"], self._generators.state or {})
         check_generator(state["action_sampler"], own["action_sampler"], "action_sampler")
-        if self._on_policy:
-            check_like(state["buffer"], None, "buffer")
-        else:
+        if self._has_buffer:
             check_buffer(model.replay_buffer, state["buffer"])
-
-
-class StablePPO(StableBaselines[PPOSettings]):
-    """PPO (Schulman et al., arXiv 1707.06347) with a Gaussian for each source's priority.
-
-    >>> env = CrawlVectorEnv(8, budget=2, features=("age", "decay_rate"))
-    >>> agent = StablePPO(env).learn(32)
-    >>> agent.predict(env.reset(seed=0)[0])[0].shape
-    (8, 4)
-    """
-
-    name = "ppo"
-    Settings: ClassVar[type] = PPOSettings
-    algorithm: ClassVar[Any] = PPO
-    equivariant: ClassVar[Any] = policies.EquivariantActorCritic
-
-    def source_scores(self, observation: Tensor) -> Tensor:
-        mean: Tensor = self.model.policy.get_distribution(observation).distribution.mean
-        return mean
-
-
-class StableA2C(StablePPO):
-    """A2C (Mnih et al., arXiv 1602.01783) with a Gaussian for each source's priority."""
-
-    name = "a2c"
-    Settings = A2CSettings
-    algorithm = A2C
-
-
-class StableSAC(StableBaselines[SACSettings]):
-    """SAC (Haarnoja et al., arXiv 1812.05905)."""
-
-    name = "sac"
-    Settings = SACSettings
-    algorithm, equivariant = SAC, policies.EquivariantSAC
-
-    def source_scores(self, observation: Tensor) -> Tensor:
-        mean: Tensor = self.model.actor.get_action_dist_params(observation)[0]
-        return mean
-
-
-class StableTD3(StableBaselines[TD3Settings]):
-    """TD3 (Fujimoto et al., arXiv 1802.09477)."""
-
-    name = "td3"
-    Settings = TD3Settings
-    algorithm, equivariant = TD3, policies.EquivariantTD3
-
-    def source_scores(self, observation: Tensor) -> Tensor:
-        actor = self.model.actor
-        columns = actor.extract_features(observation, actor.features_extractor)
-        mean: Tensor = actor.mu[:-1](columns)  # without the tanh
-        return mean
-
-
-class StableDQN(StableBaselines[DQNSettings]):
-    """DQN (Mnih et al., Nature 518, 2015) that picks one source after the other."""
-
-    name = "dqn"
-    Settings: ClassVar[type] = DQNSettings
-    algorithm: ClassVar[Any] = DQN
-    equivariant: ClassVar[Any] = policies.EquivariantDQN
-    sequential = True
-
-    def source_scores(self, observation: Tensor) -> Tensor:
-        value: Tensor = self.model.q_net(observation)
-        return value
-
-
-class StableQRDQN(StableDQN):
-    """QR-DQN (Dabney et al., arXiv 1710.10044) that picks one source after the other."""
-
-    name = "qr-dqn"
-    size_settings = ("hidden", "n_quantiles")
-    Settings = QRDQNSettings
-    algorithm, equivariant = QRDQN, policies.EquivariantQRDQN
-
-    def source_scores(self, observation: Tensor) -> Tensor:
-        value: Tensor = self.model.quantile_net(observation).mean(dim=1)
-        return value
-
-
-class StableMaskablePPO(StableBaselines[MaskablePPOSettings]):
-    """MaskablePPO (Huang and Ontañón, arXiv 2006.14171), which masks picked sources."""
-
-    name = "maskable-ppo"
-    Settings = MaskablePPOSettings
-    algorithm, equivariant = MaskablePPO, policies.EquivariantMaskableActorCritic
-    sequential = True
-
-    def source_scores(self, observation: Tensor) -> Tensor:
-        logits: Tensor = self.model.policy.get_distribution(observation).distribution.logits
-        return logits
-
-
-STABLE: tuple[type[StableBaselines[Any]], ...] = (
-    StablePPO,
-    StableA2C,
-    StableSAC,
-    StableTD3,
-    StableDQN,
-    StableQRDQN,
-    StableMaskablePPO,
-)
+        else:
+            check_like(state["buffer"], None, "buffer")
 
 
 def sequential_scores(

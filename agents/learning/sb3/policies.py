@@ -90,8 +90,10 @@ class _Value(nn.Module):
 class _ActorCritic:
     """The common part of SB3's two actor–critic policies."""
 
-    def _build(self: Any, lr_schedule: Any) -> None:
-        super()._build(lr_schedule)  # type: ignore[misc]
+    def __init__(
+        self: Any, observation_space: Any, action_space: Any, lr_schedule: Any, **options: Any
+    ) -> None:
+        super().__init__(observation_space, action_space, lr_schedule, **options)  # type: ignore[call-arg]
         fleet = self.features_extractor
         self.action_net, self.value_net = fleet.scores(), fleet.value()
         if hasattr(self, "log_std"):  # one for all sources, as equivariance requires

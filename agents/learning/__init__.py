@@ -46,13 +46,15 @@ class UnknownLearner(KeyError, ValueError):
 
 LEARNERS: dict[str, type[Learner[Any]]] = _Learners(
     {
-        learner.name: learner
-        for learner in (
-            *(WhittleQ, LagrangeQ, LSPE, WIQL),
-            *(NeurWIN, DeepTOP, QWINN),
-            *(EquivariantPPO, EquivariantIndex),
-            *map(StableBaselines.of, ALGORITHMS),
-        )
+        **{
+            learner.name: learner
+            for learner in (
+                *(WhittleQ, LagrangeQ, LSPE, WIQL),
+                *(NeurWIN, DeepTOP, QWINN),
+                *(EquivariantPPO, EquivariantIndex),
+            )
+        },
+        **{name: StableBaselines.of(name) for name in ALGORITHMS},
     }
 )
 

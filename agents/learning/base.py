@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, fields
+from operator import attrgetter
 from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -37,8 +38,9 @@ class Learner(Policy, Generic[S]):
     - `setup()`: create the parameters to be learnt, from `self.settings`, `self.arms`, `self.rng`;
     - `update() -> dict`: interact for `steps_per_update` steps, learn from them, return metrics;
     - `score(state) -> FloatArray`: map states (..., N, D) to scores (..., N) of any sign;
-    - `state_dict() -> tree`, `load_state_dict(tree)`: the learnt state. This class saves the number
-      of steps, the random generator and the state of the environment.
+    - `learnt`: the attributes that are saved, by their names in the file: arrays, numbers, torch
+      modules and optimizers, or objects with `state_dict` and `load_state_dict`. This class saves
+      the number of steps, the random generator and the state of the environment, too.
 
     `agents/learning/tabular/wiql.py` is the shortest example.
 
@@ -63,6 +65,8 @@ class Learner(Policy, Generic[S]):
     shared_parameters: ClassVar[bool] = False  # whether all sources share one set of parameters
     size_settings: ClassVar[tuple[str, ...]] = ()  # settings that determine sizes of learnt arrays
     prior_knowledge: ClassVar[str] = ""  # information given besides the observations
+    learnt: ClassVar[Mapping[str, str]] = {}
+    not_negative: ClassVar[tuple[str, ...]] = ()  # of `learnt`
 
     def __init__(
         self,
@@ -245,16 +249,23 @@ class Learner(Policy, Generic[S]):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the learnt state: a tree of arrays, numbers and text."""
-        raise NotImplementedError
+        return {
+            name: storage.state_of(attrgetter(path)(self)) for name, path in self.learnt.items()
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state returned by `state_dict`, which may come from a file.
 
         Raises:
             ValueError: an array or a number has another type, shape or range. Everything is
-                validated before it is used (`agents.learning.storage.check_like`).
+                validated before it is used (`agents.learning.storage.restored`).
         """
-        raise NotImplementedError
+        for name, path in self.learnt.items():
+            *owner, attribute = path.split(".")
+            holder = attrgetter(".".join(owner))(self) if owner else self
+            low = 0.0 if name in self.not_negative else -math.inf
+            part = storage.restored(getattr(holder, attribute), state[name], name, low)
+            setattr(holder, attribute, part)
 
 
 def priorities_of(score: FloatArray) -> NDArray[np.float32]:

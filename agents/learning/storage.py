@@ -1,7 +1,7 @@
 """Saved agents: one safetensors file of arrays, with everything else as JSON in its header.
 
 Loading such a file reads numbers and text; it cannot execute code. All content is validated before
-it is used: `load` checks the file itself, and `check_like`, `check_optimizer` and
+it is used: `load` checks the file itself, and `restored`, `check_like`, `check_optimizer` and
 `check_generator` compare its content with the state of the agent that loads it.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from copy import deepcopy
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -159,7 +160,36 @@ def check_like(
     elif isinstance(own, np.ndarray):
         _check_array(saved, own, name, low, cells is not None)
     else:
-        _check_number(saved, own, name)
+        _check_number(saved, own, name, low)
+
+
+def state_of(part: Any) -> Any:
+    """Return the state of a part of an agent: of a module, an optimizer or another object with
+    `state_dict` what that returns, and of anything else itself."""
+    if isinstance(part, torch.nn.Module):
+        return dict(part.state_dict())
+    return part.state_dict() if hasattr(part, "state_dict") else part
+
+
+def restored(part: Any, saved: Any, name: str, low: float = -math.inf) -> Any:
+    """Return a part of an agent with a loaded state, after validating that: a module, an optimizer
+    or another object with `load_state_dict` itself, and of anything else a new value.
+
+    Raises:
+        ValueError: an array or a number has another type, shape or range than in `part`.
+    """
+    if isinstance(part, torch.optim.Optimizer):
+        check_optimizer(saved, part, name)
+        part.load_state_dict(tensors(saved))
+    elif isinstance(part, torch.nn.Module):
+        check_like(saved, dict(part.state_dict()), name)
+        part.load_state_dict(tensors(saved))
+    elif hasattr(part, "load_state_dict"):
+        part.load_state_dict(saved)
+    else:
+        check_like(saved, part, name, low=low)
+        return deepcopy(saved)
+    return part
 
 
 def check_keys(saved: Any, own: Any, name: str) -> None:
@@ -225,7 +255,7 @@ def check_moments(moments: Any, parameter: torch.Tensor, name: str) -> None:
         elif isinstance(value, np.ndarray):
             _check_array(value, np.zeros((), np.float32), at, 0.0, False)
         else:
-            _check_number(value, 0, at)
+            _check_number(value, 0, at, 0.0)
 
 
 def _check_array(saved: Any, own: NDArray[Any], name: str, low: float, infinite: bool) -> None:
@@ -242,7 +272,7 @@ def _check_array(saved: Any, own: NDArray[Any], name: str, low: float, infinite:
         raise ValueError(f"{name} holds {saved.min()}; its numbers must be at least {low:g}")
 
 
-def _check_number(saved: Any, own: Any, name: str) -> None:
+def _check_number(saved: Any, own: Any, name: str, low: float) -> None:
     if own is None or isinstance(own, bool | str):
         if type(saved) is not type(own):
             raise ValueError(f"{name} is {_kind(saved)}; it must be {_kind(own)}")
@@ -251,6 +281,8 @@ def _check_number(saved: Any, own: Any, name: str) -> None:
             raise ValueError(f"{name} is {_kind(saved)}; it must be a whole number, at least 0")
     elif not (type(saved) in (int, float) and math.isfinite(saved)):
         raise ValueError(f"{name} is {_kind(saved)}; it must be a finite number")
+    elif saved < low:
+        raise ValueError(f"{name} is {saved}; it must be at least {low:g}")
 
 
 def _kind(value: Any) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -34,9 +34,9 @@ from agents.learning.fleet.base import (
     torch_generator,
 )
 from agents.learning.fleet.networks import IndexNetwork, SourceColumns
-from agents.learning.storage import check_like, check_optimizer, tensors
+from agents.learning.storage import check_like, tensors
 from crawl_env import Task
-from crawl_env.errors import check_non_negative, check_whole
+from crawl_env.errors import check_whole
 
 _LOG_MULTIPLIERS = (-7.0, 6.0)  # range of ln ℓ, with ℓ in units of the source
 _MAX_GRAD_NORM = 1.0
@@ -147,6 +147,16 @@ class EquivariantIndex(FleetLearner[EquivariantIndexSettings]):
 
     name = "equivariant-index"
     Settings = EquivariantIndexSettings
+    learnt: ClassVar = {
+        "network": "_network",
+        "target": "_target",
+        "averaged": "_averaged",
+        "adam": "_adam",
+        "unit": "_unit",
+        "stored": "_stored",
+        "updates": "_updates",
+    }
+    not_negative = ("unit",)
 
     def policy(self, task: Task, rng: np.random.Generator) -> IndexPolicy:
         return self._policy(self._averaged, task, rng)
@@ -202,38 +212,21 @@ class EquivariantIndex(FleetLearner[EquivariantIndexSettings]):
     def state_dict(self) -> dict[str, Any]:
         filled = min(self._stored, self.settings.buffer_size)
         return {
-            **{name: dict(network.state_dict()) for name, network in self._networks.items()},
-            "adam": self._adam.state_dict(),
+            **super().state_dict(),
             "buffer": [part[:filled] for part in self._buffer],
             "after_crawl": self._after_crawl,
             "was_crawled": self._was_crawled,
-            "unit": self._unit,
-            "stored": self._stored,
-            "updates": self._updates,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        stored, updates = (check_whole(name, state[name], 0) for name in ("stored", "updates"))
-        unit = check_non_negative("unit", state["unit"])
-        filled = min(stored, self.settings.buffer_size)
+        filled = min(check_whole("stored", state["stored"], 0), self.settings.buffer_size)
         check_like(state["buffer"], [part[:filled] for part in self._buffer], "buffer")
-        for name, network in self._networks.items():
-            check_like(state[name], dict(network.state_dict()), name)
-            check_like(state[name]["std"], network.std, f"{name}.std", low=1e-6)
-        check_optimizer(state["adam"], self._adam, "adam")
         self._check_last_crawls(state)
-        for name, network in self._networks.items():
-            network.load_state_dict(tensors(state[name]))
-        self._adam.load_state_dict(tensors(state["adam"]))
+        super().load_state_dict(state)
         for part, saved in zip(self._buffer, tensors(state["buffer"]), strict=True):
             part[: len(saved)] = saved.to(self.device)
         self._after_crawl = [part.to(self.device) for part in tensors(state["after_crawl"])]
         self._was_crawled = [part.to(self.device) for part in tensors(state["was_crawled"])]
-        self._unit, self._stored, self._updates = unit, stored, updates
-
-    @property
-    def _networks(self) -> dict[str, IndexNetwork]:
-        return {"network": self._network, "target": self._target, "averaged": self._averaged}
 
     def _check_last_crawls(self, state: dict[str, Any]) -> None:
         """Validate the saved columns after crawls, which may be of another number of sources."""

@@ -8,6 +8,7 @@ arXiv 1703.06114).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -126,6 +127,12 @@ class Standardised(nn.Module):
         """Use the mean and standard deviation of columns, (samples, D), for all later inputs."""
         self.mean.copy_(columns.mean(0))
         self.std.copy_(columns.std(0).clamp_min(_LEAST_STD))
+
+    def load_state_dict(self, state_dict: Any, *options: Any, **named: Any) -> Any:
+        """Restore a state; ValueError if a standard deviation is not positive."""
+        if not bool((state_dict["std"] >= _TINY).all()):
+            raise ValueError(f"std has elements below {_TINY:g}")
+        return super().load_state_dict(state_dict, *options, **named)
 
     def standard(self, columns: Tensor) -> Tensor:
         """Return standardised columns, (..., D)."""

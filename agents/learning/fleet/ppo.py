@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -30,9 +30,7 @@ from agents.learning.fleet.base import (
     torch_generator,
 )
 from agents.learning.fleet.networks import Columns, FleetNetwork
-from agents.learning.storage import check_like, check_optimizer, tensors
 from crawl_env import Task
-from crawl_env.errors import check_whole
 from crawl_env.simulation.selection import TOLERANCE
 
 _NO_CRAWL = 1e-6  # fraction of cost below which no crawl is due to randomness
@@ -138,6 +136,13 @@ class EquivariantPPO(FleetLearner[EquivariantPPOSettings]):
 
     name = "equivariant-ppo"
     Settings = EquivariantPPOSettings
+    learnt: ClassVar = {
+        "policy": "_policy",
+        "critic": "_critic",
+        "averaged": "_averaged",
+        "adam": "_adam",
+        "updates": "_updates",
+    }
 
     def policy(self, task: Task, rng: np.random.Generator) -> FleetPolicy:
         return ScorePolicy(self._averaged, self.features, task, rng, self.device)
@@ -162,7 +167,7 @@ class EquivariantPPO(FleetLearner[EquivariantPPOSettings]):
         rollouts = [self._collect(env) for env in self.training_envs]
         if self._updates == 0:
             columns = torch.cat([rollout.columns.flatten(0, 2) for rollout in rollouts])
-            for network in self._networks.values():
+            for network in (self._policy, self._critic, self._averaged):
                 network.standardise(columns)
         loss = self._train([self._batch(rollout) for rollout in rollouts])
         self._updates += 1
@@ -170,28 +175,6 @@ class EquivariantPPO(FleetLearner[EquivariantPPOSettings]):
         polyak_update(self._averaged, self._policy, weight)
         reward = float(np.mean([float(env.mean_reward.mean()) for env in self.training_envs]))
         return {"reward per step": reward, "value loss, fraction of variance": loss}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {
-            **{name: dict(network.state_dict()) for name, network in self._networks.items()},
-            "adam": self._adam.state_dict(),
-            "updates": self._updates,
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        updates = check_whole("updates", state["updates"], 0)
-        for name, network in self._networks.items():
-            check_like(state[name], dict(network.state_dict()), name)
-            check_like(state[name]["std"], network.std, f"{name}.std", low=1e-6)
-        check_optimizer(state["adam"], self._adam, "adam")
-        for name, network in self._networks.items():
-            network.load_state_dict(tensors(state[name]))
-        self._adam.load_state_dict(tensors(state["adam"]))
-        self._updates = updates
-
-    @property
-    def _networks(self) -> dict[str, FleetNetwork]:
-        return {"policy": self._policy, "critic": self._critic, "averaged": self._averaged}
 
     # -- training --------------------------------------------------------------------------------
 

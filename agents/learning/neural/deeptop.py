@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
-import numpy as np
 import torch
 
 from agents.learning.base import Learner, epsilon_greedy
@@ -26,7 +25,6 @@ from agents.learning.neural.networks import (
     log_scaled,
     tensor,
 )
-from agents.learning.storage import check_like
 from crawl_env.numerics import FloatArray
 
 
@@ -76,6 +74,15 @@ class DeepTOP(Learner[DeepTOPSettings]):
     estimates_index = True
     Settings = DeepTOPSettings
     size_settings = ("hidden",)
+    learnt: ClassVar = {
+        "actor": "actor",
+        "critic": "critic",
+        "target_critic": "target_critic.values",
+        "replay_buffer": "_replay_buffer",
+        "largest": "reward_scale.largest",
+        "first_state": "_first_state",
+    }
+    not_negative = ("largest",)
 
     def setup(self) -> None:
         _, n, d = self.arms.shape
@@ -136,22 +143,3 @@ class DeepTOP(Learner[DeepTOPSettings]):
     ) -> torch.Tensor:
         """Return Q of both actions, (N, K, 2), in units of the reward scale."""
         return critic(torch.cat((log_scaled(state, self.settings.max_age), multiplier), dim=-1))
-
-    def state_dict(self) -> dict[str, Any]:
-        return {
-            "actor": self.actor.state_dict(),
-            "critic": self.critic.state_dict(),
-            "target_critic": self.target_critic.get_weights(),
-            "replay_buffer": self._replay_buffer.state_dict(),
-            "largest": self.reward_scale.largest,
-            "first_state": self._first_state,
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        check_like(state["first_state"], self._first_state, "first_state")
-        self.actor.load_state_dict(state["actor"])
-        self.critic.load_state_dict(state["critic"])
-        self.target_critic.set_weights(state["target_critic"])
-        self._replay_buffer.load_state_dict(state["replay_buffer"])
-        self.reward_scale.load(state["largest"])
-        self._first_state = np.array(state["first_state"])

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from agents.learning.arms import Step
-from agents.learning.storage import check_keys, check_like, check_moments
+from agents.learning.storage import check_keys, check_like, check_moments, restored
 from crawl_env.errors import check_whole
 from crawl_env.numerics import FloatArray
 
@@ -50,13 +50,13 @@ class NetworkStack(torch.nn.Module):
         with torch.no_grad():
             torch._foreach_lerp_(list(self.parameters()), list(other.parameters()), tau)
 
-    def get_weights(self) -> list[NDArray[np.float32]]:
-        """Return copies of all weights and biases."""
+    @property
+    def values(self) -> list[NDArray[np.float32]]:
+        """Copies of all weights and biases."""
         return [weight.detach().cpu().numpy().copy() for weight in self.parameters()]
 
-    def set_weights(self, saved: list[NDArray[np.float32]]) -> None:
-        """Set all weights and biases, after checking their types, shapes and values."""
-        check_like(saved, self.get_weights(), "weights")
+    @values.setter
+    def values(self, saved: list[NDArray[np.float32]]) -> None:
         with torch.no_grad():
             for weight, its in zip(self.parameters(), saved, strict=True):
                 weight.copy_(torch.from_numpy(its))
@@ -86,7 +86,7 @@ class TrainedNetwork:
             for weight in self.network.parameters()
             if weight in state  # none before the first step
         ]
-        return {"weights": self.network.get_weights(), "moments": moments}
+        return {"weights": self.network.values, "moments": moments}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         check_keys(state, dict.fromkeys(("weights", "moments")), "network")
@@ -96,7 +96,7 @@ class TrainedNetwork:
         for i, its in enumerate(moments):
             check_moments(its, parameters[i], f"moments[{i}]")
             check_keys(its, dict.fromkeys(("step", "exp_avg", "exp_avg_sq")), f"moments[{i}]")
-        self.network.set_weights(state["weights"])
+        self.network.values = restored(self.network.values, state["weights"], "weights")
         own = self._optimizer.state_dict()
         own["state"] = {
             i: {name: torch.from_numpy(np.array(value)) for name, value in its.items()}
@@ -204,11 +204,6 @@ class RewardScale:
         """
         waiting, activating = self.largest / self.scale
         return np.stack((-waiting - 0.1, activating + 0.1))
-
-    def load(self, largest: Any) -> None:
-        """Restore a saved maximum after validating it."""
-        check_like(largest, self.largest, "largest rewards", low=0.0)
-        self.largest = np.array(largest)
 
 
 def log_scaled(state: torch.Tensor, max_age: float) -> torch.Tensor:

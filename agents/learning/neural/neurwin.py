@@ -8,7 +8,7 @@ optimal under the Lagrange multiplier λ = f(s̃), for every s̃, then f is the 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -78,6 +78,8 @@ class NeurWIN(Learner[NeurWINSettings]):
     estimates_index = True
     Settings = NeurWINSettings
     size_settings = ("hidden",)
+    learnt: ClassVar = {"index": "index_network", "largest": "reward_scale.largest"}
+    not_negative = ("largest",)
 
     def setup(self) -> None:
         num_envs, n, d = self.arms.shape
@@ -156,13 +158,6 @@ class NeurWIN(Learner[NeurWINSettings]):
         steps, _, n = net.shape
         batches = returns.reshape(steps, -1, self.settings.n_episodes, n)
         return np.asarray((batches - batches.mean(axis=2, keepdims=True)).reshape(net.shape))
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"index": self.index_network.state_dict(), "largest": self.reward_scale.largest}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.index_network.load_state_dict(state["index"])
-        self.reward_scale.load(state["largest"])
 
     def _by_arm(self, array: NDArray[Any]) -> torch.Tensor:
         """Return arrays (K, N, …) as networks take them, (N, K, …)."""

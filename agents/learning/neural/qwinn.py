@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -27,8 +27,6 @@ from agents.learning.neural.networks import (
     log_scaled,
     tensor,
 )
-from agents.learning.storage import check_like
-from crawl_env.errors import check_whole
 from crawl_env.numerics import FloatArray
 
 
@@ -75,6 +73,15 @@ class QWINN(Learner[QWINNSettings]):
     estimates_index = True
     Settings = QWINNSettings
     size_settings = ("hidden", "max_age")
+    learnt: ClassVar = {
+        "critic": "critic",
+        "target_critic": "target_critic.values",
+        "replay_buffer": "_replay_buffer",
+        "largest": "reward_scale.largest",
+        "multiplier": "multiplier",
+        "updates": "_updates",
+    }
+    not_negative = ("largest",)
 
     def setup(self) -> None:
         n, settings = self.arms.shape[1], self.settings
@@ -139,23 +146,3 @@ class QWINN(Learner[QWINNSettings]):
         """Return Q_k of both actions, (N, K, 2), in units of the reward scale."""
         inputs = (log_scaled(x, self.settings.max_age) for x in (state, reference))
         return network(torch.cat(tuple(inputs), dim=-1))
-
-    def state_dict(self) -> dict[str, Any]:
-        return {
-            "critic": self.critic.state_dict(),
-            "target_critic": self.target_critic.get_weights(),
-            "replay_buffer": self._replay_buffer.state_dict(),
-            "largest": self.reward_scale.largest,
-            "multiplier": self.multiplier,
-            "updates": self._updates,
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        check_like(state["multiplier"], self.multiplier, "multiplier")
-        updates = check_whole("updates", state["updates"], 0)
-        self.critic.load_state_dict(state["critic"])
-        self.target_critic.set_weights(state["target_critic"])
-        self._replay_buffer.load_state_dict(state["replay_buffer"])
-        self.reward_scale.load(state["largest"])
-        self.multiplier = np.array(state["multiplier"])
-        self._updates = updates

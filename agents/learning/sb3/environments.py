@@ -130,10 +130,12 @@ class CenteredReward(VecNormalize):
         return self.old_obs
 
     def step_wait(self) -> Any:
-        self.old_obs, self.old_reward, done, infos = self.venv.step_wait()
+        observation, self.old_reward, done, infos = self.venv.step_wait()
+        assert isinstance(observation, np.ndarray)
+        self.old_obs = observation
         self.total += float(self.old_reward.sum())
         self.steps += self.old_reward.size
-        return self.old_obs, self.normalize_reward(self.old_reward), done, infos
+        return observation, self.normalize_reward(self.old_reward), done, infos
 
 
 class GlobalGenerators:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from agents.learning.base import Learner, epsilon_greedy
-from agents.learning.storage import check_like
 from crawl_env.errors import check_positive, check_whole, check_within
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
 
@@ -33,10 +32,15 @@ class TabularSettings:
 T = TypeVar("T", bound=TabularSettings)
 
 
+def same_names(*attributes: str) -> dict[str, str]:
+    """Return attributes that have the same names in a file."""
+    return {name: name for name in attributes}
+
+
 class Tabular(Learner[T]):
     """Base class of the tabular learners. A subclass has, besides `name` and `Settings`,
 
-    - `create_arrays()`: create the arrays named in `learnt_arrays`;
+    - `create_arrays()`: create the arrays named in `learnt`, besides `visits`;
     - `transition(state, action, reward, next_state)`: learn from one step, (B, N) each;
     - `index`: (N, max_age), by which sources are crawled.
 
@@ -50,7 +54,7 @@ class Tabular(Learner[T]):
 
     steps_per_update = 100
     size_settings = ("max_age",)
-    learnt_arrays: ClassVar[tuple[str, ...]]
+    not_negative = ("visits",)
 
     def setup(self) -> None:
         if self.task is not None and self.task.draw is not None:
@@ -74,15 +78,6 @@ class Tabular(Learner[T]):
 
     def score(self, state: FloatArray) -> FloatArray:
         return np.asarray(self.index[self.sources, self._states(state)])
-
-    def state_dict(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("visits", *self.learnt_arrays)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        check_like(state, self.state_dict(), "learnt")
-        check_like(state["visits"], self.visits, "learnt.visits", low=0.0)
-        for name, array in state.items():
-            setattr(self, name, array.copy())
 
     @property
     def index(self) -> FloatArray:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agents.learning.tabular.base import Tabular, TabularSettings
+from agents.learning.tabular.base import Tabular, TabularSettings, same_names
 from crawl_env.numerics import FloatArray, IntArray
 
 
@@ -49,7 +49,7 @@ class LagrangeQ(Tabular[LagrangeQSettings]):
 
     name = "lagrange-q"
     Settings = LagrangeQSettings
-    learnt_arrays = ("q", "activity", "multiplier", "largest", "paid")
+    learnt = same_names("visits", "q", "activity", "multiplier", "largest", "paid")
 
     def create_arrays(self) -> None:
         shape = len(self.sources), self.settings.max_age, 2

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agents.learning.tabular.base import Tabular, TabularSettings
+from agents.learning.tabular.base import Tabular, TabularSettings, same_names
 from crawl_env.numerics import FloatArray, IntArray
 
 
@@ -53,7 +53,7 @@ class LSPE(Tabular[LSPESettings]):
     estimates_index = True
     Settings = LSPESettings
     steps_per_update = 10
-    learnt_arrays = ("rewards", "next_features", "weights", "multiplier")
+    learnt = same_names("visits", "rewards", "next_features", "weights", "multiplier")
 
     def create_arrays(self) -> None:
         n, s, d = len(self.sources), self.settings.max_age, len(self.settings.knots)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agents.learning.tabular.base import Tabular, TabularSettings
+from agents.learning.tabular.base import Tabular, TabularSettings, same_names
 from crawl_env.numerics import FloatArray, IntArray
 
 
@@ -38,7 +38,7 @@ class WhittleQ(Tabular[WhittleQSettings]):
     name = "whittle-q"
     estimates_index = True
     Settings = WhittleQSettings
-    learnt_arrays = ("q", "multiplier", "lowest", "highest")
+    learnt = same_names("visits", "q", "multiplier", "lowest", "highest")
 
     def create_arrays(self) -> None:
         n, s = len(self.sources), self.settings.max_age

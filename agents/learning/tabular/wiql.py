@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agents.learning.tabular.base import Tabular, TabularSettings
+from agents.learning.tabular.base import Tabular, TabularSettings, same_names
 from crawl_env.numerics import FloatArray, IntArray
 
 
@@ -37,7 +37,7 @@ class WIQL(Tabular[WIQLSettings]):
 
     name = "wiql"
     Settings = WIQLSettings
-    learnt_arrays = ("q",)
+    learnt = same_names("visits", "q")
 
     def create_arrays(self) -> None:
         self.q = np.zeros((len(self.sources), self.settings.max_age, 2))

@@ -37,12 +37,10 @@ def test_every_arm_has_an_ordinary_network_of_its_own() -> None:
 
 def test_what_one_arm_loses_moves_no_other_arm() -> None:
     network = stack()
-    before = network.get_weights()
+    before = network.values
     x = torch.ones(3, 4, 2)
     TrainedNetwork(network, 0.1, "cpu").optimizer_step(network(x)[1].square().sum())
-    moved = [
-        np.abs(a - b).max(axis=(1, 2)) for a, b in zip(before, network.get_weights(), strict=True)
-    ]
+    moved = [np.abs(a - b).max(axis=(1, 2)) for a, b in zip(before, network.values, strict=True)]
     assert np.max(moved, axis=0)[1] > 0
     assert not np.max(moved, axis=0)[[0, 2]].any()
 
@@ -58,7 +56,7 @@ def test_training_goes_on_bit_by_bit_from_what_is_remembered() -> None:
     train(first, range(6))
     second.load_state_dict(first.state_dict())
     train(second, range(6, 10))
-    for a, b in zip(through.network.get_weights(), second.network.get_weights(), strict=True):
+    for a, b in zip(through.network.values, second.network.values, strict=True):
         np.testing.assert_array_equal(a, b)
 
 
@@ -74,9 +72,9 @@ def test_a_memory_is_not_changed_by_further_training() -> None:
 
 def test_a_follower_goes_a_share_of_the_way() -> None:
     follower, leader = stack(0), stack(1)
-    start, aim = follower.get_weights(), leader.get_weights()
+    start, aim = follower.values, leader.values
     follower.polyak_update(leader, 0.25)
-    for now, a, b in zip(follower.get_weights(), start, aim, strict=True):
+    for now, a, b in zip(follower.values, start, aim, strict=True):
         np.testing.assert_allclose(now, 0.75 * a + 0.25 * b, rtol=1e-5, atol=1e-7)
 
 

@@ -151,7 +151,7 @@ class Pings(NamedTuple):
     aged: FloatArray  # their sum discounted by age
 
 
-class Drawn(NamedTuple):
+class RateDraws(NamedTuple):
     """Arrival rates drawn from their posteriors, (B, N) items / time."""
 
     rate: FloatArray
@@ -436,18 +436,18 @@ class Adaptive(Agent):
         arms, harvest = self._unit_arms(view), self._at(view, "harvest", outcome.cells)
         return from_utility(outcome, harvest, arms.mean_utility, arms.decay_rate)
 
-    def begin_draws(self, shape: tuple[int, int]) -> Drawn | Quality:
+    def begin_draws(self, shape: tuple[int, int]) -> RateDraws | Quality:
         """Return arrays, (B, N), for draws: of the rates, or if signals are used of `Quality`."""
-        kind = Quality if isinstance(self.estimator, SignalQuality) else Drawn
+        kind = Quality if isinstance(self.estimator, SignalQuality) else RateDraws
         return kind(*(np.zeros(shape) for _ in kind._fields))
 
-    def redrawn(self, before: State, rates: State, fresh: IntArray) -> Drawn | Quality:
+    def redrawn(self, before: State, rates: State, fresh: IntArray) -> RateDraws | Quality:
         """Return arrays as of `begin_draws`, of which the entries at flat positions, (K,), are
         drawn from their posteriors, given the state of their estimator."""
         arrays, estimator = [copy_to_change(array, fresh) for array in before], self.estimator
         if not isinstance(estimator, SignalQuality):
             arrays[0].reshape(-1)[fresh] = estimator.posterior(rates, fresh).draw(self.rng)
-            return Drawn(*arrays)
+            return RateDraws(*arrays)
         for array, draw in zip(arrays, estimator.draw(rates, fresh, self.rng), strict=True):
             array.reshape(-1)[fresh] = draw
         return Quality(*arrays)

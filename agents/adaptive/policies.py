@@ -19,9 +19,9 @@ from agents.adaptive.base import (
     LEAST,
     NUMBER,
     Adaptive,
-    Drawn,
     Memory,
     PlanningModel,
+    RateDraws,
     UnitArms,
 )
 from agents.inference.content import ContentEstimator, Harvests, HarvestSums
@@ -108,15 +108,15 @@ class Thompson(Adaptive):
         return planned(drawn, self._unit_arms(view), drawn)
 
 
-def planned(drawn: Drawn | Quality, arms: UnitArms, state: State) -> PlanningModel:
+def planned(drawn: RateDraws | Quality, arms: UnitArms, state: State) -> PlanningModel:
     """Return the model of drawn rates, and of the quality of the signals if it was drawn too."""
     return PlanningModel(drawn.rate, arms, state, drawn if isinstance(drawn, Quality) else None)
 
 
-class Tuned(NamedTuple):
+class TuningState(NamedTuple):
     """The state of `SelfTuning.plan`."""
 
-    drawn: Drawn | Quality
+    drawn: RateDraws | Quality
     utility: FloatArray  # (B, N) ξ̄ of the model; 0 where there is none
     decay: FloatArray  # (B, N) μ of the model, 1 / time
     content: State  # of the estimator of ξ̄ and μ
@@ -183,13 +183,13 @@ class SelfTuning(Adaptive):
             estimator = "forgetting"
         super().__init__(env, seed=seed, estimator=estimator)
 
-    def begin_plan(self, shape: tuple[int, int]) -> Tuned:
-        return Tuned(
+    def begin_plan(self, shape: tuple[int, int]) -> TuningState:
+        return TuningState(
             self.begin_draws(shape), np.zeros(shape), np.zeros(shape), self._content.begin(shape)
         )
 
-    def learn(self, view: ObservationView, outcome: CrawlOutcome, state: State) -> Tuned:
-        before = Tuned(*state)
+    def learn(self, view: ObservationView, outcome: CrawlOutcome, state: State) -> TuningState:
+        before = TuningState(*state)
         revealed = (self._at(view, name, outcome.cells) for name in self._content.features)
         content = self._content.update(before.content, outcome, *revealed)
         # Estimates made before the first items are in an arbitrary unit of utility.
@@ -198,16 +198,16 @@ class SelfTuning(Adaptive):
         return before._replace(utility=utility, content=content)
 
     def signed(self, plan: State) -> Sequence[NDArray[Any]]:
-        content = Tuned(*plan).content
+        content = TuningState(*plan).content
         return [content[i] for i in self._content.signed]
 
     def estimates(self, memory: Memory) -> tuple[FloatArray, ...]:
-        content, cells = Tuned(*memory.plan).content, np.arange(memory.age.size)
+        content, cells = TuningState(*memory.plan).content, np.arange(memory.age.size)
         return *super().estimates(memory), *self._content.estimate(content, cells)
 
     def check_state(self, state: State) -> None:
         super().check_state(state)
-        tuned = Tuned(*Memory(*state).plan)
+        tuned = TuningState(*Memory(*state).plan)
         period, made = self.known.period, tuned.utility > 0  # elsewhere there is no model yet
         for name, array, low in (
             ("utility", tuned.utility, _LEAST_UTILITY),
@@ -222,7 +222,7 @@ class SelfTuning(Adaptive):
                 )
 
     def has_unit(self, state: State) -> NDArray[np.bool_] | bool:
-        return self._content.any_items(Tuned(*state).content)
+        return self._content.any_items(TuningState(*state).content)
 
     def _inferred(self, view: ObservationView, outcome: CrawlOutcome) -> CrawlOutcome:
         return replace(outcome, counts=outcome.gaps / self.known.period)
@@ -230,7 +230,7 @@ class SelfTuning(Adaptive):
     def plan(
         self, view: ObservationView, rates: State, fresh: IntArray, state: State
     ) -> PlanningModel:
-        before = Tuned(*state)
+        before = TuningState(*state)
         drawn = self.redrawn(before.drawn, rates, fresh)
         if not before.utility.all():  # some have no model since their first items
             without = before.utility.reshape(-1) == 0
@@ -242,4 +242,4 @@ class SelfTuning(Adaptive):
         utility.reshape(-1)[fresh] = np.clip(mean_utility, _LEAST_UTILITY, 1.0 / _LEAST_UTILITY)
         decay.reshape(-1)[fresh] = np.clip(decay_rate, LEAST / period, 1.0 / LEAST / period)
         arms = UnitArms(utility, decay, self._parameter(view, "cost"), period)
-        return planned(drawn, arms, Tuned(drawn, utility, decay, before.content))
+        return planned(drawn, arms, TuningState(drawn, utility, decay, before.content))

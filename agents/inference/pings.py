@@ -89,7 +89,7 @@ class Quality(NamedTuple):
         return Quality(self.rate * factor, self.silent * factor, precision)
 
 
-class Learnt(NamedTuple):
+class PingSums(NamedTuple):
     """What is known of a batch of fleets (..., N): the state of `SignalQuality`.
 
     As in `Forgetting`, all that is added is divided by `weight`.
@@ -161,10 +161,10 @@ class SignalQuality:
         check_positive("period", self.period)
 
     def begin(self, shape: tuple[int, ...]) -> State:
-        """Return the `Learnt` of a batch of fleets (..., N) before any step."""
+        """Return the `PingSums` of a batch of fleets (..., N) before any step."""
         one = (*shape[:-1], 1)
         fraction = np.full((*shape[:-1], _J), 1.0 / _J)
-        return Learnt(
+        return PingSums(
             updates=np.zeros(one),
             weight=np.ones(one),
             elapsed=np.zeros(one),
@@ -183,7 +183,7 @@ class SignalQuality:
     def update(self, state: State, outcome: CrawlOutcome) -> State:
         """Return the state after one step, in new arrays; an outcome without pings is one of
         sources that did not ping."""
-        old = self._faded(Learnt(*state), outcome.elapsed)
+        old = self._faded(PingSums(*state), outcome.elapsed)
         new = self._crawled(old, outcome)
         if outcome.arrived is not None:
             new = self._heard(new, outcome.arrived, outcome.elapsed)
@@ -191,7 +191,7 @@ class SignalQuality:
         due = is_due(new.updates)
         return self._fitted(new, due) if due.any() else new
 
-    def _faded(self, old: Learnt, elapsed: float) -> Learnt:
+    def _faded(self, old: PingSums, elapsed: float) -> PingSums:
         """Return the state after the time of a step, without what was observed in it."""
         weight = old.weight * self.retention ** (elapsed / self.period)
         old = old._replace(odds=passed(old.odds, self._rate * elapsed))
@@ -206,7 +206,7 @@ class SignalQuality:
             weight = np.ones_like(weight)
         return old._replace(weight=weight, elapsed=old.elapsed + elapsed / weight)
 
-    def _crawled(self, old: Learnt, outcome: CrawlOutcome) -> Learnt:
+    def _crawled(self, old: PingSums, outcome: CrawlOutcome) -> PingSums:
         """Return the state after the crawls of a step."""
         cells, n = outcome.cells, outcome.shape[-1]
         if not cells.size:
@@ -242,7 +242,7 @@ class SignalQuality:
             odds=np.where(changed, no_change(new.odds.shape), new.odds),
         )
 
-    def _heard(self, old: Learnt, arrived: FloatArray, time: float) -> Learnt:
+    def _heard(self, old: PingSums, arrived: FloatArray, time: float) -> PingSums:
         """Return the state after the pings of a step."""
         pings, silence = old.pings + arrived / old.weight, old.silence.copy()
         new = old._replace(pings=pings, silence=silence)
@@ -280,7 +280,7 @@ class SignalQuality:
         """The hazard, 1 / time."""
         return -float(np.log1p(-self.hazard)) / self.period
 
-    def _fitted(self, old: Learnt, due: BoolArray) -> Learnt:
+    def _fitted(self, old: PingSums, due: BoolArray) -> PingSums:
         """Return the state after one step of the fit of the priors, in the fleets that are due."""
         table, weight = self._table(old), old.weight[..., None]
         count, time = ((table * weight * x).sum(axis=-1) for x in (old.items, old.time))
@@ -294,7 +294,7 @@ class SignalQuality:
             fraction=np.where(due, total, old.fraction),
         )
 
-    def _table(self, learnt: Learnt) -> FloatArray:
+    def _table(self, learnt: PingSums) -> FloatArray:
         """Return the probabilities of the precisions, (..., N, J)."""
         log = np.log(learnt.fraction)[..., None, :] + learnt.likelihood
         log -= log.max(axis=-1, keepdims=True)
@@ -314,7 +314,7 @@ class SignalQuality:
 
     def ping_rate(self, state: State, cells: IntArray | None = None) -> FloatArray:
         """Return the rates of pings g, (..., N) or (K,), pings / time; 0 where they have ceased."""
-        learnt = Learnt(*state)
+        learnt = PingSums(*state)
         pings, ceased = learnt.pings, learnt.ceased
         elapsed = np.broadcast_to(learnt.elapsed, pings.shape)
         if cells is not None:
@@ -324,7 +324,7 @@ class SignalQuality:
 
     def draw(self, state: State, cells: IntArray, rng: np.random.Generator) -> Quality:
         """Return one draw from the joint posterior of some sources, (K,)."""
-        n = Learnt(*state).pings.shape[-1]
+        n = PingSums(*state).pings.shape[-1]
         shape, rate, precision = (np.empty(cells.size) for _ in range(3))
         chance = rng.random(cells.size)
         _draw(cells, n, self._flat(state), PRECISIONS, chance, shape, rate, precision)
@@ -333,7 +333,7 @@ class SignalQuality:
 
     def _flat(self, state: State) -> tuple[FloatArray, ...]:
         """Return the weight and the Gamma prior, (B,), the tables, (B·N, J), and the fractions."""
-        x = Learnt(*state)
+        x = PingSums(*state)
         rows = (array.reshape(-1) for array in (x.weight, x.shape, x.rate))
         tables = (x.likelihood, x.items, x.time, x.fraction)
         return *rows, *(table.reshape(-1, _J) for table in tables)
@@ -343,7 +343,7 @@ class SignalQuality:
     ) -> tuple[Posterior, Posterior, Posterior]:
         """Return the Gamma distributions that have the means and variances of the total rates, of
         the silent rates and of the precisions."""
-        learnt = Learnt(*state)
+        learnt = PingSums(*state)
         pings = learnt.pings
         shape = pings.shape if cells is None else cells.shape
         if cells is None:

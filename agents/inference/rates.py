@@ -274,7 +274,7 @@ def conjugate(
 
 
 class Counts(NamedTuple):
-    """Discounted sums over the crawls of every source, (..., N)."""
+    """DiscountedCounts sums over the crawls of every source, (..., N)."""
 
     items: FloatArray  # number
     time: FloatArray
@@ -330,7 +330,7 @@ class GammaPoisson:
         return conjugate(self.prior, *Counts(*state), cells)
 
 
-class Discounted(NamedTuple):
+class DiscountedCounts(NamedTuple):
     """Sums over the crawls of every fleet of a batch (..., N), for each of K retentions.
 
     Discounting multiplies the weight, and only crawls change counts and time, to which they add
@@ -388,10 +388,10 @@ class Forgetting:
         check_prior(self.prior, most=1)
         check_positive("period", self.period)
 
-    def begin(self, shape: tuple[int, ...]) -> Discounted:
+    def begin(self, shape: tuple[int, ...]) -> DiscountedCounts:
         *batch, n = shape
         width = len(self.retentions)
-        return Discounted(
+        return DiscountedCounts(
             crawls=np.zeros((*batch, 1)),
             misfit=np.zeros((*batch, width)),
             spread=np.zeros((*batch, width)),
@@ -400,7 +400,7 @@ class Forgetting:
             time=np.zeros((*batch, width, n)),
         )
 
-    def update(self, state: State, outcome: CrawlOutcome) -> Discounted:
+    def update(self, state: State, outcome: CrawlOutcome) -> DiscountedCounts:
         crawls, misfit, spread, weight, count, exposure = state
         kept = np.array(self.retentions) ** (outcome.elapsed / self.period)
         weight = weight * kept
@@ -428,7 +428,7 @@ class Forgetting:
             spread.reshape(-1, width),
         )
         number = np.bincount(row, minlength=crawls.size).reshape(crawls.shape)
-        return Discounted(crawls + number, misfit, spread, weight, count, exposure)
+        return DiscountedCounts(crawls + number, misfit, spread, weight, count, exposure)
 
     def posterior(self, state: State, cells: IntArray | None = None) -> Posterior:
         best = self.best(state)
@@ -494,7 +494,7 @@ def _predict_and_add(
             exposure[cell] += gap / now
 
 
-class Fitted(NamedTuple):
+class FleetCounts(NamedTuple):
     """Sums over crawls, and the prior fitted to every fleet of a batch (..., N)."""
 
     items: FloatArray  # (..., N) number
@@ -530,12 +530,12 @@ class FleetPrior:
                 "prior for the whole fleet; give two scalars, or use 'gamma-poisson'"
             )
 
-    def begin(self, shape: tuple[int, ...]) -> Fitted:
+    def begin(self, shape: tuple[int, ...]) -> FleetCounts:
         one = (*shape[:-1], 1)
         own, rate = (np.full(one, float(x)) for x in self.prior)
-        return Fitted(np.zeros(shape), np.zeros(shape), own, rate, np.zeros(one))
+        return FleetCounts(np.zeros(shape), np.zeros(shape), own, rate, np.zeros(one))
 
-    def update(self, state: State, outcome: CrawlOutcome) -> Fitted:
+    def update(self, state: State, outcome: CrawlOutcome) -> FleetCounts:
         count, exposure, shape, rate, updates = state
         count = increased(count, outcome.cells, outcome.counts)
         exposure, updates = increased(exposure, outcome.cells, outcome.gaps), updates + 1
@@ -544,10 +544,10 @@ class FleetPrior:
             better = fit_prior(count, exposure, Posterior(shape, rate), self.prior)
             shape = np.where(due, better.shape, shape)
             rate = np.where(due, better.rate, rate)
-        return Fitted(count, exposure, shape, rate, updates)
+        return FleetCounts(count, exposure, shape, rate, updates)
 
     def posterior(self, state: State, cells: IntArray | None = None) -> Posterior:
-        fitted = Fitted(*state)
+        fitted = FleetCounts(*state)
         prior = Posterior(fitted.shape, fitted.rate)
         return conjugate(prior, fitted.items, fitted.time, cells)
 

@@ -29,7 +29,7 @@ _ACCEPTED = 0.3  # fraction of these steps
 _STRONGEST = 14.0  # logarithm of the strength of a prior
 
 
-class Quality(NamedTuple):
+class IntervalEstimates(NamedTuple):
     """One parameter of the signals of N sources: posterior means, and 95 % intervals."""
 
     value: FloatArray  # (N,)
@@ -42,7 +42,7 @@ class Quality(NamedTuple):
 
 def sample(
     events: Events, start: FloatArray, shortest: float, rng: np.random.Generator
-) -> tuple[Quality, Quality, Quality]:
+) -> tuple[IntervalEstimates, IntervalEstimates, IntervalEstimates]:
     """Return recall, precision and mean delay (time) of all sources.
 
     Arguments:
@@ -143,12 +143,12 @@ class _Parameter(ABC):
         uniform = log_strength - 2 * np.log(np.exp(log_strength) + self._typical)
         return float(self._log_density(prior, a, b) + uniform)
 
-    def read(self) -> Quality:
+    def read(self) -> IntervalEstimates:
         """Return the posterior of all sources."""
         value, square = self._sums / self._draws
         error = np.sqrt(np.maximum(square - value**2, 1e-300))
         mean, spread = (self._fleet / self._draws).tolist()
-        return Quality(value, error, *self._interval(value, error), mean, spread)
+        return IntervalEstimates(value, error, *self._interval(value, error), mean, spread)
 
 
 class _Fraction(_Parameter):

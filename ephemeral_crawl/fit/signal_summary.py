@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from agents.inference.signals import Quality
+from agents.inference.signals import IntervalEstimates
 from crawl_env import ItemLog
 from crawl_env.log.clock import HOURS
 from ephemeral_crawl.core import plots
@@ -111,9 +111,9 @@ def _figure(found: SignalFit) -> Any:
     return figure
 
 
-def _plus_minus(of: Quality) -> str:
+def _plus_minus(of: IntervalEstimates) -> str:
     return f"{of.mean:.3g} ± {of.spread:.2g}"
 
 
-def _interval(of: Quality, i: int) -> str:
+def _interval(of: IntervalEstimates, i: int) -> str:
     return f"{of.value[i]:.3g} [{of.low[i]:.3g}, {of.high[i]:.3g}]"

@@ -16,7 +16,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from agents.inference.assignment import Events, log_likelihood
-from agents.inference.signals import Quality, sample
+from agents.inference.signals import IntervalEstimates, sample
 from crawl_env import ItemLog, PingLog, Signals, Sources
 from crawl_env.log.clock import HOURS
 from crawl_env.numerics import FloatArray, IntArray
@@ -31,9 +31,9 @@ _EVIDENCE = 12.0  # log likelihood ratio from which clocks count as different
 class SignalFit(NamedTuple):
     """The signals of N sources as fitted to a log."""
 
-    recall: Quality
-    precision: Quality
-    delay: Quality  # time
+    recall: IntervalEstimates
+    precision: IntervalEstimates
+    delay: IntervalEstimates  # time
     items: IntArray  # (N,) in the lives of the sources
     pings: IntArray  # (N,) in the lives of the sources
     outside: int  # pings outside the lives of their sources
@@ -172,11 +172,11 @@ def _skew(pool: Callable[[float], Events], second: float) -> tuple[float, FloatA
     return skew, place
 
 
-def _from_publication(delay: Quality, skew: float, second: float) -> Quality:
+def _from_publication(delay: IntervalEstimates, skew: float, second: float) -> IntervalEstimates:
     """Return delays from the recorded publication on, at least 0; below a second, which is the
     resolution of time stamps, they are 0."""
     later = [np.maximum(x - skew, 0.0) for x in (delay.value, delay.low, delay.high)]
     value, low, high = (np.where(x < second, 0.0, x) for x in later)
     mean = max(delay.mean - skew, 0.0)
     of_fleet = mean if mean >= second else 0.0, delay.spread
-    return Quality(value, delay.error, low, np.maximum(high, second), *of_fleet)
+    return IntervalEstimates(value, delay.error, low, np.maximum(high, second), *of_fleet)

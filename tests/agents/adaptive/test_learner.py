@@ -11,8 +11,8 @@ import pytest
 from agents.adaptive.learner import AdaptiveSettings, ThompsonLearner
 from agents.theory.index import index_at_age
 from crawl_env import CrawlVectorEnv, Sources
+from tests.agents.learning.chains import restart
 from tests.agents.learning.common import check_runs, crawl
-from tests.agents.learning.finite import RestartArms
 
 
 def test_it_learns_the_rates_and_plays_the_index_at_them() -> None:
@@ -62,6 +62,6 @@ def test_several_rows_are_refused() -> None:
 
 
 def test_arms_that_are_no_crawl_are_refused() -> None:
-    arms: Any = RestartArms(1, 4)
+    arms: Any = restart(1, 4)
     with pytest.raises(ValueError, match="is trained on crawls only"):
         ThompsonLearner(arms)

@@ -13,7 +13,9 @@ from crawl_env.numerics import FloatArray
 
 
 class ChainArms:
-    """One row of N copies of a chain, M of which are activated; the states are 1, 2, ….
+    """Rows of N copies of a chain, M of which are activated; the states are 1, 2, ….
+
+    They are a simulator, too: with a generator, `step` takes what is activated.
 
     Arguments:
         passive, active: transition matrices, (S, S).
@@ -28,12 +30,13 @@ class ChainArms:
         n: int,
         m: int,
         seed: int = 0,
+        rows: int = 1,
     ) -> None:
         self._law = np.stack([np.asarray(passive), np.asarray(active)]).cumsum(axis=-1)
         self._reward = np.asarray(reward, dtype=float)
         self._m = m
         self._rng = np.random.default_rng(seed)
-        self._at = self._rng.integers(0, len(self._reward), (1, n))  # from 0
+        self._at = self._rng.integers(0, len(self._reward), (rows, n))  # from 0
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -50,14 +53,22 @@ class ChainArms:
     def state(self) -> FloatArray:
         return self._at[..., None] + 1.0
 
-    def step(self, priority: NDArray[np.float32]) -> Step:
-        active = np.zeros(self._at.shape, dtype=bool)
-        order = np.argsort(-priority, axis=-1, kind="stable")
-        np.put_along_axis(active, order[:, : self._m], True, axis=-1)
+    def step(self, what: NDArray[Any], rng: np.random.Generator | None = None) -> Step:
+        active = what
+        if rng is None:
+            active = np.zeros(self._at.shape, dtype=bool)
+            order = np.argsort(-what, axis=-1, kind="stable")
+            np.put_along_axis(active, order[:, : self._m], True, axis=-1)
         reward = self._reward[self._at, active.astype(int)]
-        drawn = self._rng.random((*self._at.shape, 1))
+        drawn = (rng or self._rng).random((*self._at.shape, 1))
         self._at = (drawn > self._law[active.astype(int), self._at]).sum(axis=-1)
         return Step(active, reward, self.state())
+
+    def draw(self, rows: int, rng: np.random.Generator) -> FloatArray:
+        return rng.integers(1, len(self._reward) + 1, (rows, self.shape[1], 1)) * 1.0
+
+    def start(self, state: FloatArray, rng: np.random.Generator) -> None:
+        self._at = state[..., 0].astype(int) - 1
 
     def get_state(self) -> dict[str, Any]:
         return {"at": self._at.copy(), "generator": deepcopy(self._rng.bit_generator.state)}
@@ -81,7 +92,12 @@ RESTART = (
 RESTART_INDEX = (-0.9, -0.729, -0.50949, -0.25879, 0.00989)
 
 
-def worth(law: FloatArray, reward: FloatArray, subsidy: float) -> FloatArray:
+def restart(rows: int, n: int) -> ChainArms:
+    """Return rows of copies of the restart chain, of which one each is activated."""
+    return ChainArms(*RESTART, n, 1, rows=rows)
+
+
+def worth(law: FloatArray, reward: FloatArray, subsidy: float, discount: float = 1.0) -> FloatArray:
     """Return Q(s, 1) − Q(s, 0) under a subsidy for waiting, by relative value iteration.
 
     `law` is (2, S, S), passive first.
@@ -89,18 +105,20 @@ def worth(law: FloatArray, reward: FloatArray, subsidy: float) -> FloatArray:
     gain = reward.T + np.array([[subsidy], [0.0]])
     value = np.zeros(len(reward))
     for _ in range(2000):
-        best = (gain + law @ value).max(axis=0)
+        best = (gain + discount * law @ value).max(axis=0)
         value = 0.5 * (value + best - best[0])
-    q = gain + law @ value
+    q = gain + discount * law @ value
     return q[1] - q[0]
 
 
-def index_by_bisection(passive: ArrayLike, active: ArrayLike, reward: ArrayLike) -> FloatArray:
-    """Return the average-reward index of each state: the subsidy that makes it indifferent."""
+def index_by_bisection(
+    passive: ArrayLike, active: ArrayLike, reward: ArrayLike, discount: float = 1.0
+) -> FloatArray:
+    """Return the index of each state: the subsidy that makes it indifferent."""
     law, paid = np.stack([np.asarray(passive), np.asarray(active)]), np.asarray(reward)
     low, high = np.full(len(paid), -3.0), np.full(len(paid), 3.0)
     for _ in range(20):
         middle = (low + high) / 2
-        better = np.array([worth(law, paid, m)[k] > 0 for k, m in enumerate(middle)])
+        better = np.array([worth(law, paid, m, discount)[k] > 0 for k, m in enumerate(middle)])
         low, high = np.where(better, middle, low), np.where(better, high, middle)
     return low

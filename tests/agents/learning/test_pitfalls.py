@@ -17,9 +17,15 @@ from agents.learning.tabular.base import Tabular
 from agents.learning.tabular.lagrange_q import LagrangeQ
 from agents.learning.tabular.whittle_q import WhittleQ, WhittleQSettings
 from crawl_env import CrawlVectorEnv, Sources
-from tests.agents.learning.chains import CIRCULANT, CIRCULANT_INDEX, ChainArms
+from tests.agents.learning.chains import (
+    CIRCULANT,
+    CIRCULANT_INDEX,
+    RESTART,
+    ChainArms,
+    index_by_bisection,
+    restart,
+)
 from tests.agents.learning.common import crawl, same
-from tests.agents.learning.finite import STATES, RestartArms, restart_index
 
 TABLE1 = Sources.preset("table1")
 AGES = np.arange(1, 17)
@@ -156,8 +162,8 @@ def test_an_average_reward_learner_learns_no_discounted_index() -> None:
 
 
 def test_a_discounted_learner_learns_the_index_of_its_discount() -> None:
-    settings = DeepTOPSettings(gamma=0.6, epsilon=1.0, max_age=STATES)
-    agent = DeepTOP(RestartArms(8, 4), settings).learn(1200)
-    found = agent.score(np.arange(1.0, STATES + 1)[:, None, None].repeat(4, axis=1)).mean(axis=1)
-    own, other = (np.abs(found - restart_index(d)).mean() for d in (0.6, 0.99))
+    settings = DeepTOPSettings(gamma=0.6, epsilon=1.0, max_age=5)
+    agent = DeepTOP(restart(8, 4), settings).learn(1200)
+    found = agent.score(np.arange(1.0, 6)[:, None, None].repeat(4, axis=1)).mean(axis=1)
+    own, other = (np.abs(found - index_by_bisection(*RESTART, d)).mean() for d in (0.6, 0.99))
     assert own < 0.5 * other

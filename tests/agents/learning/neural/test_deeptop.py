@@ -14,8 +14,8 @@ from agents.evaluation.rollout import evaluate
 from agents.learning.neural.deeptop import DeepTOP, DeepTOPSettings
 from agents.learning.neural.networks import Batch
 from crawl_env import Sources
+from tests.agents.learning.chains import RESTART, index_by_bisection, restart
 from tests.agents.learning.common import check_runs, crawl
-from tests.agents.learning.finite import STATES, RestartArms, restart_index
 
 
 def batch() -> Batch:
@@ -27,10 +27,10 @@ def batch() -> Batch:
 
 
 def test_finds_the_index_of_the_restart_chain() -> None:
-    settings = DeepTOPSettings(epsilon=1.0, max_age=STATES)
-    agent = DeepTOP(RestartArms(8, 4), settings).learn(1000)
-    found = agent.score(np.arange(1.0, STATES + 1)[:, None, None].repeat(4, axis=1)).T
-    error = np.abs(found - restart_index(0.99))
+    settings = DeepTOPSettings(epsilon=1.0, max_age=5)
+    agent = DeepTOP(restart(8, 4), settings).learn(1000)
+    found = agent.score(np.arange(1.0, 6)[:, None, None].repeat(4, axis=1)).T
+    error = np.abs(found - index_by_bisection(*RESTART, 0.99))
     assert error.mean() < 0.1
     assert error.max() < 0.2
     assert np.all(np.diff(found.mean(axis=0)) > 0)

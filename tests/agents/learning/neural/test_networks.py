@@ -16,7 +16,6 @@ from agents.learning.neural.networks import (
     log_scaled,
     tensor,
 )
-from tests.agents.learning.finite import restart_index
 
 
 def stack(seed: int = 0) -> NetworkStack:
@@ -130,8 +129,3 @@ def test_indices_have_the_layout_of_states() -> None:
     one = network(log_scaled(tensor(np.full((3, 1, 1), state[1, 2, 1, 0]), "cpu"), 100.0))[1]
     assert found.shape == (2, 4, 3)
     assert found[1, 2, 1] == pytest.approx(one.item(), rel=1e-5)
-
-
-def test_the_restart_chain_of_these_tests_has_the_published_index() -> None:
-    published = [-0.9, -0.729, -0.50949, -0.25879, 0.00989]  # of the average reward
-    np.testing.assert_allclose(restart_index(0.999), published, atol=2e-3)

@@ -11,15 +11,15 @@ import torch
 from agents import whittle_index
 from agents.learning.neural.neurwin import Episodes, NeurWIN, NeurWINSettings
 from crawl_env import Sources
+from tests.agents.learning.chains import restart
 from tests.agents.learning.common import check_runs, crawl
-from tests.agents.learning.finite import RestartArms
 
 FEW = NeurWINSettings(n_steps=4, n_episodes=3)
 
 
 def small() -> NeurWIN:
     """Return an agent of two arms, two mini-batches of three episodes of four epochs."""
-    agent = NeurWIN(RestartArms(6, 2), FEW)
+    agent = NeurWIN(restart(6, 2), FEW)
     agent.reward_scale.update(np.array([2.0, 4.0]), np.ones(2))
     return agent
 
@@ -94,7 +94,7 @@ def test_the_gradient_is_that_of_the_likelihood_under_a_constant_charge() -> Non
 
 
 def test_chance_follows_the_index_above_the_charge() -> None:
-    agent = NeurWIN(RestartArms(600, 2), NeurWINSettings(n_steps=1))
+    agent = NeurWIN(restart(600, 2), NeurWINSettings(n_steps=1))
     with torch.no_grad():
         agent.index_network.network.weights[-1] *= 10  # so that states differ at once
     episodes: Episodes = agent.rollout()

@@ -10,15 +10,15 @@ import torch
 
 from agents.learning.neural.networks import Batch
 from agents.learning.neural.qwinn import QWINN, QWINNSettings
+from tests.agents.learning.chains import RESTART, index_by_bisection, restart
 from tests.agents.learning.common import check_runs, crawl
-from tests.agents.learning.finite import STATES, RestartArms, restart_index
 
 
 def test_finds_the_index_of_the_restart_chain() -> None:
-    settings = QWINNSettings(epsilon=1.0, max_age=STATES)
-    agent = QWINN(RestartArms(8, 4), settings).learn(1250)
-    found = agent.score(np.arange(1.0, STATES + 1)[:, None, None].repeat(4, axis=1)).T
-    error = np.abs(found - restart_index(0.99))
+    settings = QWINNSettings(epsilon=1.0, max_age=5)
+    agent = QWINN(restart(8, 4), settings).learn(1250)
+    found = agent.score(np.arange(1.0, 6)[:, None, None].repeat(4, axis=1)).T
+    error = np.abs(found - index_by_bisection(*RESTART, 0.99))
     assert error.mean() < 0.1
     assert error.max() < 0.3
     assert np.all(np.diff(found.mean(axis=0)) > 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from agents.adaptive.learner import AdaptiveSettings, ThompsonLearner
 from agents.theory.index import index_at_age
 from crawl_env import CrawlVectorEnv, Sources
 from tests.agents.learning.chains import restart
-from tests.agents.learning.common import check_runs, crawl
+from tests.agents.learning.common import crawl
 
 
 def test_it_learns_the_rates_and_plays_the_index_at_them() -> None:
@@ -36,10 +35,6 @@ def test_the_estimator_is_a_setting() -> None:
     assert not np.allclose(other.rate(), ThompsonLearner(crawl(1)).learn(40).rate())
     with pytest.raises(ValueError, match="estimator"):
         ThompsonLearner(crawl(1), AdaptiveSettings(estimator="oracle"))
-
-
-def test_runs_repeat_and_go_on(tmp_path: Path) -> None:
-    check_runs(ThompsonLearner, 1, 20, 45, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -16,19 +16,32 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file
 
+from agents.adaptive.learner import ThompsonLearner
 from agents.evaluation.rollout import evaluate
 from agents.learning import LEARNERS, Learner, load, storage
 from agents.learning.base import epsilon_greedy, priorities_of
+from agents.learning.fleet.index import EquivariantIndex
 from agents.learning.tabular.base import Tabular
 from agents.learning.tabular.lagrange_q import LagrangeQ, LagrangeQSettings
 from agents.learning.tabular.wiql import WIQL
 from crawl_env import Arrivals, CrawlEnv, CrawlVectorEnv, Sources
+from tests.agents.learning.common import same
 
 FEATURES = ("age", "crawled", "harvest")
-TABULAR = [learner for learner in LEARNERS.values() if issubclass(learner, Tabular)]
-each = pytest.mark.parametrize("learner", TABULAR, ids=lambda learner: learner.name)
+KINDS: dict[str, type[Learner[Any]]] = {**LEARNERS, "adaptive-thompson": ThompsonLearner}
+# Environments, and steps until a run is stopped and in all; for the others see sb3/test_learners.
+RUNS = {
+    **{name: (1, 200, 600) for name, kind in LEARNERS.items() if issubclass(kind, Tabular)},
+    "neurwin": (8, 50, 100),
+    "deeptop": (8, 30, 50),
+    "qwinn": (8, 30, 50),
+    "equivariant-ppo": (4, 32, 64),
+    "equivariant-index": (4, 48, 96),
+    "adaptive-thompson": (1, 20, 45),
+}
 
 
 def crawl(rows: int = 1, **arguments: Any) -> CrawlVectorEnv:
@@ -43,26 +56,32 @@ def content(path: Path) -> dict[str, Any]:
     return {"header": header, **{k: v.tobytes() for k, v in load_file(path).items()}}
 
 
-@each
-def test_runs_repeat_differ_with_the_seed_and_resume_exactly(
-    learner: type[Learner[Any]], tmp_path: Path
-) -> None:
-    fleet = Sources([5.0, 2.0, 1.0], [1, 2, 3], [0.3, 0.1, 0.5], failure_rate=[0.2, 0, 0.1])
-    options = {"sources": fleet, "arrivals": "poisson-lomax", "features": (*FEATURES, "failed")}
-    options |= {"horizon": 130, "start": "random"}
-    agent = learner(crawl(**options), seed=1).learn(600)
-    agent.save(tmp_path / "whole")
-    learner(crawl(**options), seed=2).learn(600).save(tmp_path / "other")
-    for total in (200, 600):
-        learner(crawl(**options), seed=1).learn(total, checkpoint=tmp_path / "parts")
+@pytest.mark.parametrize("name", RUNS)
+def test_runs_repeat_differ_with_the_seed_and_resume_exactly(name: str, tmp_path: Path) -> None:
+    kind, (rows, some, more) = KINDS[name], RUNS[name]
+    options: dict[str, Any] = {"rows": rows, "budget": 2, "observed": False, "start": "random"}
+    if issubclass(kind, Tabular):
+        fleet = Sources([5.0, 2.0, 1.0], [1, 2, 3], [0.3, 0.1, 0.5], failure_rate=[0.2, 0, 0.1])
+        options |= {"sources": fleet, "arrivals": "poisson-lomax", "horizon": 130}
+        options |= {"budget": 1, "features": (*FEATURES, "failed")}
+
+    def agent(seed: int = 3) -> Any:
+        return kind(crawl(**options), seed=seed)
+
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    through, other = agent().learn(more), agent(4).learn(more)
+    through.save(tmp_path / "whole")
+    for total in (some, more):
+        agent().learn(total, checkpoint=tmp_path / "parts")
     assert content(tmp_path / "parts") == content(tmp_path / "whole")
-    tables = [storage.load(tmp_path / name)["learnt"]["visits"] for name in ("whole", "other")]
-    assert not np.array_equal(*tables)
-    same = load(tmp_path / "whole", crawl(**{**options, "rows": 2}))
-    assert type(same) is learner
-    ages = np.arange(1.0, 21)[:, None, None] * np.ones((1, 3, 1))
-    assert np.array_equal(same.score(ages), agent.score(ages))
-    assert same.learn(100).learn(100).steps == 800  # it adds, as in Stable-Baselines3
+    assert not same(through.state_dict(), other.state_dict())
+    assert torch.equal(before, torch.get_rng_state())
+    loaded = kind.load(tmp_path / "whole", crawl(**options))
+    assert type(loaded) is kind
+    assert loaded.steps == through.steps
+    assert same(loaded.state_dict(), through.state_dict()) or kind is EquivariantIndex
+    assert loaded.learn(some).steps == through.steps + some  # it adds, as in Stable-Baselines3
 
 
 def run(path: Path, epochs: int) -> None:
@@ -257,14 +276,6 @@ def test_ranks_keep_the_order_of_scores_that_float32_cannot_tell_apart() -> None
     score = np.array([1e9, 1e9 + 1e-6, -5.0, 1e9 + 2e-6])
     assert np.argsort(-priorities_of(score)).tolist() == [3, 1, 0, 2]
     assert np.abs(priorities_of(score)).max() <= 1
-
-
-def test_ties_take_exactly_as_many_as_the_budget_pays_for() -> None:
-    env = crawl(rows=5, budget=2)
-    env.reset(seed=0)
-    for _ in range(20):
-        seen, *_ = env.step(priorities_of(np.zeros((5, 4))))
-        assert (seen[..., 1].sum(axis=-1) == 2).all()
 
 
 def test_exploration_is_pure_chance_in_its_share_of_the_rows() -> None:

@@ -113,18 +113,6 @@ def test_chance_in_play_is_not_the_same_in_every_epoch(kind: Kind) -> None:
 # ------------------------------------------------------------------------- repetition
 
 
-def test_the_same_seed_is_the_same_run_and_leaves_torch_alone(kind: Kind) -> None:
-    torch.manual_seed(5)
-    before = torch.get_rng_state()
-    one, two, other = (
-        learner(kind, practice(arrivals="poisson"), seed).learn(24).state_dict()
-        for seed in (3, 3, 4)
-    )
-    assert same(one, two)
-    assert not same(one, other)
-    assert torch.equal(before, torch.get_rng_state())
-
-
 def test_learning_goes_on_from_a_checkpoint_as_if_never_stopped(kind: Kind, tmp_path: Path) -> None:
     arguments = {"sources": fleets, "horizon": 20, "arrivals": "poisson"}
     envs = [[practice(rows, **arguments) for rows in (4, 2)] for _ in range(3)]

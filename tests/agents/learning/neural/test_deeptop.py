@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -15,7 +13,7 @@ from agents.learning.neural.deeptop import DeepTOP, DeepTOPSettings
 from agents.learning.neural.networks import Batch
 from crawl_env import Sources
 from tests.agents.learning.chains import RESTART, index_by_bisection, restart
-from tests.agents.learning.common import check_runs, crawl
+from tests.agents.learning.common import crawl
 
 
 def batch() -> Batch:
@@ -96,19 +94,3 @@ def test_the_actor_climbs_by_the_gain_of_activating_and_no_more() -> None:
     agent.actor_loss(batch()).backward()
     slope = agent.actor.network.biases[-1].grad
     torch.testing.assert_close(slope, torch.full((4, 1, 1), -0.25))
-
-
-def test_charges_cover_all_that_an_index_can_be() -> None:
-    agent, seen = DeepTOP(crawl(8), DeepTOPSettings(epsilon=1.0)), []
-    agent.learn(50)
-    agent.critic_loss, inner = lambda b, c: (seen.append(c), inner(b, c))[1], agent.critic_loss
-    agent.learn(80)
-    drawn = torch.stack(seen).numpy() * agent.reward_scale.scale[:, None, None]
-    lowest, highest = drawn.min(axis=(0, 2, 3)), drawn.max(axis=(0, 2, 3))
-    largest = Sources.preset("table1").content_at(np.full(4, 12.0))  # ages of 12 have been seen
-    assert np.all(lowest < 0)
-    assert np.all(highest > largest)
-
-
-def test_runs_repeat_and_go_on(tmp_path: Path) -> None:
-    check_runs(DeepTOP, 8, some=30, more=50, folder=tmp_path)

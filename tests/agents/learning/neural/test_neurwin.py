@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -12,7 +10,7 @@ from agents import whittle_index
 from agents.learning.neural.neurwin import Episodes, NeurWIN, NeurWINSettings
 from crawl_env import Sources
 from tests.agents.learning.chains import restart
-from tests.agents.learning.common import check_runs, crawl
+from tests.agents.learning.common import crawl
 
 FEW = NeurWINSettings(n_steps=4, n_episodes=3)
 
@@ -109,7 +107,3 @@ def test_chance_follows_the_index_above_the_charge() -> None:
 def test_rows_must_be_whole_mini_batches() -> None:
     with pytest.raises(ValueError, match="multiple of 8"):
         NeurWIN(crawl(12))
-
-
-def test_runs_repeat_and_go_on(tmp_path: Path) -> None:
-    check_runs(NeurWIN, 16, some=100, more=300, folder=tmp_path)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -11,7 +9,7 @@ import torch
 from agents.learning.neural.networks import Batch
 from agents.learning.neural.qwinn import QWINN, QWINNSettings
 from tests.agents.learning.chains import RESTART, index_by_bisection, restart
-from tests.agents.learning.common import check_runs, crawl
+from tests.agents.learning.common import crawl
 
 
 def test_finds_the_index_of_the_restart_chain() -> None:
@@ -65,7 +63,3 @@ def test_a_charge_rises_where_activating_is_better_and_stays_within_the_rewards(
     np.testing.assert_allclose(agent.multiplier, expected[:, None].repeat(16, 1), rtol=1e-4)
     agent.learn(120)
     np.testing.assert_allclose(agent.multiplier[2], -0.1)  # waiting pays nothing, nothing is dearer
-
-
-def test_runs_repeat_and_go_on(tmp_path: Path) -> None:
-    check_runs(QWINN, 8, some=30, more=50, folder=tmp_path)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,26 +12,9 @@ from agents.inference import Changed, CrawlOutcome, Posterior, weak_prior
 from agents.inference.changed import NODES, changed_posterior
 from tests.agents.inference.common import (
     RATE,
-    check_any_outcome,
-    check_not_crawled,
-    check_order,
     crawl_changing,
     learn,
 )
-
-
-@pytest.mark.parametrize("retention", [1.0, 0.9])
-@settings(max_examples=15)
-@given(data=st.data())
-def test_no_outcome_breaks_an_estimate(retention: float, data: Any) -> None:
-    check_any_outcome(Changed(retention=retention), data)
-
-
-@settings(max_examples=15)
-@given(data=st.data())
-def test_without_forgetting_neither_order_nor_idle_steps_matter(data: Any) -> None:
-    check_order(Changed(), data)
-    check_not_crawled(Changed())
 
 
 def test_the_estimate_is_the_root_of_the_score() -> None:

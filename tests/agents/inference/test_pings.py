@@ -8,8 +8,6 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from agents.inference import CrawlOutcome, FleetPrior, Posterior, SignalQuality, make_estimator
@@ -22,7 +20,6 @@ from agents.inference.ping_likelihood import (
 )
 from agents.inference.pings import PRECISIONS, no_change, passed
 from crawl_env.numerics import FloatArray
-from tests.agents.inference.common import check_any_outcome
 
 
 def integrals(shape: float, rate: float, likelihood: Any) -> tuple[float, float, float]:
@@ -232,13 +229,6 @@ def test_a_precision_that_falls_is_noticed_sooner_with_a_hazard() -> None:
             state = estimator.update(state, outcome)
         estimates.append(float(estimator.quality(state).precision[0, 0]))
     assert estimates[0] > 0.5 > 0.3 > estimates[1]
-
-
-@settings(max_examples=15)
-@given(data=st.data())
-def test_no_outcome_breaks_an_estimate(data: Any) -> None:
-    check_any_outcome(SignalQuality(), data)
-    check_any_outcome(SignalQuality(counts=False), data)
 
 
 @pytest.mark.parametrize("pings", [1e3, 1e8])

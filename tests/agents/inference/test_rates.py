@@ -1,4 +1,4 @@
-"""Estimators that count, against simulation: error, coverage, changes, and any report at all."""
+"""Estimators that count, against simulation: error, coverage, changes; and any report to all."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from scipy import special, stats
 
 from agents.inference import (
     ESTIMATORS,
+    Changed,
     CrawlOutcome,
     FleetPrior,
     Forgetting,
     GammaPoisson,
     Posterior,
+    SignalQuality,
     make_estimator,
     weak_prior,
 )
@@ -33,21 +35,25 @@ from tests.agents.inference.common import (
     learn,
 )
 
-COUNTING: dict[str, Any] = {
+EVERY: dict[str, Any] = {
     "gamma-poisson": GammaPoisson(),
     "gamma-poisson, retention .9": GammaPoisson(retention=0.9),
     "forgetting": Forgetting(),
     "fleet-prior": FleetPrior(),
+    "changed": Changed(),
+    "changed, retention .9": Changed(retention=0.9),
+    "signals": SignalQuality(),
+    "signals, of changes": SignalQuality(counts=False),
 }
 START = Posterior(np.full((1, 1), 0.5), np.full((1, 1), 0.01))
 WEAK = weak_prior()
 
 
-@pytest.mark.parametrize("name", COUNTING)
+@pytest.mark.parametrize("name", EVERY)
 @settings(max_examples=15)
 @given(data=st.data())
 def test_no_outcome_breaks_an_estimate(name: str, data: Any) -> None:
-    check_any_outcome(COUNTING[name], data)
+    check_any_outcome(EVERY[name], data)
 
 
 def test_the_unit_of_time_does_not_matter() -> None:
@@ -58,8 +64,9 @@ def test_the_unit_of_time_does_not_matter() -> None:
 @settings(max_examples=15)
 @given(data=st.data())
 def test_without_forgetting_neither_order_nor_idle_steps_matter(data: Any) -> None:
-    check_order(GammaPoisson(), data)
-    check_not_crawled(GammaPoisson())
+    for estimator in (GammaPoisson(), Changed()):
+        check_order(estimator, data)
+        check_not_crawled(estimator)
 
 
 def test_the_error_is_the_known_one_and_intervals_cover() -> None:

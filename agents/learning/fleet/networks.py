@@ -25,7 +25,36 @@ COUNTS = ("age", "items")
 FLAGS = ("crawled", "available", "failed", "picked")
 
 
-class Columns:
+class _Features:
+    """The features of an observation that a network uses.
+
+    Raises:
+        ValueError: one of them is not observed.
+    """
+
+    def __init__(self, shown: Sequence[str], features: Sequence[str], period: float) -> None:
+        missing = [name for name in features if name not in shown]
+        if missing:
+            raise ValueError(
+                f"the network uses the features {', '.join(features)}, and the environment lacks "
+                f"{', '.join(missing)}; add to `features`"
+            )
+        self._place = {name: list(shown).index(name) for name in features}
+        self._flow = _shows_flow(features)
+        self._period = period
+
+    def _column(self, name: str, x: Tensor, scale: Tensor | float) -> Tensor:
+        """Return a feature as a dimensionless column, with utilities relative to a scale."""
+        if name in UTILITIES:
+            return torch.log(x / scale + _LEAST)
+        if name in COUNTS:
+            return torch.log1p(x)
+        if name in FLAGS:
+            return x
+        return torch.log(x * self._period + _TINY)  # arrival_rate, decay_rate
+
+
+class Columns(_Features):
     """Converts observations into dimensionless columns: (..., N, F) to (..., N, D) float32.
 
     Utilities are relative to the fleet's mean of Λξ̄T if Λ and ξ̄ are among the features, else to the
@@ -56,15 +85,8 @@ class Columns:
         features: Sequence[str] | None = None,
     ) -> None:
         self.features = tuple(shown if features is None else features)
-        missing = [name for name in self.features if name not in shown]
-        if missing:
-            raise ValueError(
-                f"the network uses the features {', '.join(self.features)}, and the environment "
-                f"lacks {', '.join(missing)}; add to `features`"
-            )
-        self._place = {name: list(shown).index(name) for name in self.features}
-        self._flow = {"arrival_rate", "mean_utility"} <= set(self.features)
-        self._budget, self._period = budget, period
+        super().__init__(shown, self.features, period)
+        self._budget = budget
 
     @classmethod
     def of(cls, task: Task, features: Sequence[str] | None = None) -> Columns:
@@ -79,7 +101,7 @@ class Columns:
     def __call__(self, observation: Tensor) -> Tensor:
         observed = {name: observation[..., place] for name, place in self._place.items()}
         scale = self._scale(observed)
-        columns = [self._column(name, observed, scale) for name in self.features]
+        columns = [self._relative(name, observed, scale) for name in self.features]
         cost = observed.get("cost", torch.ones_like(observation[..., 0]))
         fraction = torch.log(self._budget / cost.sum(-1, keepdim=True))
         return torch.stack([*columns, fraction.expand_as(cost)], dim=-1).float()
@@ -94,14 +116,8 @@ class Columns:
             utility = shown[0].double()
         return utility.mean(-1, keepdim=True).clamp_min(_FLOOR)
 
-    def _column(self, name: str, observed: dict[str, Tensor], scale: Tensor | float) -> Tensor:
+    def _relative(self, name: str, observed: dict[str, Tensor], scale: Tensor | float) -> Tensor:
         x = observed[name]
-        if name in UTILITIES:
-            return torch.log(x / scale + _LEAST)
-        if name in COUNTS:
-            return torch.log1p(x)
-        if name in FLAGS:
-            return x
         if name == "balance":
             return x / self._budget
         if name == "cost":
@@ -109,7 +125,7 @@ class Columns:
         if name == "mean_utility":
             flow = x.double() * observed["arrival_rate"] * self._period if self._flow else x
             return torch.log(flow / scale + _TINY)
-        return torch.log(x * self._period + _TINY)  # arrival_rate, decay_rate
+        return self._column(name, x, scale)
 
 
 class Standardised(nn.Module):
@@ -163,7 +179,7 @@ class FleetNetwork(Standardised):
         return (self.out(hidden) + self.linear(columns)).squeeze(-1)
 
 
-class SourceColumns:
+class SourceColumns(_Features):
     """Converts observations (B, N, F) into dimensionless columns of each source, and their units.
 
     Utilities are relative to the source's unit: its own Λξ̄T if Λ and ξ̄ are among the features, else
@@ -180,16 +196,8 @@ class SourceColumns:
     """
 
     def __init__(self, task: Task, features: Sequence[str], unit: float) -> None:
-        missing = [name for name in features if name not in task.features]
-        if missing:
-            raise ValueError(
-                f"the network uses the features {', '.join(features)}, and the environment lacks "
-                f"{', '.join(missing)}; add to `features`"
-            )
-        self._place = {name: task.features.index(name) for name in features}
+        super().__init__(task.features, features, task.sources.period)
         self._names, self._unit = self.read(features), unit
-        self._flow = _shows_flow(features)
-        self._period = task.sources.period
 
     @staticmethod
     def read(features: Sequence[str]) -> tuple[str, ...]:
@@ -214,7 +222,12 @@ class SourceColumns:
         if self._flow:
             flow = observed["arrival_rate"] * observed["mean_utility"] * self._period
             unit = flow.clamp_min(_TINY * self._unit)
-        columns = [self._column(name, observed[name], unit) for name in self._names]
+        columns = [
+            torch.log(observed[name] / unit + _LEAST)
+            if name == "mean_utility"
+            else self._column(name, observed[name], unit)
+            for name in self._names
+        ]
         return torch.stack(columns, dim=-1), unit
 
     def cost(self, observation: Tensor) -> Tensor:
@@ -222,15 +235,6 @@ class SourceColumns:
         if "cost" not in self._place:
             return torch.ones_like(observation[..., 0], dtype=torch.float64)
         return observation[..., self._place["cost"]].double()
-
-    def _column(self, name: str, x: Tensor, unit: Tensor) -> Tensor:
-        if name in (*UTILITIES, "mean_utility"):
-            return torch.log(x / unit + _LEAST)
-        if name in COUNTS:
-            return torch.log1p(x)
-        if name in FLAGS:
-            return x
-        return torch.log(x * self._period + _TINY)  # arrival_rate, decay_rate
 
 
 def _shows_flow(features: Sequence[str]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,6 @@ from agents.policies.base import (
     Environment,
     ObservationView,
     State,
-    arrays_of,
     graded,
     margin,
     needs,
@@ -344,50 +343,6 @@ class Adaptive(Agent):
         The multiplier has this unit, and is not updated before.
         """
         return True
-
-    def signed(self, plan: State) -> Sequence[NDArray[Any]]:
-        """Return the arrays of the state of `plan` that may hold negative numbers."""
-        return ()
-
-    def check_state(self, state: State) -> None:
-        """Raise ValueError unless a recurrent state of a batch of 1 is valid for this agent.
-
-        Shapes, types and ranges are checked, and that the posterior is finite. It is meant for
-        states that are read from a file.
-        """
-        arrays, like = list(arrays_of(state)), list(arrays_of(self.template))
-        if len(arrays) != len(like):
-            raise ValueError(f"the state has {len(arrays)} arrays; it must have {len(like)}")
-        memory = Memory(*state)
-        signed = [*memory.pings[:1], *self.signed(memory.plan)]
-        signed += [memory.rates[i] for i in self.estimator.signed]
-        for i, (array, own) in enumerate(zip(arrays, like, strict=True)):
-            if array.shape != own.shape or array.dtype != own.dtype:
-                raise ValueError(
-                    f"array {i} of the state has shape {array.shape} and type {array.dtype}; they "
-                    f"must be {own.shape} and {own.dtype}"
-                )
-            unknown = (array is memory.multiplier) & np.isnan(array)  # before the first update
-            if not (np.isfinite(array) | unknown).all():
-                raise ValueError(f"array {i} of the state has entries that are not finite")
-            if not any(array is other for other in signed) and (array < 0).any():
-                raise ValueError(f"array {i} of the state has negative entries")
-        with np.errstate(all="ignore"):
-            estimates = self.estimates(memory)
-            fine = all((np.isfinite(array) & (array > 0)).all() for array in estimates)
-        if not fine:
-            raise ValueError("the state has estimates that are not positive and finite")
-
-    @property
-    def template(self) -> Memory:
-        """The recurrent state of a batch of 1 at the first step."""
-        seen = np.zeros((self.task.n, len(self.task.features)))
-        return self.begin(ObservationView(seen, self.task))
-
-    def estimates(self, memory: Memory) -> tuple[FloatArray, ...]:
-        """Return all estimates, given a recurrent state; each must be positive."""
-        posterior = self.posterior(memory)
-        return posterior.mean, posterior.deviation
 
     def _crawled_and_age(
         self, view: ObservationView, before: FloatArray

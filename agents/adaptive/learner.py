@@ -11,8 +11,8 @@ from agents.adaptive.base import UnitArms
 from agents.adaptive.policies import Thompson
 from agents.learning.arms import CrawlArms
 from agents.learning.base import Learner
-from agents.learning.storage import check_generator
-from agents.policies.base import arrays_of, with_arrays
+from agents.learning.storage import check_generator, check_like
+from agents.policies.base import ObservationView, arrays_of, with_arrays
 from crawl_env import Task
 from crawl_env.numerics import FloatArray
 
@@ -90,12 +90,18 @@ class ThompsonLearner(Learner[AdaptiveSettings]):
         return {"known": known, "generator": generator}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        known, template = state["known"], self._agent.template
+        known = state["known"]
         if known is not None:
-            if not (isinstance(known, list) and len(known) == len(list(arrays_of(template)))):
-                raise ValueError("the state has another number of arrays")
-            known = with_arrays(template, iter(known))
-            self._agent.check_state(known)
+            task = self._agent.task
+            template = self._agent.begin(ObservationView(np.zeros((task.n, 3)), task))
+            own = list(arrays_of(template))
+            unused = own.pop(1)  # the multiplier, which is NaN
+            known = [*known[:1], *known[2:]] if isinstance(known, list) else known
+            check_like(known, own, "known")
+            check_like(known[:2], own[:2], "known", low=0.0)  # clock and ages
+            known = with_arrays(template, iter([known[0], unused, *known[1:]]))
+            if not all((np.isfinite(x) & (x > 0)).all() for x in self._agent.posterior(known)):
+                raise ValueError("the state has estimates that are not positive and finite")
         check_generator(state["generator"], self._agent.rng.bit_generator.state, "generator")
         self._known = known
         self._agent.rng.bit_generator.state = state["generator"]

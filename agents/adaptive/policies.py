@@ -8,9 +8,8 @@ with u* = Λ̂ξ̄/μ. A source that was never crawled has the prior.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,6 @@ from agents.adaptive.base import (
     LEAST,
     NUMBER,
     Adaptive,
-    Memory,
     PlanningModel,
     RateDraws,
     UnitArms,
@@ -196,30 +194,6 @@ class SelfTuning(Adaptive):
         first = self._content.any_items(content) & ~self._content.any_items(before.content)
         utility = np.where(first, 0.0, before.utility) if first.any() else before.utility
         return before._replace(utility=utility, content=content)
-
-    def signed(self, plan: State) -> Sequence[NDArray[Any]]:
-        content = TuningState(*plan).content
-        return [content[i] for i in self._content.signed]
-
-    def estimates(self, memory: Memory) -> tuple[FloatArray, ...]:
-        content, cells = TuningState(*memory.plan).content, np.arange(memory.age.size)
-        return *super().estimates(memory), *self._content.estimate(content, cells)
-
-    def check_state(self, state: State) -> None:
-        super().check_state(state)
-        tuned = TuningState(*Memory(*state).plan)
-        period, made = self.known.period, tuned.utility > 0  # elsewhere there is no model yet
-        for name, array, low in (
-            ("utility", tuned.utility, _LEAST_UTILITY),
-            ("decay", tuned.decay, LEAST / period),
-        ):
-            high = 1.0 / _LEAST_UTILITY if name == "utility" else 1.0 / LEAST / period
-            bad = np.flatnonzero(made & ~((array >= low) & (array <= high)))
-            if bad.size:
-                raise ValueError(
-                    f"the state has a model whose {name} is {array.flat[bad[0]]:g}, of source "
-                    f"{bad[0]}; it must be from {low:g} to {high:g}"
-                )
 
     def has_unit(self, state: State) -> NDArray[np.bool_] | bool:
         return self._content.any_items(TuningState(*state).content)

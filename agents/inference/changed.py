@@ -79,7 +79,6 @@ class Changed:
     retention: float = 1.0
     period: float = 1.0
     counts: ClassVar[bool] = False
-    signed: ClassVar[tuple[int, ...]] = ()
     all_gaps: ClassVar[bool] = False  # whether the histogram includes the gaps without a change
 
     def __post_init__(self) -> None:

@@ -42,11 +42,6 @@ class ContentEstimator(Protocol):
         """The features that the estimator uses."""
         ...
 
-    @property
-    def signed(self) -> tuple[int, ...]:
-        """The positions of the state's arrays that may hold negative numbers."""
-        ...
-
     def begin(self, shape: tuple[int, int]) -> State:
         """Return the state before any crawl."""
         ...
@@ -130,7 +125,6 @@ class HarvestSums:
 
     period: float = 1.0
     features: ClassVar[tuple[str, ...]] = SUMMED
-    signed: ClassVar[tuple[int, ...]] = (1, 5, 6)
 
     def begin(self, shape: tuple[int, int]) -> ItemSums:
         start = _DECAY, _DECAY**2, 0.0, 1.0
@@ -291,7 +285,6 @@ class Harvests:
 
     period: float = 1.0
     features: ClassVar[tuple[str, ...]] = ("harvest",)
-    signed: ClassVar[tuple[int, ...]] = ()
 
     def begin(self, shape: tuple[int, int]) -> HarvestTotals:
         rows, width = shape[0], len(DECAYS)

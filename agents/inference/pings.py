@@ -29,7 +29,7 @@ fleet; `listen` asks for odds of 4. The items arrive as before, only unannounced
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -152,7 +152,6 @@ class SignalQuality:
     hazard: float = 2e-4
     period: float = 1.0
     counts: bool = True
-    signed: ClassVar[tuple[int, ...]] = (8, 12)
 
     def __post_init__(self) -> None:
         check_prior(self.prior, most=0)

@@ -243,11 +243,6 @@ class Estimator(Protocol):
         """Whether the estimator uses the number of items, rather than whether there are any."""
         ...
 
-    @property
-    def signed(self) -> tuple[int, ...]:
-        """The positions of the state's arrays that may hold negative numbers."""
-        ...
-
     def begin(self, shape: tuple[int, ...]) -> State:
         """Return the state before any crawl of sources (..., N)."""
         ...
@@ -306,7 +301,6 @@ class GammaPoisson:
     retention: float | FloatArray = 1.0
     period: float = 1.0
     counts: ClassVar[bool] = True
-    signed: ClassVar[tuple[int, ...]] = ()
 
     def __post_init__(self) -> None:
         check_prior(self.prior)
@@ -378,7 +372,6 @@ class Forgetting:
     prior: Posterior = WEAK
     period: float = 1.0
     counts: ClassVar[bool] = True
-    signed: ClassVar[tuple[int, ...]] = (2,)
 
     def __post_init__(self) -> None:
         if not len(self.retentions):
@@ -520,7 +513,6 @@ class FleetPrior:
 
     prior: Posterior = WEAK
     counts: ClassVar[bool] = True
-    signed: ClassVar[tuple[int, ...]] = ()
 
     def __post_init__(self) -> None:
         check_prior(self.prior)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from agents.adaptive.learner import AdaptiveSettings, ThompsonLearner
+from agents.learning import storage
 from agents.theory.index import index_at_age
 from crawl_env import CrawlVectorEnv, Sources
 from tests.agents.learning.chains import restart
@@ -60,3 +62,21 @@ def test_arms_that_are_no_crawl_are_refused() -> None:
     arms: Any = restart(1, 4)
     with pytest.raises(ValueError, match="is trained on crawls only"):
         ThompsonLearner(arms)
+
+
+def test_damaged_states_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "agent"
+    ThompsonLearner(crawl(1)).learn(20).save(file)
+    saved = storage.load(file)
+    known = saved["learnt"]["known"]
+    wrong: list[Any] = [known[:-1], [], "7"]
+    for i, array in enumerate(known):
+        if i == 1:  # the multiplier, which is not used
+            continue
+        bad = [array[..., :-1], array.astype(np.float16), None, np.full_like(array, np.inf)]
+        bad += [] if i == 3 else [np.full_like(array, -1e9)]  # draws
+        wrong += [[*known[:i], other, *known[i + 1 :]] for other in bad]
+    for tree in wrong:
+        storage.save(file, {**saved, "learnt": {**saved["learnt"], "known": tree}})
+        with pytest.raises(ValueError, match="agent: "):
+            ThompsonLearner.load(file, crawl(1))

@@ -234,22 +234,32 @@ class Policy:
                 f"state is {state!r}; give the tuple that predict returned for this batch, or None "
                 "to start anew"
             )
-        batches = {len(array) for array in arrays_of(state)} - {view.batch}
-        if batches:
+        if not _is_of_batch(state, view.batch):
+            batch = len(next(x for x in arrays_of(state) if len(x) != view.batch))
             raise ValueError(
-                f"the state has a batch of {min(batches)} and the observation has {view.batch}; "
+                f"the state has a batch of {batch} and the observation has {view.batch}; "
                 "pass the state that predict returned for this batch, or None to start anew"
             )
-        starts = np.zeros(1) if episode_start is None else np.atleast_1d(episode_start)
-        fresh = self.begin(view) if starts.any() else ()
+        if episode_start is None or not np.any(episode_start):
+            return state
+        fresh = self.begin(view)
         if not fresh:
             return state
+        starts = np.atleast_1d(episode_start)
         at = np.broadcast_to(starts.astype(bool), view.batch)
         reset = (
             np.where(at.reshape(-1, *[1] * (new.ndim - 1)), new, old)
             for new, old in zip(arrays_of(fresh), arrays_of(state), strict=True)
         )
         return with_arrays(state, reset)
+
+
+def _is_of_batch(state: State, batch: int) -> bool:
+    """Return whether the first axis of all arrays of a state is the batch."""
+    for part in state:
+        if not (_is_of_batch(part, batch) if isinstance(part, tuple) else len(part) == batch):
+            return False
+    return True
 
 
 def arrays_of(state: State) -> Iterator[NDArray[Any]]:

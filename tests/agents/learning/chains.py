@@ -106,7 +106,9 @@ def worth(law: FloatArray, reward: FloatArray, subsidy: float, discount: float =
     value = np.zeros(len(reward))
     for _ in range(2000):
         best = (gain + discount * law @ value).max(axis=0)
-        value = 0.5 * (value + best - best[0])
+        before, value = value, 0.5 * (value + best - best[0])
+        if np.abs(value - before).max() < 1e-13:
+            break
     q = gain + discount * law @ value
     return q[1] - q[0]
 

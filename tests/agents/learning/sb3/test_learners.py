@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +201,15 @@ def test_files_with_more_counters_are_read(tmp_path: Path) -> None:
     storage.save(file, saved)
     resumed = agent(DQN).learn(16, checkpoint=file)
     assert same(learner.state_dict(), resumed.state_dict())
+
+
+def test_no_private_member_of_sb3_is_used() -> None:
+    for file in Path(inspect.getfile(StableBaselines)).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and re.match("_[^_]", node.attr):
+                assert ast.unparse(node.value) == "self", f"{file.name}: {ast.unparse(node)}"
+    for kind in (CenteredReward, *(made.equivariant for made in ALGORITHMS.values())):
+        assert not [name for name in vars(kind) if re.match("_[^_]", name) and name != "_abc_impl"]
 
 
 def test_algorithms_are_learners_by_name() -> None:

@@ -772,11 +772,11 @@ def _budgets(one: Any) -> tuple[float, ...]:
 
 def tables() -> Iterator[Entry]:
     from agents import index_at_age, myopic_index, relaxation, whittle_index
-    from agents.policies.lagrangian import best_rate, lagrangian_index
+    from agents.policies.lagrangian import best_rate, gains, table_of
     from agents.theory.closed_form import remainder
     from agents.theory.frequencies import static_frequencies, static_reward
     from agents.theory.relaxation import net_reward
-    from agents.theory.renewal import renewal_arm
+    from agents.theory.renewal import renewal_arm, simplified
     from crawl_env.content.utility import DECAYS, make_decay
 
     def per_host(one: Any) -> int:
@@ -816,7 +816,9 @@ def tables() -> Iterator[Entry]:
         yield f"tables/{name}: myopic index", lambda f=one: myopic_index(_grid(f), f)
         yield (
             f"tables/{name}: gain of crawling now under a charge",
-            lambda f=one, c=charged: [[lagrangian_index(_grid(f), f, p) for p in c]],
+            lambda f=one, c=charged: [
+                [gains(_grid(f), table_of(simplified(f)), p, best_rate(f, p)) for p in c]
+            ],
         )
         yield (
             f"tables/{name}: best net reward under a charge",

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from agents.policies.base import Agent, Environment, ObservationView, State, needs, needs_parameters
 from agents.theory.arm import PerFleet
 from agents.theory.closed_form import decayed, time_constants, whole_steps
-from agents.theory.index import checked_value, whittle_index
+from agents.theory.index import whittle_index
 from agents.theory.multiplier import BudgetMultiplier, payable
 from agents.theory.relaxation import net_reward, relaxation
 from agents.theory.renewal import simplified
@@ -29,10 +29,18 @@ from crawl_env.numerics import FloatArray
 _SLACK = 1e-6
 
 
-def lagrangian_index(value: ArrayLike, sources: Sources, multiplier: ArrayLike) -> FloatArray:
-    """Return the gain W(x) of crawling now over crawling later, (..., N), utility of any sign.
+def best_rate(sources: Sources, multiplier: ArrayLike) -> FloatArray:
+    """Return β = max(0, max_k (x_k − λC)/k), utility / step, of each source alone, (..., N)."""
+    return net_reward(simplified(sources), np.atleast_1d(np.asarray(multiplier, dtype=np.float64)))
 
-    In the relaxed problem each crawl of a source costs λC. Its best average reward is
+
+@inlined
+def gain(
+    x: float, ceiling: float, cost: float, decay: float, loss: float, multiplier: float, rate: float
+) -> float:
+    """Return the gain W(x) of crawling a source now over crawling it later, utility of any sign.
+
+    In the relaxed problem each crawl costs λC. The best average reward of the source is
     β = max_k (x_k − λC)/k. From x it is optimal to wait until the growth of one step,
     (1 − α)(u* − x), is at most β. If the source is not crawled now, let n ≥ 1 be the number of
     steps until then and x⁽ⁿ⁾ = u* − αⁿ(u* − x) its value then. The gain is
@@ -43,35 +51,11 @@ def lagrangian_index(value: ArrayLike, sources: Sources, multiplier: ArrayLike) 
     Failures and capacities enter as in `agents.theory.renewal.simplified`.
 
     Arguments:
-        value: x ≥ 0, (..., N), the uncollected utility, or the belief.
-        sources: the fleet, (N,), or a batch that broadcasts against `value`.
-        multiplier: λ ≥ 0, utility / budget unit; a number, or (B, 1) for a batch.
-
-    Raises:
-        ValueError: a value is negative or NaN, or the shapes do not match.
-
-    >>> table1 = Sources.preset("table1")
-    >>> lagrangian_index(table1.inflow, table1, 43.6046).round(2)
-    array([ 46.9 ,  -0.  , -14.01, -29.81])
+        x: the uncollected utility, or the belief.
+        loss: 1 − α.
+        multiplier: λ ≥ 0, utility / budget unit.
+        rate: β, `best_rate`.
     """
-    plain = simplified(sources)
-    x, rate = checked_value(value, plain), best_rate(plain, multiplier)
-    shape = np.broadcast_shapes(x.shape, rate.shape, plain.cost.shape)
-    x, rate = (np.broadcast_to(v, shape).reshape(-1, shape[-1]).copy() for v in (x, rate))
-    charge = np.broadcast_to(multiplier, (*shape[:-1], 1)).reshape(-1, 1).astype(np.float64)
-    return _gain(x, _table(plain), charge, rate).reshape(shape)
-
-
-def best_rate(sources: Sources, multiplier: ArrayLike) -> FloatArray:
-    """Return β = max(0, max_k (x_k − λC)/k), utility / step, of each source alone, (..., N)."""
-    return net_reward(simplified(sources), np.atleast_1d(np.asarray(multiplier, dtype=np.float64)))
-
-
-@inlined
-def gain(
-    x: float, ceiling: float, cost: float, decay: float, loss: float, multiplier: float, rate: float
-) -> float:
-    """Return W(x) of one source; `loss` is 1 − α and `rate` is β."""
     missing = ceiling - x
     growth = missing * loss  # of one step
     still = growth / rate
@@ -118,22 +102,29 @@ def _grade(
             result[i] = excess / (abs(excess) + scale)
 
 
-def _table(sources: Sources) -> FloatArray:
+def table_of(sources: Sources) -> FloatArray:
+    """Return what `gains` needs of a fleet or batch without failures and capacities."""
     columns = sources.ceiling, sources.cost, sources.decay_per_step, sources.loss
     return np.array([np.atleast_2d(column) for column in columns])
 
 
-def _gain(x: FloatArray, table: FloatArray, multiplier: FloatArray, rate: FloatArray) -> FloatArray:
-    """Return W(x), (R, N), of fleets in a table; multiplier (R, 1), rate (R, N)."""
+def gains(
+    value: FloatArray, table: FloatArray, multiplier: FloatArray, rate: FloatArray
+) -> FloatArray:
+    """Return `gain` of states, (..., N) utility of any sign; all arguments but the `table_of` the
+    fleet broadcast to that shape, `multiplier` (..., 1) and `rate` (..., N) among them."""
+    shape = np.broadcast_shapes(value.shape, rate.shape)
+    x, rate = (np.broadcast_to(v, shape).reshape(-1, shape[-1]).copy() for v in (value, rate))
+    charge = np.broadcast_to(multiplier, (*shape[:-1], 1)).reshape(-1, 1).astype(np.float64)
     out = np.empty(x.shape)
-    _each_gain(np.ascontiguousarray(x), table, multiplier, rate, out)
-    return out
+    _each_gain(x, table, charge, rate, out)
+    return out.reshape(shape)
 
 
 class Lagrangian(Agent):
     """Crawls the sources with the largest gain per unit of cost at the optimal multiplier λ*.
 
-    The gain W of `lagrangian_index` is net of the cost λ*C. Filling a budget by gross gain per unit
+    The gain W is net of the cost λ*C. Filling a budget by gross gain per unit
     of cost ranks by (W + λ*C)/C, which has the order of W/C. Under `budget_rule="average"` sources
     with W < 0 are not crawled.
 
@@ -149,7 +140,7 @@ class Lagrangian(Agent):
         needs(task, self.name, "value", "age")
         needs_parameters(task, self.name)
         self._find_multiplier = BudgetMultiplier(task, whittle_index)
-        self._tables = PerFleet(lambda sources: _table(simplified(sources)))
+        self._tables = PerFleet(lambda sources: table_of(simplified(sources)))
         self._constant = None if task.draw else self._multiplier_and_rate(task.sources)
 
     def begin(self, view: ObservationView) -> State:
@@ -160,9 +151,9 @@ class Lagrangian(Agent):
     def decide(self, view: ObservationView, state: State) -> tuple[NDArray[Any], State]:
         multiplier, rate = state
         table = self._tables(view.sources)
-        gains = _gain(view.value, table, multiplier, rate)
-        action = np.empty(gains.shape, dtype=np.float32)
-        _grade(gains, table, multiplier, action)
+        gained = gains(view.value, table, multiplier, rate)
+        action = np.empty(gained.shape, dtype=np.float32)
+        _grade(gained, table, multiplier, action)
         return action, state
 
     def _multiplier_and_rate(self, sources: Sources) -> tuple[FloatArray, FloatArray]:

@@ -158,14 +158,6 @@ class FreshnessArm:
             sources.cost / (1.0 - sources.failure_rate),
         )
 
-    def staleness(self, age: ArrayLike, pings: ArrayLike = 0.0) -> FloatArray:
-        """Return w = −ln P(fresh), (..., N), `age` units of time and n `pings` after a crawl."""
-        time, count = np.broadcast_arrays(age, pings)
-        silent, _, information, _, rate, _ = self._parameters()
-        with np.errstate(invalid="ignore"):  # no changes or no pings: 0 × ∞
-            by_time, by_pings = silent * rate * time, information * count
-        return np.where(silent * rate > 0, by_time, 0.0) + np.where(count > 0, by_pings, 0.0)
-
     def index(self, age: ArrayLike, pings: ArrayLike = 0.0) -> FloatArray:
         """Return V/C, (..., N) weight × time / budget unit, `age` units of time and n `pings` after
         a crawl.
@@ -194,9 +186,6 @@ class FreshnessArm:
         length, fresh = np.empty(theta.shape), np.empty(theta.shape)
         _cycles(theta, self._table, length, fresh)
         return Cycle(length.reshape(shape), fresh.reshape(shape))
-
-    def _parameters(self) -> FloatArray:
-        return self._table.reshape(len(self._table), *self.shape)
 
 
 # ---------------------------------------------------------------------------- of one page, Δ = 1

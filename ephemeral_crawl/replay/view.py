@@ -169,21 +169,3 @@ def records(
             }
         )
     return rows
-
-
-def recorded_gains(
-    rows: Sequence[Mapping[str, str]], others: Sequence[str]
-) -> dict[float, dict[str, Estimate]]:
-    """Return Whittle's gain over other policies, as a fraction, by budget, from the records alone.
-
-    A record has the means of a policy's runs for each block; intervals are Student's t over blocks.
-    """
-    sums: dict[tuple[float, str], list[float]] = {}
-    for row in rows:
-        if row["block"] != "all":
-            sums.setdefault((float(row["budget"]), row["agent"]), []).append(float(row["reward"]))
-    budgets = dict.fromkeys(m for m, _ in sums)
-    return {
-        m: {name: statistics.gain(sums[m, "whittle"], sums[m, name]) for name in others}
-        for m in budgets
-    }

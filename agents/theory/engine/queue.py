@@ -1,11 +1,4 @@
-"""The queue in front of an engine: how it is served, and the static problem of the literature.
-
-Talim, Liu, Nain and Coffman (2001, "Controlling the robots of web search engines", ACM SIGMETRICS;
-2001, "Optimizing the number of robots for Web search engines", Telecommunication Systems) choose
-the number of robots that deliver pages to an engine: it starves if its queue is empty, and pages
-are lost if it is full. Only the abstracts could be read for this package; the model here is the
-M/M/1/K queue that they describe, and none of their tables is reproduced.
-"""
+"""The queue in front of an engine: how it is served, and what is left of an item that waits."""
 
 from __future__ import annotations
 
@@ -16,7 +9,6 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from crawl_env import Engine
-from crawl_env.errors import check_non_negative, check_positive, check_whole
 from crawl_env.numerics import FloatArray, IntArray
 
 _UNLIKELY = 1e-13  # probability of more service than is counted
@@ -141,58 +133,3 @@ def kept_at_place(
             later = np.where(behind <= capacity, waiting[..., onward, behind], 0.0)
             found[..., f, :] += odds * np.where(behind == 0, 1.0, alpha[..., None] * later)
     return found
-
-
-# ------------------------------------------------------------------------ the static problem
-
-
-def stationary(up: ArrayLike, down: ArrayLike) -> FloatArray:
-    """Return the stationary distribution of a birth–death process on 0 … K, (K + 1,).
-
-    up, down: (K,) the rates from b to b + 1, and from b + 1 to b.
-
-    >>> stationary([1.0, 1.0], [1.0, 2.0])
-    array([0.4, 0.4, 0.2])
-    """
-    with np.errstate(divide="ignore"):
-        log = np.concatenate([[0.0], np.cumsum(np.log(up) - np.log(down))])
-    odds = np.exp(log - log.max())
-    return np.asarray(odds / odds.sum())
-
-
-class Robots(NamedTuple):
-    """The best number of robots, and what it costs."""
-
-    number: int
-    cost: float
-    idle: float  # probability that the queue is empty
-    loss: float  # probability that a page is lost
-
-
-def best_robots(weight: float, each: float = 0.1, service: float = 1.0, places: int = 10) -> Robots:
-    """Return the number n of robots of least cost γ P(empty) + P(a page is lost).
-
-    The robots deliver pages as a Poisson process of rate n·`each`; service times are exponential,
-    and `places` counts the page in service.
-
-    Arguments:
-        weight: γ ≥ 0, the cost of starving.
-
-    >>> best_robots(1.0).number, round(best_robots(1.0).cost, 5)
-    (10, 0.18182)
-    """
-    check_non_negative("weight", weight)
-    check_positive("each", each)
-    check_positive("service", service)
-    check_whole("places", places)
-    best: Robots | None = None
-    number = 0
-    while True:
-        number += 1
-        law = stationary(np.full(places, number * each), np.full(places, service))
-        cost = weight * law[0] + law[-1]
-        if best is None or cost < best.cost:
-            best = Robots(number, float(cost), float(law[0]), float(law[-1]))
-        # The loss only grows with the number: none beyond can be better.
-        if law[-1] >= best.cost:
-            return best

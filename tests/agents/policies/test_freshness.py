@@ -169,7 +169,8 @@ def test_near_the_optimum_of_two_pages_with_signals() -> None:
     k, n = np.meshgrid(np.arange(ages), np.arange(most), indexing="ij")
     state = np.stack([k, k], -1), np.stack([n, n], -1)
     index = arm.index(state[0] + 1.0, state[1])  # at the next decision, of age k + 1
-    left = np.exp(-arm.staleness(state[0] + 1.0, state[1])) * m * -np.expm1(-change) / change
+    fresh = np.exp(-(1 - recall) * change * (state[0] + 1.0)) * (1 - precision) ** state[1]
+    left = fresh * m * -np.expm1(-change) / change
     rate = recall * change / precision
     jump = [np.array([*poisson.pmf(range(most - 1), g), poisson.sf(most - 2, g)]) for g in rate]
 

@@ -44,8 +44,8 @@ def test_reference_values(row: tuple[float, ...]) -> None:
     silent = (1 - recall) * change
     arm = FreshnessArm(change, recall, precision)
     length, fresh = arm.cycle(silent * iota)
-    beta = arm.staleness(0.0, 1) / silent
-    found = np.array([precision, beta[0], length[0], fresh[0], arm.index(iota, 0)[0]])
+    beta = -np.log1p(-precision) / silent
+    found = np.array([precision, beta, length[0], fresh[0], arm.index(iota, 0)[0]])
     np.testing.assert_allclose(found, expected, rtol=2e-4)
 
 
@@ -138,7 +138,7 @@ def test_limits() -> None:
     np.testing.assert_allclose(told.index(33.0, n[:, None])[:, 0], steps, rtol=1e-13)
     nearly = FreshnessArm(1.0, 1 - 1e-14, 0.8).index(33.0, n[:, None])[:, 0]
     np.testing.assert_allclose(nearly, steps, atol=1e-11)
-    length, fresh = told.cycle(3 * told.staleness(0.0, 1))
+    length, fresh = told.cycle(3 * -np.log(0.2))
     np.testing.assert_allclose([length[0], fresh[0]], [3 / rate, (1 - q**3) / (1 - q) / rate])
 
     # A ping that cannot be false: the copy is stale for certain, and a crawl worth m/Δ.
@@ -147,7 +147,6 @@ def test_limits() -> None:
     np.testing.assert_allclose(
         sure.index(age), FreshnessArm(0.5, 0.6, 1 - 1e-13, weight=3.0).index(age), rtol=1e-11
     )
-    assert FreshnessArm(0.5, 0.6, 1.0).staleness(0.0, [0, 1])[1] == np.inf
     assert FreshnessArm(1.0, 1.0, 1.0).index(5.0, [[0], [1]]).ravel().tolist() == [0.0, 1.0]
     # No change, and no copy at all.
     assert FreshnessArm([0.0, 0.5], 0.3, 0.7).index(np.inf, 2).tolist() == [0.0, 2.0]
@@ -162,7 +161,6 @@ def test_pages_of_a_batch_are_those_alone() -> None:
     for b in range(3):
         alone = FreshnessArm(change[b], recall, 0.4, cost=2.0)
         np.testing.assert_array_equal(alone.index(age[:, b], pings[:, b]), found[:, b])
-        np.testing.assert_array_equal(alone.staleness(1.0, 2), batch.staleness(1.0, 2)[b])
 
 
 @pytest.mark.parametrize("row", REFERENCE)
@@ -193,7 +191,7 @@ def test_simulated_cycles(row: tuple[float, ...]) -> None:
     t = 0.4 * iota
     for k in range(3):
         among = (pings < t).sum(axis=1) == k
-        share = float(np.exp(-arm.staleness(t, k))[0])
+        share = float(np.exp(-silent * t) * (1 - precision) ** k)
         error = np.sqrt(share * (1 - share) / max(among.sum(), 1))
         assert abs((changed[among] > t).mean() - share) < Z_LIMIT * error
 

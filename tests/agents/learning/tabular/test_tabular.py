@@ -19,7 +19,7 @@ from agents.learning.tabular.lagrange_q import LagrangeQ, LagrangeQSettings
 from agents.learning.tabular.lspe import LSPE, LSPESettings
 from agents.learning.tabular.whittle_q import WhittleQ, WhittleQSettings
 from agents.learning.tabular.wiql import WIQL, WIQLSettings
-from agents.policies.lagrangian import lagrangian_index
+from agents.policies.lagrangian import best_rate, gains, table_of
 from crawl_env import CrawlVectorEnv, Sources
 from tests.agents.learning.chains import (
     CIRCULANT,
@@ -128,7 +128,8 @@ def test_the_gain_of_visited_ages_is_the_lagrangian_index() -> None:
     charge = float(agent.multiplier[0])
     assert charge == pytest.approx(43.6046, abs=3)  # λ* of the relaxed bound, model of the paper
     ages = np.arange(1, agent.settings.max_age + 1)
-    true = lagrangian_index(TABLE1.content_at(ages[:, None]), TABLE1, charge).T
+    content = TABLE1.content_at(ages[:, None])
+    true = gains(content, table_of(TABLE1), np.array(charge), best_rate(TABLE1, charge)).T
     error = np.abs(agent.index - true) / TABLE1.ceiling[:, None]
     assert often(agent).sum() >= 10
     assert error[often(agent)].max() < 0.03

@@ -5,13 +5,12 @@ import pytest
 
 from agents import index_at_age
 from agents.theory.engine.content import WaitingItems
-from agents.theory.engine.index import engine_index
+from agents.theory.engine.relaxation import PricedArm
 from crawl_env import Sources
 from crawl_env.content.utility import Constant, Exponential, Gamma
-from tests.refusals import refused
 
 FLEET = Sources([2.0, 0.5], [1.0, 2.0], [0.3, 0.1], [1.0, 2.0])
-AGES = np.arange(1.0, 41.0)
+AGES = np.arange(1.0, 41.0)[:, None] * np.ones(2)
 
 
 def crawled(worth, multiplier):
@@ -31,13 +30,11 @@ def crawled(worth, multiplier):
 
 
 @pytest.mark.parametrize("utility", [Exponential(), Constant(), Gamma(3.0)])
-@pytest.mark.parametrize("refuse", [True, False])
-def test_it_is_the_multiplier_of_indifference(utility, refuse):
+def test_it_is_the_multiplier_of_indifference(utility):
     """Indexable: the index divides the multipliers at which a crawl is best from the others."""
     price, items = 0.35, WaitingItems(FLEET, utility)
-    index = engine_index(AGES[:, None], FLEET, price, refuse, utility=utility)
-    level = price if refuse else 0.0
-    worth = items.worth(AGES[:, None] * np.ones(2), price, level)
+    index = PricedArm(items, price).index_at_age(AGES)
+    worth = items.worth(AGES, price, price)
     assert np.all(np.diff(index, axis=0) >= -1e-12)
     for i in range(2):
         for k in (0, 1, 4, 9, 20):
@@ -49,21 +46,11 @@ def test_it_is_the_multiplier_of_indifference(utility, refuse):
                 assert sign * gain > 0
 
 
-def test_no_price_and_no_waiting_is_no_engine():
-    for refuse in (True, False):
-        found = engine_index(AGES[:, None], FLEET, 0.0, refuse)
-        np.testing.assert_allclose(found, index_at_age(AGES[:, None], FLEET), rtol=1e-9)
-
-
-def test_waiting_costs_most_where_interest_decays_fast():
-    at_once, later = (engine_index(3, FLEET, 0.1, waits=w) for w in (0, 4))
-    lost = later / at_once
+def test_no_price_is_no_engine_and_waiting_costs_most_where_interest_decays_fast():
+    items, left = WaitingItems(FLEET, Exponential()), np.exp(-4 * FLEET.decay_rate)
+    free, later = (PricedArm(items, 0.0, kept=kept).index_at_age(AGES) for kept in (1.0, left))
+    np.testing.assert_allclose(free, index_at_age(AGES, FLEET), rtol=1e-9)
+    np.testing.assert_allclose(later, left * index_at_age(AGES, FLEET), rtol=1e-9)
+    at_once, later = (PricedArm(items, 0.1, kept=d).index_at_age(AGES) for d in (1.0, left))
+    lost = later[2] / at_once[2]
     assert lost[0] < lost[1] < 1
-    np.testing.assert_allclose(
-        engine_index(3, FLEET, 0.0, waits=4), np.exp(-4 * FLEET.decay_rate) * index_at_age(3, FLEET)
-    )
-
-
-def test_what_is_refused():
-    with refused("price"):
-        engine_index(1, FLEET, -1.0)

@@ -1,37 +1,21 @@
-"""The queue: the static problem of the literature, and the law of what an item waits."""
+"""The queue: its stationary law with short steps, and the law of what an item waits."""
 
 import numpy as np
 import pytest
 
-from agents.theory.engine.queue import best_robots, kept_at_place, served, service_of, stationary
+from agents.theory.engine.queue import kept_at_place, served, service_of
 from crawl_env import Engine
-from tests.refusals import refused
-
-
-@pytest.mark.parametrize(
-    ("weight", "number", "cost"),
-    [(1.0, 10, 2 / 11), (5.0, 13, 0.333050861), (0.2, 8, 0.067251715)],
-)
-def test_the_best_number_of_robots(weight, number, cost):
-    """M/M/1/10 in closed form: P_n ∝ ρ^n."""
-    found = best_robots(weight)
-    load = number / 10
-    odds = load ** np.arange(11)
-    odds /= odds.sum()
-    assert found.number == number
-    assert found.cost == pytest.approx(weight * odds[0] + odds[-1], abs=1e-12)
-    assert found.cost == pytest.approx(cost, abs=1e-6)
 
 
 def test_an_engine_with_short_steps_is_that_queue():
     """A page at a time, Poisson service: in steps of length h the error is proportional to h."""
-    errors = []
+    errors, odds = [], 0.8 ** np.arange(11)
     for h in (0.02, 0.01):
         arrive = np.array([1 - 0.8 * h, 0.8 * h])
         moves = served(service_of(Engine(rate=h, capacity=10, service="poisson")), 10, 11)[0, :, 0]
         chain = np.array([arrive[0] * moves[b] + arrive[1] * moves[b + 1] for b in range(11)])
         law = np.linalg.matrix_power(chain, 2**20)[0]
-        errors.append(np.abs(law - stationary(np.full(10, 0.8), np.ones(10))).max())
+        errors.append(np.abs(law - odds / odds.sum()).max())
     assert errors[0] < 0.01
     assert errors[1] == pytest.approx(errors[0] / 2, rel=0.05)
 
@@ -63,8 +47,3 @@ def test_what_is_left_of_an_item_by_its_place(engine):
                     break
                 state, worth = service.onward[state, s], worth * kept
         assert abs(left.mean() - found[0, p - 1]) <= 3.9 * left.std() / np.sqrt(draws) + 1e-12
-
-
-def test_what_is_refused():
-    with refused("weight"):
-        best_robots(-1.0)

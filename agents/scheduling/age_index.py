@@ -21,18 +21,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.theory.closed_form import age_index, decayed, time_constants
+from agents.theory.closed_form import (
+    age_index,
+    ages_reaching,
+    continuous_age_reaching,
+    decayed,
+    retried_age_index,
+    retried_age_reaching,
+    retries,
+    time_constants,
+)
 from crawl_env.compiled import compiled
 
 WHITTLE, MYOPIC, STATIC, AGE = range(4)
 NEVER = 10**9  # age of a source never crawled, `crawl_env.content.world.NEVER`
-_SHORT = 1e-5  # time constants below which Newton's steps cancel, and a series is exact
-_BELOW_1 = 1.0 - 2.0**-53
-_TINY = 1e-300
-_STEPS = 3  # of Newton's method; the age found with them is settled afterwards
-_MORE_STEPS = 8  # to rounding
+_ROUNDED = 1.0 - 1e-12  # of a level that no index below the age exceeds by rounding
 LEAST_RATE = 1e-12  # items / step, as in `agents.adaptive`
-_TRIES = 4  # corrections by one step before the age is searched for
 
 _NONE = np.zeros(0, np.float32)
 
@@ -85,12 +89,11 @@ def scale_of(parameters: Parameters, i: int) -> float:
     fail = 0.0
     if parameters.failure_rate.size:
         fail = np.float64(parameters.failure_rate[i])
-    fraction = parameters.multiplier / (full * (1.0 - fail))
-    if not fraction < 1.0:
+    if not parameters.multiplier < full * (1.0 - fail):
         return 0.0
     delay = np.float64(parameters.delay[i]) if parameters.delay.size else 1.0
-    interval = constants_reaching(fraction, 1.0, _MORE_STEPS) / decay_of(parameters, i)
-    return 1.0 / max(interval, delay)
+    constants = continuous_age_reaching(parameters.multiplier, full * (1.0 - fail))
+    return 1.0 / max(constants / decay_of(parameters, i), delay)
 
 
 @compiled
@@ -191,9 +194,9 @@ def index_at(parameters: Parameters, i: int, scale: float, decay: float, age: fl
     level = 1.0 if age >= NEVER else -math.expm1(-age * decay)
     if kind == MYOPIC:
         return scale * level * (1.0 - fail)
-    kept, more, bend = retries(fail, delay, decay)
-    theorem = plain_index(1.0, decay, age)
-    return scale * (kept * max(theorem + (more * level + bend), 0.0)) if age > 0 else 0.0
+    age = np.inf if age >= NEVER else age
+    failing = retries(fail, delay, decay)
+    return retried_age_index(age, decay, decayed(decay)[1], scale, failing)
 
 
 @compiled
@@ -205,20 +208,6 @@ def failures_of(parameters: Parameters, i: int) -> tuple[float, float]:
         if parameters.delay.size:
             delay = np.float64(parameters.delay[i])
     return fail, delay
-
-
-@compiled
-def retries(fail: float, delay: float, decay: float) -> tuple[float, float, float]:
-    """Return the constants of the index where crawls fail with probability p.
-
-    With q = 1 − p, it is u*/C · qa [Theorem 1 + (dp/q)(1−α)y + (p/q)(d g(m) − g(dm))], where
-    a = q/(1 − pα^d): the factors qa, (dp/q)(1−α) and the last term in the brackets.
-    """
-    success = 1.0 - fail
-    kept = success * success / (success - fail * math.expm1(-decay * delay))
-    more = delay * fail / success * -math.expm1(-decay)
-    bend = fail * delay * decay * (decayed(decay)[1] - decayed(delay * decay)[1]) / success
-    return kept, more, bend
 
 
 @compiled
@@ -238,30 +227,11 @@ def age_reaching(parameters: Parameters, i: int, scale: float, decay: float, lev
     fail, delay = failures_of(parameters, i)
     if not (1.0 - fail) * scale >= level:
         return np.inf
-    fraction, slope, offset = level / scale, slope_of(decay), 0.5
     if kind == MYOPIC:
-        k = time_constants(min(fraction / (1.0 - fail), _BELOW_1)) / decay
-    else:
-        if fail > 0.0:
-            kept, more, bend = retries(fail, delay, decay)
-            fraction, offset = (fraction / kept - bend) / (1.0 + more), 0.0
-            slope /= 1.0 + more
-        fraction = min(max(fraction, 0.0), _BELOW_1)
-        z = constants_reaching(fraction, slope, _MORE_STEPS)
-        k = z / decay - (offset if z < _SHORT else 0.0)
-    k = _whole(k)
-    for _ in range(_TRIES):
-        if k <= 1.0 or index_at(parameters, i, scale, decay, k - 1.0) < level:
-            return k
-        k -= 1.0
-    low = 0.0  # an age at which the index is below the level
-    while k - low > 1.0:
-        middle = np.floor(0.5 * (low + k))
-        if index_at(parameters, i, scale, decay, middle) < level:
-            low = middle
-        else:
-            k = middle
-    return k
+        fraction = level / scale / (1.0 - fail)
+        return _whole(time_constants(min(fraction, 1.0) * _ROUNDED) / decay)
+    failing = retries(fail, delay, decay)
+    return _whole(retried_age_reaching(level, decay, decayed(decay)[1], scale, failing))
 
 
 @compiled
@@ -270,67 +240,18 @@ def plain_ages_reaching(
 ) -> None:
     """Write `age_reaching` of the index of Theorem 1 at a level > 0 to `work[0]`.
 
-    It is 0 where the age that was found cannot be confirmed, for `age_reaching` to search. Loops
-    without branches, and with few calls each, are vectorised.
-
     Arguments:
         scale, decay: (K,).
         work: (4, W), W ≥ K; the other rows are temporary.
     """
-    age, z, missing, slope = work[0], work[1], work[2], work[3]
-    n = len(scale)
-    for j in range(n):
-        missing[j] = time_constants(min(level / scale[j], _BELOW_1))
-        slope[j] = 1.0 - decayed(decay[j])[1]
-    for j in range(n):
-        z[j] = np.sqrt(2.0 * missing[j]) + missing[j]
-    for _ in range(_STEPS):
-        for j in range(n):
-            more = slope[j] * z[j]
-            ahead = 1.0 + more
-            excess = z[j] - time_constants(more / ahead) - missing[j]
-            z[j] = max(z[j] - excess * ahead / max(ahead - slope[j], _TINY), 0.0)
-    for j in range(n):
-        root = np.sqrt(2.0 * missing[j])
-        short = root < _SHORT
-        constants = root * (1.0 + root / 3.0) if short else z[j]
-        k = constants / decay[j] - (0.5 if short else 0.0)
-        age[j] = np.ceil(min(max(k, 1.0), float(NEVER)))
-    for _ in range(2):
-        for j in range(n):
-            reached = age_index(age[j] - 1.0, decay[j], 1.0 - slope[j], scale[j]) >= level
-            age[j] -= 1.0 if reached else 0.0
-    for j in range(n):
-        reached = age_index(age[j] - 1.0, decay[j], 1.0 - slope[j], scale[j]) >= level
-        found = 0.0 if reached else age[j]
-        age[j] = found if level <= scale[j] else np.inf
+    age = work[0, : len(scale)]
+    age[:] = level
+    ages_reaching(age, decay, scale, work[1:])
+    for j in range(len(scale)):
+        age[j] = min(age[j], float(NEVER)) if level <= scale[j] else np.inf
 
 
 @compiled
 def _whole(age: float) -> float:
     """Return the age rounded up to a whole number from 1 to `NEVER`."""
     return np.ceil(min(max(age, 1.0), float(NEVER)))
-
-
-@compiled
-def slope_of(decay: float) -> float:
-    """Return (1 − α)/m, m = `decay`."""
-    return 1.0 - decayed(decay)[1]
-
-
-@compiled
-def constants_reaching(fraction: float, slope: float, steps: int) -> float:
-    """Return z with 1 − e^(−z)(1 + slope·z) = fraction, for fraction in [0, 1), slope in (0, 1].
-
-    Newton's steps from above for the convex function z − ln(1 + slope·z) + ln(1 − fraction). For
-    very small z it is the solution at slope 1.
-    """
-    missing = time_constants(fraction)
-    root = np.sqrt(2.0 * missing)
-    z = root + missing
-    for _ in range(steps):
-        more = slope * z
-        ahead = 1.0 + more
-        z -= (z - time_constants(more / ahead) - missing) * ahead / max(ahead - slope, _TINY)
-        z = max(z, 0.0)
-    return root * (1.0 + root / 3.0) if root < _SHORT else z

@@ -152,8 +152,9 @@ def file_or_join(
         scale, decay, gamma = candidates.scale[j], candidates.decay[j], candidates.gamma[j]
         due = whole(_allowed_from(parameters, crawls, i, at))
         if gamma < reached:
-            age = work[0, j - first] if plain else 0.0
-            if age == 0.0:
+            if plain:
+                age = work[0, j - first]
+            else:
                 age = age_reaching(parameters, i, scale, decay, reached)
             due = max(due, LATEST + 1 if age > NEVER else max(at + whole(age), now + 1))
         if crawls.turns:

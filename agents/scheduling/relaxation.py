@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.scheduling.age_index import NEVER, WHITTLE, Parameters, fixed, scale_of
-from agents.scheduling.age_index import age_reaching as retry_age_reaching
-from agents.theory.closed_form import age_reaching, decayed, time_constants
+from agents.theory.closed_form import ages_reaching, decayed, retried_age_reaching, retries
 from crawl_env.compiled import compiled
 from crawl_env.errors import check_non_negative, check_positive, check_whole
 from crawl_env.fleet.columns import CHUNK, FleetColumns
@@ -22,11 +21,7 @@ __all__ = ["ColumnsRelaxation", "columns_relaxation", "stationary_ages"]
 
 GAP = 1e-10  # between the bound and what it cannot be below, as a fraction
 SAMPLE = 20_000  # sources with which the search begins
-_NEWTON = 4  # steps
 _BLOCK = 1024  # sources whose intervals are computed at a time
-_MOST = 1.0 - 2.0**-52  # of u*/C, as an index
-_NEAR = 1e-7  # distance from a whole age, as a fraction, within which the index decides
-_CONVERGED = 1e-5  # last step of Newton's method, as a fraction, whose square is below `_NEAR`
 _FIRST, _LAST = 1.02, 1e6  # factors by which a bracket of λ is widened
 
 
@@ -256,24 +251,17 @@ def _best_ages(
     ages: FloatArray,
 ) -> None:
     """Set the smallest ages that the delays allow at which the index reaches λ, or infinity."""
-    constants, step = np.empty(full.size), np.empty(full.size)
-    _reach(multiplier, full, decay, constants, step)
+    ages[:] = multiplier
+    ages_reaching(ages, decay, full, np.empty((3, full.size)))
     for j in range(full.size):
         i = first + j
         fail = np.float64(parameters.failure_rate[i]) if parameters.failure_rate.size else 0.0
         delay = np.float64(parameters.delay[i]) if parameters.delay.size else 1.0
-        if not multiplier < (1.0 - fail) * full[j]:
-            ages[j] = np.inf
-            continue
-        real = constants[j] / decay[j]
-        age = max(math.ceil(real), 1.0)
-        apart = min(age - real, real - (age - 1.0))
-        sure = apart > _NEAR * age and step[j] < _CONVERGED * constants[j]
         if fail > 0.0:
-            age = np.float64(retry_age_reaching(parameters, i, full[j], decay[j], multiplier))
-        elif not (real < 1.0 or sure):
-            age = age_reaching(multiplier, decay[j], decayed(decay[j])[1], full[j])
-        ages[j] = max(age, delay)
+            failing, curvature = retries(fail, delay, decay[j]), decayed(decay[j])[1]
+            ages[j] = retried_age_reaching(multiplier, decay[j], curvature, full[j], failing)
+        # At u*/C itself no crawl is worth its cost.
+        ages[j] = max(ages[j], delay) if multiplier < (1.0 - fail) * full[j] else np.inf
 
 
 @compiled
@@ -297,29 +285,6 @@ def _fill(parameters: Parameters, first: int, full: FloatArray, decay: FloatArra
     if parameters.cost.size:
         for j in range(full.size):
             full[j] /= np.float64(parameters.cost[first + j])
-
-
-@compiled
-def _reach(
-    multiplier: float, full: FloatArray, decay: FloatArray, constants: FloatArray, step: FloatArray
-) -> None:
-    """Set z with 1 − e^−z (1 + az) = λC/u*, a = (1−α)/m, and the last of Newton's steps to it.
-
-    z/m is the age, as a real number, at which the index reaches λ, or slightly more: the steps
-    descend. The loops are short and have no branches, so that they are vectorised.
-    """
-    rate, target = np.empty(full.size), np.empty(full.size)
-    for j in range(full.size):
-        rate[j] = 1.0 - decayed(decay[j])[1]
-    for j in range(full.size):
-        target[j] = time_constants(min(multiplier / full[j], _MOST))
-    for j in range(full.size):
-        constants[j] = target[j] + math.sqrt(2.0 * target[j])
-    for _ in range(_NEWTON):
-        for j in range(full.size):
-            z, u = constants[j], rate[j] * constants[j]
-            step[j] = (z - time_constants(u / (1.0 + u)) - target[j]) / (1.0 - rate[j] / (1.0 + u))
-            constants[j] = z - step[j]
 
 
 @compiled

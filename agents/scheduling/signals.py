@@ -25,11 +25,10 @@ from agents.scheduling.age_index import (
     age_reaching,
     failures_of,
     index_at,
-    retries,
     whole,
 )
 from agents.scheduling.calendar import LATEST
-from agents.theory.closed_form import decayed, theorem_1, time_constants
+from agents.theory.closed_form import content_index, decayed, retries, time_constants
 from crawl_env.compiled import compiled, inlined
 
 # Columns of `Signals.slots`.
@@ -230,14 +229,9 @@ def index_with(
     fail, delay = failures_of(parameters, i)
     level = 1.0 if age >= NEVER else -math.expm1(-age * decay)
     x = scale * level + extra
-    at_once = x * (1.0 - fail)
-    if parameters.kind == MYOPIC or not x < scale:
-        return at_once
-    gamma = theorem_1(x, scale, 1.0, decay, decayed(decay)[1])
-    if fail > 0.0:
-        kept, more, bend = retries(fail, delay, decay)
-        gamma = kept * max(gamma + scale * (more * (x / scale) + bend), 0.0)
-    return min(gamma, at_once)
+    if parameters.kind == MYOPIC:
+        return x * (1.0 - fail)
+    return content_index(x, scale, 1.0, decay, decayed(decay)[1], retries(fail, delay, decay))
 
 
 @compiled

@@ -1,4 +1,6 @@
-"""Theorem 1: the Whittle index of a source in closed form (Avrachenkov & Borkar 2015).
+"""Theorem 1: the Whittle index of a source in closed form (Avrachenkov & Borkar 2015), and all that
+follows from it: by age and by content, where crawls fail, in continuous time, and the age at which
+the index reaches a level.
 
 Compiled functions of one source, and loops over arrays of them; `agents.theory.renewal` makes an
 arm of them. Two corrections to the printed paper hold throughout the package:
@@ -13,6 +15,9 @@ In all of them m = μT is `decay`, k or η counts steps, g(z) = z + e^−z − 1
 g(m)/m = 1 − (1−α)/m, the fraction of a step's new interest that decays within the step. They use
 products of whole steps, m and `full` = u*/C only, so that nothing underflows down to m = 1e-300.
 
+In continuous time, the limit T → 0, the age is z = μτ time constants for a time τ since the crawl,
+and the index u*/C [1 − e^−z (1 + z)]: `age_index` with z for the age, m = 1 and a curvature of 0.
+
 The functions of one source have neither branches nor calls of the C library, so that loops over
 them are vectorised, and give the same bits wherever they are called.
 """
@@ -20,6 +25,7 @@ them are vectorised, and give the same bits wherever they are called.
 from __future__ import annotations
 
 from math import expm1, log
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -32,6 +38,17 @@ _LOG2_E = 1.4426950408889634
 _LN2, _LN2_REST = 0.6931471803691238, 1.9082149292705877e-10  # 32 digits of ln 2, and the others
 _WHOLE = 1.5 * 2.0**52  # a number added to this is rounded to a whole one
 _GONE = 700.0  # time constants after which nothing is left, e^−700 = 1e-304
+_BELOW_1 = 1.0 - 2.0**-53
+# Of the ages at which many sources reach a level: those that no rounding can change.
+_STEPS = 4  # of Newton's method
+_CONVERGED = 1e-5  # last step, as a fraction of z, whose square is below `_DISTANT`
+_DISTANT = 1e-7  # distance from a whole age, as a fraction of it
+_CLEAR, _SHORT = 1.0 - 1e-6, 1e-5  # largest share of u*/C, and smallest z
+# Inverse of z − ln(1+z) = s²/2 near 0: 1/s, then the coefficients of the series of Stirling's
+# formula. Exact to rounding below the switch, above which Newton's steps are.
+_SERIES = (1.0, 1 / 3, 1 / 36, -1 / 270, 1 / 4320, 1 / 17010, -139 / 5443200)
+_SWITCH = 0.03
+_SMALL = 1e-30  # share of u*/C below which its square root is taken first: it may underflow
 
 
 # ------------------------------------------------------------------------------- of one source
@@ -124,53 +141,6 @@ def age_index(age: float, decay: float, curvature: float, full: float) -> float:
     return near if aged < 0.5 else far
 
 
-@compiled
-def age_reaching(level: float, decay: float, curvature: float, full: float) -> float:
-    """Return the smallest whole age ≥ 1 at which `age_index` is at least `level`; infinity if none.
-
-    With a = (1−α)/m it solves z − ln(1 + az) = −ln(1 − level/full) for z = km by Newton's method,
-    and moves to the lattice of whole ages by means of `age_index` itself: exact where that never
-    decreases, m ≥ 1e-11.
-
-    >>> from math import exp
-    >>> m = 0.7
-    >>> curvature, full = 1 + (exp(-m) - 1) / m, 357.142857
-    >>> age_reaching(100.0, m, curvature, full), age_reaching(360.0, m, curvature, full)
-    (2.0, inf)
-    """
-    if not level <= full:
-        return np.inf
-    if age_index(1.0, decay, curvature, full) >= level:
-        return 1.0
-    rate = 1.0 - curvature
-    share = level / full
-    target = time_constants(share) if share < 1.0 else 50.0
-    z = target + np.sqrt(2.0 * target)  # not below the solution: from there Newton descends
-    for _ in range(40):
-        u = rate * z
-        after = z - (z - time_constants(u / (1.0 + u)) - target) / (1.0 - rate / (1.0 + u))
-        if not after < z * (1.0 - 1e-15):
-            break
-        z = after
-    high = max(whole_steps(z / decay), 2.0)
-    step = 1.0
-    while age_index(high, decay, curvature, full) < level:
-        high = high + max(step, high * 1e-15)
-        step *= 2.0
-    low, step = high - 1.0, 1.0
-    while low > 1.0 and age_index(low, decay, curvature, full) >= level:
-        high = low
-        low = max(low - max(step, low * 1e-15), 1.0)
-        step *= 2.0
-    while high - low > max(1.0, high * 4e-16):
-        middle = np.floor(0.5 * (low + high))
-        if age_index(middle, decay, curvature, full) >= level:
-            high = middle
-        else:
-            low = middle
-    return high
-
-
 @inlined
 def closed_form(steps: float, level: float, decay: float, curvature: float, full: float) -> float:
     """Return the index of Theorem 1, η(1−α)y + η g(m) − g(ηm) times `full` = u*/C.
@@ -242,6 +212,233 @@ def discounted_index(
     return min(max(gamma * (ceiling / cost), 0.0), at_once)
 
 
+# --------------------------------------------------------------------- of one whose crawls fail
+
+
+class Retries(NamedTuple):
+    """What the index of a source depends on if crawls fail with probability p = 1 − q and are tried
+    again d steps later.
+
+    With a = q/(1 − pα^d) it is q a {γ + u*/C [(dp/q) (1−α)y + (p/q) (d g(m) − g(dm))]}, where γ is
+    the index of Theorem 1 at y = x/u*.
+    """
+
+    success: float  # q
+    kept: float  # q a
+    slope: float  # (dp/q)(1−α)
+    bend: float  # (p/q)(d g(m) − g(dm))/m
+
+
+@inlined
+def retries(failure_rate: float, delay: float, decay: float) -> Retries:
+    """Return the constants of a source; `delay` is d."""
+    success, aged = 1.0 - failure_rate, delay * decay
+    curvature, later = decayed(decay)[1], decayed(aged)[1]
+    missed, odds = failure_rate * (aged * (1.0 - later)), failure_rate / success
+    return Retries(
+        success,
+        success * success / (success + missed),
+        odds * (aged * (1.0 - curvature)),
+        odds * (delay * (curvature - later)),
+    )
+
+
+@inlined
+def _with_retries(
+    theorem: float, level: float, decay: float, full: float, failing: Retries
+) -> float:
+    """Return the index where crawls may fail, given that of Theorem 1 at y = `level`."""
+    more = (full * failing.slope) * level + (full * decay) * failing.bend
+    index = failing.kept * max(theorem + more, 0.0)
+    return theorem if failing.success == 1.0 else index
+
+
+@inlined
+def retried_age_index(
+    age: float, decay: float, curvature: float, full: float, failing: Retries
+) -> float:
+    """Return `age_index` where crawls may fail: of a source first tried at this age."""
+    aged = age * decay
+    kept, bend = decayed(aged)
+    level = aged - aged * bend if aged < 0.5 else 1.0 - kept
+    return _with_retries(age_index(age, decay, curvature, full), level, decay, full, failing)
+
+
+@inlined
+def content_index(
+    x: float, ceiling: float, cost: float, decay: float, curvature: float, failing: Retries
+) -> float:
+    """Return `theorem_1` where crawls may fail, of the content or of the belief x; qx/C from the
+    ceiling u* on."""
+    theorem, at_once = theorem_1(x, ceiling, cost, decay, curvature), x / cost * failing.success
+    share = x / ceiling
+    gamma = min(_with_retries(theorem, share, decay, ceiling / cost, failing), at_once)
+    return gamma if share < 1.0 else at_once
+
+
+# ----------------------------------------------------------------------- when it reaches a level
+
+
+@inlined
+def _descended(z: float, target: float, rate: float) -> float:
+    """Return the next of Newton's steps to the solution of z − ln(1 + az) = `target`, a = `rate`.
+
+    The function is convex: from above the solution the steps descend to it, and from below the
+    first leads above it.
+    """
+    u = rate * z
+    return z - (z - time_constants(u / (1.0 + u)) - target) / (1.0 - rate / (1.0 + u))
+
+
+@inlined
+def _from_above(target: float) -> float:
+    """Return a z that is not below the solution, for any a ≤ 1."""
+    return target + np.sqrt(2.0 * target)
+
+
+@compiled
+def _index_at(age: float, decay: float, curvature: float, full: float, failing: Retries) -> float:
+    return retried_age_index(age, decay, curvature, full, failing)
+
+
+@compiled
+def retried_age_reaching(
+    level: float, decay: float, curvature: float, full: float, failing: Retries
+) -> float:
+    """Return the smallest whole age ≥ 1 at which `retried_age_index` is at least `level`; infinity
+    if none.
+
+    With a = (1−α)/m it solves z − ln(1 + az) = −ln(1 − level/full) for z = km by Newton's method,
+    and moves to the lattice of whole ages by means of the index itself: exact where that never
+    decreases, m ≥ 1e-11. Failures change a and the level only.
+    """
+    if not level <= _index_at(np.inf, decay, curvature, full, failing):
+        return np.inf
+    if _index_at(1.0, decay, curvature, full, failing) >= level:
+        return 1.0
+    rate, share = 1.0 - curvature, level / full
+    if failing.success < 1.0:
+        share = (share / failing.kept - decay * failing.bend) / (1.0 + failing.slope)
+        rate /= 1.0 + failing.slope
+    target = time_constants(max(share, 0.0)) if share < 1.0 else 50.0
+    z = _from_above(target)
+    for _ in range(40):
+        after = _descended(z, target, rate)
+        if not after < z * (1.0 - 1e-15):
+            break
+        z = after
+    high = max(whole_steps(z / decay), 2.0)
+    step = 1.0
+    while _index_at(high, decay, curvature, full, failing) < level:
+        high = high + max(step, high * 1e-15)
+        step *= 2.0
+    low, step = high - 1.0, 1.0
+    while low > 1.0 and _index_at(low, decay, curvature, full, failing) >= level:
+        high = low
+        low = max(low - max(step, low * 1e-15), 1.0)
+        step *= 2.0
+    while high - low > max(1.0, high * 4e-16):
+        middle = np.floor(0.5 * (low + high))
+        if _index_at(middle, decay, curvature, full, failing) >= level:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+@compiled
+def age_reaching(level: float, decay: float, curvature: float, full: float) -> float:
+    """Return the smallest whole age ≥ 1 at which `age_index` is at least `level`; infinity if none.
+
+    >>> from math import exp
+    >>> m = 0.7
+    >>> curvature, full = 1 + (exp(-m) - 1) / m, 357.142857
+    >>> age_reaching(100.0, m, curvature, full), age_reaching(360.0, m, curvature, full)
+    (2.0, inf)
+    """
+    return retried_age_reaching(level, decay, curvature, full, Retries(1.0, 1.0, 0.0, 0.0))
+
+
+@compiled
+def ages_reaching(
+    reached: FloatArray, decay: FloatArray, full: FloatArray, work: FloatArray
+) -> None:
+    """Replace the levels of K sources by `age_reaching` of them.
+
+    Four of Newton's steps are enough for nearly all; their loops have no branches, so that they are
+    vectorised. The rest are searched for one by one: those near a whole age, near u*/C, or at which
+    hardly anything has decayed.
+
+    Arguments:
+        reached: (K,) levels, then ages.
+        decay, full: (K,).
+        work: (3, W), W ≥ K, temporary.
+    """
+    target, rate, z = work[0], work[1], work[2]
+    for j in range(reached.size):
+        target[j] = time_constants(min(reached[j] / full[j], _BELOW_1))
+        rate[j] = 1.0 - decayed(decay[j])[1]
+    for j in range(reached.size):
+        z[j] = _from_above(target[j])
+    for _ in range(_STEPS - 1):
+        for j in range(reached.size):
+            z[j] = _descended(z[j], target[j], rate[j])
+    for j in range(reached.size):
+        level, last = reached[j], _descended(z[j], target[j], rate[j])
+        real = max(last / decay[j], 0.5)
+        age = np.ceil(real)
+        apart = min(age - real, real - (age - 1.0)) > _DISTANT * age
+        near = abs(z[j] - last) < _CONVERGED * last and last > _SHORT
+        age = age if apart and near and level < _CLEAR * full[j] else 0.0
+        z[j] = age if level <= full[j] else np.inf
+    for j in range(reached.size):
+        if z[j] > 0.0:
+            reached[j] = z[j]
+        else:
+            reached[j] = age_reaching(reached[j], decay[j], decayed(decay[j])[1], full[j])
+
+
+# -------------------------------------------------------------------------- in continuous time
+
+
+@inlined
+def continuous_index(level: float, full: float) -> float:
+    """Return the index in continuous time of a belief of `level` = x/u*, u*/C [y + (1 − y) ln(1 −
+    y)], and x/C from the ceiling on; `full` is u*/C.
+
+    >>> round(continuous_index(0.5, 1.0), 12), continuous_index(2.0, 3.0)
+    (0.15342640972, 6.0)
+    """
+    below = age_index(time_constants(min(level, _BELOW_1)), 1.0, 0.0, full)
+    return below if level < 1.0 else level * full
+
+
+@inlined
+def continuous_age_reaching(level: float, full: float) -> float:
+    """Return the time constants z after a crawl at which the index in continuous time is `level`,
+    u*/C (1 − e^−z (1 + z)) = `level`; infinity from `full` = u*/C on.
+
+    It is exact to 1e-14 of itself for every z.
+
+    >>> z = continuous_age_reaching(0.2, 1.0)
+    >>> round(age_index(z, 1.0, 0.0, 1.0), 15)
+    0.2
+    """
+    share = max(level, 0.0) / full
+    target = time_constants(min(share, _BELOW_1))
+    # 1 − e^−z (1 + z) = 1 − e^(−s²/2)
+    s = np.sqrt(2.0 * target)
+    s = s if share > _SMALL else np.sqrt(2.0 * max(level, 0.0)) / np.sqrt(full)
+    near = _SERIES[6] * s
+    for i in range(5, -1, -1):
+        near = (near + _SERIES[i]) * s
+    z = max(target + s, _SWITCH)
+    for _ in range(_STEPS):
+        z = max(_descended(z, target, 1.0), _SWITCH)
+    z = near if s < _SWITCH else z
+    return z if level < full else np.inf
+
+
 # -------------------------------------------------------------------------------- of many sources
 
 
@@ -252,14 +449,23 @@ def _each_remainder_ratio(z: FloatArray, out: FloatArray) -> None:
 
 
 @compiled
-def _each_theorem_1(x: FloatArray, table: FloatArray, out: FloatArray) -> None:
-    """x, out: (R, N); table: (5, P, N), whose row r % P belongs to row r."""
+def _each_content_index(
+    x: FloatArray, table: FloatArray, failing: FloatArray, out: FloatArray
+) -> None:
+    """x, out: (R, N); table: (5, P, N) and failing, `Retries`: (4, P, N) or (4, 0, 0) if no crawl
+    fails, whose row r % P belongs to row r."""
     for r in range(len(x)):
         p = r % table.shape[1]
         ceiling, cost, decay, curvature = table[0, p], table[1, p], table[2, p], table[3, p]
         state, index = x[r], out[r]
+        if failing.size == 0:
+            for i in range(state.size):
+                index[i] = theorem_1(state[i], ceiling[i], cost[i], decay[i], curvature[i])
+            continue
+        success, kept, slope, bend = failing[0, p], failing[1, p], failing[2, p], failing[3, p]
         for i in range(state.size):
-            index[i] = theorem_1(state[i], ceiling[i], cost[i], decay[i], curvature[i])
+            one = Retries(success[i], kept[i], slope[i], bend[i])
+            index[i] = content_index(state[i], ceiling[i], cost[i], decay[i], curvature[i], one)
 
 
 @compiled
@@ -274,29 +480,72 @@ def _each_discounted(x: FloatArray, table: FloatArray, discount: float, out: Flo
 
 
 @compiled
-def _each_age_index(age: FloatArray, table: FloatArray, out: FloatArray) -> None:
+def _each_age_index(
+    age: FloatArray, table: FloatArray, failing: FloatArray, out: FloatArray
+) -> None:
     for r in range(len(age)):
         p = r % table.shape[1]
         decay, curvature, full = table[2, p], table[3, p], table[4, p]
         steps, index = age[r], out[r]
+        if failing.size == 0:
+            for i in range(steps.size):
+                index[i] = age_index(steps[i], decay[i], curvature[i], full[i])
+            continue
+        success, kept, slope, bend = failing[0, p], failing[1, p], failing[2, p], failing[3, p]
         for i in range(steps.size):
-            index[i] = age_index(steps[i], decay[i], curvature[i], full[i])
+            one = Retries(success[i], kept[i], slope[i], bend[i])
+            index[i] = retried_age_index(steps[i], decay[i], curvature[i], full[i], one)
 
 
 @compiled
 def _each_age_reaching(
-    level: FloatArray, table: FloatArray, shortest: FloatArray, longest: FloatArray, out: FloatArray
+    level: FloatArray,
+    table: FloatArray,
+    failing: FloatArray,
+    shortest: FloatArray,
+    longest: FloatArray,
+    out: FloatArray,
 ) -> None:
+    n = level.shape[1]
+    which, reached, work = np.empty(n, np.int64), np.empty(n), np.empty((5, n))
     for r in range(len(level)):
-        p = r % table.shape[1]
-        decay, curvature, full = table[2, p], table[3, p], table[4, p]
-        for i in range(level.shape[1]):
-            first, last = shortest[r, i] + 1.0, longest[r, i]
-            if first < last:
-                age = age_reaching(level[r, i], decay[i], curvature[i], full[i])
-                out[r, i] = min(max(age, first), last)
-            else:
-                out[r, i] = last
+        p, count = r % table.shape[1], 0
+        out[r] = longest[r]
+        for i in range(n):
+            if shortest[r, i] + 1.0 < longest[r, i]:
+                which[count], reached[count] = i, level[r, i]
+                work[0, count], work[1, count] = table[2, p, i], table[4, p, i]
+                count += 1
+        if failing.size == 0:
+            ages_reaching(reached[:count], work[0, :count], work[1, :count], work[2:])
+        for j in range(count):
+            i = which[j]
+            if failing.size:
+                f = failing[:, p, i]
+                one = Retries(f[0], f[1], f[2], f[3])
+                decay, curvature, full = table[2, p, i], table[3, p, i], table[4, p, i]
+                reached[j] = retried_age_reaching(reached[j], decay, curvature, full, one)
+            out[r, i] = min(max(reached[j], shortest[r, i] + 1.0), longest[r, i])
+
+
+@compiled
+def _each_retries(rows: FloatArray, out: FloatArray) -> None:
+    """rows: failure rate, delay and μT, (3, K); out: (4, K)."""
+    for i in range(out.shape[1]):
+        one = retries(rows[0, i], rows[1, i], rows[2, i])
+        out[0, i], out[1, i], out[2, i], out[3, i] = one
+
+
+@compiled
+def _each_continuous_index(z: FloatArray, out: FloatArray) -> None:
+    for i in range(out.size):
+        out[i] = age_index(z[i], 1.0, 0.0, 1.0)
+
+
+@compiled
+def _each_continuous_age_reaching(level: FloatArray, full: FloatArray, out: FloatArray) -> None:
+    for i in range(out.size):
+        out[i] = continuous_age_reaching(level[i], full[i])
 
 
 def remainder_ratio(z: ArrayLike) -> FloatArray:
@@ -323,6 +572,27 @@ def remainder(z: ArrayLike) -> FloatArray:
     return np.asarray(np.multiply(z, remainder_ratio(z)))
 
 
+def continuous_age_index(z: ArrayLike) -> FloatArray:
+    """Return the index in continuous time z time constants after a crawl, as a fraction of u*/C,
+    any shape.
+
+    >>> continuous_age_index([0.0, 1.0, np.inf]).round(4)
+    array([0.    , 0.2642, 1.    ])
+    """
+    given = np.array(z, dtype=np.float64, order="C")
+    out = np.empty_like(given)
+    _each_continuous_index(given.reshape(-1), out.reshape(-1))
+    return out
+
+
+def continuous_ages_reaching(level: ArrayLike, full: FloatArray) -> FloatArray:
+    """Return `continuous_age_reaching` of levels and u*/C that broadcast."""
+    levels, fulls = np.broadcast_arrays(np.asarray(level, dtype=np.float64), full)
+    out = np.empty(levels.shape)
+    _each_continuous_age_reaching(levels.ravel(), fulls.ravel(), out.reshape(-1))
+    return out
+
+
 class ClosedForm:
     """Theorem 1 for all sources of a fleet, (N,), or of a batch of fleets, (B, N).
 
@@ -330,28 +600,44 @@ class ClosedForm:
         ceiling: u* ≥ 0, utility.
         cost: C > 0, budget units.
         decay: m = μT > 0.
+        failure_rate: p in [0, 1), the probability that a crawl fails; None: none does.
+        delay: d ≥ 1, steps after which it is tried again.
     """
 
-    def __init__(self, ceiling: FloatArray, cost: FloatArray, decay: FloatArray) -> None:
+    def __init__(
+        self,
+        ceiling: FloatArray,
+        cost: FloatArray,
+        decay: FloatArray,
+        failure_rate: FloatArray | None = None,
+        delay: ArrayLike = 1.0,
+    ) -> None:
         self.shape = decay.shape
         rows = (ceiling, cost, decay, remainder_ratio(decay), ceiling / cost)
         self._table = np.array([np.atleast_2d(row) for row in rows])
+        self._failing = np.empty((4, 0, 0))
+        if failure_rate is not None:
+            given = np.array(np.broadcast_arrays(failure_rate, delay, decay), dtype=np.float64)
+            self._failing = np.empty((4, *self._table.shape[1:]))
+            _each_retries(given.reshape(3, -1), self._failing.reshape(4, -1))
 
     def index(self, x: FloatArray, discount: float = 1.0) -> FloatArray:
-        """Return the index of states x ≥ 0, (..., N) utility / budget unit; `theorem_1`."""
+        """Return the index of states x ≥ 0, (..., N) utility / budget unit: `theorem_1`, or
+        `content_index`; a discounted one is known where no crawl fails."""
         x = self._cells(x)
         out = np.empty_like(x)
         if discount == 1.0:
-            _each_theorem_1(self._rows(x), self._table, self._rows(out))
+            _each_content_index(self._rows(x), self._table, self._failing, self._rows(out))
         else:
             _each_discounted(self._rows(x), self._table, discount, self._rows(out))
         return out
 
     def index_at_age(self, age: FloatArray) -> FloatArray:
-        """Return the index at whole ages, (..., N) utility / budget unit; `age_index`."""
+        """Return the index at whole ages, (..., N) utility / budget unit: `age_index`, or
+        `retried_age_index`."""
         age = self._cells(age)
         out = np.empty_like(age)
-        _each_age_index(self._rows(age), self._table, self._rows(out))
+        _each_age_index(self._rows(age), self._table, self._failing, self._rows(out))
         return out
 
     def age_reaching(
@@ -362,8 +648,8 @@ class ClosedForm:
         longest = self._cells(longest)
         out = np.empty_like(longest)
         level, shortest = (np.broadcast_to(x, longest.shape).copy() for x in (level, shortest))
-        level, shortest, longest = self._rows(level), self._rows(shortest), self._rows(longest)
-        _each_age_reaching(level, self._table, shortest, longest, self._rows(out))
+        rows = [self._rows(x) for x in (level, shortest, longest, out)]
+        _each_age_reaching(rows[0], self._table, self._failing, *rows[1:])
         return out
 
     def _cells(self, x: FloatArray) -> FloatArray:

@@ -6,20 +6,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from agents.theory.closed_form import remainder
+from agents.theory.closed_form import continuous_age_index, continuous_ages_reaching
 from agents.theory.renewal import simplified
 from crawl_env import Sources
 from crawl_env.errors import check_positive
 from crawl_env.numerics import FloatArray
 
 __all__ = ["marginal_value", "rates_within", "static_frequencies", "static_reward"]
-
-# Inverse of z − ln(1+z) = s²/2 near 0: 1/s, then the coefficients of the series of Stirling's
-# formula. Exact to rounding below the switch, above which Newton's steps are.
-_SERIES = (1.0, 1 / 3, 1 / 36, -1 / 270, 1 / 4320, 1 / 17010, -139 / 5443200)
-_SWITCH = 0.03
-_NEWTON = 4  # steps to rounding, from anywhere
-_SMALL = 1e-30  # fraction of u*/C below which its square root is taken first: it may underflow
 
 
 def static_frequencies(sources: Sources, budget: float) -> FloatArray:
@@ -112,32 +105,10 @@ def static_reward(sources: Sources, frequency: FloatArray) -> float | FloatArray
 def marginal_value(z: FloatArray) -> FloatArray:
     """Return p(z) = 1 − (1 + z)e^{−z}, to 1e-14 for every z ≥ 0: the marginal value of a crawl per
     cost at an interval of z time constants, as a fraction of u*/C."""
-    # Each form cancels where the other does not.
-    return np.where(z < 1, -z * np.expm1(-z) - remainder(z), -np.expm1(-z) - z * np.exp(-z))
+    return continuous_age_index(z)
 
 
 def _rate(multiplier: FloatArray, full: FloatArray, m: FloatArray) -> FloatArray:
     """Return crawls per step at which the marginal value per cost is the multiplier."""
-    pays = full > multiplier
-    scale = np.where(pays, full, 1.0)
-    fraction = np.where(pays, multiplier / scale, 0.0)
-    # p(z) = 1 − e^(−s²/2)
-    root = np.sqrt(-2.0 * np.log1p(-np.minimum(fraction, 1 - 2**-53)))
-    root = np.where(fraction < _SMALL, np.sqrt(2.0 * multiplier) / np.sqrt(scale), root)
     with np.errstate(divide="ignore", over="ignore"):
-        return np.where(pays, m / _time_constants(root), 0.0)
-
-
-def _time_constants(s: FloatArray) -> FloatArray:
-    """Return z ≥ 0 with z − ln(1 + z) = s²/2.
-
-    Newton's steps from above: the function is convex, so that they fall towards z.
-    """
-    near = np.zeros_like(s)
-    for coefficient in _SERIES[::-1]:
-        near = (near + coefficient) * s
-    level = 0.5 * s * s
-    z = np.maximum(level + s, _SWITCH)
-    for _ in range(_NEWTON):
-        z = np.maximum(z - (z - np.log1p(z) - level) * (1.0 + z) / z, _SWITCH)
-    return np.where(s < _SWITCH, near, z)
+        return np.asarray(m / continuous_ages_reaching(multiplier, full))

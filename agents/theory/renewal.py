@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from agents.theory.capacity_table import IndexTable
-from agents.theory.closed_form import ClosedForm, remainder_ratio
+from agents.theory.closed_form import ClosedForm
 from crawl_env.content.utility import EXPONENTIAL, Decay, ExponentialDecay
 from crawl_env.fleet.capacity import poisson_upper_bound
 from crawl_env.fleet.sources import Sources
@@ -270,51 +270,20 @@ class ClosedFormArm(RenewalArm):
         return sources.ceiling * (lost + missed) / (self.success + missed)
 
     def index_at_age(self, age: FloatArray) -> FloatArray:
-        if not self.sources.fails:
-            return self._closed_form.index_at_age(age)
-        level = -np.expm1(-self.sources.decay_per_step * age)
-        return self._with_retries(self._closed_form.index_at_age(age), level)
+        return self._closed_form.index_at_age(age)
 
     def index(self, value: FloatArray, discount: float = 1.0) -> FloatArray:
         """Return the Whittle index, (..., N) utility / budget unit.
 
         `discount` below 1 gives the discounted index, which is known without failures only.
         """
-        sources = self.sources
-        if not sources.fails:
-            return self._closed_form.index(value, discount)
-        at_once = value / sources.cost * self.success
-        below = value < sources.ceiling
-        level = np.where(below, value, 0.0) / np.where(sources.ceiling > 0, sources.ceiling, 1.0)
-        gamma = self._with_retries(self._closed_form.index(value), level)
-        return np.where(below, np.clip(gamma, 0.0, at_once), at_once)
-
-    def _with_retries(self, theorem: FloatArray, level: FloatArray) -> FloatArray:
-        """Return the index where crawls may fail, utility / budget unit.
-
-        theorem: the index of Theorem 1 at y = `level`, γ. With a = q/(1 − pα^d) it is
-        q a {γ + u*/C [(dp/q) (1−α)y + (p/q) (d g(m) − g(dm))]}.
-        """
-        slope, bend, kept = self._retried
-        return self.success * kept * np.maximum(theorem + (slope * level + bend), 0.0)
-
-    @cached_property
-    def _retried(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """u*/C (dp/q)(1−α), u*/C (p/q)(d g(m) − g(dm)), and a: E α^(steps spent on retries)."""
-        sources = self.sources
-        decay, p, delay = sources.decay_per_step, sources.failure_rate, sources.delay
-        full = sources.ceiling / sources.cost
-        bend = remainder_ratio(decay) - remainder_ratio(delay * decay)
-        return (
-            full * (self._retries * sources.loss),
-            p * delay * (full * decay) * bend / self.success,
-            self.success / (1.0 - p * sources.retention**delay),
-        )
+        return self._closed_form.index(value, discount)
 
     @cached_property
     def _closed_form(self) -> ClosedForm:
         sources = self.sources
-        return ClosedForm(sources.ceiling, sources.cost, sources.decay_per_step)
+        failures = (sources.failure_rate, sources.delay) if sources.fails else ()
+        return ClosedForm(sources.ceiling, sources.cost, sources.decay_per_step, *failures)
 
     def interval(
         self,
@@ -322,8 +291,6 @@ class ClosedFormArm(RenewalArm):
         shortest: FloatArray | None = None,
         longest: FloatArray | None = None,
     ) -> FloatArray:
-        if self.sources.fails:
-            return super().interval(multiplier, shortest, longest)
         return self._closed_form.age_reaching(
             multiplier,
             self.shortest if shortest is None else shortest,

@@ -84,18 +84,6 @@ def test_an_age_that_reaches_a_level_is_the_first(policy, m, fraction, failure_r
         assert k == NEVER or index(k + 1 + k // 10**6) >= level * (1 - 1e-7)
 
 
-def test_ages_of_many_sources_are_those_of_each():
-    """Found by a few steps of Newton's method, which must suffice: none is left to a search."""
-    rng, n = np.random.default_rng(0), 3000
-    decay, scale = 10 ** rng.uniform(-12, 2.5, n), 10 ** rng.uniform(-0.1, 4, n)
-    work, level = np.empty((4, n)), 1.0
-    age_index.plain_ages_reaching(scale, decay, level, work)
-    parameters = _parameters_of(Sources([1.0], 1.0, [1.0]), POLICIES["whittle"])
-    each = zip(scale, decay, strict=True)
-    alone = [age_index.age_reaching(parameters, 0, s, d, level) for s, d in each]
-    np.testing.assert_array_equal(work[0], alone)
-
-
 @pytest.mark.parametrize("budget", [20.0, 27.0])
 def test_static_has_the_best_constant_frequencies(budget):
     """A budget of 2/3 · 40 crawls binds no more: then all sources are crawled once they may be."""

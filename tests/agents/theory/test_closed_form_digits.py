@@ -13,9 +13,15 @@ from agents.theory.closed_form import (
     ClosedForm,
     age_index,
     age_reaching,
+    ages_reaching,
     closed_form,
+    continuous_age_reaching,
+    continuous_index,
     decayed,
     remainder_ratio,
+    retried_age_index,
+    retried_age_reaching,
+    retries,
     theorem_1,
     time_constants,
 )
@@ -161,18 +167,66 @@ def test_loops_have_the_bits_of_single_sources(seed: int, n: int, rows: int) -> 
     place=st.floats(0, 1.1),
     time=st.floats(0, 40),
     bits=st.integers(-3, 3),
+    failure_rate=st.sampled_from([0.0, 0.0, 0.3, 0.95]),
+    delay=st.integers(1, 5),
 )
 def test_age_reaching_a_level_is_the_first(
-    decay: float, full: float, place: float, time: float, bits: int
+    decay: float,
+    full: float,
+    place: float,
+    time: float,
+    bits: int,
+    failure_rate: float,
+    delay: int,
 ) -> None:
-    curvature = float(remainder_ratio(decay))
-    at_an_age = age_index(np.ceil(time / decay), decay, curvature, full)
+    curvature, failing = float(remainder_ratio(decay)), retries(failure_rate, delay, decay)
+
+    def index(age: float) -> float:
+        return retried_age_index(age, decay, curvature, full, failing)
+
+    at_an_age = index(np.ceil(time / decay))
     for level in (place * full, at_an_age + bits * np.spacing(at_an_age)):
-        age = age_reaching(level, decay, curvature, full)
-        if level > full:
+        age = retried_age_reaching(level, decay, curvature, full, failing)
+        if failure_rate == 0.0:
+            assert age == age_reaching(level, decay, curvature, full)
+        if level > index(np.inf):
             assert age == np.inf
             continue
         assert age >= 1
         assert age == np.floor(age)
-        assert age_index(age, decay, curvature, full) >= level
-        assert age == 1 or age_index(age - 1, decay, curvature, full) < level
+        assert index(age) >= level
+        assert age == 1 or failure_rate > 0 or index(age - 1) < level
+
+
+def test_ages_of_many_sources_are_those_of_each() -> None:
+    """Also where the level is the index at some age, but for its last bits."""
+    rng, n = np.random.default_rng(0), 20_000
+    decay, full = 10 ** rng.uniform(-11, 3, n), 10 ** rng.uniform(-3, 3, n)
+    curvature, ages = remainder_ratio(decay), np.ceil(rng.uniform(0, 40, n) / decay)
+    at_an_age = ClosedForm(full, np.ones(n), decay).index_at_age(ages)
+    near = at_an_age + rng.integers(-3, 4, n) * np.spacing(at_an_age)
+    level = np.where(rng.random(n) < 0.5, near, full * rng.uniform(0, 1.1, n))
+    found = level.copy()
+    ages_reaching(found, decay, full, np.empty((3, n)))
+    columns = zip(level.tolist(), decay.tolist(), curvature.tolist(), full.tolist(), strict=True)
+    assert found.tolist() == [age_reaching(*one) for one in columns]
+
+
+@plainly
+@given(level=st.floats(-320, 0).map(lambda e: 10.0**e), full=st.floats(-3, 3).map(lambda e: 10**e))
+def test_continuous_time(level: float, full: float) -> None:
+    """The age at which a share of u*/C is reached, and the index of the belief then."""
+    z = continuous_age_reaching(level * full, full)
+    if level == 1.0:
+        assert z == np.inf
+        return
+    with mpmath.workdps(400):
+        y = -mpmath.expm1(-mpmath.mpf(z))
+        share = y + (1 - y) * mpmath.log1p(-y)
+        slope = z * (1 - y) * -mpmath.log1p(-y)  # of the share, for an error of 1 in z
+        assert (
+            abs(share - mpmath.mpf(level * full) / mpmath.mpf(full)) < 1e-14 * slope + 1e-15 * level
+        )
+    if level > 1e-300:
+        assert continuous_index(float(y), full) == pytest.approx(level * full, rel=1e-10)
+    assert continuous_index(1.0 + level, full) == (1.0 + level) * full

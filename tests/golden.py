@@ -773,7 +773,7 @@ def _budgets(one: Any) -> tuple[float, ...]:
 def tables() -> Iterator[Entry]:
     from agents import index_at_age, myopic_index, relaxation, whittle_index
     from agents.policies.lagrangian import best_rate, gains, table_of
-    from agents.theory.closed_form import remainder
+    from agents.theory.closed_form import remainder_ratio
     from agents.theory.frequencies import static_frequencies, static_reward
     from agents.theory.relaxation import net_reward
     from agents.theory.renewal import renewal_arm, simplified
@@ -797,7 +797,7 @@ def tables() -> Iterator[Entry]:
                     f.decay_per_step,
                     f.retention,
                     f.loss,
-                    remainder(f.decay_per_step),
+                    np.multiply(f.decay_per_step, remainder_ratio(f.decay_per_step)),
                     f.ceiling,
                 ),
                 *(f.inflow, f.published, f.delay, f.host_of),

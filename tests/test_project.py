@@ -102,6 +102,70 @@ def test_packages_import_only_those_below_them():
         assert place[imported] < place[importer], f"{importer} imports {imported}"
 
 
+# Where an interval may be halved until a condition's place in it is known, and why; else this is
+# done in agents.theory.price.
+SEARCHES = {
+    "agents/theory/closed_form.py": "whole ages at which the Whittle index reaches a level",
+    "agents/theory/renewal.py": "whole ages, of an index without a closed form",
+    "agents/theory/observed.py": "places in a table",
+    "crawl_env/content/items.py": "places in a list",
+    "crawl_env/log/decay_curves.py": "places in a curve",
+    "ephemeral_crawl/live/choice.py": "the next moment at which a source can be leased",
+    "ephemeral_crawl/live/life.py": "compiled: the time in which a source is expected to be back",
+    "ephemeral_crawl/live/overview.py": "the delay under which maximum intervals are kept",
+    "ephemeral_crawl/live/price.py": "not yet one of the callers of agents.theory.price",
+    "experiments/live/feeds/bound.py": "SciPy's, in a study",
+}
+SOLVERS = {"brentq", "brenth", "bisect", "minimize_scalar", "root_scalar", "toms748"}
+# z - ln(1 + az), whose root is the age at which the index reaches a level.
+INVERSES = {
+    "agents/theory/closed_form.py": "the home of the Whittle index",
+    "crawl_env/fleet/capacity.py": "a density that has the same form",
+    "ephemeral_crawl/live/price.py": "not yet one of its callers",
+}
+INVERSE = re.compile(
+    r"\b(\w+) - (math\.|np\.)?log1p\((\w+ \* )?\1\)|time_constants\((\w+) / \(1\.0 \+ \4\)\)"
+)
+
+
+def halves(node: ast.AST) -> bool:
+    """Whether a node is a sum times .5, or divided by 2."""
+    if not isinstance(node, ast.BinOp):
+        return False
+    sides, factor = (node.left, node.right), 0.5 if isinstance(node.op, ast.Mult) else 2
+    two = any(isinstance(side, ast.Constant) and side.value == factor for side in sides)
+    added = any(isinstance(x, ast.BinOp) and isinstance(x.op, ast.Add) for x in sides)
+    return two and added and isinstance(node.op, ast.Mult | ast.Div | ast.FloorDiv)
+
+
+def searches_in(tree: ast.Module) -> bool:
+    """Whether a loop assigns the middle of two numbers, or a solver of SciPy's is imported."""
+    loops = (node for node in ast.walk(tree) if isinstance(node, ast.For | ast.While))
+    assigned = (x.value for loop in loops for x in ast.walk(loop) if isinstance(x, ast.Assign))
+    halved = any(halves(node) for value in assigned for node in ast.walk(value))
+    imported = {
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("scipy")
+        for alias in node.names
+    }
+    return halved or bool(SOLVERS & imported)
+
+
+def test_the_index_is_inverted_and_prices_are_searched_for_in_one_place():
+    searching, inverting = set(), set()
+    for top in ("crawl_env", "agents", "ephemeral_crawl", "experiments"):
+        for file in (ROOT / top).rglob("*.py"):
+            text, name = file.read_text(encoding="utf-8"), file.relative_to(ROOT).as_posix()
+            if searches_in(ast.parse(text)):
+                searching.add(name)
+            if INVERSE.search(text):
+                inverting.add(name)
+    assert "agents/theory/closed_form.py" in searching & inverting  # it finds what it looks for
+    assert searching <= set(SEARCHES), "a search of its own: use agents.theory.price"
+    assert inverting <= set(INVERSES), "an inverse of its own: use agents.theory.closed_form"
+
+
 def test_commands_and_studies_do_not_import_each_other_in_circles():
     graph: dict[str, set[str]] = {}
     for importer, imported in imports_of("ephemeral_crawl") | imports_of("experiments"):

@@ -30,6 +30,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from agents.theory.price import first_near
 from crawl_env.numerics import FloatArray
 
 __all__ = [
@@ -215,16 +216,7 @@ def t_quantile(probability: float, degrees: int) -> float:
     >>> round(t_quantile(0.975, 1), 3), round(t_quantile(0.975, 19), 3)
     (12.706, 2.093)
     """
-    low, high = 0.0, 1.0
-    while _t_distribution(high, degrees) < probability:
-        high *= 2.0
-    for _ in range(100):
-        middle = 0.5 * (low + high)
-        if _t_distribution(middle, degrees) < probability:
-            low = middle
-        else:
-            high = middle
-    return high
+    return first_near(lambda t: _t_distribution(t, degrees) >= probability, 1.0)[1]
 
 
 def _t_distribution(t: float, degrees: int) -> float:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from agents.scheduling.age_index import NEVER, WHITTLE, Parameters, fixed, scale_of
 from agents.theory.closed_form import ages_reaching, decayed, retried_age_reaching, retries
+from agents.theory.price import Tangent, least_dual
 from crawl_env.compiled import compiled
 from crawl_env.errors import check_non_negative, check_positive, check_whole
 from crawl_env.fleet.columns import CHUNK, FleetColumns
@@ -22,7 +23,6 @@ __all__ = ["ColumnsRelaxation", "columns_relaxation", "stationary_ages"]
 GAP = 1e-10  # between the bound and what it cannot be below, as a fraction
 SAMPLE = 20_000  # sources with which the search begins
 _BLOCK = 1024  # sources whose intervals are computed at a time
-_FIRST, _LAST = 1.02, 1e6  # factors by which a bracket of λ is widened
 
 
 class ColumnsRelaxation(NamedTuple):
@@ -31,15 +31,6 @@ class ColumnsRelaxation(NamedTuple):
     bound: float  # utility / step
     multiplier: float  # λ*, utility / budget unit
     spent: float  # budget units / step that the best intervals at λ* cost
-
-
-class _Dual(NamedTuple):
-    """The dual function D at a multiplier, which is convex."""
-
-    multiplier: float  # λ
-    value: float  # D = λM + Σ_i max_k max(0, (G_k − λC/q)/L_k), utility / step
-    spent: float  # budget units / step; M − spent is the slope of a tangent
-    at_zero: float  # where this tangent meets λ = 0, utility / step
 
 
 def columns_relaxation(
@@ -145,67 +136,21 @@ def whittle_parameters(
 
 
 def _minimum(parameters: Parameters, budget: float, guess: float, gap: float) -> ColumnsRelaxation:
-    """Minimise the dual function.
-
-    Its minimum lies between a λ at which more than the budget is spent and one at which less is,
-    and is not below the point where the tangents at these two meet. The next λ is in turn where the
-    spending would be M if it were a power of λ, as it nearly is in large fleets, and where the
-    tangents meet, which is the minimum if the function has two pieces.
-    """
     dual = _dual_of(parameters, budget)
-    low, high = _bracket(dual, partial(_largest, parameters), budget, guess)
-    while low.spent > budget:
-        meeting = (low.at_zero - high.at_zero) / (low.spent - high.spent)
-        floor = low.at_zero + meeting * (budget - low.spent)
-        best = low if low.value < high.value else high
-        if not low.multiplier < meeting < high.multiplier or best.value - floor <= gap * floor:
-            break
-        power = _power(low, high, budget)
-        for multiplier in (power, meeting):
-            if low.multiplier < multiplier < high.multiplier:
-                found = dual(multiplier)
-                low, high = (found, high) if found.spent > budget else (low, found)
-    best = low if low.value < high.value else high
+    best = least_dual(dual, budget, partial(_largest, parameters), guess, gap)
     return ColumnsRelaxation(best.value, best.multiplier, best.spent)
 
 
-def _bracket(
-    dual: Callable[[float], _Dual], top: Callable[[], float], budget: float, guess: float
-) -> tuple[_Dual, _Dual]:
-    """Return the dual function at a λ at which more than the budget is spent, or at 0, and at a λ
-    at which no more is."""
-    if guess == 0.0:
-        low = dual(0.0)
-        return low, low if low.spent <= budget else dual(top())
-    low = high = dual(guess)
-    factor = _FIRST
-    while low.spent <= budget and low.multiplier > 0.0:
-        high, low = low, dual(low.multiplier / factor if factor < _LAST else 0.0)
-        factor *= factor
-    while high.spent > budget:
-        low, high = high, dual(high.multiplier * factor)
-        factor *= factor
-    return low, high
-
-
-def _power(low: _Dual, high: _Dual, budget: float) -> float:
-    """Return the λ at which M would be spent if the spending were a power of λ between two."""
-    if not (low.multiplier > 0.0 and high.spent > 0.0):
-        return 0.5 * (low.multiplier + high.multiplier)
-    fall = math.log(low.spent / high.spent)
-    part = math.log(low.spent / budget) / fall
-    return low.multiplier * (high.multiplier / low.multiplier) ** part
-
-
-def _dual_of(parameters: Parameters, budget: float) -> Callable[[float], _Dual]:
+def _dual_of(parameters: Parameters, budget: float) -> Callable[[float], Tangent]:
+    """Return D = λM + Σ_i max_k max(0, (G_k − λC/q)/L_k) as a function of λ."""
     n = parameters.arrival_rate.size
 
-    def dual(multiplier: float) -> _Dual:
+    def dual(multiplier: float) -> Tangent:
         earned = spent = 0.0
         for start in range(0, n, CHUNK):
             more, cost = _summed(parameters, multiplier, start, min(start + CHUNK, n))
             earned, spent = earned + more, spent + cost
-        return _Dual(multiplier, multiplier * budget + earned, spent, earned + multiplier * spent)
+        return Tangent(multiplier, multiplier * budget + earned, spent, earned + multiplier * spent)
 
     return dual
 

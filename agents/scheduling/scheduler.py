@@ -26,6 +26,7 @@ from agents.scheduling.signals import (
     touch,
     touch_all,
 )
+from agents.theory.price import first_near
 from crawl_env.errors import (
     as_array,
     brief,
@@ -53,7 +54,7 @@ _SAMPLE = 2**16  # sources whose indices estimate those of the fleet
 _FEW = 8  # sources of the sample, at least, that are at the new level
 _LEAST_ROOM = 1024  # candidates
 _MOST_ENTRIES = 1.5  # in the calendar, per source: if costs differ, a source can have several
-_BISECTIONS = 40  # of the multiplier of "static"
+_TOLERANCE = 2.0**-40  # of multipliers
 _BLOCK = 2**20  # sources set at a time
 _LAST_STEP = 2**32 - 2 * NEVER
 _NO_MASK = np.zeros(0, dtype=bool)
@@ -853,19 +854,10 @@ def _joined(received: list[Received]) -> Received:
 
 
 def _multiplier(spends: Callable[[float], float], budget: float) -> float:
-    """Return the smallest multiplier at which at most the budget is spent, by bisection."""
+    """Return the smallest multiplier at which at most the budget is spent, but for its rounding."""
     if spends(0.0) <= budget:
         return 0.0
-    high = 1.0
-    while spends(high) > budget:
-        high *= 2.0
-    low = high
-    while spends(low) <= budget:
-        low /= 2.0
-    for _ in range(_BISECTIONS):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if spends(middle) > budget else (low, middle)
-    return high
+    return first_near(lambda level: spends(level) <= budget, 1.0, tolerance=_TOLERANCE)[1]
 
 
 def _parameters_of(columns: Columns, kind: int) -> Parameters:

@@ -560,18 +560,6 @@ def remainder_ratio(z: ArrayLike) -> FloatArray:
     return out
 
 
-def remainder(z: ArrayLike) -> FloatArray:
-    """Return g(z) = z + expm1(−z), what is left of 1 − e^−z after its first order, any shape.
-
-    Both terms are close to z when z is small, which costs no digits here: the relative error stays
-    below 1e-14 for every z ≥ 0.
-
-    >>> remainder([0.0, 1e-9, 1.0])
-    array([0.00000000e+00, 5.00000000e-19, 3.67879441e-01])
-    """
-    return np.asarray(np.multiply(z, remainder_ratio(z)))
-
-
 def continuous_age_index(z: ArrayLike) -> FloatArray:
     """Return the index in continuous time z time constants after a crawl, as a fraction of u*/C,
     any shape.

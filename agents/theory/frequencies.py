@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from agents.theory.closed_form import continuous_age_index, continuous_ages_reaching
+from agents.theory.price import first_where
 from agents.theory.renewal import simplified
 from crawl_env import Sources
 from crawl_env.errors import check_positive
@@ -66,17 +67,10 @@ def rates_within(
     def spent(rate: FloatArray) -> FloatArray:
         return np.asarray((cost * rate).sum(axis=-1, keepdims=True))
 
-    # Positive floats are in the order of their bits: bisect these, between 0, where all sources
-    # are crawled as often as can be, and `enough`, down to neighbours.
-    high = np.ascontiguousarray(enough).view(np.int64)
-    low = np.zeros_like(high)
-    while (high - low > 1).any():
-        middle = low + (high - low) // 2
-        dear = spent(rate(middle.view(np.float64))) > budget
-        low, high = np.where(dear, middle, low), np.where(dear, high, middle)
+    low, high = first_where(lambda price: spent(rate(price)) <= budget, enough)
     # The rates at two neighbours differ where λ meets some u*/C to rounding, as it does when decay
     # is fast: there any split is best, and this one spends the budget.
-    few, many = rate(high.view(np.float64)), rate(low.view(np.float64))
+    few, many = rate(high), rate(low)
     missing, step = budget - spent(few), spent(many) - spent(few)
     part = np.clip(np.divide(missing, step, out=np.ones_like(step), where=step > missing), 0.0, 1.0)
     best = np.minimum(few + (many - few) * part, most)

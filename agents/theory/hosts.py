@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from agents.theory.price import Bracket
 from agents.theory.renewal import RenewalArm
 from crawl_env.numerics import BoolArray, FloatArray
 from crawl_env.simulation.selection import Hosts
@@ -190,18 +191,19 @@ class HostMultipliers:
         at_high = np.where(free, at_low, at_high)
         shortest, longest = k_low - 1.0, np.where(free, k_low, k_high)
         least = 2.0**-_HALVINGS * self._largest(arm.break_even * cost)
+        bracket = Bracket(low, high)
         for _ in range(_HALVINGS):
-            settled = free | (high - low <= least)
+            settled = free | (bracket.high - bracket.low <= least)
             if enough is not None:
                 spent, most, known = self._spending_bounds(at_low, at_high)
                 decided = enough(most) | ~enough(spent)
                 settled = settled | known | decided
             if settled.all():
                 break
-            middle = np.where(settled, high, 0.5 * (low + high))
+            middle = np.where(settled, bracket.high, bracket.middle())
             found, interval = rates(middle)
             fits = settled | (self._total(found) <= self._per_host)
-            high, low = np.where(fits, middle, high), np.where(fits, low, middle)
+            bracket.learn(middle, fits)
             at_high, at_low = np.where(fits, found, at_high), np.where(fits, at_low, found)
             longest = np.where(fits, interval, longest)
             shortest = np.where(fits, shortest, interval - 1.0)
@@ -209,7 +211,7 @@ class HostMultipliers:
         weight = (self._per_host - below) / np.where(above > below, above - below, 1.0)
         crawls = np.clip(weight, 0.0, 1.0) * (at_low - at_high) + at_high
         spent = (crawls * cost).sum(axis=-1, keepdims=True)
-        return _Found(low, high, crawls, spent)
+        return _Found(bracket.low, bracket.high, crawls, spent)
 
     def _spending_bounds(
         self, at_low: FloatArray, at_high: FloatArray

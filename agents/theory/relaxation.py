@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from agents.theory.hosts import HostMultipliers
+from agents.theory.price import Bracket
 from agents.theory.renewal import RenewalArm, renewal_arm
 from crawl_env.content.utility import EXPONENTIAL, Decay
 from crawl_env.errors import check_positive
@@ -21,9 +22,7 @@ from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import BoolArray, FloatArray
 from crawl_env.simulation.selection import TOLERANCE, Hosts
 
-Bracket = tuple[FloatArray, FloatArray]  # of intervals
-
-_HALVES, _FAR = 40, 2.0**-40  # steps of bisection before λ is searched for by its logarithm
+Intervals = tuple[FloatArray, FloatArray]  # the largest too short and the largest possible
 
 
 class Relaxation(NamedTuple):
@@ -115,15 +114,14 @@ class _Search:
     ) -> FloatArray:
         """Return the smallest λ, at least `least`, where the spending per step satisfies `enough`,
         (..., 1)."""
-        low, high = np.zeros_like(self._top), self._top.copy()
+        bracket = Bracket(np.zeros_like(self._top), self._top.copy())
         shortest, longest = self._arm.shortest, self._arm.longest
         if self._hosts:
             self._hosts.restart()
+        low, high = bracket.low, bracket.high
         free = enough(self._spent(low, (shortest, longest), low, high, enough)[0])
         for step in range(200):
-            middle = 0.5 * (low + high)
-            if step >= _HALVES:  # λ is many orders of magnitude below the largest
-                middle = np.where(low > 0, middle, _FAR * high)
+            middle = bracket.middle()
             if self._hosts and least is not None and step < 2:  # it is hardly ever larger
                 near = least * (1.0 + (4.0 * step - 2.0) * self._tolerance)
                 middle = np.where((low < near) & (near < high), near, middle)
@@ -131,7 +129,8 @@ class _Search:
             done = enough(spent)
             if self._hosts:
                 self._hosts.learn(done)
-            high, low = np.where(done, middle, high), np.where(done, low, middle)
+            bracket.learn(middle, done)
+            low, high = bracket.low, bracket.high
             longest = np.where(done, interval, longest)
             shortest = np.where(done, shortest, interval - 1)
             if np.all(free | (high - low <= self._tolerance * high)):
@@ -151,21 +150,21 @@ class _Search:
     def _spent(
         self,
         multiplier: FloatArray,
-        bracket: Bracket,
+        limits: Intervals,
         low: FloatArray,
         high: FloatArray,
         enough: Callable[[FloatArray], BoolArray],
     ) -> tuple[FloatArray, FloatArray]:
         """Return the spending per step, (..., 1), with hosts perhaps a bound on it that is as good
         for `enough`, and the intervals without hosts, (..., N); `low`, `high` are bounds on λ."""
-        crawls, interval = self._crawls(multiplier, bracket)
+        crawls, interval = self._crawls(multiplier, limits)
         if self._hosts:
             return self._hosts.spending(multiplier, crawls, low, high, enough), interval
         return (crawls * self._cost).sum(axis=-1, keepdims=True), interval
 
-    def _crawls(self, multiplier: FloatArray, bracket: Bracket) -> tuple[FloatArray, FloatArray]:
+    def _crawls(self, multiplier: FloatArray, limits: Intervals) -> tuple[FloatArray, FloatArray]:
         """Return the crawls per step and the intervals."""
-        arm, interval = self._arm, self._arm.interval(multiplier, *bracket)
+        arm, interval = self._arm, self._arm.interval(multiplier, *limits)
         return np.where(multiplier < arm.break_even, arm.crawl_rate(interval), 0.0), interval
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from agents.theory.hosts import HostMultipliers
+from agents.theory.price import first_near
 from agents.theory.renewal import renewal_arm
 from crawl_env.errors import check_positive
 from crawl_env.fleet.sources import Sources
@@ -91,32 +92,22 @@ def relaxed_schedule(
     def spent(multiplier: float) -> float:
         return float((at(multiplier)[0] * cost).sum())
 
-    # Positive floats are in the order of their bits: bisect these, down to neighbours.
-    low, high = 0, int(np.float64(2.0 * arm.max_multiplier()[0] + 1.0).view(np.int64))
-    if limit is not None and spent(_number(high)) > budget * (1 + TOLERANCE):
+    top = 2.0 * arm.max_multiplier()[0] + 1.0
+    if limit is not None and spent(top) > budget * (1 + TOLERANCE):
         raise ValueError(
             f"a maximum interval of {longest * sources.period:g} needs a budget of at least "
-            f"{spent(_number(high)):.4g} per step, and the budget is {budget:g}; allow a longer "
+            f"{spent(top):.4g} per step, and the budget is {budget:g}; allow a longer "
             "interval, or raise the budget"
         )
     if spent(0.0) <= budget * (1 + TOLERANCE):
         crawls, reward = at(0.0)
         return RelaxedSchedule(crawls, reward, 0.0)
-    while high - low > 1:
-        middle = (low + high) // 2
-        if spent(_number(middle)) > budget * (1 + TOLERANCE):
-            low = middle
-        else:
-            high = middle
-    (many, most), (few, least) = at(_number(low)), at(_number(high))
+    low, high = first_near(lambda x: spent(x) <= budget * (1 + TOLERANCE), top, most=top)
+    (many, most), (few, least) = at(low), at(high)
     more = float(((many - few) * cost).sum())
     part = np.clip((budget - float((few * cost).sum())) / more, 0.0, 1.0)
     crawls, reward = few + part * (many - few), least + part * (most - least)
-    return RelaxedSchedule(crawls, reward, _number(high))
-
-
-def _number(bits: int) -> float:
-    return float(np.int64(bits).view(np.float64))
+    return RelaxedSchedule(crawls, reward, high)
 
 
 def _limit(sources: Sources, longest: float, hosts: Hosts | None) -> FloatArray:

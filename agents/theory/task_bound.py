@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from agents.theory.arm import Information, decay_of, information, item_utility, utility_of
 from agents.theory.observed import ObservedArm
+from agents.theory.price import least_where
 from agents.theory.relaxation import relaxation
 from agents.theory.renewal import simplified
 from crawl_env import Sources, Task
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation.selection import affordable
 
-_STEPS = 75  # of golden sections: the bracket shrinks by 2e-16
-_SLOW, _FAR = 1e-6, 2.0**-20  # μT below which λ* is first searched for by its logarithm
-_GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
+_SLOW = 1e-6  # μT below which λ* may be many orders of magnitude below the largest index
 
 
 class Bound(NamedTuple):
@@ -150,34 +148,11 @@ def _without_engine(task: Task, fleet: Sources) -> Bound:
         net = np.where(payable, arms.net_reward(multiplier), 0.0)
         return multiplier * task.budget + net.sum(axis=-1, keepdims=True)
 
-    high = arms.max_multiplier()
+    high, negligible = arms.max_multiplier(), np.zeros(1)
     if fleet.decay_per_step.min() < _SLOW:
-        high = _near(dual, high, task.budget)
-    multiplier = _least(dual, high)
+        negligible = 1e-17 * dual(np.zeros_like(high)) / task.budget
+    multiplier = least_where(dual, high, negligible)
     bound = dual(multiplier)
     if fleet.cost.ndim == 1:
         return Bound(float(bound[0]), float(multiplier[0]), known.value)
     return Bound(bound[:, 0], multiplier[:, 0], known.value)
-
-
-def _near(dual: Callable[[FloatArray], FloatArray], high: FloatArray, budget: float) -> FloatArray:
-    """Return a bound on λ* that is not many orders of magnitude above it, or negligible."""
-    negligible = 1e-17 * dual(np.zeros_like(high)) / budget
-    while True:
-        near = _FAR * high
-        # The dual is convex: its minimiser lies below any point at which it increases.
-        below = (dual(0.5 * near) <= dual(near)) & (near > negligible)
-        if not below.any():
-            return high
-        high = np.where(below, near, high)
-
-
-def _least(dual: Callable[[FloatArray], FloatArray], high: FloatArray) -> FloatArray:
-    """Return the minimiser of a convex function on [0, high], any shape, by golden sections."""
-    low = np.zeros_like(high)
-    for _ in range(_STEPS):
-        right = low + _GOLDEN * (high - low)
-        left = high - _GOLDEN * (high - low)
-        falls = dual(left) > dual(right)
-        low, high = np.where(falls, left, low), np.where(falls, high, right)
-    return 0.5 * (low + high)

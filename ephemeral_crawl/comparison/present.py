@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from agents import AGENTS
+from agents.theory.price import first_where
 from crawl_env import Sources
 from crawl_env.errors import unknown
 from crawl_env.files import table
@@ -157,7 +158,5 @@ def equal(
 
 def _budget_at(reward: float, guess: Callable[[float], float], low: float, high: float) -> float:
     """Return the budget between two others whose expected reward is closest to this one."""
-    for _ in range(30):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if guess(middle) < reward else (low, middle)
-    return 0.5 * (low + high)
+    found = first_where(lambda x: np.asarray(guess(float(x)) >= reward), np.array(high), low, 1e-9)
+    return float(0.5 * (found[0] + found[1]))

@@ -14,12 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from agents.theory.price import Tangent, least_dual
 from crawl_env import Sources, Trace
 from crawl_env.content.process import Published
 from crawl_env.content.trace import TraceFeed
 from crawl_env.numerics import FloatArray, IntArray
 
-# Relative tolerance of the bound; the search on the dual takes about ten steps.
+# Relative tolerance of the bound; the search on the dual takes some ten steps.
 _NEAR = 1e-12
 
 
@@ -54,32 +55,16 @@ class Hindsight:
 
     def bound(self, budget: float) -> float:
         """Return an upper bound on the total utility that is collected with `budget` per step."""
-        return float(min(self._dual(budget)))
-
-    def _dual(self, budget: float) -> list[float]:
-        """Return λMH + Σ V_i(λ) at a sequence of multipliers that ends at its minimum."""
         whole = budget * self._steps
         dear = 1.0 + max((c.max() for s in self._sources for _, c in s), default=0.0)
-        low, high = 0.0, dear / float(self._cost.min())
-        at_low, at_high = self.best(low), self.best(high)
-        found = [at_low.net]
-        while at_low.cost > whole:
-            # The dual is convex and piecewise linear: try the intersection of the lines of both
-            # sides.
-            reward = [
-                at.net + multiplier * at.cost for at, multiplier in ((at_low, low), (at_high, high))
-            ]
-            multiplier = (reward[0] - reward[1]) / (at_low.cost - at_high.cost)
+
+        def dual(multiplier: float) -> Tangent:
+            """Return λMH + Σ V_i(λ)."""
             at = self.best(multiplier)
-            found.append(multiplier * whole + at.net)
-            line = multiplier * (whole - at_high.cost) + reward[1]
-            if found[-1] <= line + _NEAR * abs(line):
-                break
-            if at.cost > whole:
-                low, at_low = multiplier, at
-            else:
-                high, at_high = multiplier, at
-        return found
+            value = multiplier * whole + at.net
+            return Tangent(multiplier, value, at.cost, at.net + multiplier * at.cost)
+
+        return least_dual(dual, whole, lambda: dear / float(self._cost.min()), gap=_NEAR).value
 
     def best(self, multiplier: float) -> Schedule:
         """Return the optimal schedule if a crawl of source i costs `multiplier` × C_i."""

@@ -25,6 +25,7 @@ from functools import cached_property
 import numpy as np
 from scipy import special
 
+from agents.theory.price import first_where
 from agents.theory.shot_noise import Item, one_item
 from crawl_env import Sources
 from crawl_env.content.utility import (
@@ -43,7 +44,6 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
 _NODES, _WEIGHTS = 0.5 * (_NODES + 1.0), 0.5 * _WEIGHTS  # on [0, 1]
 _PANEL = 0.5  # fall of ln R on a panel
 _GRADED = 4.0 ** -np.arange(1.0, 25.0)  # of the first panel, where R may have no derivative
-_HALVINGS = 100
 _LARGE = 800.0  # e^−t is 0 from here on
 
 
@@ -167,11 +167,8 @@ class WaitingItems:
         if isinstance(self.decay, ExponentialDecay):
             with np.errstate(divide="ignore"):
                 return np.clip(-np.log(c), 0.0, self.decay.end)
-        low, high = np.zeros(c.shape), np.full(c.shape, float(self.decay.end))
-        for _ in range(_HALVINGS):
-            middle = 0.5 * (low + high)
-            above = self.decay.survival(middle) >= c
-            low, high = np.where(above, middle, low), np.where(above, high, middle)
+        end = np.full(c.shape, float(self.decay.end))
+        low, _ = first_where(lambda z: self.decay.survival(z) < c, end)
         return np.where(c <= 1.0, low, 0.0)
 
     def _quadrature(self, z: FloatArray, c: FloatArray) -> tuple[FloatArray, FloatArray]:

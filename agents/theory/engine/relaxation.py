@@ -22,23 +22,19 @@ the variant's bound x_1/10, the worth of an average item, and indexes the newest
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from agents.theory.engine.content import WaitingItems
+from agents.theory.price import least_of_two
 from agents.theory.relaxation import relaxation
 from agents.theory.renewal import RenewalArm
 from crawl_env import Sources
 from crawl_env.content.utility import EXPONENTIAL, Decay, Distribution, Exponential
 from crawl_env.errors import check_positive
 from crawl_env.numerics import FloatArray
-
-_MOST_CUTS = 400
-_GAP = 1e-12  # of the bound, at which the search ends
-_TINY = 1e-300
 
 
 class PricedArm(RenewalArm):
@@ -144,7 +140,7 @@ def engine_relaxation(
     if not refuse:
         most = float((items.sources.mean_utility).max())  # all that an item can be worth on average
     corner = np.array([max(without.multiplier, dual.most_multiplier), most])
-    at, bound = least_convex(dual, corner)
+    at, bound = least_of_two(dual, corner)
     if bound > without.bound:
         return without
     return EngineRelaxation(bound, float(at[0]), float(at[1]))
@@ -174,64 +170,6 @@ class _Dual:
             passed = arm.numbers.cycle_reward(interval) / arm.cycle_length(interval)
         used = np.array([spent, float(np.where(net > 0, passed, 0.0).sum())])
         return float(self._budgets @ at + np.maximum(net, 0.0).sum()), self._budgets - used
-
-
-def least_convex(
-    function: Callable[[FloatArray], tuple[float, FloatArray]], corner: FloatArray
-) -> tuple[FloatArray, float]:
-    """Return the minimiser of a convex function of two numbers on [0, corner], and its minimum.
-
-    The method of centres of gravity (Levin 1965; Newman 1965): the subgradient at the centroid of
-    a polygon cuts off a part without the minimiser, at least 1/e of its area. At its corners, the
-    subgradient gives a lower bound on the minimum: the search ends when the two meet.
-
-    Arguments:
-        function: returns value and subgradient, (2,), at a point, (2,).
-
-    >>> least_convex(lambda x: (abs(x[0] - 1) + (x[1] - 2) ** 2,
-    ...     np.array([np.sign(x[0] - 1), 2 * (x[1] - 2)])), np.array([3.0, 3.0]))[0].round(4)
-    array([1., 2.])
-    """
-    polygon = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
-    best, least, most = np.zeros(2), np.inf, -np.inf
-    for _ in range(_MOST_CUTS):
-        middle = _centroid(polygon)
-        value, slope = function(middle * corner)
-        slope = slope * corner
-        if value < least:
-            best, least = middle, value
-        most = max(most, value + float(((polygon - middle) @ slope).min()))
-        if least - most <= _GAP * abs(least) or not slope.any():
-            break
-        polygon = _cut(polygon, middle, slope)
-        if len(polygon) < 3:
-            break
-    return best * corner, least
-
-
-def _centroid(polygon: FloatArray) -> FloatArray:
-    first = polygon[0]
-    x, y = (polygon[1:] - first).T
-    areas = x[:-1] * y[1:] - x[1:] * y[:-1]
-    total = areas.sum()
-    if abs(total) < _TINY:
-        return np.asarray(polygon.mean(axis=0))
-    inside = np.array([areas @ (v[:-1] + v[1:]) for v in (x, y)]) / (3.0 * total)
-    return np.asarray(first + inside)
-
-
-def _cut(polygon: FloatArray, through: FloatArray, slope: FloatArray) -> FloatArray:
-    """Return the part of a polygon where slope·(x − through) ≤ 0."""
-    height = (polygon - through) @ slope
-    corners: list[FloatArray] = []
-    for p, q, here, there in zip(
-        polygon, np.roll(polygon, -1, axis=0), height, np.roll(height, -1), strict=True
-    ):
-        if here <= 0:
-            corners.append(p)
-        if (here < 0 < there) or (there < 0 < here):
-            corners.append(p + (q - p) * (here / (here - there)))
-    return np.array(corners)
 
 
 def _highest_price(items: WaitingItems, rate: float) -> float:

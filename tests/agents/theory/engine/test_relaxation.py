@@ -5,7 +5,8 @@ import pytest
 from scipy import optimize
 
 from agents import relaxation, task_bound
-from agents.theory.engine.relaxation import engine_relaxation, least_convex
+from agents.theory.engine.relaxation import engine_relaxation
+from agents.theory.price import least_of_two
 from agents.theory.task_bound import EngineBound
 from crawl_env import Engine, Sources, Task
 from crawl_env.content.utility import Constant, Lognormal
@@ -97,7 +98,7 @@ def test_the_search_for_a_minimum():
         slope = 100 * np.sign(u) * np.array([1, 1]) + 0.02 * v * np.array([1, -1])
         return 100 * abs(u) + 0.01 * v**2 + 5, slope
 
-    at, least = least_convex(valley, np.array([10.0, 10.0]))
+    at, least = least_of_two(valley, np.array([10.0, 10.0]))
     assert least == pytest.approx(5, abs=1e-9)
     np.testing.assert_allclose(at, [2, 1], atol=1e-3)
 

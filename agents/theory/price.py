@@ -1,0 +1,272 @@
+"""The price of a budget: the Lagrange multiplier λ at which what is spent meets the budget.
+
+What is spent falls as λ rises, by jumps where an interval between crawls changes, and the dual
+function of a relaxed problem is convex, with the slope budget − spent. Every price of this project
+is therefore the point at which a monotone condition begins to hold, or the minimiser of a convex
+function, and is found by one of these searches, to which callers give a function.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from crawl_env.numerics import BoolArray, FloatArray
+
+_HALVES, _FAR = 40, 2.0**-40  # halvings before what is still above 0 is searched for by logarithm
+_FIRST, _LAST = 1.02, 1e6  # factors by which a bracket of λ is widened
+_FAR_DOWN = 2.0**-20  # steps in which a far minimiser is approached
+_SECTIONS = 75  # golden ones: the bracket shrinks by 2e-16
+_GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
+_MOST_CUTS = 400
+_CUT_GAP = 1e-12  # of the minimum of two prices, at which the search ends
+_TINY, _LARGEST = 1e-300, 1e300
+
+
+# ------------------------------------------------------------- where a condition begins to hold
+
+
+class Bracket:
+    """Bounds on the smallest x ≥ 0 at which a condition that is monotone in x holds, any shape: it
+    holds at `high`, and not at `low`, unless that is where the search began."""
+
+    def __init__(self, low: FloatArray, high: FloatArray) -> None:
+        self.low, self.high, self._halved = low, high, 0
+
+    def middle(self) -> FloatArray:
+        """Return what lies between the bounds; what is far below the first `high` is approached by
+        orders of magnitude."""
+        middle = 0.5 * (self.low + self.high)
+        if self._halved >= _HALVES:
+            middle = np.where(self.low > 0, middle, _FAR * self.high)
+        return middle
+
+    def learn(self, x: FloatArray, holds: BoolArray) -> None:
+        """Move the bound to x on whose side it is."""
+        self.high, self.low = np.where(holds, x, self.high), np.where(holds, self.low, x)
+        self._halved += 1
+
+
+def first_where(
+    holds: Callable[[FloatArray], BoolArray],
+    high: FloatArray,
+    low: FloatArray | float = 0.0,
+    tolerance: float = 0.0,
+) -> tuple[FloatArray, FloatArray]:
+    """Return bounds on the smallest x in (low, high] at which a monotone condition holds.
+
+    Arguments:
+        holds: whether it holds, an array of the shape of x; it is taken to hold at `high`.
+        high, low: bounds ≥ 0, any shape.
+        tolerance: of the upper bound, as a fraction; 0: the bounds are neighbouring numbers.
+
+    >>> low, high = first_where(lambda x: x * x >= [2.0, 3.0], np.array([9.0, 9.0]))
+    >>> high, bool((np.nextafter(low, 9.0) == high).all())
+    (array([1.41421356, 1.73205081]), True)
+    """
+    bracket = Bracket(np.zeros_like(high) + low, high)
+    while True:
+        middle = bracket.middle()
+        open_ = (bracket.low < middle) & (middle < bracket.high)
+        open_ &= bracket.high - bracket.low > tolerance * bracket.high
+        if not open_.any():
+            return bracket.low, bracket.high
+        middle = np.where(open_, middle, bracket.high)
+        bracket.learn(middle, ~open_ | holds(middle))
+
+
+def first_near(
+    holds: Callable[[float], bool],
+    guess: float,
+    least: float = 0.0,
+    most: float = _LARGEST,
+    tolerance: float = 0.0,
+    factor: float = 2.0,
+) -> tuple[float, float]:
+    """Return bounds on the smallest positive number at which a monotone condition holds.
+
+    Arguments:
+        guess: where the search begins; it widens by powers of `factor`, which are squared.
+        least, most: bounds on the result, both of which are returned as it where the condition
+            holds at `least`, or nowhere.
+        tolerance: of the upper bound, as a fraction; 0: the bounds are neighbouring numbers.
+
+    >>> low, high = first_near(lambda x: x**3 >= 10.0, guess=1e-6)
+    >>> low < high, round(high, 12)
+    (True, 2.154434690032)
+    """
+    low = high = min(max(guess, least), most)
+    while holds(low):
+        if low == least:
+            return least, least
+        high, low, factor = low, max(low / factor, least), factor * factor
+    while low == high or not holds(high):
+        if high == most:
+            return most, most
+        low, high, factor = high, min(high * factor, most), factor * factor
+    found = first_where(lambda x: np.asarray(holds(float(x))), np.array(high), low, tolerance)
+    return float(found[0]), float(found[1])
+
+
+# ----------------------------------------------------------------- where a function is least
+
+
+class Tangent(NamedTuple):
+    """A convex dual function at a multiplier, and its tangent there."""
+
+    multiplier: float  # λ
+    value: float  # utility / step: λM + what is earned net of λ × what is spent
+    spent: float  # budget units / step; M − spent is the slope
+    at_zero: float  # where the tangent meets λ = 0, utility / step
+
+
+def least_dual(
+    dual: Callable[[float], Tangent],
+    budget: float,
+    top: Callable[[], float],
+    guess: float = 0.0,
+    gap: float = 0.0,
+) -> Tangent:
+    """Return where a convex dual function of λ ≥ 0 is least, to a fraction `gap`.
+
+    Its minimum lies between a λ at which more than the budget is spent and one at which less is,
+    and is not below the point where the tangents at these two meet. The next λ is in turn where the
+    spending would be M if it were a power of λ, as it nearly is in large fleets, and where the
+    tangents meet, which is the minimum if the function has two pieces.
+
+    Arguments:
+        budget: M.
+        top: a multiplier at which no more than the budget is spent; asked for without a guess.
+        guess: λ with which the search begins; 0: none.
+    """
+    low, high = _bracket(dual, top, budget, guess)
+    while low.spent > budget:
+        meeting = (low.at_zero - high.at_zero) / (low.spent - high.spent)
+        floor = low.at_zero + meeting * (budget - low.spent)
+        best = low if low.value < high.value else high
+        if not low.multiplier < meeting < high.multiplier or best.value - floor <= gap * floor:
+            break
+        power = _power(low, high, budget)
+        for multiplier in (power, meeting):
+            if low.multiplier < multiplier < high.multiplier:
+                found = dual(multiplier)
+                low, high = (found, high) if found.spent > budget else (low, found)
+    return low if low.value < high.value else high
+
+
+def _bracket(
+    dual: Callable[[float], Tangent], top: Callable[[], float], budget: float, guess: float
+) -> tuple[Tangent, Tangent]:
+    """Return the dual function at a λ at which more than the budget is spent, or at 0, and at a λ
+    at which no more is."""
+    if guess == 0.0:
+        low = dual(0.0)
+        return low, low if low.spent <= budget else dual(top())
+    low = high = dual(guess)
+    factor = _FIRST
+    while low.spent <= budget and low.multiplier > 0.0:
+        high, low = low, dual(low.multiplier / factor if factor < _LAST else 0.0)
+        factor *= factor
+    while high.spent > budget:
+        low, high = high, dual(high.multiplier * factor)
+        factor *= factor
+    return low, high
+
+
+def _power(low: Tangent, high: Tangent, budget: float) -> float:
+    """Return the λ at which M would be spent if the spending were a power of λ between two."""
+    if not (low.multiplier > 0.0 and high.spent > 0.0):
+        return 0.5 * (low.multiplier + high.multiplier)
+    fall = math.log(low.spent / high.spent)
+    part = math.log(low.spent / budget) / fall
+    return low.multiplier * (high.multiplier / low.multiplier) ** part
+
+
+def least_where(
+    function: Callable[[FloatArray], FloatArray], high: FloatArray, least: FloatArray | float = 0.0
+) -> FloatArray:
+    """Return the minimiser of convex functions on [0, high], any shape, by golden sections.
+
+    Arguments:
+        function: the values at points of that shape.
+        least: where the minimiser may be many orders of magnitude below `high`: the size below
+            which it is negligible.
+
+    >>> least_where(lambda x: (x - 1.0) ** 2, np.array([3.0])).round(6)
+    array([1.])
+    """
+    while np.any(least):
+        near = _FAR_DOWN * high
+        # The minimiser lies below any point at which the function increases.
+        below = (function(0.5 * near) <= function(near)) & (near > least)
+        if not below.any():
+            break
+        high = np.where(below, near, high)
+    low = np.zeros_like(high)
+    for _ in range(_SECTIONS):
+        right = low + _GOLDEN * (high - low)
+        left = high - _GOLDEN * (high - low)
+        falls = function(left) > function(right)
+        low, high = np.where(falls, left, low), np.where(falls, high, right)
+    return 0.5 * (low + high)
+
+
+def least_of_two(
+    function: Callable[[FloatArray], tuple[float, FloatArray]], corner: FloatArray
+) -> tuple[FloatArray, float]:
+    """Return the minimiser of a convex function of two numbers on [0, corner], and its minimum.
+
+    The method of centres of gravity (Levin 1965; Newman 1965): the subgradient at the centroid of
+    a polygon cuts off a part without the minimiser, at least 1/e of its area. At its corners, the
+    subgradient gives a lower bound on the minimum: the search ends when the two meet.
+
+    Arguments:
+        function: returns value and subgradient, (2,), at a point, (2,).
+
+    >>> least_of_two(lambda x: (abs(x[0] - 1) + (x[1] - 2) ** 2,
+    ...     np.array([np.sign(x[0] - 1), 2 * (x[1] - 2)])), np.array([3.0, 3.0]))[0].round(4)
+    array([1., 2.])
+    """
+    polygon = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
+    best, least, most = np.zeros(2), np.inf, -np.inf
+    for _ in range(_MOST_CUTS):
+        middle = _centroid(polygon)
+        value, slope = function(middle * corner)
+        slope = slope * corner
+        if value < least:
+            best, least = middle, value
+        most = max(most, value + float(((polygon - middle) @ slope).min()))
+        if least - most <= _CUT_GAP * abs(least) or not slope.any():
+            break
+        polygon = _cut(polygon, middle, slope)
+        if len(polygon) < 3:
+            break
+    return best * corner, least
+
+
+def _centroid(polygon: FloatArray) -> FloatArray:
+    first = polygon[0]
+    x, y = (polygon[1:] - first).T
+    areas = x[:-1] * y[1:] - x[1:] * y[:-1]
+    total = areas.sum()
+    if abs(total) < _TINY:
+        return np.asarray(polygon.mean(axis=0))
+    inside = np.array([areas @ (v[:-1] + v[1:]) for v in (x, y)]) / (3.0 * total)
+    return np.asarray(first + inside)
+
+
+def _cut(polygon: FloatArray, through: FloatArray, slope: FloatArray) -> FloatArray:
+    """Return the part of a polygon where slope·(x − through) ≤ 0."""
+    height = (polygon - through) @ slope
+    corners: list[FloatArray] = []
+    for p, q, here, there in zip(
+        polygon, np.roll(polygon, -1, axis=0), height, np.roll(height, -1), strict=True
+    ):
+        if here <= 0:
+            corners.append(p)
+        if (here < 0 < there) or (there < 0 < here):
+            corners.append(p + (q - p) * (here / (here - there)))
+    return np.array(corners)

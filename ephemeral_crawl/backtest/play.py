@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.theory.closed_form import continuous_age_index
 from crawl_env import ItemLog, PingLog
 from crawl_env.log.clock import HOURS
 from ephemeral_crawl.backtest.rules import HOUR, RULES
@@ -209,7 +210,7 @@ def by_index(feeds: Feeds, per_hour: float) -> None:
     )
     for now in feeds.moments(per_hour).tolist():
         z = feeds.decay * (now - np.maximum(feeds.fetched, feeds.start - 1e9))
-        i = int((full * (1.0 - np.exp(-z) * (1.0 + z))).argmax())
+        i = int((full * continuous_age_index(z)).argmax())
         feeds.fetch(i, now)
 
 

@@ -21,14 +21,13 @@ b. Where R does not depend on b it is Whittle's. It may be negative, where a cra
 
 φ and π depend on the policy, so the index is found by iteration: a policy is simulated, the law of
 the items that it delivers at each backlog gives φ, π and the next index. What is best in simulation
-is kept; the index that ignores the engine takes part, and so do the utility that a crawl brings and
-what of it is indexed in time. This is a heuristic: values are added up over sources and queue, and
-nothing is proved about its limit. Where all that is found joins the queue, the price of a place
-decides whether a source is served at all (`agents.theory.engine.relaxation`), so that first some
-sources may be left out: those whose items are worth least at a multiplier, as many as is best in
-simulation. In a small fleet the other sources are no average: a constant is added to the index of
-each, also chosen by simulation, and the policy of `agents.theory.engine.lookahead` is used unless
-this index earns more by two standard errors.
+is kept; the index that ignores the engine takes part. This is a heuristic: values are added up over
+sources and queue, and nothing is proved about its limit. Where all that is found joins the queue,
+the price of a place decides whether a source is served at all (`agents.theory.engine.relaxation`),
+so that first some sources may be left out: those whose items are worth least at a multiplier, as
+many as is best in simulation. In a small fleet the other sources are no average: a constant is
+added to the index of each, also chosen by simulation, and the policy of
+`agents.theory.engine.lookahead` is used unless this index earns more by two standard errors.
 """
 
 from __future__ import annotations
@@ -208,12 +207,7 @@ class QueueIndex:
         self, left_out: BoolArray, found: Outcome, turns: int
     ) -> Iterator[tuple[Outcome, FloatArray]]:
         """Yield what policies earn, and their tables, while the index is iterated."""
-        states = self._phase.size
-        value, law = np.zeros(states), found.states
-        at_once = np.repeat(self._brought[..., None], states, axis=-1)
-        for myopic in (at_once, self._credit[:, :, self._phase, self._backlog]):
-            table = _without(myopic / self.sources.cost[:, None, None], left_out)
-            yield self._simulate(table), table
+        value, law = np.zeros(self._phase.size), found.states
         for turn in range(turns):
             weight = 1.0 if turn == 0 else _DAMPING
             value = value + weight * (self._relative_value(found) - value)

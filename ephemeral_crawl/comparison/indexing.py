@@ -15,6 +15,9 @@ from agents.evaluation.statistics import Estimate, number
 from agents.policies.engine import WhittleEngine
 from agents.theory.task_bound import Bound, EngineBound, task_bound
 from crawl_env import Task
+from ephemeral_crawl.comparison.events import REFERENCES as OBSERVERS
+from ephemeral_crawl.comparison.events import C, StepEvents
+from ephemeral_crawl.comparison.present import PLAYED
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job
 from ephemeral_crawl.core.tables import FLOOR, percent
@@ -77,7 +80,21 @@ def multipliers(bound: Bound) -> str:
     )
 
 
-def lost(gain: Estimate) -> Estimate:
+def cost_of(events: StepEvents[C], runs: dict[str, C], bound: Bound) -> Cost:
+    """Return what the engine costs the policies, and take the references out of the runs."""
+    aside = {name: runs.pop(name) for name in REFERENCES if name in runs}
+    free, heeding = aside[FREE], runs[HEEDS]
+    peers = {name: run for name, run in runs.items() if name not in (*OBSERVERS, PLAYED)}
+    return Cost(
+        bound,
+        events.reward(free).mean,
+        {name: events.reward(run).mean for name, run in peers.items()},
+        {name: _lost(events.gain(run, free)) for name, run in peers.items()},
+        {name: events.gain(run, heeding) for name, run in aside.items() if name != FREE},
+    )
+
+
+def _lost(gain: Estimate) -> Estimate:
     """Return a gain as a loss."""
     return Estimate(-gain.mean, -gain.high, -gain.low)
 

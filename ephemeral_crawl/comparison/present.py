@@ -16,6 +16,7 @@ from crawl_env.errors import unknown
 from crawl_env.files import table
 from crawl_env.files.table import Column
 from crawl_env.numerics import FloatArray
+from ephemeral_crawl.comparison.sample import Sample
 
 PLAYED = "present intervals"  # name of a rule that is given by its intervals
 
@@ -52,6 +53,10 @@ class Present(NamedTuple):
         if not np.isfinite(interval).any():
             raise ValueError(f"{text}: no source has an interval; nothing is crawled")
         return Present(PLAYED, fleet.period / interval)
+
+    def sampled(self, part: Sample) -> Present:
+        """Return the rule on a sample of the sources."""
+        return self if self.rates is None else self._replace(rates=part.crawls(self.rates))
 
     def budget(self, fleet: Sources, budget: float) -> float:
         """Return the budget per step under which the rule is run: that of the others, or what its

@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +17,8 @@ from agents.evaluation.statistics import number
 from agents.theory.multiplier import spendable
 from agents.theory.renewal import renewal_arm
 from agents.theory.schedule import RelaxedSchedule, relaxed_schedule
-from crawl_env import NEVER, CrawlVectorEnv, Sources, Task
+from crawl_env import NEVER, CrawlVectorEnv, ItemLog, Sources, Task
+from crawl_env.log.clock import HOURS
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation import selection
 from ephemeral_crawl.core.report import Report
@@ -273,6 +275,20 @@ def counts(schedule: Schedule, delay: float, unit: str = "units of time") -> str
     if not np.isnan(delay):
         text += f" Items are {delay:.3g} {unit} old on average when they are collected."
     return text
+
+
+def clock(log: ItemLog, end: float) -> Callable[[float], str]:
+    """Return what turns a time after the end of a log into a time stamp, or into a number in its
+    unit if its times are numbers."""
+    if not log.origin:
+        return lambda after: f"{end + after:.6g}"
+    origin = datetime.fromisoformat(log.origin)
+
+    def stamp(after: float) -> str:
+        moment = origin + timedelta(hours=(end + after) * HOURS[log.unit])
+        return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+    return stamp
 
 
 def _cell(name: str, text: str) -> str:

@@ -25,6 +25,7 @@ from agents.theory.arm import Information, arm_of, information
 from agents.theory.task_bound import task_bound
 from crawl_env import Signals, Sources, Task
 from crawl_env.numerics import FloatArray, IntArray
+from ephemeral_crawl.comparison.events import C, StepEvents
 from ephemeral_crawl.core import evaluation, plots
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
@@ -93,11 +94,10 @@ class Gain(NamedTuple):
 Found = tuple[Mapping[str, Gain], Worth]  # under one budget
 
 
-def gain_of(with_signals: FloatArray, without: FloatArray) -> Gain:
-    """Return the gain of a policy, from the rewards of paired runs, (S,) each."""
-    means = float(without.mean()), float(with_signals.mean())
-    known = means[0] > 0
-    return Gain(*means, statistics.gain(with_signals, without) if known else statistics.UNKNOWN)
+def gain_of(events: StepEvents[C], with_signals: C, without: C) -> Gain:
+    """Return the gain of a policy, from its runs on the same events."""
+    means = (events.reward(run).mean for run in (without, with_signals))
+    return Gain(*means, events.gain(with_signals, without))
 
 
 def may_use(agent: str) -> bool:

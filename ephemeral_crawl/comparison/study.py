@@ -1,13 +1,15 @@
-"""The options that `evaluate` and `replay` share, and what both make of them."""
+"""A comparison of policies in steps: the options of `evaluate` and `replay`, and the runs."""
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
 import tyro
 
 from agents.adaptive.base import Adaptive
@@ -15,17 +17,38 @@ from agents.inference.content import HarvestSums
 from agents.policies.industry import Rule
 from agents.policies.simple import PingFirst
 from agents.registry import AGENTS, ON_REQUEST, find
-from crawl_env import Engine, Signals, Sources
+from agents.theory.task_bound import Bound
+from crawl_env import Engine, Signals, Sources, Task
 from crawl_env.content.engine import Discipline, Service
+from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.numerics import FloatArray
+from crawl_env.simulation.selection import whole_budget
 from crawl_env.simulation.task import make_sources
-from ephemeral_crawl.comparison import indexing
-from ephemeral_crawl.comparison.present import Present, since_last_crawl
+from ephemeral_crawl.comparison import indexing, present, signals
+from ephemeral_crawl.comparison.events import (
+    CHECKS,
+    OF_LIMIT,
+    OF_SCHEDULE,
+    REFERENCES,
+    C,
+    Crawled,
+    Events,
+    R,
+    Results,
+    StepEvents,
+)
+from ephemeral_crawl.comparison.present import Equal, Measured, Present, since_last_crawl
+from ephemeral_crawl.comparison.report import Plans, write
+from ephemeral_crawl.comparison.sample import MOST, Sample, sample
+from ephemeral_crawl.comparison.schedule import Schedule
 from ephemeral_crawl.core import question
 from ephemeral_crawl.core.report import Report
-from ephemeral_crawl.core.runner import Runner
+from ephemeral_crawl.core.results import provenance
+from ephemeral_crawl.core.runner import Job, Runner
 from ephemeral_crawl.core.study import Content, ParallelStudy
 from ephemeral_crawl.core.tables import FLOOR, REFERENCE
+
+Parts = dict[tuple[float, str], list[Job]]  # by budget and policy
 
 _NAMES = ", ".join(AGENTS)
 # What a fetch reveals of single items.
@@ -115,12 +138,167 @@ class ComparisonStudy(ParallelStudy):
     replace: bool = False
     """Replace the results in --out even if they answer another question."""
 
+    @abstractmethod
+    def _events(self) -> StepEvents[Any]:
+        """Return the events, on all sources, with the signals that the options give."""
+
+    def run(self) -> None:
+        self.compare(self._events())
+
+    def compare(self, events: StepEvents[C]) -> None:
+        """Play all policies on the same events, and write the report."""
+        title, budgets, rule = events.title, self._budgets(), self._present(events.fleet)
+        names = events.entrants(self._entrants(events.fleet, rule))
+        since = since_last_crawl(self.last_crawls, events.latest) if self.last_crawls else None
+        plans = {m: self._schedule(events.latest, m, since) for m in budgets}
+        tested = {m: self._schedule(events.fleet, m) for m in budgets}
+        sampled = self.quick and self._indexing is None  # an engine serves the whole fleet
+        part = sample(events.fleet, budgets, MOST if sampled else len(events.fleet))
+        note = part.sentence(events.fleet, budgets)
+        own = dict(zip(budgets, part.budgets, strict=True))
+        played = {m: _crawls(plan, part) for m, plan in tested.items()}
+        if note:
+            events = events.sampled(part)
+            rule = rule and rule.sampled(part)
+        parts: Parts = {}
+        for m, schedules in played.items():
+            parts |= {(m, name): events.jobs(name, own[m]) for name in names}
+            parts |= {(m, name): events.jobs(name, own[m], c) for name, c in schedules.items()}
+            if rule is not None and rule.rates is not None:
+                asked = rule.budget(events.fleet, own[m])
+                parts[m, rule.name] = events.jobs(rule.name, asked, rule.rates, "average")
+        bounds = self._engine_bounds(events, parts, budgets)
+        print(
+            f"{len(events.fleet)} sources × {events.length} × {len(names)} policies × "
+            f"{len(budgets)} budgets, in {sum(map(len, parts.values()))} parts"
+        )
+        runs = self._play(events, parts)
+        costs = {m: indexing.cost_of(events, runs[m], bound) for m, bound in bounds.items()}
+        equal = {} if rule is None else {m: self._equal(events, rule, own[m], runs[m]) for m in own}
+        results = Results(events, runs, rule, equal, own)
+        worth = self._worth(events, parts, own, runs)
+        report = Report(title)
+        notes = [text for text in (note, *events.notes) if text]
+        rows = write(report, events, results, Plans(plans, not note, worth, costs, notes))
+        self.publish(
+            report,
+            {
+                "schedule.csv": rows,
+                "records.csv": events.records(results, self.seed, **provenance()),
+                "sources.csv": _per_source(events.fleet, runs),
+                **signals.files(worth, events.fleet),
+            },
+        )
+
+    def _entrants(self, fleet: Sources, rule: Present | None) -> tuple[str, ...]:
+        names = self._names(fleet.is_signalled)
+        more = (rule.name,) if rule is not None and rule.rates is None else ()
+        return tuple(dict.fromkeys((*names, *more)))
+
+    def _schedule(self, fleet: Sources, budget: float, since: FloatArray | None = None) -> Schedule:
+        """Return the schedule of a fleet, without its signals.
+
+        Raises:
+            ValueError: an argument is invalid, or the maximum interval cannot be kept.
+        """
+        task = Task(
+            signals.without_signals(fleet),
+            budget=budget,
+            budget_rule=self.budget_rule,
+            per_host=self.per_host,
+            observed=self.observed,
+        )
+        plan = Schedule(task, self._longest(self.period), since)
+        _ = plan.best
+        return plan
+
+    def _engine_bounds(
+        self, events: StepEvents[C], parts: Parts, budgets: Sequence[float]
+    ) -> dict[float, Bound]:
+        """Return the bounds in front of the indexing engine, by budget, and add its references to
+        what is played; nothing without an engine."""
+        if self._indexing is None:
+            return {}
+        bounds = {m: indexing.bound_of(events.task(m)) for m in budgets}
+        for m, bound in bounds.items():
+            both = zip(parts[m, REFERENCE], parts[m, indexing.HEEDS], strict=True)
+            for plain, heeding in both:
+                for name, job in indexing.references(plain, heeding, bound).items():
+                    parts.setdefault((m, name), []).append(job)
+        return bounds
+
+    def _play(
+        self, events: Events[R], parts: Mapping[tuple[float, str], list[Job]], quiet: bool = False
+    ) -> dict[float, dict[str, R]]:
+        """Return the runs of all policies, by budget, given their jobs."""
+        todo = [job for jobs in parts.values() for job in jobs]
+        results = iter(self.runner.run(todo, events.work, quiet=quiet))
+        runs: dict[float, dict[str, R]] = {m: {} for m, _ in parts}
+        for (m, name), jobs in parts.items():
+            runs[m][name] = events.run_of([next(results) for _ in jobs])
+        return runs
+
+    def _worth(
+        self,
+        events: StepEvents[C],
+        parts: Parts,
+        own: Mapping[float, float],
+        runs: Mapping[float, Mapping[str, C]],
+    ) -> dict[float, signals.Found]:
+        """Return what the signals gain each policy, and are worth by source, by budget; nothing
+        without signals."""
+        if not events.fleet.is_signalled:
+            return {}
+        quiet = {
+            key: [signals.silenced(job) for job in jobs]
+            for key, jobs in parts.items()
+            if signals.may_use(key[1])
+        }
+        print(f"The same without signals: {sum(map(len, quiet.values()))} parts")
+        without = self._play(events, quiet)
+        found: dict[float, signals.Found] = {}
+        for m, budget in own.items():
+            now = events.jobs_by_source(budget)
+            todo = [*now, *(signals.silenced(job) for job in now)]
+            each = self.runner.run(todo, events.work_by_source, quiet=True)
+            net = signals.net_worth_of(events.modelled(events.jobs(REFERENCE, budget)[0]))
+            gains = {
+                name: signals.gain_of(events, run, without[m].get(name, run))
+                for name, run in runs[m].items()
+                if name not in (*REFERENCES, FLOOR, *CHECKS)
+            }
+            worth = signals.Worth.of(net, each[: len(now)], each[len(now) :])
+            found[m] = gains, worth
+        return found
+
+    def _equal(
+        self, events: StepEvents[C], rule: Present, budget: float, runs: Mapping[str, C]
+    ) -> Equal | None:
+        """Return the budget at which whittle collects as much as the present rule."""
+        fleet, now = events.fleet, runs[rule.name]
+        reward, cost = events.reward(now).mean, float(np.mean(now.cost))
+
+        def measured(m: float) -> Measured:
+            run = self._play(events, {(m, REFERENCE): events.jobs(REFERENCE, m)}, True)[m][
+                REFERENCE
+            ]
+            mean = events.reward(run).mean
+            return Measured(m, mean, float(np.mean(run.cost)), events.least(run, now))
+
+        return present.equal(
+            Measured(rule.budget(fleet, budget), reward, cost, reward),
+            measured,
+            events.guess(budget),
+            least=float(fleet.cost.min()) if self.budget_rule == "step" else budget / 1000,
+            whole=self.budget_rule == "step" and whole_budget(fleet.cost, budget) is not None,
+        )
+
     # ------------------------------------------------------------------------ the folder
 
     def check(self, *inputs: str | Path | None) -> None:
         super().check(*inputs)
         question.check_question(self.folder, self._question, self.replace)
-        _ = self._signals, self._engine  # raise ValueError for impossible values
+        _ = self._signals, self._indexing  # raise ValueError for impossible values
 
     def publish(self, report: Report, files: Mapping[str, Content], forget: bool = True) -> None:
         text = question.text_of(self._question)
@@ -164,14 +342,18 @@ class ComparisonStudy(ParallelStudy):
         for name in self.agents:
             if name not in self.known:
                 find(name)
-        more = (PingFirst.name,) * signalled + (indexing.HEEDS,) * (self._engine is not None)
+        more = (PingFirst.name,) * signalled + (indexing.HEEDS,) * (self._indexing is not None)
         return tuple(dict.fromkeys((REFERENCE, *self.agents, *more, FLOOR)))
 
     def _present(self, fleet: Sources) -> Present | None:
         return Present.of(self.present, fleet) if self.present else None
 
-    def _since(self, fleet: Sources) -> FloatArray | None:
-        return since_last_crawl(self.last_crawls, fleet) if self.last_crawls else None
+    @property
+    def _task_arguments(self) -> dict[str, Any]:
+        """The arguments of an environment that the options give, as JSON."""
+        engine = {} if self._indexing is None else {"engine": self._indexing.describe()}
+        names = ("budget_rule", "per_host", "observed")
+        return {**{name: getattr(self, name) for name in names}, **engine}
 
     @property
     def _signals(self) -> Signals | None:
@@ -180,7 +362,7 @@ class ComparisonStudy(ParallelStudy):
         return Signals(*quality) if any(x is not None for x in quality) else None
 
     @property
-    def _engine(self) -> Engine | None:
+    def _indexing(self) -> Engine | None:
         """Return the indexing engine that the options describe; None without these options."""
         names = [field.name for field in fields(Engine)]
         given = {name: getattr(self, f"engine_{name}") for name in names}
@@ -233,7 +415,7 @@ class ComparisonStudy(ParallelStudy):
     def _conditions(self) -> str:
         observed = "observed" if self.observed else "not observed"
         budget = "in every step" if self.budget_rule == "step" else "on average"
-        engine = f", in front of {self._engine!r}" * (self._engine is not None)
+        engine = f", in front of {self._indexing!r}" * (self._indexing is not None)
         return f"content {observed} before crawling, budget enforced {budget}{engine}"
 
 
@@ -241,6 +423,30 @@ def fleet_of(text: str, period: float) -> Sources:
     """Return the fleet of a file, or the preset of a name."""
     path = Path(text)
     return make_sources(path if path.exists() else text).with_period(period)
+
+
+def _crawls(plan: Schedule, part: Sample) -> dict[str, FloatArray]:
+    """Return the crawls per step of the sampled sources, (n,), under the schedules to be played."""
+    found = {OF_SCHEDULE: part.crawls(plan.free.crawls)}
+    if np.isfinite(plan.longest):
+        found[OF_LIMIT] = part.crawls(plan.best.crawls)
+    return found
+
+
+def _per_source(
+    fleet: Sources, runs: Mapping[float, Mapping[str, Crawled]]
+) -> list[dict[str, Any]]:
+    """Return the crawls per step of every source under each budget and policy."""
+    return [
+        {
+            "budget": m,
+            "source": fleet.name(i),
+            **{name: float(getattr(fleet, name)[i]) for name in PARAMETERS},
+            **{f"crawls_per_step_{name}": float(run.frequency[i]) for name, run in agents.items()},
+        }
+        for m, agents in runs.items()
+        for i in range(len(fleet))
+    ]
 
 
 def features_of(agent: str) -> Sequence[str]:

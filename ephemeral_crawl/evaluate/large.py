@@ -11,12 +11,12 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from agents.evaluation import statistics
 from agents.evaluation.statistics import number
 from agents.scheduling.relaxation import (
     ColumnsRelaxation,
@@ -33,60 +33,35 @@ from crawl_env.content.utility import UTILITIES, make_distribution
 from crawl_env.files.batches import SUFFIXES, count_rows, read_column
 from crawl_env.fleet.columns import COLUMNS, FleetColumns
 from crawl_env.numerics import FloatArray
-from ephemeral_crawl.core import plots
+from ephemeral_crawl.comparison.events import IN_TURN, Column, Drawn, Results
+from ephemeral_crawl.comparison.report import answer, overview, table
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
-from ephemeral_crawl.core.tables import REFERENCE, best_first_of, percent
+from ephemeral_crawl.core.tables import REFERENCE, fraction, percent
+
+if TYPE_CHECKING:
+    from ephemeral_crawl.evaluate.command import Evaluate
 
 LARGE = 200_000  # sources
-IN_TURN = "oldest-first"
 CRAWLS = 4e6  # of a run, unless --steps says how many steps
 _STEPS = (50, 2000)
 SEEDS = 3
 _SHOWN = 20  # rows of the schedule in the report
-_NOTABLE = 1e-3  # gain below which another policy is not preferred to whittle
 _GAP = 1e-6  # of the bounds from which a budget is computed
 
 
-class Options(Protocol):
-    """The options of `evaluate` that matter here."""
-
-    @property
-    def sources(self) -> str: ...
-    @property
-    def period(self) -> float: ...
-    @property
-    def arrivals(self) -> str: ...
-    @property
-    def observed(self) -> bool: ...
-    @property
-    def budget_rule(self) -> str: ...
-    @property
-    def present(self) -> str: ...
-    @property
-    def last_crawls(self) -> str: ...
-    @property
-    def max_interval(self) -> float: ...
-    @property
-    def start(self) -> str: ...
-    @property
-    def recall(self) -> float | None: ...
-    @property
-    def engine_rate(self) -> float | None: ...
-
-
-def columns_of(options: Options) -> FleetColumns | None:
+def columns_of(study: Evaluate) -> FleetColumns | None:
     """Return the fleet of a Parquet or Arrow file with many sources, if its crawls can be
     simulated alone; else None."""
-    path = Path(options.sources)
+    path = Path(study.sources)
     if path.suffix.lower() not in SUFFIXES or not path.is_file():
         return None
-    if count_rows(path) < LARGE or _against(options):
+    if count_rows(path) < LARGE or not _suits(study):
         return None
-    return FleetColumns.from_file(path, options.period)
+    return FleetColumns.from_file(path, study.period)
 
 
-def as_columns(options: Options, fleet: Sources) -> FleetColumns | None:
+def as_columns(study: Evaluate, fleet: Sources) -> FleetColumns | None:
     """Return a fleet as columns, if it is large and its crawls can be simulated alone.
 
     Raises:
@@ -100,27 +75,18 @@ def as_columns(options: Options, fleet: Sources) -> FleetColumns | None:
             f"a source is crawled: from {LARGE:,} sources on, only crawls are simulated. Use a "
             "sample (--quick), a part of the fleet, or no signals (--recall 0)"
         )
-    if fleet.is_capped or _against(options):
-        return None
-    return FleetColumns.of(fleet)
+    return FleetColumns.of(fleet) if _suits(study) and not fleet.is_capped else None
 
 
-def _against(options: Options) -> list[str]:
-    """Return the options with which every source has to be simulated in every step."""
-    arrivals = make_arrivals(options.arrivals)
+def _suits(study: Evaluate) -> bool:
+    """Return whether no option needs every source to be simulated in every step."""
+    arrivals = make_arrivals(study.arrivals)
     plain = isinstance(arrivals, Arrivals) and arrivals.rate.constant and arrivals.exponential
-    asked = {
-        "--observed": options.observed,
-        "--budget-rule": options.budget_rule != "step",
-        "--arrivals": not plain,
-        "--last-crawls": bool(options.last_crawls),
-        "--max-interval": options.max_interval > 0,
-        "--present": bool(options.present) and options.present not in POLICIES,
-        "--recall": bool(options.recall),
-        "--engine-rate": options.engine_rate is not None,
-        "--start": options.start not in ("fresh", "random"),
-    }
-    return [name for name, given in asked.items() if given]
+    asked = study.observed or study.last_crawls or study.recall or study.max_interval > 0
+    known = not study.present or study.present in POLICIES
+    return (
+        plain and known and not asked and study.budget_rule == "step" and study.engine_rate is None
+    )
 
 
 # Yields parts of a fleet, in order, with the names of their sources.
@@ -170,32 +136,6 @@ def utility_of(arrivals: str) -> dict[str, Any]:
     assert isinstance(process, Arrivals)
     names = {kind: name for name, kind in UTILITIES.items()}
     return {"name": names[type(process.utility)]}
-
-
-def jobs(
-    plan: Plan,
-    policy: str,
-    utility: dict[str, Any],
-    per_host: int,
-    seed: int,
-    seeds: int,
-    folder: Path,
-) -> list[Job]:
-    """Return the jobs of a policy, one for each seed."""
-    return [
-        {
-            "columns": str(folder),
-            "policy": policy,
-            "budget": plan.budget,
-            "multiplier": plan.relaxed.multiplier,
-            "steps": plan.steps,
-            "warmup": plan.warmup,
-            "utility": utility,
-            "per_host": per_host,
-            "seed": seed + i,
-        }
-        for i in range(seeds)
-    ]
 
 
 def mapped(columns: FleetColumns, kept: Path) -> Path:
@@ -250,172 +190,154 @@ class Measured(NamedTuple):
     price: FloatArray  # (S,)
     seconds: FloatArray  # (S,) processor time / step
 
-    @staticmethod
-    def of(results: Sequence[Result]) -> Measured:
-        """Return the results of jobs."""
+
+@dataclass(frozen=True)
+class Fleet(Drawn[Measured]):
+    """Events of a large fleet: the content of a source is drawn when it is crawled.
+
+    Arguments:
+        columns: the sources.
+        plans: what is run, by budget.
+        utility: the distribution of utility, as JSON.
+        per_host: crawls per step of sources that share a host.
+        seed, seeds: the first seed and the number of runs.
+        folder: from which processes map the columns.
+        names: of the sources.
+    """
+
+    fleet: FleetColumns
+    plans: Mapping[float, Plan]
+    utility: dict[str, Any]
+    per_host: int
+    seed: int
+    seeds: int
+    folder: Path
+    names: Named
+
+    @property
+    def published(self) -> float:
+        return float(self.fleet.published)
+
+    @property
+    def length(self) -> str:
+        """How much is run, in words."""
+        plan = next(iter(self.plans.values()))
+        return f"{plan.steps} steps after a warm-up of {plan.warmup}, {self.seeds} seeds"
+
+    def jobs(self, agent: str, budget: float) -> list[Job]:
+        plan = self.plans[budget]
+        return [
+            {
+                "columns": str(self.folder),
+                "policy": agent,
+                "budget": budget,
+                "multiplier": plan.relaxed.multiplier,
+                "steps": plan.steps,
+                "warmup": plan.warmup,
+                "utility": self.utility,
+                "per_host": self.per_host,
+                "seed": self.seed + i,
+            }
+            for i in range(self.seeds)
+        ]
+
+    @property
+    def work(self) -> Callable[[Job], Result]:
+        return work
+
+    def run_of(self, results: Sequence[Result]) -> Measured:
         columns = (np.array([r[name] for r in results]) for name in Measured._fields)
         return Measured(*columns)
+
+    def sample(self, run: Measured) -> FloatArray:
+        return run.expected
+
+    def bound(self, budget: float) -> float:
+        return self.plans[budget].relaxed.bound
+
+    def prices(self, budgets: Sequence[float]) -> dict[str, list[float]]:
+        return {"λ*": [self.plans[m].relaxed.multiplier for m in budgets]}
+
+    def columns(self, budget: float, runs: Mapping[str, Measured]) -> dict[str, Column[Measured]]:
+        bound, whole = self.bound(budget), self.published
+        return {
+            "reward / step": lambda _, run: self.reward(run),
+            "as drawn": lambda _, run: number(float(run.reward.mean())),
+            "of bound": lambda _, run: percent(fraction(run.expected, bound)),
+            "of published": lambda _, run: (
+                f"{run.expected.mean() / whole:.1%}" if whole > 0 else "n/a"
+            ),
+            "new items / step": lambda _, run: number(float(run.items.mean())),
+            "cost / step": lambda _, run: number(float(run.cost.mean())),
+            "time, ms / step": lambda _, run: f"{run.seconds.mean() * 1e3:.3g}",
+        }
+
+
+def policies(agents: Sequence[str], present: str) -> list[str]:
+    """Return the policies that are compared, of those that were asked for."""
+    names = [name for name in POLICIES if name in (*agents, present)]
+    return list(dict.fromkeys((REFERENCE, *names, IN_TURN)))
 
 
 # --------------------------------------------------------------------------------------- reporting
 
 
-def write(
-    report: Report,
-    columns: FleetColumns,
-    plans: Sequence[Plan],
-    runs: Mapping[float, Mapping[str, Measured]],
-    present: str,
-    names: Named,
-) -> None:
+def write(report: Report, events: Fleet, results: Results[Measured]) -> None:
     """Write the report."""
-    rule = present or IN_TURN
-    report.answer(_answer(columns, plans, runs, rule, bool(present)))
-    for found in plans:
-        policies = runs[found.budget]
-        report.heading(f"Budget {found.budget:g}")
-        if present:
-            report.paragraph(_saved(columns, found, policies, rule))
-        _bars(report, columns, found, policies)
-        _table(report, columns, found, policies)
-        _schedule(report, columns, found, names)
+    report.answer(answer(results))
+    overview(report, results)
+    for m, plan in events.plans.items():
+        report.heading(f"Budget {m:g}")
+        if results.present is not None:
+            report.paragraph(_saved(events, results, plan, results.present.name))
+        table(report, results, m)
+        report.paragraph(
+            f"The relaxed bound is {number(plan.relaxed.bound)} per step; one more unit of budget "
+            f"per step adds λ* = {plan.relaxed.multiplier:.4g} to it."
+        )
+        _schedule(report, events, plan)
     with report.details("How this was measured, and definitions"):
         report.paragraph(
-            f"The fleet has {len(columns):,} sources, from {LARGE:,} on it is simulated crawl by "
-            "crawl: the content of a source is drawn when it is crawled, and a source costs no "
+            f"The fleet has {len(events.fleet):,} sources, from {LARGE:,} on it is simulated crawl "
+            "by crawl: the content of a source is drawn when it is crawled, and a source costs no "
             "time in between. Policies: whittle crawls the sources of the largest Whittle index; "
             "static those whose own optimal constant interval has passed by the largest factor; "
             "myopic maximises the reward of the next step; oldest-first crawls the sources in "
-            f"turn. {plans[0].steps} steps after a warm-up of {plans[0].warmup}, from ages as in a "
-            "fleet crawled for long under the optimal Lagrange multiplier; "
-            f"{len(runs[plans[0].budget][REFERENCE].expected)} runs. Reward: the mean of the "
+            f"turn. {events.length}, from ages as in a "
+            "fleet crawled for long under the optimal Lagrange multiplier. "
+            "Reward: the mean of the "
             "collected utility given what was crawled and when, for which content need not be "
             "drawn; as drawn: the collected utility itself. Intervals: 95 % confidence (Student's "
             "t over runs). Of bound: of the relaxed bound, which no policy that does not observe "
             "content exceeds on average in the long run; it leaves limits per host out. "
             "Parameters are held in single precision. "
-            f"The fleet publishes {number(columns.published)} utility per step on average."
+            f"The fleet publishes {number(events.published)} utility per step on average."
         )
 
 
-def _answer(
-    columns: FleetColumns,
-    plans: Sequence[Plan],
-    runs: Mapping[float, Mapping[str, Measured]],
-    rule: str,
-    is_present: bool,
-) -> str:
-    whole = columns.published
-    if not whole > 0:
-        return "No policy collected any utility: the sources publish nothing."
-    words = "your present rule" if is_present else "crawling all sources in turn"
-    parts = []
-    for found in plans:
-        policies = runs[found.budget]
-        best = _recommended(policies)
-        gain = statistics.gain(policies[best].expected, policies[rule].expected)
-        more = "" if best == rule else f", {gain.mean:.0%} more than {words}"
-        parts.append(
-            f"{best} collects {policies[best].expected.mean() / whole:.0%} with a budget of "
-            f"{found.budget:g} per step{more}"
-        )
-    return f"Of all utility that the sources publish, {'; '.join(parts)}."
-
-
-def _recommended(policies: Mapping[str, Measured]) -> str:
-    """Return the best policy, or whittle where it does not differ significantly from it."""
-    best = best_first_of({name: run.expected for name, run in policies.items()})[0]
-    ahead = statistics.gain(policies[best].expected, policies[REFERENCE].expected)
-    return best if ahead.excludes(0.0) and ahead.mean > _NOTABLE else REFERENCE
-
-
-def _saved(columns: FleetColumns, found: Plan, policies: Mapping[str, Measured], rule: str) -> str:
+def _saved(events: Fleet, results: Results[Measured], plan: Plan, rule: str) -> str:
     """Return a sentence on the budget with which whittle would collect as much as the rule."""
-    wanted = float(policies[rule].expected.mean())
-    share = float(policies[REFERENCE].expected.mean()) / found.relaxed.bound
-    low, high = 1e-3 * found.budget, found.budget
+    wanted = results.reward(plan.budget, rule)
+    share = results.reward(plan.budget, REFERENCE) / plan.relaxed.bound
+    low, high = 1e-3 * plan.budget, plan.budget
     for _ in range(12):
         middle = float(np.sqrt(low * high))
-        enough = share * columns_relaxation(columns, middle, _GAP).bound >= wanted
+        enough = share * columns_relaxation(events.fleet, middle, _GAP).bound >= wanted
         low, high = (low, middle) if enough else (middle, high)
-    if high >= found.budget:
+    if high >= plan.budget:
         return f"whittle does not collect more than your present rule ({rule})."
     return (
         f"Your present rule ({rule}) collects {number(wanted)} per step. By the relaxed bound, of "
         f"which whittle collects {share:.2%}, it would collect as much with a budget of "
-        f"{high:.4g}, {1 - high / found.budget:.0%} fewer fetches."
+        f"{high:.4g}, {1 - high / plan.budget:.0%} fewer fetches."
     )
 
 
-def _bars(
-    report: Report, columns: FleetColumns, found: Plan, policies: Mapping[str, Measured]
-) -> None:
-    whole = columns.published
-    if not whole > 0:
-        return
-    order = best_first_of({name: run.expected for name, run in policies.items()})[::-1]
-    figure, axis = plots.new(width=8, height=0.8 + 0.3 * len(order))
-    for i, name in enumerate(order):
-        axis.barh(
-            name,
-            100 * policies[name].expected.mean() / whole,
-            color=plots.colour(name, i),
-            height=0.7,
-        )
-    axis.axvline(
-        100 * found.relaxed.bound / whole, color=plots.INK, ls="--", lw=1, label="upper bound"
-    )
-    axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0))
-    axis.set(xlabel="collected, % of all utility published", xlim=(0, None))
-    axis.grid(axis="y", visible=False)
-    report.figure(figure, f"Utility collected by each policy under budget {found.budget:g}.")
-
-
-def _table(
-    report: Report, columns: FleetColumns, found: Plan, policies: Mapping[str, Measured]
-) -> None:
-    order = best_first_of({name: run.expected for name, run in policies.items()})
-    rows = [
-        [
-            name,
-            statistics.mean(policies[name].expected),
-            number(float(policies[name].reward.mean())),
-            percent(statistics.mean(policies[name].expected / found.relaxed.bound))
-            if found.relaxed.bound > 0
-            else "n/a",
-            f"{policies[name].expected.mean() / columns.published:.1%}"
-            if columns.published > 0
-            else "n/a",
-            number(float(policies[name].items.mean())),
-            number(float(policies[name].cost.mean())),
-            f"{policies[name].seconds.mean() * 1e3:.3g}",
-        ]
-        for name in order
-    ]
-    report.table(
-        f"Policies under budget {found.budget:g}",
-        [
-            "policy",
-            "reward / step",
-            "as drawn",
-            "of bound",
-            "of published",
-            "new items / step",
-            "cost / step",
-            "time, ms / step",
-        ],
-        rows,
-    )
-    report.paragraph(
-        f"The relaxed bound is {number(found.relaxed.bound)} per step; one more unit of budget per "
-        f"step adds λ* = {found.relaxed.multiplier:.4g} to it."
-    )
-
-
-def _schedule(report: Report, columns: FleetColumns, found: Plan, names: Named) -> None:
+def _schedule(report: Report, events: Fleet, found: Plan) -> None:
+    columns = events.fleet
     counts, edges = np.zeros(4), (1.0, 10.0, 100.0)
     never, shown = 0, []
-    for part, sources in names():
+    for part, sources in events.names():
         ages = best_ages(columns, found.relaxed.multiplier, part)
         crawled = np.isfinite(ages)
         never += int((~crawled).sum())
@@ -466,36 +388,36 @@ def schedule_rows(columns: FleetColumns, found: Plan, part: slice) -> dict[str, 
     return {"interval": ages * columns.period, "utility_per_crawl": worth}
 
 
-def write_schedule(path: Path, columns: FleetColumns, plans: Sequence[Plan], names: Named) -> None:
+def write_schedule(path: Path, events: Fleet) -> None:
     """Write the schedule of all sources in the order of the fleet, as CSV or as Parquet."""
     if path.suffix == ".csv":
-        _write_csv(path, columns, plans, names)
+        _write_csv(path, events)
         return
     import pyarrow as arrow
     from pyarrow import parquet
 
-    kind = arrow.array(next(names())[1][:1]).type
+    kind = arrow.array(next(events.names())[1][:1]).type
     kinds = {"budget": arrow.float64(), "source": kind}
     kinds |= {"interval": arrow.float32(), "utility_per_crawl": arrow.float32()}
     schema = arrow.schema(list(kinds.items()))
     with parquet.ParquetWriter(path, schema) as file:
-        for found in plans:
-            for part, sources in names():
+        for found in events.plans.values():
+            for part, sources in events.names():
                 rows = {"budget": np.full(len(sources), found.budget), "source": sources}
-                rows |= schedule_rows(columns, found, part)
+                rows |= schedule_rows(events.fleet, found, part)
                 arrays = [arrow.array(rows[n]).cast(kinds[n], safe=False) for n in kinds]
                 file.write_batch(arrow.record_batch(arrays, schema=schema))
 
 
-def _write_csv(path: Path, columns: FleetColumns, plans: Sequence[Plan], names: Named) -> None:
+def _write_csv(path: Path, events: Fleet) -> None:
     import csv
 
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["budget", "source", "interval", "utility_per_crawl"])
-        for found in plans:
-            for part, sources in names():
-                rows = schedule_rows(columns, found, part)
+        for found in events.plans.values():
+            for part, sources in events.names():
+                rows = schedule_rows(events.fleet, found, part)
                 for name, interval, worth in zip(
                     sources, *(values.tolist() for values in rows.values()), strict=True
                 ):

@@ -21,12 +21,12 @@ from agents.registry import make
 from crawl_env import CrawlVectorEnv, ItemLog, PingLog, Signals, Sources, Trace
 from crawl_env.compiled import compiled
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
+from ephemeral_crawl.comparison.events import REFITTED
 from ephemeral_crawl.core import evaluation
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.replay.live import LiveScheduler
 from ephemeral_crawl.replay.split import Split
 
-REFITTED = "whittle-refitted"  # a reference: fitted to the replayed part itself
 SCHEDULER = "scheduler"  # the live scheduler, which starts from the fleet and goes on learning
 
 # Agents that draw nothing at random, so that one of them can act in all runs.

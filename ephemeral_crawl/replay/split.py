@@ -108,8 +108,6 @@ class Log(SignalOptions):
     block: float = 0.0
     """Length of the blocks of time over which confidence intervals are computed; by default a
     week."""
-    note: str = ""
-    """A sentence for the report, such as the origin of the log."""
 
     def split(self, fleet: Sources | None, period: float, steps: int | None = None) -> Split:
         """Read the log and split it.

@@ -1,4 +1,4 @@
-"""Statistics of a replay: sums over blocks of time, differences with intervals, and ranking."""
+"""Statistics of a replay: sums over blocks of time, and differences with intervals."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ import numpy as np
 
 from agents.evaluation import statistics
 from agents.evaluation.statistics import Estimate
-from agents.registry import CLAIRVOYANT
 from crawl_env.log.clock import HOURS
 from crawl_env.numerics import BoolArray, FloatArray
-from ephemeral_crawl.replay.play import REFITTED, Replay
+from ephemeral_crawl.replay.play import Replay
 from ephemeral_crawl.replay.split import WEEK, Split
 
-REFERENCES = (CLAIRVOYANT, REFITTED)  # not ranked among the policies
 FEWEST = 5  # blocks of which an interval is given
-NOTABLE = 1e-3  # fraction of the reward below which a difference supports no recommendation
 
 _CYCLE = 1.3  # ratio of busy to quiet hours above which they are reported separately
 
@@ -31,8 +28,6 @@ class View(NamedTuple):
     block: int  # steps over which sums are compared; the last block may be shorter
     bounds: Mapping[float, float]  # by budget: upper bounds on the collected utility
     most: float  # utility collected by crawling all sources in every step
-    conditions: str  # observations and budget rule, for the report
-    note: str  # of the user
     runs: int  # S, of each policy
 
     @property
@@ -95,28 +90,6 @@ class View(NamedTuple):
         degrees = int(variance**2 / sum(v**2 / n for v, n in variances) + 1e-9)
         error = statistics.t_quantile(0.5 + level / 2, degrees) * float(np.sqrt(variance))
         return Estimate(ratio, ratio - error, ratio + error)
-
-
-def peers(runs: Runs) -> list[str]:
-    """Return the policies, best first, without the references."""
-    names = [name for name in runs if name not in REFERENCES]
-    return sorted(names, key=lambda name: -runs[name].total)
-
-
-def rivals(view: View, runs: Runs) -> list[str]:
-    """Return the best policy, and those that do not differ significantly from it, with Bonferroni's
-    correction: the best of many is often ahead by chance."""
-    best, *others = peers(runs)
-    level = 1 - 0.05 / max(len(others), 1)
-    alike = (name for name in others if not _clearly_better(view, runs[best], runs[name], level))
-    return [best, *alike]
-
-
-def _clearly_better(view: View, best: Replay, other: Replay, level: float) -> bool:
-    if view.blocks < FEWEST or not other.total > 0:
-        return False
-    gap = view.gain(best, other, level)
-    return gap.low > 0 and gap.mean > NOTABLE
 
 
 def busy_and_quiet(view: View) -> tuple[BoolArray, BoolArray] | None:

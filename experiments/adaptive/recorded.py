@@ -96,7 +96,7 @@ class Recorded:
         block = log.block or WEEK / HOURS[log.unit]
         nowhere = {m: float("nan") for m in self._budgets}
         length = max(1, round(block / fleet.period))
-        return View(self._split, length, nowhere, float("nan"), "", log.note, self._runs)
+        return View(self._split, length, nowhere, float("nan"), self._runs)
 
 
 def entrants(split: Split) -> list[dict[str, Any]]:
@@ -174,7 +174,7 @@ def write(report: Report, view: View, runs: Runs) -> None:
         "“Prior”: begins with the rates of the first part, with the weight of the whole of it, of "
         "a tenth or of a hundredth. All variants that were tried are listed. Gain: over whittle, "
         f"with 95 % intervals, paired by {view.block_name}. {REFITTED} is fitted to the part that "
-        f"is replayed: a reference. {view.note}".strip()
+        "is replayed: a reference."
     )
     for m, of_budget in runs.items():
         best = of_budget[REFERENCE]

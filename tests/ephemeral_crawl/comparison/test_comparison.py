@@ -10,8 +10,8 @@ from agents.evaluation.statistics import Estimate
 from agents.policies.static import Scheduled
 from crawl_env import Sources, Task
 from crawl_env.simulation.selection import whole_budget
-from ephemeral_crawl.comparison.answer import against, collects
 from ephemeral_crawl.comparison.present import Measured, Present, equal, since_last_crawl
+from ephemeral_crawl.comparison.report import against, collects
 from ephemeral_crawl.comparison.sample import sample
 from ephemeral_crawl.comparison.schedule import Schedule
 from ephemeral_crawl.core.question import FILE, check_question, question, text_of
@@ -60,17 +60,17 @@ def test_the_answer_claims_no_difference_without_significance():
         (Estimate(0.05, 0.01, 0.11), ", 5% more than crawling"),
         (Estimate(-0.05, -0.11, -0.01), ", 5% less than crawling"),
     ):
-        assert against(gain, None, None, "whittle").startswith(text)
+        assert against(gain, present=False).startswith(text)
 
 
 def test_an_answer_names_policy_and_rule_once():
     def sure(gain: float) -> Estimate:
         return Estimate(gain, gain, gain)
 
-    first = collects("whittle", 7, 10, 2, None) + against(sure(0.63), None, None, "whittle")
+    first = collects("whittle", 7, 10, 2, None) + against(sure(0.63), present=False)
     compared = "63% more than crawling all sources in turn"
     assert first == f"whittle collects 70% with a budget of 2 per step, {compared}"
-    more = against(sure(0.4), None, None, "whittle", True)
+    more = against(sure(0.4), present=False, again=True)
     second = collects("whittle", 8, 10, 3, "whittle") + more
     assert second == "80% with 3, 40% more"
     assert collects("static", 8, 10, 3, "whittle") == "static 80% with 3"

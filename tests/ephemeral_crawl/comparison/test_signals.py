@@ -13,6 +13,7 @@ from crawl_env import Sources, Task
 from ephemeral_crawl import __main__ as cli
 from ephemeral_crawl.comparison.signals import net_worth, without_signals
 from ephemeral_crawl.evaluate import large
+from ephemeral_crawl.evaluate.command import Evaluate
 from ephemeral_crawl.example import world
 from ephemeral_crawl.example.command import Example
 from tests.refusals import refused
@@ -171,15 +172,12 @@ def test_what_is_refused(
 
 
 def test_large_fleets_with_signals_are_refused() -> None:
-    class Options:
-        arrivals, observed, budget_rule, last_crawls = "poisson", False, "step", ""
-        max_interval, present, start, recall, engine_rate = 0.0, "", "fresh", None, None
-
+    study = Evaluate(sources="fleet.csv", budget="2")
     fleet = Sources(np.ones(large.LARGE), 1.0, 1.0)
-    assert large.as_columns(Options(), fleet) is not None  # type: ignore[arg-type]
+    assert large.as_columns(study, fleet) is not None
     announced = Sources(np.ones(large.LARGE), 1.0, 1.0, recall=0.5)
     with refused("200,000 sources and sends signals", "--quick"):
-        large.as_columns(Options(), announced)  # type: ignore[arg-type]
+        large.as_columns(study, announced)
 
 
 def test_the_pings_of_the_example_are_those_of_its_fleet() -> None:

@@ -13,11 +13,13 @@ import pytest
 
 from agents import AGENTS as ALL
 from agents import relaxed_bound, task_bound
+from agents.evaluation.rollout import Evaluation
 from agents.registry import ON_REQUEST
 from crawl_env import Engine, Sources, Task
 from ephemeral_crawl import __main__ as cli
 from ephemeral_crawl.core import program, results
 from ephemeral_crawl.evaluate.command import Evaluate
+from ephemeral_crawl.evaluate.model import Model
 
 AGENTS = [name for name in ALL if name not in ON_REQUEST]  # those compared by default
 
@@ -104,8 +106,9 @@ def test_the_clairvoyant_is_last_and_never_recommended(tmp_path, capsys):
         assert sum("clairvoyant" in line for line in lines) == 1
     assert "Recommended policy: clairvoyant" not in printed
     assert "clairvoyant never" not in printed
-    curve = printed.split("Reward per step, and the Lagrange")[1].split("\n\n")[0]
-    assert "clairvoyant" not in curve
+    curve = printed.split("Fraction of all published utility, and the Lagrange")[1]
+    last = [line.split()[0] for line in curve.split("\n\n")[0].splitlines()[-3:]]
+    assert last == ["clairvoyant", "upper", "λ*"]
 
 
 def test_silent_sources_give_no_advice_and_no_nan_winner(tmp_path, capsys):
@@ -125,36 +128,38 @@ def test_arrivals_serve_fleets_with_capacities(tmp_path, capsys):
         assert f"Arrivals {name};" in capsys.readouterr().out
 
 
+def model(**options: object) -> Model:
+    return Evaluate(**{"sources": str(EXAMPLE), "budget": "10", **options})._events()
+
+
+def told_apart(rewards: dict[str, np.ndarray]) -> int:
+    """The number of policies that are called worse than the best of some, given their rewards."""
+    order = sorted(rewards, key=lambda name: -rewards[name].mean())
+    peers = {name: Evaluation(*[rewards[name]] * 4, np.zeros(1)) for name in order}
+    return len(rewards) - 1 - len(model().rivals(peers))
+
+
 def test_equal_policies_are_rarely_told_apart():
     """Of 2,000 comparisons of equal policies 5 % may miss (standard error .5 %): as many runs as
     are required at least, and as many as are usual; rewards of a symmetric and of a skew law."""
-    from agents.evaluation.rollout import Evaluation
-    from ephemeral_crawl.evaluate.summary import _clearly_better
-
     rng = np.random.default_rng(0)
     for runs in (3, 20):
         for draw in (lambda n: rng.normal(1, 0.1, n), lambda n: rng.lognormal(0, 1, n)):
-            told_apart = 0
+            apart = 0
             for _ in range(2000):
                 shared = draw(runs)  # by the arrivals, which are the same for both
-                rewards = (shared + draw(runs), shared + draw(runs))
-                first, second = (
-                    Evaluation(r, r, r, r, np.zeros(1)) for r in sorted(rewards, key=np.mean)
-                )
-                told_apart += _clearly_better(second, first, 1)
-            assert told_apart <= 2000 * 0.05 + 4 * np.sqrt(2000 * 0.05 * 0.95)
+                apart += told_apart({name: shared + draw(runs) for name in "ab"})
+            assert apart <= 2000 * 0.05 + 4 * np.sqrt(2000 * 0.05 * 0.95)
 
 
 def test_the_best_of_many_equal_policies_is_rarely_recommended():
-    from agents.evaluation.rollout import Evaluation
-    from ephemeral_crawl.evaluate.summary import recommended
-
     rng, chosen = np.random.default_rng(1), 0
     names = ("whittle", *(f"policy {i}" for i in range(13)))
     for _ in range(300):
         rewards = {name: rng.normal(1, 0.1, 5) for name in names}
-        peers = {name: Evaluation(r, r, r, r, np.zeros(1)) for name, r in rewards.items()}
-        chosen += recommended(peers) != "whittle"
+        order = sorted(names, key=lambda name: -rewards[name].mean())
+        peers = {name: Evaluation(*[rewards[name]] * 4, np.zeros(1)) for name in order}
+        chosen += model().recommended(peers) != "whittle"
     assert chosen <= 300 * 0.05 + 4 * np.sqrt(300 * 0.05 * 0.95)
 
 
@@ -201,13 +206,13 @@ def test_results_never_replace_what_is_not_theirs(monkeypatch, tmp_path, what):
 
 
 def test_seeds_in_parts_are_the_same_for_every_policy_and_are_joined(tmp_path, monkeypatch):
-    monkeypatch.setattr("ephemeral_crawl.evaluate.command._PART", 2 * 20 * 70)
+    monkeypatch.setattr("ephemeral_crawl.evaluate.model.PART", 2 * 20 * 70)
     out = evaluated(tmp_path, seeds=5)
     records = rows(out / "records.csv")
     # The clairvoyant is in the place of whittle-exact, and the schedule is played.
     assert len(records) == (len(AGENTS) + 1) * 5
     assert len({r["reward"] for r in records if r["agent"] == "fixed"}) == 5
-    monkeypatch.setattr("ephemeral_crawl.evaluate.command._PART", 2e8)
+    monkeypatch.setattr("ephemeral_crawl.evaluate.model.PART", 2e8)
     whole = rows(evaluated(tmp_path / "whole", seeds=5) / "records.csv")
     mean = [
         np.mean([float(r["reward"]) for r in x if r["agent"] == "fixed"]) for x in (records, whole)
@@ -251,12 +256,9 @@ def test_absolute_paths_do_not_enter_the_records(monkeypatch, tmp_path):
 
 
 def test_the_value_of_more_budget_falls_with_budget_also_where_it_pays_for_few(tmp_path):
-    from ephemeral_crawl.evaluate.summary import View
-
-    view = View(Task(EXAMPLE, budget=10, arrivals="poisson", observed=False))
-    prices = [float(view.relaxed(m).multiplier) for m in (1, 2, 3, 4, 8)]
+    prices = model().prices((1, 2, 3, 4, 8))["λ*"]
     assert prices == sorted(prices, reverse=True)
-    assert float(view.relaxed(1).bound) < 40, "sources that cost 2 and more are out of reach"
+    assert model().bound(1) < 40, "sources that cost 2 and more are out of reach"
 
 
 def test_a_killed_run_goes_on_where_it_stopped(tmp_path):

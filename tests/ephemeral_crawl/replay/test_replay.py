@@ -17,12 +17,12 @@ from crawl_env import DecayCurves, ItemLog, PingLog, Signals, Sources, Task, Tra
 from ephemeral_crawl import __main__ as cli
 from ephemeral_crawl.core import evaluation, program, results, runner
 from ephemeral_crawl.live import Scheduler
-from ephemeral_crawl.replay import command
 from ephemeral_crawl.replay import play as replay
 from ephemeral_crawl.replay.command import ReplayLog
 from ephemeral_crawl.replay.live import LiveScheduler
 from ephemeral_crawl.replay.play import play
-from ephemeral_crawl.replay.split import Log, digest
+from ephemeral_crawl.replay.recording import Recording
+from ephemeral_crawl.replay.split import WEEK, Log, Split, digest
 
 EXAMPLE = Path(__file__).parents[3] / "ephemeral_crawl" / "data" / "example-log.csv"
 FEW = ("whittle", "random", "static", "nutch")
@@ -36,13 +36,16 @@ def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
 
 
 def replayed(tmp_path: Path, **options: object) -> Path:
-    given = {"items": EXAMPLE, "decay_rate": 0.12}
-    given |= {k: options.pop(k) for k in list(options) if k in Log.__dataclass_fields__}
-    settings = {"budget": "2", "steps": 400, "seeds": 2, "jobs": 1, "engine": "sequential"}
-    settings |= {"agents": FEW, "replace": True}
+    settings = {"items": EXAMPLE, "decay_rate": 0.12, "budget": "2", "steps": 400, "seeds": 2}
+    settings |= {"jobs": 1, "engine": "sequential", "agents": FEW, "replace": True}
     out = tmp_path / "out"
-    ReplayLog(log=Log(**given), **{**settings, **options, "out": out}).run()
+    ReplayLog(**{**settings, **options, "out": out}).run()
     return out
+
+
+def recording(split: Split, runs: int = 1, seed: int = 0) -> Recording:
+    common = {"budget_rule": "step", "per_host": 1, "observed": False}
+    return Recording(split, common, WEEK, runs, seed, "log.csv", "")
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -212,13 +215,13 @@ def test_the_scheduler_is_told_what_its_crawls_found_and_no_more(monkeypatch):
         leased.append([int(one.source) for one in found])
         return found
 
-    def recording(self, outcomes):
+    def telling(self, outcomes):
         told.append(list(outcomes))
         return record(self, told[-1])
 
     monkeypatch.setattr(Scheduler, "lease", leasing)
-    monkeypatch.setattr(Scheduler, "record", recording)
-    job = ReplayLog(budget="2", seeds=1)._job(split, 2.0, replay.SCHEDULER)
+    monkeypatch.setattr(Scheduler, "record", telling)
+    (job,) = recording(split).jobs(replay.SCHEDULER, 2.0)
     task = Task(**{**evaluation.arguments_of(job), "features": ("age",)})
     agent, log = LiveScheduler(task, split.trace.log, late), split.trace.log
     told.clear()
@@ -242,14 +245,12 @@ def test_the_scheduler_uses_the_pings_of_a_replay():
     split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 600)
     log = split.trace.log
     pings = PingLog(log.names, log.source, log.published, log.start, log.end)
-    options = ReplayLog(budget="1", seeds=1)
-    job = options._job(split, 1.0, replay.SCHEDULER)
+    (job,) = recording(split).jobs(replay.SCHEDULER, 1.0)
     quiet = replay.replay_of(replay.work(split.trace, job))
     assert replay.replay_of(replay.work(split.trace, job, pings)).total == quiet.total
     heard = replace(split, fleet=Signals(recall=1.0, precision=1.0, delay=0.0).of(split.fleet))
-    told = replay.replay_of(
-        replay.work(split.trace, options._job(heard, 1.0, replay.SCHEDULER), pings)
-    )
+    (job,) = recording(heard).jobs(replay.SCHEDULER, 1.0)
+    told = replay.replay_of(replay.work(split.trace, job, pings))
     assert told.total > 1.2 * quiet.total
     assert told.cost < 1.01
 
@@ -426,7 +427,7 @@ def test_a_stopped_replay_goes_on_and_one_of_another_log_does_not(tmp_path, monk
             raise KeyboardInterrupt
         return work(trace, unit, pings)
 
-    monkeypatch.setattr(command.play, "work", stopping)
+    monkeypatch.setattr(replay, "work", stopping)
     with pytest.raises(SystemExit) as stop:
         replayed(tmp_path)
     assert stop.value.code == 130
@@ -439,7 +440,7 @@ def test_a_stopped_replay_goes_on_and_one_of_another_log_does_not(tmp_path, monk
 @pytest.mark.parametrize("agent", ["static", "clairvoyant", "adaptive-thompson", replay.SCHEDULER])
 def test_runs_start_one_step_after_the_other(agent: str) -> None:
     split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 150)
-    together = ReplayLog(budget="2", seeds=3, seed=5)._job(split, 2.0, agent)
+    (together,) = recording(split, runs=3, seed=5).jobs(agent, 2.0)
     played = replay.replay_of(replay.work(split.trace, together))
     assert played.reward.shape == (3, split.steps)
     assert all(not row[: late + 1].any() for late, row in enumerate(played.reward))

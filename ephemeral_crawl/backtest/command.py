@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -12,17 +11,17 @@ import tyro
 from crawl_env import ItemLog
 from crawl_env.errors import check_choice
 from crawl_env.log.clock import HOURS
-from ephemeral_crawl.backtest import play, summary
+from ephemeral_crawl.backtest import summary
 from ephemeral_crawl.backtest.play import AS_IT_IS, KNOWN, SCHEDULER, WITHOUT
 from ephemeral_crawl.backtest.rules import RULES
+from ephemeral_crawl.backtest.summary import FeedEvents
+from ephemeral_crawl.comparison.events import Results, play_all
 from ephemeral_crawl.core.log_options import SignalOptions
 from ephemeral_crawl.core.question import FILE, check_question, question, text_of
 from ephemeral_crawl.core.report import Report
-from ephemeral_crawl.core.runner import Job
 from ephemeral_crawl.core.study import ParallelStudy, attributed
 from ephemeral_crawl.live.arguments import seconds
 from ephemeral_crawl.live.settings import Settings
-from ephemeral_crawl.replay.split import digest
 
 _FRACTIONS = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2)  # of the budget
 _QUICK = (0.8, 0.6, 0.4)
@@ -81,34 +80,27 @@ class Backtest(SignalOptions, ParallelStudy):
         check_question(self.folder, asked, self.replace)
         log = self.read(self.items)
         pings = self.pings(log)
-        feeds = self._feeds(log, half_life)
-        if not len(play.Feeds(log, **feeds).moments(per_hour)):
+        events = FeedEvents(log, pings, self._feeds(log, half_life), per_hour, self.present)
+        if not len(events.feeds.moments(per_hour)):
             raise ValueError(
                 f"--budget {self.budget} pays for no fetch in the time that is played; take a "
                 "larger one, or a longer log"
             )
         names = (SCHEDULER, *RULES, KNOWN, AS_IT_IS + self.present)
         names += () if pings is None else (WITHOUT,)
-        fractions = _QUICK if self.quick else _FRACTIONS
-        cases = [(name, 1.0) for name in names] + [(SCHEDULER, part) for part in fractions]
-        jobs: list[Job] = [
-            {"policy": name, "per_hour": per_hour * part, "feeds": feeds, "log": digest(log, pings)}
-            for name, part in cases
-        ]
-        print(f"{len(log):,} items of {len(log.names):,} feeds, {len(jobs)} parts")
-        results = self.runner.run(jobs, partial(play.work, log, pings))
-        runs = {case: play.played_of(result) for case, result in zip(cases, results, strict=True)}
-        found = summary.Found(
-            log, runs, results[0]["total"], per_hour, half_life, self.present,
-            play.Feeds(log, **feeds),
-        )  # fmt: skip
+        parts = {(per_hour, name): events.jobs(name, per_hour) for name in names}
+        for part in _QUICK if self.quick else _FRACTIONS:
+            m = per_hour * part
+            parts[m, SCHEDULER] = events.jobs(SCHEDULER, m)
+        print(f"{len(log):,} items of {len(log.names):,} feeds, {len(parts)} parts")
+        results = Results(events, play_all(self.runner, events, parts))
         report = Report(f"Back-test on {self.items.name}")
-        summary.write(report, found)
+        summary.write(report, events, results)
         self.publish(
             report,
             {
-                "feeds.csv": summary.feeds_of(found),
-                "records.csv": attributed(summary.records(found)),
+                "feeds.csv": summary.feeds_of(events, results),
+                "records.csv": attributed(summary.records(events, results)),
                 FILE: text_of(asked),
             },
         )

@@ -1,164 +1,193 @@
-"""The report of a back-test."""
+"""The events of a log in continuous time, for a comparison, and the report of a back-test."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, ClassVar
 
 from agents.evaluation import statistics
 from agents.evaluation.statistics import Estimate
-from crawl_env import ItemLog
+from crawl_env import ItemLog, PingLog
+from ephemeral_crawl.backtest import play
 from ephemeral_crawl.backtest.play import AS_IT_IS, KNOWN, SCHEDULER, WITHOUT, Feeds, Played
 from ephemeral_crawl.backtest.rules import RULES
+from ephemeral_crawl.comparison.events import Column, Events, Results
+from ephemeral_crawl.comparison.report import table
 from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.core.runner import Job, Result
+from ephemeral_crawl.replay.split import digest
 
 _HOUR, _DAY = 3600.0, 86_400.0
 _SHOWN = 15  # feeds in the page
+_ABOUT = {
+    SCHEDULER: "learns from its own fetches",
+    WITHOUT: "the same without pings",
+    KNOWN: "the index, with the mean rate and worth of every feed known in advance",
+    **{name: rule.about for name, rule in RULES.items()},
+}
 
 
-class Found(NamedTuple):
-    """What a back-test has found."""
+@dataclass(frozen=True)
+class FeedEvents(Events[Played]):
+    """Items of a log as feeds that are fetched one by one; budgets are fetches per hour.
+
+    Arguments:
+        log, pings: the items, and the pings if there are any.
+        options: the arguments of `Feeds`.
+        per_hour: the budget.
+        present: the rule that is used now.
+    """
+
+    references: ClassVar[tuple[str, ...]] = (KNOWN,)
+    checks: ClassVar[tuple[str, ...]] = tuple(AS_IT_IS + name for name in RULES)
 
     log: ItemLog
-    runs: Mapping[tuple[str, float], Played]  # by policy and fraction of the budget
-    total: float  # worth of all items
-    per_hour: float  # fetches
-    half_life: float  # seconds
+    pings: PingLog | None
+    options: Mapping[str, Any]
+    per_hour: float
     present: str
-    feeds: Feeds
 
-    def fraction(self, name: str, part: float = 1.0) -> float:
-        """Return the part of all worth that a policy collects."""
-        return float(self.runs[name, part].collected.sum()) / self.total if self.total else 0.0
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return {self.present: f"{self.present} (present)", KNOWN: f"{KNOWN} (reference)"}
 
-    def rate(self, name: str) -> float:
-        """Return the fetches per hour that a policy makes."""
-        return float(
-            self.runs[name, 1.0].fetches.sum() * _HOUR / (self.feeds.end - self.feeds.start)
-        )
+    @cached_property
+    def feeds(self) -> Feeds:
+        """The feeds, none of which was fetched."""
+        return Feeds(self.log, **self.options)
 
-    def gain(self, name: str, part: float = 1.0) -> Estimate:
-        """Return the scheduler's gain over a rule, with a part of its budget."""
-        other = self.runs[name, 1.0].collected
-        if not other.sum() > 0.0:
-            return statistics.UNKNOWN
-        return statistics.gain(self.runs[SCHEDULER, part].collected, other)
+    @cached_property
+    def published(self) -> float:
+        return self.feeds.total
 
-    def enough(self, *, sure: bool) -> float | None:
-        """Return the smallest part of the budget with which the scheduler collects at least as much
-        as the present rule; None if there is none below 1.
+    def jobs(self, agent: str, budget: float) -> list[Job]:
+        return [
+            {
+                "policy": agent,
+                "per_hour": budget,
+                "feeds": self.options,
+                "log": digest(self.log, self.pings),
+            }
+        ]
 
-        Arguments:
-            sure: whether the lower end of the interval, rather than the mean, must say so.
-        """
-        found = None
-        for part in sorted((p for name, p in self.runs if name == SCHEDULER), reverse=True):
-            gain = self.gain(self.present, part)
-            if not (gain.low if sure else gain.mean) >= 0.0:
-                break
-            found = part
-        return found if found is not None and found < 1.0 else None
+    @property
+    def work(self) -> Callable[[Job], Result]:
+        return partial(play.work, self.log, self.pings)
+
+    def run_of(self, results: Sequence[Result]) -> Played:
+        return play.played_of(results[0])
+
+    def reward(self, run: Played) -> Estimate:
+        return Estimate(float(run.collected.sum()), math.nan, math.nan)
+
+    def gain(self, run: Played, other: Played) -> Estimate:
+        known = other.collected.sum() > 0.0
+        return statistics.gain(run.collected, other.collected) if known else statistics.UNKNOWN
+
+    def columns(self, budget: float, runs: Mapping[str, Played]) -> dict[str, Column[Played]]:
+        scheduler = runs[SCHEDULER]
+        return {
+            "of all worth": lambda _, run: f"{self.part(run):.1%}",
+            "scheduler's gain": lambda name, run: (
+                "–" if name == SCHEDULER else _percent(self.gain(scheduler, run))
+            ),
+            "delay": lambda _, run: _duration(run.delay),
+            "feeds fetched": lambda _, run: f"{(run.fetches > 0).sum():,}",
+            "rule": lambda name, _: _ABOUT[name],
+        }
+
+    def part(self, run: Played) -> float:
+        """Return the part of all worth that was collected."""
+        return float(run.collected.sum()) / self.published if self.published else 0.0
 
 
-def write(report: Report, found: Found) -> None:
-    """Add everything to the report."""
-    report.answer(_answer(found))
+def write(report: Report, events: FeedEvents, results: Results[Played]) -> None:
+    """Write the report, of the scheduler under several budgets and of the rules under the first."""
+    per_hour, present = events.per_hour, events.present
+    runs = results.runs[per_hour]
+    report.answer(_answer(events, results))
     report.figure(
-        _by_budget(found),
+        _by_budget(events, results),
         "Part of all worth that the scheduler collects with fewer fetches; lines: the rules.",
     )
     report.heading("All rules with the same number of fetches")
-    rows = []
-    about = {
-        SCHEDULER: "learns from its own fetches",
-        WITHOUT: "the same without pings",
-        **{name: rule.about for name, rule in RULES.items()},
-    }
-    names = [name for name in about if (name, 1.0) in found.runs]
-    for name in sorted(names, key=lambda name: -found.fraction(name)):
-        run = found.runs[name, 1.0]
-        rows.append(
-            [
-                name + (" (present)" if name == found.present else ""),
-                f"{found.fraction(name):.1%}",
-                "–" if name == SCHEDULER else _percent(found.gain(name)),
-                _duration(run.delay),
-                f"{(run.fetches > 0).sum():,}",
-                about[name],
-            ]
-        )
-    report.table(
-        "What each collects",
-        ["", "of all worth", "scheduler's gain", "delay", "feeds fetched", "rule"],
-        rows,
-    )
-    itself = AS_IT_IS + found.present
+    table(report, results, per_hour, "What each collects")
+    itself = runs[AS_IT_IS + present]
+    rate = itself.fetches.sum() * _HOUR / (events.feeds.end - events.feeds.start)
     report.paragraph(
-        f"With its own intervals, {found.present} makes {found.rate(itself):.3g} fetches an hour "
-        f"here, and collects {found.fraction(itself):.1%}."
-    )
-    report.paragraph(
-        f"With the mean rate and worth of every feed known in advance, the index of the scheduler "
-        f"collects {found.fraction(KNOWN):.1%}."
+        f"With its own intervals, {present} makes {rate:.3g} fetches an hour "
+        f"here, and collects {events.part(itself):.1%}."
     )
     report.heading("The scheduler with fewer fetches")
-    parts = sorted((part for name, part in found.runs if name == SCHEDULER), reverse=True)
     report.table(
-        f"Compared with {found.present} at {found.per_hour:g} fetches an hour",
+        f"Compared with {present} at {per_hour:g} fetches an hour",
         ["fetches an hour", "fewer", "of all worth", "gain"],
         [
             [
-                f"{found.per_hour * part:g}",
-                f"{1 - part:.0%}",
-                f"{found.fraction(SCHEDULER, part):.1%}",
-                _percent(found.gain(found.present, part)),
+                f"{m:g}",
+                f"{1 - m / per_hour:.0%}",
+                f"{events.part(found[SCHEDULER]):.1%}",
+                _percent(events.gain(found[SCHEDULER], runs[present])),
             ]
-            for part in parts
+            for m, found in results.runs.items()
         ],
     )
     report.heading("Where the fetches go")
-    largest = sorted(feeds_of(found), key=lambda row: -float(row["worth_per_day"]))
+    largest = sorted(feeds_of(events, results), key=lambda row: -float(row["worth_per_day"]))
+    names = ("items_per_day", "worth_per_day", "scheduler_per_day", "present_per_day")
     report.table(
         f"The {min(_SHOWN, len(largest))} feeds of largest worth; feeds.csv has all",
-        ["feed", "items / day", "worth / day", "scheduler, fetches / day", f"{found.present}'s"],
-        [
-            [
-                row["source"],
-                *(f"{float(row[name]):.3g}" for name in
-                  ("items_per_day", "worth_per_day", "scheduler_per_day", "present_per_day")),
-            ]
-            for row in largest[:_SHOWN]
-        ],
-    )  # fmt: skip
+        ["feed", "items / day", "worth / day", "scheduler, fetches / day", f"{present}'s"],
+        [[row["source"], *(f"{float(row[n]):.3g}" for n in names)] for row in largest[:_SHOWN]],
+    )
     with report.details("How this was measured"):
-        report.paragraph(_method(found))
-        for note in found.log.notes:
+        report.paragraph(_method(events))
+        for note in events.log.notes:
             report.paragraph(note)
 
 
-def records(found: Found) -> list[dict[str, Any]]:
+def enough(events: FeedEvents, results: Results[Played], *, sure: bool) -> float | None:
+    """Return the smallest budget with which the scheduler collects at least as much as the present
+    rule with all of it; None if there is none below that.
+
+    Arguments:
+        sure: whether the lower end of the interval, rather than the mean, must say so.
+    """
+    rule, found = results.runs[events.per_hour][events.present], events.per_hour
+    for m, runs in results.runs.items():
+        gain = events.gain(runs[SCHEDULER], rule)
+        if not (gain.low if sure else gain.mean) >= 0.0:
+            break
+        found = m
+    return found if found < events.per_hour else None
+
+
+def records(events: FeedEvents, results: Results[Played]) -> list[dict[str, Any]]:
     """Return one row for every policy, budget and block of time."""
     return [
         {
             "policy": name,
-            "fetches_per_hour": round(found.per_hour * part, 12),
+            "fetches_per_hour": round(m, 12),
             "block": block,
             "collected": repr(float(worth)),
-            "published": repr(found.total),
+            "published": repr(events.published),
         }
-        for (name, part), run in found.runs.items()
+        for m, runs in results.runs.items()
+        for name, run in runs.items()
         for block, worth in enumerate(run.collected)
     ]
 
 
-def feeds_of(found: Found) -> list[dict[str, Any]]:
+def feeds_of(events: FeedEvents, results: Results[Played]) -> list[dict[str, Any]]:
     """Return one row for every feed."""
-    feeds = found.feeds
+    feeds, runs = events.feeds, results.runs[events.per_hour]
     days = (feeds.end - feeds.start) / _DAY
     rows = []
-    for i, name in enumerate(found.log.names):
+    for i, name in enumerate(events.log.names):
         time = feeds.published[i]
         live = (time >= feeds.start) & (time < feeds.end)
         rows.append(
@@ -166,42 +195,42 @@ def feeds_of(found: Found) -> list[dict[str, Any]]:
                 "source": name,
                 "items_per_day": live.sum() / days,
                 "worth_per_day": float(feeds.worth[i][live].sum()) / days,
-                "scheduler_per_day": found.runs[SCHEDULER, 1.0].fetches[i] / days,
-                "present_per_day": found.runs[found.present, 1.0].fetches[i] / days,
+                "scheduler_per_day": runs[SCHEDULER].fetches[i] / days,
+                "present_per_day": runs[events.present].fetches[i] / days,
             }
         )
     return rows
 
 
-def _answer(found: Found) -> str:
+def _answer(events: FeedEvents, results: Results[Played]) -> str:
+    runs = results.runs[events.per_hour]
     text = (
-        f"With {found.per_hour:g} fetches an hour the scheduler collects "
-        f"{found.fraction(SCHEDULER):.1%} of all worth, and the rule of {found.present} "
-        f"{found.fraction(found.present):.1%}"
+        f"With {events.per_hour:g} fetches an hour the scheduler collects "
+        f"{events.part(runs[SCHEDULER]):.1%} of all worth, and the rule of {events.present} "
+        f"{events.part(runs[events.present]):.1%}"
     )
     for sure, words in ((True, "at 95 % confidence"), (False, "which is not certain")):
-        part = found.enough(sure=sure)
-        if part is not None:
-            return (
-                f"{text}; at least as much as the rule with {1 - part:.0%} fewer fetches ({words})."
-            )
+        if (least := enough(events, results, sure=sure)) is not None:
+            fewer = 1 - least / events.per_hour
+            return f"{text}; at least as much as the rule with {fewer:.0%} fewer fetches ({words})."
     return text + "."
 
 
-def _by_budget(found: Found) -> Any:
+def _by_budget(events: FeedEvents, results: Results[Played]) -> Any:
     figure, axes = plots.new(width=7, height=3.4)
-    parts = sorted(part for name, part in found.runs if name == SCHEDULER)
     axes.plot(
-        [found.per_hour * part for part in parts],
-        [100 * found.fraction(SCHEDULER, part) for part in parts],
-        label=SCHEDULER, **plots.style("whittle"),
-    )  # fmt: skip
+        [*results.runs],
+        [100 * events.part(runs[SCHEDULER]) for runs in results.runs.values()],
+        label=SCHEDULER,
+        **plots.style("whittle"),
+    )
+    runs = results.runs[events.per_hour]
     for k, name in enumerate(RULES):
         axes.axhline(
-            100 * found.fraction(name),
+            100 * events.part(runs[name]),
             color=plots.colour(name, k),
-            lw=2.0 if name == found.present else 1.0,
-            ls="-" if name == found.present else "--",
+            lw=2.0 if name == events.present else 1.0,
+            ls="-" if name == events.present else "--",
             label=name,
         )
     axes.set(xlabel="fetches an hour of the scheduler", ylabel="% of all worth", ylim=(0, None))
@@ -222,17 +251,17 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 2 * _HOUR else f"{seconds / _HOUR:.1f} h"
 
 
-def _method(found: Found) -> str:
-    feeds = found.feeds
+def _method(events: FeedEvents) -> str:
+    feeds = events.feeds
     length = (feeds.end - feeds.start) / _DAY
     listed = f"its newest {feeds.listed} items" if feeds.listed else "all its items"
     return (
-        f"{len(found.log.names):,} feeds, {length:.1f} days, of which the first begins "
+        f"{len(events.log.names):,} feeds, {length:.1f} days, of which the first begins "
         f"{feeds.start / _DAY:.1f} days after the start of the log. A feed lists {listed}; an item "
-        f"fetched at age s counts its worth × 2^(−s/{found.half_life / _HOUR:g} h). Fetches are at "
-        "equal distances, and all policies have the same number; the scheduler may also save some "
-        "up, those of an hour at most. With the rules, the feed of which the largest part of its "
-        "interval has passed is fetched, as if all intervals were stretched or shrunk by the same "
+        f"fetched at age s counts its worth × 2^(−s/{events.options['half_life'] / _HOUR:g} h). "
+        "Fetches are at equal distances, and all policies have the same number; the scheduler may "
+        "also save some up, those of an hour at most. With the rules, the feed of which the "
+        "largest part of its interval has passed is fetched, as if all intervals were stretched or shrunk by the same "
         "factor. "
         "Fetches take no time and never fail, and hosts set no limits. "
         "Delay: mean time from publication to fetch, weighted by worth, of what was fetched. "

@@ -8,11 +8,14 @@ replayed in steps (`replay.recording`) or in continuous time (`backtest.feeds`).
 
 from __future__ import annotations
 
+import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+import numpy as np
 
 from agents.evaluation import statistics
 from agents.evaluation.statistics import Estimate
@@ -23,7 +26,7 @@ from ephemeral_crawl.comparison.present import PLAYED, Equal, Present
 from ephemeral_crawl.comparison.sample import Sample
 from ephemeral_crawl.core import evaluation
 from ephemeral_crawl.core.report import Report
-from ephemeral_crawl.core.runner import Job, Result
+from ephemeral_crawl.core.runner import Job, Result, Runner
 from ephemeral_crawl.core.tables import OBSERVES_ALL, REFERENCE
 
 IN_TURN = "oldest-first"
@@ -65,7 +68,13 @@ class Events(ABC, Generic[R]):
     what: ClassVar[str] = "that the sources publish"  # of which utility a part is collected
     same: ClassVar[str] = "arrivals"  # that all policies meet
     bound_name: ClassVar[str] = "upper bound"
-    labels: ClassVar[Mapping[str, str]] = {CLAIRVOYANT: OBSERVES_ALL}  # of policies in tables
+    references: ClassVar[tuple[str, ...]] = REFERENCES
+    checks: ClassVar[tuple[str, ...]] = CHECKS
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Names of policies in tables, where they are others."""
+        return {CLAIRVOYANT: OBSERVES_ALL}
 
     @property
     @abstractmethod
@@ -93,14 +102,14 @@ class Events(ABC, Generic[R]):
     def gain(self, run: R, other: R) -> Estimate:
         """Return how much more a policy collects than another, as a fraction of that, paired."""
 
-    @abstractmethod
-    def lead(self, best: R, other: R, level: float) -> Estimate:
-        """Return the paired difference of two policies as a fraction of what the first collects,
+    def lead(self, best: R, other: R, level: float = 0.95) -> Estimate:
+        """Return the paired difference of two policies as a fraction of what the second collects,
         with an interval of that level, by which is decided whether it is significant."""
+        raise NotImplementedError
 
-    @abstractmethod
     def bound(self, budget: float) -> float:
         """Return what no policy exceeds under a budget; NaN where no bound is known."""
+        return math.nan
 
     @abstractmethod
     def columns(self, budget: float, runs: Mapping[str, R]) -> dict[str, Column[R]]:
@@ -155,22 +164,36 @@ class Drawn(Events[R]):
     def gain(self, run: R, other: R) -> Estimate:
         return statistics.gain(self.sample(run), self.sample(other))
 
-    def lead(self, best: R, other: R, level: float) -> Estimate:
-        whole = self.reward(best).mean
+    def lead(self, best: R, other: R, level: float = 0.95) -> Estimate:
         gap = statistics.difference(self.sample(best), self.sample(other), level=level)
-        return Estimate(*(x / whole for x in gap)) if whole > 0 else statistics.UNKNOWN
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return Estimate(*(np.array(gap) / self.reward(other).mean))
 
 
+@dataclass(frozen=True, kw_only=True)
 class StepEvents(Events[C]):
-    """Events in steps of equal length, on a fleet of which the policies are told."""
+    """Events in steps of equal length, on a fleet of which the policies are told.
 
-    unit: ClassVar[str] = "time units"  # of intervals and delays
-    notes: Sequence[str] = ()  # on the events, for the report
+    Arguments:
+        fleet: as the policies know it, with its signals.
+        arguments: the other arguments of the environment, as JSON.
+        seed: of the first run.
+        title: of the report.
+        conditions: of the comparison, in words.
+    """
+
+    known: ClassVar[str] = ""  # what the schedules that are played rest on
+
+    fleet: Sources
+    arguments: Mapping[str, Any]
+    seed: int
+    title: str
+    conditions: str
 
     @property
     @abstractmethod
-    def fleet(self) -> Sources:
-        """The fleet as the policies know it."""
+    def length(self) -> str:
+        """How much is run, in words."""
 
     @property
     def latest(self) -> Sources:
@@ -178,21 +201,14 @@ class StepEvents(Events[C]):
         return self.fleet
 
     @property
-    @abstractmethod
-    def arguments(self) -> Mapping[str, Any]:
-        """The arguments of the environment but for sources, budget and features, as JSON."""
+    def unit(self) -> str:
+        """The unit of intervals and delays, plural."""
+        return "time units"
 
     @property
-    @abstractmethod
-    def title(self) -> str:
-        """The title of the report."""
-
-    @property
-    @abstractmethod
-    def length(self) -> str:
-        """How much is run, in words."""
-
-    # ------------------------------------------------------------------------ what is run
+    def notes(self) -> Sequence[str]:
+        """Notes on the events, for the report."""
+        return ()
 
     @abstractmethod
     def entrants(self, names: Sequence[str]) -> tuple[str, ...]:
@@ -206,32 +222,20 @@ class StepEvents(Events[C]):
         rates: FloatArray | None = None,
         budget_rule: str | None = None,
     ) -> list[Job]:
-        """Return the jobs that play a policy.
+        """Return the jobs that play a policy. What it collects is measured by source if "by source"
+        is added to a job.
 
         Arguments:
             rates: crawls per step of each source, (N,), of a schedule that is played instead.
             budget_rule: if it is not that of the comparison.
         """
 
-    @abstractmethod
-    def jobs_by_source(self, budget: float) -> list[Job]:
-        """Return the jobs that measure what whittle collects from each source."""
-
-    @property
-    @abstractmethod
-    def work_by_source(self) -> Callable[[Job], Result]:
-        """The function that runs a job of `jobs_by_source`."""
-
     def modelled(self, job: Job) -> Job:
         """Return a job on arrivals of which a model is known."""
         return job
 
     def task(self, budget: float) -> Task:
-        """Return the task under a budget, on modelled arrivals.
-
-        Raises:
-            ValueError: an argument is invalid.
-        """
+        """Return the task under a budget, on modelled arrivals."""
         job = self.modelled(self.jobs(REFERENCE, budget)[0])
         with warnings.catch_warnings():  # the schedule's task has warned of the budget
             warnings.simplefilter("ignore")
@@ -241,47 +245,21 @@ class StepEvents(Events[C]):
     def sampled(self, part: Sample) -> StepEvents[C]:
         """Return the events of a sample of the sources."""
 
-    # ------------------------------------------------------------------------ what was measured
-
-    @abstractmethod
-    def least(self, run: C, rule: C) -> float:
-        """Return the reward per step that the present rule must not exceed, for a policy to collect
-        at least as much with 95 % confidence; −∞ if that is unknown."""
-
-    @abstractmethod
-    def guess(self, budget: float) -> Callable[[float], float]:
-        """Return a function from a budget to the reward that is expected, up to a factor."""
-
     def frequency(self, run: C) -> FloatArray:
         """Return the measured crawls per step of the sources of `latest`, (N,)."""
         return run.frequency
 
     @abstractmethod
-    def records(self, results: Results[C], seed: int, **common: Any) -> list[dict[str, Any]]:
+    def records(self, results: Results[C], common: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the rows of records.csv, each with the values in `common`."""
-
-    # ------------------------------------------------------------------------ what is said
 
     def when(self, after: float) -> str:
         """Return what is written for a time from now on."""
         return f"{after:.6g}"
 
     @abstractmethod
-    def schedule_text(self, multiplier: str, part: str, assumed: str) -> str:
-        """Return sentences on the schedule and on how it was checked.
-
-        Arguments:
-            multiplier: λ*.
-            part: what it collects if it is played, of what whittle collects.
-            assumed: the end of a sentence on the next crawls.
-        """
-
     def remarks(self, report: Report, results: Results[C], budget: float) -> None:
-        """Add what else is to be said of the policies under a budget, before their table."""
-
-    @abstractmethod
-    def after_table(self, report: Report, results: Results[C], budget: float) -> None:
-        """Add what follows the table of policies under a budget."""
+        """Add what else is to be said of the policies under a budget, after their table."""
 
     def ending(self, report: Report, results: Results[C], limited: bool) -> None:
         """Add what concerns all budgets, after them.
@@ -291,7 +269,7 @@ class StepEvents(Events[C]):
         """
 
     @abstractmethod
-    def setting(self, report: Report, results: Results[C]) -> None:
+    def setting(self, report: Report) -> None:
         """Add how all was measured, and the definitions."""
 
 
@@ -316,13 +294,15 @@ class Results(Generic[R]):
     def peers(self, budget: float) -> dict[str, R]:
         """Return the policies under a budget, best first, without references and checks."""
         runs = self.runs[budget]
-        names = [name for name in runs if name not in (*REFERENCES, *CHECKS)]
+        aside = (*self.events.references, *self.events.checks)
+        names = [name for name in runs if name not in aside]
         order = sorted(names, key=lambda name: -self.reward(budget, name))
         return {name: runs[name] for name in order}
 
     def references(self, budget: float) -> dict[str, R]:
         """Return the references that were played."""
-        return {name: run for name, run in self.runs[budget].items() if name in REFERENCES}
+        known = self.events.references
+        return {name: run for name, run in self.runs[budget].items() if name in known}
 
     def reward(self, budget: float, name: str) -> float:
         """Return the mean utility that a policy collects; 0 if it was not played."""
@@ -332,3 +312,22 @@ class Results(Generic[R]):
     def own(self, budget: float) -> float:
         """Return the budget that was played for a given one."""
         return self.budgets.get(budget, budget)
+
+
+def play_all(
+    runner: Runner,
+    events: Events[R],
+    parts: Mapping[tuple[float, str], Sequence[Job]],
+    quiet: bool = False,
+) -> dict[float, dict[str, R]]:
+    """Return the runs of all policies, by budget, given their jobs.
+
+    Arguments:
+        quiet: whether no progress is shown.
+    """
+    todo = [job for jobs in parts.values() for job in jobs]
+    results = iter(runner.run(todo, events.work, quiet=quiet))
+    runs: dict[float, dict[str, R]] = {m: {} for m, _ in parts}
+    for (m, name), jobs in parts.items():
+        runs[m][name] = events.run_of([next(results) for _ in jobs])
+    return runs

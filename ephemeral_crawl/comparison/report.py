@@ -73,16 +73,15 @@ def write(
         report.heading(f"Budget {m:g}")
         rows += _schedule(report, events, results, plan, m, plans.measured)
         _advice(report, events, results, m)
-        events.remarks(report, results, m)
         table(report, results, m)
-        events.after_table(report, results, m)
+        events.remarks(report, results, m)
         if plans.worth:
             signals.write(report, m, *plans.worth[m], fleet)
         if plans.costs:
             indexing.write(report, m, plans.costs[m])
     events.ending(report, results, any(np.isfinite(p.longest) for p in plans.schedules.values()))
     with report.details("How this was measured, and definitions"):
-        events.setting(report, results)
+        events.setting(report)
         report.paragraph(POLICIES)
     return rows
 
@@ -224,17 +223,12 @@ def _curve(report: Report, results: Results[R]) -> None:
         axis.plot(budgets, price, "ko-", ms=4)
         axis.set(xlabel="budget M", ylabel=f"Lagrange multiplier {name}", ylim=(0, None))
     report.figure(figure, "Fraction of the published utility that is collected, by budget.")
+    parts = {**shown, **{name: most for name, most, _ in bounds}}
     rows = [
-        *(
-            [events.labels.get(name, name), *(_percent(x, whole) for x in got)]
-            for name, got in shown.items()
-        ),
-        *(
-            [events.labels.get(name, name), *(_percent(x, whole) for x in most)]
-            for name, most, _ in bounds
-        ),
-        *([name, *(f"{x:.4g}" for x in price)] for name, price in prices.items()),
+        [events.labels.get(name, name), *(_percent(x, whole) for x in got)]
+        for name, got in parts.items()
     ]
+    rows += [[name, *(f"{x:.4g}" for x in price)] for name, price in prices.items()]
     report.table(
         "Fraction of all published utility"
         + ", and the Lagrange multiplier λ* (marginal reward of the budget)" * bool(prices),
@@ -257,8 +251,12 @@ def _limits(results: Results[R], budgets: Sequence[float]) -> list[tuple[str, li
 # ---------------------------------------------------------------------------------------- tables
 
 
-def table(report: Report, results: Results[R], budget: float) -> None:
-    """Add the table of all policies, best first, then the references."""
+def table(report: Report, results: Results[R], budget: float, caption: str = "") -> None:
+    """Add the table of all policies, best first, then the references.
+
+    Arguments:
+        caption: by default it names the budget.
+    """
     events, peers = results.events, results.peers(budget)
     runs = {**peers, **results.references(budget)}
     own = results.own(budget)
@@ -268,7 +266,7 @@ def table(report: Report, results: Results[R], budget: float) -> None:
         for name, run in runs.items()
     ]
     report.table(
-        f"Policies under budget {budget:g}",
+        caption or f"Policies under budget {budget:g}",
         ["policy", *columns],
         [*rows, *events.bound_rows(own)],
     )
@@ -299,8 +297,12 @@ def _schedule(
     best = results.reward(budget, REFERENCE)
     if best > 0:
         report.paragraph(
-            events.schedule_text(number(plan.best.multiplier), f"{free / best:.2%}", plan.assumed)
-            + schedules.WITHOUT_SIGNALS * events.fleet.is_signalled
+            "The schedule is the optimal one under a budget that holds on average: a source is "
+            "crawled when its Whittle index reaches the Lagrange multiplier λ* = "
+            f"{number(plan.best.multiplier)}. Played at its fixed intervals, such a schedule"
+            f"{events.known} collects {free / best:.2%} of what whittle collects, which decides "
+            "step by step. The next crawl of a source is when whittle would crawl it, "
+            f"{plan.assumed}." + schedules.WITHOUT_SIGNALS * events.fleet.is_signalled
         )
     if np.isfinite(plan.longest):
         report.paragraph(limit(plan, 1 - limited / free if free > 0 else None))

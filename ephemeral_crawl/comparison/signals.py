@@ -96,7 +96,7 @@ Found = tuple[Mapping[str, Gain], Worth]  # under one budget
 
 def gain_of(events: StepEvents[C], with_signals: C, without: C) -> Gain:
     """Return the gain of a policy, from its runs on the same events."""
-    means = (events.reward(run).mean for run in (without, with_signals))
+    means = events.reward(without).mean, events.reward(with_signals).mean
     return Gain(*means, events.gain(with_signals, without))
 
 

@@ -32,10 +32,9 @@ from ephemeral_crawl.comparison.events import (
     REFERENCES,
     C,
     Crawled,
-    Events,
-    R,
     Results,
     StepEvents,
+    play_all,
 )
 from ephemeral_crawl.comparison.present import Equal, Measured, Present, since_last_crawl
 from ephemeral_crawl.comparison.report import Plans, write
@@ -147,23 +146,23 @@ class ComparisonStudy(ParallelStudy):
 
     def compare(self, events: StepEvents[C]) -> None:
         """Play all policies on the same events, and write the report."""
-        title, budgets, rule = events.title, self._budgets(), self._present(events.fleet)
+        report_title, budgets = events.title, self._budgets()
+        rule, latest = self._present(events.fleet), events.latest
         names = events.entrants(self._entrants(events.fleet, rule))
-        since = since_last_crawl(self.last_crawls, events.latest) if self.last_crawls else None
-        plans = {m: self._schedule(events.latest, m, since) for m in budgets}
+        since = since_last_crawl(self.last_crawls, latest) if self.last_crawls else None
+        plans = {m: self._schedule(latest, m, since) for m in budgets}
         tested = {m: self._schedule(events.fleet, m) for m in budgets}
         sampled = self.quick and self._indexing is None  # an engine serves the whole fleet
         part = sample(events.fleet, budgets, MOST if sampled else len(events.fleet))
         note = part.sentence(events.fleet, budgets)
-        own = dict(zip(budgets, part.budgets, strict=True))
-        played = {m: _crawls(plan, part) for m, plan in tested.items()}
         if note:
             events = events.sampled(part)
             rule = rule and rule.sampled(part)
+        own = dict(zip(budgets, part.budgets, strict=True))
         parts: Parts = {}
-        for m, schedules in played.items():
+        for m, plan in tested.items():
             parts |= {(m, name): events.jobs(name, own[m]) for name in names}
-            parts |= {(m, name): events.jobs(name, own[m], c) for name, c in schedules.items()}
+            parts |= {(m, n): events.jobs(n, own[m], r) for n, r in _crawls(plan, part).items()}
             if rule is not None and rule.rates is not None:
                 asked = rule.budget(events.fleet, own[m])
                 parts[m, rule.name] = events.jobs(rule.name, asked, rule.rates, "average")
@@ -172,19 +171,19 @@ class ComparisonStudy(ParallelStudy):
             f"{len(events.fleet)} sources × {events.length} × {len(names)} policies × "
             f"{len(budgets)} budgets, in {sum(map(len, parts.values()))} parts"
         )
-        runs = self._play(events, parts)
+        runs = play_all(self.runner, events, parts)
         costs = {m: indexing.cost_of(events, runs[m], bound) for m, bound in bounds.items()}
-        equal = {} if rule is None else {m: self._equal(events, rule, own[m], runs[m]) for m in own}
+        equal = {m: self._equal(events, rule, own[m], runs[m]) for m in own if rule is not None}
         results = Results(events, runs, rule, equal, own)
-        worth = self._worth(events, parts, own, runs)
-        report = Report(title)
+        worth = self._worth(events, parts, runs)
+        report = Report(report_title)
         notes = [text for text in (note, *events.notes) if text]
         rows = write(report, events, results, Plans(plans, not note, worth, costs, notes))
         self.publish(
             report,
             {
                 "schedule.csv": rows,
-                "records.csv": events.records(results, self.seed, **provenance()),
+                "records.csv": events.records(results, provenance()),
                 "sources.csv": _per_source(events.fleet, runs),
                 **signals.files(worth, events.fleet),
             },
@@ -227,22 +226,10 @@ class ComparisonStudy(ParallelStudy):
                     parts.setdefault((m, name), []).append(job)
         return bounds
 
-    def _play(
-        self, events: Events[R], parts: Mapping[tuple[float, str], list[Job]], quiet: bool = False
-    ) -> dict[float, dict[str, R]]:
-        """Return the runs of all policies, by budget, given their jobs."""
-        todo = [job for jobs in parts.values() for job in jobs]
-        results = iter(self.runner.run(todo, events.work, quiet=quiet))
-        runs: dict[float, dict[str, R]] = {m: {} for m, _ in parts}
-        for (m, name), jobs in parts.items():
-            runs[m][name] = events.run_of([next(results) for _ in jobs])
-        return runs
-
     def _worth(
         self,
         events: StepEvents[C],
         parts: Parts,
-        own: Mapping[float, float],
         runs: Mapping[float, Mapping[str, C]],
     ) -> dict[float, signals.Found]:
         """Return what the signals gain each policy, and are worth by source, by budget; nothing
@@ -255,13 +242,13 @@ class ComparisonStudy(ParallelStudy):
             if signals.may_use(key[1])
         }
         print(f"The same without signals: {sum(map(len, quiet.values()))} parts")
-        without = self._play(events, quiet)
+        without = play_all(self.runner, events, quiet)
         found: dict[float, signals.Found] = {}
-        for m, budget in own.items():
-            now = events.jobs_by_source(budget)
+        for m in runs:
+            now = [{**job, "by source": True} for job in parts[m, REFERENCE]]
             todo = [*now, *(signals.silenced(job) for job in now)]
-            each = self.runner.run(todo, events.work_by_source, quiet=True)
-            net = signals.net_worth_of(events.modelled(events.jobs(REFERENCE, budget)[0]))
+            each = self.runner.run(todo, events.work, quiet=True)
+            net = signals.net_worth_of(events.modelled(now[0]))
             gains = {
                 name: signals.gain_of(events, run, without[m].get(name, run))
                 for name, run in runs[m].items()
@@ -275,20 +262,21 @@ class ComparisonStudy(ParallelStudy):
         self, events: StepEvents[C], rule: Present, budget: float, runs: Mapping[str, C]
     ) -> Equal | None:
         """Return the budget at which whittle collects as much as the present rule."""
-        fleet, now = events.fleet, runs[rule.name]
+        fleet, now, task = events.fleet, runs[rule.name], events.task(budget)
         reward, cost = events.reward(now).mean, float(np.mean(now.cost))
 
         def measured(m: float) -> Measured:
-            run = self._play(events, {(m, REFERENCE): events.jobs(REFERENCE, m)}, True)[m][
-                REFERENCE
-            ]
+            jobs = {(m, REFERENCE): events.jobs(REFERENCE, m)}
+            run = play_all(self.runner, events, jobs, quiet=True)[m][REFERENCE]
             mean = events.reward(run).mean
-            return Measured(m, mean, float(np.mean(run.cost)), events.least(run, now))
+            low = events.lead(run, now).low
+            least = -np.inf if np.isnan(low) else (1 + low) * reward
+            return Measured(m, mean, float(np.mean(run.cost)), least)
 
         return present.equal(
             Measured(rule.budget(fleet, budget), reward, cost, reward),
             measured,
-            events.guess(budget),
+            lambda m: float(indexing.bound_of(task, max(m, 1e-9)).bound),
             least=float(fleet.cost.min()) if self.budget_rule == "step" else budget / 1000,
             whole=self.budget_rule == "step" and whole_budget(fleet.cost, budget) is not None,
         )

@@ -14,7 +14,7 @@ from agents.evaluation.statistics import FEWEST_RUNS
 from crawl_env.content.names import GRAMMAR
 from crawl_env.fleet.columns import FleetColumns
 from crawl_env.fleet.sources import PRESETS
-from ephemeral_crawl.comparison.events import Results
+from ephemeral_crawl.comparison.events import Results, play_all
 from ephemeral_crawl.comparison.present import Present
 from ephemeral_crawl.comparison.study import ComparisonStudy, fleet_of
 from ephemeral_crawl.core.report import Report
@@ -71,17 +71,21 @@ class Evaluate(ComparisonStudy):
         self.compare(events)
 
     def _events(self) -> Model:
+        fleet = self._with_signals(fleet_of(self.sources, self.period))
         return Model(
-            sources=self._with_signals(fleet_of(self.sources, self.period)),
+            fleet=fleet,
+            arguments=self._task_arguments,
+            seed=self.seed,
+            title=self._title(len(fleet)),
+            conditions=self._conditions(),
             drawn=self.arrivals,
-            common=self._task_arguments,
             steps=self._given("steps", 2000),
             warmup=self._given("warmup", 200),
             seeds=self._given("seeds", 20),
-            seed=self.seed,
-            name=Path(self.sources).name,
-            conditions=self._conditions(),
         )
+
+    def _title(self, n: int) -> str:
+        return f"Schedule of the {n:,} sources of {Path(self.sources).name}"
 
     def _run_large(self, columns: FleetColumns, names: Sequence[str] | None = None) -> None:
         """Compare policies on a large fleet crawl by crawl."""
@@ -103,8 +107,9 @@ class Evaluate(ComparisonStudy):
             f"{len(columns):,} sources, simulated crawl by crawl, as fleets from {large.LARGE:,} "
             f"on are: {events.length}, {len(policies)} policies, {len(budgets)} budgets"
         )
-        runs = self._play(events, {(m, n): events.jobs(n, m) for m in budgets for n in policies})
-        report = Report(f"Schedule of the {len(columns):,} sources of {Path(self.sources).name}")
+        parts = {(m, name): events.jobs(name, m) for m in budgets for name in policies}
+        runs = play_all(self.runner, events, parts)
+        report = Report(self._title(len(columns)))
         rule = Present(self.present, None) if self.present else None
         large.write(report, events, Results(events, runs, rule))
         kind = "parquet" if names is None else "csv"

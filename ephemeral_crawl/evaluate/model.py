@@ -14,7 +14,6 @@ from agents.evaluation.rollout import Evaluation
 from agents.evaluation.statistics import number
 from agents.registry import CLAIRVOYANT
 from agents.theory.task_bound import Bound, EngineBound
-from crawl_env import Sources
 from crawl_env.content.names import make_arrivals
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.comparison import indexing, signals
@@ -37,38 +36,20 @@ PART = 2e7  # sources × steps × seeds of one run: a few seconds
 ITEMS = 2000.0  # items per step of a fleet up to which they are drawn one by one
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Model(Drawn[Evaluation], StepEvents[Evaluation]):
     """Events drawn from a model.
 
     Arguments:
-        sources: the fleet, with its signals.
         drawn: the name of the arrivals, as it was given.
-        common: the other arguments of the environment, as JSON.
         steps, warmup: of each run, measured and before.
         seeds: runs of each policy.
-        seed: of the first run.
-        name: of the fleet.
-        conditions: of the comparison, in words.
     """
 
-    sources: Sources
     drawn: str
-    common: Mapping[str, Any]
     steps: int
     warmup: int
     seeds: int
-    seed: int
-    name: str
-    conditions: str
-
-    @property
-    def fleet(self) -> Sources:
-        return self.sources
-
-    @property
-    def title(self) -> str:
-        return f"Schedule of the {len(self.fleet):,} sources of {self.name}"
 
     @property
     def length(self) -> str:
@@ -84,20 +65,16 @@ class Model(Drawn[Evaluation], StepEvents[Evaluation]):
         send signals, or if there are few enough."""
         process, fleet = make_arrivals(self.drawn), self.fleet
         few = fleet.arrival_rate.sum() * fleet.period <= ITEMS
-        single = fleet.is_capped or fleet.is_signalled or few or "engine" in self.common
+        single = fleet.is_capped or fleet.is_signalled or few or "engine" in self.arguments
         if process.random and not process.items and single:
             return f"{self.drawn}-items"
         return self.drawn
 
-    @property
-    def arguments(self) -> dict[str, Any]:
-        return {**self.common, "arrivals": self.arrivals, "start": "fresh"}
-
     # ------------------------------------------------------------------------ what is run
 
     def entrants(self, names: Sequence[str]) -> tuple[str, ...]:
-        signalled = self.fleet.is_signalled or None
-        return evaluation.entrants(names, {**self.arguments, "signals": signalled})
+        known = {"arrivals": self.arrivals, "observed": self.arguments["observed"]}
+        return evaluation.entrants(names, {**known, "signals": self.fleet.is_signalled or None})
 
     def jobs(
         self,
@@ -111,6 +88,8 @@ class Model(Drawn[Evaluation], StepEvents[Evaluation]):
             **self.arguments,
             "sources": evaluation.fleet_as_json(self.fleet),
             "budget": budget,
+            "arrivals": self.arrivals,
+            "start": "fresh",
             "features": list(features_of(agent)) if itemised else ["value"],
         }
         if budget_rule is not None:
@@ -129,28 +108,18 @@ class Model(Drawn[Evaluation], StepEvents[Evaluation]):
 
     @property
     def work(self) -> Callable[[Job], Result]:
-        return evaluation.work
+        return _work
 
     def run_of(self, results: Sequence[Result]) -> Evaluation:
         return evaluation.as_evaluation(evaluation.joined(results), self.seeds)
 
-    def jobs_by_source(self, budget: float) -> list[Job]:
-        return [{**job, "measured": "by source"} for job in self.jobs(REFERENCE, budget)]
-
-    @property
-    def work_by_source(self) -> Callable[[Job], Result]:
-        return signals.collected
-
     def sampled(self, part: Sample) -> Model:
-        return replace(self, sources=part.of(self.sources))
+        return replace(self, fleet=part.of(self.fleet))
 
     # ------------------------------------------------------------------------ what was measured
 
     def sample(self, run: Evaluation) -> FloatArray:
         return run.reward
-
-    def least(self, run: Evaluation, rule: Evaluation) -> float:
-        return float(rule.reward.mean()) + statistics.difference(run.reward, rule.reward).low
 
     @cached_property
     def _bounds(self) -> dict[float, Bound]:
@@ -171,18 +140,14 @@ class Model(Drawn[Evaluation], StepEvents[Evaluation]):
         engine = [float(r.price) for r in relaxed if isinstance(r, EngineBound)]
         return {**prices, "κ*": engine} if engine else prices
 
-    def guess(self, budget: float) -> Callable[[float], float]:
-        task = self.task(budget)
-        return lambda m: float(indexing.bound_of(task, max(m, 1e-9)).bound)
-
     def records(
-        self, results: Results[Evaluation], seed: int, **common: Any
+        self, results: Results[Evaluation], common: Mapping[str, Any]
     ) -> list[dict[str, Any]]:
         return [
             row
             for m, of_budget in results.runs.items()
             for name, run in of_budget.items()
-            for row in records(name, run, seed, budget=m, **common)
+            for row in records(name, run, self.seed, budget=m, **common)
         ]
 
     # ------------------------------------------------------------------------ what is said
@@ -211,7 +176,7 @@ class Model(Drawn[Evaluation], StepEvents[Evaluation]):
             "cost / step": lambda _, run: number(run.cost.mean()),
         }
 
-    def after_table(self, report: Report, results: Results[Evaluation], budget: float) -> None:
+    def remarks(self, report: Report, results: Results[Evaluation], budget: float) -> None:
         relaxed = self.relaxed(results.own(budget))
         if relaxed.name not in HOLDS_FOR:
             report.paragraph("No upper bound is known for these arrivals.")
@@ -222,16 +187,7 @@ class Model(Drawn[Evaluation], StepEvents[Evaluation]):
             f"is due to chance or to content at the start. {indexing.multipliers(relaxed)}"
         )
 
-    def schedule_text(self, multiplier: str, part: str, assumed: str) -> str:
-        return (
-            "Intervals are those of the optimal schedule under a budget that holds on average: a "
-            "source is crawled when its Whittle index reaches the Lagrange multiplier λ* = "
-            f"{multiplier}. Crawled at fixed intervals, as in schedule.csv, the sources give "
-            f"{part} of what whittle collects, which decides step by step. The next crawl is the "
-            f"time from now {assumed}."
-        )
-
-    def setting(self, report: Report, results: Results[Evaluation]) -> None:
+    def setting(self, report: Report) -> None:
         report.paragraph(
             f"Arrivals {self.arrivals}; {self.conditions}, period {self.fleet.period:g}. "
             f"{self.steps} steps after a warm-up of {self.warmup}; {self.seeds} runs on the "
@@ -247,6 +203,10 @@ class Model(Drawn[Evaluation], StepEvents[Evaluation]):
             "visited: number of sources that were not crawled in a run, mean over runs. Delay: "
             "mean age of the items when they were collected."
         )
+
+
+def _work(job: Job) -> Result:
+    return signals.collected(job) if "by source" in job else evaluation.work(job)
 
 
 def _percent(run: Evaluation, whole: float) -> str:

@@ -68,13 +68,14 @@ class ReplayLog(Log, ComparisonStudy):
         assert self.items is not None
         block = self.block or WEEK / HOURS[self.unit]
         return Recording(
+            fleet=split.fleet,
+            arguments=self._task_arguments,
+            seed=self.seed,
+            title=f"Replay of {self.items.name}: what each policy would have collected",
+            conditions=self._conditions(),
             split=split,
-            common=self._task_arguments,
             block=block,
             runs=min(seeds, split.steps),
-            seed=self.seed,
-            name=self.items.name,
-            conditions=self._conditions(),
         )
 
     def _announced(self, split: Split) -> Split:

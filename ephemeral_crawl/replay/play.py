@@ -75,6 +75,8 @@ def entrants(agents: Iterable[str], split: Split, observed: bool) -> tuple[str, 
 
 def work(trace: Trace, job: Job, pings: PingLog | None = None) -> Result:
     """Run the replays of a job's agent; with recorded pings, if the job has signals."""
+    if "by source" in job:
+        return work_by_source(trace, job, pings)
     with warnings.catch_warnings():  # the command has shown them once for all jobs
         warnings.simplefilter("ignore")
         return result_of(play(rollout_of(job, trace, pings), trace, job["steps"]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -12,11 +11,11 @@ import numpy as np
 
 from agents.evaluation.statistics import Estimate, number
 from agents.registry import CLAIRVOYANT
-from crawl_env import Sources, Task
+from crawl_env import Sources
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.comparison.events import REFITTED, Column, Results, StepEvents
 from ephemeral_crawl.comparison.sample import Sample
-from ephemeral_crawl.comparison.schedule import Schedule, clock
+from ephemeral_crawl.comparison.schedule import clock
 from ephemeral_crawl.comparison.study import features_of
 from ephemeral_crawl.core import evaluation, plots
 from ephemeral_crawl.core.report import Report
@@ -31,59 +30,46 @@ from ephemeral_crawl.replay.view import FEWEST, Runs, View, busy_and_quiet, reco
 _LISTED = 5  # sources that are named
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Recording(StepEvents[Replay]):
     """Events of the second part of a log.
 
     Arguments:
-        split: the log, and the fleet that is known at the split, with its signals.
-        common: the arguments of the environment, as JSON.
+        split: the log.
         block: time over which sums are compared.
         runs: of each policy, each of which starts one step after the previous one.
-        seed: of the first run.
-        name: of the log.
-        conditions: of the comparison, in words.
     """
 
     what: ClassVar[str] = "of the replayed log"
     same: ClassVar[str] = "items"
     bound_name: ClassVar[str] = "hindsight bound"
-    labels: ClassVar[Mapping[str, str]] = {
-        CLAIRVOYANT: OBSERVES_ALL,
-        REFITTED: "whittle refitted (reference)",
-        SCHEDULER: "scheduler (live, starts from the fleet)",
-    }
-
+    known: ClassVar[str] = ", made from what was known before the replay,"
     split: Split
-    common: Mapping[str, Any]
     block: float
     runs: int
-    seed: int
-    name: str
-    conditions: str
 
     @property
-    def fleet(self) -> Sources:
-        return self.split.fleet
+    def labels(self) -> Mapping[str, str]:
+        return {
+            CLAIRVOYANT: OBSERVES_ALL,
+            REFITTED: "whittle refitted (reference)",
+            SCHEDULER: "scheduler (live, starts from the fleet)",
+        }
 
     @property
     def latest(self) -> Sources:
         return self.split.latest
 
     @property
-    def title(self) -> str:
-        return f"Replay of {self.name}: what each policy would have collected"
-
-    @property
     def length(self) -> str:
         return f"{self.split.steps} steps × {self.runs} runs"
 
     @property
-    def unit(self) -> str:  # type: ignore[override]
+    def unit(self) -> str:
         return f"{self.split.rest.unit}s"
 
     @property
-    def notes(self) -> Sequence[str]:  # type: ignore[override]
+    def notes(self) -> Sequence[str]:
         pings = self.split.pings
         return [*self.split.past.notes, *(() if pings is None else pings.notes)]
 
@@ -91,14 +77,10 @@ class Recording(StepEvents[Replay]):
     def published(self) -> float:
         return float(self.split.published.sum()) / self.split.steps
 
-    @property
-    def arguments(self) -> dict[str, Any]:
-        return {**self.common, "start": "empty"}
-
     # ------------------------------------------------------------------------ what is run
 
     def entrants(self, names: Sequence[str]) -> tuple[str, ...]:
-        return play.entrants(names, self.split, self.common["observed"])
+        return play.entrants(names, self.split, self.arguments["observed"])
 
     def jobs(
         self,
@@ -108,11 +90,12 @@ class Recording(StepEvents[Replay]):
         budget_rule: str | None = None,
     ) -> list[Job]:
         refitted = self.split.refitted if agent == REFITTED else None
-        rule = "average" if agent == SCHEDULER else budget_rule or self.common["budget_rule"]
+        rule = "average" if agent == SCHEDULER else budget_rule or self.arguments["budget_rule"]
         job: Job = {
             "agent": REFERENCE if refitted else agent,
             "arguments": {
                 **self.arguments,
+                "start": "empty",
                 "sources": evaluation.fleet_as_json(refitted or self.fleet),
                 "budget": budget,
                 "budget_rule": rule,
@@ -122,6 +105,7 @@ class Recording(StepEvents[Replay]):
             "runs": self.runs,
             "seed": self.seed,
             "log": self.split.digest,
+            "block": self._view.block,
         }
         if rates is not None:
             job["rates"] = np.asarray(rates).tolist()
@@ -134,18 +118,12 @@ class Recording(StepEvents[Replay]):
     def run_of(self, results: Sequence[Result]) -> Replay:
         return play.replay_of(results[0])
 
-    def jobs_by_source(self, budget: float) -> list[Job]:
-        return [{**job, "block": self._view.block} for job in self.jobs(REFERENCE, budget)]
-
-    @property
-    def work_by_source(self) -> Callable[[Job], Result]:
-        return partial(play.work_by_source, self.split.trace, pings=self.split.announced)
-
     def modelled(self, job: Job) -> Job:
         return {**job, "arguments": {**job["arguments"], "arrivals": "poisson-items"}}
 
     def sampled(self, part: Sample) -> Recording:
-        return replace(self, split=self.split.sampled(part.of(self.fleet)))
+        fleet = part.of(self.fleet)
+        return replace(self, fleet=fleet, split=self.split.sampled(fleet))
 
     # ------------------------------------------------------------------------ what was measured
 
@@ -167,7 +145,7 @@ class Recording(StepEvents[Replay]):
     def bound(self, budget: float) -> float:
         """Return the hindsight bound; a balance may be overdrawn by less than one crawl."""
         if budget not in self._bounds:
-            average = self.common["budget_rule"] == "average"
+            average = self.arguments["budget_rule"] == "average"
             more = self.fleet.cost.max() / self.split.steps if average else 0.0
             self._bounds[budget] = self._hindsight.bound(budget + more)
         return self._bounds[budget] / self.split.steps
@@ -178,56 +156,31 @@ class Recording(StepEvents[Replay]):
     def gain(self, run: Replay, other: Replay) -> Estimate:
         return self._view.gain(run, other)
 
-    def lead(self, best: Replay, other: Replay, level: float) -> Estimate:
+    def lead(self, best: Replay, other: Replay, level: float = 0.95) -> Estimate:
         return self._view.gain(best, other, level)
 
     def few(self) -> str:
         view = self._view
         return f"{_count(view.blocks, view.block_name)} are too few" * (view.blocks < FEWEST)
 
-    def least(self, run: Replay, rule: Replay) -> float:
-        gain = self.gain(run, rule).low
-        return -np.inf if np.isnan(gain) else (1 + gain) * rule.total / self.split.steps
-
-    def guess(self, budget: float) -> Callable[[float], float]:
-        names = ("budget_rule", "per_host", "observed")
-        task = Task(self.fleet, budget=budget, **{name: self.common[name] for name in names})
-
-        def reward(m: float) -> float:
-            with warnings.catch_warnings():  # budgets in between need not be of any use
-                warnings.simplefilter("ignore")
-                return float(Schedule(task.replaced(budget=max(m, 1e-9))).free.reward.sum())
-
-        return reward
-
     def frequency(self, run: Replay) -> FloatArray:
         known = dict(zip(self.fleet.names, run.frequency.tolist(), strict=True))
         return np.array([known.get(name, 0.0) for name in self.latest.names])
 
-    def records(self, results: Results[Replay], seed: int, **common: Any) -> list[dict[str, Any]]:
+    def records(self, results: Results[Replay], common: Mapping[str, Any]) -> list[dict[str, Any]]:
         steps = self.split.steps
         bounds = {m: self.bound(results.own(m)) * steps for m in results.runs}
-        rows = records(self._view._replace(bounds=bounds), results.runs, common)
-        return [{"observed": self.common["observed"], **row} for row in rows]
+        known = {"observed": self.arguments["observed"], **common}
+        return records(self._view._replace(bounds=bounds), results.runs, known)
 
     # ------------------------------------------------------------------------ what is said
 
     def when(self, after: float) -> str:
         return clock(self.split.rest, self.split.end)(after)
 
-    def schedule_text(self, multiplier: str, part: str, assumed: str) -> str:
-        fitted = "fitted to the whole log, " if self.split.refitted is not None else ""
-        return (
-            f"The schedule is that of the fleet {fitted}under a budget that holds on average: a "
-            "source is crawled when its Whittle index reaches the Lagrange multiplier λ* = "
-            f"{multiplier}. The schedule made in the same way from what was known before the "
-            f"replay, played with its fixed intervals, collects {part} of what whittle collects, "
-            "which decides step by step. The next crawl is the time at which whittle would crawl "
-            f"a source, if it began at the end of the log, {assumed}."
-        )
-
     def remarks(self, report: Report, results: Results[Replay], budget: float) -> None:
         runs, whittle = results.runs[budget], results.runs[budget][REFERENCE]
+        _weeks(report, self._view, budget, runs, [*results.peers(budget)])
         if not whittle.total > 0:
             return
         against = [
@@ -273,14 +226,11 @@ class Recording(StepEvents[Replay]):
         most = [_percent(bound, self.published), "", number(bound), "", "", "", ""]
         return [["hindsight bound (reference)", *most]]
 
-    def after_table(self, report: Report, results: Results[Replay], budget: float) -> None:
-        _weeks(report, self._view, budget, results.runs[budget], [*results.peers(budget)])
-
     def ending(self, report: Report, results: Results[Replay], limited: bool) -> None:
         _changed(report, self._view, limited)
         _time_of_day(report, self._view, results)
 
-    def setting(self, report: Report, results: Results[Replay]) -> None:
+    def setting(self, report: Report) -> None:
         _setting(report, self._view, self.conditions)
         _glossary(report)
 
@@ -414,7 +364,7 @@ def _time_of_day(report: Report, view: View, results: Results[Replay]) -> None:
             if name in of_budget:
                 reward = of_budget[name].reward.mean(axis=0)
                 fractions = [_percent(reward[w].sum(), published[w].sum()) for w in hours]
-                rows.append([f"{m:g}", Recording.labels.get(name, name), *fractions])
+                rows.append([f"{m:g}", results.events.labels.get(name, name), *fractions])
     ratio = published[hours[0]].sum() / published[hours[1]].sum()
     report.heading("Time of day")
     report.table(

@@ -144,11 +144,10 @@ class Log(SignalOptions):
         known = [name for name, n in zip(past.names, published, strict=True) if n]
         past, later = past.select(known), rest.select(known)
         fading = self.decay_rate or decay.measure(past).rate.value
-        refitted = _fitted(later, fading, period) if later.utility.any() else None
-        latest = _fitted(log, self.decay_rate or decay.measure(log).rate.value, period)
-        rate = np.where(alive.dead, 0.0, latest.arrival_rate)
-        latest = Sources(**{**latest.__getstate__(), "arrival_rate": rate})
-        fitted = _fitted(past, fading, period)
+        refitted = fitted_to(later, fading, period) if later.utility.any() else None
+        in_the_end = self.decay_rate or decay.measure(log).rate.value
+        latest = fitted_to(log, in_the_end, period, closed=True)
+        fitted = fitted_to(past, fading, period)
         if before is not None and later_pings is not None:
             fitted, note = _announced(fitted, past, before)
             refitted = refitted and _announced(refitted, later, later_pings)[0]
@@ -205,12 +204,17 @@ def digest(log: ItemLog, pings: PingLog | None = None) -> str:
     return found.hexdigest()[:24]
 
 
-def _fitted(log: ItemLog, decay_rate: ArrayLike, period: float) -> Sources:
-    n = len(log.names)
+def fitted_to(log: ItemLog, decay_rate: ArrayLike, period: float, closed: bool = False) -> Sources:
+    """Return the fleet that is fitted to a log.
+
+    Arguments:
+        closed: whether sources that fell silent publish nothing any more.
+    """
     alive = lives(log)
-    rate = shrinkage.rates(alive.counts(log), alive.span)
-    utility = shrinkage.utilities(log.source, log.utility, n)
-    return Sources(rate.value, utility.value, decay_rate, period=period, names=log.names)
+    rate = shrinkage.rates(alive.counts(log), alive.span).value
+    utility = shrinkage.utilities(log.source, log.utility, len(log.names)).value
+    rate = np.where(alive.dead, 0.0, rate) if closed else rate
+    return Sources(rate, utility, decay_rate, period=period, names=log.names)
 
 
 def _announced(fleet: Sources, log: ItemLog, pings: PingLog) -> tuple[Sources, tuple[str, ...]]:

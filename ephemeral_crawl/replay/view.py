@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -111,7 +111,7 @@ def busy_and_quiet(view: View) -> tuple[BoolArray, BoolArray] | None:
 
 def records(
     view: View, runs: Mapping[float, Runs], common: Mapping[str, Any]
-) -> Sequence[dict[str, Any]]:
+) -> list[dict[str, Any]]:
     """Return one row for every budget, policy and block, and for the bound of every budget."""
     fleet, rest = view.split.fleet, view.split.rest
     published = view.by_block(view.published)

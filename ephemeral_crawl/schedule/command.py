@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple
 
@@ -27,6 +26,7 @@ from ephemeral_crawl.fit import decay
 from ephemeral_crawl.fit.lives import lives
 from ephemeral_crawl.live.arguments import seconds
 from ephemeral_crawl.live.settings import Settings
+from ephemeral_crawl.replay.split import fitted_to
 
 _REACHED = "fetched when its index reaches the price of a fetch"
 _FEW = 5  # items, below which the rate of a source rests mostly on those of the others
@@ -71,7 +71,8 @@ class MakeSchedule(LogOptions, Study):
         log = self.read(self.items, self.curves)
         hour = 1.0 / HOURS[log.unit]  # in the unit of the log
         per_hour = 3600.0 * Settings.of(self.budget).budget
-        fleet, known = self._fleet(log, hour / per_hour / _STEPS)
+        period = hour / per_hour / _STEPS
+        fleet, known = fitted_to(log, self._fading(log), period, closed=True), Known.of(log)
         longest = math.inf
         if self.max_interval:
             hours = seconds("--max-interval", self.max_interval, 1.0) / 3600.0
@@ -86,7 +87,7 @@ class MakeSchedule(LogOptions, Study):
         budget = 1.0 / _STEPS  # per step
         task = Task(fleet, budget=budget, budget_rule="average", observed=False)
         plan = Schedule(task, longest, since)
-        rows = plan.rows(_clock(log), None)
+        rows = plan.rows(schedule.clock(log, log.end), None)
         for row, items, low, high in zip(rows, *known, strict=True):
             row |= {"items": int(items), "rate_low": f"{low:.4g}", "rate_high": f"{high:.4g}"}
             row["budget"] = self.budget
@@ -97,21 +98,12 @@ class MakeSchedule(LogOptions, Study):
         _write(report, plan, present, rows, log, known, self.max_interval)
         self.publish(report, {"schedule.csv": rows})
 
-    def _fleet(self, log: ItemLog, period: float) -> tuple[Sources, Known]:
-        """Return the fleet that is fitted to the log, and what its rates rest on; sources that fell
-        silent publish nothing."""
+    def _fading(self, log: ItemLog) -> Any:
+        """Return the decay rates of the sources."""
         if self.half_life:
             halves = seconds("--half-life", self.half_life, 1.0) / 3600.0 / HOURS[log.unit]
-            fading: Any = math.log(2.0) / halves
-        else:
-            fading = decay.measure(log).rate.value
-        alive = lives(log)
-        counts = alive.counts(log)
-        rates = shrinkage.rates(counts, alive.span)
-        utility = shrinkage.utilities(log.source, log.utility, len(log.names)).value
-        living = np.where(alive.dead, 0.0, rates.value)
-        fleet = Sources(living, utility, fading, period=period, names=log.names)
-        return fleet, Known(counts, *_interval(rates))
+            return math.log(2.0) / halves
+        return decay.measure(log).rate.value
 
     def _now(self, fleet: Sources, per_time: float) -> tuple[str, FloatArray]:
         """Return the present rule in words, and its fetches per unit of time, (N,)."""
@@ -134,6 +126,17 @@ class Known(NamedTuple):
     low: FloatArray  # (N,) of the 95 % interval of the rate, items / time
     high: FloatArray  # (N,)
 
+    @staticmethod
+    def of(log: ItemLog) -> Known:
+        """Return what the rates that are fitted to a log rest on; they are those of Gamma
+        distributions."""
+        alive = lives(log)
+        counts = alive.counts(log)
+        rates = shrinkage.rates(counts, alive.span)
+        shape, scale = (rates.value / rates.error) ** 2, rates.error**2 / rates.value
+        low, high = (stats.gamma.ppf(p, shape, scale=scale) for p in (0.025, 0.975))
+        return Known(counts, low, high)
+
     def few(self, fleet: Sources, unit: str) -> str:
         """Return a sentence on the sources with few items, or "" if there are none."""
         few = np.flatnonzero(self.items < _FEW)
@@ -153,13 +156,6 @@ class Known(NamedTuple):
             f"rest on {others} and on the prior of the fit more than on what they published: "
             f"{named}{', …' if few.size > _NAMED else ''}. Ranges are 95 % intervals."
         )
-
-
-def _interval(rates: shrinkage.Estimates) -> tuple[FloatArray, FloatArray]:
-    """Return the ends of the 95 % intervals of rates, those of Gamma distributions."""
-    shape, scale = (rates.value / rates.error) ** 2, rates.error**2 / rates.value
-    low, high = (stats.gamma.ppf(p, shape, scale=scale) for p in (0.025, 0.975))
-    return low, high
 
 
 def collected(fleet: Sources, crawls: FloatArray) -> FloatArray:
@@ -218,17 +214,3 @@ def _write(
         )
         for note in log.notes:
             report.paragraph(note)
-
-
-def _clock(log: ItemLog) -> Any:
-    """Return what turns a time after the end of the log into a time stamp, or into a number in its
-    unit if its times are numbers."""
-    if not log.origin:
-        return lambda after: f"{log.end + after:.6g}"
-    origin = datetime.fromisoformat(log.origin)
-
-    def stamp(after: float) -> str:
-        moment = origin + timedelta(hours=(log.end + after) * HOURS[log.unit])
-        return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
-
-    return stamp

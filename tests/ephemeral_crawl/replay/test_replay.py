@@ -45,7 +45,10 @@ def replayed(tmp_path: Path, **options: object) -> Path:
 
 def recording(split: Split, runs: int = 1, seed: int = 0) -> Recording:
     common = {"budget_rule": "step", "per_host": 1, "observed": False}
-    return Recording(split, common, WEEK, runs, seed, "log.csv", "")
+    return Recording(
+        fleet=split.fleet, arguments=common, seed=seed, title="", conditions="", split=split,
+        block=WEEK, runs=runs,
+    )  # fmt: skip
 
 
 def rows(path: Path) -> list[dict[str, str]]:

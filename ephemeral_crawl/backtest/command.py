@@ -26,6 +26,7 @@ from ephemeral_crawl.live.settings import Settings
 _FRACTIONS = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2)  # of the budget
 _QUICK = (0.8, 0.6, 0.4)
 _DAY, _WEEK = 86_400.0, 7 * 86_400.0
+_HOW = ("out", "replace", "jobs", "engine")  # not part of the question that a report answers
 _FEWEST_WEEKS = 8  # with fewer, the intervals rest on days
 
 
@@ -39,6 +40,19 @@ class Backtest(SignalOptions, ParallelStudy):
     published, utility.
     """
 
+    main: ClassVar[tuple[str, ...]] = (
+        "items",
+        "budget",
+        "half_life",
+        "present",
+        "signals",
+        "unit",
+        "begin",
+        "listed",
+        "quick",
+        "out",
+        "replace",
+    )
     outputs: ClassVar[tuple[str, ...]] = ("feeds.csv", "records.csv", "report.html", FILE)
 
     items: Path
@@ -76,7 +90,7 @@ class Backtest(SignalOptions, ParallelStudy):
         per_hour = 3600.0 * Settings.of(self.budget).budget
         half_life = seconds("--half-life", self.half_life, 1.0)
         self.check(self.items, self.signals)
-        asked = question(self.name(), {**vars(self), "out": None, "replace": None, "jobs": None})
+        asked = question(self.name(), {k: v for k, v in vars(self).items() if k not in _HOW})
         check_question(self.folder, asked, self.replace)
         log = self.read(self.items)
         pings = self.pings(log)

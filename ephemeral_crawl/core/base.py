@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 
 @dataclass(kw_only=True)
 class Command(ABC):
     """What a program does when its name is given."""
+
+    main: ClassVar[tuple[str, ...]] = ()  # the options that --help shows; none: all of them
 
     @abstractmethod
     def run(self) -> None:

@@ -7,21 +7,24 @@ without any extra and at once.
 from __future__ import annotations
 
 import ast
+import dataclasses
 import inspect
 import os
 import sys
 import textwrap
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast, get_type_hints
 
 if TYPE_CHECKING:
     from ephemeral_crawl.core.base import Command
+
+_RENAMED = {"--engine": "--run-on"}  # options by the names that they had
 
 
 @dataclass(frozen=True)
@@ -88,9 +91,27 @@ class Program:
 
             sys.exit(f"error: {unknown('command', name, known)}")
         kind = self._kind(name)
+        asked = {"-h", "--help", "--help-all"} & {*options}
+        if asked:
+            self._help(name, kind, everything="--help-all" in asked)
         import tyro
 
+        for old, new in _RENAMED.items():
+            options = [new + word.removeprefix(old) if _is(old, word) else word for word in options]
         return tyro.cli(kind, prog=f"{self.name} {name}", args=options)
+
+    def _help(self, name: str, kind: type[Command], everything: bool) -> None:
+        """Print the options of a command, all or the most important, and end."""
+        import tyro
+
+        known = [field.name for field in dataclasses.fields(kind)]
+        shown = known if everything else kind.main or known
+        only = (tyro.conf.DisallowNone, tyro.conf.FlagCreatePairsOff)
+        try:
+            tyro.cli(_described(kind, shown), prog=f"{self.name} {name}", args=["-h"], config=only)
+        finally:
+            if more := len(known) - len(shown):
+                print(f"{more} more options: {self.name} {name} --help-all")
 
     def commands(self) -> dict[str, Path]:
         """Return the names of all commands and their modules."""
@@ -197,6 +218,34 @@ def _not_found(error: FileNotFoundError, words: list[str]) -> str:
     folder = "" if Path(path).is_absolute() else f"; relative paths start at {Path.cwd()}"
     wanted = "a path in a folder" if option == "--out" else "the path of a file"
     return f"{text}. Give {option} {wanted} that exists{folder}"
+
+
+def _is(option: str, word: str) -> bool:
+    return word.partition("=")[0] == option
+
+
+def _described(kind: type[Command], shown: Collection[str]) -> type[Command]:
+    """Return a command with some of its options, as its help describes them: without the defaults
+    that say only that there is none."""
+    import tyro
+
+    def default(label: str) -> str:
+        return "" if label in ("", "None", "''", "False") else f"(default: {label})"
+
+    hints, fields = get_type_hints(kind, include_extras=True), dataclasses.fields(kind)
+    content: dict[str, Any] = {"__annotations__": {}, "__doc__": kind.__doc__}
+    for field in fields:
+        hint = Annotated[hints[field.name], tyro.conf.arg(help_behavior_hint=default)]
+        if field.name not in shown:
+            hint, content[field.name] = tyro.conf.Suppress[Any], None
+        elif field.default is not dataclasses.MISSING:
+            content[field.name] = field.default
+        elif field.default_factory is not dataclasses.MISSING:
+            content[field.name] = dataclasses.field(default_factory=field.default_factory)
+        else:
+            content[field.name] = dataclasses.field()
+        content["__annotations__"][field.name] = hint
+    return dataclasses.dataclass(kw_only=True)(type(kind.__name__, (kind,), content))
 
 
 def _is_ours(name: str) -> bool:

@@ -58,12 +58,12 @@ class Runner:
                 depends on all code of the project.
 
         Raises:
-            ValueError: an unknown engine.
+            ValueError: an unknown engine of joblib.
             ModuleNotFoundError: the engine is ray, which is not installed.
             ChildProcessError: with Ray, a job whose worker process died again and again.
             SystemExit: stopped by Ctrl-C; finished jobs are kept.
         """
-        check_choice("engine", self.engine, ENGINES)
+        check_choice("place to run on", self.engine, ENGINES)
         self.kept.mkdir(parents=True, exist_ok=True)
         files = [self._file(job, version) for job in todo]
         found = {i: text for i, file in enumerate(files) if (text := _text(file)) is not None}

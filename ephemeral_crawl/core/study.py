@@ -120,8 +120,9 @@ class ParallelStudy(ResumableStudy):
 
     jobs: int = -1
     """Processes; -1 for all cores."""
-    engine: str = "loky"
-    """loky (processes), threading, sequential, or ray (at RAY_ADDRESS, else here)."""
+    engine: Annotated[str, tyro.conf.arg(name="run-on", metavar="WHERE")] = "loky"
+    """Where jobs run: loky (processes), threading, sequential, or ray (at RAY_ADDRESS, else
+    here)."""
 
     @property
     def runner(self) -> Runner:

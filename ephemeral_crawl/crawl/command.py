@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, ClassVar, TextIO
 
 import tyro
 
@@ -38,6 +38,19 @@ class CrawlFeeds(Command):
     under way, a second one at once; the same command goes on where it was.
     """
 
+    main: ClassVar[tuple[str, ...]] = (
+        "feeds",
+        "budget",
+        "half_life",
+        "store",
+        "out",
+        "once",
+        "dry_run",
+        "explain",
+        "items",
+        "per_host",
+        "user_agent",
+    )
     feeds: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILE")] = ()
     """OPML or CSV files of feeds, which are added to the store; none if the store has them."""
     budget: str | None = None

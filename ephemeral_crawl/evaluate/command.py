@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import tyro
 
@@ -33,6 +33,19 @@ class Evaluate(ComparisonStudy):
     The sources are simulated. With --items LOG instead of --sources, this is the command `replay`.
     """
 
+    main: ClassVar[tuple[str, ...]] = (
+        "sources",
+        "budget",
+        "period",
+        "arrivals",
+        "present",
+        "max_interval",
+        "last_crawls",
+        "agents",
+        "quick",
+        "out",
+        "replace",
+    )
     sources: Annotated[
         str,
         tyro.conf.arg(

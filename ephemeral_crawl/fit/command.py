@@ -30,6 +30,19 @@ class Fit(SignalOptions, Study):
     the sources' signals are estimated, too.
     """
 
+    main: ClassVar[tuple[str, ...]] = (
+        "items",
+        "out",
+        "curves",
+        "decay_rate",
+        "signals",
+        "report",
+        "unit",
+        "since",
+        "until",
+        "drop_duplicates",
+        "drop_dead",
+    )
     outputs: ClassVar[tuple[str, ...]] = ("estimates.csv", "report.html")
 
     items: Path

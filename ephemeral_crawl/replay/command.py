@@ -28,6 +28,19 @@ class ReplayLog(Log, ComparisonStudy):
     items. The schedule is that of the fleet fitted to the whole log.
     """
 
+    main: ClassVar[tuple[str, ...]] = (
+        "items",
+        "curves",
+        "decay_rate",
+        "budget",
+        "period",
+        "present",
+        "max_interval",
+        "signals",
+        "agents",
+        "quick",
+        "out",
+    )
     known: ClassVar[tuple[str, ...]] = (*ComparisonStudy.known, SCHEDULER)
 
     sources: str = ""

@@ -43,6 +43,18 @@ class MakeSchedule(LogOptions, Study):
     crawls.
     """
 
+    main: ClassVar[tuple[str, ...]] = (
+        "items",
+        "budget",
+        "half_life",
+        "curves",
+        "max_interval",
+        "present",
+        "last_crawls",
+        "unit",
+        "drop_duplicates",
+        "out",
+    )
     outputs: ClassVar[tuple[str, ...]] = ("schedule.csv", "report.html")
 
     items: Path

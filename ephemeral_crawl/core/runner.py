@@ -63,7 +63,7 @@ class Runner:
             ChildProcessError: with Ray, a job whose worker process died again and again.
             SystemExit: stopped by Ctrl-C; finished jobs are kept.
         """
-        check_choice("place to run on", self.engine, ENGINES)
+        check_choice("place to run", self.engine, ENGINES)
         self.kept.mkdir(parents=True, exist_ok=True)
         files = [self._file(job, version) for job in todo]
         found = {i: text for i, file in enumerate(files) if (text := _text(file)) is not None}

@@ -103,7 +103,7 @@ def complete(
     if runner.engine == "threading":
         raise ValueError(
             "engine is 'threading', but a training uses the random generators and the CPU time of "
-            "the whole process, which threads share; use --engine loky, or sequential with --jobs 1"
+            "the whole process, which threads share; use --run-on loky, or sequential with --jobs 1"
         )
     todo = {key_of(job): job for job in plan(entrants)}
     old = found.of(

@@ -49,6 +49,6 @@ def test_results_of_another_version_of_the_code_are_not_taken_up(tmp_path):
     assert runner.run(todo, lambda job: {"is": "new"}, lambda job: "b") == [{"is": "new"}]
 
 
-def test_an_unknown_engine_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="unknown engine 'loki'; did you mean 'loky'"):
+def test_an_unknown_place_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="unknown place to run 'loki'; did you mean 'loky'"):
         Runner(tmp_path / "kept", engine="loki").run([], dict)

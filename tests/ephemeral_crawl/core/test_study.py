@@ -1,5 +1,7 @@
 """What every study has in common, and how studies are found."""
 
+import dataclasses
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -10,6 +12,7 @@ import pytest
 from ephemeral_crawl.__main__ import PROGRAM as COMMANDS
 from ephemeral_crawl.core.program import Program, summary
 from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.core.results import ROOT
 from ephemeral_crawl.core.study import ParallelStudy, RecordedStudy, Study, attributed
 from experiments.__main__ import PROGRAM as STUDIES
 
@@ -105,6 +108,34 @@ def test_every_study_is_a_command_with_help(program, capsys):
             program.asked_for([name, "--help"])
         assert stop.value.code == 0
         assert f"usage: {program.name} {name}" in capsys.readouterr().out
+
+
+DOCUMENTS = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
+
+
+def test_help_is_short_and_every_option_is_in_a_document(capsys):
+    documented = "".join(path.read_text(encoding="utf-8") for path in DOCUMENTS)
+    for name in COMMANDS.commands():
+        shown = {}
+        for option in ("--help", "--help-all"):
+            with pytest.raises(SystemExit):
+                COMMANDS.asked_for([name, option])
+            text = capsys.readouterr().out
+            shown[option] = set(re.findall(r"^│ (?:-h, )?(--[a-z-]+)", text, re.M))
+            assert "(default: None)" not in text
+            assert "{None}" not in text
+            hidden = len(dataclasses.fields(COMMANDS._kind(name))) > 11 and option == "--help"
+            assert (f"more options: ephemeral-crawl {name} --help-all" in text) == hidden
+        assert len(shown["--help"]) <= 12
+        assert shown["--help"] <= shown["--help-all"]
+        missing = [x for x in shown["--help-all"] if not re.search(rf"{x}\b", documented)]
+        assert not missing, f"options of {name} that no document names"
+
+
+def test_options_by_their_former_names_are_accepted():
+    for words in (["--engine", "sequential"], ["--engine=sequential"], ["--run-on", "sequential"]):
+        command = COMMANDS.asked_for(["evaluate", *words, "--engine-rate", "2"])
+        assert (command.engine, command.engine_rate) == ("sequential", 2.0)
 
 
 @BOTH

@@ -180,7 +180,7 @@ def test_bad_input_is_said_in_the_users_terms(monkeypatch, tmp_path):
         (["--sources", "table1", "--budget", "1", "--seeds", "1"], "--seeds is 1"),
         (["--sources", "table1", "--budget", "1", "--steps", "0"], "--steps is 0"),
         (["--sources", "table1", "--budget", "1", "--agents", "wittle"], "'whittle'"),
-        (["--sources", "table1", "--budget", "1", "--engine", "none"], "unknown engine"),
+        (["--sources", "table1", "--budget", "1", "--run-on", "none"], "unknown place to run"),
     ]
     for words, message in refused:
         with pytest.raises(SystemExit) as stop:

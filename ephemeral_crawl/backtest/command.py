@@ -41,17 +41,8 @@ class Backtest(SignalOptions, ParallelStudy):
     """
 
     main: ClassVar[tuple[str, ...]] = (
-        "items",
-        "budget",
-        "half_life",
-        "present",
-        "signals",
-        "unit",
-        "begin",
-        "listed",
-        "quick",
-        "out",
-        "replace",
+        *("items", "budget", "half_life", "present", "signals", "unit", "begin", "listed"),
+        *("quick", "out", "replace"),
     )
     outputs: ClassVar[tuple[str, ...]] = ("feeds.csv", "records.csv", "report.html", FILE)
 

@@ -39,17 +39,8 @@ class CrawlFeeds(Command):
     """
 
     main: ClassVar[tuple[str, ...]] = (
-        "feeds",
-        "budget",
-        "half_life",
-        "store",
-        "out",
-        "once",
-        "dry_run",
-        "explain",
-        "items",
-        "per_host",
-        "user_agent",
+        *("feeds", "budget", "half_life", "store", "out", "once", "dry_run", "explain", "items"),
+        *("per_host", "user_agent"),
     )
     feeds: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILE")] = ()
     """OPML or CSV files of feeds, which are added to the store; none if the store has them."""

@@ -34,17 +34,8 @@ class Evaluate(ComparisonStudy):
     """
 
     main: ClassVar[tuple[str, ...]] = (
-        "sources",
-        "budget",
-        "period",
-        "arrivals",
-        "present",
-        "max_interval",
-        "last_crawls",
-        "agents",
-        "quick",
-        "out",
-        "replace",
+        *("sources", "budget", "period", "arrivals", "present", "max_interval", "last_crawls"),
+        *("agents", "quick", "out", "replace"),
     )
     sources: Annotated[
         str,

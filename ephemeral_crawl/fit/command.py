@@ -31,17 +31,8 @@ class Fit(SignalOptions, Study):
     """
 
     main: ClassVar[tuple[str, ...]] = (
-        "items",
-        "out",
-        "curves",
-        "decay_rate",
-        "signals",
-        "report",
-        "unit",
-        "since",
-        "until",
-        "drop_duplicates",
-        "drop_dead",
+        *("items", "out", "curves", "decay_rate", "signals", "report", "unit", "since", "until"),
+        *("drop_duplicates", "drop_dead"),
     )
     outputs: ClassVar[tuple[str, ...]] = ("estimates.csv", "report.html")
 

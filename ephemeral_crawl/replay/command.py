@@ -29,17 +29,8 @@ class ReplayLog(Log, ComparisonStudy):
     """
 
     main: ClassVar[tuple[str, ...]] = (
-        "items",
-        "curves",
-        "decay_rate",
-        "budget",
-        "period",
-        "present",
-        "max_interval",
-        "signals",
-        "agents",
-        "quick",
-        "out",
+        *("items", "curves", "decay_rate", "budget", "period", "present", "max_interval"),
+        *("signals", "agents", "quick", "out"),
     )
     known: ClassVar[tuple[str, ...]] = (*ComparisonStudy.known, SCHEDULER)
 

@@ -44,16 +44,8 @@ class MakeSchedule(LogOptions, Study):
     """
 
     main: ClassVar[tuple[str, ...]] = (
-        "items",
-        "budget",
-        "half_life",
-        "curves",
-        "max_interval",
-        "present",
-        "last_crawls",
-        "unit",
-        "drop_duplicates",
-        "out",
+        *("items", "budget", "half_life", "curves", "max_interval", "present", "last_crawls"),
+        *("unit", "drop_duplicates", "out"),
     )
     outputs: ClassVar[tuple[str, ...]] = ("schedule.csv", "report.html")
 

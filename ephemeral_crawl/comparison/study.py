@@ -161,6 +161,7 @@ class ComparisonStudy(ParallelStudy):
         own = dict(zip(budgets, part.budgets, strict=True))
         parts: Parts = {}
         for m, plan in tested.items():
+            _ = events.task(own[m])  # raises ValueError for an impossible one
             parts |= {(m, name): events.jobs(name, own[m]) for name in names}
             parts |= {(m, n): events.jobs(n, own[m], r) for n, r in _crawls(plan, part).items()}
             if rule is not None and rule.rates is not None:

@@ -224,20 +224,3 @@ def test_the_command_resumes_and_reports(log_file, tmp_path, monkeypatch, capsys
     assert sum(float(row["scheduler_per_day"]) for row in rows) == pytest.approx(24, abs=0.3)
     with pytest.raises(SystemExit, match=r"another question .*--half-life 3h"):
         run(log_file, "--half-life", "6h")
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--present", "ttrss"), "ttrss"),
-        (("--begin", "1"), "below 1"),
-        (("--listed", "-1"), "at least 0"),
-        (("--budget", "1/30d"), "pays for no fetch"),
-        (("--budget", "many"), "such as '20/h'"),
-        (("--half-life", "0h"), "half-life"),
-    ],
-)
-def test_bad_options(log_file, tmp_path, monkeypatch, words, said):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit, match=said):
-        run(log_file, *words)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import numpy as np
@@ -10,18 +9,13 @@ import pytest
 
 from agents.theory.task_bound import task_bound
 from crawl_env import Sources, Task
-from ephemeral_crawl import __main__ as cli
 from ephemeral_crawl.comparison.signals import net_worth, without_signals
 from ephemeral_crawl.evaluate import large
 from ephemeral_crawl.evaluate.command import Evaluate
 from ephemeral_crawl.example import world
 from ephemeral_crawl.example.command import Example
+from tests.ephemeral_crawl.commands import rows, run
 from tests.refusals import refused
-
-
-def rows(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def table(report: Path, of: str) -> str:
@@ -54,21 +48,8 @@ def test_evaluate_says_what_signals_are_worth(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    few = [
-        "--budget",
-        "2",
-        "--quick",
-        "--steps",
-        "150",
-        "--warmup",
-        "20",
-        "--seeds",
-        "3",
-        "--agents",
-        "oldest-first",
-    ]
-    quality = ["--recall", ".6", "--precision", ".9", "--delay", ".2"]
-    cli.main(["evaluate", "--sources", "fleet-f", *few, *quality, "--out", "given"])
+    few = "--budget 2 --quick --steps 150 --warmup 20 --seeds 3 --agents oldest-first --out"
+    run(f"evaluate --sources fleet-f --recall .6 --precision .9 --delay .2 {few} given")
     printed = capsys.readouterr().out
     assert "With signals, whittle collects" in printed
     assert "information" not in printed.split("With signals")[0]
@@ -84,11 +65,11 @@ def test_evaluate_says_what_signals_are_worth(
     fleet = Sources.preset("fleet-f")
     state = {**fleet.__getstate__(), "recall": 0.6, "precision": 0.9, "signal_delay": 0.2}
     Sources(**state).to_csv("fleet.csv")
-    cli.main(["evaluate", "--sources", "fleet.csv", *few, "--out", "columns"])
+    run(f"evaluate --sources fleet.csv {few} columns")
     again = rows(tmp_path / "columns" / "signals.csv")
     assert [float(row["gain"]) for row in again] == [float(row["gain"]) for row in found]
     # The gains of the sources add up to that of whittle, run by run on the same arrivals.
-    cli.main(["evaluate", "--sources", "fleet-f", *few, "--arrivals", "poisson", "--out", "none"])
+    run(f"evaluate --sources fleet-f --arrivals poisson {few} none")
     quiet = {
         row["run"]: float(row["reward"])
         for row in rows(tmp_path / "none" / "records.csv")
@@ -108,12 +89,11 @@ def test_a_replay_with_recorded_pings(
     monkeypatch.chdir(tmp_path)
     Example().run()
     words = "--items example/log.csv --decay-rate .1 --budget 2 --quick --steps 400 --seeds 1"
-    replayed = ["evaluate", *words.split(), "--agents", "oldest-first"]
-    learning = [*replayed, "adaptive-self-tuning"]
-    cli.main([*learning, "--signals", "example/pings.csv", "--out", "pings"])
+    replayed = f"replay {words} --agents oldest-first"
+    run(f"{replayed} adaptive-self-tuning --signals example/pings.csv --out pings")
     printed = capsys.readouterr().out
     assert "With signals, whittle collects" in printed
-    cli.main([*learning, "--out", "none"])
+    run(f"{replayed} adaptive-self-tuning --out none")
     found = rows(tmp_path / "pings" / "signals.csv")
     reward = {}
     for name in ("pings", "none"):
@@ -127,48 +107,17 @@ def test_a_replay_with_recorded_pings(
     assert recall["city-news"] > 0.8
     assert recall["street-food-channel"] < 0.2
     assert max(found, key=lambda row: float(row["worth"]))["source"] == "national-news"
-    cli.main([*replayed, "--recall", ".9", "--out", "simulated"])
+    run(f"{replayed} --recall .9 --out simulated")
     simulated = rows(tmp_path / "simulated" / "signals.csv")
     assert {row["recall"] for row in simulated} == {"0.9"}
     assert sum(float(row["worth"]) for row in simulated) > sum(float(r["worth"]) for r in found)
     # A zone that is wrong by two hours makes pings precede their items, which is said.
     stamps = Path("example/pings.csv").read_text(encoding="utf-8").replace("Z\n", "+02:00\n")
     Path("early.csv").write_text(stamps, encoding="utf-8")
-    cli.main([*replayed, "--signals", "early.csv", "--out", "early"])
+    run(f"{replayed} --signals early.csv --out early")
     printed = capsys.readouterr().out
     assert "Pings precede the recorded publication" in printed
     assert "by up to 2 hours" in printed
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("--sources table1 --recall 1.5", "recall is 1.5"),
-        ("--sources table1 --precision .5", "give --recall"),
-        ("--sources table1 --signals example/pings.csv", "give --items"),
-        ("--sources table1 --recall .5 --precision 0", "precision is 0"),
-        ("--sources table1 --recall .5 --delay -1", "delay is -1"),
-        ("--sources table1 --recall .5 --observed", "--observed is given with signals"),
-        ("--sources table1 --recall .5 --arrivals deterministic", "poisson-items"),
-        ("--items example/log.csv --decay-rate .1 --signals strange.csv", "sources that the log"),
-        ("--items example/log.csv --decay-rate .1 --signals numbers.csv", "are numbers"),
-        ("--items example/log.csv --decay-rate .1 --signals late.csv", "no ping is within"),
-    ],
-)
-def test_what_is_refused(
-    words: str,
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    if "--items" in words:
-        Example().run()
-        Path("strange.csv").write_text("source,time\nnobody,2026-03-03T00:00:00Z\n")
-        Path("numbers.csv").write_text("source,time\ncity-news,3\n")
-        Path("late.csv").write_text("source,time\ncity-news,2027-03-03T00:00:00Z\n")
-    with pytest.raises(SystemExit, match=message):
-        cli.main(["evaluate", *words.split(), "--budget", "2", "--quick"])
 
 
 def test_large_fleets_with_signals_are_refused() -> None:

@@ -1,12 +1,10 @@
 """The evaluate command, as a crawl engineer uses it."""
 
-import csv
 import re
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,34 +14,11 @@ from agents import relaxed_bound, task_bound
 from agents.evaluation.rollout import Evaluation
 from agents.registry import ON_REQUEST
 from crawl_env import Engine, Sources, Task
-from ephemeral_crawl import __main__ as cli
-from ephemeral_crawl.core import program, results
 from ephemeral_crawl.evaluate.command import Evaluate
 from ephemeral_crawl.evaluate.model import Model
+from tests.ephemeral_crawl.commands import FLEET, evaluated, rows, run, totals
 
 AGENTS = [name for name in ALL if name not in ON_REQUEST]  # those compared by default
-
-EXAMPLE = Path(__file__).parents[3] / "ephemeral_crawl" / "data" / "example.csv"
-
-
-def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
-    results.provenance.cache_clear()
-    monkeypatch.setattr(sys, "argv", ["ephemeral-crawl", *words])
-    monkeypatch.setattr(program.warnings, "showwarning", program.warnings.showwarning)
-    cli.main()
-
-
-def evaluated(tmp_path: Path, **options: object) -> Path:
-    settings = {"steps": 60, "warmup": 10, "seeds": 3, "jobs": 1, "engine": "sequential"}
-    out = tmp_path / "out"
-    given = {"sources": str(EXAMPLE), "budget": "4", "replace": True}
-    Evaluate(**{**given, **settings, **options, "out": out}).run()
-    return out
-
-
-def rows(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def test_it_writes_records_sources_and_a_report(tmp_path, capsys):
@@ -118,18 +93,25 @@ def test_silent_sources_give_no_advice_and_no_nan_winner(tmp_path, capsys):
     assert "the sources publish nothing" in capsys.readouterr().out
 
 
-def test_arrivals_serve_fleets_with_capacities(tmp_path, capsys):
-    path = tmp_path / "feeds.csv"
-    Sources(np.full(3, 2.0), 1.0, 0.1, capacity=[3, 5, np.inf]).to_csv(path)
-    few = {"sources": str(path), "budget": "1", "agents": ("myopic",), "steps": 20}
-    for arrivals in ("poisson", "poisson-lognormal", "poisson-items", "deterministic"):
-        evaluated(tmp_path, arrivals=arrivals, **few)
-        name = arrivals.removesuffix("-items") + "-items" * (arrivals != "deterministic")
-        assert f"Arrivals {name};" in capsys.readouterr().out
-
-
 def model(**options: object) -> Model:
-    return Evaluate(**{"sources": str(EXAMPLE), "budget": "10", **options})._events()
+    return Evaluate(**{"sources": str(FLEET), "budget": "10", **options})._events()
+
+
+@pytest.mark.parametrize("arrivals", ["poisson", "poisson-lognormal", "poisson-items"])
+def test_arrivals_are_single_items_where_that_matters(arrivals, tmp_path):
+    busy = Sources(np.full(3, 2e3), 1.0, 0.1)
+    busy.to_csv(tmp_path / "busy.csv")
+    Sources(**{**busy.__getstate__(), "capacity": 5.0}).to_csv(tmp_path / "capped.csv")
+    items = arrivals.removesuffix("-items") + "-items"
+    few, many, capped, queued = (
+        model(sources=str(sources), arrivals=arrivals, **more).arrivals
+        for sources, more in (
+            *((FLEET, {}), (tmp_path / "busy.csv", {}), (tmp_path / "capped.csv", {})),
+            (tmp_path / "busy.csv", {"engine_rate": 1.0}),
+        )
+    )
+    assert (few, many, capped, queued) == (items, arrivals, items, items)
+    assert model(arrivals="deterministic").arrivals == "deterministic"
 
 
 def told_apart(rewards: dict[str, np.ndarray]) -> int:
@@ -163,48 +145,6 @@ def test_the_best_of_many_equal_policies_is_rarely_recommended():
     assert chosen <= 300 * 0.05 + 4 * np.sqrt(300 * 0.05 * 0.95)
 
 
-def test_period_scales_arrivals(tmp_path, capsys):
-    evaluated(tmp_path, period=2.0)
-    assert "period 2" in capsys.readouterr().out
-
-
-def test_bad_input_is_said_in_the_users_terms(monkeypatch, tmp_path):
-    refused = [
-        (["--sources", "missing.csv", "--budget", "1"], "missing.csv: No such file"),
-        (["--sources", "tabel1", "--budget", "1"], "did you mean 'table1'"),
-        (["--sources", "table1"], "give --budget 5"),
-        (["--sources", "table1", "--budget", "0"], "budget is 0"),
-        (["--sources", "table1", "--budget", "1,x"], "'x', which is not a number"),
-        (["--sources", "table1", "--budget", "0.5"], "nothing can ever be crawled"),
-        (["--sources", "table1", "--budget", "1", "--arrivals", "poison"], "'poisson'"),
-        (["--sources", "table1", "--budget", "1", "--seeds", "1"], "--seeds is 1"),
-        (["--sources", "table1", "--budget", "1", "--steps", "0"], "--steps is 0"),
-        (["--sources", "table1", "--budget", "1", "--agents", "wittle"], "'whittle'"),
-        (["--sources", "table1", "--budget", "1", "--run-on", "none"], "unknown place to run"),
-    ]
-    for words, message in refused:
-        with pytest.raises(SystemExit) as stop:
-            run(monkeypatch, "evaluate", *words, "--out", str(tmp_path / "out"))
-        assert message in str(stop.value), words
-        assert not list(tmp_path.iterdir()), "nothing is written for a refused request"
-
-
-@pytest.mark.parametrize("what", ["a file", "a folder of others", "the folder of the input"])
-def test_results_never_replace_what_is_not_theirs(monkeypatch, tmp_path, what):
-    out, fleet = tmp_path / "out", EXAMPLE
-    if what == "a file":
-        out.write_text("precious", encoding="utf-8")
-    else:
-        out.mkdir()
-        fleet = out / ("sources.csv" if what == "the folder of the input" else "thesis.csv")
-        fleet.write_bytes(EXAMPLE.read_bytes())
-    before = sorted(p.name for p in tmp_path.rglob("*"))
-    words = ["--sources", str(fleet), "--budget", "4", "--out", str(out)]
-    with pytest.raises(SystemExit, match="--out out"):
-        run(monkeypatch, "evaluate", *words)
-    assert sorted(p.name for p in tmp_path.rglob("*")) == before
-
-
 def test_seeds_in_parts_are_the_same_for_every_policy_and_are_joined(tmp_path, monkeypatch):
     monkeypatch.setattr("ephemeral_crawl.evaluate.model.PART", 2 * 20 * 70)
     out = evaluated(tmp_path, seeds=5)
@@ -220,39 +160,12 @@ def test_seeds_in_parts_are_the_same_for_every_policy_and_are_joined(tmp_path, m
     assert mean[0] == pytest.approx(mean[1], rel=0.1)
 
 
-def test_a_failure_while_writing_keeps_the_old_results(tmp_path, monkeypatch):
-    out = evaluated(tmp_path)
-    before = (out / "records.csv").read_bytes()
-
-    def broken(*_: object) -> None:
-        raise OSError(28, "No space left on device", "report.html")
-
-    monkeypatch.setattr("ephemeral_crawl.core.report.Report.write", broken)
-    with pytest.raises(OSError, match="No space"):
-        evaluated(tmp_path, seeds=4)
-    assert (out / "records.csv").read_bytes() == before
-
-
-def test_absolute_paths_do_not_enter_the_records(monkeypatch, tmp_path):
-    out = tmp_path / "o"
-    run(
-        monkeypatch,
-        "evaluate",
-        "--sources",
-        str(EXAMPLE),
-        "--budget",
-        "4",
-        "--steps",
-        "20",
-        "--seeds",
-        "3",
-        "--engine",
-        "sequential",
-        "--out",
-        str(out),
-    )
-    assert str(tmp_path) not in (out / "records.csv").read_text(encoding="utf-8")
-    assert "example.csv" in (out / "records.csv").read_text(encoding="utf-8")
+def test_absolute_paths_do_not_enter_the_records(tmp_path):
+    run(f"evaluate --sources {FLEET} --budget 4 --steps 9 --seeds 3 --run-on sequential --out",
+        str(tmp_path / "o"))  # fmt: skip
+    text = (tmp_path / "o" / "records.csv").read_text(encoding="utf-8")
+    assert str(tmp_path) not in text
+    assert str(FLEET.parent) not in text
 
 
 def test_the_value_of_more_budget_falls_with_budget_also_where_it_pays_for_few(tmp_path):
@@ -264,7 +177,7 @@ def test_the_value_of_more_budget_falls_with_budget_also_where_it_pays_for_few(t
 def test_a_killed_run_goes_on_where_it_stopped(tmp_path):
     out = tmp_path / "out"
     many = ",".join(map(str, range(1, 10)))  # parts, so that the run is stopped long before its end
-    words = ["evaluate", "--sources", str(EXAMPLE), "--budget", many, "--engine", "sequential"]
+    words = ["evaluate", "--sources", str(FLEET), "--budget", many, "--engine", "sequential"]
     words += ["--steps", "400", "--warmup", "0", "--seeds", "40", "--out", str(out)]
     command = [sys.executable, "-m", "ephemeral_crawl", *words]
     kept = tmp_path / ".out.kept"
@@ -289,20 +202,6 @@ def test_a_killed_run_goes_on_where_it_stopped(tmp_path):
     assert before.items() < after.items(), "nothing that was finished is run again"
 
 
-def test_another_question_does_not_replace_the_report(monkeypatch, tmp_path):
-    out = tmp_path / "out"
-    words = ["evaluate", "--sources", str(EXAMPLE), "--steps", "5", "--seeds", "3", "--agents"]
-    words += ["whittle", "--quick", "--out", str(out)]
-    run(monkeypatch, *words, "--budget", "4")
-    first = (out / "records.csv").read_bytes()
-    with pytest.raises(SystemExit, match=r"another question \(--budget 4\).*--out.*--replace"):
-        run(monkeypatch, *words, "--budget", "5")
-    assert (out / "records.csv").read_bytes() == first
-    run(monkeypatch, *words, "--budget", "4", "--jobs", "1")
-    run(monkeypatch, *words, "--budget", "5", "--replace")
-    assert {row["budget"] for row in rows(out / "schedule.csv")} == {"5"}
-
-
 def test_a_quick_answer_on_a_large_fleet_is_a_sample(tmp_path, capsys):
     path = tmp_path / "large.csv"
     Sources.random(2000, seed=0, regime="sparse").to_csv(path)
@@ -322,44 +221,22 @@ def test_a_quick_answer_on_a_large_fleet_is_a_sample(tmp_path, capsys):
 def test_an_indexing_engine_and_what_it_costs(tmp_path, capsys):
     few = {"agents": ("whittle",)}
     free = evaluated(tmp_path, arrivals="poisson-items", **few)
-    without = [float(r["reward"]) for r in rows(free / "records.csv") if r["agent"] == "whittle"]
+    without = totals(free)["whittle"] / 3
     capsys.readouterr()
     out = evaluated(tmp_path, engine_rate=1.0, engine_capacity=4, engine_service="poisson", **few)
     printed = capsys.readouterr().out
-    records = rows(out / "records.csv")
-    assert {r["agent"] for r in records} == {
-        *("whittle", "whittle-engine", "random", "clairvoyant", "schedule")
-    }
-    queued = [float(r["reward"]) for r in records if r["agent"] == "whittle"]
+    mean = {name: total / 3 for name, total in totals(out).items()}  # of three runs
+    assert mean.keys() == {"whittle", "whittle-engine", "random", "clairvoyant", "schedule"}
     part = re.search(r"^whittle +([\d.]+) +([\d.]+)% \[", printed.split("lost of")[1], re.M)
     assert part is not None
-    np.testing.assert_allclose(float(part[1]), np.mean(queued), rtol=1e-3)
-    np.testing.assert_allclose(
-        float(part[2]), 100 * (1 - np.mean(queued) / np.mean(without)), atol=0.01
-    )
+    assert float(part[1]) == pytest.approx(mean["whittle"], rel=1e-3)
+    assert float(part[2]) == pytest.approx(100 * (1 - mean["whittle"] / without), abs=0.01)
     reference = re.search(r"^whittle without an engine +([\d.]+)", printed, re.M)
     assert reference is not None
-    np.testing.assert_allclose(float(reference[1]), np.mean(without), rtol=1e-3)
+    assert float(reference[1]) == pytest.approx(without, rel=1e-3)
     bound = task_bound(
-        Task(str(EXAMPLE), 4, engine=Engine(1.0), arrivals="poisson-items", observed=False)
+        Task(str(FLEET), 4, engine=Engine(1.0), arrivals="poisson-items", observed=False)
     )
     assert f"κ* = {bound.price:.4g}." in printed
     assert "more at twice the rate and" in printed
     assert "more refusing items worth less than κ*" in printed
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"engine_capacity": 3}, "give --engine-rate, the items that it indexes per step"),
-        ({"engine_rate": -1.0}, "--engine-rate is -1.0; it must be positive"),
-        ({"engine_rate": np.inf}, "leave the option out"),
-        ({"engine_rate": 1.0, "engine_capacity": -1}, "--engine-capacity is -1"),
-        ({"engine_rate": 1.0, "engine_threshold": np.nan}, "--engine-threshold is nan"),
-        ({"engine_rate": 1.0, "arrivals": "deterministic"}, "single items are needed"),
-    ],
-)
-def test_engines_that_cannot_be_are_refused(tmp_path, options, words):
-    with pytest.raises(ValueError, match=re.escape(words)):
-        evaluated(tmp_path, **options)
-    assert not (tmp_path / "out" / "report.html").exists()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,8 @@ from crawl_env import Sources
 from crawl_env.fleet.columns import FleetColumns
 from ephemeral_crawl.evaluate import large
 from ephemeral_crawl.evaluate.command import Evaluate
+from tests.ephemeral_crawl import commands
+from tests.ephemeral_crawl.commands import rows
 
 FLEET = FleetColumns.random(1500, seed=2, regime="sparse")
 
@@ -35,14 +36,8 @@ def files(tmp_path: Path) -> dict[str, Path]:
 
 
 def evaluated(path: Path, out: Path, **options: object) -> Path:
-    given = {"budget": "15", "steps": 40, "warmup": 10, "jobs": 1, "engine": "sequential"}
-    Evaluate(**{"sources": str(path), **given, **options, "out": out}).run()
-    return out
-
-
-def rows(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+    given = {"budget": "15", "steps": 40, "warmup": 10, "seeds": None}
+    return commands.evaluated(out, sources=str(path), **{**given, **options})
 
 
 def test_parquet_and_csv_give_the_same_answer(files, tmp_path, capsys):
@@ -158,12 +153,12 @@ def test_an_interrupted_run_goes_on(files, tmp_path, monkeypatch):
     monkeypatch.setattr(large, "work", stopped)
     with pytest.raises(SystemExit):
         evaluated(files["parquet"], tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "out" / "out").exists()
     evaluated(files["parquet"], tmp_path / "out")
     assert len(played) == 13  # 12 parts, and the one that was stopped
     one, other = (rows(out / "records.csv") for out in (whole, tmp_path / "out"))
     assert [r["reward"] for r in one] == [r["reward"] for r in other]
-    assert not (tmp_path / ".out.kept").exists()
+    assert not (tmp_path / "out" / ".out.kept").exists()
 
 
 def test_silent_fleets(tmp_path, capsys):

@@ -1,8 +1,6 @@
 """A log played back by the replay command."""
 
-import csv
 import re
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,33 +12,15 @@ from hypothesis import strategies as st
 from agents import AGENTS
 from agents.evaluation.rollout import Rollout, evaluate
 from crawl_env import DecayCurves, ItemLog, PingLog, Signals, Sources, Task, Trace
-from ephemeral_crawl import __main__ as cli
-from ephemeral_crawl.core import evaluation, program, results, runner
+from ephemeral_crawl.core import evaluation
 from ephemeral_crawl.live import Scheduler
 from ephemeral_crawl.replay import play as replay
-from ephemeral_crawl.replay.command import ReplayLog
 from ephemeral_crawl.replay.live import LiveScheduler
 from ephemeral_crawl.replay.play import play
 from ephemeral_crawl.replay.recording import Recording
 from ephemeral_crawl.replay.split import WEEK, Log, Split, digest
-
-EXAMPLE = Path(__file__).parents[3] / "ephemeral_crawl" / "data" / "example-log.csv"
-FEW = ("whittle", "random", "static", "nutch")
-
-
-def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
-    results.provenance.cache_clear()
-    monkeypatch.setattr(sys, "argv", ["ephemeral-crawl", *words])
-    monkeypatch.setattr(program.warnings, "showwarning", program.warnings.showwarning)
-    cli.main()
-
-
-def replayed(tmp_path: Path, **options: object) -> Path:
-    settings = {"items": EXAMPLE, "decay_rate": 0.12, "budget": "2", "steps": 400, "seeds": 2}
-    settings |= {"jobs": 1, "engine": "sequential", "agents": FEW, "replace": True}
-    out = tmp_path / "out"
-    ReplayLog(**{**settings, **options, "out": out}).run()
-    return out
+from tests.ephemeral_crawl.commands import FEW, replayed, rows, totals
+from tests.ephemeral_crawl.commands import LOG as EXAMPLE
 
 
 def recording(split: Split, runs: int = 1, seed: int = 0) -> Recording:
@@ -49,11 +29,6 @@ def recording(split: Split, runs: int = 1, seed: int = 0) -> Recording:
         fleet=split.fleet, arguments=common, seed=seed, title="", conditions="", split=split,
         block=WEEK, runs=runs,
     )  # fmt: skip
-
-
-def rows(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def simulated(fleet: Sources, span: float, seed: int) -> ItemLog:
@@ -267,10 +242,7 @@ def test_it_writes_records_sources_and_a_report(tmp_path, capsys):
     assert len(records) == 6 * (len(FEW) + 3) + 1, "six weeks; references, schedule, bound"
     assert {"numpy", "commit", "machine", "command", "date", "budget", "from"} <= set(records[0])
     printed = capsys.readouterr().out
-    total = {
-        name: sum(float(r["reward"]) for r in records if r["agent"] == name)
-        for name in {r["agent"] for r in records}
-    }
+    total = totals(out)
     published = sum(float(r["published"]) for r in records if r["agent"] == "whittle")
     assert f"{total['whittle'] / published:.2%}" in printed
     assert published == pytest.approx(
@@ -288,12 +260,6 @@ def test_it_writes_records_sources_and_a_report(tmp_path, capsys):
 
 def test_an_indexing_engine_and_what_it_costs(tmp_path, capsys):
     """The reward is what the engine indexes of recorded items."""
-
-    def totals(out: Path) -> dict[str, float]:
-        found: dict[str, float] = {}
-        for row in rows(out / "records.csv"):
-            found[row["agent"]] = found.get(row["agent"], 0.0) + float(row["reward"])
-        return found
 
     free = totals(replayed(tmp_path))
     capsys.readouterr()
@@ -367,77 +333,12 @@ def test_time_stamps_part_a_log_too(tmp_path, capsys):
     assert "40 items from 0.5 to 240 hours (time 0 is 2024-05-01T00:00:00Z), and 80" in printed
 
 
-def test_bad_input_is_said_in_the_users_terms(monkeypatch, tmp_path):
-    refused = [
-        ([], "neither of --curves and --decay-rate"),
-        (["--decay-rate", "0.1", "--train-until", "9999"], "9999 hours, but the log covers"),
-        (["--decay-rate", "0.1", "--train-until", "-5"], "give a time within it"),
-        (["--decay-rate", "0.1", "--train-until", "2024-01-01"], "the log's times are numbers"),
-        (["--decay-rate", "-1"], "must be positive"),
-        (["--decay-rate", "0.1", "--block", "-1"], "--block is -1"),
-        (["--decay-rate", "0.1", "--budget", "0.5"], "nothing can ever be crawled"),
-        (["--decay-rate", "0.1", "--steps", "0"], "--steps is 0"),
-        (["--decay-rate", "0.1", "--agents", "wittle"], "'whittle'"),
-        (["--decay-rate", "0.1", "--unit", "fortnight"], "fortnight"),
-        (["--sources", "table1"], "--sources lacks 20 sources of the log, with 2134 items"),
-        (["--sources", "table1", "--decay-rate", "1"], "--decay-rate was given with --sources"),
-        (["--curves", "none.csv"], "none.csv: No such file"),
-    ]
-    for words, message in refused:
-        with pytest.raises(SystemExit) as stop:
-            run(
-                monkeypatch, "evaluate", "--items", str(EXAMPLE), "--budget", "2",
-                "--out", str(tmp_path / "out"), *words,
-            )  # fmt: skip
-        assert message in str(stop.value), words
-        assert not list(tmp_path.iterdir()), "nothing is written for a refused request"
-
-
-def test_it_says_what_is_missing(monkeypatch, tmp_path):
-    refused = [
-        ([], "give --sources fleet.csv (or a preset), or --items"),
-        (["--items", "missing.csv", "--decay-rate", "1"], "missing.csv: No such file"),
-    ]
-    for words, message in refused:
-        with pytest.raises(SystemExit) as stop:
-            run(monkeypatch, "evaluate", "--budget", "2", "--out", str(tmp_path / "out"), *words)
-        assert message in str(stop.value), words
-
-
 def test_the_first_part_must_hold_items(tmp_path):
     log = written(tmp_path, "source,published\na,10\na,11\n")
     with pytest.raises(ValueError, match="give a time within it"):
         Log(items=log, decay_rate=1.0, train_until="10").split(None, 1.0)
     with pytest.raises(ValueError, match="no items from"):
         Log(items=log, decay_rate=1.0, train_until="10.5").split(None, 0.1, steps=1)
-
-
-def test_the_folder_of_the_log_is_not_replaced(monkeypatch, tmp_path):
-    log = written(tmp_path, EXAMPLE.read_text(encoding="utf-8"), "records.csv")
-    words = ["--items", str(log), "--decay-rate", "1", "--budget", "2", "--out", str(tmp_path)]
-    with pytest.raises(SystemExit, match="holds an input"):
-        run(monkeypatch, "evaluate", *words)
-    assert log.exists()
-
-
-def test_a_stopped_replay_goes_on_and_one_of_another_log_does_not(tmp_path, monkeypatch, capsys):
-    played: list[str] = []
-    work = replay.work
-
-    def stopping(trace: Trace, unit: runner.Job, pings: None) -> runner.Result:
-        played.append(unit["agent"])
-        if len(played) == 3:
-            raise KeyboardInterrupt
-        return work(trace, unit, pings)
-
-    monkeypatch.setattr(replay, "work", stopping)
-    with pytest.raises(SystemExit) as stop:
-        replayed(tmp_path)
-    assert stop.value.code == 130
-    assert "goes on from there" in capsys.readouterr().out
-    replayed(tmp_path)
-    assert len(played) == len(FEW) + 3 + 1, "what was finished is not played again"
-    assert not list(tmp_path.glob(".*"))
 
 
 @pytest.mark.parametrize("agent", ["static", "clairvoyant", "adaptive-thompson", replay.SCHEDULER])

@@ -85,23 +85,3 @@ def test_sources_with_few_items_are_named(folder, capsys):
     for row, hours in ((often, 21.6), (rare, 216)):
         assert float(row["rate_low"]) < 1 / hours < float(row["rate_high"])
     assert (often["items"], rare["items"]) == ("10", "1")
-    Path("one.csv").write_text("source,published\na,2026-01-01\n", encoding="utf-8")
-    with pytest.raises(SystemExit, match="all items are of the same moment"):
-        made("--items", "one.csv", "--budget", "1/h", "--half-life", "3h")
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--budget", "3/h"], "either --half-life"),
-        (["--budget", "3/h", "--half-life", "3h", "--present", "nutch"], "replay"),
-        (["--budget", "0/h", "--half-life", "3h"], "budget"),
-        (
-            ["--budget", "1/30d", "--half-life", "3h", "--max-interval", "1h"],
-            "takes 24 fetches an hour",
-        ),
-    ],
-)
-def test_bad_options(folder, words, said):
-    with pytest.raises(SystemExit, match=said):
-        made(*words)

@@ -1,0 +1,50 @@
+"""What the tests of the commands share."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import ephemeral_crawl
+from ephemeral_crawl import __main__ as cli
+from ephemeral_crawl.core import results
+from ephemeral_crawl.evaluate.command import Evaluate
+from ephemeral_crawl.replay.command import ReplayLog
+
+DATA = Path(ephemeral_crawl.__file__).parent / "data"
+FLEET, LOG = DATA / "example.csv", DATA / "example-log.csv"
+FEW = ("whittle", "random", "static", "nutch")
+ALONE = {"jobs": 1, "engine": "sequential", "replace": True}
+
+
+def run(words: str, *more: str) -> None:
+    """Run a command as from the command line."""
+    results.provenance.cache_clear()
+    cli.main([*words.split(), *more])
+
+
+def evaluated(folder: Path, **options: object) -> Path:
+    """Evaluate the example fleet; return the folder of the results."""
+    given = {"sources": str(FLEET), "budget": "4", "steps": 60, "warmup": 10, "seeds": 3}
+    Evaluate(**{**ALONE, **given, **options, "out": folder / "out"}).run()
+    return folder / "out"
+
+
+def replayed(folder: Path, **options: object) -> Path:
+    """Replay the example log; return the folder of the results."""
+    given = {"items": LOG, "decay_rate": 0.12, "budget": "2", "steps": 400, "seeds": 2}
+    ReplayLog(**{**ALONE, **given, "agents": FEW, **options, "out": folder / "out"}).run()
+    return folder / "out"
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def totals(folder: Path) -> dict[str, float]:
+    """Return the sum of all rewards in the records, by policy."""
+    found: dict[str, float] = {}
+    for row in rows(folder / "records.csv"):
+        found[row["agent"]] = found.get(row["agent"], 0.0) + float(row["reward"])
+    return found

@@ -1,0 +1,135 @@
+"""What the commands refuse, in the user's terms, before they write anything."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ephemeral_crawl.example.command import Example
+from tests.ephemeral_crawl.commands import FLEET, LOG, run
+
+TABLE1 = "evaluate --sources table1 --budget 1"
+SIGNALS = "evaluate --quick --budget 2 --sources table1"
+QUEUE = "evaluate --budget 4 --sources FLEET"
+REPLAY = "evaluate --items LOG --budget 2"
+PINGS = "replay --items example/log.csv --decay-rate .1 --budget 2 --quick --signals"
+BACKTEST = "backtest --items example/log.csv --jobs 1"
+SCHEDULE = "schedule --items example/log.csv"
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files of the example, and logs of pings that do not fit."""
+    folder = tmp_path_factory.mktemp("example")
+    Example(out=folder / "example").run()
+    for name, row in (
+        ("strange", "nobody,2026-03-03T00:00:00Z"),
+        ("numbers", "city-news,3"),
+        ("late", "city-news,2027-03-03T00:00:00Z"),
+    ):
+        (folder / f"{name}.csv").write_text(f"source,time\n{row}\n", encoding="utf-8")
+    one = "source,published\na,2026-01-01\n"
+    (folder / "one.csv").write_text(one, encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("evaluate --budget 2", "give --sources fleet.csv (or a preset), or --items"),
+        ("evaluate --sources missing.csv --budget 1", "missing.csv: No such file"),
+        ("evaluate --sources tabel1 --budget 1", "did you mean 'table1'"),
+        ("evaluate --sources table1", "give --budget 5"),
+        ("evaluate --sources table1 --budget 0", "budget is 0"),
+        ("evaluate --sources table1 --budget 1,x", "'x', which is not a number"),
+        ("evaluate --sources table1 --budget 0.5", "nothing can ever be crawled"),
+        (f"{TABLE1} --arrivals poison", "'poisson'"),
+        (f"{TABLE1} --seeds 1", "--seeds is 1"),
+        (f"{TABLE1} --steps 0", "--steps is 0"),
+        (f"{TABLE1} --agents wittle", "'whittle'"),
+        (f"{TABLE1} --run-on none", "unknown place to run"),
+        (f"{SIGNALS} --recall 1.5", "recall is 1.5"),
+        (f"{SIGNALS} --precision .5", "give --recall"),
+        (f"{SIGNALS} --signals example/pings.csv", "give --items"),
+        (f"{SIGNALS} --recall .5 --precision 0", "precision is 0"),
+        (f"{SIGNALS} --recall .5 --delay -1", "delay is -1"),
+        (f"{SIGNALS} --recall .5 --observed", "--observed is given with signals"),
+        (f"{SIGNALS} --recall .5 --arrivals deterministic", "poisson-items"),
+        (f"{QUEUE} --engine-capacity 3", "give --engine-rate, the items that it indexes per step"),
+        (f"{QUEUE} --engine-rate -1", "--engine-rate is -1.0; it must be positive"),
+        (f"{QUEUE} --engine-rate inf", "leave the option out"),
+        (f"{QUEUE} --engine-rate 1 --engine-capacity -1", "--engine-capacity is -1"),
+        (f"{QUEUE} --engine-rate 1 --engine-threshold nan", "--engine-threshold is nan"),
+        (f"{QUEUE} --engine-rate 1 --arrivals deterministic", "single items are needed"),
+        ("evaluate --items missing.csv --decay-rate 1 --budget 2", "missing.csv: No such file"),
+        (REPLAY, "neither of --curves and --decay-rate"),
+        (f"{REPLAY} --decay-rate .1 --train-until 9999", "9999 hours, but the log covers"),
+        (f"{REPLAY} --decay-rate .1 --train-until -5", "give a time within it"),
+        (f"{REPLAY} --decay-rate .1 --train-until 2024-01-01", "the log's times are numbers"),
+        (f"{REPLAY} --decay-rate -1", "must be positive"),
+        (f"{REPLAY} --decay-rate .1 --block -1", "--block is -1"),
+        (f"{REPLAY} --decay-rate .1 --budget 0.5", "nothing can ever be crawled"),
+        (f"{REPLAY} --decay-rate .1 --steps 0", "--steps is 0"),
+        (f"{REPLAY} --decay-rate .1 --agents wittle", "'whittle'"),
+        (f"{REPLAY} --decay-rate .1 --unit fortnight", "fortnight"),
+        (f"{REPLAY} --sources table1", "--sources lacks 20 sources of the log, with 2134 items"),
+        (f"{REPLAY} --sources table1 --decay-rate 1", "--decay-rate was given with --sources"),
+        (f"{REPLAY} --curves none.csv", "none.csv: No such file"),
+        (f"{PINGS} strange.csv", "sources that the log"),
+        (f"{PINGS} numbers.csv", "are numbers"),
+        (f"{PINGS} late.csv", "no ping is within"),
+        (f"{BACKTEST} --budget 1/h --present ttrss", "ttrss"),
+        (f"{BACKTEST} --budget 1/h --begin 1", "below 1"),
+        (f"{BACKTEST} --budget 1/h --listed -1", "at least 0"),
+        (f"{BACKTEST} --budget 1/90d", "pays for no fetch"),
+        (f"{BACKTEST} --budget many", "such as '20/h'"),
+        (f"{BACKTEST} --budget 1/h --half-life 0h", "half-life"),
+        (f"{SCHEDULE} --budget 3/h", "either --half-life"),
+        (f"{SCHEDULE} --budget 3/h --half-life 3h --present nutch", "replay"),
+        (f"{SCHEDULE} --budget 0/h --half-life 3h", "budget"),
+        (
+            f"{SCHEDULE} --budget 1/30d --half-life 3h --max-interval 1h",
+            "takes 24 fetches an hour",
+        ),
+        (
+            "schedule --items one.csv --budget 1/h --half-life 3h",
+            "all items are of the same moment",
+        ),
+    ],
+)
+def test_bad_input_is_said_in_the_users_terms(
+    words: str, message: str, example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(example)
+    given = words.replace("FLEET", str(FLEET)).replace("LOG", str(LOG))
+    with pytest.raises(SystemExit, match=re.escape(message)):
+        run(given, "--out", str(tmp_path / "out"))
+    assert not list(tmp_path.iterdir()), "nothing is written for a refused request"
+
+
+@pytest.mark.parametrize("what", ["a file", "a folder of others", "the folder of the input"])
+def test_results_never_replace_what_is_not_theirs(what: str, tmp_path: Path) -> None:
+    out, fleet = tmp_path / "out", FLEET
+    if what == "a file":
+        out.write_text("precious", encoding="utf-8")
+    else:
+        out.mkdir()
+        fleet = out / ("sources.csv" if what == "the folder of the input" else "thesis.csv")
+        fleet.write_bytes(FLEET.read_bytes())
+    before = sorted(p.name for p in tmp_path.rglob("*"))
+    with pytest.raises(SystemExit, match="--out out"):
+        run(f"evaluate --sources {fleet} --budget 4 --out {out}")
+    assert sorted(p.name for p in tmp_path.rglob("*")) == before
+
+
+def test_another_question_does_not_replace_the_report(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = f"evaluate --sources {FLEET} --steps 5 --seeds 3 --agents whittle --quick --out {out}"
+    run(f"{words} --budget 4")
+    first = (out / "records.csv").read_bytes()
+    with pytest.raises(SystemExit, match=r"another question \(--budget 4\).*--out.*--replace"):
+        run(f"{words} --budget 5")
+    assert (out / "records.csv").read_bytes() == first
+    run(f"{words} --budget 4 --jobs 1")
+    run(f"{words} --budget 5 --replace")
+    assert (out / "records.csv").read_bytes() != first

@@ -156,7 +156,7 @@ def test_an_interrupted_run_goes_on(files, tmp_path, monkeypatch):
     assert not (tmp_path / "out" / "out").exists()
     evaluated(files["parquet"], tmp_path / "out")
     assert len(played) == 13  # 12 parts, and the one that was stopped
-    one, other = (rows(out / "records.csv") for out in (whole, tmp_path / "out"))
+    one, other = (rows(out / "records.csv") for out in (whole, tmp_path / "out" / "out"))
     assert [r["reward"] for r in one] == [r["reward"] for r in other]
     assert not (tmp_path / "out" / ".out.kept").exists()
 

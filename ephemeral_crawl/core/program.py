@@ -232,12 +232,14 @@ def _described(kind: type[Command], shown: Collection[str]) -> type[Command]:
     def default(label: str) -> str:
         return "" if label in ("", "None", "''", "False") else f"(default: {label})"
 
+    suppressed: Any = tyro.conf.Suppress
     hints, fields = get_type_hints(kind, include_extras=True), dataclasses.fields(kind)
     content: dict[str, Any] = {"__annotations__": {}, "__doc__": kind.__doc__}
     for field in fields:
-        hint = Annotated[hints[field.name], tyro.conf.arg(help_behavior_hint=default)]
+        kind_of: Any = hints[field.name]
+        hint: Any = Annotated[kind_of, tyro.conf.arg(help_behavior_hint=default)]
         if field.name not in shown:
-            hint, content[field.name] = tyro.conf.Suppress[Any], None
+            hint, content[field.name] = suppressed[Any], None
         elif field.default is not dataclasses.MISSING:
             content[field.name] = field.default
         elif field.default_factory is not dataclasses.MISSING:

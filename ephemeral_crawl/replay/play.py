@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from agents.adaptive.policies import Certainty, Optimism
 from agents.evaluation.rollout import Rollout, with_features
 from agents.policies.base import Policy, State
-from agents.policies.index import Myopic, Whittle, WhittleExact
+from agents.policies.index import Myopic, Whittle
 from agents.policies.industry import Miniflux, Nutch
 from agents.policies.lagrangian import Lagrangian
 from agents.policies.simple import Fixed, OldestFirst
@@ -21,11 +21,9 @@ from agents.registry import make
 from crawl_env import CrawlVectorEnv, ItemLog, PingLog, Signals, Sources, Trace
 from crawl_env.compiled import compiled
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
-from ephemeral_crawl.comparison.events import REFITTED
 from ephemeral_crawl.core import evaluation
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.replay.live import LiveScheduler
-from ephemeral_crawl.replay.split import Split
 
 SCHEDULER = "scheduler"  # the live scheduler, which starts from the fleet and goes on learning
 
@@ -57,20 +55,6 @@ class Replay(NamedTuple):
     def total(self) -> float:
         """Return the utility collected."""
         return float(self.reward.sum(axis=-1).mean())
-
-
-def entrants(agents: Iterable[str], split: Split, observed: bool) -> tuple[str, ...]:
-    """Return the policies and references to replay.
-
-    The exact index is left out, since it needs a distribution of the arrivals; the scheduler is
-    left out of fleets and observations that it does not meet in steps.
-    """
-    fleet = split.fleet
-    limits = fleet.is_delayed or fleet.is_capped or fleet.fails or bool(fleet.hosts)
-    left_out = {WhittleExact.name} | ({SCHEDULER} if observed or limits else set())
-    peers = [name for name in agents if name not in left_out]
-    found = evaluation.entrants(peers, {"arrivals": "trace", "observed": observed})
-    return found if split.refitted is None else (*found, REFITTED)
 
 
 def work(trace: Trace, job: Job, pings: PingLog | None = None) -> Result:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from agents.evaluation.statistics import Estimate, number
+from agents.policies.index import WhittleExact
 from agents.registry import CLAIRVOYANT
 from crawl_env import Sources
 from crawl_env.numerics import FloatArray
@@ -44,6 +45,7 @@ class Recording(StepEvents[Replay]):
     same: ClassVar[str] = "items"
     bound_name: ClassVar[str] = "hindsight bound"
     known: ClassVar[str] = ", made from what was known before the replay,"
+
     split: Split
     block: float
     runs: int
@@ -80,7 +82,17 @@ class Recording(StepEvents[Replay]):
     # ------------------------------------------------------------------------ what is run
 
     def entrants(self, names: Sequence[str]) -> tuple[str, ...]:
-        return play.entrants(names, self.split, self.arguments["observed"])
+        """Return the policies and references to replay.
+
+        The exact index is left out, since it needs a distribution of the arrivals; the scheduler is
+        left out of fleets and observations that it does not meet in steps.
+        """
+        fleet, observed = self.fleet, self.arguments["observed"]
+        limits = fleet.is_delayed or fleet.is_capped or fleet.fails or bool(fleet.hosts)
+        left_out = {WhittleExact.name} | ({SCHEDULER} if observed or limits else set())
+        peers = [name for name in names if name not in left_out]
+        found = evaluation.entrants(peers, {"arrivals": "trace", "observed": observed})
+        return found if self.split.refitted is None else (*found, REFITTED)
 
     def jobs(
         self,
@@ -133,22 +145,24 @@ class Recording(StepEvents[Replay]):
 
     @cached_property
     def _view(self) -> View:
-        """The statistics of the log."""
-        most = self._hindsight.best(multiplier=0.0).net
         block = max(1, round(self.block / self.fleet.period))
-        return View(self.split, block, {}, most, self.runs)
+        return View(self.split, block, self.runs)
 
     @cached_property
     def _bounds(self) -> dict[float, float]:
         return {}
 
-    def bound(self, budget: float) -> float:
-        """Return the hindsight bound; a balance may be overdrawn by less than one crawl."""
+    def total_bound(self, budget: float) -> float:
+        """Return the hindsight bound on the utility that all steps collect; a balance may be
+        overdrawn by less than one crawl."""
         if budget not in self._bounds:
             average = self.arguments["budget_rule"] == "average"
             more = self.fleet.cost.max() / self.split.steps if average else 0.0
             self._bounds[budget] = self._hindsight.bound(budget + more)
-        return self._bounds[budget] / self.split.steps
+        return self._bounds[budget]
+
+    def bound(self, budget: float) -> float:
+        return self.total_bound(budget) / self.split.steps
 
     def reward(self, run: Replay) -> Estimate:
         return Estimate(run.total / self.split.steps, float("nan"), float("nan"))
@@ -168,10 +182,9 @@ class Recording(StepEvents[Replay]):
         return np.array([known.get(name, 0.0) for name in self.latest.names])
 
     def records(self, results: Results[Replay], common: Mapping[str, Any]) -> list[dict[str, Any]]:
-        steps = self.split.steps
-        bounds = {m: self.bound(results.own(m)) * steps for m in results.runs}
+        bounds = {m: self.total_bound(results.own(m)) for m in results.runs}
         known = {"observed": self.arguments["observed"], **common}
-        return records(self._view._replace(bounds=bounds), results.runs, known)
+        return records(self._view, results.runs, known, bounds)
 
     # ------------------------------------------------------------------------ what is said
 
@@ -231,7 +244,7 @@ class Recording(StepEvents[Replay]):
         _time_of_day(report, self._view, results)
 
     def setting(self, report: Report) -> None:
-        _setting(report, self._view, self.conditions)
+        _setting(report, self._view, self.conditions, self._hindsight.best(multiplier=0.0).net)
         _glossary(report)
 
 
@@ -306,7 +319,7 @@ def _changed(report: Report, view: View, limited: bool) -> None:
         )
 
 
-def _setting(report: Report, view: View, conditions: str) -> None:
+def _setting(report: Report, view: View, conditions: str, most: float) -> None:
     past, rest, fleet = view.split.past, view.split.rest, view.split.fleet
     unit, published = rest.unit, rest.utility.sum()
     since = f" (time 0 is {rest.origin})" if rest.origin else ""
@@ -326,7 +339,7 @@ def _setting(report: Report, view: View, conditions: str) -> None:
             "According to the first part, the known sources publish "
             f"{number(float(fleet.published))} utility per step on average; in the second part "
             f"they published {number(came / view.steps)}. Crawling all of them in every step "
-            f"would collect {view.most / published:.2%} of all utility: the rest decays before "
+            f"would collect {most / published:.2%} of all utility: the rest decays before "
             "the next step, or is published by unknown sources."
         )
     runs = _count(view.runs, "run")

@@ -22,12 +22,10 @@ Runs = Mapping[str, Replay]
 
 
 class View(NamedTuple):
-    """The replayed log and the conditions of the comparison."""
+    """The statistics of runs on a replayed log."""
 
     split: Split
     block: int  # steps over which sums are compared; the last block may be shorter
-    bounds: Mapping[float, float]  # by budget: upper bounds on the collected utility
-    most: float  # utility collected by crawling all sources in every step
     runs: int  # S, of each policy
 
     @property
@@ -110,35 +108,32 @@ def busy_and_quiet(view: View) -> tuple[BoolArray, BoolArray] | None:
 
 
 def records(
-    view: View, runs: Mapping[float, Runs], common: Mapping[str, Any]
+    view: View,
+    runs: Mapping[float, Runs],
+    common: Mapping[str, Any],
+    bounds: Mapping[float, float] | None = None,
 ) -> list[dict[str, Any]]:
-    """Return one row for every budget, policy and block, and for the bound of every budget."""
-    fleet, rest = view.split.fleet, view.split.rest
+    """Return one row for every budget, policy and block.
+
+    Arguments:
+        common: values that every row has.
+        bounds: upper bounds on the utility collected, which have a row for every budget.
+    """
+    rest, period = view.split.rest, view.split.fleet.period
     published = view.by_block(view.published)
+
+    def row(m: float, name: str, block: object, at: float, *utility: float) -> dict[str, Any]:
+        reward, of_all = (repr(float(x)) for x in utility)
+        where = {"budget": m, "agent": name, "block": block, "from": repr(float(at))}
+        return {**common, **where, "reward": reward, "published": of_all}
+
     rows = []
     for m, of_budget in runs.items():
-        for name, run in of_budget.items():
-            for w, reward in enumerate(view.by_block(run.reward.mean(axis=0))):
-                rows.append(
-                    {
-                        **common,
-                        "budget": m,
-                        "agent": name,
-                        "block": w,
-                        "from": repr(float(rest.start + w * view.block * fleet.period)),
-                        "reward": repr(float(reward)),
-                        "published": repr(float(published[w])),
-                    }
-                )
-        rows.append(
-            {
-                **common,
-                "budget": m,
-                "agent": "hindsight-bound",
-                "block": "all",
-                "from": repr(float(rest.start)),
-                "reward": repr(view.bounds[m]),
-                "published": repr(float(published.sum())),
-            }
-        )
+        rows += [
+            row(m, name, w, rest.start + w * view.block * period, reward, published[w])
+            for name, run in of_budget.items()
+            for w, reward in enumerate(view.by_block(run.reward.mean(axis=0)))
+        ]
+        if bounds is not None:
+            rows.append(row(m, "hindsight-bound", "all", rest.start, bounds[m], published.sum()))
     return rows

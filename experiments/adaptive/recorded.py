@@ -11,13 +11,14 @@ import numpy as np
 from crawl_env import CrawlVectorEnv, Trace
 from crawl_env.log.clock import HOURS
 from crawl_env.numerics import FloatArray
+from ephemeral_crawl.comparison.events import REFITTED
 from ephemeral_crawl.core import evaluation, plots
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.results import provenance
 from ephemeral_crawl.core.runner import Job, Result, Runner
 from ephemeral_crawl.core.tables import percent
 from ephemeral_crawl.replay import play as replay
-from ephemeral_crawl.replay.play import REFITTED, Replay
+from ephemeral_crawl.replay.play import Replay
 from ephemeral_crawl.replay.split import WEEK, Log, Split
 from ephemeral_crawl.replay.view import FEWEST, View, records
 from experiments.adaptive.entrants import (
@@ -64,8 +65,7 @@ class Recorded:
             runs[m][name] = replay.replay_of(result)
         view = self._view()
         write(report, view, runs)
-        rows = records(view, runs, {"part": PART, **provenance()})
-        return [row for row in rows if row["block"] != "all"], finding(view, runs)
+        return records(view, runs, {"part": PART, **provenance()}), finding(view, runs)
 
     def _jobs(self, budget: float) -> list[Job]:
         return [
@@ -94,9 +94,8 @@ class Recorded:
     def _view(self) -> View:
         log, fleet = self._log, self._split.fleet
         block = log.block or WEEK / HOURS[log.unit]
-        nowhere = {m: float("nan") for m in self._budgets}
         length = max(1, round(block / fleet.period))
-        return View(self._split, length, nowhere, float("nan"), self._runs)
+        return View(self._split, length, self._runs)
 
 
 def entrants(split: Split) -> list[dict[str, Any]]:

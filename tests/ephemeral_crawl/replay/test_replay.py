@@ -82,16 +82,6 @@ def test_a_tiny_log_by_hand():
     assert played.delay == pytest.approx((0.5 + 0.5 + 0.75) / 3)
 
 
-def test_the_delay_counts_only_items_that_a_source_still_shows():
-    log = ItemLog(["a"], [0, 0, 0], [0.25, 0.5, 0.75], [1.0, 1.0, 1.0], 0, 2)
-    trace = Trace(log, random_start=False)
-    fleet = Sources([1], 1.0, 0.1, names=["a"], capacity=2, period=0.5)
-    arguments = {"sources": fleet, "budget": 1, "start": "empty", "arrivals": trace}
-    played = play(Rollout("oldest-first", arguments), trace, 4)
-    assert played.fetched == 3, "at .5, 1 and 1.5 no more than two wait"
-    assert played.delay == pytest.approx(np.mean([0.25, 0.5, 0.25]))
-
-
 @given(data=st.data())
 @settings(max_examples=40)
 def test_crawls_are_counted_like_a_queue_per_source(data: st.DataObject) -> None:

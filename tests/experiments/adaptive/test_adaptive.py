@@ -331,7 +331,7 @@ def test_epochs_until_back_and_what_a_change_costs() -> None:
 def test_the_best_on_a_log_must_be_so_for_enough_weeks(weeks: int, said: str) -> None:
     epochs, hours = 168 * weeks, np.arange(168 * weeks)
     split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 40)
-    view = View(split, 168, {5.0: np.nan}, np.nan, 1)
+    view = View(split, 168, 1)
     view = type("Long", (View,), {"steps": epochs, "blocks": weeks, "block_name": "week"})(*view)
     base = 1.0 + (hours % 7)
     everybody = [entrants.name_of({"entrant": p}) for p in recorded.entrants(split)]
@@ -345,7 +345,7 @@ def test_the_best_on_a_log_must_be_so_for_enough_weeks(weeks: int, said: str) ->
 def test_wider_intervals_hold_narrower_ones() -> None:
     rng = np.random.default_rng(0)
     split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 400)
-    view = View(split, 40, {5.0: np.nan}, np.nan, 1)
+    view = View(split, 40, 1)
     one, other = (paid(rng.random(400)) for _ in range(2))
     usual, wide = view.gain(one, other), view.gain(one, other, level=0.997)
     assert wide.low < usual.low < usual.mean == wide.mean < usual.high < wide.high

@@ -14,6 +14,7 @@ from agents.theory.closed_form import continuous_age_index
 from crawl_env import ItemLog, PingLog
 from crawl_env.log.clock import HOURS
 from ephemeral_crawl.backtest.rules import HOUR, RULES
+from ephemeral_crawl.core.evaluation import result_of
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.live import Scheduler
 
@@ -217,22 +218,4 @@ def by_index(feeds: Feeds, per_hour: float) -> None:
 def work(log: ItemLog, pings: PingLog | None, job: Job) -> Result:
     """Play a job, for the runner."""
     feeds = Feeds(log, **job["feeds"], pings=pings)
-    run = played(feeds, job["policy"], job["per_hour"])
-    return {
-        "collected": run.collected.tolist(),
-        "fetches": run.fetches.tolist(),
-        "found": run.found,
-        "delay": None if math.isnan(run.delay) else run.delay,
-        "total": feeds.total,
-    }
-
-
-def played_of(result: Result) -> Played:
-    """Return what `work` has stored."""
-    delay = result["delay"]
-    return Played(
-        np.array(result["collected"]),
-        np.array(result["fetches"]),
-        float(result["found"]),
-        math.nan if delay is None else float(delay),
-    )
+    return result_of(played(feeds, job["policy"], job["per_hour"]))

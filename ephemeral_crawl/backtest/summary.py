@@ -17,6 +17,7 @@ from ephemeral_crawl.backtest.rules import RULES
 from ephemeral_crawl.comparison.events import Column, Events, Results
 from ephemeral_crawl.comparison.report import table
 from ephemeral_crawl.core import plots
+from ephemeral_crawl.core.evaluation import measured_of
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.replay.split import digest
@@ -79,7 +80,7 @@ class FeedEvents(Events[Played]):
         return partial(play.work, self.log, self.pings)
 
     def run_of(self, results: Sequence[Result]) -> Played:
-        return play.played_of(results[0])
+        return measured_of(Played, results[0])
 
     def reward(self, run: Played) -> Estimate:
         return Estimate(float(run.collected.sum()), math.nan, math.nan)

@@ -3,7 +3,7 @@
 A comparison plays every policy on the same events under one budget or several, and makes one table
 and one report of what each collected (`ephemeral_crawl.comparison.report`). Events are drawn from a
 model, step by step (`evaluate.model`) or crawl by crawl (`evaluate.large`), or recorded: a log is
-replayed in steps (`replay.recording`) or in continuous time (`backtest.feeds`).
+replayed in steps (`replay.recording`) or in continuous time (`backtest.summary`).
 """
 
 from __future__ import annotations

@@ -114,11 +114,6 @@ def answer(results: Results[R]) -> str:
     return f"Of all utility {events.what}, {'; '.join(texts)}."
 
 
-def share(part: float, whole: float) -> str:
-    """Return a fraction in per cent, or "n/a"."""
-    return f"{part / whole:.0%}" if whole > 0 else "n/a"
-
-
 def collects(best: str, part: float, whole: float, budget: float, before: str | None) -> str:
     """Return the begin of a sentence on what the best policy collects under a budget.
 
@@ -126,7 +121,7 @@ def collects(best: str, part: float, whole: float, budget: float, before: str | 
         before: the best policy of the budget before, which the sentence is already about; None
             for the first.
     """
-    fraction = f"{share(part, whole)} with"
+    fraction = f"{part / whole:.0%} with"
     if before is None:
         return f"{best} collects {fraction} a budget of {budget:g} per step"
     return f"{fraction} {budget:g}" if best == before else f"{best} {fraction} {budget:g}"

@@ -215,32 +215,25 @@ def write(
     _figure(report, worth, fleet)
 
 
-def rows(budget: float, worth: Worth, fleet: Sources) -> list[dict[str, Any]]:
-    """Return the rows of signals.csv under a budget."""
-    found = []
-    for i in range(len(fleet)):
-        gain = worth.measured(i)
-        found.append(
-            {
-                "budget": f"{budget:g}",
-                "source": fleet.name(i),
-                "recall": repr(float(fleet.recall[i])),
-                "precision": repr(float(fleet.precision[i])),
-                "signal_delay": repr(float(fleet.signal_delay[i])),
-                "worth": "" if worth.net is None else repr(float(worth.net[i])),
-                "multiplier": repr(worth.multiplier),
-                "gain": repr(gain.mean),
-                "gain_low": _known(gain.low),
-                "gain_high": _known(gain.high),
-            }
-        )
-    return found
-
-
 def files(found: Mapping[float, Found], fleet: Sources) -> dict[str, list[dict[str, Any]]]:
-    """Return signals.csv by its name; nothing without signals."""
-    every = [row for m, (_, worth) in found.items() for row in rows(m, worth, fleet)]
-    return {"signals.csv": every} if every else {}
+    """Return the rows of signals.csv by its name; nothing without signals."""
+    rows = [
+        {
+            "budget": f"{budget:g}",
+            "source": fleet.name(i),
+            "recall": repr(float(fleet.recall[i])),
+            "precision": repr(float(fleet.precision[i])),
+            "signal_delay": repr(float(fleet.signal_delay[i])),
+            "worth": "" if worth.net is None else repr(float(worth.net[i])),
+            "multiplier": repr(worth.multiplier),
+            "gain": repr((gain := worth.measured(i)).mean),
+            "gain_low": _known(gain.low),
+            "gain_high": _known(gain.high),
+        }
+        for budget, (_, worth) in found.items()
+        for i in range(len(fleet))
+    ]
+    return {"signals.csv": rows} if rows else {}
 
 
 def _explained(worth: Worth, fleet: Sources) -> str:

@@ -43,12 +43,7 @@ def scores(runs: Mapping[str, Evaluation]) -> dict[str, Estimate]:
 
 def best_first(runs: Mapping[str, Evaluation]) -> list[str]:
     """Return the agents' names in decreasing mean reward."""
-    return best_first_of({name: run.reward for name, run in runs.items()})
-
-
-def best_first_of(rewards: Mapping[str, FloatArray]) -> list[str]:
-    """Return the agents' names in decreasing mean reward, given the rewards of their runs."""
-    return sorted(rewards, key=lambda name: -rewards[name].mean())
+    return sorted(runs, key=lambda name: -runs[name].reward.mean())
 
 
 def percent(estimate: Estimate) -> str:

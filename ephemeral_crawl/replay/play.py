@@ -63,7 +63,7 @@ def work(trace: Trace, job: Job, pings: PingLog | None = None) -> Result:
         return work_by_source(trace, job, pings)
     with warnings.catch_warnings():  # the command has shown them once for all jobs
         warnings.simplefilter("ignore")
-        return result_of(play(rollout_of(job, trace, pings), trace, job["steps"]))
+        return evaluation.result_of(play(rollout_of(job, trace, pings), trace, job["steps"]))
 
 
 def work_by_source(trace: Trace, job: Job, pings: PingLog | None = None) -> Result:
@@ -88,20 +88,6 @@ def work_by_source(trace: Trace, job: Job, pings: PingLog | None = None) -> Resu
         places = at[inside] * parts // steps, picked[inside] % n
         np.add.at(total, places, value[inside])
     return {"collected": (total / length[:, None]).tolist()}
-
-
-def result_of(replay: Replay) -> Result:
-    """Return a replay as JSON."""
-    return {
-        name: value.tolist() if isinstance(value, np.ndarray) else value
-        for name, value in replay._asdict().items()
-    }
-
-
-def replay_of(result: Result) -> Replay:
-    """Return the replay of a result."""
-    reward, frequency = np.array(result["reward"]), np.array(result["frequency"])
-    return Replay(**{**result, "reward": reward, "frequency": frequency})
 
 
 def rollout_of(job: Job, trace: Trace, pings: PingLog | None = None) -> Rollout:

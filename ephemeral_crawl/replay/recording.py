@@ -128,7 +128,7 @@ class Recording(StepEvents[Replay]):
         return partial(play.work, self.split.trace, pings=self.split.announced)
 
     def run_of(self, results: Sequence[Result]) -> Replay:
-        return play.replay_of(results[0])
+        return evaluation.measured_of(Replay, results[0])
 
     def modelled(self, job: Job) -> Job:
         return {**job, "arguments": {**job["arguments"], "arrivals": "poisson-items"}}

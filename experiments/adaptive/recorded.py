@@ -62,7 +62,7 @@ class Recorded:
         results = runner.run(list(parts.values()), partial(work, self._split.trace))
         runs: dict[float, dict[str, Replay]] = {m: {} for m in self._budgets}
         for (m, name), result in zip(parts, results, strict=True):
-            runs[m][name] = replay.replay_of(result)
+            runs[m][name] = evaluation.measured_of(Replay, result)
         view = self._view()
         write(report, view, runs)
         return records(view, runs, {"part": PART, **provenance()}), finding(view, runs)
@@ -160,7 +160,7 @@ def work(trace: Trace, job: Job) -> Result:
         return seat(env, job["entrant"], seed)
 
     rollout = replay.runs_of(chosen, arguments, job["runs"], job["seed"])
-    return replay.result_of(replay.play(rollout, trace, job["steps"]))
+    return evaluation.result_of(replay.play(rollout, trace, job["steps"]))
 
 
 def write(report: Report, view: View, runs: Runs) -> None:

@@ -13,10 +13,11 @@ from agents import AGENTS
 from agents.evaluation.rollout import Rollout, evaluate
 from crawl_env import DecayCurves, ItemLog, PingLog, Signals, Sources, Task, Trace
 from ephemeral_crawl.core import evaluation
+from ephemeral_crawl.core.evaluation import measured_of
 from ephemeral_crawl.live import Scheduler
 from ephemeral_crawl.replay import play as replay
 from ephemeral_crawl.replay.live import LiveScheduler
-from ephemeral_crawl.replay.play import play
+from ephemeral_crawl.replay.play import Replay, play
 from ephemeral_crawl.replay.recording import Recording
 from ephemeral_crawl.replay.split import WEEK, Log, Split, digest
 from tests.ephemeral_crawl.commands import FEW, replayed, rows, totals
@@ -214,11 +215,11 @@ def test_the_scheduler_uses_the_pings_of_a_replay():
     log = split.trace.log
     pings = PingLog(log.names, log.source, log.published, log.start, log.end)
     (job,) = recording(split).jobs(replay.SCHEDULER, 1.0)
-    quiet = replay.replay_of(replay.work(split.trace, job))
-    assert replay.replay_of(replay.work(split.trace, job, pings)).total == quiet.total
+    quiet = measured_of(Replay, replay.work(split.trace, job))
+    assert measured_of(Replay, replay.work(split.trace, job, pings)).total == quiet.total
     heard = replace(split, fleet=Signals(recall=1.0, precision=1.0, delay=0.0).of(split.fleet))
     (job,) = recording(heard).jobs(replay.SCHEDULER, 1.0)
-    told = replay.replay_of(replay.work(split.trace, job, pings))
+    told = measured_of(Replay, replay.work(split.trace, job, pings))
     assert told.total > 1.2 * quiet.total
     assert told.cost < 1.01
 
@@ -335,7 +336,7 @@ def test_the_first_part_must_hold_items(tmp_path):
 def test_runs_start_one_step_after_the_other(agent: str) -> None:
     split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 150)
     (together,) = recording(split, runs=3, seed=5).jobs(agent, 2.0)
-    played = replay.replay_of(replay.work(split.trace, together))
+    played = measured_of(Replay, replay.work(split.trace, together))
     assert played.reward.shape == (3, split.steps)
     assert all(not row[: late + 1].any() for late, row in enumerate(played.reward))
     alone = []

@@ -350,6 +350,19 @@ def test_runs_start_one_step_after_the_other(agent: str) -> None:
         np.testing.assert_allclose(getattr(played, name), expected, rtol=1e-12)
 
 
+def test_intervals_and_the_scheduler_spend_on_average() -> None:
+    events = recording(Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 50))
+    jobs = {
+        "step": events.jobs("whittle", 2.0),
+        "average": [
+            *events.jobs(replay.SCHEDULER, 2.0),
+            *events.jobs("present intervals", 2.0, np.ones(20), "average"),
+        ],
+    }
+    for rule, of_rule in jobs.items():
+        assert {job["arguments"]["budget_rule"] for job in of_rule} == {rule}
+
+
 def test_units_of_different_logs_differ():
     log = ItemLog.from_csv(EXAMPLE)
     changed = ItemLog(log.names, log.source, log.published, log.utility + 1e-9, log.start, log.end)

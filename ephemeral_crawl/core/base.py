@@ -1,9 +1,9 @@
 """Base class of all commands.
 
-A command is a folder with a module `command.py`, which defines one subclass of `Command`: its
-fields are the options, its docstring is the help, and the first sentence of that is shown by the
-program's `--help`. Nothing else has to be registered. Those that write a folder of results are
-studies (`ephemeral_crawl.core.study`).
+A command is a module NAME.py, or a folder NAME with a module `command.py`, which defines one
+subclass of `Command`: its fields are the options, its docstring is the help, and the first sentence
+of that is shown by the program's `--help`. Nothing else has to be registered. Those that write a
+folder of results are studies (`ephemeral_crawl.core.study`).
 """
 
 from __future__ import annotations
@@ -29,5 +29,6 @@ class Command(ABC):
 
     @classmethod
     def name(cls) -> str:
-        """Return the name of the command, which is that of its folder."""
-        return cls.__module__.split(".")[-2].replace("_", "-")
+        """Return the name of the command, which is that of its module or its folder."""
+        *_, folder, module = cls.__module__.split(".")
+        return (folder if module == "command" else module).replace("_", "-")

@@ -1,4 +1,4 @@
-"""A program with commands, each a folder with a module `command.py`.
+"""A program with commands, each a module or a folder with a module `command.py`.
 
 This module imports nothing but the standard library until a command runs, so that `--help` works
 without any extra and at once.
@@ -33,7 +33,8 @@ class Program:
 
     Arguments:
         name: the words that start the program.
-        folder: of the package; each folder in it with a `command.py` is a command.
+        folder: of the package; each module in it that defines a command is one, and each folder
+            with a `command.py`.
         purpose: a sentence for the help.
     """
 
@@ -115,8 +116,9 @@ class Program:
 
     def commands(self) -> dict[str, Path]:
         """Return the names of all commands and their modules."""
-        modules = sorted(self.folder.glob("*/command.py"))
-        return {module.parent.name.replace("_", "-"): module for module in modules}
+        alone = {m.stem: m for m in self.folder.glob("*.py") if _command_in(m) is not None}
+        found = alone | {m.parent.name: m for m in self.folder.glob("*/command.py")}
+        return {name.replace("_", "-"): found[name] for name in sorted(found)}
 
     def overview(self) -> str:
         """Return the names of the commands and what each is for, without importing any: some need
@@ -131,7 +133,8 @@ class Program:
         return "\n".join(lines)
 
     def _kind(self, name: str) -> type[Command]:
-        module = import_module(f"{self.folder.name}.{name.replace('-', '_')}.command")
+        place = self.commands()[name].relative_to(self.folder.parent).with_suffix("")
+        module = import_module(".".join(place.parts))
         from ephemeral_crawl.core.base import Command
 
         (kind,) = (
@@ -191,13 +194,18 @@ class _Unbroken:
 
 def summary(module: Path) -> str:
     """Return the first sentence of a command's docstring, as it stands in its module."""
+    node = _command_in(module)
+    if node is None:
+        raise TypeError(f"{module} defines no subclass of ephemeral_crawl.core.base.Command")
+    text = " ".join((ast.get_docstring(node) or "").split())
+    ends = [i + 1 for end in (". ", "? ", "! ") if (i := text.find(end)) >= 0]
+    return text[: min(ends, default=len(text))]
+
+
+def _command_in(module: Path) -> ast.ClassDef | None:
     tree = ast.parse(module.read_text(encoding="utf-8"))
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef) and _is_command(node):
-            text = " ".join((ast.get_docstring(node) or "").split())
-            ends = [i + 1 for end in (". ", "? ", "! ") if (i := text.find(end)) >= 0]
-            return text[: min(ends, default=len(text))]
-    raise TypeError(f"{module} defines no subclass of ephemeral_crawl.core.base.Command")
+    classes = (node for node in tree.body if isinstance(node, ast.ClassDef))
+    return next((node for node in classes if _is_command(node)), None)
 
 
 def _is_command(node: ast.ClassDef) -> bool:

@@ -25,7 +25,7 @@ from experiments.adaptive.entrants import (
     named,
     shown,
 )
-from experiments.clock import Timing
+from experiments.core.clock import Timing
 
 PART = "cost"
 N = 100_000

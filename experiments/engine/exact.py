@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,18 +15,19 @@ from crawl_env import Engine, Sources
 from crawl_env.numerics import FloatArray, IntArray
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
-from ephemeral_crawl.core.study import Rows
-from experiments.parts import Size
+from experiments.core.data import Data
+from experiments.core.study import Part
 
-PART = "exact"
 CASES = 40
 POLICIES = ("whittle-engine", "whittle", "myopic")
 _TOLERANCE = 1e-4
 
 
-def jobs(size: Size) -> list[Job]:
+def jobs(study: Any) -> list[Job]:
+    """Return a job for each case."""
+    size = study.size
     return [
-        {"part": PART, "case": case, "seed": size.seed}
+        {"columns": {"case": case, "seed": size.seed}, "case": case, "seed": size.seed}
         for case in range(4 if size.quick else CASES)
     ]
 
@@ -97,56 +98,63 @@ def choices(process: EngineProcess, found: QueueIndex | FloatArray) -> IntArray:
     return np.asarray(np.argmax(oldest, axis=0))
 
 
-def records(jobs: Sequence[Job], results: Sequence[Result]) -> Iterator[dict[str, Any]]:
-    """Yield one row for each case."""
-    for job, result in zip(jobs, results, strict=True):
-        numbers = {k: repr(v) if isinstance(v, float) else v for k, v in result.items()}
-        yield {"case": job["case"], "seed": job["seed"], **numbers}
+def _rows(job: Job, result: Result) -> Iterator[dict[str, Any]]:
+    """Yield the row of a case."""
+    numbers = {k: repr(v) if isinstance(v, float) else v for k, v in result.items()}
+    yield {**job["columns"], **numbers}
 
 
-def _ratios(rows: Rows, policy: str) -> FloatArray:
-    return np.array([float(row[policy]) / float(row["optimum"]) for row in rows])
-
-
-def write(report: Report, rows: Rows) -> None:
-    report.heading("The exact optimum of small fleets")
-    report.paragraph(
-        "Two or three random sources, M = 1, buffers of 0 to 10 items, first in, first out, "
-        "deterministic or Poisson service of .15 to 2 times what is published, with and without a "
-        "threshold κ*. Optimum by value iteration over ages, backlog and what a deterministic "
-        "engine has left over; rewards of the policies from the stationary law of the same chain. "
-        f"whittle-engine simulates when it is made, so that another seed may find another index. "
-        f"Relative errors are about {_TOLERANCE:g}."
-    )
-    table = []
-    for policy in (*POLICIES, "bound"):
-        ratio = _ratios(rows, policy)
-        low = [f"{np.quantile(ratio, q):.3f}" for q in (0.0, 0.1, 0.5)]
-        table.append([
-            policy, f"{ratio.mean():.3f}", *low, f"{(ratio >= 0.98).mean():.0%}",
-        ])  # fmt: skip
-    seeds = ", ".join(dict.fromkeys(str(row["seed"]) for row in rows))
-    report.table(
-        f"Reward over the optimum, {len(rows)} cases (seeds {seeds})",
-        ["policy", "mean", "least", "10th percentile", "median", "at least .98"],
-        table,
-    )
-    worst = sorted(rows, key=lambda row: float(row[POLICIES[0]]) / float(row["optimum"]))[:6]
+def tables(report: Report, data: Data) -> None:
+    """Add the distribution of the rewards over the optimum, and the worst cases."""
+    ratios = {name: data.numbers(name, "optimum") for name in (*POLICIES, "bound")}
+    rows = [
+        [
+            name,
+            f"{ratio.mean():.3f}",
+            *(f"{np.quantile(ratio, q):.3f}" for q in (0.0, 0.1, 0.5)),
+            f"{(ratio >= 0.98).mean():.0%}",
+        ]
+        for name, ratio in ratios.items()
+    ]
+    columns = ["policy", "mean", "least", "10th percentile", "median", "at least .98"]
+    seeds = ", ".join(data.values("seed"))
+    caption = f"Reward over the optimum, {len(data.rows)} cases (seeds {seeds})"
+    report.table(caption, columns, rows)
+    worst = np.argsort(ratios[POLICIES[0]], kind="stable")[:6]
     report.table(
         "The worst cases of whittle-engine",
         ["engine", "sources", *POLICIES],
         [
-            [row["engine"], str(row["sources"])]
-            + [f"{float(row[p]) / float(row['optimum']):.3f}" for p in POLICIES]
-            for row in worst
+            [data.rows[i]["engine"], data.rows[i]["sources"]]
+            + [f"{ratios[name][i]:.3f}" for name in POLICIES]
+            for i in worst
         ],
     )
 
 
-def finding(rows: Rows) -> str:
-    ours, plain = (_ratios(rows, policy) for policy in POLICIES[:2])
+def claim(data: Data) -> str:
+    """Return what the two indices earn."""
+    ours, plain = (data.numbers(name, "optimum") for name in POLICIES[:2])
     return (
-        f"Of the exact optimum of {len(rows)} small fleets, whittle-engine earns "
+        f"Of the exact optimum of {len(data.rows)} small fleets, whittle-engine earns "
         f"{ours.mean():.1%} on average and {ours.min():.1%} at least, at least 98 % in "
         f"{(ours >= 0.98).sum()} of them; the plain index {plain.mean():.1%} and {plain.min():.1%}."
     )
+
+
+PART = Part(
+    jobs=jobs,
+    work=work,
+    rows=_rows,
+    heading="The exact optimum of small fleets",
+    content=(
+        "Two or three random sources, M = 1, buffers of 0 to 10 items, first in, first out, "
+        "deterministic or Poisson service of .15 to 2 times what is published, with and without a "
+        "threshold κ*. Optimum by value iteration over ages, backlog and what a deterministic "
+        "engine has left over; rewards of the policies from the stationary law of the same chain. "
+        "whittle-engine simulates when it is made, so that another seed may find another index. "
+        f"Relative errors are about {_TOLERANCE:g}.",
+        tables,
+    ),
+    claim=claim,
+)

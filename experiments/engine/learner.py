@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -17,12 +17,11 @@ from crawl_env.simulation.observation import scaled
 from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
-from ephemeral_crawl.core.study import Rows
 from ephemeral_crawl.core.tables import percent
+from experiments.core.data import Data
+from experiments.core.study import Part
 from experiments.engine.exact import POLICIES, choices, policies
-from experiments.parts import Size
 
-PART = "learner"
 AGENT = "dqn"
 SEES, BLIND = ("age", "backlog"), ("age",)
 # A perceptron of all that is observed. An equivariant network of these features could not tell the
@@ -35,14 +34,15 @@ EVERY = 500  # steps of training between evaluations
 _AGES, _TOLERANCE = 25, 1e-5
 
 
-def jobs(size: Size) -> list[Job]:
-    seeds, steps = (1, 100) if size.quick else (SEEDS, STEPS)
+def jobs(study: Any) -> list[Job]:
+    """Return a job for each training, and one for what is known."""
+    seeds, steps = (1, 100) if study.size.quick else (SEEDS, STEPS)
     trained = [
-        {"part": PART, "agent": AGENT, "features": list(features), "seed": seed, "steps": steps}
+        {"agent": AGENT, "features": list(features), "seed": seed, "steps": steps}
         for features in (SEES, BLIND)
         for seed in range(seeds)
     ]
-    return [*trained, {"part": PART, "agent": "", "features": [], "seed": 0, "steps": 0}]
+    return [*trained, {"agent": "", "features": [], "seed": 0, "steps": 0}]
 
 
 def work(job: Job) -> Result:
@@ -93,86 +93,63 @@ def _chosen(process: EngineProcess, learner: Any) -> IntArray:
     return np.asarray(np.argmax(priority, axis=-1).reshape(process.shape))
 
 
-def records(jobs: Sequence[Job], results: Sequence[Result]) -> Iterator[dict[str, Any]]:
-    """Yield one row for each learner after each part of its training, and for all that is known."""
-    for job, result in zip(jobs, results, strict=True):
-        for steps, reward in result.get("rewards", {}).items():
-            yield {
-                "agent": job["agent"],
-                "sees": " ".join(job["features"]),
-                "seed": job["seed"],
-                "steps": steps,
-                "reward": repr(reward),
-            }
-        for name, reward in result.items():
-            if name != "rewards":
-                yield {"agent": name, "sees": "", "seed": 0, "steps": 0, "reward": repr(reward)}
+def rows(job: Job, result: Result) -> Iterator[dict[str, Any]]:
+    """Yield a row for a learner after each part of its training, or for each of what is known."""
+    sees = " ".join(job["features"])
+    for steps, reward in result.get("rewards", {}).items():
+        columns = {"agent": job["agent"], "sees": sees, "seed": job["seed"], "steps": steps}
+        yield {**columns, "reward": repr(reward)}
+    for name, reward in result.items():
+        if name != "rewards":
+            yield {"agent": name, "sees": "", "seed": 0, "steps": 0, "reward": repr(reward)}
 
 
-def _known(rows: Rows) -> dict[str, float]:
+def _known(data: Data) -> dict[str, float]:
     """Return the optimum, the bound and the rewards of the policies."""
-    return {row["agent"]: float(row["reward"]) for row in rows if not row["sees"]}
+    return {row["agent"]: float(row["reward"]) for row in data.where(sees="")}
 
 
-def _curves(rows: Rows) -> dict[str, dict[int, FloatArray]]:
-    """Return the rewards of the seeds, (S,), by what is seen and by steps."""
-    found: dict[str, dict[int, list[float]]] = {}
-    for row in rows:
-        if row["sees"]:
-            found.setdefault(row["sees"], {}).setdefault(int(row["steps"]), []).append(
-                float(row["reward"])
-            )
+def _curves(data: Data) -> dict[str, dict[int, FloatArray]]:
+    """Return the rewards of the seeds over the optimum, (S,), by what is seen and by steps."""
+    optimum = _known(data)["optimum"]
     return {
-        sees: {steps: np.array(rewards) for steps, rewards in curve.items()}
-        for sees, curve in found.items()
+        sees: {
+            int(steps): data.numbers("reward", sees=sees, steps=steps) / optimum
+            for steps in data.values("steps", sees=sees)
+        }
+        for sees in data.values("sees")
+        if sees
     }
 
 
-def _trained(rows: Rows) -> dict[str, FloatArray]:
-    """Return the rewards at the end of training as a fraction of the optimum, by what is seen."""
-    optimum = _known(rows)["optimum"]
-    return {sees: curve[max(curve)] / optimum for sees, curve in _curves(rows).items()}
+def _trained(data: Data) -> dict[str, FloatArray]:
+    """Return the rewards at the end of training over the optimum, by what is seen."""
+    return {sees: curve[max(curve)] for sees, curve in _curves(data).items()}
 
 
-def write(report: Report, rows: Rows) -> None:
-    known, curves = _known(rows), _curves(rows)
-    steps, seeds = max(max(curve) for curve in curves.values()), _seeds(rows)
-    report.heading("A learner")
-    report.paragraph(
-        f"Three sources, M = 1, {ENGINE!r}. {AGENT} of Stable-Baselines3, with a perceptron of two "
-        f"hidden layers, is trained for {steps:,} steps of {ENVS} environments, with and without "
-        f"the feature `backlog`; {seeds} seeds. Every reward is computed from the stationary law "
-        "of the policy, without chance; intervals are over the seeds (Student's t)."
-    )
-    report.figure(
-        picture(rows), "Reward over the optimum during training; lines are single seeds.", PART
-    )
-    table = [
+def table(report: Report, data: Data) -> None:
+    """Add the rewards at the end of training beside what is known."""
+    known = _known(data)
+    rows = [
         [name, f"{reward / known['optimum']:.2%}", "", ""]
         for name, reward in known.items()
         if name != "optimum"
     ]
-    for sees, ratio in _trained(rows).items():
+    for sees, ratio in _trained(data).items():
         spread = [f"{x:.2%}" for x in (ratio.min(), ratio.max())]
-        table.append([f"{AGENT} that sees {sees}", percent(statistics.mean(ratio)), *spread])
-    report.table("Reward over the optimum", ["", "mean", "least seed", "best seed"], table)
+        rows.append([f"{AGENT} that sees {sees}", percent(statistics.mean(ratio)), *spread])
+    report.table("Reward over the optimum", ["", "mean", "least seed", "best seed"], rows)
 
 
-def _seeds(rows: Rows) -> int:
-    return len({row["seed"] for row in rows if row["sees"]})
-
-
-def picture(rows: Rows) -> Any:
-    known, curves = _known(rows), _curves(rows)
+def figure(report: Report, data: Data) -> None:
+    """Add the figure of the trainings."""
+    known, curves = _known(data), _curves(data)
     figure, axis = plots.new(width=8, height=3.6)
-    colours = dict(zip(curves, (plots.VIOLET, plots.GREEN), strict=False))
-    for sees, curve in curves.items():
-        ratio = np.array(list(curve.values())) / known["optimum"]
-        axis.plot(list(curve), ratio, color=colours[sees], lw=0.8, alpha=0.5)
-        axis.plot(
-            list(curve), ratio.mean(axis=1), "o-", color=colours[sees], lw=2.2,
-            label=f"{AGENT} that sees {sees.replace(' ', ' and ')}",
-        )  # fmt: skip
+    for (sees, curve), colour in zip(curves.items(), (plots.VIOLET, plots.GREEN), strict=False):
+        ratio = np.array(list(curve.values()))
+        axis.plot(list(curve), ratio, color=colour, lw=0.8, alpha=0.5)
+        label = f"{AGENT} that sees {sees.replace(' ', ' and ')}"
+        axis.plot(list(curve), ratio.mean(axis=1), "o-", color=colour, lw=2.2, label=label)
     levels: dict[float, list[str]] = {}
     for name in (*POLICIES, "optimum"):
         levels.setdefault(round(known[name] / known["optimum"], 4), []).append(name)
@@ -181,16 +158,39 @@ def picture(rows: Rows) -> Any:
         axis.axhline(level, color=colour, ls="--", lw=1.2, label=", ".join(names))
     axis.set(xlabel=f"steps of each of {ENVS} environments", ylabel="reward over the optimum")
     figure.legend(loc="outside right upper", fontsize=8)
-    return figure
+    report.figure(
+        figure, "Reward over the optimum during training; lines are single seeds.", "learner"
+    )
 
 
-def finding(rows: Rows) -> str:
-    known, trained = _known(rows), _trained(rows)
-    learnt = [f"{percent(statistics.mean(ratio))} if it sees {sees.replace(' ', ' and ')}"
-              for sees, ratio in trained.items()]  # fmt: skip
+def claim(data: Data) -> str:
+    """Return what the learners reach."""
+    known, trained = _known(data), _trained(data)
+    learnt = ", ".join(
+        f"{percent(statistics.mean(ratio))} if it sees {sees.replace(' ', ' and ')}"
+        for sees, ratio in trained.items()
+    )
     return (
-        f"Of the exact optimum of three sources {AGENT} reaches {', '.join(learnt)} (mean of "
-        f"{_seeds(rows)} seeds); whittle-engine {known['whittle-engine'] / known['optimum']:.1%}, "
-        f"whittle {known['whittle'] / known['optimum']:.1%}; the bound is "
+        f"Of the exact optimum of three sources {AGENT} reaches {learnt} (mean of "
+        f"{len(next(iter(trained.values())))} seeds); whittle-engine "
+        f"{known['whittle-engine'] / known['optimum']:.1%}, whittle "
+        f"{known['whittle'] / known['optimum']:.1%}; the bound is "
         f"{known['bound'] / known['optimum']:.0%}."
     )
+
+
+PART = Part(
+    jobs=jobs,
+    work=work,
+    rows=rows,
+    heading="A learner",
+    content=(
+        f"Three sources, M = 1, {ENGINE!r}. {AGENT} of Stable-Baselines3, with a perceptron of two "
+        f"hidden layers, is trained for {STEPS:,} steps of {ENVS} environments, with and without "
+        "the feature `backlog`. Every reward is computed from the stationary law of the policy, "
+        "without chance; intervals are over the seeds (Student's t).",
+        figure,
+        table,
+    ),
+    claim=claim,
+)

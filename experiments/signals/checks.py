@@ -9,9 +9,8 @@ import numpy as np
 
 from agents.evaluation import statistics
 from ephemeral_crawl.core.report import Report
-from ephemeral_crawl.core.study import Rows
-from experiments.signals import quality
-from experiments.signals.runs import Results
+from experiments.core.data import Case, Data
+from experiments.signals.tasks import BOUND, NONE, OBSERVED, PUBLISHED
 
 _ERRORS = 0.05  # probability that any of the comparisons of a table is an error
 
@@ -24,7 +23,8 @@ class Compared(NamedTuple):
     runs: int
 
 
-def write(report: Report, tables: Mapping[str, Rows]) -> None:
+def write(report: Report, found: Mapping[str, Data]) -> None:
+    """Add the checks of the parts that were run to the report."""
     report.heading("What must be true")
     report.paragraph(
         "Clearly: by more than chance explains in the largest of so many comparisons, with "
@@ -32,22 +32,23 @@ def write(report: Report, tables: Mapping[str, Rows]) -> None:
         "rewards, in standard errors, positive where it is what should not be; of the bounds, the "
         "largest fall, or if none falls the smallest rise."
     )
-    rows = [_row("rewards above the bound of their information set", list(_above(tables)))]
-    if quality.PART in tables:
-        results = Results(tables[quality.PART], "fleet", "budget", "recall", "precision", "quality")
-        rows.append(
-            _row("rewards that fall with a better recall or precision", list(_falls(results)))
-        )
-        falls = [later / earlier - 1 for earlier, later in _bounds(results)]
-        rows.append([
-            "bounds that fall with a better recall or precision", f"{len(falls)}",
-            f"{sum(fall < -1e-3 for fall in falls)}", f"{min(falls):+.2%}" if falls else "n/a",
-        ])  # fmt: skip
-    columns = ["what should not be", "comparisons", "clearly so", "the most"]
-    report.table("Checks", columns, rows)
+    rows = [row("rewards above the bound of their information set", list(above(found)))]
+    if "quality" in found:
+        data = found["quality"]
+        rows.append(row("rewards that fall with a better recall or precision", list(falls(data))))
+        falling = [
+            float(data.where(**better)[0]["bound"]) / float(data.where(**worse)[0]["bound"]) - 1
+            for worse, better in _pairs(data)
+        ]
+        clear = sum(fall < -1e-3 for fall in falling)
+        least = f"{min(falling):+.2%}" if falling else "n/a"
+        name = "bounds that fall with a better recall or precision"
+        rows.append([name, f"{len(falling)}", f"{clear}", least])
+    report.table("Checks", ["what should not be", "comparisons", "clearly so", "the most"], rows)
 
 
-def _row(name: str, compared: list[Compared]) -> list[str]:
+def row(name: str, compared: list[Compared]) -> list[str]:
+    """Return the row of a check: the number of comparisons, and of those that are clear."""
     if not compared:
         return [name, "0", "0", "n/a"]
     level = 1 - _ERRORS / len(compared)
@@ -56,43 +57,42 @@ def _row(name: str, compared: list[Compared]) -> list[str]:
     return [name, str(len(compared)), str(len(clear)), f"{most.z:+.1f} s.e. ({most.name})"]
 
 
-def _above(tables: Mapping[str, Rows]) -> Iterator[Compared]:
+def above(found: Mapping[str, Data]) -> Iterator[Compared]:
     """Yield every agent's reward less the bound."""
-    for part, rows in tables.items():
-        if not rows or "bound" not in rows[0]:
+    for part, data in found.items():
+        if not data.rows or "bound" not in data.rows[0]:
             continue
+        bounded = Data([row for row in data.rows if row["bound"] not in ("", "nan")])
         runs = ("run", "reward", "seed")
-        key = [name for name in rows[0] if name not in runs]
-        results = Results([row for row in rows if row["bound"] not in ("", "nan")], *key)
-        for values in results:
-            share, bound = results.share(*values), results.bound(*values)
-            first = results.rows(*values)[0]
-            name = f"{part}, {first.get('case', '')}, {first.get('agent', '')}"
-            yield from _compared(name, share - bound)
+        for case in bounded.cases(*(name for name in data.rows[0] if name not in runs)):
+            ratio = bounded.numbers(*BOUND, **case)
+            share = bounded.numbers(*PUBLISHED, **case)
+            name = f"{part}, {case['case']}, {case['agent']}"
+            yield from _compared(name, share * (1 - 1 / ratio))
 
 
-def _falls(results: Results) -> Iterator[Compared]:
+def falls(data: Data) -> Iterator[Compared]:
     """Yield the reward under worse signals less that under better ones."""
-    for worse, better in _pairs(results):
-        name = f"{worse[0]}, M = {worse[1]}, {worse[4]} against {better[4]}"
-        yield from _compared(name, results.share(*worse) - results.share(*better))
+    for worse, better in _pairs(data):
+        name = f"{worse['case']}, {worse['quality']} against {better['quality']}"
+        pair = (data.numbers(*PUBLISHED, **case) for case in (worse, better))
+        yield from _compared(name, next(pair) - next(pair))
 
 
-def _bounds(results: Results) -> Iterator[tuple[float, float]]:
-    for worse, better in _pairs(results):
-        yield results.bound(*worse), results.bound(*better)
-
-
-def _pairs(results: Results) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+def _pairs(data: Data) -> Iterator[tuple[Case, Case]]:
     """Yield pairs of neighbouring qualities of the same task: the worse, the better."""
-    signalled = [key for key in results if key[4] not in (quality.NONE, quality.OBSERVED)]
-    cells = {(key[:2], float(key[2]), float(key[3])): key for key in signalled}
-    for (task, recall, precision), key in cells.items():
-        above = [(r, cells[of, r, p]) for of, r, p in cells if of == task and p == precision]
-        beside = [(p, cells[of, r, p]) for of, r, p in cells if of == task and r == recall]
-        for better, least in ((above, recall), (beside, precision)):
-            if better := [pair for pair in better if pair[0] > least]:
-                yield key, min(better)[1]
+    columns = "fleet", "budget", "case", "recall", "precision", "quality"
+    signalled = [c for c in data.cases(*columns) if c["quality"] not in (NONE, OBSERVED)]
+    for worse in signalled:
+        for moves, stays in (("recall", "precision"), ("precision", "recall")):
+            better = [
+                case
+                for case in signalled
+                if all(case[name] == worse[name] for name in ("case", stays))
+                and float(case[moves]) > float(worse[moves])
+            ]
+            if better:
+                yield worse, min(better, key=lambda case: float(case[moves]))
 
 
 def _compared(name: str, differences: np.ndarray) -> Iterator[Compared]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,14 +19,11 @@ from crawl_env.rng import generator
 from ephemeral_crawl.core.evaluation import arguments_of
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
-from ephemeral_crawl.core.study import Rows
 from ephemeral_crawl.core.tables import percent
-from experiments.parts import Size
-from experiments.signals import runs
-from experiments.signals.quality import label
-from experiments.signals.runs import Results, signals
+from experiments.core.data import Case, Data, versus
+from experiments.core.study import Part, Size
+from experiments.signals.tasks import PUBLISHED, label, signals
 
-PART = "unknown"
 REFERENCE = "whittle"
 # The estimator with which each agent ignores the pings.
 AGENTS = {
@@ -44,7 +41,6 @@ LEFT = 0.1  # fraction of the true pings that still come after the fall; false o
 STEPS = 2000  # of which the second half is measured
 # What the agents see: the results of crawls, item by item, and pings.
 SHOWN = ("age", "crawled", "items", "harvest", *HarvestSums.features, "pings", "pings_aged")
-_KEY = ("fleet", "budget", "signals", "agent")
 
 
 @dataclass(frozen=True)
@@ -72,26 +68,34 @@ class KnownQuality(SignalQuality):
         )
 
 
-def jobs(size: Size) -> list[Job]:
+def jobs(study: Any) -> list[Job]:
+    """Return a job for each fleet, quality and agent."""
+    size: Size = study.size
     steps = size.steps // 4 if size.quick else STEPS // 2
     size = replace(size, steps=steps, warmup=steps)
-    fleets = list(FLEETS.items())[: 1 if size.quick else None]
     return [
-        runs.job(
-            PART,
-            f"{fleet}, M = {budget}, {name}",
-            agent,
-            {
+        {
+            "columns": {
+                "case": f"{fleet}, M = {budget}, {name}",
+                "agent": agent,
+                "budget": budget,
+                "fleet": fleet,
+                "signals": name,
+                "seed": size.seed,
+            },
+            "agent": agent,
+            "arguments": {
+                "arrivals": "poisson-items",
+                "observed": False,
                 "sources": f"drawn-{fleet}-{n}",
                 "budget": budget,
-                "signals": quality,
                 "features": [*SHOWN, *PARAMETERS],
+                **quality,
             },
-            replace(size, seeds=min(size.seeds, most)),
-            fleet=fleet,
-            signals=name,
-        )
-        for fleet, (n, budgets, most) in fleets
+            "falls": name == FALLS,
+            "runs": {**size.runs, "seeds": min(size.seeds, most)},
+        }
+        for fleet, (n, budgets, most) in list(FLEETS.items())[: 1 if size.quick else None]
         for budget in (budgets[:1] if size.quick else budgets)
         for name, quality in _qualities(n, size.quick)
         for agent in _entrants(name)
@@ -103,7 +107,7 @@ def _qualities(n: int, quick: bool) -> Iterator[tuple[str, dict[str, Any]]]:
         yield label(RECALL, precision), signals(RECALL, precision)
     if not quick:
         recalls = [RECALL, 0.0] * (n // 2)
-        yield HALF, {"recall": recalls, "precision": PRECISIONS[0]}
+        yield HALF, {"signals": {"recall": recalls, "precision": PRECISIONS[0]}}
     yield FALLS, signals(RECALL, PRECISIONS[0])
 
 
@@ -125,13 +129,12 @@ def work(job: Job) -> Result:
         for i, name in enumerate(PARAMETERS)
         if name in ("arrival_rate", "mean_utility")
     )
-    falls = job["columns"]["signals"] == FALLS
     false = (1 - LEFT) * arrival_rate * RECALL / PRECISIONS[0]
     pings, rng = SHOWN.index("pings"), generator(length["seed"], "policy")
     state, total = None, np.zeros(seeds)
     for step in range(length["warmup"] + length["steps"]):
         measured = step >= length["warmup"]
-        if falls and measured:
+        if job["falls"] and measured:
             kept = rng.binomial(seen[..., pings].astype(int), LEFT)
             seen[..., pings] = kept + rng.poisson(false)
         action, state = agent.predict(seen, state)
@@ -155,27 +158,51 @@ def _agent(name: str, env: CrawlVectorEnv, seed: int) -> agents.Agent:
     return agents.make(kind, env, seed=seed)
 
 
-def records(jobs: Sequence[Job], results: Sequence[Result]) -> Iterator[dict[str, Any]]:
-    """Yield one row for each run of each job."""
-    for job, result in zip(jobs, results, strict=True):
-        both = zip(result["reward"], result["published"], strict=True)
-        for run, (reward, published) in enumerate(both):
-            yield {
-                "case": job["case"],
-                "agent": job["agent"],
-                "budget": job["arguments"]["budget"],
-                **job["columns"],
-                "seed": job["runs"]["seed"],
-                "run": run,
-                "reward": repr(reward),
-                "published": repr(published),
-            }
+def _ratio(words: str) -> Any:
+    """Return the cell of the ratio of a learner to the agent whose name has these words."""
+
+    def cell(data: Data, case: Case) -> Estimate:
+        other = REFERENCE if words == REFERENCE else case["agent"] + words
+        return versus(statistics.ratio, *PUBLISHED, agent=other)(data, case)
+
+    return cell
 
 
-def write(report: Report, rows: Rows) -> None:
-    results = Results(rows, *_KEY)
-    report.heading("Signals of unknown quality")
-    report.paragraph(
+def table(report: Report, data: Data) -> None:
+    """Add the table: a row for each task and learner."""
+    cells = {"of quality known": KNOWN, "of `whittle`": REFERENCE, "of pings ignored": IGNORED}
+    learners = Data([row for row in data.rows if row["agent"] in AGENTS])
+    rows = [
+        [*case.values(), *(percent(_ratio(words)(data, case)) for words in cells.values())]
+        for case in learners.cases("fleet", "budget", "signals", "agent")
+    ]
+    titles = ["fleet", "M", "signals", "agent", *cells]
+    report.table("Learning the quality of signals", titles, rows)
+
+
+def claim(data: Data) -> str:
+    """Return what learning costs, and how often pings mislead."""
+    cases = [c for c in data.cases("case", "signals", "agent") if c["agent"] in AGENTS]
+    steady = [case for case in cases if case["signals"] != FALLS]
+    fallen = [case for case in cases if case["signals"] == FALLS]
+    least = min(steady, key=lambda case: _ratio(KNOWN)(data, case).mean)
+    behind, at_last = (
+        sum(_ratio(IGNORED)(data, case).high < 1 for case in some) for some in (steady, fallen)
+    )
+    return (
+        f"agents that learn the quality of signals collect at least "
+        f"{_ratio(KNOWN)(data, least).mean:.1%} of what they collect when they know it "
+        f"({least['agent']}, {least['case']}); they are clearly behind the same agents without "
+        f"pings in {behind} of {len(steady)} cases, and in {at_last} of {len(fallen)} where the "
+        "precision falls unannounced"
+    )
+
+
+PART = Part(
+    jobs=jobs,
+    work=work,
+    heading="Signals of unknown quality",
+    content=(
         "Adaptive agents that know neither the arrival rates nor the recall and precision of any "
         "source (`adaptive-self-tuning`: nor utilities and decay) learn from pings and crawls: the "
         f"share of utility collected in the second half of {STEPS:,} steps, of "
@@ -183,52 +210,8 @@ def write(report: Report, rows: Rows) -> None:
         "each run, relative to the same agent that knows recall and precision, to "
         "`whittle`, which knows everything, and to the same agent without pings. 95 % intervals "
         f"(Fieller). “{FALLS.capitalize()}”: from the middle on, a tenth of the true pings is "
-        "left, and false ones replace the others; agents are not told."
-    )
-    table = [
-        [
-            f"{fleet}, M = {budget}",
-            name,
-            agent,
-            *(
-                percent(_ratio(results, (fleet, budget, name), agent, other))
-                if (fleet, budget, name, other) in results
-                else "n/a"
-                for other in (agent + KNOWN, REFERENCE, agent + IGNORED)
-            ),
-        ]
-        for fleet, budget, name in _cases(results)
-        for agent in AGENTS
-    ]
-    columns = ["task", "signals", "agent", "of quality known", "of `whittle`", "of pings ignored"]
-    report.table("Learning the quality of signals", columns, table)
-
-
-def finding(rows: Rows) -> str:
-    results = Results(rows, *_KEY)
-    found = {
-        (case, agent, words): _ratio(results, case, agent, agent + words)
-        for case in _cases(results)
-        for agent in AGENTS
-        for words in (KNOWN, IGNORED)
-        if (*case, agent + words) in results
-    }
-    known = {key: ratio for key, ratio in found.items() if key[2] == KNOWN}
-    least = min(known, key=lambda key: known[key].mean)
-    steady = [r for (case, _, words), r in found.items() if words == IGNORED and case[2] != FALLS]
-    fallen = [r for (case, _, words), r in found.items() if words == IGNORED and case[2] == FALLS]
-    return (
-        f"agents that learn the quality of signals collect at least {known[least].mean:.1%} of "
-        f"what they collect when they know it ({least[1]}, {least[0][0]}, M = {least[0][1]}, "
-        f"{least[0][2]}); they are clearly behind the same agents without pings in "
-        f"{sum(r.high < 1 for r in steady)} of {len(steady)} cases, and in "
-        f"{sum(r.high < 1 for r in fallen)} of {len(fallen)} where the precision falls unannounced"
-    )
-
-
-def _ratio(results: Results, case: tuple[str, str, str], agent: str, other: str) -> Estimate:
-    return statistics.ratio(results.share(*case, agent), results.share(*case, other))
-
-
-def _cases(results: Results) -> list[tuple[str, str, str]]:
-    return list(dict.fromkeys((key[0], key[1], key[2]) for key in results))
+        "left, and false ones replace the others; agents are not told.",
+        table,
+    ),
+    claim=claim,
+)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import isnan, nan
 from typing import Any, Literal, NamedTuple
 
-from experiments.clock import Call, Timing, interleaved
+from experiments.core.clock import Call, Timing, interleaved
 
 Sense = Literal["≤", "≥", ""]
 

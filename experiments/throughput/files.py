@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from crawl_env import ItemLog, Sources
-from experiments.clock import Call
+from experiments.core.clock import Call
 
 LARGEST = 10**6  # rows
 

@@ -10,7 +10,7 @@ from agents.theory.closed_form import ClosedForm
 from crawl_env import Arrivals, Deterministic, Sources, World
 from crawl_env.simulation.selection import select_top
 from experiments.adaptive import cost
-from experiments.clock import Call, interleaved
+from experiments.core.clock import Call, interleaved
 from experiments.throughput.figure import Figure, longer, timed
 
 WHITTLE, CONTENT, ADAPTIVE = "Whittle step", "Content", "Adaptive agents"

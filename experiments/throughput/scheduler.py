@@ -7,7 +7,7 @@ from math import ceil
 
 from agents.scheduling.scheduler import FleetScheduler
 from crawl_env.fleet.columns import FleetColumns
-from experiments.clock import Timing, interleaved
+from experiments.core.clock import Timing, interleaved
 from experiments.throughput.figure import Figure, longer
 
 GROUP = "Event-driven scheduler"

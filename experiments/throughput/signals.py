@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from crawl_env import CrawlVectorEnv, Signals, Sources
-from experiments.clock import Call, interleaved
+from experiments.core.clock import Call, interleaved
 from experiments.throughput.figure import Figure, longer
 
 GROUP = "Signals"

@@ -12,7 +12,7 @@ import torch
 from agents.learning.fleet.ppo import EquivariantPPO, EquivariantPPOSettings
 from crawl_env import CrawlVectorEnv, Sources
 from crawl_env.envs.torch_env import TorchCrawlVectorEnv
-from experiments.clock import Call, interleaved
+from experiments.core.clock import Call, interleaved
 from experiments.throughput.figure import Figure, Sense, absent, faster
 
 GROUP = "Tensors"

@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from crawl_env import Sources
-from experiments.clock import Call
+from experiments.core.clock import Call
 from experiments.throughput.figure import Figure, faster, longer, timed
 
 GROUP = "Gymnasium"

@@ -11,7 +11,7 @@ import numpy as np
 from agents import whittle_index
 from crawl_env import ArrivalProcess, Arrivals, CrawlVectorEnv, Deterministic, Sources, World
 from crawl_env.simulation.selection import select_top
-from experiments.clock import Call, interleaved
+from experiments.core.clock import Call, interleaved
 
 SIZES = (
     (4, 1),

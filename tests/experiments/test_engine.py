@@ -6,8 +6,8 @@ import pytest
 from crawl_env import Task
 from ephemeral_crawl.core.results import read_csv
 from experiments.__main__ import PROGRAM
-from experiments.engine import exact, learner, recordings
-from experiments.engine.service import AGENTS
+from experiments.engine import exact, learner
+from experiments.engine.command import AGENTS, INVENTED
 
 
 def test_the_quick_study_and_its_report(tmp_path, capsys):
@@ -21,7 +21,7 @@ def test_the_quick_study_and_its_report(tmp_path, capsys):
     assert all(float(row["bound"]) > 0 for row in rows if row["bound"])
     replayed = read_csv(out / "recordings.csv.gz")
     assert {(row["recording"], row["agent"]) for row in replayed} == {
-        (recordings.INVENTED, agent) for agent in AGENTS[:2]
+        (INVENTED, agent) for agent in AGENTS[:2]
     }
     before = (out / "service.csv.gz").read_bytes()
     PROGRAM.run(["engine", "--only-report", "--out", str(out)])

@@ -6,10 +6,11 @@ import pytest
 from crawl_env import Sources
 from ephemeral_crawl.core.results import read_csv
 from experiments.__main__ import PROGRAM
-from experiments.parts import Size
-from experiments.signals import checks, quality
-from experiments.signals.command import PARTS
-from experiments.signals.runs import Results, job, signals, work
+from experiments.core.data import Data, mean
+from experiments.core.study import Size, collected
+from experiments.signals import checks
+from experiments.signals.command import Signals
+from experiments.signals.tasks import NONE, OBSERVED, job, label, signals
 from tests.references import Z_LIMIT, share_collected
 
 SIZE = Size(seeds=12, steps=1200, warmup=0, quick=True, seed=3)
@@ -29,8 +30,7 @@ def test_shares_are_those_of_an_independent_simulation(sources, budget, recall, 
     fleet = Sources.preset(sources)
     columns = fleet.arrival_rate, fleet.mean_utility, fleet.decay_rate
     theirs = share_collected(*columns, budget, recall, precision, False, 12, 1200, seed=1)
-    arguments = {"sources": sources, "budget": budget, "signals": signals(recall, precision)}
-    done = work(job("quality", "", "whittle", arguments, SIZE, bound=False))
+    done = collected(job(SIZE, ("", sources, budget), "whittle", signals(recall, precision)))
     mine = np.array(done["reward"]) / done["published"]
     error = np.hypot(mine.std(ddof=1), theirs.std(ddof=1)) / np.sqrt(12)
     assert abs(mine.mean() - theirs.mean()) < Z_LIMIT * error
@@ -43,13 +43,13 @@ def test_the_quick_study_and_its_report(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "share of all utility" in said
     tables = {path.name: path.read_bytes() for path in out.glob("*.csv.gz")}
-    assert {*tables} == {f"{name}.csv.gz" for name in PARTS if name != "recordings"}
+    assert {*tables} == {f"{name}.csv.gz" for name in Signals.parts if name != "recordings"}
     PROGRAM.run(["signals", "--only-report", "--out", str(out)])
     assert {path.name: path.read_bytes() for path in out.glob("*.csv.gz")} == tables
-    results = Results(read_csv(out / "quality.csv.gz"), "fleet", "budget", "quality")
+    data, bound = Data(read_csv(out / "quality.csv.gz")), mean("bound", "published")
     none, signalled, observed = (
-        results.bound("fleet F", 2, name)
-        for name in (quality.NONE, quality.label(0.5, 0.8), quality.OBSERVED)
+        bound(data, {"fleet": "fleet F", "budget": 2, "quality": name}).mean
+        for name in (NONE, label(0.5, 0.8), OBSERVED)
     )
     assert none < signalled < observed
 
@@ -62,17 +62,15 @@ def test_what_should_not_be_is_found():
         return [
             {
                 "fleet": "a", "case": "a", "agent": "whittle", "budget": "1",
-                "recall": str(recall), "precision": "1", "quality": quality.label(recall, 1),
+                "recall": str(recall), "precision": "1", "quality": label(recall, 1),
                 "seed": "0", "run": str(run), "reward": str(level + 0.01 * rng.random()),
                 "published": "1", "bound": str(bound), "information": "signals",
             }
             for run in range(10)
         ]  # fmt: skip
 
-    columns = "fleet", "budget", "recall", "precision", "quality"
     right = [*rows(0.5, 0.2, 0.5), *rows(1.0, 0.4, 0.5)]
     wrong = [*rows(0.5, 0.4, 0.5), *rows(1.0, 0.3, 0.2)]
     for table, clear in ((right, 0), (wrong, 1)):
-        above = checks._above({"quality": table})
-        for compared in (above, checks._falls(Results(table, *columns))):
-            assert checks._row("", list(compared))[2] == str(clear)
+        for compared in (checks.above({"quality": Data(table)}), checks.falls(Data(table))):
+            assert checks.row("", list(compared))[2] == str(clear)

@@ -44,7 +44,7 @@ def test_a_study_writes_its_folder_and_forgets_what_it_kept(tmp_path, capsys):
     assert "numpy" in (out / "records.csv").read_text().splitlines()[0]
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
     assert f"Report: {out / 'report.html'}" in capsys.readouterr().out
-    assert Example().folder.parts == ("results", "core"), "by default named after its folder"
+    assert Example().folder.parts == ("results", "test-study"), "by default named after its module"
 
 
 @dataclass(kw_only=True)
@@ -82,14 +82,17 @@ def test_a_file_that_the_study_does_not_declare_is_an_error(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_new_study_is_a_folder(tmp_path):
+def test_a_new_study_is_a_folder_or_a_module(tmp_path):
     program = Program("program", tmp_path, "What it is for.")
     (tmp_path / "my_study").mkdir()
     (tmp_path / "no_study").mkdir()
     (tmp_path / "my_study" / "command.py").write_text(
         'class Mine(ParallelStudy):\n    """What does it\n    do? It runs."""\n'
     )
-    assert list(program.commands()) == ["my-study"]
+    (tmp_path / "no_command.py").write_text("class Mine:\n    pass\n")
+    (tmp_path / "alone.py").write_text('class Alone(Study):\n    """Is one file."""\n')
+    assert list(program.commands()) == ["alone", "my-study"]
+    assert "alone     Is one file." in program.overview()
     assert "my-study  What does it do?" in program.overview()
     assert "It runs" not in program.overview()
 

@@ -35,7 +35,7 @@ from experiments.adaptive.command import Adaptive
 from experiments.adaptive.entrants import entrant, named
 from experiments.adaptive.regret import exponent
 from experiments.adaptive.runs import QUICK, Found, Size, job, work
-from experiments.clock import Timing
+from experiments.core.clock import Timing
 
 EXAMPLE = Path(__file__).parents[3] / "ephemeral_crawl" / "data" / "example-log.csv"
 TINY = Size(seeds=3, steps=40, quick=True, sources=200, rounds=2)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ephemeral_crawl.core.results import read_csv, write_csv
-from experiments.clock import Timing, interleaved
+from experiments.core.clock import Timing, interleaved
 from experiments.throughput import (
     policy,
     replay,

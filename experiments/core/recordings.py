@@ -1,0 +1,63 @@
+"""Replays of recordings: the fleet is fitted to two thirds of one, and the rest is replayed."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from crawl_env.files import table
+from crawl_env.numerics import FloatArray
+from ephemeral_crawl.core.runner import Job, Result
+from ephemeral_crawl.example import world
+from ephemeral_crawl.replay.play import play, rollout_of
+from ephemeral_crawl.replay.split import WEEK, Log, Split
+from experiments.core.study import each_run
+
+FITTED = 2 / 3  # of the recording
+
+each_week = partial(each_run, run="week")
+
+
+@cache
+def read(folder: str) -> Split:
+    """Return a recording, split after two thirds, in steps of one hour; "" is the log of
+    `ephemeral-crawl example`.
+
+    Raises:
+        FileNotFoundError: the folder lacks items.csv.gz or curves.csv.gz.
+        ValueError: the log is invalid.
+    """
+    if folder:
+        path = Path(folder)
+        items, curves = path / "items.csv.gz", path / "curves.csv.gz"
+        whole = Log().read(items)
+        at = whole.start + FITTED * whole.span
+        return Log(items=items, curves=curves, train_until=f"{at:g}").split(None, 1.0)
+    log = world.log(0)
+    assert log.curves is not None
+    with TemporaryDirectory() as made:
+        table.write(Path(made) / "items.csv.gz", world.rows(log))
+        log.curves.to_csv(Path(made) / "curves.csv.gz")
+        return read(made)
+
+
+def replayed(job: Job) -> Result:
+    """Replay the second part of the recording in a job's `folder`; return what its agent collects
+    and what is published in each week."""
+    split = read(job["folder"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run = play(rollout_of(job, split.trace), split.trace, job["steps"])
+    return {
+        "reward": _by_week(run.reward.mean(axis=0)),
+        "published": _by_week(split.published[: job["steps"]]),
+    }
+
+
+def _by_week(of_steps: FloatArray) -> list[float]:
+    starts = np.arange(0, of_steps.size, int(WEEK))
+    return [float(x) for x in np.add.reduceat(of_steps, starts)]

@@ -150,15 +150,20 @@ class RecordedStudy(Study):
             tables: those of `measure`; values are text where they were read from files.
         """
 
+    def texts(self, tables: Mapping[str, Rows]) -> Mapping[str, str]:
+        """Return the text files that are made from the tables, by name; none unless overridden."""
+        return {}
+
     def run(self) -> None:
         self.check()
         tables = self.recorded() if self.only_report else self.measure()
         report = Report(self.title)
         self.write(report, tables)
+        files: dict[str, Content] = {**tables, **self.texts(tables)}
         if self.only_report:
-            Study.publish(self, report, tables)  # stored results of an interrupted run stay
+            Study.publish(self, report, files)  # stored results of an interrupted run stay
         else:
-            self.publish(report, tables)
+            self.publish(report, files)
 
     def recorded(self) -> dict[str, Rows]:
         """Return the tables that were written before.

@@ -2,34 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
+from crawl_env import Sources
 from crawl_env.errors import unknown
+from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.report import Report
-from ephemeral_crawl.core.results import provenance, read_csv
+from ephemeral_crawl.core.results import provenance
 from ephemeral_crawl.core.runner import Job, Result
-from ephemeral_crawl.core.study import ParallelStudy
-from experiments.libraries import matrix
-from experiments.libraries.environments import InstallationFailed, python_of
-from experiments.libraries.recipe import SCRIPTS, Recipe, recipes
+from ephemeral_crawl.core.study import ParallelStudy, RecordedStudy, Rows
+from ephemeral_crawl.core.tables import markdown
+from experiments.core.data import Data
+from experiments.libraries import discount
+from experiments.libraries.recipe import (
+    SCRIPTS,
+    InstallationFailed,
+    Recipe,
+    python_of,
+    recipes,
+)
 
 RECORDS, MATRIX = "records.csv", "matrix.md"
+GOAL = 0.99  # of the score, in every run
+MEASURED = (
+    *("package", "version", "gymnasium", "id", "steps", "reward", "whittle", "random"),
+    "same_sources",  # always the sources of which most is published: what is learnt first
+    *("ratio", "score", "seconds", "cpu_seconds", "result"),
+)
+COLUMNS = ("library", "package", "what was run", "environment", "result", "seconds", "verdict")
+WORKS, REACHES, FALLS_SHORT, FAILS = "works", "reaches .99", "falls short of .99", "fails"
 
 
 @dataclass(kw_only=True)
-class Libraries(ParallelStudy):
+class Libraries(RecordedStudy, ParallelStudy):
     """Which libraries of reinforcement learning work with the environment as it is, and what they
-    learn on Table 1: each recipe in experiments/libraries/recipes is run, in a virtual environment
-    of its own if the project does not depend on the library."""
+    learn on Table 1: each recipe in docs/recipes is run, in a virtual environment of its own if the
+    project does not depend on the library."""
 
+    title: ClassVar[str] = "Libraries of reinforcement learning"
     outputs: ClassVar[tuple[str, ...]] = (MATRIX, *ParallelStudy.outputs)
 
     only: tuple[str, ...] = ()
     """Libraries to run, such as sb3 or rllib; the records of the others are kept. Default: all."""
-    only_report: bool = False
-    """Write the report from the existing records."""
     seeds: int = 5
     """Runs of each recipe that trains an agent, with seeds 0, 1, …"""
     steps: int | None = None
@@ -41,39 +60,13 @@ class Libraries(ParallelStudy):
     jobs: int = 1
     """Recipes run at the same time; -1 for one on each core. Times are meant for 1."""
 
-    def run(self) -> None:
-        self._check()
-        records = self._kept() + ([] if self.only_report else self._run())
-        records.sort(key=lambda record: self._order.index(record["recipe"]))
-        report = Report("Libraries of reinforcement learning")
-        table = matrix.write(report, records)
-        self.publish(report, {MATRIX: table, RECORDS: records}, forget=not self.only_report)
-
-    def _check(self) -> None:
-        self.check()
+    def measure(self) -> dict[str, Rows]:
         known = list(dict.fromkeys(recipe.key for recipe in recipes()))
         for name in self.only:
             if name not in known:
                 raise unknown("library", name, known)
         if self.seeds < 1:
             raise ValueError(f"--seeds is {self.seeds}; it must be at least 1")
-        if self.only_report and not (self.folder / RECORDS).exists():
-            raise ValueError("there are no records yet; leave out --only-report")
-
-    @property
-    def _order(self) -> list[str]:
-        return [recipe.name for recipe in recipes()]
-
-    def _kept(self) -> list[dict[str, Any]]:
-        """Return the records of the recipes that are not run now."""
-        file = self.folder / RECORDS
-        if not (self.only or self.only_report) or not file.exists():
-            return []
-        run = [] if self.only_report else [recipe.name for recipe in recipes(self.only)]
-        names = set(self._order) - set(run)
-        return [dict(record) for record in read_csv(file) if record["recipe"] in names]
-
-    def _run(self) -> list[dict[str, Any]]:
         chosen = recipes(self.only)
         pythons = {recipe.name: self._python(recipe) for recipe in chosen}
         todo = [
@@ -87,8 +80,13 @@ class Libraries(ParallelStudy):
             for recipe in chosen
             for seed in range(self.seeds if recipe.trains else 1)
         ]
-        done = self.runner.run(todo, _work, _version)
-        return [_record(job, result) for job, result in zip(todo, done, strict=True)]
+        done = self.runner.run(todo, _work, lambda job: _recipe(job).version())
+        fresh = [_record(job, result) for job, result in zip(todo, done, strict=True)]
+        order = [recipe.name for recipe in recipes()]
+        others = set(order) - {recipe.name for recipe in chosen}
+        kept = self.recorded()[RECORDS] if (self.folder / RECORDS).exists() else ()
+        rows = [*(row for row in kept if row["recipe"] in others), *fresh]
+        return {RECORDS: sorted(rows, key=lambda row: order.index(row["recipe"]))}
 
     def _python(self, recipe: Recipe) -> dict[str, str]:
         try:
@@ -96,13 +94,130 @@ class Libraries(ParallelStudy):
         except InstallationFailed as error:
             return {"problem": str(error)}
 
+    def write(self, report: Report, tables: Mapping[str, Rows]) -> None:
+        data = Data(tables[RECORDS])
+        groups = [data.where(recipe=name) for name in data.values("recipe")]
+        trained = [runs for runs in groups if _trains(runs)]
+        others = [runs for runs in groups if not _trains(runs)]
+        reached = sum(verdict(runs) == REACHES for runs in trained)
+        works = sum(verdict(runs) == WORKS for runs in others)
+        report.answer(
+            f"{reached} of {len(trained)} recipes that train an agent reach a score of .99 in "
+            f"every run, and {works} of {len(others)} others work, all with the environment as it "
+            "is: registered ids, and wrappers of Gymnasium and of the libraries."
+        )
+        scored = [row for runs in trained for row in runs if row["score"] not in ("", None)]
+        if scored:
+            report.figure(_figure(trained), "Score of every run; 1 is the Whittle policy, 0 a "
+                          "random one; the dashed line is .99.")  # fmt: skip
+        report.table("Libraries", COLUMNS, [_row(runs) for runs in groups])
+        if scored:
+            each = [
+                [runs[0]["recipe"], *(", ".join(f"{x:.{digits}f}" for x in _numbers(runs, name))
+                                      for name, digits in (("score", 3), ("ratio", 4)))]
+                for runs in trained
+            ]  # fmt: skip
+            report.table("Score of each run", ("recipe", "scores", "ratios"), each)
+            _discounts(report, scored[0])
+        report.paragraph(
+            "Table 1 of the paper, M = 2, deterministic arrivals. The score is (agent − random) / "
+            "(Whittle − random); the ratio is agent / Whittle. Rewards are means of 10 episodes of "
+            "500 steps, without exploration. A score may exceed 1 by some thousandths: the Whittle "
+            "policy is optimal in the long run, and an episode is not long. Seconds are processor "
+            "time of the training, or time by the clock on a busy machine."
+        )
+
+    def texts(self, tables: Mapping[str, Rows]) -> dict[str, str]:
+        return {MATRIX: matrix(tables[RECORDS])}
+
+
+def matrix(rows: Rows) -> str:
+    """Return the table of all recipes in Markdown."""
+    data = Data(rows)
+    lines = [_row(data.where(recipe=name)) for name in data.values("recipe")]
+    escaped = [[str(cell).replace("|", "\\|") for cell in line] for line in lines]
+    return markdown([COLUMNS, ["---"] * len(COLUMNS), *escaped])
+
+
+def _row(runs: Rows) -> list[str]:
+    first = next((run for run in runs if not run["problem"]), runs[0])
+    package = f"{first['package']} {first['version']}".strip()
+    ends = (_result(runs), _seconds(runs), verdict(runs))
+    return [first["library"], package, first["what"], first["id"], *ends]
+
+
+def verdict(runs: Rows) -> str:
+    """Return what the runs of one recipe show; the worst of them decides."""
+    if any(run["problem"] for run in runs):
+        return FAILS
+    if not _trains(runs):
+        return WORKS
+    return REACHES if min(_numbers(runs, "score")) >= GOAL else FALLS_SHORT
+
+
+def _result(runs: Rows) -> str:
+    problems = [f"seed {run['seed']}: {run['problem']}" for run in runs if run["problem"]]
+    if problems:
+        return "; ".join(problems)
+    if not _trains(runs):
+        return str(runs[0]["result"])
+    scores = sorted(_numbers(runs, "score"))
+    return (
+        f"score {scores[0]:.3f} to {scores[-1]:.3f} in {len(runs)} runs of "
+        f"{int(runs[0]['steps']):,} steps, ratio at least {min(_numbers(runs, 'ratio')):.4f}"
+    )
+
+
+def _seconds(runs: Rows) -> str:
+    """Return the mean time of training: of the processor, or of the clock if only that is known."""
+    for name, note in (("cpu_seconds", ""), ("seconds", " by the clock")):
+        if seconds := _numbers(runs, name):
+            return f"{np.mean(seconds):.0f}{note}"
+    return ""
+
+
+def _discounts(report: Report, run: Mapping[str, Any]) -> None:
+    """Report what the best policy for each discount factor earns, and what always crawling the same
+    sources does."""
+    random, whittle = float(run["random"]), float(run["whittle"])
+    fleet = Sources.preset("table1")
+    rewards = [
+        (f"best policy, γ = {factor:g}", discount.reward_per_step(factor, fleet, 2))
+        for factor in discount.DISCOUNTS
+    ]
+    rewards.append(("always the two sources that publish most", float(run["same_sources"])))
+    report.table(
+        "The best policy for a discount factor γ, by value iteration",
+        ("policy", "reward per step", "score"),
+        [
+            (name, f"{reward:.2f}", f"{(reward - random) / (whittle - random):.3f}")
+            for name, reward in rewards
+        ],
+    )
+
+
+def _figure(trained: Sequence[Rows]) -> Any:
+    figure, axis = plots.new(1, 1, width=8, height=0.8 + 0.35 * len(trained))
+    for i, runs in enumerate(trained):
+        scores = _numbers(runs, "score")
+        axis.plot(scores, [i] * len(scores), "o", alpha=0.6, color=plots.PALETTE[0])
+    axis.axvline(GOAL, color="0.5", linestyle="--", linewidth=1)
+    axis.set_yticks(range(len(trained)), [runs[0]["recipe"] for runs in trained])
+    axis.invert_yaxis()
+    axis.set_xlabel("score")
+    return figure
+
+
+def _trains(runs: Rows) -> bool:
+    return str(runs[0]["trains"]) == "True"
+
+
+def _numbers(runs: Rows, name: str) -> list[float]:
+    return [float(run[name]) for run in runs if run[name] not in ("", None)]
+
 
 def _recipe(job: Job) -> Recipe:
     return Recipe(next(SCRIPTS.glob(f"*/{job['recipe']}.py")))
-
-
-def _version(job: Job) -> str:
-    return _recipe(job).version()
 
 
 def _work(job: Job) -> Result:
@@ -115,14 +230,8 @@ def _work(job: Job) -> Result:
 def _record(job: Job, result: Result) -> dict[str, Any]:
     recipe = _recipe(job)
     library, what = recipe.title
-    found = {name: result.get(name, "") for name in matrix.MEASURED}
-    return {
-        "recipe": recipe.name,
-        "library": library,
-        "what": what,
-        "trains": recipe.trains,
-        **found,
-        "seed": job["seed"],
-        "problem": result.get("problem", ""),
-        **{name: text for name, text in provenance().items() if name != "gymnasium"},
-    }
+    own = {"recipe": recipe.name, "library": library, "what": what, "trains": recipe.trains}
+    found = {name: result.get(name, "") for name in MEASURED}
+    end = {"seed": job["seed"], "problem": result.get("problem", "")}
+    made = {name: text for name, text in provenance().items() if name != "gymnasium"}
+    return {**own, **found, **end, **made}

@@ -8,18 +8,20 @@ import json
 import os
 import subprocess
 import sys
+import venv
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).resolve().parent
-SCRIPTS = FOLDER / "recipes"
+from ephemeral_crawl.core.results import ROOT
+
+SCRIPTS = ROOT / "docs" / "recipes"
 NOT_RECIPES = ("scoring.py",)
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A script `recipes/training/LIBRARY_….py` or `recipes/tools/LIBRARY_….py`.
+    """A script `docs/recipes/training/LIBRARY_….py` or `docs/recipes/tools/LIBRARY_….py`.
 
     It is run as `python SCRIPT --seed S [--steps K]`, and the last line that it prints is its
     result, an object of JSON. The first line of its docstring reads "Library: what is run."
@@ -44,7 +46,7 @@ class Recipe:
     @property
     def requirements(self) -> Path | None:
         """The packages of its virtual environment; None: it runs in the project's own."""
-        path = FOLDER / "requirements" / f"{self.key}.txt"
+        path = SCRIPTS / "requirements" / f"{self.key}.txt"
         return path if path.exists() else None
 
     @property
@@ -101,6 +103,43 @@ def recipes(only: tuple[str, ...] = ()) -> list[Recipe]:
     )
     found = [Recipe(path) for path in scripts if path.name not in NOT_RECIPES]
     return [recipe for recipe in found if not only or recipe.key in only]
+
+
+class InstallationFailed(Exception):
+    """An environment could not be made; the message says why."""
+
+
+def python_of(recipe: Recipe, folder: Path) -> Path:
+    """Return the Python that a recipe is run with. Its virtual environment is made in `folder`
+    unless it is there already, with the same requirements.
+
+    Raises:
+        InstallationFailed: pip could not install the requirements.
+    """
+    if recipe.requirements is None:
+        return Path(sys.executable)
+    place = folder.resolve() / recipe.key
+    python = place / ("Scripts" if sys.platform == "win32" else "bin") / "python"
+    installed, wanted = place / "installed.txt", recipe.requirements.read_text(encoding="utf-8")
+    if not installed.exists() or installed.read_text(encoding="utf-8") != wanted:
+        print(f"{recipe.key}: making {place}, which takes some minutes", file=sys.stderr)
+        venv.create(place, clear=True, with_pip=True)
+        _pip(python, "--requirement", str(recipe.requirements))
+        # Afterwards, since d3rlpy asks for a Gymnasium from before `AutoresetMode`.
+        _pip(python, "--editable", str(ROOT))
+        installed.write_text(wanted, encoding="utf-8")
+    return python
+
+
+def _pip(python: Path, *words: str) -> None:
+    done = subprocess.run(
+        [str(python), "-m", "pip", "install", "--quiet", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise InstallationFailed(f"pip install failed: {last_line(done.stderr)}")
 
 
 def last_line(text: str) -> str:

@@ -11,12 +11,10 @@ import pytest
 
 from agents import Whittle, evaluate
 from crawl_env import CrawlEnv, Sources
-from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.results import ROOT, read_csv
-from experiments.libraries import discount, environments, matrix
-from experiments.libraries.command import Libraries
-from experiments.libraries.environments import InstallationFailed, python_of
-from experiments.libraries.recipe import SCRIPTS, Recipe, recipes
+from experiments.libraries import command, discount, recipe
+from experiments.libraries.command import Libraries, matrix
+from experiments.libraries.recipe import SCRIPTS, InstallationFailed, Recipe, python_of, recipes
 
 RECORD = ROOT / "results" / "libraries"
 PYTHON = Path(sys.executable)
@@ -53,8 +51,8 @@ def test_an_environment_that_cannot_be_installed_is_a_failure_of_its_recipes_onl
     def refuse(python: Path, *words: str) -> None:
         raise InstallationFailed("pip install failed: no such version")
 
-    monkeypatch.setattr(environments, "_pip", refuse)
-    monkeypatch.setattr(environments.venv, "create", lambda *_, **__: None)
+    monkeypatch.setattr(recipe, "_pip", refuse)
+    monkeypatch.setattr(recipe.venv, "create", lambda *_, **__: None)
     out = tmp_path / "out"
     study = Libraries(out=out, only=("minari",), environments=tmp_path, engine="sequential")
     study.run()
@@ -70,7 +68,7 @@ def _run(score: float, problem: str = "") -> dict[str, object]:
         "library": "A",
         "what": "B",
         "trains": True,
-        **dict.fromkeys(matrix.MEASURED, ""),
+        **dict.fromkeys(command.MEASURED, ""),
         "steps": 1000,
         "random": 1.0,
         "whittle": 2.0,
@@ -83,18 +81,17 @@ def _run(score: float, problem: str = "") -> dict[str, object]:
 
 
 def test_the_worst_run_decides() -> None:
-    assert matrix.verdict([_run(0.99), _run(1.0)]) == matrix.REACHES
-    assert matrix.verdict([_run(1.0), _run(0.98)]) == matrix.FALLS_SHORT
-    assert matrix.verdict([_run(1.0), _run(1.0, "ValueError: x | y")]) == matrix.FAILS
-    table = matrix.write(Report("Libraries", quiet=True), [_run(1.0), _run(1.0, "x | y")])
-    assert r"seed 0: x \| y" in table
+    assert command.verdict([_run(0.99), _run(1.0)]) == command.REACHES
+    assert command.verdict([_run(1.0), _run(0.98)]) == command.FALLS_SHORT
+    assert command.verdict([_run(1.0), _run(1.0, "ValueError: x | y")]) == command.FAILS
+    assert r"seed 0: x \| y" in matrix([_run(1.0), _run(1.0, "x | y")])
 
 
 def test_unknown_libraries_and_sizes_are_refused(tmp_path: Path) -> None:
     for wrong, message in (
         ({"only": ("sb4",)}, "sb3"),
         ({"seeds": 0}, "--seeds is 0"),
-        ({"only_report": True}, "there are no records yet"),
+        ({"only_report": True}, "no tables to make a report from"),
     ):
         with pytest.raises(ValueError, match=message):
             Libraries(out=tmp_path / "out", **wrong).run()  # type: ignore[arg-type]
@@ -113,17 +110,16 @@ def test_the_discount_factor_decides_what_can_be_learnt() -> None:
 
 def test_every_recipe_is_recorded_and_the_matrix_is_that_of_the_records() -> None:
     records = read_csv(RECORD / "records.csv")
-    assert {row["recipe"] for row in records} == {recipe.name for recipe in recipes()}
-    table = matrix.write(Report("Libraries", quiet=True), records)
-    assert table == (RECORD / "matrix.md").read_text(encoding="utf-8")
+    assert {row["recipe"] for row in records} == {one.name for one in recipes()}
+    assert matrix(records) == (RECORD / "matrix.md").read_text(encoding="utf-8")
 
 
 def test_the_record_says_that_each_library_works_and_learns() -> None:
     records = read_csv(RECORD / "records.csv")
-    for recipe in recipes():
-        runs = [row for row in records if row["recipe"] == recipe.name]
-        assert matrix.verdict(runs) == (matrix.REACHES if recipe.trains else matrix.WORKS), recipe
-        assert len(runs) >= (3 if recipe.trains else 1), recipe
+    for one in recipes():
+        runs = [row for row in records if row["recipe"] == one.name]
+        assert command.verdict(runs) == (command.REACHES if one.trains else command.WORKS), one
+        assert len(runs) >= (3 if one.trains else 1), one
 
 
 def test_the_best_score_within_an_episode() -> None:

@@ -79,7 +79,8 @@ def mean(column: str, per: str = "", **other: Any) -> Cell:
 
     def cell(data: Data, case: Case) -> Estimate:
         found = data.numbers(column, per, **{**case, **other})
-        return statistics.mean(found) if found.size and np.isfinite(found).all() else UNKNOWN
+        known = found.size > 0 and bool(np.isfinite(found).all())
+        return _estimated(statistics.mean, found) if known else UNKNOWN
 
     return cell
 
@@ -95,9 +96,15 @@ def versus(statistic: Callable[..., Estimate], column: str, per: str = "", **oth
     def cell(data: Data, case: Case) -> Estimate:
         pair = (data.numbers(column, per, **found) for found in (case, {**case, **other}))
         mine, its = pair
-        return statistic(mine, its) if mine.size and its.size else UNKNOWN
+        return _estimated(statistic, mine, its) if mine.size and its.size else UNKNOWN
 
     return cell
+
+
+def _estimated(statistic: Callable[..., Estimate], *samples: FloatArray) -> Estimate:
+    """Return the statistic; a single run stands for all, since nothing is random."""
+    found = statistic(*samples)
+    return Estimate(*[found.mean] * 3) if samples[0].size == 1 else found
 
 
 def value(column: str, **other: Any) -> Cell:
@@ -216,6 +223,7 @@ class Lines:
         line: the column for each of whose values there is a line.
         rows, columns: the columns for each of whose values there are panels.
         only: the values of `line` that are drawn; by default all.
+        panels: the values of `columns` that have panels; by default all.
         where: values of the rows that are used.
         labels: of the axes.
         style: of the lines and marks; with "o" there are no lines.
@@ -234,6 +242,7 @@ class Lines:
     columns: str = ""
     rows: str = ""
     only: Sequence[str] | None = None
+    panels: Sequence[str] | None = None
     where: Case = field(default_factory=dict)
     labels: tuple[str, str] = ("", "")
     style: str = "o-"
@@ -248,6 +257,8 @@ class Lines:
         """Add the figure to a report."""
         rows = data.cases(self.rows, **self.where) if self.rows else [dict(self.where)]
         columns = data.cases(self.columns, **self.where) if self.columns else [{}]
+        if self.panels is not None:
+            columns = [column for column in columns if column[self.columns] in self.panels]
         figure, axes = plots.new(
             len(rows),
             len(columns),
@@ -281,7 +292,7 @@ class Lines:
     def _panel(self, axis: Any, data: Data, panel: Case) -> None:
         places = data.values(self.x, **panel)
         numeric = all(_is_number(place) for place in places)
-        drawn = data.values(self.line) if self.only is None else self.only
+        drawn = data.values(self.line, **self.where) if self.only is None else self.only
         for i, name in enumerate(drawn):
             cases = data.cases(self.x, **panel, **{self.line: name})
             found = [(case[self.x], self.y(data, case)) for case in cases]

@@ -10,24 +10,29 @@ from agents.theory.renewal import renewal_arm
 from agents.theory.task_bound import task_bound
 from crawl_env import Arrivals, Sources, Task
 from crawl_env.content.utility import EXPONENTIAL, LomaxDecay, StretchedDecay
-from experiments.decay import command, losses
-from experiments.decay.command import Decay
-from experiments.decay.functions import FUNCTIONS, fitted, fitted_rate
-from experiments.decay.runs import FITTED, KNOWING, RIGHT_MEAN, WHITTLES, AssumedDecay, work
+from experiments import decay as study
+from experiments.decay import (
+    FITTED,
+    FUNCTIONS,
+    KNOWING,
+    RIGHT_MEAN,
+    WHITTLES,
+    AssumedDecay,
+    DecayStudy,
+    fitted,
+    fitted_rate,
+    work,
+)
 
 FLEET = Sources.random(30, seed=2)
-JOB = {
-    "decay": ["stretched", [0.5]],
-    "policy": KNOWING,
-    "fleet": "dense",
-    "budget": 10,
-    "drawn": False,
-    "observed": False,
-    "seeds": 3,
-    "seed": 0,
-    "warmup": 200,
-    "steps": 300,
-}
+
+
+def run(decay=("stretched", [0.5]), seeds=3, steps=300, warmup=200, **task):
+    """Return the result of a job."""
+    usual = {"fleet": "dense", "budget": 10, "drawn": False, "observed": False, "seed": 0}
+    columns = {**usual, "policy": KNOWING, **task}
+    length = {"seeds": seeds, "steps": steps, "warmup": warmup}
+    return work({"columns": columns, "decay": decay, **length})
 
 
 @pytest.mark.parametrize("decay", [EXPONENTIAL, StretchedDecay(0.4), LomaxDecay(2.0)], ids=repr)
@@ -63,8 +68,8 @@ def test_fits():
 def test_knowing_the_decay_nearly_reaches_the_bound_and_nothing_exceeds_it(named):
     earned, bound = {}, None
     for policy in (KNOWING, RIGHT_MEAN, FITTED, "static", "random"):
-        found = work({**JOB, "decay": named, "policy": policy, "seeds": 2, "steps": 400})
-        bound = found.get("bound", bound)
+        found = run(named, seeds=2, steps=400, policy=policy)
+        bound = found["bound"] or bound
         # The content before the measured steps may be a little more than at their end.
         earned[policy] = (np.array(found["reward"]) / bound).mean()
         assert earned[policy] < 1.002
@@ -76,9 +81,11 @@ def test_knowing_the_decay_nearly_reaches_the_bound_and_nothing_exceeds_it(named
 
 def test_expected_rewards_are_the_mean_of_drawn_ones():
     """Same crawls, of which one run draws the items; 4 standard errors: one in 16,000 fails."""
-    job = {**JOB, "policy": RIGHT_MEAN, "fleet": "table1", "budget": 2, "seeds": 40}
-    drawn = np.array(work({**job, "drawn": True, "steps": 60, "warmup": 20})["reward"])
-    mean = np.array(work({**job, "steps": 60, "warmup": 20})["reward"])
+    task = {"policy": RIGHT_MEAN, "fleet": "table1", "budget": 2}
+    drawn, mean = (
+        np.array(run(seeds=40, steps=60, warmup=20, drawn=drawn, **task)["reward"])
+        for drawn in (True, False)
+    )
     assert np.ptp(mean) < 1e-9
     assert abs(drawn.mean() - mean[0]) < 4 * drawn.std(ddof=1) / np.sqrt(40)
 
@@ -86,34 +93,27 @@ def test_expected_rewards_are_the_mean_of_drawn_ones():
 def test_the_bound_is_of_the_decay_that_is_there():
     task = Task("table1", 2, arrivals=Arrivals(decay=LomaxDecay(1.5)), observed=False)
     bound = task_bound(task)
-    found = work({**JOB, "decay": ["lomax", [1.5]], "fleet": "table1", "budget": 2})
+    found = run(["lomax", [1.5]], fleet="table1", budget=2)
     assert found["bound"] == pytest.approx([bound.bound] * 3)
     assert bound.name == "not observed"
 
 
 def test_all_are_alike_under_exponential_decay():
-    plain = {**JOB, "decay": ["exponential", []]}
-    same = [work({**plain, "policy": policy})["reward"] for policy in WHITTLES]
+    same = [run(["exponential", []], policy=policy)["reward"] for policy in WHITTLES]
     np.testing.assert_allclose(same, same[:1] * 3, rtol=1e-3)
 
 
 def test_it_writes_a_report_and_every_run(tmp_path, monkeypatch):
     few = (FUNCTIONS[0], ("stretched", (0.8,)), ("lomax", (4.0,)))
-    for module, name in (
-        (command, "FUNCTIONS"),
-        (losses, "FUNCTIONS"),
-        (losses, "OBSERVED_FUNCTIONS"),
-    ):
-        monkeypatch.setattr(module, name, few)
-    monkeypatch.setattr(losses, "STRETCHED", few[1:2])
-    monkeypatch.setattr(losses, "LOMAX", few[2:])
-    monkeypatch.setattr(command, "CHECKED", few[:1])
+    for name in ("FUNCTIONS", "SEEN_FUNCTIONS"):
+        monkeypatch.setattr(study, name, few)
+    monkeypatch.setattr(study, "CHECKED", few[:1])
     out = tmp_path / "report"
-    Decay(out=out, seeds=2, steps=8, warmup=4, jobs=1, engine="sequential").run()
+    DecayStudy(out=out, seeds=2, steps=8, warmup=4, jobs=1, engine="sequential").run()
     with (out / "records.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert {"table1", "dense", "sparse"} == {row["fleet"] for row in rows}
     assert {"nutch", "static", *WHITTLES} <= {row["policy"] for row in rows}
     page = (out / "report.html").read_text(encoding="utf-8")
-    assert page.count("<svg ") == 2
+    assert page.count("<svg ") == 4
     assert not list(tmp_path.glob(".*"))

@@ -1,0 +1,429 @@
+"""`python -m experiments decay`: what the Whittle index loses where interest is not exponential."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+import agents
+from agents.evaluation import statistics
+from agents.evaluation.rollout import with_features
+from agents.policies.base import Agent, Environment
+from agents.policies.index import Whittle
+from agents.registry import AGENTS
+from agents.theory.renewal import RenewalArm, renewal_arm
+from agents.theory.task_bound import task_bound
+from crawl_env import Arrivals, CrawlVectorEnv, Sources, Task
+from crawl_env.content.utility import DECAYS, EXPONENTIAL, Decay
+from crawl_env.fleet.parameters import PARAMETERS
+from crawl_env.fleet.sources import REGIMES
+from crawl_env.numerics import FloatArray
+from ephemeral_crawl.core import plots
+from ephemeral_crawl.core.evaluation import RandomFleet, collected
+from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.core.runner import Job, Result
+from ephemeral_crawl.core.tables import percent
+from ephemeral_crawl.fit.decay import exponential_rate
+from experiments.core.data import Across, Case, Column, Data, Lines, Table, mean, share, versus
+from experiments.core.study import Part, PartsStudy, single
+
+# ---------------------------------------------------------------------------------- decay functions
+
+Named = tuple[str, tuple[float, ...]]  # a name in `DECAYS` and its parameters; JSON
+
+TRUE: Named = ("exponential", ())
+STRETCHED: tuple[Named, ...] = tuple(("stretched", (beta,)) for beta in (0.8, 0.6, 0.5, 0.4))
+LOMAX: tuple[Named, ...] = tuple(("lomax", (k,)) for k in (8.0, 4.0, 3.0, 2.0, 1.5))
+FUNCTIONS = (TRUE, *STRETCHED, *LOMAX)
+SEEN_FUNCTIONS = (TRUE, STRETCHED[0], *STRETCHED[2:], LOMAX[1], *LOMAX[3:])
+# Decay functions under which content that is not observed is also drawn at random.
+CHECKED: tuple[Named, ...] = (TRUE, ("stretched", (0.4,)), ("lomax", (1.5,)))
+MILD = ("stretched, β = 0.8", "Lomax, k = 4")
+
+# The exponential is fitted over this many mean lives, which is about 24 hours on the recorded front
+# page, and at as many ages as in `ephemeral-crawl fit`.
+WINDOW, _AGES = 5.0, 49
+
+
+def decay_function(named: Named) -> Decay:
+    """Return the decay function of a name and its parameters."""
+    return DECAYS[named[0]](*named[1])
+
+
+def label(named: Named) -> str:
+    """Return the name of a decay function with its parameter.
+
+    >>> label(("lomax", (1.5,)))
+    'Lomax, k = 1.5'
+    """
+    shown = {"lomax": "Lomax, k", "stretched": "stretched, β"}.get(named[0], named[0])
+    return f"{shown} = {named[1][0]:g}" if named[1] else shown
+
+
+def fitted_rate(decay: Decay) -> float:
+    """Return the rate of the exponential nearest to a survival function by least squares over a
+    window of z, as `ephemeral-crawl fit` finds it from many items; 1 is the rate with the right
+    mean life."""
+    z = np.linspace(0.0, WINDOW, _AGES)
+    return float(exponential_rate(z, decay.survival(z)))
+
+
+def fitted(sources: Sources, decay: Decay) -> Sources:
+    """Return the fleet with fitted decay rates; arrival rates and utilities are right."""
+    rate = sources.decay_rate * fitted_rate(decay)
+    return Sources(**{**sources.__getstate__(), "decay_rate": rate})
+
+
+# -------------------------------------------------------------------------------------- the measure
+
+RIGHT_MEAN, FITTED, KNOWING = (
+    "whittle, right mean life",
+    "whittle, fitted exponential",
+    "whittle, knows the decay",
+)
+WHITTLES = (RIGHT_MEAN, FITTED, KNOWING)
+UNOBSERVED = (*WHITTLES, "static", "myopic", "oldest-first", "random")  # these use ages only
+OBSERVED = (*WHITTLES, "myopic", "random")
+# Dense fleets have a twentieth of the items, of 20 times the utility, so that all can be stored.
+_GROUPED = {"dense": 20, "sparse": 1}
+
+
+class AssumedDecay(Whittle):
+    """The Whittle index of a fleet whose interest is assumed to decay in a given way.
+
+    Where content is not observed, the index is taken at the source's age: it is exact if the
+    assumption is right. Where content is observed, it is the index of a source whose mean content
+    has the observed value, as in Theorem 1, which is not exact under any decay function.
+
+    Arguments:
+        env: with the feature `value` or `age`.
+        sources: the fleet assumed, (N,) or (B, N).
+        decay: the decay function assumed.
+    """
+
+    name = "whittle, assumed decay"
+
+    def __init__(self, env: Environment, sources: Sources, decay: Decay = EXPONENTIAL) -> None:
+        self._assumed = renewal_arm(sources, decay)
+        super().__init__(env)
+
+    def arm(self, sources: Sources) -> RenewalArm:
+        return self._assumed
+
+    def index_at_age(self, age: FloatArray, sources: Sources) -> FloatArray:
+        return self._assumed.index_at_age(age)
+
+
+def work(job: Job) -> Result:
+    """Run a job: its policy on its task, for some seeds.
+
+    Returns the reward per step of each run (S,) and, of the policy that knows the decay where
+    content is not observed, the bound of each run's fleet (S,), else "". Where content is not
+    `drawn`, which takes a policy that uses ages only, the reward is the expected one of the crawls
+    that were made.
+    """
+    decay, seeds, task = decay_function(job["decay"]), job["seeds"], job["columns"]
+    arguments = _arguments(task, decay)
+    env = CrawlVectorEnv(seeds, **arguments)
+    observation, _ = env.reset(seed=task["seed"])
+    agent, arm = _agent(task, env, decay), renewal_arm(env.world.sources, decay)
+    state, starts, reward = None, np.ones(seeds, dtype=bool), np.zeros(seeds)
+    for step in range(job["warmup"] + job["steps"]):
+        action, state = agent.predict(observation, state, starts)
+        age = env.world.age.astype(np.float64)
+        observation, earned, *_ = env.step(action)
+        starts = np.zeros(seeds, dtype=bool)
+        if step >= job["warmup"]:
+            if not task["drawn"]:
+                earned = collected(arm.mean_content(age), env.harvest.picked)
+            reward += earned
+    result: Result = {"reward": (reward / job["steps"]).tolist(), "bound": ""}
+    if task["policy"] == KNOWING and not task["observed"]:
+        posed = Task(**{**arguments, "arrivals": Arrivals(decay=decay)})
+        bound = task_bound(posed, env.world.sources).bound
+        result["bound"] = np.broadcast_to(bound, seeds).tolist()
+    return result
+
+
+def _arguments(task: Mapping[str, Any], decay: Decay) -> dict[str, Any]:
+    fleet, observed = task["fleet"], task["observed"]
+    arguments = {
+        "sources": RandomFleet(100, fleet, _GROUPED[fleet]) if fleet in REGIMES else fleet,
+        "budget": task["budget"],
+        "arrivals": Arrivals(decay=decay) if task["drawn"] else "deterministic",
+        "observed": observed,
+        "features": ("value" if observed else "age", *PARAMETERS),
+        "horizon": None,
+    }
+    return with_features(AGENTS.get(task["policy"], Whittle), arguments)[1]
+
+
+def _agent(task: Mapping[str, Any], env: CrawlVectorEnv, decay: Decay) -> Agent:
+    name, sources = task["policy"], env.world.sources
+    if name not in WHITTLES:
+        return agents.make(name, env, seed=task["seed"])
+    assumed = fitted(sources, decay) if name == FITTED else sources
+    return AssumedDecay(env, assumed, decay if name == KNOWING else EXPONENTIAL)
+
+
+# ----------------------------------------------------------------------------------------- the jobs
+
+USUAL = 10  # crawls per step for 100 sources
+BUDGETS = (2, USUAL, 30)
+
+
+def jobs(study: Any) -> list[Job]:
+    """Return all jobs, the longest first: those with the most uncollected items."""
+    functions = {label(named): named for named in FUNCTIONS}
+
+    def job(fleet: str, budget: int, observed: bool, drawn: bool, decay: Named, policy: str) -> Job:
+        return {
+            "columns": {
+                "fleet": fleet,
+                "budget": budget,
+                "observed": observed,
+                "drawn": drawn,
+                "policy": policy,
+                "decay": label(decay),
+                "seed": study.seed,
+            },
+            "decay": functions[label(decay)],
+            "seeds": 1 if fleet == "table1" else study.seeds,
+            "steps": study.steps // 4 if drawn else study.steps,
+            "warmup": study.warmup // 4 if drawn else study.warmup,
+        }
+
+    return [
+        *(
+            job(fleet, m, True, True, decay, policy)
+            for m in BUDGETS
+            for fleet in ("dense", "sparse")
+            for decay in reversed(SEEN_FUNCTIONS)
+            for policy in OBSERVED
+        ),
+        *(
+            job("dense", USUAL, False, True, decay, policy)
+            for decay in CHECKED
+            for policy in (RIGHT_MEAN, "nutch")
+        ),
+        *(
+            job(fleet, m, False, False, decay, policy)
+            for fleet, budgets in (("dense", BUDGETS), ("table1", (1, 2, 3)))
+            for m in budgets
+            for decay in FUNCTIONS
+            for policy in UNOBSERVED
+        ),
+    ]
+
+
+# --------------------------------------------------------------------------------------- the report
+
+_loss = versus(statistics.loss, "reward", policy=KNOWING)
+# Of random fleets, where content is drawn as it is observed.
+_SITUATIONS: dict[str, Case] = {
+    "not observed": {"fleet": "dense", "observed": False, "drawn": False},
+    "observed, dense": {"fleet": "dense", "observed": True, "drawn": True},
+    "observed, sparse": {"fleet": "sparse", "observed": True, "drawn": True},
+}
+
+
+def _losses(data: Data) -> list[tuple[float, dict[str, str]]]:
+    """Return the loss of both assumptions in each case of random fleets, with the case."""
+    return [
+        (_loss(data, case).mean, case)
+        for situation in _SITUATIONS.values()
+        for policy in (RIGHT_MEAN, FITTED)
+        for case in data.cases("decay", "budget", **situation, policy=policy)
+    ]
+
+
+def claim(data: Data) -> str:
+    """Return what the assumption costs close to the exponential, and far from it."""
+    losses = _losses(data)
+    usual = max(loss for loss, case in losses if case["decay"] in MILD)
+    worst, where = max(losses, key=lambda found: found[0])
+    return (
+        "Assuming that interest decays exponentially where it does not costs the Whittle policy at "
+        f"most {usual:.1%} of its reward close to the exponential (β ≥ .8, k ≥ 4), and up to "
+        f"{worst:.1%} far from it ({where['decay']}, M = {where['budget']})."
+    )
+
+
+def largest(report: Report, data: Data) -> None:
+    """Add the largest losses, and where the fitted rate is the better one."""
+    rows, losses = [], _losses(data)
+    for name, situation in _SITUATIONS.items():
+        cells = []
+        for policy in (RIGHT_MEAN, FITTED):
+            inside = {k: str(v) for k, v in situation.items()} | {"policy": policy}
+            worst, case = max(
+                (found for found in losses if inside.items() <= found[1].items()),
+                key=lambda found: found[0],
+            )
+            cells.append(f"{worst:.1%} ({case['decay']}, M = {case['budget']})")
+        rows.append([name, *cells])
+    report.table("Largest mean losses, N = 100", ["content", "right mean life", "fitted"], rows)
+    others = [(x, case) for x, case in losses if case["decay"] != label(TRUE)]
+    fits = [(x, case) for x, case in others if case["policy"] == FITTED]
+    better = sum(x < _loss(data, {**case, "policy": RIGHT_MEAN}).mean for x, case in fits)
+    report.paragraph(
+        f"The fitted rate is better than the right mean life in {better} of {len(fits)} random "
+        "cases with another decay function. It matches the fast initial decay but underestimates "
+        "u*, on which it depends whether a source is crawled at all."
+    )
+
+
+def functions_table(report: Report, data: Data) -> None:
+    """Add the decay functions and the exponentials that would be fitted to them."""
+    z = np.linspace(0.0, 1.0, 10_001)
+    rows = []
+    for named in FUNCTIONS:
+        decay = decay_function(named)
+        half_life = float(np.interp(0.5, decay.survival(z)[::-1], z[::-1]))
+        left = [f"{1 - float(decay.integrated_survival(x)):.1%}" for x in (1.0, 3.0, 10.0, 30.0)]
+        rows.append([label(named), f"{half_life:.2f}", *left, f"{fitted_rate(decay):.2f}"])
+    later = [f"utility left after {x} mean lives" for x in (1, 3, 10, 30)]
+    columns = ["decay function", "half-life", *later, "fitted rate / μ"]
+    report.table("The decay functions; mean life = 1", columns, rows)
+
+
+def curves(report: Report, data: Data) -> None:
+    """Add the figure of the decay functions."""
+    figure, axes = plots.new(1, 2, width=11, height=3.8, sharey=True)
+    z: FloatArray = np.linspace(0.0, 8.0, 400)
+    for axis, family in zip(axes, (STRETCHED, LOMAX), strict=True):
+        for named, colour in zip((TRUE, *family), (plots.INK, *plots.PALETTE), strict=False):
+            axis.plot(z, decay_function(named).survival(z), color=colour, label=label(named))
+        axis.set(yscale="log", ylim=(1e-3, 1), xlabel="age in mean lives")
+        axis.legend()
+    axes[0].set_ylabel("fraction left")
+    report.figure(figure, "Fraction of an item's utility that is left, by age; the area under each "
+                  "curve is 1.")  # fmt: skip
+
+
+def _compared(title: str, cell: Any, text: Any = percent, **case: Any) -> Column:
+    return Column(title, cell, text, case)
+
+
+_LOSSES = tuple(
+    _compared(title, _loss, policy=policy)
+    for title, policy in (("loss, right mean life", RIGHT_MEAN), ("loss, fitted", FITTED))
+)
+
+
+def _over_bound(data: Data, case: Case) -> statistics.Estimate:
+    """Return the reward over the bound of a crawler that does not observe content, which is that of
+    the fleets of the runs."""
+    known = {**case, "drawn": False, "policy": KNOWING}
+    return statistics.mean(data.numbers("reward", **case) / data.numbers("bound", **known))
+
+
+PART = Part(
+    jobs=jobs,
+    work=work,
+    content=(
+        *(
+            Lines(
+                "Loss of assuming exponential decay, relative to knowing the decay function, "
+                f"N = 100, {name}, with 95 % intervals.",
+                x="decay",
+                y=_loss,
+                line="budget",
+                columns="policy",
+                where=situation,
+                panels=(RIGHT_MEAN, FITTED),
+                labels=("", "loss, %"),
+                scale=100,
+                level=0,
+                title="M = {}",
+            )
+            for name, situation in _SITUATIONS.items()
+        ),
+        largest,
+        "The agents of this project assume that interest decays exponentially. Here it does not, "
+        "and the Whittle policy is compared with one that knows the decay function, on the same "
+        "arrivals: once with the right mean life (so that u* is right), once with the exponential "
+        "that `ephemeral-crawl fit` would find. All decay functions have the same mean life 1/μ, "
+        f"and the exponential is fitted over {WINDOW:g} of them: with a fitted rate of r·μ, u* is "
+        "underestimated by the factor r.",
+        functions_table,
+        curves,
+        "Not observed: each crawl is counted at its expectation, u*∫R over the age: nothing is "
+        "drawn at random. Bound: the relaxed bound under the true decay function; no policy that "
+        f"does not observe content exceeds it. Loss: relative to the reward of “{KNOWING}”, with "
+        "95 % intervals (Fieller, over fleets, of which there is another one in each run).",
+        Table(
+            "Content not observed: {fleet}, M = {budget}",
+            {"decay": "decay"},
+            (
+                _compared("knows the decay, of the bound", _over_bound, policy=KNOWING),
+                *_LOSSES,
+                Across("policy", (_loss,), share, ("static", "myopic", "oldest-first", "random")),
+            ),
+            each=("fleet", "budget"),
+            where={"observed": False, "drawn": False},
+        ),
+        "Observed: all uncollected content is, with exponential ξ, and items are drawn one by one; "
+        "“dense” has a twentieth of the items of `Sources.random`, each of 20 times the utility. "
+        f"“{KNOWING}” takes the index of a source whose mean content has the observed value; this "
+        "is not exact under any of the decay functions. No bound is known.",
+        Table(
+            "Content observed: {fleet}, M = {budget}",
+            {"decay": "decay"},
+            (
+                _compared(
+                    "knows, reward",
+                    mean("reward"),
+                    lambda found: statistics.number(found.mean),
+                    policy=KNOWING,
+                ),
+                *_LOSSES,
+                _compared("myopic", _loss, policy="myopic"),
+                _compared("random", _loss, share, policy="random"),
+            ),
+            each=("fleet", "budget"),
+            where={"observed": True},
+        ),
+        "Random arrivals, not observed: drawn / expected compares the same crawls, except for the "
+        "length of the run. nutch is given neither rates nor decay and adapts to the results of "
+        "its crawls.",
+        Table(
+            "Random arrivals",
+            {"decay": "decay"},
+            (
+                _compared(
+                    f"{RIGHT_MEAN}: drawn / expected",
+                    lambda data, case: statistics.mean(
+                        data.numbers("reward", **case)
+                        / data.numbers("reward", **{**case, "drawn": False})
+                    ),
+                    policy=RIGHT_MEAN,
+                ),
+                _compared("nutch, of the bound", _over_bound, policy="nutch"),
+            ),
+            where={"fleet": "dense", "observed": False, "drawn": True, "budget": USUAL},
+        ),
+    ),
+    claim=claim,
+)
+
+
+@dataclass(kw_only=True)
+class DecayStudy(PartsStudy):
+    """What the Whittle index loses where interest does not decay exponentially, as it assumes, by
+    decay function, budget, and whether content is observed. Takes some four minutes."""
+
+    title: ClassVar[str] = "What the Whittle index loses if interest does not decay exponentially"
+    parts: ClassVar[Mapping[str, Part]] = single(PART)
+
+    seeds: int = 10
+    """Random fleets; the arrivals are the same for all policies."""
+    steps: int = 1200
+    """Steps measured in each run; a quarter of them where content is drawn at random."""
+    warmup: int = 400
+    """Steps before them that are left out."""
+    seed: int = 0
+    """Seed of the fleets and the arrivals."""

@@ -63,7 +63,7 @@ class Data:
         if columns not in self._found:
             found = self._found.setdefault(columns, {})
             for row in self.rows:
-                found.setdefault(tuple(str(row[name]) for name in columns), []).append(row)
+                found.setdefault(tuple(str(row.get(name, "")) for name in columns), []).append(row)
         return self._found[columns]
 
 
@@ -165,7 +165,12 @@ class Across:
         known = data.values(self.column, **case)
         shown = known if self.only is None else [x for x in map(str, self.only) if x in known]
         return [
-            Column(self.title.format(x), self._together, lambda text: str(text), {self.column: x})
+            Column(
+                self.title.format(x.removesuffix(".0")),
+                self._together,
+                lambda text: str(text),
+                {self.column: x},
+            )
             for x in shown
         ]
 
@@ -203,7 +208,7 @@ class Table:
             ]
             rows = [
                 [
-                    *(case[name] for name in self.rows),
+                    *(case[name].removesuffix(".0") for name in self.rows),
                     *(column.text(column.cell(data, {**case, **column.of})) for column in columns),
                 ]
                 for case in data.cases(*self.rows, **given)

@@ -55,17 +55,17 @@ def _bound(task: str) -> Result:
 
 def each_run(job: Job, result: Result, run: str = "run") -> Iterator[dict[str, Any]]:
     """Yield a row for each run of a job: its columns, and its results, of which lists have a value
-    for each run.
+    for each run; one row if there are none.
 
     >>> job, result = {"columns": {"agent": "a"}}, {"reward": [1.5, 2.5], "bound": 4.0}
     >>> list(each_run(job, result))[1]
     {'agent': 'a', 'run': 1, 'reward': '2.5', 'bound': '4.0'}
     """
-    runs = max((len(x) for x in result.values() if isinstance(x, list)), default=1)
-    for i in range(runs):
+    lengths = [len(x) for x in result.values() if isinstance(x, list)]
+    for i in range(max(lengths, default=1)):
         of_run = {name: x[i] if isinstance(x, list) else x for name, x in result.items()}
         shown = {name: repr(x) if isinstance(x, float) else x for name, x in of_run.items()}
-        yield {**job["columns"], run: i, **shown}
+        yield {**job["columns"], **({run: i} if lengths else {}), **shown}
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -98,12 +97,6 @@ def choices(process: EngineProcess, found: QueueIndex | FloatArray) -> IntArray:
     return np.asarray(np.argmax(oldest, axis=0))
 
 
-def _rows(job: Job, result: Result) -> Iterator[dict[str, Any]]:
-    """Yield the row of a case."""
-    numbers = {k: repr(v) if isinstance(v, float) else v for k, v in result.items()}
-    yield {**job["columns"], **numbers}
-
-
 def tables(report: Report, data: Data) -> None:
     """Add the distribution of the rewards over the optimum, and the worst cases."""
     ratios = {name: data.numbers(name, "optimum") for name in (*POLICIES, "bound")}
@@ -145,7 +138,6 @@ def claim(data: Data) -> str:
 PART = Part(
     jobs=jobs,
     work=work,
-    rows=_rows,
     heading="The exact optimum of small fleets",
     content=(
         "Two or three random sources, M = 1, buffers of 0 to 10 items, first in, first out, "

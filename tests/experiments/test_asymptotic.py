@@ -7,20 +7,18 @@ import pytest
 
 from agents import optimal_reward, relaxed_bound
 from crawl_env import Sources
-from experiments.asymptotic import command, mixed
-from experiments.asymptotic.command import LINES, UNOBSERVED, Asymptotic
-from experiments.asymptotic.fleets import FLEETS, work
-from experiments.asymptotic.rate import slope
+from experiments import asymptotic
+from experiments.asymptotic import CASES, FLEETS, LINES, WAYS, Asymptotic, Knapsack, slope, work
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory):
     out = tmp_path_factory.mktemp("asymptotic") / "report"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(command, "STEPS", 70)
-        patch.setattr(command, "WARMUP", 28)
-        patch.setattr(command, "SEEDS", ((2, 4),))
-        patch.setattr(mixed, "STEPS", 84)
+        patch.setattr(asymptotic, "STEPS", 70)
+        patch.setattr(asymptotic, "WARMUP", 28)
+        patch.setattr(asymptotic, "SEEDS", ((2, 4),))
+        patch.setattr(asymptotic, "MIXED_STEPS", 84)
         Asymptotic(most=2, jobs=1, engine="sequential", out=out).run()
     return out
 
@@ -29,7 +27,7 @@ def test_it_writes_a_report_and_every_run(folder):
     with (folder / "records.csv").open(encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["fleet"]]
     assert {row["fleet"] for row in rows} == set(FLEETS)
-    assert {row["policy"] for row in rows} == {line.label for line in (*LINES, UNOBSERVED)}
+    assert {row["policy"] for row in rows} == set(LINES)
     assert {row["copies"] for row in rows} == {"1", "2"}
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert page.count("<svg ") == 1
@@ -54,20 +52,20 @@ def test_copies_have_copies_of_the_bound_and_in_lockstep_of_the_reward():
         fleet = copied.copies(7)
         assert relaxed_bound(fleet, 7 * copied.budget) == pytest.approx(7 * copied.bound, rel=1e-12)
     runs = {"steps": 28, "warmup": 28, "seeds": 1}
-    unit = {"fleet": "Table 1, M = 2", "agent": "whittle", "arguments": {}, "runs": runs}
+    unit = {"agent": "whittle", "arguments": {}, "runs": runs}
     for k in (1, 5):
-        assert work({**unit, "copies": k})["reward"] == pytest.approx([337.774550], abs=1e-6)
+        found = work({**unit, "columns": {"fleet": "Table 1, M = 2", "copies": k}})
+        assert found["reward_per_copy"] == pytest.approx([337.774550], abs=1e-6)
 
 
 def test_the_gap_closes_from_random_ages():
     unit = {
-        "fleet": "random, N = 10, M = 2",
         "agent": "whittle",
         "arguments": {"start": "random"},
         "runs": {"steps": 420, "warmup": 300, "seeds": 4},
     }
-    bound = FLEETS[unit["fleet"]].bound
-    gaps = [1 - np.mean(work({**unit, "copies": k})["reward"]) / bound for k in (1, 30)]
+    case = {"fleet": "random, N = 10, M = 2"}
+    gaps = [np.mean(work({**unit, "columns": {**case, "copies": k}})["gap"]) for k in (1, 30)]
     assert gaps[0] > 3e-3
     assert abs(gaps[1]) < 3e-4
 
@@ -85,12 +83,11 @@ def test_slopes():
     assert slope({**gaps, 300: np.array([-1e-3])}).mean == pytest.approx(found.mean)
 
 
-@pytest.mark.parametrize("case", mixed.CASES)
+@pytest.mark.parametrize("case", CASES)
 def test_a_knapsack_by_index_recovers_what_greed_loses(case, monkeypatch):
-    monkeypatch.setattr(mixed, "STEPS", 840)
-    fleet, budget = mixed.CASES[case]
-    found = {label: reward for label, (reward, _) in mixed.measure(fleet, budget).items()}
-    greedy, knapsack, average, best = found.values()
+    monkeypatch.setattr(asymptotic, "MIXED_STEPS", 840)
+    fleet, budget = CASES[case]
+    greedy, knapsack, average, best = (asymptotic.earned(fleet, budget, way)[0] for way in WAYS)
     bound = relaxed_bound(fleet, budget)
     assert greedy < 0.95 * best
     assert 0.999 * best < knapsack < best * (1 + 1e-4)
@@ -106,7 +103,7 @@ def test_the_knapsack_is_brute_force():
     from crawl_env import Task
 
     task = Task(fleet, 3.5)
-    agent = mixed.Knapsack(task)
+    agent = Knapsack(task)
     rng = np.random.default_rng(1)
     for x in rng.uniform(0, 1, (20, 4)) * fleet.ceiling:
         worth = whittle_index(x, fleet) * fleet.cost

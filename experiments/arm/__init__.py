@@ -1,1 +1,0 @@
-"""One observed source under random arrivals: its exact index, and what is gained by using it."""

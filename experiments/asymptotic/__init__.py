@@ -1,1 +1,0 @@
-"""How the gap to the relaxed bound closes as a fleet is copied."""

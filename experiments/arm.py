@@ -268,7 +268,7 @@ GAPS = Part(
 
 
 @dataclass(kw_only=True)
-class Arm(PartsStudy):
+class Arm(PartsStudy, ParallelStudy):
     """Theorem 1 against the exact index of sources that are observed under random arrivals: the
     error of the index, and the reward lost by it. Takes a minute or two."""
 

@@ -20,6 +20,7 @@ from crawl_env.numerics import FloatArray
 from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
+from ephemeral_crawl.core.study import ParallelStudy
 from ephemeral_crawl.core.tables import plain
 from experiments.core.data import Across, Case, Column, Data, Table, mean, value
 from experiments.core.study import Part, PartsStudy, single
@@ -340,7 +341,7 @@ PART = Part(
 
 
 @dataclass(kw_only=True)
-class Asymptotic(PartsStudy):
+class Asymptotic(PartsStudy, ParallelStudy):
     """How the gap to the relaxed bound closes as a fleet and its budget are copied k times, and
     what greedy filling loses under mixed costs. Takes some three minutes."""
 

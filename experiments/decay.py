@@ -25,6 +25,7 @@ from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.evaluation import RandomFleet, collected
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
+from ephemeral_crawl.core.study import ParallelStudy
 from ephemeral_crawl.core.tables import percent
 from ephemeral_crawl.fit.decay import exponential_rate
 from experiments.core.data import Across, Case, Column, Data, Lines, Table, mean, share, versus
@@ -412,7 +413,7 @@ PART = Part(
 
 
 @dataclass(kw_only=True)
-class DecayStudy(PartsStudy):
+class DecayStudy(PartsStudy, ParallelStudy):
     """What the Whittle index loses where interest does not decay exponentially, as it assumes, by
     decay function, budget, and whether content is observed. Takes some four minutes."""
 

@@ -56,8 +56,12 @@ class Data:
         """Return a column of the rows with these values, as a fraction of another if `per` names
         one; NaN where there is no number."""
         rows = self.where(**case)
-        found = np.array([float(row[column] or "nan") for row in rows])
-        return found / np.array([float(row[per] or "nan") for row in rows]) if per else found
+        found, *whole = (
+            np.array([float("nan" if row[name] in ("", None) else row[name]) for row in rows])
+            for name in (column, per)
+            if name
+        )
+        return found / whole[0] if whole else found
 
     def _by(self, *columns: str) -> dict[tuple[str, ...], list[Row]]:
         if columns not in self._found:
@@ -166,7 +170,7 @@ class Across:
         shown = known if self.only is None else [x for x in map(str, self.only) if x in known]
         return [
             Column(
-                self.title.format(x.removesuffix(".0")),
+                self.title.format(_shown(x)),
                 self._together,
                 lambda text: str(text),
                 {self.column: x},
@@ -208,7 +212,7 @@ class Table:
             ]
             rows = [
                 [
-                    *(case[name].removesuffix(".0") for name in self.rows),
+                    *(_shown(case[name]) for name in self.rows),
                     *(column.text(column.cell(data, {**case, **column.of})) for column in columns),
                 ]
                 for case in data.cases(*self.rows, **given)
@@ -330,6 +334,12 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _shown(text: str) -> str:
+    """Return a value of a record as text: 1 rather than 1.0, and 10,000 rather than 10000."""
+    text = text.removesuffix(".0")
+    return f"{int(text):,}" if text.isdecimal() and len(text) > 4 else text
 
 
 Item = str | Callable[[Report, Data], None]

@@ -22,7 +22,13 @@ from crawl_env import Task
 from ephemeral_crawl.core import evaluation
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
-from ephemeral_crawl.core.study import ParallelStudy, RecordedStudy, Rows, attributed
+from ephemeral_crawl.core.study import (
+    ParallelStudy,
+    RecordedStudy,
+    ResumableStudy,
+    Rows,
+    attributed,
+)
 from experiments.core.data import Data, Item, write
 
 
@@ -92,8 +98,8 @@ class Part:
 
 
 @dataclass(kw_only=True)
-class PartsStudy(RecordedStudy, ParallelStudy):
-    """A study that consists of parts."""
+class PartsStudy(RecordedStudy, ResumableStudy):
+    """A study that consists of parts; with `ParallelStudy`, jobs run in parallel."""
 
     parts: ClassVar[Mapping[str, Part]]  # by name, in the order of the report
     after: ClassVar[Sequence[Callable[[Report, Mapping[str, Data]], None]]] = ()
@@ -173,7 +179,7 @@ class Size:
 
 
 @dataclass(kw_only=True)
-class SuiteStudy(PartsStudy):
+class SuiteStudy(PartsStudy, ParallelStudy):
     """An experiment of which any parts may be run, in two sizes."""
 
     sizes: ClassVar[Mapping[str, Size]]  # of the suites

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.sb3_time import command
-from experiments.sb3_time.command import SB3Time
-from experiments.sb3_time.spent import CASES, NATIVE, ONE_BY_ONE
+from experiments import sb3_time
+from experiments.sb3_time import CASES, NATIVE, ONE_BY_ONE, SB3Time
 
 
 def test_the_parts_are_measured_and_written(
@@ -17,13 +16,13 @@ def test_the_parts_are_measured_and_written(
 ) -> None:
     some = (("a2c", NATIVE), ("a2c", ONE_BY_ONE), ("dqn", ONE_BY_ONE))
     assert set(some) < set(CASES)
-    monkeypatch.setattr(command, "CASES", some)
+    monkeypatch.setattr(sb3_time, "CASES", some)
     SB3Time(out=tmp_path / "t", rounds=2, num_envs=4).run()
     with (tmp_path / "t" / "records.csv").open(encoding="utf-8") as file:
         records = list(csv.DictReader(file))
     assert [(r["algorithm"], r["env"]) for r in records] == list(some)
     for r in records:
-        parts = [float(r[part]) for part in command.PARTS]
+        parts = [float(r[part]) for part in sb3_time.PARTS]
         assert min(parts) > 0
         assert sum(parts) == pytest.approx(float(r["total"]))
     one, other = records[:2]

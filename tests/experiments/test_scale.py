@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,21 +10,23 @@ import pytest
 
 from ephemeral_crawl.core.results import read_csv
 from ephemeral_crawl.core.runner import Job, Result
-from experiments.scale import sizes
-from experiments.scale.command import Scale
-from experiments.scale.sizes import POLICIES, measured
+from experiments import scale
+from experiments.scale import POLICIES, Scale, measured
 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sizes, "STEPS", (5, 10))
-    monkeypatch.setattr(sizes, "WARMUP", 20)
-    monkeypatch.setattr(sizes, "MOST_ADAPTIVE", 2000)
-    monkeypatch.setattr("experiments.scale.command.measured_apart", _measured_here)
+    monkeypatch.setattr(scale, "STEPS", (5, 10))
+    monkeypatch.setattr(scale, "WARMUP", 20)
+    monkeypatch.setattr(scale, "MOST_ADAPTIVE", 2000)
+    monkeypatch.setitem(Scale.parts, "", replace(Scale.parts[""], work=_measured_here))
+
+
+NAMES = ("n", "budget", "regime", "dense")
 
 
 def _measured_here(job: Job) -> Result:
-    return {"rows": [size._asdict() for size in measured(**job)]}
+    return {"rows": [size._asdict() for size in measured(**{k: job[k] for k in NAMES})]}
 
 
 @pytest.mark.usefixtures("quick")
@@ -58,7 +61,7 @@ def test_an_interrupted_study_keeps_the_sizes_that_are_finished(
             raise KeyboardInterrupt
         return _measured_here(job)
 
-    monkeypatch.setattr("experiments.scale.command.measured_apart", interrupted)
+    monkeypatch.setitem(Scale.parts, "", replace(Scale.parts[""], work=interrupted))
     study = Scale(sizes=(2000, 3000), largest_dense=0, out=tmp_path / "scale")
     with pytest.raises(SystemExit):
         study.run()

@@ -1,1 +1,0 @@
-"""Time of Stable-Baselines3 in the environment, in collection and in gradient steps."""

@@ -8,12 +8,12 @@ from typing import ClassVar, Literal
 
 from crawl_env.errors import unknown
 from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.core.results import read_csv
 from ephemeral_crawl.core.study import ParallelStudy, Rows
 from experiments.benchmark import policies
 from experiments.benchmark.learning import entrants, leaderboard, section
-from experiments.benchmark.learning.plan import plan, version_of
+from experiments.benchmark.learning.plan import key_of, plan, version_of
 from experiments.benchmark.learning.runs import CURVES, RUNS, Records, complete
-from experiments.migration import key_of
 
 
 @dataclass(kw_only=True)
@@ -53,7 +53,7 @@ class Benchmark(ParallelStudy):
         chosen = [entrant for entrant in learners if entrant.name in (self.agents or self._names)]
         full = self.suite == "full"  # too long to be run again with every change of the code
         known = full or self.only_report
-        before = Records.read(self.folder).migrated(plan(learners)) if known else Records([], [])
+        before = Records.read(self.folder) if known else Records([], [])
         records = complete(
             chosen,
             before,
@@ -67,7 +67,7 @@ class Benchmark(ParallelStudy):
         shown = records.of(key_of(job) for job in plan(learners))
         done = None
         if not full:
-            recorded = policies.read(self.folder / "records.csv") if self.only_report else None
+            recorded = read_csv(self.folder / "records.csv") if self.only_report else None
             done = policies.write(report, self.runner, self.seed, recorded)
         table = section.write(report, shown, learners)
         answers = [] if done is None else [done.answer]

@@ -35,10 +35,10 @@ from experiments.benchmark.learning.entrants import (
     Training,
     each,
 )
+from experiments.benchmark.learning.plan import key_of
 from experiments.benchmark.learning.runs import Records, complete
 from experiments.benchmark.learning.scores import Point, Run, Table, table_of
 from experiments.benchmark.suite import BenchmarkTask
-from experiments.migration import key_of
 
 
 def short(setting: BenchmarkTask) -> BenchmarkTask:
@@ -410,7 +410,7 @@ COMMITTED = ROOT / "results" / "benchmark-full"
 
 @pytest.fixture(scope="module")
 def record() -> Records:
-    return Records.read(COMMITTED).migrated(plan.plan(FULL))
+    return Records.read(COMMITTED)
 
 
 @pytest.fixture(scope="module")
@@ -457,7 +457,6 @@ def test_figures_have_no_blank_panels_and_compare_several_agents(committed: Tabl
 def test_the_committed_record_holds_every_result_of_the_full_suite(
     record: Records, committed: Table
 ) -> None:
-    """Also after hyper-parameters and arguments were renamed: see `experiments.migration`."""
     assert {row["job"] for row in record.runs} == {key_of(unit) for unit in plan.plan(FULL)}
     shown = leaderboard.summary(committed, section.source(record))
     assert shown == (COMMITTED / "learners.md").read_text(encoding="utf-8")

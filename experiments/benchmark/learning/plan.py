@@ -6,6 +6,7 @@ of presets, which it names. The hash of the job is the key of its rows in the re
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -52,6 +53,11 @@ def plan(entrants: Sequence[Entrant]) -> list[Job]:
     ]
     bounds = [bound for test in tests.values() for bound in _bounds(test)]
     return [*baselines, *bounds, *trainings]
+
+
+def key_of(job: Job) -> str:
+    """Return the key of a job in the records: a hash of its JSON."""
+    return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def version_of(job: Job) -> str:

@@ -7,24 +7,23 @@ machine: recorded jobs are not run again, whichever code produced them (each row
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from crawl_env.errors import unknown
 from ephemeral_crawl.core.results import provenance, read_csv
-from ephemeral_crawl.core.runner import Job, Runner, Version
+from ephemeral_crawl.core.runner import Runner, Version
 from experiments.benchmark.learning.entrants import Entrant
 from experiments.benchmark.learning.plan import (
     BASELINES,
     BOUND,
     UNOBSERVED_BOUND,
+    key_of,
     plan,
     version_of,
     work,
 )
-from experiments.migration import key_of, old_keys, renamed
 
 RUNS, CURVES = "runs.csv.gz", "curves.csv.gz"
 
@@ -39,30 +38,11 @@ class Records:
 
     @staticmethod
     def read(folder: Path) -> Records:
-        """Return the record of a folder, under the present names; an empty one if there is none."""
+        """Return the record of a folder; an empty one if there is none."""
         runs, curves = folder / RUNS, folder / CURVES
         if not (runs.exists() and curves.exists()):
             return Records([], [])
-        return Records(*([_renamed(row) for row in read_csv(file)] for file in (runs, curves)))
-
-    def migrated(self, jobs: Iterable[Job]) -> Records:
-        """Return the same rows with the present keys of the jobs.
-
-        Arguments:
-            jobs: those whose results may be recorded under an earlier key; see
-                `experiments.migration`.
-        """
-        recorded = {row["job"] for row in self.runs}
-        present: dict[str, str] = {}
-        for job in jobs:
-            if key_of(job) not in recorded:
-                present |= {key: key_of(job) for key in old_keys(job) if key in recorded}
-        return Records(
-            *(
-                [{**row, "job": present.get(row["job"], row["job"])} for row in rows]
-                for rows in (self.runs, self.curves)
-            )
-        )
+        return Records(read_csv(runs), read_csv(curves))
 
     def of(self, keys: Iterable[str], among: bool = True) -> Records:
         """Return the rows of the jobs with these keys or, with `among=False`, all other rows."""
@@ -128,13 +108,3 @@ def complete(
     for rows in (together.runs, together.curves):
         rows.sort(key=lambda row: order[row["job"]])
     return together
-
-
-def _renamed(row: Mapping[str, Any]) -> Row:
-    """Return a row under the present names of columns, tasks and hyper-parameters."""
-    row = dict(row)
-    if row.get("settings"):
-        settings = renamed({**row, "settings": json.loads(row["settings"])})["settings"]
-        row["settings"] = json.dumps(settings, sort_keys=True)
-    renamed_row: Row = renamed(row)
-    return renamed_row

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -9,10 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.evaluation.statistics import Estimate
-from ephemeral_crawl.core import plots
-from ephemeral_crawl.core.report import Report
-from ephemeral_crawl.core.runner import Job
-from ephemeral_crawl.core.tables import percent
+from ephemeral_crawl.core.runner import Job, Result
 from experiments.adaptive.entrants import (
     CERTAINTY,
     LOW,
@@ -24,97 +22,109 @@ from experiments.adaptive.entrants import (
     entrant,
     named,
 )
-from experiments.adaptive.runs import Found, Run, Size, job
+from experiments.adaptive.runs import RUN, Rows, crawls_of, job, relative, rows_of
+from experiments.core.data import Case, Cell, Column, Data, Lines, Table
+from experiments.core.study import Part
 
-PART = "abandonment"
-GOOD, FAIR = 2, 5  # rounds in which Whittle crawls such a source at least once; a round crawls N
+# Rounds in which Whittle crawls such a source at least once; a round crawls N.
+ROUNDS = {"good": 2, "fair": 5}
 _FEWEST = 2  # crawls in the last quarter, however short it is
 SURE = 0.999  # confidence
 _BATCH = 50  # runs of a job
+RUNS = 25  # times as many as of regret, to tell fractions below 1 % from 1 %
 
 _SPARSE_LOW = (0.5, 100.0)  # .005 a step, as sure as a hundred steps of crawling make
 
 
-class Case(NamedTuple):
-    name: str
+class Fleet(NamedTuple):
+    """A fleet, the prior of the entrants, and the steps of a full run."""
+
     sources: str
     budget: int
     prior: tuple[float, float]
-    steps: int  # of a full run
-
-    @property
-    def start(self) -> str:
-        """Where the fleet is the same in all runs, the ages at which they begin are not."""
-        return "random" if self.sources == "table1" else "fresh"
+    steps: int
 
 
-CASES = (
-    Case("Table 1, M = 1", "table1", 1, WEAK, 200),
-    Case("Table 1, M = 2", "table1", 2, WEAK, 200),
-    Case("sparse fleets, weak prior", "drawn-sparse-100", 10, WEAK, 4000),
-    Case("sparse fleets, low prior", "drawn-sparse-100", 10, _SPARSE_LOW, 4000),
-    Case("dense fleets, weak prior", "drawn-dense-100", 10, WEAK, 2000),
-    Case("dense fleets, low prior", "drawn-dense-100", 10, LOW, 2000),
-)
-RUNS = 25  # times as many as of regret, to tell fractions below 1 % from 1 %
+CASES = {
+    "Table 1, M = 1": Fleet("table1", 1, WEAK, 200),
+    "Table 1, M = 2": Fleet("table1", 2, WEAK, 200),
+    "sparse fleets, weak prior": Fleet("drawn-sparse-100", 10, WEAK, 4000),
+    "sparse fleets, low prior": Fleet("drawn-sparse-100", 10, _SPARSE_LOW, 4000),
+    "dense fleets, weak prior": Fleet("drawn-dense-100", 10, WEAK, 2000),
+    "dense fleets, low prior": Fleet("drawn-dense-100", 10, LOW, 2000),
+}
 
 
-def jobs(size: Size) -> list[Job]:
+def jobs(study: Any) -> list[Job]:
+    """Return the jobs of each case and entrant, for some runs each."""
+    size = study.size
     runs = 5 * size.seeds if size.quick else RUNS * size.seeds
     return [
         job(
-            PART,
-            case.name,
+            "abandonment",
+            case,
             chosen,
-            {"sources": case.sources, "budget": case.budget, "start": case.start},
-            _steps(case, size),
+            {
+                "sources": fleet.sources,
+                "budget": fleet.budget,
+                # Where the fleet is the same in all runs, the ages at which they begin are not.
+                "start": "random" if fleet.sources == "table1" else "fresh",
+            },
+            steps,
             min(_BATCH, runs - first),
             size.seed + first,
-            marks=_marks(_steps(case, size)),
+            marks=sorted({max(1, steps // 2), steps}),
         )
-        for case in CASES
-        for chosen in entrants(case.prior)
+        for case, fleet in CASES.items()
+        for steps in [min(fleet.steps, 2 * size.steps)]  # twice those of regret at most
+        for chosen in entrants(fleet.prior)
         for first in range(0, runs, _BATCH)
     ]
 
 
-def _steps(case: Case, size: Size) -> int:
-    """Return how long the runs of a case are: twice those of regret at most."""
-    return min(case.steps, 2 * size.steps)
-
-
-def _marks(steps: int) -> list[int]:
-    return sorted({max(1, steps // 2), steps})
-
-
 def entrants(prior: tuple[float, float]) -> list[dict[str, Any]]:
     """Return Whittle and the adaptive agents with one prior."""
+    agents: tuple[tuple[str, str, dict[str, Any]], ...] = (
+("certainty", CERTAINTY, {}), ("optimism .999", OPTIMISM, {"confidence": SURE}),
+              ("thompson", THOMPSON, {}))  # fmt: skip
     return [
         entrant(REFERENCE),
-        named("certainty", entrant(CERTAINTY, prior=prior)),
-        named("optimism .999", entrant(OPTIMISM, prior=prior, confidence=SURE)),
-        named("thompson", entrant(THOMPSON, prior=prior)),
-        named("certainty, fleet prior", entrant(CERTAINTY, "fleet-prior", prior=prior)),
-        named(
-            "optimism .999, fleet prior",
-            entrant(OPTIMISM, "fleet-prior", prior=prior, confidence=SURE),
+        *(
+            named(f"{name}{words}", entrant(agent, estimator, prior=prior, **own))
+            for words, estimator in (("", None), (", fleet prior", "fleet-prior"))
+            for name, agent, own in agents
         ),
-        named("thompson, fleet prior", entrant(THOMPSON, "fleet-prior", prior=prior)),
         named("self-tuning", entrant(TUNING, "forgetting", prior=prior)),
     ]
 
 
-def crawled_often(reference: Run, budget: float, rounds: float) -> NDArray[np.bool_]:
+def crawled_often(
+    crawls: NDArray[Any], steps: int, budget: float, rounds: float
+) -> NDArray[np.bool_]:
     """Return the sources that the Whittle policy crawls at least once in so many rounds of N/M
-    steps, (S, N), in the last quarter."""
-    n = reference.crawls.shape[-1]
-    quarter = max(1.0, reference.marks[-1] // 4)
-    return np.asarray(reference.crawls >= max(_FEWEST, quarter * budget / n / rounds))
+    steps, (S, N), in the last quarter.
+
+    Arguments:
+        crawls: its crawls of each source in the last quarter of the steps, (S, N).
+    """
+    quarter = max(1.0, steps // 4)
+    least = max(_FEWEST, quarter * budget / crawls.shape[-1] / rounds)
+    return np.asarray(crawls >= least)
 
 
-def abandoned(which: NDArray[np.bool_], run: Run) -> NDArray[np.bool_]:
-    """Return which of some sources were not crawled in the last quarter, (S, N)."""
-    return np.asarray(which & (run.crawls == 0))
+def counted(todo: Sequence[Job], results: Sequence[Result]) -> Rows:
+    """Return the rows of the runs, with the number of good and of fair sources, and of those of
+    them that were not crawled in the last quarter."""
+    crawls, of = crawls_of(todo, results), {job["case"]: job for job in todo}
+    rows = rows_of(todo, results)
+    for row in rows:
+        case, run = row["case"], row["run"]
+        best, mine = crawls[case, REFERENCE][run], crawls[case, row["entrant"]][run]
+        for name, rounds in ROUNDS.items():
+            which = crawled_often(best, row["steps"], of[case]["arguments"]["budget"], rounds)
+            row[name] = int(which.sum())
+            row[f"{name}_given_up"] = int((which & (mine == 0)).sum())
+    return rows
 
 
 def binomial(happened: int, runs: int) -> Estimate:
@@ -132,116 +142,77 @@ def binomial(happened: int, runs: int) -> Estimate:
     return Estimate(p, float(low), float(high))
 
 
-class Abandoned(NamedTuple):
-    good: Estimate  # fraction of runs in which some good source is given up
-    fair: Estimate  # … some source that is good or fair
-    sources: float  # fraction of the good sources that are
+def given_up(kind: str) -> Cell:
+    """Return the cell of the fraction of runs in which some source of a kind is given up."""
+
+    def cell(data: Data, case: Case) -> Estimate:
+        lost = data.numbers(f"{kind}_given_up", **case)
+        return binomial(int((lost > 0).sum()), lost.size)
+
+    return cell
 
 
-def of(found: Found, case: str, name: str) -> Abandoned:
-    """Return how often an entrant gives sources up."""
-    best, mine, budget = found[case, REFERENCE], found[case, name], found.budget(case)
-    good, fair = (crawled_often(best, budget, rounds) for rounds in (GOOD, FAIR))
-    lost, also = abandoned(good, mine), abandoned(fair, mine)
-    runs, more = (binomial(int(x.any(axis=-1).sum()), len(x)) for x in (lost, also))
-    return Abandoned(runs, more, float(lost.sum() / max(1, good.sum())))
+def _sources(data: Data, case: Case) -> str:
+    lost, good = (data.numbers(name, **case).sum() for name in ("good_given_up", "good"))
+    return f"{lost / max(1, good):.2%}"
 
 
-def counts(found: Found, case: str, name: str) -> dict[str, NDArray[Any]]:
-    """Return the number of good and of fair sources of each run, and of those given up, (S,)."""
-    best, mine = found[case, REFERENCE], found[case, name]
-    columns = {}
-    for label, rounds in (("good", GOOD), ("fair", FAIR)):
-        which = crawled_often(best, found.budget(case), rounds)
-        columns[label] = which.sum(axis=-1)
-        columns[f"{label}_given_up"] = abandoned(which, mine).sum(axis=-1)
-    return columns
+def _certainty(data: Data, case: str) -> Estimate:
+    found: Estimate = given_up("good")(data, {**RUN, "case": case, "entrant": "certainty"})
+    return found
 
 
-def write(report: Report, found: Found) -> None:
-    report.heading("Good sources given up for ever")
-    report.figure(
-        picture(found), "Fraction of runs in which a good source is given up, 95 % intervals.", PART
+def claim(data: Data) -> str:
+    """Return how often planning with the estimates alone gives good sources up."""
+    case = max(data.values("case", **RUN), key=lambda name: _certainty(data, name).mean)
+    shares = ", ".join(
+        f"{name} {given_up('good')(data, {**RUN, 'case': case, 'entrant': name}).mean:.1%}"
+        for name in ("certainty", "thompson")
     )
-    report.paragraph(
+    return f"runs in which a good source is never crawled again ({case}): {shares}"
+
+
+_LEARNERS = tuple(each.get("name", "") for each in entrants(WEAK)[1:])
+
+PART = Part(
+    jobs=jobs,
+    heading="Good sources given up for ever",
+    content=(
+        Lines(
+            "Fraction of runs in which a good source is given up, 95 % intervals.",
+            x="case",
+            y=given_up("good"),
+            line="entrant",
+            only=_LEARNERS,
+            where=RUN,
+            labels=("", "runs, %"),
+            style="o",
+            scale=100,
+            level=1,
+            name="abandonment",
+            size=(11.0, 3.6),
+        ),
         "A crawler that plans with its estimates can come to underestimate a source, never crawl "
         "it again, and so never correct the estimate. Counted: runs in which some good source is "
         "not crawled once in the last quarter. Good: whittle, which knows the rates, crawls it "
-        f"there at least once in {GOOD} rounds (a round is N/M steps); fair: in {FAIR} rounds, "
-        "which includes sources that are hardly worth a crawl. The weak prior has a mean of 50 "
-        "items per step and is outweighed by one crawl; the means of the low priors are below the "
-        "rates of most sources. “Fleet prior”: begins with the same prior and fits it to the whole "
-        "fleet. Self-tuning also learns mean utilities. Intervals: 95 %, Wilson."
-    )
-    for case in found.cases:
-        rows = []
-        for name in found.entrants(case)[1:]:
-            runs, fair, sources = of(found, case, name)
-            reward = found.relative(case, name, REFERENCE)
-            rows.append([name, percent(runs), f"{sources:.2%}", percent(fair), percent(reward)])
-        columns = [
-            "agent",
-            "runs that give a good one up",
-            "good ones given up",
-            "runs, fair ones",
-        ]
-        report.table(
-            f"{case}: {len(found[case, REFERENCE].reward)} runs of "
-            f"{found[case, REFERENCE].marks[-1]:.0f} steps",
-            [*columns, "second half, relative to whittle"],
-            rows,
-        )
-    report.paragraph(verdict(found))
-
-
-def finding(found: Found) -> str:
-    """Return how often planning with the estimates alone gives good sources up, in half a
-    sentence."""
-    case = max(found.cases, key=lambda case: of(found, case, "certainty").good.mean)
-    shares = [f"{name} {of(found, case, name).good.mean:.1%}" for name in ("certainty", "thompson")]
-    return f"runs in which a good source is never crawled again ({case}): {', '.join(shares)}"
-
-
-def verdict(found: Found) -> str:
-    """Return sentences on where certainty abandons sources in more than 5 % of the runs, and which
-    policies stay below 1 %."""
-    said = []
-    for case in found.cases:
-        failing = of(found, case, "certainty").good
-        if failing.low <= 0.05:
-            continue
-        others = {name: of(found, case, name) for name in found.entrants(case)[2:]}
-        below = {
-            "good ones": [name for name, lost in others.items() if lost.good.mean < 0.01],
-            "good ones, with all of the interval": [
-                name for name, lost in others.items() if lost.good.high < 0.01
-            ],
-            "fair ones": [name for name, lost in others.items() if lost.fair.mean < 0.01],
-        }
-        who = ". ".join(f"{words}: {'; '.join(x) or 'nobody'}" for words, x in below.items())
-        said.append(
-            f"{case}: certainty gives good sources up in {failing.mean:.0%} of the runs. Below 1 % "
-            f"of them: {who}."
-        )
-    return " ".join(said) or "Certainty gives nothing up in more than 5 % of the runs."
-
-
-def picture(found: Found) -> Any:
-    cases = found.cases
-    figure, axis = plots.new(1, 1, width=11, height=3.6)
-    names = found.entrants(cases[0])[1:]
-    for i, name in enumerate(names):
-        shares = [of(found, case, name).good for case in cases]
-        place = np.arange(len(cases)) + (i - len(names) / 2) * 0.1
-        middle = np.array([100 * share.mean for share in shares])
-        spread = [
-            [100 * (s.mean - s.low) for s in shares],
-            [100 * (s.high - s.mean) for s in shares],
-        ]
-        colour = plots.PALETTE[i % len(plots.PALETTE)]
-        axis.errorbar(place, middle, yerr=spread, fmt="o", ms=4, color=colour, label=name)
-    axis.axhline(1, color=plots.FAINT, lw=0.8, ls=":")
-    axis.set_xticks(range(len(cases)), cases, size=8)
-    axis.set_ylabel("runs, %")
-    axis.legend(fontsize=8, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0))
-    return figure
+        f"there at least once in {ROUNDS['good']} rounds (a round is N/M steps); fair: in "
+        f"{ROUNDS['fair']} rounds, which includes sources that are hardly worth a crawl. The weak "
+        "prior has a mean of 50 items per step and is outweighed by one crawl; the means of the "
+        "low priors are below the rates of most sources. “Fleet prior”: begins with the same prior "
+        "and fits it to the whole fleet. Self-tuning also learns mean utilities. Intervals: 95 %, "
+        "Wilson.",
+        Table(
+            "{case}",
+            {"entrant": "agent"},
+            (
+                Column("runs that give a good one up", given_up("good")),
+                Column("good ones given up", _sources, str),
+                Column("runs, fair ones", given_up("fair")),
+                Column("second half, relative to whittle", relative()),
+            ),
+            each=("case",),
+            where=RUN,
+        ),
+    ),
+    claim=claim,
+)

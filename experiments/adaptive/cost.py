@@ -12,7 +12,6 @@ from agents.evaluation.rollout import Rollout
 from agents.policies.base import Predictor
 from crawl_env import CrawlVectorEnv, Sources
 from crawl_env.fleet.parameters import PARAMETERS
-from ephemeral_crawl.core.report import Report
 from experiments.adaptive.entrants import (
     CERTAINTY,
     OPTIMISM,
@@ -26,11 +25,10 @@ from experiments.adaptive.entrants import (
     shown,
 )
 from experiments.core.clock import Timing
+from experiments.core.data import Case, Cell, Column, Data, Table
+from experiments.core.study import Part
 
-PART = "cost"
-N = 100_000
 ROUND = 10  # N/M
-ALLOWED = 3.0  # times what Whittle takes
 _WARM = 60  # steps before any is timed: six crawls of each source on average
 _AT_ONCE = 5  # steps timed together
 ENTRANTS = [
@@ -142,54 +140,11 @@ class _Timed:
         return found
 
 
-def write(report: Report, costs: Sequence[Cost], n: int) -> None:
-    report.heading("What it takes in time")
-    report.paragraph(
-        f"{n:,} sources, {n // ROUND:,} crawls per step, not observed: the time of one step of the "
-        "agent and the environment, and of the agent alone, beside whittle, which knows the rates, "
-        "in an environment that shows the same. All take turns, "
-        f"{_AT_ONCE} steps each, after {_WARM} that are not timed; medians over "
-        f"{len(costs[0].step.rounds)} turns, ratios within one turn, with the smallest and the "
-        "largest."
-    )
-    rows = [
-        [
-            cost.name,
-            cost.shown,
-            _milliseconds(cost.step),
-            _ratio(cost.step, cost.best_step),
-            _milliseconds(cost.decision),
-            _ratio(cost.decision, cost.best_decision),
-        ]
-        for cost in costs
-    ]
-    columns = ["agent", "shown", "step, ms", "× whittle", "agent alone, ms", "× whittle"]
-    report.table(f"N = {n:,}", columns, rows)
-    report.paragraph(verdict(costs))
-
-
-def finding(costs: Sequence[Cost], n: int) -> str:
-    """Return what learning takes in time, in half a sentence."""
-    slowest = max(costs, key=lambda cost: cost.step.ratio_to(cost.best_step)[0])
-    ratio = slowest.step.ratio_to(slowest.best_step)[0]
-    return f"a step at N = {n:,} takes at most {ratio:.1f} times as long ({slowest.name})"
-
-
-def verdict(costs: Sequence[Cost]) -> str:
-    """Return a sentence on entrants that exceed the time limit."""
-    steps = {c.name: c.step.ratio_to(c.best_step)[0] for c in costs}
-    alone = {c.name: c.decision.ratio_to(c.best_decision)[0] for c in costs}
-    return (
-        f"More than {ALLOWED:g} times a step of whittle: {_over(steps)}. More than {ALLOWED:g} "
-        f"times its decision alone: {_over(alone)}."
-    )
-
-
-def records(costs: Sequence[Cost], n: int) -> list[dict[str, Any]]:
+def rows(costs: Sequence[Cost], n: int) -> list[dict[str, Any]]:
     """Return one row for each entrant and turn."""
     return [
         {
-            "part": PART,
+            "part": "cost",
             "case": f"N = {n}",
             "entrant": cost.name,
             "run": i,
@@ -203,14 +158,56 @@ def records(costs: Sequence[Cost], n: int) -> list[dict[str, Any]]:
     ]
 
 
-def _over(ratios: dict[str, float]) -> str:
-    return "; ".join(name for name, ratio in ratios.items() if ratio > ALLOWED) or "nobody"
+def _timing(data: Data, case: Case, name: str) -> Timing:
+    return Timing(tuple(data.numbers(f"{name}_seconds", **case).tolist()))
 
 
-def _milliseconds(timing: Timing) -> str:
-    return f"{1e3 * timing.median:.1f}"
+def _milliseconds(name: str) -> Cell:
+    return lambda data, case: f"{1e3 * _timing(data, case, name).median:.1f}"
 
 
-def _ratio(mine: Timing, best: Timing) -> str:
-    middle, low, high = mine.ratio_to(best)
+def _times_whittle(name: str) -> Cell:
+    """Return the cell of the ratio to Whittle: median, smallest and largest of the turns."""
+    return lambda data, case: _timing(data, case, name).ratio_to(
+        _timing(data, case, f"whittle_{name}")
+    )
+
+
+def _ratio(found: tuple[float, float, float]) -> str:
+    middle, low, high = found
     return f"{middle:.2f} ({low:.2f} … {high:.2f})"
+
+
+def claim(data: Data) -> str:
+    """Return what learning takes in time."""
+    ratio = _times_whittle("step")
+    slowest = max(data.cases("case", "entrant"), key=lambda case: ratio(data, case)[0])
+    return (
+        f"a step at {slowest['case']} takes at most {ratio(data, slowest)[0]:.1f} times as long "
+        f"({slowest['entrant']})"
+    )
+
+
+PART = Part(
+    jobs=lambda study: [],  # it is measured in this process
+    heading="What it takes in time",
+    content=(
+        "A tenth of the sources is crawled in each step, not observed: the time of one step of the "
+        "agent and the environment, and of the agent alone, beside whittle, which knows the rates, "
+        "in an environment that shows the same. All take turns, "
+        f"{_AT_ONCE} steps each, after {_WARM} that are not timed; medians over the turns, ratios "
+        "within one turn, with the smallest and the largest.",
+        Table(
+            "{case}",
+            {"entrant": "agent"},
+            (
+                Column("step, ms", _milliseconds("step"), str),
+                Column("× whittle", _times_whittle("step"), _ratio),
+                Column("agent alone, ms", _milliseconds("decision"), str),
+                Column("× whittle", _times_whittle("decision"), _ratio),
+            ),
+            each=("case",),
+        ),
+    ),
+    claim=claim,
+)

@@ -2,50 +2,48 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from agents.evaluation import statistics
 from agents.evaluation.statistics import Estimate
-from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job
-from ephemeral_crawl.core.tables import percent, plain
+from ephemeral_crawl.core.tables import plain
 from experiments.adaptive.entrants import FLOOR, REFERENCE, THOMPSON, TUNING, entrant, named
-from experiments.adaptive.runs import Found, Size, job
+from experiments.adaptive.runs import COLLECTED, EXPECTED, RUN, curve, job, marks, relative, score
+from experiments.core.data import Case, Cell, Column, Data, Table
+from experiments.core.study import Part
 
-PART = "information"
-TOLD = {
-    "items": "number of new items",
-    "changed": "whether anything was new",
-    "harvest": "utility alone",
-}
 ENTRANTS = [
     entrant(REFERENCE),
     entrant(FLOOR),
     *(
         named(f"thompson: {words}", entrant(THOMPSON, estimator, brought))
-        for (brought, words), estimator in zip(
-            TOLD.items(), ("gamma-poisson", "changed", "gamma-poisson"), strict=True
+        for brought, words, estimator in (
+            ("items", "number of new items", "gamma-poisson"),
+            ("changed", "whether anything was new", "changed"),
+            ("harvest", "utility alone", "gamma-poisson"),
         )
     ),
     *(
-        named(f"self-tuning: {words}", entrant(TUNING, brought=brought))
-        for brought, words in (
-            ("sums", "sums over the items"),
-            ("items", "number and utility"),
-            ("harvest", TOLD["harvest"]),
+        named(f"self-tuning: {words}", entrant(TUNING, estimator, brought))
+        for brought, words, estimator in (
+            ("sums", "sums over the items", None),
+            ("items", "number and utility", None),
+            ("harvest", "utility alone", None),
+            ("sums", "sums over the items, keeps all", "gamma-poisson"),
         )
-    ),
-    named(
-        "self-tuning: sums over the items, keeps all",
-        entrant(TUNING, "gamma-poisson", "sums"),
     ),
 ]
 
 
-def jobs(size: Size) -> list[Job]:
+def jobs(study: Any) -> list[Job]:
+    """Return a job for each kind of fleet and entrant."""
+    size = study.size
     return [
         job(
-            PART,
+            "information",
             f"{regime}, {'observed' if observed else 'not observed'}",
             chosen,
             {"sources": f"drawn-{regime}-100", "budget": 10, "observed": observed},
@@ -59,58 +57,58 @@ def jobs(size: Size) -> list[Job]:
     ]
 
 
-def finding(found: Found) -> str:
-    """Return what knowing the number of new items is worth, in half a sentence."""
-    case = found.cases[0]
-    shares = [
-        f"{100 * found.relative(case, name, REFERENCE, _expected(found, case)).mean:.1f} % from "
-        f"{name.removeprefix('thompson: ')}"
-        for name in found.entrants(case)
-        if name.startswith("thompson: ")
-    ]
-    return f"thompson collects {', '.join(shares)} of a crawl ({case}; whittle = 100 %)"
+def _by_case(cell: Any) -> Cell:
+    """Return a cell of expected rewards, or of those collected where content is observed."""
+
+    def chosen(data: Data, case: Case) -> Any:
+        expected = np.isfinite(data.numbers(EXPECTED, **case)).all()
+        return cell(column=EXPECTED if expected else COLLECTED)(data, case)
+
+    return chosen
 
 
-def first_half(found: Found, case: str, name: str) -> Estimate:
+def first_half(data: Data, case: Case) -> Estimate:
     """Return the reward of the first half relative to Whittle's."""
-    expected, early = _expected(found, case), []
-    for who in (name, REFERENCE):
-        run = found[case, who]
-        total = run.expected if expected else run.reward
-        early.append(total[:, run.until(int(run.marks[-1]) // 2)])
-    return statistics.ratio(*early)
+    steps = marks(data, case)
+    half = int(np.flatnonzero(steps == steps[-1] // 2)[0])
+    column = "expected" if np.isfinite(curve(data, case, REFERENCE)).all() else "collected"
+    mine, best = (curve(data, case, x, column)[:, half] for x in (case["entrant"], REFERENCE))
+    return statistics.ratio(mine, best)
 
 
-def _expected(found: Found, case: str) -> bool:
-    """Return whether expected rewards are measured: where content is not observed."""
-    return not np.isnan(found[case, REFERENCE].expected).any()
+def claim(data: Data) -> str:
+    """Return what knowing the number of new items is worth."""
+    case = data.values("case", **RUN)[0]
+    shares = ", ".join(
+        f"{100 * _by_case(relative)(data, found).mean:.1f} % from "
+        f"{found['entrant'].removeprefix('thompson: ')}"
+        for found in data.cases("entrant", **RUN, case=case)
+        if found["entrant"].startswith("thompson: ")
+    )
+    return f"thompson collects {shares} of a crawl ({case}; whittle = 100 %)"
 
 
-def write(report: Report, found: Found) -> None:
-    report.heading("Observations of a crawl")
-    report.paragraph(
+PART = Part(
+    jobs=jobs,
+    heading="Observations of a crawl",
+    content=(
         "Random fleets of 100, ten crawls per step. Thompson is given the mean utility and the "
         "decay rate of each source and learns the arrival rates: from the number of new items, "
         "from whether there were any, or from their total utility. Self-tuning is given neither. "
         "Where sources publish much, nearly every crawl finds something new, which is hardly "
         "informative. Score: 0 is random, 1 is whittle. “Observed”: uncollected utility is "
-        "observed before crawling, also by whittle."
-    )
-    for case in found.cases:
-        rows = [
-            [
-                name,
-                percent(first_half(found, case, name)),
-                percent(found.relative(case, name, REFERENCE, _expected(found, case))),
-                plain(found.score(case, name, REFERENCE, _expected(found, case))),
-            ]
-            for name in found.entrants(case)
-            if name != REFERENCE
-        ]
-        columns = [
-            "entrant and observation of a crawl",
-            "first half, relative to whittle",
-            "second half",
-            "score",
-        ]
-        report.table(case, columns, rows)
+        "observed before crawling, also by whittle.",
+        Table(
+            "{case}",
+            {"entrant": "entrant and observation of a crawl"},
+            (
+                Column("first half, relative to whittle", first_half),
+                Column("second half", _by_case(relative)),
+                Column("score", _by_case(score), plain),
+            ),
+            each=("case",),
+            where=RUN,
+        ),
+    ),
+    claim=claim,
+)

@@ -8,19 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from agents.evaluation import statistics
 from crawl_env import CrawlVectorEnv, Trace
 from crawl_env.log.clock import HOURS
-from crawl_env.numerics import FloatArray
 from ephemeral_crawl.comparison.events import REFITTED
-from ephemeral_crawl.core import evaluation, plots
+from ephemeral_crawl.core import evaluation
 from ephemeral_crawl.core.report import Report
-from ephemeral_crawl.core.results import provenance
 from ephemeral_crawl.core.runner import Job, Result, Runner
+from ephemeral_crawl.core.study import attributed
 from ephemeral_crawl.core.tables import percent
 from ephemeral_crawl.replay import play as replay
 from ephemeral_crawl.replay.play import Replay
 from ephemeral_crawl.replay.split import WEEK, Log, Split
-from ephemeral_crawl.replay.view import FEWEST, View, records
 from experiments.adaptive.entrants import (
     CERTAINTY,
     OPTIMISM,
@@ -34,68 +33,79 @@ from experiments.adaptive.entrants import (
     seat,
     shown,
 )
-from experiments.adaptive.runs import Size
+from experiments.adaptive.runs import Rows, Size
+from experiments.core.data import Case, Column, Data, Lines, Table, versus
 
-PART = "recorded"
 BUDGETS = (2.0, 5.0, 10.0, 20.0)
 RUNS = 6  # of each entrant, which start one step after the other
-MONTH = 30 * 24.0  # hours
+MONTH = 4  # blocks, which are weeks unless they were given
 KEPT = 0.9995  # of what is known, over one step
+FEWEST = 5  # blocks of which an interval is given
+_LEARNS = "self-tuning from nothing"
 
-Runs = Mapping[float, Mapping[str, Replay]]
+
+def measured(log: Log, size: Size, steps: int | None, runner: Runner) -> Rows:
+    """Return a row for each budget, entrant and block of the part of a log that is played back.
+
+    Arguments:
+        steps: at most so many of the log.
+    """
+    split = log.split(None, 1.0, steps or (500 if size.quick else None))
+    budgets = (5.0,) if size.quick else BUDGETS
+    runs = min(2 if size.quick else RUNS, split.steps)
+    todo: list[Job] = [
+        {
+            "entrant": chosen,
+            "arguments": {
+                "sources": evaluation.fleet_as_json(
+                    split.refitted
+                    if name_of({"entrant": chosen}) == REFITTED and split.refitted
+                    else split.fleet
+                ),
+                "budget": budget,
+                "observed": False,
+                "start": "empty",
+                "features": list(shown(chosen)),
+            },
+            "steps": split.steps,
+            "runs": runs,
+            "seed": size.seed,
+            "log": split.digest,
+        }
+        for budget in budgets
+        for chosen in entrants(split)
+    ]
+    results = runner.run(todo, partial(work, split.trace))
+    period = split.fleet.period
+    length = max(1, round((log.block or WEEK / HOURS[log.unit]) / period))
+    starts = np.arange(0, split.steps, length)
+    published = np.add.reduceat(split.published, starts)
+    return attributed(
+        {
+            "part": "recorded",
+            "budget": job["arguments"]["budget"],
+            "agent": name_of(job),
+            "block": k,
+            "from": repr(float(split.rest.start + starts[k] * period)),
+            "reward": repr(float(reward)),
+            "published": repr(float(published[k])),
+        }
+        for job, result in zip(todo, results, strict=True)
+        for k, reward in enumerate(
+            np.add.reduceat(evaluation.measured_of(Replay, result).reward.mean(axis=0), starts)
+        )
+    )
 
 
-class Recorded:
-    """The part of the experiment that plays back a log, `steps` of it at most."""
+def work(trace: Trace, job: Job) -> Result:
+    """Play the runs of an entrant, which start one step after the other."""
+    arguments = {**evaluation.arguments_of(job), "arrivals": trace}
 
-    def __init__(self, log: Log, size: Size, steps: int | None) -> None:
-        short = 500 if size.quick else None
-        self._split = log.split(None, 1.0, steps or short)
-        self._log, self._seed = log, size.seed
-        self._budgets = (5.0,) if size.quick else BUDGETS
-        self._runs = min(2 if size.quick else RUNS, self._split.steps)
+    def chosen(env: CrawlVectorEnv, seed: int) -> Any:
+        return seat(env, job["entrant"], seed)
 
-    def run(self, report: Report, runner: Runner) -> tuple[list[dict[str, Any]], str]:
-        """Write the part of the report; return one row for each budget, entrant and week, and what
-        was found, in half a sentence."""
-        parts = {(m, name_of(job)): job for m in self._budgets for job in self._jobs(m)}
-        results = runner.run(list(parts.values()), partial(work, self._split.trace))
-        runs: dict[float, dict[str, Replay]] = {m: {} for m in self._budgets}
-        for (m, name), result in zip(parts, results, strict=True):
-            runs[m][name] = evaluation.measured_of(Replay, result)
-        view = self._view()
-        write(report, view, runs)
-        return records(view, runs, {"part": PART, **provenance()}), finding(view, runs)
-
-    def _jobs(self, budget: float) -> list[Job]:
-        return [
-            {
-                "part": PART,
-                "entrant": chosen,
-                "arguments": {
-                    "sources": evaluation.fleet_as_json(
-                        self._split.refitted
-                        if name_of({"entrant": chosen}) == REFITTED and self._split.refitted
-                        else self._split.fleet
-                    ),
-                    "budget": budget,
-                    "observed": False,
-                    "start": "empty",
-                    "features": list(shown(chosen)),
-                },
-                "steps": self._split.steps,
-                "runs": self._runs,
-                "seed": self._seed,
-                "log": self._split.digest,
-            }
-            for chosen in entrants(self._split)
-        ]
-
-    def _view(self) -> View:
-        log, fleet = self._log, self._split.fleet
-        block = log.block or WEEK / HOURS[log.unit]
-        length = max(1, round(block / fleet.period))
-        return View(self._split, length, self._runs)
+    rollout = replay.runs_of(chosen, arguments, job["runs"], job["seed"])
+    return evaluation.result_of(replay.play(rollout, trace, job["steps"]))
 
 
 def entrants(split: Split) -> list[dict[str, Any]]:
@@ -116,7 +126,7 @@ def entrants(split: Split) -> list[dict[str, Any]]:
         entrant(REFERENCE),
         *refitted,
         *(
-            named(f"self-tuning from nothing{words}", entrant(TUNING, estimator, brought, **own))
+            named(f"{_LEARNS}{words}", entrant(TUNING, estimator, brought, **own))
             for words, estimator, brought, own in (
                 ("", "forgetting", "sums", {}),
                 (", keeps all", "gamma-poisson", "sums", {}),
@@ -152,107 +162,97 @@ def entrants(split: Split) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def work(trace: Trace, job: Job) -> Result:
-    """Play the runs of an entrant, which start one step after the other."""
-    arguments = {**evaluation.arguments_of(job), "arrivals": trace}
+# --------------------------------------------------------------------------------------- the report
 
-    def chosen(env: CrawlVectorEnv, seed: int) -> Any:
-        return seat(env, job["entrant"], seed)
-
-    rollout = replay.runs_of(chosen, arguments, job["runs"], job["seed"])
-    return evaluation.result_of(replay.play(rollout, trace, job["steps"]))
+_GAIN = versus(statistics.gain, "reward", agent=REFERENCE)
 
 
-def write(report: Report, view: View, runs: Runs) -> None:
-    report.heading("A recorded log")
-    report.paragraph(
-        f"{len(view.split.fleet)} sources; the first part of the log is known beforehand, "
-        f"{view.steps} steps of the rest are replayed, {view.runs} times, each start a step "
-        "later. whittle knows rates, mean utilities and decay as fitted to the first part, and "
-        "keeps to them. “From nothing”: knows only T and M, and learns from its own crawls. "
-        "“Prior”: begins with the rates of the first part, with the weight of the whole of it, of "
-        "a tenth or of a hundredth. All variants that were tried are listed. Gain: over whittle, "
-        f"with 95 % intervals, paired by {view.block_name}. {REFITTED} is fitted to the part that "
-        "is replayed: a reference."
-    )
-    for m, of_budget in runs.items():
-        best = of_budget[REFERENCE]
-        rows = [
-            [name, f"{run.total / view.published.sum():.2%}", percent(view.gain(run, best))]
-            for name, run in of_budget.items()
-        ]
-        columns = ["agent", "fraction of the utility published", "gain over whittle"]
-        report.table(f"M = {m:g}", columns, rows)
-    report.paragraph(verdict(view, runs))
-    report.figure(
-        picture(view, runs),
-        "Reward of each month relative to whittle.",
-        PART,
-    )
+def _collected(data: Data, case: Case) -> str:
+    reward, published = (data.numbers(name, **case).sum() for name in ("reward", "published"))
+    return f"{reward / published:.2%}"
 
 
-def finding(view: View, runs: Runs) -> str:
+def claim(data: Data) -> str:
     """Return what a crawler that begins with nothing collects of a recorded log."""
-    learns = "self-tuning from nothing"
-    shares = [
-        f"{of_budget[learns].total / of_budget[REFERENCE].total:.1%} (M = {m:g})"
-        for m, of_budget in runs.items()
-    ]
+    shares = ", ".join(
+        f"{1 + _GAIN(data, case).mean:.1%} (M = {float(case['budget']):g})"
+        for case in data.cases("budget", agent=_LEARNS)
+    )
     return (
         "on the recorded log, self-tuning from nothing collects, of what whittle collects as "
-        f"fitted, {', '.join(shares)}"
+        f"fitted, {shares}"
     )
 
 
-def verdict(view: View, runs: Runs) -> str:
-    """Return sentences on the budgets under which an entrant with a prior is better than
-    Whittle."""
-    informed = [name_of({"entrant": each}) for each in entrants(view.split) if "prior" in each]
-    level = 1 - 0.05 / len(informed)
+def verdict(report: Report, data: Data) -> None:
+    """Say under which budgets an entrant with a prior is better than Whittle."""
+    informed = [name for name in data.values("agent") if ", prior " in name]
+    level = 1 - 0.05 / max(1, len(informed))
     said = []
-    for m, of_budget in runs.items():
-        name = max(informed, key=lambda key: of_budget[key].total)
-        gain = view.gain(of_budget[name], of_budget[REFERENCE], level)
+    for budget in data.values("budget"):
+        rewards = {name: data.numbers("reward", budget=budget, agent=name) for name in informed}
+        if not rewards:
+            continue
+        best = max(rewards, key=lambda name: rewards[name].sum())
+        whittle = data.numbers("reward", budget=budget, agent=REFERENCE)
+        gain = statistics.ratio(rewards[best], whittle, level=level)
+        gain = statistics.Estimate(*(x - 1 for x in gain))
         clear = "above whittle" if gain.low > 0 else "not clearly above whittle"
-        if view.blocks < FEWEST:
-            clear = f"too few {view.block_name}s to tell"
+        if whittle.size < FEWEST:
+            clear = "too few blocks to tell"
         said.append(
-            f"M = {m:g}: the best of those with a prior is {name}, by {percent(gain)}: {clear}."
+            f"M = {float(budget):g}: the best of those with a prior is {best}, by {percent(gain)}: "
+            f"{clear}."
         )
-    return (
+    report.paragraph(
         " ".join(said) + f" Since it is the best of {len(informed)}, these intervals are of "
         f"{level:.2%} each, nominally (Bonferroni)."
     )
 
 
-def by_month(view: View, run: Replay) -> FloatArray:
-    """Return what was collected in each month of 30 days, mean over runs."""
-    period, unit = view.split.fleet.period, view.split.rest.unit
-    length = max(1, round(MONTH / HOURS[unit] / period))
-    starts = np.arange(0, max(1, view.steps - length // 2), length)
-    return np.asarray(np.add.reduceat(run.reward.mean(axis=0), starts))
+def by_month(report: Report, data: Data) -> None:
+    """Add the figure of the rewards of each month relative to whittle."""
+    totals: dict[tuple[str, str, int], float] = {}
+    for row in data.rows:
+        key = str(row["budget"]), str(row["agent"]), int(row["block"]) // MONTH
+        totals[key] = totals.get(key, 0.0) + float(row["reward"])
+    monthly: list[Mapping[str, Any]] = [
+        {"budget": f"M = {float(m):g}", "agent": name, "month": month + 1, "share": share}
+        for (m, name, month), total in totals.items()
+        for share in [total / totals[m, REFERENCE, month]]
+    ]
+    Lines(
+        "Reward of each month of four weeks relative to whittle.",
+        x="month",
+        y=lambda found, case: statistics.Estimate(*[found.numbers("share", **case)[0]] * 3),
+        line="agent",
+        columns="budget",
+        only=(_LEARNS, f"{_LEARNS}, keeps all", "certainty, prior the whole first part",
+              "thompson, prior a tenth of it", REFITTED),
+        labels=("month", "relative to whittle, %"),
+        scale=100,
+        level=100,
+        name="recorded",
+    )(report, Data(monthly))  # fmt: skip
 
 
-def picture(view: View, runs: Runs) -> Any:
-    figure, axes = plots.new(
-        1, len(runs), width=3.2 * len(runs) + 2, height=3.4, sharey=True, squeeze=False
-    )
-    drawn = (
-        "self-tuning from nothing",
-        "self-tuning from nothing, keeps all",
-        "certainty, prior the whole first part",
-        "thompson, prior a tenth of it",
-        REFITTED,
-    )
-    for axis, (m, of_budget) in zip(axes[0], runs.items(), strict=True):
-        best = by_month(view, of_budget[REFERENCE])
-        for i, name in enumerate(name for name in drawn if name in of_budget):
-            share = 100 * by_month(view, of_budget[name]) / best
-            month = np.arange(1, share.size + 1)
-            axis.plot(month, share, "o-", ms=3, color=plots.PALETTE[i], label=name)
-        axis.axhline(100, color=plots.FAINT, lw=0.8)
-        axis.set_title(f"M = {m:g}")
-        axis.set_xlabel("month")
-    axes[0][0].set_ylabel("relative to whittle, %")
-    axes[0][0].legend(fontsize=7)
-    return figure
+CONTENT = (
+    "The first part of the log is known beforehand, and the rest is replayed, several times, each "
+    "start a step later. whittle knows rates, mean utilities and decay as fitted to the first "
+    "part, and keeps to them. “From nothing”: knows only T and M, and learns from its own crawls. "
+    "“Prior”: begins with the rates of the first part, with the weight of the whole of it, of a "
+    "tenth or of a hundredth. All variants that were tried are listed. Gain: over whittle, with "
+    f"95 % intervals, paired by block, which is a week by default. {REFITTED} is fitted to the "
+    "part that is replayed: a reference.",
+    Table(
+        "M = {budget}",
+        {"agent": "agent"},
+        (
+            Column("fraction of the utility published", _collected, str),
+            Column("gain over whittle", _GAIN),
+        ),
+        each=("budget",),
+    ),
+    verdict,
+    by_month,
+)

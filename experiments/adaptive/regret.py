@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from crawl_env.numerics import FloatArray
 from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job
-from ephemeral_crawl.core.tables import percent, plain
+from ephemeral_crawl.core.tables import plain
 from experiments.adaptive.entrants import (
     CERTAINTY,
     FLOOR,
@@ -25,26 +24,23 @@ from experiments.adaptive.entrants import (
     entrant,
     named,
 )
-from experiments.adaptive.runs import Found, Run, Size, job
+from experiments.adaptive.runs import RUN, curve, job, marks, relative, score
+from experiments.core.data import Case, Column, Data, Table
+from experiments.core.study import Part
 
-PART = "regret"
 REGIMES = ("dense", "sparse")
 _OCTAVE = 6  # marks, over which the loss per step is drawn
-NEAR, ROOT = 0.99, 0.5  # criteria for the fraction and for the exponents
 FIRST = 100  # step from which exponents are fitted
 
-_KNOWING, _CHANCE = entrant(REFERENCE), entrant(FLOOR)
-_SOLUTIONS = [entrant(agent) for agent in (CERTAINTY, OPTIMISM, THOMPSON, TUNING)]
 _SIZES = [
-    _KNOWING,
-    _CHANCE,
+    entrant(REFERENCE),
+    entrant(FLOOR),
     entrant(THOMPSON),
     named("thompson, fleet prior", entrant(THOMPSON, "fleet-prior")),
 ]
 ENTRANTS = [
-    _KNOWING,
-    _CHANCE,
-    *_SOLUTIONS,
+    *_SIZES[:2],
+    *(entrant(agent) for agent in (CERTAINTY, OPTIMISM, THOMPSON, TUNING)),
     named("certainty, fleet prior", entrant(CERTAINTY, "fleet-prior")),
     named("thompson, learns what to keep", entrant(THOMPSON, "forgetting")),
     named("self-tuning, keeps all", entrant(TUNING, "gamma-poisson")),
@@ -71,11 +67,12 @@ SHAPES = ((20, 2), (100, 10), (400, 40), (100, 2), (100, 30))  # N, M
 USUAL = (100, 10)
 
 
-def jobs(size: Size) -> list[Job]:
-    shapes = (USUAL,) if size.quick else SHAPES
+def jobs(study: Any) -> list[Job]:
+    """Return a job for each fleet and entrant."""
+    size = study.size
     return [
         job(
-            PART,
+            "regret",
             case_of(regime, *shape),
             chosen,
             {"sources": f"drawn-{regime}-{shape[0]}", "budget": shape[1]},
@@ -83,93 +80,41 @@ def jobs(size: Size) -> list[Job]:
             size.seeds,
             size.seed,
         )
-        for shape in shapes
+        for shape in ((USUAL,) if size.quick else SHAPES)
         for regime in REGIMES
         for chosen in (ENTRANTS if shape == USUAL else _SIZES)
     ]
 
 
 def case_of(regime: str, n: int, m: int) -> str:
+    """Return the name of a case."""
     return f"{regime}, N = {n}, M = {m}"
 
 
-def lost(found: Found, case: str, name: str, expected: bool = True) -> FloatArray:
+def lost(data: Data, case: Case, column: str = "expected") -> FloatArray:
     """Return what an entrant lost against Whittle until each mark, (S, K), in steps of Whittle."""
-    best, mine = found[case, REFERENCE], found[case, name]
-    pair = (best.expected, mine.expected) if expected else (best.reward, mine.reward)
-    return np.asarray((pair[0] - pair[1]) / per_step(best)[:, None])
+    best, mine = (curve(data, case, who, column) for who in (REFERENCE, case["entrant"]))
+    per_step = curve(data, case, REFERENCE)[:, -1] / marks(data, case)[-1]
+    return np.asarray((best - mine) / per_step[:, None])
 
 
-def per_step(best: Run) -> FloatArray:
-    """Return what Whittle is expected to collect in a step, (S,)."""
-    return np.asarray(best.expected[:, -1] / best.marks[-1])
-
-
-def growth(found: Found, case: str, name: str, expected: bool = True) -> Estimate:
+def growth(data: Data, case: Case, column: str = "expected") -> Estimate:
     """Return the exponent of an entrant's cumulative regret."""
-    marks = found[case, REFERENCE].marks
-    first = min(FIRST, marks[-1] / 10)
-    return exponent(lost(found, case, name, expected), marks, first)
+    steps = marks(data, case)
+    return exponent(lost(data, case, column), steps, min(FIRST, steps[-1] / 10))
 
 
-def growth_of_steps(found: Found, case: str, name: str) -> Estimate:
+def growth_of_steps(data: Data, case: Case) -> Estimate:
     """Return the exponent of what is lost in each doubling of time."""
-    marks = found[case, REFERENCE].marks
-    first = min(FIRST, marks[-1] / 10)
-    return growing(lost(found, case, name), marks, first, _OCTAVE)
+    steps = marks(data, case)
+    return growing(lost(data, case), steps, min(FIRST, steps[-1] / 10), _OCTAVE)
 
 
-def write(report: Report, found: Found) -> None:
-    report.heading("What learning costs")
-    report.figure(
-        picture(found),
-        "What was lost until each step, and per step at it, both axes logarithmic; N = 100, "
-        "M = 10. Straight lines are power laws; the dotted one grows as the square root.",
-        PART,
-    )
-    end = int(found[found.cases[0], REFERENCE].marks[-1])
-    report.paragraph(
-        "Random fleets, a different one in each run; only whittle knows the arrival rates. Lost: "
-        "what whittle collected more until the end, in steps of its reward, for the same content. "
-        "Exponent: b of the fit t^b to the loss until step t; a loss at the start alone makes it "
-        "small. Exponent of doublings: of the loss from t to 2t; below 1, the loss per step tends "
-        "to zero; 1 is a constant loss per step. "
-        f"Fitted to steps {int(min(FIRST, end / 10))} to {end}. Score: 0 is random, 1 is whittle. "
-        "All rewards are expected ones given the ages at crawls, which omits the luck of what was "
-        "published; “as collected” includes it. Intervals: 95 %, Student's t "
-        "over runs; of exponents, bootstrap over runs."
-    )
-    for case in found.cases:
-        rows = [
-            [
-                name,
-                percent(found.relative(case, name, REFERENCE)),
-                plain(found.score(case, name, REFERENCE), 3),
-                plain(statistics.mean(lost(found, case, name)[:, -1]), 1),
-                plain(growth(found, case, name), 2),
-                plain(growth_of_steps(found, case, name), 2),
-                plain(growth(found, case, name, expected=False), 2),
-            ]
-            for name in found.entrants(case)
-            if name not in (REFERENCE, FLOOR)
-        ]
-        columns = [
-            "agent",
-            "second half, relative to whittle",
-            "score",
-            "lost, steps",
-            "exponent",
-        ]
-        report.table(case, [*columns, "… of doublings", "exponent, as collected"], rows)
-    report.paragraph(verdict(found))
-
-
-def finding(found: Found) -> str:
-    """Return what learning the rates costs, in half a sentence."""
+def claim(data: Data) -> str:
+    """Return what learning the rates costs."""
     parts = [
-        f"{found.relative(case, THOMPSON, REFERENCE).mean:.2%} ({case})"
-        for case in found.cases
-        if case in {case_of(regime, *USUAL) for regime in REGIMES}
+        f"{relative()(data, {**RUN, 'case': case, 'entrant': THOMPSON}).mean:.2%} ({case})"
+        for case in (case_of(regime, *USUAL) for regime in REGIMES)
     ]
     return (
         f"{THOMPSON}, which learns the arrival rates, collects {' and '.join(parts)} of what "
@@ -177,56 +122,37 @@ def finding(found: Found) -> str:
     )
 
 
-def verdict(found: Found) -> str:
-    """Say who meets, in both regimes, what is asked of one agent with one prior."""
-    cases = [case_of(regime, *USUAL) for regime in REGIMES]
-    names = [name for name in found.entrants(cases[0]) if name not in (REFERENCE, FLOOR)]
-    met: dict[str, Callable[[str, str], bool]] = {
-        f"at least {NEAR:.0%} of whittle": lambda c, name: (
-            found.relative(c, name, REFERENCE).low >= NEAR
-        ),
-        f"exponent at most {ROOT:g}": lambda c, name: growth(found, c, name).high <= ROOT,
-        f"exponent of doublings at most {ROOT:g}, or none, since nothing more is lost": (
-            lambda c, name: not growth_of_steps(found, c, name).high > ROOT
-        ),
-    }
-    said = []
-    for words, holds in met.items():
-        who = [name for name in names if all(holds(c, name) for c in cases)]
-        said.append(f"{words}: {'; '.join(who) or 'nobody'}")
-    return (
-        f"N = {USUAL[0]}, M = {USUAL[1]}, in both regimes, with the whole of the interval: "
-        f"{'. '.join(said)}."
-    )
-
-
-def picture(found: Found) -> Any:
+def figure(report: Report, data: Data) -> None:
+    """Add the figure of what was lost until each step, and per step."""
     figure, axes = plots.new(2, 2, width=11, height=3.4, sharex=True)
     for column, regime in enumerate(REGIMES):
-        case = case_of(regime, *USUAL)
-        marks = found[case, REFERENCE].marks
+        case = {"case": case_of(regime, *USUAL)}
+        steps = marks(data, case)
         drawn = [THOMPSON, OPTIMISM, CERTAINTY, TUNING, "thompson, fleet prior"]
-        for i, name in enumerate(drawn):
-            total = lost(found, case, name).mean(axis=0)
-            ends = marks[::_OCTAVE]
+        for name, colour in zip(drawn, plots.PALETTE, strict=False):
+            total = lost(data, {**case, "entrant": name}).mean(axis=0)
+            ends = steps[::_OCTAVE]
             rate = np.diff(total[::_OCTAVE]) / np.diff(ends)
             middle = np.sqrt(ends[1:] * ends[:-1])
-            for axis, x, y in ((axes[0], marks, total), (axes[1], middle, rate)):
+            for axis, x, y in ((axes[0], steps, total), (axes[1], middle, rate)):
                 positive = np.where(y > 0, y, np.nan)
-                colour = plots.PALETTE[i % len(plots.PALETTE)]
                 axis[column].plot(x, positive, color=colour, lw=1.4, label=name)
-        root = np.sqrt(marks)
-        level = np.nanmax(lost(found, case, THOMPSON).mean(axis=0)) / root[-1]
-        axes[0][column].plot(marks, level * root, ":", color=plots.FAINT, lw=1)
-        axes[0][column].set_title(case)
+        root = np.sqrt(steps)
+        level = np.nanmax(lost(data, {**case, "entrant": THOMPSON}).mean(axis=0)) / root[-1]
+        axes[0][column].plot(steps, level * root, ":", color=plots.FAINT, lw=1)
+        axes[0][column].set_title(case["case"])
         axes[1][column].set_xlabel("step")
         for axis in axes[:, column]:
-            axis.set_xscale("log")
-            axis.set_yscale("log")
+            axis.set(xscale="log", yscale="log")
     axes[0][0].set_ylabel("lost, steps of whittle")
     axes[1][0].set_ylabel("lost per step")
     axes[0][0].legend(fontsize=8)
-    return figure
+    report.figure(
+        figure,
+        "What was lost until each step, and per step at it, both axes logarithmic; N = 100, "
+        "M = 10. Straight lines are power laws; the dotted one grows as the square root.",
+        "regret",
+    )
 
 
 def exponent(
@@ -279,3 +205,43 @@ def _slopes(curves: FloatArray, logs: FloatArray) -> FloatArray:
     """Return the slope of each row's logarithm, (R,)."""
     x = logs - logs.mean()
     return np.asarray(np.log(curves) @ x / (x @ x))
+
+
+PART = Part(
+    jobs=jobs,
+    heading="What learning costs",
+    content=(
+        figure,
+        "Random fleets, a different one in each run; only whittle knows the arrival rates. Lost: "
+        "what whittle collected more until the end, in steps of its reward, for the same content. "
+        "Exponent: b of the fit t^b to the loss until step t; a loss at the start alone makes it "
+        "small. Exponent of doublings: of the loss from t to 2t; below 1, the loss per step tends "
+        f"to zero; 1 is a constant loss per step. Fitted from step {FIRST} on. Score: 0 is random, "
+        "1 is whittle. All rewards are expected ones given the ages at crawls, which omits the "
+        "luck of what was published; “as collected” includes it. Intervals: 95 %, Student's t "
+        "over runs; of exponents, bootstrap over runs.",
+        Table(
+            "{case}",
+            {"entrant": "agent"},
+            (
+                Column("second half, relative to whittle", relative()),
+                Column("score", score(), plain),
+                Column(
+                    "lost, steps",
+                    lambda data, case: statistics.mean(lost(data, case)[:, -1]),
+                    lambda found: plain(found, 1),
+                ),
+                Column("exponent", growth, lambda found: plain(found, 2)),
+                Column("… of doublings", growth_of_steps, lambda found: plain(found, 2)),
+                Column(
+                    "exponent, as collected",
+                    lambda data, case: growth(data, case, "collected"),
+                    lambda found: plain(found, 2),
+                ),
+            ),
+            each=("case",),
+            where=RUN,
+        ),
+    ),
+    claim=claim,
+)

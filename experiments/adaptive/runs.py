@@ -1,12 +1,12 @@
-"""One entrant in one task: what it collects, run by run, and that all met the same content."""
+"""One entrant in one task: what it collects, run by run, and the rows of the record."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,19 @@ from crawl_env.content.arrivals import RATES
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.core import evaluation
 from ephemeral_crawl.core.runner import Job, Result
-from experiments.adaptive.entrants import FLOOR, Entrant, Expected, name_of, seat, shown
+from experiments.adaptive.entrants import (
+    FLOOR,
+    REFERENCE,
+    Entrant,
+    Expected,
+    name_of,
+    seat,
+    shown,
+)
+from experiments.core.data import Case, Cell, Data, versus
 
 _PER_DECADE = 20
+EXPECTED, COLLECTED = "second_half_expected", "second_half"  # columns of the record
 Rows = list[dict[str, Any]]
 
 
@@ -40,113 +50,7 @@ class Size:
 QUICK = Size(seeds=4, steps=300, quick=True, sources=10_000, rounds=3)
 FULL = Size(seeds=20, steps=2000, quick=False, sources=100_000, rounds=9)
 
-
-class Run(NamedTuple):
-    """S runs of an entrant, measured at K steps.
-
-    The expected reward of crawls, given the ages at which they are made and the rates, omits the
-    luck of what was published; it is exact where content is not observed.
-    """
-
-    marks: FloatArray  # (K,) steps done
-    reward: FloatArray  # (S, K) collected until then
-    expected: FloatArray  # (S, K) what these crawls collect on average; NaN where observed
-    crawls: FloatArray  # (S, N) in the last quarter of the steps
-    content: tuple[str, ...]  # of what was published: equal for entrants that met the same
-
-    def until(self, step: int) -> int:
-        """Return the position of a step among the marks.
-
-        Raises:
-            ValueError: nothing was measured there.
-        """
-        place = np.flatnonzero(self.marks == step)
-        if not place.size:
-            raise ValueError(f"nothing was measured at step {step}")
-        return int(place[0])
-
-    def second_half(self, expected: bool = True) -> FloatArray:
-        """Return what was collected in the second half of the steps, (S,)."""
-        total = self.expected if expected else self.reward
-        return np.asarray(total[:, -1] - total[:, self.until(int(self.marks[-1]) // 2)])
-
-
-class Found:
-    """The runs of one part of the study, by case and entrant; jobs of the same entrant in the same
-    case are seeds of one.
-
-    Raises:
-        ValueError: two entrants of a case did not meet the same content.
-    """
-
-    def __init__(self, todo: Sequence[Job], results: Sequence[Result]) -> None:
-        self._runs: dict[tuple[str, str], Run] = {}
-        self._parts: list[tuple[Job, Run, int]] = []
-        for job, result in zip(todo, results, strict=True):
-            key, run = (job["case"], name_of(job)), as_run(job, result)
-            before = self._runs.get(key)
-            self._parts.append((job, run, 0 if before is None else len(before.reward)))
-            self._runs[key] = run if before is None else _joined(before, run)
-        for case in self.cases:
-            _check_paired(case, {name: self[case, name] for name in self.entrants(case)})
-
-    def __getitem__(self, key: tuple[str, str]) -> Run:
-        return self._runs[key]
-
-    @property
-    def cases(self) -> list[str]:
-        return list(dict.fromkeys(case for case, _ in self._runs))
-
-    def entrants(self, case: str) -> list[str]:
-        return [name for of, name in self._runs if of == case]
-
-    def budget(self, case: str) -> float:
-        """Return M."""
-        of = (job for job, _, _ in self._parts if job["case"] == case)
-        return float(next(of)["arguments"]["budget"])
-
-    def relative(self, case: str, name: str, best: str, expected: bool = True) -> Estimate:
-        """Return the reward of the second half relative to another entrant's, of the mean run."""
-        return statistics.ratio(
-            *(self[case, entrant].second_half(expected) for entrant in (name, best))
-        )
-
-    def score(self, case: str, name: str, best: str, expected: bool = True) -> Estimate:
-        """Return an entrant's score in the second half: 0 a random choice, 1 the best."""
-        return statistics.score(
-            *(self[case, entrant].second_half(expected) for entrant in (name, FLOOR, best))
-        )
-
-    def curves(self) -> Iterator[dict[str, Any]]:
-        """Yield one row for each run and step that was measured."""
-        for job, run, first in self._parts:
-            for s in range(len(run.reward)):
-                for k, mark in enumerate(run.marks):
-                    yield {
-                        **_labels(job, first + s),
-                        "step": int(mark),
-                        "collected": f"{run.reward[s, k]:.6g}",
-                        "expected": f"{run.expected[s, k]:.6g}",
-                    }
-
-    def records(self, counts: Counts | None = None) -> Iterator[dict[str, Any]]:
-        """Yield one row for each run; `counts` gives columns, one number a run, of these runs, a
-        case and an entrant."""
-        for job, run, first in self._parts:
-            more = counts(self, job["case"], name_of(job)) if counts else {}
-            for s in range(len(run.reward)):
-                yield {
-                    **_labels(job, first + s),
-                    "seed": job["seed"],
-                    "steps": int(run.marks[-1]),
-                    "collected": repr(float(run.reward[s, -1])),
-                    "second_half": repr(float(run.second_half(expected=False)[s])),
-                    "second_half_expected": repr(float(run.second_half()[s])),
-                    **{label: column[first + s].item() for label, column in more.items()},
-                }
-
-
-Counts = Callable[[Found, str, str], Mapping[str, NDArray[Any]]]
+# -------------------------------------------------------------------------------------- the measure
 
 
 def job(
@@ -182,7 +86,13 @@ def marks_of(steps: int) -> list[int]:
 
 
 def work(job: Job) -> Result:
-    """Run a job; see `Run` for what it returns, as lists."""
+    """Run a job.
+
+    Returns, as lists: `reward`, collected until each mark, (S, K); `expected`, what the crawls
+    collect on average given the ages at which they are made and the rates, which omits the luck of
+    what was published, (S, K), NaN where content is observed; `crawls` of each source in the last
+    quarter, (S, N); and `content`, which is equal for entrants that met the same.
+    """
     observed = bool(job["arguments"].get("observed", False))
     arguments = {
         "observed": False,
@@ -228,35 +138,103 @@ def arrivals_of(name: str, arguments: dict[str, Any]) -> ArrivalProcess:
     return Arrivals(rate=RATES[model](**arguments), sampler="items")
 
 
-def as_run(job: Job, result: Result) -> Run:
-    """Return the result of a job as arrays."""
-    reward, expected, crawls = (
-        np.array(result[name], dtype=np.float64) for name in ("reward", "expected", "crawls")
-    )
-    marks = np.array(job["marks"], dtype=np.float64)
-    return Run(marks, reward, expected, crawls, (result["content"],))
+# --------------------------------------------------------------------------------------- the record
 
 
-def _joined(runs: Run, more: Run) -> Run:
-    """Return the runs of two jobs, which are seeds of one entrant, as one."""
-    return Run(
-        runs.marks,
-        np.concatenate((runs.reward, more.reward)),
-        np.concatenate((runs.expected, more.expected)),
-        np.concatenate((runs.crawls, more.crawls)),
-        runs.content + more.content,
-    )
+def check_paired(todo: Sequence[Job], results: Sequence[Result]) -> None:
+    """Raise ValueError if two entrants of a case did not meet the same content."""
+    met: dict[str, dict[str, list[str]]] = {}
+    for job, result in zip(todo, results, strict=True):
+        met.setdefault(job["case"], {}).setdefault(name_of(job), []).append(result["content"])
+    for case, found in met.items():
+        first, *others = found
+        for name in others:
+            if found[name] != found[first]:
+                raise ValueError(
+                    f"{case}: {name} and {first} did not meet the same content, so they cannot be "
+                    "compared; give both the same fleets, arrivals and seed"
+                )
 
 
-def _check_paired(case: str, runs: dict[str, Run]) -> None:
-    first, *others = runs
-    for name in others:
-        if runs[name].content != runs[first].content:
-            raise ValueError(
-                f"{case}: {name} and {first} did not meet the same content, so they cannot be "
-                "compared; give both the same fleets, arrivals and seed"
-            )
+def rows_of(todo: Sequence[Job], results: Sequence[Result]) -> Rows:
+    """Return a row for each run; jobs of the same entrant in the same case are seeds of one."""
+    return [
+        {
+            **labels,
+            "seed": job["seed"],
+            "steps": job["marks"][-1],
+            "collected": repr(float(reward[-1])),
+            COLLECTED: repr(float(reward[-1] - reward[half])),
+            EXPECTED: repr(float(expected[-1] - expected[half])),
+        }
+        for job, labels, reward, expected in _runs(todo, results)
+        for half in [job["marks"].index(job["marks"][-1] // 2)]
+    ]
 
 
-def _labels(job: Job, run: int) -> dict[str, Any]:
-    return {"part": job["part"], "case": job["case"], "entrant": name_of(job), "run": run}
+def curves_of(todo: Sequence[Job], results: Sequence[Result]) -> Rows:
+    """Return a row for each run and mark."""
+    return [
+        {**labels, "step": mark, "collected": f"{reward[k]:.6g}", "expected": f"{expected[k]:.6g}"}
+        for job, labels, reward, expected in _runs(todo, results)
+        for k, mark in enumerate(job["marks"])
+    ]
+
+
+def _runs(
+    todo: Sequence[Job], results: Sequence[Result]
+) -> Iterator[tuple[Job, dict[str, Any], FloatArray, FloatArray]]:
+    """Yield the job, the labels, what is collected and what is expected, (K,), of each run."""
+    before: dict[tuple[str, str], int] = {}
+    for job, result in zip(todo, results, strict=True):
+        key = job["case"], name_of(job)
+        for reward, expected in zip(result["reward"], result["expected"], strict=True):
+            run = before[key] = before.get(key, -1) + 1
+            labels = {"part": job["part"], "case": key[0], "entrant": key[1], "run": run}
+            yield job, labels, np.array(reward), np.array(expected, dtype=np.float64)
+
+
+def crawls_of(
+    todo: Sequence[Job], results: Sequence[Result]
+) -> dict[tuple[str, str], NDArray[np.float64]]:
+    """Return the crawls of each source in the last quarter, (S, N), by case and entrant."""
+    found: dict[tuple[str, str], list[Any]] = {}
+    for job, result in zip(todo, results, strict=True):
+        found.setdefault((job["case"], name_of(job)), []).extend(result["crawls"])
+    return {key: np.array(crawls, dtype=np.float64) for key, crawls in found.items()}
+
+
+# ----------------------------------------------------------------------------- what is shown of it
+
+RUN = {"step": ""}  # rows of runs; those of curves have a step
+
+
+def relative(best: str = REFERENCE, column: str = EXPECTED) -> Cell:
+    """Return the cell of the reward of the second half relative to another entrant's."""
+    return versus(statistics.ratio, column, entrant=best)
+
+
+def score(best: str = REFERENCE, column: str = EXPECTED) -> Cell:
+    """Return the cell of the score in the second half: 0 a random choice, 1 the best."""
+
+    def cell(data: Data, case: Case) -> Estimate:
+        mine, floor, most = (
+            data.numbers(column, **{**case, "entrant": who})
+            for who in (case["entrant"], FLOOR, best)
+        )
+        return statistics.score(mine, floor, most)
+
+    return cell
+
+
+def curve(data: Data, case: Case, entrant: str, column: str = "expected") -> FloatArray:
+    """Return what an entrant's crawls have collected until each mark, (S, K)."""
+    case = {"case": case["case"], "entrant": entrant}
+    steps = [step for step in data.values("step", **case) if step]
+    return np.array([data.numbers(column, **case, step=step) for step in steps]).T
+
+
+def marks(data: Data, case: Case) -> FloatArray:
+    """Return the steps of the marks of a case, (K,)."""
+    steps = data.values("step", case=case["case"], entrant=REFERENCE)
+    return np.array([float(step) for step in steps if step])

@@ -30,5 +30,4 @@ class Command(ABC):
     @classmethod
     def name(cls) -> str:
         """Return the name of the command, which is that of its module or its folder."""
-        *_, folder, module = cls.__module__.split(".")
-        return (folder if module == "command" else module).replace("_", "-")
+        return cls.__module__.removesuffix(".command").rpartition(".")[2].replace("_", "-")

@@ -1,1 +1,0 @@
-"""The paper's table, figures and numbers beside ours, with corrections."""

@@ -222,6 +222,26 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Listing:
+    """A table of rows as they are recorded, equal ones once.
+
+    Arguments:
+        caption: of the table.
+        columns: of the record, and their headings.
+    """
+
+    caption: str
+    columns: Mapping[str, str]
+
+    def __call__(self, report: Report, data: Data) -> None:
+        """Add the table to a report."""
+        rows = dict.fromkeys(
+            tuple(_shown(str(row.get(name, ""))) for name in self.columns) for row in data.rows
+        )
+        report.table(self.caption, list(self.columns.values()), list(rows))
+
+
+@dataclass(frozen=True)
 class Lines:
     """A figure of estimates against a column of the record, with 95 % intervals if there are any.
 

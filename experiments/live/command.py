@@ -1,48 +1,38 @@
-"""`python -m experiments live`: the live scheduler under load and in use.
-
-Each part is a module with the name of its `TABLE`, `answer(rows)`, a sentence, and `write(report,
-rows)`. What there is to do is in jobs, whose results are kept: those under load have `jobs(sources,
-seconds)` and `work(job, folder)`, which does one alone, returns its rows, and may keep files in the
-folder until the report is written; those of `feeds` and `failing` give a row each.
-"""
+"""`python -m experiments live`: the live scheduler under load and in use."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from types import ModuleType
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import tyro
 
 from crawl_env.errors import check_choice
-from ephemeral_crawl.core.report import Report
-from ephemeral_crawl.core.runner import Job, Result, Runner
-from ephemeral_crawl.core.study import ParallelStudy, RecordedStudy, Rows, attributed
+from ephemeral_crawl.core.runner import Runner
+from ephemeral_crawl.core.study import ParallelStudy, Rows, attributed
+from experiments.core.study import Part, PartsStudy
 from experiments.live import http, process
 from experiments.live.feeds import failing
 from experiments.live.feeds import measure as feeds
 
-PARTS: dict[str, ModuleType] = {
-    "process": process,
-    "http": http,
-    "feeds": feeds,
-    "failing": failing,
-}
+UNDER_LOAD = ("process", "http")  # parts whose jobs run alone
 
 
 @dataclass(kw_only=True)
-class Live(RecordedStudy, ParallelStudy):
+class Live(PartsStudy, ParallelStudy):
     """Measures the live scheduler: how many leases and reports it handles, in one process and
     over HTTP, how long they take, and what a crawl collects: of sixty feeds, and of two hundred
     beside others that are dead. What is finished is kept if it is stopped."""
 
     title: ClassVar[str] = "The live scheduler"
-    outputs: ClassVar[tuple[str, ...]] = (
-        *(part.TABLE for part in PARTS.values()),
-        "report.html",
-    )
+    parts: ClassVar[Mapping[str, Part]] = {
+        "process": process.PART,
+        "http": http.PART,
+        "feeds": feeds.PART,
+        "failing": failing.PART,
+    }
+    outputs: ClassVar[tuple[str, ...]] = (*(part.file for part in parts.values()), "report.html")
 
     only: Annotated[tuple[str, ...], tyro.conf.arg(metavar="PART")] = ()
     """Parts to measure: process, http, feeds, failing; by default all. The record of the others,
@@ -55,37 +45,22 @@ class Live(RecordedStudy, ParallelStudy):
     """Seeds, of eight, of which the feeds are also crawled over HTTP, rather than only without
     sockets; each takes some minutes."""
 
+    def asked(self) -> Sequence[str]:
+        return [check_choice("part", name, self.parts) for name in self.only] or list(self.parts)
+
     def measure(self) -> dict[str, Rows]:
-        asked = [check_choice("part", name, PARTS) for name in self.only] or list(PARTS)
         tables = self.recorded() if any(self.folder.glob("*.csv")) else {}
-        for name in PARTS:
-            if name in asked:
-                table = PARTS[name].TABLE
-                rows = attributed(self._rows(name))
-                tables[table] = [*_others(tables.get(table, ()), rows), *rows]
+        asked = self.asked()
+        for name, part in self.parts.items():
+            if name not in asked:
+                continue
+            todo = [{"part": name, **job} for job in part.jobs(self)]
+            alone = Runner(self.runner.kept, 1, "sequential")
+            results = (alone if name in UNDER_LOAD else self.runner).run(todo, self.work)
+            pairs = zip(todo, results, strict=True)
+            rows = attributed(row for pair in pairs for row in part.rows(*pair))
+            tables[part.file] = [*_others(tables.get(part.file, ()), rows), *rows]
         return tables
-
-    def _rows(self, name: str) -> Sequence[Mapping[str, Any]]:
-        """Return the rows of a part. Finished ones are kept until the report is written."""
-        if name in ("feeds", "failing"):
-            part = PARTS[name]
-            todo = part.jobs(http_seeds=self.http_seeds) if name == "feeds" else part.jobs()
-            return part.rows(todo, self.runner.run(todo, part.work))
-        alone = Runner(self.runner.kept, 1, "sequential")
-        todo = PARTS[name].jobs(self.sources, self.seconds)
-        common = {"part": name, "folder": str(alone.kept)}
-        results = alone.run([common | job for job in todo], _under_load)
-        return [row for result in results for row in result["rows"]]
-
-    def write(self, report: Report, tables: Mapping[str, Rows]) -> None:
-        parts = [part for part in PARTS.values() if part.TABLE in tables]
-        report.answer(" ".join(part.answer(tables[part.TABLE]) for part in parts))
-        for part in parts:
-            part.write(report, tables[part.TABLE])
-
-
-def _under_load(job: Job) -> Result:
-    return {"rows": PARTS[job["part"]].work(job, Path(job["folder"]))}
 
 
 def _others(recorded: Rows, rows: Rows) -> Rows:

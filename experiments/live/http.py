@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from ephemeral_crawl.core.report import Report
-from ephemeral_crawl.core.runner import Job
+from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.live import Scheduler
+from experiments.core.data import Data, Listing
+from experiments.core.study import Part
+from experiments.live.process import TIMES
 
-TABLE = "http.csv"
 BATCHES = (1, 10, 50, 200)  # leases in a request
 _CLIENTS = 8
 _FULL = 1  # leases in a request, also measured with commits that survive a power failure
@@ -34,18 +35,16 @@ _METRICS, _PAGE = 5.0, 10.0  # seconds between two requests of each
 _JSON = {"Content-Type": "application/json"}
 
 
-def jobs(sources: int, seconds: float) -> list[Job]:
+def jobs(study: Any) -> list[Job]:
     """Return a job for each size of batch."""
+    common = {"sources": study.sources, "seconds": study.seconds, "folder": str(study.runner.kept)}
     cases = [(batch, "no") for batch in BATCHES] + [(_FULL, "yes")]
-    return [
-        {"sources": sources, "batch": batch, "full": full, "seconds": seconds}
-        for batch, full in cases
-    ]
+    return [{**common, "batch": batch, "full": full} for batch, full in cases]
 
 
-def work(job: Job, folder: Path) -> list[dict[str, Any]]:
+def work(job: Job) -> Result:
     """Return a row; the store is made by the first job, and used by the others, too."""
-    place, sources = folder / f"http-{job['sources']}", job["sources"]
+    place, sources = Path(job["folder"]) / f"http-{job['sources']}", job["sources"]
     told = place / "built.json"
     if not told.exists():
         shutil.rmtree(place, ignore_errors=True)
@@ -58,7 +57,7 @@ def work(job: Job, folder: Path) -> list[dict[str, Any]]:
     row = _load(words, job["batch"], job["seconds"], with_page=True)
     floor = _load(["experiments.live.echo", str(job["batch"])], job["batch"], job["seconds"] / 4)
     cost = {"cpu_us": row["cpu_us"], "floor_us": floor["cpu_us"]}
-    return [{**common, "batch": job["batch"], "full": job["full"], **row, **cost}]
+    return {**common, "batch": job["batch"], "full": job["full"], **row, **cost}
 
 
 def _build(store: Path, sources: int) -> dict[str, Any]:
@@ -234,9 +233,9 @@ def _memory(process: int) -> float:
     return int(fields[1]) * float(os.sysconf("SC_PAGE_SIZE"))
 
 
-def answer(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return what was found in a sentence."""
-    best = max(rows, key=lambda row: float(row["pairs_per_s"]))
+def claim(data: Data) -> str:
+    """Return what one server handles."""
+    best = max(data.rows, key=lambda row: float(row["pairs_per_s"]))
     return (
         f"Over loopback HTTP, with {int(best['sources']):,} sources and {best['batch']} leases a "
         f"request, one server handles {int(best['pairs_per_s']):,} leases and reports a second, "
@@ -244,46 +243,41 @@ def answer(rows: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def write(report: Report, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Add the part to the report."""
-    columns = {
-        "sources": "sources",
-        "batch": "leases a request",
-        "full": "power-safe",
-        "pairs_per_s": "leases and reports / s",
-        "pairs_per_core_s": "per core and s",
-        "cpu_us": "server, µs each",
-        "floor_us": "of them Starlette, µs",
-        "lease_p50_ms": "lease, median, ms",
-        "lease_p99_ms": "p99, ms",
-        "lease_max_ms": "largest, ms",
-        "record_p50_ms": "record, median, ms",
-        "record_p99_ms": "p99, ms",
-        "record_max_ms": "largest, ms",
-        "server_cpu": "server, cores",
-        "client_cpu": "clients, cores",
-        "memory_mb": "server, MB",
-        "start_s": "start, s",
-    }
-    first = rows[0]
-    report.heading("Over HTTP")
-    report.table(
-        "Load over loopback HTTP, by the number of leases and outcomes in a request",
-        list(columns.values()),
-        [[row.get(name, "") for name in columns] for row in rows],
-    )
-    with report.details("How this was measured"):
-        report.paragraph(
-            f"`ephemeral-crawl serve` on a SQLite file with so many sources on a "
-            f"quarter as many hosts, all fetched once; {first['clients']} clients, each on a "
-            "connection of its own, lease and record at once, as fast as they are answered, with "
-            "up to two items in a report, and with the default limits. Power-safe: `--full`. Times "
-            "are those of the clients, which run in one process beside the server. The metrics "
-            f"are read every {_METRICS:g} s and the page every {_PAGE:g} s. Per core: divided by "
-            "the processor time of the server, which depends less on what else the machine does; "
-            "of it, what a server needs that answers requests of the same size with a constant, by "
-            "Starlette and uvicorn alone. Adding the sources took "
-            f"{first['adding_s']} s and fetching each once, in process, "
-            f"{first['fetching_s']} s, for {int(first['sources']):,} of them. Start: from "
-            "the command to the first answer."
-        )
+PART = Part(
+    jobs=jobs,
+    work=work,
+    rows=lambda job, result: iter([result]),
+    file="http.csv",
+    heading="Over HTTP",
+    content=(
+        Listing(
+            "Load over loopback HTTP, by the number of leases and outcomes in a request",
+            {
+                "sources": "sources",
+                "batch": "leases a request",
+                "full": "power-safe",
+                "pairs_per_s": "leases and reports / s",
+                "pairs_per_core_s": "per core and s",
+                "cpu_us": "server, µs each",
+                "floor_us": "of them Starlette, µs",
+                **TIMES,
+                "server_cpu": "server, cores",
+                "client_cpu": "clients, cores",
+                "memory_mb": "server, MB",
+                "start_s": "start, s",
+                "adding_s": "adding all, s",
+                "fetching_s": "fetching all once, s",
+            },
+        ),
+        "`ephemeral-crawl serve` on a SQLite file with so many sources on a quarter as many hosts, "
+        "all fetched once; several clients, each on a connection of its own, lease and record at "
+        "once, as fast as they are answered, with up to two items in a report, and with the "
+        "default limits. Power-safe: `--full`. Times are those of the clients, which run in one "
+        f"process beside the server. The metrics are read every {_METRICS:g} s and the page every "
+        f"{_PAGE:g} s. Per core: divided by the processor time of the server, which depends less "
+        "on what else the machine does; of it, what a server needs that answers requests of the "
+        "same size with a constant, by Starlette and uvicorn alone. Sources are added and fetched "
+        "once in process. Start: from the command to the first answer.",
+    ),
+    claim=claim,
+)

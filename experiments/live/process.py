@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -15,11 +14,11 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from ephemeral_crawl.core.report import Report
-from ephemeral_crawl.core.runner import Job
+from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.live import Scheduler
+from experiments.core.data import Data, Listing
+from experiments.core.study import Part
 
-TABLE = "process.csv"
 SMALL = 10_000  # sources of the other fleet
 BATCHES = (1, 8, 100, 1000)  # leases and outcomes in a call
 _ROUND = 3600.0  # seconds of the simulated clock in which each source is fetched once
@@ -27,28 +26,39 @@ _PRESSURE = 1.1  # budget units for each lease that is asked for
 _CHUNK = 10_000  # sources that are added at a time
 _WARM, _PART = 1000, 2  # leases in a call, and the part of the sources, before it is measured
 _ITEMS = 0.5  # of a report, on average
+# Of lease and record: columns of both parts under load.
+TIMES = {
+    f"{name}_{part}_ms": f"{name}, median, ms" if part == "p50" else words
+    for name in ("lease", "record")
+    for part, words in (("p50", ""), ("p99", "p99, ms"), ("max", "largest, ms"))
+}
 _STORED = (  # what is measured of files
     *("snapshot_waits_ms", "snapshot_s", "file_mb"),
     *("start_s", "columns_bytes", "memory_bytes"),
 )
 
 
-def jobs(sources: int, seconds: float) -> list[Job]:
+def jobs(study: Any) -> list[Job]:
     """Return a job for each fleet and store."""
     return [
-        {"sources": number, "store": store, "seconds": seconds}
-        for number in sorted({SMALL, sources})
+        {
+            "sources": number,
+            "store": store,
+            "seconds": study.seconds,
+            "folder": str(study.runner.kept),
+        }
+        for number in sorted({SMALL, study.sources})
         for store in ("memory", "file")
     ]
 
 
-def work(job: Job, folder: Path) -> list[dict[str, Any]]:
+def work(job: Job) -> Result:
     """Return a row for each size of batch."""
     sources, store, seconds = job["sources"], job["store"], job["seconds"]
     gc.collect()
     gc.freeze()  # as the server does: what is loaded stays
     try:
-        with tempfile.TemporaryDirectory(prefix="live-", dir=folder) as place:
+        with tempfile.TemporaryDirectory(prefix="live-", dir=job["folder"]) as place:
             path = Path(place) / "crawl.db"
             with _Crawl(path if store == "file" else ":memory:", sources) as crawl:
                 rows = [crawl.row(store, batch, seconds) for batch in BATCHES]
@@ -61,7 +71,7 @@ def work(job: Job, folder: Path) -> list[dict[str, Any]]:
                     }
     finally:
         gc.unfreeze()
-    return [{**row, **stored} for row in rows]
+    return {"rows": [{**row, **stored} for row in rows]}
 
 
 def _opened(path: Path) -> dict[str, Any]:
@@ -177,10 +187,12 @@ class _Crawl:
         return len(leases), lease, time.perf_counter() - start
 
 
-def answer(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return what was found in a sentence."""
-    of_file = [row for row in rows if row["store"] == "file"]
-    best = max(of_file, key=lambda row: (int(row["sources"]), float(row["pairs_per_cpu_s"])))
+def claim(data: Data) -> str:
+    """Return what one process handles."""
+    best = max(
+        data.where(store="file"),
+        key=lambda row: (int(row["sources"]), float(row["pairs_per_cpu_s"])),
+    )
     return (
         f"In one process, with {int(best['sources']):,} sources in a file and {best['batch']} "
         f"leases a call, it handles {int(best['pairs_per_cpu_s']):,} leases and outcomes per "
@@ -188,52 +200,45 @@ def answer(rows: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def write(report: Report, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Add the part to the report."""
-    columns = {
-        "sources": "sources",
-        "store": "store",
-        "batch": "leases a call",
-        "pairs_per_s": "leases and outcomes / s",
-        "pairs_per_cpu_s": "per s of one core",
-        "lease_p50_ms": "lease, median, ms",
-        "lease_p99_ms": "p99, ms",
-        "lease_max_ms": "largest, ms",
-        "record_p50_ms": "record, median, ms",
-        "record_p99_ms": "p99, ms",
-        "record_max_ms": "largest, ms",
-    }
-    of_stores = {
-        "sources": "sources",
-        "store": "store",
-        "filling_cpu_s": "filling, processor time, s",
-        "start_s": "start, s",
-        "columns_bytes": "columns, bytes a source",
-        "memory_bytes": "with names, bytes a source",
-        "file_mb": "file, MB",
-        "snapshot_s": "snapshot, s",
-        "snapshot_waits_ms": "others wait for it, ms",
-    }
-    rows = sorted(rows, key=lambda row: int(row["sources"]))
-    report.heading("In one process")
-    report.table(
-        "Leases and outcomes by the size of the fleet and of a call",
-        list(columns.values()),
-        [[row[name] for name in columns] for row in rows],
-    )
-    report.table(
-        "What a fleet takes",
-        list(of_stores.values()),
-        list(dict.fromkeys(tuple(row.get(name, "") for name in of_stores) for row in rows)),
-    )
-    with report.details("How this was measured"):
-        report.paragraph(
-            "Sources are leased and reported at once, as fast as possible, in simulated time: "
-            f"each once in {_ROUND / 3600:g} h, with {_ITEMS:g} items in a report on average. "
-            f"All were fetched once before: filling is to add {_CHUNK:,} and report their first "
-            "fetches, with four items each, and so on. The start is that of a new process, until "
-            "its first lease; columns are the arrays of the working set, and the rest are names "
-            "and their index, hosts, and what the allocator keeps. A snapshot is written by a "
-            "thread; others wait until it has begun, and then as the processor and the disk let "
-            "them."
-        )
+_STORE = {"sources": "sources", "store": "store"}
+
+PART = Part(
+    jobs=jobs,
+    work=work,
+    rows=lambda job, result: iter(result["rows"]),
+    file="process.csv",
+    heading="In one process",
+    content=(
+        Listing(
+            "Leases and outcomes by the size of the fleet and of a call",
+            {
+                **_STORE,
+                "batch": "leases a call",
+                "pairs_per_s": "leases and outcomes / s",
+                "pairs_per_cpu_s": "per s of one core",
+                **TIMES,
+            },
+        ),
+        Listing(
+            "What a fleet takes",
+            {
+                **_STORE,
+                "filling_cpu_s": "filling, processor time, s",
+                "start_s": "start, s",
+                "columns_bytes": "columns, bytes a source",
+                "memory_bytes": "with names, bytes a source",
+                "file_mb": "file, MB",
+                "snapshot_s": "snapshot, s",
+                "snapshot_waits_ms": "others wait for it, ms",
+            },
+        ),
+        "Sources are leased and reported at once, as fast as possible, in simulated time: "
+        f"each once in {_ROUND / 3600:g} h, with {_ITEMS:g} items in a report on average. All were "
+        f"fetched once before: filling is to add {_CHUNK:,} and report their first fetches, with "
+        "four items each, and so on. The start is that of a new process, until its first lease; "
+        "columns are the arrays of the working set, and the rest are names and their index, hosts, "
+        "and what the allocator keeps. A snapshot is written by a thread; others wait until it has "
+        "begun, and then as the processor and the disk let them.",
+    ),
+    claim=claim,
+)

@@ -2,52 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from crawl_env.numerics import FloatArray
 from ephemeral_crawl.backtest.rules import RULES as IN_USE
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
+from experiments.core.data import Across, Case, Cell, Column, Data, Table, mean
+from experiments.core.study import Part
 from experiments.live.feeds.bound import bound
 from experiments.live.feeds.crawl import crawl
 from experiments.live.feeds.rules import RULES, Oracle, follow
 from experiments.live.feeds.simulated import simulate
 from experiments.live.feeds.world import HOUR, World
 
-TABLE = "feeds.csv"
 BUDGETS = (3, 6, 12)  # fetches an hour
 SEEDS = 8
 CASES = ("own hosts", "shared hosts", "pings")
 HTTP, SIMULATED = "Scheduler over HTTP", "Scheduler"
 
-Row = dict[str, Any]
-
 
 def jobs(
+    study: Any,
     seeds: Sequence[int] = range(SEEDS),
-    http_seeds: int = SEEDS,
     budgets: Sequence[float] = BUDGETS,
     days: float = 14.0,
 ) -> list[Job]:
-    """Return a job for each case, seed, budget and policy, each of which gives a row.
+    """Return a job for each case, seed, budget and policy, each of which gives a row; the first
+    `http_seeds` of the study are crawled over HTTP, too.
 
     Cases: each feed on a host of its own; half of them on three hosts that accept one fetch an hour
     each; pings of recall .8 and precision .5, to be learnt, with hosts of their own.
-
-    Arguments:
-        http_seeds: number of the seeds, the first of them, that are crawled over HTTP, too.
     """
     return [
-        {"case": case, "seed": seed, "budget": budget, "policy": policy, "days": days}
-        for policies in (False, True)
-        for seed in seeds
+        {
+            "columns": {"case": case, "seed": seed, "budget": budget, "policy": policy},
+            "days": days,
+        }
+        for over_http in (False, True)
+        for seed in (seeds[: study.http_seeds] if over_http else seeds)
         for case in CASES
         for budget in budgets
-        for policy in ([HTTP] if policies else _policies(case))
-        if not policies or seed in seeds[:http_seeds]
+        for policy in ((HTTP,) if over_http else _policies(case))
     ]
 
 
@@ -59,10 +59,10 @@ def _policies(case: str) -> tuple[str, ...]:
 
 def work(job: Job) -> Result:
     """Return the fraction of all worth that a policy collects."""
-    case, budget, policy = job["case"], job["budget"], job["policy"]
+    case, seed, budget, policy = job["columns"].values()
     shared, pings = case == "shared hosts", case == "pings"
     per_host = HOUR if shared else 0.0
-    world = World(job["seed"], days=job["days"], shared_hosts=shared)
+    world = World(seed, days=job["days"], shared_hosts=shared)
     if policy in (HTTP, SIMULATED):
         run = crawl if policy == HTTP else simulate
         run(world, budget, per_host=per_host, pings=pings)
@@ -73,116 +73,105 @@ def work(job: Job) -> Result:
     return {"fraction": follow(world, budget, rule, per_host)}
 
 
-def rows(todo: Iterable[Job], results: Iterable[Result]) -> list[Row]:
-    """Return the rows of the table."""
-    found = zip(todo, results, strict=True)
-    return [{k: v for k, v in {**job, **result}.items() if k != "days"} for job, result in found]
+# --------------------------------------------------------------------------------------- the report
 
 
-def answer(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return what was found in a sentence."""
-    table = _Table(rows)
-    shares = [f"{table.mean('own hosts', b, SIMULATED, 'oracle'):.1%} at {b}" for b in BUDGETS]
+def ratios(data: Data, case: Case, /, **other: str) -> FloatArray:
+    """Return what is collected ÷ what is in another case, for each seed of both."""
+    mine, its = (
+        {row["seed"]: float(row["fraction"]) for row in data.where(**found)}
+        for found in (case, {**case, **other})
+    )
+    return np.array([mine[seed] / its[seed] for seed in mine if seed in its])
+
+
+def over(statistic: Callable[[FloatArray], Any], *policies: str) -> Cell:
+    """Return the cell of a statistic of the ratios to a policy: the least of several; None where
+    none was crawled."""
+
+    def cell(data: Data, case: Case) -> float | None:
+        found = [ratios(data, {**case, "policy": SIMULATED}, policy=name) for name in policies]
+        return min((float(statistic(x)) for x in found if x.size), default=None)
+
+    return cell
+
+
+def _form(form: str) -> Callable[[float | None], str]:
+    return lambda found: "" if found is None else format(found, form)
+
+
+def claim(data: Data) -> str:
+    """Return what the scheduler collects of what an oracle does."""
+    shares = ", ".join(
+        f"{over(np.mean, 'oracle')(data, case):.1%} at {case['budget']}"
+        for case in data.cases("budget", case="own hosts")
+    )
     return (
-        "In a crawl of sixty feeds, the scheduler collects, of what an oracle does, "
-        f"{', '.join(shares)} fetches an hour."
+        f"In a crawl of sixty feeds, the scheduler collects, of what an oracle does, {shares} "
+        "fetches an hour."
     )
 
 
-def write(report: Report, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Add the part to the report."""
-    table = _Table(rows)
-    report.heading("Sixty feeds")
-    report.table(
-        "Fraction of all worth collected in fourteen days, means over seeds",
-        ["hosts", "fetches / h", SIMULATED, *RULES],
-        [
-            [case, budget, *(f"{table.mean(case, budget, p):.3f}" for p in (SIMULATED, *RULES))]
-            for case in ("own hosts", "shared hosts")
-            for budget in BUDGETS
-        ],
-    )
-    report.table(
-        "What the scheduler collects ÷ what others do: means over seeds, and the smallest",
-        ["case", "fetches / h", "÷ oracle", "smallest", "÷ bound", "÷ best rule in use"],
-        [
-            [
-                case,
-                budget,
-                f"{table.mean(case, budget, SIMULATED, 'oracle'):.1%}",
-                f"{min(table.ratios(case, budget, SIMULATED, 'oracle')):.1%}",
-                "" if case == "pings" else f"{table.mean(case, budget, SIMULATED, 'bound'):.1%}",
-                "" if case == "pings" else f"{_least(table, case, budget):.2f}",
-            ]
-            for case in CASES
-            for budget in BUDGETS
-        ],
-    )
-    report.paragraph(
-        "The oracle fetches the feed of the highest Whittle index, with true rates and worths at "
-        "every moment; in the third case it also knows recall and precision of the pings. The "
-        "bound is that of two relaxed constraints, of the budget and of the hosts, on the expected "
-        "worth (`experiments.live.feeds.bound`); it holds for every crawler that is not told of "
-        "pings."
-    )
-    gains = [
-        f"{_gain(table, SIMULATED, b):+.1%} at {b} (oracle {_gain(table, 'oracle', b):+.1%})"
-        for b in BUDGETS
-    ]
+def pinged(report: Report, data: Data) -> None:
+    """Say what pings bring, and by how much crawls over HTTP differ from those without."""
+    gains = []
+    for budget in data.values("budget", case="pings"):
+        own, oracle = (
+            ratios(data, {"case": "pings", "budget": budget, "policy": name}, case="own hosts")
+            for name in (SIMULATED, "oracle")
+        )
+        gains.append(f"{own.mean() - 1:+.1%} at {budget} (oracle {oracle.mean() - 1:+.1%})")
     report.paragraph(
         "With pings of recall .8 and precision .5, to be learnt, the scheduler collects more: "
         f"{', '.join(gains)} fetches an hour."
     )
-    differences = table.differences()
-    if len(differences):
+    cases = data.cases("case", "budget", policy=HTTP)
+    found = [abs(ratios(data, case, policy=SIMULATED) - 1) for case in cases]
+    if found:
+        differences = np.concatenate(found)
         report.paragraph(
-            f"Of these crawls {len(differences)} were also made by the crawler over HTTP, in "
+            f"Of these crawls {differences.size} were also made by the crawler over HTTP, in "
             "accelerated time. What it collects differs from what is stated here by at most "
             f"{differences.max():.1e} of it."
         )
 
 
-def _least(table: _Table, case: str, budget: float) -> float:
-    """Return the mean ratio to the best of the rules in use."""
-    return min(table.mean(case, budget, SIMULATED, name) for name in IN_USE)
+_CASE = {"case": "case", "budget": "fetches / h"}
 
-
-def _gain(table: _Table, policy: str, budget: float) -> float:
-    """Return by how much pings raise what is collected: the mean over the seeds."""
-    with_pings = table.of("pings", budget, policy)
-    without = table.of("own hosts", budget, policy)
-    return float(np.mean([with_pings[seed] / without[seed] for seed in with_pings])) - 1.0
-
-
-class _Table:
-    """Rows by case, budget and policy."""
-
-    def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        self._found: dict[tuple[str, float, str], dict[int, float]] = {}
-        for row in rows:
-            key = str(row["case"]), float(row["budget"]), str(row["policy"])
-            self._found.setdefault(key, {})[int(row["seed"])] = float(row["fraction"])
-
-    def of(self, case: str, budget: float, policy: str) -> dict[int, float]:
-        """Return the fraction of each seed."""
-        return self._found.get((case, float(budget), policy), {})
-
-    def ratios(self, case: str, budget: float, policy: str, by: str = "") -> list[float]:
-        """Return the fraction of each seed, or its ratio to that of another policy."""
-        found, other = self.of(case, budget, policy), self.of(case, budget, by) if by else {}
-        return [value / other.get(seed, 1.0) for seed, value in found.items()]
-
-    def mean(self, case: str, budget: float, policy: str, by: str = "") -> float:
-        """Return the mean over the seeds of these."""
-        return float(np.mean(self.ratios(case, budget, policy, by)))
-
-    def differences(self) -> np.ndarray:
-        """Return the relative differences of crawls over HTTP from those without."""
-        return np.array(
-            [
-                abs(value / self.of(case, budget, SIMULATED)[seed] - 1.0)
-                for (case, budget, policy), found in self._found.items()
-                if policy == HTTP
-                for seed, value in found.items()
-            ]
-        )
+PART = Part(
+    jobs=jobs,
+    work=work,
+    file="feeds.csv",
+    heading="Sixty feeds",
+    content=(
+        Table(
+            "Fraction of all worth collected in fourteen days, means over seeds",
+            _CASE,
+            (
+                Across(
+                    "policy",
+                    (mean("fraction"),),
+                    lambda found: f"{found.mean:.3f}",
+                    (SIMULATED, *RULES),
+                ),
+            ),
+        ),
+        Table(
+            "What the scheduler collects ÷ what others do: means over seeds, and the smallest",
+            _CASE,
+            (
+                Column("÷ oracle", over(np.mean, "oracle"), _form(".1%")),
+                Column("smallest", over(np.min, "oracle"), _form(".1%")),
+                Column("÷ bound", over(np.mean, "bound"), _form(".1%")),
+                Column("÷ best rule in use", over(np.mean, *IN_USE), _form(".2f")),
+            ),
+        ),
+        "The oracle fetches the feed of the highest Whittle index, with true rates and worths at "
+        "every moment; in the third case it also knows recall and precision of the pings. The "
+        "bound is that of two relaxed constraints, of the budget and of the hosts, on the expected "
+        "worth (`experiments.live.feeds.bound`); it holds for every crawler that is not told of "
+        "pings.",
+        pinged,
+    ),
+    claim=claim,
+)

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from ephemeral_crawl.core.report import Report
+from experiments.core.data import Data, write
+from experiments.live.command import Live
 from experiments.live.feeds import failing, measure
 from experiments.live.feeds.bound import bound
 from experiments.live.feeds.crawl import crawl
@@ -69,12 +71,12 @@ def test_the_crawl_without_sockets_collects_what_that_over_http_does(case, seed)
 
 
 def test_each_row_is_a_job():
-    todo = measure.jobs(seeds=(5,), http_seeds=0, budgets=(6,), days=1.0)
-    assert len(todo) == len({tuple(job.items()) for job in todo})
-    assert not any(job["policy"] == measure.HTTP for job in todo)
-    some = [job for job in todo if job["policy"] in ("bound", "nutch", measure.SIMULATED)]
-    rows = measure.rows(some, [measure.work(job) for job in some])
-    assert all(0.0 < row["fraction"] < 1.0 for row in rows)
+    todo = measure.jobs(Live(http_seeds=0), seeds=(5,), budgets=(6,), days=1.0)
+    assert len(todo) == len({str(job) for job in todo})
+    some = {job["columns"]["policy"]: job for job in todo}
+    assert measure.HTTP not in some
+    for policy in ("bound", "nutch", measure.SIMULATED):
+        assert 0.0 < measure.work(some[policy])["fraction"] < 1.0
 
 
 def test_the_report_holds_means_of_ratios():
@@ -96,9 +98,10 @@ def test_the_report_holds_means_of_ratios():
         }.items()
         if case == "own hosts" or policy != measure.HTTP
     ]
-    assert "65.0% at 3, 65.0% at 6, 65.0% at 12" in measure.answer(rows)
-    report = Report("Feeds")
-    measure.write(report, rows)
+    rows = [{key: str(x) for key, x in row.items()} for row in rows]
+    report, data = Report("Feeds"), Data(rows)
+    assert "65.0% at 3, 65.0% at 6, 65.0% at 12" in measure.claim(data)
+    write(report, data, measure.PART.content)
     text = str(vars(report))
     assert "+25.0% at 3 (oracle +0.0%)" in text
     assert "1.33" in text  # of the best rule in use
@@ -197,14 +200,13 @@ def test_rules_give_up_as_their_programs_do():
 
 def test_each_row_of_failing_feeds_is_a_job():
     case = {"half": (10, True)}
-    todo = failing.jobs((1,), case)
-    assert {job["policy"] for job in todo} == set(failing.POLICIES)
-    some = [job for job in todo if job["policy"] in ("miniflux", "oracle")]
-    rows = failing.rows(some, [failing.work(job) for job in some])
-    for row in rows:
+    todo = {job["columns"]["policy"]: job for job in failing.jobs(None, (1,), case)}
+    assert set(todo) == set(failing.POLICIES)
+    oracle, rule = (failing.work(todo[name]) for name in ("oracle", "miniflux"))
+    for row in (oracle, rule):
         assert 0.3 < row["day 1"] < 1.0
         assert row["used"] == pytest.approx(1.0)
-    assert 0.5 > rows[1]["dead"] > rows[0]["dead"] == 0.0
+    assert 0.5 > rule["dead"] > oracle["dead"] == 0.0
 
 
 def test_the_report_of_failing_feeds_holds_paired_differences(capsys):
@@ -215,9 +217,10 @@ def test_the_report_of_failing_feeds_holds_paired_differences(capsys):
 
     rows = [row(c, s, p) for c in failing.CASES for s in (1, 0) for p in failing.POLICIES]
     rows = [{key: str(value) for key, value in each.items()} for each in rows]
-    assert "collects 56%, 56%, 56%, 56%" in failing.answer(rows)
-    assert "rule in use 35%, 35%" in failing.answer(rows)
-    failing.write(Report("Feeds"), rows)
+    data = Data(rows)
+    assert "collects 56%, 56%, 56%, 56%" in failing.claim(data)
+    assert "rule in use 35%, 35%" in failing.claim(data)
+    write(Report("Feeds"), data, failing.PART.content)
     text = capsys.readouterr().out
     assert "+0.205 ± 0.005 (miniflux)" in text
     assert "0.350 ± 0.050" in text

@@ -1,8 +1,9 @@
 """The parts of the study of the live scheduler that measure its load."""
 
+from dataclasses import replace
+
 import pytest
 
-from ephemeral_crawl.core.report import Report
 from experiments.live import command, process
 from experiments.live.command import Live
 
@@ -10,20 +11,20 @@ from experiments.live.command import Live
 def test_finished_parts_are_kept_and_other_sizes_stay_in_the_record(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(process, "SMALL", 40)
     monkeypatch.setattr(process, "BATCHES", (1, 8))
-    work, done = process.work, []
+    done = []
 
-    def stopped(job, folder):
+    def stopped(job):
         if len(done) == 2:
             raise KeyboardInterrupt
         done.append(job)
-        return work(job, folder)
+        return process.work(job)
 
     out = tmp_path / "live"
-    monkeypatch.setattr(process, "work", stopped)
+    monkeypatch.setitem(Live.parts, "process", replace(process.PART, work=stopped))
     with pytest.raises(SystemExit):
         Live(only=("process",), sources=80, seconds=0.02, out=out).run()
     assert "2 of 4 parts are finished" in capsys.readouterr().out
-    monkeypatch.setattr(process, "work", work)
+    monkeypatch.setitem(Live.parts, "process", process.PART)
     Live(only=("process",), sources=80, seconds=0.02, out=out).run()
     Live(only=("process",), sources=60, seconds=0.02, out=out).run()
     rows = Live(out=out).recorded()["process.csv"]
@@ -33,8 +34,7 @@ def test_finished_parts_are_kept_and_other_sizes_stay_in_the_record(tmp_path, mo
         assert int(row["pairs_per_s"]) > 0
         assert (row["start_s"] == "") == (row["store"] == "memory")
     assert not list(tmp_path.glob(".live*"))
-    assert "leases and outcomes per second" in process.answer(rows)
-    process.write(Report("t"), rows)
+    assert "leases and outcomes per second" in (out / "report.html").read_text(encoding="utf-8")
 
 
 def test_rows_of_other_sizes_are_kept():

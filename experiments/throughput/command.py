@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
-from typing import Annotated, Any, ClassVar, TypeVar, get_type_hints
+from typing import Annotated, Any, ClassVar
 
-import numpy as np
 import tyro
 from tqdm import tqdm
 
 from crawl_env.errors import check_choice
-from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.study import RecordedStudy, Rows, attributed
+from experiments.core.data import Case, Column, Data, Details, Item, Lines, Table, mean, write
 from experiments.throughput import (
     files,
     policy,
@@ -27,8 +26,7 @@ from experiments.throughput import (
     world,
 )
 from experiments.throughput.figure import Figure
-from experiments.throughput.files import FileCost
-from experiments.throughput.world import RATES, Cost
+from experiments.throughput.world import RATES
 
 _TABLES = ("figures.csv", "world.csv", "files.csv")
 _SIZES, _FILES = "sizes", "files"  # parts that are tables of their own
@@ -103,20 +101,17 @@ class Throughput(RecordedStudy):
     def write(self, report: Report, tables: Mapping[str, Rows]) -> None:
         figures = [Figure.of(row) for row in tables["figures.csv"]]
         report.answer(_answer(figures))
-        _figures(report, figures)
-        if "world.csv" in tables:
-            _costs(report, [_read(Cost, row) for row in tables["world.csv"]])
-        if "files.csv" in tables:
-            _files(report, [_read(FileCost, row) for row in tables["files.csv"]])
-
-
-T = TypeVar("T", Cost, FileCost)
-
-
-def _read(kind: type[T], row: Mapping[str, Any]) -> T:
-    """Return a row of a table as the named tuple that it was made from."""
-    types = get_type_hints(kind)
-    return kind(**{name: of(row[name]) for name, of in types.items()})
+        report.heading("Figures and their limits")
+        report.paragraph(
+            "Medians over rounds, with the smallest and the largest in brackets. A ratio compares "
+            "two things that take turns in one process; × is a ratio of times (≤) or of rates (≥)."
+        )
+        for group in dict.fromkeys(figure.group for figure in figures):
+            mine = [_row(figure) for figure in figures if figure.group == group]
+            report.table(group, ["", "measured", "limit", "", "note"], mine)
+        for name, content in (("world.csv", WORLD), ("files.csv", FILES)):
+            if name in tables:
+                write(report, Data(tables[name]), content)
 
 
 def _answer(figures: Sequence[Figure]) -> str:
@@ -128,114 +123,80 @@ def _answer(figures: Sequence[Figure]) -> str:
     return f"{met} of {len(known)} measured figures meet their limit{rest}."
 
 
-def _figures(report: Report, figures: Sequence[Figure]) -> None:
-    report.heading("Figures and their limits")
-    report.paragraph(
-        "Medians over rounds, with the smallest and the largest in brackets. A ratio compares two "
-        "things that take turns in one process; × is a ratio of times (≤) or of rates (≥)."
-    )
-    for group in dict.fromkeys(figure.group for figure in figures):
-        rows = [
-            [
-                figure.what,
-                _measured(figure),
-                f"{figure.sense} {figure.limit:g}" if figure.sense else "",
-                {True: "met", False: "NOT MET", None: ""}[figure.met],
-                figure.note,
-            ]
-            for figure in figures
-            if figure.group == group
-        ]
-        report.table(group, ["", "measured", "limit", "", "note"], rows)
-
-
-def _measured(figure: Figure) -> str:
-    if isnan(figure.value):
-        return ""
+def _row(figure: Figure) -> list[str]:
     spread = "" if isnan(figure.low) else f" ({figure.low:.3g} … {figure.high:.3g})"
-    return f"{figure.value:.3g} {figure.unit}{spread}"
+    measured = "" if isnan(figure.value) else f"{figure.value:.3g} {figure.unit}{spread}"
+    limit = f"{figure.sense} {figure.limit:g}" if figure.sense else ""
+    met = {True: "met", False: "NOT MET", None: ""}[figure.met]
+    return [figure.what, measured, limit, met, figure.note]
 
 
-def _costs(report: Report, costs: list[Cost]) -> None:
-    report.heading("Nanoseconds per source and step")
-    rows = [
-        [
-            c.arrivals,
-            f"{c.n:,} × {c.rows:,}",
-            *(f"{x:.2f}" for x in (c.world, c.env, c.whittle, c.ranking, c.copy, c.draws)),
-            f"{c.world / (c.copy + c.draws):.1f}",
-            f"{c.memory:.0f}",
-        ]
-        for c in costs
-    ]
-    columns = [
-        "arrivals",
-        "N × envs",
-        "world",
-        "env step",
-        "Whittle step",
-        "index",
-        "copy",
-        "draws",
-        "world / limit",
-        "memory",
-    ]
-    report.figure(_figure(costs), "Time of a step by the number of sources.")
-    report.table("Nanoseconds per source and step", columns, rows)
-    report.paragraph(_reading(costs))
-    with report.details("What the columns mean"):
-        report.paragraph(
-            "World: advance alone. Env step: the vector environment, M = N/100, random "
-            "priorities. Whittle step: advance, index, select, crawl. Index: the index alone, for "
-            "the content of the env's world. Copy: moving the bytes that advance has to move "
-            "(values read and written, two parameters read). Draws: only the random numbers that "
-            "the arrivals need. World / limit: the world's time over copy + draws. Memory: "
-            "peak bytes per source during an env step, including the parameters of the fleet."
-        )
+def _column(title: str, column: str, form: str = ".2f") -> Column:
+    return Column(title, mean(column), lambda found: format(found.mean, form))
 
 
-def _files(report: Report, readings: list[FileCost]) -> None:
-    report.heading("Reading and writing files")
-    rows = [
-        [r.what, f"{r.rows:,}", f"{r.read:.2f}", f"{r.written:.2f}", f"{r.read * r.rows / 1e6:.2f}"]
-        for r in readings
-    ]
-    columns = ["file", "rows", "read, µs/row", "written, µs/row", "read, s"]
-    report.table("Time per row; medians over rounds", columns, rows)
+def _limit(data: Data, case: Case) -> float:
+    """Return the least time of a step: that of copying and drawing."""
+    return float(sum(data.numbers(name, **case)[0] for name in ("copy", "draws")))
 
 
-def _reading(costs: list[Cost]) -> str:
-    """Return sentences on the limiting factors, from the values of this run."""
-    small = next(c for c in costs if c.arrivals == "deterministic")
-    large = max((c for c in costs if c.arrivals == "deterministic"), key=lambda c: c.n * c.rows)
-    sparse = [c for c in costs if c.arrivals == "Poisson, ΛT = .05"][-1]
-    dense = [c for c in costs if c.arrivals == "Poisson, ΛT = 5"][-1]
-    static = [c for c in costs if c.arrivals == "deterministic"][-1]
-    per_step = small.world * small.n * small.rows
-    extra = sparse.world - static.world
-    return (
-        f"Limiting factors. Smallest fleet: a step takes {per_step:.0f} ns, the overhead of two "
-        "numpy calls. Largest fleet, deterministic: memory bandwidth; "
-        f"{large.world / large.copy:.1f} times the time to copy the same bytes. Dense Poisson: "
-        f"the random numbers, {dense.draws / dense.world:.0%} of the time. Sparse Poisson: "
-        f"arrivals add {extra:.2f} ns per source, that is {extra / RATES[sparse.arrivals]:.0f} ns "
-        f"per arrival, of which {sparse.draws / RATES[sparse.arrivals]:.0f} ns are its random "
-        "numbers; the rest assigns them to sources. Whittle step, deterministic, largest: the "
-        f"index alone takes {large.ranking:.1f} of {large.whittle:.1f} ns."
-    )
+def _times(report: Report, data: Data) -> None:
+    """Add the figure of the time of a step, of one environment."""
+    rows: list[dict[str, Any]] = []
+    for row in data.where(rows=1):
+        limit = float(row["copy"]) + float(row["draws"])
+        parts = {name: row[name] for name in ("world", "env", "whittle")}
+        for name, time in {**parts, "limit: copy + draws": limit}.items():
+            rows.append({"arrivals": row["arrivals"], "n": row["n"], "part": name, "ns": time})
+    Lines(
+        "Time of a step by the number of sources, one environment.",
+        x="n",
+        y=mean("ns"),
+        line="part",
+        columns="arrivals",
+        labels=("sources", "ns / source and step"),
+        log="xy",
+    )(report, Data(rows))
 
 
-def _figure(costs: list[Cost]) -> object:
-    figure, axes = plots.new(1, len(RATES), width=11, height=3.6, sharey=True)
-    for axis, name in zip(axes, RATES, strict=True):
-        mine = [c for c in costs if c.arrivals == name and c.rows == 1]
-        cells = np.array([c.n * c.rows for c in mine])
-        for j, what in enumerate(("world", "env", "whittle")):
-            times = [getattr(c, what) for c in mine]
-            axis.loglog(cells, times, "o-", ms=4, color=plots.PALETTE[j], label=what)
-        limit = [c.copy + c.draws for c in mine]
-        axis.loglog(cells, limit, "--", color=plots.INK, lw=1, label="limit: copy + draws")
-        axis.set(title=name, xlabel="sources (one environment)")
-    axes[0].set_ylabel("ns / source and step")
-    axes[0].legend()
-    return figure
+WORLD: tuple[Item, ...] = (
+    _times,
+    Table(
+        "Nanoseconds per source and step",
+        {"arrivals": "arrivals", "n": "N", "rows": "envs"},
+        (
+            _column("world", "world"),
+            _column("env step", "env"),
+            _column("Whittle step", "whittle"),
+            _column("index", "ranking"),
+            _column("copy", "copy"),
+            _column("draws", "draws"),
+            Column(
+                "world / limit",
+                lambda data, case: data.numbers("world", **case)[0] / _limit(data, case),
+                lambda ratio: f"{ratio:.1f}",
+            ),
+            _column("memory", "memory", ".0f"),
+        ),
+    ),
+    Details(
+        "What the columns mean",
+        (
+            "World: advance alone. Env step: the vector environment, M = N/100, random priorities. "
+            "Whittle step: advance, index, select, crawl. Index: the index alone, for the content "
+            "of the env's world. Copy: moving the bytes that advance has to move (values read and "
+            "written, two parameters read). Draws: only the random numbers that the arrivals need. "
+            "World / limit: the world's time over copy + draws: of the smallest fleet, it is the "
+            "overhead of two numpy calls; of the largest deterministic one, memory bandwidth. "
+            "Memory: peak bytes per source during an env step, including the parameters of the "
+            "fleet.",
+        ),
+    ),
+)
+FILES: tuple[Item, ...] = (
+    Table(
+        "Reading and writing files; medians over rounds",
+        {"what": "file", "rows": "rows"},
+        (_column("read, µs/row", "read"), _column("written, µs/row", "written")),
+    ),
+)

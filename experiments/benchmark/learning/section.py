@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ephemeral_crawl.core.report import Report
 from experiments.benchmark.learning import figures, leaderboard
@@ -11,25 +12,21 @@ from experiments.benchmark.learning.runs import Records
 from experiments.benchmark.learning.scores import FAILED, Table, table_of
 from experiments.benchmark.learning.training import code_of
 
-_HOW = """
-Each run is a training with its own seed. At up to ten intermediate points and at the end, the
-frozen policy is evaluated without exploration, after a warm-up, on the same arrivals for all
-agents. Score: 0 is the random policy, 1 the Whittle policy, which knows all parameters. IQM:
-interquartile mean over the runs of all tasks, with 95 % intervals (stratified bootstrap); it trims
-away the worst and the best quarter of the runs, so that mean, minimum and the share of failed runs
-(score below 0.8) stand beside it. An
-environment step is a step of one environment; it consists of N source steps, one for each source.
-(NeurWIN trains in a simulator of single sources with random initial states and without a budget;
-its steps are those of the simulator.) Agents with shared parameters learn one function for all
-sources; the others learn about each source from its own crawls only. Core-seconds: learning time on
-one core, without the evaluations. “Source steps, s to score 0.95”: medians over runs of the source
-steps and seconds until the first evaluation from which on the score stays at or above 0.95; “–”
-where fewer than half of the runs reach it. Index error: Σ|learnt − true|/Σ true over the sources
-and steps of a rollout of the frozen policy, for agents that learn Whittle indices. Fraction of
-bound: relative to the upper bound on the mean reward of every policy with the same observations;
-agents that observe only ages are compared with the bound for unobserved content on all tasks. No
-bound is known for a discounted return.
-""".replace("\n", " ").strip()
+_HOW = (
+    "Each run is a training with its own seed. At up to ten intermediate points and at the end, "
+    "the frozen policy is evaluated without exploration, after a warm-up, on the same arrivals for "
+    "all agents (docs/researchers/learning-agents.md). Score: 0 is the random policy, 1 the "
+    "Whittle policy, which knows all parameters. IQM: interquartile mean over the runs of all "
+    "tasks, with 95 % intervals (stratified bootstrap); it trims away the worst and the best "
+    "quarter of the runs, so that mean, minimum and the share of failed runs (score below 0.8) "
+    "stand beside it. An environment step consists of N source steps. (NeurWIN trains in a "
+    "simulator of single sources; its steps are those of the simulator.) Core-seconds: learning "
+    "time on one core. “Source steps, s to score 0.95”: medians over runs of those until the first "
+    "evaluation from which on the score stays there; “–” where fewer than half of the runs reach "
+    "it. Index error: Σ|learnt − true|/Σ true over the sources and steps of a rollout, for agents "
+    "that learn Whittle indices. Fraction of bound: relative to the upper bound on the mean reward "
+    "of every policy with the same observations; none is known for a discounted return."
+)
 
 
 def write(report: Report, records: Records, entrants: Sequence[Entrant]) -> Table:
@@ -42,10 +39,11 @@ def write(report: Report, records: Records, entrants: Sequence[Entrant]) -> Tabl
         f"Every run of the {len(table.among([shared]))} agents that learn {shared}. Bar: "
         f"interquartile mean; left of the dashed line ({FAILED:g}) a run has failed.",
     )
-    report.table(
+    _table(
+        report,
         "All agents, each on the tasks on which it was trained; by their number, then by score",
-        leaderboard.OVERVIEW_COLUMNS,
-        leaderboard.overview(table),
+        leaderboard.OVERVIEW,
+        leaderboard.lines(table, table.tasks),
     )
     with report.details("How scores, samples and times are measured"):
         report.paragraph(_HOW)
@@ -59,6 +57,12 @@ def write(report: Report, records: Records, entrants: Sequence[Entrant]) -> Tabl
     return table
 
 
+def _table(
+    report: Report, caption: str, columns: dict[str, Any], lines: Sequence[leaderboard.Line]
+) -> None:
+    report.table(caption, list(columns), leaderboard.rows(columns, lines))
+
+
 def _group(report: Report, table: Table, group: str, tasks: list[str]) -> None:
     report.heading(f"Learning: {group}")
     report.figure(
@@ -66,23 +70,19 @@ def _group(report: Report, table: Table, group: str, tasks: list[str]) -> None:
         f"Every run on {_count(tasks)} of {group}; not every agent was trained on all. Bar: "
         f"interquartile mean; left of the dashed line ({FAILED:g}) a run has failed.",
     )
-    report.table(
+    trained = leaderboard.lines(table, tasks)
+    _table(
+        report,
         "Scores, by number of tasks and then by score",
-        leaderboard.SCORE_COLUMNS,
-        leaderboard.score_rows(table, tasks),
+        leaderboard.SCORES,
+        leaderboard.lines(table, tasks, baselines=True),
     )
-    with report.details("Samples and time"):
-        report.table(
-            "Samples and time, medians over runs",
-            leaderboard.COST_COLUMNS,
-            leaderboard.cost_rows(table, tasks),
-        )
-    with report.details("Best agent of each task"):
-        report.table(
-            "Best agent of each task",
-            leaderboard.BEST_COLUMNS,
-            leaderboard.best(table, tasks),
-        )
+    for caption, columns, lines in (
+        ("Samples and time, medians over runs", leaderboard.COSTS, trained),
+        ("Best agent of each task", leaderboard.BEST, leaderboard.best(table, tasks)),
+    ):
+        with report.details(caption):
+            _table(report, caption, columns, lines)
     if curved := figures.evaluated(table, tasks):
         caption = (
             f"Learning curves on {_count(curved)} of {group}: interquartile mean and interquartile "

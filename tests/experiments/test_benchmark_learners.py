@@ -309,11 +309,14 @@ def test_nobody_is_above_the_bound(records: Records) -> None:
 
 def test_half_of_the_runs_must_get_there() -> None:
     arrived, lost, untimed = a_run(0.2, 0.95), a_run(0.2, 0.3), a_run()
-    assert leaderboard._to([arrived, arrived, lost], 0.9) == "80, 1"
-    assert leaderboard._to([arrived, lost], 0.9) == "80, 1"
-    assert leaderboard._to([arrived, lost, lost], 0.9) == "–"
-    assert leaderboard._to([arrived, untimed, untimed], 0.9) == "80, 1"  # not measured in pauses
-    assert leaderboard._to([untimed], 0.9) == ""
+    for these, shown in (
+        ([arrived, arrived, lost], "80, 1"),
+        ([arrived, lost], "80, 1"),
+        ([arrived, lost, lost], "–"),
+        ([arrived, untimed, untimed], "80, 1"),  # not measured in pauses
+        ([untimed], ""),
+    ):
+        assert leaderboard.Line(Table({"a": {"t": these}}), "a", ["t"]).to(0.9) == shown
 
 
 def test_agents_that_see_ages_alone_are_held_against_the_bound_of_not_seeing() -> None:
@@ -340,9 +343,11 @@ def test_agents_that_see_ages_alone_are_held_against_the_bound_of_not_seeing() -
         "ages",
         "ages, values, parameters",
     ]
-    timed = leaderboard.cost_rows(table, [plan.name_of(unseen)])
-    both = leaderboard.cost_rows(table, [plan.name_of(unseen), plan.name_of(seen)])
-    assert timed[0][5:] == next(row for row in both if row[0] == "wiql")[5:]
+    alone, both = (
+        leaderboard.Line(table, "wiql", [plan.name_of(task) for task in these]).to(0.1)
+        for these in ((unseen,), (unseen, seen))
+    )
+    assert alone == both
 
 
 def test_baselines_of_other_fleets_are_not_taken(records: Records) -> None:
@@ -397,7 +402,7 @@ def test_a_record_of_other_agents_is_kept(records: Records, tmp_path: Any) -> No
 
 def test_the_summary_has_a_line_for_every_agent_and_says_who_shares(records: Records) -> None:
     lines = leaderboard.summary(table_of(records), "from here").splitlines()
-    assert lines[4:] == ["", leaderboard._CELLS, "", "from here"]
+    assert lines[4:] == ["", leaderboard.CELLS, "", "from here"]
     assert lines[0].count("|") == lines[2].count("|")
     assert lines[2].startswith("| whittle-q |")  # which learnt more tasks
     assert lines[3].split("|")[3].strip() == ""  # wiql did not learn the random fleet
@@ -420,14 +425,10 @@ def committed(record: Records) -> Table:
 
 def test_what_the_iqm_trims_away_is_shown_beside_it(committed: Table) -> None:
     table = committed
-    cells = dict(
-        zip(
-            leaderboard.OVERVIEW_COLUMNS,
-            zip(*leaderboard.overview(table), strict=True),
-            strict=True,
-        )
-    )
-    failed = dict(zip(cells["agent"], cells["failed runs"], strict=True))
+    failed = {
+        line.agent: leaderboard.OVERVIEW["failed runs"](line)
+        for line in leaderboard.lines(table, table.tasks)
+    }
     assert failed["sac, default network"] == "30 %"
     assert failed["qwinn"] == "10 %"
     assert failed["adaptive-thompson"] == "0 %"

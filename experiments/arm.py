@@ -273,7 +273,6 @@ class Arm(PartsStudy, ParallelStudy):
     error of the index, and the reward lost by it. Takes a minute or two."""
 
     title: ClassVar[str] = "The index where content is observed: Theorem 1 and the exact one"
-    outputs: ClassVar[tuple[str, ...]] = ("gaps.csv", *ParallelStudy.outputs)
     parts: ClassVar[Mapping[str, Part]] = {"rewards": REWARDS, "gaps": GAPS}
 
     seeds: int = 40

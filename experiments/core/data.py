@@ -111,6 +111,16 @@ def _estimated(statistic: Callable[..., Estimate], *samples: FloatArray) -> Esti
     return Estimate(*[found.mean] * 3) if samples[0].size == 1 else found
 
 
+def gain(column: str, per: str = "", level: float = 0.95, **other: Any) -> Cell:
+    """Return the cell of the relative gain over another case, with an interval of a level; see
+    `versus`."""
+
+    def statistic(mine: FloatArray, its: FloatArray) -> Estimate:
+        return Estimate(*(x - 1 for x in statistics.ratio(mine, its, level=level)))
+
+    return versus(statistic, column, per, **other)
+
+
 def value(column: str, **other: Any) -> Cell:
     """Return the cell with a value that all rows of a case have."""
 

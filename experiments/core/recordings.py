@@ -6,16 +6,18 @@ import warnings
 from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 
 from crawl_env.files import table
 from crawl_env.numerics import FloatArray
+from ephemeral_crawl.core.evaluation import fleet_as_json
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.example import world
 from ephemeral_crawl.replay.play import play, rollout_of
 from ephemeral_crawl.replay.split import WEEK, Log, Split
-from experiments.core.study import each_run
+from experiments.core.study import Size, each_run
 
 FITTED = 2 / 3  # of the recording
 
@@ -43,6 +45,39 @@ def read(folder: str) -> Split:
         table.write(Path(made) / "items.csv.gz", world.rows(log))
         log.curves.to_csv(Path(made) / "curves.csv.gz")
         return read(made)
+
+
+def folders(size: Size) -> list[tuple[str, str]]:
+    """Return the names and the paths of the recordings that were given."""
+    return [(folder.name, str(folder)) for folder in size.recordings]
+
+
+def job(
+    name: str,
+    folder: str,
+    size: Size,
+    runs: int,
+    agent: str,
+    arguments: dict[str, Any],
+    **columns: Any,
+) -> Job:
+    """Return the job that replays the rest of a recording with an agent.
+
+    Arguments:
+        runs: which start one step after the other.
+        arguments: of the environment, beside the fleet and an empty start.
+        columns: of the rows.
+    """
+    split = read(folder)
+    own = {"agent": agent, "seed": size.seed, "runs": runs}
+    return {
+        "columns": {"recording": name, **columns, **own},
+        "folder": folder,
+        "log": split.digest,
+        "arguments": {"sources": fleet_as_json(split.fleet), "start": "empty", **arguments},
+        "steps": min(size.steps, split.steps) if size.quick else split.steps,
+        **own,
+    }
 
 
 def replayed(job: Job) -> Result:

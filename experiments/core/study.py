@@ -104,6 +104,12 @@ class PartsStudy(RecordedStudy, ResumableStudy):
     parts: ClassVar[Mapping[str, Part]]  # by name, in the order of the report
     after: ClassVar[Sequence[Callable[[Report, Mapping[str, Data]], None]]] = ()
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "parts" in vars(cls):
+            files = (part.file or f"{name}.csv.gz" for name, part in cls.parts.items())
+            cls.outputs = (*files, "*.png", "report.html")
+
     def asked(self) -> Sequence[str]:
         """Return the names of the parts that are run; the records of the others are kept."""
         return tuple(self.parts)

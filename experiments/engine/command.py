@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Literal
 from agents.evaluation import statistics
 from agents.theory.engine.relaxation import engine_relaxation
 from crawl_env import Task
-from ephemeral_crawl.core.evaluation import arguments_of, fleet_as_json
+from ephemeral_crawl.core.evaluation import arguments_of
 from ephemeral_crawl.core.runner import Job
 from ephemeral_crawl.core.tables import percent
 from experiments.core import recordings
-from experiments.core.data import Across, Case, Cell, Data, Lines, Table, mean, share, versus
+from experiments.core.data import Across, Case, Cell, Data, Lines, Table, gain, mean, share, versus
 from experiments.core.study import Part, Size, SuiteStudy
 from experiments.engine import exact, learner
 from experiments.signals.tasks import job
@@ -63,34 +63,29 @@ def _service_jobs(study: Any) -> list[Job]:
     return found
 
 
-def _gain(agent: str = "", level: float = 0.95, **other: Any) -> Cell:
-    """Return the cell of what an agent gains over another one, or over itself in another case."""
+def _gain(level: float = 0.95) -> Cell:
+    """Return the cell of what whittle-engine gains over the agent of a case."""
 
-    def statistic(mine: Any, its: Any) -> statistics.Estimate:
-        return statistics.Estimate(*(x - 1 for x in statistics.ratio(mine, its, level=level)))
-
-    def cell(data: Data, case: Case) -> statistics.Estimate:
-        own = {**case, **({"agent": agent} if agent else {})}
-        changed = {**own, **(other or {"agent": case["agent"]})}
-        return versus(statistic, "reward", "published", **changed)(data, own)
+    def cell(data: Data, case: Case) -> Any:
+        over = gain("reward", "published", level, agent=case["agent"])
+        return over(data, {**case, "agent": OURS})
 
     return cell
 
 
-_REFUSING = _gain(threshold=NEVER)
+_REFUSING = gain("reward", "published", threshold=NEVER)
 
 
 def _service_claim(data: Data) -> str:
     fleets, scarce = data.values("fleet"), data.values("service")[-1]
     case = {"discipline": "fifo", "service": scarce, "threshold": NEVER}
     gains = ", ".join(
-        f"{percent(_gain(OURS)(data, {**case, 'fleet': one, 'agent': PLAIN}))} on {one}"
+        f"{percent(_gain()(data, {**case, 'fleet': one, 'agent': PLAIN}))} on {one}"
         for one in fleets
     )
     cases = data.cases("fleet", "discipline", "service", "threshold")
     behind = ", ".join(
-        f"{agent} in "
-        f"{sum(_gain(OURS, _SURE)(data, {**one, 'agent': agent}).high < 0 for one in cases)}"
+        f"{agent} in {sum(_gain(_SURE)(data, {**one, 'agent': agent}).high < 0 for one in cases)}"
         for agent in AGENTS
         if agent != OURS
     )
@@ -150,7 +145,7 @@ SERVICE_LEVELS = Part(
                 "threshold": "refused below",
                 "service": "service",
             },
-            (Across("agent", (_gain(OURS),), only=_OTHERS),),
+            (Across("agent", (_gain(),), only=_OTHERS),),
         ),
         Table(
             "Gain by refusing items worth less than κ*, first in, first out",
@@ -171,37 +166,27 @@ BUDGET, RUNS = 5, 4
 
 def _recording_jobs(study: Any) -> list[Job]:
     size: Size = study.size
-    folders = [(folder.name, str(folder)) for folder in size.recordings] or [(INVENTED, "")]
     return [
-        {
-            "columns": {
-                "recording": name,
-                "service": service,
-                "threshold": threshold,
-                "agent": agent,
-                "seed": size.seed,
-                "runs": RUNS,
-            },
-            "folder": folder,
-            "log": split.digest,
-            "agent": agent,
-            "arguments": {
-                "sources": fleet_as_json(split.fleet),
+        recordings.job(
+            name,
+            folder,
+            size,
+            RUNS,
+            agent,
+            {
                 "budget": BUDGET,
-                "start": "empty",
                 "observed": False,
                 "features": ["age", "backlog"],
                 **_engine(rate, level),
             },
-            "runs": RUNS,
-            "steps": min(size.steps, split.steps) if size.quick else split.steps,
-            "seed": size.seed,
-        }
-        for name, folder in folders
-        for split in [recordings.read(folder)]
+            service=service,
+            threshold=threshold,
+        )
+        for name, folder in recordings.folders(size) or [(INVENTED, "")]
+        for fleet in [recordings.read(folder).fleet]
         for service in (RECORDED_SERVICE[1:2] if size.quick else RECORDED_SERVICE)
-        for rate in [service * float(split.fleet.arrival_rate.sum() * split.fleet.period)]
-        for price in [engine_relaxation(split.fleet, BUDGET, rate).price]
+        for rate in [service * float(fleet.arrival_rate.sum() * fleet.period)]
+        for price in [engine_relaxation(fleet, BUDGET, rate).price]
         for threshold, level in ((NEVER, 0.0), (STALE, price))[: 1 if size.quick else None]
         for agent in AGENTS[: 2 if size.quick else None]
     ]
@@ -276,11 +261,6 @@ class Engine(SuiteStudy):
         "learner": learner.PART,
         "recordings": RECORDED,
     }
-    outputs: ClassVar[tuple[str, ...]] = (
-        *(f"{name}.csv.gz" for name in parts),
-        "*.png",
-        "report.html",
-    )
     sizes: ClassVar[Mapping[str, Size]] = {
         "quick": Size(seeds=4, steps=120, warmup=30, quick=True),
         "full": Size(seeds=16, steps=1000, warmup=200),

@@ -32,7 +32,6 @@ class Live(PartsStudy, ParallelStudy):
         "feeds": feeds.PART,
         "failing": failing.PART,
     }
-    outputs: ClassVar[tuple[str, ...]] = (*(part.file for part in parts.values()), "report.html")
 
     only: Annotated[tuple[str, ...], tyro.conf.arg(metavar="PART")] = ()
     """Parts to measure: process, http, feeds, failing; by default all. The record of the others,

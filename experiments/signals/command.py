@@ -11,7 +11,7 @@ import numpy as np
 from agents.evaluation import statistics
 from agents.theory.freshness import WEIGHTS
 from crawl_env import Task
-from ephemeral_crawl.core.evaluation import arguments_of, fleet_as_json
+from ephemeral_crawl.core.evaluation import arguments_of
 from ephemeral_crawl.core.runner import Job
 from experiments.core import recordings
 from experiments.core.data import (
@@ -26,6 +26,7 @@ from experiments.core.data import (
     mean,
     share,
     value,
+    versus,
 )
 from experiments.core.study import Part, Size, SuiteStudy
 from experiments.signals import checks, quality, unknown
@@ -365,36 +366,21 @@ def _recording_jobs(study: Any) -> list[Job]:
         **{label(*pair): {"observed": False, **signals(*pair)} for pair in shown},
         OBSERVED: {"observed": True},
     }
-    runs = 2 if size.quick else RUNS
     return [
-        {
-            "columns": {
-                "recording": folder.name,
-                "budget": budget,
-                "quality": name,
-                "agent": CLOSED,
-                "seed": size.seed,
-                "runs": runs,
-            },
-            "folder": str(folder),
-            "log": split.digest,
-            "agent": CLOSED,
-            "arguments": {
-                "sources": fleet_as_json(split.fleet),
-                "budget": budget,
-                "start": "empty",
-                "features": ["value"],
-                **arguments,
-            },
-            "runs": runs,
-            "steps": min(size.steps, split.steps) if size.quick else split.steps,
-            "seed": size.seed,
-        }
-        for folder in size.recordings
-        for split in [recordings.read(str(folder))]
+        recordings.job(
+            name,
+            folder,
+            size,
+            2 if size.quick else RUNS,
+            CLOSED,
+            {"budget": budget, "features": ["value"], **arguments},
+            budget=budget,
+            quality=quality_name,
+        )
+        for name, folder in recordings.folders(size)
         for budget in (BUDGETS[:1] if size.quick else BUDGETS)
-        if 2 * budget <= len(split.fleet)
-        for name, arguments in given.items()
+        if 2 * budget <= len(recordings.read(folder).fleet)
+        for quality_name, arguments in given.items()
     ]
 
 
@@ -403,9 +389,7 @@ def _recorded_share(data: Data, case: Case) -> float:
     return float(collected / published)
 
 
-def _recorded_gain(data: Data, case: Case) -> statistics.Estimate:
-    mine, none = (data.numbers("reward", **found) for found in (case, {**case, "quality": NONE}))
-    return statistics.gain(mine, none)
+_recorded_gain = versus(statistics.gain, "reward", quality=NONE)
 
 
 def _recorded_text(collected: float, gained: statistics.Estimate) -> str:
@@ -468,11 +452,6 @@ class Signals(SuiteStudy):
         "unknown": unknown.PART,
         "recordings": RECORDINGS,
     }
-    outputs: ClassVar[tuple[str, ...]] = (
-        *(f"{name}.csv.gz" for name in parts),
-        "*.png",
-        "report.html",
-    )
     sizes: ClassVar[Mapping[str, Size]] = {
         "quick": Size(seeds=4, steps=200, warmup=50, quick=True),
         "full": Size(seeds=24, steps=1500, warmup=200),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from agents.evaluation import statistics
 from agents.evaluation.statistics import Estimate
 from ephemeral_crawl.core.runner import Job
-from experiments.core.data import change, mean, share, versus
+from experiments.core import data
+from experiments.core.data import Cell, change, mean, share
 from experiments.core.study import Size
 
 # By name: the argument `sources` and the crawls per step.
@@ -32,13 +32,9 @@ BOUND = "reward", "bound"
 SHARE = mean(*PUBLISHED)
 
 
-def gain(level: float = 0.95, **other: Any) -> Any:
+def gain(level: float = 0.95, **other: Any) -> Cell:
     """Return the cell of the relative gain in reward over another case, on the same arrivals."""
-
-    def statistic(mine: Any, its: Any) -> Estimate:
-        return Estimate(*(x - 1 for x in statistics.ratio(mine, its, level=level)))
-
-    return versus(statistic, *PUBLISHED, **other)
+    return data.gain(*PUBLISHED, level, **other)
 
 
 def share_and_gain(collected: Estimate, gained: Estimate) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from crawl_env import ItemLog
-from experiments.hacker_news.command import HackerNews
+from experiments.hacker_news import HackerNews
 
 MIDNIGHT = 1_604_707_200  # 2020-11-07T00:00:00Z
 

@@ -293,11 +293,13 @@ class Lines:
     title: str = "{}"
 
     def __call__(self, report: Report, data: Data) -> None:
-        """Add the figure to a report."""
+        """Add the figure to a report, unless there are no rows."""
         rows = data.cases(self.rows, **self.where) if self.rows else [dict(self.where)]
         columns = data.cases(self.columns, **self.where) if self.columns else [{}]
         if self.panels is not None:
             columns = [column for column in columns if column[self.columns] in self.panels]
+        if not (rows and columns):
+            return
         figure, axes = plots.new(
             len(rows),
             len(columns),

@@ -262,7 +262,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_study_writes_records_and_a_report_which_is_remade_from_them(
     small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, log = tmp_path / "out", Log(items=EXAMPLE, decay_rate=0.12)
+    out, log = tmp_path / "out", Log(items=EXAMPLE, decay_rate=0.12, block=20)
     settings: Any = {"jobs": 1, "engine": "sequential", "out": out}
     done: list[Any] = []
 
@@ -274,9 +274,9 @@ def test_the_study_writes_records_and_a_report_which_is_remade_from_them(
 
     monkeypatch.setattr(command, "work", stopping)
     with pytest.raises(SystemExit):
-        Adaptive(seeds=2, steps=400, log=log, **settings).run()
+        Adaptive(seeds=2, steps=80, log=log, **settings).run()
     monkeypatch.setattr(command, "work", lambda unit: (done.append(unit), work(unit))[1])
-    Adaptive(seeds=2, steps=400, log=log, **settings).run()
+    Adaptive(seeds=2, steps=80, log=log, **settings).run()
     keys = [str(unit) for unit in done]
     assert len(keys) == len(set(keys)), "what was finished is not run again"
     data = Data(read_csv(out / "runs.csv.gz"))

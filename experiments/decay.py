@@ -336,6 +336,7 @@ PART = Part(
                 columns="policy",
                 where=situation,
                 panels=(RIGHT_MEAN, FITTED),
+                order=[label(named) for named in (*reversed(STRETCHED), TRUE, *LOMAX)],
                 labels=("", "loss, %"),
                 scale=100,
                 level=0,

@@ -258,6 +258,7 @@ class Lines:
     Arguments:
         caption: of the figure.
         x: a column; its values are places on the axis if they are not numbers.
+        order: of these places, by default that of the rows.
         y: an estimate.
         line: the column for each of whose values there is a line.
         rows, columns: the columns for each of whose values there are panels.
@@ -282,6 +283,7 @@ class Lines:
     rows: str = ""
     only: Sequence[str] | None = None
     panels: Sequence[str] | None = None
+    order: Sequence[str] | None = None
     where: Case = field(default_factory=dict)
     labels: tuple[str, str] = ("", "")
     style: str = "o-"
@@ -332,10 +334,13 @@ class Lines:
 
     def _panel(self, axis: Any, data: Data, panel: Case) -> None:
         places = data.values(self.x, **panel)
+        if self.order is not None:
+            places = [place for place in self.order if place in places]
         numeric = all(_is_number(place) for place in places)
         drawn = data.values(self.line, **self.where) if self.only is None else self.only
         for i, name in enumerate(drawn):
             cases = data.cases(self.x, **panel, **{self.line: name})
+            cases.sort(key=lambda case: places.index(case[self.x]))
             found = [(case[self.x], self.y(data, case)) for case in cases]
             found = [(place, estimate) for place, estimate in found if not np.isnan(estimate.mean)]
             if not found:
@@ -369,9 +374,9 @@ def _is_number(text: str) -> bool:
 
 
 def _shown(text: str) -> str:
-    """Return a value of a record as text: 1 rather than 1.0, and 10,000 rather than 10000."""
+    """Return a value of a record as text: 1 rather than 1.0, and 1,000 rather than 1000."""
     text = text.removesuffix(".0")
-    return f"{int(text):,}" if text.isdecimal() and len(text) > 4 else text
+    return f"{int(text):,}" if text.isdecimal() else text
 
 
 Item = str | Callable[[Report, Data], None]

@@ -41,9 +41,9 @@ def scores(runs: Mapping[str, Evaluation]) -> dict[str, Estimate]:
     return {name: statistics.score(run.reward, floor, reference) for name, run in runs.items()}
 
 
-def best_first(runs: Mapping[str, Evaluation]) -> list[str]:
-    """Return the agents' names in decreasing mean reward."""
-    return sorted(runs, key=lambda name: -runs[name].reward.mean())
+def best_first(rewards: Mapping[str, FloatArray]) -> list[str]:
+    """Return the agents' names in decreasing mean reward, given the rewards of their runs."""
+    return sorted(rewards, key=lambda name: -rewards[name].mean())
 
 
 def percent(estimate: Estimate) -> str:

@@ -20,6 +20,7 @@ from ephemeral_crawl.core.tables import (
     FLOOR,
     OBSERVES_ALL,
     REFERENCE,
+    best_first,
     fraction,
     markdown,
     percent,
@@ -160,7 +161,7 @@ def _answer(done: list[Done]) -> str:
 def _group(report: Report, group: str, members: list[Done]) -> None:
     rows = []
     for done in members:
-        for name in sorted(done.rewards, key=lambda name: -done.rewards[name].mean()):
+        for name in best_first(done.rewards):
             mean, score = statistics.mean(done.rewards[name]), plain(done.score(name))
             of_bound = percent(done.of_bound(name))
             rows.append([done.task.name, name, mean, of_bound, done.information, score])

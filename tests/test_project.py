@@ -113,7 +113,7 @@ SEARCHES = {
     "ephemeral_crawl/live/choice.py": "the next moment at which a source can be leased",
     "ephemeral_crawl/live/life.py": "compiled: the time in which a source is expected to be back",
     "ephemeral_crawl/live/overview.py": "the delay under which maximum intervals are kept",
-    "ephemeral_crawl/live/price.py": "not yet one of the callers of agents.theory.price",
+    "ephemeral_crawl/live/price.py": "compiled: when the index of a source that fails is the price",
     "experiments/live/feeds/bound.py": "SciPy's, in a study",
 }
 SOLVERS = {"brentq", "brenth", "bisect", "minimize_scalar", "root_scalar", "toms748"}
@@ -121,7 +121,6 @@ SOLVERS = {"brentq", "brenth", "bisect", "minimize_scalar", "root_scalar", "toms
 INVERSES = {
     "agents/theory/closed_form.py": "the home of the Whittle index",
     "crawl_env/fleet/capacity.py": "a density that has the same form",
-    "ephemeral_crawl/live/price.py": "not yet one of its callers",
 }
 INVERSE = re.compile(
     r"\b(\w+) - (math\.|np\.)?log1p\((\w+ \* )?\1\)|time_constants\((\w+) / \(1\.0 \+ \4\)\)"

@@ -22,14 +22,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.scheduling.age_index import whole
+from agents.theory.closed_form import continuous_age_reaching, continuous_index
+from agents.theory.price import first_near
 from crawl_env.compiled import compiled
 from ephemeral_crawl.live import hosts as doors
 from ephemeral_crawl.live import life
 from ephemeral_crawl.live.columns import EXISTS, MEMORIES, NEVER, NO_HOST, PAUSED, Hosts, Sources
 from ephemeral_crawl.live.learning import Belief, Shared, belief
 
-_RANGE = math.log(1e9)  # of prices, from the highest index
-_TOLERANCE = 1e-3  # of the logarithm of the price
+_SMALLEST = 1e-9  # price, as a fraction of the highest index
+_TOLERANCE = 1e-3  # of the price, as a fraction
+_STEP = 1.05  # factor between the first two prices that are tried
 _LAST = MEMORIES - 1  # the longest memory
 _LATEST = 1e12  # seconds since 1970, from which on a source is never due
 _FIRST_RETRY, _LAST_RETRY = 60.0, 1e10  # seconds after a failure that are looked at
@@ -38,51 +41,13 @@ _HOUR = 3600.0
 
 
 @compiled
-def index_at(level: float, ceiling: float) -> float:
-    """Return the index times the cost, for a belief of `level` times the ceiling.
-
-    >>> round(index_at(0.5, 1.0), 4), index_at(2.0, 3.0)
-    (0.1534, 6.0)
-    """
-    if level >= 1.0:
-        return level * ceiling
-    if level < 1e-3:  # the series, since the closed form cancels
-        return ceiling * level * level * (0.5 + level / 6.0 + level * level / 12.0)
-    return ceiling * (level + (1.0 - level) * math.log1p(-level))
-
-
-@compiled
 def level_reaching(share: float) -> float:
     """Return the level y < 1 at which y + (1 − y) ln(1 − y) is `share`; infinite if share ≥ 1.
 
-    >>> round(level_reaching(index_at(0.3, 1.0)), 12)
+    >>> round(level_reaching(continuous_index(0.3, 1.0)), 12)
     0.3
     """
-    if not share < 1.0:
-        return np.inf
-    return -math.expm1(-age_reaching(share))
-
-
-@compiled
-def age_reaching(share: float) -> float:
-    """Return z with 1 − e^−z (1 + z) = share < 1, by Newton's method on z − ln(1 + z).
-
-    >>> z = age_reaching(0.2)
-    >>> round(1 - math.exp(-z) * (1 + z), 12)
-    0.2
-    """
-    if share <= 0.0:
-        return 0.0
-    if share < 1e-12:
-        return math.sqrt(2.0 * share)
-    target = -math.log1p(-share)
-    z = target + math.sqrt(2.0 * target)  # not below the solution: from there Newton descends
-    for _ in range(60):
-        less = (z - math.log1p(z) - target) * (1.0 + z) / z
-        z -= less
-        if less <= 1e-13 * z:
-            break
-    return z
+    return -math.expm1(-continuous_age_reaching(share, 1.0)) if share < 1.0 else np.inf
 
 
 @compiled
@@ -114,7 +79,7 @@ def index_now(sources: Sources, shared: Shared, i: int, now: float) -> float:
     ceiling, quiet = planned(known, shared.optimism)
     x = waiting(sources, i, now, known, ceiling, quiet)
     if ceiling > 0.0:
-        x = index_at(x / ceiling, ceiling)
+        x = continuous_index(x / ceiling, ceiling)
     return life.answering(sources, shared, i, now) * x / sources.cost[i]
 
 
@@ -190,7 +155,7 @@ def _index_if_back(
     """Return the index times the cost of a source that has failed."""
     x = waiting(sources, i, at, known, ceiling, quiet)
     if ceiling > 0.0:
-        x = index_at(x / ceiling, ceiling)
+        x = continuous_index(x / ceiling, ceiling)
     return life.back(v, at - sources.tried[i]) * x
 
 
@@ -364,7 +329,7 @@ def surplus_at(ceiling: float, decay: float, cost: float, price: float) -> float
     A source that is fetched whenever its index is the price earns u* μ e^−z more, with z = μτ.
     """
     share = price * cost / ceiling if ceiling > 0.0 else np.inf
-    return ceiling * decay * math.exp(-age_reaching(share)) / price if share < 1.0 else 0.0
+    return ceiling * decay * math.exp(-continuous_age_reaching(share, 1.0)) / price
 
 
 @compiled
@@ -376,7 +341,7 @@ def fetches(wanted: Demand, k: int, price: float, surplus: float, rotation: floa
     """
     cost, ceiling = wanted.cost[k], wanted.ceiling[k]
     share = price * cost / ceiling if ceiling > 0.0 else np.inf
-    interval = age_reaching(share) / wanted.decay[k] if share < 1.0 else np.inf
+    interval = continuous_age_reaching(share, 1.0) / wanted.decay[k]
     again = inspection_interval(cost, wanted.first[k], surplus, rotation)
     interval = max(min(interval, min(wanted.longest[k], again)), wanted.shortest[k])
     answering, again = wanted.answering[k], wanted.again[k]
@@ -446,26 +411,11 @@ def market_price(
     if not most > 0.0:
         return guess
 
-    def above(log_price: float) -> bool:
-        return spending(wanted, math.exp(log_price), rotation, hosts) > budget
+    def is_enough(value: float) -> bool:
+        return spending(wanted, value, rotation, hosts) <= budget
 
-    top = math.log(most)
-    bottom = top - _RANGE
-    low = high = min(max(math.log(guess), bottom), top)
-    width = 0.05
-    if above(low):
-        while high < top and above(high):
-            low, high, width = high, min(high + width, top), 2.0 * width
-    else:
-        while low > bottom and not above(low):
-            high, low, width = low, max(low - width, bottom), 2.0 * width
-    while high - low > _TOLERANCE:
-        middle = 0.5 * (low + high)
-        if above(middle):
-            low = middle
-        else:
-            high = middle
-    return math.exp(0.5 * (low + high))
+    least = most * _SMALLEST
+    return math.sqrt(math.prod(first_near(is_enough, guess, least, most, _TOLERANCE, _STEP)))
 
 
 @compiled

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import brentq
 
-from ephemeral_crawl.live.price import age_reaching
+from agents.theory.closed_form import continuous_ages_reaching
 from experiments.live.feeds.world import DECAY, FAILS, HOUR, Nature, World
 
 _HIGHEST = 1e3  # price of a request
@@ -33,7 +33,7 @@ def bound(world: World, per_hour: float, per_host: float = 0.0) -> float:
     def requests(price: np.ndarray) -> np.ndarray:
         """Requests to each feed, at a price of each."""
         share = price / (success * full)
-        age = np.array([age_reaching(x) if x < 1.0 else np.inf for x in share.tolist()])
+        age = continuous_ages_reaching(share, np.ones_like(share))
         return DECAY / np.maximum(age, 1e-9) / success * time
 
     def prices(price: float) -> np.ndarray:

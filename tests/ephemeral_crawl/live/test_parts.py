@@ -6,6 +6,7 @@ import random
 import numpy as np
 import pytest
 
+from agents.theory.closed_form import continuous_index
 from agents.theory.index import index_at_age
 from crawl_env import Sources
 from ephemeral_crawl.live import Scheduler, columns, heap, learning, price, snapshot
@@ -40,13 +41,13 @@ def test_the_index_is_the_limit_of_theorem_1():
     )
     ceiling = 0.7 * 2.0 / 0.23
     for age in (0.5, 4.0, 30.0):
-        limit = price.index_at(-math.expm1(-0.23 * age), ceiling) / 3.0
+        limit = continuous_index(-math.expm1(-0.23 * age), ceiling) / 3.0
         assert limit == pytest.approx(float(index_at_age(age / step, fleet)[0]), rel=1e-3)
 
 
 @pytest.mark.parametrize("share", [1e-14, 1e-9, 1e-3, 0.5, 0.999, 1 - 1e-12])
 def test_the_level_reaches_the_share(share):
-    z = price.age_reaching(share)
+    z = -math.log1p(-price.level_reaching(share))
     assert -math.expm1(-z) - z * math.exp(-z) == pytest.approx(
         share, rel=1e-3 if share < 1e-8 else 1e-9
     )

@@ -64,7 +64,8 @@ class Hindsight:
             value = multiplier * whole + at.net
             return Tangent(multiplier, value, at.cost, at.net + multiplier * at.cost)
 
-        return least_dual(dual, whole, lambda: dear / float(self._cost.min()), gap=_NEAR).value
+        top = dear / float(self._cost.min())
+        return float(least_dual(dual, whole, lambda: top, gap=_NEAR).value)
 
     def best(self, multiplier: float) -> Schedule:
         """Return the optimal schedule if a crawl of source i costs `multiplier` × C_i."""

@@ -460,3 +460,10 @@ def test_the_rates_of_the_latest_clients_alone_are_kept(monkeypatch):
     rate.wait("c", now=0.0)
     assert rate.wait("b", now=0.0) == 1.0
     assert rate.wait("a", now=0.0) == 0.0  # forgotten: it was not seen for longest
+
+
+def test_a_bucket_is_filled_again_up_to_its_size():
+    rate = admission.Rate(0.5, burst=2.0)
+    times = [0.0, 0.0, 0.0, 1.0, 2.0, 2.0, 100.0, 100.0, 100.0]
+    waits = [rate.wait("a", now) for now in times]
+    assert waits == [0.0, 0.0, 2.0, 1.0, 0.0, 2.0, 0.0, 0.0, 2.0]

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from os import PathLike
 from typing import TypedDict, Unpack
 
+from agents.adaptive.in_context import InContext
 from agents.adaptive.policies import Certainty, Optimism, SelfTuning, Thompson
 from agents.inference import Estimator
 from agents.policies.base import Agent, Environment
@@ -40,6 +42,7 @@ _AGENTS: tuple[type[Agent], ...] = (
     Optimism,
     Thompson,
     SelfTuning,
+    InContext,
     PingFirst,
     Freshness,
     FreshnessStatic,
@@ -50,9 +53,10 @@ _AGENTS: tuple[type[Agent], ...] = (
 # The agent classes by name, and what `register` added.
 AGENTS: dict[str, Callable[..., Agent]] = {agent.name: agent for agent in _AGENTS}
 
-# Agents that the commands compare only if they are named: they were made for signals, for an
-# indexing engine or for another objective.
+# Agents that the commands compare only if they are named: they were trained, or made for signals,
+# for an indexing engine or for another objective.
 ON_REQUEST = (
+    InContext.name,
     PingFirst.name,
     Freshness.name,
     FreshnessStatic.name,
@@ -70,6 +74,7 @@ class AgentOptions(TypedDict, total=False):
 
     estimator: Estimator | str | None  # of the adaptive agents, see `agents.inference.ESTIMATORS`
     confidence: float  # of adaptive-optimism
+    weights: str | PathLike[str] | None  # of in-context, a file
     weight: str  # of the freshness agents, see `agents.theory.freshness.importance`
 
 

@@ -4,6 +4,7 @@ Their estimators are in `agents.inference`; those that documents name are found 
 """
 
 from agents.adaptive.base import Adaptive
+from agents.adaptive.in_context import InContext
 from agents.adaptive.policies import Certainty, Optimism, SelfTuning, Thompson
 from agents.inference import ESTIMATORS, Estimator, GammaPoisson, Posterior
 
@@ -13,6 +14,7 @@ __all__ = [
     "Certainty",
     "Estimator",
     "GammaPoisson",
+    "InContext",
     "Optimism",
     "Posterior",
     "SelfTuning",

@@ -332,7 +332,8 @@ class Adaptive(Agent):
         index = self._index(view, age, whole, model, pings)
         level, multiplier = None, memory.multiplier
         if self.known.average:
-            level, multiplier = self._multiplier(view, index, multiplier, memory.clock)
+            cost = self._parameter(view, "cost")
+            level, multiplier = next_multiplier(index, cost, self.known, multiplier, memory.clock)
             multiplier = np.where(self.has_unit(model.state), multiplier, np.nan)
         after = Memory(memory.clock + 1.0, multiplier, age, pings, model.state, rates)
         return graded(index, level), after
@@ -352,7 +353,7 @@ class Adaptive(Agent):
         crawled, age = np.empty(before.shape, dtype=bool), np.empty(before.shape)
         crawls = self._column(view, "crawled")
         ages = self._column(view, "age") if view.shows("age") else crawls[:0]
-        whole = _crawled_and_age(
+        whole = crawled_and_age(
             crawls, ages, before.reshape(-1), crawled.reshape(-1), age.reshape(-1)
         )
         return crawled, age, whole
@@ -465,25 +466,35 @@ class Adaptive(Agent):
             return arms.index_at_age_once(rate, age) if once else arms.index_at_age(rate, age)
         return arms.index_at(rate, age, age, np.zeros(1, dtype=bool))
 
-    def _multiplier(
-        self, view: ObservationView, index: FloatArray, multiplier: FloatArray, clock: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return the multiplier λ now and in the next step, (B, 1) utility / budget unit."""
-        cost, budget = self._parameter(view, "cost"), self.known.budget
-        enough = budget >= cost.sum(axis=-1, keepdims=True)  # all sources fit: λ = 0
-        multiplier = np.where(
-            np.isnan(multiplier), margin(index, self.known.affordable), multiplier
-        )
-        wanted = ((index >= multiplier) * cost).sum(axis=-1, keepdims=True)
-        step = 0.5 * (1.0 + clock / 10.0) ** -0.6
-        # In units in which a single crawl is not clipped, however small the budget, to avoid bias.
-        scale = budget + cost.max(axis=-1, keepdims=True)
-        surplus = np.clip((wanted - budget) / scale, -1.0, 1.0)
-        return np.where(enough, 0.0, multiplier), multiplier * np.exp(step * surplus)
+
+def next_multiplier(
+    index: FloatArray,
+    cost: FloatArray,
+    known: KnownParameters,
+    multiplier: FloatArray,
+    clock: FloatArray,
+) -> tuple[FloatArray, FloatArray]:
+    """Return the multiplier λ now and in the next step, (B, 1) utility / budget unit.
+
+    Arguments:
+        index: (B, N) utility / budget unit.
+        cost: (N,) or (B, N) budget units / crawl.
+        multiplier: of the last call; NaN before the first.
+        clock: (B, 1) steps.
+    """
+    budget = known.budget
+    enough = budget >= cost.sum(axis=-1, keepdims=True)  # all sources fit: λ = 0
+    multiplier = np.where(np.isnan(multiplier), margin(index, known.affordable), multiplier)
+    wanted = ((index >= multiplier) * cost).sum(axis=-1, keepdims=True)
+    step = 0.5 * (1.0 + clock / 10.0) ** -0.6
+    # In units in which a single crawl is not clipped, however small the budget, to avoid bias.
+    scale = budget + cost.max(axis=-1, keepdims=True)
+    surplus = np.clip((wanted - budget) / scale, -1.0, 1.0)
+    return np.where(enough, 0.0, multiplier), multiplier * np.exp(step * surplus)
 
 
 @compiled
-def _crawled_and_age(
+def crawled_and_age(
     crawls: NDArray[np.floating],
     ages: NDArray[np.floating],
     before: FloatArray,

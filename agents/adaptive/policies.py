@@ -163,7 +163,10 @@ class SelfTuning(Adaptive):
                 f"the environment lack {missing}; add them to `features`"
             )
         period = task.sources.period
-        self._content: ContentEstimator = HarvestSums(period) if itemised else Harvests(period)
+        counted = bool(set(NUMBER) & set(task.features))
+        self._content: ContentEstimator = (
+            HarvestSums(period) if itemised else Harvests(period, counted)
+        )
         needs(task, self.name, self._content.features[0])
         signals = task.sources.is_signalled and "pings" in task.features
         if signals and (estimator is None or estimator == "signals"):

@@ -267,6 +267,7 @@ class HarvestTotals(NamedTuple):
     total: FloatArray  # (B, J) Σ h/φ over the fleet
     number: FloatArray  # (B, N) Σ n
     table: NDArray[np.float32]  # (B, N, 2J) Σ h/φ and −Σ n ln φ
+    found: FloatArray  # (B, 2) number of crawls with utility, and steps of gaps without
 
 
 @dataclass(frozen=True)
@@ -279,23 +280,32 @@ class Harvests:
     (empirical Bayes by expectation–maximisation, one step every 16 updates, with a pseudo-source of
     unknown decay); the posterior of a source with uninformative gaps is close to it.
 
+    If items are not counted, n is the number of steps of the gap, and ξ̄ the utility per step. How
+    many items that are is then estimated for the fleet from the crawls that found nothing, ρ per
+    step, at most 1: the fleet's mean enters as 2/ρ steps, and the exponent of the fit is multiplied
+    by ρ. Otherwise sources that publish one item in a hundred steps would be taken for known after
+    their first crawl, and given up if it found nothing.
+
     Arguments:
         period: T.
+        counted: whether n is the number of items.
     """
 
     period: float = 1.0
+    counted: bool = True
     features: ClassVar[tuple[str, ...]] = ("harvest",)
 
     def begin(self, shape: tuple[int, int]) -> HarvestTotals:
         rows, width = shape[0], len(DECAYS)
         fraction, total = np.full((rows, width), 1.0 / width), np.zeros((rows, width))
         table = np.zeros((*shape, 2 * _J), dtype=np.float32)
-        return HarvestTotals(np.zeros((rows, 1)), fraction, total, np.zeros(shape), table)
+        found = np.zeros((rows, 2))
+        return HarvestTotals(np.zeros((rows, 1)), fraction, total, np.zeros(shape), table, found)
 
     def update(self, state: State, outcome: CrawlOutcome, *revealed: FloatArray) -> HarvestTotals:
         """Return the state after one step whose crawls collected `revealed[0]`, (K,) utility."""
         (utility,) = revealed
-        updates, fraction, total, number, table = state
+        updates, fraction, total, number, table, found = state
         gaps = outcome.gaps / self.period
         valid = (outcome.counts > 0) & (utility >= 0) & (utility < _MOST_UTILITY)
         valid &= (gaps > 1.0 / _LONGEST_GAP) & (gaps < _LONGEST_GAP)
@@ -315,12 +325,16 @@ class Harvests:
             first = np.flatnonzero(np.diff(rows, prepend=-1))
             total = total.copy()
             total[rows[first]] += np.add.reduceat(undecayed, first, axis=0)
+            if not self.counted:
+                some = utility[valid] > 0
+                new = (np.bincount(rows, x, len(found)) for x in (some, gaps[valid] * ~some))
+                found = found + np.stack([*new], axis=1)
         updates = updates + 1.0
         due = (updates % EVERY == 0)[:, 0]
         if due.any():
             fraction = fraction.copy()
-            fraction[due] = self._fitted(fraction[due], number[due], table[due])
-        return HarvestTotals(updates, fraction, total, number, table)
+            fraction[due] = self._fitted(fraction[due], number[due], table[due], found[due])
+        return HarvestTotals(updates, fraction, total, number, table, found)
 
     def estimate(self, state: State, cells: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
         """Return the estimates of ξ̄ and μ, for cells (K,) given by ascending flat positions in
@@ -334,28 +348,47 @@ class Harvests:
 
     def decays(self, state: State, cells: NDArray[np.intp]) -> NDArray[np.float32]:
         """Return the probability of each of `DECAYS`, (J, K), for cells as in `estimate`."""
-        _, fraction, _, number, table = state
-        log_fraction = _logarithm(fraction.T)[:, cells // number.shape[1]]
+        _, fraction, _, number, table, found = state
+        row = cells // number.shape[1]
+        log_fraction = _logarithm(fraction.T)[:, row]
         n = number.reshape(-1)[cells].astype(np.float32)
-        return _weights(log_fraction, n, table.reshape(-1, 2 * _J)[cells])
+        mine = table.reshape(-1, 2 * _J)[cells]
+        return _weights(log_fraction, n, mine, self._weight(mine, self._rate(found)[row]))
 
     def utility(self, state: State, cells: NDArray[np.intp]) -> FloatArray:
         """Return the estimate of ξ̄ for each of `DECAYS`, (J, K), for cells as in `estimate`; the
         fleet's mean enters as `_PSEUDO` items."""
-        _, _, total, number, table = state
-        found = number.sum(axis=1, keepdims=True)
-        typical = np.where(found > 0, total / np.maximum(found, _TINY), 1.0)  # (B, J)
-        items = number.reshape(-1)[cells] + _PSEUDO
+        _, _, total, number, table, found = state
+        whole = number.sum(axis=1, keepdims=True)
+        typical = np.where(whole > 0, total / np.maximum(whole, _TINY), 1.0)  # (B, J)
+        row = cells // number.shape[1]
+        pseudo = (_PSEUDO / self._rate(found))[row]
+        items = number.reshape(-1)[cells] + pseudo
         fresh = table.reshape(-1, 2 * _J)[cells, :_J]
-        own = fresh + _PSEUDO * typical[cells // number.shape[1]]
+        own = fresh + pseudo[:, None] * typical[row]
         return np.asarray((own / items[:, None]).T)
 
+    def _rate(self, found: FloatArray) -> FloatArray:
+        """Return ρ, the items per unit of n, (B,); 1 if items are counted."""
+        return np.minimum((found[:, 0] + 1.0) / (found[:, 1] + 1.0), 1.0)
+
+    def _weight(self, table: NDArray[np.float32], rate: FloatArray) -> NDArray[np.float32]:
+        """Return the weight of the findings of some sources; if items are not counted, it is 0
+        where nothing was found, which tells nothing of the decay."""
+        some = (table[..., 0] > 0) | self.counted
+        return (rate * some).astype(np.float32)
+
     def _fitted(
-        self, fraction: FloatArray, number: FloatArray, table: NDArray[np.float32]
+        self,
+        fraction: FloatArray,
+        number: FloatArray,
+        table: NDArray[np.float32],
+        found: FloatArray,
     ) -> FloatArray:
         log_fraction = _logarithm(fraction.T)[..., None]
         n = number.astype(np.float32)
-        weight = _weights(log_fraction, n, table)
+        share = self._weight(table, self._rate(found)[:, None])
+        weight = _weights(log_fraction, n, table, share)
         total = (weight * (n > 0)).sum(axis=-1, dtype=np.float64).T + 1.0 / len(DECAYS)
         return np.asarray(total / total.sum(axis=-1, keepdims=True))
 
@@ -406,16 +439,20 @@ def _logarithm(fraction: FloatArray) -> NDArray[np.float32]:
 
 
 def _weights(
-    log_fraction: NDArray[np.float32], number: NDArray[np.float32], table: NDArray[np.float32]
+    log_fraction: NDArray[np.float32],
+    number: NDArray[np.float32],
+    table: NDArray[np.float32],
+    share: NDArray[np.float32],
 ) -> NDArray[np.float32]:
-    """Return the probability of each decay, (J, ...), from sums (...,) and (..., 2J)."""
+    """Return the probability of each decay, (J, ...), from sums (...,) and (..., 2J), of which
+    the exponent is multiplied by `share`, (...,)."""
     fresh, faded = np.ascontiguousarray(np.moveaxis(table, -1, 0)).reshape(2, _J, *number.shape)
     score = np.maximum(fresh, _TINY)
     np.log(score, out=score)
     score -= np.log(np.maximum(number, np.float32(1.0)))  # log of the quotient, which can be 0
     score *= number
     score -= faded
-    score *= -1.0 / DISPERSION
+    score *= -share / DISPERSION
     score += log_fraction
     score -= score.max(axis=0)
     weight = np.exp(score, out=score)

@@ -1,0 +1,551 @@
+"""`InContext`: one small network, trained on simulated worlds, infers what every source is worth.
+
+Given the ages at which a source was crawled, the likelihood of what the crawls found does not
+depend on the policy that chose them. What a crawler should believe of a source is therefore a
+function of what it saw, which can be learnt by supervision from simulated histories whose
+parameters are known (amortised inference). `agents.learning.in_context` trains the network;
+its weights are a part of this package.
+
+All inputs are free of units by construction: time is measured in tours, the time in which the
+budget covers every source once, and utility relative to the mean that the fleet yields in a tour.
+For every source the network gives the weights w_j of a mixture of decays, δ_j = δ κ_j around a
+plug-in estimate δ, so that the index at the age of k steps is
+
+    Σ_j w_j (1 − α_j^k (1 + k(1 − α_j))),    α_j = exp(−δ κ_j / tour),
+
+the closed form of Theorem 1 with w_j for u*/C. It increases with the age whatever the network
+says.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.adaptive.base import KnownParameters, crawled_and_age, next_multiplier
+from agents.policies.base import (
+    Agent,
+    Environment,
+    ObservationView,
+    State,
+    graded,
+    needs,
+)
+from agents.theory.closed_form import age_index, decayed
+from crawl_env import NEVER
+from crawl_env.compiled import compiled
+from crawl_env.numerics import BoolArray, FloatArray, IntArray
+from crawl_env.simulation.observation import SUMMED
+
+Array32 = NDArray[np.float32]
+WEIGHTS = Path(__file__).with_name("in_context.safetensors")
+
+DECAYS = np.geomspace(1 / 27, 27.0, 7)  # (J,) κ
+_PROBES = np.array([0.2, 1.0, 5.0])  # decays per tour whose likelihoods are inputs
+_LONG, _SHORT = 30.0, 5.0  # tours over which the two shorter memories fade to 1/e
+_VARIANCE = np.pi**2 / 6  # of ln ξ, for exponential ξ
+_MOST = 1e15  # utility of a crawl
+_PER_TOUR = 4  # how often all sources are inferred anew
+
+# Sums over the crawls of a source. "All" are kept for ever, "long" and "short" fade.
+SUMS = (
+    *("crawls", "gap", "gap_empty", "harvest", "harvest2", "hits"),
+    *("exposure_a", "exposure_b", "exposure_c", "likelihood_a", "likelihood_b", "likelihood_c"),
+    *("items", "number", "age", "age2", "log", "age_log"),
+    *("long_crawls", "long_gap", "long_exposure", "long_harvest", "long_hits", "long_items"),
+    *("short_crawls", "short_gap", "short_exposure", "short_harvest", "short_hits", "short_items"),
+    *("last_gap", "last_harvest"),
+)
+_S = len(SUMS)
+_LONG_AT, _SHORT_AT, _LAST_AT = 18, 24, 30
+INPUTS = (
+    *("crawls", "gap", "gap_empty", "hits", "flow_a", "flow_b", "flow_c", "fit_a", "fit_c"),
+    *("dispersion", "hit_rate", "rate", "number", "slope", "slope_known", "level", "plug_in"),
+    *("long_crawls", "long_flow", "long_hits", "long_rate"),
+    *("short_crawls", "short_flow", "short_hits", "short_rate"),
+    *("last_gap", "last_flow", "elapsed", "elapsed_2", "clock"),
+    *("told_utility", "told_decay", "shows_items", "shows_sums", "told"),
+    *("long_excess", "long_excess_items", "short_excess", "short_excess_items", "effective"),
+)
+F = len(INPUTS)
+_PLUG_IN = INPUTS.index("plug_in")
+
+
+class Shows(NamedTuple):
+    """What an agent observes besides the harvests, each 0 or 1."""
+
+    items: float
+    sums: float
+    told: float  # mean utilities and decay rates
+
+
+class Network(NamedTuple):
+    """The weights: two hidden layers, the first of which also receives the fleet's context, and a
+    linear connection in parallel. The outputs are the logarithms of w_j relative to the plug-in
+    estimate of u*, for the mean of the index and for its upper quantile."""
+
+    mean: Array32  # (3F,) of the inputs, and of their means and deviations over the fleet
+    std: Array32  # (3F,)
+    first: Array32  # (F, H)
+    context: Array32  # (2F, H)
+    bias: Array32  # (H,)
+    second: Array32  # (H, H)
+    bias_2: Array32  # (H,)
+    out: Array32  # (H, 2J)
+    linear: Array32  # (F, 2J)
+    bias_out: Array32  # (2J,)
+    optimism: Array32  # (1,) share of the quantile in the index
+
+    def shift(self, context: Array32) -> Array32:
+        """Return what the context (B, 2F) of fleets adds to their first layers, (B, H)."""
+        standard = (context - self.mean[F:]) / self.std[F:]
+        return np.asarray(np.clip(standard, -8, 8) @ self.context + self.bias)
+
+    def weights(self, inputs: Array32, shift: Array32) -> Array32:
+        """Return w of inputs (K, F), given the shifts (K, H) of their fleets: (K, J)."""
+        x = (inputs - self.mean[:F]) / self.std[:F]
+        np.clip(x, -8, 8, out=x)
+        hidden = x @ self.first
+        hidden += shift
+        np.maximum(hidden, 0, out=hidden)
+        hidden = hidden @ self.second
+        hidden += self.bias_2
+        np.maximum(hidden, 0, out=hidden)
+        out = hidden @ self.out
+        out += x @ self.linear
+        out += self.bias_out
+        out += inputs[:, _PLUG_IN, None]
+        np.clip(out, -40, 40, out=out)
+        np.exp(out, out=out)
+        j, c = len(DECAYS), self.optimism[0]
+        return np.asarray((1 - c) * out[:, :j] + c * out[:, j:])
+
+
+def read_network(path: str | PathLike[str]) -> tuple[Network, dict[str, Any]]:
+    """Return the weights in a safetensors file, and its description of how they were made.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is damaged, or holds no weights of this network.
+    """
+    content = Path(path).read_bytes()
+    try:
+        size = int.from_bytes(content[:8], "little")
+        header = json.loads(content[8 : 8 + size])
+        about = json.loads(header.pop("__metadata__")["in-context"])
+        arrays = {
+            name: np.frombuffer(
+                content[8 + size :][slice(*entry["data_offsets"])], dtype="<f4"
+            ).reshape(entry["shape"])
+            for name, entry in header.items()
+            if entry["dtype"] == "F32"
+        }
+        network = Network(**arrays)
+    except (ValueError, LookupError, TypeError) as error:
+        raise ValueError(f"{path} holds no weights of an in-context agent: {error!r}") from None
+    hidden = len(network.bias)
+    outputs = 2 * len(DECAYS)
+    shapes = ((3 * F,), (3 * F,), (F, hidden), (2 * F, hidden), (hidden,), (hidden, hidden),
+              (hidden,), (hidden, outputs), (F, outputs), (outputs,), (1,))  # fmt: skip
+    for name, array, shape in zip(Network._fields, network, shapes, strict=True):
+        if array.shape != shape or not np.isfinite(array).all():
+            raise ValueError(
+                f"{path}: {name} has shape {array.shape}, or numbers that are not finite; it must "
+                f"be finite and have shape {shape}"
+            )
+    if not (network.std > 0).all():
+        raise ValueError(f"{path}: std has elements that are not positive")
+    return network, about
+
+
+@cache
+def shipped() -> Network:
+    """Return the weights that are a part of the package."""
+    return read_network(WEIGHTS)[0]
+
+
+class ContextMemory(NamedTuple):
+    """The recurrent state of the agent."""
+
+    clock: FloatArray  # (B, 1) steps
+    multiplier: FloatArray  # (B, 1) λ
+    age: FloatArray  # (B, N) steps since the last crawl
+    sums: Array32  # (B, N, S)
+    shift: Array32  # (B, H)
+    fleet: FloatArray  # (B, 5) of `_fleet`
+    weights: Array32  # (B, N, J)
+    decay: Array32  # (B, N) δ, per tour
+
+
+class InContext(Agent):
+    """Infers the sources by a network that was trained on simulated worlds, and crawls by index.
+
+    It knows T, M, the costs, and what its own crawls found: the utility (`harvest`), and the number
+    of items and the sums over them if they are observed. If the mean utilities and decay rates are
+    among the features, it uses these too.
+
+    Arguments:
+        env: an environment, a vector environment, or a `Task`.
+        seed: unused; the agent draws nothing at random.
+        weights: a file of weights made by `agents.learning.in_context`; default those of the
+            package.
+
+    Raises:
+        ValueError: the features lack `crawled` or `harvest`, or `cost` if fleets are drawn at
+            reset; or the file is damaged.
+
+    >>> from agents import evaluate
+    >>> task = {"sources": "table1", "budget": 2, "arrivals": "poisson", "observed": False}
+    >>> evaluate("in-context", task, steps=100, seeds=2).reward.shape
+    (2,)
+    """
+
+    name = "in-context"
+    features: tuple[str, ...] = ("age", "crawled", "harvest")
+
+    def __init__(
+        self,
+        env: Environment,
+        *,
+        seed: int | None = None,
+        weights: str | PathLike[str] | Network | None = None,
+    ) -> None:
+        super().__init__(env, seed=seed)
+        task = self.task
+        needs(task, self.name, "crawled")
+        needs(task, self.name, "harvest")
+        if task.draw is not None and "cost" not in task.features:
+            fixed = np.ptp(task.sources.cost) == 0
+            if not fixed:
+                needs(task, self.name, "cost")
+        self.known = KnownParameters.of(task, ("cost",))
+        shown = set(task.features)
+        self.shows = Shows(
+            float("items" in shown),
+            float(set(SUMMED) <= shown),
+            float({"mean_utility", "decay_rate"} <= shown),
+        )
+        if weights is None:
+            self.network = shipped()
+        else:
+            self.network = weights if isinstance(weights, Network) else read_network(weights)[0]
+
+    @property
+    def tour(self) -> float:
+        """Steps in which the budget covers every source once, at least 1."""
+        return max(1.0, self.task.n / self.known.affordable)
+
+    def begin(self, view: ObservationView) -> ContextMemory:
+        b, n = view.batch, self.task.n
+        age = (view["age"] if view.shows("age") else np.ones((b, n))) - 1.0
+        return ContextMemory(
+            clock=np.zeros((b, 1)),
+            multiplier=np.full((b, 1), np.nan),
+            age=age,
+            sums=np.zeros((b, n, _S), dtype=np.float32),
+            shift=np.zeros((b, len(self.network.bias)), dtype=np.float32),
+            fleet=np.ones((b, 5)),
+            weights=np.zeros((b, n, len(DECAYS)), dtype=np.float32),
+            decay=np.ones((b, n), dtype=np.float32),
+        )
+
+    def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
+        memory, crawled = self.observe(view, ContextMemory(*state))
+        memory = self.infer(view, memory, crawled)
+        index = np.empty(memory.age.shape)
+        _index(memory.age, memory.weights, memory.decay, DECAYS / self.tour, index)
+        cost, level, multiplier = self._cost(view), None, memory.multiplier
+        index /= cost
+        if self.known.average:
+            level, multiplier = next_multiplier(index, cost, self.known, multiplier, memory.clock)
+        after = memory._replace(clock=memory.clock + 1.0, multiplier=multiplier)
+        return graded(index, level), after
+
+    def observe(
+        self, view: ObservationView, memory: ContextMemory
+    ) -> tuple[ContextMemory, BoolArray]:
+        """Return the state after the results of the last step, and which sources were crawled."""
+        shape = memory.age.shape
+        crawled, age = np.empty(shape, dtype=bool), np.empty(shape)
+        column = self._column(view, "crawled")
+        ages = self._column(view, "age") if view.shows("age") else column[:0]
+        crawled_and_age(column, ages, memory.age.reshape(-1), crawled.reshape(-1), age.reshape(-1))
+        cells = np.flatnonzero(crawled & (memory.age < NEVER) & (memory.age > 0))
+        if not cells.size:
+            return memory._replace(age=age), crawled
+        found = np.zeros((7, cells.size))
+        for row, name in enumerate(("harvest", "items", *SUMMED)):
+            if view.shows(name):
+                found[row] = self._column(view, name)[cells]
+        sums = memory.sums.copy()
+        gaps, unit = memory.age.reshape(-1)[cells], self.tour
+        _add(sums.reshape(-1, _S), cells, gaps / unit, found, unit * self.known.period)
+        return memory._replace(age=age, sums=sums), crawled
+
+    def infer(
+        self, view: ObservationView, memory: ContextMemory, crawled: BoolArray
+    ) -> ContextMemory:
+        """Return the state with new weights of the sources that were crawled and, several times a
+        tour, of all."""
+        n = memory.age.shape[1]
+        often = np.ceil(np.minimum(memory.clock[:, 0], self.tour) / _PER_TOUR)
+        due = memory.clock[:, 0] % np.maximum(often, 1.0) == 0
+        weights, decay = memory.weights.copy(), memory.decay.copy()
+        shift, fleet = memory.shift, memory.fleet
+        if due.any():
+            rows = np.flatnonzero(due)
+            inputs, context, summary, centre = self.inputs(view, memory, rows, self.shows)
+            decay[rows] = centre.reshape(rows.size, n)
+            shift, fleet = shift.copy(), fleet.copy()
+            fleet[rows], shift[rows] = summary, self.network.shift(context)
+            own = np.repeat(shift[rows], n, axis=0)
+            weights[rows] = self.network.weights(inputs, own).reshape(rows.size, n, -1)
+        cells = np.flatnonzero(crawled & ~due[:, None])
+        if cells.size:
+            rows = cells // n
+            inputs = np.empty((cells.size, F), dtype=np.float32)
+            centre = np.empty(cells.size, dtype=np.float32)
+            told = self._told(view, self.shows)
+            _inputs(
+                memory.sums.reshape(-1, _S), cells, n, memory.age.reshape(-1), fleet,
+                memory.clock[:, 0] / self.tour, self.tour, np.array(self.shows), told, inputs,
+                centre,
+            )  # fmt: skip
+            decay.reshape(-1)[cells] = centre
+            weights.reshape(-1, weights.shape[-1])[cells] = self.network.weights(
+                inputs, shift[rows]
+            )
+        return memory._replace(weights=weights, shift=shift, fleet=fleet, decay=decay)
+
+    def inputs(
+        self, view: ObservationView, memory: ContextMemory, rows: IntArray, shows: Shows
+    ) -> tuple[Array32, Array32, FloatArray, Array32]:
+        """Return the inputs of the sources of R fleets, (R·N, F), their contexts, (R, 2F), their
+        summaries, (R, 5), and δ, (R·N,)."""
+        n = memory.age.shape[1]
+        fleet = np.ones((len(memory.age), 5))
+        for row in rows:
+            fleet[row] = _fleet(memory.sums[row])
+        cells = (rows[:, None] * n + np.arange(n)).reshape(-1)
+        inputs = np.empty((cells.size, F), dtype=np.float32)
+        centre = np.empty(cells.size, dtype=np.float32)
+        _inputs(
+            memory.sums.reshape(-1, _S), cells, n, memory.age.reshape(-1), fleet,
+            memory.clock[:, 0] / self.tour, self.tour, np.array(shows), self._told(view, shows), inputs,
+            centre,
+        )  # fmt: skip
+        each = inputs.reshape(rows.size, n, F)
+        context = np.concatenate([each.mean(axis=1), each.std(axis=1)], axis=1)
+        return inputs, context, fleet[rows], centre
+
+    def _told(self, view: ObservationView, shows: Shows) -> FloatArray:
+        """Return ln of the mean utility relative to its mean over the fleet, and of the decay per
+        tour, (2, N) or (2, B·N); zeros if they are not observed."""
+        if not shows.told:
+            return np.zeros((2, view.batch * self.task.n))
+        utility, decay = view["mean_utility"], view["decay_rate"]
+        relative = np.log(utility / utility.mean(axis=-1, keepdims=True) + 1e-6)
+        per_tour = np.log(decay * (self.known.period * self.tour))
+        return np.stack([relative.reshape(-1), per_tour.reshape(-1)])
+
+    def _cost(self, view: ObservationView) -> FloatArray:
+        constant = self.known.parameters
+        if "cost" in constant:
+            return constant["cost"]
+        return view["cost"] if view.shows("cost") else np.asarray(self.known.cost)
+
+    def _column(self, view: ObservationView, feature: str) -> NDArray[np.floating]:
+        features = self.task.features
+        return view.array.reshape(-1, len(features))[:, features.index(feature)]
+
+
+# ------------------------------------------------------------------------------------ compiled
+
+
+@compiled
+def _index(
+    age: FloatArray, weights: Array32, centre: Array32, decay: FloatArray, out: FloatArray
+) -> None:
+    """Write the index of sources (B, N); `decay` is κ per step, (J,)."""
+    for b in range(age.shape[0]):
+        for i in range(age.shape[1]):
+            total = 0.0
+            for j in range(decay.size):
+                m = centre[b, i] * decay[j]
+                total += age_index(age[b, i], m, decayed(m)[1], float(weights[b, i, j]))
+            out[b, i] = total
+
+
+@compiled
+def _add(sums: Array32, cells: NDArray[np.intp], gaps: FloatArray, found: FloatArray,
+         unit: float) -> None:  # fmt: skip
+    """Add crawls, (K,), after gaps in tours, with harvest, items and sums (7, K), to the sums of
+    their sources; `unit` is the tour, time."""
+    for k in range(cells.size):
+        row, x = sums[cells[k]], gaps[k]
+        h = min(max(found[0, k], 0.0), _MOST)
+        if not (found[0, k] >= 0.0 and x < 1e6):
+            continue
+        hit = 1.0 if h > 0.0 else 0.0
+        items = min(max(found[1, k], 0.0), 1e9)
+        row[0] += 1.0
+        row[1] += x
+        row[2] += x * (1.0 - hit)
+        row[3] += h
+        row[4] += h * h
+        row[5] += hit
+        for j in range(3):
+            z = _PROBES[j] * x
+            exposure = x * (1.0 - decayed(z)[1])
+            row[6 + j] += exposure
+            row[9 + j] += h * np.log(max(exposure, 1e-12))
+        row[12] += items
+        number = found[2, k]
+        if number >= 1.0 and abs(found[5, k]) <= 1e3 * number:
+            row[13] += number
+            row[14] += found[3, k] / unit
+            row[15] += found[4, k] / unit**2
+            row[16] += found[5, k]
+            row[17] += found[6, k] / unit
+        exposure = x * (1.0 - decayed(x)[1])
+        for at, memory in ((_LONG_AT, _LONG), (_SHORT_AT, _SHORT)):
+            kept = np.exp(-x / memory)
+            for j in range(6):
+                row[at + j] *= kept
+            row[at] += 1.0
+            row[at + 1] += x
+            row[at + 2] += exposure
+            row[at + 3] += h
+            row[at + 4] += hit
+            row[at + 5] += items
+        row[_LAST_AT] = x
+        row[_LAST_AT + 1] = h
+
+
+@compiled
+def _fleet(sums: Array32) -> FloatArray:
+    """Return of a fleet: the harvest and items per tour of crawled gaps, the slope and level of
+    ln w, and the rate of crawls that found something."""
+    gap = harvest = items = number = log = age = down = across = hits = 0.0
+    for i in range(len(sums)):
+        row = sums[i]
+        gap += row[1]
+        harvest += row[3]
+        items += row[12]
+        hits += row[5]
+        n = row[13]
+        if n > 0.0:
+            number += n
+            age += row[14]
+            log += row[16]
+            across += max(row[15] - row[14] * row[14] / n, 0.0)
+            down += row[14] * row[16] / n - row[17]
+    out = np.empty(5)
+    out[0] = harvest / gap if harvest > 0.0 else 1.0
+    out[1] = (items + 0.5) / (gap + 1.0)
+    out[2] = min(max((down + 2.0) / (across + 2.0), 0.03), 30.0)
+    out[3] = (log + out[2] * age) / number if number > 0.0 else np.log(out[0])
+    out[4] = (hits + 0.5) / (gap + 1.0)
+    return out
+
+
+@compiled
+def _inputs(
+    sums: Array32,
+    cells: NDArray[np.intp],
+    n: int,
+    age: FloatArray,
+    fleets: FloatArray,
+    clocks: FloatArray,
+    tour: float,
+    shows: FloatArray,
+    told: FloatArray,
+    out: Array32,
+    centre: Array32,
+) -> None:
+    for k in range(cells.size):
+        cell = cells[k]
+        row, x, fleet = sums[cell], out[k], fleets[cell // n]
+        unit, rate, slope, level, hit_rate = fleet[0], fleet[1], fleet[2], fleet[3], fleet[4]
+        elapsed = min(age[cell] / tour, 1e4)
+        number = row[0]
+        x[0] = np.log(number + 0.3)
+        x[1] = np.log(row[1] + 0.3)
+        x[2] = np.log(row[2] + 0.3)
+        x[3] = (row[5] + 0.5) / (number + 1.0)
+        harvest = row[3] / unit
+        for j in range(3):
+            x[4 + j] = np.log((harvest + 0.3) / (row[6 + j] + 0.3))
+        clump = row[4] / row[3] / unit if row[3] > 0.0 else 1.0
+        x[7] = 0.0
+        x[8] = 0.0
+        if row[3] > 0.0:
+            for j in range(2):
+                other = 6 if j == 0 else 8
+                scaled = harvest * np.log(row[7] / row[other])
+                more = (row[other + 3] - row[10]) / unit
+                x[7 + j] = min(max((scaled + more) / clump, -6.0), 6.0)
+        x[9] = np.log(clump + 0.01)
+        x[10] = np.log((row[5] + 0.5) / (row[2] + 0.5 * (row[1] - row[2]) + 0.5 / hit_rate))
+        x[11] = np.log((row[12] + 0.5) / (row[1] + 0.5 / rate)) * shows[0]
+        x[12] = np.log(row[13] + 0.3) * shows[1]
+        x[13] = 0.0
+        x[14] = 0.0
+        x[15] = 0.0
+        own = slope
+        if shows[1] > 0.0:
+            found = row[13]
+            across = 0.0
+            down = 0.0
+            if found > 0.0:
+                across = max(row[15] - row[14] * row[14] / found, 0.0)
+                down = row[14] * row[16] / found - row[17]
+            weight = _VARIANCE / (0.6 * slope) ** 2
+            own = (slope * weight + down) / (across + weight)
+            own = min(max(own, 0.05 * slope), 20.0 * slope)
+            x[13] = np.log(own)
+            x[14] = np.log(across / weight + 0.1)
+            x[15] = (row[16] + own * row[14] + 2.0 * level) / (found + 2.0) - np.log(unit)
+        x[16] = 0.0
+        x[39] = np.log((row[3] / row[4] * row[3] if row[4] > 0.0 else 0.0) + 0.3)
+        flow = harvest / max(row[7], 1e-6)
+        for m in range(2):
+            at, memory = (_LONG_AT, _LONG) if m == 0 else (_SHORT_AT, _SHORT)
+            kept = np.exp(-elapsed / memory)
+            crawls, gap, exposure = row[at] * kept, row[at + 1] * kept, row[at + 2] * kept
+            likely, most = flow * exposure, row[12] / max(row[1], 1e-6) * gap
+            x[35 + 2 * m] = (row[at + 3] * kept / unit - likely) / np.sqrt(likely * clump + 0.1)
+            x[36 + 2 * m] = (row[at + 5] * kept - most) / np.sqrt(most + 0.3) * shows[0]
+            to = 17 + 4 * m
+            x[to] = np.log(crawls + 0.3)
+            x[to + 1] = np.log((row[at + 3] * kept / unit + 0.3) / (exposure + 0.3))
+            x[to + 2] = (row[at + 4] * kept + 0.5) / (crawls + 1.0)
+            x[to + 3] = np.log((row[at + 5] * kept + 0.5) / (gap + 0.5 / rate)) * shows[0]
+        x[25] = np.log(row[_LAST_AT] + 0.1)
+        x[26] = np.log(row[_LAST_AT + 1] / unit / (row[_LAST_AT] + 0.05) + 0.05)
+        x[27] = np.log(elapsed + 0.1)
+        x[28] = np.log(elapsed + 3.0)
+        x[29] = np.log(clocks[cell // n] + 0.3)
+        utility = told[0, cell] * shows[2]
+        decay = told[1, cell] * shows[2]
+        x[30] = utility
+        x[31] = decay
+        if shows[2] > 0.0 and shows[0] > 0.0:
+            x[16] = x[11] - np.log(rate) + utility - decay
+        elif shows[1] > 0.0:
+            x[16] = x[11] + x[15] - x[13]
+        elif shows[0] > 0.0:
+            x[16] = x[11]
+        else:
+            x[16] = x[5]
+        decay = np.exp(decay) if shows[2] > 0.0 else (own if shows[1] > 0.0 else 1.0)
+        centre[k] = min(max(decay, 1e-3), 1e3)
+        x[32] = shows[0]
+        x[33] = shows[1]
+        x[34] = shows[2]

@@ -1,0 +1,160 @@
+"""The in-context agent: free of units and of the order of sources, and as good as was measured."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+import agents
+from agents.adaptive.in_context import WEIGHTS, F, InContext, Network, read_network, shipped
+from agents.evaluation import statistics
+from crawl_env import CrawlVectorEnv, Sources, Task
+from crawl_env.fleet.parameters import PARAMETERS
+from crawl_env.simulation.observation import POWERS_OF_TIME, SUMMED
+
+HARVEST = ("age", "crawled", "harvest")
+SUMS = (*HARVEST, "items", *SUMMED)
+TOLD = (*HARVEST, "items", "mean_utility", "decay_rate")
+SEEN = pytest.mark.parametrize("features", [HARVEST, SUMS, TOLD], ids=["harvest", "sums", "told"])
+N = 12
+
+
+def task_of(features: tuple[str, ...], period: float = 1.0, unit: float = 1.0) -> Task:
+    fleet = Sources.random(N, 3, "sparse")
+    scaled = fleet.arrival_rate * 5 / period, fleet.mean_utility * unit, fleet.decay_rate / period
+    sources = Sources(*scaled, period=period)
+    return Task(sources, 3, arrivals="poisson-items", observed=False, features=features)
+
+
+def history(features: tuple[str, ...], steps: int = 30) -> np.ndarray:
+    """Return observations of two runs under a policy at random, (steps, 2, N, F)."""
+    task = task_of(features)
+    env = CrawlVectorEnv(2, task.sources, 3, arrivals=task.arrivals, observed=False,
+                         features=features, horizon=None)  # fmt: skip
+    rng = np.random.default_rng(0)
+    seen = [env.reset(seed=0)[0]]
+    seen += [env.step(rng.random((2, N)))[0] for _ in range(steps)]
+    return np.array(seen)
+
+
+def indices(agent: InContext, seen: np.ndarray) -> np.ndarray:
+    """Return the priorities in every step of a given history, (steps, B, N)."""
+    state, chosen = None, []
+    for observation in seen:
+        priority, state = agent.predict(observation, state)
+        chosen.append(priority)
+    return np.array(chosen)
+
+
+@SEEN
+@pytest.mark.parametrize(("time", "utility"), [(24.0, 1.0), (1.0, 3e-4), (0.01, 5e6)])
+def test_neither_the_unit_of_time_nor_that_of_utility_matters(features, time, utility):
+    seen = history(features)
+    other = seen.astype(np.float64)
+    for k, name in enumerate(features):
+        if name in ("harvest", "mean_utility"):
+            other[..., k] *= utility
+        elif name == "decay_rate":
+            other[..., k] /= time
+        elif name in SUMMED:
+            power = POWERS_OF_TIME[SUMMED.index(name)]
+            if "log" in name:  # Σ ln w and Σ s ln w
+                number, age = (features.index(f"harvest_{x}") for x in ("number", "age"))
+                column = age if name == "harvest_age_log" else number
+                other[..., k] += np.log(utility) * seen[..., column]
+            other[..., k] *= time**power
+    mine = indices(InContext(task_of(features)), seen)
+    same = indices(InContext(task_of(features, time, utility)), other.astype(np.float32))
+    np.testing.assert_allclose(mine, same, rtol=2e-3)
+    assert np.ptp(mine) > 0.1
+
+
+@SEEN
+def test_permuted_sources_have_permuted_priorities(features):
+    seen, order = history(features), np.random.default_rng(1).permutation(N)
+    task = task_of(features)
+    other = Task(task.sources.select(order), 3, arrivals=task.arrivals, observed=False,
+                 features=features)  # fmt: skip
+    mine, its = indices(InContext(task), seen), indices(InContext(other), seen[:, :, order])
+    np.testing.assert_allclose(its, mine[:, :, order], rtol=1e-4)
+
+
+@SEEN
+def test_a_run_does_not_depend_on_the_others_of_its_batch(features):
+    seen = history(features)
+    together, alone = (indices(InContext(task_of(features)), x) for x in (seen, seen[:, :1]))
+    np.testing.assert_allclose(alone, together[:, :1], rtol=1e-4)
+
+
+def test_the_hidden_parameters_are_not_used():
+    seen, task = history(SUMS), task_of(SUMS)
+    other = Task(Sources.random(N, 9), 3, arrivals=task.arrivals, observed=False, features=SUMS)
+    np.testing.assert_array_equal(indices(InContext(task), seen), indices(InContext(other), seen))
+
+
+@pytest.mark.parametrize(
+    ("features", "least"),
+    [(HARVEST, 0.75), (SUMS, 0.8), (TOLD, 0.9)],
+    ids=["harvest", "sums", "told"],
+)
+def test_the_shipped_weights_are_as_good_as_measured(features, least):
+    def fleet(rng: np.random.Generator) -> Sources:
+        return Sources.random(50, rng, "sparse")
+
+    task: dict[str, Any] = {"sources": fleet, "budget": 5, "arrivals": "poisson-items"}
+    task |= {"observed": False, "features": tuple(dict.fromkeys((*features, *PARAMETERS)))}
+    hidden = {**task, "features": (*features, "cost")}
+    size: dict[str, Any] = {"steps": 400, "warmup": 200, "seeds": 10}
+    best, worst = (agents.evaluate(x, task, **size).reward for x in ("whittle", "random"))
+    mine = agents.evaluate("in-context", hidden, **size).reward
+    assert statistics.score(mine, worst, best).mean > least
+
+
+def test_the_shipped_file_is_small_and_names_its_hash():
+    network, about = read_network(WEIGHTS)
+    content = b"".join(np.ascontiguousarray(x).tobytes() for x in network)
+    assert about["sha256"] == hashlib.sha256(content).hexdigest()
+    assert WEIGHTS.stat().st_size <= 200_000
+    assert about["settings"]["seed"] >= 0
+    assert shipped() is shipped()
+
+
+@pytest.mark.parametrize("damage", ["cut", "shape", "nan", "zero"])
+def test_a_damaged_file_is_refused(tmp_path, damage):
+    pytest.importorskip("torch")
+    from agents.learning.in_context import write
+
+    path, network = tmp_path / "weights.safetensors", shipped()
+    if damage == "shape":
+        network = network._replace(first=np.zeros((F + 1, 64), np.float32))
+    elif damage == "nan":
+        network = network._replace(bias=np.full_like(network.bias, np.nan))
+    elif damage == "zero":
+        network = network._replace(std=np.zeros_like(network.std))
+    write(path, network, {})
+    if damage == "cut":
+        path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(ValueError, match="weights"):
+        InContext(task_of(HARVEST), weights=path)
+
+
+def test_weights_are_read_back_as_written(tmp_path):
+    pytest.importorskip("torch")
+    from agents.learning.in_context import write
+
+    write(tmp_path / "copy", shipped(), {"settings": {"seed": 1}})
+    network, about = read_network(tmp_path / "copy")
+    assert isinstance(network, Network)
+    assert about["settings"] == {"seed": 1}
+    for mine, its in zip(network, shipped(), strict=True):
+        np.testing.assert_array_equal(mine, its)
+
+
+def test_the_average_budget_is_kept():
+    task = task_of(HARVEST)
+    run = agents.evaluate("in-context", {"sources": task.sources, "budget": 2.5, "budget_rule":
+                          "average", "observed": False, "arrivals": "poisson"}, steps=400, seeds=2)  # fmt: skip
+    np.testing.assert_allclose(run.cost, 2.5, rtol=0.1)

@@ -75,6 +75,16 @@ INPUTS = (
 )
 F = len(INPUTS)
 _PLUG_IN = INPUTS.index("plug_in")
+# Inputs whose means and deviations over the fleet are its context. With all of them the network
+# recognised the fleets of its training.
+POOLED = tuple(
+    INPUTS.index(name)
+    for name in (
+        *("hits", "flow_b", "fit_a", "fit_c", "dispersion", "hit_rate", "rate", "slope", "level"),
+        *("plug_in", "long_excess", "long_excess_items", "short_excess", "effective"),
+    )
+)
+C = 2 * len(POOLED)
 
 
 class Shows(NamedTuple):
@@ -90,10 +100,10 @@ class Network(NamedTuple):
     linear connection in parallel. The outputs are the logarithms of w_j relative to the plug-in
     estimate of u*, for the mean of the index and for its upper quantile."""
 
-    mean: Array32  # (3F,) of the inputs, and of their means and deviations over the fleet
-    std: Array32  # (3F,)
+    mean: Array32  # (F + C,) of the inputs and of the context
+    std: Array32  # (F + C,)
     first: Array32  # (F, H)
-    context: Array32  # (2F, H)
+    context: Array32  # (C, H)
     bias: Array32  # (H,)
     second: Array32  # (H, H)
     bias_2: Array32  # (H,)
@@ -103,7 +113,7 @@ class Network(NamedTuple):
     optimism: Array32  # (1,) share of the quantile in the index
 
     def shift(self, context: Array32) -> Array32:
-        """Return what the context (B, 2F) of fleets adds to their first layers, (B, H)."""
+        """Return what the context (B, C) of fleets adds to their first layers, (B, H)."""
         standard = (context - self.mean[F:]) / self.std[F:]
         return np.asarray(np.clip(standard, -8, 8) @ self.context + self.bias)
 
@@ -151,7 +161,7 @@ def read_network(path: str | PathLike[str]) -> tuple[Network, dict[str, Any]]:
         raise ValueError(f"{path} holds no weights of an in-context agent: {error!r}") from None
     hidden = len(network.bias)
     outputs = 2 * len(DECAYS)
-    shapes = ((3 * F,), (3 * F,), (F, hidden), (2 * F, hidden), (hidden,), (hidden, hidden),
+    shapes = ((F + C,), (F + C,), (F, hidden), (C, hidden), (hidden,), (hidden, hidden),
               (hidden,), (hidden, outputs), (F, outputs), (outputs,), (1,))  # fmt: skip
     for name, array, shape in zip(Network._fields, network, shapes, strict=True):
         if array.shape != shape or not np.isfinite(array).all():
@@ -326,7 +336,7 @@ class InContext(Agent):
     def inputs(
         self, view: ObservationView, memory: ContextMemory, rows: IntArray, shows: Shows
     ) -> tuple[Array32, Array32, FloatArray, Array32]:
-        """Return the inputs of the sources of R fleets, (R·N, F), their contexts, (R, 2F), their
+        """Return the inputs of the sources of R fleets, (R·N, F), their contexts, (R, C), their
         summaries, (R, 5), and δ, (R·N,)."""
         n = memory.age.shape[1]
         fleet = np.ones((len(memory.age), 5))
@@ -337,10 +347,10 @@ class InContext(Agent):
         centre = np.empty(cells.size, dtype=np.float32)
         _inputs(
             memory.sums.reshape(-1, _S), cells, n, memory.age.reshape(-1), fleet,
-            memory.clock[:, 0] / self.tour, self.tour, np.array(shows), self._told(view, shows), inputs,
-            centre,
+            memory.clock[:, 0] / self.tour, self.tour, np.array(shows), self._told(view, shows),
+            inputs, centre,
         )  # fmt: skip
-        each = inputs.reshape(rows.size, n, F)
+        each = inputs.reshape(rows.size, n, F)[:, :, POOLED]
         context = np.concatenate([each.mean(axis=1), each.std(axis=1)], axis=1)
         return inputs, context, fleet[rows], centre
 

@@ -34,6 +34,7 @@ from agents.adaptive.in_context import (
     INPUTS,
     WEIGHTS,
     Array32,
+    C,
     F,
     InContext,
     Network,
@@ -51,7 +52,7 @@ from crawl_env.simulation.observation import SUMMED
 
 FEATURES = ("age", "crawled", "harvest", "items", *SUMMED, "mean_utility", "decay_rate")
 VARIANTS = (Shows(0, 0, 0), Shows(1, 0, 0), Shows(1, 1, 0), Shows(1, 0, 1))
-_CELLS = 1000  # sources simulated together
+_CELLS = 800  # sources simulated together
 _TIMES, _SAMPLED = 40, 150  # times at which rows are taken, and sources at each
 _J = len(DECAYS)
 
@@ -61,12 +62,13 @@ class Settings:
     """Everything that determines the weights, besides the versions of the libraries."""
 
     seed: int = 0
-    worlds: int = 60  # in every round, each of many fleets
-    rounds: int = 3  # the first with a policy made by hand
+    worlds: int = 100  # in every round, each of many fleets
+    rounds: int = 2  # the first with a policy made by hand
     hidden: int = 64
-    epochs: int = 12  # of the last round; the others have a third
+    epochs: int = 4  # of the last round; the others have a third
     batch: int = 2048
     learning_rate: float = 2e-3
+    blur: float = 0.5  # noise added to the standardised context
     quantile: float = 0.9
     optimism: float = 0.5  # share of the quantile in the index
 
@@ -84,7 +86,7 @@ class Rows(NamedTuple):
     """What the network learns from: K rows, of G fleets at some time."""
 
     inputs: Array32  # (K, F)
-    context: Array32  # (G, 2F)
+    context: Array32  # (G, C)
     group: np.ndarray  # (K,) of the context
     basis: Array32  # (K, J) the curves at the age of the label
     label: Array32  # (K,) the index, relative to the fleet's mean utility per tour and source
@@ -101,7 +103,7 @@ def draw_world(
         n, tour = len(own), min(tour, len(own))
     budget = max(1, round(n / tour))
     tour = n / budget
-    steps = int(np.clip(tour * np.exp(rng.uniform(np.log(20), np.log(300))), 200, 3000))
+    steps = int(np.clip(tour * np.exp(rng.uniform(np.log(20), np.log(250))), 150, 1800))
     law = rng.choice(
         ["constant", "drift", "jumps", "cycle", "bursts"], p=[0.6, 0.15, 0.13, 0.07, 0.05]
     )
@@ -151,13 +153,14 @@ def draw_fleet(rng: np.random.Generator, n: int, tour: float) -> Sources:
     """Return a fleet at random: rates and decays per tour over several orders of magnitude."""
 
     def spread(low: float, high: float, most: float) -> FloatArray:
-        centre, width = rng.uniform(np.log(low), np.log(high)), rng.uniform(0.0, most)
-        shape = rng.uniform(-1, 1, n) if rng.random() < 0.5 else rng.normal(0, 0.58, n)
-        return centre + width * shape
+        centre, width = rng.uniform(np.log(low), np.log(high)), most * rng.random() ** 1.5
+        uniform, normal = rng.uniform(-1, 1, n), rng.normal(0, 0.6, n)
+        few_large = rng.exponential(0.6, n) - 0.6
+        return centre + width * (uniform, normal, few_large)[rng.integers(3)]
 
-    rate = spread(0.01, 15.0, 4.0)
-    decay = spread(0.06, 6.0, 2.0)
-    worth = rng.normal(0, 1, n) * rng.uniform(0.0, 1.5) + rng.uniform(-5, 8)
+    rate = spread(0.02, 12.0, 4.5)
+    decay = spread(0.08, 6.0, 2.2)
+    worth = rng.normal(0, 1, n) * 1.6 * rng.random() ** 1.5 + rng.uniform(-5, 8)
     worth += rng.choice([0.0, 0.0, rng.uniform(-0.5, 0.3)]) * (rate - rate.mean())
     return Sources(
         np.exp(np.clip(rate, -9, 4.5)) / tour,
@@ -259,14 +262,14 @@ class Torch(nn.Module):
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
-        self.first, self.context = nn.Linear(F, hidden, bias=False), nn.Linear(2 * F, hidden)
+        self.first, self.context = nn.Linear(F, hidden, bias=False), nn.Linear(C, hidden)
         self.second, self.out = nn.Linear(hidden, hidden), nn.Linear(hidden, 2 * _J)
         self.linear = nn.Linear(F, 2 * _J, bias=False)
         for weight in (self.out.weight, self.linear.weight):
             nn.init.zeros_(weight)
         nn.init.constant_(self.out.bias, -float(np.log(_J)))
-        self.register_buffer("mean", torch.zeros(3 * F))
-        self.register_buffer("std", torch.ones(3 * F))
+        self.register_buffer("mean", torch.zeros(F + C))
+        self.register_buffer("std", torch.ones(F + C))
 
     def forward(self, inputs: Tensor, context: Tensor, basis: Tensor) -> tuple[Tensor, Tensor]:
         """Return the logarithms of the mean and of the quantile, (K,)."""
@@ -332,7 +335,8 @@ def fit(module: Torch, rows: Rows, settings: Settings, epochs: int, seed: int) -
         shuffled = torch.randperm(len(label), generator=order)
         for k in range(batches):
             at = shuffled[k * settings.batch : (k + 1) * settings.batch]
-            mean, quantile = module(inputs[at], context[group[at]], basis[at])
+            blur = settings.blur * module.std[F:] * torch.randn(settings.batch, C, generator=order)
+            mean, quantile = module(inputs[at], context[group[at]] + blur, basis[at])
             deviance = (torch.exp((log[at] - mean).clamp(max=8)) + mean - log[at] - 1).mean()
             error = log[at] - quantile
             pinball = torch.maximum(

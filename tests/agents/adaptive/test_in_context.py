@@ -155,6 +155,7 @@ def test_weights_are_read_back_as_written(tmp_path):
 
 def test_the_average_budget_is_kept():
     task = task_of(HARVEST)
-    run = agents.evaluate("in-context", {"sources": task.sources, "budget": 2.5, "budget_rule":
-                          "average", "observed": False, "arrivals": "poisson"}, steps=400, seeds=2)  # fmt: skip
+    arguments = {"sources": task.sources, "budget": 2.5, "budget_rule": "average"}
+    arguments |= {"observed": False, "arrivals": "poisson"}
+    run = agents.evaluate("in-context", arguments, steps=400, seeds=2)
     np.testing.assert_allclose(run.cost, 2.5, rtol=0.1)

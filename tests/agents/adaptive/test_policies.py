@@ -15,6 +15,7 @@ import agents
 from agents.adaptive import Adaptive, Certainty, Optimism, SelfTuning, Thompson
 from agents.adaptive.base import Memory
 from agents.evaluation.rollout import Rollout, compare, evaluate, with_features
+from agents.evaluation.statistics import score
 from agents.inference import (
     ESTIMATORS,
     Changed,
@@ -520,6 +521,20 @@ def test_learning_the_quality_of_signals_costs_little() -> None:
     assert runs["adaptive-thompson"].reward.mean() > 0.97 * known
     assert runs["adaptive-self-tuning"].reward.mean() > 0.95 * known
     assert runs["ignoring"].reward.mean() < 0.85 * known
+
+
+def test_self_tuning_learns_rare_items_that_decay_slowly_from_harvests_alone() -> None:
+    """From a crawl that found nothing it must not conclude that nothing is ever published."""
+    rng = np.random.default_rng(0)
+    rate = np.exp(rng.uniform(np.log(4e-4), np.log(0.15), 100))
+    task: dict[str, Any] = {
+        "sources": Sources(rate, rng.lognormal(0, 0.8, 100), 0.029), "budget": 4,
+        "arrivals": "poisson", "observed": False, "features": ("age", "crawled", "harvest"),
+    }  # fmt: skip
+    names = ("whittle", "random", "adaptive-self-tuning")
+    runs = compare(names, task, steps=800, warmup=200, seeds=6)
+    best, worst, learnt = (runs[name].reward for name in names)
+    assert score(learnt, worst, best).mean > 0.86
 
 
 def test_the_default_estimators_of_self_tuning() -> None:

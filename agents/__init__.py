@@ -1,5 +1,6 @@
 """Policies, learning agents and bounds for EphemeralCrawl; `make` creates policies by name."""
 
+from agents.adaptive.in_context import InContext
 from agents.adaptive.policies import Certainty, Optimism, SelfTuning, Thompson
 from agents.evaluation import compare, evaluate
 from agents.policies.base import Agent, ObservationView, Policy
@@ -26,6 +27,7 @@ __all__ = [
     "FleetScheduler",
     "Freshness",
     "FreshnessStatic",
+    "InContext",
     "IndexAgent",
     "Lagrangian",
     "LambdaCrawl",

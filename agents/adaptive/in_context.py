@@ -3,7 +3,7 @@
 Given the ages at which a source was crawled, the likelihood of what the crawls found does not
 depend on the policy that chose them. What a crawler should believe of a source is therefore a
 function of what it saw, which can be learnt by supervision from simulated histories whose
-parameters are known (amortised inference). `agents.learning.in_context` trains the network;
+parameters are known (amortised inference). `agents.adaptive.training` trains the network;
 its weights are a part of this package.
 
 All inputs are free of units by construction: time is measured in tours, the time in which the
@@ -203,7 +203,7 @@ class InContext(Agent):
     Arguments:
         env: an environment, a vector environment, or a `Task`.
         seed: unused; the agent draws nothing at random.
-        weights: a file of weights made by `agents.learning.in_context`; default those of the
+        weights: a file of weights made by `agents.adaptive.training`; default those of the
             package.
 
     Raises:

@@ -125,7 +125,7 @@ def test_the_shipped_file_is_small_and_names_its_hash():
 @pytest.mark.parametrize("damage", ["cut", "shape", "nan", "zero"])
 def test_a_damaged_file_is_refused(tmp_path, damage):
     pytest.importorskip("torch")
-    from agents.learning.in_context import write
+    from agents.adaptive.training import write
 
     path, network = tmp_path / "weights.safetensors", shipped()
     if damage == "shape":
@@ -143,7 +143,7 @@ def test_a_damaged_file_is_refused(tmp_path, damage):
 
 def test_weights_are_read_back_as_written(tmp_path):
     pytest.importorskip("torch")
-    from agents.learning.in_context import write
+    from agents.adaptive.training import write
 
     write(tmp_path / "copy", shipped(), {"settings": {"seed": 1}})
     network, about = read_network(tmp_path / "copy")

@@ -1,6 +1,6 @@
 """Trains the network of `agents.adaptive.in_context` on simulated worlds.
 
-    python -m agents.learning.in_context
+    python -m agents.adaptive.training
 
 makes the weights of the package anew. Worlds are drawn at random; noisy policies that use history
 alone crawl them; rows of what they saw are labelled with the Whittle index at the true current
@@ -132,8 +132,8 @@ def draw_world(
         if own is None:
             return draw_fleet(rng, n, tour)
         which = rng.integers(n, size=n)
-        parameters = own.arrival_rate, own.mean_utility, own.decay_rate
-        return Sources(*(x[which] for x in parameters), period=own.period)
+        rate, utility, decay = own.arrival_rate, own.mean_utility, own.decay_rate
+        return Sources(rate[which], utility[which], decay[which], period=own.period)
 
     env = CrawlVectorEnv(
         int(np.clip(_CELLS / n, 4, 60)),
@@ -185,10 +185,8 @@ def simulate(world: World, network: Network | None, rng: np.random.Generator) ->
     )
     noise = rng.normal(size=shape) * rng.choice([0.0, 0.3, 1.0], (shape[0], 1))
     trust = rng.choice([0.0, 0.5, 1.0], (shape[0], 1))
-    times = np.unique(np.geomspace(2, world.steps, _TIMES).astype(int))
-    times = set(
-        np.unique(np.concatenate([times, rng.integers(2, world.steps, _TIMES // 2)])).tolist()
-    )
+    early = np.geomspace(2, world.steps, _TIMES).astype(int).tolist()
+    times = {*early, *rng.integers(2, world.steps, _TIMES // 2).tolist()}
     taken: list[Rows] = []
     unit = (arrival * utility).mean(axis=-1, keepdims=True) * tour * fleet.period
     arms = UnitArms(utility, decay, np.ones(shape), fleet.period)
@@ -284,10 +282,10 @@ class Torch(nn.Module):
 
     def standardise(self, rows: Rows) -> None:
         """Standardise the inputs by those of rows."""
-        inputs = (np.concatenate([f(x) for x in (rows.inputs, rows.context)])
-                  for f in (lambda x: x.mean(0), lambda x: np.maximum(x.std(0), 0.05)))  # fmt: skip
-        for buffer, values in zip((self.mean, self.std), inputs, strict=True):
-            buffer.copy_(torch.from_numpy(values))
+        parts = rows.inputs, rows.context
+        self.mean.copy_(torch.from_numpy(np.concatenate([x.mean(0) for x in parts])))
+        std = np.concatenate([x.std(0) for x in parts])
+        self.std.copy_(torch.from_numpy(np.maximum(std, 0.05)))
 
     def load(self, network: Network) -> None:
         """Take the weights of a network."""
@@ -296,7 +294,7 @@ class Torch(nn.Module):
                 owner, _, kind = name.partition(".")
                 bias = {"context": "bias", "second": "bias_2", "out": "bias_out"}
                 given = getattr(network, bias[owner] if kind == "bias" else owner)
-                parameter.copy_(torch.from_numpy(np.array(given)).T)
+                parameter.copy_(torch.from_numpy(np.array(given).T))
             self.mean.copy_(torch.from_numpy(np.array(network.mean)))
             self.std.copy_(torch.from_numpy(np.array(network.std)))
 

@@ -95,11 +95,11 @@ def test_the_pairs_cover() -> None:
 def test_every_agent_in_every_kind_of_environment(name: str, kind: str) -> None:
     """Over a reset: actions are in the space, of the seed alone, the same for one observation as
     for the batch, and leave the observation alone."""
-    env = CrawlVectorEnv(3, **arguments_of(kind, name))
+    env = CrawlVectorEnv(5, **arguments_of(kind, name))
     agent, again, alone, other = (agents.make(name, env, seed=seed) for seed in (4, 4, 4, 5))
     observation, _ = env.reset(seed=2)
     state = same_state = other_state = None
-    states: list[Any] = [None] * 3
+    states: list[Any] = [None] * 5
     differs = False
     for _ in range(16):
         given = observation.copy()
@@ -109,7 +109,7 @@ def test_every_agent_in_every_kind_of_environment(name: str, kind: str) -> None:
         assert action.dtype == np.float32
         np.testing.assert_array_equal(given, observation)
         assert not np.shares_memory(action, given)
-        assert all(len(array) == 3 for array in arrays_of(state or ()))
+        assert all(len(array) == 5 for array in arrays_of(state or ()))
 
         same, same_state = again.predict(np.asfortranarray(given), same_state)
         np.testing.assert_array_equal(action, same)

@@ -7,6 +7,7 @@ from agents.policies.engine import WhittleEngine
 from agents.policies.freshness import Freshness, FreshnessStatic, LambdaCrawl
 from agents.policies.index import IndexAgent, Myopic, Whittle, WhittleExact
 from agents.policies.industry import Miniflux, Nutch
+from agents.policies.knapsack import WhittleKnapsack
 from agents.policies.lagrangian import Lagrangian
 from agents.policies.simple import Fixed, OldestFirst, PingFirst, Random
 from agents.policies.static import Static
@@ -44,6 +45,7 @@ __all__ = [
     "Whittle",
     "WhittleEngine",
     "WhittleExact",
+    "WhittleKnapsack",
     "compare",
     "evaluate",
     "index_at_age",

@@ -20,6 +20,7 @@ from agents.policies.engine import WhittleEngine
 from agents.policies.freshness import Freshness, FreshnessStatic, LambdaCrawl
 from agents.policies.index import Myopic, Whittle, WhittleExact
 from agents.policies.industry import Miniflux, Nutch
+from agents.policies.knapsack import WhittleKnapsack
 from agents.policies.lagrangian import Lagrangian
 from agents.policies.simple import Fixed, OldestFirst, PingFirst, Random
 from agents.policies.static import Static
@@ -45,19 +46,21 @@ _AGENTS: tuple[type[Agent], ...] = (
     FreshnessStatic,
     LambdaCrawl,
     WhittleEngine,
+    WhittleKnapsack,
 )
 
 # The agent classes by name, and what `register` added.
 AGENTS: dict[str, Callable[..., Agent]] = {agent.name: agent for agent in _AGENTS}
 
 # Agents that the commands compare only if they are named: they were made for signals, for an
-# indexing engine or for another objective.
+# indexing engine, for mixed costs or for another objective.
 ON_REQUEST = (
     PingFirst.name,
     Freshness.name,
     FreshnessStatic.name,
     LambdaCrawl.name,
     WhittleEngine.name,
+    WhittleKnapsack.name,
 )
 
 GROUP = "ephemeral_crawl.agents"  # of entry points

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from agents import optimal_reward, relaxed_bound
-from crawl_env import Sources
 from experiments import asymptotic
 from experiments.asymptotic import CASES, FLEETS, LINES, WAYS, Asymptotic, slope, work
 

@@ -7,7 +7,9 @@ from agents.policies.engine import WhittleEngine
 from agents.policies.freshness import Freshness, FreshnessStatic, LambdaCrawl
 from agents.policies.index import IndexAgent, Myopic, Whittle, WhittleExact
 from agents.policies.industry import Miniflux, Nutch
+from agents.policies.knapsack import WhittleKnapsack
 from agents.policies.lagrangian import Lagrangian
+from agents.policies.periodic import LagrangianPeriodic, WhittlePeriodic
 from agents.policies.simple import Fixed, OldestFirst, PingFirst, Random
 from agents.policies.static import Static
 from agents.registry import AGENTS, make, register
@@ -28,6 +30,7 @@ __all__ = [
     "FreshnessStatic",
     "IndexAgent",
     "Lagrangian",
+    "LagrangianPeriodic",
     "LambdaCrawl",
     "Miniflux",
     "Myopic",
@@ -44,6 +47,8 @@ __all__ = [
     "Whittle",
     "WhittleEngine",
     "WhittleExact",
+    "WhittleKnapsack",
+    "WhittlePeriodic",
     "compare",
     "evaluate",
     "index_at_age",

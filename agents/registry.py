@@ -20,7 +20,9 @@ from agents.policies.engine import WhittleEngine
 from agents.policies.freshness import Freshness, FreshnessStatic, LambdaCrawl
 from agents.policies.index import Myopic, Whittle, WhittleExact
 from agents.policies.industry import Miniflux, Nutch
+from agents.policies.knapsack import WhittleKnapsack
 from agents.policies.lagrangian import Lagrangian
+from agents.policies.periodic import LagrangianPeriodic, WhittlePeriodic
 from agents.policies.simple import Fixed, OldestFirst, PingFirst, Random
 from agents.policies.static import Static
 from crawl_env.errors import shown, unknown
@@ -45,19 +47,25 @@ _AGENTS: tuple[type[Agent], ...] = (
     FreshnessStatic,
     LambdaCrawl,
     WhittleEngine,
+    WhittleKnapsack,
+    WhittlePeriodic,
+    LagrangianPeriodic,
 )
 
 # The agent classes by name, and what `register` added.
 AGENTS: dict[str, Callable[..., Agent]] = {agent.name: agent for agent in _AGENTS}
 
 # Agents that the commands compare only if they are named: they were made for signals, for an
-# indexing engine or for another objective.
+# indexing engine, for mixed costs, for daily cycles or for another objective.
 ON_REQUEST = (
     PingFirst.name,
     Freshness.name,
     FreshnessStatic.name,
     LambdaCrawl.name,
     WhittleEngine.name,
+    WhittleKnapsack.name,
+    WhittlePeriodic.name,
+    LagrangianPeriodic.name,
 )
 
 GROUP = "ephemeral_crawl.agents"  # of entry points

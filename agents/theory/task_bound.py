@@ -25,7 +25,8 @@ class Bound(NamedTuple):
         "signals", "partly observed", "partly observed, signals" or "observed". Bounds of different
         information sets are not comparable, since observing content, or its signals, raises the
         attainable reward. "unknown", with NaN as bound, where arrivals are recorded, their rates
-        vary, or the decay of content that is observed, sends signals or is capped is not
+        vary (that of a known daily cycle is `agents.theory.periodic.periodic_bound`), or the decay
+        of content that is observed, sends signals or is capped is not
         exponential; the multiplier is then that of the fleet with unobserved content, exponential
         decay and constant rates.
     """

@@ -12,7 +12,7 @@ from crawl_env.content.arrivals import Arrivals, Deterministic
 from crawl_env.content.engine import Engine
 from crawl_env.content.hawkes import Hawkes
 from crawl_env.content.process import ArrivalProcess
-from crawl_env.content.rates import Constant, DailyCycle, Drift, Jumps
+from crawl_env.content.rates import Constant, DailyCycle, Drift, Jumps, Regimes
 from crawl_env.content.signals import Signals
 from crawl_env.content.trace import Trace
 from crawl_env.content.world import NEVER, World
@@ -43,6 +43,7 @@ __all__ = [
     "ItemLog",
     "Jumps",
     "PingLog",
+    "Regimes",
     "Signals",
     "Sources",
     "Task",

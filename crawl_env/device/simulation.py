@@ -164,6 +164,10 @@ class TorchSimulation:
             return world.age
         if name in PARAMETERS:
             return self._parameters[name]
+        if name == "rate":  # constant, see `check_task`
+            return self._tensor(world.sources.arrival_rate)
+        if name == "topic":
+            return torch.as_tensor(world.sources.topic_of, device=self.device)
         if name == "available":
             return torch.ones((), device=self.device)
         if name == "balance":

@@ -72,6 +72,8 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     | `pings` | number of pings in the last step | 0 | ∞ | 1 |
     | `pings_aged` | Σ e^{−μ·age} over the pings since the last crawl; with a delay see Signals | 0 | ∞ | 1 |
     | `backlog` | items that wait to be indexed, the same in every row | 0 | ∞ | s or 1 |
+    | `topic` | number of the source's topic, see `Sources`; without labels, of the source | 0 | ∞ | 1 |
+    | `rate` | arrival rate of the next step, items / time, for references: no crawler knows it | 0 | ∞ | median of Λ |
 
     `scaled=True` maps every feature x that has a scale s to sign(x)·z/(1 + z), z = ln(1 + |x|/s),
     which is strictly increasing and within (−1, 1), or [0, 1) if x ≥ 0: s is mapped to .41, 10 s
@@ -80,7 +82,7 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     s is the rate of the engine if it is finite. Medians are over the sources of positive parameter; if fleets are drawn at reset, over an
     example. ΣC/M is the number of steps, at least 1, in which every source can be crawled once, and
     T the period. u is the median ceiling (mean utility of a source never crawled) if the features
-    include `value` or a parameter other than `cost`, and 1 otherwise, so that scales do not reveal
+    include `value`, `rate` or a parameter other than `cost`, and 1 otherwise, so that scales do not reveal
     parameters which the crawler does not know.
 
     The features from `harvest_number` to `harvest_age_log` are the sufficient statistics of a regression of ln w on a, whose slope
@@ -142,6 +144,7 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     | | jumps | `Jumps(rate=0.01, distribution="gamma")`: redrawn at random times |
     | | cycle | `DailyCycle(amplitude=0.5, day=24, phase=0)`: periodic |
     | | hawkes | `Hawkes(branching=0.5, kernel_rate=1)`: items excite further ones |
+    | | regimes | `Regimes(ratio=9, switch=0.01)`: every topic is hot or cold, see `Sources.topics` |
     | utility | exponential (default), constant, lognormal, gamma | `crawl_env.content.utility` |
     | decay | – (exponential), stretched, lomax | `crawl_env.content.utility` |
     | sampler | – | "total": one number per source and step |
@@ -153,9 +156,9 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     "sigma": 0.2}}`, or `{"name": "trace", "log": "items.csv", "random_start": False}`.
 
     Agents and beliefs use `arrival_rate` only; `env.unwrapped.world.rate`, (1, N), is the current
-    rate, for evaluation. Arrivals depend on the process and the seed alone, neither on actions nor
+    rate, for evaluation, and the feature `rate` shows it. Arrivals depend on the process and the seed alone, neither on actions nor
     on what is observed: with the same seed every policy faces the same content. Crawl delays,
-    capacities, failure rates and hosts are parameters of the fleet, see `Sources`. A failed crawl
+    capacities, failure rates, hosts and topics are parameters of the fleet, see `Sources`. A failed crawl
     costs as much as a successful one and leaves the content in place. Under deterministic arrivals
     the content of a source with a capacity is the mean under Poisson arrivals.
 

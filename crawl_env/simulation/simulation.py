@@ -234,6 +234,10 @@ class Simulation:
             out[...] = world.harvested[which] * world.sources.period ** POWERS_OF_TIME[which]
         elif name in PARAMETERS:
             out[...] = getattr(world.sources, name)
+        elif name == "topic":
+            out[...] = world.sources.topic_of
+        elif name == "rate":
+            out[...] = world.rate
         else:
             out[...] = 0.0
             env, source = np.divmod(picked, world.shape[1])

@@ -325,8 +325,8 @@ class Task:
         fleet = fleet if self.signals is None else self.signals.of(fleet)
         if not _same_limits(fleet, self.sources):
             raise ValueError(
-                "the callable `sources` changed crawl delays, capacities, failure rates, signals "
-                "or hosts; they must be the same in every fleet it returns"
+                "the callable `sources` changed crawl delays, capacities, failure rates, signals, "
+                "hosts or topics; they must be the same in every fleet it returns"
             )
         self._check_affordable(fleet)
         return fleet
@@ -466,7 +466,8 @@ def _from_columns(columns: Mapping[str, Any]) -> Sources:
 
 
 def _same_limits(fleet: Sources, other: Sources) -> bool:
-    return fleet.hosts == other.hosts and all(
+    same_labels = fleet.hosts == other.hosts and fleet.topics == other.topics
+    return same_labels and all(
         np.array_equal(getattr(fleet, name), getattr(other, name)) for name in FIXED
     )
 

@@ -27,6 +27,7 @@ from crawl_env import (
     Hawkes,
     ItemLog,
     Jumps,
+    Regimes,
     Sources,
     Trace,
 )
@@ -191,6 +192,7 @@ rates = st.one_of(
         st.none() | st.lists(st.floats(0.1, 5), min_size=1, max_size=24),
     ),
     st.builds(Hawkes, st.floats(0, 0.9), positive),
+    st.builds(Regimes, st.floats(1, 50), st.floats(0, 1)),
 )
 utilities = st.one_of(st.sampled_from(list(UTILITIES)), st.builds(Gamma, st.floats(0.1, 5)))
 decays = st.one_of(st.sampled_from(list(DECAYS)), st.builds(LomaxDecay, st.floats(1.2, 5)))

@@ -37,6 +37,7 @@ FEATURES: dict[str, tuple[float, float]] = {  # bounds that hold for all paramet
     "pings": (0.0, np.inf),
     "pings_aged": (0.0, np.inf),
     "backlog": (0.0, np.inf),
+    "steps_left": (0.0, np.inf),
 }
 HEARD = ("pings", "pings_aged")  # features for which pings must be kept
 COUNTED = ("items", "changed")  # features for which items must be counted
@@ -88,6 +89,7 @@ def scales_of(
         "value": utility,
         "harvest": utility,
         "age": tour,
+        "steps_left": tour,
         "balance": budget,
         "backlog": 1.0 if engine is None or np.isinf(engine.rate) else engine.rate,
         "harvest_age": tour * sources.period,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
@@ -16,7 +15,7 @@ from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import FloatArray, IntArray
 
 
-class Payoff(ABC):
+class Payoff:
     """Base class of payoffs. Without one, the reward of a step is the utility that it collects.
 
     A subclass is a frozen dataclass whose fields JSON can hold. `PAYOFFS` has those of this package
@@ -28,7 +27,6 @@ class Payoff(ABC):
 
     name: ClassVar[str] = "payoff"
 
-    @abstractmethod
     def reward(
         self, sources: Sources, picked: IntArray, value: FloatArray, elapsed: FloatArray
     ) -> FloatArray:
@@ -40,6 +38,7 @@ class Payoff(ABC):
             value: (K,) the utility that each crawl collected; 0 where a crawl failed.
             elapsed: (B,) steps since the start of the episode, 0 in the first one.
         """
+        raise NotImplementedError(f"{type(self).__name__} must implement reward")
 
     def steps_left(self, elapsed: FloatArray) -> FloatArray:
         """Return the steps of the present batch after this one, (B,); 0 without batches."""

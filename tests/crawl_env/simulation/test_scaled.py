@@ -71,6 +71,7 @@ def test_scales_are_those_of_the_page() -> None:
         "pings": 1,
         "pings_aged": 1,
         "backlog": 1,
+        "steps_left": tour,
         "harvest_number": 1,
         "harvest_log": 1,
         "harvest_age": 2 * tour,

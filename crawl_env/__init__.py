@@ -11,6 +11,7 @@ import gymnasium as gym
 from crawl_env.content.arrivals import Arrivals, Deterministic
 from crawl_env.content.engine import Engine
 from crawl_env.content.hawkes import Hawkes
+from crawl_env.content.payoff import Deadline, Payoff
 from crawl_env.content.process import ArrivalProcess
 from crawl_env.content.rates import Constant, DailyCycle, Drift, Jumps, Regimes
 from crawl_env.content.signals import Signals
@@ -35,6 +36,7 @@ __all__ = [
     "CrawlEnv",
     "CrawlVectorEnv",
     "DailyCycle",
+    "Deadline",
     "DecayCurves",
     "Deterministic",
     "Drift",
@@ -42,6 +44,7 @@ __all__ = [
     "Hawkes",
     "ItemLog",
     "Jumps",
+    "Payoff",
     "PingLog",
     "Regimes",
     "Signals",

@@ -141,6 +141,12 @@ def check_budget_rule(task: Task) -> None:
 
 def check_collected(task: Task) -> None:
     """Raise ValueError unless the reward is the utility that crawls collect."""
+    if task.payoff is not None:
+        raise ValueError(
+            "this learner takes what the crawls of each source collect as its reward, and with a "
+            f"payoff, here {task.payoff!r}, the reward is another; train a learner of "
+            "Stable-Baselines3, which takes the environment's reward, or leave out the payoff"
+        )
     if task.engine is not None:
         raise ValueError(
             "this learner takes what the crawls of each source collect as its reward, and with an "

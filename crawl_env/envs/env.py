@@ -13,6 +13,7 @@ from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
 from crawl_env.content.engine import Engine
+from crawl_env.content.payoff import Payoff
 from crawl_env.content.process import ArrivalProcess
 from crawl_env.content.signals import Signals
 from crawl_env.content.world import World
@@ -74,6 +75,7 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     | `backlog` | items that wait to be indexed, the same in every row | 0 | ∞ | s or 1 |
     | `topic` | number of the source's topic, see `Sources`; without labels, of the source | 0 | ∞ | 1 |
     | `rate` | arrival rate of the next step, items / time, for references: no crawler knows it | 0 | ∞ | median of Λ |
+    | `steps_left` | steps of the batch after this one, the same in every row; 0 without a deadline | 0 | ∞ | ΣC/M |
 
     `scaled=True` maps every feature x that has a scale s to sign(x)·z/(1 + z), z = ln(1 + |x|/s),
     which is strictly increasing and within (−1, 1), or [0, 1) if x ≥ 0: s is mapped to .41, 10 s
@@ -90,7 +92,10 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     "poisson-items", or a log; under deterministic arrivals `items` is the mean number.
 
     ## Rewards
-    The utility collected in this step; with an indexing engine, the utility indexed in it.
+    The utility collected in this step; with an indexing engine, the utility indexed in it; with a
+    payoff what this makes of the utility collected. With `payoff=Deadline(steps=D)` items pay at
+    the end of a batch of D steps, decayed to then: the reward is Σ_{i∈S} e^{−μ_iTl}·X_i(t), where l
+    is `steps_left`, the steps of the batch after this one. Batches begin with the episode.
 
     ## Starting State
     Set by `start`: with `"fresh"` all sources were crawled one step ago; with `"empty"` X = 0; with
@@ -123,6 +128,7 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     | `observed` | bool or (N,) bool | `None` | whether the value of a source is observed; None: of every source without signals |
     | `signals` | `Signals`, str, path or dict | `None` | pings that announce items, see below; None: those of the fleet's columns `recall`, `precision` and `signal_delay`, by default none |
     | `engine` | `Engine` or dict | `None` | the indexing engine, see below; None: items are indexed when they are collected |
+    | `payoff` | `Deadline` or dict | `None` | how the utility collected becomes reward, see Rewards; None: it is the reward |
     | `features` | sequence of str | `("value",)` | columns of the observation |
     | `flat` | bool | `False` | whether the observation has the shape (N·F,), for libraries that need vectors |
     | `scaled` | bool | `False` | whether unbounded features are mapped to (−1, 1), see Observation Space |
@@ -247,6 +253,7 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
         observed: bool | ArrayLike | None = None,
         signals: Signals | str | Path | Mapping[str, Any] | None = None,
         engine: Engine | Mapping[str, Any] | None = None,
+        payoff: Payoff | Mapping[str, Any] | None = None,
         features: str | Sequence[str] = ("value",),
         flat: bool = False,
         scaled: bool = False,
@@ -265,6 +272,7 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
             observed=observed,
             signals=signals,
             engine=engine,
+            payoff=payoff,
             features=features,
             flat=flat,
             scaled=scaled,

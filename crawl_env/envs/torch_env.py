@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike
 
 from crawl_env.content.engine import Engine
+from crawl_env.content.payoff import Payoff
 from crawl_env.content.process import ArrivalProcess
 from crawl_env.content.signals import Signals
 from crawl_env.envs.vector_env import CrawlVectorEnv
@@ -83,6 +84,7 @@ class TorchCrawlVectorEnv(CrawlVectorEnv):
         observed: bool | ArrayLike | None = None,
         signals: Signals | str | Path | Mapping[str, Any] | None = None,
         engine: Engine | Mapping[str, Any] | None = None,
+        payoff: Payoff | Mapping[str, Any] | None = None,
         features: str | Sequence[str] = ("value",),
         flat: bool = False,
         scaled: bool = False,
@@ -105,6 +107,7 @@ class TorchCrawlVectorEnv(CrawlVectorEnv):
             observed=observed,
             signals=signals,
             engine=engine,
+            payoff=payoff,
             features=features,
             flat=flat,
             scaled=scaled,

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crawl_env.content.engine import Engine
 from crawl_env.content.indexing import Ledger
+from crawl_env.content.payoff import Payoff
 from crawl_env.content.process import ArrivalProcess
 from crawl_env.content.signals import Signals
 from crawl_env.content.world import World
@@ -67,6 +68,7 @@ class CrawlVectorEnv(  # type: ignore[misc]  # `spec` is a property
         observed: bool | ArrayLike | None = None,
         signals: Signals | str | Path | Mapping[str, Any] | None = None,
         engine: Engine | Mapping[str, Any] | None = None,
+        payoff: Payoff | Mapping[str, Any] | None = None,
         features: str | Sequence[str] = ("value",),
         flat: bool = False,
         scaled: bool = False,
@@ -90,6 +92,7 @@ class CrawlVectorEnv(  # type: ignore[misc]  # `spec` is a property
             observed=observed,
             signals=signals,
             engine=engine,
+            payoff=payoff,
             features=features,
             flat=flat,
             scaled=scaled,

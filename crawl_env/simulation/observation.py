@@ -39,6 +39,7 @@ FEATURES: dict[str, tuple[float, float]] = {  # bounds that hold for all paramet
     "backlog": (0.0, np.inf),
     "topic": (0.0, np.inf),
     "rate": (0.0, np.inf),
+    "steps_left": (0.0, np.inf),
 }
 HEARD = ("pings", "pings_aged")  # features for which pings must be kept
 COUNTED = ("items", "changed")  # features for which items must be counted
@@ -90,6 +91,7 @@ def scales_of(
         "value": utility,
         "harvest": utility,
         "age": tour,
+        "steps_left": tour,
         "balance": budget,
         "backlog": 1.0 if engine is None or np.isinf(engine.rate) else engine.rate,
         "harvest_age": tour * sources.period,

@@ -58,6 +58,7 @@ class Simulation:
     Attributes:
         world: the state of the sources.
         balance: (B,) budget units that can be spent now, under `budget_rule="average"`.
+        elapsed: (B,) steps since the start of the episode; counted only if there is a payoff.
     """
 
     def __init__(self, task: Task, num_envs: int | None = None) -> None:
@@ -80,6 +81,7 @@ class Simulation:
             engine=task.engine,
         )
         self.balance = np.full(num_envs, task.budget)
+        self.elapsed = np.zeros(num_envs)
         # The fields of a `Harvest`.
         self._last: Any = np.zeros(0, dtype=np.intp), _NOTHING, None, None
         value_alone = task.features == ("value",) and self.world.belief is self.world.value
@@ -114,6 +116,7 @@ class Simulation:
         values = None if value is None else np.broadcast_to(value, self.world.shape)[which]
         self.world.start(ages, rng, which, values)
         self.balance[which] = self.task.budget
+        self.elapsed[which] = 0.0
         last = Harvest(*self._last)
         self._last = last.only(~which[last.picked // self.task.n])
 
@@ -186,6 +189,10 @@ class Simulation:
         if self._on_average:
             spent = self._per_env(picked, np.broadcast_to(self._cost, world.shape).take(picked))
             self.balance += self.task.budget - spent
+        if self.task.payoff is not None:
+            reward = self.task.payoff.reward(world.sources, picked, value, self.elapsed)
+            self.elapsed += 1.0
+            return reward
         collected = self._per_env(picked, value)
         return collected if world.queue is None else world.index(collected)
 
@@ -228,6 +235,9 @@ class Simulation:
             out[...] = self.balance[:, None]
         elif name == "backlog":
             out[...] = 0.0 if world.queue is None else world.queue.backlog[:, None]
+        elif name == "steps_left":
+            payoff = self.task.payoff
+            out[...] = 0.0 if payoff is None else payoff.steps_left(self.elapsed)[:, None]
         elif name in SUMMED:
             assert world.harvested is not None  # guaranteed by the task's features
             which = SUMMED.index(name)
@@ -276,6 +286,7 @@ class Simulation:
         return {
             "world": self.world.get_state(),
             "balance": self.balance.copy(),
+            "in_episode": self.elapsed.copy(),
             "harvest": self.harvest,
             "sources": self.world.sources,
         }
@@ -287,6 +298,7 @@ class Simulation:
             self._prepare()
         self.world.set_state(state["world"])
         self.balance[...] = state["balance"]
+        self.elapsed[...] = state["in_episode"]
         self._last = Harvest(*state["harvest"]).copy()
 
     def generator(self, seed: int) -> np.random.Generator:
@@ -314,7 +326,8 @@ class Simulation:
         limited = self._constrained or self._on_average or self._fails
         self._number = 0 if limited else self._whole or 0
         self._number_cost = float(self._number * self._cost.flat[0])
-        self._plain = self._number > 0 and self._value_alone and self.world.is_mean
+        plain = self._number > 0 and self._value_alone and self.world.is_mean
+        self._plain = plain and task.payoff is None
         # Written anew in every plain step, as arrays of a single number take long to allocate.
         self._utility = np.empty(self.num_envs * self._number)
         self._reward = np.empty(self.num_envs)

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crawl_env.content.engine import Engine, make_engine
 from crawl_env.content.names import make_arrivals
+from crawl_env.content.payoff import Payoff, make_payoff
 from crawl_env.content.process import ArrivalProcess, require_items
 from crawl_env.content.signals import Signals, make_signals
 from crawl_env.content.trace import Trace
@@ -60,6 +61,7 @@ class TaskArguments(TypedDict, total=False):
     observed: bool | ArrayLike | None
     signals: Signals | str | Path | Mapping[str, Any] | None
     engine: Engine | Mapping[str, Any] | None
+    payoff: Payoff | Mapping[str, Any] | None
     features: str | Sequence[str]
     flat: bool
     scaled: bool
@@ -120,6 +122,7 @@ class Task:
     observed: NDArray[np.bool_]  # (N,)
     signals: Signals | None  # as given; the columns of `sources` contain them
     engine: Engine | None  # the indexing engine
+    payoff: Payoff | None  # how collected utility becomes reward
     features: tuple[str, ...]
     flat: bool  # observations (N·F,) instead of (N, F)
     scaled: bool  # whether unbounded features are mapped to (−1, 1)
@@ -138,6 +141,7 @@ class Task:
         observed: bool | ArrayLike | None = None,
         signals: Signals | str | Path | Mapping[str, Any] | None = None,
         engine: Engine | Mapping[str, Any] | None = None,
+        payoff: Payoff | Mapping[str, Any] | None = None,
         features: str | Sequence[str] = ("value",),
         flat: bool = False,
         scaled: bool = False,
@@ -167,6 +171,7 @@ class Task:
             "observed": _mask(fleet.recall == 0 if observed is None else observed, len(fleet)),
             "signals": announced,
             "engine": indexed,
+            "payoff": make_payoff(payoff),
             "features": channels,
             "flat": check_flag("flat", flat),
             "scaled": check_flag("scaled", scaled),
@@ -397,8 +402,18 @@ class Task:
             require_items(
                 arrivals, f"engine is {self.engine!r}, which takes one item after the other"
             )
+        if self.payoff is not None:
+            self._check_payoff(self.payoff)
         self._check_signals()
         arrivals.check(fleet if self.draw is None else Sources.stack([fleet]))
+
+    def _check_payoff(self, payoff: Payoff) -> None:
+        if self.engine is not None:
+            raise ValueError(
+                f"payoff is {payoff!r} and engine is {self.engine!r}: with an engine, items pay "
+                "when they are indexed. Give one of the two"
+            )
+        payoff.check(self.sources, self.arrivals)
 
     def _check_signals(self) -> None:
         fleet, arrivals = self.sources, self.arrivals

@@ -8,8 +8,10 @@ from agents.policies.freshness import Freshness, FreshnessStatic, LambdaCrawl
 from agents.policies.index import IndexAgent, Myopic, Whittle, WhittleExact
 from agents.policies.industry import Miniflux, Nutch
 from agents.policies.lagrangian import Lagrangian
+from agents.policies.regimes import WhittleCurrent, WhittleRegimes
 from agents.policies.simple import Fixed, OldestFirst, PingFirst, Random
 from agents.policies.static import Static
+from agents.policies.topics import GreedyTopics
 from agents.registry import AGENTS, make, register
 from agents.scheduling import AdaptiveFleetScheduler, FleetScheduler
 from agents.theory.index import index_at_age, myopic_index, whittle_index
@@ -26,6 +28,7 @@ __all__ = [
     "FleetScheduler",
     "Freshness",
     "FreshnessStatic",
+    "GreedyTopics",
     "IndexAgent",
     "Lagrangian",
     "LambdaCrawl",
@@ -42,8 +45,10 @@ __all__ = [
     "Static",
     "Thompson",
     "Whittle",
+    "WhittleCurrent",
     "WhittleEngine",
     "WhittleExact",
+    "WhittleRegimes",
     "compare",
     "evaluate",
     "index_at_age",

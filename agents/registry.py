@@ -21,8 +21,10 @@ from agents.policies.freshness import Freshness, FreshnessStatic, LambdaCrawl
 from agents.policies.index import Myopic, Whittle, WhittleExact
 from agents.policies.industry import Miniflux, Nutch
 from agents.policies.lagrangian import Lagrangian
+from agents.policies.regimes import WhittleCurrent, WhittleRegimes
 from agents.policies.simple import Fixed, OldestFirst, PingFirst, Random
 from agents.policies.static import Static
+from agents.policies.topics import GreedyTopics
 from crawl_env.errors import shown, unknown
 
 _AGENTS: tuple[type[Agent], ...] = (
@@ -45,19 +47,25 @@ _AGENTS: tuple[type[Agent], ...] = (
     FreshnessStatic,
     LambdaCrawl,
     WhittleEngine,
+    WhittleCurrent,
+    WhittleRegimes,
+    GreedyTopics,
 )
 
 # The agent classes by name, and what `register` added.
 AGENTS: dict[str, Callable[..., Agent]] = {agent.name: agent for agent in _AGENTS}
 
 # Agents that the commands compare only if they are named: they were made for signals, for an
-# indexing engine or for another objective.
+# indexing engine, for topics or for another objective, or see what no crawler does.
 ON_REQUEST = (
     PingFirst.name,
     Freshness.name,
     FreshnessStatic.name,
     LambdaCrawl.name,
     WhittleEngine.name,
+    WhittleCurrent.name,
+    WhittleRegimes.name,
+    GreedyTopics.name,
 )
 
 GROUP = "ephemeral_crawl.agents"  # of entry points
@@ -70,6 +78,7 @@ class AgentOptions(TypedDict, total=False):
 
     estimator: Estimator | str | None  # of the adaptive agents, see `agents.inference.ESTIMATORS`
     confidence: float  # of adaptive-optimism
+    paths: int  # of whittle-regimes, see `agents.inference.regimes.RegimeFilter`
     weight: str  # of the freshness agents, see `agents.theory.freshness.importance`
 
 

@@ -11,7 +11,7 @@ import gymnasium as gym
 from crawl_env.content.arrivals import Arrivals, Deterministic
 from crawl_env.content.engine import Engine
 from crawl_env.content.hawkes import Hawkes
-from crawl_env.content.payoff import Deadline, Payoff
+from crawl_env.content.payoff import Deadline, DiminishingReturns, Payoff
 from crawl_env.content.process import ArrivalProcess
 from crawl_env.content.rates import Constant, DailyCycle, Drift, Jumps, Regimes
 from crawl_env.content.signals import Signals
@@ -39,6 +39,7 @@ __all__ = [
     "Deadline",
     "DecayCurves",
     "Deterministic",
+    "DiminishingReturns",
     "Drift",
     "Engine",
     "Hawkes",

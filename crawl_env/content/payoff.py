@@ -10,7 +10,7 @@ import numpy as np
 
 from crawl_env.content.parts import make_part
 from crawl_env.content.process import ArrivalProcess
-from crawl_env.errors import check_whole, shown
+from crawl_env.errors import check_positive, check_whole, shown
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import FloatArray, IntArray
 
@@ -114,7 +114,48 @@ class Deadline(Payoff):
             )
 
 
-PAYOFFS: dict[str, type[Payoff]] = {kind.name: kind for kind in (Deadline,)}
+@dataclass(frozen=True)
+class DiminishingReturns(Payoff):
+    """The more of a topic a step collects, the less the rest of it is worth.
+
+    The reward of a step is Σ_g B(1 − e^(−Y_g/B)) over the topics g (`Sources.topics`), where Y_g is
+    the utility that the step collects from topic g: nearly Y_g while that is small, and never more
+    than B. Crawling two sources of a topic in one step is worth less than crawling them in two. What
+    is crawled is collected whole, as always.
+
+    Arguments:
+        limit: B > 0, utility / step: the most that a topic is worth in a step.
+
+    Raises:
+        ValueError: `limit` is not positive and finite.
+
+    >>> fleet = Sources([1.0, 1.0, 1.0], 1.0, 0.5, topics=["sport", "sport", "news"])
+    >>> together, apart = np.array([0, 1]), np.array([1, 2])
+    >>> payoff, start = DiminishingReturns(limit=2.0), np.zeros(1)
+    >>> [payoff.reward(fleet, two, np.ones(2), start).round(3).item() for two in (together, apart)]
+    [1.264, 1.574]
+    """
+
+    limit: float
+
+    name: ClassVar[str] = "diminishing"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "limit", check_positive("limit", self.limit, "utility / step"))
+
+    def reward(
+        self, sources: Sources, picked: IntArray, value: FloatArray, elapsed: FloatArray
+    ) -> FloatArray:
+        env, source = np.divmod(picked, len(sources))
+        topics = sources.topic_of
+        shape = elapsed.size, int(topics.max()) + 1
+        cell = env * shape[1] + topics[source]
+        collected = np.bincount(cell, value, minlength=shape[0] * shape[1]).reshape(shape)
+        worth: FloatArray = -self.limit * np.expm1(-collected / self.limit).sum(axis=1)
+        return worth
+
+
+PAYOFFS: dict[str, type[Payoff]] = {kind.name: kind for kind in (Deadline, DiminishingReturns)}
 
 
 def make_payoff(payoff: object) -> Payoff | None:

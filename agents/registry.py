@@ -16,6 +16,7 @@ from typing import TypedDict, Unpack
 from agents.adaptive.policies import Certainty, Optimism, SelfTuning, Thompson
 from agents.inference import Estimator
 from agents.policies.base import Agent, Environment
+from agents.policies.deadline import DeadlineAssignment, WhittleDeadline
 from agents.policies.engine import WhittleEngine
 from agents.policies.freshness import Freshness, FreshnessStatic, LambdaCrawl
 from agents.policies.index import Myopic, Whittle, WhittleExact
@@ -45,19 +46,23 @@ _AGENTS: tuple[type[Agent], ...] = (
     FreshnessStatic,
     LambdaCrawl,
     WhittleEngine,
+    WhittleDeadline,
+    DeadlineAssignment,
 )
 
 # The agent classes by name, and what `register` added.
 AGENTS: dict[str, Callable[..., Agent]] = {agent.name: agent for agent in _AGENTS}
 
 # Agents that the commands compare only if they are named: they were made for signals, for an
-# indexing engine or for another objective.
+# indexing engine, for another payoff or for another objective.
 ON_REQUEST = (
     PingFirst.name,
     Freshness.name,
     FreshnessStatic.name,
     LambdaCrawl.name,
     WhittleEngine.name,
+    WhittleDeadline.name,
+    DeadlineAssignment.name,
 )
 
 GROUP = "ephemeral_crawl.agents"  # of entry points

@@ -23,9 +23,12 @@ class Payoff:
 
     Attributes:
         name: the short name, the entry "name" of a dictionary that describes the payoff.
+        at_most_collected: whether the reward of a step never exceeds the utility that it collects,
+            so that bounds on that hold.
     """
 
     name: ClassVar[str] = "payoff"
+    at_most_collected: ClassVar[bool] = False
 
     def reward(
         self, sources: Sources, picked: IntArray, value: FloatArray, elapsed: FloatArray
@@ -88,6 +91,7 @@ class Deadline(Payoff):
     steps: int
 
     name: ClassVar[str] = "deadline"
+    at_most_collected: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "steps", check_whole("steps", self.steps, what="steps per batch"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ from numpy.typing import NDArray
 from agents.policies.base import Environment, ObservationView, graded, needs
 from agents.policies.index import Whittle
 from agents.theory.arm import PerFleet
-from agents.theory.renewal import renewal_arm, simplified
-from crawl_env import Deadline, Sources
+from agents.theory.multiplier import BudgetMultiplier, Index
+from agents.theory.renewal import RenewalArm, renewal_arm, simplified
+from crawl_env import Deadline, Sources, Task, task_of
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation.selection import whole_budget
 
@@ -29,9 +31,9 @@ class WhittleDeadline(Whittle):
     features = ("steps_left",)
 
     def __init__(self, env: Environment, *, seed: int | None = None) -> None:
-        super().__init__(env, seed=seed)
-        payoff = self.task.payoff
+        payoff = task_of(env).payoff
         self._steps = payoff.steps if isinstance(payoff, Deadline) else 1  # D
+        super().__init__(env, seed=seed)
         if self._steps > 1:
             needs(self.task, self.name, "steps_left")
 
@@ -53,29 +55,29 @@ class DeadlineAssignment(WhittleDeadline):
     present step are crawled. In the long run this is close to the bound,
     `agents.theory.deadline.deadline_bound`. Without a deadline it is `Whittle`.
 
+    Under `budget_rule="average"` all sources are assigned to the last step, for which the budget is
+    saved; those of γ ≥ λ* are crawled then.
+
     Raises:
-        ValueError: with a deadline, costs differ, or the budget rule is "average"; or as for
+        ValueError: with a deadline and a budget for every step, costs differ; or as for
             `WhittleDeadline`.
     """
 
     name = "deadline-assignment"
 
     def __init__(self, env: Environment, *, seed: int | None = None) -> None:
-        super().__init__(env, seed=seed)
         self._batch_of = PerFleet(self._batch)
-        task = self.task
-        if self._steps == 1:
-            return
-        if task.budget_rule != "step":
-            raise ValueError(
-                f"agent {self.name!r} plans for a budget in every step; the environment has "
-                f"budget_rule={task.budget_rule!r}. Use {WhittleDeadline.name!r}"
-            )
-        self._room(task.sources)
+        super().__init__(env, seed=seed)
+        if self._steps > 1 and self._multiplier is None:
+            self._room(self.task.sources)
 
     def priority(self, view: ObservationView) -> NDArray[Any]:
         if self._steps == 1:
             return super().priority(view)
+        if self._multiplier is not None:
+            index = self._batch_of(view.sources).index(view.value)
+            priority = graded(index, self._multiplier(view.sources))
+            return np.where(view["steps_left"] == 0, priority, np.float32(-1.0))
         from scipy.optimize import linear_sum_assignment
 
         room = self._room(view.sources)
@@ -87,6 +89,9 @@ class DeadlineAssignment(WhittleDeadline):
             out[b, source[place < room]] += 0.5
         return out
 
+    def _budget_multiplier(self) -> BudgetMultiplier:
+        return _BatchMultiplier(self.task, lambda x, batch: _arm(batch).index(x), self._steps)
+
     def _benefit(self, value: FloatArray, sources: Sources, left: int) -> FloatArray:
         """Return the benefit of a crawl in this step and in each of those `left`, (1 + left, N)."""
         ahead = np.arange(left + 1.0)[:, None]
@@ -94,9 +99,9 @@ class DeadlineAssignment(WhittleDeadline):
         kept = np.exp(-sources.decay_per_step * (left - ahead))
         return kept * self._batch_of(sources).index(content)
 
-    def _batch(self, sources: Sources) -> Any:
+    def _batch(self, sources: Sources) -> RenewalArm:
         """Return the arms of the sources if their steps were batches."""
-        return renewal_arm(simplified(sources.with_period(sources.period * self._steps)))
+        return _arm(sources.with_period(sources.period * self._steps))
 
     def _room(self, sources: Sources) -> int:
         """Return how many sources the budget of a step covers."""
@@ -107,3 +112,20 @@ class DeadlineAssignment(WhittleDeadline):
                 f"this fleet differ. Use {WhittleDeadline.name!r}"
             )
         return room
+
+
+class _BatchMultiplier(BudgetMultiplier):
+    """λ* of a fleet whose steps are batches, and of D times the budget."""
+
+    def __init__(self, task: Task, index: Index, steps: int) -> None:
+        with warnings.catch_warnings():  # of a budget that covers all sources
+            warnings.simplefilter("ignore")
+            super().__init__(task.replaced(budget=task.budget * steps, payoff=None), index)
+        self._steps = steps
+
+    def _find(self, sources: Sources) -> FloatArray:
+        return super()._find(sources.with_period(sources.period * self._steps))
+
+
+def _arm(sources: Sources) -> RenewalArm:
+    return renewal_arm(simplified(sources))

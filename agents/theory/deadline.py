@@ -34,10 +34,10 @@ def deadline_bound(
     of content before a crawl or arrivals are deterministic, and the marginal value of the budget.
 
     It is the minimum, over prices λ_l ≥ 0 of the steps of a batch, of M Σ λ_l +
-    Σ_i max(0, max_{l,j} (α_i^l x_i(j) − C_i λ_l)/j) per batch, where x(j) = u*(1 − α^{jD}). It is attained but for
-    fractions of crawls. Under `budget_rule="average"` all crawls are in the last step of a batch,
-    for which the budget is saved. Failures count as higher costs; capacities, crawl delays and
-    hosts are ignored: the bound holds, but is not the sharpest.
+    Σ_i max(0, max_{l,j} (α_i^l x_i(j) − C_i λ_l)/j) per batch, where x(j) = u*(1 − α^{jD}). It is
+    attained but for fractions of crawls. Under `budget_rule="average"` all crawls are in the last
+    step of a batch, for which the budget is saved. Failures count as higher costs; capacities,
+    crawl delays and hosts are ignored: the bound holds, but is not the sharpest.
 
     Arguments:
         sources: a fleet, (N,).

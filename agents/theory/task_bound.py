@@ -84,9 +84,9 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
     holds for every threshold, order and buffer of the engine.
 
     With a deadline it is that of `agents.theory.deadline` where nothing is known of content before
-    a crawl. Where content is observed or signalled it is the bound without the deadline, which holds,
-    since items lose utility until then, but is loose. With another payoff it is NaN, unless the
-    payoff says that its reward never exceeds what is collected (`Payoff.at_most_collected`).
+    a crawl. Where content is observed or signalled it is the bound without the deadline, which
+    holds, since items lose utility until then, but is loose. With another payoff it is NaN, unless
+    the payoff says that its reward never exceeds what is collected (`Payoff.at_most_collected`).
 
     Returns floats for a fleet, arrays (B,) for a batch.
 

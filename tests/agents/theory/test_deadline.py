@@ -62,10 +62,12 @@ def test_the_bound_holds_and_assignment_comes_close(seed: int, steps: int, budge
     assert 0.97 * low <= found.reward[0] <= high * (1 + 1e-6)
 
 
+@pytest.mark.parametrize("rule", ["step", "average"])
 @pytest.mark.parametrize("random", [False, True])
-def test_assignment_attains_the_bound_of_a_newsletter(random: bool) -> None:
+def test_assignment_attains_the_bound_of_a_newsletter(random: bool, rule: str) -> None:
     fleet = Sources.random(60, seed=3)
     asked: dict[str, Any] = {
+        "budget_rule": rule,
         "sources": fleet,
         "budget": 2,
         "payoff": {"name": "deadline", "steps": 24},
@@ -111,10 +113,9 @@ def test_refusals() -> None:
     with pytest.raises(ValueError, match="needs the feature steps_left"):
         make("whittle-deadline", Task(payoff=payoff))
     features = ("value", "steps_left")
-    for asked in ({"budget_rule": "average"}, {"sources": Sources(1, 1, 0.1, cost=[1, 2])}):
-        task = Task(**asked, budget=2.0, features=features, payoff=payoff)
-        with pytest.raises(ValueError, match="Use 'whittle-deadline'"):
-            make("deadline-assignment", task)
+    task = Task(Sources(1, 1, 0.1, cost=[1, 2]), 2.0, features=features, payoff=payoff)
+    with pytest.raises(ValueError, match="Use 'whittle-deadline'"):
+        make("deadline-assignment", task)
 
 
 @pytest.mark.parametrize("agent", ["whittle-deadline", "deadline-assignment"])

@@ -16,6 +16,7 @@ from typing import TypedDict, Unpack
 from agents.adaptive.policies import Certainty, Optimism, SelfTuning, Thompson
 from agents.inference import Estimator
 from agents.policies.base import Agent, Environment
+from agents.policies.deadline import DeadlineAssignment, WhittleDeadline
 from agents.policies.engine import WhittleEngine
 from agents.policies.freshness import Freshness, FreshnessStatic, LambdaCrawl
 from agents.policies.index import Myopic, Whittle, WhittleExact
@@ -47,6 +48,8 @@ _AGENTS: tuple[type[Agent], ...] = (
     FreshnessStatic,
     LambdaCrawl,
     WhittleEngine,
+    WhittleDeadline,
+    DeadlineAssignment,
     WhittleCurrent,
     WhittleRegimes,
     GreedyTopics,
@@ -56,13 +59,15 @@ _AGENTS: tuple[type[Agent], ...] = (
 AGENTS: dict[str, Callable[..., Agent]] = {agent.name: agent for agent in _AGENTS}
 
 # Agents that the commands compare only if they are named: they were made for signals, for an
-# indexing engine, for topics or for another objective, or see what no crawler does.
+# indexing engine, for another payoff or objective, for topics, or see what no crawler does.
 ON_REQUEST = (
     PingFirst.name,
     Freshness.name,
     FreshnessStatic.name,
     LambdaCrawl.name,
     WhittleEngine.name,
+    WhittleDeadline.name,
+    DeadlineAssignment.name,
     WhittleCurrent.name,
     WhittleRegimes.name,
     GreedyTopics.name,

@@ -25,7 +25,7 @@ class Paths(NamedTuple):
 
 @dataclass(frozen=True)
 class RegimeFilter:
-    """The exact posterior of hidden regimes, for known rates and a known law of the regimes.
+    """The posterior of hidden regimes, for known rates and a known law of the regimes.
 
     A topic's regime is a Markov chain of two states. A crawl of a source of rate Λ that finds n
     items tells that ΛT Σ factor, summed over the steps since its last crawl, was the mean of a

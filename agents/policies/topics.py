@@ -17,11 +17,10 @@ _WEIGHT = 0.75  # of the reward now, against the index
 class GreedyTopics(Whittle):
     """Crawls the source of largest marginal reward^.75 · index^.25, one after the other.
 
-    The marginal reward of a source is what the payoff `DiminishingReturns` pays for it on top of the
-    sources that were selected before it in the same step, Be^(−Y/B)(1 − e^(−x/B)), where x is its
-    value or belief and Y that of the sources of its topic which were selected; per unit of cost. The
-    Whittle index, which ignores the topics, says what the source is worth later.
-    No other payoff is taken into account; without one it is Y = 0 and x.
+    The marginal reward of a source is what the payoff `DiminishingReturns` pays for it beside the
+    sources that were selected before it in the same step, Be^(−Y/B)(1 − e^(−x/B)) per unit of cost,
+    where x is its value or belief and Y that of the sources of its topic which were selected. The
+    Whittle index, which ignores the topics, says what it is worth later.
 
     Raises:
         ValueError: the payoff is not `DiminishingReturns`; the budget rule is "average"; or as for
@@ -43,7 +42,7 @@ class GreedyTopics(Whittle):
 
     def priority(self, view: ObservationView) -> NDArray[np.float32]:
         sources, value = view.sources, np.ascontiguousarray(view.value)
-        index = np.asarray(self.index(value, sources), dtype=np.float64)
+        index = np.asarray(self.index_now(view), dtype=np.float64)
         success = np.broadcast_to(1.0 - sources.failure_rate, value.shape).copy()
         cost = np.broadcast_to(sources.cost, value.shape).copy()
         out = np.zeros(value.shape, dtype=np.float32)

@@ -23,9 +23,12 @@ class Payoff:
 
     Attributes:
         name: the short name, the entry "name" of a dictionary that describes the payoff.
+        at_most_collected: whether the reward of a step never exceeds the utility that it collects,
+            so that bounds on that hold.
     """
 
     name: ClassVar[str] = "payoff"
+    at_most_collected: ClassVar[bool] = False
 
     def reward(
         self, sources: Sources, picked: IntArray, value: FloatArray, elapsed: FloatArray
@@ -88,6 +91,7 @@ class Deadline(Payoff):
     steps: int
 
     name: ClassVar[str] = "deadline"
+    at_most_collected: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "steps", check_whole("steps", self.steps, what="steps per batch"))
@@ -120,8 +124,8 @@ class DiminishingReturns(Payoff):
 
     The reward of a step is Σ_g B(1 − e^(−Y_g/B)) over the topics g (`Sources.topics`), where Y_g is
     the utility that the step collects from topic g: nearly Y_g while that is small, and never more
-    than B. Crawling two sources of a topic in one step is worth less than crawling them in two. What
-    is crawled is collected whole, as always.
+    than B. Crawling two sources of a topic in one step is worth less than crawling them in two.
+    What is crawled is collected whole, as always.
 
     Arguments:
         limit: B > 0, utility / step: the most that a topic is worth in a step.
@@ -139,6 +143,7 @@ class DiminishingReturns(Payoff):
     limit: float
 
     name: ClassVar[str] = "diminishing"
+    at_most_collected: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "limit", check_positive("limit", self.limit, "utility / step"))
@@ -151,8 +156,11 @@ class DiminishingReturns(Payoff):
         shape = elapsed.size, int(topics.max()) + 1
         cell = env * shape[1] + topics[source]
         collected = np.bincount(cell, value, minlength=shape[0] * shape[1]).reshape(shape)
-        worth: FloatArray = -self.limit * np.expm1(-collected / self.limit).sum(axis=1)
-        return worth
+        return self.worth(collected).sum(axis=1)
+
+    def worth(self, collected: FloatArray) -> FloatArray:
+        """Return B(1 − e^(−Y/B)), the reward for the utility collected from each topic, (...)."""
+        return np.asarray(-self.limit * np.expm1(-collected / self.limit))
 
 
 PAYOFFS: dict[str, type[Payoff]] = {kind.name: kind for kind in (Deadline, DiminishingReturns)}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,11 +22,8 @@ class GreedyTopics(Whittle):
     The marginal reward of a source is what the payoff `DiminishingReturns` pays for it beside the
     sources that were selected before it in the same step, Be^(−Y/B)(1 − e^(−x/B)) per unit of cost,
     where x is its value or belief and Y that of the sources of its topic which were selected. The
-    Whittle index, which ignores the topics, says what it is worth later.
-
-    Raises:
-        ValueError: the payoff is not `DiminishingReturns`; the budget rule is "average"; or as for
-            index agents.
+    Whittle index, which ignores the topics, says what it is worth later. Without that payoff, and
+    under `budget_rule="average"`, it is `Whittle`.
     """
 
     name = "greedy-topics"
@@ -32,15 +31,12 @@ class GreedyTopics(Whittle):
     def __init__(self, env: Environment, *, seed: int | None = None) -> None:
         super().__init__(env, seed=seed)
         payoff, rule = self.task.payoff, self.task.budget_rule
-        if not isinstance(payoff, DiminishingReturns) or rule != "step":
-            raise ValueError(
-                f"agent {self.name!r} plans for payoff=DiminishingReturns(…) and "
-                f"budget_rule='step'; the environment has payoff={payoff!r} and "
-                f"budget_rule={rule!r}"
-            )
-        self._limit = payoff.limit
+        diminishing = isinstance(payoff, DiminishingReturns) and rule == "step"
+        self._limit = payoff.limit if diminishing else None
 
-    def priority(self, view: ObservationView) -> NDArray[np.float32]:
+    def priority(self, view: ObservationView) -> NDArray[Any]:
+        if self._limit is None:
+            return super().priority(view)
         sources, value = view.sources, np.ascontiguousarray(view.value)
         index = np.asarray(self.index_now(view), dtype=np.float64)
         success = np.broadcast_to(1.0 - sources.failure_rate, value.shape).copy()

@@ -12,7 +12,8 @@ from agents.theory.observed import ObservedArm
 from agents.theory.price import least_where
 from agents.theory.relaxation import relaxation
 from agents.theory.renewal import simplified
-from crawl_env import Deadline, Sources, Task
+from agents.theory.topics import conceded, topic_weights, weighted
+from crawl_env import Deadline, DiminishingReturns, Sources, Task
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation.selection import affordable
 
@@ -85,8 +86,9 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
 
     With a deadline it is that of `agents.theory.deadline` where nothing is known of content before
     a crawl. Where content is observed or signalled it is the bound without the deadline, which
-    holds, since items lose utility until then, but is loose. With another payoff it is NaN, unless
-    the payoff says that its reward never exceeds what is collected (`Payoff.at_most_collected`).
+    holds, since items lose utility until then, but is loose. With diminishing returns per topic it
+    is that of `agents.theory.topics`. With another payoff it is NaN, unless the payoff says that
+    its reward never exceeds what is collected (`Payoff.at_most_collected`).
 
     Returns floats for a fleet, arrays (B,) for a batch.
 
@@ -104,6 +106,8 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
     fleet = task.sources if sources is None else sources
     if isinstance(task.payoff, Deadline) and not information(task).is_informed:
         return _with_deadline(task, task.payoff.steps, fleet)
+    if isinstance(task.payoff, DiminishingReturns):
+        return _with_topics(task, task.payoff.limit, fleet)
     if task.payoff is not None and not task.payoff.at_most_collected:
         unknown = _without_engine(task, fleet)
         return Bound(np.nan * unknown.bound, unknown.multiplier, Information.UNKNOWN.value)
@@ -127,6 +131,16 @@ def _with_deadline(task: Task, steps: int, fleet: Sources) -> Bound:
     bound, multiplier = deadline_bound(live, task.budget, steps, task.budget_rule)
     known = information(task)
     return Bound(np.nan if known is Information.UNKNOWN else bound, multiplier, known.value)
+
+
+def _with_topics(task: Task, limit: float, fleet: Sources) -> Bound:
+    if fleet.cost.ndim > 1:
+        rows = [_with_topics(task, limit, fleet.fleet(b)) for b in range(len(fleet.cost))]
+        bounds, multipliers = (np.array([row[k] for row in rows]) for k in (0, 1))
+        return Bound(bounds, multipliers, rows[0].name)
+    weights = topic_weights(fleet, task.budget, limit)
+    found = _without_engine(task, weighted(fleet, weights))
+    return found._replace(bound=found.bound + conceded(weights, limit))
 
 
 def _payable(task: Task, fleet: Sources) -> Sources:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawl_env import CrawlEnv, CrawlVectorEnv, Deadline, Engine, Sources, Task
+from crawl_env import CrawlEnv, CrawlVectorEnv, Deadline, DiminishingReturns, Engine, Sources, Task
 from crawl_env.content.payoff import Payoff, make_payoff
 
 STEPS = 3
@@ -46,6 +46,30 @@ def test_items_are_worth_what_is_left_at_the_deadline(seed: int, drawn: bool) ->
             assert paid[env] == pytest.approx(basket[env].sum())
             basket[env], paid[env] = 0.0, 0.0
         basket *= fleet.retention
+
+
+@given(st.integers(0, 10**6), st.floats(0.01, 100), st.booleans())
+def test_a_topic_is_worth_less_the_more_of_it_is_collected(
+    seed: int, limit: float, drawn: bool
+) -> None:
+    rng, topics = np.random.default_rng(seed), ["b", "", "a", "b", "", "a"]
+    fleet = Sources(rng.random(6) * 5, rng.random(6) * 3, 0.3, topics=topics)
+    sources: Any = (lambda rng: fleet) if drawn else fleet
+    posed: dict[str, Any] = {"sources": sources, "budget": 3, "arrivals": "poisson"}
+    vec = CrawlVectorEnv(2, payoff=DiminishingReturns(limit), **posed)
+    vec.reset(seed=seed)
+    for _ in range(5):
+        _, reward, *_ = vec.step(rng.random((2, 6)))
+        harvest, expected = vec.harvest, np.zeros(2)
+        for env in range(2):
+            of_topic: dict[Any, float] = {}
+            for cell, value in zip(harvest.picked, harvest.value, strict=True):
+                if cell // 6 == env:
+                    topic = topics[cell % 6] or cell
+                    of_topic[topic] = of_topic.get(topic, 0.0) + value
+            expected[env] = sum(limit * (1 - np.exp(-y / limit)) for y in of_topic.values())
+        assert reward == pytest.approx(expected)
+        assert (reward <= np.bincount(harvest.picked // 6, harvest.value) * (1 + 1e-12)).all()
 
 
 def test_the_state_has_the_phase() -> None:

@@ -95,7 +95,9 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     The utility collected in this step; with an indexing engine, the utility indexed in it; with a
     payoff what this makes of the utility collected. With `payoff=Deadline(steps=D)` items pay at
     the end of a batch of D steps, decayed to then: the reward is Σ_{i∈S} e^{−μ_iTl}·X_i(t), where l
-    is `steps_left`, the steps of the batch after this one. Batches begin with the episode.
+    is `steps_left`, the steps of the batch after this one. Batches begin with the episode. With
+    `payoff=DiminishingReturns(limit=B)` it is Σ_g B(1 − e^{−Y_g/B}), where Y_g is the utility
+    collected in this step from the sources of topic g (`Sources.topics`).
 
     ## Starting State
     Set by `start`: with `"fresh"` all sources were crawled one step ago; with `"empty"` X = 0; with
@@ -128,7 +130,7 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     | `observed` | bool or (N,) bool | `None` | whether the value of a source is observed; None: of every source without signals |
     | `signals` | `Signals`, str, path or dict | `None` | pings that announce items, see below; None: those of the fleet's columns `recall`, `precision` and `signal_delay`, by default none |
     | `engine` | `Engine` or dict | `None` | the indexing engine, see below; None: items are indexed when they are collected |
-    | `payoff` | `Deadline` or dict | `None` | how the utility collected becomes reward, see Rewards; None: it is the reward |
+    | `payoff` | `Deadline`, `DiminishingReturns` or dict | `None` | how the utility collected becomes reward, see Rewards; None: it is the reward |
     | `features` | sequence of str | `("value",)` | columns of the observation |
     | `flat` | bool | `False` | whether the observation has the shape (N·F,), for libraries that need vectors |
     | `scaled` | bool | `False` | whether unbounded features are mapped to (−1, 1), see Observation Space |

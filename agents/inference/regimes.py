@@ -85,7 +85,8 @@ class RegimeFilter:
             log = np.log(weight)
         np.add.at(log, (env, self.topics[source]), fit)
         likely = np.exp(log - log.max(axis=-1, keepdims=True))
-        factor = np.where(hot, *self.law.factors[::-1])[:, self.topics]
+        low, high = self.law.factors.tolist()
+        factor = np.where(hot, high, low)[:, self.topics]
         exposure = np.where(crawled[..., None], 0.0, exposure) + factor
         switch = self.law.switch
         branches = np.concatenate(((1.0 - switch) * likely, switch * likely), axis=-1)

@@ -30,9 +30,10 @@ class GreedyTopics(Whittle):
 
     def __init__(self, env: Environment, *, seed: int | None = None) -> None:
         super().__init__(env, seed=seed)
-        payoff, rule = self.task.payoff, self.task.budget_rule
-        diminishing = isinstance(payoff, DiminishingReturns) and rule == "step"
-        self._limit = payoff.limit if diminishing else None
+        payoff = self.task.payoff
+        self._limit: float | None = None
+        if isinstance(payoff, DiminishingReturns) and self.task.budget_rule == "step":
+            self._limit = payoff.limit
 
     def priority(self, view: ObservationView) -> NDArray[Any]:
         if self._limit is None:

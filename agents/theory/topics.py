@@ -48,11 +48,11 @@ def topic_weights(sources: Sources, budget: float, limit: float) -> FloatArray:
     """
     fleet = simplified(sources)
     weights = chosen = np.ones(int(fleet.topic_of.max()) + 1)
-    least = np.inf
+    least = float(np.inf)
     for _ in range(_ROUNDS):
         now = weighted(fleet, weights)
         found = relaxation(now, budget)
-        bound = found.bound + conceded(weights, limit)
+        bound = float(found.bound) + conceded(weights, limit)
         if bound < least:
             least, chosen = bound, weights
         arm = renewal_arm(now)

@@ -155,8 +155,8 @@ class DiminishingReturns(Payoff):
         topics = sources.topic_of
         shape = elapsed.size, int(topics.max()) + 1
         cell = env * shape[1] + topics[source]
-        collected = np.bincount(cell, value, minlength=shape[0] * shape[1]).reshape(shape)
-        return self.worth(collected).sum(axis=1)
+        collected = np.bincount(cell, value, minlength=shape[0] * shape[1]).astype(np.float64)
+        return self.worth(collected.reshape(shape)).sum(axis=1)
 
     def worth(self, collected: FloatArray) -> FloatArray:
         """Return B(1 − e^(−Y/B)), the reward for the utility collected from each topic, (...)."""

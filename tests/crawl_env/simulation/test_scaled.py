@@ -72,6 +72,8 @@ def test_scales_are_those_of_the_page() -> None:
         "pings_aged": 1,
         "backlog": 1,
         "steps_left": tour,
+        "topic": 1,
+        "rate": 1.1,
         "harvest_number": 1,
         "harvest_log": 1,
         "harvest_age": 2 * tour,
@@ -93,7 +95,7 @@ def test_scales_are_those_of_the_page() -> None:
 def test_observations_are_those_of_the_plain_environment(shape: dict[str, Any], rule: str) -> None:
     arguments = some(features=EVERYTHING, budget_rule=rule, start="random", observed=False)
     plain, other = CrawlEnv(**arguments), CrawlEnv(**arguments, **shape)
-    assert other.observation_space.shape == ((5 * 22,) if "flat" in shape else (5, 22))
+    assert other.observation_space.shape == ((5 * 24,) if "flat" in shape else (5, 24))
     if "scaled" in shape:
         assert np.all(np.abs([other.observation_space.low, other.observation_space.high]) <= 1)
     seen = [env.reset(seed=3)[0] for env in (plain, other)]
@@ -112,7 +114,9 @@ def test_observations_are_those_of_the_plain_environment(shape: dict[str, Any], 
 
 def test_nothing_hidden_leaks_through_the_scales() -> None:
     """Fleets that differ in all that is hidden have the same spaces and first observations."""
-    hidden = tuple(n for n in EVERYTHING if n not in ("value", "arrival_rate", "mean_utility"))
+    hidden = tuple(
+        n for n in EVERYTHING if n not in ("value", "rate", "arrival_rate", "mean_utility")
+    )
     hidden = tuple(name for name in hidden if name != "decay_rate")
     other = Sources([30.0] * 5, [7.0] * 5, [0.9] * 5, FLEET.cost, period=2)
     envs = [CrawlEnv(**some(sources=s, features=hidden, scaled=True)) for s in (FLEET, other)]

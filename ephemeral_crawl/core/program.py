@@ -21,6 +21,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast, get_type_hints
 
+from ephemeral_crawl.core.options_file import OPTION, with_file
+
 if TYPE_CHECKING:
     from ephemeral_crawl.core.base import Command
 
@@ -97,6 +99,7 @@ class Program:
             self._help(name, kind, everything="--help-all" in asked)
         import tyro
 
+        options = with_file(options, name, kind, known)
         for old, new in _RENAMED.items():
             options = [new + word.removeprefix(old) if _is(old, word) else word for word in options]
         return tyro.cli(kind, prog=f"{self.name} {name}", args=options)
@@ -113,6 +116,7 @@ class Program:
         finally:
             if more := len(known) - len(shown):
                 print(f"{more} more options: {self.name} {name} --help-all")
+            print(f"Options may be in a TOML file, in its table [{name}]: {OPTION} FILE")
 
     def commands(self) -> dict[str, Path]:
         """Return the names of all commands and their modules."""

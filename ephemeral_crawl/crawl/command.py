@@ -246,6 +246,7 @@ class _Progress:
         self._fetched = self._new = self._failed = 0
         self._told = 0  # fetches
         self._not_allowed: dict[str, str] = {}  # errors that were shown
+        self._unstable: set[str] = set()  # of which was said that identifiers change
 
     def add(self, visit: Visit) -> None:
         if not visit.allowed:  # it comes again and again
@@ -257,6 +258,12 @@ class _Progress:
         self._new += visit.new
         if visit.moved:
             self._print(f"{visit.source}: moved for good, now {visit.moved}")
+        if visit.unstable and visit.source not in self._unstable:
+            self._unstable.add(visit.source)
+            self._print(
+                f"{visit.source}: its items have other identifiers at each fetch; they are told "
+                "apart by link, title and date"
+            )
         if visit.error:
             self._failed += 1
             paused = "; it is paused, see --explain and --resume" if visit.paused else ""

@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -38,6 +39,7 @@ class Visit(NamedTuple):
     allowed: bool = True  # whether anything was asked for
     moved: str = ""  # where the feed has moved for good
     paused: bool = False  # since it is gone for good
+    unstable: bool = False  # whether the feed gives known items other identifiers
 
 
 class Crawler:
@@ -147,7 +149,7 @@ class Crawler:
         try:
             known = self._memory.of(source)
             response = await self._client.get(source, known.etag, known.modified)
-            new, moved = await self._read(lease, known, response)
+            visit = await self._read(lease, known, response)
         except NotAllowed as error:  # which costs nothing
             reason = reason_of(str(error))
             wait = min(2.0 * self._not_allowed.get(source, _NOT_ALLOWED / 2.0), _MOST_NOT_ALLOWED)
@@ -163,7 +165,7 @@ class Crawler:
             self._scheduler.release(lease.id)
             return
         else:
-            self._done(Visit(source, response.status, new, "", moved=moved))
+            self._done(visit)
         self._not_allowed.pop(source, None)
 
     def _failed(self, lease: Lease, error: FetchError, response: Response | None) -> None:
@@ -182,9 +184,10 @@ class Crawler:
         gone = status == _GONE
         self._done(Visit(lease.source, status, 0, reason, error.kind, paused=gone))
 
-    async def _read(self, lease: Lease, known: Remembered, response: Response) -> tuple[int, str]:
-        """Report a document, or that there is no other than before; return the number of new items,
-        and where the feed has moved for good, "" if it has not.
+    async def _read(self, lease: Lease, known: Remembered, response: Response) -> Visit:
+        """Report a document, or that there is no other than before.
+
+        A page that names a feed is one from which the feed has moved for good.
 
         What is new is written first, then remembered, then reported: if the process is killed in
         between, items may be written twice, but none is lost.
@@ -195,22 +198,33 @@ class Crawler:
         """
         if response.status != 304 and not 200 <= response.status < 300:
             raise FetchError("http", f"HTTP {response.status}")
-        source = lease.source
+        source, moved = lease.source, response.permanent or ""
         digest = blake2b(response.body, digest_size=16).digest()
         feed: Feed | None = None
         new: list[FeedItem] = []
+        unstable = False
         if response.status != 304 and digest != known.digest:
-            content_type = response.headers.get("content-type", "")
-            feed = await self._parse(response.body, content_type, response.url)
-            unknown = self._memory.unknown(source, (item.key for item in feed.items))
-            new = [item for item in feed.items if item.key in unknown]
+            feed = await self._parsed(response)
+            if feed.elsewhere:
+                moved = check_url(feed.elsewhere, "the feed that the page names")
+                response = await self._client.get(moved, "", "")
+                if not 200 <= response.status < 300:
+                    raise ValueError(
+                        f"the page names {moved}, which answers HTTP {response.status}"
+                    )
+                feed, moved = await self._parsed(response), response.permanent or moved
+                if feed.elsewhere:
+                    raise ValueError(f"the page names {moved} as its feed, which is a page, too")
+                digest = blake2b(response.body, digest_size=16).digest()
+            new, unstable = self._new_items(source, feed)
             known = Remembered("", "", digest, feed.pause, feed.title)
-            self._write(source, new, first=len(unknown) == len(feed.items))
+            self._write(source, new, first=len(new) == len(feed.items))
         fetched = self._clock()
         known = known._replace(
             etag=response.etag or known.etag, modified=response.modified or known.modified
         )
-        self._memory.remember(source, known, feed and [item.key for item in feed.items])
+        shown = feed and [key for item in feed.items for key in (item.key, item.alias) if key]
+        self._memory.remember(source, known, shown)
         asked = min(max(response.max_age, known.pause), LONGEST_PAUSE)
         self._scheduler.report(
             lease.id,
@@ -219,11 +233,24 @@ class Crawler:
             at=fetched,
             again_after=asked,
         )
-        moved = response.permanent or ""
         if moved in ("", source):
-            return len(new), ""
+            return Visit(source, response.status, len(new), "", unstable=unstable)
         self._move(source, moved)
-        return len(new), moved
+        return Visit(source, response.status, len(new), "", moved=moved, unstable=unstable)
+
+    async def _parsed(self, response: Response) -> Feed:
+        content_type = response.headers.get("content-type", "")
+        return await self._parse(response.body, content_type, response.url)
+
+    def _new_items(self, source: str, feed: Feed) -> tuple[list[FeedItem], bool]:
+        """Return the items that are not known, and whether the feed gives most of those that are
+        other identifiers: they are known by their link, title and date, unless several have the
+        same."""
+        keys = Counter(key for item in feed.items for key in (item.key, item.alias))
+        unknown = self._memory.unknown(source, keys)
+        by_key = [item for item in feed.items if item.key in unknown]
+        new = [item for item in by_key if item.alias in unknown or keys[item.alias] > 1]
+        return new, len(by_key) - len(new) > 0.5 * len(feed.items)
 
     def _move(self, source: str, url: str) -> None:
         """Follow a feed that has moved for good; where two have moved to the same place, one is

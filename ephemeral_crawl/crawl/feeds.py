@@ -16,8 +16,11 @@ import re
 import signal
 import sys
 import threading
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from hashlib import blake2b
+from html.parser import HTMLParser
 from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urljoin, urlsplit
@@ -32,6 +35,8 @@ _SECONDS = 20.0  # to parse a feed
 _MEMORY = 2 << 30  # bytes, of the process that parses
 _NOT_A_FEED = "the document does not parse as a feed"
 _PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<!--.*?-->\s*)*<(?:!doctype\s+)?html\b", re.I | re.S)
+_HEAD = 2**18  # bytes of a page in which it names its feeds
+_FEED_TYPES = ("application/rss+xml", "application/atom+xml", "application/feed+json")
 _OUT_OF_MEMORY = 3  # exit code of the process that parses
 _PERIODS = {"hourly": 3600.0, "daily": 86_400.0, "weekly": 604_800.0, "monthly": 2_592_000.0}
 _PERIODS["yearly"] = 31_536_000.0
@@ -41,6 +46,7 @@ class FeedItem(NamedTuple):
     """An item of a feed."""
 
     key: int  # identity within the feed, 64 bits
+    alias: int  # the same by link, title and date, for feeds whose identifiers change; 0: none
     title: str
     link: str  # absolute http or https URL, or ""
     published: float | None  # seconds since 1970; None if unknown
@@ -53,6 +59,7 @@ class Feed(NamedTuple):
     title: str
     items: list[FeedItem]  # at most MOST_ITEMS
     pause: float  # seconds for which it asks not to be fetched again: ttl, or syn:updatePeriod
+    elsewhere: str = ""  # of a page that names a feed, the address of that
 
 
 class Parser(Protocol):
@@ -65,7 +72,8 @@ class Parser(Protocol):
 
 
 def parse_feed(body: bytes, content_type: str = "", url: str = "", worth: str = "") -> Feed:
-    """Return the feed that a document holds: RSS, Atom or RDF.
+    """Return the feed that a document holds, RSS, Atom, RDF or JSON Feed, or the address of the
+    feed that an HTML page names.
 
     Arguments:
         content_type: header of that name, which may tell the encoding.
@@ -80,6 +88,59 @@ def parse_feed(body: bytes, content_type: str = "", url: str = "", worth: str = 
     >>> feed.pause, feed.items[0].published
     (3600.0, 60.0)
     """
+    if _is_json(body):
+        found = _json_feed(body)
+    elif _PAGE.match(body) and (elsewhere := _named_feed(body, url)):
+        return Feed("", [], 0.0, elsewhere)
+    else:
+        found = _xml_feed(body, content_type)
+    items = [_item(entry, url, worth) for entry in found.entries]
+    if len(items) > MOST_ITEMS:  # those without a date may be the newest
+        items.sort(key=lambda item: -math.inf if item.published is None else -item.published)
+    unique = {item.key: item for item in reversed(items[:MOST_ITEMS])}
+    return Feed(_text(found.feed.get("title")), list(reversed(unique.values())), _pause(found.feed))
+
+
+class _Found(NamedTuple):
+    """What a document says, in feedparser's words."""
+
+    feed: Mapping[str, Any]
+    entries: Sequence[Mapping[str, Any]]
+
+
+def _is_json(body: bytes) -> bool:
+    start = body[:100].replace(b"\0", b"")  # in UTF-16
+    return start.lstrip(b"\xef\xbb\xbf\xff\xfe \t\r\n").startswith(b"{")
+
+
+def _json_feed(body: bytes) -> _Found:
+    """Read a feed of https://jsonfeed.org, version 1 or 1.1."""
+    try:
+        feed = json.loads(body)
+    except (ValueError, UnicodeDecodeError) as error:
+        raise ValueError(f"{_NOT_A_FEED}: its JSON is broken, {error}") from error
+    if "jsonfeed.org/version/" not in str(feed.get("version")):
+        raise ValueError(f"{_NOT_A_FEED}: it is JSON, but its version is not one of jsonfeed.org")
+    items = feed.get("items")
+    if not isinstance(items, list):
+        raise ValueError(f"{_NOT_A_FEED}: it is a JSON Feed without a list of items")
+    return _Found(feed, [_json_entry(item) for item in items if isinstance(item, dict)])
+
+
+def _json_entry(item: dict[str, Any]) -> dict[str, Any]:
+    """Return an item of a JSON Feed in feedparser's words."""
+    identity, entry = item.get("id"), dict(item)
+    entry["id"] = str(identity) if isinstance(identity, (str, int, float)) else ""
+    entry["link"] = item.get("url") or item.get("external_url")
+    entry["summary"] = item.get("content_text") or item.get("content_html") or item.get("summary")
+    for name in ("published", "modified"):
+        with suppress(TypeError, ValueError, OverflowError):
+            moment = datetime.fromisoformat(str(item.get(f"date_{name}")))
+            entry.setdefault("published_parsed", moment.utctimetuple())
+    return entry
+
+
+def _xml_feed(body: bytes, content_type: str) -> Any:
     import feedparser
 
     headers = {"content-type": content_type or "application/xml"}
@@ -99,11 +160,7 @@ def parse_feed(body: bytes, content_type: str = "", url: str = "", worth: str = 
     broken = isinstance(found.get("bozo_exception"), SAXException)
     if not found.entries and (broken or not found.get("version")):
         raise ValueError(_why_not(found, body))
-    items = [_item(entry, url, worth) for entry in found.entries]
-    if len(items) > MOST_ITEMS:  # those without a date may be the newest
-        items.sort(key=lambda item: -math.inf if item.published is None else -item.published)
-    unique = {item.key: item for item in reversed(items[:MOST_ITEMS])}
-    return Feed(_text(found.feed.get("title")), list(reversed(unique.values())), _pause(found.feed))
+    return found
 
 
 def _why_not(found: Any, body: bytes) -> str:
@@ -111,15 +168,46 @@ def _why_not(found: Any, body: bytes) -> str:
     if not body.strip():
         return f"{_NOT_A_FEED}: it is empty"
     if _PAGE.match(body):
-        return f"{_NOT_A_FEED}: it is an HTML page"
+        return f"{_NOT_A_FEED}: it is an HTML page that names none"
     error = found.get("bozo_exception")
     if found.get("version") and isinstance(error, SAXParseException):
         return f"{_NOT_A_FEED}: its XML is broken, {error.getMessage()}"
     return _NOT_A_FEED
 
 
+class _Links(HTMLParser):
+    """Collects the addresses of the feeds that a page names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base, self.found = "", list[str]()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        if tag == "base":
+            self.base = self.base or given.get("href", "")
+        kind = given.get("type", "").partition(";")[0].strip().lower()
+        alternate = "alternate" in given.get("rel", "").lower().split()
+        if tag == "link" and alternate and kind in _FEED_TYPES and given.get("href"):
+            self.found.append(given["href"])
+
+
+def _named_feed(body: bytes, url: str) -> str:
+    """Return the absolute address of the first feed that a page names; "" if it names none."""
+    links = _Links()
+    with suppress(AssertionError, ValueError):  # pages for which the parser is not ready
+        links.feed(body[:_HEAD].decode("utf-8", "replace"))
+    for address in links.found:
+        with suppress(ValueError):
+            whole = urljoin(urljoin(url, links.base), address.strip())
+            _ = urlsplit(whole).port
+            if whole.startswith(("http://", "https://")):
+                return whole
+    return ""
+
+
 def _item(entry: Any, url: str, worth: str) -> FeedItem:
-    link = _text(entry.get("link"))
+    link, title, published = _text(entry.get("link")), _text(entry.get("title")), _date(entry)
     try:
         address = urljoin(url, link) if link else ""
         _ = urlsplit(address).port  # refused if it is not a URL
@@ -130,14 +218,19 @@ def _item(entry: Any, url: str, worth: str) -> FeedItem:
         or address
         or f"{entry.get('title', '')}\n{entry.get('summary', '')}"
     )
-    key = blake2b(identity.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return FeedItem(
-        int.from_bytes(key, "big", signed=True),
-        _text(entry.get("title")),
+        _key(identity),
+        _key(f"{address}\n{title}\n{published}") if address and title else 0,
+        title,
         address if address.startswith(("http://", "https://")) else "",
-        _date(entry),
+        published,
         _worth(entry.get(worth)) if worth else 1.0,
     )
+
+
+def _key(identity: str) -> int:
+    digest = blake2b(identity.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
 
 
 def _date(entry: Any) -> float | None:
@@ -226,8 +319,8 @@ class LimitedProcess:
                 raise
         if isinstance(answer, str):
             raise ValueError(answer)
-        title, items, pause = answer
-        return Feed(title, [FeedItem(*item) for item in items], pause)
+        title, items, *rest = answer
+        return Feed(title, [FeedItem(*item) for item in items], *rest)
 
     async def _start(self) -> asyncio.subprocess.Process:
         """Return a process that runs `_work`, once it is ready.

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ephemeral_crawl.live.journal.sqlite import is_new
 
-KEPT = 4000  # identities of items, of each feed; those longest out of the feed go first
+KEPT = 8000  # identities of items, up to two each, of a feed; those longest out of it go first
 _APPLICATION = 0x4570436D
 _PATIENCE = 30.0  # seconds to wait for another process
 

@@ -27,18 +27,25 @@ _REFUSED = frozenset(' \\<>"^`{|}')
 def check_url(url: object, kind: str = "URL") -> str:
     """Return an absolute http or https URL in one spelling, without its fragment.
 
+    The schemes of some programs, "feed://…" and "feed:https://…", stand for http and for the URL
+    that follows.
+
     Raises:
         ValueError: it is relative, of another scheme, too long, or has control characters, spaces
             or credentials. The message does not repeat credentials.
 
     >>> check_url("HTTPS://Example.ORG:443/feed?x=1#top")
     'https://example.org/feed?x=1'
+    >>> check_url("feed://example.org/feed"), check_url("feed:https://example.org/feed")
+    ('http://example.org/feed', 'https://example.org/feed')
     >>> check_url("https://me:secret@example.org/feed")
     Traceback (most recent call last):
     ...
     ValueError: URL of the host 'example.org' holds credentials; give it without them
     """
     text = name_of(kind, url)
+    if text[:5].lower() == "feed:":
+        text = "http:" + text[5:] if text[5:7] == "//" else text[5:]
     if set(text) & _REFUSED:
         raise ValueError(
             f"{kind} is {_safe(text)}; spaces and the characters {''.join(sorted(_REFUSED))[1:]} "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -14,10 +15,11 @@ from crawl_env.errors import shown
 
 Event = dict[str, Any]
 
-VERSION = 4  # of the tables, and of what is in them
+VERSION = 5  # of the tables, and of what is in them
 KEPT = 10_000  # events before the last snapshot
 PATIENCE = 30.0  # seconds to wait for another process, or for the database
 _REMOVED = 1000  # events in a transaction
+RESTORE = "Put a copy in its place, if there is one, and check the disk"
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
@@ -110,7 +112,11 @@ def readable(journal: Journal) -> None:
 
 
 class SqlJournal(ABC):
-    """A journal in two tables of a database: one row per event, and the parts of the snapshot."""
+    """A journal in two tables of a database: one row per event, and the parts of the snapshot.
+
+    Each row has a checksum, so that bytes that a disk, a program or a person has changed are found
+    when they are read. Rows that a program before version 5 of the tables wrote have none.
+    """
 
     name: str
     _check: Callable[[SqlJournal], object]  # refuses what this program cannot read
@@ -131,21 +137,35 @@ class SqlJournal(ABC):
 
     def since(self, number: int) -> list[tuple[int, Event]] | None:
         rows = self.rows(
-            "SELECT number, event FROM journal WHERE number > ? ORDER BY number", [number]
+            "SELECT number, event, checksum FROM journal WHERE number > ? ORDER BY number", [number]
         )
         if rows and rows[0][0] != number + 1:
             return None
-        return [(at, self._decoded(at, text)) for at, text in rows]
+        return [
+            (row[0], self._decoded(after, *row)) for after, row in enumerate(rows, start=number)
+        ]
 
     def append(self, number: int, event: Event) -> None:
-        self.rows("INSERT INTO journal (number, event) VALUES (?, ?)", [number, _encode(event)])
+        text = _encode(event)
+        self.rows(
+            "INSERT INTO journal (number, event, checksum) VALUES (?, ?, ?)",
+            [number, text, _checksum(number, 0, text.encode())],
+        )
 
     def snapshot(self) -> tuple[int, bytes] | None:
         rows = self.rows(
-            "SELECT number, state FROM snapshot "
+            "SELECT number, part, last, state, checksum FROM snapshot "
             "WHERE number = (SELECT max(number) FROM snapshot WHERE last = 1) ORDER BY part"
         )
-        return (rows[0][0], b"".join(state for _, state in rows)) if rows else None
+        first = rows[0][1] if rows else 1  # 0 in those of version 1 of the tables
+        for k, (number, part, last, state, checksum) in enumerate(rows, 1):
+            whole = first in (0, 1) and part - first + 1 == k and bool(last) == (k == len(rows))
+            if not whole or checksum not in (None, _checksum(number, part, state)):
+                raise ValueError(
+                    f"{self.name}: its stored state is damaged: part {part} of snapshot {number} "
+                    f"is not what was written. {RESTORE}"
+                )
+        return (rows[0][0], b"".join(row[3] for row in rows)) if rows else None
 
     def write_snapshot(self, number: int, parts: Iterable[bytes]) -> None:
         beside = self.again()
@@ -196,9 +216,9 @@ class SqlJournal(ABC):
     def _write_part(self, number: int, part: int, state: bytes, last: bool = False) -> None:
         # Of a snapshot that two processes write, the parts are the same.
         self.rows(
-            "INSERT INTO snapshot (number, part, last, state) VALUES (?, ?, ?, ?) "
+            "INSERT INTO snapshot (number, part, last, state, checksum) VALUES (?, ?, ?, ?, ?) "
             "ON CONFLICT DO NOTHING",
-            [number, part, int(last), state],
+            [number, part, int(last), state, _checksum(number, part, state)],
         )
 
     @abstractmethod
@@ -232,16 +252,28 @@ class SqlJournal(ABC):
                     "them to a new store"
                 ) from error
 
-    def _decoded(self, number: int, text: str) -> Event:
+    def _decoded(self, after: int, number: int, text: str, checksum: int | None) -> Event:
+        """Return an event, the first one after number `after`, if it is as it was written."""
         try:
+            if number != after + 1:
+                raise ValueError(f"it follows event {after}, and those between are missing")
+            if checksum not in (None, _checksum(number, 0, text.encode())):
+                raise ValueError("it is not what was written")
             event = json.loads(text, parse_constant=_refuse)
             if not isinstance(event, dict):
                 raise ValueError(f"it is {shown(event)}")
             if not all(math.isfinite(event[name]) for name in ("time", "offset")):
                 raise ValueError("a time is infinite")
         except (KeyError, TypeError, ValueError, RecursionError, OverflowError) as error:
-            raise ValueError(f"{self.name}: event {number} is damaged: {error}") from error
+            raise ValueError(
+                f"{self.name}: event {number} is damaged: {error}. {RESTORE}"
+            ) from error
         return event
+
+
+def _checksum(number: int, part: int, content: bytes) -> int:
+    """Return the CRC-32 of a row and of its place."""
+    return zlib.crc32(content, zlib.crc32(b"%d/%d" % (number, part)))
 
 
 def _refuse(name: str) -> float:

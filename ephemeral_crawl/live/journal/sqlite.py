@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
-from ephemeral_crawl.live.journal.base import PATIENCE, VERSION, SqlJournal, readable
+from ephemeral_crawl.live.journal.base import PATIENCE, RESTORE, VERSION, SqlJournal, readable
 
 APPLICATION = 0x4570436C  # "EpCl", which marks the file as one of these
 _LEAST = 512  # bytes of a file with something in it
@@ -39,6 +39,7 @@ _STEPS = [  # from each version of the tables to the next
     ],
     [],  # names of hosts are a text in snapshots, instead of a list
     [],  # events and snapshots say why and since when sources fail
+    [f"ALTER TABLE {table} ADD COLUMN checksum INTEGER" for table in ("journal", "snapshot")],
 ]
 _LOG = logging.getLogger(__name__)
 
@@ -254,7 +255,12 @@ class SqliteJournal(SqlJournal):
             raise
 
     def rows(self, statement: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        return self._use().execute(statement, parameters).fetchall()
+        try:
+            return self._use().execute(statement, parameters).fetchall()
+        except sqlite3.DatabaseError as error:
+            if "malformed" not in str(error) and "decode" not in str(error):
+                raise
+            raise ValueError(f"{self.name} is damaged: {error}. {RESTORE}") from error
 
 
 def is_new(path: Path) -> bool:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tqdm import tqdm
 
+from ephemeral_crawl.__main__ import PROGRAM
 from ephemeral_crawl.core.program import Program, readers_may_leave
+from tests.refusals import refused
 
 
 def pipe_without_reader() -> int:
@@ -67,3 +71,59 @@ def test_a_missing_file_is_named_with_its_option() -> None:
         SystemExit, match=r"a\.csv: No such file\. Give --signals the path of a file"
     ):
         raising(missing).run(["fit", "--items", "b.csv", "--signals", "a.csv"])
+
+
+def toml(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(toml, value))}]"
+    return repr(value) if isinstance(value, (int, float)) else f'"{value}"'
+
+
+@pytest.mark.parametrize("command", ["crawl", "serve", "evaluate"])
+def test_every_option_may_be_in_a_file(command: str, tmp_path: Path) -> None:
+    kind = PROGRAM._kind(command)
+    given = {}
+    for field in dataclasses.fields(kind):
+        if field.default not in (None, dataclasses.MISSING):
+            given[field.name] = not field.default if field.type == "bool" else field.default
+    path = tmp_path / "all.toml"
+    lines = (f"{name.replace('_', '-')} = {toml(value)}" for name, value in given.items())
+    path.write_text("\n".join([f"[{command}]", *lines]))
+    found = PROGRAM.asked_for([command, "--config", str(path)])
+    assert {name: toml(getattr(found, name)) for name in given} == {
+        name: toml(value) for name, value in given.items()
+    }
+
+
+def test_the_command_line_takes_precedence_over_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "crawl.toml"
+    path.write_text(
+        '[crawl]\nfeeds = ["a.opml", "b c.csv"]\nbudget = "20/h"\nonce = true\n[serve]\nport = 1'
+    )
+    found: Any = PROGRAM.asked_for(["crawl", f"--config={path}", "--budget", "5/h", "--no-once"])
+    assert (found.feeds, found.budget, found.once) == (
+        (Path("a.opml"), Path("b c.csv")),
+        "5/h",
+        False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[crawl", "is not a TOML file"),
+        ("budget = 1", "unknown command 'budget'"),
+        ("crawl = 1", "in a table: [crawl]"),
+        ("[crwl]", "did you mean 'crawl'"),
+        ("[crawl]\nbudgets = 1", "unknown option 'budgets'; did you mean 'budget'"),
+        ("[crawl]\nbudget = {a = 1}", "budget of [crawl] is {'a': 1}; give a text"),
+        ("[crawl]\nstore = 1979-05-27", "give a text"),
+    ],
+)
+def test_files_of_options_are_checked(text: str, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "crawl.toml"
+    path.write_text(text)
+    with refused(str(path), words):
+        PROGRAM.asked_for(["crawl", "--config", str(path)])

@@ -23,7 +23,6 @@ BAD_URLS = [
     "example.org/feed",
     "ftp://example.org/feed",
     "file:///etc/passwd",
-    "feed://example.org/",
     "gopher://example.org/",
     "javascript:alert(1)",
     "data:text/xml,<rss/>",

@@ -16,6 +16,7 @@ from ephemeral_crawl.crawl.memory import Memory
 from ephemeral_crawl.live import Lesson, Scheduler, ledger
 from ephemeral_crawl.live.journal import open_journal, sqlite
 from ephemeral_crawl.sources.command import ManageSources
+from tests.ephemeral_crawl.live.stores import Store
 from tests.ephemeral_crawl.live.world import Clock
 from tests.refusals import refused
 
@@ -327,9 +328,7 @@ def test_on_a_full_disk_what_is_acknowledged_is_stored(path, room):
 def test_a_migration_that_is_killed_changes_nothing(path):
     with Scheduler(path, budget="20/h") as live:
         live.add("a")
-    with sqlite3.connect(path) as old:
-        old.execute("PRAGMA user_version = 2")
-    old.close()
+    Store(str(path), path).make_older()
     child = os.fork()
     if child == 0:
         try:

@@ -352,15 +352,23 @@ def test_a_file_of_a_few_bytes_is_not_a_new_store(tmp_path, bytes_):
     Scheduler(tmp_path / "empty.db", budget="1/h").close()
 
 
+UNSUMMED = "UPDATE journal SET checksum = NULL"  # as a program before version 5 of the tables
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ("UPDATE journal SET event = '{' WHERE number = 2", "event 2 is damaged"),
-        ("UPDATE journal SET event = '{\"time\": NaN}' WHERE number = 2", "a number is NaN"),
-        ('UPDATE journal SET event = \'{"kind": "run"}\' WHERE number = 2', "event 2"),
-        ('UPDATE journal SET event = \'{"time": 1e999, "offset": 0}\'', "a time is infinite"),
+        ("UPDATE journal SET event = event || ' ' WHERE number = 2", "event 2 is damaged: it is"),
+        ("UPDATE journal SET checksum = checksum + 1 WHERE number = 2", "event 2 is damaged: it"),
+        (f"{UNSUMMED}, event = '{{' WHERE number = 2", "event 2 is damaged"),
+        (f"{UNSUMMED}, event = '{{\"time\": NaN}}' WHERE number = 2", "a number is NaN"),
+        (f'{UNSUMMED}, event = \'{{"kind": "run"}}\' WHERE number = 2', "event 2"),
+        (f'{UNSUMMED}, event = \'{{"time": 1e999, "offset": 0}}\'', "a time is infinite"),
+        ("DELETE FROM journal WHERE number = 2", "event 3 is damaged: it follows event 1"),
         ("DELETE FROM journal WHERE number = 1", "events after the snapshot are missing"),
-        ("INSERT INTO snapshot VALUES (3, 1, 1, x'00')", "stored state is damaged"),
+        ("INSERT INTO snapshot VALUES (3, 1, 1, x'00', 0)", "part 1 of snapshot 3 is not what was"),
+        ("INSERT INTO snapshot VALUES (3, 2, 1, x'00', NULL)", "part 2 of snapshot 3 is not"),
+        ("INSERT INTO snapshot VALUES (3, 1, 1, x'00', NULL)", "stored state is damaged"),
         ("CREATE TRIGGER t AFTER INSERT ON journal BEGIN SELECT 1; END", "not one of a scheduler"),
         ("ALTER TABLE journal ADD x INTEGER AS (abs(number))", "not one of a scheduler"),
         ("PRAGMA user_version = 9", "version 9"),
@@ -603,18 +611,45 @@ def test_files_of_version_1_are_migrated(tmp_path):
         assert dump(live) == state
 
 
-def test_files_of_version_2_are_marked(tmp_path):
+def test_stores_of_version_2_are_marked(store):
     """Programs of that version cannot read what is in them now, and say so."""
-    clock, path = Clock(), tmp_path / "crawl.db"
-    with Scheduler(path, budget="40/h", clock=clock) as live:
+    clock = Clock()
+    with Scheduler(store.address, budget="40/h", clock=clock) as live:
         busy(live, clock, steps=3)
         state = dump(live)
-    with sqlite3.connect(path) as old:
-        old.execute("PRAGMA user_version = 2")
-    old.close()
-    with Scheduler(path, clock=clock) as live:
+    store.make_older()
+    with Scheduler(store.address, clock=clock) as live:
         assert dump(live) == state
-        assert live._ledger.journal.rows("PRAGMA user_version") == [(4,)]
+        live.add("later")
+    version = "PRAGMA user_version" if store.file is not None else "SELECT version FROM version"
+    assert store.run(version) == [(base.VERSION,)]
+    with Scheduler(store.address, clock=clock) as live:  # rows with checksums, and without
+        assert "later" in live
+
+
+def test_a_file_in_which_bits_are_flipped_is_refused_or_has_lost_nothing(tmp_path):
+    clock, path = Clock(), tmp_path / "crawl.db"
+    with Scheduler(path, budget="40/h", clock=clock) as live:
+        busy(live, clock, steps=30)
+    live = Scheduler(path, clock=clock)
+    for i in range(30):
+        live.add(f"later {i}")
+    state = dump(live)
+    live._ledger.journal.close()  # without a snapshot
+    whole, rng, refusals = path.read_bytes(), np.random.default_rng(5), []
+    for place in rng.integers(0, len(whole), 300):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(damaged)
+        try:
+            with Scheduler(path, clock=clock) as live:
+                assert dump(live) == state, place
+        except (OSError, ValueError) as error:
+            refusals.append(str(error))
+        for rest in tmp_path.glob("crawl.db-*"):
+            rest.unlink()
+    assert len(refusals) > 30
+    assert all(str(path) in refusal for refusal in refusals)
 
 
 def test_what_cannot_be_read_is_not_migrated(store):
@@ -623,10 +658,7 @@ def test_what_cannot_be_read_is_not_migrated(store):
         live.add("a")
     event = json.dumps({"kind": "lease", "leases": [[1, 0, 9.0]], "time": 1e9, "offset": 0.0})
     store.run(f"INSERT INTO journal (number, event) VALUES (3, '{event}')")
-    if store.file is None:
-        store.run("UPDATE version SET version = 2")
-    else:
-        store.run("PRAGMA user_version = 2")
+    store.make_older()
 
     def content():
         if store.file is not None:

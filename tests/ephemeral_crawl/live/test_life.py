@@ -176,3 +176,45 @@ def test_sources_that_come_back_are_found_soon():
         assert not live.explain(source).failures
     tried = [source for time, source, answers in attempts if 1 <= time / DAY < 2 and not answers]
     assert len(tried) < 0.2 * 24 * 5 + 15
+
+
+def fleet_that_answered(names):
+    """A scheduler of sources each of which has answered, and a function that lets the
+    next fetch of one of them fail."""
+    clock = Clock()
+    live = Scheduler(":memory:", budget="3600/h", clock=clock)
+    live.add_many({"source": name} for name in names)
+    for name in names:
+        live.report(name)
+        clock.now += 1.0
+
+    def fail(name, **failure):
+        clock.now += 600.0
+        live.failed(name, **(failure or {"kind": "connection"}))
+
+    return live, fail
+
+
+def test_many_sources_that_fail_in_a_row_are_an_outage_of_ones_own_network():
+    names = [f"feed {i}" for i in range(12)]
+    live, fail = fleet_that_answered(names)
+    for name in names[:4]:
+        fail(name)
+    assert {live.explain(name).cause for name in names[:4]} == {"connection"}
+    for name in names[4:10]:
+        fail(name, kind="dns")
+    fail(names[10], status=410)  # an answer: it ends the outage, and it is not explained by it
+    assert live.explain(names[9]).cause == "network"
+    assert live.explain(names[10]).cause == "gone"
+    fail(names[11], kind="timeout")
+    assert live.explain(names[11]).cause == "timeout"
+
+
+def test_one_source_that_fails_again_and_again_is_no_outage_of_ones_own_network():
+    names = [f"feed {i}" for i in range(12)]
+    live, fail = fleet_that_answered(names)
+    for _ in range(20):
+        for name in names[:2]:
+            fail(name)
+    fail(names[2])
+    assert {live.explain(name).cause for name in names[:3]} == {"connection"}

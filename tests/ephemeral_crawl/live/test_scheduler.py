@@ -538,6 +538,18 @@ def test_new_sources_come_before_those_past_their_maximum_intervals(clock):
     assert order[20:40] == late
 
 
+def test_a_log_teaches_how_much_the_worths_of_a_source_vary(clock):
+    scheduler = Scheduler(":memory:", budget="4/h", clock=clock)
+    rng, start, n = np.random.default_rng(2), clock() - 1000 * HOUR, 4000
+    scheduler.add("a")
+    worths, times = rng.lognormal(0.0, 0.5, n), start + 1000 * HOUR * rng.uniform(0, 1, n)
+    items = list(zip(times.tolist(), worths.tolist(), strict=True))
+    scheduler.teach([Lesson.of_items("a", items, start, clock())])
+    told, variation = scheduler.explain("a"), scheduler._ledger.state.totals.variation
+    assert told.worth == pytest.approx(worths.mean(), rel=0.05)
+    assert variation == pytest.approx((worths.std() / worths.mean()) ** 2, rel=0.1)
+
+
 @pytest.mark.parametrize("small", [True, False])
 def test_nobody_starves_on_a_host_that_cannot_serve_all(clock, monkeypatch, small):
     """Even if those that are fetched are worth more, and a rotation is shorter than a round."""

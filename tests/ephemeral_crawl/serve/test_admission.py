@@ -19,6 +19,7 @@ import pytest
 from crawl_env.errors import shown
 from ephemeral_crawl.live import Scheduler
 from ephemeral_crawl.live.reasons import redacted
+from ephemeral_crawl.serve import admission
 from ephemeral_crawl.serve.access import VARIABLE, Token, find_token
 from ephemeral_crawl.serve.admission import Admission, Limits, _too_many
 from ephemeral_crawl.serve.errors import Refused
@@ -450,3 +451,19 @@ def test_the_command_serves_and_stops_when_asked(tmp_path):
         served.wait()
     with Scheduler(tmp_path / "crawl.db") as scheduler:
         assert scheduler.status().leased == 1
+
+
+def test_the_rates_of_the_latest_clients_alone_are_kept(monkeypatch):
+    monkeypatch.setattr(admission, "_MOST_CLIENTS", 2)
+    rate = admission.Rate(1.0, burst=1.0)
+    assert [rate.wait(client, now=0.0) for client in "abab"] == [0.0, 0.0, 1.0, 1.0]
+    rate.wait("c", now=0.0)
+    assert rate.wait("b", now=0.0) == 1.0
+    assert rate.wait("a", now=0.0) == 0.0  # forgotten: it was not seen for longest
+
+
+def test_a_bucket_is_filled_again_up_to_its_size():
+    rate = admission.Rate(0.5, burst=2.0)
+    times = [0.0, 0.0, 0.0, 1.0, 2.0, 2.0, 100.0, 100.0, 100.0]
+    waits = [rate.wait("a", now) for now in times]
+    assert waits == [0.0, 0.0, 2.0, 1.0, 0.0, 2.0, 0.0, 0.0, 2.0]

@@ -46,8 +46,8 @@ class Throughput(RecordedStudy):
     """Rounds of each measurement."""
     only: Annotated[tuple[str, ...], tyro.conf.arg(metavar="PART")] = ()
     """Parts to measure: gymnasium, whittle, content, signals, options, adaptive, scheduler,
-    tensors, start, replay, sizes, files; by default all. The record of the other parts is kept, so that a machine
-    with a GPU can add its rows by --only tensors."""
+    tensors, start, replay, sizes, files; by default all. The record of the other parts is kept, so
+    that a machine with a GPU can add its rows by --only tensors."""
     items: str = ""
     """Log of items for the replay, as for `ephemeral-crawl evaluate`; without it none is made."""
     curves: str = ""

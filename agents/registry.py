@@ -16,6 +16,7 @@ from typing import TypedDict, Unpack
 from agents.adaptive.policies import Certainty, Optimism, SelfTuning, Thompson
 from agents.inference import Estimator
 from agents.policies.base import Agent, Environment
+from agents.policies.checks import WhittleConditional, WhittleLooks
 from agents.policies.deadline import DeadlineAssignment, WhittleDeadline
 from agents.policies.engine import WhittleEngine
 from agents.policies.freshness import Freshness, FreshnessStatic, LambdaCrawl
@@ -48,13 +49,15 @@ _AGENTS: tuple[type[Agent], ...] = (
     WhittleEngine,
     WhittleDeadline,
     DeadlineAssignment,
+    WhittleConditional,
+    WhittleLooks,
 )
 
 # The agent classes by name, and what `register` added.
 AGENTS: dict[str, Callable[..., Agent]] = {agent.name: agent for agent in _AGENTS}
 
 # Agents that the commands compare only if they are named: they were made for signals, for an
-# indexing engine, for another payoff or for another objective.
+# indexing engine, for looks, for other payoffs and costs, or for another objective.
 ON_REQUEST = (
     PingFirst.name,
     Freshness.name,
@@ -63,6 +66,8 @@ ON_REQUEST = (
     WhittleEngine.name,
     WhittleDeadline.name,
     DeadlineAssignment.name,
+    WhittleConditional.name,
+    WhittleLooks.name,
 )
 
 GROUP = "ephemeral_crawl.agents"  # of entry points

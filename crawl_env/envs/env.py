@@ -257,6 +257,8 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
         horizon: int | None = 500,
         start: Start = "fresh",
         per_host: int = 1,
+        look_cost: float | None = None,
+        unchanged_cost: float | None = None,
         render_mode: str | None = None,
     ) -> None:
         if render_mode is not None:
@@ -276,6 +278,8 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
             horizon=horizon,
             start=start,
             per_host=per_host,
+            look_cost=look_cost,
+            unchanged_cost=unchanged_cost,
         )
         self.observation_space = self.task.observation_space
         self.action_space = self.task.action_space

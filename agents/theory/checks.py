@@ -11,9 +11,9 @@ good at the multiplier
     γ(k) = u* A(k; m) / (c + C' A(k; ℓ)),   A(k; m) = 1 − e^{−mk}(1 + k(1 − e^{−m})), m = μT:
 
 the index of Theorem 1 (`agents.theory.closed_form`), and in its denominator Theorem 1 again, of a
-source that decays as it publishes. Where little is published, γ first increases with the age, and
-then decreases, as the cost grows when the content no longer does. From its largest value on the
-index stays there: a source that was to be checked at that age is to be checked at any later one.
+source that decays as it publishes. The index is γ(k) up to the age at which x_k/C_k is
+largest, and this maximum from there on: no check pays at a larger multiplier, and at a smaller one
+a check that is late is to be made at once. Without C' the maximum is u*/c, at no finite age.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class CheckedArm:
 
     >>> arm = CheckedArm(Sources(0.1, 1.0, 0.5), 0.1, np.array([0.9]))
     >>> arm.index_at_age(np.array([[1.0], [3.0], [30.0]])).ravel().round(4)
-    array([0.2955, 0.5544, 0.5803])
+    array([0.2863, 0.4804, 0.4804])
     """
 
     def __init__(self, sources: Sources, cost: float, found: FloatArray) -> None:
@@ -58,25 +58,33 @@ class CheckedArm:
     def index_at_age(self, age: FloatArray) -> FloatArray:
         """Return the Whittle index `age` steps after the source was empty, (..., N), utility per
         budget unit."""
-        return self._ratio(np.minimum(age, self._peak))
+        early = np.minimum(age, self._peak)
+        spent = self._cost + self._found * self._finds.index_at_age(early)
+        return np.where(age < self._peak, self._content.index_at_age(early) / spent, self._most)
 
-    def _ratio(self, age: FloatArray) -> FloatArray:
-        spent = self._cost + self._found * self._finds.index_at_age(age)
-        return self._content.index_at_age(age) / spent
+    def _spent(self, age: FloatArray) -> FloatArray:
+        """Return C_k, budget units, in the shape of `age`."""
+        return self._cost - self._found * np.expm1(-self._items * age)
 
     @cached_property
     def _peak(self) -> FloatArray:
-        """The age at which γ is largest, in the shape of the fleet."""
-        low, high = np.ones(self._items.shape), self._longest
+        """The age at which x_k/C_k is largest, in the shape of the fleet."""
+        low = np.ones(self._items.shape)
+        high = np.ceil(_FULL / np.minimum(self.sources.decay_per_step, 1.0)) + 1.0
         while (low < high).any():
             middle = np.floor(0.5 * (low + high))
-            rises = self._ratio(middle + 1.0) > self._ratio(middle)
-            low, high = np.where(rises, middle + 1.0, low), np.where(rises, high, middle)
+            now, next_ = (self.sources.content_at(k) / self._spent(k) for k in (middle, middle + 1))
+            low, high = (
+                np.where(next_ > now, middle + 1.0, low),
+                np.where(next_ > now, high, middle),
+            )
         return low
 
     @cached_property
-    def _longest(self) -> FloatArray:
-        return np.ceil(_FULL / np.minimum(self.sources.decay_per_step, 1.0)) + 1.0
+    def _most(self) -> FloatArray:
+        """The largest x_k/C_k, utility / budget unit, in the shape of the fleet."""
+        most: FloatArray = self.sources.content_at(self._peak) / self._spent(self._peak)
+        return most
 
     def net_reward(self, multiplier: FloatArray) -> FloatArray:
         """Return max_k max(0, (x_k − λC_k)/k), (..., N) utility / step, at λ, (..., 1)."""
@@ -85,16 +93,15 @@ class CheckedArm:
         low, high = np.broadcast_to(low, shape), np.broadcast_to(high, shape)
         while (low < high).any():  # the first age at which the index reaches λ
             middle = np.floor(0.5 * (low + high))
-            reached = self._ratio(middle) >= multiplier
+            reached = self.index_at_age(middle) >= multiplier
             low, high = np.where(reached, low, middle + 1.0), np.where(reached, middle, high)
-        spent = self._cost - self._found * np.expm1(-self._items * low)
-        net = (self.sources.content_at(low) - multiplier * spent) / low
+        net = (self.sources.content_at(low) - multiplier * self._spent(low)) / low
         return np.maximum(net, 0.0)
 
     def max_multiplier(self) -> FloatArray:
         """Return a multiplier from which on nothing is checked, (..., 1)."""
-        # x_k/C_k ≤ u*(1 − e^{−mk})/(c + C'(1 − e^{−ℓk})), which is less than u*/c.
-        return (self.sources.ceiling / self._cost).max(axis=-1, keepdims=True)
+        most: FloatArray = self._most.max(axis=-1, keepdims=True)
+        return most
 
 
 def conditional_arm(task: Task, sources: Sources) -> CheckedArm:

@@ -16,6 +16,7 @@ from typing import TypedDict, Unpack
 from agents.adaptive.policies import Certainty, Optimism, SelfTuning, Thompson
 from agents.inference import Estimator
 from agents.policies.base import Agent, Environment
+from agents.policies.checks import WhittleConditional, WhittleLooks
 from agents.policies.deadline import DeadlineAssignment, WhittleDeadline
 from agents.policies.engine import WhittleEngine
 from agents.policies.freshness import Freshness, FreshnessStatic, LambdaCrawl
@@ -50,6 +51,8 @@ _AGENTS: tuple[type[Agent], ...] = (
     WhittleEngine,
     WhittleDeadline,
     DeadlineAssignment,
+    WhittleConditional,
+    WhittleLooks,
     WhittleCurrent,
     WhittleRegimes,
     GreedyTopics,
@@ -59,7 +62,8 @@ _AGENTS: tuple[type[Agent], ...] = (
 AGENTS: dict[str, Callable[..., Agent]] = {agent.name: agent for agent in _AGENTS}
 
 # Agents that the commands compare only if they are named: they were made for signals, for an
-# indexing engine, for another payoff or objective, for topics, or see what no crawler does.
+# indexing engine, for looks, topics, other payoffs and costs or another objective, or see what no
+# crawler does.
 ON_REQUEST = (
     PingFirst.name,
     Freshness.name,
@@ -68,6 +72,8 @@ ON_REQUEST = (
     WhittleEngine.name,
     WhittleDeadline.name,
     DeadlineAssignment.name,
+    WhittleConditional.name,
+    WhittleLooks.name,
     WhittleCurrent.name,
     WhittleRegimes.name,
     GreedyTopics.name,

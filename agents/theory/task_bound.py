@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agents.theory.arm import Information, decay_of, information, item_utility, utility_of
+from agents.theory.checks import conditional_arm, least_priced
 from agents.theory.deadline import deadline_bound
 from agents.theory.observed import ObservedArm
 from agents.theory.price import least_where
@@ -90,6 +91,10 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
     is that of `agents.theory.topics`. With another payoff it is NaN, unless the payoff says that
     its reward never exceeds what is collected (`Payoff.at_most_collected`).
 
+    With looks it is the bound if all content is observed for nothing: it holds, and is loose. If
+    crawls that find nothing cost less, it is that of the arms in `agents.theory.checks` where
+    nothing is known of content before a crawl, without failures, capacities, delays and hosts.
+
     Returns floats for a fleet, arrays (B,) for a batch.
 
     Raises:
@@ -104,6 +109,10 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
     if not isinstance(task, Task):
         raise ValueError(f"task is {task!r}; give a Task: crawl_env.task_of(env)")
     fleet = task.sources if sources is None else sources
+    if task.look_cost is not None:
+        return task_bound(task.replaced(look_cost=None, observed=True), fleet)
+    if task.unchanged_cost is not None and not information(task).is_informed:
+        return _with_unchanged(task, fleet)
     if isinstance(task.payoff, Deadline) and not information(task).is_informed:
         return _with_deadline(task, task.payoff.steps, fleet)
     if isinstance(task.payoff, DiminishingReturns):
@@ -120,6 +129,16 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
         np.array([getattr(row, name) for row in rows]) for name in ("bound", "multiplier", "price")
     )
     return EngineBound(bound, multiplier, rows[0].name, price)
+
+
+def _with_unchanged(task: Task, fleet: Sources) -> Bound:
+    live = _payable(task, fleet) if fleet.cost.ndim == 1 else fleet
+    arm = conditional_arm(task, live)
+    bound, multiplier = least_priced(arm.net_reward, arm.max_multiplier(), task.budget)
+    known = information(task)
+    if known is Information.UNKNOWN or task.payoff is not None or task.engine is not None:
+        return Bound(np.nan * bound, multiplier, Information.UNKNOWN.value)
+    return Bound(bound, multiplier, known.value)
 
 
 def _with_deadline(task: Task, steps: int, fleet: Sources) -> Bound:

@@ -46,6 +46,9 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     `budget_rule="average"` only sources of priority ≥ 0 are crawled. The wrappers
     `SequentialSelection` and `SubsetAction` (crawl_env.envs.wrappers) have discrete actions.
 
+    With `look_cost` it is `Box` (−1, 1, (2, N)): a priority for a crawl of each source, then for a
+    look at it, all of which are taken in one order. An action (N,) is one without looks.
+
     ## Observation Space
     `Box` (N, F), float32: a row for each source and a column for each of `features`, in order.
     `flat=True` joins the rows, to (N·F,).
@@ -76,6 +79,8 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     | `topic` | number of the source's topic, see `Sources`; without labels, of the source | 0 | ∞ | 1 |
     | `rate` | arrival rate of the next step, items / time, for references: no crawler knows it | 0 | ∞ | median of Λ |
     | `steps_left` | steps of the batch after this one, the same in every row; 0 without a deadline | 0 | ∞ | ΣC/M |
+    | `seen` | steps since the last crawl or look; 0: this observation has what a look shows | 0 | ∞ | ΣC/M |
+    | `shown` | uncollected utility that the looks of the last step show; 0 where there was none | 0 | ∞ | u |
 
     `scaled=True` maps every feature x that has a scale s to sign(x)·z/(1 + z), z = ln(1 + |x|/s),
     which is strictly increasing and within (−1, 1), or [0, 1) if x ≥ 0: s is mapped to .41, 10 s
@@ -114,7 +119,8 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     `step` returns arrays (N,): `crawled`, whether the source was crawled successfully;
     `collected`, the utility collected; `failed`, whether the crawl failed (only for fleets with
     failure rates). It also returns `cost`, the budget units spent in this step, and `balance`,
-    those available in the next one (only under `budget_rule="average"`). With an indexing engine
+    those available in the next one (only under `budget_rule="average"`), and `looked`, (N,),
+    whether the source was looked at (only with `look_cost`). With an indexing engine
     `engine` is a dictionary of what became of the items, see below. `reset` returns {}.
 
     ## Arguments
@@ -126,8 +132,8 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     | `sources` | `Sources`, str, path, dict or callable | `"table1"` | the fleet: an object, or a dictionary of its arguments; a preset ("table1", "fleet-f", "recovering-<n>", "hacker-news"; see `Sources.preset`); a CSV; or `rng → Sources`, drawn at each reset (N, period and limits fixed) |
     | `budget` | float | `1.0` | M > 0, budget units per step |
     | `budget_rule` | `"step"`, `"average"` | `"step"` | Σ cost ≤ M in every step; or a token bucket: the balance grows by M per step, and sources are selected while it is positive, so that the last selection may leave it negative |
-    | `arrivals` | str, path, dict or object | `None` | the arrival process, see below; None: "deterministic", or "poisson-items" if some source sends signals or there is an engine |
-    | `observed` | bool or (N,) bool | `None` | whether the value of a source is observed; None: of every source without signals |
+    | `arrivals` | str, path, dict or object | `None` | the arrival process, see below; None: "deterministic"; "poisson-items" if some source sends signals or there is an engine; else "poisson" with `look_cost` or `unchanged_cost` |
+    | `observed` | bool or (N,) bool | `None` | whether the value of a source is observed; None: of every source without signals, and with `look_cost` of none |
     | `signals` | `Signals`, str, path or dict | `None` | pings that announce items, see below; None: those of the fleet's columns `recall`, `precision` and `signal_delay`, by default none |
     | `engine` | `Engine` or dict | `None` | the indexing engine, see below; None: items are indexed when they are collected |
     | `payoff` | `Deadline`, `DiminishingReturns` or dict | `None` | how the utility collected becomes reward, see Rewards; None: it is the reward |
@@ -137,6 +143,8 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     | `horizon` | int or None | `500` | steps per episode; None: no truncation |
     | `start` | `"fresh"`, `"empty"`, `"full"`, `"random"` | `"fresh"` | starting state |
     | `per_host` | int | `1` | crawls per step of the sources of one shared host, failed ones included |
+    | `look_cost` | float or None | `None` | budget units of a look, see below; None: there are no looks |
+    | `unchanged_cost` | float or None | `None` | budget units of a crawl that finds nothing, see below; None: those of any crawl |
     | `render_mode` | `"rgb_array"`, `"human"`, `"ansi"`, None | `None` | pictures, a window, or text |
 
     Arrivals are "deterministic", random, recorded (the path of a log, .csv, .csv.gz or .parquet, or
@@ -214,6 +222,22 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     what arrives, which pings are sent and what the engine can do depend neither on each other nor
     on what is crawled. The value cannot be set by `reset(options=…)`.
 
+    ## Looks and cheap crawls
+    With `look_cost=c` a source can be looked at for c budget units, by a HEAD request, say. A look
+    shows the content in the next observation, as if the source were observed then, and collects
+    nothing: `value`, the belief, is the content there, `seen` is 0 and `shown` is the content.
+    Crawls and looks are selected together, in decreasing priority, under one budget; crawl delays
+    and hosts do not limit looks. Looks do not change what arrives.
+
+    With `unchanged_cost=c` a crawl of a source that has nothing costs c instead of C, like a
+    conditional GET that is answered by "304 Not Modified". Since this is not known before, a source
+    is skipped if its cost C exceeds the remaining budget; then c or C is deducted, and the next
+    source is tried. So the number of crawls in a step is random, and what is left of the budget of
+    a step, less than C, is lost: `budget_rule="average"` saves it.
+
+    Both need random arrivals. Looks need exponential decay, and sources without capacities and
+    signals.
+
     ## Registration
     Importing `crawl_env` registers the id. Gymnasium 1 loads no plugins, so where the package has
     not been imported, as in spawned processes (`AsyncVectorEnv(…, context="spawn")`, remote
@@ -262,6 +286,8 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
         horizon: int | None = 500,
         start: Start = "fresh",
         per_host: int = 1,
+        look_cost: float | None = None,
+        unchanged_cost: float | None = None,
         render_mode: str | None = None,
     ) -> None:
         if render_mode is not None:
@@ -281,6 +307,8 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
             horizon=horizon,
             start=start,
             per_host=per_host,
+            look_cost=look_cost,
+            unchanged_cost=unchanged_cost,
         )
         self.observation_space = self.task.observation_space
         self.action_space = self.task.action_space

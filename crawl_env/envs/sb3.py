@@ -43,7 +43,7 @@ class CrawlVecEnv(VecEnv):
 
     Arguments:
         num_envs: number of environments.
-        sources, …, per_host: as in `CrawlEnv`.
+        sources, …, unchanged_cost: as in `CrawlEnv`.
         max_episode_steps, render_mode: as in `CrawlVectorEnv`.
 
     >>> from stable_baselines3 import PPO
@@ -70,6 +70,8 @@ class CrawlVecEnv(VecEnv):
         horizon: int | None = 500,
         start: Start = "fresh",
         per_host: int = 1,
+        look_cost: float | None = None,
+        unchanged_cost: float | None = None,
         max_episode_steps: int | None = None,
         render_mode: str | None = None,
     ) -> None:
@@ -89,6 +91,8 @@ class CrawlVecEnv(VecEnv):
             horizon=horizon,
             start=start,
             per_host=per_host,
+            look_cost=look_cost,
+            unchanged_cost=unchanged_cost,
             max_episode_steps=max_episode_steps,
             autoreset_mode=AutoresetMode.SAME_STEP,
             render_mode=render_mode,

@@ -91,6 +91,8 @@ class TorchCrawlVectorEnv(CrawlVectorEnv):
         horizon: int | None = 500,
         start: Start = "fresh",
         per_host: int = 1,
+        look_cost: float | None = None,
+        unchanged_cost: float | None = None,
         max_episode_steps: int | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     ) -> None:
@@ -114,6 +116,8 @@ class TorchCrawlVectorEnv(CrawlVectorEnv):
             horizon=horizon,
             start=start,
             per_host=per_host,
+            look_cost=look_cost,
+            unchanged_cost=unchanged_cost,
             max_episode_steps=max_episode_steps,
             autoreset_mode=autoreset_mode,
         )

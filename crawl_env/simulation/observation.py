@@ -40,6 +40,8 @@ FEATURES: dict[str, tuple[float, float]] = {  # bounds that hold for all paramet
     "topic": (0.0, np.inf),
     "rate": (0.0, np.inf),
     "steps_left": (0.0, np.inf),
+    "seen": (0.0, np.inf),
+    "shown": (0.0, np.inf),
 }
 HEARD = ("pings", "pings_aged")  # features for which pings must be kept
 COUNTED = ("items", "changed")  # features for which items must be counted
@@ -90,7 +92,9 @@ def scales_of(
     scales = {
         "value": utility,
         "harvest": utility,
+        "shown": utility,
         "age": tour,
+        "seen": tour,
         "steps_left": tour,
         "balance": budget,
         "backlog": 1.0 if engine is None or np.isinf(engine.rate) else engine.rate,

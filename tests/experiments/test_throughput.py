@@ -9,7 +9,7 @@ import pytest
 from ephemeral_crawl.core.results import read_csv, write_csv
 from experiments.core.clock import Timing, interleaved
 from experiments.throughput import (
-    options,
+    payoffs,
     policy,
     replay,
     scheduler,
@@ -76,9 +76,9 @@ def test_signals_are_measured_beside_none():
     assert all(figure.value > 0 and figure.limit == 1.3 for figure in figures)
 
 
-def test_options_are_measured_beside_none():
-    figures = list(options.figures(1, (2, 20)))
-    assert len(figures) == len(options.CASES)
+def test_payoffs_and_costs_are_measured_beside_none():
+    figures = list(payoffs.figures(1, (2, 20)))
+    assert len(figures) == 2 * len(payoffs.CASES)
     assert all(figure.value > 0 for figure in figures)
 
 

@@ -72,6 +72,8 @@ def test_scales_are_those_of_the_page() -> None:
         "pings_aged": 1,
         "backlog": 1,
         "steps_left": tour,
+        "seen": tour,
+        "shown": median,
         "topic": 1,
         "rate": 1.1,
         "harvest_number": 1,
@@ -95,7 +97,7 @@ def test_scales_are_those_of_the_page() -> None:
 def test_observations_are_those_of_the_plain_environment(shape: dict[str, Any], rule: str) -> None:
     arguments = some(features=EVERYTHING, budget_rule=rule, start="random", observed=False)
     plain, other = CrawlEnv(**arguments), CrawlEnv(**arguments, **shape)
-    assert other.observation_space.shape == ((5 * 24,) if "flat" in shape else (5, 24))
+    assert other.observation_space.shape == ((5 * 26,) if "flat" in shape else (5, 26))
     if "scaled" in shape:
         assert np.all(np.abs([other.observation_space.low, other.observation_space.high]) <= 1)
     seen = [env.reset(seed=3)[0] for env in (plain, other)]

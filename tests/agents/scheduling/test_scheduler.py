@@ -291,6 +291,24 @@ def test_unequal_costs_of_a_large_fleet(costs):
         np.testing.assert_array_equal(scheduler.step(), dense.step(), str(step))
 
 
+def test_the_floor_on_average_counts_attempts_that_fail():
+    """An attempt fails with probability f and is repeated after the delay d: a cycle that crawls at
+    age a has 1/(1 − f) attempts, and lasts a + d f/(1 − f) steps."""
+    rng, n = np.random.default_rng(4), 50
+    delay, fail, cost = rng.integers(1, 4, n), rng.uniform(0.0, 0.8, n), rng.uniform(0.5, 2.0, n)
+    sources = Sources(
+        *rng.uniform(0.1, 2.0, (2, n)), 0.05, cost=cost, crawl_delay=delay, failure_rate=fail
+    )
+    floor = FleetScheduler(sources, 4.0, budget_rule="average")._floor
+    index = np.stack([index_at_age(np.full(n, age), sources) for age in range(1, 400)])
+
+    def spent(level):
+        age = np.where(index[-1] >= level, 1.0 + (index >= level).argmax(0), np.inf)
+        return np.sum(cost / (1.0 - fail) / (np.maximum(age, delay) + delay * fail / (1.0 - fail)))
+
+    assert spent(1.001 * floor) <= 4.0 <= spent(0.999 * floor)
+
+
 def test_on_average_the_budget_is_spent():
     scheduler = FleetScheduler(FleetColumns.random(2000, seed=0), 20, budget_rule="average")
     crawls = [len(scheduler.step()) for _ in range(3000)]

@@ -4,13 +4,19 @@ from agents.adaptive.in_context import InContext
 from agents.adaptive.policies import Certainty, Optimism, SelfTuning, Thompson
 from agents.evaluation import compare, evaluate
 from agents.policies.base import Agent, ObservationView, Policy
+from agents.policies.checks import WhittleConditional, WhittleLooks
+from agents.policies.deadline import DeadlineAssignment, WhittleDeadline
 from agents.policies.engine import WhittleEngine
 from agents.policies.freshness import Freshness, FreshnessStatic, LambdaCrawl
 from agents.policies.index import IndexAgent, Myopic, Whittle, WhittleExact
 from agents.policies.industry import Miniflux, Nutch
+from agents.policies.knapsack import WhittleKnapsack
 from agents.policies.lagrangian import Lagrangian
+from agents.policies.periodic import LagrangianPeriodic, WhittlePeriodic
+from agents.policies.regimes import WhittleCurrent, WhittleRegimes
 from agents.policies.simple import Fixed, OldestFirst, PingFirst, Random
 from agents.policies.static import Static
+from agents.policies.topics import GreedyTopics
 from agents.registry import AGENTS, make, register
 from agents.scheduling import AdaptiveFleetScheduler, FleetScheduler
 from agents.theory.index import index_at_age, myopic_index, whittle_index
@@ -23,13 +29,16 @@ __all__ = [
     "AdaptiveFleetScheduler",
     "Agent",
     "Certainty",
+    "DeadlineAssignment",
     "Fixed",
     "FleetScheduler",
     "Freshness",
     "FreshnessStatic",
+    "GreedyTopics",
     "InContext",
     "IndexAgent",
     "Lagrangian",
+    "LagrangianPeriodic",
     "LambdaCrawl",
     "Miniflux",
     "Myopic",
@@ -44,8 +53,15 @@ __all__ = [
     "Static",
     "Thompson",
     "Whittle",
+    "WhittleConditional",
+    "WhittleCurrent",
+    "WhittleDeadline",
     "WhittleEngine",
     "WhittleExact",
+    "WhittleKnapsack",
+    "WhittleLooks",
+    "WhittlePeriodic",
+    "WhittleRegimes",
     "compare",
     "evaluate",
     "index_at_age",

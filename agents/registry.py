@@ -18,13 +18,19 @@ from agents.adaptive.in_context import InContext
 from agents.adaptive.policies import Certainty, Optimism, SelfTuning, Thompson
 from agents.inference import Estimator
 from agents.policies.base import Agent, Environment
+from agents.policies.checks import WhittleConditional, WhittleLooks
+from agents.policies.deadline import DeadlineAssignment, WhittleDeadline
 from agents.policies.engine import WhittleEngine
 from agents.policies.freshness import Freshness, FreshnessStatic, LambdaCrawl
 from agents.policies.index import Myopic, Whittle, WhittleExact
 from agents.policies.industry import Miniflux, Nutch
+from agents.policies.knapsack import WhittleKnapsack
 from agents.policies.lagrangian import Lagrangian
+from agents.policies.periodic import LagrangianPeriodic, WhittlePeriodic
+from agents.policies.regimes import WhittleCurrent, WhittleRegimes
 from agents.policies.simple import Fixed, OldestFirst, PingFirst, Random
 from agents.policies.static import Static
+from agents.policies.topics import GreedyTopics
 from crawl_env.errors import shown, unknown
 
 _AGENTS: tuple[type[Agent], ...] = (
@@ -48,13 +54,24 @@ _AGENTS: tuple[type[Agent], ...] = (
     FreshnessStatic,
     LambdaCrawl,
     WhittleEngine,
+    WhittleKnapsack,
+    WhittlePeriodic,
+    LagrangianPeriodic,
+    WhittleDeadline,
+    DeadlineAssignment,
+    WhittleConditional,
+    WhittleLooks,
+    WhittleCurrent,
+    WhittleRegimes,
+    GreedyTopics,
 )
 
 # The agent classes by name, and what `register` added.
 AGENTS: dict[str, Callable[..., Agent]] = {agent.name: agent for agent in _AGENTS}
 
-# Agents that the commands compare only if they are named: they were trained, or made for signals,
-# for an indexing engine or for another objective.
+# Agents that the commands compare only if they are named: they were trained, or made for
+# signals, an indexing engine, looks, topics, daily cycles, other payoffs and costs or another
+# objective, or see what no crawler does.
 ON_REQUEST = (
     InContext.name,
     PingFirst.name,
@@ -62,6 +79,16 @@ ON_REQUEST = (
     FreshnessStatic.name,
     LambdaCrawl.name,
     WhittleEngine.name,
+    WhittleKnapsack.name,
+    WhittlePeriodic.name,
+    LagrangianPeriodic.name,
+    WhittleDeadline.name,
+    DeadlineAssignment.name,
+    WhittleConditional.name,
+    WhittleLooks.name,
+    WhittleCurrent.name,
+    WhittleRegimes.name,
+    GreedyTopics.name,
 )
 
 GROUP = "ephemeral_crawl.agents"  # of entry points
@@ -74,6 +101,7 @@ class AgentOptions(TypedDict, total=False):
 
     estimator: Estimator | str | None  # of the adaptive agents, see `agents.inference.ESTIMATORS`
     confidence: float  # of adaptive-optimism
+    paths: int  # of whittle-regimes, see `agents.inference.regimes.RegimeFilter`
     weights: str | PathLike[str] | None  # of in-context, a file
     weight: str  # of the freshness agents, see `agents.theory.freshness.importance`
 

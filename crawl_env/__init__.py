@@ -11,8 +11,9 @@ import gymnasium as gym
 from crawl_env.content.arrivals import Arrivals, Deterministic
 from crawl_env.content.engine import Engine
 from crawl_env.content.hawkes import Hawkes
+from crawl_env.content.payoff import Deadline, DiminishingReturns, Payoff
 from crawl_env.content.process import ArrivalProcess
-from crawl_env.content.rates import Constant, DailyCycle, Drift, Jumps
+from crawl_env.content.rates import Constant, DailyCycle, Drift, Jumps, Regimes
 from crawl_env.content.signals import Signals
 from crawl_env.content.trace import Trace
 from crawl_env.content.world import NEVER, World
@@ -35,14 +36,18 @@ __all__ = [
     "CrawlEnv",
     "CrawlVectorEnv",
     "DailyCycle",
+    "Deadline",
     "DecayCurves",
     "Deterministic",
+    "DiminishingReturns",
     "Drift",
     "Engine",
     "Hawkes",
     "ItemLog",
     "Jumps",
+    "Payoff",
     "PingLog",
+    "Regimes",
     "Signals",
     "Sources",
     "Task",

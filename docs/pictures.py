@@ -1,11 +1,14 @@
-"""Draws the pictures of the README and of the start page: `python docs/pictures.py`.
+"""Draws the pictures of the README and of the pages: `python docs/pictures.py`.
 
-`front-page.svg` is drawn from the record `results/hacker-news-replay/not-observed/records.csv`, and
-`crawl.png` by the environment's own renderer.
+`front-page.svg` is drawn from the record `results/hacker-news-replay/not-observed/records.csv`;
+`crawl.png` and `episode.gif` are drawn by the environment's own renderer. The sections of the
+environment's docstring are copied into its page, which is then complete when read as Markdown.
 """
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -14,7 +17,7 @@ import matplotlib as mpl
 import numpy as np
 from PIL import Image
 
-import crawl_env  # noqa: F401 - registers the environment
+import crawl_env
 from agents import Whittle
 from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.results import ROOT, read_csv
@@ -22,6 +25,7 @@ from ephemeral_crawl.core.results import ROOT, read_csv
 RECORD = ROOT / "results" / "hacker-news-replay" / "not-observed" / "records.csv"
 EXAMPLE = ROOT / "ephemeral_crawl" / "data" / "example.csv"
 IMAGES = Path(__file__).parent / "images"
+PAGE = Path(__file__).parent / "researchers" / "environment.md"
 
 SHOWN = {  # the record's names of the policies, and those of the picture
     "whittle": "Whittle index policy",
@@ -115,8 +119,42 @@ def crawl(path: Path, steps: int = 120) -> None:
     Image.fromarray(np.asarray(env.render(), dtype=np.uint8)).save(path, optimize=True)
 
 
+def episode(path: Path, steps: int = 28) -> None:
+    """Draw the first steps of an episode of the Whittle policy as an animation."""
+    env = gym.make("EphemeralCrawl-v0", budget=2, arrivals="poisson", render_mode="rgb_array")
+    agent = Whittle(env)
+    observation, _ = env.reset(seed=0)
+    frames: list[Image.Image] = []
+    for _ in range(steps):
+        observation, *_ = env.step(agent.predict(observation)[0])
+        frame = Image.fromarray(np.asarray(env.render(), dtype=np.uint8))
+        small = frame.resize((480, 480 * frame.height // frame.width))
+        frames.append(
+            small.quantize(palette=frames[0], dither=Image.Dither.NONE)
+            if frames
+            else small.quantize(24)
+        )
+    frames[0].save(path, save_all=True, append_images=frames[1:], duration=400, loop=0)
+
+
+def with_sections(text: str) -> str:
+    """Return a page with the sections of the environment's docstring that it marks, as in
+    `<!-- CrawlEnv: Rewards -->`, up to `<!-- end -->`."""
+    docstring = inspect.cleandoc(crawl_env.CrawlEnv.__doc__ or "")
+    found = re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", docstring, re.M | re.S)
+    sections = {title: body.partition("\nRaises:")[0].strip() for title, body in found}
+
+    def section(match: re.Match[str]) -> str:
+        body = sections[match[2]].replace("<", r"\<")  # no HTML: "recovering-<n>"
+        return f"{match[1]}\n\n{body}\n\n<!-- end -->"
+
+    return re.sub(r"(<!-- CrawlEnv: (.*?) -->).*?<!-- end -->", section, text, flags=re.S)
+
+
 if __name__ == "__main__":
     mpl.rcParams["svg.hashsalt"] = "ephemeral-crawl"
     IMAGES.mkdir(exist_ok=True)
     front_page(IMAGES / "front-page.svg")
     crawl(IMAGES / "crawl.png")
+    episode(IMAGES / "episode.gif")
+    PAGE.write_text(with_sections(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

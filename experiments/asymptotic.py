@@ -9,13 +9,11 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from agents import Agent, optimal_reward, relaxation, relaxed_bound, whittle_index
+from agents import optimal_reward, relaxation, relaxed_bound
 from agents.evaluation import statistics
 from agents.evaluation.rollout import evaluate
 from agents.evaluation.statistics import UNKNOWN, Estimate
-from agents.policies.base import Environment, ObservationView
 from crawl_env import Sources
-from crawl_env.envs.subsets import maximal_subsets
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.report import Report
@@ -152,34 +150,12 @@ CASES: dict[str, tuple[Sources, float]] = {
 }
 
 
-class Knapsack(Agent):
-    """Crawls the affordable set of largest Σ γC: the Whittle index, knapsack in place of greed.
-
-    Looks at every maximal set, so it is for about twenty sources.
-    """
-
-    name = "knapsack"
-
-    def __init__(self, env: Environment, *, seed: int | None = None) -> None:
-        super().__init__(env, seed=seed)
-        task = self.task
-        subsets = maximal_subsets(task.sources.cost, task.budget)
-        self._masks = np.zeros((len(subsets), task.n))
-        for mask, subset in zip(self._masks, subsets, strict=True):
-            mask[list(subset)] = 1.0
-
-    def priority(self, view: ObservationView) -> FloatArray:
-        fleet = self.task.sources
-        value = whittle_index(view.value, fleet) * fleet.cost
-        return 2.0 * self._masks[(value @ self._masks.T).argmax(axis=-1)] - 1.0
-
-
 def earned(fleet: Sources, budget: float, way: str) -> tuple[float, float]:
     """Return the reward and the cost per step of a way to spend the budget; the cost of the optimum
     is NaN."""
     if way == OPTIMUM:
         return optimal_reward(fleet, budget, 1e-6), np.nan
-    agent = Knapsack if way == KNAPSACK else "whittle"
+    agent = "whittle-knapsack" if way == KNAPSACK else "whittle"
     arguments: dict[str, Any] = {"sources": fleet, "budget": budget}
     if way == AVERAGE:
         arguments["budget_rule"] = "average"

@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import sys
 import time
 import warnings
 from importlib.util import find_spec
@@ -53,17 +54,71 @@ def pytest_collection_modifyitems(items):
                                  "/cluster" not in item.nodeid))  # fmt: skip
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def local_ray():
+    """Ray, which goes on until the next test does not need it: its processes are never idle."""
     if not find_spec("ray"):  # not imported before `connect`, as in a program
         pytest.skip("needs the extra 'ray'")
     os.environ.update(HEALTH_CHECKS)
-    ray = connect(cpus=2)
-    yield ray
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # Ray does not wait for what it ends
-        ray.shutdown()
-        gc.collect()
+    return connect(cpus=2)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item, nextitem):
+    yield
+    if not gc.get_freeze_count():  # the test ran what freezes and unfreezes objects itself
+        gc.freeze()
+    if "/cluster" in item.nodeid and not (nextitem and "/cluster" in nextitem.nodeid):
+        end_ray()
+
+
+def end_ray():
+    if "ray" in sys.modules and (ray := sys.modules["ray"]).is_initialized():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)  # Ray does not wait for what it ends
+            ray.shutdown()
+            gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def each_figure_is_drawn_once(request, monkeypatch):
+    """In the tests of commands, a figure is drawn when the code first makes one of its form.
+
+    To draw figures takes most of the time of a report. What figures look like, and that they are
+    the same each time, is tested in `core` and with the studies of `experiments`.
+    """
+    if not request.node.nodeid.startswith(COMMANDS):
+        return
+    from ephemeral_crawl.core import svg
+
+    draw = svg.inline
+
+    def drawn(figure, number):
+        place = sys._getframe(2)  # of the code that calls `Report.figure`
+        key = place.f_code.co_filename, place.f_lineno, *map(form, figure.axes)
+        if key not in FIGURES:
+            FIGURES[key] = number, draw(figure, number)
+        old, (picture, *more) = FIGURES[key]
+        return picture.replace(f"f{old}-", f"f{number}-"), *more
+
+    monkeypatch.setattr(svg, "inline", drawn)
+
+
+COMMANDS = (
+    "tests/test_docs.py",
+    *(
+        f"tests/ephemeral_crawl/{name}"
+        for name in ("backtest", "comparison", "evaluate", "example", "fit", "replay", "schedule")
+    ),
+)
+FIGURES = {}
+
+
+def form(axes):
+    """What tells a figure of a usual report from one of an edge: scales, and how much there is."""
+    lines = tuple(min(len(line.get_xdata()), 2) for line in axes.lines)
+    drawn = (axes.collections, axes.patches, axes.texts)
+    return axes.get_xscale(), axes.get_yscale(), lines, *(min(len(x), 2) for x in drawn)
 
 
 @pytest.fixture

@@ -171,3 +171,15 @@ def test_numbers_of_the_start_page():
         row = re.findall(rf"^\| {policy} \|(.*)\|$", findings, re.M)[0]  # of content not observed
         assert round(float(row.split("|")[2].strip(" %"))) == int(shown)
     assert f"{len(AGENTS) + len(LEARNERS)}\nagents" in start
+
+
+def test_the_page_of_the_environment_has_the_sections_of_its_docstring(monkeypatch):
+    """`python docs/pictures.py` copies them."""
+    monkeypatch.syspath_prepend(str(DOCS))
+    import pictures
+
+    page = PAGES["docs/researchers/environment.md"]
+    assert page == pictures.with_sections(page)
+    for line in (inspect.cleandoc(CrawlEnv.__doc__ or "")).splitlines():
+        if line.startswith("| `"):  # of the tables of features and arguments
+            assert line.replace("<", r"\<") in page

@@ -111,6 +111,7 @@ class Function:
 
     def __init__(self, function: Callable[[NDArray[Any]], Any], env: CrawlVectorEnv) -> None:
         self._function, self._n = function, env.task.n
+        self._shape = env.task.action_space.shape  # (2, N) with looks
 
     def predict(
         self,
@@ -134,7 +135,8 @@ class Function:
         except ValueError:  # a nested list of unequal lengths, or a pair such as `predict` returns
             action = np.empty(0)
         a_subset = action.shape == () and action.dtype.kind in "iu"
-        if not a_subset and (action.shape != (self._n,) or action.dtype.kind not in "fiub"):
+        priorities = action.shape in {(self._n,), self._shape} and action.dtype.kind in "fiub"
+        if not a_subset and not priorities:
             raise ValueError(
                 f"the function returned {found!r} for an observation of shape {observation.shape}, "
                 f"that of one environment; return {self._n} priorities, or the number of a subset "

@@ -340,7 +340,11 @@ class _Meter:
             ages = ages * period
         self._reward += reward
         brings = np.ones(picked.size, dtype=bool) if failed is None else ~failed
-        columns = self._cost[picked], items, ages
+        task = self._env.task
+        varies = task.look_cost is not None or task.unchanged_cost is not None
+        if varies:
+            self._totals[0] += self._env.spent
+        columns = 0.0 * items if varies else self._cost[picked], items, ages
         _count(picked, brings, *columns, self._totals, self._visited, self._crawls)
 
     def read(self, steps: int, divisor: int) -> Evaluation:

@@ -141,6 +141,17 @@ def check_budget_rule(task: Task) -> None:
 
 def check_collected(task: Task) -> None:
     """Raise ValueError unless the reward is the utility that crawls collect."""
+    if task.look_cost is not None or task.unchanged_cost is not None:
+        raise ValueError(
+            "this learner learns of sources that are crawled or not, at a constant cost; train a "
+            "learner of Stable-Baselines3, or leave out look_cost and unchanged_cost"
+        )
+    if task.payoff is not None:
+        raise ValueError(
+            "this learner takes what the crawls of each source collect as its reward, and with a "
+            f"payoff, here {task.payoff!r}, the reward is another; train a learner of "
+            "Stable-Baselines3, which takes the environment's reward, or leave out the payoff"
+        )
     if task.engine is not None:
         raise ValueError(
             "this learner takes what the crawls of each source collect as its reward, and with an "

@@ -101,6 +101,7 @@ class ObservationView:
         shape = columns["cost"].shape
         limits: Any = {p: np.broadcast_to(getattr(self._task.sources, p), shape) for p in FIXED}
         limits["hosts"] = self._task.sources.hosts
+        limits["topics"] = self._task.sources.topics
         return Sources(**columns, **limits, period=self._task.sources.period)
 
     @property

@@ -67,13 +67,16 @@ class IndexAgent(Agent):
         by default, that of the belief."""
         return self.index(sources.content_at(age), sources)
 
+    def index_now(self, view: ObservationView) -> FloatArray:
+        """Return the index of each source that the observations show, (B, N); by default, that of
+        its value or of its age."""
+        if view.shows("value") or view.shows_pings:
+            return self.index(view.value, view.sources)
+        return self.index_at_age(view["age"], view.sources)
+
     def priority(self, view: ObservationView) -> NDArray[Any]:
         sources = view.sources
-        if view.shows("value") or view.shows_pings:
-            index = self.index(view.value, sources)
-        else:
-            index = self.index_at_age(view["age"], sources)
-        index = np.asarray(index, dtype=np.float64)
+        index = np.asarray(self.index_now(view), dtype=np.float64)
         if index.shape != (view.batch, self.task.n):
             raise ValueError(
                 f"{type(self).__name__}.index returned an index of shape {index.shape}; it must "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ from numpy.typing import NDArray
 
 from agents.theory.relaxation import _refuse_batch, relaxation, relaxed_bound
 from agents.theory.renewal import renewal_arm
+from crawl_env.content.payoff import DiminishingReturns
 from crawl_env.envs.subsets import maximal_subsets
 from crawl_env.errors import check_positive
 from crawl_env.fleet.sources import Sources
@@ -22,17 +25,28 @@ def optimal_reward(
     tolerance: float = 1e-9,
     max_states: int = 200_000,
     per_host: int = 1,
+    payoff: DiminishingReturns | None = None,
 ) -> float:
     """Return the best long-run reward per step under a hard budget at each step, in utility.
+
+    It is that of deterministic arrivals, and of random ones if content is not observed and reward
+    is additive, over the policies of an environment, which crawl as many sources as fit.
 
     Value iteration over the joint ages. Ages are capped; the true optimum lies between that of
     a fleet whose sources stop growing at the cap and that of one whose sources are then at their
     ceiling, and the
     caps grow until both agree to `tolerance` (relative).
 
+    Arguments:
+        tolerance: relative.
+        max_states: largest number of joint states.
+        per_host: crawls per step of a shared host.
+        payoff: the diminishing returns per topic, of deterministic arrivals; None: additive reward.
+
     Raises:
         ValueError: the fleet needs more than `max_states` joint states; use `relaxed_bound`. Or
-            crawls can fail where crawl delays hold: the state would need the last attempts too.
+            crawls can fail where crawl delays hold: the state would need the last attempts too; or
+        they can fail and there is a payoff, which is not that of the mean.
         RuntimeError: value iteration did not converge.
 
     >>> round(optimal_reward(Sources.preset("table1"), 2), 6)
@@ -45,6 +59,11 @@ def optimal_reward(
             "optimal_reward takes crawl delays or failing crawls, not both in one fleet; use "
             "relaxed_bound"
         )
+    if sources.fails and payoff is not None:
+        raise ValueError(
+            "optimal_reward takes failing crawls or a payoff, not both: the payoff of a crawl that "
+            "may fail is not that of its mean. Give failure_rate=0, or no payoff"
+        )
     live = (sources.ceiling > 0) & affordable(sources.cost, budget)
     if not live.any():
         return 0.0
@@ -55,8 +74,8 @@ def optimal_reward(
     while True:
         with np.errstate(over="ignore"):
             _refuse_large(len(sources), float(np.prod(caps)), max_states)
-        low = _joint_value(sources, caps.astype(int), actions, False, tolerance / 4)[0]
-        high = _joint_value(sources, caps.astype(int), actions, True, tolerance / 4)[1]
+        joint = functools.partial(_joint_value, sources, caps.astype(int), actions, payoff)
+        low, high = joint(False, tolerance / 4)[0], joint(True, tolerance / 4)[1]
         if high - low <= tolerance * low:
             return min(0.5 * (low + high), relaxed_bound(sources, budget, per_host))
         caps = np.ceil(1.5 * caps)
@@ -84,6 +103,7 @@ def _joint_value(
     sources: Sources,
     caps: NDArray[np.int_],
     actions: tuple[tuple[int, ...], ...],
+    payoff: DiminishingReturns | None,
     optimistic: bool,
     tolerance: float,
 ) -> tuple[float, float]:
@@ -103,7 +123,7 @@ def _joint_value(
     # The utility that a crawl of source i collects at each age: none before its delay has passed.
     may = [_along(k >= sources.delay[i], i, n) for i, k in enumerate(ages)]
     brings = [may[i] * _along(success[i] * content[i], i, n) for i in range(n)]
-    rewards = [sum(brings[i] for i in action) for action in actions]
+    rewards = [_reward(brings, action, sources, payoff) for action in actions]
     value = np.zeros(tuple(caps))
     for _ in range(100_000):
         best = np.full(value.shape, -np.inf)
@@ -123,6 +143,22 @@ def _joint_value(
         value += 0.5 * change
         value -= value.flat[0]
     raise RuntimeError("value iteration did not converge; raise the tolerance")
+
+
+def _reward(
+    brings: Sequence[FloatArray],
+    action: tuple[int, ...],
+    sources: Sources,
+    payoff: DiminishingReturns | None,
+) -> Any:
+    """Return the reward of an action in every joint state."""
+    if payoff is None:
+        return sum(brings[i] for i in action)
+    of_topic: dict[int, Any] = {}
+    for i in action:
+        topic = int(sources.topic_of[i])
+        of_topic[topic] = of_topic.get(topic, 0.0) + brings[i]
+    return sum(payoff.worth(collected) for collected in of_topic.values())
 
 
 def _along(values: NDArray[Any], axis: int, n: int) -> NDArray[Any]:

@@ -26,7 +26,7 @@ class RelaxedSchedule(NamedTuple):
 
     crawls: FloatArray  # (N,) crawls per step, failed ones included
     reward: FloatArray  # (N,) utility per step
-    multiplier: float  # λ*, utility / budget unit; the smallest, where several are optimal
+    multiplier: float  # λ*, utility / budget unit; where several are optimal, as in `relaxation`
 
     @property
     def interval(self) -> FloatArray:
@@ -107,7 +107,9 @@ def relaxed_schedule(
     more = float(((many - few) * cost).sum())
     part = np.clip((budget - float((few * cost).sum())) / more, 0.0, 1.0)
     crawls, reward = few + part * (many - few), least + part * (most - least)
-    return RelaxedSchedule(crawls, reward, high)
+    # Where a whole interval of λ is optimal, its middle, which `relaxation` and reports have, too.
+    last = first_near(lambda x: spent(x) < budget * (1 - TOLERANCE), high, high, top)[1]
+    return RelaxedSchedule(crawls, reward, 0.5 * (high + last))
 
 
 def _limit(sources: Sources, longest: float, hosts: Hosts | None) -> FloatArray:

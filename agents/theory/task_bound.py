@@ -7,11 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agents.theory.arm import Information, decay_of, information, item_utility, utility_of
+from agents.theory.checks import conditional_arm, least_priced
+from agents.theory.deadline import deadline_bound
 from agents.theory.observed import ObservedArm
 from agents.theory.price import least_where
 from agents.theory.relaxation import relaxation
 from agents.theory.renewal import simplified
-from crawl_env import Sources, Task
+from agents.theory.topics import conceded, topic_weights, weighted
+from crawl_env import Deadline, DiminishingReturns, Sources, Task
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation.selection import affordable
 
@@ -25,7 +28,8 @@ class Bound(NamedTuple):
         "signals", "partly observed", "partly observed, signals" or "observed". Bounds of different
         information sets are not comparable, since observing content, or its signals, raises the
         attainable reward. "unknown", with NaN as bound, where arrivals are recorded, their rates
-        vary, or the decay of content that is observed, sends signals or is capped is not
+        vary (that of a known daily cycle is `agents.theory.periodic.periodic_bound`), or the decay
+        of content that is observed, sends signals or is capped is not
         exponential; the multiplier is then that of the fleet with unobserved content, exponential
         decay and constant rates.
     """
@@ -82,6 +86,16 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
     engine, and that of a crawler that crawls everything in every step; it is not the sharpest. It
     holds for every threshold, order and buffer of the engine.
 
+    With a deadline it is that of `agents.theory.deadline` where nothing is known of content before
+    a crawl. Where content is observed or signalled it is the bound without the deadline, which
+    holds, since items lose utility until then, but is loose. With diminishing returns per topic it
+    is that of `agents.theory.topics`. With another payoff it is NaN, unless the payoff says that
+    its reward never exceeds what is collected (`Payoff.at_most_collected`).
+
+    With looks it is the bound if all content is observed for nothing: it holds, and is loose. If
+    crawls that find nothing cost less, it is that of the arms in `agents.theory.checks` where
+    nothing is known of content before a crawl, without failures, capacities, delays and hosts.
+
     Returns floats for a fleet, arrays (B,) for a batch.
 
     Raises:
@@ -96,6 +110,17 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
     if not isinstance(task, Task):
         raise ValueError(f"task is {task!r}; give a Task: crawl_env.task_of(env)")
     fleet = task.sources if sources is None else sources
+    if task.look_cost is not None:
+        return task_bound(task.replaced(look_cost=None, observed=True), fleet)
+    if task.unchanged_cost is not None and not information(task).is_informed:
+        return _with_unchanged(task, fleet)
+    if isinstance(task.payoff, Deadline) and not information(task).is_informed:
+        return _with_deadline(task, task.payoff.steps, fleet)
+    if isinstance(task.payoff, DiminishingReturns):
+        return _with_topics(task, task.payoff.limit, fleet)
+    if task.payoff is not None and not task.payoff.at_most_collected:
+        unknown = _without_engine(task, fleet)
+        return Bound(np.nan * unknown.bound, unknown.multiplier, Information.UNKNOWN.value)
     if task.engine is None:
         return _without_engine(task, fleet)
     if fleet.cost.ndim == 1:
@@ -107,15 +132,51 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
     return EngineBound(bound, multiplier, rows[0].name, price)
 
 
+def _with_unchanged(task: Task, fleet: Sources) -> Bound:
+    live = _payable(task, fleet) if fleet.cost.ndim == 1 else fleet
+    arm = conditional_arm(task, live)
+    bound, multiplier = least_priced(arm.net_reward, arm.max_multiplier(), task.budget)
+    known = information(task)
+    if known is Information.UNKNOWN or task.payoff is not None or task.engine is not None:
+        return Bound(np.nan * bound, multiplier, Information.UNKNOWN.value)
+    return Bound(bound, multiplier, known.value)
+
+
+def _with_deadline(task: Task, steps: int, fleet: Sources) -> Bound:
+    if fleet.cost.ndim > 1:
+        rows = [_with_deadline(task, steps, fleet.fleet(b)) for b in range(len(fleet.cost))]
+        bounds, multipliers = (np.array([row[k] for row in rows]) for k in (0, 1))
+        return Bound(bounds, multipliers, rows[0].name)
+    live = _payable(task, fleet)
+    bound, multiplier = deadline_bound(live, task.budget, steps, task.budget_rule)
+    known = information(task)
+    return Bound(np.nan if known is Information.UNKNOWN else bound, multiplier, known.value)
+
+
+def _with_topics(task: Task, limit: float, fleet: Sources) -> Bound:
+    if fleet.cost.ndim > 1:
+        rows = [_with_topics(task, limit, fleet.fleet(b)) for b in range(len(fleet.cost))]
+        bounds, multipliers = (np.array([row[k] for row in rows]) for k in (0, 1))
+        return Bound(bounds, multipliers, rows[0].name)
+    weights = topic_weights(fleet, task.budget, limit)
+    found = _without_engine(task, weighted(fleet, weights))
+    return found._replace(bound=found.bound + conceded(weights, limit))
+
+
+def _payable(task: Task, fleet: Sources) -> Sources:
+    """Return the sources of a fleet (N,) that can ever be crawled."""
+    if task.budget_rule != "step":
+        return fleet
+    return fleet.select(affordable(fleet.cost, task.budget))
+
+
 def _with_engine(task: Task, fleet: Sources) -> EngineBound:
     from agents.theory.engine.relaxation import engine_relaxation  # needs SciPy
 
     engine = task.engine
     assert engine is not None
     known = information(task)
-    live = (
-        fleet.select(affordable(fleet.cost, task.budget)) if task.budget_rule == "step" else fleet
-    )
+    live = _payable(task, fleet)
     utility, decay = item_utility(task), decay_of(task)
     if not known.is_informed:
         found = engine_relaxation(live, task.budget, engine.rate, utility, decay, task.per_host)

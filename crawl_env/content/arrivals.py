@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -18,6 +19,7 @@ from crawl_env.content.rates import (
     Drift,
     Jumps,
     RateModel,
+    Regimes,
     check_model,
 )
 from crawl_env.content.totals import FADED, ExponentialTotals
@@ -31,7 +33,7 @@ from crawl_env.content.utility import (
 )
 from crawl_env.errors import unknown
 from crawl_env.fleet.sources import Sources
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import FloatArray, IntArray
 
 TILE = 512  # cells of mean content that are advanced in one loop
 
@@ -41,6 +43,7 @@ RATES: dict[str, type[RateModel]] = {
     "jumps": Jumps,
     "cycle": DailyCycle,
     "hawkes": Hawkes,
+    "regimes": Regimes,
 }
 SAMPLERS = ("total", "items")
 
@@ -53,8 +56,8 @@ class Arrivals(ArrivalProcess):
     under exponential decay, E[U] = u and Var[U] = Λ E[ξ²](1 − α²)/(2μ).
 
     Arguments:
-        rate: model of how Λ changes with time: "constant", "drift", "jumps", "cycle" or "hawkes",
-            or a `crawl_env.content.rates.RateModel` such as `Drift(0.1)`.
+        rate: model of how Λ changes with time: "constant", "drift", "jumps", "cycle", "hawkes" or
+            "regimes", or a `crawl_env.content.rates.RateModel` such as `Drift(0.1)`.
         utility: distribution of ξ: "constant", "exponential", "lognormal" or "gamma", or a
             `crawl_env.content.utility.Distribution`.
         decay: decay function of an item's utility: "exponential", "stretched" or "lomax", or a
@@ -146,6 +149,34 @@ class Arrivals(ArrivalProcess):
     def factor(self, state: FloatArray, period: float) -> FloatArray:
         return self.rate.factor(state, period)
 
+    def bind(self, sources: Sources, num_envs: int) -> Feed:
+        kind = _TopicFeed if self.rate.common else CellFeed
+        return kind(self, sources, num_envs)
+
+
+class _TopicFeed(CellFeed):
+    """Arrivals at rates that the sources of a topic share."""
+
+    _arrivals: Arrivals
+
+    def start(self, envs: IntArray, rng: np.random.Generator) -> None:
+        of_topic, first = self._topics
+        shape = (envs.size, first.size)
+        drawn = self._arrivals.start(shape, self._sources.period, rng)
+        self._state[envs] = drawn[:, of_topic]
+
+    def advance(self, rng: np.random.Generator) -> None:
+        of_topic, first = self._topics
+        state = self._state[:, first].reshape(-1)
+        self._arrivals.rate.step(state, self._sources.period, rng)
+        self._state[...] = state.reshape(-1, first.size)[:, of_topic]
+
+    @cached_property
+    def _topics(self) -> tuple[IntArray, IntArray]:
+        """The topic of each source, (N,), and the first source of each topic, (G,)."""
+        of_topic = self._sources.topic_of
+        return of_topic, np.unique(of_topic, return_index=True)[1]
+
 
 class _VaryingTotals(ExponentialTotals):
     """Totals of one step at rates that change from step to step."""
@@ -157,7 +188,8 @@ class _VaryingTotals(ExponentialTotals):
     def add(self, value: FloatArray, count: FloatArray | None, rng: np.random.Generator) -> None:
         now = self._rate.now(self.cells, self._state)
         self.add_at(now.items, value, rng)
-        self._rate.step(self._state, now.period, rng)
+        if not self._rate.common:
+            self._rate.step(self._state, now.period, rng)
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,16 @@ class Engine:
     collects at age a, and that is indexed w steps later, is worth ξR(μ(a + wT)), where R is the
     decay function. `CrawlEnv` describes the order of events within a step.
 
+    Of the items that the crawls of one step collect, those of the source with the lower number
+    stand first under "fifo", and of one source the newest. Under "value" items are in order of
+    their present utility, whatever their source; equal ones in the order in which they came.
+
+    The exact optimum with an engine (`agents.theory.engine.optimum`), like that without one
+    (`agents.optimal_reward`), is the best over all policies that choose in every step one of the
+    *maximal* sets of sources: those to which no source can be added within the budget and the
+    limits of hosts. The environment crawls such a set, too: it goes on
+    while a source fits the rest of the budget.
+
     Arguments:
         rate: s > 0, items indexed per step, or infinity.
         capacity: K ≥ 0, items that can wait from one step to the next; None: any number. What is

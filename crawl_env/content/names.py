@@ -67,10 +67,11 @@ def make_arrivals(
 
     `"deterministic"` is the mean of the random processes. `"poisson"` has a constant rate,
     exponential ξ and exponential decay. It may be extended, in this order, by another rate model
-    (`drift`, `jumps`, `cycle`, `hawkes`), a distribution of ξ (`constant`, `exponential`,
-    `lognormal`, `gamma`), a decay function (`stretched`, `lomax`) and by `items` if items are to
-    be drawn singly: `"poisson-drift-lognormal-lomax"`, `"poisson-items"`. Parameters have their
-    default values; use `Arrivals(rate=Drift(0.1), utility=Lognormal(0.5))` to set them.
+    (`drift`, `jumps`, `cycle`, `hawkes`, `regimes`), a distribution of ξ (`constant`,
+    `exponential`, `lognormal`, `gamma`), a decay function (`stretched`, `lomax`) and by
+    `items` if items are to be drawn singly: `"poisson-drift-lognormal-lomax"`, `"poisson-items"`.
+    Parameters have their default values; use `Arrivals(rate=Drift(0.1), utility=Lognormal(0.5))`
+    to set them.
 
     Recorded arrivals are a `Trace`. The path of a log (.csv, .csv.gz or .parquet) is short for
     `Trace(ItemLog.from_csv(path))`: times are numbers in the unit of the fleet's rates, or time

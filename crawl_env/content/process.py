@@ -183,7 +183,10 @@ class Feed(Protocol):
     @property
     def blocks(self) -> Sequence[tuple[slice, Block]]:
         """The content of one step, as pairs of consecutive cells and their block. Drawing it
-        advances the state to the next step."""
+        advances the state of these cells to the next step."""
+
+    def advance(self, rng: np.random.Generator) -> None:
+        """Advance the state that several cells share, after the content of a step was drawn."""
 
     def start(self, envs: IntArray, rng: np.random.Generator) -> None:
         """Draw the state at the start of an episode, for the environments `envs` (b,)."""
@@ -321,6 +324,9 @@ class CellFeed:
         if self._arrivals.stateful:
             shape = (envs.size, self._shape[1])
             self._state[envs] = self._arrivals.start(shape, self._sources.period, rng)
+
+    def advance(self, rng: np.random.Generator) -> None:
+        pass
 
     def past(self, envs: IntArray, steps: FloatArray) -> Block:
         def flat(parameter: FloatArray) -> FloatArray:

@@ -1,4 +1,5 @@
-"""Models of how the arrival rate changes with time: constant, drifting, jumping or periodic.
+"""Models of how the arrival rate changes with time: constant, drifting, jumping, periodic, or in
+regimes that the sources of a topic share.
 
 The `arrival_rate` Λ of a source is its mean rate under every model. Planners, beliefs and bounds
 use the mean; only `World.rate` has the current rate. `crawl_env.content.hawkes` has a model in
@@ -28,7 +29,7 @@ from crawl_env.errors import (
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import FloatArray, IntArray
 
-__all__ = ["Constant", "DailyCycle", "Drift", "Jumps", "RateModel"]
+__all__ = ["Constant", "DailyCycle", "Drift", "Jumps", "RateModel", "Regimes"]
 
 
 class RateModel:
@@ -54,6 +55,7 @@ class RateModel:
 
     constant = False  # whether the factor is always 1, so that there is no state
     draws_items = False  # whether items must be drawn singly
+    common = False  # whether the sources of a topic (`Sources.topics`) share the factor
 
     @property
     def parallel(self) -> bool:
@@ -61,7 +63,8 @@ class RateModel:
         return is_known(self)
 
     def start(self, shape: tuple[int, int], period: float, rng: np.random.Generator) -> FloatArray:
-        """Return the state at the start of an episode, (b, N)."""
+        """Return the state at the start of an episode, (b, N), or of so many topics if the factor
+        is `common`."""
         raise NotImplementedError(self._lacks("start(shape, period, rng)"))
 
     def factor(self, state: FloatArray, period: float) -> FloatArray:
@@ -85,7 +88,8 @@ class RateModel:
 
         def drawn(rng: np.random.Generator) -> Iterator[tuple[IntArray, FloatArray]]:
             yield from PoissonTimes(self.now(cells, state).items, np.ones_like(cells.items))(rng)
-            self.step(state, cells.period, rng)
+            if not self.common:
+                self.step(state, cells.period, rng)
 
         return drawn
 
@@ -251,6 +255,51 @@ class DailyCycle(RateModel):
     def _cumulated(self) -> tuple[FloatArray, FloatArray]:
         parts = np.cumsum(np.concatenate(([0.0], self.profile or ())))
         return np.linspace(0.0, 1.0, parts.size), parts / parts[-1]
+
+
+@dataclass(frozen=True)
+class Regimes(RateModel):
+    """Hidden regimes: every topic is hot or cold, and all its sources publish more or less alike.
+
+    The regime of a topic (`Sources.topics`) is a Markov chain, which changes at the end of a step
+    with probability `switch`, independently of other topics. With a ratio r, the factor is
+    2r/(1 + r) while the topic is hot and 2/(1 + r) while it is cold. Episodes start hot or cold
+    with equal probability, so that the process is stationary with mean 1; its autocorrelation at
+    lag k is (1 − 2·switch)^k.
+
+    Arguments:
+        ratio: r, the rate of a hot topic relative to that of a cold one, ≥ 1.
+        switch: probability that a topic changes its regime in a step, in [0, 1].
+
+    >>> Regimes(ratio=9).factor(np.array([0.0, 1.0]), period=1.0)
+    array([0.2, 1.8])
+    """
+
+    ratio: float = 9.0
+    switch: float = 0.01
+
+    common = True
+
+    def __post_init__(self) -> None:
+        check_within("ratio", self.ratio, 1.0, np.inf, open_high=True)
+        check_within("switch", self.switch, 0.0, 1.0)
+
+    @property
+    def factors(self) -> FloatArray:
+        """The factors of a cold and of a hot topic, (2,)."""
+        return np.array([2.0, 2.0 * self.ratio]) / (1.0 + self.ratio)
+
+    def start(self, shape: tuple[int, int], period: float, rng: np.random.Generator) -> FloatArray:
+        """Return whether each topic is hot, 0 or 1, (b, G)."""
+        return (rng.random(shape) < 0.5).astype(np.float64)
+
+    def factor(self, state: FloatArray, period: float) -> FloatArray:
+        cold, hot = self.factors
+        return np.where(state > 0, hot, cold)
+
+    def step(self, state: FloatArray, period: float, rng: np.random.Generator) -> None:
+        changed = rng.random(state.shape) < self.switch
+        state[changed] = 1.0 - state[changed]
 
 
 def check_model(model: RateModel, sources: Sources) -> None:

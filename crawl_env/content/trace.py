@@ -122,6 +122,9 @@ class TraceFeed:
         random = self._trace.random_start
         self._next[envs] = rng.integers(0, self._length, envs.size) if random else 0
 
+    def advance(self, rng: np.random.Generator) -> None:
+        pass
+
     def past(self, envs: IntArray, steps: FloatArray) -> Block:
         return _Replay(self._cells(envs), lambda: self.published_before(envs, steps))
 

@@ -40,8 +40,9 @@ class World:
         show_pings: whether to draw pings and keep `pings_aged`.
         log: recorded pings, on the clock of recorded arrivals; None: pings are simulated.
         engine: the indexing engine of each environment, or None.
+        looks: whether sources are looked at.
 
-    None of the last six changes what arrives.
+    None of the last seven changes what arrives.
 
     Attributes:
         value: (B, N) uncollected utility.
@@ -51,6 +52,7 @@ class World:
         crawled_at: (B, N) step of the last crawl, on the world's clock; `flat_crawled_at`, (B·N,),
             is a view of it.
         tried_at: (B, N) step of the last attempt, successful or not, on the world's clock.
+        seen_at: (B, N) step of the last crawl or look, on the world's clock.
         belief: (B, N) posterior mean of `value` given the crawls and the pings.
         pings: (B, N) number of pings in the last step, or None if none are drawn.
         pings_aged: (B, N) sum, over the pings since the last crawl, of the expected fraction of
@@ -89,6 +91,7 @@ class World:
         show_pings: bool = False,
         log: PingLog | None = None,
         engine: Engine | None = None,
+        looks: bool = False,
     ) -> None:
         self.arrivals = arrivals
         self.shape = (num_envs, len(sources))
@@ -96,6 +99,7 @@ class World:
         # The step of the last crawl is stored instead of the age, so that ages need no update.
         self.crawled_at = np.zeros(self.shape)
         self.tried_at = np.zeros(self.shape) if sources.fails else self.crawled_at
+        self.seen_at = np.zeros(self.shape) if looks else self.crawled_at
         self.harvested = np.zeros((len(SUMS), *self.shape)) if store_items else None
         self._listens = sources.is_signalled and (track_belief or show_pings)
         self.queue = None if engine is None else IndexQueue(engine, *self.shape)
@@ -156,6 +160,11 @@ class World:
     def age(self) -> FloatArray:
         """Steps since the last successful crawl, (B, N); 1e9 for sources never crawled."""
         return self._clock - self.crawled_at
+
+    @property
+    def seen(self) -> FloatArray:
+        """Steps since the last crawl or look that showed the content, (B, N)."""
+        return self._clock - np.maximum(self.seen_at, self.crawled_at)
 
     @property
     def pings(self) -> FloatArray | None:
@@ -233,7 +242,7 @@ class World:
             self.harvested[:, envs] = 0.0
         if self.queue is not None:
             self.queue.start(numbers)
-        self.crawled_at[envs] = self.tried_at[envs] = self._clock - age
+        self.crawled_at[envs] = self.tried_at[envs] = self.seen_at[envs] = self._clock - age
         self._hold_capacity()
 
     def seed_beside(self, rng: np.random.Generator) -> None:
@@ -245,6 +254,15 @@ class World:
             self._pings.seed(rng)
         if self.queue is not None:
             self.queue.seed(rng)
+
+    def look(self, cells: IntArray) -> FloatArray:
+        """Return the uncollected utility of the cells, (K,), which the belief becomes; nothing is
+        collected."""
+        shown: FloatArray = self.value.take(cells)
+        self.seen_at.reshape(-1)[cells] = self._clock
+        if self._belief is not self._stock:
+            self._belief.flat[cells] = shown
+        return shown
 
     def crawl(self, picked: IntArray, failed: NDArray[np.bool_] | None = None) -> FloatArray:
         """Empty the picked cells (env·N + source, any shape) and return the utility collected.
@@ -331,6 +349,7 @@ class World:
         """Advance by one step: content decays, then new content arrives."""
         self._clock += 1.0
         self._stock.advance(rng)
+        self._feed.advance(rng)
         if self._belief is not self._stock:
             self._belief.advance(rng)
         if self._capped is not None:
@@ -363,6 +382,7 @@ class World:
             **queue,
             "age": self.age,
             "steps_since_attempt": self.steps_since_attempt,
+            "seen": self.seen,
             "belief": self.belief.copy(),
             "pings": None if self._pings is None else self._pings.get_state(),
             "feed": self._feed.get_state(),
@@ -374,6 +394,8 @@ class World:
         self._stock.set_state(state)
         self.crawled_at[...] = self._clock - state["age"]
         self.tried_at[...] = self._clock - state["steps_since_attempt"]
+        if self.seen_at is not self.crawled_at:
+            self.seen_at[...] = self._clock - state["seen"]
         self.belief[...] = state["belief"]
         if self._pings is not None:
             self._pings.set_state(state["pings"])

@@ -44,6 +44,10 @@ def check_task(task: Task) -> None:
         "some sources have a failure_rate, which is not supported here": fleet.fails,
         "some sources send signals, which are not supported here": fleet.is_signalled,
         f"engine is {task.engine!r}, and engines are not supported here": task.engine is not None,
+        "look_cost is given, and looks are not supported here": task.look_cost is not None,
+        "unchanged_cost is given; here crawls cost the same whatever they find": task.unchanged_cost
+        is not None,
+        f"payoff is {task.payoff!r}; here the reward is what is collected": task.payoff is not None,
         "a host has more sources than per_host allows crawls of in a step, which is not supported "
         "here": task.hosts is not None,
         f"features has {', '.join(summed)}; here no sums over items are observed": bool(summed),
@@ -164,6 +168,10 @@ class TorchSimulation:
             return world.age
         if name in PARAMETERS:
             return self._parameters[name]
+        if name == "rate":  # constant, see `check_task`
+            return self._tensor(world.sources.arrival_rate)
+        if name == "topic":
+            return torch.as_tensor(world.sources.topic_of, device=self.device)
         if name == "available":
             return torch.ones((), device=self.device)
         if name == "balance":

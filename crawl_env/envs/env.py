@@ -13,6 +13,7 @@ from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
 from crawl_env.content.engine import Engine
+from crawl_env.content.payoff import Payoff
 from crawl_env.content.process import ArrivalProcess
 from crawl_env.content.signals import Signals
 from crawl_env.content.world import World
@@ -45,6 +46,9 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     `budget_rule="average"` only sources of priority ≥ 0 are crawled. The wrappers
     `SequentialSelection` and `SubsetAction` (crawl_env.envs.wrappers) have discrete actions.
 
+    With `look_cost` it is `Box` (−1, 1, (2, N)): a priority for a crawl of each source, then for a
+    look at it, all of which are taken in one order. An action (N,) is one without looks.
+
     ## Observation Space
     `Box` (N, F), float32: a row for each source and a column for each of `features`, in order.
     `flat=True` joins the rows, to (N·F,).
@@ -72,6 +76,11 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     | `pings` | number of pings in the last step | 0 | ∞ | 1 |
     | `pings_aged` | Σ e^{−μ·age} over the pings since the last crawl; with a delay see Signals | 0 | ∞ | 1 |
     | `backlog` | items that wait to be indexed, the same in every row | 0 | ∞ | s or 1 |
+    | `topic` | number of the source's topic, see `Sources`; without labels, of the source | 0 | ∞ | 1 |
+    | `rate` | arrival rate of the next step, items / time, for references: no crawler knows it | 0 | ∞ | median of Λ |
+    | `steps_left` | steps of the batch after this one, the same in every row; 0 without a deadline | 0 | ∞ | ΣC/M |
+    | `seen` | steps since the last crawl or look; 0: this observation has what a look shows | 0 | ∞ | ΣC/M |
+    | `shown` | uncollected utility that the looks of the last step show; 0 where there was none | 0 | ∞ | u |
 
     `scaled=True` maps every feature x that has a scale s to sign(x)·z/(1 + z), z = ln(1 + |x|/s),
     which is strictly increasing and within (−1, 1), or [0, 1) if x ≥ 0: s is mapped to .41, 10 s
@@ -80,7 +89,7 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     s is the rate of the engine if it is finite. Medians are over the sources of positive parameter; if fleets are drawn at reset, over an
     example. ΣC/M is the number of steps, at least 1, in which every source can be crawled once, and
     T the period. u is the median ceiling (mean utility of a source never crawled) if the features
-    include `value` or a parameter other than `cost`, and 1 otherwise, so that scales do not reveal
+    include `value`, `rate` or a parameter other than `cost`, and 1 otherwise, so that scales do not reveal
     parameters which the crawler does not know.
 
     The features from `harvest_number` to `harvest_age_log` are the sufficient statistics of a regression of ln w on a, whose slope
@@ -88,7 +97,12 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     "poisson-items", or a log; under deterministic arrivals `items` is the mean number.
 
     ## Rewards
-    The utility collected in this step; with an indexing engine, the utility indexed in it.
+    The utility collected in this step; with an indexing engine, the utility indexed in it; with a
+    payoff what this makes of the utility collected. With `payoff=Deadline(steps=D)` items pay at
+    the end of a batch of D steps, decayed to then: the reward is Σ_{i∈S} e^{−μ_iTl}·X_i(t), where l
+    is `steps_left`, the steps of the batch after this one. Batches begin with the episode. With
+    `payoff=DiminishingReturns(limit=B)` it is Σ_g B(1 − e^{−Y_g/B}), where Y_g is the utility
+    collected in this step from the sources of topic g (`Sources.topics`).
 
     ## Starting State
     Set by `start`: with `"fresh"` all sources were crawled one step ago; with `"empty"` X = 0; with
@@ -105,7 +119,8 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     `step` returns arrays (N,): `crawled`, whether the source was crawled successfully;
     `collected`, the utility collected; `failed`, whether the crawl failed (only for fleets with
     failure rates). It also returns `cost`, the budget units spent in this step, and `balance`,
-    those available in the next one (only under `budget_rule="average"`). With an indexing engine
+    those available in the next one (only under `budget_rule="average"`), and `looked`, (N,),
+    whether the source was looked at (only with `look_cost`). With an indexing engine
     `engine` is a dictionary of what became of the items, see below. `reset` returns {}.
 
     ## Arguments
@@ -117,16 +132,19 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     | `sources` | `Sources`, str, path, dict or callable | `"table1"` | the fleet: an object, or a dictionary of its arguments; a preset ("table1", "fleet-f", "recovering-<n>", "hacker-news"; see `Sources.preset`); a CSV; or `rng → Sources`, drawn at each reset (N, period and limits fixed) |
     | `budget` | float | `1.0` | M > 0, budget units per step |
     | `budget_rule` | `"step"`, `"average"` | `"step"` | Σ cost ≤ M in every step; or a token bucket: the balance grows by M per step, and sources are selected while it is positive, so that the last selection may leave it negative |
-    | `arrivals` | str, path, dict or object | `None` | the arrival process, see below; None: "deterministic", or "poisson-items" if some source sends signals or there is an engine |
-    | `observed` | bool or (N,) bool | `None` | whether the value of a source is observed; None: of every source without signals |
+    | `arrivals` | str, path, dict or object | `None` | the arrival process, see below; None: "deterministic"; "poisson-items" if some source sends signals or there is an engine; else "poisson" with `look_cost` or `unchanged_cost` |
+    | `observed` | bool or (N,) bool | `None` | whether the value of a source is observed; None: of every source without signals, and with `look_cost` of none |
     | `signals` | `Signals`, str, path or dict | `None` | pings that announce items, see below; None: those of the fleet's columns `recall`, `precision` and `signal_delay`, by default none |
     | `engine` | `Engine` or dict | `None` | the indexing engine, see below; None: items are indexed when they are collected |
+    | `payoff` | `Deadline`, `DiminishingReturns` or dict | `None` | how the utility collected becomes reward, see Rewards; None: it is the reward |
     | `features` | sequence of str | `("value",)` | columns of the observation |
     | `flat` | bool | `False` | whether the observation has the shape (N·F,), for libraries that need vectors |
     | `scaled` | bool | `False` | whether unbounded features are mapped to (−1, 1), see Observation Space |
     | `horizon` | int or None | `500` | steps per episode; None: no truncation |
     | `start` | `"fresh"`, `"empty"`, `"full"`, `"random"` | `"fresh"` | starting state |
     | `per_host` | int | `1` | crawls per step of the sources of one shared host, failed ones included |
+    | `look_cost` | float or None | `None` | budget units of a look, see below; None: there are no looks |
+    | `unchanged_cost` | float or None | `None` | budget units of a crawl that finds nothing, see below; None: those of any crawl |
     | `render_mode` | `"rgb_array"`, `"human"`, `"ansi"`, None | `None` | pictures, a window, or text |
 
     Arrivals are "deterministic", random, recorded (the path of a log, .csv, .csv.gz or .parquet, or
@@ -142,6 +160,7 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     | | jumps | `Jumps(rate=0.01, distribution="gamma")`: redrawn at random times |
     | | cycle | `DailyCycle(amplitude=0.5, day=24, phase=0)`: periodic |
     | | hawkes | `Hawkes(branching=0.5, kernel_rate=1)`: items excite further ones |
+    | | regimes | `Regimes(ratio=9, switch=0.01)`: every topic is hot or cold, see `Sources.topics` |
     | utility | exponential (default), constant, lognormal, gamma | `crawl_env.content.utility` |
     | decay | – (exponential), stretched, lomax | `crawl_env.content.utility` |
     | sampler | – | "total": one number per source and step |
@@ -153,9 +172,9 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     "sigma": 0.2}}`, or `{"name": "trace", "log": "items.csv", "random_start": False}`.
 
     Agents and beliefs use `arrival_rate` only; `env.unwrapped.world.rate`, (1, N), is the current
-    rate, for evaluation. Arrivals depend on the process and the seed alone, neither on actions nor
+    rate, for evaluation, and the feature `rate` shows it. Arrivals depend on the process and the seed alone, neither on actions nor
     on what is observed: with the same seed every policy faces the same content. Crawl delays,
-    capacities, failure rates and hosts are parameters of the fleet, see `Sources`. A failed crawl
+    capacities, failure rates, hosts and topics are parameters of the fleet, see `Sources`. A failed crawl
     costs as much as a successful one and leaves the content in place. Under deterministic arrivals
     the content of a source with a capacity is the mean under Poisson arrivals.
 
@@ -203,6 +222,22 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     what arrives, which pings are sent and what the engine can do depend neither on each other nor
     on what is crawled. The value cannot be set by `reset(options=…)`.
 
+    ## Looks and cheap crawls
+    With `look_cost=c` a source can be looked at for c budget units, by a HEAD request, say. A look
+    shows the content in the next observation, as if the source were observed then, and collects
+    nothing: `value`, the belief, is the content there, `seen` is 0 and `shown` is the content.
+    Crawls and looks are selected together, in decreasing priority, under one budget; crawl delays
+    and hosts do not limit looks. Looks do not change what arrives.
+
+    With `unchanged_cost=c` a crawl of a source that has nothing costs c instead of C, like a
+    conditional GET that is answered by "304 Not Modified". Since this is not known before, a source
+    is skipped if its cost C exceeds the remaining budget; then c or C is deducted, and the next
+    source is tried. So the number of crawls in a step is random, and what is left of the budget of
+    a step, less than C, is lost: `budget_rule="average"` saves it.
+
+    Both need random arrivals. Looks need exponential decay, and sources without capacities and
+    signals.
+
     ## Registration
     Importing `crawl_env` registers the id. Gymnasium 1 loads no plugins, so where the package has
     not been imported, as in spawned processes (`AsyncVectorEnv(…, context="spawn")`, remote
@@ -244,12 +279,15 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
         observed: bool | ArrayLike | None = None,
         signals: Signals | str | Path | Mapping[str, Any] | None = None,
         engine: Engine | Mapping[str, Any] | None = None,
+        payoff: Payoff | Mapping[str, Any] | None = None,
         features: str | Sequence[str] = ("value",),
         flat: bool = False,
         scaled: bool = False,
         horizon: int | None = 500,
         start: Start = "fresh",
         per_host: int = 1,
+        look_cost: float | None = None,
+        unchanged_cost: float | None = None,
         render_mode: str | None = None,
     ) -> None:
         if render_mode is not None:
@@ -262,12 +300,15 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
             observed=observed,
             signals=signals,
             engine=engine,
+            payoff=payoff,
             features=features,
             flat=flat,
             scaled=scaled,
             horizon=horizon,
             start=start,
             per_host=per_host,
+            look_cost=look_cost,
+            unchanged_cost=unchanged_cost,
         )
         self.observation_space = self.task.observation_space
         self.action_space = self.task.action_space

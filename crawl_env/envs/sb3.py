@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike, NDArray
 
 from crawl_env.content.engine import Engine
+from crawl_env.content.payoff import Payoff
 from crawl_env.content.process import ArrivalProcess
 from crawl_env.content.signals import Signals
 from crawl_env.envs.vector_env import CrawlVectorEnv
@@ -42,7 +43,7 @@ class CrawlVecEnv(VecEnv):
 
     Arguments:
         num_envs: number of environments.
-        sources, …, per_host: as in `CrawlEnv`.
+        sources, …, unchanged_cost: as in `CrawlEnv`.
         max_episode_steps, render_mode: as in `CrawlVectorEnv`.
 
     >>> from stable_baselines3 import PPO
@@ -62,12 +63,15 @@ class CrawlVecEnv(VecEnv):
         observed: bool | ArrayLike | None = None,
         signals: Signals | str | Path | Mapping[str, Any] | None = None,
         engine: Engine | Mapping[str, Any] | None = None,
+        payoff: Payoff | Mapping[str, Any] | None = None,
         features: str | Sequence[str] = ("value",),
         flat: bool = False,
         scaled: bool = False,
         horizon: int | None = 500,
         start: Start = "fresh",
         per_host: int = 1,
+        look_cost: float | None = None,
+        unchanged_cost: float | None = None,
         max_episode_steps: int | None = None,
         render_mode: str | None = None,
     ) -> None:
@@ -80,12 +84,15 @@ class CrawlVecEnv(VecEnv):
             observed=observed,
             signals=signals,
             engine=engine,
+            payoff=payoff,
             features=features,
             flat=flat,
             scaled=scaled,
             horizon=horizon,
             start=start,
             per_host=per_host,
+            look_cost=look_cost,
+            unchanged_cost=unchanged_cost,
             max_episode_steps=max_episode_steps,
             autoreset_mode=AutoresetMode.SAME_STEP,
             render_mode=render_mode,

@@ -12,6 +12,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from crawl_env.content.engine import Engine
 from crawl_env.content.names import describe_arrivals
+from crawl_env.content.payoff import Payoff
 from crawl_env.content.process import ArrivalProcess
 from crawl_env.content.signals import Signals
 from crawl_env.fleet.sources import Sources
@@ -87,7 +88,7 @@ def _fields(spec: EnvSpec) -> list[dataclasses.Field[Any]]:
 
 def _plain(name: str, value: Any) -> Any:
     """Return an argument of an environment as JSON can hold it."""
-    if isinstance(value, (Sources, Signals, Engine)):
+    if isinstance(value, (Sources, Signals, Engine, Payoff)):
         return value.describe()
     if isinstance(value, ArrivalProcess):
         try:

@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike
 
 from crawl_env.content.engine import Engine
+from crawl_env.content.payoff import Payoff
 from crawl_env.content.process import ArrivalProcess
 from crawl_env.content.signals import Signals
 from crawl_env.envs.vector_env import CrawlVectorEnv
@@ -83,12 +84,15 @@ class TorchCrawlVectorEnv(CrawlVectorEnv):
         observed: bool | ArrayLike | None = None,
         signals: Signals | str | Path | Mapping[str, Any] | None = None,
         engine: Engine | Mapping[str, Any] | None = None,
+        payoff: Payoff | Mapping[str, Any] | None = None,
         features: str | Sequence[str] = ("value",),
         flat: bool = False,
         scaled: bool = False,
         horizon: int | None = 500,
         start: Start = "fresh",
         per_host: int = 1,
+        look_cost: float | None = None,
+        unchanged_cost: float | None = None,
         max_episode_steps: int | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     ) -> None:
@@ -105,12 +109,15 @@ class TorchCrawlVectorEnv(CrawlVectorEnv):
             observed=observed,
             signals=signals,
             engine=engine,
+            payoff=payoff,
             features=features,
             flat=flat,
             scaled=scaled,
             horizon=horizon,
             start=start,
             per_host=per_host,
+            look_cost=look_cost,
+            unchanged_cost=unchanged_cost,
             max_episode_steps=max_episode_steps,
             autoreset_mode=autoreset_mode,
         )

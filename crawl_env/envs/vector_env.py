@@ -16,13 +16,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from crawl_env.content.engine import Engine
 from crawl_env.content.indexing import Ledger
+from crawl_env.content.payoff import Payoff
 from crawl_env.content.process import ArrivalProcess
 from crawl_env.content.signals import Signals
 from crawl_env.content.world import World
 from crawl_env.envs.spec import TruthfulSpec
 from crawl_env.errors import check_choice, check_whole
 from crawl_env.fleet.sources import Sources
-from crawl_env.numerics import BoolArray, FloatArray
+from crawl_env.numerics import BoolArray, FloatArray, IntArray
 from crawl_env.simulation.simulation import Harvest, Simulation
 from crawl_env.simulation.task import BudgetRule, Draw, Start, Task, suggest_arguments
 
@@ -39,7 +40,7 @@ class CrawlVectorEnv(  # type: ignore[misc]  # `spec` is a property
 
     Arguments:
         num_envs: B.
-        sources, …, per_host: as in `CrawlEnv`.
+        sources, …, unchanged_cost: as in `CrawlEnv`.
         max_episode_steps: truncate after this many steps, if this is below `horizon`.
         autoreset_mode: `NEXT_STEP` (default), `SAME_STEP` or `DISABLED`; the last is used with
             `reset(options={"reset_mask": (B,) bool})`, as in Gymnasium's own vector environments.
@@ -67,12 +68,15 @@ class CrawlVectorEnv(  # type: ignore[misc]  # `spec` is a property
         observed: bool | ArrayLike | None = None,
         signals: Signals | str | Path | Mapping[str, Any] | None = None,
         engine: Engine | Mapping[str, Any] | None = None,
+        payoff: Payoff | Mapping[str, Any] | None = None,
         features: str | Sequence[str] = ("value",),
         flat: bool = False,
         scaled: bool = False,
         horizon: int | None = 500,
         start: Start = "fresh",
         per_host: int = 1,
+        look_cost: float | None = None,
+        unchanged_cost: float | None = None,
         max_episode_steps: int | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         render_mode: str | None = None,
@@ -90,12 +94,15 @@ class CrawlVectorEnv(  # type: ignore[misc]  # `spec` is a property
             observed=observed,
             signals=signals,
             engine=engine,
+            payoff=payoff,
             features=features,
             flat=flat,
             scaled=scaled,
             horizon=horizon,
             start=start,
             per_host=per_host,
+            look_cost=look_cost,
+            unchanged_cost=unchanged_cost,
         )
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.metadata = {
@@ -132,6 +139,16 @@ class CrawlVectorEnv(  # type: ignore[misc]  # `spec` is a property
     def harvest(self) -> Harvest:
         """The crawls of the last step and what they collected."""
         return self._simulation.harvest
+
+    @property
+    def looked(self) -> IntArray:
+        """The cells that were looked at in the last step, environment · N + source, (K,)."""
+        return self._simulation.looked
+
+    @property
+    def spent(self) -> FloatArray:
+        """Budget units spent in the last step, (B,)."""
+        return self._simulation.spent
 
     @property
     def ledger(self) -> Ledger | None:

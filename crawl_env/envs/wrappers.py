@@ -119,7 +119,7 @@ class SequentialSelection(
         self._picked[action] = True
         if self.action_masks().any():
             return self._observation(), 0.0, False, False, {}
-        priority = np.where(self._picked, 1.0, -1.0).astype(np.float32)
+        priority = np.where(self._picked, 1.0, -np.inf).astype(np.float32)
         self._inner_observation, reward, terminated, truncated, info = self.env.step(priority)
         self._picked[:] = False
         return self._observation(), float(reward), terminated, truncated, info

@@ -56,7 +56,7 @@ _IN_FILES = (
     *(Column(name, default=DESCRIBED[name].default, required=name in _REQUIRED) for name in _GIVEN),
     Column("host", "text", required=False, default=-1),
 )
-_UNREAD = ("source", "status")  # columns that a file may have besides
+_UNREAD = ("source", "topic", "status")  # columns that a file may have besides
 _DESCRIPTION = "fleet.json"  # written last, so that a folder without it is not whole
 _NO_SIGNALS = "signals cannot be held in columns; leave recall out, or use `Sources`"
 _NO_CAPACITY = "a finite capacity cannot be held in columns; leave it out, or use `Sources`"
@@ -248,9 +248,9 @@ class FleetColumns:
         """Read a fleet from a Parquet or an Arrow file (.arrow, .feather), in batches of rows.
 
         The file has a row per source, and the columns of `Sources.from_csv` but for `capacity` and
-        those of signals. `source` is optional and not read; `host` holds text, or numbers as
-        described above. Memory takes little more than the columns, or than a batch where they are
-        written to a folder.
+        those of signals. `source` and `topic` are optional and not read; `host` holds text, or
+        numbers as described above. Memory takes little more than the columns, or than a batch where
+        they are written to a folder.
 
         Arguments:
             path: the file.

@@ -35,6 +35,7 @@ _COLUMNS = (
     Column("source", "text"),
     *(Column(name, "number", p.default is None, p.default) for name, p in DESCRIBED.items()),
     Column("host", "text", required=False),
+    Column("topic", "text", required=False),
     Column("status", "text", required=False),
 )
 
@@ -67,6 +68,9 @@ class Sources:
         precision: p in (0, 1], the fraction of the pings that an item has triggered; the others are
             false. Default 1.
         signal_delay: d, mean of the exponential time from an item to its ping, ≥ 0. Default 0.
+        topics: the topic of each source: a group whose sources may share their arrival regimes
+            (`crawl_env.content.rates.Regimes`) or a payoff. "" stands for a topic of its own.
+            Default: every source is a topic of its own.
 
     The arrays have shape (N,). A `Sources` with arrays of shape (B, N) is a batch of B fleets of N
     sources each, as used by environments that draw their fleets at random: `stack` makes a batch,
@@ -96,6 +100,7 @@ class Sources:
     recall: FloatArray  # (N,) probability
     precision: FloatArray  # (N,) probability
     signal_delay: FloatArray  # (N,) time
+    topics: tuple[str, ...]  # (N,), or () if none were given
 
     def __init__(
         self,
@@ -112,6 +117,7 @@ class Sources:
         recall: ArrayLike = 0.0,
         precision: ArrayLike = 1.0,
         signal_delay: ArrayLike = 0.0,
+        topics: Sequence[str] = (),
     ) -> None:
         labels = check_names(names)
         arrays = _checked(
@@ -130,8 +136,14 @@ class Sources:
             labels,
         )
         length = check_positive("period", period, "time")
-        shared = _shared_hosts(hosts, arrays["cost"].shape[-1])
-        values = {**arrays, "period": length, "given_names": labels, "hosts": shared}
+        n = arrays["cost"].shape[-1]
+        values = {
+            **arrays,
+            "period": length,
+            "given_names": labels,
+            "hosts": _if_shared(_labels("hosts", "host", hosts, n)),
+            "topics": _labels("topics", "topic", topics, n),
+        }
         for name, value in values.items():
             object.__setattr__(self, name, value)
         self._check_derived()
@@ -165,6 +177,7 @@ class Sources:
             and self.period == other.period
             and self.given_names == other.given_names
             and self.hosts == other.hosts
+            and self.topics == other.topics
             and all(np.array_equal(getattr(self, p), getattr(other, p)) for p in _ARRAYS)
         )
 
@@ -180,7 +193,8 @@ class Sources:
 
     def __getstate__(self) -> dict[str, Any]:
         columns: dict[str, Any] = {name: getattr(self, name) for name in _ARRAYS}
-        return {**columns, "period": self.period, "names": self.given_names, "hosts": self.hosts}
+        labels = {"names": self.given_names, "hosts": self.hosts, "topics": self.topics}
+        return {**columns, "period": self.period, **labels}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]  # validates, and makes the arrays read-only
@@ -199,7 +213,7 @@ class Sources:
             array = getattr(self, name)
             if not (array == DESCRIBED[name].default).all():
                 found[name] = np.where(np.isinf(array), "inf", array.astype(object)).tolist()
-        labels = {"names": self.given_names, "hosts": self.hosts}
+        labels = {"names": self.given_names, "hosts": self.hosts, "topics": self.topics}
         return found | {name: list(given) for name, given in labels.items() if given}
 
     @property
@@ -335,11 +349,16 @@ class Sources:
     @cached_property
     def host_of(self) -> IntArray | None:
         """The number of each source's host, (N,), or None if no two sources share a host."""
-        if not self.hosts:
-            return None
-        own = (f"\0{i}" for i in range(len(self)))  # differs from every host name
-        labels = [host or alone for host, alone in zip(self.hosts, own, strict=True)]
-        return np.unique(labels, return_inverse=True)[1]
+        return _numbered(self.hosts) if self.hosts else None
+
+    @cached_property
+    def topic_of(self) -> IntArray:
+        """The number of each source's topic, (N,), in the order of the topics' names.
+
+        >>> Sources([1.0, 2.0, 3.0], 1.0, 0.5, topics=["sport", "news", "sport"]).topic_of
+        array([1, 0, 1])
+        """
+        return _numbered(self.topics) if self.topics else np.arange(len(self))
 
     def with_period(self, period: float) -> Sources:
         """Return the same sources, crawled every `period` units of time."""
@@ -350,7 +369,11 @@ class Sources:
         index = np.atleast_1d(np.arange(len(self))[which])
         labels = {
             key: tuple(given[i] for i in index) if given else ()
-            for key, given in (("names", self.given_names), ("hosts", self.hosts))
+            for key, given in (
+                ("names", self.given_names),
+                ("hosts", self.hosts),
+                ("topics", self.topics),
+            )
         }
         return self._with(lambda parameter: parameter[..., index], **labels)
 
@@ -371,10 +394,12 @@ class Sources:
         """Return B fleets of equal size and period as one batch with arrays of shape (B, N)."""
         first = fleets[0]
         for fleet in fleets:
-            if fleet.hosts != first.hosts:
-                raise ValueError(
-                    "fleets with different hosts cannot form a batch; give all of them the same"
-                )
+            for what in ("hosts", "topics"):
+                if getattr(fleet, what) != getattr(first, what):
+                    raise ValueError(
+                        f"fleets with different {what} cannot form a batch; give all of them the "
+                        "same"
+                    )
             if len(fleet) != len(first) or fleet.period != first.period:
                 raise ValueError(
                     f"fleets of {len(first)} and {len(fleet)} sources (periods {first.period:g} and"
@@ -429,11 +454,11 @@ class Sources:
         """Read a fleet from a table, as CSV in UTF-8, gzipped CSV (.gz) or Parquet (.parquet).
 
         The header must name `source`, `arrival_rate`, `mean_utility` and `decay_rate`, and may name
-        `cost`, `crawl_delay`, `capacity`, `failure_rate`, `recall`, `precision`, `signal_delay` and
-        `host`, in any order. Rates are per unit of time; `period` is the length of a step in that
-        unit. An empty cell of an optional column stands for the default. A column `status`, which
-        `ephemeral-crawl fit` writes (steady, new or dead), is for the reader and has no effect
-        here.
+        `cost`, `crawl_delay`, `capacity`, `failure_rate`, `recall`, `precision`, `signal_delay`,
+        `host` and `topic`, in any order. Rates are per unit of time; `period` is the length of a
+        step in that unit. An empty cell of an optional column stands for the default. A column
+        `status`, which `ephemeral-crawl fit` writes (steady, new or dead), is for the reader and
+        has no effect here.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -443,7 +468,11 @@ class Sources:
         names = rows.text["source"]
         with rows.located(element=lambda i: f"source {shown(names[i])}"):
             return Sources(
-                **rows.number, period=period, names=names, hosts=rows.text.get("host", ())
+                **rows.number,
+                period=period,
+                names=names,
+                hosts=rows.text.get("host", ()),
+                topics=rows.text.get("topic", ()),
             )
 
     def to_csv(self, path: str | PathLike[str], status: Sequence[str] = ()) -> None:
@@ -462,7 +491,7 @@ class Sources:
             array, default = getattr(self, name), DESCRIBED[name].default
             if name in PARAMETERS or (array != default).any():
                 text[name] = map(repr, array.tolist())
-        words = {"host": self.hosts, "status": status}
+        words = {"host": self.hosts, "topic": self.topics, "status": status}
         table.write(path, text | {name: column for name, column in words.items() if column})
 
 
@@ -510,15 +539,28 @@ def _checked(given: Mapping[str, ArrayLike], names: Sequence[str]) -> dict[str, 
     return arrays
 
 
-def _shared_hosts(hosts: Iterable[str], n: int) -> tuple[str, ...]:
-    """Return one host per source, or () if no two sources share a host."""
-    if isinstance(hosts, str):
-        raise ValueError(f"hosts is {hosts!r}; give a sequence, one host per source")
-    labels = tuple(str(host).strip() for host in hosts)
+def _labels(what: str, one: str, given: Iterable[str], n: int) -> tuple[str, ...]:
+    """Return one label per source, or () if none has one; `what` is the name of the argument."""
+    if isinstance(given, str):
+        raise ValueError(f"{what} is {given!r}; give a sequence, one {one} per source")
+    labels = tuple(str(label).strip() for label in given)
     if len(labels) not in (0, n):
-        raise ValueError(f"hosts has {len(labels)} entries for {n} sources; give one per source")
+        raise ValueError(f"{what} has {len(labels)} entries for {n} sources; give one per source")
+    return labels if any(labels) else ()
+
+
+def _if_shared(labels: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the labels, or () if no two sources have the same."""
     named = [label for label in labels if label]
     return labels if len(set(named)) < len(named) else ()
+
+
+def _numbered(labels: Sequence[str]) -> IntArray:
+    """Return the number of each source's group, (N,), in the order of the labels; "" is a group of
+    its own."""
+    own = (f"\0{i}" for i in range(len(labels)))  # differs from every label
+    named = [label or alone for label, alone in zip(labels, own, strict=True)]
+    return np.unique(named, return_inverse=True)[1]
 
 
 def _fixed(array: FloatArray) -> FloatArray:

@@ -37,6 +37,11 @@ FEATURES: dict[str, tuple[float, float]] = {  # bounds that hold for all paramet
     "pings": (0.0, np.inf),
     "pings_aged": (0.0, np.inf),
     "backlog": (0.0, np.inf),
+    "topic": (0.0, np.inf),
+    "rate": (0.0, np.inf),
+    "steps_left": (0.0, np.inf),
+    "seen": (0.0, np.inf),
+    "shown": (0.0, np.inf),
 }
 HEARD = ("pings", "pings_aged")  # features for which pings must be kept
 COUNTED = ("items", "changed")  # features for which items must be counted
@@ -80,20 +85,24 @@ def scales_of(
     Unless the features show the value or a parameter of the content, no scale depends on these
     parameters; `CrawlEnv` lists the scales.
     """
-    content = ("value", *(name for name in PARAMETERS if name != "cost"))
+    content = ("value", "rate", *(name for name in PARAMETERS if name != "cost"))
     informed = not set(content).isdisjoint(features)
     utility = _typical(sources.ceiling) if informed else 1.0
     tour = max(float(sources.cost.sum()) / budget, 1.0)  # steps in which all can be crawled once
     scales = {
         "value": utility,
         "harvest": utility,
+        "shown": utility,
         "age": tour,
+        "seen": tour,
+        "steps_left": tour,
         "balance": budget,
         "backlog": 1.0 if engine is None or np.isinf(engine.rate) else engine.rate,
         "harvest_age": tour * sources.period,
         "harvest_age_squared": (tour * sources.period) ** 2,
         "harvest_age_log": tour * sources.period,
         **{name: _typical(getattr(sources, name)) for name in PARAMETERS},
+        "rate": _typical(sources.arrival_rate),
     }
     bounded = {name for name, bounds in FEATURES.items() if np.isfinite(bounds).all()}
     return np.array([np.nan if name in bounded else scales.get(name, 1.0) for name in features])

@@ -103,6 +103,7 @@ def select(
     balance: FloatArray | None,
     allowed: BoolArray | None = None,
     hosts: Hosts | None = None,
+    paid: FloatArray | None = None,
 ) -> IntArray:
     """Return the sources to crawl, as flat indices of cells.
 
@@ -112,15 +113,19 @@ def select(
         balance: (B,) under `budget_rule="average"`, None under "step".
         allowed: (B, N), or None if all sources may be crawled.
         hosts: the shared hosts, if any.
+        paid: (B, N) what is taken from the budget for each source that is selected; None: its cost,
+            which must fit the budget in any case.
 
     Raises:
         ValueError: a priority is NaN.
     """
     if balance is not None:
-        return select_from_balance(priority, crawled_at, cost, balance, budget, allowed, hosts)
-    if whole is not None and allowed is None and hosts is None:
+        return select_from_balance(
+            priority, crawled_at, cost, balance, budget, allowed, hosts, paid
+        )
+    if whole is not None and allowed is None and hosts is None and paid is None:
         return select_top(priority, whole, crawled_at)
-    return select_greedy(priority, crawled_at, cost, budget, allowed, hosts)
+    return select_greedy(priority, crawled_at, cost, budget, allowed, hosts, paid)
 
 
 def select_top(priority: Priority, k: int, crawled_at: FloatArray) -> IntArray:
@@ -149,6 +154,7 @@ def select_greedy(
     budget: float,
     allowed: BoolArray | None = None,
     hosts: Hosts | None = None,
+    paid: FloatArray | None = None,
 ) -> IntArray:
     """Return the sources selected in decreasing priority, flat (K,); those that do not fit the
     remaining budget are skipped.
@@ -158,7 +164,7 @@ def select_greedy(
     """
     left = np.full(len(priority), float(budget))
     return _select_in_turn(
-        priority, crawled_at, cost, left, budget * TOLERANCE, False, allowed, hosts
+        priority, crawled_at, cost, left, budget * TOLERANCE, False, allowed, hosts, paid
     )
 
 
@@ -170,6 +176,7 @@ def select_from_balance(
     budget: float,
     allowed: BoolArray | None = None,
     hosts: Hosts | None = None,
+    paid: FloatArray | None = None,
 ) -> IntArray:
     """Return the sources of priority ≥ 0 selected while the balance is positive, flat (K,).
 
@@ -177,7 +184,7 @@ def select_from_balance(
     allowed: (B, N).
     """
     empty = budget * BALANCE_TOLERANCE
-    return _select_in_turn(priority, crawled_at, cost, balance, empty, True, allowed, hosts)
+    return _select_in_turn(priority, crawled_at, cost, balance, empty, True, allowed, hosts, paid)
 
 
 def _select_in_turn(
@@ -189,6 +196,7 @@ def _select_in_turn(
     on_average: bool,
     allowed: BoolArray | None,
     hosts: Hosts | None,
+    paid: FloatArray | None,
 ) -> IntArray:
     found = np.empty(priority.size + 1, dtype=np.intp)
     count = _in_turn(
@@ -201,6 +209,7 @@ def _select_in_turn(
         _ALL if allowed is None else np.array(allowed, dtype=bool).reshape(-1),
         _NONE if hosts is None else hosts.host_of,
         0 if hosts is None else hosts.per_host,
+        _flat64(cost if paid is None else paid),
         found,
     )
     if count < 0:
@@ -219,6 +228,7 @@ def _in_turn(
     allowed: BoolArray,
     host_of: IntArray,
     per_host: int,
+    paid: FloatArray,
     found: IntArray,
 ) -> int:
     """Take cells in decreasing priority; write them to `found` (B·N + 1,), ascending, and return
@@ -236,6 +246,7 @@ def _in_turn(
         allowed: (B·N,), or empty if all cells are allowed.
         host_of: (N,), or empty if crawls per host are not limited.
         per_host: number of cells that may be taken of one host.
+        paid: (N,) or (B·N,) what is taken from `left`.
     """
     n = priority.size // left.size
     cells, pivots = np.empty(n, np.intp), np.empty(n + 1, np.intp)
@@ -273,7 +284,7 @@ def _in_turn(
                 if crawls[host_of[cell % n]] == per_host:
                     continue
                 crawls[host_of[cell % n]] += 1
-            left[row] -= price
+            left[row] -= paid[cell % paid.size]
             chosen[cell % n] = True
         for i in range(n):
             found[count] = row * n + i

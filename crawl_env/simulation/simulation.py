@@ -18,7 +18,7 @@ from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import FloatArray, IntArray
 from crawl_env.rng import generator
 from crawl_env.simulation.observation import COUNTED, HEARD, POWERS_OF_TIME, SUMMED, scaled
-from crawl_env.simulation.selection import KERNEL_TYPES, refuse_nan, select, whole_budget
+from crawl_env.simulation.selection import KERNEL_TYPES, Hosts, refuse_nan, select, whole_budget
 from crawl_env.simulation.task import Task
 from crawl_env.simulation.top import Priority, top_kernel
 
@@ -58,12 +58,16 @@ class Simulation:
     Attributes:
         world: the state of the sources.
         balance: (B,) budget units that can be spent now, under `budget_rule="average"`.
+        elapsed: (B,) steps since the start of the episode; counted only if there is a payoff.
     """
 
     def __init__(self, task: Task, num_envs: int | None = None) -> None:
         self.task = task
         self._alone = num_envs is None
         self._action_shape = (task.n,) if num_envs is None else (num_envs, task.n)
+        self._shape_with_looks: tuple[int, ...] | None = None
+        if task.look_cost is not None:
+            self._shape_with_looks = (*self._action_shape[:-1], 2, task.n)
         self._on_average = task.budget_rule == "average"
         self.num_envs = num_envs = num_envs or 1
         hidden = "value" in task.features and not task.observed.all()
@@ -78,8 +82,15 @@ class Simulation:
             show_pings=not set(HEARD).isdisjoint(task.features),
             log=task.pings,
             engine=task.engine,
+            looks=task.look_cost is not None,
         )
         self.balance = np.full(num_envs, task.budget)
+        self.elapsed = np.zeros(num_envs)
+        # Cells that were looked at in the last step, and what they showed.
+        self._looked: IntArray = np.zeros(0, dtype=np.intp)
+        self._shown: FloatArray = _NOTHING
+        self._cost_varies = task.look_cost is not None or task.unchanged_cost is not None
+        self._spent = np.zeros(num_envs)  # in the last step, where costs vary
         # The fields of a `Harvest`.
         self._last: Any = np.zeros(0, dtype=np.intp), _NOTHING, None, None
         value_alone = task.features == ("value",) and self.world.belief is self.world.value
@@ -92,6 +103,19 @@ class Simulation:
     def harvest(self) -> Harvest:
         """The crawls of the last step and what they collected."""
         return Harvest(*self._last).copy()
+
+    @property
+    def looked(self) -> IntArray:
+        """The cells that were looked at in the last step, environment · N + source, ascending."""
+        return self._looked.copy()
+
+    @property
+    def spent(self) -> FloatArray:
+        """Budget units spent in the last step, (B,)."""
+        if self._cost_varies:
+            return self._spent.copy()
+        picked = self._last[0]
+        return self._per_env(picked, np.broadcast_to(self._cost, self.world.shape).take(picked))
 
     def reset(
         self,
@@ -114,8 +138,11 @@ class Simulation:
         values = None if value is None else np.broadcast_to(value, self.world.shape)[which]
         self.world.start(ages, rng, which, values)
         self.balance[which] = self.task.budget
+        self.elapsed[which] = 0.0
         last = Harvest(*self._last)
         self._last = last.only(~which[last.picked // self.task.n])
+        kept = ~which[self._looked // self.task.n]
+        self._looked, self._shown = self._looked[kept], self._shown[kept]
 
     def step(
         self, action: ArrayLike, rng: np.random.Generator
@@ -130,9 +157,11 @@ class Simulation:
             priority = self._as_priority(priority)
         if self._plain:
             return self._step_plainly(priority.ravel())
-        picked = self._select(priority.reshape(self.world.shape))
+        picked = self._select(priority.reshape(self.num_envs, -1))
         reward = self._collect(picked, rng)
         self.world.advance(rng)
+        if self.task.look_cost is not None:
+            self._shown = self.world.look(self._looked)
         return self.observe(), reward, self._info() if self._alone else {}
 
     def _step_plainly(
@@ -156,6 +185,8 @@ class Simulation:
 
     def _select(self, priority: Priority) -> IntArray:
         world = self.world
+        if self._cost_varies:
+            return self._select_at_varying_cost(priority)
         constraints: tuple[Any, ...] = ()
         if self._constrained:
             available = world.available
@@ -172,6 +203,41 @@ class Simulation:
             *constraints,
         )
 
+    def _select_at_varying_cost(self, priority: Priority) -> IntArray:
+        """Select crawls (B, N), or crawls and looks (B, 2N), and note the looks and the cost."""
+        world, task, n = self.world, self.task, self.task.n
+        hosts, allowed, at = task.hosts, world.available, world.crawled_at
+        cost = np.broadcast_to(self._cost, world.shape)
+        paid = (
+            cost
+            if task.unchanged_cost is None
+            else np.where(world.value > 0, cost, task.unchanged_cost)
+        )
+        # With −∞, `SubsetAction` marks what is not to be crawled.
+        excluded = np.isneginf(priority[:, :n])
+        if excluded.any():
+            allowed = ~excluded if allowed is None else allowed & ~excluded
+        columns = priority.shape[1]
+        if columns > n:
+            looks = np.full(world.shape, task.look_cost)
+            cost, paid = np.hstack([cost, looks]), np.hstack([paid, looks])
+            at = np.hstack([at, np.maximum(at, world.seen_at)])
+            # Looks are limited neither by crawl delays nor by hosts.
+            allowed = None if allowed is None else np.hstack([allowed, looks > 0])
+            if hosts is not None:
+                own = hosts.host_of.max() + 1 + np.arange(n)
+                hosts = Hosts(np.concatenate([hosts.host_of, own]), hosts.per_host)
+        balance = self.balance if self._on_average else None
+        cells = select(priority, at, cost, task.budget, None, balance, allowed, hosts, paid)
+        env, column = np.divmod(cells, columns)
+        self._spent = np.bincount(env, paid.take(cells), self.num_envs).astype(
+            np.float64, copy=False
+        )
+        crawls = column < n
+        self._looked = (env * n + column - n)[~crawls]
+        picked: IntArray = (env * n + column)[crawls]
+        return picked
+
     def _collect(self, picked: IntArray, rng: np.random.Generator) -> FloatArray:
         """Crawl the cells, deduct their cost from the balance, and return the rewards."""
         world = self.world
@@ -184,8 +250,11 @@ class Simulation:
         value = world.crawl(picked, failed)
         self._last = (picked, value, items, failed)
         if self._on_average:
-            spent = self._per_env(picked, np.broadcast_to(self._cost, world.shape).take(picked))
-            self.balance += self.task.budget - spent
+            self.balance += self.task.budget - self.spent
+        if self.task.payoff is not None:
+            reward = self.task.payoff.reward(world.sources, picked, value, self.elapsed)
+            self.elapsed += 1.0
+            return reward
         collected = self._per_env(picked, value)
         return collected if world.queue is None else world.index(collected)
 
@@ -219,6 +288,11 @@ class Simulation:
                 np.copyto(out, world.value, where=self.task.observed, casting="same_kind")
         elif name == "age":
             out[...] = world.age
+        elif name == "seen":
+            out[...] = world.seen
+        elif name == "shown":
+            out[...] = 0.0
+            out[np.divmod(self._looked, world.shape[1])] = self._shown
         elif name in HEARD:
             heard = getattr(world, name)
             out[...] = 0.0 if heard is None else heard
@@ -228,12 +302,19 @@ class Simulation:
             out[...] = self.balance[:, None]
         elif name == "backlog":
             out[...] = 0.0 if world.queue is None else world.queue.backlog[:, None]
+        elif name == "steps_left":
+            payoff = self.task.payoff
+            out[...] = 0.0 if payoff is None else payoff.steps_left(self.elapsed)[:, None]
         elif name in SUMMED:
             assert world.harvested is not None  # guaranteed by the task's features
             which = SUMMED.index(name)
             out[...] = world.harvested[which] * world.sources.period ** POWERS_OF_TIME[which]
         elif name in PARAMETERS:
             out[...] = getattr(world.sources, name)
+        elif name == "topic":
+            out[...] = world.sources.topic_of
+        elif name == "rate":
+            out[...] = world.rate
         else:
             out[...] = 0.0
             env, source = np.divmod(picked, world.shape[1])
@@ -253,12 +334,17 @@ class Simulation:
         crawled, collected = np.zeros(self.task.n, BOOL), np.zeros(self.task.n)
         crawled[picked] = True
         collected[picked] = value
-        cost = self._number_cost or self._cost.take(picked).sum().item()
+        cost = self._number_cost
+        if not cost:
+            cost = self._spent.item() if self._cost_varies else self._cost.take(picked).sum().item()
         info: dict[str, Any] = {"crawled": crawled, "collected": collected, "cost": cost}
         if failed is not None:
             info["failed"] = np.zeros(self.task.n, BOOL)
             info["failed"][picked] = failed
             crawled[picked] = ~failed
+        if self.task.look_cost is not None:
+            info["looked"] = np.zeros(self.task.n, BOOL)
+            info["looked"][self._looked] = True
         if self._on_average:
             info["balance"] = self.balance.item()
         if self.world.queue is not None:
@@ -272,6 +358,9 @@ class Simulation:
         return {
             "world": self.world.get_state(),
             "balance": self.balance.copy(),
+            "in_episode": self.elapsed.copy(),
+            "looked": (self._looked.copy(), self._shown.copy()),
+            "spent": self._spent.copy(),
             "harvest": self.harvest,
             "sources": self.world.sources,
         }
@@ -283,6 +372,13 @@ class Simulation:
             self._prepare()
         self.world.set_state(state["world"])
         self.balance[...] = state["balance"]
+        self.elapsed[...] = state["in_episode"]
+        cells, shown = state["looked"]
+        self._looked, self._shown = (
+            np.array(cells, dtype=np.intp),
+            np.array(shown, dtype=np.float64),
+        )
+        self._spent[...] = state["spent"]
         self._last = Harvest(*state["harvest"]).copy()
 
     def generator(self, seed: int) -> np.random.Generator:
@@ -307,21 +403,23 @@ class Simulation:
         self._fails = sources.fails
         self._constrained = sources.is_delayed or task.hosts is not None
         # Number of sources selected in every step, if it is constant, and their total cost.
-        limited = self._constrained or self._on_average or self._fails
+        limited = self._constrained or self._on_average or self._fails or self._cost_varies
         self._number = 0 if limited else self._whole or 0
         self._number_cost = float(self._number * self._cost.flat[0])
-        self._plain = self._number > 0 and self._value_alone and self.world.is_mean
+        plain = self._number > 0 and self._value_alone and self.world.is_mean
+        self._plain = plain and task.payoff is None
         # Written anew in every plain step, as arrays of a single number take long to allocate.
         self._utility = np.empty(self.num_envs * self._number)
         self._reward = np.empty(self.num_envs)
         self._top = top_kernel(self.num_envs, task.n, self._number)
 
     def _as_priority(self, action: NDArray[Any]) -> Priority:
-        if action.shape != self._action_shape:
-            raise ValueError(
-                f"action has shape {action.shape}; it must have shape {self._action_shape}, one "
-                "priority for each source"
-            )
+        if action.shape != self._action_shape and action.shape != self._shape_with_looks:
+            shape: tuple[int, ...] = self._action_shape
+            why = "one priority for each source"
+            if self._shape_with_looks is not None:
+                shape, why = self._shape_with_looks, "a priority for each crawl, then for each look"
+            raise ValueError(f"action has shape {action.shape}; it must have shape {shape}, {why}")
         if action.dtype.kind not in "iubf":
             raise ValueError(f"action has dtype {action.dtype}; priorities must be numbers")
         return action if action.dtype in KERNEL_TYPES else action.astype(np.float64)

@@ -19,11 +19,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from crawl_env.content.engine import Engine, make_engine
 from crawl_env.content.names import make_arrivals
+from crawl_env.content.payoff import Payoff, make_payoff
 from crawl_env.content.process import ArrivalProcess, require_items
 from crawl_env.content.signals import Signals, make_signals
 from crawl_env.content.trace import Trace
 from crawl_env.content.world import NEVER
-from crawl_env.errors import check_choice, check_flag, check_positive, check_whole, unknown
+from crawl_env.errors import (
+    check_choice,
+    check_flag,
+    check_positive,
+    check_whole,
+    unknown,
+)
 from crawl_env.files.table import SUFFIXES
 from crawl_env.fleet.parameters import FIXED, PARAMETERS
 from crawl_env.fleet.sources import Sources
@@ -60,12 +67,15 @@ class TaskArguments(TypedDict, total=False):
     observed: bool | ArrayLike | None
     signals: Signals | str | Path | Mapping[str, Any] | None
     engine: Engine | Mapping[str, Any] | None
+    payoff: Payoff | Mapping[str, Any] | None
     features: str | Sequence[str]
     flat: bool
     scaled: bool
     horizon: int | None
     start: Start
     per_host: int
+    look_cost: float | None
+    unchanged_cost: float | None
 
 
 def suggest_arguments(function: Function) -> Function:
@@ -120,12 +130,15 @@ class Task:
     observed: NDArray[np.bool_]  # (N,)
     signals: Signals | None  # as given; the columns of `sources` contain them
     engine: Engine | None  # the indexing engine
+    payoff: Payoff | None  # how collected utility becomes reward
     features: tuple[str, ...]
     flat: bool  # observations (N·F,) instead of (N, F)
     scaled: bool  # whether unbounded features are mapped to (−1, 1)
     horizon: int | None  # steps
     start: Start
     per_host: int  # crawls per step of a shared host
+    look_cost: float | None  # budget units of a look; None: there are none
+    unchanged_cost: float | None  # of a crawl that finds nothing; None: the cost of the source
 
     @suggest_arguments
     def __init__(
@@ -138,12 +151,15 @@ class Task:
         observed: bool | ArrayLike | None = None,
         signals: Signals | str | Path | Mapping[str, Any] | None = None,
         engine: Engine | Mapping[str, Any] | None = None,
+        payoff: Payoff | Mapping[str, Any] | None = None,
         features: str | Sequence[str] = ("value",),
         flat: bool = False,
         scaled: bool = False,
         horizon: int | None = 500,
         start: Start = "fresh",
         per_host: int = 1,
+        look_cost: float | None = None,
+        unchanged_cost: float | None = None,
     ) -> None:
         draw = sources if callable(sources) else None
         # Drawn only to determine N, the costs and the limits; episodes draw their own fleets.
@@ -153,7 +169,10 @@ class Task:
         indexed = make_engine(engine)
         if arrivals is None:
             items = fleet.is_signalled or indexed is not None
-            arrivals = "poisson-items" if items else "deterministic"
+            random = look_cost is not None or unchanged_cost is not None
+            arrivals = "poisson-items" if items else "poisson" if random else "deterministic"
+        if observed is None:
+            observed = np.full(len(fleet), look_cost is None) & (fleet.recall == 0)
         check_choice("budget_rule", budget_rule, BUDGET_RULES)
         check_choice("start", start, STARTS)
         channels = check_features(features)
@@ -164,15 +183,22 @@ class Task:
             "budget": check_positive("budget", budget, "budget units / step"),
             "budget_rule": budget_rule,
             "arrivals": make_arrivals(arrivals),
-            "observed": _mask(fleet.recall == 0 if observed is None else observed, len(fleet)),
+            "observed": _mask(observed, len(fleet)),
             "signals": announced,
             "engine": indexed,
+            "payoff": make_payoff(payoff),
             "features": channels,
             "flat": check_flag("flat", flat),
             "scaled": check_flag("scaled", scaled),
             "horizon": None if horizon is None else check_whole("horizon", horizon, what="steps"),
             "start": start,
             "per_host": check_whole("per_host", per_host, what="crawls per step"),
+            "look_cost": None
+            if look_cost is None
+            else check_positive("look_cost", look_cost, "budget units"),
+            "unchanged_cost": None
+            if unchanged_cost is None
+            else check_positive("unchanged_cost", unchanged_cost, "budget units"),
         }
         for name, value in resolved.items():
             object.__setattr__(self, name, value)
@@ -183,7 +209,7 @@ class Task:
     def __repr__(self) -> str:
         """Return the arguments that differ from the defaults; masks as a number of sources."""
         seen = int(self.observed.sum())
-        usual = np.array_equal(self.observed, self.sources.recall == 0)
+        usual = np.array_equal(self.observed, self._usually_observed)
         mask = seen == self.n if seen in (0, self.n) else f"{seen} of {self.n}"
         arguments: dict[str, Any] = {
             **self.arguments,
@@ -198,6 +224,11 @@ class Task:
         ]
         fleet = [f"sources={arguments['sources']!r}", f"budget={self.budget:g}"]
         return f"Task({', '.join(fleet + other)})"
+
+    @property
+    def _usually_observed(self) -> NDArray[np.bool_]:
+        """The mask of sources that are observed if the arguments do not say which."""
+        return np.asarray((self.sources.recall == 0) & (self.look_cost is None))
 
     @cached_property
     def n(self) -> int:
@@ -254,8 +285,9 @@ class Task:
 
     @cached_property
     def action_space(self) -> spaces.Box[np.float32]:
-        """Box (−1, 1, (N,)) float32."""
-        return spaces.Box(-1.0, 1.0, (self.n,), dtype=np.float32)
+        """Box (−1, 1, (N,)) float32, or (2, N) with looks: priorities of crawls, then of looks."""
+        shape = (self.n,) if self.look_cost is None else (2, self.n)
+        return spaces.Box(-1.0, 1.0, shape, dtype=np.float32)
 
     @cached_property
     def hosts(self) -> Hosts | None:
@@ -287,7 +319,7 @@ class Task:
         3.0
         """
         arguments: TaskArguments = {**self.arguments, **changes}
-        usual = np.array_equal(self.observed, self.sources.recall == 0)
+        usual = np.array_equal(self.observed, self._usually_observed)
         if usual and "observed" not in changes and changes.get("signals") is not None:
             arguments["observed"] = None
         removed = "signals" in changes and changes["signals"] is None
@@ -325,8 +357,8 @@ class Task:
         fleet = fleet if self.signals is None else self.signals.of(fleet)
         if not _same_limits(fleet, self.sources):
             raise ValueError(
-                "the callable `sources` changed crawl delays, capacities, failure rates, signals "
-                "or hosts; they must be the same in every fleet it returns"
+                "the callable `sources` changed crawl delays, capacities, failure rates, signals, "
+                "hosts or topics; they must be the same in every fleet it returns"
             )
         self._check_affordable(fleet)
         return fleet
@@ -397,8 +429,54 @@ class Task:
             require_items(
                 arrivals, f"engine is {self.engine!r}, which takes one item after the other"
             )
+        if self.payoff is not None:
+            self._check_payoff(self.payoff)
+        if self.look_cost is not None:
+            self._check_looks(self.look_cost)
+        if self.unchanged_cost is not None:
+            self._check_unchanged(self.unchanged_cost)
         self._check_signals()
         arrivals.check(fleet if self.draw is None else Sources.stack([fleet]))
+
+    def _check_payoff(self, payoff: Payoff) -> None:
+        if self.engine is not None:
+            raise ValueError(
+                f"payoff is {payoff!r} and engine is {self.engine!r}: with an engine, items pay "
+                "when they are indexed. Give one of the two"
+            )
+        payoff.check(self.sources, self.arrivals)
+
+    def _check_looks(self, cost: float) -> None:
+        fleet, arrivals = self.sources, self.arrivals
+        wrong = {
+            f"arrivals are {arrivals!r}: there is nothing to see that is not known; use random "
+            "arrivals": not arrivals.random,
+            "all sources are observed; leave out `observed`, or look_cost": self.observed.all(),
+            f"arrivals are {arrivals!r}: what was seen is known to decay only if it decays "
+            "exponentially; use such arrivals, for example 'poisson'": not arrivals.exponential,
+            "some sources have a finite capacity, whose content is not known from what was seen; "
+            "leave out the capacities, or look_cost": fleet.is_capped,
+            "some sources send signals; give looks or signals": fleet.is_signalled,
+            "the budget of a step does not cover a look; raise the budget": self.budget_rule
+            == "step"
+            and not affordable(np.array([cost]), self.budget).all(),
+        }
+        for fact, holds in wrong.items():
+            if holds:
+                raise ValueError(f"look_cost is {cost:g}, and {fact}")
+
+    def _check_unchanged(self, cost: float) -> None:
+        if not self.arrivals.random:
+            raise ValueError(
+                f"unchanged_cost is {cost:g}, and arrivals are {self.arrivals!r}: every crawl "
+                "finds something. Use random arrivals, for example 'poisson'"
+            )
+        least = float(self.sources.cost.min())
+        if cost > least:
+            raise ValueError(
+                f"unchanged_cost is {cost:g}, more than a crawl that finds something costs at the "
+                f"cheapest source, {least:g}; lower it"
+            )
 
     def _check_signals(self) -> None:
         fleet, arrivals = self.sources, self.arrivals
@@ -466,7 +544,8 @@ def _from_columns(columns: Mapping[str, Any]) -> Sources:
 
 
 def _same_limits(fleet: Sources, other: Sources) -> bool:
-    return fleet.hosts == other.hosts and all(
+    same_labels = fleet.hosts == other.hosts and fleet.topics == other.topics
+    return same_labels and all(
         np.array_equal(getattr(fleet, name), getattr(other, name)) for name in FIXED
     )
 
@@ -481,7 +560,7 @@ def _check_visible(fleet: Sources, features: tuple[str, ...]) -> None:
     """Raise ValueError if values would be infinite or zero in the float32 of observations."""
     largest = float(fleet.ceiling.max())
     least, most = (float(x) for x in (np.finfo(np.float32).tiny, np.finfo(np.float32).max))
-    shown = {"value", "harvest"} & set(features)
+    shown = {"value", "harvest", "shown"} & set(features)
     if shown and not (largest == 0 or 1e3 * least < largest < 1e-3 * most):
         raise ValueError(
             f"sources reach a value of {largest:.3g}, outside the range of float32, in which "

@@ -1,20 +1,13 @@
-"""Docstrings on API pages, and sections of docstrings on other pages.
+"""Docstrings on API pages.
 
 Docstrings are written for `help()`, and the environment's, as in Gymnasium, in Markdown. API pages
-are reStructuredText, so what it reads differently is converted. The directive `docstring-section`
-shows a section of a Markdown docstring, so that the tables of arguments and features are written
-once, in the code.
+are reStructuredText, so what it reads differently is converted.
 """
 
 from __future__ import annotations
 
 import re
-from importlib import import_module
-from inspect import cleandoc
 from typing import Any, get_origin
-
-from docutils import nodes
-from sphinx.util.docutils import SphinxDirective
 
 
 def converted(lines: list[str]) -> list[str]:
@@ -80,26 +73,8 @@ def shorten(app: Any, name: str, obj: Any, options: Any, bases: list[Any]) -> No
     bases[:] = [get_origin(base) or base for base in bases]  # without the types of observations
 
 
-class DocstringSection(SphinxDirective):
-    """A section of a docstring: ```{docstring-section} crawl_env.CrawlEnv Rewards```."""
-
-    required_arguments = 1
-    final_argument_whitespace = True
-
-    def run(self) -> list[nodes.Node]:
-        path, _, title = self.arguments[0].partition(" ")
-        module, _, name = path.rpartition(".")
-        text = cleandoc(getattr(import_module(module), name).__doc__)
-        sections = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", text, re.M | re.S))
-        if title not in sections:
-            raise self.error(f"{path} has no section {title!r}, only {', '.join(sections)}")
-        shown = sections[title].partition("\nRaises:")[0]
-        return self.parse_text_to_nodes(shown.replace("<", "\\<"))  # no HTML: "recovering-<n>"
-
-
 def setup(app: Any) -> dict[str, bool]:
     app.connect("autodoc-process-docstring", process)
     app.connect("autodoc-process-signature", signature)
     app.connect("autodoc-process-bases", shorten)
-    app.add_directive("docstring-section", DocstringSection)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

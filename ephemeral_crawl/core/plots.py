@@ -31,8 +31,19 @@ PALETTE = (
 )
 BLUE, ORANGE, GREEN, PINK, RED, SKY, GREY, VIOLET, BROWN, YELLOW, LIME, WINE = PALETTE
 # More, for policies that are seldom compared.
-MORE = ("#D63AF9", "#5A64E6", "#C9A7F5", "#14B8B8", "#7A7A1E", "#FF8A80", "#E0218A")
-MAGENTA, INDIGO, LILAC, TEAL, OLIVE, SALMON, ROSE = MORE
+MORE = (
+    "#D63AF9",
+    "#5A64E6",
+    "#C9A7F5",
+    "#14B8B8",
+    "#7A7A1E",
+    "#FF8A80",
+    "#E0218A",
+    "#6F8FA8",
+    "#2E8B57",
+    "#A0623A",
+)
+MAGENTA, INDIGO, LILAC, TEAL, OLIVE, SALMON, ROSE, STEEL, MOSS, RUST = MORE
 
 # Colours of text and lines that follow the page, light or dark; see `ephemeral_crawl.core.svg`.
 INK, FAINT = "#1b1d21", "#85888d"
@@ -61,6 +72,9 @@ STYLES: dict[str, Style] = {
     "freshness-static": (SALMON, "-", "X"),
     "lambda-crawl": (ROSE, "-", "H"),
     "whittle-engine": (MAGENTA, "-", "D"),
+    "whittle-knapsack": (STEEL, "-", "s"),
+    "whittle-periodic": (MOSS, "-", "o"),
+    "lagrangian-periodic": (RUST, "-", "D"),
     "bound": (INK, "--", ""),
     # Learners: those of one family share a colour.
     "whittle-q": (BLUE, "-", "^"),

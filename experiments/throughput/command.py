@@ -16,6 +16,7 @@ from ephemeral_crawl.core.study import RecordedStudy, Rows, attributed
 from experiments.core.data import Case, Column, Data, Details, Item, Lines, Table, mean, write
 from experiments.throughput import (
     files,
+    payoffs,
     policy,
     replay,
     scheduler,
@@ -44,9 +45,9 @@ class Throughput(RecordedStudy):
     rounds: int = 9
     """Rounds of each measurement."""
     only: Annotated[tuple[str, ...], tyro.conf.arg(metavar="PART")] = ()
-    """Parts to measure: gymnasium, whittle, content, signals, adaptive, scheduler, tensors, start,
-    replay, sizes, files; by default all. The record of the other parts is kept, so that a machine
-    with a GPU can add its rows by --only tensors."""
+    """Parts to measure: gymnasium, whittle, content, signals, payoffs, adaptive, scheduler,
+    tensors, start, replay, sizes, files; by default all. The record of the other parts is kept, so
+    that a machine with a GPU can add its rows by --only tensors."""
     items: str = ""
     """Log of items for the replay, as for `ephemeral-crawl evaluate`; without it none is made."""
     curves: str = ""
@@ -91,6 +92,7 @@ class Throughput(RecordedStudy):
             "whittle": lambda: policy.whittle_figures(rounds, min(self.largest, policy.N)),
             "content": lambda: policy.content_figures(rounds),
             "signals": lambda: signals.figures(rounds),
+            "payoffs": lambda: payoffs.figures(rounds),
             "adaptive": lambda: policy.adaptive_figures(rounds, min(self.largest, policy.LEARNING)),
             "scheduler": lambda: scheduler.figures(rounds) if fits else iter(()),
             "tensors": lambda: tensors.figures(rounds),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Unpack
 
 import numpy as np
 
-from crawl_env import CrawlVectorEnv, Signals, Sources
+from crawl_env import CrawlVectorEnv, Signals, Sources, TaskArguments
 from experiments.core.clock import Call, interleaved
 from experiments.throughput.figure import Figure, longer
 
@@ -26,8 +27,8 @@ def figures(rounds: int, size: tuple[int, int] = SIZE) -> Iterator[Figure]:
     rows, n = size
     for kind, rate in RATES.items():
         fleet = Sources(np.full(n, rate), 1.0, 0.1)
-        steps = {name: _step(fleet, rows, signals) for name, signals in CASES.items()}
-        times = interleaved({"none": _step(fleet, rows, None), **steps}, rounds)
+        steps = {name: step_of(fleet, rows, signals=signals) for name, signals in CASES.items()}
+        times = interleaved({"none": step_of(fleet, rows), **steps}, rounds)
         for name, signals in CASES.items():
             pings = signals.of(fleet).ping_rate[0] / rate
             what = f"step of {rows} envs × {n} {kind} sources (ΛT = {rate:g}), {name}, against none"
@@ -35,18 +36,18 @@ def figures(rounds: int, size: tuple[int, int] = SIZE) -> Iterator[Figure]:
             yield longer(GROUP, what, LIMIT, times[name], times["none"], note)
 
 
-def _step(fleet: Sources, rows: int, signals: Signals | None) -> Call:
+def step_of(fleet: Sources, rows: int, **arguments: Unpack[TaskArguments]) -> Call:
     """Return a step of environments in which the agent sees the belief."""
     n, rng = len(fleet), np.random.default_rng(0)
-    env = CrawlVectorEnv(
-        rows,
-        fleet,
-        budget=max(1, n // 20),
-        arrivals="poisson-items",
-        observed=False,
-        signals=signals,
-        horizon=None,
-    )
+    posed: TaskArguments = {
+        "sources": fleet,
+        "budget": max(1, n // 20),
+        "arrivals": "poisson-items",
+        "observed": False,
+        "horizon": None,
+    }
+    posed.update(arguments)
+    env = CrawlVectorEnv(rows, **posed)
     env.reset(seed=0)
-    actions = rng.random((rows, n), dtype=np.float32)
+    actions = rng.random(env.action_space.shape, dtype=np.float32)
     return lambda: env.step(actions)

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from agents import optimal_reward, relaxed_bound
-from crawl_env import Sources
 from experiments import asymptotic
-from experiments.asymptotic import CASES, FLEETS, LINES, WAYS, Asymptotic, Knapsack, slope, work
+from experiments.asymptotic import CASES, FLEETS, LINES, WAYS, Asymptotic, slope, work
 
 
 @pytest.fixture(scope="module")
@@ -94,24 +93,6 @@ def test_a_knapsack_by_index_recovers_what_greed_loses(case, monkeypatch):
     assert best < bound
     assert average == pytest.approx(bound, rel=2e-3)
     assert best == optimal_reward(fleet, budget, 1e-6)
-
-
-def test_the_knapsack_is_brute_force():
-    fleet = Sources([5.0, 4, 3, 2], 1.0, [0.3, 0.1, 0.5, 0.2], [2, 1.5, 1, 3])
-    from agents import whittle_index
-    from agents.policies.base import ObservationView
-    from crawl_env import Task
-
-    task = Task(fleet, 3.5)
-    agent = Knapsack(task)
-    rng = np.random.default_rng(1)
-    for x in rng.uniform(0, 1, (20, 4)) * fleet.ceiling:
-        worth = whittle_index(x, fleet) * fleet.cost
-        sets = [np.array([b >> i & 1 for i in range(4)]) for b in range(16)]
-        best = max(s @ worth for s in sets if s @ fleet.cost <= 3.5)
-        chosen = agent.priority(ObservationView(x[:, None], task))[0] > 0
-        # Observations are float64 here, so that nothing is rounded.
-        assert worth[chosen].sum() == pytest.approx(best, rel=1e-12)
 
 
 def test_refuses_no_copies(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 from ephemeral_crawl.core.results import read_csv, write_csv
 from experiments.core.clock import Timing, interleaved
 from experiments.throughput import (
+    payoffs,
     policy,
     replay,
     scheduler,
@@ -73,6 +74,12 @@ def test_signals_are_measured_beside_none():
     figures = list(signals.figures(1, (2, 10)))
     assert len(figures) == 6
     assert all(figure.value > 0 and figure.limit == 1.3 for figure in figures)
+
+
+def test_payoffs_and_costs_are_measured_beside_none():
+    figures = list(payoffs.figures(1, (2, 20)))
+    assert len(figures) == 2 * len(payoffs.CASES)
+    assert all(figure.value > 0 for figure in figures)
 
 
 def test_without_a_gpu_its_rows_are_empty_and_say_why(monkeypatch):

@@ -79,12 +79,12 @@ def test_one_observation_or_a_batch(discipline, observed):
 
 
 def test_never_clearly_behind_and_below_the_bound():
-    """14 comparisons at three errors: one fails by chance once in 50 seeds of the arrivals."""
+    """10 comparisons at three errors: one fails by chance once in 70 seeds of the arrivals."""
     gains = []
     for seed, regime in enumerate(["sparse", "dense"]):
         fleet = Sources.random(8, seed, regime)
         flow = float(fleet.arrival_rate.sum())
-        for share in (0.1, 0.4, 1.5):
+        for share in (0.1, 0.4, 1.5) if regime == "sparse" else (0.4,):
             for kind in ({"service": "poisson"}, {"discipline": "value"}):
                 if kind == {"discipline": "value"} and (regime, share) != ("sparse", 0.4):
                     continue

@@ -71,9 +71,12 @@ def test_selections_are_those_of_the_dense_policy(
     assert_same(columns, max(1, round(share * n)), policy, start, 60)
 
 
-@pytest.mark.parametrize("budget", [1, 7, 150, 299, 300])
-def test_thousands_of_steps(budget):
-    assert_same(FleetColumns.random(300, seed=3), budget, "whittle", "fresh", 2500)
+@pytest.mark.parametrize(
+    ("budget", "steps"), [(1, 2500), (7, 2500), (150, 500), (299, 500), (300, 500)]
+)
+def test_thousands_of_steps(budget, steps):
+    """With a small budget, most ages are only reached after many of them."""
+    assert_same(FleetColumns.random(300, seed=3), budget, "whittle", "fresh", steps)
 
 
 def test_static_crawls_by_lateness():
@@ -84,12 +87,12 @@ def test_a_large_fleet():
     assert_same(FleetColumns.random(20_000, seed=1), 100, "myopic", "full", 15)
 
 
-def test_a_thousand_steps_of_a_hundred_thousand_sources():
+def test_hundreds_of_steps_of_a_hundred_thousand_sources():
     """Against the index of the theory, computed for every source in every step."""
     columns, m = FleetColumns.random(100_000, seed=1), 1000
     scheduler, sources = FleetScheduler(columns, m, start="random"), columns.to_sources()
     crawled_at, best = -ages_of(scheduler), np.empty(m, np.intp)
-    for step in range(1000):
+    for step in range(300):
         index = index_at_age(step - crawled_at, sources)
         assert top_of_large(index, crawled_at, len(sources), m, best)
         assert np.array_equal(scheduler.step(), best), step

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from agents import index_at_age, optimal_reward, relaxation, task_bound, whittle_index
+from agents.evaluation.rollout import evaluate
 from agents.theory.arm import arm_of
 from crawl_env import Sources, Task
 
@@ -100,3 +101,34 @@ def test_units_of_time_and_utility_do_not_matter(scale: float) -> None:
     np.testing.assert_allclose(exact[1], exact[0] * scale, rtol=1e-9)
     best = [optimal_reward(f, 2, 1e-7) for f in (plain, other)]
     assert best[1] == pytest.approx(best[0] * scale, rel=1e-6)
+
+
+def test_the_policy_of_slow_decay_has_the_least_age_of_information() -> None:
+    """Against the least mean of Σ w·h over all policies by value iteration over ages, which knows
+    nothing of utilities, and against its Whittle policy, w·h(h + 1)/2, simulated plainly."""
+    weight, m, cap = np.array([5.0, 1.0, 2.5]), 1e-6, 12
+    fleet = Sources(weight / m, 1.0, m)
+    reward = evaluate("whittle", {"sources": fleet, "budget": 1}, steps=2520, seeds=1).reward[0]
+    found = fleet.inflow.sum() - reward  # Σ w·h, h from 0
+    age, total = np.ones(3), 0.0
+    for step in range(2720):
+        chosen = np.argmax(weight * age * (age + 1) / 2)
+        age[chosen] = 0.0
+        total += weight @ age * (step >= 200)
+        age += 1
+    assert found == pytest.approx(total / 2520, rel=1e-4)
+
+    h = np.indices((cap,) * 3)  # ages from 0 at the end of a step
+    value = np.zeros((cap,) * 3)
+    for _ in range(2000):
+        best = np.full(value.shape, np.inf)
+        for i in range(3):
+            after = np.minimum(h + 1, cap - 1)
+            after[i] = 0
+            best = np.minimum(best, np.tensordot(weight, after, 1) + value[tuple(after)])
+        change = 0.5 * (best - value)
+        value += change
+        value -= value[0, 0, 0]
+    assert np.ptp(change) < 1e-9
+    assert found == pytest.approx(2 * change.mean(), rel=1e-2)
+    assert found > 2 * change.mean() * (1 - 1e-3)

@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from agents import relaxed_bound
+from agents import relaxation, relaxed_bound
 from agents.evaluation.rollout import evaluate
 from agents.theory.schedule import relaxed_schedule
 from crawl_env import Sources
@@ -103,3 +103,11 @@ def test_intervals_are_those_at_which_whittle_crawls():
     ratio = run.frequency[often] / expected.crawls[often]
     assert np.median(np.abs(ratio - 1)) < 0.05
     assert run.frequency[expected.crawls == 0].sum() < 0.02 * 6
+
+
+@pytest.mark.parametrize("budget", [1, 2, 3, 3.7])
+def test_its_multiplier_is_that_of_the_bound(budget: float) -> None:
+    """Also with M = 1, where any λ between two indices is optimal."""
+    for fleet in (Sources.preset("table1"), Sources.random(12, seed=1)):
+        found = relaxed_schedule(fleet, budget).multiplier
+        assert found == pytest.approx(relaxation(fleet, budget).multiplier, rel=1e-12)

@@ -146,11 +146,11 @@ def test_names_stand_for_every_combination() -> None:
     assert make_arrivals("poisson-jumps") == Arrivals(rate=Jumps(0.01, Gamma(2.0)))
     assert make_arrivals("poisson-cycle") == Arrivals(rate=DailyCycle(0.5, 24.0, 0.0))
     assert make_arrivals("poisson-hawkes") == Arrivals(rate=Hawkes(0.5, 1.0))
-    assert len(set(ARRIVALS)) == len(ARRIVALS) == 1 + 5 * 5 * 3 + 4 * 5
+    assert len(set(ARRIVALS)) == len(ARRIVALS) == 1 + 6 * 5 * 3 + 5 * 5
     made = [make_arrivals(name) for name in ARRIVALS]
     assert all(isinstance(one, ArrivalProcess) for one in made)
     # The default distribution can be named, or not.
-    assert len({repr(one) for one in made}) == 1 + 5 * 4 * 3 + 4 * 4
+    assert len({repr(one) for one in made}) == 1 + 6 * 4 * 3 + 5 * 4
 
 
 def test_items_are_drawn_where_they_must_be() -> None:
@@ -161,7 +161,7 @@ def test_items_are_drawn_where_they_must_be() -> None:
     assert Arrivals(sampler="items").model(items=False) == Arrivals()
     assert Arrivals().model(items=True) == Arrivals(sampler="items")
     assert [Arrivals(decay=d).exponential for d in ("exponential", "lomax")] == [True, False]
-    assert [Arrivals(rate=r).stateful for r in RATES] == [False, True, True, True, True]
+    assert [r for r in RATES if not Arrivals(rate=r).stateful] == ["constant"]
     assert not Deterministic().random
     assert Deterministic().model(items=False) == Deterministic()
 

@@ -24,6 +24,7 @@ from crawl_env import (
     Drift,
     Hawkes,
     Jumps,
+    Regimes,
     Sources,
     Task,
     World,
@@ -43,6 +44,7 @@ KINDS: dict[str, RateModel] = {
     "cycle": DailyCycle(0.9, day=3, phase=[0, 1, 2, 3]),
     "profile": DailyCycle(day=3.3, profile=[1, 0, 5]),
     "hawkes": Hawkes(0.6, 2.0),
+    "regimes": Regimes(4.0, 0.3),
 }
 EACH = pytest.mark.parametrize("rate", KINDS.values(), ids=KINDS)
 FACTORS = {name: kind for name, kind in KINDS.items() if name != "hawkes"}
@@ -112,6 +114,37 @@ def test_jumps_come_at_their_rate_and_draw_from_their_law() -> None:
     # Sources jump each at times of their own.
     together = np.corrcoef(moved[:, 0::2].ravel(), moved[:, 1::2].ravel())[0, 1]
     assert abs(together) * np.sqrt(moved.size / 2) < Z_LIMIT
+
+
+def test_regimes_are_a_stationary_chain_of_two_rates_with_mean_one() -> None:
+    ratio, switch, lag = 4.0, 0.3, 3
+    factors = history(Regimes(ratio, switch), 40_000, lag)
+    assert sorted(set(factors.ravel())) == pytest.approx([0.4, 1.6])
+    assert abs(z_of_share(factors[1:] != factors[:-1], switch)) < Z_LIMIT
+    for now in (factors[0], factors[-1]):
+        assert abs(z_of_share(now > 1, 0.5)) < Z_LIMIT
+    covariance = 0.6**2 * (1 - 2 * switch) ** lag
+    assert abs(z_of_mean((factors[0] - 1) * (factors[-1] - 1), covariance)) < Z_LIMIT
+
+
+@pytest.mark.parametrize("sampler", ["total", "items"])
+def test_the_sources_of_a_topic_share_their_regimes_and_no_others_do(sampler: Any) -> None:
+    n = BLOCK + 5000  # in several blocks
+    topics = [f"{i % 2}" for i in range(n - 1)] + [""]
+    fleet = Sources(np.full(n, 5.0), 1.0, 0.1, topics=topics)
+    arrivals = Arrivals(rate=Regimes(1e9, 0.5), sampler=sampler)  # a cold topic is silent
+    world, rng = started(arrivals, 2, fleet=fleet)
+    seen = []
+    for _ in range(12):
+        hot = world.rate > 5
+        assert (hot == hot[:, [*np.arange(n - 1) % 2, n - 1]]).all()
+        seen.append(hot[:, [0, 1, n - 1]])
+        world.crawl(np.arange(2 * n))
+        world.advance(rng)
+        assert not world.value[~hot].any()
+        assert (world.value[hot] > 0).mean() > 0.99
+    columns = np.array(seen).reshape(12, -1).T
+    assert len(np.unique(columns, axis=0)) == 6, "topics and environments change independently"
 
 
 @pytest.mark.parametrize("period", [0.1, 1.0, 7.0, 24.0, 100.0])
@@ -342,7 +375,7 @@ def test_fleets_drawn_anew_vary_too() -> None:
     def draw(rng: np.random.Generator) -> Sources:
         return Sources.random(4, rng)
 
-    for arrivals in ("poisson-drift", "poisson-jumps", "poisson-cycle", "poisson-hawkes"):
+    for arrivals in ("poisson-drift", "poisson-jumps", "poisson-cycle", "poisson-regimes"):
         vec = CrawlVectorEnv(3, sources=draw, arrivals=arrivals, budget=2, horizon=3)
         vec.reset(seed=1)
         run(vec, random_actions(vec, 10))
@@ -369,6 +402,8 @@ def test_fleets_drawn_anew_vary_too() -> None:
         (lambda: DailyCycle(profile=[]), "profile has no positive rate"),
         (lambda: DailyCycle(profile=[1, -1]), "part 1: profile is -1"),
         (lambda: DailyCycle(profile=[0, 0]), "profile has no positive rate"),
+        (lambda: Regimes(0.5), "ratio is 0.5; it must be finite and at least 1"),
+        (lambda: Regimes(9, 2), "switch is 2; it must be between 0 and 1"),
         (lambda: Hawkes(1.0), "branching is 1.0; it must be at least 0 and below 1"),
         (lambda: Hawkes(0.5, 0), "kernel_rate is 0; it must be positive"),
         (

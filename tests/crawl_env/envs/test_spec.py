@@ -23,10 +23,12 @@ from crawl_env import (
     DailyCycle,
     DecayCurves,
     Deterministic,
+    DiminishingReturns,
     Drift,
     Hawkes,
     ItemLog,
     Jumps,
+    Regimes,
     Sources,
     Trace,
 )
@@ -191,6 +193,7 @@ rates = st.one_of(
         st.none() | st.lists(st.floats(0.1, 5), min_size=1, max_size=24),
     ),
     st.builds(Hawkes, st.floats(0, 0.9), positive),
+    st.builds(Regimes, st.floats(1, 50), st.floats(0, 1)),
 )
 utilities = st.one_of(st.sampled_from(list(UTILITIES)), st.builds(Gamma, st.floats(0.1, 5)))
 decays = st.one_of(st.sampled_from(list(DECAYS)), st.builds(LomaxDecay, st.floats(1.2, 5)))
@@ -227,6 +230,7 @@ def fleets(draw: st.DrawFn, plain: bool) -> Sources:
         column(st.floats(0.05, 2)),
         column(st.sampled_from([0.5, 1.0, 1 / 3])),
         period=draw(st.floats(0.1, 3)),
+        topics=draw(st.sampled_from([("a", "", "a"), ()])),
         **limits,
     )
 
@@ -253,10 +257,11 @@ def test_every_argument_survives_json(data: st.DataObject) -> None:
         "horizon": data.draw(st.one_of(st.none(), st.just(np.int64(5)), st.integers(1, 20))),
         "start": data.draw(st.sampled_from(["fresh", "empty", "full", "random"])),
         "per_host": data.draw(st.integers(1, 2)),
+        "payoff": data.draw(st.sampled_from([None, DiminishingReturns(2.5)])),
     }
     env = gym.make(ID, **arguments, disable_env_checker=True)
     other = again(env)
-    for name in ("sources", "budget", "features", "horizon"):
+    for name in ("sources", "budget", "features", "horizon", "payoff"):
         assert getattr(other.unwrapped.task, name) == getattr(env.unwrapped.task, name)
     assert history(env) == history(other)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from crawl_env import CrawlEnv
 from crawl_env.fleet.parameters import CONSTRAINTS, PARAMETERS
 from crawl_env.fleet.sources import Sources
 from tests.references import Z_LIMIT, plainly, z_of_mean, z_of_share
@@ -185,8 +187,29 @@ def test_stack_refuses_fleets_that_differ_in_size_period_or_hosts() -> None:
     for other in (fleet_of(4), fleet_of(3, period=2.0)):
         with refused("one size and period"):
             Sources.stack([fleet_of(3), other])
-    with refused("different hosts"):
-        Sources.stack([fleet_of(3), fleet_of(3, hosts=["h", "h", ""])])
+    for labels in ("hosts", "topics"):
+        with refused(f"different {labels}"):
+            Sources.stack([fleet_of(3), fleet_of(3, **{labels: ["h", "h", ""]})])
+
+
+def test_topics_survive_whatever_is_done_to_a_fleet(tmp_path: Path) -> None:
+    fleet = fleet_of(4, topics=["sport", "", "news", "sport"], names=list("abcd"))
+    assert len(set(fleet.topic_of.tolist())) == 3
+    assert fleet.topic_of[0] == fleet.topic_of[3]
+    fleet.to_csv(tmp_path / "fleet.csv")
+    for other in (
+        Sources.from_csv(tmp_path / "fleet.csv"),
+        Sources(**fleet.describe()),
+        pickle.loads(pickle.dumps(fleet)),
+        Sources.stack([fleet, fleet]).fleet(1),
+        fleet.with_period(2.0).with_period(1.0),
+    ):
+        assert other == fleet
+    assert fleet.select([3, 1]).topics == ("sport", "")
+    assert fleet_of(4, topics=["", "", "", ""]).topics == ()
+    assert fleet_of(4).topic_of.tolist() == [0, 1, 2, 3]
+    env = CrawlEnv(fleet, 3.0, features=("topic", "value"))
+    assert env.reset()[0][:, 0].tolist() == fleet.topic_of.tolist()
 
 
 # ------------------------------------------------------------------------- equality, safety
@@ -398,6 +421,8 @@ def test_what_is_no_array_of_sources_is_refused() -> None:
         fleet_of(hosts="abc")
     with refused("hosts has 2 entries for 3 sources"):
         fleet_of(hosts=["a", "a"])
+    with refused("topics is 'abc'; give a sequence, one topic per source"):
+        fleet_of(topics="abc")
     for names in (["a"], ["a", "b", "c", "d"]):
         with refused(f"names has {len(names)} entries for 3 sources"):
             fleet_of(names=names)

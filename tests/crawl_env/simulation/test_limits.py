@@ -552,7 +552,8 @@ def test_fleets_drawn_with_other_limits_are_refused(change: dict[str, Any]) -> N
     env = CrawlEnv(sources=lambda rng: next(calls), budget=3)
     env.reset(seed=0)
     with pytest.raises(
-        ValueError, match="changed crawl delays, capacities, failure rates, signals or hosts"
+        ValueError,
+        match="changed crawl delays, capacities, failure rates, signals, hosts or topics",
     ):
         env.reset()
 

@@ -71,6 +71,11 @@ def test_scales_are_those_of_the_page() -> None:
         "pings": 1,
         "pings_aged": 1,
         "backlog": 1,
+        "steps_left": tour,
+        "seen": tour,
+        "shown": median,
+        "topic": 1,
+        "rate": 1.1,
         "harvest_number": 1,
         "harvest_log": 1,
         "harvest_age": 2 * tour,
@@ -92,7 +97,7 @@ def test_scales_are_those_of_the_page() -> None:
 def test_observations_are_those_of_the_plain_environment(shape: dict[str, Any], rule: str) -> None:
     arguments = some(features=EVERYTHING, budget_rule=rule, start="random", observed=False)
     plain, other = CrawlEnv(**arguments), CrawlEnv(**arguments, **shape)
-    assert other.observation_space.shape == ((5 * 21,) if "flat" in shape else (5, 21))
+    assert other.observation_space.shape == ((5 * 26,) if "flat" in shape else (5, 26))
     if "scaled" in shape:
         assert np.all(np.abs([other.observation_space.low, other.observation_space.high]) <= 1)
     seen = [env.reset(seed=3)[0] for env in (plain, other)]
@@ -111,7 +116,9 @@ def test_observations_are_those_of_the_plain_environment(shape: dict[str, Any], 
 
 def test_nothing_hidden_leaks_through_the_scales() -> None:
     """Fleets that differ in all that is hidden have the same spaces and first observations."""
-    hidden = tuple(n for n in EVERYTHING if n not in ("value", "arrival_rate", "mean_utility"))
+    hidden = tuple(
+        n for n in EVERYTHING if n not in ("value", "rate", "arrival_rate", "mean_utility")
+    )
     hidden = tuple(name for name in hidden if name != "decay_rate")
     other = Sources([30.0] * 5, [7.0] * 5, [0.9] * 5, FLEET.cost, period=2)
     envs = [CrawlEnv(**some(sources=s, features=hidden, scaled=True)) for s in (FLEET, other)]

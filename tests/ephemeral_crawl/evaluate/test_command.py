@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import cache
 
 import numpy as np
 import pytest
@@ -92,6 +93,9 @@ def model(**options: object) -> Model:
     return Evaluate(**{"sources": str(FLEET), "budget": "10", **options})._events()
 
 
+of_example = cache(model)  # which reads a file
+
+
 @pytest.mark.parametrize("arrivals", ["poisson", "poisson-lognormal", "poisson-items"])
 def test_arrivals_are_single_items_where_that_matters(arrivals, tmp_path):
     busy = Sources(np.full(3, 2e3), 1.0, 0.1)
@@ -113,7 +117,7 @@ def told_apart(rewards: dict[str, np.ndarray]) -> int:
     """The number of policies that are called worse than the best of some, given their rewards."""
     order = sorted(rewards, key=lambda name: -rewards[name].mean())
     peers = {name: Evaluation(*[rewards[name]] * 4, np.zeros(1)) for name in order}
-    return len(rewards) - 1 - len(model().rivals(peers))
+    return len(rewards) - 1 - len(of_example().rivals(peers))
 
 
 def test_equal_policies_are_rarely_told_apart():
@@ -136,7 +140,7 @@ def test_the_best_of_many_equal_policies_is_rarely_recommended():
         rewards = {name: rng.normal(1, 0.1, 5) for name in names}
         order = sorted(names, key=lambda name: -rewards[name].mean())
         peers = {name: Evaluation(*[rewards[name]] * 4, np.zeros(1)) for name in order}
-        chosen += model().recommended(peers) != "whittle"
+        chosen += of_example().recommended(peers) != "whittle"
     assert chosen <= 300 * 0.05 + 4 * np.sqrt(300 * 0.05 * 0.95)
 
 
@@ -218,7 +222,7 @@ def test_an_indexing_engine_and_what_it_costs(tmp_path, capsys):
     free = evaluated(tmp_path, arrivals="poisson-items", **few)
     without = totals(free)["whittle"] / 3
     capsys.readouterr()
-    out = evaluated(tmp_path, engine_rate=1.0, engine_capacity=4, engine_service="poisson", **few)
+    out = evaluated(tmp_path, engine_rate=1.0, engine_capacity=2, engine_service="poisson", **few)
     printed = capsys.readouterr().out
     mean = {name: total / 3 for name, total in totals(out).items()}  # of three runs
     assert mean.keys() == {"whittle", "whittle-engine", "random", "clairvoyant", "schedule"}

@@ -1,5 +1,7 @@
 """What the scheduler collects, without knowing anything, in a world of sixty feeds."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -17,20 +19,21 @@ from tests.ephemeral_crawl.live.world import (
 SEEDS = (1, 2)
 
 
+@cache
 def mean(collect, per_hour, **world):
-    return np.mean([collect(World(seed, **world), per_hour) for seed in SEEDS])
+    return np.mean([collect(World(seed, days=8.0, **world), per_hour) for seed in SEEDS])
 
 
 # Measured: .970 and .993 on average over four seeds; standard deviation .011 and .003.
-@pytest.mark.parametrize(("per_hour", "least"), [(3, 0.93), (12, 0.96)])
+@pytest.mark.parametrize(("per_hour", "least"), [(3, 0.93), (6, 0.95)])
 def test_it_collects_nearly_what_known_parameters_would(per_hour, least):
     assert mean(crawl, per_hour) > least * mean(oracle, per_hour)
 
 
 def test_the_approximations_of_large_fleets_cost_little(monkeypatch):
-    exact = crawl(World(1, days=3.0), 12)
+    exact = crawl(World(1, days=2.0), 12)
     monkeypatch.setattr(agenda, "EXACT", 0)
-    assert crawl(World(1, days=3.0), 12) == pytest.approx(exact, rel=0.02)
+    assert crawl(World(1, days=2.0), 12) == pytest.approx(exact, rel=0.02)
 
 
 def test_it_collects_more_than_rules_in_use():

@@ -199,10 +199,10 @@ def test_two_schedulers_on_a_store_are_one(store):
 def test_kill_9_loses_no_acknowledged_report(store, tmp_path):
     """Processes on one store are killed at random moments."""
     out = tmp_path / "acknowledged"
-    command = [sys.executable, "-m", kills.__name__, store.address, str(out), "20"]
+    command = [sys.executable, "-m", kills.__name__, store.address, str(out), "12"]
     subprocess.run(command, cwd=ROOT, check=True)
     acknowledged = {int(line) for line in out.read_text().splitlines()}
-    assert len(acknowledged) >= 10
+    assert len(acknowledged) >= 6
     reports = reported(store)  # none counts twice
     assert acknowledged <= set(reports)  # none is lost
     assert all(n == kills.items_of(lease) for lease, n in reports.items() if lease > 1)
@@ -251,6 +251,7 @@ def test_kill_9_of_a_server_loses_no_acknowledged_report(store):
         while len(acknowledged) < before + 100 and crawlers[0].is_alive():
             with Scheduler(store.address) as visitor:
                 visitor.status()
+            time.sleep(0.05)
         served.kill()
         served.communicate()
         for crawler in crawlers:

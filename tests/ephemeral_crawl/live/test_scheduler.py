@@ -385,7 +385,7 @@ def test_politeness_is_never_violated(clock):
     fetches: dict[str, list[float]] = {}
     pending: list[tuple[float, int, str, float]] = []
     cost = 0
-    for _ in range(3000):
+    for _ in range(1500):
         clock.now += rng.exponential(5.0)
         for entry in [entry for entry in pending if entry[0] <= clock.now]:
             pending.remove(entry)
@@ -402,7 +402,7 @@ def test_politeness_is_never_violated(clock):
             pending.append((end, lease.id, lease.source, rng.uniform(clock.now, end)))
     assert min(np.diff(np.sort(times)).min(initial=1e9) for times in fetches.values()) >= 120
     for host, interval in limits.items():
-        assert len(seen[host]) > 20
+        assert len(seen[host]) > 10
         assert np.diff(np.sort(seen[host])).min() >= interval
     assert len(seen["c"]) > len(seen["a"])
     assert cost <= 400 / HOUR * clock.now + 400 + 1

@@ -211,7 +211,7 @@ def test_the_scheduler_is_told_what_its_crawls_found_and_no_more(monkeypatch):
 
 def test_the_scheduler_uses_the_pings_of_a_replay():
     """With perfect pings it collects far more, and what it is not shown it does not use."""
-    split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 600)
+    split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 300)
     log = split.trace.log
     pings = PingLog(log.names, log.source, log.published, log.start, log.end)
     (job,) = recording(split).jobs(replay.SCHEDULER, 1.0)
@@ -254,7 +254,7 @@ def test_an_indexing_engine_and_what_it_costs(tmp_path, capsys):
 
     free = totals(replayed(tmp_path))
     capsys.readouterr()
-    queued = totals(replayed(tmp_path, engine_rate=0.5, engine_capacity=4))
+    queued = totals(replayed(tmp_path, engine_rate=0.5, engine_capacity=2))
     printed = capsys.readouterr().out
     assert queued.keys() == {*free, "whittle-engine"}
     assert 0 < queued["whittle"] < free["whittle"]

@@ -1,0 +1,117 @@
+"""Whittle index policies where crawls that find nothing are cheaper, and where sources can be
+looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.policies.base import Environment, ObservationView, State, graded, needs
+from agents.policies.index import Whittle
+from agents.theory.arm import PerFleet
+from agents.theory.checks import CheckedArm, conditional_arm, least_priced, look_arm
+from agents.theory.multiplier import BudgetMultiplier, Index
+from agents.theory.renewal import RenewalArm, renewal_arm, simplified
+from crawl_env import Sources, Task
+from crawl_env.numerics import FloatArray
+
+
+class WhittleConditional(Whittle):
+    """`Whittle` where crawls that find nothing cost less: the index with the expected cost at the
+    age, of `agents.theory.checks`.
+
+    It is `Whittle` at observed sources, where it is known whether there is something, and where all
+    crawls cost the same (no `unchanged_cost`).
+
+    Raises:
+        ValueError: crawls that find nothing cost less, and `age` is not observed; or as for
+            `Whittle`.
+    """
+
+    name = "whittle-conditional"
+    features = ("age",)
+
+    def __init__(self, env: Environment, *, seed: int | None = None) -> None:
+        self._checked = PerFleet(lambda sources: conditional_arm(self.task, sources))
+        super().__init__(env, seed=seed)
+        if self._is_cheaper:
+            needs(self.task, self.name, "age")
+
+    @property
+    def _is_cheaper(self) -> bool:
+        return self.task.unchanged_cost is not None and not self.task.observed.all()
+
+    def index_now(self, view: ObservationView) -> FloatArray:
+        index = super().index_now(view)
+        if not self._is_cheaper:
+            return index
+        checked = self._checked(view.sources).index_at_age(view["age"])
+        return np.where(self.task.observed, index, checked)
+
+    def _budget_multiplier(self) -> BudgetMultiplier:
+        if not self._is_cheaper or self.task.observed.any():
+            return super()._budget_multiplier()
+        return _Multiplier(self.task, self.index, lambda sources: [self._checked(sources)])
+
+
+class WhittleLooks(Whittle):
+    """`Whittle` for crawls, and for looks the index of a look that is followed by a crawl if it
+    shows something, of `agents.theory.checks`.
+
+    Both are utility per budget unit, so that crawls and looks are ranked together. Without looks
+    (no `look_cost`) it is `Whittle`.
+
+    Raises:
+        ValueError: there are looks, and `value` or `seen` is not observed; or as for `Whittle`.
+    """
+
+    name = "whittle-looks"
+    features = ("value", "seen")
+
+    def __init__(self, env: Environment, *, seed: int | None = None) -> None:
+        self._look_of = PerFleet(lambda sources: look_arm(self.task, sources))
+        super().__init__(env, seed=seed)
+        if self.task.look_cost is not None:
+            needs(self.task, self.name, "value")
+            needs(self.task, self.name, "seen")
+
+    def decide(self, view: ObservationView, state: State) -> tuple[NDArray[Any], State]:
+        if self.task.look_cost is None:
+            return super().decide(view, state)
+        look = self._look_of(view.sources).index_at_age(view["seen"] + 1.0)
+        look = np.where(self.task.observed, 0.0, look)
+        both = np.concatenate([self.index_now(view), look], axis=-1)
+        multiplier = None if self._multiplier is None else self._multiplier(view.sources)
+        return graded(both, multiplier).reshape(view.batch, 2, self.task.n), state
+
+    def _budget_multiplier(self) -> BudgetMultiplier:
+        if self.task.look_cost is None:
+            return super()._budget_multiplier()
+        return _Multiplier(
+            self.task,
+            self.index,
+            lambda sources: [self._look_of(sources), renewal_arm(simplified(sources))],
+        )
+
+
+class _Multiplier(BudgetMultiplier):
+    """λ* of sources each of which is used in the best of several ways, of which it has the arms."""
+
+    def __init__(
+        self, task: Task, index: Index, arms: Callable[[Sources], Sequence[CheckedArm | RenewalArm]]
+    ) -> None:
+        super().__init__(task, index)
+        self._arms = arms
+
+    def _find(self, sources: Sources) -> FloatArray:
+        arms = self._arms(sources)
+        high = np.max([arm.max_multiplier() for arm in arms], axis=0)
+
+        def net(multiplier: FloatArray) -> FloatArray:
+            best: FloatArray = np.max([arm.net_reward(multiplier) for arm in arms], axis=0)
+            return best
+
+        return np.atleast_1d(least_priced(net, high, self._task.budget).multiplier)

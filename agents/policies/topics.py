@@ -1,0 +1,80 @@
+"""A greedy policy for rewards of diminishing returns per topic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.policies.base import Environment, ObservationView
+from agents.policies.index import Whittle
+from crawl_env import DiminishingReturns
+from crawl_env.compiled import compiled
+from crawl_env.numerics import FloatArray, IntArray
+
+_WEIGHT = 0.75  # of the reward now, against the index
+
+
+class GreedyTopics(Whittle):
+    """Crawls the source of largest marginal reward^.75 · index^.25, one after the other.
+
+    The marginal reward of a source is what the payoff `DiminishingReturns` pays for it beside the
+    sources that were selected before it in the same step, Be^(−Y/B)(1 − e^(−x/B)) per unit of cost,
+    where x is its value or belief and Y that of the sources of its topic which were selected. The
+    Whittle index, which ignores the topics, says what it is worth later. Without that payoff, and
+    under `budget_rule="average"`, it is `Whittle`.
+    """
+
+    name = "greedy-topics"
+
+    def __init__(self, env: Environment, *, seed: int | None = None) -> None:
+        super().__init__(env, seed=seed)
+        payoff = self.task.payoff
+        self._limit: float | None = None
+        if isinstance(payoff, DiminishingReturns) and self.task.budget_rule == "step":
+            self._limit = payoff.limit
+
+    def priority(self, view: ObservationView) -> NDArray[Any]:
+        if self._limit is None:
+            return super().priority(view)
+        sources, value = view.sources, np.ascontiguousarray(view.value)
+        index = np.asarray(self.index_now(view), dtype=np.float64)
+        success = np.broadcast_to(1.0 - sources.failure_rate, value.shape).copy()
+        cost = np.broadcast_to(sources.cost, value.shape).copy()
+        out = np.zeros(value.shape, dtype=np.float32)
+        _greedy(value, index, success, cost, sources.topic_of, self._limit, self.task.budget, out)
+        return out
+
+
+@compiled
+def _greedy(
+    value: FloatArray,
+    index: FloatArray,
+    success: FloatArray,
+    cost: FloatArray,
+    topic: IntArray,
+    limit: float,
+    budget: float,
+    out: NDArray[np.float32],
+) -> None:
+    """Write priorities, (B, N), that decrease in the order in which sources are selected; 0 where
+    they no longer fit the budget."""
+    n = topic.size
+    for b in range(len(value)):
+        collected = np.zeros(topic.max() + 1)
+        left = budget * (1.0 + 1e-12)
+        for k in range(n):
+            best, most = -1, -1.0
+            for i in range(n):
+                if out[b, i] == 0.0 and cost[b, i] <= left:
+                    worth = limit * np.exp(-collected[topic[i]] / limit)
+                    worth *= -np.expm1(-value[b, i] / limit) * success[b, i] / cost[b, i]
+                    score = worth**_WEIGHT * index[b, i] ** (1.0 - _WEIGHT)
+                    if score > most:
+                        best, most = i, score
+            if best < 0:
+                break
+            out[b, best] = 1.0 - k / (n + 1.0)
+            left -= cost[b, best]
+            collected[topic[best]] += value[b, best] * success[b, best]

@@ -1,0 +1,133 @@
+"""The arm of a source whose crawls cost more if they find something: conditional GET, and looks.
+
+A check after k steps costs c, and a further C' if something was published, which happens with
+probability 1 − e^{−ℓk}, ℓ = ΛT, under Poisson arrivals: C_k = c + C'(1 − e^{−ℓk}) on average. A
+conditional GET is such a check, with C' = C − c: a source that has nothing new answers "304 Not
+Modified". So is a look that is followed by a crawl if it shows something, with C' = C.
+
+A source checked every k steps brings (x_k − λC_k)/k, and checks after k and k + 1 steps are equally
+good at the multiplier
+
+    γ(k) = u* A(k; m) / (c + C' A(k; ℓ)),   A(k; m) = 1 − e^{−mk}(1 + k(1 − e^{−m})), m = μT:
+
+the index of Theorem 1 (`agents.theory.closed_form`), and in its denominator Theorem 1 again, of a
+source that decays as it publishes. The index is γ(k) up to the age at which x_k/C_k is
+largest, and this maximum from there on: no check pays at a larger multiplier, and at a smaller one
+a check that is late is to be made at once. Without C' the maximum is u*/c, at no finite age.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+
+import numpy as np
+
+from agents.theory.closed_form import ClosedForm
+from agents.theory.price import least_where
+from agents.theory.relaxation import Relaxation
+from crawl_env import Sources, Task
+from crawl_env.numerics import FloatArray
+
+_SLOWEST = 1e-12  # items / step of a source without arrivals, which earns nothing
+_FULL = 45.0  # time constants after which nothing grows any more
+
+
+class CheckedArm:
+    """The arms of a fleet (N,), or of a batch of fleets (B, N), that is not observed.
+
+    Arguments:
+        sources: the fleet; failures and capacities are ignored.
+        cost: c > 0, budget units, of a check.
+        found: C' ≥ 0, budget units, (N,) or (B, N), of what a check finds.
+
+    >>> arm = CheckedArm(Sources(0.1, 1.0, 0.5), 0.1, np.array([0.9]))
+    >>> arm.index_at_age(np.array([[1.0], [3.0], [30.0]])).ravel().round(4)
+    array([0.2863, 0.4804, 0.4804])
+    """
+
+    def __init__(self, sources: Sources, cost: float, found: FloatArray) -> None:
+        self.sources, self._cost, self._found = sources, cost, found
+        items = np.maximum(sources.arrival_rate * sources.period, _SLOWEST)
+        one = np.ones_like(sources.cost)
+        self._content = ClosedForm(sources.ceiling, one, sources.decay_per_step)
+        self._items = items
+        # As a fraction of C', which may be 0.
+        self._finds = ClosedForm(one, one, items)
+
+    def index_at_age(self, age: FloatArray) -> FloatArray:
+        """Return the Whittle index `age` steps after the source was empty, (..., N), utility per
+        budget unit."""
+        early = np.minimum(age, self._peak)
+        spent = self._cost + self._found * self._finds.index_at_age(early)
+        return np.where(age < self._peak, self._content.index_at_age(early) / spent, self._most)
+
+    def _spent(self, age: FloatArray) -> FloatArray:
+        """Return C_k, budget units, in the shape of `age`."""
+        return self._cost - self._found * np.expm1(-self._items * age)
+
+    @cached_property
+    def _peak(self) -> FloatArray:
+        """The age at which x_k/C_k is largest, in the shape of the fleet."""
+        low = np.ones(self._items.shape)
+        high = np.ceil(_FULL / np.minimum(self.sources.decay_per_step, 1.0)) + 1.0
+        while (low < high).any():
+            middle = np.floor(0.5 * (low + high))
+            now, next_ = (self.sources.content_at(k) / self._spent(k) for k in (middle, middle + 1))
+            low, high = (
+                np.where(next_ > now, middle + 1.0, low),
+                np.where(next_ > now, high, middle),
+            )
+        return low
+
+    @cached_property
+    def _most(self) -> FloatArray:
+        """The largest x_k/C_k, utility / budget unit, in the shape of the fleet."""
+        most: FloatArray = self.sources.content_at(self._peak) / self._spent(self._peak)
+        return most
+
+    def net_reward(self, multiplier: FloatArray) -> FloatArray:
+        """Return max_k max(0, (x_k − λC_k)/k), (..., N) utility / step, at λ, (..., 1)."""
+        low, high = np.ones(self._items.shape), self._peak
+        shape = np.broadcast_shapes(np.shape(multiplier), self._items.shape)
+        low, high = np.broadcast_to(low, shape), np.broadcast_to(high, shape)
+        while (low < high).any():  # the first age at which the index reaches λ
+            middle = np.floor(0.5 * (low + high))
+            reached = self.index_at_age(middle) >= multiplier
+            low, high = np.where(reached, low, middle + 1.0), np.where(reached, middle, high)
+        net = (self.sources.content_at(low) - multiplier * self._spent(low)) / low
+        return np.maximum(net, 0.0)
+
+    def max_multiplier(self) -> FloatArray:
+        """Return a multiplier from which on nothing is checked, (..., 1)."""
+        most: FloatArray = self._most.max(axis=-1, keepdims=True)
+        return most
+
+
+def conditional_arm(task: Task, sources: Sources) -> CheckedArm:
+    """Return the arms of a task in which crawls that find nothing cost `unchanged_cost`."""
+    assert task.unchanged_cost is not None
+    return CheckedArm(sources, task.unchanged_cost, sources.cost - task.unchanged_cost)
+
+
+def look_arm(task: Task, sources: Sources) -> CheckedArm:
+    """Return the arms of a task in which a look is followed by a crawl if it shows something."""
+    assert task.look_cost is not None
+    return CheckedArm(sources, task.look_cost, sources.cost)
+
+
+def least_priced(
+    net_reward: Callable[[FloatArray], FloatArray], high: FloatArray, budget: float
+) -> Relaxation:
+    """Minimise λM + Σ_i β_i(λ) over λ in [0, high], where β is the net reward of each source, (...,
+    N), at λ, (..., 1): the relaxed bound and λ*, floats, or arrays (B,) for a batch."""
+
+    def dual(multiplier: FloatArray) -> FloatArray:
+        net: FloatArray = net_reward(multiplier).sum(axis=-1, keepdims=True)
+        return multiplier * budget + net
+
+    multiplier = least_where(dual, high)
+    bound = dual(multiplier)
+    if multiplier.ndim == 1:
+        return Relaxation(float(bound[0]), float(multiplier[0]))
+    return Relaxation(bound[:, 0], multiplier[:, 0])

@@ -1,0 +1,159 @@
+"""Daily cycles of known phases: best cycles, bound, and policies, against dynamic programmes."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import agents
+from agents import compare, relaxed_bound, task_bound
+from agents.policies.lagrangian import best_rate, gains, table_of
+from agents.theory.periodic import (
+    PeriodicRelaxation,
+    _each_best_cycle,
+    daily_inflow,
+    periodic_bound,
+    periodic_gains,
+    periodic_relaxation,
+)
+from crawl_env import Arrivals, Sources, Task
+from crawl_env.content.rates import DailyCycle
+
+
+def posed(n: int, phases: Any, day: float = 6, budget: float = 1, **more: Any) -> dict[str, Any]:
+    cycle = DailyCycle(amplitude=0.9, day=day, phase=list(phases))
+    fleet = Sources.random(n, seed=4)
+    hidden = {"arrivals": Arrivals(rate=cycle), "observed": False, "features": ("value", "age")}
+    return {"sources": fleet, "budget": budget, **hidden, **more}
+
+
+def value_iteration(contents: Any, inflow: Any, ages: int, sets: Any) -> float:
+    """Return the largest reward per step over joint ages and times of day, by value iteration."""
+    n, days = inflow.shape
+    value = np.zeros((days, *(ages,) * n))
+    for _ in range(3000):
+        new = np.empty_like(value)
+        for d in range(days):
+            after, best = value[(d + 1) % days], np.full(value.shape[1:], -np.inf)
+            for chosen in sets:
+                reward, rest = np.zeros(value.shape[1:]), after
+                for i in range(n):
+                    k = np.arange(ages)
+                    shape = [-1 if j == i else 1 for j in range(n)]
+                    if i in chosen:
+                        reward = reward + contents[i, d][k].reshape(shape)
+                    to = np.zeros_like(k) if i in chosen else np.minimum(k + 1, ages - 1)
+                    rest = rest.take(to, axis=i)
+                best = np.maximum(best, reward + rest)
+            new[d] = best
+        change = 0.5 * (new - value)
+        value = value + change
+        if np.ptp(change) < 1e-7 * np.abs(change).max():
+            break
+        value -= value.flat[0]
+    return float(2 * change.mean())
+
+
+def contents_of(fleet: Sources, inflow: Any, ages: int) -> Any:
+    """Return the content at each time of day and age from 1, (N, D, ages)."""
+    n, days = inflow.shape
+    found = np.zeros((n, days, ages))
+    for i, d, k in itertools.product(range(n), range(days), range(ages)):
+        steps = np.arange(1, k + 2)
+        found[i, d, k] = (fleet.retention[i] ** (steps - 1) * inflow[i, (d - steps) % days]).sum()
+    return found
+
+
+def test_the_bound_and_the_policies_at_the_exact_optimum() -> None:
+    task = posed(2, [0.0, 2.5])
+    fleet, inflow = task["sources"], daily_inflow(Task(**task), task["sources"])
+    best = value_iteration(contents_of(fleet, inflow, 16), inflow, 16, [(0,), (1,)])
+    bound = periodic_bound(Task(**task))
+    assert best <= bound * (1 + 1e-6)
+    assert bound < 1.03 * best
+    assert np.isnan(task_bound(Task(**task)).bound)
+    # Items are many, so that 12 runs of 1,200 steps have little noise.
+    names = ["whittle", "whittle-periodic", "lagrangian-periodic"]
+    runs = compare(names, task, steps=1200, warmup=60, seeds=12, seed=1)
+    plain, index, gain = (run.reward.mean() / best for run in runs.values())
+    assert 0.98 < gain < 1.005
+    assert plain + 0.01 < index < 1.005
+
+
+@settings(max_examples=12, derandomize=True, deadline=None, database=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 5))
+def test_the_best_cycle_is_that_of_value_iteration(seed: int, days: int) -> None:
+    rng = np.random.default_rng(seed)
+    inflow = rng.exponential(1.0, (1, days)) * (rng.random((1, days)) < 0.8)
+    fleet = Sources(1.0, 1.0, rng.uniform(0.4, 1.5))
+    price, ages = rng.uniform(0, 2, days), 120
+    rate, crawls, potential = np.empty(1), np.empty((1, days)), np.empty((1, days))
+    longest = np.array([ages - 1])
+    _each_best_cycle(inflow, fleet.retention, price, fleet.cost, longest, rate, crawls, potential)
+    contents = contents_of(fleet, inflow, ages) - price[None, :, None]
+    expected = value_iteration(contents, inflow, ages, [(), (0,)])
+    assert rate[0] == pytest.approx(max(expected, 0.0), rel=1e-5, abs=1e-7)
+    if rate[0] > 0:  # V satisfies the equation of optimality
+        reward = contents[0][
+            (np.arange(1, ages) + np.arange(days)[:, None]) % days, np.arange(ages - 1)
+        ]
+        after = potential[0][(np.arange(1, ages) + np.arange(days)[:, None]) % days]
+        best = (reward - np.arange(1, ages) * rate[0] + after).max(axis=-1)
+        np.testing.assert_allclose(potential[0], best, atol=1e-9)
+
+
+def test_a_day_of_one_step_is_the_stationary_problem() -> None:
+    fleet = Sources.random(30, seed=0)
+    fleet = Sources(**{**fleet.__getstate__(), "cost": np.tile([1.0, 2.0, 0.5], 10)})
+    found = periodic_relaxation(fleet, fleet.inflow[:, None], 4.0)
+    assert found.bound == pytest.approx(relaxed_bound(fleet, 4.0), rel=1e-9)
+    price = found.multiplier
+    np.testing.assert_allclose(found.rate, best_rate(fleet, price), rtol=1e-9, atol=1e-12)
+    value = np.random.default_rng(1).uniform(0, 1.2, (5, 30)) * fleet.ceiling
+    out = np.empty(value.shape)
+    columns = fleet.inflow[:, None], fleet.retention, price, fleet.cost, found.rate, found.potential
+    periodic_gains(value, np.arange(5), *columns, out)
+    expected = gains(value, table_of(fleet), price, found.rate)
+    pays = found.rate > 0
+    np.testing.assert_allclose(out[:, pays], expected[:, pays], atol=1e-9 * fleet.ceiling.max())
+
+
+def test_a_cycle_of_no_amplitude_is_whittle() -> None:
+    rate = DailyCycle(amplitude=0.0, day=6)
+    task = {"sources": "table1", "budget": 2, "arrivals": Arrivals(rate=rate), "observed": False}
+    runs = compare(["whittle", "whittle-periodic"], task, steps=60, warmup=0, seeds=2)
+    np.testing.assert_allclose(*(run.reward for run in runs.values()), rtol=1e-12)
+
+
+def test_episodes_of_one_batch_may_be_at_different_times() -> None:
+    """An observation alone, with its own state, gets the action of the batch."""
+    from crawl_env import CrawlVectorEnv
+
+    for name in ("whittle-periodic", "lagrangian-periodic"):
+        env = CrawlVectorEnv(3, **posed(5, range(5)), horizon=7)
+        agent = agents.make(name, env)
+        seen, _ = env.reset(seed=0)
+        state, start = None, np.ones(3, dtype=bool)
+        for step in range(12):
+            action, state = agent.predict(seen, state, start)
+            seen, *_ = env.step(action)
+            start = np.array([step == 3, False, step == 6])
+        assert state[0].tolist() == [7, 11, 4]
+        alone, _ = agent.predict(seen[2], tuple(part[2:] for part in state))
+        np.testing.assert_array_equal(agent.predict(seen, state)[0][2], alone)
+
+
+def test_what_is_not_known_is_refused() -> None:
+    with pytest.raises(ValueError, match="no whole number of periods"):
+        agents.make("lagrangian-periodic", Task(**posed(2, [0, 1], day=6.5)))
+    for change in ({"observed": True}, {"arrivals": "poisson-drift"}, {"budget_rule": "average"}):
+        with pytest.raises(ValueError, match="bound of a daily cycle"):
+            periodic_bound(Task(**posed(2, [0, 1], **change)))
+    assert isinstance(
+        periodic_relaxation(Sources.preset("table1"), np.ones((4, 1)), 1), PeriodicRelaxation
+    )

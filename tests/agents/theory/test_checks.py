@@ -1,0 +1,124 @@
+"""The index of crawls that cost less if they find nothing, and of looks, against optimal stopping;
+the policies against the bounds and against each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents import evaluate, make
+from agents.theory.checks import CheckedArm
+from agents.theory.index import index_at_age
+from agents.theory.task_bound import task_bound
+from crawl_env import CrawlVectorEnv, Sources, Task
+
+AGES = np.arange(1.0, 600.0)
+
+
+@given(
+    st.floats(0.02, 3.0),
+    st.floats(0.1, 1.0),
+    st.floats(0.01, 1.0),
+    st.floats(0.0, 3.0),
+    st.integers(1, 60),
+)
+def test_the_index_is_where_a_check_begins_to_be_optimal(
+    rate: float, decay: float, cost: float, found: float, age: int
+) -> None:
+    source = Sources(rate, 1.0, decay)
+    arm = CheckedArm(source, cost, np.array([found]))
+    index = float(arm.index_at_age(np.array([float(age)]))[0])
+    content = source.content_at(AGES[:, None])[:, 0]
+    spent = cost + found * (1.0 - np.exp(-rate * AGES))
+    for multiplier, pays in ((0.999 * index, True), (1.001 * index, False)):
+        net = content - multiplier * spent  # of a check at each age
+        gain = max(0.0, (net / AGES).max())
+        assert arm.net_reward(np.array([multiplier]))[0] == pytest.approx(gain, abs=1e-12)
+        later = net[age:] - gain * (AGES[age:] - age)
+        best_later = later.max() if gain > 0.0 else max(later.max(), 0.0)
+        assert (net[age - 1] >= best_later) == pays
+
+
+def test_a_check_that_costs_the_same_in_any_case_has_the_index_of_theorem_1() -> None:
+    fleet, ages = Sources.preset("table1"), AGES[:50, None]
+    arm = CheckedArm(fleet, 2.0, np.zeros(4))
+    assert arm.index_at_age(ages) == pytest.approx(index_at_age(ages, fleet) / 2.0, rel=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:budget is")
+@pytest.mark.parametrize("age", [1, 4])
+def test_a_cycle_of_looks_brings_what_the_arm_says(age: int) -> None:
+    """A source looked at every `age` steps, and crawled as soon as something shows."""
+    source, runs, cycles = Sources(0.3, 1.0, 0.2), 4000, 5
+    features = ("seen", "shown", "age")
+    # On average, so that only what has a priority ≥ 0 is done; the budget never binds.
+    arguments: dict[str, Any] = {"budget": 5.0, "budget_rule": "average", "look_cost": 0.25}
+    env = CrawlVectorEnv(runs, source, start="empty", features=features, **arguments)
+    observation, _ = env.reset(seed=1)
+    reward, spent, since = np.zeros(runs), np.zeros(runs), np.zeros(runs)
+    for t in range(cycles * age + 1):
+        shows = observation[:, 0, 1] > 0.0
+        looks = np.full(runs, (t + 1) % age == 0) & (t < cycles * age)
+        action = np.where(np.stack([shows, looks], axis=1), 1.0, -1.0)
+        observation, gained, *_ = env.step(action[..., None])
+        reward, spent = reward + gained, spent + env.spent
+        since += looks
+    assert (since == cycles).all()
+    mean_cost = 0.25 + 1.0 - np.exp(-0.3 * age)
+    assert spent.mean() / cycles == pytest.approx(mean_cost, rel=0.02)
+    content = source.content_at(float(age))[0]
+    assert reward.mean() / cycles == pytest.approx(content, rel=0.05)
+
+
+SPARSE: dict[str, Any] = {"sources": Sources.random(40, seed=0, regime="sparse"), "budget": 2}
+
+
+def test_the_bound_of_conditional_crawls_is_attained_on_average() -> None:
+    asked = {
+        **SPARSE,
+        "budget_rule": "average",
+        "unchanged_cost": 0.1,
+        "observed": False,
+    }
+    bound, _, name = task_bound(Task(**asked))
+    assert name == "not observed"
+    found = evaluate("whittle-conditional", asked, steps=1500, warmup=300, seeds=12)
+    spread = found.reward.std(ddof=1) / np.sqrt(12)
+    assert 0.96 * bound < found.reward.mean() < bound + 3.0 * spread
+    assert found.cost.mean() == pytest.approx(2.0, rel=0.02)
+    plain = task_bound(Task(**{**asked, "unchanged_cost": None, "arrivals": "poisson"}))
+    assert plain.bound < 0.9 * bound
+    same = task_bound(Task(**{**asked, "unchanged_cost": 1.0}))
+    assert same.bound == pytest.approx(plain.bound, rel=1e-9)
+
+
+def test_looks_pay() -> None:
+    asked = {**SPARSE, "look_cost": 0.1}
+    runs = {"steps": 800, "seeds": 6}
+    free = task_bound(Task(**asked))
+    seen = task_bound(Task(**SPARSE, arrivals="poisson", observed=True))
+    assert free == seen
+    plain, looks = (evaluate(a, asked, **runs).reward for a in ("whittle", "whittle-looks"))
+    assert (looks > 1.1 * plain).all()
+    assert looks.mean() < free.bound
+    on_average = evaluate("whittle-looks", {**asked, "budget_rule": "average"}, **runs)
+    assert on_average.cost.mean() <= 2.0 + 1e-9
+    assert on_average.reward.mean() > 1.05 * plain.mean()
+
+
+@pytest.mark.parametrize("agent", ["whittle-conditional", "whittle-looks"])
+def test_without_them_they_are_whittle(agent: str) -> None:
+    view = np.random.default_rng(0).random((3, 4, 1)).astype(np.float32)
+    plain = make("whittle", Task("table1", budget=2)).predict(view)[0]
+    assert np.array_equal(make(agent, Task("table1", budget=2)).predict(view)[0], plain)
+
+
+def test_they_say_what_they_must_observe() -> None:
+    with pytest.raises(ValueError, match="needs the feature seen"):
+        make("whittle-looks", Task(look_cost=0.1))
+    with pytest.raises(ValueError, match="needs the feature age"):
+        make("whittle-conditional", Task(unchanged_cost=0.1, observed=False))

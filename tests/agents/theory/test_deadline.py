@@ -1,0 +1,125 @@
+"""Deadlines: the bound against dynamic programming, and the policies against both."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agents import evaluate, make
+from agents.theory.deadline import deadline_bound
+from agents.theory.relaxation import relaxation
+from agents.theory.task_bound import task_bound
+from crawl_env import Deadline, Sources, Task
+from crawl_env.numerics import FloatArray
+
+CAP = 12  # steps after which ages are not told apart
+
+
+def optimum(fleet: Sources, steps: int, budget: int, full: bool) -> float:
+    """Return the best reward per step, by value iteration over joint ages of at most `CAP`, at
+    which a source is at its ceiling if it is `full`, and grows no more otherwise."""
+    n = len(fleet)
+    content = fleet.content_at(np.arange(1.0, CAP + 1)[:, None])
+    content[-1] = fleet.ceiling if full else content[-1]
+    older = np.minimum(np.arange(1, CAP + 1), CAP - 1)
+
+    def of_source(i: int) -> FloatArray:
+        return content[:, i].reshape([-1 if j == i else 1 for j in range(n)])
+
+    value = np.zeros((CAP,) * n)
+    while True:
+        before = value
+        for left in range(steps):
+            kept, best = np.exp(-fleet.decay_per_step * left), np.full(value.shape, -np.inf)
+            for picks in itertools.combinations(range(n), budget):
+                after = value
+                for i in range(n):
+                    after = after.take([0] * CAP if i in picks else older, axis=i)
+                np.maximum(best, after + sum(kept[i] * of_source(i) for i in picks), out=best)
+            value = best
+        change = (value - before) / steps
+        if np.ptp(change) < 1e-7 * change.max():
+            return float(change.max() if full else change.min())
+        value = 0.5 * (before + value)
+        value -= value.flat[0]
+
+
+@settings(max_examples=12)
+@given(st.integers(0, 10**6), st.integers(2, 4), st.integers(1, 2))
+def test_the_bound_holds_and_assignment_comes_close(seed: int, steps: int, budget: int) -> None:
+    rng = np.random.default_rng(seed)
+    fleet = Sources(rng.uniform(0.5, 5, 4), rng.lognormal(0, 0.8, 4), rng.uniform(0.4, 0.9, 4))
+    low, high = (optimum(fleet, steps, budget, full) for full in (False, True))
+    bound = deadline_bound(fleet, budget, steps).bound
+    assert low * (1 - 1e-6) <= bound <= 1.01 * high  # fractions of crawls matter in small fleets
+    asked: dict[str, Any] = {"sources": fleet, "budget": budget, "payoff": Deadline(steps)}
+    found = evaluate("deadline-assignment", asked, steps=40 * steps, warmup=20 * steps, seeds=1)
+    assert 0.97 * low <= found.reward[0] <= high * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("rule", ["step", "average"])
+@pytest.mark.parametrize("random", [False, True])
+def test_assignment_attains_the_bound_of_a_newsletter(random: bool, rule: str) -> None:
+    fleet = Sources.random(60, seed=3)
+    asked: dict[str, Any] = {
+        "budget_rule": rule,
+        "sources": fleet,
+        "budget": 2,
+        "payoff": {"name": "deadline", "steps": 24},
+    }
+    if random:
+        asked |= {"arrivals": "poisson", "observed": False}
+    bound, _, name = task_bound(Task(**asked))
+    assert name == ("not observed" if random else "deterministic")
+    found = {
+        agent: evaluate(agent, asked, steps=240, warmup=144, seeds=8 if random else 1).reward.mean()
+        for agent in ("whittle", "deadline-assignment")
+    }
+    assert found["whittle"] < 0.95 * bound
+    assert 0.985 * bound < found["deadline-assignment"] < (1.01 if random else 1 + 1e-9) * bound
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 10**6))
+def test_limits_of_the_bound(seed: int) -> None:
+    """One step per batch is no deadline; longer batches are worth less; a budget for everything
+    leaves one crawl of each source in the last step; saved budget is spent there."""
+    fleet = Sources.random(5, seed=seed)
+    now = relaxation(fleet, 1.5).bound
+    assert deadline_bound(fleet, 1.5, 1).bound == pytest.approx(now)
+    bounds = [deadline_bound(fleet, 1.5, steps).bound for steps in (1, 2, 3, 6)]
+    assert bounds == sorted(bounds, reverse=True)
+    worth = fleet.content_at(3.0).sum() / 3
+    assert deadline_bound(fleet, 5, 3).bound == pytest.approx(worth)
+    average = deadline_bound(fleet, 1.5, 3, "average").bound
+    assert bounds[2] <= average * (1 + 1e-9) <= now * (1 + 1e-8)
+
+
+def test_other_information_sets() -> None:
+    asked: dict[str, Any] = {"sources": "fleet-f", "budget": 2, "arrivals": "poisson"}
+    with_deadline = Task(**asked, payoff=Deadline(4))
+    assert task_bound(with_deadline) == task_bound(Task(**asked))  # observed: loose
+    unknown = Task(**{**asked, "arrivals": "poisson-drift"}, payoff=Deadline(4))
+    assert np.isnan(task_bound(unknown).bound)
+
+
+def test_refusals() -> None:
+    payoff = Deadline(4)
+    with pytest.raises(ValueError, match="needs the feature steps_left"):
+        make("whittle-deadline", Task(payoff=payoff))
+    features = ("value", "steps_left")
+    task = Task(Sources(1, 1, 0.1, cost=[1, 2]), 2.0, features=features, payoff=payoff)
+    with pytest.raises(ValueError, match="Use 'whittle-deadline'"):
+        make("deadline-assignment", task)
+
+
+@pytest.mark.parametrize("agent", ["whittle-deadline", "deadline-assignment"])
+def test_without_a_deadline_they_are_whittle(agent: str) -> None:
+    view = np.random.default_rng(0).random((3, 4, 1)).astype(np.float32)
+    plain = make("whittle", Task("table1", budget=2)).predict(view)[0]
+    assert np.array_equal(make(agent, Task("table1", budget=2)).predict(view)[0], plain)

@@ -60,10 +60,11 @@ SUMS = (
     *("items", "number", "age", "age2", "log", "age_log"),
     *("long_crawls", "long_gap", "long_exposure", "long_harvest", "long_hits", "long_items"),
     *("short_crawls", "short_gap", "short_exposure", "short_harvest", "short_hits", "short_items"),
-    *("last_gap", "last_harvest"),
+    *("last_gap", "last_harvest", "log_harvest", "log_harvest2"),
 )
 _S = len(SUMS)
 _LONG_AT, _SHORT_AT, _LAST_AT = 18, 24, 30
+_FLEET = 12  # numbers that describe a fleet, see `_fleet`
 INPUTS = (
     *("crawls", "gap", "gap_empty", "hits", "flow_a", "flow_b", "flow_c", "fit_a", "fit_c"),
     *("dispersion", "hit_rate", "rate", "number", "slope", "slope_known", "level", "plug_in"),
@@ -72,9 +73,12 @@ INPUTS = (
     *("last_gap", "last_flow", "elapsed", "elapsed_2", "clock"),
     *("told_utility", "told_decay", "shows_items", "shows_sums", "told"),
     *("long_excess", "long_excess_items", "short_excess", "short_excess_items", "effective"),
+    *("shrunken_rate", "shrunken_flow", "shrunken_level", "shrunken_worth", "shrunken_plug_in"),
+    *("size", "size_spread"),
+    *("fleet_rates", "fleet_flows", "fleet_levels", "fleet_clump", "fleet_within", "fleet_sizes"),
 )
 F = len(INPUTS)
-_PLUG_IN = INPUTS.index("plug_in")
+_PLUG_IN = INPUTS.index("shrunken_plug_in")
 # Inputs whose means and deviations over the fleet are its context. With all of them the network
 # recognised the fleets of its training.
 POOLED = tuple(
@@ -110,7 +114,7 @@ class Network(NamedTuple):
     out: Array32  # (H, 2J)
     linear: Array32  # (F, 2J)
     bias_out: Array32  # (2J,)
-    optimism: Array32  # (1,) share of the quantile in the index
+    optimism: Array32  # (2,) share of the quantile in the index; β, growth with what is unseen
 
     def shift(self, context: Array32) -> Array32:
         """Return what the context (B, C) of fleets adds to their first layers, (B, H)."""
@@ -162,7 +166,7 @@ def read_network(path: str | PathLike[str]) -> tuple[Network, dict[str, Any]]:
     hidden = len(network.bias)
     outputs = 2 * len(DECAYS)
     shapes = ((F + C,), (F + C,), (F, hidden), (C, hidden), (hidden,), (hidden, hidden),
-              (hidden,), (hidden, outputs), (F, outputs), (outputs,), (1,))  # fmt: skip
+              (hidden,), (hidden, outputs), (F, outputs), (outputs,), (2,))  # fmt: skip
     for name, array, shape in zip(Network._fields, network, shapes, strict=True):
         if array.shape != shape or not np.isfinite(array).all():
             raise ValueError(
@@ -188,7 +192,7 @@ class ContextMemory(NamedTuple):
     age: FloatArray  # (B, N) steps since the last crawl
     sums: Array32  # (B, N, S)
     shift: Array32  # (B, H)
-    fleet: FloatArray  # (B, 5) of `_fleet`
+    fleet: FloatArray  # (B, 12) of `_fleet`
     weights: Array32  # (B, N, J)
     decay: Array32  # (B, N) δ, per tour
 
@@ -260,7 +264,7 @@ class InContext(Agent):
             age=age,
             sums=np.zeros((b, n, _S), dtype=np.float32),
             shift=np.zeros((b, len(self.network.bias)), dtype=np.float32),
-            fleet=np.ones((b, 5)),
+            fleet=np.ones((b, _FLEET)),
             weights=np.zeros((b, n, len(DECAYS)), dtype=np.float32),
             decay=np.ones((b, n), dtype=np.float32),
         )
@@ -269,7 +273,10 @@ class InContext(Agent):
         memory, crawled = self.observe(view, ContextMemory(*state))
         memory = self.infer(view, memory, crawled)
         index = np.empty(memory.age.shape)
-        _index(memory.age, memory.weights, memory.decay, DECAYS / self.tour, index)
+        _index(
+            memory.age, memory.weights, memory.decay, DECAYS / self.tour, memory.sums, self.tour,
+            self.network.optimism[1], index,
+        )  # fmt: skip
         cost, level, multiplier = self._cost(view), None, memory.multiplier
         index /= cost
         if self.known.average:
@@ -337,9 +344,9 @@ class InContext(Agent):
         self, view: ObservationView, memory: ContextMemory, rows: IntArray, shows: Shows
     ) -> tuple[Array32, Array32, FloatArray, Array32]:
         """Return the inputs of the sources of R fleets, (R·N, F), their contexts, (R, C), their
-        summaries, (R, 5), and δ, (R·N,)."""
+        summaries, (R, 12), and δ, (R·N,)."""
         n = memory.age.shape[1]
-        fleet = np.ones((len(memory.age), 5))
+        fleet = np.ones((len(memory.age), _FLEET))
         for row in rows:
             fleet[row] = _fleet(memory.sums[row])
         cells = (rows[:, None] * n + np.arange(n)).reshape(-1)
@@ -380,16 +387,27 @@ class InContext(Agent):
 
 @compiled
 def _index(
-    age: FloatArray, weights: Array32, centre: Array32, decay: FloatArray, out: FloatArray
+    age: FloatArray,
+    weights: Array32,
+    centre: Array32,
+    decay: FloatArray,
+    sums: Array32,
+    tour: float,
+    growth: float,
+    out: FloatArray,
 ) -> None:
-    """Write the index of sources (B, N); `decay` is κ per step, (J,)."""
+    """Write the index of sources (B, N); `decay` is κ per step, (J,).
+
+    It is raised by the factor 1 + β age / (gaps seen + one tour), lest a source that was unlucky in
+    its few crawls is never crawled again."""
     for b in range(age.shape[0]):
         for i in range(age.shape[1]):
             total = 0.0
             for j in range(decay.size):
                 m = centre[b, i] * decay[j]
                 total += age_index(age[b, i], m, decayed(m)[1], float(weights[b, i, j]))
-            out[b, i] = total
+            unseen = min(age[b, i], 1e9) / (sums[b, i, 1] * tour + tour)
+            out[b, i] = total * (1.0 + growth * unseen)
 
 
 @compiled
@@ -436,19 +454,29 @@ def _add(sums: Array32, cells: NDArray[np.intp], gaps: FloatArray, found: FloatA
             row[at + 5] += items
         row[_LAST_AT] = x
         row[_LAST_AT + 1] = h
+        if h > 0.0:
+            row[_LAST_AT + 2] += np.log(h)
+            row[_LAST_AT + 3] += np.log(h) ** 2
 
 
 @compiled
 def _fleet(sums: Array32) -> FloatArray:
     """Return of a fleet: the harvest and items per tour of crawled gaps, the slope and level of
-    ln w, and the rate of crawls that found something."""
+    ln w, and the rate of crawls that found something; and what shrinks the estimates of its
+    sources, by the method of moments (empirical Bayes): 1/CV² of the rates, C = Σh²/Σh relative to
+    the harvest per tour, 1/CV² of the flows, the harvest per exposure, the variance of ln w within
+    a source, the number of items that counts as much as the fleet's level, and the mean of ln h."""
     gap = harvest = items = number = log = age = down = across = hits = 0.0
+    harvest2 = exposure = survived = log_harvest = 0.0
     for i in range(len(sums)):
         row = sums[i]
         gap += row[1]
         harvest += row[3]
+        harvest2 += row[4]
         items += row[12]
         hits += row[5]
+        exposure += row[7]
+        log_harvest += row[_LAST_AT + 2]
         n = row[13]
         if n > 0.0:
             number += n
@@ -456,12 +484,45 @@ def _fleet(sums: Array32) -> FloatArray:
             log += row[16]
             across += max(row[15] - row[14] * row[14] / n, 0.0)
             down += row[14] * row[16] / n - row[17]
-    out = np.empty(5)
+    out = np.empty(_FLEET)
     out[0] = harvest / gap if harvest > 0.0 else 1.0
     out[1] = (items + 0.5) / (gap + 1.0)
     out[2] = min(max((down + 2.0) / (across + 2.0), 0.03), 30.0)
     out[3] = (log + out[2] * age) / number if number > 0.0 else np.log(out[0])
     out[4] = (hits + 0.5) / (gap + 1.0)
+    unit, rate = out[0], out[1]
+    clump = harvest2 / harvest / unit if harvest > 0.0 else 1.0
+    flow = harvest / unit / exposure if harvest > 0.0 else 1.0
+    rates = gaps = flows = exposures = levels = square = 0.0
+    for i in range(len(sums)):
+        row = sums[i]
+        rates += (row[12] - rate * row[1]) ** 2 - rate * row[1]
+        gaps += (rate * row[1]) ** 2
+        expected = flow * row[7]
+        flows += (row[3] / unit - expected) ** 2 - clump * expected
+        exposures += expected**2
+        n = row[13]
+        if n > 0.0:
+            level = (row[16] + out[2] * row[14]) / n - out[3]
+            levels += n * level**2
+            square += n * n
+            survived += n * np.exp(-out[2] * row[14] / n)
+    within = 1.6
+    if number > 0.0:
+        spread = np.log(max(harvest, 1e-30) / max(survived, 1e-30)) - out[3]
+        within = (2.0 * max(spread, 0.05) * number + 1.6 * 10.0) / (number + 10.0)
+    out[5] = min(max((gaps + 1.0) / max(rates + 1.0, 1e-9), 0.1), 30.0)
+    out[6] = clump
+    out[7] = min(max((exposures + 1.0) / max(flows + 1.0, 1e-9), 0.1), 30.0)
+    out[8] = flow
+    out[9] = within
+    crawled = 0.0
+    for i in range(len(sums)):
+        crawled += 1.0 if sums[i, 13] > 0.0 else 0.0
+    more = max(number - square / max(number, 1.0), 0.0)
+    between = (levels - within * max(crawled - 1.0, 0.0) + 0.3 * 5.0) / (more + 5.0)
+    out[10] = min(max(within / max(between, 0.01), 0.2), 50.0)
+    out[11] = log_harvest / hits - np.log(unit) if hits > 0.0 else 0.0
     return out
 
 
@@ -554,6 +615,38 @@ def _inputs(
             x[16] = x[11]
         else:
             x[16] = x[5]
+        prior = fleet[5]
+        x[40] = np.log((row[12] + prior) / (row[1] + prior / rate)) * shows[0]
+        prior = fleet[7] * fleet[6]
+        x[41] = np.log((harvest + prior) / (row[7] + prior / fleet[8]))
+        x[42] = 0.0
+        if shows[1] > 0.0:
+            prior = fleet[10]
+            x[42] = (row[16] + own * row[14] + prior * level) / (row[13] + prior) - np.log(unit)
+        worth, prior = fleet[8] / rate, 2.0 * fleet[10] + 1.0
+        seen = row[12] * row[7] / max(row[1], 1e-9)  # items by how much of them was left
+        x[43] = np.log((harvest + prior * worth) / (seen + prior)) * shows[0]
+        if shows[2] > 0.0 and shows[0] > 0.0:
+            x[44] = x[40] - np.log(rate) + utility - decay
+        elif shows[1] > 0.0:
+            x[44] = x[40] + x[42] - x[13]
+        elif shows[0] > 0.0:
+            x[44] = x[40] + x[43]
+        else:
+            x[44] = x[41]
+        hits = row[5]
+        mean = (row[_LAST_AT + 2] - hits * np.log(unit) + 2.0 * fleet[11]) / (hits + 2.0)
+        x[45] = mean - fleet[11]
+        x[46] = 0.0
+        if hits > 0.0:
+            apart = row[_LAST_AT + 3] - row[_LAST_AT + 2] ** 2 / hits
+            x[46] = np.log((max(apart, 0.0) + 2.0) / (hits + 1.0))
+        x[47] = np.log(fleet[5]) * shows[0]
+        x[48] = np.log(fleet[7])
+        x[49] = np.log(fleet[10]) * shows[1]
+        x[50] = np.log(fleet[6] + 0.01)
+        x[51] = fleet[9] * shows[1]
+        x[52] = fleet[11]
         decay = np.exp(decay) if shows[2] > 0.0 else (own if shows[1] > 0.0 else 1.0)
         centre[k] = min(max(decay, 1e-3), 1e3)
         x[32] = shows[0]

@@ -26,8 +26,12 @@ LOW = (0.5, 0.5)  # mean 1 per step, with the weight of half a step: low for den
 CERTAINTY, OPTIMISM, THOMPSON, TUNING = (
     f"adaptive-{name}" for name in ("certainty", "optimism", "thompson", "self-tuning")
 )
+IN_CONTEXT = "in-context"
 REFERENCE, FLOOR, CLAIRVOYANT = "whittle", "random", "knows-rates-now"
-_SUMS = ("items", *SUMMED)
+_BROUGHT = {
+    "sums": ("items", *SUMMED),
+    "told": ("items", "mean_utility", "decay_rate"),
+}
 _NOT_OF_THE_ESTIMATOR = ("agent", "estimator", "brought", "prior", "confidence", "name")
 _LEAST = 1e-12  # items / time: avoids a division by zero
 
@@ -42,11 +46,14 @@ def entrant(
         estimator: of an adaptive agent, one of `experiments.adaptive.estimators.ESTIMATORS`; None
             for its default.
         brought: what an adaptive agent observes of its crawls, besides whether they were made:
-            items, changed, harvest, or sums over the items (for self-tuning).
+            items, changed, harvest, or sums over the items (for self-tuning and in-context), or
+            items and, for in-context, told mean utilities and decay rates.
         options: `prior`, a pair of numbers or of lists, one for each source; `confidence` of
             optimism; and the options of the estimator, such as `retention`.
     """
     kind = AGENTS.get(agent)
+    if agent == IN_CONTEXT:
+        return {"agent": agent, "estimator": None, "brought": brought}
     if not (isinstance(kind, type) and issubclass(kind, Adaptive)):
         return {"agent": agent}
     if estimator is None and agent != TUNING:
@@ -71,10 +78,12 @@ def shown(chosen: Entrant, observed: bool = False) -> tuple[str, ...]:
         return (*value, "age")
     if "estimator" not in chosen:
         return (*value, "age", *PARAMETERS)
-    harvest = ("harvest",) if chosen["agent"] == TUNING else ()
-    brought = _SUMS if chosen["brought"] == "sums" else (chosen["brought"], *harvest)
-    kind: Any = AGENTS[chosen["agent"]]
-    return (*value, "age", "crawled", *dict.fromkeys(brought), *kind.parameters)
+    harvest = ("harvest",) if chosen["agent"] in (TUNING, IN_CONTEXT) else ()
+    brought = _BROUGHT.get(chosen["brought"], (chosen["brought"],))
+    if chosen["brought"] != "sums" or chosen["agent"] == IN_CONTEXT:
+        brought = (*brought, *harvest)
+    parameters = getattr(AGENTS[chosen["agent"]], "parameters", ())
+    return (*value, "age", "crawled", *dict.fromkeys(brought), *parameters)
 
 
 def agent_of(chosen: Entrant, env: CrawlVectorEnv | Task, seed: int = 0) -> Agent:

@@ -10,7 +10,15 @@ from agents.evaluation import statistics
 from agents.evaluation.statistics import Estimate
 from ephemeral_crawl.core.runner import Job
 from ephemeral_crawl.core.tables import plain
-from experiments.adaptive.entrants import FLOOR, REFERENCE, THOMPSON, TUNING, entrant, named
+from experiments.adaptive.entrants import (
+    FLOOR,
+    IN_CONTEXT,
+    REFERENCE,
+    THOMPSON,
+    TUNING,
+    entrant,
+    named,
+)
 from experiments.adaptive.runs import COLLECTED, EXPECTED, RUN, curve, job, marks, relative, score
 from experiments.core.data import Case, Cell, Column, Data, Table
 from experiments.core.study import Part
@@ -33,6 +41,15 @@ ENTRANTS = [
             ("items", "number and utility", None),
             ("harvest", "utility alone", None),
             ("sums", "sums over the items, keeps all", "gamma-poisson"),
+        )
+    ),
+    *(
+        named(f"in-context: {words}", entrant(IN_CONTEXT, brought=brought))
+        for brought, words in (
+            ("sums", "sums over the items"),
+            ("items", "number and utility"),
+            ("harvest", "utility alone"),
+            ("told", "number, told μ and ξ̄"),
         )
     ),
 ]
@@ -96,7 +113,8 @@ PART = Part(
         "decay rate of each source and learns the arrival rates: from the number of new items, "
         "from whether there were any, or from their total utility. Self-tuning is given neither. "
         "Where sources publish much, nearly every crawl finds something new, which is hardly "
-        "informative. Score: 0 is random, 1 is whittle. “Observed”: uncollected utility is "
+        "informative. In-context infers both by a network trained beforehand on simulated worlds. "
+        "Score: 0 is random, 1 is whittle. “Observed”: uncollected utility is "
         "observed before crawling, also by whittle.",
         Table(
             "{case}",

@@ -22,6 +22,7 @@ from ephemeral_crawl.replay.play import Replay
 from ephemeral_crawl.replay.split import WEEK, Log, Split
 from experiments.adaptive.entrants import (
     CERTAINTY,
+    IN_CONTEXT,
     OPTIMISM,
     REFERENCE,
     THOMPSON,
@@ -136,7 +137,16 @@ def entrants(split: Split) -> list[dict[str, Any]]:
                 (", number and utility alone", "forgetting", "items", {}),
             )
         ),
+        *(
+            named(f"in-context, {words}", entrant(IN_CONTEXT, brought=brought))
+            for words, brought in (
+                ("from nothing", "sums"),
+                ("utility alone", "harvest"),
+                ("told μ and ξ̄ alone", "told"),
+            )
+        ),
         named("thompson, told μ and ξ̄ alone", entrant(THOMPSON, "fleet-prior")),
+        named("optimism, told μ and ξ̄ alone", entrant(OPTIMISM, "fleet-prior")),
         *(
             named(f"{words}, prior {of}", entrant(agent, prior=prior(weight)))
             for agent, words in ((CERTAINTY, "certainty"), (THOMPSON, "thompson"))

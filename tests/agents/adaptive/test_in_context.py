@@ -9,7 +9,17 @@ import numpy as np
 import pytest
 
 import agents
-from agents.adaptive.in_context import WEIGHTS, F, InContext, Network, read_network, shipped
+from agents.adaptive.in_context import (
+    DECAYS,
+    WEIGHTS,
+    F,
+    InContext,
+    Network,
+    _index,
+    read_network,
+    shipped,
+)
+from agents.adaptive.in_context import SUMS as SUMS_KEPT
 from agents.evaluation import statistics
 from crawl_env import CrawlVectorEnv, Sources, Task
 from crawl_env.fleet.parameters import PARAMETERS
@@ -159,3 +169,48 @@ def test_the_average_budget_is_kept():
     arguments |= {"observed": False, "arrivals": "poisson"}
     run = agents.evaluate("in-context", arguments, steps=400, seeds=2)
     np.testing.assert_allclose(run.cost, 2.5, rtol=0.1)
+
+
+@pytest.mark.parametrize("features", [("crawled", "harvest"), SUMS, TOLD])
+@pytest.mark.parametrize(
+    ("fleet", "arguments"),
+    [
+        ({"arrival_rate": [0.3], "mean_utility": 1.0, "decay_rate": 0.1}, {"budget": 1}),
+        ({"arrival_rate": [0.0] * 6}, {}),
+        ({"failure_rate": [0.99] * 3 + [0.0] * 3, "crawl_delay": 2.0}, {}),
+        ({"topics": list("aabbcc")}, {}),
+        ({"hosts": list("aaabbb")}, {"per_host": 1}),
+        ({"cost": [0.1, 0.5, 1.0, 1.5, 2.0, 2.0]}, {"horizon": 20}),
+        ({"mean_utility": 10.0 ** np.linspace(-12, 12, 6)}, {"scaled": True, "flat": True}),
+        ({"cost": 3.0}, {"budget": 0.02, "budget_rule": "average"}),
+        ({}, {"look_cost": 0.1, "unchanged_cost": 0.1}),
+    ],
+    ids=["one", "silent", "dead", "topics", "hosts", "costs", "extreme", "rarely", "looks"],
+)
+def test_it_plays(features, fleet, arguments):
+    usual = {"arrival_rate": 0.3, "mean_utility": 1.0, "decay_rate": np.linspace(0.05, 0.5, 6)}
+    sources = Sources(**{**usual, **fleet})
+    task = {"budget": 2, "arrivals": "poisson-items", "observed": False, "horizon": None}
+    task |= {"sources": sources, "features": features, **arguments}
+    run = agents.evaluate("in-context", task, steps=60, warmup=0, seeds=2)
+    assert np.isfinite(run.reward).all()
+    assert (run.cost <= task["budget"] + 3.0 / 60).all()
+
+
+@pytest.mark.parametrize("missing", ["crawled", "harvest"])
+def test_what_it_cannot_play_without_is_named(missing):
+    shown = tuple(name for name in HARVEST if name != missing)
+    with pytest.raises(ValueError, match=f"needs the feature {missing}"):
+        agents.make("in-context", task_of(shown))
+
+
+def test_sources_that_were_seen_little_gain_most_with_age():
+    age, tour, seen = np.full((1, 2), 60.0), 6.0, np.array([1.0, 100.0])  # gaps, tours
+    sums = np.zeros((1, 2, len(SUMS_KEPT)), dtype=np.float32)
+    sums[0, :, SUMS_KEPT.index("gap")] = seen
+    found = np.empty((2, 1, 2))
+    ones = np.ones((1, 2, len(DECAYS)), dtype=np.float32)
+    for growth, out in zip((0.0, 0.2), found, strict=True):
+        _index(age, ones, ones[..., 0], DECAYS / tour, sums, tour, growth, out)
+    np.testing.assert_allclose((found[1] / found[0])[0], 1 + 0.2 * 10 / (seen + 1))
+    assert shipped().optimism[1] > 0

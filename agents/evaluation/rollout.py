@@ -102,9 +102,9 @@ def evaluate(
         env: an environment, wrapped or not, a vector environment, a `Task`, or a dictionary of the
             arguments of an environment. New environments of the same task are made; the given one
             is not stepped. Its `horizon` is ignored: runs are not divided into episodes. For agents
-            given by name or class, the `features` of the class are added to those of the task:
-            `adaptive-thompson`, for example, observes the harvest; and if there are signals, its
-            `signal_features`, the pings and the number of items. Actions of `env` may be subsets
+            given by name or class, the features that `Agent.features_in` names are added to those
+            of the task: `adaptive-thompson`, for example, observes the harvest; and if there are
+            signals, the pings and the number of items. Actions of `env` may be subsets
             (`EphemeralCrawlDiscrete-v0`); agents give priorities all the same.
         steps: number of steps that are measured, after `warmup` steps that are not.
         seeds: S, the number of runs, each with its own arrivals.
@@ -258,11 +258,10 @@ def with_features(agent: AgentLike, env: EnvironmentLike) -> tuple[AgentLike, di
         agent, more = reference.agent, reference.features
         arguments |= reference.arguments
     kind: Any = find(agent) if isinstance(agent, str) else agent
-    if isinstance(agent, str) or (isinstance(kind, type) and issubclass(kind, Agent)):
+    if isinstance(kind, type) and issubclass(kind, Agent):
+        more += kind.features_in(Task(**{**arguments, "features": "value"}))
+    elif isinstance(agent, str):  # a function that makes the agent of this name
         more += tuple(getattr(kind, "features", ()))
-        announced = tuple(getattr(kind, "signal_features", ()))
-        if announced and Task(**{**arguments, "features": "value"}).sources.is_signalled:
-            more += announced
     arguments |= form_of(agent)
     shown = check_features(arguments.get("features", ("value",)))
     arguments["features"] = (*shown, *(name for name in more if name not in shown))

@@ -299,6 +299,11 @@ class Agent(Policy):
         self.task = task_of(env)
         self._seed = seed
 
+    @classmethod
+    def features_in(cls, task: Task) -> tuple[str, ...]:
+        """Return the features that evaluations add to those of a task; by default `features`."""
+        return cls.features
+
     @cached_property
     def rng(self) -> np.random.Generator:
         """The agent's generator, independent of that of an environment with the same seed."""

@@ -76,7 +76,7 @@ def test_bounds_of_drawn_fleets_are_those_of_the_fleets_that_are_run():
     from agents.evaluation.rollout import evaluate
 
     arguments = {
-        "sources": evaluation.RandomFleet(6, "dense"),
+        "sources": "drawn-dense-6",
         "budget": 2,
         "features": ("value", "arrival_rate", "mean_utility", "decay_rate", "cost"),
     }

@@ -7,7 +7,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
+from math import nan
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any, Literal, NamedTuple
 
 from crawl_env.content.world import SUMS
@@ -40,12 +42,23 @@ _FLEET = "{fleet}"  # in the name of a fleet: the number of the run's fleet
 
 
 class Reference(NamedTuple):
-    """The recorded reward of a reference policy, or a recorded bound."""
+    """The recorded rewards of a reference policy, or recorded bounds, on the test runs."""
 
     policy: str
-    mean: float  # utility / step, or the discounted return
-    standard_error: float  # NaN for one run
-    runs: int
+    rewards: tuple[float, ...]  # by run: utility / step, or the discounted return
+
+    @property
+    def mean(self) -> float:
+        return fmean(self.rewards)
+
+    @property
+    def standard_error(self) -> float:
+        """Standard error of the mean; NaN for one run."""
+        return stdev(self.rewards) / len(self.rewards) ** 0.5 if self.rewards[1:] else nan
+
+    @property
+    def runs(self) -> int:
+        return len(self.rewards)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +180,7 @@ class BenchmarkTask:
         `python -m experiments references` computes them again.
         """
         rows = _recorded().get(self.id, {}).get("references", {})
-        return {name: Reference(**row) for name, row in rows.items()}
+        return {name: Reference(row["policy"], tuple(row["rewards"])) for name, row in rows.items()}
 
     @property
     def ref_min_score(self) -> float | None:

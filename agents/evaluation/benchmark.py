@@ -203,7 +203,7 @@ def _trained(
     agent: Any, task: BenchmarkTask, run: int, training: int, arguments: Row, salt: str
 ) -> tuple[Any, int]:
     """Return an agent after its training, and the source-steps that it took."""
-    if hasattr(agent, "predict") or not callable(agent):
+    if not callable(agent) or (hasattr(agent, "predict") and not isinstance(agent, type)):
         raise ValueError(
             f"training is {training:,}, and {name_of(agent)} is not something that makes a new "
             "agent for each run; give a class or a function, called as agent(env, seed=seed)"
@@ -323,11 +323,15 @@ def reference_rewards(
     if split == "test" and not salt and {"random", task.best} <= set(recorded):
         low, high = recorded["random"].rewards, recorded[task.best].rewards
     else:
-        low, high = (
-            [reference_run(name, task, run, split, salt) for run in range(task.seeds)]
-            for name in ("random", task.best)
-        )
+        low, high = (_played(name, task.id, split, salt) for name in ("random", task.best))
     return np.array(low), np.array(high)
+
+
+@cache
+def _played(policy: str, task_id: str, split: Split, salt: str) -> tuple[float, ...]:
+    """Return the rewards of a reference in all runs."""
+    task = named(task_id)
+    return tuple(reference_run(policy, task, run, split, salt) for run in range(task.seeds))
 
 
 def reference_run(
@@ -358,7 +362,18 @@ def sealed(result: Result) -> Result:
 
 def check_result(result: Any) -> None:
     """Raise ValueError unless a result may be published: complete, whole and unaltered."""
-    known = {"format", "agent", "made_by", "runs", "scores", "split", "salted", "hash", "complete"}
+    known = {
+        "format",
+        "agent",
+        "made_by",
+        "runs",
+        "split",
+        "trials",
+        "training",
+        "salted",
+        "hash",
+        "complete",
+    }
     if not isinstance(result, dict) or not known <= set(result):
         raise ValueError("this is no result of agents.benchmark; submit the file that it wrote")
     name = shown(result["agent"])

@@ -271,6 +271,21 @@ class Rollout:
         return wrapper
 
 
+def try_out(agent: AgentLike, env: EnvironmentLike, name: str) -> None:
+    """Take one step with an agent, so that one which cannot act is refused before any work is done.
+
+    Raises:
+        ValueError: the agent cannot be made for the task, or observes a feature that is not shown.
+    """
+    try:
+        Rollout(agent, env).step()
+    except ValueError as error:
+        raise ValueError(
+            f"agent {name!r} cannot act here: {error}. An agent states the features that it "
+            'observes in its class, as in features = ("age",), and is then shown them'
+        ) from None
+
+
 def with_features(agent: AgentLike, env: EnvironmentLike) -> tuple[AgentLike, dict[str, Any]]:
     """Return the agent that acts, and the arguments of an environment with its features."""
     arguments = _arguments(env)

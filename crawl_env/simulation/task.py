@@ -237,6 +237,11 @@ class Task:
         """N, the number of sources."""
         return len(self.sources)
 
+    @property
+    def draws_anew(self) -> bool:
+        """Whether episodes have different fleets; not if it is one, whose parameters are hidden."""
+        return self.draw is not None and getattr(self.draw, "number", None) is None
+
     @cached_property
     def observation_space(self) -> spaces.Box[np.float32]:
         """Box (N, F) float32, or (N·F,) if the observation is flat."""

@@ -18,6 +18,7 @@ from crawl_env.benchmark.task import KNOWN, REFERENCES, Reference
 from crawl_env.files.atomic import write_text
 from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.core.results import provenance
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.study import ParallelStudy
 from ephemeral_crawl.core.tables import bound_of, markdown, plain
@@ -42,7 +43,7 @@ class ReferencesStudy(ParallelStudy):
     computed from them, and the page of the tasks to the folder of the results.
     """
 
-    outputs: ClassVar[tuple[str, ...]] = ("tasks.md", "headroom.png", "report.html")
+    outputs: ClassVar[tuple[str, ...]] = ("records.csv", "tasks.md", "headroom.png", "report.html")
 
     tasks: tuple[str, ...] = ()
     """Ids, names or tiers of the tasks to measure, by default those without recorded references."""
@@ -68,6 +69,11 @@ class ReferencesStudy(ParallelStudy):
         self.publish(
             report,
             {
+                "records.csv": [
+                    {"task": key, "reference": name, **_row(one), **found["made_by"]}
+                    for key, found in recorded.items()
+                    for name, one in found["references"].items()
+                ],
                 "tasks.md": page(known),
                 "headroom.png": lambda path: _picture(known).savefig(
                     path, dpi=120, bbox_inches="tight"
@@ -92,7 +98,7 @@ class ReferencesStudy(ParallelStudy):
         policies = dict.fromkeys(
             (*_IGNORANT, *_MODELLED * (task.information == KNOWN), "whittle", task.best)
         )
-        jobs = [
+        jobs: list[Job] = [
             {"task": task.id, "hash": task.hash, "policy": name, "run": run}
             for name in (*policies, *(BOUND,) * (task.discount == 1))
             for run in range(1 if self._repeats(name, task) else task.seeds)
@@ -117,6 +123,7 @@ class ReferencesStudy(ParallelStudy):
         rows = {name: Reference(policy, tuple(rewards[policy])) for name, policy in found.items()}
         return {
             "hash": task.hash,
+            "made_by": provenance(),
             "ref_min_score": rows["random"].mean,
             "ref_max_score": rows[task.best].mean,
             "references": {
@@ -142,6 +149,17 @@ def work(job: Job) -> Result:
     arguments["features"] = tuple(dict.fromkeys((*arguments["features"], *more)))
     found = bound_of(arguments, 1, task.seed("test", job["run"]))
     return {"reward": float(np.mean(found.bound))}
+
+
+def _row(reference: dict[str, Any]) -> dict[str, Any]:
+    """Return a reference as a row of the record, without the rewards of single runs."""
+    error = reference["standard_error"]
+    return {
+        "policy": reference["policy"],
+        "mean": repr(reference["mean"]),
+        "standard_error": "" if error is None else repr(error),
+        "runs": reference["runs"],
+    }
 
 
 def _references(found: dict[str, Any]) -> dict[str, Reference]:
@@ -252,5 +270,5 @@ def _picture(known: dict[str, dict[str, Reference]]) -> Any:
     axes.set(xlabel="score: 0 random, 1 the reference of the task (★ core)", xlim=(-0.02, None))
     axes.set_ylim(len(ranked) - 0.4, -0.6)
     axes.grid(axis="y", visible=False)
-    axes.legend(loc="lower left")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
     return figure

@@ -162,14 +162,15 @@ def _with(kind: Callable[..., Any], settings: dict[str, Any]) -> AgentLike:
     """Return what makes agents of a class with settings, under its name and features."""
     if not inspect.isclass(kind):
         raise ValueError(f"--settings are given, and {kind!r} is no class that takes them")
-    own: Any = type(kind.__name__, (kind,), {"__module__": kind.__module__})
+    base: Any = kind
 
     def made(self: Any, env: Any, *, seed: int | None = None) -> None:
-        kind.__init__(self, env, seed=seed, **settings)  # type: ignore[misc]
+        base.__init__(self, env, seed=seed, **settings)
 
-    own.__init__ = made
+    own: Any = type(kind.__name__, (kind,), {"__module__": kind.__module__, "__init__": made})
     own.__qualname__ = kind.__qualname__
-    return own  # type: ignore[no-any-return]
+    found: AgentLike = own
+    return found
 
 
 def _code_of(agent: AgentLike) -> str:

@@ -96,7 +96,7 @@ def write(report: Report, runner: Runner, seed: int = 0, recorded: Rows | None =
 
 
 def _core(report: Report, runner: Runner, measure: bool) -> None:
-    """Add the core tasks with their headroom: the recorded references, and a house agent's score."""
+    """Add the core tasks with their headroom: recorded references, and an agent that learns."""
     report.heading("The core tasks, and the room in them")
     jobs: list[Job] = [
         {"agent": LEARNS, "task": task_id, "spec": named(task_id).hash, "run": run}

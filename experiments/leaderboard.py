@@ -107,7 +107,7 @@ def page(entries: list[tuple[str, dict[str, Any]]]) -> str:
         rows = []
         for state, result in entries:
             scores = run_scores([row for row in result["runs"] if row["task"] in wanted])
-            if set(scores) == set(wanted):
+            if wanted and set(scores) == set(wanted):
                 together = iqm(list(scores.values()))
                 worst = min(float(np.quantile(x, 0.1)) for x in scores.values())
                 budget = f"{result['training']:,}"

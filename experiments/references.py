@@ -12,9 +12,9 @@ import numpy as np
 from agents.evaluation import statistics
 from agents.evaluation.benchmark import reference_run
 from agents.evaluation.statistics import Estimate
-from crawl_env import BenchmarkTask, tasks
+from crawl_env import BenchmarkTask, CrawlVectorEnv, Sources, Task, tasks
 from crawl_env.benchmark import CORE, TASKS, TIERS, named
-from crawl_env.benchmark.task import KNOWN, REFERENCES, Reference
+from crawl_env.benchmark.task import REFERENCES, Reference
 from crawl_env.files.atomic import write_text
 from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.report import Report
@@ -95,9 +95,8 @@ class ReferencesStudy(ParallelStudy):
                 yield named(asked)
 
     def _measured(self, task: BenchmarkTask) -> dict[str, Any]:
-        policies = dict.fromkeys(
-            (*_IGNORANT, *_MODELLED * (task.information == KNOWN), "whittle", task.best)
-        )
+        more = tuple(name for name in (task.best, task.stronger) if name)
+        policies = dict.fromkeys((*_IGNORANT, *_MODELLED * task.is_known, "whittle", *more))
         jobs: list[Job] = [
             {"task": task.id, "hash": task.hash, "policy": name, "run": run}
             for name in (*policies, *(BOUND,) * (task.discount == 1))
@@ -105,20 +104,21 @@ class ReferencesStudy(ParallelStudy):
         ]
         print(f"{task.id}: {len(jobs)} runs")
         rewards: dict[str, list[float]] = {}
-        for job, result in zip(jobs, self.runner.run(jobs, work), strict=True):
+        results = self.runner.run(jobs, work)
+        for job, result in zip(jobs, results, strict=True):
             rewards.setdefault(job["policy"], []).append(result["reward"])
         rewards = {name: found * (task.seeds // len(found)) for name, found in rewards.items()}
-        unlearnt = max(set(policies) - {"whittle", task.best}, key=lambda p: np.mean(rewards[p]))
+        unlearnt = max(set(policies) - {"whittle", *more}, key=lambda p: np.mean(rewards[p]))
         found = {"random": "random", UNLEARNT: unlearnt, "whittle": "whittle"}
-        if task.best not in found:
-            found[task.best] = task.best
+        found |= {name: name for name in more}
         if np.isfinite(rewards.get(BOUND, [np.nan])).all():
             found[BOUND] = BOUND
-            worse = np.array(rewards[BOUND]) <= rewards["random"]
-            if worse.any():
+            expected = [result["random"] for result in results if "random" in result]
+            worse = np.flatnonzero(np.array(rewards[BOUND]) <= np.array(expected))
+            if worse.size:
                 raise ValueError(
-                    f"the bound of run {np.flatnonzero(worse)[0]} of {task.id} is not above the "
-                    "reward of the random policy: nothing can be learnt from this fleet"
+                    f"the bound of run {worse[0]} of {task.id} is not above what the random policy "
+                    "is expected to collect: nothing can be learnt from this fleet"
                 )
         rows = {name: Reference(policy, tuple(rewards[policy])) for name, policy in found.items()}
         return {
@@ -147,8 +147,23 @@ def work(job: Job) -> Result:
     arguments = task.arguments_of("test", job["run"])
     more = ("value", "arrival_rate", "mean_utility", "decay_rate", "cost")
     arguments["features"] = tuple(dict.fromkeys((*arguments["features"], *more)))
-    found = bound_of(arguments, 1, task.seed("test", job["run"]))
-    return {"reward": float(np.mean(found.bound))}
+    seed = task.seed("test", job["run"])
+    env = CrawlVectorEnv(1, **arguments)
+    env.reset(seed=seed)
+    bound = float(np.mean(bound_of(arguments, 1, seed).bound))
+    return {"reward": bound, "random": expected_at_random(env.task, env.world.sources)}
+
+
+def expected_at_random(task: Task, sources: Sources) -> float:
+    """Return an estimate of what uniformly random crawls collect per step.
+
+    With a fraction p of the sources in each step, a source holds U/(1 − (1 − p)α) on average, where
+    U is its inflow per step. An engine or another payoff takes some of it: 0 is returned then.
+    """
+    if task.engine is not None or task.payoff is not None:
+        return 0.0
+    p = min(1.0, task.budget / float(sources.cost.sum()))
+    return float((p * sources.inflow / (1.0 - (1.0 - p) * sources.retention)).sum())
 
 
 def _row(reference: dict[str, Any]) -> dict[str, Any]:

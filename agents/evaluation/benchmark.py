@@ -23,7 +23,7 @@ from agents.evaluation.rollout import AgentLike, evaluate, with_features
 from agents.evaluation.statistics import Estimate
 from crawl_env import BenchmarkTask, CrawlVectorEnv, tasks
 from crawl_env.benchmark import TASKS, named
-from crawl_env.benchmark.task import KNOWN, Split
+from crawl_env.benchmark.task import Split
 from crawl_env.errors import check_whole, shown
 from crawl_env.files.atomic import write_text
 from crawl_env.numerics import FloatArray
@@ -184,7 +184,7 @@ def _arguments(
     task: BenchmarkTask, run: int, features: Sequence[str], split: Split, salt: str
 ) -> dict[str, Any]:
     found = task.arguments_of(split, run, salt)
-    if task.information == KNOWN:
+    if task.is_known:
         found["features"] = list(dict.fromkeys((*found["features"], *features)))
     return found
 
@@ -339,7 +339,7 @@ def reference_run(
 ) -> float:
     """Return the reward of a policy that is shown the true parameters, in a run."""
     arguments = task.arguments_of(split, run, salt)
-    if task.information != KNOWN:
+    if not task.is_known:
         more = ("value", "arrival_rate", "mean_utility", "decay_rate", "cost")
         arguments["features"] = tuple(dict.fromkeys((*arguments["features"], *more)))
     found = evaluate(

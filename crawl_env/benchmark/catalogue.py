@@ -208,13 +208,19 @@ def _open() -> Iterator[BenchmarkTask]:
     def rates(**model: Any) -> Arguments:
         return {"arrivals": {"name": "poisson", "rate": model, "sampler": "items"}}
 
-    yield task("Drift100", "rates drift", rates(name="drift", sigma=0.1, reversion=0.01))
-    yield task("Jumps100", "rates jump", rates(name="jumps", rate=0.01))
+    yield task(
+        "Drift100",
+        "rates drift",
+        rates(name="drift", sigma=0.1, reversion=0.01),
+        stronger="whittle-current",
+    )
+    yield task("Jumps100", "rates jump", rates(name="jumps", rate=0.01), stronger="whittle-current")
     yield task(
         "Phases100",
         "daily cycle, phases unknown",
         rates(name="cycle", amplitude=0.9, day=24.0, phase=_PHASES),
         m=4,
+        stronger="whittle-current",
     )
     yield task(
         "SignalsUnknown50",
@@ -232,6 +238,58 @@ def _open() -> Iterator[BenchmarkTask]:
         {"engine": {"rate": 1.3, "capacity": 6, "service": "poisson"}},
         "engine",
         best="whittle-engine",
+    )
+    yield task(
+        "Regimes100",
+        "10 topics with hidden regimes",
+        {
+            "sources": "drawn-sparse-100-topics-10",
+            **rates(name="regimes", ratio=9.0, switch=0.01),
+        },
+        "topics",
+        m=4,
+        stronger="whittle-current",
+    )
+
+    def known(more: str) -> Arguments:
+        return {**POISSON_UNOBSERVED, "features": [*DRAWN, more]}
+
+    yield task(
+        "Deadline60",
+        "items pay at the end of a batch of 24 steps, parameters known",
+        {**known("steps_left"), "payoff": {"name": "deadline", "steps": 24}},
+        "known, deadline",
+        n=60,
+        m=2,
+        steps=480,
+        warmup=240,
+        best="whittle-deadline",
+        stronger="deadline-assignment",
+    )
+    yield task(
+        "Looks100",
+        "a look costs a tenth of a crawl, parameters known",
+        {**known("seen"), "arrivals": "poisson-items", "look_cost": 0.1},
+        "known, looks",
+        m=3,
+        steps=600,
+        warmup=200,
+        best="whittle-looks",
+    )
+    yield task(
+        "Diminishing40",
+        "diminishing returns in 5 topics, parameters known",
+        {
+            **known("topic"),
+            "sources": "drawn-sparse-40-topics-8",
+            "payoff": {"name": "diminishing", "limit": 2.0},
+        },
+        "known, topics",
+        n=40,
+        m=4,
+        steps=600,
+        warmup=200,
+        stronger="greedy-topics",
     )
 
 

@@ -34,6 +34,10 @@ INFORMATION: dict[str, tuple[str, ...]] = {
     "rates unknown": (*_CRAWLS, "items", "mean_utility", "decay_rate"),
     "items": (*_CRAWLS, "items", *_SUMS),
     "harvest": _CRAWLS,
+    "known, deadline": (*PARAMETERS, "value", "steps_left", *_CRAWLS[:3]),
+    "known, looks": (*PARAMETERS, "value", "seen", "shown", *_CRAWLS[:3]),
+    "known, topics": (*PARAMETERS, "value", "topic", *_CRAWLS[:3]),
+    "topics": (*_CRAWLS, "items", *_SUMS, "topic"),
     "mixed": ("value", *_CRAWLS),
     "signals": (*_CRAWLS, "items", *_SUMS, "pings"),
     "engine": (*_CRAWLS, "items", *_SUMS, "backlog"),
@@ -85,7 +89,8 @@ class BenchmarkTask:
             other seeds.
         budgets: source-steps (steps × environments × sources) of training that a score may state.
         trials: settings that may be tried, on the splits "train" and "validation" only.
-        headroom: which reference scores 1.
+        best: the reference that scores 1.
+        stronger: a policy of more knowledge whose reward is recorded, too; "" for none.
         version: changes with the meaning of the task; scores of different versions differ.
         history: what each version changed, the first one first; and errata.
     """
@@ -104,6 +109,7 @@ class BenchmarkTask:
     budgets: tuple[int, ...] = BUDGETS
     trials: int = TRIALS
     best: str = "whittle"
+    stronger: str = ""
     version: int = 0
     history: tuple[str, ...] = field(default=("First version.",))
 
@@ -118,6 +124,11 @@ class BenchmarkTask:
         return INFORMATION[self.information]
 
     @property
+    def is_known(self) -> bool:
+        """Whether an agent may observe the true parameters."""
+        return self.information.startswith(KNOWN)
+
+    @property
     def is_deterministic(self) -> bool:
         """Whether the arrivals are deterministic, so that only the agent may be random."""
         return bool(self.arguments["arrivals"] == "deterministic")
@@ -130,7 +141,7 @@ class BenchmarkTask:
     def arguments_of(self, split: Split, run: int, salt: str = "") -> dict[str, Any]:
         """Return the arguments of the environment of a run, which shows all that may be observed,
         or where the parameters are known, the value."""
-        shown = ("value",) if self.information == KNOWN else self.features
+        shown = ("value",) if self.is_known else self.features
         found = {"features": list(shown), **self.arguments}
         sources = found["sources"]
         if isinstance(sources, str) and _FLEET in sources:
@@ -160,7 +171,7 @@ class BenchmarkTask:
     def describe(self) -> dict[str, Any]:
         """Return everything on which the meaning of a score depends, as JSON."""
         found = asdict(self) | {"id": self.id, "features": list(self.features)}
-        for words in ("group", "label", "history", "tier"):  # words, which may be improved
+        for words in ("group", "label", "history", "tier", "stronger"):  # may be improved
             del found[words]
         return found
 
@@ -175,8 +186,8 @@ class BenchmarkTask:
         """The recorded references of the test runs, best information last; {} if there are none.
 
         "random"; "best without learning", the best policy that neither knows the parameters (unless
-        the task shows them) nor learns; "whittle", which knows the true parameters; and, where one
-        is known, "bound" (see `agents.theory.task_bound`) or the optimum, which no policy exceeds.
+        the task shows them) nor learns; "whittle", which knows the true parameters; those of `best` and
+        `stronger`; and, where one is known, "bound" (see `agents.theory.task_bound`) or the optimum, which no policy exceeds.
         `python -m experiments references` computes them again.
         """
         rows = _recorded().get(self.id, {}).get("references", {})

@@ -22,6 +22,7 @@ class DrawnFleet:
         regime: of `Sources.random`.
         number: the seed of the one fleet that is drawn every time, so that its parameters remain
             hidden from agents; None: a new fleet every time.
+        topic: number of sources of one topic, neighbours in the fleet; 0: there are no topics.
         grouped: so many items are one item, of so many times the utility.
 
     >>> draw = DrawnFleet.named("drawn-sparse-10-7")
@@ -32,25 +33,29 @@ class DrawnFleet:
     n: int
     regime: str
     number: int | None = None
+    topic: int = 0
     grouped: int = 1
 
     @staticmethod
     def named(name: str) -> DrawnFleet:
-        """Return what `drawn-<regime>-<n>` and `drawn-<regime>-<n>-<number>` name.
+        """Return what `drawn-<regime>-<n>`, `drawn-<regime>-<n>-<number>` and
+        `drawn-<regime>-<n>-topics-<topic>` name.
 
         Raises:
             ValueError: the name has another form, or the regime is unknown.
         """
-        match = re.fullmatch(DRAWN + r"([a-z]+)-(\d{1,9})(?:-(\d{1,19}))?", name)
+        match = re.fullmatch(DRAWN + r"([a-z]+)-(\d{1,9})(?:-(\d{1,19})|-topics-(\d{1,9}))?", name)
         if match is None:
             raise ValueError(
                 f"sources is {name!r}; fleets that are drawn at reset are named "
                 "drawn-<regime>-<n>, such as drawn-sparse-100, or drawn-<regime>-<n>-<number> for "
-                "one fleet whose parameters remain hidden"
+                "one fleet whose parameters remain hidden, or drawn-<regime>-<n>-topics-<k> for "
+                "topics of k sources"
             )
         if match[1] not in REGIMES:
             raise unknown("regime", match[1], REGIMES)
-        return DrawnFleet(int(match[2]), match[1], int(match[3]) if match[3] else None)
+        number = int(match[3]) if match[3] else None
+        return DrawnFleet(int(match[2]), match[1], number, int(match[4] or 0))
 
     @property
     def example(self) -> DrawnFleet:
@@ -59,6 +64,9 @@ class DrawnFleet:
 
     def __call__(self, rng: np.random.Generator) -> Sources:
         drawn = Sources.random(self.n, rng if self.number is None else self.number, self.regime)
+        if self.topic:
+            topics = [f"topic {1 + i // self.topic}" for i in range(self.n)]
+            return Sources(**{**drawn.__getstate__(), "topics": topics})
         if self.grouped == 1:
             return drawn
         rate, utility = drawn.arrival_rate / self.grouped, drawn.mean_utility * self.grouped

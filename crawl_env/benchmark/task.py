@@ -186,8 +186,9 @@ class BenchmarkTask:
         """The recorded references of the test runs, best information last; {} if there are none.
 
         "random"; "best without learning", the best policy that neither knows the parameters (unless
-        the task shows them) nor learns; "whittle", which knows the true parameters; those of `best` and
-        `stronger`; and, where one is known, "bound" (see `agents.theory.task_bound`) or the optimum, which no policy exceeds.
+        the task shows them) nor learns; "whittle", which knows the true parameters; `best` and
+        `stronger`; and, where one is known, "bound", which no policy exceeds in the long run (see
+        `agents.theory.task_bound`).
         `python -m experiments references` computes them again.
         """
         rows = _recorded().get(self.id, {}).get("references", {})

@@ -12,6 +12,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
 from crawl_env.content.world import SUMS
 from crawl_env.errors import check_choice, check_whole
 from crawl_env.fleet.parameters import PARAMETERS
@@ -90,7 +92,7 @@ class BenchmarkTask:
         budgets: source-steps (steps × environments × sources) of training that a score may state.
         trials: settings that may be tried, on the splits "train" and "validation" only.
         best: the reference that scores 1.
-        stronger: a policy of more knowledge whose reward is recorded, too; "" for none.
+        stronger: policies of more knowledge or more computation whose rewards are recorded, too.
         version: changes with the meaning of the task; scores of different versions differ.
         history: what each version changed, the first one first; and errata.
     """
@@ -109,7 +111,7 @@ class BenchmarkTask:
     budgets: tuple[int, ...] = BUDGETS
     trials: int = TRIALS
     best: str = "whittle"
-    stronger: str = ""
+    stronger: tuple[str, ...] = ()
     version: int = 0
     history: tuple[str, ...] = field(default=("First version.",))
 
@@ -140,13 +142,25 @@ class BenchmarkTask:
 
     def arguments_of(self, split: Split, run: int, salt: str = "") -> dict[str, Any]:
         """Return the arguments of the environment of a run, which shows all that may be observed,
-        or where the parameters are known, the value."""
+        or where the parameters are known, the value.
+
+        What `arrivals` and `signals` state by source, such as phases, is in another order in each
+        run, so that it remains unknown.
+        """
         shown = ("value",) if self.is_known else self.features
         found = {"features": list(shown), **self.arguments}
-        sources = found["sources"]
-        if isinstance(sources, str) and _FLEET in sources:
-            found["sources"] = sources.replace(_FLEET, str(self.seed(split, run, salt)))
+        seed = self.seed(split, run, salt)
+        if self.has_own_fleet:
+            found["sources"] = found["sources"].replace(_FLEET, str(seed))
+        for name in {"arrivals", "signals"} & set(found):
+            found[name] = _permuted(found[name], seed)
         return found
+
+    @property
+    def has_own_fleet(self) -> bool:
+        """Whether every run has one fleet, in which an agent may train."""
+        sources = self.arguments["sources"]
+        return isinstance(sources, str) and _FLEET in sources
 
     def seed(self, split: Split, run: int, salt: str = "") -> int:
         """Return the seed of a run.
@@ -223,6 +237,16 @@ class BenchmarkTask:
                 f"{self.id} has no recorded references; run python -m experiments references"
             )
         return (reward - low) / (high - low)
+
+
+def _permuted(value: Any, seed: int) -> Any:
+    """Return a value in which lists are permuted, those of one length alike."""
+    if isinstance(value, Mapping):
+        return {name: _permuted(one, seed) for name, one in value.items()}
+    if not isinstance(value, list):
+        return value
+    found: list[Any] = np.random.default_rng(seed).permutation(value).tolist()
+    return found
 
 
 @cache

@@ -13,6 +13,7 @@ from agents.evaluation.aggregate import iqm
 from agents.evaluation.benchmark import check_result, run_scores
 from crawl_env import tasks
 from crawl_env.benchmark import CORE, TIERS
+from crawl_env.files.atomic import write_text
 from ephemeral_crawl.core.base import Command
 from ephemeral_crawl.core.tables import markdown, plain
 
@@ -37,6 +38,8 @@ class Leaderboard(Command):
     """Name of a candidate file to publish, as reported."""
     verified: str = ""
     """Path of a result of the organisers' own runs of a reported agent; it is then verified."""
+    salt: str = ""
+    """The organiser's secret with which the seeds of all results were made."""
 
     def run(self) -> None:
         published = self.folder / "published"
@@ -45,29 +48,38 @@ class Leaderboard(Command):
         (self.folder / CANDIDATES).mkdir(exist_ok=True)
         if self.publish:
             source = self.folder / CANDIDATES / Path(self.publish).name
-            _ = read(source)
+            found = self._read(source)
+            for path in sorted(published.glob("*/*.json")):
+                if path.name == source.name or self._read(path)["hash"] == found["hash"]:
+                    raise ValueError(
+                        f"{source.name} was published before, as {path.parent.name}/{path.name}; "
+                        "a new result needs a new name"
+                    )
             source.rename(published / REPORTED / source.name)
         if self.verified:
-            own = read(Path(self.verified))
+            own = self._read(Path(self.verified))
             (mine,) = [
                 path
                 for path in sorted((published / REPORTED).glob("*.json"))
-                if _runs(read(path)) == _runs(own)
-            ] or _none(self.verified)
+                if _runs(self._read(path)) == _runs(own)
+            ][:1] or _none(self.verified)
             mine.rename(published / VERIFIED / mine.name)
         entries = [
-            (state, read(path))
+            (state, self._read(path))
             for state in (VERIFIED, REPORTED)
             for path in sorted((published / state).glob("*.json"))
         ]
-        (self.folder / PAGE).write_text(page(entries), encoding="utf-8")
+        write_text(self.folder / PAGE, page(entries, self.salt))
         waiting = sorted((self.folder / CANDIDATES).glob("*.json"))
         for path in waiting:
-            _ = read(path)
+            _ = self._read(path)
         print(f"{len(entries)} published, {len(waiting)} candidates; {self.folder / PAGE}")
 
+    def _read(self, path: Path) -> dict[str, Any]:
+        return read(path, self.salt)
 
-def read(path: Path) -> dict[str, Any]:
+
+def read(path: Path, salt: str = "") -> dict[str, Any]:
     """Return a submitted result.
 
     Raises:
@@ -75,8 +87,10 @@ def read(path: Path) -> dict[str, Any]:
     """
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no)
-        check_result(found)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        check_result(found, salt)
+    except FileNotFoundError:
+        raise ValueError(f"there is no file {path}; give the name of one that exists") from None
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path.name}: {error}") from None
     return found
 
@@ -97,7 +111,7 @@ def _none(own: str) -> list[Path]:
     )
 
 
-def page(entries: list[tuple[str, dict[str, Any]]]) -> str:
+def page(entries: list[tuple[str, dict[str, Any]]], salt: str = "") -> str:
     """Return the page in Markdown: a table for the core and for each tier."""
     parts = [
         "<!-- Written by `python -m experiments leaderboard` from the published results. -->\n"
@@ -106,7 +120,8 @@ def page(entries: list[tuple[str, dict[str, Any]]]) -> str:
         wanted = list(tasks(tier))
         rows = []
         for state, result in entries:
-            scores = run_scores([row for row in result["runs"] if row["task"] in wanted])
+            played = [row for row in result["runs"] if row["task"] in wanted]
+            scores = run_scores(played, "test", salt)
             if wanted and set(scores) == set(wanted):
                 together = iqm(list(scores.values()))
                 worst = min(float(np.quantile(x, 0.1)) for x in scores.values())

@@ -19,7 +19,7 @@ import numpy as np
 
 import crawl_env
 from agents.evaluation import aggregate, statistics
-from agents.evaluation.rollout import AgentLike, evaluate, with_features
+from agents.evaluation.rollout import AgentLike, evaluate, try_out, with_features
 from agents.evaluation.statistics import Estimate
 from crawl_env import BenchmarkTask, CrawlVectorEnv, tasks
 from crawl_env.benchmark import TASKS, named
@@ -31,7 +31,31 @@ from crawl_env.numerics import FloatArray
 FORMAT = 1
 _ENVIRONMENTS = 8  # in which an agent trains at once
 _OVERSHOOT = 1.05  # of the budget of training: the last update is completed
-_NUMBERS = ("reward", "seconds", "training_seconds")
+_LARGEST = 1e300  # of any number in a result
+_HEAD = {
+    "format": int,
+    "agent": str,
+    "made_by": str,
+    "settings": dict,
+    "training": int,
+    "trials": int,
+    "split": str,
+    "salted": bool,
+    "complete": bool,
+    "runs": list,
+    "hash": str,
+}
+_ROW = {
+    "task": str,
+    "spec": str,
+    "run": int,
+    "seed": int,
+    "reward": float,
+    "samples": int,
+    "training_seconds": float,
+    "seconds": float,
+    "revision": str,
+}
 
 Row = dict[str, Any]  # JSON
 Result = dict[str, Any]  # JSON
@@ -58,7 +82,7 @@ def benchmark(
             `agent(env, seed=seed)` whose result has `learn(steps)`, as the learners of
             `agents.learning` have.
         tasks: a tier of `crawl_env.tasks`, "core", or ids or names of tasks. Of a tier, tasks that
-            show less than the agent declares to observe are left out, and stated in the result.
+            show less than the agent observes are left out, and stated in the result.
         name: of the agent in tables; by default its own.
         out: a file that is written after every run (JSON). If it exists, the runs in it are not
             made again.
@@ -85,7 +109,7 @@ def benchmark(
     >>> found["scores"]["EphemeralCrawl/Recovering4M1Discounted-v0"]["mean"]
     1.0
     """
-    chosen, left_out = playable(agent, tasks, features)
+    chosen, left_out = playable(agent, tasks, features, training)
     head = header(agent, name, training, settings, trials, split, salt)
     todo = [(task, run) for task in chosen for run in range(task.seeds)]
     rows = _resumed(out, head, {task.id for task in chosen})
@@ -104,15 +128,17 @@ def benchmark(
 
 
 def playable(
-    agent: AgentLike, tasks: str | Sequence[str], features: Sequence[str] = ()
+    agent: AgentLike, tasks: str | Sequence[str], features: Sequence[str] = (), training: int = 0
 ) -> tuple[list[BenchmarkTask], dict[str, str]]:
     """Return the tasks that an agent can play, and why it cannot play others of a tier, by id.
+
+    An agent that is not trained first takes a step in each of them.
 
     Raises:
         ValueError: a task that is named shows less than the agent observes, or all of a tier do.
     """
     asked, is_tier = chosen_tasks(tasks)
-    reasons = {task.id: _lacking(agent, task, features) for task in asked}
+    reasons = {task.id: _lacking(agent, task, features, training) for task in asked}
     can = [task for task in asked if not reasons[task.id]]
     left_out = {name: why for name, why in reasons.items() if why}
     if left_out and not (is_tier and can):
@@ -128,16 +154,21 @@ def chosen_tasks(asked: str | Sequence[str]) -> tuple[list[BenchmarkTask], bool]
     return [named(one) for one in names], False
 
 
-def _lacking(agent: AgentLike, task: BenchmarkTask, features: Sequence[str]) -> str:
+def _lacking(agent: AgentLike, task: BenchmarkTask, features: Sequence[str], training: int) -> str:
     """Return why an agent cannot play a task; "" if it can."""
-    asked = with_features(agent, _arguments(task, 0, features, "train", ""))[1]["features"]
-    missing = [one for one in asked if one not in task.features]
-    if not missing:
-        return ""
-    return (
-        f"{name_of(agent)} observes {', '.join(missing)}, which {task.id} does not show: there the "
-        f"information is {task.information!r} ({', '.join(task.features)})"
-    )
+    arguments, name = _arguments(task, 0, features, "train", ""), name_of(agent)
+    missing = [x for x in with_features(agent, arguments)[1]["features"] if x not in task.features]
+    if missing:
+        return (
+            f"{name} observes {', '.join(missing)}, which {task.id} does not show: there the "
+            f"information is {task.information!r} ({', '.join(task.features)})"
+        )
+    try:
+        if not training:
+            try_out(agent, arguments, name)
+    except ValueError as error:
+        return f"{task.id} shows {task.information!r}: {error}"
+    return ""
 
 
 def play(
@@ -208,10 +239,10 @@ def _trained(
             f"training is {training:,}, and {name_of(agent)} is not something that makes a new "
             "agent for each run; give a class or a function, called as agent(env, seed=seed)"
         )
-    shown_features = arguments["features"]
+    trains_in = [TASKS[other] for other in task.trains_on] or [task] * (not task.has_own_fleet)
     posed = [
-        {**TASKS[other].arguments_of("train", run, salt), "features": shown_features}
-        for other in task.trains_on
+        {**one.arguments_of("train", run, salt), "features": arguments["features"]}
+        for one in trains_in
     ] or [arguments]
     horizon = task.warmup + task.steps
     envs = [_Counted(_ENVIRONMENTS, **{**one, "horizon": horizon}) for one in posed]
@@ -221,7 +252,9 @@ def _trained(
             f"training is {training:,}, and {name_of(agent)} has no method `learn`; leave out the "
             "training of an agent that learns during the run, or not at all"
         )
-    made.learn(max(1, training // sum(_ENVIRONMENTS * env.task.n for env in envs)))
+    steps = training // sum(_ENVIRONMENTS * env.task.n for env in envs)
+    whole = getattr(made, "steps_per_update", 1)  # what `learn` rounds up to
+    made.learn(max(1, steps // whole) * whole)
     samples = sum(env.taken for env in envs)
     if samples > _OVERSHOOT * training:
         raise ValueError(
@@ -278,7 +311,7 @@ def completed(
             "complete": True,
             "runs": ordered,
             "left_out": dict(left_out),
-            "scores": {name: score._asdict() for name, score in scores.items()},
+            "scores": _as_json(scores),
             "iqm": aggregate.iqm(list(run_scores(ordered, head["split"], salt).values())).mean,
             "versions": {
                 "ephemeral-crawl": crawl_env.__version__,
@@ -300,12 +333,18 @@ def scores_of(rows: Sequence[Row], split: Split = "test", salt: str = "") -> dic
 
 
 def run_scores(rows: Sequence[Row], split: Split = "test", salt: str = "") -> dict[str, FloatArray]:
-    """Return the scores of single runs, (S,), by task: all relative to the mean rewards of the
-    references, since the difference of two single rewards may be small by chance."""
+    """Return the scores of single runs, (S,), by task; their mean is that of the task.
+
+    They are not ratios of single differences, which may be small by chance: with d = reward −
+    random and g = reference − random, run s has score ρ + (d_s − ρ g_s)/mean(g) for the score ρ of
+    the task, the linear term of the ratio of means. The reference has 1 and random 0 in all runs.
+    """
     found = {}
     for name, mine in _rewards(rows).items():
-        low, high = (x.mean() for x in reference_rewards(named(name), split, salt))
-        found[name] = np.asarray((mine - low) / (high - low))
+        low, high = (x[: mine.size] for x in reference_rewards(named(name), split, salt))
+        gain, gap = mine - low, high - low
+        score = gain.mean() / gap.mean()
+        found[name] = np.asarray(score + (gain - score * gap) / gap.mean())
     return found
 
 
@@ -360,39 +399,39 @@ def sealed(result: Result) -> Result:
     return {**content, "hash": hashlib.sha256(_text(content).encode()).hexdigest()}
 
 
-def check_result(result: Any) -> None:
-    """Raise ValueError unless a result may be published: complete, whole and unaltered."""
-    known = {
-        "format",
-        "agent",
-        "made_by",
-        "runs",
-        "split",
-        "trials",
-        "training",
-        "salted",
-        "hash",
-        "complete",
-    }
-    if not isinstance(result, dict) or not known <= set(result):
+def check_result(result: Any, salt: str = "") -> None:
+    """Raise ValueError unless a result may be published: complete, whole and unaltered.
+
+    Arguments:
+        result: what `benchmark` returned, as read from JSON.
+        salt: the organiser's, with which the seeds were made.
+    """
+    if not isinstance(result, dict) or not _is_like(result, _HEAD):
         raise ValueError("this is no result of agents.benchmark; submit the file that it wrote")
     name = shown(result["agent"])
     rows = result["runs"]
+    if not rows:
+        raise ValueError(f"the result of {name} has no runs; submit the file as it was written")
     for row in rows:
-        if not all(_is_number(row.get(key)) for key in _NUMBERS):
+        if not isinstance(row, dict) or not _is_like(row, _ROW):
             raise ValueError(
-                f"run {row.get('run')} of {row.get('task')} has a value that is not a finite "
-                "number; find out why the agent's result is not, and run it again"
+                f"a run of {name} lacks a value, or has one that is not a finite number; find out "
+                "why the agent's result is not, and run it again"
             )
     if sealed(result)["hash"] != result["hash"]:
         raise ValueError(
             f"the result of {name} was altered: its hash is not that of its content. Submit the "
             "file as it was written"
         )
+    if result["format"] != FORMAT:
+        raise ValueError(f"the result of {name} has format {result['format']}, and not {FORMAT}")
     if not result["complete"]:
         raise ValueError(f"the result of {name} is incomplete; the same call goes on from it")
     if result["split"] != "test":
         raise ValueError(f"{name} was run on the split {result['split']!r}; run it on 'test'")
+    if result["salted"] != bool(salt):
+        how = "with an organiser's salt; give it" if result["salted"] else "without the salt"
+        raise ValueError(f"the seeds of {name} were made {how}")
     revisions = {row["revision"] for row in rows}
     if len(revisions) != 1:
         raise ValueError(
@@ -400,20 +439,16 @@ def check_result(result: Any) -> None:
             f"({', '.join(sorted(revisions))}); make all of them with one"
         )
     for task_id in dict.fromkeys(row["task"] for row in rows):
-        _check_runs(named(task_id), [row for row in rows if row["task"] == task_id], result)
-    again = {task_id: score._asdict() for task_id, score in scores_of(rows).items()}
-    stated = result["scores"]
-    if set(again) != set(stated) or any(
-        not np.allclose(list(again[one].values()), list(stated[one].values()), equal_nan=True)
-        for one in again
-    ):
+        _check_runs(task_id, [row for row in rows if row["task"] == task_id], result, salt)
+    if not _are_close(result.get("scores"), _as_json(scores_of(rows, "test", salt))):
         raise ValueError(
             f"the scores of {name} do not follow from its rewards and the recorded references of "
             "this version; run it again with this version"
         )
 
 
-def _check_runs(task: BenchmarkTask, rows: Sequence[Row], result: Result) -> None:
+def _check_runs(task_id: str, rows: Sequence[Row], result: Result, salt: str) -> None:
+    task = named(task_id)
     runs = [row["run"] for row in rows]
     double = sorted({run for run in runs if runs.count(run) > 1})
     missing = sorted(set(range(task.seeds)) - set(runs))
@@ -422,16 +457,22 @@ def _check_runs(task: BenchmarkTask, rows: Sequence[Row], result: Result) -> Non
         raise ValueError(
             f"the result has {what} of {task.id}, which has runs 0 to {task.seeds - 1}"
         )
-    if any(row["spec"] != task.hash for row in rows):
+    if task_id != task.id or any(row["spec"] != task.hash for row in rows):
         raise ValueError(
             f"the runs of {task.id} were made with another definition of this task; run them again "
             "with this version"
         )
-    wrong = [row for row in rows if row["seed"] != task.seed("test", row["run"])]
-    if wrong and not result["salted"]:
+    for row in rows:
+        if row["seed"] != task.seed("test", row["run"], salt):
+            raise ValueError(
+                f"run {row['run']} of {task.id} has the seed {row['seed']}, which is not its seed; "
+                "submit runs as agents.benchmark makes them"
+            )
+    if result["training"] not in (0, *task.budgets):
+        budgets = ", ".join(f"{budget:,}" for budget in task.budgets)
         raise ValueError(
-            f"run {wrong[0]['run']} of {task.id} has the seed {wrong[0]['seed']}, which is not its "
-            "seed; submit runs as agents.benchmark makes them"
+            f"{result['training']:,} source-steps of training were allowed; {task.id} has scores "
+            f"for 0, {budgets}"
         )
     if result["trials"] > task.trials:
         raise ValueError(
@@ -505,5 +546,32 @@ def _text(content: Any) -> str:
     return json.dumps(content, sort_keys=True)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+def _is_like(value: Mapping[str, Any], kinds: Mapping[str, type]) -> bool:
+    """Return whether a dictionary has values of these types: finite numbers, and not negative but
+    for rewards."""
+    return all(_is_of(value.get(key), kind, key == "reward") for key, kind in kinds.items())
+
+
+def _is_of(value: Any, kind: type, signed: bool) -> bool:
+    if kind is float:
+        whole = isinstance(value, int | float) and not isinstance(value, bool)
+        return whole and abs(value) < _LARGEST and (signed or value >= 0)
+    return type(value) is kind and (kind is not int or value >= 0)
+
+
+def _as_json(scores: Mapping[str, Estimate]) -> dict[str, dict[str, float | None]]:
+    """Return scores as dictionaries; NaN, where there is no interval, is None."""
+    return {
+        task: {key: None if math.isnan(x) else x for key, x in score._asdict().items()}
+        for task, score in scores.items()
+    }
+
+
+def _are_close(stated: Any, found: Any) -> bool:
+    """Return whether two values of JSON have the same form and, but for rounding, numbers."""
+    if isinstance(found, dict):
+        same = isinstance(stated, dict) and set(stated) == set(found)
+        return same and all(_are_close(stated[key], value) for key, value in found.items())
+    if isinstance(found, float) and isinstance(stated, float | int):
+        return math.isclose(stated, found, rel_tol=1e-6, abs_tol=1e-9)
+    return bool(stated == found)

@@ -17,8 +17,8 @@ import tyro
 
 from agents.evaluation import benchmark as results
 from agents.evaluation.aggregate import iqm
-from agents.evaluation.rollout import AgentLike, try_out
-from agents.evaluation.statistics import Estimate, number
+from agents.evaluation.rollout import AgentLike
+from agents.evaluation.statistics import number
 from crawl_env.benchmark import named
 from crawl_env.benchmark.task import Split
 from ephemeral_crawl.core.report import Report
@@ -67,10 +67,8 @@ class Benchmark(ParallelStudy):
             raise ValueError("no agent was given; give --agent my_module:MyAgent, or a name")
         agent = load(self.agent, self._settings)
         words = self.tasks.split(",") if "," in self.tasks else self.tasks
-        tasks, left_out = results.playable(agent, words, self.features)
+        tasks, left_out = results.playable(agent, words, self.features, self.training)
         self.check()
-        if not self.training:
-            try_out(agent, tasks[0].arguments_of("train", 0), results.name_of(agent))
         head = results.header(
             agent,
             self.called,
@@ -97,6 +95,8 @@ class Benchmark(ParallelStudy):
             for run in range(task.seeds)
         ]
         print(f"{head['agent']}: {len(tasks)} tasks, {len(jobs)} runs")
+        if left_out:
+            print(f"Not played, as the report explains: {', '.join(left_out)}")
         rows = self.runner.run(jobs, work)
         result = results.completed(head, rows, left_out, self.salt)
         report = Report(f"{head['agent']} on the benchmark")
@@ -184,14 +184,14 @@ def write(report: Report, result: results.Result, salt: str = "") -> None:
     """Add the scores of a result to a report."""
     by_task = results.run_scores(result["runs"], result["split"], salt)
     rows = []
-    for task_id, found in result["scores"].items():
+    for task_id, score in results.scores_of(result["runs"], result["split"], salt).items():
         task = named(task_id)
         mine = [row for row in result["runs"] if row["task"] == task_id]
         rows.append(
             [
                 results.score_name(task, result["training"]),
                 task.tier,
-                plain(Estimate(**found)),
+                plain(score),
                 number(float(sum(row["reward"] for row in mine) / len(mine))),
                 f"{by_task[task_id].min():.3f}",
                 len(mine),
@@ -205,5 +205,5 @@ def write(report: Report, result: results.Result, salt: str = "") -> None:
     )
     columns = ["score", "tier", "mean", "reward", "worst run", "runs", "CPU seconds"]
     report.table("Scores by task", columns, rows)
-    for task_id, why in result["left_out"].items():
-        report.paragraph(f"Not played: {task_id}, since {why}.")
+    for why in result["left_out"].values():
+        report.paragraph(f"Not played: {why}.")

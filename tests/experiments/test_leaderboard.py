@@ -40,6 +40,16 @@ def test_a_candidate_is_published_then_verified(folder, monkeypatch):
     assert "| verified |" in shown
 
 
+def test_nothing_is_published_twice(folder):
+    text = (folder / "candidates" / "mine.json").read_text()
+    Leaderboard(folder=folder, publish="mine.json").run()
+    (folder / "candidates" / "other.json").write_text(text)
+    with refused("other.json was published before, as reported/mine.json"):
+        Leaderboard(folder=folder, publish="other.json").run()
+    with refused("there is no file", "nobody.json"):
+        Leaderboard(folder=folder, publish="nobody.json").run()
+
+
 def test_what_is_altered_or_not_finite_is_not_published(folder):
     path = folder / "candidates" / "mine.json"
     result = json.loads(path.read_text())
@@ -50,6 +60,7 @@ def test_what_is_altered_or_not_finite_is_not_published(folder):
     path.write_text(json.dumps(sealed(result)))
     with refused("mine.json: it has the value NaN"):
         Leaderboard(folder=folder).run()
-    path.write_text("[1, 2")
-    with refused("mine.json: "):
-        Leaderboard(folder=folder, publish="mine.json").run()
+    for text in ("[1, 2", "[" * 100_000):
+        path.write_text(text)
+        with refused("mine.json: "):
+            Leaderboard(folder=folder, publish="mine.json").run()

@@ -86,16 +86,24 @@ def read(path: Path, salt: str = "") -> dict[str, Any]:
         ValueError: it must not be published; the message names the file and says why.
     """
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no)
-        check_result(found, salt)
+        text = path.read_text(encoding="utf-8")
+        found: dict[str, Any] = json.loads(text, parse_constant=_not_finite)
     except FileNotFoundError:
         raise ValueError(f"there is no file {path}; give the name of one that exists") from None
-    except (ValueError, RecursionError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+        raise ValueError(
+            f"{path.name} is not JSON; submit the file as agents.benchmark wrote it"
+        ) from None
+    except ValueError as error:
+        raise ValueError(f"{path.name}: {error}") from None
+    try:
+        check_result(found, salt)
+    except ValueError as error:
         raise ValueError(f"{path.name}: {error}") from None
     return found
 
 
-def _no(constant: str) -> float:
+def _not_finite(constant: str) -> float:
     raise ValueError(f"it has the value {constant}; all numbers must be finite")
 
 

@@ -60,7 +60,7 @@ def test_what_is_altered_or_not_finite_is_not_published(folder):
     path.write_text(json.dumps(sealed(result)))
     with refused("mine.json: it has the value NaN"):
         Leaderboard(folder=folder).run()
-    for text in ("[1, 2", "[" * 100_000):
-        path.write_text(text)
-        with refused("mine.json: "):
+    for text in ("[1, 2", "[" * 100_000, "\xff"):
+        path.write_text(text, encoding="latin-1")
+        with refused("mine.json is not JSON"):
             Leaderboard(folder=folder, publish="mine.json").run()

@@ -148,8 +148,11 @@ def test_an_agent_observes_no_more_than_the_task_shows() -> None:
     with refused("whittle observes value", "which EphemeralCrawl/Drift100-v0 does not show"):
         entry.playable(type("W", (agents.Whittle,), {"features": ("value",)}), ["Drift100"])
     can, left_out = entry.playable("adaptive-optimism", "learning")
-    assert {task.name for task in can} >= {"Sparse100RatesCold"}
-    assert not left_out
+    assert [task.name for task in can] == ["Sparse100RatesCold"]
+    assert "needs the feature mean_utility" in left_out[TASKS["Sparse100Items"].id]
+    assert not entry.playable("adaptive-self-tuning", "learning")[1]
+    with refused("Regimes100-v0 shows 'topics': agent 'whittle' cannot act here"):
+        agents.benchmark("whittle", ["Deadline60", "Regimes100"])
 
 
 def test_training_is_counted_and_limited() -> None:

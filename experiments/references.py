@@ -25,7 +25,7 @@ from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.study import ParallelStudy
 from ephemeral_crawl.core.tables import bound_of, markdown, plain
 
-BOUND, UNLEARNT = "bound", "best without learning"
+BOUND, UNLEARNT, _STRONGER = "bound", "best without learning", "more knowledge"
 # Policies that do not learn, by whether they need the parameters.
 _IGNORANT, _MODELLED = ("random", "oldest-first"), ("fixed", "myopic")
 _TIERS = {
@@ -64,7 +64,7 @@ class ReferencesStudy(ParallelStudy):
         report = Report("The tasks of the benchmark", quiet=True)
         known = {key: _references(found) for key, found in recorded.items()}
         room = headroom(known)
-        report.figure(_picture(known), "Room of the ranked tasks.")
+        report.figure(_picture(known), "The room in the ranked tasks.")
         report.table("Headroom", ["task", "random", UNLEARNT, "whittle", "bound"], room)
         least = min(room, key=lambda row: float(row[2]), default=None)
         if least is not None:
@@ -293,20 +293,28 @@ def _short(posed: dict[str, Any]) -> str:
 
 
 def _picture(known: dict[str, dict[str, Reference]]) -> Any:
-    """Return the scores of what learns nothing, and of the bound, on every ranked task."""
+    """Return the scores of what learns nothing, of stronger references, and of the bound, on every
+    ranked task."""
     ranked = [t for t in TASKS.values() if t.id in known and t.tier != "checks"]
     figure, axes = plots.new(width=8, height=0.9 + 0.27 * len(ranked))
-    for i, task in enumerate(ranked):
-        marks = {name: score_of(task, known[task.id], name).mean for name in (UNLEARNT, BOUND)}
-        high = np.nanmax([1.0, marks[BOUND]])
-        axes.plot([marks[UNLEARNT], high], [i, i], lw=5, color=plots.BLUE, alpha=0.35)
-        axes.plot(marks[UNLEARNT], i, "s", color=plots.ORANGE, label=UNLEARNT if not i else None)
-        axes.plot(marks[BOUND], i, "|", ms=12, color=plots.INK, label=BOUND if not i else None)
+    styles = {UNLEARNT: ("s", 6, plots.ORANGE), _STRONGER: ("D", 5, plots.BLUE)}
+    marks: dict[str, list[float]] = {UNLEARNT: [], _STRONGER: [], BOUND: []}
+    for task in ranked:
+        scores = {name: score_of(task, known[task.id], name).mean for name in known[task.id]}
+        marks[UNLEARNT].append(scores[UNLEARNT])
+        marks[_STRONGER].append(max((scores[name] for name in task.stronger), default=np.nan))
+        marks[BOUND].append(scores.get(BOUND, np.nan))
+    rows = range(len(ranked))
+    high = np.nanmax([*marks.values(), np.ones(len(ranked))], axis=0)
+    axes.barh(rows, high - marks[UNLEARNT], 0.3, marks[UNLEARNT], color=plots.BLUE, alpha=0.3)
+    for name, (marker, size, color) in styles.items():
+        axes.plot(marks[name], rows, marker, ms=size, color=color, label=name)
+    axes.plot(marks[BOUND], rows, "|", ms=12, mew=2, color=plots.INK, label=BOUND)
     names = [f"{'★ ' * (task.name in CORE)}{task.name}" for task in ranked]
-    axes.set_yticks(range(len(ranked)), names)
+    axes.set_yticks(rows, names)
     axes.axvline(1, color=plots.FAINT, lw=1, ls="--")
     axes.set(xlabel="score: 0 random, 1 the reference of the task (★ core)", xlim=(-0.02, None))
     axes.set_ylim(len(ranked) - 0.4, -0.6)
     axes.grid(axis="y", visible=False)
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
     return figure

@@ -196,7 +196,8 @@ def _open() -> Iterator[BenchmarkTask]:
         return BenchmarkTask(
             name=name,
             tier="open",
-            group="Parameters and structure unknown, a different fleet in each run",
+            group=f"Parameters {'known' if 'known' in information else 'and structure unknown'}, "
+            "a different fleet in each run",
             label=f"{label}, N = {n}, M = {m}",
             arguments={"sources": f"drawn-sparse-{n}", "budget": m, **ITEMS, **more},
             information=information,
@@ -253,7 +254,7 @@ def _open() -> Iterator[BenchmarkTask]:
 
     yield task(
         "Deadline60",
-        "items pay at the end of a batch of 24 steps, parameters known",
+        "items pay at the end of a batch of 24 steps",
         {**known("steps_left"), "payoff": {"name": "deadline", "steps": 24}},
         "known, deadline",
         n=60,
@@ -265,7 +266,7 @@ def _open() -> Iterator[BenchmarkTask]:
     )
     yield task(
         "Looks100",
-        "a look costs a tenth of a crawl, parameters known",
+        "a look costs a tenth of a crawl",
         {**known("seen"), "arrivals": "poisson-items", "look_cost": 0.1},
         "known, looks",
         m=3,
@@ -275,7 +276,7 @@ def _open() -> Iterator[BenchmarkTask]:
     )
     yield task(
         "Diminishing40",
-        "diminishing returns in 5 topics, parameters known",
+        "diminishing returns in 5 topics",
         {
             **known("topic"),
             "sources": "drawn-dense-40-topics-8",
@@ -286,7 +287,7 @@ def _open() -> Iterator[BenchmarkTask]:
         m=4,
         steps=600,
         warmup=200,
-        stronger=("greedy-topics",),
+        best="greedy-topics",
     )
 
 

@@ -305,8 +305,9 @@ def _picture(known: dict[str, dict[str, Reference]]) -> Any:
         marks[_STRONGER].append(max((scores[name] for name in task.stronger), default=np.nan))
         marks[BOUND].append(scores.get(BOUND, np.nan))
     rows = range(len(ranked))
-    high = np.nanmax([*marks.values(), np.ones(len(ranked))], axis=0)
-    axes.barh(rows, high - marks[UNLEARNT], 0.3, marks[UNLEARNT], color=plots.BLUE, alpha=0.3)
+    low = np.array(marks[UNLEARNT])
+    high = np.nanmax([*marks.values(), [1.0] * len(ranked)], axis=0)
+    axes.barh(rows, high - low, 0.3, low, color=plots.BLUE, alpha=0.3)
     for name, (marker, size, color) in styles.items():
         axes.plot(marks[name], rows, marker, ms=size, color=color, label=name)
     axes.plot(marks[BOUND], rows, "|", ms=12, mew=2, color=plots.INK, label=BOUND)

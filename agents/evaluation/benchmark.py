@@ -553,10 +553,10 @@ def _is_like(value: Mapping[str, Any], kinds: Mapping[str, type]) -> bool:
 
 
 def _is_of(value: Any, kind: type, signed: bool) -> bool:
-    if kind is float:
-        whole = isinstance(value, int | float) and not isinstance(value, bool)
-        return whole and abs(value) < _LARGEST and (signed or value >= 0)
-    return type(value) is kind and (kind is not int or value >= 0)
+    if isinstance(value, bool) or kind not in (int, float):
+        return type(value) is kind
+    number = isinstance(value, int if kind is int else (int, float)) and abs(value) < _LARGEST
+    return number and (signed or bool(value >= 0))
 
 
 def _as_json(scores: Mapping[str, Estimate]) -> dict[str, dict[str, float | None]]:

@@ -7,11 +7,13 @@ import pytest
 
 from agents import benchmark
 from agents.evaluation.benchmark import sealed
+from ephemeral_crawl.core.results import ROOT
 from experiments import leaderboard
 from experiments.leaderboard import Leaderboard, page, read
 from tests.refusals import refused
 
 TASK = "Recovering4M1Discounted"
+RESULTS = ROOT / leaderboard.FOLDER
 
 
 @pytest.fixture
@@ -38,6 +40,15 @@ def test_a_candidate_is_published_then_verified(folder, monkeypatch):
     assert "&#60;b&#62;mine" in shown
     assert "<b>" not in shown
     assert "| verified |" in shown
+
+
+def test_the_committed_page_is_that_of_the_published_results():
+    entries = [
+        (state, read(path))
+        for state in (leaderboard.VERIFIED, leaderboard.REPORTED)
+        for path in sorted((RESULTS / "published" / state).glob("*.json"))
+    ]
+    assert (RESULTS / leaderboard.PAGE).read_text(encoding="utf-8") == page(entries)
 
 
 def test_nothing_is_published_twice(folder):

@@ -22,9 +22,9 @@ from agents.evaluation import aggregate, statistics
 from agents.evaluation.rollout import AgentLike, evaluate, try_out, with_features
 from agents.evaluation.statistics import Estimate
 from crawl_env import BenchmarkTask, CrawlVectorEnv, tasks
-from crawl_env.benchmark import TASKS, named
+from crawl_env.benchmark import TASKS, TIERS, named
 from crawl_env.benchmark.task import Split
-from crawl_env.errors import check_whole, shown
+from crawl_env.errors import check_whole, shown, unknown
 from crawl_env.files.atomic import write_text
 from crawl_env.numerics import FloatArray
 
@@ -148,10 +148,14 @@ def playable(
 
 def chosen_tasks(asked: str | Sequence[str]) -> tuple[list[BenchmarkTask], bool]:
     """Return the tasks that a tier, an id or several name, and whether it was a tier."""
-    if isinstance(asked, str) and asked not in TASKS and "/" not in asked:
+    if not isinstance(asked, str):
+        return [named(one) for one in asked], False
+    tiers = ("core", *TIERS)
+    if asked in tiers:
         return list(tasks(asked).values()), True
-    names = [asked] if isinstance(asked, str) else asked
-    return [named(one) for one in names], False
+    if asked not in TASKS and "/" not in asked:
+        raise unknown("task or tier", asked, (*tiers, *TASKS))
+    return [named(asked)], False
 
 
 def _lacking(agent: AgentLike, task: BenchmarkTask, features: Sequence[str], training: int) -> str:

@@ -46,7 +46,7 @@ def test_an_agent_enters_with_its_settings(tmp_path, monkeypatch, capsys):
         (["--agent", "entrant_module:Nobody"], "has no 'Nobody'"),
         (["--agent", "elsewhere:Mine"], "there is no module 'elsewhere'"),
         (["--agent", "entrant_module:Secretive"], "does not show the feature age"),
-        (["--agent", "entrant_module:Mine", "--tasks", "Drift10"], "unknown tier 'Drift10'"),
+        (["--agent", "entrant_module:Mine", "--tasks", "Drift10"], "did you mean 'Drift100'?"),
         (["--agent", "entrant_module:Mine", "--settings", "[1]"], "give an object"),
         ([], "no agent was given"),
     ):

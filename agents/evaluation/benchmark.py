@@ -138,6 +138,8 @@ def playable(
         ValueError: a task that is named shows less than the agent observes, or all of a tier do.
     """
     asked, is_tier = chosen_tasks(tasks)
+    if not asked:
+        raise ValueError("tasks is empty; name at least one task, or a tier")
     reasons = {task.id: _lacking(agent, task, features, training) for task in asked}
     can = [task for task in asked if not reasons[task.id]]
     left_out = {name: why for name, why in reasons.items() if why}

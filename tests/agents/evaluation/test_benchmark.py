@@ -153,6 +153,8 @@ def test_an_agent_observes_no_more_than_the_task_shows() -> None:
     assert not entry.playable("adaptive-self-tuning", "learning")[1]
     with refused("Regimes100-v0 shows 'topics': agent 'whittle' cannot act here"):
         agents.benchmark("whittle", ["Deadline60", "Regimes100"])
+    with refused("tasks is empty"):
+        agents.benchmark("whittle", [])
 
 
 def test_training_is_counted_and_limited() -> None:

@@ -110,15 +110,24 @@ def _core(report: Report, runner: Runner, measure: bool) -> None:
         task = named(task_id)
         known = {name: np.array(one.rewards) for name, one in task.references.items()}
         low, best = known[FLOOR], known[task.best]
-        found = (
-            statistics.score(known[name], low, best) if name in known else statistics.UNKNOWN
-            for name in ("best without learning", "bound")
+        stronger = task.stronger[0] if task.stronger else ""
+        unlearnt, more, bound = (
+            plain(statistics.score(known[name], low, best) if name in known else statistics.UNKNOWN)
+            for name in ("best without learning", stronger, "bound")
         )
-        unlearnt, bound = (plain(estimate) for estimate in found)
         mine = plain(scores.get(task_id, statistics.UNKNOWN))
-        shown.append([task.name, task.information, unlearnt, mine, task.best, bound])
-    columns = ["task", "information", "best without learning", LEARNS, "scores 1", "bound"]
-    report.table("Scores on the core tasks: 0 is the random policy", columns, shown)
+        more = f"{more} {stronger}" if stronger else "–"
+        shown.append([task.name, task.information, unlearnt, mine, task.best, more, bound])
+    names = (
+        "task",
+        "information",
+        "best without learning",
+        LEARNS,
+        "scores 1",
+        "stronger",
+        "bound",
+    )
+    report.table("Scores on the core tasks: 0 is the random policy", [*names], shown)
 
 
 def _played(job: Job) -> Result:

@@ -436,7 +436,9 @@ def check_result(result: Any, salt: str = "") -> None:
     if result["split"] != "test":
         raise ValueError(f"{name} was run on the split {result['split']!r}; run it on 'test'")
     if result["salted"] != bool(salt):
-        how = "with an organiser's salt; give it" if result["salted"] else "without the salt"
+        how = (
+            "with an organiser's salt; give it" if result["salted"] else "without a salt; give none"
+        )
         raise ValueError(f"the seeds of {name} were made {how}")
     revisions = {row["revision"] for row in rows}
     if len(revisions) != 1:

@@ -2,6 +2,7 @@
 
 from agents.adaptive.policies import Certainty, Optimism, SelfTuning, Thompson
 from agents.evaluation import compare, evaluate
+from agents.evaluation.benchmark import benchmark
 from agents.policies.base import Agent, ObservationView, Policy
 from agents.policies.checks import WhittleConditional, WhittleLooks
 from agents.policies.deadline import DeadlineAssignment, WhittleDeadline
@@ -60,6 +61,7 @@ __all__ = [
     "WhittleLooks",
     "WhittlePeriodic",
     "WhittleRegimes",
+    "benchmark",
     "compare",
     "evaluate",
     "index_at_age",

@@ -160,7 +160,7 @@ def fleet(name: str) -> Any:
     if name in ("dense", "sparse"):
         return random_fleet(12, 11, name)
     if name == "costs":
-        return Sources.from_csv(DATA / "example.csv")
+        return Sources.preset("mixed-costs")
     if name == "batch":
         return Sources.stack([random_fleet(6, seed, "dense") for seed in range(3)])
     if name == "silent":
@@ -1436,7 +1436,7 @@ def files() -> Iterator[Entry]:
             )
         ]
 
-    yield "files/fleet of the example", lambda: Sources.from_csv(DATA / "example.csv")
+    yield "files/fleet of the example", lambda: Sources.preset("mixed-costs")
     yield "files/fleet with all columns", lambda: Sources.from_csv(written("f.csv", FLEET_CSV), 0.5)
     for name in ("table1", "costs", "all-limits", "delays"):
         yield f"files/{name} as it is written", lambda n=name: back(n)

@@ -293,7 +293,7 @@ class Agent(Policy):
     """
 
     name: str = "agent"
-    features: tuple[str, ...] = ()  # features that evaluations add to those of the environment
+    features: tuple[str, ...] = ()  # what it observes: evaluations and commands show it that
 
     def __init__(self, env: Environment, *, seed: int | None = None) -> None:
         self.task = task_of(env)

@@ -107,29 +107,18 @@ def mean(sample: ArrayLike, *, level: float = 0.95) -> Estimate:
     1.5 [n/a]
     """
     (x,) = _checked(sample)
-    centre, n = float(x.mean()), x.size
-    if n < FEWEST_RUNS:
-        return Estimate(centre, math.nan, math.nan)
-    if _is_constant(x):
-        return Estimate(centre, centre, centre)
-    deviation = x - centre
-    spread = math.sqrt(float((deviation**2).mean()))
-    skewness = float(((deviation / spread) ** 3).mean()) * math.sqrt(n * (n - 1)) / (n - 2)
-    t = t_quantile(0.5 + level / 2, n - 1)
-    error = spread / math.sqrt(n - 1)
-    low = centre - error * max(t, _without_skewness(t, skewness, n))
-    high = centre - error * min(-t, _without_skewness(-t, skewness, n))
-    return Estimate(centre, low, high)
+    return _of_mean(x, level)
 
 
 def difference(agent: ArrayLike, other: ArrayLike, *, level: float = 0.95) -> Estimate:
-    """Return the mean paired difference agent − other of runs (S,), with Student's t interval.
+    """Return the mean paired difference agent − other of runs (S,), with the interval of `mean`.
 
-    The differences of two equal policies are symmetric for every distribution of the rewards. In
-    simulations, such policies are declared different in 5 % of comparisons if the rewards are
-    normal, in fewer if they are lognormal, and in up to 5.3 % if they are uniform. Discrete rewards
-    can be worse: if one policy earns 1 in exactly the runs in which the other earns 0, the figure
-    is 25 % with 3 runs, 12.5 % with 4 or 7, 7.0 % with 8 and 6.5 % with 50. One reason is that
+    The differences of two equal policies are symmetric for every distribution of the rewards, those
+    of two different policies need not be: a policy that is better in most runs and much worse in a
+    few has skewed differences, for which Student's t alone is too short on one side.
+
+    Discrete rewards are the worst case: if one policy earns 1 in exactly the runs in which the
+    other earns 0, the two are declared different too often. One reason is that
     equal differences, which are usual in a deterministic task, are taken as certain, and a few runs
     of a random task can agree by chance; use at least 10 runs of those.
 
@@ -137,14 +126,7 @@ def difference(agent: ArrayLike, other: ArrayLike, *, level: float = 0.95) -> Es
     1.125 [0.36326, 1.8867]
     """
     x, y = _checked(agent, other)
-    gap = x - y
-    centre = float(gap.mean())
-    if gap.size < FEWEST_RUNS:
-        return Estimate(centre, math.nan, math.nan)
-    if _is_constant(gap, float(np.abs(y).max())):
-        return Estimate(centre, centre, centre)
-    error = t_quantile(0.5 + level / 2, gap.size - 1) * gap.std(ddof=1) / math.sqrt(gap.size)
-    return Estimate(centre, centre - float(error), centre + float(error))
+    return _of_mean(x - y, level, float(np.abs(y).max()))
 
 
 def ratio(agent: ArrayLike, other: ArrayLike, *, level: float = 0.95) -> Estimate:
@@ -232,6 +214,23 @@ def _t_distribution(t: float, degrees: int) -> float:
     if odd:
         return 0.5 + (angle + sine * total) / math.pi
     return 0.5 + 0.5 * sine * total
+
+
+def _of_mean(x: FloatArray, level: float, scale: float = 0.0) -> Estimate:
+    """Return the mean of numbers that were computed from others as large as `scale`; see `mean`."""
+    centre, n = float(x.mean()), x.size
+    if n < FEWEST_RUNS:
+        return Estimate(centre, math.nan, math.nan)
+    if _is_constant(x, scale):
+        return Estimate(centre, centre, centre)
+    deviation = x - centre
+    spread = math.sqrt(float((deviation**2).mean()))
+    skewness = float(((deviation / spread) ** 3).mean()) * math.sqrt(n * (n - 1)) / (n - 2)
+    t = t_quantile(0.5 + level / 2, n - 1)
+    error = spread / math.sqrt(n - 1)
+    low = centre - error * max(t, _without_skewness(t, skewness, n))
+    high = centre - error * min(-t, _without_skewness(-t, skewness, n))
+    return Estimate(centre, low, high)
 
 
 def _without_skewness(t: float, skewness: float, n: int) -> float:

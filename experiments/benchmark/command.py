@@ -90,7 +90,9 @@ class Benchmark(ParallelStudy):
         """Return the part of the suite that is to be run."""
         suite = entrants.SUITES[self.suite]
         asked: dict[str, Any] = {
-            "entrants": tuple(e for e in suite.entrants if e.learner in (self.agents or _of(suite))),
+            "entrants": tuple(
+                e for e in suite.entrants if e.learner in (self.agents or _of(suite))
+            ),
             "trainings": tuple(
                 training
                 for training in suite.trainings
@@ -116,7 +118,9 @@ class Benchmark(ParallelStudy):
                 raise unknown("part of the name of a task of this suite", part, names)
         for number in (*self.budgets, *(x for x in (self.runs, self.trials) if x is not None)):
             if number < 1:
-                raise ValueError(f"{number} is not a number of steps, runs or trials; give 1 or more")
+                raise ValueError(
+                    f"{number} is not a number of steps, runs or trials; give 1 or more"
+                )
         if self.only_report and not (self.folder / RUNS).exists() and self.suite == "quick":
             raise ValueError("there are no records yet; leave out --only-report")
         if (self.folder / RUNS).exists():

@@ -144,8 +144,12 @@ def answer(table: Table) -> str:
         f"With {table.budget:,} source steps on each of {len(tasks)} tasks, "
         f"{_listed(safe) or 'no learning agent'} {'are' if len(safe) > 1 else 'is'} clearly above "
         "the best policy that learns nothing in every run"
-        + (f"; {_listed(often)} {'are' if len(often) > 1 else 'is'} not in half of their runs or "
-           "more" if often else "")  # fmt: skip
+        + (
+            f"; {_listed(often)} {'are' if len(often) > 1 else 'is'} not in half of their runs or "
+            "more"
+            if often
+            else ""
+        )  # fmt: skip
         + "."
     )
 

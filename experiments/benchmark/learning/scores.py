@@ -137,7 +137,11 @@ def tables_of(runs: Sequence[Row], curves: Sequence[Row]) -> dict[int, Table]:
             table.trials[agent], table.settings[agent] = int(row["trial"]), row["settings"]
             table.versions.setdefault(agent, Counter())[row["code"]] += 1
     for row in runs:
-        if row["protocol"] == "full" and row["entrant"] in BASELINES and levels.has(row, *BASELINES):
+        if (
+            row["protocol"] == "full"
+            and row["entrant"] in BASELINES
+            and levels.has(row, *BASELINES)
+        ):
             for table in tables.values():
                 if row["task"] in table.tasks:
                     of_task = table.baselines.setdefault(row["entrant"], {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -159,7 +159,7 @@ def measured(job: Job) -> Result:
 _OBSERVED = MIXED[0].arguments["observed"]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _reward(name: str, test: str) -> float:
     result = evaluation.work(
         {

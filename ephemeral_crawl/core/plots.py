@@ -82,9 +82,7 @@ STYLES: dict[str, Style] = {
     "lspe": (GREEN, "-", "s"),
     "wiql": (RED, "-", "D"),
     "equivariant-ppo": (PINK, "-", "o"),
-    "equivariant-ppo, one network": (PINK, "--", "o"),
     "equivariant-index": (ORANGE, "-", "o"),
-    "equivariant-index, one network": (ORANGE, "--", "o"),
     "deeptop": (BROWN, "-", "P"),
     "neurwin": (GREY, "-", "X"),
     "qwinn": (YELLOW, "-", "h"),
@@ -100,8 +98,6 @@ _SB3 = {
 }
 for _name, (_colour, _marker) in _SB3.items():
     STYLES[_name] = (_colour, "-", _marker)
-    STYLES[f"{_name}, equivariant network"] = (_colour, "-.", _marker)
-    STYLES[f"{_name}, default network"] = (_colour, ":", _marker)
 
 _LINES = ("-", "--", "-.", ":")
 _MARKERS = "osD^vPX<>phd"

@@ -120,8 +120,9 @@ def each(*tasks: BenchmarkTask) -> tuple[Training, ...]:
     return tuple(Training((task,), (task,)) for task in tasks)
 
 
+_TABULAR = ("whittle-q", "lagrange-q", "lspe", "wiql")
 ENTRANTS = (
-    *(Entrant(name) for name in ("whittle-q", "lagrange-q", "lspe", "wiql")),
+    *(Entrant(name) for name in _TABULAR),
     *(Entrant(name) for name in ("deeptop", "neurwin", "qwinn")),
     Entrant("adaptive-thompson", num_envs=1),
     Entrant("equivariant-ppo", KNOWN, num_envs=64),
@@ -143,7 +144,7 @@ FULL = Suite(
     trials=6,
 )
 QUICK = Suite(
-    tuple(e for e in ENTRANTS if e.learner in ("whittle-q", "lagrange-q", "lspe", "wiql", "ppo")),
+    tuple(e for e in ENTRANTS if e.learner in (*_TABULAR, "equivariant-ppo")),
     each(TABLE1[1], TABLE1[7]),
     budgets=(100_000,),
     runs=5,

@@ -149,7 +149,7 @@ def answer(table: Table) -> str:
             "more"
             if often
             else ""
-        )  # fmt: skip
+        )
         + "."
     )
 
@@ -167,9 +167,9 @@ def above_bound(table: Table) -> list[tuple[float, str, str]]:
 
 HOW = (
     "Score: 0 is the random policy, 1 Whittle, which knows all parameters. IQM: interquartile mean "
-    "over the runs of all tasks. Failed runs: those that are not clearly above the best policy that "
-    "learns nothing (random, fixed, oldest-first or myopic) on the same arrivals. Tasks above: "
-    "those on which the mean over runs is, by the paired 95 % interval. Worst tenth: mean of the "
+    "over the runs of all tasks. Failed runs: those that are not clearly above the best policy "
+    "that learns nothing (random, fixed, oldest-first or myopic) on the same arrivals. Tasks "
+    "above: those where the mean over runs is, by the paired 95 % interval. Worst tenth: mean of the "
     "worst tenth of the runs. Area: under the learning curve."
 )
 
@@ -185,9 +185,8 @@ def summary(tables: dict[int, Table], source: str) -> str:
             for group, members in groups(table)
             if (found := [task for task in members if task in table.ranked])
         )
-        parts.append(
-            f"**{budget:,} source steps**, {len(table.ranked)} tasks ({tasks}).\n\n{markdown(lines)}"
-        )
+        head = f"**{budget:,} source steps**, {len(table.ranked)} tasks ({tasks})."
+        parts.append(f"{head}\n\n{markdown(lines)}")
     return "\n".join([*parts, f"{HOW}\n\n{source}\n"])
 
 

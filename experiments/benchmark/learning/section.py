@@ -12,20 +12,20 @@ from experiments.benchmark.learning.training import code_of
 
 _HOW = (
     "Every learner is trained on every task that it can play, for the same number of source steps "
-    "(an environment step consists of N), which it never exceeds: an update that would is not made. "
-    "(NeurWIN trains in a simulator of single sources; its steps are those of the simulator.) "
-    "Its settings are those of the best of so many trials of tuning on fleets that occur nowhere "
-    "else; trial 0 has the defaults, and the rule by which the others differ is the same for all "
-    "(`Entrant.trial`). Each run is a training with its own seed. At intermediate points and at "
-    "the end, the frozen policy is evaluated without exploration, after a warm-up, on the same "
-    "arrivals for all agents. A run fails if it is not clearly above the best policy that learns "
-    "nothing: random, fixed, oldest-first or myopic, whichever is best on this task and fleet; "
-    "clearly means by the paired 95 % interval over the arrivals of the evaluation. (myopic knows "
-    "the parameters, which some of the learners do not.) Nobody is ranked by tasks on which Whittle "
-    "itself is not clearly above that policy. Intervals of the IQM: 95 %, stratified bootstrap, from "
-    "5 runs on. Area: mean score while the budget is spent, with equal weight for equal factors, "
-    "from 2 % of the budget. Index error: Σ|learnt − true|/Σ true over the sources and steps of a "
-    "rollout, for agents that learn Whittle indices."
+    "(an environment step consists of N), which it never exceeds: an update that would is not "
+    "made. (NeurWIN trains in a simulator of single sources; its steps are those of the "
+    "simulator.) Its settings are those of the best of so many trials of tuning on fleets that "
+    "occur nowhere else; trial 0 has the defaults, and the rule by which the others differ is the "
+    "same for all (`Entrant.trial`). Each run is a training with its own seed. At intermediate "
+    "points and at the end, the frozen policy is evaluated without exploration, after a warm-up, "
+    "on the same arrivals for all agents. A run fails if it is not clearly above the best policy "
+    "that learns nothing: random, fixed, oldest-first or myopic, whichever is best on this task "
+    "and fleet; clearly means by the paired 95 % interval over the arrivals of the evaluation. "
+    "(myopic knows the parameters, which some of the learners do not.) Nobody is ranked by tasks "
+    "on which Whittle itself is not clearly above that policy. Intervals of the IQM: 95 %, "
+    "stratified bootstrap, from 5 runs on. Area: mean score while the budget is spent, with equal "
+    "weight for equal factors, from 2 % of the budget. Index error: Σ|learnt − true|/Σ true over "
+    "the sources and steps of a rollout, for agents that learn Whittle indices."
 )
 
 
@@ -50,7 +50,7 @@ def _budget(report: Report, table: Table, largest: bool) -> None:
         report.figure(
             figures.heat_map(table, tasks),
             f"{group}: scores (IQM over runs). Blue: part of the way from the best policy that "
-            "learns nothing (first row) to Whittle; red: below it. Lines separate what agents know.",
+            "learns nothing (first row) to Whittle; red: below it. Lines divide what agents know.",
             name=f"scores-{table.budget}-{i + 1}" if largest else None,
         )
     tasks = table.ranked
@@ -115,13 +115,13 @@ def _left(tables: dict[int, Table], suite: Suite) -> str:
         for runs in of_agent.values()
     )
     return (
-        f"Of {tests} tasks of this suite, agents were trained on {', '.join(parts)}, in {fewest} or "
-        f"more of {suite.runs} runs; the same command without options runs what is missing."
+        f"Of {tests} tasks of this suite, agents were trained on {', '.join(parts)}, in {fewest} "
+        f"or more of {suite.runs} runs; the same command without options runs what is missing."
     )
 
 
 def _bounds(tables: dict[int, Table]) -> str:
-    found = sorted((x for table in tables.values() for x in leaderboard.above_bound(table)))[::-1]
+    found = sorted(x for table in tables.values() for x in leaderboard.above_bound(table))[::-1]
     if not found:
         return "None: no agent's mean over its runs exceeds the bound for its observations."
     fraction, agent, task = found[0]

@@ -166,11 +166,11 @@ def above_bound(table: Table) -> list[tuple[float, str, str]]:
 
 
 HOW = (
-    "Score: 0 is the random policy, 1 Whittle, which knows all parameters. IQM: interquartile mean "
-    "over the runs of all tasks. Failed runs: those that are not clearly above the best policy "
-    "that learns nothing (random, fixed, oldest-first or myopic) on the same arrivals. Tasks "
-    "above: those where the mean over runs is, by the paired 95 % interval. Worst tenth: mean of the "
-    "worst tenth of the runs. Area: under the learning curve."
+    "Score: 0 is the random policy, 1 Whittle, which knows all parameters. IQM: interquartile "
+    "mean over the runs of all tasks. Failed runs: those that are not clearly above the best "
+    "policy that learns nothing (random, fixed, oldest-first or myopic) on the same arrivals. "
+    "Tasks above: those where the mean over runs is, by the paired 95 % interval. Worst tenth: "
+    "mean of the worst tenth of the runs. Area: under the learning curve."
 )
 
 

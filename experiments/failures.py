@@ -46,6 +46,7 @@ class Case:
     task: BenchmarkTask
     budget: int  # source steps
     changes: tuple[Change, ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)  # with which it fails
 
 
 _NOISE = Change("arrivals without noise", task={"arrivals": "deterministic"})
@@ -78,6 +79,7 @@ CASES = (
             Change("noise redrawn in each step (1 of the lasting)", {"noise_jitter": 1.0}),
             Change("twice the noise", {"exploration_noise": 3.0}),
         ),
+        {"noise_jitter": 0.3},
     ),
     Case(
         "qwinn",
@@ -119,7 +121,7 @@ def jobs(study: Failures) -> list[Job]:
         entrant = next(one for one in ENTRANTS if one.learner == case.agent)
         for change in (Change(DEFAULTS), *case.changes):
             task = replace(case.task, arguments={**case.task.arguments, **change.task})
-            settings = {**entrant.settings, **change.settings}
+            settings = {**case.settings, **change.settings}
             for run in range(study.seeds):
                 job = training_job(
                     replace(entrant, settings=settings),

@@ -83,7 +83,7 @@ def area(steps: ArrayLike, scores: ArrayLike, budget: float, first: float = 0.02
     Raises:
         ValueError: there is no evaluation, or steps and scores differ in number.
 
-    >>> area([0, 100], [0.0, 1.0], budget=1000, first=0.01)
+    >>> round(area([0, 100], [0.0, 1.0], budget=1000, first=0.01), 6)
     0.5
     """
     at, found = np.asarray(steps, dtype=np.float64), np.asarray(scores, dtype=np.float64)

@@ -130,7 +130,7 @@ def difference(agent: ArrayLike, other: ArrayLike, *, level: float = 0.95) -> Es
     runs of those.
 
     >>> print(difference([3.0, 5.0, 4.0, 4.5], [2.0, 3.5, 3.5, 3.0]))
-    1.125 [0.36326, 1.8867]
+    1.125 [-1.7836, 1.8867]
     """
     x, y = _checked(agent, other)
     return _of_mean(x - y, level, float(np.abs(y).max()))
@@ -191,10 +191,13 @@ def score(agent: ArrayLike, random: ArrayLike, reference: ArrayLike) -> Estimate
     fewer than `FEWEST_RUNS` runs the score has no interval.
     """
     x, floor, best = _checked(agent, random, reference)
-    gap = difference(best, floor)
-    least = 0.0 if math.isnan(gap.low) else gap.low
-    if least < 0 or gap.mean <= _NOTHING * abs(float(best.mean())):
+    gap = best - floor
+    if gap.mean() <= _NOTHING * abs(float(best.mean())):
         return UNKNOWN
+    if gap.size >= FEWEST_RUNS and not _is_constant(gap, float(np.abs(floor).max())):
+        error = gap.std(ddof=1) / math.sqrt(gap.size)
+        if gap.mean() < t_quantile(0.975, gap.size - 1) * error:  # as in `ratio`
+            return UNKNOWN
     return ratio(x - floor, best - floor)
 
 

@@ -453,7 +453,7 @@ def test_reports_can_be_read(table: Table) -> None:
     """A cell has one number, with its interval at most; figures fit on 440 pixels."""
     for row in leaderboard.aggregates(table, table.ranked):
         assert len(row) == len(leaderboard.AGGREGATES)
-        assert not any("/" in str(cell) for cell in row)
+        assert not any(" / " in str(cell) for cell in row)
     drawn = [
         figures.heat_map(table, table.tasks),
         figures.curves(table, table.tasks),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable, Sequence
 from math import ceil
@@ -13,7 +14,12 @@ from agents.evaluation import aggregate
 from agents.evaluation.aggregate import interquartile_mean
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.core import plots
-from experiments.benchmark.learning.leaderboard import idle, information_sets, short_of
+from experiments.benchmark.learning.leaderboard import (
+    group_of,
+    idle,
+    information_sets,
+    short_of,
+)
 from experiments.benchmark.learning.scores import Table
 
 _WIDTH = 4.4  # inches
@@ -38,9 +44,14 @@ def heat_map(table: Table, tasks: Sequence[str]) -> Any:
                 score[i, j] = table.iqm(agent, [task]).mean
                 learnt = (score[i, j] - least) / max(1 - least, 1e-6)
                 colour[i, j] = learnt if task in table.ranked else 0.0
-    figure, axes = plots.new(width=_WIDTH, height=1.5 + 0.21 * len(names))
+    figure, axes = plots.new(width=_WIDTH, height=1.9 + 0.21 * len(names))
     _cells(axes, colour, score, (-1, 1))
-    labels = [textwrap.fill(short_of(task), 18) for task in tasks]
+    several = len({group_of(task) for task in tasks}) > 1
+    groups = [re.split("[,:;]", group_of(task))[0] if several else "" for task in tasks]
+    labels = [
+        textwrap.fill(f"{group}: {short_of(task)}" if group else short_of(task), 24)
+        for group, task in zip(groups, tasks, strict=True)
+    ]
     axes.set_xticks(range(len(tasks)), labels, rotation=90, size=7)
     axes.set_yticks(range(len(names)), names, size=8)
     place = 0.5

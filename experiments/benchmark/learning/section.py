@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ephemeral_crawl.core.report import Report
 from experiments.benchmark.learning import figures, leaderboard
@@ -10,6 +10,7 @@ from experiments.benchmark.learning.entrants import KINDS, Suite
 from experiments.benchmark.learning.scores import Row, Table
 from experiments.benchmark.learning.training import code_of
 
+_COLUMNS = 9  # of a heat map
 _HOW = (
     "Every learner is trained on every task that it can play, for the same number of source steps "
     "(an environment step consists of N), which it never exceeds: an update that would is not "
@@ -46,10 +47,11 @@ def write(report: Report, tables: dict[int, Table], suite: Suite) -> None:
 def _budget(report: Report, table: Table, largest: bool) -> None:
     report.heading(f"Learning with {table.budget:,} source steps")
     report.paragraph(leaderboard.answer(table))
-    for i, (group, tasks) in enumerate(leaderboard.groups(table)):
+    grouped = [task for _, tasks in leaderboard.groups(table) for task in tasks]
+    for i, some in enumerate(batched(grouped, _COLUMNS)):
         report.figure(
-            figures.heat_map(table, tasks),
-            f"{group}: scores (IQM over runs). Blue: part of the way from the best policy that "
+            figures.heat_map(table, some),
+            "Scores (IQM over runs). Blue: part of the way from the best policy that "
             "learns nothing (first row) to Whittle; red: below it. Lines divide what agents know.",
             name=f"scores-{table.budget}-{i + 1}" if largest else None,
         )
@@ -99,6 +101,16 @@ def source(rows: Sequence[Row]) -> str:
         f"`{'`, `'.join(commands)}`, {' to '.join(dict.fromkeys((dates[0], dates[-1])))}, "
         f"{', '.join(machines)}, commit {', '.join(commits)}."
     )
+
+
+def batched(tasks: Sequence[str], most: int) -> Iterator[Sequence[str]]:
+    """Yield the tasks in parts of at most so many.
+
+    >>> list(batched(["a", "b", "c"], 2))
+    [['a', 'b'], ['c']]
+    """
+    for start in range(0, len(tasks), most):
+        yield tasks[start : start + most]
 
 
 def _left(tables: dict[int, Table], suite: Suite) -> str:

@@ -70,6 +70,7 @@ CASES = (
         200_000,
         (_NOISE, _EARLIER, Change("ages up to 64", {"max_age": 64}), _LONGER),
     ),
+    *(Case(name, RECOVERING[1], 200_000, (_EARLIER,)) for name in ("lagrange-q", "whittle-q")),
     Case("lagrange-q", MIXED[0], 200_000, (_BLIND,)),
     Case(
         "equivariant-index",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -51,8 +53,8 @@ class WhittleKnapsack(Whittle):
         if self.task.sources.is_delayed:
             needs(self.task, self.name, "available")
 
-    def priority(self, view: ObservationView) -> NDArray[np.float32]:
-        priority: NDArray[np.float32] = super().priority(view)
+    def priority(self, view: ObservationView) -> NDArray[Any]:
+        priority: NDArray[Any] = super().priority(view)
         cost = np.atleast_2d(view.sources.cost)
         if self.task.budget_rule == "average" or cost.min() == cost.max():
             return priority

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from agents.policies.base import (
     Agent,
@@ -80,7 +81,7 @@ class WhittlePeriodic(Agent):
         content = np.broadcast_to(view.sources.content_at(view["age"]), (view.batch, self.task.n))
         return np.full(view.batch, -1.0), content
 
-    def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
+    def decide(self, view: ObservationView, state: State) -> tuple[NDArray[Any], State]:
         before, content = state
         sources = view.sources
         time = before + 1.0
@@ -96,7 +97,7 @@ class WhittlePeriodic(Agent):
         value = np.where(seen, view.value, content) if seen.any() else content
         return self.graded_at(value, time, sources), (time, content)
 
-    def graded_at(self, value: FloatArray, time: FloatArray, sources: Sources) -> FloatArray:
+    def graded_at(self, value: FloatArray, time: FloatArray, sources: Sources) -> NDArray[Any]:
         """Return the priorities, (B, N), of contents (B, N) at steps since the start, (B,)."""
         ceiling = sources.ceiling * self._factor(time, sources)
         cost, decay = (
@@ -138,7 +139,7 @@ class LagrangianPeriodic(WhittlePeriodic):
         if self.task.draw is None:
             self._known(self.task.sources)
 
-    def graded_at(self, value: FloatArray, time: FloatArray, sources: Sources) -> FloatArray:
+    def graded_at(self, value: FloatArray, time: FloatArray, sources: Sources) -> NDArray[Any]:
         if sources.arrival_rate.ndim == 1:
             return self._graded(value, time, sources, self._known(sources))
         priority = np.empty(value.shape, dtype=np.float32)
@@ -150,7 +151,7 @@ class LagrangianPeriodic(WhittlePeriodic):
 
     def _graded(
         self, value: FloatArray, time: FloatArray, sources: Sources, known: _Known
-    ) -> FloatArray:
+    ) -> NDArray[Any]:
         inflow, relaxed = known
         plain = simplified(sources)
         price, gained = relaxed.multiplier, np.empty(value.shape)

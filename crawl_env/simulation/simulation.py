@@ -415,7 +415,8 @@ class Simulation:
 
     def _as_priority(self, action: NDArray[Any]) -> Priority:
         if action.shape != self._action_shape and action.shape != self._shape_with_looks:
-            shape, why = self._action_shape, "one priority for each source"
+            shape: tuple[int, ...] = self._action_shape
+            why = "one priority for each source"
             if self._shape_with_looks is not None:
                 shape, why = self._shape_with_looks, "a priority for each crawl, then for each look"
             raise ValueError(f"action has shape {action.shape}; it must have shape {shape}, {why}")

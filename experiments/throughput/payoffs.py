@@ -28,10 +28,11 @@ def figures(rounds: int, size: tuple[int, int] = SIZE) -> Iterator[Figure]:
     for kind, rate in RATES.items():
         topics = [str(i % 10) for i in range(n)]
         fleet = Sources(np.full(n, rate), 1.0, 0.1, topics=topics)
-        steps = {
-            name: step_of(fleet, rows, **{**ARRIVALS, **given})
-            for name, (given, _) in CASES.items()
-        }
+        steps = {}
+        for name, (given, _) in CASES.items():
+            arguments = ARRIVALS.copy()
+            arguments.update(given)
+            steps[name] = step_of(fleet, rows, **arguments)
         times = interleaved({"none": step_of(fleet, rows, **ARRIVALS), **steps}, rounds)
         for name, (_, limit) in CASES.items():
             what = f"step of {rows} envs × {n} {kind} sources (ΛT = {rate:g}), {name}, against none"

@@ -46,7 +46,8 @@ def step_of(fleet: Sources, rows: int, **arguments: Unpack[TaskArguments]) -> Ca
         "observed": False,
         "horizon": None,
     }
-    env = CrawlVectorEnv(rows, **{**posed, **arguments})
+    posed.update(arguments)
+    env = CrawlVectorEnv(rows, **posed)
     env.reset(seed=0)
     actions = rng.random(env.action_space.shape, dtype=np.float32)
     return lambda: env.step(actions)

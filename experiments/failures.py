@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,7 +22,7 @@ from experiments.benchmark.learning.tasks import MIXED, RANDOM, RECOVERING, TABL
 from experiments.benchmark.learning.training import train
 from experiments.benchmark.suite import BenchmarkTask
 from experiments.core.data import Column, Data, Table, mean, versus
-from experiments.core.study import Part, PartsStudy, single
+from experiments.core.study import Part, PartsStudy
 
 DEFAULTS = "nothing"
 
@@ -103,6 +103,13 @@ CASES = (
             ),
         ),
     ),
+)
+
+
+_THREE = Change("three times the budget", budget=3)
+
+SAMPLES = (
+    *(Case(name, _M2, 100_000, (_THREE,)) for name in ("dqn", "ppo")),
     Case(
         "a2c",
         _M2,
@@ -110,15 +117,20 @@ CASES = (
         (
             Change("a third of the learning rate", {"learning_rate": 1e-3}),
             Change("rollouts of 32 steps", {"n_steps": 32}),
+            Change("equivariant network", {"network": "equivariant"}),
+            Change(
+                "equivariant network, rollouts of 32 steps",
+                {"network": "equivariant", "n_steps": 32},
+            ),
         ),
     ),
 )
 
 
-def jobs(study: Failures) -> list[Job]:
+def jobs(study: Failures, cases: Sequence[Case]) -> list[Job]:
     """Return a job for each run of each experiment."""
     found = []
-    for case in CASES:
+    for case in cases:
         entrant = next(one for one in ENTRANTS if one.learner == case.agent)
         for change in (Change(DEFAULTS), *case.changes):
             task = replace(case.task, arguments={**case.task.arguments, **change.task})
@@ -198,6 +210,28 @@ def _plain(estimate: Any) -> str:
     return plain(estimate, 2)
 
 
+def _part(cases: Sequence[Case], heading: str, file: str) -> Part:
+    table = Table(
+        "Scores of trainings that differ in one thing; gains are paired by seed",
+        {"agent": "agent", "task": "task", "budget": "source steps", "change": "changed"},
+        (
+            Column("score", mean("score"), _plain),
+            Column("worst run", _worst, str),
+            Column("gain", versus(statistics.difference, "score", change=DEFAULTS), _plain),
+            Column("best without learning", mean("idle"), _plain),
+        ),
+    )
+    return Part(
+        partial(jobs, cases=cases),
+        (table,),
+        claim,
+        heading,
+        work=measured,
+        rows=_rows,
+        file=file,
+    )
+
+
 @dataclass(kw_only=True)
 class Failures(PartsStudy, ParallelStudy):
     """Repeats trainings that fail with one thing changed, on the same fleets and arrivals.
@@ -206,35 +240,15 @@ class Failures(PartsStudy, ParallelStudy):
     """
 
     title: ClassVar[str] = "Why learners fail"
-    parts: ClassVar[Mapping[str, Part]] = single(
-        Part(
-            jobs,
-            (
-                Table(
-                    "Scores of trainings that differ in one thing; gains are paired by seed",
-                    {
-                        "agent": "agent",
-                        "task": "task",
-                        "budget": "source steps",
-                        "change": "changed",
-                    },
-                    (
-                        Column("score", mean("score"), _plain),
-                        Column("worst run", _worst, str),
-                        Column(
-                            "gain",
-                            versus(statistics.difference, "score", change=DEFAULTS),
-                            _plain,
-                        ),
-                        Column("best without learning", mean("idle"), _plain),
-                    ),
-                ),
-            ),
-            claim,
-            work=measured,
-            rows=_rows,
-        )
-    )
+    parts: ClassVar[Mapping[str, Part]] = {
+        "index": _part(CASES, "Noise, information, exploration and step sizes", "records.csv"),
+        "samples": _part(SAMPLES, "On-policy and deep Q learners on Table 1", "samples.csv"),
+    }
 
+    part: tuple[str, ...] = ()
+    """Parts to run; the recorded tables of the others are kept. By default all are run."""
     seeds: int = 6
     """Trainings of each experiment."""
+
+    def asked(self) -> Sequence[str]:
+        return tuple(dict.fromkeys(self.part)) or tuple(self.parts)

@@ -77,9 +77,11 @@ def curves(table: Table, tasks: Sequence[str]) -> Any:
             low, high = np.percentile(found[agent], [25, 75], axis=0)
             axis.fill_between(grid, low, high, color=style["color"], alpha=0.2, lw=0)
 
-    figure = _panels(list(found), draw, "source steps", "score")
+    figure = _panels(list(found), draw, f"share of {table.budget:,} source steps", "score")
     for axis in figure.axes:
         axis.set_xscale("log")
+        axis.set_xticks([table.budget / 10, table.budget], ["1/10", "1"])
+        axis.minorticks_off()
         axis.set_ylim(_LEAST, 1.1)
     return figure
 

@@ -34,8 +34,8 @@ def test_the_whole_suite_runs_and_writes_report_records_and_summary(tmp_path, mo
     monkeypatch.setattr(policies, "SUMMARISED", some)
     monkeypatch.setattr(policies, "CORE", ())
     monkeypatch.setattr(policies, "AGENTS", few)
-    trainings = entrants.each(short(tasks.DETERMINISTIC[0]), num_envs=1, steps=100)
-    quick = (entrants.Entrant("wiql", trainings, seeds=2),)
+    trainings = entrants.each(short(tasks.TABLE1[1]))
+    quick = entrants.Suite((entrants.Entrant("wiql"),), trainings, (4_000,), 2, 1)
     monkeypatch.setattr(entrants, "SUITES", {"quick": quick})
     out = tmp_path / "benchmark"
     command.Benchmark(out=out, jobs=1, engine="sequential").run()

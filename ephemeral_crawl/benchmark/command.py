@@ -37,6 +37,9 @@ class Benchmark(ParallelStudy):
     the benchmark for how results are submitted.
     """
 
+    main: ClassVar[tuple[str, ...]] = (
+        *("agent", "tasks", "training", "trials", "settings", "features", "called", "out", "jobs"),
+    )
     outputs: ClassVar[tuple[str, ...]] = (FILE, "report.html")
 
     agent: str = ""

@@ -3,6 +3,7 @@
 from agents.adaptive.in_context import InContext
 from agents.adaptive.policies import Certainty, Optimism, SelfTuning, Thompson
 from agents.evaluation import compare, evaluate
+from agents.evaluation.benchmark import benchmark
 from agents.policies.base import Agent, ObservationView, Policy
 from agents.policies.checks import WhittleConditional, WhittleLooks
 from agents.policies.deadline import DeadlineAssignment, WhittleDeadline
@@ -62,6 +63,7 @@ __all__ = [
     "WhittleLooks",
     "WhittlePeriodic",
     "WhittleRegimes",
+    "benchmark",
     "compare",
     "evaluate",
     "index_at_age",

@@ -1,13 +1,14 @@
 """EphemeralCrawl: timely crawling as a restless bandit, as a Gymnasium environment.
 
 Importing this package registers `EphemeralCrawl-v0`, `EphemeralCrawlFlat-v0` (flat and scaled
-observations) and `EphemeralCrawlDiscrete-v0` (the same, with discrete actions). `CrawlEnv`
-documents the task and its arguments, `Sources` the fleets. The policies and the bounds are in
-`agents`.
+observations), `EphemeralCrawlDiscrete-v0` (the same, with discrete actions) and the tasks of the
+benchmark, `EphemeralCrawl/<Task>-v<version>` (see `tasks`). `CrawlEnv` documents the task and its
+arguments, `Sources` the fleets. The policies and the bounds are in `agents`.
 """
 
 import gymnasium as gym
 
+from crawl_env.benchmark import BenchmarkTask, tasks
 from crawl_env.content.arrivals import Arrivals, Deterministic
 from crawl_env.content.engine import Engine
 from crawl_env.content.hawkes import Hawkes
@@ -32,6 +33,7 @@ __all__ = [
     "NEVER",
     "ArrivalProcess",
     "Arrivals",
+    "BenchmarkTask",
     "Constant",
     "CrawlEnv",
     "CrawlVectorEnv",
@@ -55,6 +57,7 @@ __all__ = [
     "Trace",
     "World",
     "task_of",
+    "tasks",
 ]
 
 gym.register(
@@ -74,3 +77,10 @@ gym.register(
     vector_entry_point="crawl_env.envs.wrappers:discrete_vector_env",
     kwargs={"flat": True, "scaled": True},
 )
+for _task in tasks().values():
+    gym.register(
+        id=_task.id,
+        entry_point="crawl_env.envs.env:CrawlEnv",
+        vector_entry_point="crawl_env.envs.vector_env:CrawlVectorEnv",
+        kwargs=_task.environment,
+    )

@@ -23,7 +23,7 @@ from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.results import ROOT, read_csv
 
 RECORD = ROOT / "results" / "hacker-news-replay" / "not-observed" / "records.csv"
-EXAMPLE = ROOT / "ephemeral_crawl" / "data" / "example.csv"
+EXAMPLE = ROOT / "crawl_env" / "fleet" / "presets" / "mixed-costs.csv"
 IMAGES = Path(__file__).parent / "images"
 PAGE = Path(__file__).parent / "researchers" / "environment.md"
 

@@ -18,11 +18,12 @@ from agents.theory.renewal import RenewalArm, renewal_arm
 from agents.theory.task_bound import task_bound
 from crawl_env import Arrivals, CrawlVectorEnv, Sources, Task
 from crawl_env.content.utility import DECAYS, EXPONENTIAL, Decay
+from crawl_env.fleet.drawn import DrawnFleet
 from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.fleet.sources import REGIMES
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.core import plots
-from ephemeral_crawl.core.evaluation import RandomFleet, collected
+from ephemeral_crawl.core.evaluation import collected
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.study import ParallelStudy
@@ -152,7 +153,7 @@ def work(job: Job) -> Result:
 def _arguments(task: Mapping[str, Any], decay: Decay) -> dict[str, Any]:
     fleet, observed = task["fleet"], task["observed"]
     arguments = {
-        "sources": RandomFleet(100, fleet, _GROUPED[fleet]) if fleet in REGIMES else fleet,
+        "sources": DrawnFleet(100, fleet, grouped=_GROUPED[fleet]) if fleet in REGIMES else fleet,
         "budget": task["budget"],
         "arrivals": Arrivals(decay=decay) if task["drawn"] else "deterministic",
         "observed": observed,

@@ -160,7 +160,7 @@ def fleet(name: str) -> Any:
     if name in ("dense", "sparse"):
         return random_fleet(12, 11, name)
     if name == "costs":
-        return Sources.from_csv(DATA / "example.csv")
+        return Sources.preset("mixed-costs")
     if name == "batch":
         return Sources.stack([random_fleet(6, seed, "dense") for seed in range(3)])
     if name == "silent":
@@ -1218,13 +1218,13 @@ def benchmark() -> Iterator[Entry]:
         return [kept, score, None if reference is None else reference.reward]
 
     def taught(entrant: Any, training: Any) -> Any:
-        unit = training_job(entrant, replace(training, num_envs=2, steps=96), 0)
+        unit = training_job(replace(entrant, num_envs=2), training, 1_600, 0)
         for test in unit["tests"]:
             test["full"] = {**test["full"], "steps": 20, "warmup": 5, "seeds": 2}
             test["short"] = {**test["short"], "steps": 20, "warmup": 5, "seeds": 2}
-        done = train({**unit, "evaluate_at": [48, 96], "index_steps": 30})
+        done = train({**unit, "index_steps": 30})
         return [
-            [[row["reward"], row["index_error"]] for row in done["runs"]],
+            [[row["rewards"], row["index_error"]] for row in done["runs"]],
             [row["reward"] for row in done["curves"]],
         ]
 
@@ -1236,9 +1236,9 @@ def benchmark() -> Iterator[Entry]:
                 f"{name}: bound",
                 lambda s=setting: evaluation.bound(_job(s, "whittle", 0))["bound"],
             )
-    for entrant in entrants.SUITES["quick"]:
-        for one in entrant.trainings[:1]:
-            yield f"benchmark/learner {entrant.name}", lambda e=entrant, t=one: taught(e, t)
+    for entrant in entrants.QUICK.entrants:
+        one = entrants.QUICK.trainings[0]
+        yield f"benchmark/learner {entrant.learner}", lambda e=entrant, t=one: taught(e, t)
 
 
 # ----------------------------------------------------------------------- statistics, fits, replays
@@ -1436,7 +1436,7 @@ def files() -> Iterator[Entry]:
             )
         ]
 
-    yield "files/fleet of the example", lambda: Sources.from_csv(DATA / "example.csv")
+    yield "files/fleet of the example", lambda: Sources.preset("mixed-costs")
     yield "files/fleet with all columns", lambda: Sources.from_csv(written("f.csv", FLEET_CSV), 0.5)
     for name in ("table1", "costs", "all-limits", "delays"):
         yield f"files/{name} as it is written", lambda n=name: back(n)

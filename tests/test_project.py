@@ -53,6 +53,7 @@ LAYERS = (
     ("crawl_env.content",),
     ("crawl_env.simulation",),
     ("crawl_env.rendering", "crawl_env.device"),
+    ("crawl_env.benchmark",),
     ("crawl_env.envs",),
     ("crawl_env",),  # its public names
     ("agents.theory",),

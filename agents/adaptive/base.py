@@ -215,9 +215,12 @@ class Adaptive(Agent):
     """
 
     features: tuple[str, ...] = ("age", "crawled", "harvest")
-    # Those that evaluations add where there are signals.
-    signal_features: ClassVar[tuple[str, ...]] = ("items", "pings")
+    _where_signalled: ClassVar[tuple[str, ...]] = ("items", "pings")  # features in addition
     parameters: ClassVar[tuple[str, ...]] = ("mean_utility", "decay_rate", "cost")  # known ones
+
+    @classmethod
+    def features_in(cls, task: Task) -> tuple[str, ...]:
+        return cls.features + (cls._where_signalled if task.sources.is_signalled else ())
 
     def __init__(
         self,

@@ -143,7 +143,7 @@ class SelfTuning(Adaptive):
     """
 
     name = "adaptive-self-tuning"
-    signal_features: ClassVar[tuple[str, ...]] = (*HarvestSums.features, "items", "pings")
+    _where_signalled: ClassVar[tuple[str, ...]] = (*HarvestSums.features, "items", "pings")
     parameters: ClassVar[tuple[str, ...]] = ("cost",)
 
     def __init__(

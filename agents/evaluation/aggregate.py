@@ -58,6 +58,44 @@ def iqm(scores: Scores, resamples: int = 5000, seed: int = 0) -> Estimate:
     )
 
 
+def worst(scores: Scores, share: float = 0.1) -> float:
+    """Return the mean of the worst tenth of all runs of all tasks, and of at least one run.
+
+    The interquartile mean does not see these runs, and the mean hardly does.
+
+    >>> worst([[1.0, 1.0, 0.9, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0, -2.0]])
+    -2.0
+    """
+    ordered = np.sort(np.concatenate(_checked(scores)))
+    return float(ordered[: max(1, round(share * ordered.size))].mean())
+
+
+def area(steps: ArrayLike, scores: ArrayLike, budget: float, first: float = 0.02) -> float:
+    """Return the area under a learning curve: the mean score while the budget is spent, with equal
+    weight for equal factors of the number of steps, from `first` · `budget` to `budget`.
+
+    At any time the score is that of the last evaluation.
+
+    Arguments:
+        steps: of the evaluations, increasing, (E,).
+        scores: at these, (E,).
+
+    Raises:
+        ValueError: there is no evaluation, or steps and scores differ in number.
+
+    >>> round(area([0, 100], [0.0, 1.0], budget=1000, first=0.01), 6)
+    0.5
+    """
+    at, found = np.asarray(steps, dtype=np.float64), np.asarray(scores, dtype=np.float64)
+    if at.ndim != 1 or at.shape != found.shape or not at.size:
+        raise ValueError(
+            f"steps and scores have shapes {at.shape} and {found.shape}; give one score for each "
+            "of at least one evaluation"
+        )
+    ends = np.log(np.clip(np.r_[at, budget], first * budget, budget))
+    return float((np.diff(ends) * found).sum() / (ends[-1] - ends[0]))
+
+
 def profile(scores: Scores, levels: ArrayLike) -> FloatArray:
     """Return the fraction of runs that score above each level, (L,): the performance profile.
 

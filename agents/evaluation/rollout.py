@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from agents.evaluation.models import (
 from agents.policies.base import Agent, Environment, Policy, Predictor, State
 from agents.registry import CLAIRVOYANT, find, make
 from crawl_env import NEVER, CrawlVectorEnv, Sources, Task
+from crawl_env.benchmark import named
 from crawl_env.compiled import compiled
 from crawl_env.envs.wrappers import VectorSubsetAction
 from crawl_env.errors import check_whole, check_within, shown
@@ -32,8 +33,9 @@ from crawl_env.simulation.task import suggest_arguments
 # An agent by name, class or object (such as a trained model of Stable-Baselines3), a function that
 # makes one, or a function from an observation to an action.
 AgentLike = str | type[Agent] | Predictor | Callable[[Any], Any]
-# An environment, wrapped or not, its task, or the arguments of an environment.
-EnvironmentLike = Environment | Mapping[str, Any]
+# An environment, wrapped or not, its task, the arguments of an environment, or the id of a task of
+# the benchmark.
+EnvironmentLike = Environment | Mapping[str, Any] | str
 
 
 @dataclass(frozen=True)
@@ -73,16 +75,28 @@ class Evaluation:
         return f"Evaluation(reward={reward}, cost={cost}, runs={len(self.reward)})"
 
 
+class _Protocol(NamedTuple):
+    """How long an evaluation is."""
+
+    steps: int
+    warmup: int
+    seeds: int
+    discount: float
+
+
+_USUAL = _Protocol(steps=2000, warmup=200, seeds=20, discount=1.0)
+
+
 @suggest_arguments
 def evaluate(
     agent: AgentLike,
     env: EnvironmentLike,
     *,
-    steps: int = 2000,
-    warmup: int = 200,
-    seeds: int = 20,
+    steps: int | None = None,
+    warmup: int | None = None,
+    seeds: int | None = None,
     seed: int = 0,
-    discount: float = 1.0,
+    discount: float | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> Evaluation:
     """Run an agent in new environments, without training it, and measure its reward.
@@ -99,17 +113,21 @@ def evaluate(
             - any other function: it maps the observation of one environment to its action, N
               priorities or the number of a subset, and is called for every run in every step. It
               gets the observations of `env`, without `VecNormalize`.
-        env: an environment, wrapped or not, a vector environment, a `Task`, or a dictionary of the
-            arguments of an environment. New environments of the same task are made; the given one
-            is not stepped. Its `horizon` is ignored: runs are not divided into episodes. For agents
-            given by name or class, the `features` of the class are added to those of the task:
-            `adaptive-thompson`, for example, observes the harvest; and if there are signals, its
-            `signal_features`, the pings and the number of items. Actions of `env` may be subsets
-            (`EphemeralCrawlDiscrete-v0`); agents give priorities all the same.
-        steps: number of steps that are measured, after `warmup` steps that are not.
-        seeds: S, the number of runs, each with its own arrivals.
+        env: an environment, wrapped or not, a vector environment, a `Task`, a dictionary of the
+            arguments of an environment, or the id of a task of the benchmark (`crawl_env.tasks`);
+            `agents.benchmark` scores an agent on such a task. New environments of the same task are
+            made; the given one is not stepped. Its `horizon` is ignored: runs are not divided into
+            episodes. For agents given by name or class, the features that `Agent.features_in` names
+            are added to those of the task: `adaptive-thompson`, for example, observes the harvest;
+            and if there are signals, the pings and the number of items. Actions of `env` may be
+            subsets (`EphemeralCrawlDiscrete-v0`); agents give priorities all the same.
+        steps: number of steps that are measured, after `warmup` steps that are not; by default
+            those of the task if `env` is an id, else 2,000 after 200.
+        seeds: S, the number of runs, each with its own arrivals; by default those of the task of an
+            id, else 20.
         seed: seed of the arrivals; agents with the same seed and task face the same arrivals.
-        discount: if below 1, `reward` is the return Σ δ^t r_t over the measured steps instead.
+        discount: if below 1, `reward` is the return Σ δ^t r_t over the measured steps instead; by
+            default that of the task of an id, else 1.
         progress: called with the number of steps made since the last call.
 
     The delay is the mean age of the items when they are collected (time). A crawl k steps after the
@@ -128,8 +146,11 @@ def evaluate(
     >>> evaluate(lambda observation: observation[:, 0], {"budget": 2}, seeds=1).reward.round(3)
     array([327.447])
     """
-    check_whole("steps", steps)
-    check_whole("warmup", warmup, 0)
+    usual: Any = named(env) if isinstance(env, str) and "/" in env else _USUAL
+    steps = check_whole("steps", usual.steps if steps is None else steps)
+    warmup = check_whole("warmup", usual.warmup if warmup is None else warmup, 0)
+    seeds = usual.seeds if seeds is None else seeds
+    discount = usual.discount if discount is None else discount
     check_whole("seeds", seeds)
     check_within("discount", discount, 0.0, 1.0, open_low=True)
     rollout = Rollout(agent, env, seeds, seed)
@@ -150,11 +171,11 @@ def compare(
     agents: Sequence[str] | Mapping[str, AgentLike],
     env: EnvironmentLike,
     *,
-    steps: int = 2000,
-    warmup: int = 200,
-    seeds: int = 20,
+    steps: int | None = None,
+    warmup: int | None = None,
+    seeds: int | None = None,
     seed: int = 0,
-    discount: float = 1.0,
+    discount: float | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> dict[str, Evaluation]:
     """Evaluate several agents on the same arrivals; run s of every agent has the same arrivals.
@@ -249,6 +270,21 @@ class Rollout:
         return wrapper
 
 
+def try_out(agent: AgentLike, env: EnvironmentLike, name: str) -> None:
+    """Take one step with an agent, so that one which cannot act is refused before any work is done.
+
+    Raises:
+        ValueError: the agent cannot be made for the task, or observes a feature that is not shown.
+    """
+    try:
+        Rollout(agent, env).step()
+    except ValueError as error:
+        raise ValueError(
+            f"agent {name!r} cannot act here: {error}. An agent states the features that it "
+            'observes in its class, as in features = ("age",), and is then shown them'
+        ) from None
+
+
 def with_features(agent: AgentLike, env: EnvironmentLike) -> tuple[AgentLike, dict[str, Any]]:
     """Return the agent that acts, and the arguments of an environment with its features."""
     arguments = _arguments(env)
@@ -258,11 +294,10 @@ def with_features(agent: AgentLike, env: EnvironmentLike) -> tuple[AgentLike, di
         agent, more = reference.agent, reference.features
         arguments |= reference.arguments
     kind: Any = find(agent) if isinstance(agent, str) else agent
-    if isinstance(agent, str) or (isinstance(kind, type) and issubclass(kind, Agent)):
+    if isinstance(kind, type) and issubclass(kind, Agent):
+        more += kind.features_in(Task(**{**arguments, "features": "value"}))
+    elif isinstance(agent, str):  # a function that makes the agent of this name
         more += tuple(getattr(kind, "features", ()))
-        announced = tuple(getattr(kind, "signal_features", ()))
-        if announced and Task(**{**arguments, "features": "value"}).sources.is_signalled:
-            more += announced
     arguments |= form_of(agent)
     shown = check_features(arguments.get("features", ("value",)))
     arguments["features"] = (*shown, *(name for name in more if name not in shown))
@@ -273,9 +308,12 @@ def _arguments(env: EnvironmentLike) -> dict[str, Any]:
     """Return the arguments that make an environment of the same task."""
     if isinstance(env, Mapping):
         return dict(env)
+    if isinstance(env, str) and "/" in env:
+        return named(env).environment
     if isinstance(env, str | Path | Sources):
         raise ValueError(
-            f"env is {shown(env)}; give an environment made by gym.make, or the arguments of one, "
+            f"env is {shown(env)}; give an environment made by gym.make, the id of a task of the "
+            "benchmark, such as 'EphemeralCrawl/Drift100-v0', or the arguments of an environment, "
             "such as {'sources': 'table1', 'budget': 2}"
         )
     return dict(task_posed(env).arguments)

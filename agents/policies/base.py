@@ -293,11 +293,16 @@ class Agent(Policy):
     """
 
     name: str = "agent"
-    features: tuple[str, ...] = ()  # features that evaluations add to those of the environment
+    features: tuple[str, ...] = ()  # what it observes: evaluations and commands show it that
 
     def __init__(self, env: Environment, *, seed: int | None = None) -> None:
         self.task = task_of(env)
         self._seed = seed
+
+    @classmethod
+    def features_in(cls, task: Task) -> tuple[str, ...]:
+        """Return the features that evaluations add to those of a task; by default `features`."""
+        return cls.features
 
     @cached_property
     def rng(self) -> np.random.Generator:

@@ -39,8 +39,16 @@ _COLUMNS = (
     Column("status", "text", required=False),
 )
 
-PRESETS = ("table1", "fleet-f", "recovering-<n>", "hacker-news")
-REGIMES = {"dense": (0.5, 50.0), "sparse": (0.003, 0.3)}  # range of Λ, items / time
+PRESETS = (
+    "table1",
+    "fleet-f",
+    "recovering-<n>",
+    "hacker-news",
+    "mixed-costs",
+    "random-<regime>-<n>-<seed>",
+)
+# Range of Λ, items / time.
+REGIMES = {"dense": (0.5, 50.0), "sparse": (0.003, 0.3), "wide": (0.003, 50.0)}
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -420,6 +428,8 @@ class Sources:
         - `hacker-news`: 105 sites on the front page of Hacker News in the year from 2020-11-07,
           in hours and votes; fitted (`ephemeral-crawl fit`) to the public git history of
           christian-fei/hn-history.
+        - `mixed-costs`: 20 invented sources with costs from 1 to 4.
+        - `random-<regime>-<n>-<seed>`: `Sources.random(n, seed, regime)`.
 
         Raises:
             ValueError: the name is unknown.
@@ -434,14 +444,17 @@ class Sources:
             kind = np.arange(int(match[1])) % 4
             ceiling, decay = np.array([10, 8.5, 7, 5.5])[kind], np.array([0.2, 0.4, 0.6, 0.8])[kind]
             return Sources(ceiling * decay, 1.0, decay)
-        if name == "hacker-news":
-            return Sources.from_csv(Path(__file__).parent / "presets" / "hacker-news.csv")
+        if match := re.fullmatch(r"random-([a-z]+)-(\d{1,9})-(\d{1,19})", name):
+            return Sources.random(int(match[2]), int(match[3]), match[1])
+        if name in ("hacker-news", "mixed-costs"):
+            return Sources.from_csv(Path(__file__).parent / "presets" / f"{name}.csv")
         raise unknown("preset", name, PRESETS)
 
     @staticmethod
     def random(n: int, seed: int | np.random.Generator = 0, regime: str = "dense") -> Sources:
         """Return n independent sources: ξ̄ lognormal (median 1, σ = .8), μ log-uniform on [.03, .5],
-        Λ log-uniform on [.5, 50] (`"dense"`) or [.003, .3] (`"sparse"`, like recorded sites).
+        Λ log-uniform on [.5, 50] (`"dense"`), [.003, .3] (`"sparse"`, like recorded sites) or
+        [.003, 50] (`"wide"`).
 
         >>> Sources.random(3, seed=1, regime="sparse")
         Sources(3 sources, period=1)

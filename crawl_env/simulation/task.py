@@ -32,6 +32,7 @@ from crawl_env.errors import (
     unknown,
 )
 from crawl_env.files.table import SUFFIXES
+from crawl_env.fleet.drawn import DRAWN, DrawnFleet
 from crawl_env.fleet.parameters import FIXED, PARAMETERS
 from crawl_env.fleet.sources import Sources
 from crawl_env.log.ping_log import PingLog
@@ -161,9 +162,10 @@ class Task:
         look_cost: float | None = None,
         unchanged_cost: float | None = None,
     ) -> None:
-        draw = sources if callable(sources) else None
+        draw = _draw_of(sources)
         # Drawn only to determine N, the costs and the limits; episodes draw their own fleets.
-        fleet = make_sources(draw(np.random.default_rng(0)) if draw is not None else sources)
+        example = draw.example if isinstance(draw, DrawnFleet) else draw
+        fleet = make_sources(sources if example is None else example(np.random.default_rng(0)))
         announced = make_signals(signals)
         fleet = fleet if announced is None else announced.of(fleet)
         indexed = make_engine(engine)
@@ -234,6 +236,11 @@ class Task:
     def n(self) -> int:
         """N, the number of sources."""
         return len(self.sources)
+
+    @property
+    def draws_anew(self) -> bool:
+        """Whether episodes have different fleets; not if it is one, whose parameters are hidden."""
+        return self.draw is not None and getattr(self.draw, "number", None) is None
 
     @cached_property
     def observation_space(self) -> spaces.Box[np.float32]:
@@ -509,6 +516,13 @@ def _check_pings(pings: PingLog, fleet: Sources) -> None:
             f"that the fleet lacks or whose recall is 0 ({names}); give them a recall above 0, or "
             "leave their pings out with log.select([name, …])"
         )
+
+
+def _draw_of(sources: object) -> Draw | None:
+    """Return the callable that draws fleets at reset, given or named; None for one known fleet."""
+    if isinstance(sources, str) and sources.startswith(DRAWN):
+        return DrawnFleet.named(sources)
+    return sources if callable(sources) else None
 
 
 def make_sources(sources: object) -> Sources:

@@ -13,6 +13,7 @@ import numpy as np
 import tyro
 
 from agents.adaptive.base import Adaptive
+from agents.evaluation.rollout import try_out
 from agents.inference.content import HarvestSums
 from agents.policies.industry import Rule
 from agents.policies.simple import PingFirst
@@ -150,6 +151,9 @@ class ComparisonStudy(ParallelStudy):
         rule, latest = self._present(events.fleet), events.latest
         names = events.entrants(self._entrants(events.fleet, rule))
         since = since_last_crawl(self.last_crawls, latest) if self.last_crawls else None
+        for name in self.agents:  # of installed packages: those of the house can act
+            if name not in self.known:
+                try_out(name, events.task(budgets[0]), name)
         plans = {m: self._schedule(latest, m, since) for m in budgets}
         tested = {m: self._schedule(events.fleet, m) for m in budgets}
         sampled = self.quick and self._indexing is None  # an engine serves the whole fleet

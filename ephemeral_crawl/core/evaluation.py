@@ -17,30 +17,11 @@ from agents.registry import CLAIRVOYANT, AgentOptions, make
 from crawl_env import CrawlVectorEnv, Sources
 from crawl_env.fleet.parameters import DESCRIBED, SIGNALS
 from crawl_env.numerics import FloatArray, IntArray
+from crawl_env.simulation.task import make_sources
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.tables import bound_of
 
 T = TypeVar("T")
-
-
-class RandomFleet:
-    """Draws a random fleet of n sources at each reset: one for every seed of a run.
-
-    Arguments:
-        n: number of sources.
-        regime: of `Sources.random`.
-        grouped: so many items are one item, of so many times the utility.
-    """
-
-    def __init__(self, n: int, regime: str, grouped: int = 1) -> None:
-        self.n, self.regime, self.grouped = n, regime, grouped
-
-    def __call__(self, rng: np.random.Generator) -> Sources:
-        drawn = Sources.random(self.n, rng, self.regime)
-        if self.grouped == 1:
-            return drawn
-        rate, utility = drawn.arrival_rate / self.grouped, drawn.mean_utility * self.grouped
-        return Sources(rate, utility, drawn.decay_rate)
 
 
 def collected(content: FloatArray, picked: IntArray) -> FloatArray:
@@ -64,17 +45,11 @@ def fleet_as_json(sources: Sources) -> dict[str, Any]:
 
 
 def arguments_of(job: Job) -> dict[str, Any]:
-    """Return the arguments of a job's environment, with `sources` converted from JSON."""
+    """Return the arguments of a job's environment, with a known fleet as `Sources`."""
     arguments = dict(job["arguments"])
     sources = arguments.get("sources")
-    if isinstance(sources, dict):
-        arguments["sources"] = Sources(**sources)
-    elif isinstance(sources, str) and sources.startswith("drawn-"):
-        _, regime, n = sources.split("-")
-        arguments["sources"] = RandomFleet(int(n), regime)
-    elif isinstance(sources, str) and sources.startswith("random-"):
-        _, regime, n, seed = sources.split("-")
-        arguments["sources"] = Sources.random(int(n), int(seed), regime)
+    if isinstance(sources, dict) or str(sources).startswith("random-"):
+        arguments["sources"] = make_sources(sources)
     return arguments
 
 

@@ -42,8 +42,16 @@ MORE = (
     "#6F8FA8",
     "#2E8B57",
     "#A0623A",
+    "#3F8CFF",
+    "#00A3A3",
+    "#E57A00",
+    "#9C4DFF",
+    "#5FA05F",
+    "#B5838D",
+    "#FF5C5C",
 )
-MAGENTA, INDIGO, LILAC, TEAL, OLIVE, SALMON, ROSE, STEEL, MOSS, RUST = MORE
+MAGENTA, INDIGO, LILAC, TEAL, OLIVE, SALMON, ROSE, STEEL, MOSS, RUST = MORE[:10]
+_LATER = MORE[10:]
 
 # Colours of text and lines that follow the page, light or dark; see `ephemeral_crawl.core.svg`.
 INK, FAINT = "#1b1d21", "#85888d"
@@ -75,6 +83,13 @@ STYLES: dict[str, Style] = {
     "whittle-knapsack": (STEEL, "-", "s"),
     "whittle-periodic": (MOSS, "-", "o"),
     "lagrangian-periodic": (RUST, "-", "D"),
+    "whittle-deadline": (_LATER[0], "-", "^"),
+    "deadline-assignment": (_LATER[1], "-", "v"),
+    "whittle-conditional": (_LATER[2], "-", "P"),
+    "whittle-looks": (_LATER[3], "-", "X"),
+    "whittle-current": (_LATER[4], "-", "s"),
+    "whittle-regimes": (_LATER[5], "-", "d"),
+    "greedy-topics": (_LATER[6], "-", "p"),
     "bound": (INK, "--", ""),
     # Learners: those of one family share a colour.
     "whittle-q": (BLUE, "-", "^"),
@@ -82,9 +97,7 @@ STYLES: dict[str, Style] = {
     "lspe": (GREEN, "-", "s"),
     "wiql": (RED, "-", "D"),
     "equivariant-ppo": (PINK, "-", "o"),
-    "equivariant-ppo, one network": (PINK, "--", "o"),
     "equivariant-index": (ORANGE, "-", "o"),
-    "equivariant-index, one network": (ORANGE, "--", "o"),
     "deeptop": (BROWN, "-", "P"),
     "neurwin": (GREY, "-", "X"),
     "qwinn": (YELLOW, "-", "h"),
@@ -100,8 +113,6 @@ _SB3 = {
 }
 for _name, (_colour, _marker) in _SB3.items():
     STYLES[_name] = (_colour, "-", _marker)
-    STYLES[f"{_name}, equivariant network"] = (_colour, "-.", _marker)
-    STYLES[f"{_name}, default network"] = (_colour, ":", _marker)
 
 _LINES = ("-", "--", "-.", ":")
 _MARKERS = "osD^vPX<>phd"

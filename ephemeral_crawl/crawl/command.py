@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
 import sqlite3
 import sys
@@ -19,12 +20,15 @@ import tyro
 from crawl_env.errors import check_whole
 from crawl_env.files.regular import regular
 from ephemeral_crawl.core.base import Command
+from ephemeral_crawl.core.logs import Form, Level, logged
 from ephemeral_crawl.live.arguments import seconds
+from ephemeral_crawl.live.reasons import redacted
 
 if TYPE_CHECKING:
     from ephemeral_crawl.crawl.crawler import Visit
     from ephemeral_crawl.live import Scheduler
 
+_LOG = logging.getLogger(__name__)
 _EVERY = 60.0  # seconds between two lines of progress
 
 
@@ -86,7 +90,12 @@ class CrawlFeeds(Command):
     use_proxies: bool = False
     """Use the proxies that the environment names."""
     quiet: bool = False
-    """Print no progress."""
+    """Print no progress and no failures of feeds: as --log-level error."""
+    log_level: Level = "info"
+    """What is logged on standard error: errors of the program; warnings, such as feeds that fail,
+    too; info, where the crawl stands, too; or with debug every fetch."""
+    log_format: Form = "text"
+    """Log lines of text, or one JSON object a line."""
 
     def run(self) -> None:
         from ephemeral_crawl.crawl import exchange
@@ -94,7 +103,9 @@ class CrawlFeeds(Command):
         from ephemeral_crawl.live import Scheduler
 
         self._check()
+        level: Level = "error" if self.quiet else self.log_level
         with (
+            logged(("ephemeral_crawl",), level, self.log_format, "%(message)s", redacted),
             self._place() as store,
             Scheduler(store, budget=self.budget, half_life=self.half_life) as scheduler,
         ):
@@ -104,10 +115,10 @@ class CrawlFeeds(Command):
                     exchange.import_csv if exchange.kind_of(path) == "csv" else exchange.import_opml
                 )
                 done = of(scheduler, path, per_host=self.per_host, **settings)
-                self._say(f"{path}: {done}")
+                _LOG.info("%s: %s", path, done)
             if self.items:
                 done = exchange.import_log(scheduler, self.items, per_host=self.per_host)
-                self._say(f"{self.items}: {done}")
+                _LOG.info("%s: %s", self.items, done)
             if not len(scheduler):
                 raise ValueError(f"{self.store} has no sources; name an OPML or CSV file of feeds")
             if self.resume:
@@ -192,7 +203,7 @@ class CrawlFeeds(Command):
         limit = seconds("--timeout", self.timeout, 0.1)
         memory = Memory(self.store.with_name(self.store.name + ".items"))
         parse = LimitedProcess(self.worth)
-        progress = _Progress(scheduler, quiet=self.quiet)
+        progress = _Progress(scheduler)
         async with Client(
             timeout=limit,
             most_bytes=int(self.max_size * 1e6),
@@ -223,10 +234,6 @@ class CrawlFeeds(Command):
                 memory.close()
                 progress.end()
 
-    def _say(self, text: str) -> None:
-        if not self.quiet:
-            print(text, file=sys.stderr)
-
     @contextlib.contextmanager
     def _output(self) -> Iterator[TextIO]:
         if self.out == "-":
@@ -240,8 +247,8 @@ class _Progress:
     """Prints failures as they come, and where the crawl stands: when nothing is left to do at
     present, and once a minute at most."""
 
-    def __init__(self, scheduler: Scheduler, *, quiet: bool) -> None:
-        self._scheduler, self._quiet = scheduler, quiet
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
         self._last = time.monotonic()
         self._fetched = self._new = self._failed = 0
         self._told = 0  # fetches
@@ -252,22 +259,22 @@ class _Progress:
         if not visit.allowed:  # it comes again and again
             if self._not_allowed.get(visit.source) != visit.error:
                 self._not_allowed[visit.source] = visit.error
-                self._print(f"{visit.source}: {visit.error}")
+                _tell(logging.WARNING, f"{visit.source}: {visit.error}", visit)
             return
         self._fetched += 1
         self._new += visit.new
         if visit.moved:
-            self._print(f"{visit.source}: moved for good, now {visit.moved}")
+            _tell(logging.INFO, f"{visit.source}: moved for good, now {visit.moved}", visit)
         if visit.unstable and visit.source not in self._unstable:
             self._unstable.add(visit.source)
-            self._print(
-                f"{visit.source}: its items have other identifiers at each fetch; they are told "
-                "apart by link, title and date"
-            )
+            said = "its items have other identifiers at each fetch; they are told apart by link, "
+            _tell(logging.INFO, f"{visit.source}: {said}title and date", visit)
         if visit.error:
             self._failed += 1
             paused = "; it is paused, see --explain and --resume" if visit.paused else ""
-            self._print(f"{visit.source}: {visit.error}{paused}")
+            _tell(logging.WARNING, f"{visit.source}: {visit.error}{paused}", visit)
+        elif _LOG.isEnabledFor(logging.DEBUG):
+            _tell(logging.DEBUG, f"{visit.source}: {visit.status}, {visit.new} new items", visit)
         if time.monotonic() - self._last > _EVERY:
             self.end()
 
@@ -286,12 +293,16 @@ class _Progress:
         if due is not None:
             wait = due - time.time()
             following = f", next fetch {f'in {duration(wait)}' if wait > 0.0 else 'now'}"
-        self._print(
+        fields = {"fetches": self._fetched, "new": self._new, "failures": self._failed}
+        fields |= {"sources": status.sources, "not_fetched": status.new, "due": status.due}
+        _LOG.info(
             f"{self._fetched:,} fetches, {self._new:,} new items, {self._failed:,} failures; "
             f"{status.new:,} of {status.sources:,} feeds not fetched yet, {status.due:,} due"
-            + following
+            + following,
+            extra={"fields": fields},
         )
 
-    def _print(self, text: str) -> None:
-        if not self._quiet:
-            print(text, file=sys.stderr, flush=True)
+
+def _tell(level: int, text: str, visit: Visit) -> None:
+    """Log what a fetch came to, with its fields."""
+    _LOG.log(level, "%s", text, extra={"fields": visit._asdict()})

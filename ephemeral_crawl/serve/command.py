@@ -5,11 +5,12 @@ from __future__ import annotations
 import gc
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import tyro
 
 from ephemeral_crawl.core.base import Command
+from ephemeral_crawl.core.logs import Form, Level
 
 
 @dataclass(kw_only=True)
@@ -22,6 +23,10 @@ class Serve(Command):
     can use one store at the same time.
     """
 
+    main: ClassVar[tuple[str, ...]] = (
+        *("store", "budget", "half_life", "worth_at", "host", "port", "token_file", "full"),
+        *("log_level", "log_format"),
+    )
     store: Annotated[str, tyro.conf.arg(metavar="STORE")] = "sqlite:///crawl.db"
     """The scheduler's file, made if it does not exist: crawl.db or sqlite:///crawl.db; :memory:; or
     a database, postgresql://user@host/database."""
@@ -46,6 +51,10 @@ class Serve(Command):
     rate: Annotated[float, tyro.conf.arg(metavar="R")] = 2000.0
     """Requests per second that one address may make on average without the token; those who send
     it, or all where there is none, are not limited."""
+    log_level: Level = "warning"
+    """What is logged on standard error: errors alone, warnings too, and so on."""
+    log_format: Form = "text"
+    """Log lines of text, or one JSON object a line."""
 
     def run(self) -> None:
         from crawl_env.errors import check_positive
@@ -53,7 +62,7 @@ class Serve(Command):
         from ephemeral_crawl.serve.access import VARIABLE, find_token, is_loopback
         from ephemeral_crawl.serve.admission import Limits
         from ephemeral_crawl.serve.app import make_app
-        from ephemeral_crawl.serve.server import listen, make_server
+        from ephemeral_crawl.serve.server import listen, logs, make_server
         from ephemeral_crawl.serve.service import Service
 
         token = find_token(self.token_file)
@@ -80,4 +89,5 @@ class Serve(Command):
         server = make_server(make_app(service, token, limits), service, limits)
         gc.collect()
         gc.freeze()  # what is loaded stays, and looking through it for garbage takes .1 s and more
-        server.run([listener])
+        with logs(self.log_level, self.log_format):
+            server.run([listener])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
+from contextlib import AbstractContextManager
 from types import FrameType
 from typing import Any
 
@@ -12,6 +12,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from ephemeral_crawl.core.logs import Form, Level, logged
 from ephemeral_crawl.live.reasons import redacted
 from ephemeral_crawl.serve.admission import Limits
 from ephemeral_crawl.serve.errors import Refused
@@ -19,13 +20,6 @@ from ephemeral_crawl.serve.service import Service
 
 _MOST_HEADERS = 32 * 1024  # bytes before the body of a request
 _GRACE = 10  # seconds for requests under way when the server is asked to end
-
-
-class Redacted(logging.Formatter):
-    """Log lines without the credentials of URLs."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return redacted(super().format(record))
 
 
 class Patient(HttpToolsProtocol):
@@ -171,15 +165,15 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
+def logs(level: Level = "warning", form: Form = "text") -> AbstractContextManager[None]:
+    """Return a context in which the server and the scheduler log on standard error."""
+    text = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+    return logged(("uvicorn.error", "ephemeral_crawl"), level, form, text, redacted)
+
+
 def make_server(app: ASGIApp, service: Service, limits: Limits) -> Server:
     """Return a server; `run([listener])` serves until SIGTERM or SIGINT. Then requests under way
     are answered, and the scheduler is closed."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(Redacted("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    for name in ("uvicorn.error", "ephemeral_crawl"):
-        logger = logging.getLogger(name)
-        logger.handlers, logger.propagate = [handler], False
-        logger.setLevel(logging.WARNING)
     config = uvicorn.Config(
         app,
         http=type("Limited", (Patient,), {"limits": limits}),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from crawl_env.errors import unknown
 from ephemeral_crawl.core.report import Report
@@ -12,8 +12,10 @@ from ephemeral_crawl.core.results import read_csv
 from ephemeral_crawl.core.study import ParallelStudy, Rows
 from experiments.benchmark import policies
 from experiments.benchmark.learning import entrants, leaderboard, section
-from experiments.benchmark.learning.plan import key_of, plan, version_of
+from experiments.benchmark.learning.entrants import Suite
+from experiments.benchmark.learning.plan import name_of, version_of
 from experiments.benchmark.learning.runs import CURVES, RUNS, Records, complete
+from experiments.benchmark.learning.scores import tables_of
 
 
 @dataclass(kw_only=True)
@@ -23,21 +25,32 @@ class Benchmark(ParallelStudy):
 
     Suite "quick": the index policies on the paper's example, recovering bandits, random fleets and
     a fleet read from a CSV, and five learners on the paper's example (about two minutes). Suite
-    "full": all learners on all their tasks (about two hours). Jobs that are in the records are not
-    run again, whichever machine ran them, so that the same command resumes an interrupted run.
+    "full": all learners on all tasks that they can play, with equal budgets and equal tuning (days;
+    any part can be run, and is added to the record). Jobs that are in the records are not run
+    again, whichever machine ran them, so that the same command resumes an interrupted run.
     """
 
     outputs: ClassVar[tuple[str, ...]] = (
         *(RUNS, CURVES, "learners.md"),
         *("records.csv", "summary.md", "report.html"),  # records and summary: of the quick suite
+        "*.png",
     )
 
     suite: Literal["quick", "full"] = "quick"
     agents: tuple[str, ...] = ()
-    """Learners to run, by default all of the suite; the records of the others are kept."""
+    """Learners to train, by default all of the suite; the records of the others are kept."""
+    tasks: tuple[str, ...] = ()
+    """Parts of the names of the tasks on which they are trained, by default all."""
+    budgets: tuple[int, ...] = ()
+    """Budgets, in source steps, by default all of the suite."""
+    runs: int | None = None
+    """Trainings of each learner on each task, with different seeds, by default those of the
+    suite."""
+    trials: int | None = None
+    """Trials of tuning of each learner, by default those of the suite; 1 takes the defaults."""
     redo: tuple[str, ...] = ()
-    """Learners to run again, for instance after a change of their code; whittle, random, myopic or
-    bound, after a change of the environment; or all."""
+    """Learners to train again, for instance after a change of their code; whittle, random, myopic
+    or bound, after a change of the environment; or all."""
     only_report: bool = False
     """Write the report from the existing records; only bounds are computed."""
     seed: int = 0
@@ -49,48 +62,65 @@ class Benchmark(ParallelStudy):
 
     def run(self) -> None:
         self._check()
-        learners = entrants.SUITES[self.suite]
-        chosen = [entrant for entrant in learners if entrant.name in (self.agents or self._names)]
-        full = self.suite == "full"  # too long to be run again with every change of the code
-        known = full or self.only_report
+        suite, full = self.part(), self.suite == "full"
+        known = full or self.only_report  # the full suite is too long to be run again
         before = Records.read(self.folder) if known else Records([], [])
-        records = complete(
-            chosen,
-            before,
-            self.runner,
-            self.redo,
-            self.only_report,
-            version_of if full else None,
-        )
+        version = version_of if full else None
+        records = complete(suite, before, self.runner, self.redo, self.only_report, version)
+        records += before.without(records)
         report = Report(f"Benchmark, suite {self.suite}")
-        records += before.of((key_of(job) for job in plan(chosen)), among=False)
-        shown = records.of(key_of(job) for job in plan(learners))
         done = None
         if not full:
             recorded = read_csv(self.folder / "records.csv") if self.only_report else None
             done = policies.write(report, self.runner, self.seed, recorded)
-        table = section.write(report, shown, learners)
+        tables = tables_of(records.runs, records.curves)
+        section.write(report, tables, entrants.SUITES[self.suite])
         answers = [] if done is None else [done.answer]
-        report.answer(" ".join([*answers, leaderboard.answer(table)]))
+        report.answer(" ".join([*answers, leaderboard.answer(tables[max(tables)])]))
         files: dict[str, Rows | str] = {
             RUNS: records.runs,
             CURVES: records.curves,
-            "learners.md": leaderboard.summary(table, section.source(shown)),
+            "learners.md": leaderboard.summary(tables, section.source(records.runs)),
         }
         if done is not None:
             files |= {"records.csv": done.records, "summary.md": done.summary}
         self.publish(report, files, forget=not self.only_report)
 
-    @property
-    def _names(self) -> list[str]:
-        return list(dict.fromkeys(entrant.name for entrant in entrants.SUITES[self.suite]))
+    def part(self) -> Suite:
+        """Return the part of the suite that is to be run."""
+        suite = entrants.SUITES[self.suite]
+        asked: dict[str, Any] = {
+            "entrants": tuple(
+                e for e in suite.entrants if e.learner in (self.agents or _of(suite))
+            ),
+            "trainings": tuple(
+                training
+                for training in suite.trainings
+                if not self.tasks
+                or any(part in name_of(test) for part in self.tasks for test in training.tests)
+            ),
+            "budgets": self.budgets or suite.budgets,
+            "runs": suite.runs if self.runs is None else self.runs,
+            "trials": suite.trials if self.trials is None else self.trials,
+        }
+        return replace(suite, **asked)
 
     def _check(self) -> None:
         """Raise ValueError for unknown names, or if the other suite's records would be replaced."""
         self.check()
+        suite = entrants.SUITES[self.suite]
         for name in self.agents:
-            if name not in self._names:
-                raise unknown("agent of this suite", name, self._names)
+            if name not in _of(suite):
+                raise unknown("agent of this suite", name, _of(suite))
+        names = [name_of(test) for training in suite.trainings for test in training.tests]
+        for part in self.tasks:
+            if not any(part in name for name in names):
+                raise unknown("part of the name of a task of this suite", part, names)
+        for number in (*self.budgets, *(x for x in (self.runs, self.trials) if x is not None)):
+            if number < 1:
+                raise ValueError(
+                    f"{number} is not a number of steps, runs or trials; give 1 or more"
+                )
         if self.only_report and not (self.folder / RUNS).exists() and self.suite == "quick":
             raise ValueError("there are no records yet; leave out --only-report")
         if (self.folder / RUNS).exists():
@@ -100,3 +130,7 @@ class Benchmark(ParallelStudy):
                     f"--out {self.folder.name} holds the record of suite {found}; name another "
                     "folder"
                 )
+
+
+def _of(suite: Suite) -> list[str]:
+    return [entrant.learner for entrant in suite.entrants]

@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agents.evaluation import statistics
+from agents.evaluation import benchmark, statistics
 from agents.evaluation.statistics import Estimate
 from agents.registry import AGENTS as ALL
 from agents.registry import CLAIRVOYANT, ON_REQUEST
+from crawl_env import tasks
+from crawl_env.benchmark import named
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.core import evaluation, plots
 from ephemeral_crawl.core.report import Report
@@ -39,6 +41,8 @@ AGENTS = {
 
 # The policies whose scores are in the summary; the report has all.
 SUMMARISED = ("lagrangian", "static", "adaptive-thompson", "myopic", "oldest-first", "nutch")
+CORE = tuple(tasks("core"))
+LEARNS = "adaptive-self-tuning"  # shown on the core: it is told nothing, and learns in the run
 _CUT = -0.5  # scores below are drawn there
 
 
@@ -75,6 +79,7 @@ def write(report: Report, runner: Runner, seed: int = 0, recorded: Rows | None =
         recorded: rows of an earlier run, from which the report is written instead.
     """
     rows = measured(runner, seed) if recorded is None else recorded
+    _core(report, runner, measure=recorded is None)
     done = results(rows, _bounds(runner, seed))
     report.heading("Index policies")
     for group, members in groupby(done, key=lambda d: d.task.group):
@@ -88,6 +93,45 @@ def write(report: Report, runner: Runner, seed: int = 0, recorded: Rows | None =
         "bound is known for a discounted return (n/a)."
     )
     return Policies(rows, _summary(done), _answer(done))
+
+
+def _core(report: Report, runner: Runner, measure: bool) -> None:
+    """Add the core tasks with their headroom: recorded references, and an agent that learns."""
+    report.heading("The core tasks, and the room in them")
+    jobs: list[Job] = [
+        {"agent": LEARNS, "task": task_id, "spec": named(task_id).hash, "run": run}
+        for task_id in CORE
+        for run in range(named(task_id).seeds)
+    ]
+    played = runner.run(jobs, _played) if measure else []
+    scores = benchmark.scores_of(played)
+    shown = []
+    for task_id in CORE:
+        task = named(task_id)
+        known = {name: np.array(one.rewards) for name, one in task.references.items()}
+        low, best = known[FLOOR], known[task.best]
+        stronger = task.stronger[0] if task.stronger else ""
+        unlearnt, more, bound = (
+            plain(statistics.score(known[name], low, best) if name in known else statistics.UNKNOWN)
+            for name in ("best without learning", stronger, "bound")
+        )
+        mine = plain(scores.get(task_id, statistics.UNKNOWN))
+        more = f"{more} {stronger}" if stronger else "–"
+        shown.append([task.name, task.information, unlearnt, mine, task.best, more, bound])
+    names = (
+        "task",
+        "information",
+        "best without learning",
+        LEARNS,
+        "scores 1",
+        "stronger",
+        "bound",
+    )
+    report.table("Scores on the core tasks: 0 is the random policy", [*names], shown)
+
+
+def _played(job: Job) -> Result:
+    return benchmark.play(job["agent"], named(job["task"]), job["run"])
 
 
 def measured(runner: Runner, seed: int) -> Rows:

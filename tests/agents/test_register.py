@@ -135,16 +135,21 @@ class Ceiling(IndexAgent):
     def index(self, value, sources):
         return 0 * value + sources.ceiling
 """
+HOW_TO = (ROOT / "docs" / "how-to" / "agent.md").read_text(encoding="utf-8")
+EVERY_OTHER = HOW_TO.partition("import numpy as np")[2].partition("\ntask = ")[0]
+SECRETIVE = EVERY_OTHER.replace("EveryOther", "Secretive").replace("features =", "observes =")
 
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
     """A package with two entry points, one of them broken."""
-    (tmp_path / "own_agents.py").write_text(INSTALLED)
+    code = f"import numpy as np\n{INSTALLED}\n{EVERY_OTHER}\n{SECRETIVE}"
+    (tmp_path / "own_agents.py").write_text(code)
     about = tmp_path / "own_agents-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: own-agents\nVersion: 1.0\n")
     points = "installed = own_agents:Ceiling\nbroken = own_agents:Nothing\n"
+    points += "every-other = own_agents:EveryOther\nsecretive = own_agents:Secretive\n"
     (about / "entry_points.txt").write_text(f"[{GROUP}]\n{points}")
     return tmp_path
 
@@ -164,15 +169,35 @@ def test_an_installed_agent_is_found(installed: Path, monkeypatch: pytest.Monkey
         agents.make("installed", agents_env())
 
 
-def test_an_installed_agent_is_known_to_the_command(installed: Path) -> None:
-    command = "evaluate --sources table1 --budget 2 --agents installed --steps 30 --warmup 5"
+def command(installed: Path, agents: str) -> subprocess.CompletedProcess[str]:
+    words = f"evaluate --sources table1 --budget 2 --agents {agents} --steps 30 --warmup 5"
     options = ["--seeds", "3", "--engine", "sequential", "--out", str(installed / "out")]
-    done = subprocess.run(
-        [sys.executable, "-m", "ephemeral_crawl", *command.split(), *options],
+    return subprocess.run(
+        [sys.executable, "-m", "ephemeral_crawl", *words.split(), *options],
         env={"PYTHONPATH": f"{ROOT}:{installed}", "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"},
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+def test_installed_agents_are_known_to_the_command_and_see_what_they_observe(
+    installed: Path,
+) -> None:
+    done = command(installed, "installed every-other")
     assert done.returncode == 0, done.stderr
     assert "installed" in done.stdout
+    assert "every-other" in done.stdout
+
+
+def test_an_agent_that_does_not_say_what_it_observes_is_refused_before_any_work(
+    installed: Path,
+) -> None:
+    done = command(installed, "secretive")
+    assert done.returncode == 1
+    assert "agent 'secretive' cannot act here: the environment does not show the feature age" in (
+        done.stderr
+    )
+    assert 'as in features = ("age",)' in done.stderr
+    assert not done.stdout
+    assert not list(installed.glob("out*"))

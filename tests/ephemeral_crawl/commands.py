@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+import crawl_env
 import ephemeral_crawl
 from ephemeral_crawl import __main__ as cli
 from ephemeral_crawl.core import results
@@ -12,7 +13,8 @@ from ephemeral_crawl.evaluate.command import Evaluate
 from ephemeral_crawl.replay.command import ReplayLog
 
 DATA = Path(ephemeral_crawl.__file__).parent / "data"
-FLEET, LOG = DATA / "example.csv", DATA / "example-log.csv"
+LOG = DATA / "example-log.csv"
+FLEET = Path(crawl_env.__file__).parent / "fleet" / "presets" / "mixed-costs.csv"
 FEW = ("whittle", "random", "static", "nutch")
 ALONE = {"jobs": 1, "engine": "sequential", "replace": True}
 

@@ -32,9 +32,10 @@ def test_the_whole_suite_runs_and_writes_report_records_and_summary(tmp_path, mo
     some = ("static", "myopic", "oldest-first", "nutch")
     few = {name: policies.AGENTS[name] for name in ("whittle", "random", *some)}
     monkeypatch.setattr(policies, "SUMMARISED", some)
+    monkeypatch.setattr(policies, "CORE", ())
     monkeypatch.setattr(policies, "AGENTS", few)
-    trainings = entrants.each(short(tasks.DETERMINISTIC[0]), num_envs=1, steps=100)
-    quick = (entrants.Entrant("wiql", trainings, seeds=2),)
+    trainings = entrants.each(short(tasks.TABLE1[1]))
+    quick = entrants.Suite((entrants.Entrant("wiql"),), trainings, (4_000,), 2, 1)
     monkeypatch.setattr(entrants, "SUITES", {"quick": quick})
     out = tmp_path / "benchmark"
     command.Benchmark(out=out, jobs=1, engine="sequential").run()
@@ -76,7 +77,7 @@ def test_bounds_of_drawn_fleets_are_those_of_the_fleets_that_are_run():
     from agents.evaluation.rollout import evaluate
 
     arguments = {
-        "sources": evaluation.RandomFleet(6, "dense"),
+        "sources": "drawn-dense-6",
         "budget": 2,
         "features": ("value", "arrival_rate", "mean_utility", "decay_rate", "cost"),
     }

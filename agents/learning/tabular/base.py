@@ -57,7 +57,7 @@ class Tabular(Learner[T]):
     not_negative = ("visits",)
 
     def setup(self) -> None:
-        if self.task is not None and self.task.draw is not None:
+        if self.task is not None and self.task.draws_anew:
             raise ValueError(
                 f"agent {self.name!r} has one table per source, and this environment draws new "
                 "sources at each reset; give it one fleet"

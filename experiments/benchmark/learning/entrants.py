@@ -1,32 +1,42 @@
-"""The entrants and their trainings. Default hyper-parameters are in each learner's `Settings`."""
+"""The entrants, and what is compared: trainings, budgets, trials of tuning and runs.
+
+Every learner is trained on every task that it can play, for the same numbers of source steps (N for
+each step of an environment), with settings that are chosen by the same number of trials. Default
+hyper-parameters are in each learner's `Settings`.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
+
+import numpy as np
 
 from agents.adaptive.learner import ThompsonLearner
 from agents.learning import LEARNERS, Learner
+from agents.learning.sb3.learners import NETWORKS
 from experiments.benchmark.learning.tasks import (
-    DETERMINISTIC,
     DRAWN_ANEW,
     LARGE,
-    MEDIUM,
     MIXED,
-    OBSERVED,
     RANDOM,
     RECOVERING,
+    TABLE1,
     TRAINING_FLEETS,
-    UNOBSERVED,
+    TUNING,
     Tasks,
 )
-from experiments.benchmark.suite import DRAWN, BenchmarkTask
+from experiments.benchmark.suite import BenchmarkTask
 
 # `ThompsonLearner` is given the model, and learns the arrival rate of each source.
 KINDS: dict[str, type[Learner[Any]]] = {**LEARNERS, ThompsonLearner.name: ThompsonLearner}
 AGES = ("age", "crawled", "harvest")
 KNOWN = ("value", "age", "arrival_rate", "mean_utility", "decay_rate", "cost")
+MANY = ("value", "arrival_rate", "mean_utility", "decay_rate", "cost")  # of fleets drawn anew
+
+_LARGEST_FACTOR = 3.0  # by which a trial of tuning multiplies or divides a setting
 
 
 @dataclass(frozen=True)
@@ -35,8 +45,6 @@ class Training:
 
     environments: Tasks
     tests: Tasks
-    num_envs: int  # of each task
-    steps: int  # of each environment
 
 
 @dataclass(frozen=True)
@@ -44,109 +52,102 @@ class Entrant:
     """A learner as it enters the benchmark."""
 
     learner: str  # of `KINDS`
-    trainings: tuple[Training, ...]
     features: tuple[str, ...] = AGES
+    num_envs: int = 8  # at most; halved until at least ten updates fit into a budget
     settings: Mapping[str, Any] = field(default_factory=dict)  # other than the defaults
-    seeds: int = 20
-    label: str = ""  # added to the learner's name
-
-    @property
-    def name(self) -> str:
-        return f"{self.learner}, {self.label}" if self.label else self.learner
 
     @property
     def kind(self) -> type[Learner[Any]]:
         return KINDS[self.learner]
 
+    @property
+    def information(self) -> str:
+        """What the learner knows and observes besides the harvests of its crawls."""
+        if self.kind.prior_knowledge:
+            return f"{self.kind.prior_knowledge} is given"
+        return "content and parameters" if "value" in self.features else "ages"
 
-def each(*tasks: BenchmarkTask, num_envs: int, steps: int) -> tuple[Training, ...]:
+    def trial(self, number: int) -> dict[str, Any]:
+        """Return all settings of a trial of tuning; trial 0 has those of the entrant.
+
+        In the others every positive real number, and every integer after which a step size decays,
+        is multiplied by a factor of its own, log-uniform between 1/3 and 3; of numbers from .8 to
+        1, such as discount factors, the distance from 1 is. Numbers below 1 stay below 1. The
+        network of Stable-Baselines3's algorithms is drawn, too. The rule is the same for all, so
+        that no learner is given a better search than another.
+
+        >>> one = Entrant("wiql").trial(1)
+        >>> one == Entrant("wiql").trial(1), 0.85 < one["gamma"] < 1, one["max_age"]
+        (True, True, 16)
+        """
+        settings = asdict(self.kind.Settings(**self.settings))
+        if number == 0:
+            return settings
+        name = f"{self.learner} {number}".encode()
+        rng = np.random.default_rng(int.from_bytes(hashlib.sha256(name).digest()[:8]))
+        for key, value in settings.items():
+            factor = float(_LARGEST_FACTOR ** rng.uniform(-1, 1))
+            if key == "network":
+                settings[key] = str(rng.choice(NETWORKS))
+            elif isinstance(value, float) and value > 0:
+                settings[key] = _multiplied(value, factor)
+            elif isinstance(value, int) and "decay" in key:
+                settings[key] = max(1, round(value * factor))
+        return settings
+
+
+def _multiplied(value: float, factor: float) -> float:
+    if 0.8 <= value <= 1:
+        return float(f"{1 - (1 - value) * factor:.4g}")
+    most = 0.95 if value < 1 else np.inf
+    return float(f"{min(value * factor, most):.4g}")
+
+
+@dataclass(frozen=True)
+class Suite:
+    """What is compared."""
+
+    entrants: tuple[Entrant, ...]
+    trainings: tuple[Training, ...]
+    budgets: tuple[int, ...]  # source steps of a training
+    runs: int  # trainings with different seeds
+    trials: int  # of tuning, of each learner with each budget; 1 takes the settings of the entrant
+    tuning: Tasks = TUNING  # on fleets that occur nowhere else
+
+
+def each(*tasks: BenchmarkTask) -> tuple[Training, ...]:
     """Return a separate training for every task."""
-    return tuple(Training((task,), (task,), num_envs, steps) for task in tasks)
+    return tuple(Training((task,), (task,)) for task in tasks)
 
 
-def age_only(num_envs: int, steps: int) -> tuple[Training, ...]:
-    """Return trainings on Table 1 for agents that observe only ages.
-
-    With random arrivals, their training does not depend on whether content is observed, so that
-    one training is tested on both tasks.
-    """
-    random = (
-        Training((u,), (u, o), num_envs, steps) for u, o in zip(UNOBSERVED, OBSERVED, strict=True)
-    )
-    return (*each(*DETERMINISTIC, num_envs=num_envs, steps=steps), *random)
-
-
-# Recovering bandits: at most 900,000 source steps, a tenth of the training of NeurWIN.
-_FOUR, _TEN, _HUNDRED, _TEN_BY_THREE, _TWENTY, _THIRTY = RECOVERING
-_TABULAR = (
-    *age_only(num_envs=8, steps=2_500),
-    *each(_FOUR, _TEN, _TEN_BY_THREE, _TWENTY, _THIRTY, num_envs=8, steps=2_500),
-    *each(_HUNDRED, num_envs=8, steps=1_100),
-    *each(*RANDOM, *MIXED, num_envs=8, steps=2_500),
-)
-_SCORES = (
-    *each(DETERMINISTIC[1], num_envs=64, steps=1_000),
-    *each(MIXED[1], num_envs=32, steps=1_000),
-)
-_INDICES = each(*DETERMINISTIC, *UNOBSERVED, MIXED[1], num_envs=32, steps=1_600)
-_ADAPTIVE = (*age_only(num_envs=1, steps=1_000), *each(*RANDOM[:2], num_envs=1, steps=1_000))
-# Trained on Table 1 with M = 2, where the myopic policy is not optimal: environments and steps, for
-# about five to ten seconds.
-_STABLE = {
-    "ppo": (64, 1_200),
-    "a2c": (32, 2_000),
-    "sac": (16, 800),
-    "td3": (16, 800),
-    "dqn": (16, 800),
-    "qr-dqn": (16, 800),
-    "maskable-ppo": (16, 800),
-}
-
-FULL: tuple[Entrant, ...] = (
-    Entrant("whittle-q", _TABULAR),
-    Entrant("lagrange-q", (*_TABULAR, *each(*LARGE, num_envs=2, steps=2_500))),
-    Entrant("lspe", _TABULAR),
-    Entrant("wiql", each(*DETERMINISTIC, _TEN, num_envs=8, steps=2_500)),
-    Entrant("equivariant-ppo", _SCORES, KNOWN),
-    Entrant(
-        "equivariant-ppo",
-        (Training(TRAINING_FLEETS, DRAWN_ANEW, num_envs=16, steps=2_500),),
-        DRAWN,
-        seeds=5,
-        label="one network",
-    ),
-    Entrant("equivariant-index", _INDICES, KNOWN),
-    Entrant(
-        "equivariant-index",
-        (Training(MEDIUM, DRAWN_ANEW, num_envs=8, steps=7_000),),
-        DRAWN,
-        seeds=5,
-        label="one network",
-    ),
-    Entrant("deeptop", (*age_only(num_envs=8, steps=1_500), *each(_TEN, num_envs=8, steps=2_000))),
-    Entrant("neurwin", each(*DETERMINISTIC, _TEN, num_envs=64, steps=4_000)),
-    Entrant("qwinn", each(*DETERMINISTIC, num_envs=8, steps=3_000)),
-    Entrant("adaptive-thompson", _ADAPTIVE),
-    *(
-        Entrant(
-            name,
-            each(DETERMINISTIC[1], num_envs=num_envs, steps=steps),
-            KNOWN,
-            {"network": network},
-            label=f"{network} network",
-        )
-        for name, (num_envs, steps) in _STABLE.items()
-        for network in ("equivariant", "default")
-    ),
+_TABULAR = ("whittle-q", "lagrange-q", "lspe", "wiql")
+ENTRANTS = (
+    *(Entrant(name) for name in _TABULAR),
+    *(Entrant(name) for name in ("deeptop", "neurwin", "qwinn")),
+    Entrant("adaptive-thompson", num_envs=1),
+    Entrant("equivariant-ppo", KNOWN, num_envs=64),
+    Entrant("equivariant-index", KNOWN, num_envs=32),
+    Entrant("ppo", KNOWN, num_envs=64),
+    Entrant("a2c", KNOWN, num_envs=32),
+    *(Entrant(name, KNOWN, num_envs=16) for name in ("sac", "td3", "dqn", "qr-dqn")),
+    Entrant("maskable-ppo", KNOWN, num_envs=16),
 )
 
-
-QUICK: tuple[Entrant, ...] = (
-    *(
-        Entrant(name, each(*DETERMINISTIC, num_envs=8, steps=1_000), seeds=5)
-        for name in ("whittle-q", "lagrange-q", "lspe", "wiql")
+FULL = Suite(
+    ENTRANTS,
+    (
+        *each(*TABLE1, *RECOVERING, *RANDOM, *MIXED, *LARGE),
+        Training(TRAINING_FLEETS, DRAWN_ANEW),
     ),
-    Entrant("equivariant-ppo", each(DETERMINISTIC[1], num_envs=64, steps=960), KNOWN, seeds=5),
+    budgets=(10_000, 100_000, 1_000_000),
+    runs=20,
+    trials=6,
 )
-
+QUICK = Suite(
+    tuple(e for e in ENTRANTS if e.learner in (*_TABULAR, "equivariant-ppo")),
+    each(TABLE1[1], TABLE1[7]),
+    budgets=(100_000,),
+    runs=5,
+    trials=1,
+)
 SUITES = {"quick": QUICK, "full": FULL}

@@ -8,51 +8,66 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
+from agents.learning.fleet.base import FleetLearner
 from ephemeral_crawl.core import evaluation
 from ephemeral_crawl.core.runner import Job, Result
-from experiments.benchmark.learning.entrants import KINDS, Entrant, Training
-from experiments.benchmark.learning.training import code_of, made_by, train
+from experiments.benchmark.learning.entrants import KINDS, MANY, Entrant, Suite, Training
+from experiments.benchmark.learning.training import code_of, listed, made_by, train
 from experiments.benchmark.suite import BenchmarkTask
 
-BASELINES = ("whittle", "random", "myopic")
+# Policies that learn nothing; the best of them is what a learner must exceed, task by task.
+IDLE = ("random", "fixed", "oldest-first", "myopic")
+BASELINES = ("whittle", *IDLE)
 # Upper bounds for policies with the observations of the task, and without observed content.
 BOUND, UNOBSERVED_BOUND = "bound", "bound-unobserved"
 SEPARATOR = " · "  # between the group and the name of a task
 
 EVALUATION_SEED = 1000  # of the arrivals in all evaluations
+TUNING_RUN = 1000  # number of the first run of tuning: its seed, and that of its fleet
 _RANDOM_RUNS = 20  # of the random policy on deterministic tasks; other policies need one
 _HORIZON = 200  # steps of an episode, where every episode draws a new fleet
-_EVALUATIONS = 10
 _INDEX_STEPS = 300  # of the rollout on which the index error is measured, a third of it warm-up
 
+Chosen = Callable[[Entrant, int], int]  # the trial whose settings an entrant has, by budget
 
-def plan(entrants: Sequence[Entrant]) -> list[Job]:
-    """Return the baselines and bounds, then all trainings: run 0 of every agent, run 1, …"""
+
+def tuning(suite: Suite) -> list[Job]:
+    """Return the trials of tuning with their baselines; none if there is one trial only."""
+    trials = [
+        training_job(entrant, Training((task,), (task,)), budget, TUNING_RUN, trial)
+        for budget in suite.budgets
+        for trial in range(suite.trials if suite.trials > 1 else 0)
+        for entrant in suite.entrants
+        for task in suite.tuning
+        if plays(entrant, Training((task,), (task,)))
+    ]
+    return [*_baselines(trials, ("whittle", "random")), *trials]
+
+
+def plan(suite: Suite, chosen: Chosen = lambda entrant, budget: 0) -> list[Job]:
+    """Return the baselines and bounds, then all trainings, first those with the smallest budget:
+    run 0 of every agent, run 1, …"""
     trainings = [
-        training_job(entrant, training, seed)
-        for seed in range(max(entrant.seeds for entrant in entrants))
-        for entrant in entrants
-        for training in entrant.trainings
-        if seed < entrant.seeds
+        training_job(entrant, training, budget, run, chosen(entrant, budget))
+        for budget in suite.budgets
+        for run in range(suite.runs)
+        for training in suite.trainings
+        for entrant in suite.entrants
+        if plays(entrant, training)
     ]
-    tests = {json.dumps(test, sort_keys=True): test for t in trainings for test in t["tests"]}
-    with_curves = {t["tests"][0]["task"] for t in trainings}
-    baselines = [
-        baseline(name, test, protocol)
-        for test in tests.values()
-        for name, protocol in (
-            *((name, "full") for name in BASELINES),
-            *((name, "short") for name in ("whittle", "random") if test["task"] in with_curves),
-        )
-    ]
-    bounds = [bound for test in tests.values() for bound in _bounds(test)]
-    return [*baselines, *bounds, *trainings]
+    return [*_baselines(trainings, BASELINES, bounds=True), *trainings]
+
+
+def plays(entrant: Entrant, training: Training) -> bool:
+    """Whether a learner can be trained on the tasks: only networks for many fleets are on several,
+    and an algorithm that picks one source after the other needs equal costs."""
+    (first, *others), kind = training.environments, entrant.kind
+    if others or _is_drawn(first):
+        return issubclass(kind, FleetLearner)
+    return not (getattr(kind, "sequential", False) and isinstance(first.arguments["sources"], dict))
 
 
 def key_of(job: Job) -> str:
@@ -69,23 +84,28 @@ def name_of(task: BenchmarkTask) -> str:
     return f"{task.group}{SEPARATOR}{task.name}"
 
 
-def training_job(entrant: Entrant, training: Training, seed: int) -> Job:
-    """Return run `seed` of a training as a job."""
+def training_job(
+    entrant: Entrant, training: Training, budget: int, run: int, trial: int = 0
+) -> Job:
+    """Return a run of a training as a job; one of tuning if `run` is `TUNING_RUN` or more."""
+    drawn = _is_drawn(training.environments[0])
     return {
         "kind": "training",
-        "entrant": entrant.name,
+        "protocol": "tuning" if run >= TUNING_RUN else "",
+        "entrant": entrant.learner,
         "learner": entrant.learner,
-        "settings": asdict(entrant.kind.Settings(**entrant.settings)),
-        "features": list(entrant.features),
-        "num_envs": training.num_envs,
-        "steps": training.steps,
-        "evaluate_at": _evaluation_steps(training.steps),
-        "seed": seed,
+        "information": entrant.information,
+        "trial": trial,
+        "settings": entrant.trial(trial),
+        "features": list(MANY if drawn and "value" in entrant.features else entrant.features),
+        "num_envs": entrant.num_envs,
+        "budget": budget,
+        "seed": run,
         "environments": [
-            {**_arguments(task, seed), "horizon": _HORIZON if _is_drawn(task) else None}
+            {**_arguments(task, run), "horizon": _HORIZON if _is_drawn(task) else None}
             for task in training.environments
         ],
-        "tests": [_test(task, seed) for task in training.tests],
+        "tests": [_test(task, run) for task in training.tests],
         "index_steps": _INDEX_STEPS,
     }
 
@@ -111,11 +131,26 @@ def work(job: Job) -> Result:
                 "agent": job["entrant"],
             }
         )
-        row["reward"] = float(np.mean(result["reward"]))
+        row["rewards"] = listed(result["reward"])
     else:
         result = evaluation.bound({name: job[name] for name in ("arguments", "runs")})
-        row |= {"reward": float(np.mean(result["bound"])), "information": result["name"]}
+        found = result["bound"] if isinstance(result["bound"], list) else [result["bound"]]
+        row |= {"rewards": listed(found), "information": result["name"]}
     return {"runs": [{**row, **made_by()}], "curves": []}
+
+
+def _baselines(trainings: Sequence[Job], names: Sequence[str], bounds: bool = False) -> list[Job]:
+    """Return the evaluations of policies in the tests of some trainings, and perhaps bounds."""
+    tests = {json.dumps(test, sort_keys=True): test for t in trainings for test in t["tests"]}
+    return [
+        *(
+            baseline(name, test, protocol)
+            for test in tests.values()
+            for name in names
+            for protocol in ("full", *(("short",) if name in ("whittle", "random") else ()))
+        ),
+        *(bound for test in tests.values() if bounds for bound in _bounds(test)),
+    ]
 
 
 def _bounds(test: dict[str, Any]) -> list[Job]:
@@ -172,10 +207,3 @@ def _is_of_run(task: BenchmarkTask) -> bool:
 def _is_drawn(task: BenchmarkTask) -> bool:
     """Whether each episode draws a new fleet."""
     return str(task.arguments["sources"]).startswith("drawn-")
-
-
-def _evaluation_steps(steps: int) -> list[int]:
-    """Return the ten steps at which the policy is evaluated, spaced evenly on a logarithmic scale
-    from 2 % of the training to its end."""
-    last = _EVALUATIONS - 1
-    return sorted({round(steps * 0.02 ** (1 - i / last)) for i in range(_EVALUATIONS)})

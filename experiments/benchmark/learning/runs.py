@@ -1,33 +1,37 @@
 """The records of the finished jobs, and their files.
 
-`runs.csv.gz` has one row for every test of a training and for every baseline and bound;
-`curves.csv.gz` has one row for every evaluation during a training. Both can be moved to another
-machine: recorded jobs are not run again, whichever code produced them (each row names its commit).
+`runs.csv.gz` has one row for every test of a training, for every trial of tuning, and for every
+baseline and bound; `curves.csv.gz` has one row for every evaluation during a training. Both can be
+moved to another machine: recorded jobs are not run again, whichever code produced them (each row
+names its commit).
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+
+import numpy as np
 
 from crawl_env.errors import unknown
 from ephemeral_crawl.core.results import provenance, read_csv
-from ephemeral_crawl.core.runner import Runner, Version
-from experiments.benchmark.learning.entrants import Entrant
+from ephemeral_crawl.core.runner import Job, Runner, Version
+from experiments.benchmark.learning.entrants import Entrant, Suite
 from experiments.benchmark.learning.plan import (
     BASELINES,
     BOUND,
     UNOBSERVED_BOUND,
+    Chosen,
     key_of,
     plan,
+    tuning,
     version_of,
     work,
 )
+from experiments.benchmark.learning.scores import Levels, Row, numbers
 
 RUNS, CURVES = "runs.csv.gz", "curves.csv.gz"
-
-Row = dict[str, Any]
 
 
 class Records:
@@ -52,19 +56,34 @@ class Records:
             [row for row in self.curves if (row["job"] in wanted) == among],
         )
 
+    def without(self, others: Records) -> Records:
+        """Return the rows that are not among others, nor superseded by them: no runs of the same
+        learner on the same task with the same budget and seed, but other settings."""
+        keys = {row["job"] for row in others.runs}
+        instead = {_place(row) for row in others.runs}
+        kept = [row for row in self.runs if row["job"] not in keys and _place(row) not in instead]
+        return Records(kept, []) + Records([], self.of(row["job"] for row in kept).curves)
+
     def __add__(self, other: Records) -> Records:
         return Records(self.runs + other.runs, self.curves + other.curves)
 
 
+def _place(row: Row) -> tuple[str, ...]:
+    names = "protocol", "entrant", "budget", "task", "fleet", "run"
+    trial = row["trial"] if row["protocol"] == "tuning" else ""
+    return (*(str(row.get(name, "")) for name in names), str(trial))
+
+
 def complete(
-    entrants: Sequence[Entrant],
+    suite: Suite,
     found: Records,
     runner: Runner,
     redo: Sequence[str] = (),
     only_done: bool = False,
     version: Version | None = version_of,
 ) -> Records:
-    """Return the records of all entrants; run the jobs that `found` lacks or `redo` names.
+    """Return the records of a suite: of the trials of tuning and, with the settings that these
+    choose, of all trainings; run the jobs that `found` lacks or `redo` names.
 
     Arguments:
         runner: stores finished jobs while others still run; a later call reuses them as long as
@@ -76,7 +95,8 @@ def complete(
         ValueError: `redo` has an unknown name, the engine uses threads, or nothing has been run.
         SystemExit: stopped by Ctrl-C; finished jobs are kept.
     """
-    names = [*(entrant.name for entrant in entrants), *BASELINES, BOUND, UNOBSERVED_BOUND, "all"]
+    learners = [entrant.learner for entrant in suite.entrants]
+    names = [*learners, *BASELINES, BOUND, UNOBSERVED_BOUND, "all"]
     for name in redo:
         if name not in names:
             raise unknown("name after --redo,", name, names)
@@ -85,7 +105,45 @@ def complete(
             "engine is 'threading', but a training uses the random generators and the CPU time of "
             "the whole process, which threads share; use --run-on loky, or sequential with --jobs 1"
         )
-    todo = {key_of(job): job for job in plan(entrants)}
+
+    def finished(jobs: Sequence[Job]) -> Records:
+        return _finished(jobs, found, runner, redo, only_done, version)
+
+    tuned = finished(tuning(suite))
+    done = tuned + finished(plan(suite, choice(tuned, suite)))
+    if only_done and not done.runs:
+        raise ValueError("there are no records yet; leave out --only-report")
+    return done
+
+
+def choice(tuned: Records, suite: Suite) -> Chosen:
+    """Return the trial with the largest mean score in the records of tuning, by entrant and budget;
+    trial 0, the defaults, where trials are missing."""
+    levels = Levels(tuned.runs)
+    scores: dict[tuple[str, int], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for row in tuned.runs:
+        if row["protocol"] == "tuning" and levels.has(row):
+            score = levels.score(float(numbers(row["rewards"]).mean()), row, "full")
+            scores[row["entrant"], int(row["budget"])][int(row["trial"])].append(score)
+
+    def chosen(entrant: Entrant, budget: int) -> int:
+        of_trial = scores[entrant.learner, budget]
+        if len(of_trial) < suite.trials or len({len(found) for found in of_trial.values()}) > 1:
+            return 0
+        return max(sorted(of_trial), key=lambda trial: float(np.mean(of_trial[trial])))
+
+    return chosen
+
+
+def _finished(
+    jobs: Sequence[Job],
+    found: Records,
+    runner: Runner,
+    redo: Sequence[str],
+    only_done: bool,
+    version: Version | None,
+) -> Records:
+    todo = {key_of(job): job for job in jobs}
     old = found.of(
         row["job"]
         for row in found.runs
@@ -95,8 +153,6 @@ def complete(
     missing = [key for key in todo if key not in done]
     if only_done:
         missing = [key for key in missing if runner.has(todo[key], version)]
-        if not (done or missing):
-            raise ValueError("there are no records yet; leave out --only-report")
     results = runner.run([todo[key] for key in missing], work, version)
     fresh = Records([], [])
     command = {"command": provenance()["command"]}

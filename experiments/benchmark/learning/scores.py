@@ -1,4 +1,4 @@
-"""Scores of the recorded runs: every agent on every task, and aggregates."""
+"""Scores of the recorded runs, and which of them failed."""
 
 from __future__ import annotations
 
@@ -6,24 +6,26 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from agents.evaluation import aggregate
-from agents.evaluation.statistics import UNKNOWN, Estimate
+from agents.evaluation import aggregate, statistics
+from agents.evaluation.statistics import Estimate
 from crawl_env.numerics import FloatArray
-from experiments.benchmark.learning.plan import BASELINES, BOUND, UNOBSERVED_BOUND
-from experiments.benchmark.learning.runs import Records, Row
+from experiments.benchmark.learning.plan import BASELINES, BOUND, IDLE, UNOBSERVED_BOUND
 
-LEVELS = (0.9, 0.95, 0.99)
-FAILED = 0.8  # a run that scores less has failed
+Row = dict[str, Any]
+
+
+def numbers(text: str) -> FloatArray:
+    """Return the numbers of `listed`."""
+    return np.array([float(x) for x in str(text).split()])
 
 
 class Point(NamedTuple):
     """An evaluation during a training."""
 
-    env_steps: int
     source_steps: int
     seconds: float
     score: float
@@ -34,119 +36,136 @@ class Run:
     """One training, or one policy, evaluated on one task. A random policy scores 0, Whittle 1."""
 
     score: float
+    idle: float  # score of the best policy that learns nothing, on the same arrivals
+    failed: bool  # whether it is not clearly above that policy
     fraction: float  # of the bound for its observations; NaN where there is none
     bound: str  # its information set, see `agents.theory.task_bound.Bound`; "" where there is none
-    env_steps: int = 0
     source_steps: int = 0
     seconds: float = 0.0  # on one core
     index_error: float = np.nan  # of a learner that estimates the Whittle index
     curve: tuple[Point, ...] = ()  # empty where the task was not evaluated during the training
 
-    def reached(self, level: float) -> Point | None:
-        """Return the first evaluation from which on the score was at least `level`, or None."""
-        found: Point | None = None
-        for point in self.curve:
-            if point.score < level:
-                found = None
-            elif found is None:
-                found = point
-        return found
-
-
-class Spread(NamedTuple):
-    """What an interquartile mean trims away."""
-
-    mean: float
-    minimum: float
-    failed: float  # share of the runs that score less than `FAILED`
-
-
-def spread(scores: FloatArray) -> Spread:
-    """Return the spread of the scores of some runs.
-
-    >>> spread(np.array([1.0, 1.0, 0.79, 0.21]))
-    Spread(mean=0.75, minimum=0.21, failed=0.5)
-    """
-    return Spread(float(scores.mean()), float(scores.min()), float((scores < FAILED).mean()))
+    def area(self, budget: int) -> float:
+        """Return the area under the learning curve; see `aggregate.area`. NaN without a curve."""
+        if not self.curve:
+            return np.nan
+        steps, _, scores = zip(*self.curve, strict=True)
+        return aggregate.area(steps, scores, budget)
 
 
 @dataclass
 class Table:
-    """Runs of all agents on all tasks; agents and tasks in the order of the records."""
+    """Runs of all agents on all tasks with one budget; agents and tasks in the order of the
+    records."""
 
+    budget: int
     runs: dict[str, dict[str, list[Run]]] = field(default_factory=dict)  # by agent and task
     baselines: dict[str, dict[str, list[Run]]] = field(default_factory=dict)
-    features: dict[str, str] = field(default_factory=dict)  # that each agent observes
+    information: dict[str, str] = field(default_factory=dict)  # what each agent knows and observes
+    trials: dict[str, int] = field(default_factory=dict)  # the trial of tuning that was chosen
+    settings: dict[str, str] = field(default_factory=dict)
     versions: dict[str, Counter[str]] = field(default_factory=dict)  # of each agent's code: runs
 
     @cached_property
     def tasks(self) -> list[str]:
         return list(dict.fromkeys(task for runs in self.runs.values() for task in runs))
 
-    def among(self, tasks: Sequence[str]) -> list[str]:
-        """Return the agents trained on any of these tasks, in decreasing number of tasks and, among
-        equals, decreasing score."""
+    @cached_property
+    def ranked(self) -> list[str]:
+        """The tasks that leave room for learning: on which Whittle is clearly better than the best
+        policy that learns nothing. Nobody can fail on the others, and none is ranked by them."""
+        return [task for task in self.tasks if self.room(task).low > 0]
 
-        def place(agent: str) -> tuple[int, float]:
-            learnt = [task for task in tasks if task in self.runs[agent]]
-            return -len(learnt), -self.iqm(agent, learnt).mean if learnt else 0.0
+    def room(self, task: str) -> Estimate:
+        """Return by how much Whittle's score exceeds that of the best policy that learns nothing,
+        with its interval over fleets or arrivals."""
+        gaps = np.array([1 - run.idle for run in self.baselines["whittle"][task]])
+        clear = all(not run.failed for run in self.baselines["whittle"][task])
+        if gaps.size < statistics.FEWEST_RUNS:
+            return Estimate(float(gaps.mean()), *(2 * [float(gaps.min()) if clear else 0.0]))
+        return statistics.mean(gaps)
 
-        agents = [name for name, runs in self.runs.items() if set(tasks) & set(runs)]
-        return sorted(agents, key=place)
+    def agents(self, tasks: Iterable[str]) -> list[str]:
+        """Return the agents trained on any of these tasks, best first."""
+        shown = [task for task in tasks if task in self.tasks]
+        found = [name for name, runs in self.runs.items() if set(shown) & set(runs)]
+        return sorted(found, key=lambda name: -self.iqm(name, shown).mean)
+
+    def of(self, agent: str, tasks: Iterable[str]) -> list[list[Run]]:
+        """Return an agent's runs on each of the tasks on which it was trained."""
+        runs = (self.runs if agent in self.runs else self.baselines)[agent]
+        return [runs[task] for task in tasks if task in runs]
 
     def scores(self, agent: str, tasks: Iterable[str]) -> list[FloatArray]:
         """Return an agent's scores, (S,), on each of the tasks on which it was trained."""
-        runs = self.runs.get(agent, {})
-        return [np.array([run.score for run in runs[task]]) for task in tasks if task in runs]
-
-    def spread(self, agent: str, tasks: Iterable[str]) -> Spread:
-        """Return mean, minimum and share of failed runs, which the IQM does not show."""
-        return spread(np.concatenate(self.scores(agent, tasks)))
+        return [np.array([run.score for run in runs]) for runs in self.of(agent, tasks)]
 
     def iqm(self, agent: str, tasks: Iterable[str]) -> Estimate:
-        found = self.scores(agent, tasks)
-        return aggregate.iqm(found) if found else UNKNOWN
+        return aggregate.iqm(self.scores(agent, tasks))
+
+    def gain(self, agent: str, task: str) -> Estimate:
+        """Return the paired difference in score to the best policy that learns nothing."""
+        (runs,) = self.of(agent, [task])
+        return statistics.difference([run.score for run in runs], [run.idle for run in runs])
+
+    def failed(self, agent: str, tasks: Iterable[str]) -> float:
+        """Return the share of the runs that failed, on the ranked ones of the tasks; NaN if there
+        are none."""
+        ranked = [task for task in tasks if task in self.ranked]
+        runs = [run.failed for task in self.of(agent, ranked) for run in task]
+        return float(np.mean(runs)) if runs else np.nan
+
+    def full(self, agents: Sequence[str], tasks: Sequence[str]) -> list[str]:
+        """Return the tasks on which all of the agents were trained."""
+        return [task for task in tasks if all(task in self.runs[agent] for agent in agents)]
 
 
-def table_of(records: Records) -> Table:
-    """Return the runs with their scores, relative to the baselines on the same task and fleet.
-
-    Raises:
-        ValueError: a baseline is missing, as when a run was stopped before any training.
-    """
-    table, levels = Table(), Levels(records.runs)
-    curves: dict[tuple[str, str], list[Row]] = defaultdict(list)
-    for row in records.curves:
-        curves[row["job"], row["task"]].append(row)
-    for row in records.runs:
-        entrant, task = row["entrant"], row["task"]
-        if not row.get("protocol"):
-            learnt = table.runs.setdefault(entrant, {}).setdefault(task, [])
-            learnt.append(_run(levels, row, curves[row["job"], task]))
-            table.features[entrant] = row["features"]
-            table.versions.setdefault(entrant, Counter())[row["code"]] += 1
-        elif entrant in BASELINES and row["protocol"] == "full":
-            policy = table.baselines.setdefault(entrant, {}).setdefault(task, [])
-            score = levels.score(float(row["reward"]), row, "full")
-            fraction, bound = levels.fraction(float(row["reward"]), row, observes=True)
-            policy.append(Run(score, fraction, bound))
-    return table
+def tables_of(runs: Sequence[Row], curves: Sequence[Row]) -> dict[int, Table]:
+    """Return the tables of all budgets. Runs are left out whose baselines have not been measured,
+    as when a study was stopped."""
+    levels, tables = Levels(runs), dict[int, Table]()
+    points: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in curves:
+        points[row["job"], row["task"]].append(row)
+    for row in runs:
+        if row["protocol"] == "" and levels.has(row, *BASELINES):
+            table = tables.setdefault(int(row["budget"]), Table(int(row["budget"])))
+            agent, task = row["entrant"], row["task"]
+            learnt = table.runs.setdefault(agent, {}).setdefault(task, [])
+            learnt.append(_run(levels, row, points[row["job"], task]))
+            table.information[agent] = row["information"]
+            table.trials[agent], table.settings[agent] = int(row["trial"]), row["settings"]
+            table.versions.setdefault(agent, Counter())[row["code"]] += 1
+    for row in runs:
+        if (
+            row["protocol"] == "full"
+            and row["entrant"] in BASELINES
+            and levels.has(row, *BASELINES)
+        ):
+            for table in tables.values():
+                if row["task"] in table.tasks:
+                    of_task = table.baselines.setdefault(row["entrant"], {})
+                    of_task.setdefault(row["task"], []).append(_run(levels, row, []))
+    return tables
 
 
 def _run(levels: Levels, row: Row, evaluations: list[Row]) -> Run:
-    reward, error = float(row["reward"]), row["index_error"]
-    fraction, bound = levels.fraction(reward, row, "value" in row["features"].split())
+    rewards = numbers(row["rewards"])
+    reward, error = float(rewards.mean()), row.get("index_error", "")
+    observes = "value" in row.get("features", "value").split()
+    fraction, bound = levels.fraction(reward, row, observes)
+    idle = max((levels.rewards(name, row) for name in IDLE), key=lambda found: found.mean())
     return Run(
         score=levels.score(reward, row, "full"),
+        idle=levels.score(float(idle.mean()), row, "full"),
+        failed=not clearly_above(rewards, idle),
         fraction=fraction,
         bound=bound,
-        env_steps=int(row["env_steps"]),
-        source_steps=int(row["source_steps"]),
-        seconds=float(row["cpu_seconds"]),
+        source_steps=int(row.get("source_steps") or 0),
+        seconds=float(row.get("cpu_seconds") or 0.0),
         index_error=np.nan if error in ("", None) else float(error),
         curve=tuple(
             Point(
-                int(evaluation["env_steps"]),
                 int(evaluation["source_steps"]),
                 float(evaluation["cpu_seconds"]),
                 levels.score(float(evaluation["reward"]), evaluation, "short"),
@@ -156,6 +175,21 @@ def _run(levels: Levels, row: Row, evaluations: list[Row]) -> Run:
     )
 
 
+def clearly_above(rewards: FloatArray, idle: FloatArray) -> bool:
+    """Whether a policy collects more than another one on the same arrivals, by the paired interval.
+
+    One run stands for all where nothing is random.
+
+    >>> clearly_above(np.array([3.0, 4.0, 5.0]), np.array([2.9, 4.1, 4.9]))
+    False
+    """
+    if rewards.size == 1:
+        return bool(rewards[0] > idle.mean() * (1 + 1e-9))
+    if rewards.size != idle.size:  # the random policy on a deterministic task
+        return bool(rewards.mean() > idle.mean())
+    return statistics.difference(rewards, idle).low > 0
+
+
 class Levels:
     """The rewards of baselines and bounds, by task and fleet."""
 
@@ -163,17 +197,23 @@ class Levels:
         self._known = {
             (row["entrant"], row["task"], str(row["fleet"]), row["protocol"]): row
             for row in rows
-            if row.get("protocol")
+            if row["protocol"] in ("full", "short")
         }
 
-    def score(self, reward: float, row: Row, protocol: str) -> float:
-        """Return (reward − random)/(Whittle − random) in the task and fleet of a row.
+    def has(self, row: Row, *names: str) -> bool:
+        """Return whether policies, by default those at which scores are 0 and 1, were evaluated on
+        the task and fleet of a row."""
+        needed = names or ("random", "whittle")
+        return all((name, *self._place(row), "full") in self._known for name in needed)
 
-        Raises:
-            ValueError: these have not been measured.
-        """
+    def rewards(self, entrant: str, row: Row, protocol: str = "full") -> FloatArray:
+        """Return the rewards of a policy on the task and fleet of a row, (S,)."""
+        return numbers(self._known[entrant, *self._place(row), protocol]["rewards"])
+
+    def score(self, reward: float, row: Row, protocol: str) -> float:
+        """Return (reward − random)/(Whittle − random) in the task and fleet of a row."""
         random, whittle = (
-            float(self._find(who, row, protocol)["reward"]) for who in ("random", "whittle")
+            float(self.rewards(who, row, protocol).mean()) for who in ("random", "whittle")
         )
         return (reward - random) / (whittle - random)
 
@@ -185,19 +225,10 @@ class Levels:
         """
         names = (BOUND,) if observes else (UNOBSERVED_BOUND, BOUND)
         for name in names:
-            if (name, *self._place(row), "full") in self._known:
-                found = self._find(name, row, "full")
-                return reward / float(found["reward"]), found["information"]
+            found = self._known.get((name, *self._place(row), "full"))
+            if found is not None:
+                return reward / float(numbers(found["rewards"]).mean()), found["information"]
         return np.nan, ""
-
-    def _find(self, entrant: str, row: Row, protocol: str) -> Row:
-        key = entrant, *self._place(row), protocol
-        if key not in self._known:
-            raise ValueError(
-                f"{entrant} has not been evaluated on {row['task']} (fleet {row['fleet']}) yet; "
-                "run the same command without --only-report"
-            )
-        return self._known[key]
 
     def _place(self, row: Row) -> tuple[str, str]:
         return row["task"], str(row["fleet"])

@@ -2,142 +2,138 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from ephemeral_crawl.core.report import Report
 from experiments.benchmark.learning import figures, leaderboard
-from experiments.benchmark.learning.entrants import Entrant
-from experiments.benchmark.learning.runs import Records
-from experiments.benchmark.learning.scores import FAILED, Table, table_of
+from experiments.benchmark.learning.entrants import KINDS, Suite
+from experiments.benchmark.learning.scores import Row, Table
 from experiments.benchmark.learning.training import code_of
 
+_COLUMNS = 9  # of a heat map
 _HOW = (
-    "Each run is a training with its own seed. At up to ten intermediate points and at the end, "
-    "the frozen policy is evaluated without exploration, after a warm-up, on the same arrivals for "
-    "all agents (docs/researchers/learning-agents.md). Score: 0 is the random policy, 1 the "
-    "Whittle policy, which knows all parameters. IQM: interquartile mean over the runs of all "
-    "tasks, with 95 % intervals (stratified bootstrap); it trims away the worst and the best "
-    "quarter of the runs, so that mean, minimum and the share of failed runs (score below 0.8) "
-    "stand beside it. An environment step consists of N source steps. (NeurWIN trains in a "
-    "simulator of single sources; its steps are those of the simulator.) Core-seconds: learning "
-    "time on one core. “Source steps, s to score 0.95”: medians over runs of those until the first "
-    "evaluation from which on the score stays there; “–” where fewer than half of the runs reach "
-    "it. Index error: Σ|learnt − true|/Σ true over the sources and steps of a rollout, for agents "
-    "that learn Whittle indices. Fraction of bound: relative to the upper bound on the mean reward "
-    "of every policy with the same observations; none is known for a discounted return."
+    "Every learner is trained on every task that it can play, for the same number of source steps "
+    "(an environment step consists of N), which it never exceeds: an update that would is not "
+    "made. (NeurWIN trains in a simulator of single sources; its steps are those of the "
+    "simulator.) Its settings are those of the best of so many trials of tuning on fleets that "
+    "occur nowhere else; trial 0 has the defaults, and the rule by which the others differ is the "
+    "same for all (`Entrant.trial`). Each run is a training with its own seed. At intermediate "
+    "points and at the end, the frozen policy is evaluated without exploration, after a warm-up, "
+    "on the same arrivals for all agents. A run fails if it is not clearly above the best policy "
+    "that learns nothing: random, fixed, oldest-first or myopic, whichever is best on this task "
+    "and fleet; clearly means by the paired 95 % interval over the arrivals of the evaluation. "
+    "(myopic knows the parameters, which some of the learners do not.) Nobody is ranked by tasks "
+    "on which Whittle itself is not clearly above that policy. Intervals of the IQM: 95 %, "
+    "stratified bootstrap, from 5 runs on. Area: mean score while the budget is spent, with equal "
+    "weight for equal factors, from 2 % of the budget. Index error: Σ|learnt − true|/Σ true over "
+    "the sources and steps of a rollout, for agents that learn Whittle indices."
 )
 
 
-def write(report: Report, records: Records, entrants: Sequence[Entrant]) -> Table:
-    """Add headings, tables and figures of all learners; return the scores."""
-    table = table_of(records)
+def write(report: Report, tables: dict[int, Table], suite: Suite) -> None:
+    """Add headings, tables and figures of all learners."""
     report.heading("Learning agents")
-    shared = max(table.tasks, key=lambda task: len(table.among([task])))
-    report.figure(
-        figures.runs(table, [shared]),
-        f"Every run of the {len(table.among([shared]))} agents that learn {shared}. Bar: "
-        f"interquartile mean; left of the dashed line ({FAILED:g}) a run has failed.",
-    )
-    _table(
-        report,
-        "All agents, each on the tasks on which it was trained; by their number, then by score",
-        leaderboard.OVERVIEW,
-        leaderboard.lines(table, table.tasks),
-    )
-    with report.details("How scores, samples and times are measured"):
+    with report.details("How learners are trained and compared, and what counts as failed"):
         report.paragraph(_HOW)
-        report.paragraph(_observations(entrants))
-    for group, tasks in leaderboard.groups(table):
-        _group(report, table, group, tasks)
+    for budget, table in sorted(tables.items(), reverse=True):
+        _budget(report, table, largest=budget == max(tables))
     report.heading("Agents above their bound")
-    report.paragraph(_bounds(table))
-    report.heading("Code that made the runs")
-    report.paragraph(_code(table))
-    return table
+    report.paragraph(_bounds(tables))
+    report.heading("What is left to run")
+    report.paragraph(_left(tables, suite))
+    report.paragraph(_code(tables))
 
 
-def _table(
-    report: Report, caption: str, columns: dict[str, Any], lines: Sequence[leaderboard.Line]
-) -> None:
-    report.table(caption, list(columns), leaderboard.rows(columns, lines))
-
-
-def _group(report: Report, table: Table, group: str, tasks: list[str]) -> None:
-    report.heading(f"Learning: {group}")
-    report.figure(
-        figures.runs(table, tasks),
-        f"Every run on {_count(tasks)} of {group}; not every agent was trained on all. Bar: "
-        f"interquartile mean; left of the dashed line ({FAILED:g}) a run has failed.",
-    )
-    trained = leaderboard.lines(table, tasks)
-    _table(
-        report,
-        "Scores, by number of tasks and then by score",
-        leaderboard.SCORES,
-        leaderboard.lines(table, tasks, baselines=True),
-    )
-    for caption, columns, lines in (
-        ("Samples and time, medians over runs", leaderboard.COSTS, trained),
-        ("Best agent of each task", leaderboard.BEST, leaderboard.best(table, tasks)),
-    ):
-        with report.details(caption):
-            _table(report, caption, columns, lines)
-    if curved := figures.evaluated(table, tasks):
-        caption = (
-            f"Learning curves on {_count(curved)} of {group}: interquartile mean and interquartile "
-            "range over runs."
+def _budget(report: Report, table: Table, largest: bool) -> None:
+    report.heading(f"Learning with {table.budget:,} source steps")
+    report.paragraph(leaderboard.answer(table))
+    grouped = [task for _, tasks in leaderboard.groups(table) for task in tasks]
+    for i, some in enumerate(batched(grouped, _COLUMNS)):
+        report.figure(
+            figures.heat_map(table, some),
+            "Scores (IQM over runs). Blue: part of the way from the best policy that "
+            "learns nothing (first row) to Whittle; red: below it. Lines divide what agents know.",
+            name=f"scores-{table.budget}-{i + 1}" if largest else None,
         )
-        report.figure(figures.curves(table, curved, figures.STEPS), caption)
-        with report.details("Learning curves by time"):
-            report.figure(figures.curves(table, curved, figures.SECONDS), caption)
-    if compared := figures.compared(table, tasks):
-        on = "" if len(tasks) == 1 else f" on {', '.join(map(leaderboard.short_of, compared))}"
-        with report.details("Performance profiles, and who is better than whom"):
-            report.figure(
-                figures.profiles(table, compared),
-                f"Performance profiles{on}: fraction of runs above each score, for the agents "
-                "trained on all of these. A curve further to the right is better.",
-            )
-            report.figure(
-                figures.improvements(table, compared),
-                f"Probability that a run of the row's agent scores higher than one of the "
-                f"column's{on}.",
-            )
+    tasks = table.ranked
+    report.table(
+        f"All agents on the {len(tasks)} tasks that leave room for learning, by what they know",
+        leaderboard.AGGREGATES,
+        leaderboard.aggregates(table, tasks),
+    )
+    with report.details("Learning curves"):
+        report.figure(
+            figures.curves(table, tasks),
+            "Score while learning, each agent over the others: IQM and interquartile range over "
+            "the runs of all its tasks.",
+        )
+    with report.details("Performance profiles, and who is better than whom"):
+        report.figure(
+            figures.profiles(table, tasks),
+            "Fraction of the runs above each score, each agent over the others. Further to the "
+            "right is better.",
+        )
+        for known, agents in leaderboard.information_sets(table, tasks):
+            if len(agents) > 1 and (same := table.full(agents, tasks)):
+                report.figure(
+                    figures.improvements(table, agents, same),
+                    f"{known}: probability that a run of the row's agent scores higher than one "
+                    f"of the column's, mean over {len(same)} tasks.",
+                )
+    with report.details("Samples, time and settings"):
+        report.table(
+            "Medians over runs, and the settings",
+            leaderboard.COSTS,
+            leaderboard.costs(table),
+        )
 
 
-def _count(tasks: Sequence[str]) -> str:
-    return f"{len(tasks)} task" + "s" * (len(tasks) != 1)
-
-
-def source(records: Records) -> str:
+def source(rows: Sequence[Row]) -> str:
     """Return the provenance of the Markdown table in one line."""
-    runs = sum(not row.get("protocol") for row in records.runs)
-    commits = sorted({row["commit"] for row in records.runs})
-    dates = sorted({row["date"] for row in records.runs})
-    commands = sorted({row["command"] for row in records.runs})
+    runs = sum(row["protocol"] == "" for row in rows)
+    tuned = sum(row["protocol"] == "tuning" for row in rows)
+    commits, dates, machines = (
+        sorted({row[name] for row in rows}) for name in ("commit", "date", "machine")
+    )
+    commands = sorted({row["command"] for row in rows})
     return (
-        f"{runs:,} results, all in `runs.csv.gz`; `{'`, `'.join(commands)}`, "
-        f"{' to '.join(dict.fromkeys((dates[0], dates[-1])))}, commit {', '.join(commits)}."
+        f"{runs:,} results, after {tuned:,} trials of tuning, all in `runs.csv.gz`; "
+        f"`{'`, `'.join(commands)}`, {' to '.join(dict.fromkeys((dates[0], dates[-1])))}, "
+        f"{', '.join(machines)}, commit {', '.join(commits)}."
     )
 
 
-def _observations(entrants: Sequence[Entrant]) -> str:
-    shown: dict[str, list[str]] = {}
-    for entrant in entrants:
-        shown.setdefault(", ".join(entrant.features), []).append(entrant.name)
-    parts = [f"{', '.join(names)}: {features}" for features, names in shown.items()]
-    sharing = sorted(
-        {entrant.name for entrant in entrants if leaderboard.shares_parameters(entrant.name)}
+def batched(tasks: Sequence[str], most: int) -> Iterator[Sequence[str]]:
+    """Yield the tasks in parts of at most so many.
+
+    >>> list(batched(["a", "b", "c"], 2))
+    [['a', 'b'], ['c']]
+    """
+    for start in range(0, len(tasks), most):
+        yield tasks[start : start + most]
+
+
+def _left(tables: dict[int, Table], suite: Suite) -> str:
+    trained = {budget: len(table.tasks) for budget, table in sorted(tables.items())}
+    tests = sum(len(training.tests) for training in suite.trainings)
+    parts = (
+        f"{trained.get(budget, 0)} with {budget:,} source steps"
+        for budget in sorted({*suite.budgets, *trained})
+    )
+    fewest = min(
+        len(runs)
+        for table in tables.values()
+        for of_agent in table.runs.values()
+        for runs in of_agent.values()
     )
     return (
-        f"Observed features. {'; '.join(parts)}. Agents with parameters shared by all sources: "
-        f"{', '.join(sharing) or 'none'}."
+        f"Of {tests} tasks of this suite, agents were trained on {', '.join(parts)}, in {fewest} "
+        f"or more of {suite.runs} runs; the same command without options runs what is missing."
     )
 
 
-def _bounds(table: Table) -> str:
-    found = leaderboard.above_bound(table)
+def _bounds(tables: dict[int, Table]) -> str:
+    found = sorted(x for table in tables.values() for x in leaderboard.above_bound(table))[::-1]
     if not found:
         return "None: no agent's mean over its runs exceeds the bound for its observations."
     fraction, agent, task = found[0]
@@ -148,15 +144,18 @@ def _bounds(table: Table) -> str:
     )
 
 
-def _code(table: Table) -> str:
+def _code(tables: dict[int, Table]) -> str:
     """Return which runs were made with other code of their learner than that of this page."""
-    kinds = {entrant.name: entrant.kind for entrant in leaderboard.ALL}
-    old = {name: runs.total() - runs[code_of(kinds[name])] for name, runs in table.versions.items()}
-    total = sum(runs.total() for runs in table.versions.values())
-    parts = ", ".join(f"{n} of {name}" for name, n in old.items() if n)
+    parts, old, total = [], 0, 0
+    for table in tables.values():
+        for name, runs in table.versions.items():
+            other = runs.total() - runs[code_of(KINDS[name])]
+            old, total = old + other, total + runs.total()
+            if other:
+                parts.append(f"{other} of {name} ({table.budget:,})")
     return (
-        f"{sum(old.values()):,} of {total:,} runs were made with an earlier version of the modules "
-        "of their learner, and the environment may have changed since any of them; the commit of "
-        "every row is in the record, and below. --redo repeats runs."
-        + (f" Runs of earlier modules: {parts}." if parts else "")
+        f"{old:,} of {total:,} results were made with an earlier version of the modules of their "
+        "learner, and the environment may have changed since any of them; the commit of every row "
+        "is in the record, and below. --redo repeats runs."
+        + (f" Results of earlier modules: {', '.join(parts)}." if parts else "")
     )

@@ -15,9 +15,6 @@ Tasks = tuple[BenchmarkTask, ...]
 TABLE1: Tasks = tuple(
     replace(s, steps=700, warmup=140) for s in SUITE if s.arguments["sources"] == "table1"
 )
-DETERMINISTIC: Tasks = tuple(s for s in TABLE1 if s.is_deterministic)
-OBSERVED: Tasks = tuple(s for s in TABLE1 if s.arguments.get("observed") is True)
-UNOBSERVED: Tasks = tuple(s for s in TABLE1 if s.arguments.get("observed") is False)
 RECOVERING: Tasks = tuple(s for s in SUITE if str(s.arguments["sources"]).startswith("recovering"))
 
 
@@ -34,6 +31,8 @@ def _random(n: int, regime: str) -> BenchmarkTask:
 
 
 RANDOM: Tasks = tuple(_random(n, regime) for n in (10, 100) for regime in ("dense", "sparse"))
+# Settings are chosen on these; their fleets, which are those of other runs, occur nowhere else.
+TUNING: Tasks = RANDOM[:2]
 LARGE: Tasks = tuple(_random(1000, regime) for regime in ("dense", "sparse"))
 
 MIXED: Tasks = (
@@ -82,7 +81,6 @@ def _drawn(n: int, regime: str, steps: int = 600, seeds: int = 20) -> BenchmarkT
 
 REGIMES = ("dense", "sparse")
 TRAINING_FLEETS: Tasks = tuple(_drawn(n, regime) for n in (10, 30) for regime in REGIMES)
-MEDIUM: Tasks = tuple(_drawn(40, regime) for regime in REGIMES)  # for training only
 # The test fleets differ from the training fleets and, except for N = 10, in size too.
 DRAWN_ANEW: Tasks = (
     *(_drawn(n, regime) for n in (50, 10) for regime in REGIMES),

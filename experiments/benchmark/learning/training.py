@@ -19,6 +19,7 @@ from agents.evaluation.rollout import evaluate
 from agents.learning import Learner
 from agents.theory.index import whittle_index
 from crawl_env import CrawlVectorEnv
+from crawl_env.numerics import FloatArray
 from ephemeral_crawl.core.evaluation import arguments_of
 from ephemeral_crawl.core.results import provenance
 from ephemeral_crawl.core.runner import Job, Result
@@ -29,6 +30,10 @@ _OWN = (
     "agents.adaptive.",
     "agents.inference.",
 )  # packages that contain the learners' code
+
+
+_EVALUATIONS = 10
+_UPDATES = 10  # that must fit into a budget
 
 
 def train(job: Job) -> Result:
@@ -45,27 +50,24 @@ def train(job: Job) -> Result:
 
 
 def _train(job: Job) -> Result:
-    envs = _envs(job)
-    learner = _learner(job, envs)
+    envs, learner = prepared(job)
     first = job["tests"][0]
     cpu = wall = 0.0
-    curve = []
-    for steps in job["evaluate_at"]:
-        if steps <= learner.steps:
-            continue  # an update takes many steps; the policy was evaluated after it
+    curve: list[dict[str, Any]] = []
+    for steps in _pauses(job["budget"] // _sources(envs), learner.steps_per_update):
         began = time.process_time(), time.perf_counter()
         learner.learn(steps - learner.steps)
         cpu += time.process_time() - began[0]
         wall += time.perf_counter() - began[1]
         now = {**_spent(learner, envs), "cpu_seconds": cpu}
-        curve.append({**now, "reward": _measure(learner, job, first, "short")})
+        curve.append({**now, "reward": float(_measure(learner, job, first, "short").mean())})
     done = {
-        "entrant": job["entrant"],
+        **{name: job[name] for name in ("entrant", "information", "budget", "trial")},
+        "protocol": job["protocol"],
         "run": job["seed"],
         **_spent(learner, envs),
         "cpu_seconds": cpu,
         "wall_seconds": wall,
-        "learner": job["learner"],
         "settings": json.dumps(job["settings"], sort_keys=True),
         "features": " ".join(job["features"]),
         "code": code_of(type(learner)),
@@ -75,16 +77,57 @@ def _train(job: Job) -> Result:
             **done,
             "task": test["task"],
             "fleet": test["fleet"],
-            "reward": _measure(learner, job, test, "full"),
+            "rewards": listed(_measure(learner, job, test, "full")),
             "index_error": index_error(
                 learner, _arguments_of(job, test), job["index_steps"], test["full"]["seed"]
             ),
         }
         for test in job["tests"]
     ]
-    who = {"entrant": job["entrant"], "task": first["task"], "fleet": first["fleet"]}
+    who = {name: done[name] for name in ("entrant", "budget", "run")}
+    who |= {"task": first["task"], "fleet": first["fleet"]}
     points = [{**who, **point} for point in curve]
     return {"runs": [{**row, **made_by()} for row in runs], "curves": points}
+
+
+def prepared(job: Job) -> tuple[list[CrawlVectorEnv], Learner[Any]]:
+    """Return new environments and the untrained learner of a job.
+
+    The number of parallel environments is halved until at least ten updates fit into the budget.
+
+    Raises:
+        ValueError: the learner cannot be trained in these environments.
+    """
+    num_envs = job["num_envs"]
+    while True:
+        envs = _envs(job, num_envs)
+        learner = _learner(job, envs)
+        fits = _UPDATES * learner.steps_per_update * _sources(envs) <= job["budget"]
+        if fits or num_envs % 2:
+            return envs, learner
+        try:
+            _learner(job, _envs(job, num_envs // 2))
+        except ValueError:  # NeurWIN's mini-batches take eight
+            return envs, learner
+        num_envs //= 2
+
+
+def _pauses(steps: int, per_update: int) -> list[int]:
+    """Return the steps of each environment at which the policy is evaluated: 0, about ten spaced
+    evenly on a logarithmic scale from 2 % of the training to its end, and the end. All are whole
+    updates, so that a training never takes more steps than it may.
+
+    >>> _pauses(1000, 100)
+    [0, 100, 200, 400, 600, 1000]
+    """
+    last = _EVALUATIONS - 1
+    wanted = (steps * 0.02 ** (1 - i / last) for i in range(_EVALUATIONS))
+    return sorted({0, *(int(x + 1e-6) // per_update * per_update for x in wanted)})
+
+
+def _sources(envs: list[CrawlVectorEnv]) -> int:
+    """Return the source steps in a step of every environment."""
+    return sum(env.num_envs * env.task.n for env in envs)
 
 
 def _spent(learner: Learner[Any], envs: list[CrawlVectorEnv]) -> dict[str, int]:
@@ -92,8 +135,17 @@ def _spent(learner: Learner[Any], envs: list[CrawlVectorEnv]) -> dict[str, int]:
     return {
         "num_envs": envs[0].num_envs,
         "env_steps": learner.steps * sum(env.num_envs for env in envs),
-        "source_steps": learner.steps * sum(env.num_envs * env.task.n for env in envs),
+        "source_steps": learner.steps * _sources(envs),
     }
+
+
+def listed(rewards: Any) -> str:
+    """Return numbers as one text, exactly.
+
+    >>> listed([1.0, 0.5])
+    '1.0 0.5'
+    """
+    return " ".join(repr(float(x)) for x in rewards)
 
 
 def made_by() -> dict[str, str]:
@@ -126,10 +178,10 @@ def _module_of(value: object) -> str:
     return str(getattr(value, "__module__", None) or "")
 
 
-def _envs(job: Job) -> list[CrawlVectorEnv]:
+def _envs(job: Job, num_envs: int) -> list[CrawlVectorEnv]:
     return [
         CrawlVectorEnv(
-            job["num_envs"],
+            num_envs,
             **{
                 **arguments_of({"arguments": arguments}),
                 "features": tuple(job["features"]),
@@ -149,15 +201,15 @@ def _arguments_of(job: Job, test: dict[str, Any]) -> dict[str, Any]:
     return {**arguments_of(test), "features": tuple(job["features"])}
 
 
-def _measure(learner: Learner[Any], job: Job, test: dict[str, Any], protocol: str) -> float:
-    """Return the mean reward per step of the frozen policy."""
+def _measure(learner: Learner[Any], job: Job, test: dict[str, Any], protocol: str) -> FloatArray:
+    """Return the mean reward per step of the frozen policy in each run, (S,)."""
     policy_for: Callable[[CrawlVectorEnv], Any] | None = getattr(learner, "policy_for", None)
     run = evaluate(
         learner if policy_for is None else policy_for,
         _arguments_of(job, test),
         **test[protocol],
     )
-    return float(run.reward.mean())
+    return run.reward
 
 
 def index_error(

@@ -5,11 +5,13 @@ import pytest
 
 from agents.evaluation.aggregate import (
     FEWEST_RUNS,
+    area,
     gain,
     improvement,
     interquartile_mean,
     iqm,
     profile,
+    worst,
 )
 
 
@@ -63,6 +65,25 @@ def test_resampling_stays_within_tasks():
 def test_every_task_weighs_the_same_in_a_profile():
     few, many = np.array([1.0]), np.zeros(9)
     assert profile([few, many], [0.5])[0] == pytest.approx(0.5)
+
+
+def test_the_worst_tenth_is_seen_where_the_interquartile_mean_is_blind():
+    runs = [np.r_[np.ones(19), -3.0], np.ones(20)]
+    assert worst(runs) == pytest.approx((-3.0 + 3 * 1.0) / 4)
+    assert worst([[0.5, 1.0]]) == 0.5
+    assert iqm(runs).mean == 1.0
+
+
+def test_areas_are_means_on_a_logarithmic_axis():
+    rng = np.random.default_rng(5)
+    for _ in range(20):
+        steps = np.r_[0, np.sort(rng.integers(1, 10_000, 8))]
+        scores = rng.random(9)
+        grid = np.geomspace(200, 10_000, 200_001)
+        held = scores[np.searchsorted(steps, grid, side="right") - 1]
+        assert area(steps, scores, 10_000) == pytest.approx(held.mean(), abs=1e-4)
+    with pytest.raises(ValueError, match="one score for each"):
+        area([0, 1], [1.0], 10)
 
 
 def test_improvement_counts_pairs_and_ties():

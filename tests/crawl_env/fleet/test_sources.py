@@ -312,7 +312,7 @@ def test_an_unknown_preset_suggests_the_nearest() -> None:
     }.items():
         with refused(f"unknown preset '{name}'; did you mean '{near}'"):
             Sources.preset(name)
-    with refused("Known: table1, fleet-f, recovering-<n>, hacker-news"):
+    with refused("Known: table1, fleet-f, recovering-<n>, hacker-news, mixed-costs"):
         Sources.preset("zzz")
 
 

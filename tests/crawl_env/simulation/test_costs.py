@@ -23,7 +23,7 @@ N = len(FLEET)
 @given(
     st.integers(0, 10**6),
     st.sampled_from(["step", "average"]),
-    st.sampled_from([None, 0.2]),
+    st.sampled_from([None, 0.25]),
     st.sampled_from([None, 0.25]),
 )
 def test_a_step_is_that_of_a_plain_program(

@@ -694,3 +694,18 @@ def test_hosts_are_asked_no_more_often_than_they_allow():
         times = [t for t, i in world.log if world.feeds[i].host == host]
         assert len(times) > 20
         assert np.diff(times).min() >= HOUR - 1e-6
+
+
+def test_what_the_command_logs_can_be_read_by_programs(tmp_path, capsys):
+    (tmp_path / "feeds.csv").write_text("source\nhttp://127.0.0.1:1/feed\n")
+    asked = {"feeds": (tmp_path / "feeds.csv",), "budget": "10/h", "once": True}
+    store = tmp_path / "crawl.db"
+    CrawlFeeds(**asked, store=store, log_format="json", allow_private=True).run()
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    failed = next(line for line in lines if line["level"] == "warning")
+    assert failed["source"] == "http://127.0.0.1:1/feed"
+    assert failed["kind"]
+    assert failed["error"] in failed["message"]
+    assert lines[-1]["fetches"] == lines[-1]["failures"] == 1
+    CrawlFeeds(**asked, store=tmp_path / "b.db", log_level="error", allow_private=True).run()
+    assert not capsys.readouterr().err

@@ -16,7 +16,7 @@ from ephemeral_crawl.live import Scheduler
 from ephemeral_crawl.serve.access import Token
 from ephemeral_crawl.serve.admission import Limits
 from ephemeral_crawl.serve.app import make_app
-from ephemeral_crawl.serve.server import Server, listen, make_server
+from ephemeral_crawl.serve.server import Server, listen, logs, make_server
 from ephemeral_crawl.serve.service import Service
 
 SECRET = "correct-horse-battery-staple"
@@ -87,13 +87,14 @@ def running(
     server = make_server(
         make_app(service, Token(token) if token else None, limits), service, limits
     )
-    thread = threading.Thread(target=server.run, args=([listener],))
-    thread.start()
-    client = Client(listener.getsockname()[1], scheduler, server)
-    try:
-        assert client.ask("GET", "/healthz").status == 200
-        yield client
-    finally:
-        server.handle_exit(signal.SIGTERM, None)
-        thread.join(60)
-        assert not thread.is_alive()
+    with logs():
+        thread = threading.Thread(target=server.run, args=([listener],))
+        thread.start()
+        client = Client(listener.getsockname()[1], scheduler, server)
+        try:
+            assert client.ask("GET", "/healthz").status == 200
+            yield client
+        finally:
+            server.handle_exit(signal.SIGTERM, None)
+            thread.join(60)
+            assert not thread.is_alive()

@@ -1,0 +1,585 @@
+"""`benchmark`: an agent on tasks of the benchmark, and the file of its results."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import platform
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import crawl_env
+from agents.evaluation import aggregate, statistics
+from agents.evaluation.rollout import AgentLike, evaluate, try_out, with_features
+from agents.evaluation.statistics import Estimate
+from crawl_env import BenchmarkTask, CrawlVectorEnv, tasks
+from crawl_env.benchmark import TASKS, TIERS, named
+from crawl_env.benchmark.task import Split
+from crawl_env.errors import check_whole, shown, unknown
+from crawl_env.files.atomic import write_text
+from crawl_env.numerics import FloatArray
+
+FORMAT = 1
+_ENVIRONMENTS = 8  # in which an agent trains at once
+_OVERSHOOT = 1.05  # of the budget of training: the last update is completed
+_LARGEST = 1e300  # of any number in a result
+_HEAD = {
+    "format": int,
+    "agent": str,
+    "made_by": str,
+    "settings": dict,
+    "training": int,
+    "trials": int,
+    "split": str,
+    "salted": bool,
+    "complete": bool,
+    "runs": list,
+    "hash": str,
+}
+_ROW = {
+    "task": str,
+    "spec": str,
+    "run": int,
+    "seed": int,
+    "reward": float,
+    "samples": int,
+    "training_seconds": float,
+    "seconds": float,
+    "revision": str,
+}
+
+Row = dict[str, Any]  # JSON
+Result = dict[str, Any]  # JSON
+
+
+def benchmark(
+    agent: AgentLike,
+    tasks: str | Sequence[str] = "core",
+    *,
+    name: str = "",
+    out: str | Path | None = None,
+    training: int = 0,
+    settings: Mapping[str, Any] | None = None,
+    trials: int = 0,
+    features: Sequence[str] = (),
+    split: Split = "test",
+    salt: str = "",
+    progress: Callable[[int, int, str], object] | None = None,
+) -> Result:
+    """Run an agent on tasks of the benchmark; return its results, as they are submitted.
+
+    Arguments:
+        agent: as in `evaluate`; with `training`, a class or function called as
+            `agent(env, seed=seed)` whose result has `learn(steps)`, as the learners of
+            `agents.learning` have.
+        tasks: a tier of `crawl_env.tasks`, "core", or ids or names of tasks. Of a tier, tasks that
+            show less than the agent observes are left out, and stated in the result.
+        name: of the agent in tables; by default its own.
+        out: a file that is written after every run (JSON). If it exists, the runs in it are not
+            made again.
+        training: source-steps (steps × environments × sources) of training before each run; 0: the
+            agent learns, if at all, during the run.
+        settings: hyper-parameters of the agent, to be stated.
+        trials: number of settings that were tried; stated, and at most `BenchmarkTask.trials`.
+        features: what the agent observes, if its class does not say so in `features`; of tasks
+            with unknown parameters all that may be observed is shown.
+        split: "validation" and "train" are for tuning: such results are not submitted.
+        salt: secret of an organiser, from which other seeds follow.
+        progress: called with the number of finished runs, that of all, and the id of the task.
+
+    Returns a dictionary that JSON can hold: `runs`, a row each; `scores` by task, 0 = random and 1
+    = the reference of the task; their interquartile mean, `iqm`; the agent, revision, versions,
+    machine; and the `hash` of all of it.
+
+    Raises:
+        ValueError: the agent observes more than a named task shows, or plays none of a tier; it
+            trained longer than it was allowed; or `out` holds other results.
+
+    >>> from agents import Whittle, benchmark
+    >>> found = benchmark(Whittle, "Recovering4M1Discounted")
+    >>> found["scores"]["EphemeralCrawl/Recovering4M1Discounted-v0"]["mean"]
+    1.0
+    """
+    chosen, left_out = playable(agent, tasks, features, training)
+    head = header(agent, name, training, settings, trials, split, salt)
+    todo = [(task, run) for task in chosen for run in range(task.seeds)]
+    rows = _resumed(out, head, {task.id for task in chosen})
+    done = {(row["task"], row["run"]) for row in rows}
+    for task, run in todo:
+        if (task.id, run) not in done:
+            rows.append(play(agent, task, run, training, features, split, salt))
+            if out is not None:
+                _write(out, sealed({**head, "complete": False, "runs": rows}))
+        if progress is not None:
+            progress(len(rows), len(todo), task.id)
+    result = completed(head, rows, left_out, salt)
+    if out is not None:
+        _write(out, result)
+    return result
+
+
+def playable(
+    agent: AgentLike, tasks: str | Sequence[str], features: Sequence[str] = (), training: int = 0
+) -> tuple[list[BenchmarkTask], dict[str, str]]:
+    """Return the tasks that an agent can play, and why it cannot play others of a tier, by id.
+
+    An agent that is not trained first takes a step in each of them.
+
+    Raises:
+        ValueError: a task that is named shows less than the agent observes, or all of a tier do.
+    """
+    asked, is_tier = chosen_tasks(tasks)
+    if not asked:
+        raise ValueError("tasks is empty; name at least one task, or a tier")
+    reasons = {task.id: _lacking(agent, task, features, training) for task in asked}
+    can = [task for task in asked if not reasons[task.id]]
+    left_out = {name: why for name, why in reasons.items() if why}
+    if left_out and not (is_tier and can):
+        raise ValueError(next(iter(left_out.values())))
+    return can, left_out
+
+
+def chosen_tasks(asked: str | Sequence[str]) -> tuple[list[BenchmarkTask], bool]:
+    """Return the tasks that a tier, an id or several name, and whether it was a tier."""
+    if not isinstance(asked, str):
+        return [named(one) for one in asked], False
+    tiers = ("core", *TIERS)
+    if asked in tiers:
+        return list(tasks(asked).values()), True
+    if asked not in TASKS and "/" not in asked:
+        raise unknown("task or tier", asked, (*tiers, *TASKS))
+    return [named(asked)], False
+
+
+def _lacking(agent: AgentLike, task: BenchmarkTask, features: Sequence[str], training: int) -> str:
+    """Return why an agent cannot play a task; "" if it can."""
+    arguments, name = _arguments(task, 0, features, "train", ""), name_of(agent)
+    missing = [x for x in with_features(agent, arguments)[1]["features"] if x not in task.features]
+    if missing:
+        return (
+            f"{name} observes {', '.join(missing)}, which {task.id} does not show: there the "
+            f"information is {task.information!r} ({', '.join(task.features)})"
+        )
+    try:
+        if not training:
+            try_out(agent, arguments, name)
+    except ValueError as error:
+        return f"{task.id} shows {task.information!r}: {error}"
+    return ""
+
+
+def play(
+    agent: AgentLike,
+    task: BenchmarkTask,
+    run: int,
+    training: int = 0,
+    features: Sequence[str] = (),
+    split: Split = "test",
+    salt: str = "",
+) -> Row:
+    """Return the row of one run: of the training, if there is one, and of the evaluation."""
+    seed = task.seed(split, run, salt)
+    arguments = _arguments(task, run, features, split, salt)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        began, samples = time.process_time(), 0
+        if training:
+            agent, samples = _trained(agent, task, run, training, arguments, salt)
+        trained = time.process_time()
+        found = evaluate(
+            agent,
+            arguments,
+            steps=task.steps,
+            warmup=task.warmup,
+            discount=task.discount,
+            seeds=1,
+            seed=seed,
+        )
+    return {
+        "task": task.id,
+        "spec": task.hash,
+        "run": run,
+        "seed": seed,
+        "reward": float(found.reward[0]),
+        "samples": samples,
+        "training_seconds": trained - began,
+        "seconds": time.process_time() - trained,
+        "revision": revision(),
+    }
+
+
+def _arguments(
+    task: BenchmarkTask, run: int, features: Sequence[str], split: Split, salt: str
+) -> dict[str, Any]:
+    found = task.arguments_of(split, run, salt)
+    if task.is_known:
+        found["features"] = list(dict.fromkeys((*found["features"], *features)))
+    return found
+
+
+class _Counted(CrawlVectorEnv):
+    """A vector environment that counts the source-steps taken in it."""
+
+    taken = 0
+
+    def step(self, actions: Any) -> Any:
+        self.taken += self.num_envs * self.task.n
+        return super().step(actions)
+
+
+def _trained(
+    agent: Any, task: BenchmarkTask, run: int, training: int, arguments: Row, salt: str
+) -> tuple[Any, int]:
+    """Return an agent after its training, and the source-steps that it took."""
+    if not callable(agent) or (hasattr(agent, "predict") and not isinstance(agent, type)):
+        raise ValueError(
+            f"training is {training:,}, and {name_of(agent)} is not something that makes a new "
+            "agent for each run; give a class or a function, called as agent(env, seed=seed)"
+        )
+    trains_in = [TASKS[other] for other in task.trains_on] or [task] * (not task.has_own_fleet)
+    posed = [
+        {**one.arguments_of("train", run, salt), "features": arguments["features"]}
+        for one in trains_in
+    ] or [arguments]
+    horizon = task.warmup + task.steps
+    envs = [_Counted(_ENVIRONMENTS, **{**one, "horizon": horizon}) for one in posed]
+    made = agent(envs[0] if len(envs) == 1 else envs, seed=task.seed("train", run, salt) % 2**32)
+    if not hasattr(made, "learn"):
+        raise ValueError(
+            f"training is {training:,}, and {name_of(agent)} has no method `learn`; leave out the "
+            "training of an agent that learns during the run, or not at all"
+        )
+    steps = training // sum(_ENVIRONMENTS * env.task.n for env in envs)
+    whole = getattr(made, "steps_per_update", 1)  # what `learn` rounds up to
+    made.learn(max(1, steps // whole) * whole)
+    samples = sum(env.taken for env in envs)
+    if samples > _OVERSHOOT * training:
+        raise ValueError(
+            f"{name_of(agent)} took {samples:,} source-steps of training in {task.id}, and "
+            f"{training:,} are allowed; let it stop earlier, or state the larger budget"
+        )
+    return getattr(made, "policy_for", made), samples
+
+
+# ------------------------------------------------------------------------------------ the result
+
+
+def header(
+    agent: AgentLike,
+    name: str = "",
+    training: int = 0,
+    settings: Mapping[str, Any] | None = None,
+    trials: int = 0,
+    split: Split = "test",
+    salt: str = "",
+) -> Result:
+    """Return what all runs of a result have in common."""
+    check_whole("training", training, 0)
+    check_whole("trials", trials, 0)
+    stated = dict(settings or {})
+    try:
+        json.dumps(stated, allow_nan=False)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"settings is {shown(stated)}, which JSON cannot hold; give numbers and text"
+        ) from None
+    return {
+        "format": FORMAT,
+        "agent": name or name_of(agent),
+        "made_by": _origin(agent),
+        "settings": stated,
+        "training": training,
+        "trials": trials,
+        "split": split,
+        "salted": bool(salt),
+    }
+
+
+def completed(
+    head: Result, rows: Sequence[Row], left_out: Mapping[str, str], salt: str = ""
+) -> Result:
+    """Return the whole result of an agent, from all of its rows."""
+    order = {task_id: i for i, task_id in enumerate(tasks())}
+    ordered = sorted(rows, key=lambda row: (order[row["task"]], row["run"]))
+    scores = scores_of(ordered, head["split"], salt)
+    return sealed(
+        {
+            **head,
+            "complete": True,
+            "runs": ordered,
+            "left_out": dict(left_out),
+            "scores": _as_json(scores),
+            "iqm": aggregate.iqm(list(run_scores(ordered, head["split"], salt).values())).mean,
+            "versions": {
+                "ephemeral-crawl": crawl_env.__version__,
+                "python": platform.python_version(),
+                **{name: version(name) for name in ("numpy", "gymnasium", "numba")},
+            },
+            "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}",
+        }
+    )
+
+
+def scores_of(rows: Sequence[Row], split: Split = "test", salt: str = "") -> dict[str, Estimate]:
+    """Return the score of each task with its interval, by id."""
+    found = {}
+    for name, mine in _rewards(rows).items():
+        low, high = reference_rewards(named(name), split, salt)
+        found[name] = statistics.score(mine, low[: mine.size], high[: mine.size])
+    return found
+
+
+def run_scores(rows: Sequence[Row], split: Split = "test", salt: str = "") -> dict[str, FloatArray]:
+    """Return the scores of single runs, (S,), by task; their mean is that of the task.
+
+    They are not ratios of single differences, which may be small by chance: with d = reward −
+    random and g = reference − random, run s has score ρ + (d_s − ρ g_s)/mean(g) for the score ρ of
+    the task, the linear term of the ratio of means. The reference has 1 and random 0 in all runs.
+    """
+    found = {}
+    for name, mine in _rewards(rows).items():
+        low, high = (x[: mine.size] for x in reference_rewards(named(name), split, salt))
+        gain, gap = mine - low, high - low
+        score = gain.mean() / gap.mean()
+        found[name] = np.asarray(score + (gain - score * gap) / gap.mean())
+    return found
+
+
+def _rewards(rows: Sequence[Row]) -> dict[str, FloatArray]:
+    names = dict.fromkeys(row["task"] for row in rows)
+    return {name: np.array([r["reward"] for r in rows if r["task"] == name]) for name in names}
+
+
+def reference_rewards(
+    task: BenchmarkTask, split: Split = "test", salt: str = ""
+) -> tuple[FloatArray, FloatArray]:
+    """Return the rewards, (S,), of the random policy and of the reference that scores 1, by run;
+    computed if they are not recorded, as those of other splits and salts."""
+    recorded = task.references
+    if split == "test" and not salt and {"random", task.best} <= set(recorded):
+        low, high = recorded["random"].rewards, recorded[task.best].rewards
+    else:
+        low, high = (_played(name, task.id, split, salt) for name in ("random", task.best))
+    return np.array(low), np.array(high)
+
+
+@cache
+def _played(policy: str, task_id: str, split: Split, salt: str) -> tuple[float, ...]:
+    """Return the rewards of a reference in all runs."""
+    task = named(task_id)
+    return tuple(reference_run(policy, task, run, split, salt) for run in range(task.seeds))
+
+
+def reference_run(
+    policy: str, task: BenchmarkTask, run: int, split: Split = "test", salt: str = ""
+) -> float:
+    """Return the reward of a policy that is shown the true parameters, in a run."""
+    arguments = task.arguments_of(split, run, salt)
+    if not task.is_known:
+        more = ("value", "arrival_rate", "mean_utility", "decay_rate", "cost")
+        arguments["features"] = tuple(dict.fromkeys((*arguments["features"], *more)))
+    found = evaluate(
+        policy,
+        arguments,
+        steps=task.steps,
+        warmup=task.warmup,
+        discount=task.discount,
+        seeds=1,
+        seed=task.seed(split, run, salt),
+    )
+    return float(found.reward[0])
+
+
+def sealed(result: Result) -> Result:
+    """Return a result with the hash of its content."""
+    content = {key: value for key, value in result.items() if key != "hash"}
+    return {**content, "hash": hashlib.sha256(_text(content).encode()).hexdigest()}
+
+
+def check_result(result: Any, salt: str = "") -> None:
+    """Raise ValueError unless a result may be published: complete, whole and unaltered.
+
+    Arguments:
+        result: what `benchmark` returned, as read from JSON.
+        salt: the organiser's, with which the seeds were made.
+    """
+    if not isinstance(result, dict) or not _is_like(result, _HEAD):
+        raise ValueError("this is no result of agents.benchmark; submit the file that it wrote")
+    name = shown(result["agent"])
+    rows = result["runs"]
+    if not rows:
+        raise ValueError(f"the result of {name} has no runs; submit the file as it was written")
+    for row in rows:
+        if not isinstance(row, dict) or not _is_like(row, _ROW):
+            raise ValueError(
+                f"a run of {name} lacks a value, or has one that is not a finite number; find out "
+                "why the agent's result is not, and run it again"
+            )
+    if sealed(result)["hash"] != result["hash"]:
+        raise ValueError(
+            f"the result of {name} was altered: its hash is not that of its content. Submit the "
+            "file as it was written"
+        )
+    if result["format"] != FORMAT:
+        raise ValueError(f"the result of {name} has format {result['format']}, and not {FORMAT}")
+    if not result["complete"]:
+        raise ValueError(f"the result of {name} is incomplete; the same call goes on from it")
+    if result["split"] != "test":
+        raise ValueError(f"{name} was run on the split {result['split']!r}; run it on 'test'")
+    if result["salted"] != bool(salt):
+        how = (
+            "with an organiser's salt; give it" if result["salted"] else "without a salt; give none"
+        )
+        raise ValueError(f"the seeds of {name} were made {how}")
+    revisions = {row["revision"] for row in rows}
+    if len(revisions) != 1:
+        raise ValueError(
+            f"the runs of {name} were made by {len(revisions)} revisions of the code "
+            f"({', '.join(sorted(revisions))}); make all of them with one"
+        )
+    for task_id in dict.fromkeys(row["task"] for row in rows):
+        _check_runs(task_id, [row for row in rows if row["task"] == task_id], result, salt)
+    if not _are_close(result.get("scores"), _as_json(scores_of(rows, "test", salt))):
+        raise ValueError(
+            f"the scores of {name} do not follow from its rewards and the recorded references of "
+            "this version; run it again with this version"
+        )
+
+
+def _check_runs(task_id: str, rows: Sequence[Row], result: Result, salt: str) -> None:
+    task = named(task_id)
+    runs = [row["run"] for row in rows]
+    double = sorted({run for run in runs if runs.count(run) > 1})
+    missing = sorted(set(range(task.seeds)) - set(runs))
+    if double or missing or len(runs) != task.seeds:
+        what = f"run {double[0]} twice" if double else f"no run {missing[0] if missing else '?'}"
+        raise ValueError(
+            f"the result has {what} of {task.id}, which has runs 0 to {task.seeds - 1}"
+        )
+    if task_id != task.id or any(row["spec"] != task.hash for row in rows):
+        raise ValueError(
+            f"the runs of {task.id} were made with another definition of this task; run them again "
+            "with this version"
+        )
+    for row in rows:
+        if row["seed"] != task.seed("test", row["run"], salt):
+            raise ValueError(
+                f"run {row['run']} of {task.id} has the seed {row['seed']}, which is not its seed; "
+                "submit runs as agents.benchmark makes them"
+            )
+    if result["training"] not in (0, *task.budgets):
+        budgets = ", ".join(f"{budget:,}" for budget in task.budgets)
+        raise ValueError(
+            f"{result['training']:,} source-steps of training were allowed; {task.id} has scores "
+            f"for 0, {budgets}"
+        )
+    if result["trials"] > task.trials:
+        raise ValueError(
+            f"{result['trials']} settings were tried, and {task.id} allows {task.trials}"
+        )
+    if any(row["samples"] > _OVERSHOOT * result["training"] for row in rows):
+        raise ValueError(
+            f"an agent trained longer in {task.id} than the {result['training']} stated"
+        )
+
+
+def score_name(task: BenchmarkTask, training: int) -> str:
+    """Return the name of a score, which has the budget of training in it.
+
+    >>> from crawl_env.benchmark import named
+    >>> score_name(named("Drift100"), 100_000), score_name(named("Drift100"), 0)
+    ('Drift100-v0@1e5', 'Drift100-v0@0')
+    """
+    exponent = round(math.log10(training)) if training else 0
+    size = f"1e{exponent}" if training == 10**exponent else f"{training:,}".replace(",", "_")
+    return f"{task.name}-v{task.version}@{size if training else 0}"
+
+
+def name_of(agent: AgentLike) -> str:
+    """Return the name of an agent for tables."""
+    if isinstance(agent, str):
+        return agent
+    found = getattr(agent, "name", None) or getattr(agent, "__name__", None)
+    return str(found or type(agent).__name__)
+
+
+def _origin(agent: AgentLike) -> str:
+    if isinstance(agent, str):
+        return agent
+    kind: Any = agent if hasattr(agent, "__qualname__") else type(agent)
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+@cache
+def revision() -> str:
+    """Return the version of this project and a hash of the code that results depend on."""
+    digest = hashlib.sha256()
+    for package in (Path(crawl_env.__file__).parent, Path(__file__).parents[1]):
+        for file in sorted(package.rglob("*.py")):
+            digest.update(file.read_bytes())
+    return f"{crawl_env.__version__}+{digest.hexdigest()[:12]}"
+
+
+def _resumed(out: str | Path | None, head: Result, wanted: set[str]) -> list[Row]:
+    """Return the rows of an earlier call that was interrupted."""
+    if out is None or not Path(out).exists():
+        return []
+    try:
+        found = json.loads(Path(out).read_text(encoding="utf-8"))
+        same = all(found[key] == value for key, value in head.items())
+    except (ValueError, KeyError, TypeError):
+        same = False
+    if not same or any(row["revision"] != revision() for row in found["runs"]):
+        raise ValueError(
+            f"{out} holds other results: of another agent, other settings or another revision of "
+            "the code; name another file, or remove it"
+        )
+    return [row for row in found["runs"] if row["task"] in wanted]
+
+
+def _write(out: str | Path, result: Result) -> None:
+    write_text(out, json.dumps(result, indent=1) + "\n")
+
+
+def _text(content: Any) -> str:
+    return json.dumps(content, sort_keys=True)
+
+
+def _is_like(value: Mapping[str, Any], kinds: Mapping[str, type]) -> bool:
+    """Return whether a dictionary has values of these types: finite numbers, and not negative but
+    for rewards."""
+    return all(_is_of(value.get(key), kind, key == "reward") for key, kind in kinds.items())
+
+
+def _is_of(value: Any, kind: type, signed: bool) -> bool:
+    if isinstance(value, bool) or kind not in (int, float):
+        return type(value) is kind
+    number = isinstance(value, int if kind is int else (int, float)) and abs(value) < _LARGEST
+    return number and (signed or bool(value >= 0))
+
+
+def _as_json(scores: Mapping[str, Estimate]) -> dict[str, dict[str, float | None]]:
+    """Return scores as dictionaries; NaN, where there is no interval, is None."""
+    return {
+        task: {key: None if math.isnan(x) else x for key, x in score._asdict().items()}
+        for task, score in scores.items()
+    }
+
+
+def _are_close(stated: Any, found: Any) -> bool:
+    """Return whether two values of JSON have the same form and, but for rounding, numbers."""
+    if isinstance(found, dict):
+        same = isinstance(stated, dict) and set(stated) == set(found)
+        return same and all(_are_close(stated[key], value) for key, value in found.items())
+    if isinstance(found, float) and isinstance(stated, float | int):
+        return math.isclose(stated, found, rel_tol=1e-6, abs_tol=1e-9)
+    return bool(stated == found)

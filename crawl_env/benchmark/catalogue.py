@@ -1,0 +1,360 @@
+"""The tasks of the benchmark. To add one, append a `BenchmarkTask` here: nothing else lists them.
+
+A task whose meaning changes gets a new version and a line in its history; a test compares every
+task with a golden value, so that none changes unnoticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
+
+from crawl_env.benchmark.task import BenchmarkTask, Tier
+from crawl_env.errors import check_choice, unknown
+
+Arguments = dict[str, Any]
+
+TIERS: tuple[Tier, ...] = get_args(Tier)
+POISSON_OBSERVED = {"arrivals": "poisson", "observed": True}
+POISSON_UNOBSERVED = {"arrivals": "poisson", "observed": False}
+DETERMINISTIC = {"arrivals": "deterministic"}
+ITEMS = {"arrivals": "poisson-items", "observed": False}
+# Features where every run draws a new fleet: the observation includes its parameters.
+DRAWN = ("value", "arrival_rate", "mean_utility", "decay_rate", "cost")
+
+
+def _table1() -> Iterator[BenchmarkTask]:
+    # 2,800 steps are a multiple of the cycle lengths for M = 1, 2, 3 (2, 7 and 4 steps).
+    for name, label, arrivals in (
+        ("Deterministic", "deterministic", DETERMINISTIC),
+        ("Observed", "Poisson, observed", POISSON_OBSERVED),
+        ("Unobserved", "Poisson, not observed", POISSON_UNOBSERVED),
+    ):
+        for m in (1, 2, 3):
+            yield BenchmarkTask(
+                name=f"Table1M{m}{name}",
+                tier="checks",
+                group="Table 1 of the paper",
+                label=f"M = {m}, {label}",
+                arguments={"sources": "table1", "budget": m, **arrivals},
+                steps=2800,
+                warmup=200,
+            )
+
+
+def _recovering() -> Iterator[BenchmarkTask]:
+    for n, m in ((4, 1), (10, 1), (100, 25)):
+        yield BenchmarkTask(
+            name=f"Recovering{n}M{m}Discounted",
+            tier="checks",
+            group="Recovering bandits, NeurWIN's protocol: Σ 0.99^t r_t over 300 steps",
+            label=f"N = {n}, M = {m}",
+            arguments={"sources": f"recovering-{n}", "budget": m, **DETERMINISTIC},
+            steps=300,
+            discount=0.99,
+            seeds=100,
+        )
+    for n, m in ((10, 3), (20, 5), (30, 6)):
+        yield BenchmarkTask(
+            name=f"Recovering{n}M{m}",
+            tier="checks",
+            group="Recovering bandits, DeepTOP's protocol: mean reward of steps 6,000–11,999",
+            label=f"N = {n}, M = {m}",
+            arguments={"sources": f"recovering-{n}", "budget": m, **DETERMINISTIC},
+            steps=6000,
+            warmup=6000,
+        )
+
+
+def _random() -> Iterator[BenchmarkTask]:
+    for regime in ("dense", "sparse"):
+        for name, label, arrivals in (
+            ("Deterministic", "deterministic", DETERMINISTIC),
+            ("Observed", "Poisson, observed", POISSON_OBSERVED),
+            ("Unobserved", "Poisson, not observed", POISSON_UNOBSERVED),
+        ):
+            yield BenchmarkTask(
+                name=f"{regime.title()}100{name}",
+                tier="checks",
+                group="Random fleets, N = 100, M = 10, a different fleet in each of 20 runs",
+                label=f"{regime}, {label}",
+                arguments={
+                    "sources": f"drawn-{regime}-100",
+                    "budget": 10,
+                    "features": list(DRAWN),
+                    **arrivals,
+                },
+                steps=1000,
+                warmup=200,
+            )
+
+
+def _costs() -> Iterator[BenchmarkTask]:
+    for name, label, rule in (
+        ("Step", "Poisson, not observed, budget per step", "step"),
+        ("Average", "Poisson, not observed, average budget", "average"),
+    ):
+        yield BenchmarkTask(
+            name=f"Costs20{name}",
+            tier="checks",
+            group="A fleet read from a CSV with mixed costs (example.csv), M = 4",
+            label=label,
+            arguments={
+                "sources": "mixed-costs",
+                "budget": 4,
+                "budget_rule": rule,
+                **POISSON_UNOBSERVED,
+            },
+            steps=2000,
+            warmup=200,
+        )
+
+
+def _learning() -> Iterator[BenchmarkTask]:
+    def task(
+        name: str, label: str, sources: str, information: str, steps: int, warmup: int, **more: Any
+    ) -> BenchmarkTask:
+        n = int(sources.split("-")[2])
+        return BenchmarkTask(
+            name=name,
+            tier="learning",
+            group="Parameters unknown, a different fleet in each run, M = N/10",
+            label=f"N = {n:,}, {label}",
+            arguments={"sources": sources, "budget": n // 10, **ITEMS},
+            information=information,
+            steps=steps,
+            warmup=warmup,
+            **more,
+        )
+
+    first, late = "steps 200–799", "steps 2,000–2,599"
+    sparse, dense = "drawn-sparse-100", "drawn-dense-100"
+    yield task("Sparse100Harvest", f"sparse, harvest only, {first}", sparse, "harvest", 600, 200)
+    yield task(
+        "Sparse100HarvestLong", f"sparse, harvest only, {late}", sparse, "harvest", 600, 2000
+    )
+    yield task("Sparse100Items", f"sparse, items, {first}", sparse, "items", 600, 200)
+    yield task("Sparse100ItemsCold", "sparse, items, steps 0–199", sparse, "items", 200, 0)
+    yield task(
+        "Sparse100RatesCold", "sparse, rates unknown, steps 0–199", sparse, "rates unknown", 200, 0
+    )
+    yield task("Dense100Harvest", f"dense, harvest only, {first}", dense, "harvest", 600, 200)
+    for n, runs in ((10, 40), (1000, 20)):
+        yield task(
+            f"Sparse{n}Harvest",
+            f"sparse, harvest only, {first}",
+            f"drawn-sparse-{n}",
+            "harvest",
+            600,
+            200,
+            seeds=runs,
+        )
+    for regime, n in (("sparse", 10), ("dense", 10), ("sparse", 100)):
+        yield task(
+            f"{regime.title()}{n}Trained",
+            f"{regime}, harvest only, trained on the fleet of the run",
+            f"drawn-{regime}-{n}-{{fleet}}",
+            "harvest",
+            600,
+            200,
+        )
+    yield BenchmarkTask(
+        name="Mixed20Trained",
+        tier="learning",
+        group="Parameters unknown, a different fleet in each run, M = N/10",
+        label="N = 20, sparse, the values of every other source observed, trained on the fleet "
+        "of the run",
+        arguments={
+            "sources": "drawn-sparse-20-{fleet}",
+            "budget": 2,
+            "arrivals": "poisson",
+            "observed": [True, False] * 10,
+        },
+        information="mixed",
+        steps=600,
+        warmup=200,
+    )
+
+
+# Evenly spread; which source has which phase, and which quality, differs between runs.
+_PHASES = [round(0.24 * i, 2) for i in range(100)]
+_QUALITY = {"recall": [0.0, 0.3, 0.6, 0.9, 0.9] * 10, "precision": [1.0, 0.9, 0.5, 0.9, 0.2] * 10}
+
+
+def _open() -> Iterator[BenchmarkTask]:
+    def task(
+        name: str,
+        label: str,
+        more: Mapping[str, Any],
+        information: str = "items",
+        n: int = 100,
+        m: int = 10,
+        steps: int = 1000,
+        warmup: int = 500,
+        **other: Any,
+    ) -> BenchmarkTask:
+        return BenchmarkTask(
+            name=name,
+            tier="open",
+            group=f"Parameters {'known' if 'known' in information else 'and structure unknown'}, "
+            "a different fleet in each run",
+            label=f"{label}, N = {n}, M = {m}",
+            arguments={"sources": f"drawn-sparse-{n}", "budget": m, **ITEMS, **more},
+            information=information,
+            steps=steps,
+            warmup=warmup,
+            **other,
+        )
+
+    def rates(**model: Any) -> Arguments:
+        return {"arrivals": {"name": "poisson", "rate": model, "sampler": "items"}}
+
+    current = ("whittle-current",)  # at the current rates, which no crawler knows
+    drift, jumps = rates(name="drift", sigma=0.1, reversion=0.01), rates(name="jumps", rate=0.01)
+    yield task("Drift100", "rates drift", drift, stronger=current)
+    yield task("Jumps100", "rates jump", jumps, stronger=current)
+    yield task(
+        "Phases100",
+        "daily cycle, phases unknown",
+        rates(name="cycle", amplitude=0.9, day=24.0, phase=_PHASES),
+        m=4,
+        stronger=(*current, "lagrangian-periodic"),
+    )
+    yield task(
+        "SignalsUnknown50",
+        "signals of unknown quality",
+        {"signals": _QUALITY},
+        "signals",
+        n=50,
+        m=3,
+        steps=300,
+        warmup=0,
+    )
+    yield task(
+        "EngineService100",
+        "an indexing engine that serves a fifth of the items published",
+        {"engine": {"rate": 1.3, "capacity": 6, "service": "poisson"}},
+        "engine",
+        best="whittle-engine",
+    )
+    yield task(
+        "Regimes100",
+        "10 topics with hidden regimes",
+        {
+            "sources": "drawn-sparse-100-topics-10",
+            **rates(name="regimes", ratio=9.0, switch=0.01),
+        },
+        "topics",
+        m=4,
+        stronger=("whittle-regimes", *current),
+    )
+
+    def known(more: str) -> Arguments:
+        return {**POISSON_UNOBSERVED, "features": [*DRAWN, more]}
+
+    yield task(
+        "Deadline60",
+        "items pay at the end of a batch of 24 steps",
+        {**known("steps_left"), "payoff": {"name": "deadline", "steps": 24}},
+        "known, deadline",
+        n=60,
+        m=2,
+        steps=480,
+        warmup=240,
+        best="whittle-deadline",
+        stronger=("deadline-assignment",),
+    )
+    yield task(
+        "Looks100",
+        "a look costs a tenth of a crawl",
+        {**known("seen"), "arrivals": "poisson-items", "look_cost": 0.1},
+        "known, looks",
+        m=3,
+        steps=600,
+        warmup=200,
+        best="whittle-looks",
+    )
+    yield task(
+        "Diminishing40",
+        "diminishing returns in 5 topics",
+        {
+            **known("topic"),
+            "sources": "drawn-dense-40-topics-8",
+            "payoff": {"name": "diminishing", "limit": 60.0},
+        },
+        "known, topics",
+        n=40,
+        m=4,
+        steps=600,
+        warmup=200,
+        best="greedy-topics",
+    )
+
+
+def _general() -> Iterator[BenchmarkTask]:
+    for n, steps, runs in ((10, 600, 40), (100, 600, 20), (1000, 400, 20), (100_000, 100, 3)):
+        yield BenchmarkTask(
+            name=f"General{n}",
+            tier="general",
+            group="One policy for fleets that it has not met, parameters observed, M = N/10",
+            label=f"N = {n:,}, rates from .003 to 50",
+            arguments={
+                "sources": f"drawn-wide-{n}",
+                "budget": n // 10,
+                "features": list(DRAWN),
+                **POISSON_UNOBSERVED,
+            },
+            steps=steps,
+            warmup=100,
+            seeds=runs,
+            trains_on=("General10", "General100"),
+        )
+
+
+TASKS: dict[str, BenchmarkTask] = {
+    task.name: task
+    for make in (_table1, _recovering, _random, _costs, _learning, _open, _general)
+    for task in make()
+}
+
+# Chosen by room and diversity, until the full matrix of agents and tasks allows a regression.
+CORE = ("Sparse100Harvest", "Sparse100ItemsCold", "Regimes100", "Deadline60", "Looks100")
+
+
+def tasks(tier: str | None = None) -> dict[str, BenchmarkTask]:
+    """Return the tasks of the benchmark by id: all, those of a tier, or the five of the core.
+
+    >>> list(tasks("core"))[0]
+    'EphemeralCrawl/Sparse100Harvest-v0'
+    >>> len(tasks("checks"))
+    23
+    """
+    if tier is not None:
+        check_choice("tier", tier, ("core", *TIERS))
+    chosen = (
+        [TASKS[name] for name in CORE]
+        if tier == "core"
+        else [task for task in TASKS.values() if tier in (None, task.tier)]
+    )
+    return {task.id: task for task in chosen}
+
+
+def named(name: str) -> BenchmarkTask:
+    """Return a task by its id or its name.
+
+    Raises:
+        ValueError: there is no such task, or the id has another version.
+
+    >>> named("EphemeralCrawl/Drift100-v0").label
+    'rates drift, N = 100, M = 10'
+    """
+    known = {**TASKS, **tasks()}
+    if name in known:
+        return known[name]
+    bare = name.rpartition("/")[2].rpartition("-v")[0]
+    if bare in TASKS:
+        raise ValueError(
+            f"{name!r} is not the current version of this task, which is {TASKS[bare].id}; scores "
+            "of different versions cannot be compared"
+        )
+    raise unknown("task", name, known if "/" in name else TASKS)

@@ -1,0 +1,1 @@
+"""`ephemeral-crawl benchmark`: an agent on the tasks of the benchmark."""

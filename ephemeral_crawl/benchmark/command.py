@@ -1,0 +1,212 @@
+"""`ephemeral-crawl benchmark`: scores an agent on tasks of the benchmark."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import tyro
+
+from agents.evaluation import benchmark as results
+from agents.evaluation.aggregate import iqm
+from agents.evaluation.rollout import AgentLike
+from agents.evaluation.statistics import number
+from crawl_env.benchmark import named
+from crawl_env.benchmark.task import Split
+from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.core.runner import Job, Result
+from ephemeral_crawl.core.study import ParallelStudy
+from ephemeral_crawl.core.tables import plain
+
+FILE = "result.json"
+
+
+@dataclass(kw_only=True)
+class Benchmark(ParallelStudy):
+    """Scores an agent on tasks of the benchmark, and writes the file with which it is submitted.
+
+    The same command resumes an interrupted run. Nothing is sent anywhere: see the documentation of
+    the benchmark for how results are submitted.
+    """
+
+    main: ClassVar[tuple[str, ...]] = (
+        *("agent", "tasks", "training", "trials", "settings", "features", "called", "out", "jobs"),
+    )
+    outputs: ClassVar[tuple[str, ...]] = (FILE, "report.html")
+
+    agent: str = ""
+    """MODULE:CLASS of the agent, found from the present folder; or the name of a known one."""
+    tasks: str = "core"
+    """core, a tier (checks, learning, open, general), or names or ids separated by commas."""
+    training: int = 0
+    """Source-steps of training before each run, such as 100000; the agent needs a method learn."""
+    trials: int = 0
+    """Number of settings that were tried; stated in the result."""
+    settings: Annotated[str, tyro.conf.arg(metavar="JSON")] = "{}"
+    """Hyper-parameters of the agent, passed to it by name and stated in the result."""
+    features: tuple[str, ...] = ()
+    """What the agent observes, if its class does not say so."""
+    called: str = ""
+    """Name of the agent in tables; by default its own."""
+    split: Split = "test"
+    """Seeds of the runs: those of validation and train are for tuning, and not submitted."""
+    salt: str = ""
+    """An organiser's secret, from which other test seeds follow."""
+
+    @property
+    def folder(self) -> Path:
+        return self.out or Path("results") / f"benchmark-{self.agent.replace(':', '-')}"
+
+    def run(self) -> None:
+        if not self.agent:
+            raise ValueError("no agent was given; give --agent my_module:MyAgent, or a name")
+        agent = load(self.agent, self._settings)
+        words = self.tasks.split(",") if "," in self.tasks else self.tasks
+        tasks, left_out = results.playable(agent, words, self.features, self.training)
+        self.check()
+        head = results.header(
+            agent,
+            self.called,
+            self.training,
+            self._settings,
+            self.trials,
+            self.split,
+            self.salt,
+        )
+        jobs: list[Job] = [
+            {
+                "agent": self.agent,
+                "settings": self._settings,
+                "code": _code_of(agent),
+                "spec": task.hash,
+                "task": task.id,
+                "run": run,
+                "training": self.training,
+                "features": self.features,
+                "split": self.split,
+                "salt": self.salt,
+            }
+            for task in tasks
+            for run in range(task.seeds)
+        ]
+        print(f"{head['agent']}: {len(tasks)} tasks, {len(jobs)} runs")
+        if left_out:
+            print(f"Not played, as the report explains: {', '.join(left_out)}")
+        rows = self.runner.run(jobs, work)
+        result = results.completed(head, rows, left_out, self.salt)
+        report = Report(f"{head['agent']} on the benchmark")
+        write(report, result, self.salt)
+        self.publish(report, {FILE: json.dumps(result, indent=1) + "\n"})
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        try:
+            found = json.loads(self.settings)
+        except ValueError as error:
+            raise ValueError(f"--settings is not JSON: {error}") from None
+        if not isinstance(found, dict):
+            raise ValueError(
+                f"--settings is {self.settings}; give an object, such as "
+                '\'{"estimator": "counts"}\''
+            )
+        return found
+
+
+def work(job: Job) -> Result:
+    """Return the row of one run."""
+    return results.play(
+        load(job["agent"], job["settings"]),
+        named(job["task"]),
+        job["run"],
+        job["training"],
+        job["features"],
+        job["split"],
+        job["salt"],
+    )
+
+
+def load(place: str, settings: dict[str, Any] | None = None) -> AgentLike:
+    """Return the agent MODULE:CLASS, or the known name, with its settings.
+
+    Raises:
+        ImportError, ValueError: there is none.
+    """
+    if ":" not in place:
+        from agents.registry import find
+
+        return _with(find(place), settings or {}) if settings else place
+    module, _, path = place.partition(":")
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        kind: Any = reduce(getattr, path.split("."), import_module(module))
+    except ModuleNotFoundError as error:
+        if error.name != module.partition(".")[0] and error.name != module:
+            raise
+        raise ValueError(
+            f"--agent {place}: there is no module {module!r} in {folder} or installed; give "
+            "MODULE:CLASS, where MODULE.py is in this folder"
+        ) from None
+    except AttributeError:
+        raise ValueError(f"--agent {place}: the module {module} has no {path!r}") from None
+    return _with(kind, settings or {}) if settings else kind
+
+
+def _with(kind: Callable[..., Any], settings: dict[str, Any]) -> AgentLike:
+    """Return what makes agents of a class with settings, under its name and features."""
+    if not inspect.isclass(kind):
+        raise ValueError(f"--settings are given, and {kind!r} is no class that takes them")
+    base: Any = kind
+
+    def made(self: Any, env: Any, *, seed: int | None = None) -> None:
+        base.__init__(self, env, seed=seed, **settings)
+
+    own: Any = type(kind.__name__, (kind,), {"__module__": kind.__module__, "__init__": made})
+    own.__qualname__ = kind.__qualname__
+    found: AgentLike = own
+    return found
+
+
+def _code_of(agent: AgentLike) -> str:
+    """Return a hash of the module of an agent, so that results of changed code are not taken up."""
+    module = inspect.getmodule(agent)
+    file = getattr(module, "__file__", None)
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12] if file else ""
+
+
+def write(report: Report, result: results.Result, salt: str = "") -> None:
+    """Add the scores of a result to a report."""
+    by_task = results.run_scores(result["runs"], result["split"], salt)
+    rows = []
+    for task_id, score in results.scores_of(result["runs"], result["split"], salt).items():
+        task = named(task_id)
+        mine = [row for row in result["runs"] if row["task"] == task_id]
+        rows.append(
+            [
+                results.score_name(task, result["training"]),
+                task.tier,
+                plain(score),
+                number(float(sum(row["reward"] for row in mine) / len(mine))),
+                f"{by_task[task_id].min():.3f}",
+                len(mine),
+                f"{sum(row['seconds'] + row['training_seconds'] for row in mine):.1f}",
+            ]
+        )
+    together = iqm(list(by_task.values()))
+    report.answer(
+        f"{result['agent']} scores {plain(together)} in the interquartile mean of "
+        f"{len(rows)} tasks: 0 is the random policy, 1 the reference of each task."
+    )
+    columns = ["score", "tier", "mean", "reward", "worst run", "runs", "CPU seconds"]
+    report.table("Scores by task", columns, rows)
+    for why in result["left_out"].values():
+        report.paragraph(f"Not played: {why}.")

@@ -1,0 +1,154 @@
+"""`python -m experiments leaderboard`: the page of the results that others have submitted."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from agents.evaluation.aggregate import iqm
+from agents.evaluation.benchmark import check_result, run_scores
+from crawl_env import tasks
+from crawl_env.benchmark import CORE, TIERS
+from crawl_env.files.atomic import write_text
+from ephemeral_crawl.core.base import Command
+from ephemeral_crawl.core.tables import markdown, plain
+
+FOLDER = Path("results") / "leaderboard"
+CANDIDATES, REPORTED, VERIFIED, PAGE = "candidates", "reported", "verified", "leaderboard.md"
+
+
+@dataclass(kw_only=True)
+class Leaderboard(Command):
+    """Checks submitted results, publishes them, and writes the page of all that are published.
+
+    Candidates are files of `ephemeral-crawl benchmark` in candidates/. Published results are in
+    published/reported/ as their authors sent them, or in published/verified/ where the same runs
+    were made again. Files are read as data: nothing that they name is imported or run.
+    """
+
+    main: ClassVar[tuple[str, ...]] = ("publish",)
+
+    folder: Path = FOLDER
+    """Folder of the leaderboard."""
+    publish: str = ""
+    """Name of a candidate file to publish, as reported."""
+    verified: str = ""
+    """Path of a result of the organisers' own runs of a reported agent; it is then verified."""
+    salt: str = ""
+    """The organiser's secret with which the seeds of all results were made."""
+
+    def run(self) -> None:
+        published = self.folder / "published"
+        for state in (REPORTED, VERIFIED):
+            (published / state).mkdir(parents=True, exist_ok=True)
+        (self.folder / CANDIDATES).mkdir(exist_ok=True)
+        if self.publish:
+            source = self.folder / CANDIDATES / Path(self.publish).name
+            found = self._read(source)
+            for path in sorted(published.glob("*/*.json")):
+                if path.name == source.name or self._read(path)["hash"] == found["hash"]:
+                    raise ValueError(
+                        f"{source.name} was published before, as {path.parent.name}/{path.name}; "
+                        "a new result needs a new name"
+                    )
+            source.rename(published / REPORTED / source.name)
+        if self.verified:
+            own = self._read(Path(self.verified))
+            (mine,) = [
+                path
+                for path in sorted((published / REPORTED).glob("*.json"))
+                if _runs(self._read(path)) == _runs(own)
+            ][:1] or _none(self.verified)
+            mine.rename(published / VERIFIED / mine.name)
+        entries = [
+            (state, self._read(path))
+            for state in (VERIFIED, REPORTED)
+            for path in sorted((published / state).glob("*.json"))
+        ]
+        write_text(self.folder / PAGE, page(entries, self.salt))
+        waiting = sorted((self.folder / CANDIDATES).glob("*.json"))
+        for path in waiting:
+            _ = self._read(path)
+        print(f"{len(entries)} published, {len(waiting)} candidates; {self.folder / PAGE}")
+
+    def _read(self, path: Path) -> dict[str, Any]:
+        return read(path, self.salt)
+
+
+def read(path: Path, salt: str = "") -> dict[str, Any]:
+    """Return a submitted result.
+
+    Raises:
+        ValueError: it must not be published; the message names the file and says why.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        found: dict[str, Any] = json.loads(text, parse_constant=_not_finite)
+    except FileNotFoundError:
+        raise ValueError(f"there is no file {path}; give the name of one that exists") from None
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+        raise ValueError(
+            f"{path.name} is not JSON; submit the file as agents.benchmark wrote it"
+        ) from None
+    except ValueError as error:
+        raise ValueError(f"{path.name}: {error}") from None
+    try:
+        check_result(found, salt)
+    except ValueError as error:
+        raise ValueError(f"{path.name}: {error}") from None
+    return found
+
+
+def _not_finite(constant: str) -> float:
+    raise ValueError(f"it has the value {constant}; all numbers must be finite")
+
+
+def _runs(result: dict[str, Any]) -> list[tuple[str, int, float]]:
+    """Return what two results of the same agent have in common, rounded to nine digits."""
+    return [(r["task"], r["run"], float(f"{r['reward']:.9g}")) for r in result["runs"]]
+
+
+def _none(own: str) -> list[Path]:
+    raise ValueError(
+        f"no reported result has the rewards of {own}; a result is verified if the same agent, "
+        "settings and revision give the same rewards"
+    )
+
+
+def page(entries: list[tuple[str, dict[str, Any]]], salt: str = "") -> str:
+    """Return the page in Markdown: a table for the core and for each tier."""
+    parts = [
+        "<!-- Written by `python -m experiments leaderboard` from the published results. -->\n"
+    ]
+    for tier in ("core", *(tier for tier in TIERS if tier != "checks")):
+        wanted = list(tasks(tier))
+        rows = []
+        for state, result in entries:
+            played = [row for row in result["runs"] if row["task"] in wanted]
+            scores = run_scores(played, "test", salt)
+            if wanted and set(scores) == set(wanted):
+                together = iqm(list(scores.values()))
+                worst = min(float(np.quantile(x, 0.1)) for x in scores.values())
+                budget = f"{result['training']:,}"
+                own = [_safe(result["agent"]), plain(together), f"{worst:.3f}"]
+                rows.append((together.mean, [*own, budget, str(result["trials"]), state]))
+        if rows:
+            head = ["agent", "IQM of scores", "worst decile", "training", "trials", "state"]
+            ordered = [cells for _, cells in sorted(rows, key=lambda row: -row[0])]
+            table = [head, ["---", "---:", "---:", "---:", "---:", "---"], *ordered]
+            parts.append(f"\n**{tier}** ({len(wanted)} tasks)\n\n{markdown(table)}")
+    if len(parts) == 1:
+        parts.append(
+            f"No result of all tasks of a tier, or of the core ({', '.join(CORE)}), yet.\n"
+        )
+    return "\n".join(parts)
+
+
+def _safe(text: str) -> str:
+    """Return a name as text that Markdown and HTML show as it is."""
+    kept = "".join(x if x.isalnum() or x in " .,+-=()" else f"&#{ord(x)};" for x in text)
+    return " ".join(kept.split())[:200]

@@ -1,0 +1,321 @@
+"""`python -m experiments references`: the rewards of the reference policies on all tasks."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from agents.evaluation import statistics
+from agents.evaluation.benchmark import reference_run
+from agents.evaluation.statistics import Estimate
+from crawl_env import BenchmarkTask, CrawlVectorEnv, tasks
+from crawl_env.benchmark import CORE, TASKS, TIERS, named
+from crawl_env.benchmark.catalogue import DRAWN
+from crawl_env.benchmark.task import REFERENCES, Reference
+from crawl_env.files.atomic import write_text
+from ephemeral_crawl.core import plots
+from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.core.results import provenance
+from ephemeral_crawl.core.runner import Job, Result
+from ephemeral_crawl.core.study import ParallelStudy
+from ephemeral_crawl.core.tables import bound_of, markdown, plain
+
+BOUND, UNLEARNT, _STRONGER = "bound", "best without learning", "more knowledge"
+# Policies that do not learn, by whether they need the parameters.
+_IGNORANT, _MODELLED = ("random", "oldest-first"), ("fixed", "myopic")
+_TIERS = {
+    "checks": "Checks: the optimum is known, nothing is ranked",
+    "learning": "Learning: parameters are unknown",
+    "open": "Open: no known policy is optimal",
+    "general": "General: one policy for fleets that it has not met",
+    "recorded": "Recorded: protocols for recordings of one's own",
+}
+
+
+@dataclass(kw_only=True)
+class ReferencesStudy(ParallelStudy):
+    """Measures the reference policies and bounds on the tasks of the benchmark.
+
+    The rewards are written to the package (`crawl_env/benchmark/references.json`), where scores are
+    computed from them, and the page of the tasks to the folder of the results.
+    """
+
+    outputs: ClassVar[tuple[str, ...]] = ("records.csv", "tasks.md", "headroom.png", "report.html")
+
+    tasks: tuple[str, ...] = ()
+    """Ids, names or tiers of the tasks to measure, by default those without recorded references."""
+    only_report: bool = False
+    """Write the page from the recorded references; nothing is run."""
+
+    def run(self) -> None:
+        self.check()
+        recorded = json.loads(REFERENCES.read_text()) if REFERENCES.exists() else {}
+        recorded = {key: recorded[key] for key in tasks() if key in recorded}
+        for task in [] if self.only_report else self._chosen(recorded):
+            recorded[task.id] = self._measured(task)
+            in_order = {key: recorded[key] for key in tasks() if key in recorded}
+            text = json.dumps(in_order, indent=1)
+            write_text(REFERENCES, re.sub(r"\[[^\]]*\]", _one_line, text) + "\n")
+        report = Report("The tasks of the benchmark", quiet=True)
+        known = {key: _references(found) for key, found in recorded.items()}
+        room = headroom(known)
+        report.figure(_picture(known), "The room in the ranked tasks.")
+        report.table("Headroom", ["task", "random", UNLEARNT, "whittle", "bound"], room)
+        least = min(room, key=lambda row: float(row[2]), default=None)
+        if least is not None:
+            report.answer(f"{least[0]} has most room: what learns nothing scores {least[2]} there.")
+        self.publish(
+            report,
+            {
+                "records.csv": [
+                    {"task": key, "reference": name, **_row(one), **found["made_by"]}
+                    for key, found in recorded.items()
+                    for name, one in found["references"].items()
+                ],
+                "tasks.md": page(known),
+                "headroom.png": lambda path: _picture(known).savefig(
+                    path, dpi=120, bbox_inches="tight"
+                ),
+            },
+        )
+
+    @staticmethod
+    def _repeats(policy: str, task: BenchmarkTask) -> bool:
+        """Return whether all runs of a policy are the same, since nothing is random."""
+        still = task.is_deterministic and policy != "random"
+        return still and not str(task.arguments["sources"]).startswith("drawn-")
+
+    def _chosen(self, recorded: dict[str, Any]) -> Iterator[BenchmarkTask]:
+        for asked in self.tasks or tasks():
+            if asked in (*TIERS, "core"):
+                yield from tasks(asked).values()
+            elif self.tasks or recorded.get(asked, {}).get("hash") != TASKS[named(asked).name].hash:
+                yield named(asked)
+
+    def _measured(self, task: BenchmarkTask) -> dict[str, Any]:
+        more = (task.best, *task.stronger)
+        policies = dict.fromkeys((*_IGNORANT, *_MODELLED * task.is_known, "whittle", *more))
+        jobs: list[Job] = [
+            {"task": task.id, "hash": task.hash, "policy": name, "run": run}
+            for name in (*policies, *(BOUND,) * (task.discount == 1))
+            for run in range(1 if self._repeats(name, task) else task.seeds)
+        ]
+        print(f"{task.id}: {len(jobs)} runs")
+        rewards: dict[str, list[float]] = {}
+        results = self.runner.run(jobs, work)
+        for job, result in zip(jobs, results, strict=True):
+            rewards.setdefault(job["policy"], []).append(result["reward"])
+        rewards = {name: found * (task.seeds // len(found)) for name, found in rewards.items()}
+        unlearnt = max(set(policies) - {"whittle", *more}, key=lambda p: np.mean(rewards[p]))
+        found = {"random": "random", UNLEARNT: unlearnt, "whittle": "whittle"}
+        found |= {name: name for name in more}
+        if np.isfinite(rewards.get(BOUND, [np.nan])).all():
+            found[BOUND] = BOUND
+        rows = {name: Reference(policy, tuple(rewards[policy])) for name, policy in found.items()}
+        without = runs_without_room(task, rows)
+        if without:
+            raise ValueError(
+                f"the bound of run {without[0]} of {task.id} is not above what the random policy "
+                "is expected to collect: nothing can be learnt from this fleet"
+            )
+        return {
+            "hash": task.hash,
+            "made_by": provenance(),
+            "ref_min_score": rows["random"].mean,
+            "ref_max_score": rows[task.best].mean,
+            "references": {
+                name: {
+                    "policy": one.policy,
+                    "mean": one.mean,
+                    "standard_error": None if one.runs == 1 else one.standard_error,
+                    "runs": one.runs,
+                    "rewards": one.rewards,
+                }
+                for name, one in rows.items()
+            },
+        }
+
+
+def work(job: Job) -> Result:
+    """Return the reward of a policy, or the bound, of a run; NaN if no bound is known."""
+    task = named(job["task"])
+    if job["policy"] != BOUND:
+        return {"reward": reference_run(job["policy"], task, job["run"])}
+    seed = task.seed("test", job["run"])
+    return {"reward": float(np.mean(bound_of(_arguments(task, job["run"]), 1, seed).bound))}
+
+
+def _arguments(task: BenchmarkTask, run: int) -> dict[str, Any]:
+    """Return the arguments of a run that shows the true parameters."""
+    found = task.arguments_of("test", run)
+    found["features"] = tuple(dict.fromkeys((*found["features"], *DRAWN)))
+    return found
+
+
+def runs_without_room(task: BenchmarkTask, known: Mapping[str, Reference]) -> list[int]:
+    """Return the runs whose bound is not above what the random policy is expected to collect."""
+    if BOUND not in known:
+        return []
+    collected = known["random"].rewards  # by chance, a little more than is expected
+    floors = [
+        collected[run] if expected is None else expected
+        for run in range(task.seeds)
+        for expected in (expected_at_random(task, run),)
+    ]
+    return np.flatnonzero(np.array(known[BOUND].rewards) <= np.array(floors)).tolist()
+
+
+def expected_at_random(task: BenchmarkTask, run: int) -> float | None:
+    """Return about what uniformly random crawls of the fleet of a run collect per step.
+
+    With a fraction p of the sources in each step, a source holds U/(1 − (1 − p)α) on average, where
+    U is its inflow per step. None with an engine or another payoff, which take some of it.
+    """
+    env = CrawlVectorEnv(1, **_arguments(task, run))
+    if env.task.engine is not None or env.task.payoff is not None:
+        return None
+    env.reset(seed=task.seed("test", run))
+    sources = env.world.sources
+    p = min(1.0, env.task.budget / float(sources.cost.sum()))
+    return float((p * sources.inflow / (1.0 - (1.0 - p) * sources.retention)).sum())
+
+
+def _one_line(numbers: re.Match[str]) -> str:
+    return " ".join(numbers[0].split())
+
+
+def _row(reference: dict[str, Any]) -> dict[str, Any]:
+    """Return a reference as a row of the record, without the rewards of single runs."""
+    error = reference["standard_error"]
+    return {
+        "policy": reference["policy"],
+        "mean": repr(reference["mean"]),
+        "standard_error": "" if error is None else repr(error),
+        "runs": reference["runs"],
+    }
+
+
+def _references(found: dict[str, Any]) -> dict[str, Reference]:
+    rows = found["references"]
+    return {name: Reference(row["policy"], tuple(row["rewards"])) for name, row in rows.items()}
+
+
+def score_of(task: BenchmarkTask, known: dict[str, Reference], name: str) -> Estimate:
+    """Return the score of a reference, with its interval."""
+    if name not in known:
+        return statistics.UNKNOWN
+    mine, low, high = (known[key].rewards for key in (name, "random", task.best))
+    return statistics.score(mine, low, high)
+
+
+def headroom(known: dict[str, dict[str, Reference]]) -> list[list[str]]:
+    """Return the rows of the table of all ranked tasks: the scores of the references."""
+    return [
+        [
+            task.name,
+            f"{known[key]['random'].mean:.4g}",
+            f"{score_of(task, known[key], UNLEARNT).mean:.3f}",
+            f"{known[key]['whittle'].mean:.4g}",
+            f"{score_of(task, known[key], BOUND).mean:.3f}",
+        ]
+        for key, task in tasks().items()
+        if key in known and task.tier != "checks"
+    ]
+
+
+def page(known: dict[str, dict[str, Reference]]) -> str:
+    """Return the page of the tasks in Markdown."""
+    parts = ["<!-- Written by `python -m experiments references`: edit crawl_env/benchmark. -->\n"]
+    for tier in TIERS:
+        of_tier = [task for task in TASKS.values() if task.tier == tier]
+        if of_tier:
+            parts += [f"\n## {_TIERS[tier]}\n", *(_entry(t, known.get(t.id, {})) for t in of_tier)]
+    return "\n".join(parts)
+
+
+def _entry(task: BenchmarkTask, known: dict[str, Reference]) -> str:
+    core = ", in the core" * (task.name in CORE)
+    posed = task.arguments_of("test", 0)
+    lines = [
+        f"### {task.name}\n",
+        f"`{task.id}`{core}. {task.group}; {task.label}.\n",
+        f"- Information: {task.information} ({', '.join(f'`{x}`' for x in task.features)}).",
+        f"- Protocol: {task.seeds} runs of {task.steps:,} steps after {task.warmup:,}"
+        + f", discounted by {task.discount:g}" * (task.discount < 1)
+        + f"; score 1 is `{task.best}`.",
+        f"- Environment: `{_short(posed)}`.",
+    ]
+    if task.trains_on:
+        lines.append(f"- Trained on: {', '.join(task.trains_on)}.")
+    lines += [f"- v{i}: {text}" for i, text in enumerate(task.history)]
+    lines += [
+        *([""] if known else []),
+        markdown(
+            [
+                ["reference", "policy", "reward", "standard error", "runs", "score"],
+                ["---", "---", "---:", "---:", "---:", "---:"],
+                *(
+                    [
+                        name,
+                        one.policy,
+                        f"{one.mean:.5g}",
+                        "n/a" if one.runs == 1 else f"{one.standard_error:.2g}",
+                        str(one.runs),
+                        plain(score_of(task, known, name)),
+                    ]
+                    for name, one in known.items()
+                ),
+            ]
+        )
+        if known
+        else "",
+    ]
+    return "\n".join(lines)
+
+
+def _short(posed: dict[str, Any]) -> str:
+    """Return the arguments of an environment, long lists shortened."""
+
+    def plain_of(value: Any) -> Any:
+        if isinstance(value, list | tuple) and len(value) > 4 and not isinstance(value[0], str):
+            return [*value[:2], "…"]
+        if isinstance(value, dict):
+            return {key: plain_of(one) for key, one in value.items()}
+        return value
+
+    shown = {key: plain_of(value) for key, value in posed.items() if key != "features"}
+    return ", ".join(f"{key}={value!r}" for key, value in shown.items())
+
+
+def _picture(known: dict[str, dict[str, Reference]]) -> Any:
+    """Return the scores of what learns nothing, of stronger references, and of the bound, on every
+    ranked task."""
+    ranked = [t for t in TASKS.values() if t.id in known and t.tier != "checks"]
+    figure, axes = plots.new(width=8, height=0.9 + 0.27 * len(ranked))
+    styles = {UNLEARNT: ("s", 6, plots.ORANGE), _STRONGER: ("D", 5, plots.BLUE)}
+    marks: dict[str, list[float]] = {UNLEARNT: [], _STRONGER: [], BOUND: []}
+    for task in ranked:
+        scores = {name: score_of(task, known[task.id], name).mean for name in known[task.id]}
+        marks[UNLEARNT].append(scores[UNLEARNT])
+        marks[_STRONGER].append(max((scores[name] for name in task.stronger), default=np.nan))
+        marks[BOUND].append(scores.get(BOUND, np.nan))
+    rows = range(len(ranked))
+    low = np.array(marks[UNLEARNT])
+    high = np.nanmax([*marks.values(), [1.0] * len(ranked)], axis=0)
+    axes.barh(rows, high - low, 0.3, low, color=plots.BLUE, alpha=0.3)
+    for name, (marker, size, color) in styles.items():
+        axes.plot(marks[name], rows, marker, ms=size, color=color, label=name)
+    axes.plot(marks[BOUND], rows, "|", ms=12, mew=2, color=plots.INK, label=BOUND)
+    names = [f"{'★ ' * (task.name in CORE)}{task.name}" for task in ranked]
+    axes.set_yticks(rows, names)
+    axes.axvline(1, color=plots.FAINT, lw=1, ls="--")
+    axes.set(xlabel="score: 0 random, 1 the reference of the task (★ core)", xlim=(-0.02, None))
+    axes.set_ylim(len(ranked) - 0.4, -0.6)
+    axes.grid(axis="y", visible=False)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
+    return figure

@@ -1,0 +1,197 @@
+"""`agents.benchmark` and the results that it writes."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import agents
+from agents.evaluation import benchmark as entry
+from agents.evaluation import evaluate
+from crawl_env import tasks
+from crawl_env.benchmark import CORE, TASKS
+from tests.refusals import refused
+
+SMALL = "Recovering4M1Discounted"
+ID = TASKS[SMALL].id
+
+
+class Oldest(agents.Agent):
+    name = "oldest"
+    features = ("age",)
+
+    def priority(self, view: Any) -> Any:
+        return view["age"] / (1 + view["age"])
+
+
+class Learnt(Oldest):
+    """Steps as often as it is told, or more."""
+
+    excess = 1
+
+    def __init__(self, env: Any, *, seed: int | None = None) -> None:
+        super().__init__(env, seed=seed)
+        self._env = env
+
+    def learn(self, steps: int) -> None:
+        self._env.reset(seed=self._seed)
+        for _ in range(self.excess * steps):
+            self._env.step(self._env.action_space.sample())
+
+
+@pytest.fixture(scope="module")
+def result() -> Any:
+    return agents.benchmark(Oldest, SMALL)
+
+
+def test_a_result_has_the_rewards_of_evaluate_on_the_seeds_of_the_task(result: Any) -> None:
+    task = TASKS[SMALL]
+    assert [row["run"] for row in result["runs"]] == list(range(task.seeds))
+    for row in result["runs"][:3]:
+        run = evaluate(Oldest, task.id, seed=task.seed("test", row["run"]), seeds=1)
+        assert row["reward"] == run.reward[0]
+    low, high = (np.mean(x) for x in entry.reference_rewards(task))
+    mean = np.mean([row["reward"] for row in result["runs"]])
+    assert result["scores"][ID]["mean"] == pytest.approx((mean - low) / (high - low))
+    assert result["iqm"] == pytest.approx(result["scores"][ID]["mean"], rel=1e-3)
+    entry.check_result(json.loads(json.dumps(result)))
+
+
+def test_the_reference_scores_one_and_random_zero() -> None:
+    for name, score in (("whittle", 1.0), ("random", 0.0)):
+        found = agents.benchmark(name, SMALL)
+        assert found["scores"][ID]["mean"] == pytest.approx(score, abs=1e-9)
+
+
+def test_it_resumes_and_refuses_the_results_of_others(tmp_path: Path) -> None:
+    out = tmp_path / "result.json"
+    count = 0
+
+    def stop(done: int, of: int, task: str) -> None:
+        nonlocal count
+        count += 1
+        if count == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        agents.benchmark(Oldest, SMALL, out=out, progress=stop)
+    partial = json.loads(out.read_text())
+    assert len(partial["runs"]) == 3
+    with refused("is incomplete; the same call goes on from it"):
+        entry.check_result(partial)
+    with refused("holds other results: of another agent"):
+        agents.benchmark("random", SMALL, out=out)
+    whole = agents.benchmark(Oldest, SMALL, out=out)
+    assert whole["runs"][:3] == partial["runs"]
+    assert json.loads(out.read_text()) == whole
+
+
+def changed(result: Any, change: Any, seal: bool = True) -> Any:
+    other = copy.deepcopy(result)
+    change(other)
+    return entry.sealed(other) if seal else other
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda r: r["runs"].pop(4), f"has no run 4 of {ID}"),
+        (lambda r: r["runs"].append(r["runs"][7]), f"has run 7 twice of {ID}"),
+        (lambda r: r["runs"][2].update(seed=5), "has the seed 5, which is not its seed"),
+        (lambda r: r["runs"][2].update(reward=float("nan")), "not a finite number"),
+        (lambda r: r["runs"][2].update(reward=10**400), "not a finite number"),
+        (lambda r: r["runs"][2].update(run=[2]), "a run of 'oldest' lacks a value"),
+        (lambda r: r["runs"][2].pop("samples"), "a run of 'oldest' lacks a value"),
+        (lambda r: r["runs"].append(3), "a run of 'oldest' lacks a value"),
+        (lambda r: r["runs"].clear(), "has no runs"),
+        (lambda r: [row.update(task="Drift10") for row in r["runs"]], "unknown task 'Drift10'"),
+        (lambda r: r.update(agent=["oldest"]), "this is no result"),
+        (lambda r: r.update(training=12_345), "12,345 source-steps of training were allowed"),
+        (lambda r: r.update(salted=True), "were made with an organiser's salt"),
+        (lambda r: r.update(scores={ID: 1.0}), "do not follow from its rewards"),
+        (lambda r: r["runs"][2].update(revision="x"), "made by 2 revisions of the code"),
+        (lambda r: r["runs"][2].update(spec="x"), "another definition of this task"),
+        (lambda r: r["runs"][2].update(samples=9), "trained longer in"),
+        (lambda r: r["runs"][2].update(reward=1e3), "do not follow from its rewards"),
+        (lambda r: r["scores"][ID].update(mean=2.0), "do not follow from its rewards"),
+        (lambda r: r.update(trials=1000), "1000 settings were tried"),
+        (lambda r: r.update(split="validation"), "run it on 'test'"),
+    ],
+)
+def test_what_is_not_published(result: Any, change: Any, words: str) -> None:
+    with refused(words):
+        entry.check_result(changed(result, change))
+
+
+def test_an_organiser_checks_results_with_the_salt_of_their_seeds() -> None:
+    found = json.loads(json.dumps(agents.benchmark("oldest-first", SMALL, salt="s")))
+    entry.check_result(found, "s")
+    with refused("has the seed", "which is not its seed"):
+        entry.check_result(found, "another")
+    with refused("were made with an organiser's salt; give it"):
+        entry.check_result(found)
+
+
+def test_an_altered_result_is_found_by_its_hash(result: Any) -> None:
+    with refused("was altered: its hash is not that of its content"):
+        entry.check_result(changed(result, lambda r: r.update(agent="better"), seal=False))
+    with refused("this is no result"):
+        entry.check_result({"agent": "mine"})
+
+
+def test_an_agent_observes_no_more_than_the_task_shows() -> None:
+    with refused("whittle observes value", "which EphemeralCrawl/Drift100-v0 does not show"):
+        entry.playable(type("W", (agents.Whittle,), {"features": ("value",)}), ["Drift100"])
+    can, left_out = entry.playable("adaptive-optimism", "learning")
+    assert [task.name for task in can] == ["Sparse100RatesCold"]
+    assert "needs the feature mean_utility" in left_out[TASKS["Sparse100Items"].id]
+    assert not entry.playable("adaptive-self-tuning", "learning")[1]
+    with refused("Regimes100-v0 shows 'topics': agent 'whittle' cannot act here"):
+        agents.benchmark("whittle", ["Deadline60", "Regimes100"])
+    with refused("tasks is empty"):
+        agents.benchmark("whittle", [])
+
+
+def test_training_is_counted_and_limited() -> None:
+    task = TASKS["Sparse10Trained"]
+    row = entry.play(Learnt, task, 0, training=800)
+    assert row["samples"] == 800
+    with refused("took 1,600 source-steps of training", "800 are allowed"):
+        entry.play(type("Slow", (Learnt,), {"excess": 2}), task, 0, training=800)
+    with refused("has no method `learn`"):
+        entry.play(Oldest, task, 0, training=800)
+
+
+def test_scores_of_runs_are_one_for_the_reference_and_average_to_the_score_of_the_task() -> None:
+    task = TASKS["Sparse100ItemsCold"]
+
+    def scores(rewards: Any) -> Any:
+        rows = [{"task": task.id, "reward": float(reward)} for reward in rewards]
+        return entry.run_scores(rows)[task.id], entry.scores_of(rows)[task.id].mean
+
+    low, high = entry.reference_rewards(task)
+    assert scores(low)[0] == pytest.approx(0.0, abs=1e-12)
+    assert scores(high)[0] == pytest.approx(1.0)
+    single, together = scores(0.2 * low + 0.8 * high + np.random.default_rng(0).normal(size=20))
+    assert single.mean() == pytest.approx(together)
+    assert single.std() > 0.1
+
+
+def test_recorded_references_are_those_of_the_tasks() -> None:
+    for task in tasks().values():
+        known = task.references
+        assert known, f"record the references of {task.id}: python -m experiments references"
+        assert task.recorded_hash == task.hash, f"record the references of {task.id} again"
+        low, best = (np.array(known[name].rewards) for name in ("random", task.best))
+        assert low.size == task.seeds
+        assert task.ref_min_score == pytest.approx(low.mean())
+        assert task.score(task.ref_max_score or 0.0) == 1.0
+        assert best.mean() > low.mean()
+    name = CORE[0]
+    again = entry.reference_run("random", TASKS[name], 1)
+    assert again == pytest.approx(TASKS[name].references["random"].rewards[1], rel=1e-9)

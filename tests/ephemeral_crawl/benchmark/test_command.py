@@ -1,0 +1,55 @@
+"""`ephemeral-crawl benchmark`: an agent of a module in the present folder."""
+
+import json
+import sys
+
+import pytest
+
+from agents.evaluation.benchmark import check_result
+from ephemeral_crawl.__main__ import PROGRAM
+
+MODULE = """
+from agents import Agent, Myopic
+
+class Mine(Agent):
+    name = "mine"
+    features = ("age",)
+
+    def __init__(self, env, *, seed=None, power=1):
+        super().__init__(env, seed=seed)
+        self.power = power
+
+    def priority(self, view):
+        return (view["age"] / (1 + view["age"])) ** self.power
+
+class Secretive(Mine):
+    features = ()
+"""
+
+
+def run(*words: str) -> None:
+    few = ("--tasks", "Recovering4M1Discounted", "--run-on", "sequential", "--jobs", "1")
+    PROGRAM.run(["benchmark", *few, "--out", "out", *words])
+
+
+def test_an_agent_enters_with_its_settings(tmp_path, monkeypatch, capsys):
+    (tmp_path / "entrant_module.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    run("--agent", "entrant_module:Mine", "--settings", '{"power": 2}', "--trials", "3")
+    found = json.loads((tmp_path / "out" / "result.json").read_text())
+    check_result(found)
+    assert (found["agent"], found["made_by"]) == ("mine", "entrant_module:Mine")
+    assert (found["settings"], found["trials"]) == ({"power": 2}, 3)
+    assert "Recovering4M1Discounted-v0@0" in capsys.readouterr().out
+    for words, reason in (
+        (["--agent", "entrant_module:Nobody"], "has no 'Nobody'"),
+        (["--agent", "elsewhere:Mine"], "there is no module 'elsewhere'"),
+        (["--agent", "entrant_module:Secretive"], "does not show the feature age"),
+        (["--agent", "entrant_module:Mine", "--tasks", "Drift10"], "did you mean 'Drift100'?"),
+        (["--agent", "entrant_module:Mine", "--settings", "[1]"], "give an object"),
+        ([], "no agent was given"),
+    ):
+        with pytest.raises(SystemExit) as error:
+            run(*words)
+        assert reason in str(error.value)

@@ -1,0 +1,77 @@
+"""Results that others submit: published as data, or refused with a reason."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agents import benchmark
+from agents.evaluation.benchmark import sealed
+from ephemeral_crawl.core.results import ROOT
+from experiments import leaderboard
+from experiments.leaderboard import Leaderboard, page, read
+from tests.refusals import refused
+
+TASK = "Recovering4M1Discounted"
+RESULTS = ROOT / leaderboard.FOLDER
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "candidates").mkdir()
+    benchmark("random", TASK, name="<b>mine</b>", out=tmp_path / "candidates" / "mine.json")
+    return tmp_path
+
+
+def test_a_candidate_is_published_then_verified(folder, monkeypatch):
+    own = folder / "own.json"
+    own.write_text((folder / "candidates" / "mine.json").read_text())
+    Leaderboard(folder=folder, publish="mine.json").run()
+    assert (folder / "published" / "reported" / "mine.json").exists()
+    Leaderboard(folder=folder, verified=str(own)).run()
+    assert (folder / "published" / "verified" / "mine.json").exists()
+    with refused("no reported result has the rewards of"):
+        Leaderboard(folder=folder, verified=str(own)).run()
+    entry = read(own)
+    assert "No result of all tasks" in page([("reported", entry)])
+    wanted = {row["task"] for row in entry["runs"]}
+    monkeypatch.setattr(leaderboard, "tasks", lambda tier: dict.fromkeys(wanted))
+    shown = page([("verified", entry)])
+    assert "&#60;b&#62;mine" in shown
+    assert "<b>" not in shown
+    assert "| verified |" in shown
+
+
+def test_the_committed_page_is_that_of_the_published_results():
+    entries = [
+        (state, read(path))
+        for state in (leaderboard.VERIFIED, leaderboard.REPORTED)
+        for path in sorted((RESULTS / "published" / state).glob("*.json"))
+    ]
+    assert (RESULTS / leaderboard.PAGE).read_text(encoding="utf-8") == page(entries)
+
+
+def test_nothing_is_published_twice(folder):
+    text = (folder / "candidates" / "mine.json").read_text()
+    Leaderboard(folder=folder, publish="mine.json").run()
+    (folder / "candidates" / "other.json").write_text(text)
+    with refused("other.json was published before, as reported/mine.json"):
+        Leaderboard(folder=folder, publish="other.json").run()
+    with refused("there is no file", "nobody.json"):
+        Leaderboard(folder=folder, publish="nobody.json").run()
+
+
+def test_what_is_altered_or_not_finite_is_not_published(folder):
+    path = folder / "candidates" / "mine.json"
+    result = json.loads(path.read_text())
+    path.write_text(json.dumps({**result, "agent": "other"}))
+    with refused("mine.json: the result of 'other' was altered"):
+        Leaderboard(folder=folder, publish="mine.json").run()
+    result["runs"][3]["reward"] = float("nan")
+    path.write_text(json.dumps(sealed(result)))
+    with refused("mine.json: it has the value NaN"):
+        Leaderboard(folder=folder).run()
+    for text in ("[1, 2", "[" * 100_000, "\xff"):
+        path.write_text(text, encoding="latin-1")
+        with refused("mine.json is not JSON"):
+            Leaderboard(folder=folder, publish="mine.json").run()

@@ -1,0 +1,32 @@
+"""The recorded references, and the page of the tasks."""
+
+from dataclasses import replace
+
+import pytest
+
+from agents.evaluation.rollout import evaluate
+from crawl_env.benchmark import TASKS
+from crawl_env.benchmark.task import Reference
+from experiments.references import expected_at_random, runs_without_room
+
+DRAWN = [name for name, task in TASKS.items() if "drawn-" in task.arguments["sources"]]
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_the_bound_of_every_generated_fleet_is_above_the_random_policy(name):
+    task = TASKS[name]
+    known = task.references
+    assert runs_without_room(task, known) == []
+    if "bound" in known:
+        rewards = known["bound"].rewards
+        worse = {**known, "bound": Reference("bound", (*rewards[:-1], 1e-3 * rewards[-1]))}
+        assert runs_without_room(task, worse) == [task.seeds - 1]
+
+
+@pytest.mark.parametrize("name", ["Dense100Unobserved", "Sparse100Harvest", "General10"])
+def test_what_random_crawls_collect_is_known(name):
+    task = replace(TASKS[name], seeds=1)
+    found = evaluate(
+        "random", task.arguments_of("test", 0), steps=20_000, seeds=1, seed=task.seed("test", 0)
+    )
+    assert expected_at_random(task, 0) == pytest.approx(found.reward[0], rel=0.06)

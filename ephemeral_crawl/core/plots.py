@@ -49,6 +49,8 @@ MORE = (
     "#5FA05F",
     "#B5838D",
     "#FF5C5C",
+    "#7A5195",
+    "#4C9F70",
 )
 MAGENTA, INDIGO, LILAC, TEAL, OLIVE, SALMON, ROSE, STEEL, MOSS, RUST = MORE[:10]
 _LATER = MORE[10:]
@@ -90,6 +92,7 @@ STYLES: dict[str, Style] = {
     "whittle-current": (_LATER[4], "-", "s"),
     "whittle-regimes": (_LATER[5], "-", "d"),
     "greedy-topics": (_LATER[6], "-", "p"),
+    "in-context": (_LATER[7], "--", "o"),
     "bound": (INK, "--", ""),
     # Learners: those of one family share a colour.
     "whittle-q": (BLUE, "-", "^"),

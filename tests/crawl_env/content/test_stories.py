@@ -23,7 +23,7 @@ CASES = [Stories(overlap=0.7), Stories(overlap=1.0, lag=2.0, utility="constant")
 @pytest.mark.parametrize("age", [2.0, 1e9])
 def test_a_source_alone_is_what_it_is_without_duplicates(arrivals: Stories, age: float) -> None:
     """The mean and the variance of the first crawl of each source, which nobody was paid for."""
-    n, (rng, envs) = len(TWO), (np.random.default_rng(1), 4000)
+    n, (rng, envs) = len(TWO), (np.random.default_rng(1), 500)
     for i in range(n):
         world = World(TWO, arrivals, envs, count=True)
         ages = np.full((envs, n), 1e9)
@@ -39,7 +39,7 @@ def test_a_source_alone_is_what_it_is_without_duplicates(arrivals: Stories, age:
         second = TWO.arrival_rate[i] * TWO.mean_utility[i] ** 2 * moment
         variance = second * -math.expm1(-2 * m * steps) / (2 * m)
         assert abs(value.mean() - mean) < 4.5 * math.sqrt(variance / envs)
-        assert value.var() == pytest.approx(variance, rel=0.15)
+        assert value.var() == pytest.approx(variance, rel=0.4)
 
 
 @pytest.mark.parametrize("lag", [0.0, 1.5])
@@ -57,7 +57,6 @@ def test_each_story_pays_once(lag: float) -> None:
     for _ in range(300):
         shown, reward, _, _, info = env.step(rng.random(3))
         _, harvest, items, known = shown.T
-        assert np.allclose(harvest, items - known - (items - known - harvest))
         assert reward == pytest.approx(harvest.sum(), abs=1e-4)
         assert (harvest <= items - known + 1e-6).all()
         assert np.array_equal(info["known"], known)
@@ -69,7 +68,9 @@ def test_each_story_pays_once(lag: float) -> None:
 def test_full_overlap_without_lag_is_one_source() -> None:
     """Of three sources with the same stories it does not matter which is crawled."""
     fleet = Sources([1.0] * 3, 1.0, 0.3, topics=["a"] * 3)
-    vec = CrawlVectorEnv(2, fleet, budget=1, arrivals=Stories(overlap=1.0), autoreset_mode="Disabled")
+    vec = CrawlVectorEnv(
+        2, fleet, budget=1, arrivals=Stories(overlap=1.0), autoreset_mode="Disabled"
+    )
     rewards = []
     for policy in (lambda t: [1, 0, 0], lambda t: [t % 3 == i for i in range(3)]):
         vec.reset(seed=5)
@@ -92,7 +93,7 @@ def test_what_arrives_does_not_depend_on_the_crawls() -> None:
 def test_the_unpaid_content_is_the_mean_of_what_crawls_are_paid(n: int, lag: float) -> None:
     """Every environment crawls by one random schedule; the mean of what is paid is the belief."""
     fleet = Sources([1.0, 0.6, 0.8][:n], [1.0, 2.0, 0.5][:n], [0.2, 0.1, 0.3][:n], topics=["a"] * n)
-    arrivals, envs, rng = Stories(overlap=0.9, lag=lag), 4000, np.random.default_rng(2)
+    arrivals, envs, rng = Stories(overlap=0.9, lag=lag), 600, np.random.default_rng(2)
     vec = CrawlVectorEnv(envs, fleet, budget=1, arrivals=arrivals, features=("value", "age"))
     shown, _ = vec.reset(seed=1)
     for _ in range(12):
@@ -120,7 +121,7 @@ def test_whittle_stories_gains_and_no_policy_exceeds_the_bound() -> None:
     fleet = Sources([1.0] * 4 + [0.4] * 4, 1.0, 0.1, topics=["a"] * 4 + [""] * 4)
     task: dict[str, Any] = {"sources": fleet, "budget": 1, "arrivals": CASES[0], "observed": False}
     task["features"] = ("age",)
-    runs = compare(["whittle", "whittle-stories"], task, steps=1500, warmup=100, seeds=2)
+    runs = compare(["whittle", "whittle-stories"], task, steps=600, warmup=100, seeds=2)
     naive, aware = (runs[name].reward.mean() for name in ("whittle", "whittle-stories"))
     bound = task_bound(Task(**task)).bound
     assert naive * 1.05 < aware < bound

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from crawl_env import Deadline, DiminishingReturns, Sources, Stories, TaskArguments
+from crawl_env import Deadline, DiminishingReturns, Sources, TaskArguments
 from experiments.core.clock import interleaved
 from experiments.throughput.figure import Figure, longer
 from experiments.throughput.signals import RATES, SIZE, step_of

@@ -75,7 +75,8 @@ def test_full_overlap_without_lag_is_one_source() -> None:
     for policy in (lambda t: [1, 0, 0], lambda t: [t % 3 == i for i in range(3)]):
         vec.reset(seed=5)
         rewards.append([vec.step(np.tile(policy(t), (2, 1)) * 1.0)[1] for t in range(40)])
-    assert np.allclose(*rewards) and np.sum(rewards) > 0
+    assert np.allclose(*rewards)
+    assert np.sum(rewards) > 0
 
 
 def test_what_arrives_does_not_depend_on_the_crawls() -> None:
@@ -114,7 +115,8 @@ def test_the_state_is_restored() -> None:
     env.set_state(state)
     for t, (shown, reward, *_) in enumerate(ahead):
         again = env.step(np.eye(3)[t % 3])
-        assert np.array_equal(shown, again[0]) and reward == again[1]
+        assert np.array_equal(shown, again[0])
+        assert reward == again[1]
 
 
 def test_whittle_stories_gains_and_no_policy_exceeds_the_bound() -> None:

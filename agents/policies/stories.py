@@ -83,8 +83,8 @@ def unpaid_content(sources: Sources, stories: Stories, age: FloatArray) -> Float
     of source i, where P_j(a) is the probability that source j would have reported the story before
     its own last crawl, τ_j steps ago. Without a lag, P_j(a) = 1 if a > τ_j and 0 otherwise. With a
     mean lag d the lags of two reports differ by a Laplace variable: P_j(a) = 1 − e^{(τ_j − a)/d}/2
-    if a > τ_j and e^{(a − τ_j)/d}/2 otherwise. This is the posterior mean given all crawls, whatever
-    they found, without a lag or for two sources per topic; with a lag and more sources the product
+    if a > τ_j and e^{(a − τ_j)/d}/2 otherwise. This is the posterior mean given all crawls,
+    whatever they found, without a lag or for two sources per topic; with more the product
     is an approximation, as the lag at source i is common to its factors.
 
     Arguments:

@@ -1,4 +1,4 @@
-"""`Stories`: arrivals in which sources of one topic report the same stories, each of which pays once."""
+"""`Stories`: sources of one topic report the same stories, each of which pays once."""
 
 from __future__ import annotations
 

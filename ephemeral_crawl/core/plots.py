@@ -93,6 +93,7 @@ STYLES: dict[str, Style] = {
     "whittle-regimes": (_LATER[5], "-", "d"),
     "greedy-topics": (_LATER[6], "-", "p"),
     "in-context": (_LATER[7], "--", "o"),
+    "whittle-stories": (_LATER[8], "-", "*"),
     "bound": (INK, "--", ""),
     # Learners: those of one family share a colour.
     "whittle-q": (BLUE, "-", "^"),

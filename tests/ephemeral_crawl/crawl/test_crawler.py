@@ -707,5 +707,6 @@ def test_what_the_command_logs_can_be_read_by_programs(tmp_path, capsys):
     assert failed["kind"]
     assert failed["error"] in failed["message"]
     assert lines[-1]["fetches"] == lines[-1]["failures"] == 1
+    assert ", 0 due, next fetch in " in lines[-1]["message"]
     CrawlFeeds(**asked, store=tmp_path / "b.db", log_level="error", allow_private=True).run()
     assert not capsys.readouterr().err

@@ -141,6 +141,9 @@ def test_a_store_that_is_not_in_its_place_any_more_says_so(path, how):
     for call in (lambda: live.add("b"), live.status, live.lease):
         with pytest.raises(OSError, match="deleted, moved or replaced"):
             call()
+    if other is None:
+        links = [os.path.realpath(file) for file in Path("/proc/self/fd").iterdir()]
+        assert not [link for link in links if str(path.parent.parent) in link], "it closed them"
     live.close()
     if other is not None:
         assert other.sources() == ["another"]

@@ -215,3 +215,9 @@ def test_sources_that_share_a_host_are_fetched_more_rarely_and_collect_little_le
     told = live.overview()
     expected = -3.0 * math.expm1(-0.05 * math.log(2.0) / 3.0) / (0.05 * math.log(2.0) / 3.0)
     assert told.collects[told.budgets.index(600.0)] == pytest.approx(expected, rel=1e-3)
+
+
+def test_without_sources_maximum_intervals_cost_nothing():
+    overview = Scheduler(":memory:", budget="1/h").overview()
+    assert overview.ceilings_cost == 0.0
+    assert overview.about_ceilings == ""

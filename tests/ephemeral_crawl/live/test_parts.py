@@ -263,3 +263,35 @@ def test_what_is_counted_is_what_the_table_says():
         stored = snapshot.from_bytes(snapshot.to_bytes(state)).numbers_of.tolist()
         assert state.numbers_of.tolist() == stored == counted
         clock.now += 60.0
+
+
+def test_the_rate_of_a_host_is_that_of_its_sources_with_two_of_the_fleet():
+    rng = np.random.default_rng(3)
+    sources, table = columns.record_view(columns.new_sources(24)), columns.new_hosts(3)
+    sources.host[:] = np.arange(24) % 3
+    sources.exposure[:] = rng.uniform(50, 300, (24, 1)) * HOUR
+    rate = np.array([0.1, 1.0, 5.0])[sources.host] / HOUR
+    sources.items[:] = rng.poisson(rate[:, None] * sources.exposure)
+    shared = unfitted(math.log(2) / (3 * HOUR))._replace(hosts=table)
+    for _ in range(50):
+        shared = fitted(shared, sources, np.arange(24), Totals(), np.zeros((0, 2)), shared.decay)
+    items, time = sources.items[:, -1].astype(float), sources.exposure[:, -1].astype(float)
+    posterior = (shared.shape + items) / (shared.rate + time) / (shared.shape / shared.rate)
+    for host in range(3):
+        mean = posterior[sources.host == host].mean()
+        assert table["factor"][host] == pytest.approx((2 + 7 * mean) / (2 + 7), rel=2e-3)
+
+
+@pytest.mark.parametrize("part", [1e-4, 9e-3, 0.02, 1.0])  # of the shortest memory
+def test_items_and_time_of_a_part_fade_from_the_moment_in_which_they_fall(part):
+    sources, shared = fleet(1)
+    before = sources.items[0].astype(float), sources.exposure[0].astype(float)
+    time = part * learning.MEMORIES[0]
+    learning.observe(sources, shared, 0, np.array([4.0]), time)
+    for m, memory in enumerate(learning.MEMORIES):
+        moments = (np.arange(100_000) + 0.5) / 100_000 * time
+        within = np.exp(-moments / memory).mean()
+        kept = math.exp(-time / memory)
+        exposure = kept * before[1][m] + time * within
+        assert sources.items[0, m] == pytest.approx(kept * before[0][m] + 4 * within, rel=1e-4)
+        assert sources.exposure[0, m] == pytest.approx(exposure, rel=1e-4)

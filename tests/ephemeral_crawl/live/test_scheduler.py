@@ -899,3 +899,51 @@ def test_nobody_waits_for_ever_on_a_host_that_is_used_to_capacity():
         now += 600.0
     assert longest < 1.6 * rotation
     assert now - min(fetched.values()) < 1.6 * rotation
+
+
+@pytest.mark.parametrize("spent", [2, 5, 9])
+@pytest.mark.parametrize("parts", [(0.5, 0.7), (3.0, 0.2), (1.0, 20.0)])
+def test_the_price_does_not_depend_on_events_in_between(clock, spent, parts):
+    prices = []
+    for events in (False, True):
+        clock.now = 0.0
+        live = Scheduler(":memory:", budget="2/h", burst=10, explore=0, clock=clock)
+        live.add_many({"source": f"feed {i}"} for i in range(10))
+        assert len(live.lease(spent)) == spent
+        for part in parts:
+            clock.now += part * HOUR
+            if events:
+                live.update("feed 0", cost=1.0)  # as before
+        prices.append(live.status().price)
+    assert prices[0] == pytest.approx(prices[1], rel=1e-4)
+
+
+def test_leases_expire_in_the_time_of_the_clock(scheduler, clock):
+    clock.now = DAY
+    (lease,) = scheduler.lease(1, timeout="10min")
+    clock.now -= 2 * HOUR  # it was set back
+    scheduler.add("another")
+    assert scheduler.expired_at(lease.id) is None
+    clock.now += 660.0
+    assert scheduler.expired_at(lease.id) == pytest.approx(clock() - 60.0)
+
+
+def test_a_source_that_is_given_back_without_a_reason_keeps_that_of_its_failure(scheduler, clock):
+    (lease,) = scheduler.lease(1)
+    scheduler.failed(lease.id, reason="HTTP 503")
+    clock.now += DAY
+    again = {one.source: one for one in scheduler.lease(10)}[lease.source]
+    scheduler.release(again.id)
+    assert scheduler.explain(lease.source).failure == "HTTP 503"
+
+
+def test_the_error_of_the_worth_falls_with_the_number_of_items(scheduler, clock):
+    errors = []
+    for _ in range(2):
+        for lease in scheduler.lease(5):
+            items = [(clock() - 60.0 * k, 1.0 + k % 3) for k in range(1, 41)]
+            scheduler.report(lease.id, items)
+        known = scheduler.explain("feed 0")
+        errors.append(known.worth_error / known.worth)
+        clock.now += 2 * DAY
+    assert 0.02 < errors[1] < errors[0] < 0.2

@@ -36,7 +36,17 @@ def test_the_channels_are_those_of_the_page() -> None:
     assert list(FEATURES) == [
         *(*CHANNELS, "available", "failed", "changed"),
         *sums,
-        *("pings", "pings_aged", "backlog", "topic", "rate", "steps_left", "seen", "shown"),
+        *(
+            "pings",
+            "pings_aged",
+            "backlog",
+            "topic",
+            "rate",
+            "steps_left",
+            "seen",
+            "shown",
+            "known",
+        ),
     ]
 
 

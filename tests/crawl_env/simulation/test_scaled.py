@@ -68,6 +68,7 @@ def test_scales_are_those_of_the_page() -> None:
         "age": tour,
         "balance": 2.5,
         "items": 1,
+        "known": 1,
         "pings": 1,
         "pings_aged": 1,
         "backlog": 1,
@@ -97,7 +98,7 @@ def test_scales_are_those_of_the_page() -> None:
 def test_observations_are_those_of_the_plain_environment(shape: dict[str, Any], rule: str) -> None:
     arguments = some(features=EVERYTHING, budget_rule=rule, start="random", observed=False)
     plain, other = CrawlEnv(**arguments), CrawlEnv(**arguments, **shape)
-    assert other.observation_space.shape == ((5 * 26,) if "flat" in shape else (5, 26))
+    assert other.observation_space.shape == ((5 * 27,) if "flat" in shape else (5, 27))
     if "scaled" in shape:
         assert np.all(np.abs([other.observation_space.low, other.observation_space.high]) <= 1)
     seen = [env.reset(seed=3)[0] for env in (plain, other)]

@@ -16,6 +16,7 @@ from agents.policies.periodic import LagrangianPeriodic, WhittlePeriodic
 from agents.policies.regimes import WhittleCurrent, WhittleRegimes
 from agents.policies.simple import Fixed, OldestFirst, PingFirst, Random
 from agents.policies.static import Static
+from agents.policies.stories import WhittleStories
 from agents.policies.topics import GreedyTopics
 from agents.registry import AGENTS, make, register
 from agents.scheduling import AdaptiveFleetScheduler, FleetScheduler
@@ -61,6 +62,7 @@ __all__ = [
     "WhittleLooks",
     "WhittlePeriodic",
     "WhittleRegimes",
+    "WhittleStories",
     "benchmark",
     "compare",
     "evaluate",

@@ -28,6 +28,7 @@ from agents.policies.periodic import LagrangianPeriodic, WhittlePeriodic
 from agents.policies.regimes import WhittleCurrent, WhittleRegimes
 from agents.policies.simple import Fixed, OldestFirst, PingFirst, Random
 from agents.policies.static import Static
+from agents.policies.stories import WhittleStories
 from agents.policies.topics import GreedyTopics
 from crawl_env.errors import shown, unknown
 
@@ -61,6 +62,7 @@ _AGENTS: tuple[type[Agent], ...] = (
     WhittleCurrent,
     WhittleRegimes,
     GreedyTopics,
+    WhittleStories,
 )
 
 # The agent classes by name, and what `register` added.
@@ -85,6 +87,7 @@ ON_REQUEST = (
     WhittleCurrent.name,
     WhittleRegimes.name,
     GreedyTopics.name,
+    WhittleStories.name,
 )
 
 GROUP = "ephemeral_crawl.agents"  # of entry points

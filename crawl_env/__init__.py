@@ -16,6 +16,7 @@ from crawl_env.content.payoff import Deadline, DiminishingReturns, Payoff
 from crawl_env.content.process import ArrivalProcess
 from crawl_env.content.rates import Constant, DailyCycle, Drift, Jumps, Regimes
 from crawl_env.content.signals import Signals
+from crawl_env.content.stories import Stories
 from crawl_env.content.trace import Trace
 from crawl_env.content.world import NEVER, World
 from crawl_env.envs.env import CrawlEnv
@@ -52,6 +53,7 @@ __all__ = [
     "Regimes",
     "Signals",
     "Sources",
+    "Stories",
     "Task",
     "TaskArguments",
     "Trace",

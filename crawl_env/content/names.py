@@ -16,6 +16,7 @@ from crawl_env.content.arrivals import RATES, Arrivals, Deterministic
 from crawl_env.content.parts import split_name
 from crawl_env.content.process import ArrivalProcess
 from crawl_env.content.rates import RateModel
+from crawl_env.content.stories import Stories
 from crawl_env.content.trace import Trace
 from crawl_env.content.utility import DECAYS, UTILITIES
 from crawl_env.errors import unknown
@@ -206,5 +207,6 @@ def _trace(parameters: dict[str, Any]) -> Trace:
 _PROCESSES: dict[str, tuple[type, Callable[[dict[str, Any]], ArrivalProcess]]] = {
     "deterministic": (Deterministic, lambda parameters: Deterministic()),
     "poisson": (Arrivals, lambda parameters: Arrivals(**parameters)),
+    "stories": (Stories, lambda parameters: Stories(**parameters)),
     "trace": (Trace, _trace),
 }

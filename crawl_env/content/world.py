@@ -14,6 +14,7 @@ from crawl_env.content.engine import Engine
 from crawl_env.content.indexing import IndexQueue
 from crawl_env.content.process import ArrivalProcess, Published, require_items
 from crawl_env.content.stock import ItemStock, MeanStock, Stock, sums_of
+from crawl_env.content.stories import Stories, StoryStock
 from crawl_env.fleet.sources import Sources
 from crawl_env.log.ping_log import PingLog
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
@@ -147,6 +148,8 @@ class World:
             require_items(self.arrivals, "some sources have a finite capacity")
         if self._listens:
             require_items(self.arrivals, "some sources send signals, which announce items")
+        if isinstance(self.arrivals, Stories):
+            return StoryStock(self._feed, self.shape, count)
         if isinstance(self._feed, MeanFeed):
             return MeanStock(self._feed, self.shape, count)
         stored = capped or store_items or self.queue is not None
@@ -172,6 +175,11 @@ class World:
         return None if self._pings is None else self._pings.pings
 
     @property
+    def known(self) -> FloatArray:
+        """Number of items of the last crawl of each source whose stories had been paid, (B, N)."""
+        return self._stock.known if isinstance(self._stock, StoryStock) else np.zeros(self.shape)
+
+    @property
     def rate(self) -> FloatArray:
         """The current arrival rates, (B, N) items / time, which agents are not told."""
         return self._feed.rate()
@@ -193,7 +201,7 @@ class World:
     def keeps_items(self) -> bool:
         """Whether the content consists of stored items or is determined by the ages, so that its
         value cannot be set."""
-        return isinstance(self._stock, ItemStock) or self.sources.is_capped
+        return isinstance(self._stock, (ItemStock, StoryStock)) or self.sources.is_capped
 
     def uncollected_items(self) -> tuple[FloatArray, FloatArray] | None:
         """Return the number of uncollected items with utility left and the sum of their ages in
@@ -278,6 +286,9 @@ class World:
             picked = picked[~failed]
         if isinstance(self._stock, ItemStock):
             self._take_items(picked.ravel(), self._stock)
+        if isinstance(self._stock, StoryStock):
+            paid = self._stock.crawl(picked.ravel())
+            collected[... if failed is None else ~failed] = paid.reshape(picked.shape)
         self.flat_crawled_at[picked] = self._clock
         self._stock.empty(picked)
         if self._belief is not self._stock:

@@ -177,7 +177,7 @@ class TorchSimulation:
         if name == "balance":
             return torch.full((), self.task.budget, device=self.device)
         out = torch.zeros(world.shape, device=self.device)
-        if name == "failed" or self._picked.shape[1] == 0:
+        if name in ("failed", "known") or self._picked.shape[1] == 0:
             return out
         brought: dict[str, Tensor | None] = {
             "crawled": torch.ones_like(self._value),

@@ -81,6 +81,7 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     | `steps_left` | steps of the batch after this one, the same in every row; 0 without a deadline | 0 | ∞ | ΣC/M |
     | `seen` | steps since the last crawl or look; 0: this observation has what a look shows | 0 | ∞ | ΣC/M |
     | `shown` | uncollected utility that the looks of the last step show; 0 where there was none | 0 | ∞ | u |
+    | `known` | of the items collected in the last step, those whose story had been paid; 0 without `Stories` | 0 | ∞ | 1 |
 
     `scaled=True` maps every feature x that has a scale s to sign(x)·z/(1 + z), z = ln(1 + |x|/s),
     which is strictly increasing and within (−1, 1), or [0, 1) if x ≥ 0: s is mapped to .41, 10 s
@@ -120,7 +121,8 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     `collected`, the utility collected; `failed`, whether the crawl failed (only for fleets with
     failure rates). It also returns `cost`, the budget units spent in this step, and `balance`,
     those available in the next one (only under `budget_rule="average"`), and `looked`, (N,),
-    whether the source was looked at (only with `look_cost`). With an indexing engine
+    whether the source was looked at (only with `look_cost`), and `known`, (N,), the number of items
+    collected whose stories had been paid before (only with `Stories`). With an indexing engine
     `engine` is a dictionary of what became of the items, see below. `reset` returns {}.
 
     ## Arguments
@@ -167,7 +169,8 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     | | items | "items": each item is drawn |
 
     The features `items`, `changed` and `harvest_…`, and finite capacities, require single items,
-    which Hawkes rates, non-exponential decay and logs always draw. A dictionary of a name and
+    which Hawkes rates, non-exponential decay and logs always draw. With `Stories(overlap=…, lag=…)`
+    the sources of a topic report the same stories, each of which pays once. A dictionary of a name and
     parameters stands for an object, for example `{"name": "poisson", "rate": {"name": "drift",
     "sigma": 0.2}}`, or `{"name": "trace", "log": "items.csv", "random_start": False}`.
 

@@ -42,6 +42,7 @@ FEATURES: dict[str, tuple[float, float]] = {  # bounds that hold for all paramet
     "steps_left": (0.0, np.inf),
     "seen": (0.0, np.inf),
     "shown": (0.0, np.inf),
+    "known": (0.0, np.inf),
 }
 HEARD = ("pings", "pings_aged")  # features for which pings must be kept
 COUNTED = ("items", "changed")  # features for which items must be counted

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crawl_env.content.stories import Stories
 from crawl_env.content.trace import Trace
 from crawl_env.content.world import NEVER, World
 from crawl_env.errors import check_whole, unknown
@@ -325,6 +326,7 @@ class Simulation:
                 "harvest": utility,
                 "items": items,
                 "changed": None if items is None else items > 0,
+                "known": world.known.take(picked) if name == "known" else None,
             }
             out[env, source] = brought[name]
 
@@ -342,6 +344,8 @@ class Simulation:
             info["failed"] = np.zeros(self.task.n, BOOL)
             info["failed"][picked] = failed
             crawled[picked] = ~failed
+        if isinstance(self.task.arrivals, Stories):
+            info["known"] = np.where(crawled, self.world.known[0], 0.0)
         if self.task.look_cost is not None:
             info["looked"] = np.zeros(self.task.n, BOOL)
             info["looked"][self._looked] = True

@@ -22,6 +22,7 @@ from crawl_env.content.names import make_arrivals
 from crawl_env.content.payoff import Payoff, make_payoff
 from crawl_env.content.process import ArrivalProcess, require_items
 from crawl_env.content.signals import Signals, make_signals
+from crawl_env.content.stories import Stories
 from crawl_env.content.trace import Trace
 from crawl_env.content.world import NEVER
 from crawl_env.errors import (
@@ -436,6 +437,8 @@ class Task:
             require_items(
                 arrivals, f"engine is {self.engine!r}, which takes one item after the other"
             )
+        if isinstance(arrivals, Stories):
+            self._check_stories(arrivals)
         if self.payoff is not None:
             self._check_payoff(self.payoff)
         if self.look_cost is not None:
@@ -444,6 +447,15 @@ class Task:
             self._check_unchanged(self.unchanged_cost)
         self._check_signals()
         arrivals.check(fleet if self.draw is None else Sources.stack([fleet]))
+
+    def _check_stories(self, arrivals: Stories) -> None:
+        summed = [name for name in SUMMED if name in self.features]
+        if self.engine is not None or summed:
+            given = f"engine is {self.engine!r}" if self.engine else f"features have {summed[0]!r}"
+            raise ValueError(
+                f"arrivals are {arrivals!r}, and {given}, which is not defined for stories that "
+                "pay once; leave it out, or use arrivals='poisson-items'"
+            )
 
     def _check_payoff(self, payoff: Payoff) -> None:
         if self.engine is not None:

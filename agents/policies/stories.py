@@ -1,0 +1,159 @@
+"""Whittle's index of what is still unpaid, where sources of a topic report the same stories."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.policies.base import Environment, ObservationView, needs_all
+from agents.policies.index import Whittle
+from crawl_env import NEVER, Sources, Stories, Task
+from crawl_env.compiled import compiled
+from crawl_env.numerics import FloatArray, IntArray
+
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(6)
+
+
+class WhittleStories(Whittle):
+    """The Whittle index of the expected utility that has not been paid, one source after another.
+
+    Content is the mean of the items whose stories no crawl of another source has found
+    (`unpaid_content`), given the overlap and the lag of `crawl_env.Stories`. After each selection
+    in a step the content of the rest of the topic is computed anew. The index is that of a source
+    without duplicates at this content: what other crawls of the topic will take later is ignored.
+    Where no two sources share stories, and under `budget_rule="average"`, it is `Whittle`. Sources
+    whose value is observed have the index of this value.
+
+    Raises:
+        ValueError: sources share stories, and `age` is not observed; or as for index agents.
+    """
+
+    name = "whittle-stories"
+    features = ("age",)
+
+    @classmethod
+    def features_in(cls, task: Task) -> tuple[str, ...]:
+        return cls.features if _stories_of(task) else ()
+
+    def __init__(self, env: Environment, *, seed: int | None = None) -> None:
+        super().__init__(env, seed=seed)
+        self._stories = _stories_of(self.task)
+        if self._stories is not None:
+            needs_all(self.task, self.name, *self.features)
+
+    def priority(self, view: ObservationView) -> NDArray[Any]:
+        if self._stories is None:
+            return super().priority(view)
+        sources, age = view.sources, view["age"].astype(np.float64)
+        cost = np.broadcast_to(sources.cost, age.shape)
+        left = np.full(len(age), self.task.budget * (1.0 + 1e-12))
+        out, rows = np.zeros(age.shape, dtype=np.float32), np.arange(len(age))
+        for k in range(self.task.n):
+            content = unpaid_content(sources, self._stories, age)
+            if view.shows("value"):
+                content = np.where(self.task.observed, view["value"], content)
+            index = self._arms(sources).index(content)
+            open_ = (out == 0) & (cost <= left[:, None])
+            best = np.where(open_, index, -1.0).argmax(axis=1)
+            chosen = open_[rows, best]
+            if not chosen.any():
+                break
+            row, best = rows[chosen], best[chosen]
+            out[row, best] = 1.0 - k / (self.task.n + 1.0)
+            left[row] -= cost[row, best]
+            age[row, best] = 0.0
+        return out
+
+
+def _stories_of(task: Task) -> Stories | None:
+    """Return the arrivals, if some sources share stories and the budget is one for each step."""
+    shared = isinstance(task.arrivals, Stories) and np.bincount(task.sources.topic_of).max() > 1
+    if not shared or task.budget_rule != "step":
+        return None
+    assert isinstance(task.arrivals, Stories)
+    return task.arrivals
+
+
+def unpaid_content(sources: Sources, stories: Stories, age: FloatArray) -> FloatArray:
+    """Return the mean utility of the items whose stories no other source has been paid for, (B, N).
+
+    It is Λ_iξ̄_i ∫ e^{−μ_i a} Π_j (1 − q_j P_j(a)) da over the ages a of items since the last crawl
+    of source i, where P_j(a) is the probability that source j would have reported the story before
+    its own last crawl, τ_j steps ago. Without a lag, P_j(a) = 1 if a > τ_j and 0 otherwise. With a
+    mean lag d the lags of two reports differ by a Laplace variable: P_j(a) = 1 − e^{(τ_j − a)/d}/2
+    if a > τ_j and e^{(a − τ_j)/d}/2 otherwise. This is the posterior mean given all crawls,
+    whatever they found, without a lag or for two sources per topic; with more the product
+    is an approximation, as the lag at source i is common to its factors.
+
+    Arguments:
+        sources: the fleet, (N,), or a batch (B, N).
+        stories: the arrivals.
+        age: (B, N) steps since the last crawl, failed ones not counted; 1e9 if there was none.
+
+    >>> fleet = Sources([1.0, 1.0], 1.0, 0.1, topics=["news", "news"])
+    >>> unpaid_content(fleet, Stories(overlap=1), np.array([[3.0, 1.0]])).round(3)
+    array([[0.952, 0.952]])
+    """
+
+    def whole(parameter: FloatArray) -> FloatArray:
+        return np.ascontiguousarray(np.broadcast_to(parameter, age.shape), dtype=np.float64)
+
+    out = np.empty(age.shape)
+    rate, decay = whole(sources.arrival_rate * sources.period), whole(sources.decay_per_step)
+    utility, steps = whole(sources.mean_utility), np.minimum(age, NEVER)
+    p, lag, topic = stories.overlap, stories.lag, sources.topic_of
+    _unpaid(rate, utility, decay, steps, topic, p, lag, _NODES, _WEIGHTS, out)
+    return out
+
+
+@compiled
+def _unpaid(
+    rate: FloatArray,
+    utility: FloatArray,
+    decay: FloatArray,
+    age: FloatArray,
+    topic: IntArray,
+    overlap: float,
+    lag: float,
+    nodes: FloatArray,
+    weights: FloatArray,
+    out: FloatArray,
+) -> None:
+    n = topic.size
+    for b in range(age.shape[0]):
+        most = np.zeros(topic.max() + 1)
+        for i in range(n):
+            most[topic[i]] = max(most[topic[i]], rate[b, i])
+        for i in range(n):
+            # The integral is over s = 1 − e^{−μa}, in pieces between the ages of the others.
+            ends = np.zeros(n + 2)
+            number = 1
+            for j in range(n):
+                if j != i and topic[j] == topic[i] and age[b, j] < age[b, i]:
+                    ends[number] = age[b, j]
+                    number += 1
+            ends[number] = age[b, i]
+            number += 1
+            ends[:number].sort()
+            total = 0.0
+            for k in range(number - 1):
+                low = -np.expm1(-decay[b, i] * ends[k])
+                half = (-np.expm1(-decay[b, i] * ends[k + 1]) - low) / 2.0
+                if half <= 0.0:
+                    continue
+                for node in range(nodes.size):
+                    a = -np.log1p(-min(low + half * (1.0 + nodes[node]), 1.0 - 1e-16)) / decay[b, i]
+                    left = 1.0
+                    for j in range(n):
+                        if j != i and topic[j] == topic[i]:
+                            late = a - age[b, j]
+                            if lag == 0.0:
+                                paid = 1.0 if late > 0.0 else 0.0
+                            else:
+                                paid = 0.5 * np.exp(-abs(late) / lag)
+                                paid = 1.0 - paid if late > 0.0 else paid
+                            left *= 1.0 - overlap * rate[b, j] / max(most[topic[i]], 1e-300) * paid
+                    total += weights[node] * half * left
+            out[b, i] = rate[b, i] * utility[b, i] / decay[b, i] * total

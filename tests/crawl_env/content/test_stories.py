@@ -12,6 +12,8 @@ from agents import compare, make, relaxed_bound, task_bound
 from agents.policies.stories import unpaid_content
 from crawl_env import CrawlEnv, CrawlVectorEnv, Deadline, Engine, Sources, Stories, Task
 from crawl_env.content.names import describe_arrivals, make_arrivals
+from crawl_env.content.process import Published
+from crawl_env.content.stories import StoryFeed
 from crawl_env.content.world import World
 from tests.refusals import refused
 
@@ -63,6 +65,54 @@ def test_each_story_pays_once(lag: float) -> None:
         paid += float(reward)
     rate = 1.0 / 0.8 * (1 - 0.2 * 0.2 * 0.6)  # of stories that some source reports
     assert abs(paid - 300 * rate) < 4.5 * math.sqrt(300 * rate)
+
+
+@pytest.mark.parametrize("lag", [0.0, 1.5])
+def test_a_plain_program_gives_the_same_rewards(
+    lag: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One report after the other, with the time of its appearance, and a set of paid stories."""
+    reports: list[Any] = []  # time of appearance, source, initial utility, story
+
+    def noting(feed: StoryFeed, *given: Any) -> tuple[Published, int]:
+        drawn, stories = draw(feed, *given)
+        reports.extend(
+            zip(now - drawn.age, drawn.cell, drawn.utility.copy(), drawn.number, strict=True)
+        )
+        return drawn, stories
+
+    draw, now = StoryFeed.draw, 0.0
+    monkeypatch.setattr(StoryFeed, "draw", noting)
+    decay = [0.1, 0.3, 0.2, 0.2]
+    fleet = Sources([2.0, 1.0, 0.5, 1.0], [1.0, 2.0, 3.0, 1.0], decay, topics=["a", "a", "a", "b"])
+    fleet = Sources(**{**fleet.describe(), "failure_rate": [0.0, 0.4, 0.0, 0.2]})
+    features = ("value", "crawled", "items", "known")
+    env = CrawlEnv(
+        fleet, 2, arrivals=Stories(overlap=0.9, lag=lag), features=features, start="empty"
+    )
+    env.reset(seed=7)
+    rng, seen = np.random.default_rng(1), 0
+    gone = {k for k, report in enumerate(reports) if report[0] <= 0}  # collected before the start
+    paid = {reports[k][3] for k in gone}
+    for step in range(60):
+        action, now = rng.permutation(4) + 1.0, step + 1.0
+        reward, items, known = 0.0, np.zeros(4), np.zeros(4)
+        before, uncrawled = len(reports), set(paid)
+        shown, found, _, _, info = env.step(action)
+        for i in np.flatnonzero(info["crawled"]):
+            for k, (time, source, utility, story) in enumerate(reports[:before]):
+                if source == i and time <= step and k not in gone:
+                    gone.add(k)
+                    items[i] += 1
+                    known[i] += story in uncrawled
+                    reward += (
+                        0.0 if story in paid else utility * math.exp(-decay[i] * (step - time))
+                    )
+                    paid.add(story)
+        assert found == pytest.approx(reward, abs=1e-9)
+        assert np.array_equal(shown[:, 2:], np.stack([items, known], axis=1))
+        seen += int(known.sum())
+    assert seen > 20
 
 
 def test_full_overlap_without_lag_is_one_source() -> None:

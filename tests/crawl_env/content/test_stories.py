@@ -125,7 +125,7 @@ def test_full_overlap_without_lag_is_one_source() -> None:
     for policy in (lambda t: [1, 0, 0], lambda t: [t % 3 == i for i in range(3)]):
         vec.reset(seed=5)
         rewards.append([vec.step(np.tile(policy(t), (2, 1)) * 1.0)[1] for t in range(40)])
-    assert np.allclose(*rewards)
+    assert np.allclose(rewards[0], rewards[1])
     assert np.sum(rewards) > 0
 
 
@@ -137,7 +137,7 @@ def test_what_arrives_does_not_depend_on_the_crawls() -> None:
         env = CrawlEnv(fleet, 1, arrivals=Stories(overlap=0.6, lag=1.0))
         env.reset(seed=0)
         seen.append([env.step(np.array(action) * 1.0)[0][2:] for _ in range(30)])
-    assert np.array_equal(*seen)
+    assert np.array_equal(seen[0], seen[1])
 
 
 @pytest.mark.parametrize(("n", "lag"), [(2, 0.0), (2, 2.0), (3, 0.0)])

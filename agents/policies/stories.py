@@ -21,8 +21,15 @@ class WhittleStories(Whittle):
 
     Content is the mean of the items whose stories no crawl of another source has found
     (`unpaid_content`), given the overlap and the lag of `crawl_env.Stories`. After each selection
-    in a step the content of the rest of the topic is computed anew. The index is that of a source
-    without duplicates at this content: what other crawls of the topic will take later is ignored.
+    in a step the content of the rest of the topic is computed anew.
+
+    Each topic proposes the source with the largest (1 − s)W + sx/C, where W is the Whittle index
+    of a source without duplicates at content x, C its cost and s the probability that another
+    source of the topic reports a story of this source. The proposals compete by W. Without
+    duplicates, s = 0, this is the Whittle index. Where all sources report all stories, s = 1, a
+    crawl of any source empties the topic: the topic is one arm, and its best crawl is the one that
+    pays most. Between the two it is a heuristic.
+
     Where no two sources share stories, and under `budget_rule="average"`, it is `Whittle`. Sources
     whose value is observed have the index of this value.
 
@@ -49,6 +56,7 @@ class WhittleStories(Whittle):
         sources, age = view.sources, view["age"].astype(np.float64)
         cost = np.broadcast_to(sources.cost, age.shape)
         left = np.full(len(age), self.task.budget * (1.0 + 1e-12))
+        shared, topic = _shared(sources, self._stories, age.shape), sources.topic_of
         out, rows = np.zeros(age.shape, dtype=np.float32), np.arange(len(age))
         for k in range(self.task.n):
             content = unpaid_content(sources, self._stories, age)
@@ -56,7 +64,9 @@ class WhittleStories(Whittle):
                 content = np.where(self.task.observed, view["value"], content)
             index = self._arms(sources).index(content)
             open_ = (out == 0) & (cost <= left[:, None])
-            best = np.where(open_, index, -1.0).argmax(axis=1)
+            merit = np.where(open_, (1.0 - shared) * index + shared * content / cost, -np.inf)
+            proposed = open_ & (merit == _largest(merit, topic))
+            best = np.where(proposed, index, -np.inf).argmax(axis=1)
             chosen = open_[rows, best]
             if not chosen.any():
                 break
@@ -74,6 +84,23 @@ def _stories_of(task: Task) -> Stories | None:
         return None
     assert isinstance(task.arrivals, Stories)
     return task.arrivals
+
+
+def _largest(merit: FloatArray, topic: IntArray) -> FloatArray:
+    """Return the largest number (B, N) of the sources of each source's topic."""
+    most = np.full((int(topic.max()) + 1, len(merit)), -np.inf)
+    np.maximum.at(most, topic, merit.T)
+    return most[topic].T
+
+
+def _shared(sources: Sources, stories: Stories, shape: tuple[int, ...]) -> FloatArray:
+    """Return the probability that another source reports a story of each source, (B, N)."""
+    topic, rate = sources.topic_of, np.broadcast_to(sources.arrival_rate, shape)
+    share = stories.overlap * rate / np.maximum(_largest(rate, topic), 1e-300)
+    silent = np.log1p(-np.minimum(share, 1.0 - 1e-12))
+    together = np.zeros((int(topic.max()) + 1, len(rate)))
+    np.add.at(together, topic, silent.T)
+    return np.asarray(-np.expm1(np.minimum(together[topic].T - silent, 0.0)))
 
 
 def unpaid_content(sources: Sources, stories: Stories, age: FloatArray) -> FloatArray:

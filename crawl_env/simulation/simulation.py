@@ -326,7 +326,7 @@ class Simulation:
                 "harvest": utility,
                 "items": items,
                 "changed": None if items is None else items > 0,
-                "known": world.known.take(picked) if name == "known" else None,
+                "known": world.known.take(picked) * (1.0 - missed) if name == "known" else None,
             }
             out[env, source] = brought[name]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from crawl_env import Deadline, DiminishingReturns, Sources, TaskArguments
+from crawl_env import Deadline, DiminishingReturns, Sources, Stories, TaskArguments
 from experiments.core.clock import interleaved
 from experiments.throughput.figure import Figure, longer
 from experiments.throughput.signals import RATES, SIZE, step_of
@@ -17,6 +17,7 @@ CASES: dict[str, tuple[TaskArguments, float]] = {  # with the limit of the ratio
     "a deadline": ({"payoff": Deadline(24)}, 1.5),
     "diminishing returns in 10 topics": ({"payoff": DiminishingReturns(5.0)}, 1.5),
     "regimes of 10 topics": ({"arrivals": "poisson-regimes"}, 3.0),
+    "stories of 10 topics": ({"arrivals": Stories(overlap=0.5)}, 50.0),
     "looks": ({"look_cost": 0.1}, 4.0),
     "cheaper crawls that find nothing": ({"unchanged_cost": 0.1}, 3.0),
 }

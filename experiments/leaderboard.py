@@ -14,6 +14,7 @@ from agents.evaluation.benchmark import check_result, run_scores
 from crawl_env import tasks
 from crawl_env.benchmark import CORE, TIERS
 from crawl_env.files.atomic import write_text
+from crawl_env.numerics import FloatArray
 from ephemeral_crawl.core.base import Command
 from ephemeral_crawl.core.tables import markdown, plain
 
@@ -126,7 +127,7 @@ def page(entries: list[tuple[str, dict[str, Any]]], salt: str = "") -> str:
     ]
     for tier in ("core", *(tier for tier in TIERS if tier != "checks")):
         wanted = list(tasks(tier))
-        rows = []
+        rows: list[tuple[float, list[str], dict[str, FloatArray]]] = []
         for state, result in entries:
             played = [row for row in result["runs"] if row["task"] in wanted]
             scores = run_scores(played, "test", salt)
@@ -135,12 +136,18 @@ def page(entries: list[tuple[str, dict[str, Any]]], salt: str = "") -> str:
                 worst = min(float(np.quantile(x, 0.1)) for x in scores.values())
                 budget = f"{result['training']:,}"
                 own = [_safe(result["agent"]), plain(together), f"{worst:.3f}"]
-                rows.append((together.mean, [*own, budget, str(result["trials"]), state]))
+                cells = [*own, budget, str(result["trials"]), state]
+                rows.append((together.mean, cells, scores))
         if rows:
+            rows.sort(key=lambda row: -row[0])
             head = ["agent", "IQM of scores", "worst decile", "training", "trials", "state"]
-            ordered = [cells for _, cells in sorted(rows, key=lambda row: -row[0])]
-            table = [head, ["---", "---:", "---:", "---:", "---:", "---"], *ordered]
+            table = [head, ["---", *["---:"] * 4, "---"], *(cells for _, cells, _ in rows)]
             parts.append(f"\n**{tier}** ({len(wanted)} tasks)\n\n{markdown(table)}")
+            single = [["task", *(cells[0] for _, cells, _ in rows)], ["---", *["---:"] * len(rows)]]
+            for task_id in wanted:
+                means = [f"{scores[task_id].mean():.3f}" for *_, scores in rows]
+                single.append([task_id.rpartition("/")[2], *means])
+            parts.append(f"Mean score of each task:\n\n{markdown(single)}")
     if len(parts) == 1:
         parts.append(
             f"No result of all tasks of a tier, or of the core ({', '.join(CORE)}), yet.\n"

@@ -7,11 +7,14 @@ from collections.abc import Iterable
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 from cycler import cycler
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.ticker import LogFormatter
+
+from crawl_env.numerics import FloatArray
 
 # Twelve hues that differ on white and on dark grey: those of Okabe and Ito, which colour-blind
 # readers can distinguish, then others.
@@ -166,6 +169,24 @@ def style(name: str, i: int | None = None) -> dict[str, Any]:
 def colour(name: str, i: int | None = None) -> str:
     """Return the colour of an agent; see `style`."""
     return str(style(name, i)["color"])
+
+
+def cells(axes: Any, colour: FloatArray, text: FloatArray, ends: tuple[float, float]) -> None:
+    """Draw a heat map, (rows, columns), with numbers of two digits.
+
+    Arguments:
+        colour: what the colour shows, from `ends[0]`, red, to `ends[1]`, blue; NaN: none.
+        text: the numbers; NaN: none.
+    """
+    low, high = ends
+    axes.imshow(colour, vmin=low, vmax=high, cmap="RdBu", aspect="auto")
+    for i, j in zip(*np.nonzero(~np.isnan(text)), strict=True):
+        dark = abs((colour[i, j] - low) / (high - low) - 0.5) > 0.35
+        number = f"{text[i, j]:.2f}".replace("0.", ".", 1)
+        ink = ON_DARK if dark else ON_LIGHT
+        axes.text(j, i, number, ha="center", va="center", size=7, color=ink)
+    axes.grid(visible=False)
+    axes.tick_params(length=0)
 
 
 def new(rows: int = 1, columns: int = 1, width: float = 8.0, height: float = 3.2, **k: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -43,7 +44,6 @@ AGENTS = {
 SUMMARISED = ("lagrangian", "static", "adaptive-thompson", "myopic", "oldest-first", "nutch")
 CORE = tuple(tasks("core"))
 LEARNS = "adaptive-self-tuning"  # shown on the core: it is told nothing, and learns in the run
-_CUT = -0.5  # scores below are drawn there
 
 
 class Done(NamedTuple):
@@ -213,7 +213,7 @@ def _group(report: Report, group: str, members: list[Done]) -> None:
             rows.append([done.task.name, OBSERVES_ALL, statistics.mean(done.reference), *[""] * 3])
     measure = "discounted return" if members[0].task.discount < 1 else "reward / step"
     columns = ["task", "policy", measure, "fraction of bound", "bound", "score"]
-    report.figure(_bars(members), f"Score on: {group}.")
+    report.figure(_heat_map(members), f"Scores, 0 random and 1 Whittle: {group}.")
     report.table(f"{group}: all policies, best first", columns, rows)
 
 
@@ -233,29 +233,14 @@ def _summary(done: list[Done]) -> str:
     return markdown(lines)
 
 
-def _bars(members: list[Done]) -> Any:
+def _heat_map(members: list[Done]) -> Any:
     names = [name for name in AGENTS if name != FLOOR]
-    figure, axes = plots.new(width=9, height=0.6 + 0.08 * len(names) * len(members))
-    width = 0.8 / len(names)
-    for j, name in enumerate(names):
-        found = [
-            done.score(name) if name in done.rewards else statistics.UNKNOWN for done in members
-        ]
-        middle = np.arange(len(members)) + (j - (len(names) - 1) / 2) * width
-        for place, estimate in zip(middle, found, strict=True):
-            if estimate.mean < _CUT:
-                text = f"{estimate.mean:.2f}"
-                axes.text(_CUT + 0.01, place, text, va="center", size=7, color=plots.ON_DARK)
-        shown = np.array([max(s.mean, _CUT) for s in found])
-        spread = np.array([[s.mean - s.low, s.high - s.mean] for s in found]).T
-        style = {"color": plots.colour(name), "label": name}
-        error = {"lw": 1, "ecolor": plots.INK}
-        axes.barh(middle, shown, width, xerr=spread, error_kw=error, **style)
-    axes.set_yticks(range(len(members)), [done.task.name for done in members])
-    axes.invert_yaxis()
-    axes.axvline(0, color=plots.FAINT, lw=1)
-    axes.axvline(1, color=plots.FAINT, lw=1, ls="--")
-    axes.set(xlabel="score: 0 random, 1 Whittle (bars are clipped at −0.5)", xlim=(_CUT, 1.1))
-    axes.legend(ncols=(len(names) + 1) // 2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
-    axes.grid(axis="y", visible=False)
+    score = np.array(
+        [[d.score(name).mean if name in d.rewards else np.nan for d in members] for name in names]
+    )
+    figure, axes = plots.new(width=4.4, height=1.9 + 0.21 * len(names))
+    plots.cells(axes, np.clip(score, -1, 1), score, (-1, 1))
+    labels = [textwrap.fill(done.task.name, 24) for done in members]
+    axes.set_xticks(range(len(members)), labels, rotation=90, size=7)
+    axes.set_yticks(range(len(names)), names, size=8)
     return figure

@@ -45,7 +45,7 @@ def heat_map(table: Table, tasks: Sequence[str]) -> Any:
                 learnt = (score[i, j] - least) / max(1 - least, 1e-6)
                 colour[i, j] = learnt if task in table.ranked else 0.0
     figure, axes = plots.new(width=_WIDTH, height=1.9 + 0.21 * len(names))
-    _cells(axes, colour, score, (-1, 1))
+    plots.cells(axes, colour, score, (-1, 1))
     several = len({group_of(task) for task in tasks}) > 1
     groups = [re.split("[,:;]", group_of(task))[0] if several else "" for task in tasks]
     labels = [
@@ -105,7 +105,7 @@ def improvements(table: Table, agents: Sequence[str], tasks: Sequence[str]) -> A
                 both = table.scores(one, tasks), table.scores(other, tasks)
                 chance[i, j] = aggregate.improvement(*both, resamples=1).mean
     figure, axes = plots.new(width=_WIDTH, height=1.3 + 0.24 * len(agents))
-    _cells(axes, chance, chance, (0, 1))
+    plots.cells(axes, chance, chance, (0, 1))
     axes.set_xticks(range(len(agents)), agents, rotation=90, size=8)
     axes.set_yticks(range(len(agents)), agents, size=8)
     return figure
@@ -134,19 +134,6 @@ def _panels(
     figure.supxlabel(across, size=8)
     figure.supylabel(up, size=8)
     return figure
-
-
-def _cells(axes: Any, colour: FloatArray, text: FloatArray, ends: tuple[float, float]) -> None:
-    """Draw a table of coloured cells with numbers of two digits."""
-    low, high = ends
-    axes.imshow(colour, vmin=low, vmax=high, cmap="RdBu", aspect="auto")
-    for i, j in zip(*np.nonzero(~np.isnan(text)), strict=True):
-        dark = abs((colour[i, j] - low) / (high - low) - 0.5) > 0.35
-        number = f"{text[i, j]:.2f}".replace("0.", ".", 1)
-        ink = plots.ON_DARK if dark else plots.ON_LIGHT
-        axes.text(j, i, number, ha="center", va="center", size=7, color=ink)
-    axes.grid(visible=False)
-    axes.tick_params(length=0)
 
 
 def _held(curve: Sequence[Any], grid: FloatArray) -> FloatArray:

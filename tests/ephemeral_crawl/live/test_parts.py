@@ -181,6 +181,7 @@ def test_true_pings_are_those_of_bayes_rule():
         of_k = true[items == k]
         error = 5 * of_k.std() / math.sqrt(of_k.size) + 1e-12
         assert abs(learning.true_pings(float(k), float(n), silent, p) - of_k.mean()) < error
+    assert learning.true_pings(5.0, 3.0, silent, 1.0) == 3.0  # all of them
 
 
 def test_the_decay_is_the_slope_within_fetches():

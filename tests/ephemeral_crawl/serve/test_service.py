@@ -143,3 +143,20 @@ def test_a_store_that_is_locked_is_told_to_all(store, monkeypatch):
 
     assert asyncio.run(main()) == 3 * [error]
     assert stored(store) == ["d"]
+
+
+def test_an_overview_is_shown_again_for_a_while(monkeypatch):
+    live, made = Scheduler(":memory:", budget="1/h"), []
+    overview = live.overview
+    monkeypatch.setattr(live, "overview", lambda: made.append(None) or overview())
+
+    async def main(number):
+        service = Service(live)
+        for _ in range(number):
+            await service.overview()
+
+    for least, factor, times in ((60.0, 0.0, 1), (0.0, 1e6, 2), (0.0, 0.0, 7)):
+        monkeypatch.setattr(services, "_OLD", least)
+        monkeypatch.setattr(services, "_OLD_PER_SECOND", factor)
+        asyncio.run(main(5))
+        assert len(made) == times

@@ -91,6 +91,9 @@ POOLED = tuple(
 C = 2 * len(POOLED)
 
 
+_AT_ONCE = 1024  # sources, whose numbers stay in the processor's cache
+
+
 class Shows(NamedTuple):
     """What an agent observes besides the harvests, each 0 or 1."""
 
@@ -122,7 +125,15 @@ class Network(NamedTuple):
         return np.asarray(np.clip(standard, -8, 8) @ self.context + self.bias)
 
     def weights(self, inputs: Array32, shift: Array32) -> Array32:
-        """Return w of inputs (K, F), given the shifts (K, H) of their fleets: (K, J)."""
+        """Return w of inputs (K, F), given the shifts (K, H) of their fleets, or that of the only
+        fleet, (1, H): (K, J)."""
+        found = np.empty((len(inputs), len(DECAYS)), dtype=np.float32)
+        for at in range(0, len(inputs), _AT_ONCE):
+            some = slice(at, at + _AT_ONCE)
+            found[some] = self._weights(inputs[some], shift if len(shift) == 1 else shift[some])
+        return found
+
+    def _weights(self, inputs: Array32, shift: Array32) -> Array32:
         x = (inputs - self.mean[:F]) / self.std[:F]
         np.clip(x, -8, 8, out=x)
         hidden = x @ self.first
@@ -321,7 +332,7 @@ class InContext(Agent):
             decay[rows] = centre.reshape(rows.size, n)
             shift, fleet = shift.copy(), fleet.copy()
             fleet[rows], shift[rows] = summary, self.network.shift(context)
-            own = np.repeat(shift[rows], n, axis=0)
+            own = shift[rows] if rows.size == 1 else np.repeat(shift[rows], n, axis=0)
             weights[rows] = self.network.weights(inputs, own).reshape(rows.size, n, -1)
         cells = np.flatnonzero(crawled & ~due[:, None])
         if cells.size:

@@ -107,7 +107,6 @@ def test_packages_import_only_those_below_them():
 # done in agents.theory.price.
 SEARCHES = {
     "agents/theory/closed_form.py": "whole ages at which the Whittle index reaches a level",
-    "agents/theory/checks.py": "whole ages, of an index without an inverse in closed form",
     "agents/theory/renewal.py": "whole ages, of an index without a closed form",
     "agents/theory/observed.py": "places in a table",
     "crawl_env/content/items.py": "places in a list",

@@ -24,10 +24,10 @@ from functools import cached_property
 import numpy as np
 
 from agents.theory.closed_form import ClosedForm
-from agents.theory.price import least_where
+from agents.theory.price import first_where, least_where
 from agents.theory.relaxation import Relaxation
 from crawl_env import Sources, Task
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import BoolArray, FloatArray
 
 _SLOWEST = 1e-12  # items / step of a source without arrivals, which earns nothing
 _FULL = 45.0  # time constants after which nothing grows any more
@@ -69,16 +69,13 @@ class CheckedArm:
     @cached_property
     def _peak(self) -> FloatArray:
         """The age at which x_k/C_k is largest, in the shape of the fleet."""
-        low = np.ones(self._items.shape)
-        high = np.ceil(_FULL / np.minimum(self.sources.decay_per_step, 1.0)) + 1.0
-        while (low < high).any():
-            middle = np.floor(0.5 * (low + high))
-            now, next_ = (self.sources.content_at(k) / self._spent(k) for k in (middle, middle + 1))
-            low, high = (
-                np.where(next_ > now, middle + 1.0, low),
-                np.where(next_ > now, high, middle),
-            )
-        return low
+        longest = np.ceil(_FULL / np.minimum(self.sources.decay_per_step, 1.0)) + 1.0
+
+        def falls(age: FloatArray) -> BoolArray:
+            now, then = (self.sources.content_at(k) / self._spent(k) for k in (age, age + 1.0))
+            return then <= now
+
+        return _first_age(falls, longest)
 
     @cached_property
     def _most(self) -> FloatArray:
@@ -88,20 +85,23 @@ class CheckedArm:
 
     def net_reward(self, multiplier: FloatArray) -> FloatArray:
         """Return max_k max(0, (x_k − λC_k)/k), (..., N) utility / step, at λ, (..., 1)."""
-        low, high = np.ones(self._items.shape), self._peak
         shape = np.broadcast_shapes(np.shape(multiplier), self._items.shape)
-        low, high = np.broadcast_to(low, shape), np.broadcast_to(high, shape)
-        while (low < high).any():  # the first age at which the index reaches λ
-            middle = np.floor(0.5 * (low + high))
-            reached = self.index_at_age(middle) >= multiplier
-            low, high = np.where(reached, low, middle + 1.0), np.where(reached, middle, high)
-        net = (self.sources.content_at(low) - multiplier * self._spent(low)) / low
+        peak = np.broadcast_to(self._peak, shape)
+        age = _first_age(lambda k: self.index_at_age(k) >= multiplier, peak)
+        net = (self.sources.content_at(age) - multiplier * self._spent(age)) / age
         return np.maximum(net, 0.0)
 
     def max_multiplier(self) -> FloatArray:
         """Return a multiplier from which on nothing is checked, (..., 1)."""
         most: FloatArray = self._most.max(axis=-1, keepdims=True)
         return most
+
+
+def _first_age(holds: Callable[[FloatArray], BoolArray], longest: FloatArray) -> FloatArray:
+    """Return the smallest whole age at which a condition holds that is monotone in it, and
+    `longest` if there is none."""
+    apart = 0.5 / longest.max()  # so that the bounds have at most one whole number between them
+    return np.ceil(first_where(lambda x: holds(np.ceil(x)), longest, 0.5, apart)[1])
 
 
 def conditional_arm(task: Task, sources: Sources) -> CheckedArm:

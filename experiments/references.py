@@ -15,7 +15,6 @@ from agents.evaluation.benchmark import reference_run
 from agents.evaluation.statistics import Estimate
 from crawl_env import BenchmarkTask, CrawlVectorEnv, tasks
 from crawl_env.benchmark import CORE, TASKS, TIERS, named
-from crawl_env.benchmark.catalogue import DRAWN
 from crawl_env.benchmark.task import REFERENCES, Reference
 from crawl_env.files.atomic import write_text
 from ephemeral_crawl.core import plots
@@ -147,27 +146,21 @@ def work(job: Job) -> Result:
     if job["policy"] != BOUND:
         return {"reward": reference_run(job["policy"], task, job["run"])}
     seed = task.seed("test", job["run"])
-    return {"reward": float(np.mean(bound_of(_arguments(task, job["run"]), 1, seed).bound))}
-
-
-def _arguments(task: BenchmarkTask, run: int) -> dict[str, Any]:
-    """Return the arguments of a run that shows the true parameters."""
-    found = task.arguments_of("test", run)
-    found["features"] = tuple(dict.fromkeys((*found["features"], *DRAWN)))
-    return found
+    posed = task.informed_arguments("test", job["run"])
+    return {"reward": float(np.mean(bound_of(posed, 1, seed).bound))}
 
 
 def runs_without_room(task: BenchmarkTask, known: Mapping[str, Reference]) -> list[int]:
     """Return the runs whose bound is not above what the random policy is expected to collect."""
     if BOUND not in known:
         return []
-    collected = known["random"].rewards  # by chance, a little more than is expected
-    floors = [
-        collected[run] if expected is None else expected
-        for run in range(task.seeds)
-        for expected in (expected_at_random(task, run),)
-    ]
-    return np.flatnonzero(np.array(known[BOUND].rewards) <= np.array(floors)).tolist()
+    without = []
+    for run, bound in enumerate(known[BOUND].rewards):
+        expected = expected_at_random(task, run)
+        # What was collected is by chance a little more or less than what is expected.
+        if bound <= (known["random"].rewards[run] if expected is None else expected):
+            without.append(run)
+    return without
 
 
 def expected_at_random(task: BenchmarkTask, run: int) -> float | None:
@@ -176,7 +169,7 @@ def expected_at_random(task: BenchmarkTask, run: int) -> float | None:
     With a fraction p of the sources in each step, a source holds U/(1 − (1 − p)α) on average, where
     U is its inflow per step. None with an engine or another payoff, which take some of it.
     """
-    env = CrawlVectorEnv(1, **_arguments(task, run))
+    env = CrawlVectorEnv(1, **task.informed_arguments("test", run))
     if env.task.engine is not None or env.task.payoff is not None:
         return None
     env.reset(seed=task.seed("test", run))

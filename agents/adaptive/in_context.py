@@ -283,17 +283,22 @@ class InContext(Agent):
     def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
         memory, crawled = self.observe(view, ContextMemory(*state))
         memory = self.infer(view, memory, crawled)
-        index = np.empty(memory.age.shape)
-        _index(
-            memory.age, memory.weights, memory.decay, DECAYS / self.tour, memory.sums, self.tour,
-            self.network.optimism[1], index,
-        )  # fmt: skip
+        index = self.index(memory)
         cost, level, multiplier = self._cost(view), None, memory.multiplier
         index /= cost
         if self.known.average:
             level, multiplier = next_multiplier(index, cost, self.known, multiplier, memory.clock)
         after = memory._replace(clock=memory.clock + 1.0, multiplier=multiplier)
         return graded(index, level), after
+
+    def index(self, memory: ContextMemory) -> FloatArray:
+        """Return the index of each source as inferred, times C, (B, N), relative to the fleet."""
+        index = np.empty(memory.age.shape)
+        _index(
+            memory.age, memory.weights, memory.decay, DECAYS / self.tour, memory.sums, self.tour,
+            self.network.optimism[1], index,
+        )  # fmt: skip
+        return index
 
     def observe(
         self, view: ObservationView, memory: ContextMemory

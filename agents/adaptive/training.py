@@ -41,7 +41,6 @@ from agents.adaptive.in_context import (
     Shows,
     shipped,
 )
-from agents.adaptive.in_context import _index as mixture_index
 from agents.policies.base import ObservationView, graded
 from crawl_env import ArrivalProcess, Arrivals, CrawlVectorEnv, ItemLog, Sources, Trace
 from crawl_env.content.hawkes import Hawkes
@@ -241,12 +240,7 @@ def simulate(world: World, network: Network | None, rng: np.random.Generator) ->
             priority = graded(np.exp(np.clip(score, -50, 50)), None)
         else:
             memory = agent.infer(view, memory, crawled)
-            index = np.empty(shape)
-            mixture_index(
-                memory.age, memory.weights, memory.decay, DECAYS / tour, memory.sums, tour,
-                agent.network.optimism[1], index,
-            )  # fmt: skip
-            priority = graded(index * np.exp(0.6 * noise), None)
+            priority = graded(agent.index(memory) * np.exp(0.6 * noise), None)
         memory = memory._replace(clock=memory.clock + 1.0)
         observation = env.step(priority)[0]
     return joined(taken)

@@ -383,13 +383,9 @@ def reference_run(
     policy: str, task: BenchmarkTask, run: int, split: Split = "test", salt: str = ""
 ) -> float:
     """Return the reward of a policy that is shown the true parameters, in a run."""
-    arguments = task.arguments_of(split, run, salt)
-    if not task.is_known:
-        more = ("value", "arrival_rate", "mean_utility", "decay_rate", "cost")
-        arguments["features"] = tuple(dict.fromkeys((*arguments["features"], *more)))
     found = evaluate(
         policy,
-        arguments,
+        task.informed_arguments(split, run, salt),
         steps=task.steps,
         warmup=task.warmup,
         discount=task.discount,

@@ -11,6 +11,7 @@ from typing import Any, get_args
 
 from crawl_env.benchmark.task import BenchmarkTask, Tier
 from crawl_env.errors import check_choice, unknown
+from crawl_env.fleet.parameters import PARAMETERS
 
 Arguments = dict[str, Any]
 
@@ -20,7 +21,7 @@ POISSON_UNOBSERVED = {"arrivals": "poisson", "observed": False}
 DETERMINISTIC = {"arrivals": "deterministic"}
 ITEMS = {"arrivals": "poisson-items", "observed": False}
 # Features where every run draws a new fleet: the observation includes its parameters.
-DRAWN = ("value", "arrival_rate", "mean_utility", "decay_rate", "cost")
+DRAWN = ("value", *PARAMETERS)
 
 
 def _table1() -> Iterator[BenchmarkTask]:

@@ -156,6 +156,14 @@ class BenchmarkTask:
             found[name] = _permuted(found[name], seed)
         return found
 
+    def informed_arguments(self, split: Split, run: int, salt: str = "") -> dict[str, Any]:
+        """Return the arguments of the environment of a run that shows the true parameters, as
+        references need them."""
+        found = self.arguments_of(split, run, salt)
+        if not self.is_known:
+            found["features"] = tuple(dict.fromkeys((*found["features"], "value", *PARAMETERS)))
+        return found
+
     @property
     def has_own_fleet(self) -> bool:
         """Whether every run has one fleet, in which an agent may train."""

@@ -25,13 +25,7 @@ from crawl_env.content.signals import Signals, make_signals
 from crawl_env.content.stories import Stories
 from crawl_env.content.trace import Trace
 from crawl_env.content.world import NEVER
-from crawl_env.errors import (
-    check_choice,
-    check_flag,
-    check_positive,
-    check_whole,
-    unknown,
-)
+from crawl_env.errors import check_choice, check_flag, check_positive, check_whole, unknown
 from crawl_env.files.table import SUFFIXES
 from crawl_env.fleet.drawn import DRAWN, DrawnFleet
 from crawl_env.fleet.parameters import FIXED, PARAMETERS
@@ -175,7 +169,7 @@ class Task:
             random = look_cost is not None or unchanged_cost is not None
             arrivals = "poisson-items" if items else "poisson" if random else "deterministic"
         if observed is None:
-            observed = np.full(len(fleet), look_cost is None) & (fleet.recall == 0)
+            observed = _usually_observed(fleet, look_cost)
         check_choice("budget_rule", budget_rule, BUDGET_RULES)
         check_choice("start", start, STARTS)
         channels = check_features(features)
@@ -212,7 +206,7 @@ class Task:
     def __repr__(self) -> str:
         """Return the arguments that differ from the defaults; masks as a number of sources."""
         seen = int(self.observed.sum())
-        usual = np.array_equal(self.observed, self._usually_observed)
+        usual = np.array_equal(self.observed, _usually_observed(self.sources, self.look_cost))
         mask = seen == self.n if seen in (0, self.n) else f"{seen} of {self.n}"
         arguments: dict[str, Any] = {
             **self.arguments,
@@ -227,11 +221,6 @@ class Task:
         ]
         fleet = [f"sources={arguments['sources']!r}", f"budget={self.budget:g}"]
         return f"Task({', '.join(fleet + other)})"
-
-    @property
-    def _usually_observed(self) -> NDArray[np.bool_]:
-        """The mask of sources that are observed if the arguments do not say which."""
-        return np.asarray((self.sources.recall == 0) & (self.look_cost is None))
 
     @cached_property
     def n(self) -> int:
@@ -327,7 +316,7 @@ class Task:
         3.0
         """
         arguments: TaskArguments = {**self.arguments, **changes}
-        usual = np.array_equal(self.observed, self._usually_observed)
+        usual = np.array_equal(self.observed, _usually_observed(self.sources, self.look_cost))
         if usual and "observed" not in changes and changes.get("signals") is not None:
             arguments["observed"] = None
         removed = "signals" in changes and changes["signals"] is None
@@ -528,6 +517,11 @@ def _check_pings(pings: PingLog, fleet: Sources) -> None:
             f"that the fleet lacks or whose recall is 0 ({names}); give them a recall above 0, or "
             "leave their pings out with log.select([name, …])"
         )
+
+
+def _usually_observed(fleet: Sources, look_cost: float | None) -> NDArray[np.bool_]:
+    """Return the mask of sources that are observed if the arguments do not say which."""
+    return np.asarray((fleet.recall == 0) & (look_cost is None))
 
 
 def _draw_of(sources: object) -> Draw | None:

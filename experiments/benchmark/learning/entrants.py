@@ -17,6 +17,7 @@ import numpy as np
 from agents.adaptive.learner import ThompsonLearner
 from agents.learning import LEARNERS, Learner
 from agents.learning.sb3.learners import NETWORKS
+from crawl_env.fleet.parameters import PARAMETERS
 from experiments.benchmark.learning.tasks import (
     DRAWN_ANEW,
     LARGE,
@@ -33,8 +34,8 @@ from experiments.benchmark.suite import BenchmarkTask
 # `ThompsonLearner` is given the model, and learns the arrival rate of each source.
 KINDS: dict[str, type[Learner[Any]]] = {**LEARNERS, ThompsonLearner.name: ThompsonLearner}
 AGES = ("age", "crawled", "harvest")
-KNOWN = ("value", "age", "arrival_rate", "mean_utility", "decay_rate", "cost")
-MANY = ("value", "arrival_rate", "mean_utility", "decay_rate", "cost")  # of fleets drawn anew
+KNOWN = ("value", "age", *PARAMETERS)
+MANY = ("value", *PARAMETERS)  # of fleets drawn anew
 
 _LARGEST_FACTOR = 3.0  # by which a trial of tuning multiplies or divides a setting
 

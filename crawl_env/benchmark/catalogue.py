@@ -290,6 +290,21 @@ def _open() -> Iterator[BenchmarkTask]:
         warmup=200,
         best="greedy-topics",
     )
+    yield task(
+        "Stories20",
+        "4 topics whose sources report the same stories, overlap unknown",
+        {
+            **known("known"),
+            "sources": "drawn-sparse-20-topics-5",
+            "arrivals": {"name": "stories", "overlap": 0.9},
+        },
+        "known, stories",
+        n=20,
+        m=2,
+        steps=600,
+        warmup=200,
+        best="whittle-stories",
+    )
 
 
 def _general() -> Iterator[BenchmarkTask]:

@@ -39,6 +39,7 @@ INFORMATION: dict[str, tuple[str, ...]] = {
     "known, deadline": (*PARAMETERS, "value", "steps_left", *_CRAWLS[:3]),
     "known, looks": (*PARAMETERS, "value", "seen", "shown", *_CRAWLS[:3]),
     "known, topics": (*PARAMETERS, "value", "topic", *_CRAWLS[:3]),
+    "known, stories": (*PARAMETERS, "value", "topic", "items", "known", *_CRAWLS[:3]),
     "topics": (*_CRAWLS, "items", *_SUMS, "topic"),
     "mixed": ("value", *_CRAWLS),
     "signals": (*_CRAWLS, "items", *_SUMS, "pings"),

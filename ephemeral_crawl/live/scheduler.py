@@ -109,15 +109,14 @@ class Scheduler:
         full: bool = False,
     ) -> None:
         time_of_clock = Clock(clock)
-        given = {
-            "budget": budget,
-            "burst": burst,
-            "half_life": half_life,
-            "worth_at": worth_at,
-            "explore": explore,
-            "seed": seed,
-        }
-        given = {name: value for name, value in given.items() if value is not None}
+        given = _given(
+            budget=budget,
+            burst=burst,
+            half_life=half_life,
+            worth_at=worth_at,
+            explore=explore,
+            seed=seed,
+        )
         with without_forks():
             journal = open_journal(
                 store,
@@ -131,6 +130,36 @@ class Scheduler:
         except BaseException:
             self._ledger.journal.close()
             raise
+
+    def configure(
+        self,
+        *,
+        budget: str | None = None,
+        burst: float | None = None,
+        half_life: Duration | None = None,
+        worth_at: str | None = None,
+        explore: float | None = None,
+    ) -> None:
+        """Change settings of the scheduler: those that are given, as for the constructor.
+
+        They hold for all processes that use the store, from the next lease on, and are stored with
+        it. The price follows at once. A new budget brings its default burst, unless that is given
+        too; what was saved of the old budget is kept as far as the burst allows.
+
+        Raises:
+            ValueError: no setting is given, or one is out of range. Nothing is changed.
+
+        >>> scheduler = Scheduler(":memory:", budget="20/h")
+        >>> scheduler.configure(budget="40/h")
+        >>> scheduler.status().budget
+        40.0
+        """
+        given = _given(
+            budget=budget, burst=burst, half_life=half_life, worth_at=worth_at, explore=explore
+        )
+        if not given:
+            raise ValueError("no setting is given; give at least one, such as budget='20/h'")
+        self._configure(given)
 
     # ------------------------------------------------------------------------------- sources
 
@@ -679,6 +708,10 @@ class Scheduler:
             return {"kind": "configure", "settings": settings.as_dict()}
 
         self._ledger.change(decide)
+
+
+def _given(**settings: object) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def _new_settings(given: dict[str, Any], store: str) -> Settings:

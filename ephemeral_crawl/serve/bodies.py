@@ -34,6 +34,16 @@ Time = Annotated[Any, WithJsonSchema(_TIME)]
 Name = Annotated[Any, WithJsonSchema({"type": "string", "minLength": 1, "maxLength": LONGEST_NAME})]
 Whole = Annotated[Any, WithJsonSchema({"type": "integer"})]
 Number = Annotated[Any, WithJsonSchema({"type": "number"})]
+Rate = Annotated[
+    Any,
+    WithJsonSchema(
+        {
+            "type": "string",
+            "examples": ["20/h", "1/10s"],
+            "description": "Budget units per time, such as '20/h'.",
+        }
+    ),
+]
 Flag = Annotated[Any, WithJsonSchema({"type": "boolean"})]
 Reason = Annotated[
     Any,
@@ -183,6 +193,17 @@ class AddManyBody(Body):
 class UpdateBody(AddBody):
     model_config = _example(source="https://example.org/feed", max_interval="6h", paused=False)
     paused: Flag = None
+
+
+class ConfigureBody(Body):
+    model_config = _example(budget="40/h")
+    budget: Rate = None
+    burst: Number = Field(
+        None, description="Budget units that can be spent at once; with a new budget, its default."
+    )
+    half_life: Duration = Field(None, description="Of the worth of items; or 'learn'.")
+    worth_at: Name = Field(None, description="publication or fetch.")
+    explore: Number = Field(None, description="Fraction of the budget for visits in rotation.")
 
 
 class SourceBody(Body):

@@ -171,6 +171,12 @@ def _sources(router: APIRouter, service: Service, s: Scheduler, limits: Limits) 
         await service.change(s.resume, body.source)
         return bodies.Done()
 
+    @router.post("/configure", tags=["sources"], responses=responses(*WITH_BODY))
+    async def configure(body: bodies.ConfigureBody) -> bodies.Done:
+        """Change settings of the scheduler that are given, such as the budget, from now on."""
+        await service.change(s.configure, **body.given())
+        return bodies.Done()
+
     @router.post("/limit_host", tags=["sources"], responses=responses(*WITH_BODY))
     async def limit_host(body: bodies.HostBody) -> bodies.Done:
         """Lease one source of a host at a time, and the next one `interval` after its fetch."""

@@ -16,6 +16,7 @@ from ephemeral_crawl.crawl.memory import Memory
 from ephemeral_crawl.live import Lesson, Scheduler, ledger
 from ephemeral_crawl.live.journal import open_journal, sqlite
 from ephemeral_crawl.sources.command import ManageSources
+from ephemeral_crawl.store.command import ManageStore
 from tests.ephemeral_crawl.live.stores import Store
 from tests.ephemeral_crawl.live.world import Clock
 from tests.refusals import refused
@@ -63,6 +64,7 @@ def test_no_use_of_a_store_drops_its_locks(path, monkeypatch):
         "resume": lambda: live.resume("c"),
         "limit_host": lambda: live.limit_host("h", "1h"),
         "limit_hosts": lambda: live.limit_hosts({"i": "1h"}),
+        "configure": lambda: live.configure(explore=0.1),
         "teach": lambda: live.teach([Lesson.of_rate("c", 1.0, worth=1.0)]),
         "settings": lambda: live.settings("c"),
         "sources": live.sources,
@@ -114,6 +116,7 @@ def test_no_use_of_a_store_drops_its_locks(path, monkeypatch):
         "crawl --explain": CrawlFeeds(store=path, explain="11").run,
         "crawl --once": CrawlFeeds(store=path, once=True, quiet=True).run,
         "sources --write": ManageSources(store=path, write=(path.with_name("all.csv"),)).run,
+        "store": ManageStore(store=str(path), budget="30/h", copy_to=f"{path}.copy").run,
         "fork": forks,
     }
     before = locks(path)

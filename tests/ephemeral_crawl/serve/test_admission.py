@@ -30,7 +30,7 @@ from tests.refusals import refused
 ROOT = Path(__file__).parents[3]
 ROUTES = [
     *("lease", "report", "failed", "release", "record", "signal", "signal_many", "add", "add_many"),
-    *("update", "remove", "rename", "pause", "resume", "limit_host"),
+    *("update", "remove", "rename", "pause", "resume", "configure", "limit_host"),
 ]
 PAGES = [
     *("/", "/?source=a", "/metrics", "/openapi.json", "/v1/status", "/v1/sources", "/v1/next_due"),

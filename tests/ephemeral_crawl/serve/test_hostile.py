@@ -52,6 +52,8 @@ PLACES = {
     "update.half_life": ("update", lambda x: {"source": "known", "half_life": x}),
     "update.paused": ("update", lambda x: {"source": "known", "paused": x}),
     "limit_host.host": ("limit_host", lambda x: {"host": x, "interval": 0}),
+    "configure.budget": ("configure", lambda x: {"budget": x}),
+    "configure.burst": ("configure", lambda x: {"burst": x}),
     "record.outcomes": ("record", lambda x: {"outcomes": [x]}),
     "record.outcomes, one": ("record", lambda x: {"outcomes": [{"lease": x}]}),
     "add_many.sources": ("add_many", lambda x: {"sources": [x]}),

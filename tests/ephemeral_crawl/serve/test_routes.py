@@ -62,6 +62,8 @@ def test_a_crawl_over_http(client):
     assert client.post("resume", {"source": "y"}).status == 200
     assert client.post("limit_host", {"host": "e.example", "interval": "10s"}).status == 200
     assert client.post("remove", {"source": told["source"]}).status == 200
+    assert client.post("configure", {"budget": "7200/h", "burst": 300}).json == {"done": True}
+    assert client.get("/v1/status").json["budget"] == 7200
     status = client.get("/v1/status").json
     assert (status["sources"], status["failing"], status["paused"]) == (20, 1, 0)
     assert status["counts"] | {"collected": 0} == {
@@ -109,6 +111,9 @@ def test_a_lease_that_has_expired_cannot_be_released_and_needs_not():
         ("lease", {"limit": True}, 422, "invalid", "limit is true; it must be a whole number"),
         ("record", {"outcomes": [None]}, 422, "invalid", "outcomes 0 is null; it must be"),
         ("limit_host", {"host": "h", "interval": -1}, 422, "invalid", "interval is -1"),
+        ("configure", {}, 422, "invalid", "no setting is given"),
+        ("configure", {"budget": 20}, 422, "invalid", "budget is 20; give a rate such as '20/h'"),
+        ("configure", {"burst": 0}, 422, "invalid", "burst is 0"),
         ("limit_host", {"host": {}, "interval": 1}, 422, "invalid", "host is {}; give its name"),
     ],
 )
@@ -175,7 +180,7 @@ def test_every_example_of_the_documentation_is_understood(client):
                 answer = client.post(path.removeprefix("/v1/"), example)
                 assert str(answer.status) in codes - {"422"}, (path, answer.text)
                 examples += 1
-    assert examples == 15
+    assert examples == 16
 
 
 def test_metrics_are_those_of_prometheus_and_bounded(client):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from agents.theory.closed_form import continuous_age_index, continuous_ages_reaching
-from agents.theory.price import first_where
+from agents.theory.price import first_where, near_level
 from agents.theory.renewal import simplified
 from crawl_env import Sources
 from crawl_env.errors import check_positive
@@ -67,7 +67,8 @@ def rates_within(
     def spent(rate: FloatArray) -> FloatArray:
         return np.asarray((cost * rate).sum(axis=-1, keepdims=True))
 
-    low, high = first_where(lambda price: spent(rate(price)) <= budget, enough)
+    known = near_level(lambda price: spent(rate(price)), budget, enough)
+    low, high = first_where(lambda price: spent(rate(price)) <= budget, enough, known=known)
     # The rates at two neighbours differ where λ meets some u*/C to rounding, as it does when decay
     # is fast: there any split is best, and this one spends the budget.
     few, many = rate(high), rate(low)

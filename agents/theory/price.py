@@ -20,6 +20,9 @@ from crawl_env.numerics import BoolArray, FloatArray
 _HALVES, _FAR = 40, 2.0**-40  # halvings before what is still above 0 is searched for by logarithm
 _FIRST, _LAST = 1.02, 1e6  # factors by which a bracket of λ is widened
 _FAR_DOWN = 2.0**-20  # steps in which a far minimiser is approached
+_CLOSE = 1e-13  # fraction of λ at which bounds are close
+_STEP_DOWN = 0.25  # factor by which λ is reduced until more than a level is spent
+_MOST_STEPS = 60
 _SECTIONS = 75  # golden ones: the bracket shrinks by 2e-16
 _GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 _MOST_CUTS = 400
@@ -56,6 +59,7 @@ def first_where(
     high: FloatArray,
     low: FloatArray | float = 0.0,
     tolerance: float = 0.0,
+    known: tuple[FloatArray, FloatArray] | None = None,
 ) -> tuple[FloatArray, FloatArray]:
     """Return bounds on the smallest x in (low, high] at which a monotone condition holds.
 
@@ -63,6 +67,8 @@ def first_where(
         holds: whether it holds, an array of the shape of x; it is taken to hold at `high`.
         high, low: bounds ≥ 0, any shape.
         tolerance: of the upper bound, as a fraction; 0: the bounds are neighbouring numbers.
+        known: closer bounds, as of `near_level`, outside which `holds` is not asked. The result is
+            the same, since they do not change at which numbers the condition is examined.
 
     >>> low, high = first_where(lambda x: x * x >= [2.0, 3.0], np.array([9.0, 9.0]))
     >>> high, bool((np.nextafter(low, 9.0) == high).all())
@@ -76,7 +82,51 @@ def first_where(
         if not open_.any():
             return bracket.low, bracket.high
         middle = np.where(open_, middle, bracket.high)
-        bracket.learn(middle, ~open_ | holds(middle))
+        done = ~open_
+        if known is not None:
+            done |= middle >= known[1]
+        if known is None or np.any(~done & (middle > known[0])):
+            done |= holds(middle)
+        bracket.learn(middle, done)
+
+
+def near_level(
+    spent: Callable[[FloatArray], FloatArray], level: float, high: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return close bounds on the smallest λ in (0, high] at which no more than a level is spent.
+
+    The next λ is where the spending would be the level if it were a power of λ between the bounds,
+    as it nearly is in large fleets (`_power`), by the Illinois method: of a bound that stays, the
+    logarithm counts half.
+
+    Arguments:
+        spent: what is spent at λ, of its shape; it never increases, and at `high` it is 0.
+        level: budget units, positive.
+
+    >>> low, high = near_level(lambda x: 1 / x - 1 / 9, 2.0, np.array([9.0]))
+    >>> bool(low[0] < 9 / 19 < high[0]), bool((high - low < 1e-12).all())
+    (True, True)
+    """
+    low, high = np.zeros_like(high), high.copy()
+    above, below = np.full_like(high, np.inf), np.full_like(high, -np.inf)  # logarithms
+    stayed = np.zeros_like(high)  # the bound that moved last: 1 for high, −1 for low
+    for _ in range(_MOST_STEPS):
+        if np.all(high - low <= _CLOSE * high):
+            break
+        finite = np.isfinite(above) & np.isfinite(below) & (above > below)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            part = np.where(finite, above / (above - below), 0.5)
+            power = low * (high / low) ** part
+            halved = np.where(low > 0.0, np.sqrt(low * high), _STEP_DOWN * high)
+        x = np.where(finite & (low < power) & (power < high), power, halved)
+        with np.errstate(divide="ignore"):
+            excess = np.log(spent(x) / level)
+        done = excess <= 0.0
+        above = np.where(done, np.where(stayed > 0, 0.5 * above, above), excess)
+        below = np.where(done, excess, np.where(stayed < 0, 0.5 * below, below))
+        high, low = np.where(done, x, high), np.where(done, low, x)
+        stayed = np.where(done, 1.0, -1.0)
+    return low, high
 
 
 def first_near(

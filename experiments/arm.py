@@ -12,7 +12,7 @@ from agents import whittle_index
 from agents.evaluation import statistics
 from agents.theory.observed import solve_arm
 from crawl_env import Sources
-from crawl_env.content.utility import Constant, Distribution, Exponential, Lognormal
+from crawl_env.content.utility import Distribution, EqualUtilities, Exponential, Lognormal
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.core import evaluation, plots
 from ephemeral_crawl.core.evaluation import fleet_as_json
@@ -138,7 +138,7 @@ REWARDS = Part(
 # --------------------------------------------------------------------- the error: of single sources
 
 UTILITIES: dict[str, Distribution] = {
-    "constant ξ": Constant(),
+    "constant ξ": EqualUtilities(),
     "exponential ξ": Exponential(),
     "lognormal ξ, σ = 1.2": Lognormal(1.2),
 }

@@ -60,7 +60,7 @@ STEPS, WARMUP = 420, 300
 SEEDS = ((10, 20), (100, 10), (1000, 4), (10_000, 2))  # up to so many copies, so many runs
 
 
-class Line(NamedTuple):
+class Curve(NamedTuple):
     """One curve: an agent, and arguments of its environment."""
 
     agent: str
@@ -70,15 +70,17 @@ class Line(NamedTuple):
 
 UNOBSERVED = "whittle, Poisson, not observed"
 LINES = {
-    "whittle": Line("whittle", {"start": "random"}, 10_000),
-    "lagrangian": Line("lagrangian", {"start": "random"}, 10_000),
-    "static": Line("static", {"start": "random"}, 1000),
-    "myopic": Line("myopic", {"start": "random"}, 1000),
-    "whittle, equal ages": Line("whittle", {"start": "fresh"}, 1000),
-    "whittle, budget on average": Line(
+    "whittle": Curve("whittle", {"start": "random"}, 10_000),
+    "lagrangian": Curve("lagrangian", {"start": "random"}, 10_000),
+    "static": Curve("static", {"start": "random"}, 1000),
+    "myopic": Curve("myopic", {"start": "random"}, 1000),
+    "whittle, equal ages": Curve("whittle", {"start": "fresh"}, 1000),
+    "whittle, budget on average": Curve(
         "whittle", {"start": "random", "budget_rule": "average"}, 1000
     ),
-    UNOBSERVED: Line("whittle", {"start": "random", "arrivals": "poisson", "observed": False}, 100),
+    UNOBSERVED: Curve(
+        "whittle", {"start": "random", "arrivals": "poisson", "observed": False}, 100
+    ),
 }
 
 

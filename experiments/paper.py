@@ -29,7 +29,7 @@ from experiments.core.data import Across, Column, Data, Item, Table, value, writ
 # ----------------------------------------------------------------------------- runs of the example
 
 
-class Run(NamedTuple):
+class Trajectory(NamedTuple):
     """One run."""
 
     value: FloatArray  # (H, N) uncollected utility before the crawls of each step
@@ -37,7 +37,7 @@ class Run(NamedTuple):
     reward: FloatArray  # (H,)
 
 
-def crawl(steps: int, agent: str = "whittle", seed: int = 0, **arguments: Any) -> Run:
+def crawl(steps: int, agent: str = "whittle", seed: int = 0, **arguments: Any) -> Trajectory:
     """Let an agent crawl for some steps; arguments are those of the environment."""
     env = CrawlVectorEnv(1, horizon=None, **arguments)
     policy = agents.make(agent, env)
@@ -50,10 +50,10 @@ def crawl(steps: int, agent: str = "whittle", seed: int = 0, **arguments: Any) -
         chosen[env.harvest.picked] = True
         crawled.append(chosen)
         rewards.append(reward[0])
-    return Run(np.array(contents), np.array(crawled), np.array(rewards))
+    return Trajectory(np.array(contents), np.array(crawled), np.array(rewards))
 
 
-def period(run: Run, longest: int = 200) -> int:
+def period(run: Trajectory, longest: int = 200) -> int:
     """Return the smallest p with which the second half of the run repeats itself."""
     tail = run.crawled[len(run.crawled) // 2 :]
     for p in range(1, longest):

@@ -50,7 +50,7 @@ _COMPILED = 2000  # sources of the fleet with which everything is compiled befor
 _DENSE_STEPS = 3
 
 
-class Size(NamedTuple):
+class Measurement(NamedTuple):
     """A policy at one size; times are processor times of one thread."""
 
     n: int
@@ -98,7 +98,7 @@ def measured_apart(job: Job) -> Result:
     return {"rows": [size._asdict() for size in sizes]}
 
 
-def measured(n: int, budget: float, regime: str, dense: bool) -> list[Size]:
+def measured(n: int, budget: float, regime: str, dense: bool) -> list[Measurement]:
     """Return the measurements of a size, policy by policy."""
     _compile(regime)
     before = _peak()
@@ -121,7 +121,7 @@ def measured(n: int, budget: float, regime: str, dense: bool) -> list[Size]:
         preparation = warmup if policy in POLICIES else LEARNING
         run = simulate(fleet, budget, policy, steps=steps, warmup=preparation, start=start)
         found.append(
-            Size(
+            Measurement(
                 n=n,
                 budget=budget,
                 regime=regime,

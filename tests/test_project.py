@@ -166,6 +166,21 @@ def test_the_index_is_inverted_and_prices_are_searched_for_in_one_place():
     assert inverting <= set(INVERSES), "an inverse of its own: use agents.theory.closed_form"
 
 
+# Names that two classes of a package share, since they are the same concept.
+SHARED = {
+    "Outcome": "what became of a fetch: as a body of HTTP, and checked",
+    "Size": "how long and how often the parts of a study are run",
+}
+
+
+def test_no_two_classes_of_a_package_have_one_name():
+    for top in ("crawl_env", "agents", "ephemeral_crawl", "experiments"):
+        trees = (ast.parse(file.read_text(encoding="utf-8")) for file in (ROOT / top).rglob("*.py"))
+        names = [x.name for tree in trees for x in ast.walk(tree) if isinstance(x, ast.ClassDef)]
+        repeated = {name for name in names if names.count(name) > 1}
+        assert repeated <= set(SHARED), f"{top}: rename one of each"
+
+
 def test_commands_and_studies_do_not_import_each_other_in_circles():
     graph: dict[str, set[str]] = {}
     for importer, imported in imports_of("ephemeral_crawl") | imports_of("experiments"):

@@ -70,7 +70,7 @@ _DECAY = 0.3  # mean and standard deviation of μT of the pseudo-source added to
 _SLOWEST = 0.02  # lower bound of estimates of μT
 
 
-class Fleet(NamedTuple):
+class Population(NamedTuple):
     """Normal distributions of the slopes μT and of the levels β over a fleet, (..., 1) each."""
 
     slope: FloatArray
@@ -94,7 +94,7 @@ class ItemSums(NamedTuple):
     """The state of `HarvestSums`: of every fleet, (B, …), and of every source, (B, N)."""
 
     updates: FloatArray  # (B, 1) number of steps
-    fleet: FloatArray  # (B, 4) the parameters of `Fleet`
+    fleet: FloatArray  # (B, 4) the parameters of `Population`
     number: FloatArray  # (B, N) of items, and the sums over these of
     age: FloatArray  # s, steps
     age2: FloatArray  # s²
@@ -170,7 +170,9 @@ class HarvestSums:
         """
         _, fleet, *known = state
         row = cells // known[0].shape[1]
-        line = posterior_line(Fleet(*fleet[row].T), *(array.reshape(-1)[cells] for array in known))
+        line = posterior_line(
+            Population(*fleet[row].T), *(array.reshape(-1)[cells] for array in known)
+        )
         slope = np.maximum(line.slope, _SLOWEST)
         level = line.level + line.tilt * (slope - line.slope) + 0.5 * line.level_given
         log_utility = np.clip(level + EULER, -_HIGHEST_UTILITY, _HIGHEST_UTILITY)
@@ -181,7 +183,7 @@ class HarvestSums:
 
 
 def posterior_line(
-    fleet: Fleet,
+    fleet: Population,
     number: FloatArray,
     age: FloatArray,
     age2: FloatArray,
@@ -211,8 +213,8 @@ def posterior_line(
 
 
 def _fitted(fleet: FloatArray, known: list[FloatArray]) -> FloatArray:
-    """Return the parameters of `Fleet`, (B, 4), after one step of the fit to sums (B, N)."""
-    line = posterior_line(Fleet(*fleet.T[..., None]), *known)
+    """Return the parameters of `Population`, (B, 4), after one step of the fit to sums (B, N)."""
+    line = posterior_line(Population(*fleet.T[..., None]), *known)
     found = known[0] > 0
     number = found.sum(axis=1)
 

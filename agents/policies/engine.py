@@ -18,7 +18,7 @@ from crawl_env.numerics import FloatArray
 if TYPE_CHECKING:  # these need SciPy, which agents without an engine do not
     from agents.theory.engine.backlog import QueueIndex
     from agents.theory.engine.relaxation import EngineRelaxation
-    from agents.theory.engine.tables import IndexTable
+    from agents.theory.engine.tables import BacklogTable
 
 _RUNS, _STEPS, _WARMUP = 8, 250, 50  # of the comparison with the plain index
 _WORK, _FEWEST = 1e6, 60  # sources and items of it: some seconds; steps below which it is left out
@@ -28,7 +28,7 @@ _SLACK = 1e-6  # part of λ* by which an index may be rounded below it
 class Made(NamedTuple):
     """What is found of a fleet."""
 
-    indices: QueueIndex | IndexTable
+    indices: QueueIndex | BacklogTable
     multiplier: float  # λ*, 0 under a hard budget
 
 

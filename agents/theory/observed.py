@@ -43,7 +43,7 @@ from agents.theory.shot_noise import Content, one_item
 from agents.theory.thresholds import thresholds
 from crawl_env import Sources
 from crawl_env.compiled import compiled, inlined
-from crawl_env.content.utility import Constant, Distribution
+from crawl_env.content.utility import Distribution, EqualUtilities
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
 
 # Measured against grids of four times as many states, for ΛT in .01 … 20,000, μT in .02 … 5 and
@@ -83,16 +83,16 @@ def solve_arm(
 
     Arguments:
         utility: the distribution of ξ, as far as it is known before a crawl: that of the items
-            where content is observed, `Constant()` where pings tell only their time.
+            where content is observed, `EqualUtilities()` where pings tell only their time.
         recall: r in (0, 1], the fraction of items that are announced.
         precision: p in (0, 1], the fraction of pings that announce an item.
 
-    >>> from crawl_env.content.utility import Constant, Exponential
+    >>> from crawl_env.content.utility import EqualUtilities, Exponential
     >>> x = np.array([0.0, 2.5, 5.0])  # u* = 2.5 ξ̄; Theorem 1 has 0, 2.5 and 5
     >>> observed = solve_arm(0.5, 0.2, Exponential())
     >>> np.interp(x, observed.state, observed.break_even).round(2)
     array([0.  , 1.66, 4.32])
-    >>> signalled = solve_arm(0.5, 0.2, Constant(), recall=0.5, precision=0.8)
+    >>> signalled = solve_arm(0.5, 0.2, EqualUtilities(), recall=0.5, precision=0.8)
     >>> np.interp(x, signalled.state, signalled.break_even).round(2)
     array([0.  , 1.78, 4.9 ])
     """
@@ -217,7 +217,7 @@ class ObservedArm:
                 "alike"
             )
         arms = [
-            solve_arm(ell, m, utility if known else Constant(), r, p)
+            solve_arm(ell, m, utility if known else EqualUtilities(), r, p)
             for ell, m, r, p, known in kinds.tolist()
         ]
         which = which.reshape(-1)
@@ -302,7 +302,7 @@ class ObservedArm:
         others = np.zeros(self._is_informed.shape, dtype=bool)
         others.reshape(-1)[self._floored] = True
         silent = Sources(**{**self._sources.__getstate__(), "recall": 0.0})
-        return ObservedArm(silent, others, Constant())
+        return ObservedArm(silent, others, EqualUtilities())
 
     def max_multiplier(self) -> FloatArray:
         """Return a multiplier from which on nothing is crawled, (..., 1)."""

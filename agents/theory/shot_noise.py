@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from crawl_env.compiled import compiled
-from crawl_env.content.utility import Constant, Distribution, Exponential, Gamma, Lognormal
+from crawl_env.content.utility import Distribution, EqualUtilities, Exponential, Gamma, Lognormal
 from crawl_env.numerics import FloatArray, IntArray
 
 _ATOMS = 256  # values that approximate the distribution of ξ
@@ -206,7 +206,7 @@ def one_item(utility: Distribution) -> Item:
     Raises:
         ValueError: the tail of the distribution is too heavy for a few hundred values.
     """
-    if isinstance(utility, Constant):
+    if isinstance(utility, EqualUtilities):
         value, weight = np.ones(1), np.ones(1)
     elif isinstance(utility, Lognormal):
         z = np.linspace(-9.0, 9.0 + 2 * utility.sigma, _ATOMS)  # E ξ² depends on values around 2σ

@@ -22,8 +22,8 @@ from crawl_env.compiled import compiled, inlined
 from crawl_env.content.draws import Stream, exponential, gamma, normal, poisson, uniform
 from crawl_env.content.totals import FADED
 from crawl_env.content.utility import (
-    Constant,
     Distribution,
+    EqualUtilities,
     Exponential,
     Gamma,
     Lognormal,
@@ -159,7 +159,7 @@ def _step_of(now: object) -> int:
 
 def _law_of(utility: Distribution) -> tuple[int, float]:
     """Return the number of a law, and its parameter."""
-    if isinstance(utility, Constant):
+    if isinstance(utility, EqualUtilities):
         return _CONSTANT, 0.0
     if isinstance(utility, Exponential):
         return _EXPONENTIAL, 0.0

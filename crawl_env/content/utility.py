@@ -19,9 +19,9 @@ from crawl_env.numerics import FloatArray
 __all__ = [
     "DECAYS",
     "UTILITIES",
-    "Constant",
     "Decay",
     "Distribution",
+    "EqualUtilities",
     "Exponential",
     "ExponentialDecay",
     "Gamma",
@@ -43,7 +43,7 @@ class Distribution(Protocol):
 
 
 @dataclass(frozen=True)
-class Constant:
+class EqualUtilities:
     """ξ = ξ̄."""
 
     second_moment: float = field(default=1.0, init=False)
@@ -97,7 +97,7 @@ class Gamma:
 
 
 UTILITIES: dict[str, type[Distribution]] = {
-    "constant": Constant,
+    "constant": EqualUtilities,
     "exponential": Exponential,
     "lognormal": Lognormal,
     "gamma": Gamma,

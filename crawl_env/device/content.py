@@ -16,11 +16,11 @@ from torch import Generator, Tensor
 from crawl_env.content.arrivals import Arrivals
 from crawl_env.content.process import ArrivalProcess, Cells
 from crawl_env.content.totals import FADED
-from crawl_env.content.utility import Constant, Distribution, Exponential, Gamma, Lognormal
+from crawl_env.content.utility import Distribution, EqualUtilities, Exponential, Gamma, Lognormal
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import FloatArray
 
-UTILITIES = (Constant, Exponential, Lognormal, Gamma)
+UTILITIES = (EqualUtilities, Exponential, Lognormal, Gamma)
 # Time constants after which content is stationary to within e^−30 of itself.
 _STATIONARY = 30.0
 # Largest mean of the Poisson numbers of the gamma-OU sampler; a GPU draws them as 32-bit integers.
@@ -201,7 +201,7 @@ class _GammaOU:
 
 def drawn_utility(distribution: Distribution, like: Tensor, generator: Generator) -> Tensor | float:
     """Return draws of ξ/ξ̄ in the shape of a tensor, or a number for all."""
-    if isinstance(distribution, Constant):
+    if isinstance(distribution, EqualUtilities):
         return 1.0
     if isinstance(distribution, Exponential):
         return torch.empty_like(like).exponential_(generator=generator)

@@ -180,7 +180,7 @@ def work(job: Job) -> Result:
     }
 
 
-class Measured(NamedTuple):
+class PolicyRuns(NamedTuple):
     """The runs of a policy, by seed."""
 
     expected: FloatArray  # (S,) utility / step: the mean, given what was crawled and when
@@ -192,7 +192,7 @@ class Measured(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Fleet(Drawn[Measured]):
+class Fleet(Drawn[PolicyRuns]):
     """Events of a large fleet: the content of a source is drawn when it is crawled.
 
     Arguments:
@@ -245,11 +245,11 @@ class Fleet(Drawn[Measured]):
     def work(self) -> Callable[[Job], Result]:
         return work
 
-    def run_of(self, results: Sequence[Result]) -> Measured:
-        columns = (np.array([r[name] for r in results]) for name in Measured._fields)
-        return Measured(*columns)
+    def run_of(self, results: Sequence[Result]) -> PolicyRuns:
+        columns = (np.array([r[name] for r in results]) for name in PolicyRuns._fields)
+        return PolicyRuns(*columns)
 
-    def sample(self, run: Measured) -> FloatArray:
+    def sample(self, run: PolicyRuns) -> FloatArray:
         return run.expected
 
     def bound(self, budget: float) -> float:
@@ -258,7 +258,9 @@ class Fleet(Drawn[Measured]):
     def prices(self, budgets: Sequence[float]) -> dict[str, list[float]]:
         return {"λ*": [self.plans[m].relaxed.multiplier for m in budgets]}
 
-    def columns(self, budget: float, runs: Mapping[str, Measured]) -> dict[str, Column[Measured]]:
+    def columns(
+        self, budget: float, runs: Mapping[str, PolicyRuns]
+    ) -> dict[str, Column[PolicyRuns]]:
         bound, whole = self.bound(budget), self.published
         return {
             "reward / step": lambda _, run: self.reward(run),
@@ -282,7 +284,7 @@ def policies(agents: Sequence[str], present: str) -> list[str]:
 # --------------------------------------------------------------------------------------- reporting
 
 
-def write(report: Report, events: Fleet, results: Results[Measured]) -> None:
+def write(report: Report, events: Fleet, results: Results[PolicyRuns]) -> None:
     """Write the report."""
     report.answer(answer(results))
     overview(report, results)
@@ -315,7 +317,7 @@ def write(report: Report, events: Fleet, results: Results[Measured]) -> None:
         )
 
 
-def _saved(events: Fleet, results: Results[Measured], plan: Plan, rule: str) -> str:
+def _saved(events: Fleet, results: Results[PolicyRuns], plan: Plan, rule: str) -> str:
     """Return a sentence on the budget with which whittle would collect as much as the rule."""
     wanted = results.reward(plan.budget, rule)
     share = results.reward(plan.budget, REFERENCE) / plan.relaxed.bound
@@ -357,7 +359,7 @@ def _schedule(report: Report, events: Fleet, found: Plan) -> None:
 
 
 def records(
-    runs: Mapping[float, Mapping[str, Measured]], seed: int, **common: Any
+    runs: Mapping[float, Mapping[str, PolicyRuns]], seed: int, **common: Any
 ) -> list[dict[str, Any]]:
     """Return a row per budget, policy and seed."""
     return [

@@ -34,10 +34,10 @@ class _Table(NamedTuple):
     secret: NDArray[np.uint64]  # (1,) so that nobody can give names of the same hash
 
 
-class Names:
+class NameTable:
     """The name of each row, None if it has none, and the row of each name.
 
-    >>> names = Names()
+    >>> names = NameTable()
     >>> names.give([0, 1], ["a", "b"])
     >>> names[1], names.row("a"), names.row("c"), "b" in names
     ('b', 0, -1, True)
@@ -59,14 +59,14 @@ class Names:
         self.number = 0  # of names
 
     @staticmethod
-    def of_lines(lines: bytes | memoryview) -> Names:
+    def of_lines(lines: bytes | memoryview) -> NameTable:
         """Return the names that `lines` has given.
 
         Raises:
             ValueError: a name appears twice or is too long, or the bytes are not UTF-8.
         """
         str(lines, "utf-8")
-        names = Names()
+        names = NameTable()
         names._load(lines)
         return names
 

@@ -18,7 +18,7 @@ from ephemeral_crawl.live import hosts as politeness
 from ephemeral_crawl.live.columns import EXISTS, NO_HOST, PAUSED, Hosts, Sources
 from ephemeral_crawl.live.learning import Shared, belief
 from ephemeral_crawl.live.outcomes import Moment
-from ephemeral_crawl.live.state import Sample, State
+from ephemeral_crawl.live.state import FleetSample, State
 
 _ROWS = 32_768  # that are looked at at a time, for some milliseconds
 _PAUSE = 1e-4  # seconds
@@ -316,7 +316,7 @@ def _nexts(state: State, rows: list[int], now: float, offset: float) -> list[Nex
     return found
 
 
-def _buys(sample: Sample, budget: float, rotation: float, market: float, now: float) -> Buys:
+def _buys(sample: FleetSample, budget: float, rotation: float, market: float, now: float) -> Buys:
     """Return what budgets buy.
 
     Arguments:

@@ -21,7 +21,7 @@ from ephemeral_crawl.live.copies import Copy
 from ephemeral_crawl.live.counts import Counts
 from ephemeral_crawl.live.fitting import Totals, unfitted
 from ephemeral_crawl.live.learning import Shared
-from ephemeral_crawl.live.names import Names
+from ephemeral_crawl.live.names import NameTable
 from ephemeral_crawl.live.reasons import Reasons
 from ephemeral_crawl.live.settings import Settings
 from ephemeral_crawl.live.state import State
@@ -133,7 +133,7 @@ def _state(data: bytes) -> State:
     state.set_tables(_table(view[start:end], kind, rows), host_table)
     if earlier:
         state.set_tables(_present(state.table, state.time), host_table)
-    state.names = Names.of_lines(view[last:])
+    state.names = NameTable.of_lines(view[last:])
     if len(state.names) != rows:
         raise ValueError(f"{rows} rows have {len(state.names)} names")
     unnamed = [i for i in sorted(state.free) if not 0 <= i < rows or state.names[i] is not None]
@@ -164,13 +164,13 @@ def _state(data: bytes) -> State:
     return state
 
 
-def _host_names(stored: object) -> Names:
+def _host_names(stored: object) -> NameTable:
     """Return the names of hosts, from lines or, in files of earlier versions, a list."""
     if isinstance(stored, str):
-        return Names.of_lines(stored.encode())
+        return NameTable.of_lines(stored.encode())
     if not isinstance(stored, list):
         raise ValueError(f"host_names is {stored!r}")
-    names = Names()
+    names = NameTable()
     names.give(range(len(stored)), stored)
     return names
 

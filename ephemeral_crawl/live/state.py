@@ -37,7 +37,7 @@ from ephemeral_crawl.live.copies import Copy
 from ephemeral_crawl.live.counts import Counts
 from ephemeral_crawl.live.fitting import Totals, fitted, precisions, unfitted
 from ephemeral_crawl.live.learning import Shared
-from ephemeral_crawl.live.names import Names
+from ephemeral_crawl.live.names import NameTable
 from ephemeral_crawl.live.reasons import Reasons
 from ephemeral_crawl.live.settings import Settings, SourceSettings
 
@@ -55,7 +55,7 @@ _MOST_TAUGHT = 500.0  # items in a lesson about worth
 _LISTS = ("row", "rows", "pings", "sources")  # of sources, in events
 
 
-class Sample(NamedTuple):
+class FleetSample(NamedTuple):
     """A copy of sources of a fleet, evenly spaced, and of their hosts."""
 
     sources: Sources  # (S,)
@@ -70,9 +70,9 @@ class State:
     def __init__(self) -> None:
         self.settings = Settings.of("1/h")
         self.set_tables(new_sources(), new_hosts())
-        self.names = Names()
+        self.names = NameTable()
         self.free: list[int] = []
-        self.host_names = Names()
+        self.host_names = NameTable()
         self.kinds: list[str] = []
         self.kind_pings = np.zeros((0, 2))  # true pings and all pings of each kind
         # Row, end and beginning of those not yet reported.
@@ -128,7 +128,7 @@ class State:
         self._copies.add(copy)
         return copy
 
-    def sample(self) -> Sample:
+    def sample(self) -> FleetSample:
         """Return some sources that stand for all that are not paused."""
         which = self._evenly_spaced()
         sources = self.table[which]
@@ -139,7 +139,7 @@ class State:
         table = self.hosts_table[hosts[1:]]
         for rows, name in ((sources, "host"), (table, "within")):
             rows[name] = np.searchsorted(hosts, rows[name]) - 1
-        return Sample(
+        return FleetSample(
             sources,
             self.shared._replace(hosts=table),
             np.arange(len(which)),

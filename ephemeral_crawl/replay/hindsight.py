@@ -24,7 +24,7 @@ from crawl_env.numerics import FloatArray, IntArray
 _NEAR = 1e-12
 
 
-class Schedule(NamedTuple):
+class PricedSchedule(NamedTuple):
     """The optimal schedule under a Lagrange multiplier."""
 
     net: float  # utility minus multiplier × cost
@@ -67,13 +67,13 @@ class Hindsight:
         top = dear / float(self._cost.min())
         return float(least_dual(dual, whole, lambda: top, gap=_NEAR).value)
 
-    def best(self, multiplier: float) -> Schedule:
+    def best(self, multiplier: float) -> PricedSchedule:
         """Return the optimal schedule if a crawl of source i costs `multiplier` × C_i."""
         net = cost = 0.0
         for contents, each in zip(self._sources, self._cost.tolist(), strict=True):
             alone, crawls = _best_alone(contents, multiplier * each)
             net, cost = net + alone, cost + crawls * each
-        return Schedule(net, cost)
+        return PricedSchedule(net, cost)
 
 
 # For each step k at which new items of a source become available: the first earlier such step whose

@@ -231,7 +231,7 @@ class Recorded(BaseModel):
     recorded: bool = True
 
 
-class Results(BaseModel):
+class RecordResults(BaseModel):
     results: list[bool] = Field(
         description="Whether each counts: false for leases that were reported before, or whose "
         "source was removed."

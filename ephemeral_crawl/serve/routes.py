@@ -106,10 +106,10 @@ def _fetching(router: APIRouter, service: Service, s: Scheduler, limits: Limits)
         return counted(counts)
 
     @router.post("/record", tags=["fetching"], responses=responses(*WITH_BODY, 404))
-    async def record(body: bodies.RecordBody) -> bodies.Results:
+    async def record(body: bodies.RecordBody) -> bodies.RecordResults:
         """Record many outcomes, all or, if one is invalid, none."""
         _check_batch("outcomes", body.outcomes, limits)
-        return bodies.Results(results=await service.change(s.record, body.outcomes))
+        return bodies.RecordResults(results=await service.change(s.record, body.outcomes))
 
     @router.post("/signal", tags=["fetching"], responses=responses(*WITH_BODY, 404))
     async def signal(body: bodies.SignalBody) -> bodies.Done:

@@ -11,7 +11,7 @@ from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.results import read_csv
 from ephemeral_crawl.core.study import ParallelStudy, Rows
 from experiments.benchmark import policies
-from experiments.benchmark.learning import entrants, leaderboard, section
+from experiments.benchmark.learning import entrants, scoreboard, section
 from experiments.benchmark.learning.entrants import Suite
 from experiments.benchmark.learning.plan import name_of, version_of
 from experiments.benchmark.learning.runs import CURVES, RUNS, Records, complete
@@ -76,11 +76,11 @@ class Benchmark(ParallelStudy):
         tables = tables_of(records.runs, records.curves)
         section.write(report, tables, entrants.SUITES[self.suite])
         answers = [] if done is None else [done.answer]
-        report.answer(" ".join([*answers, leaderboard.answer(tables[max(tables)])]))
+        report.answer(" ".join([*answers, scoreboard.answer(tables[max(tables)])]))
         files: dict[str, Rows | str] = {
             RUNS: records.runs,
             CURVES: records.curves,
-            "learners.md": leaderboard.summary(tables, section.source(records.runs)),
+            "learners.md": scoreboard.summary(tables, section.source(records.runs)),
         }
         if done is not None:
             files |= {"records.csv": done.records, "summary.md": done.summary}

@@ -26,7 +26,7 @@ SIZES = (
 RATES = {"deterministic": 5.0, "Poisson, ΛT = 5": 5.0, "Poisson, ΛT = .05": 0.05}
 
 
-class Cost(NamedTuple):
+class StepCost(NamedTuple):
     """One size of world under one kind of arrivals; times in nanoseconds per source and step."""
 
     arrivals: str
@@ -41,14 +41,14 @@ class Cost(NamedTuple):
     memory: float  # bytes a source at the peak of a step of the vector environment
 
 
-def all_costs(largest: int, rounds: int) -> Iterator[Cost]:
+def all_costs(largest: int, rounds: int) -> Iterator[StepCost]:
     for n, rows in SIZES:
         if n <= largest:
             for name in RATES:
                 yield _cost(name, n, rows, rounds)
 
 
-def _cost(name: str, n: int, rows: int, rounds: int) -> Cost:
+def _cost(name: str, n: int, rows: int, rounds: int) -> StepCost:
     rng = np.random.default_rng(0)
     fleet = Sources(np.full(n, RATES[name]), rng.lognormal(0, 0.8, n), rng.uniform(0.03, 0.5, n))
     arrivals: ArrivalProcess = Deterministic() if name == "deterministic" else Arrivals()
@@ -71,7 +71,7 @@ def _cost(name: str, n: int, rows: int, rounds: int) -> Cost:
     cells = n * rows
     times = interleaved(calls, rounds if cells < 10**6 else max(3, rounds // 3))
     spent: Any = {name: t.median / cells * 1e9 for name, t in times.items()}
-    return Cost(name, n, rows, **spent, memory=memory / cells)
+    return StepCost(name, n, rows, **spent, memory=memory / cells)
 
 
 def _whittle_step(fleet: Sources, rows: int, arrivals: ArrivalProcess) -> Call:

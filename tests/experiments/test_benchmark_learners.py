@@ -19,9 +19,9 @@ from ephemeral_crawl.core.runner import Runner
 from experiments.benchmark.learning import (
     entrants,
     figures,
-    leaderboard,
     plan,
     runs,
+    scoreboard,
     section,
     tasks,
     training,
@@ -40,7 +40,7 @@ from experiments.benchmark.learning.entrants import (
 )
 from experiments.benchmark.learning.plan import key_of
 from experiments.benchmark.learning.runs import Records, choice, complete
-from experiments.benchmark.learning.scores import Table, clearly_above, numbers, tables_of
+from experiments.benchmark.learning.scores import ScoreTable, clearly_above, numbers, tables_of
 from experiments.benchmark.suite import BenchmarkTask
 
 
@@ -339,29 +339,29 @@ def test_steps_of_all_environments_and_sources_are_counted() -> None:
 
 
 @pytest.fixture(scope="module")
-def table(records: Records) -> Table:
+def table(records: Records) -> ScoreTable:
     (found,) = tables_of(records.runs, records.curves).values()
     return found
 
 
-def test_the_whittle_policy_scores_1_and_chance_0(table: Table) -> None:
+def test_the_whittle_policy_scores_1_and_chance_0(table: ScoreTable) -> None:
     for task in table.tasks:
         for policy, score in (("whittle", 1.0), ("random", 0.0)):
             (found,) = table.scores(policy, [task])
             np.testing.assert_allclose(found, score, atol=1e-12)
 
 
-def test_nobody_is_above_the_bound(table: Table) -> None:
-    assert leaderboard.above_bound(table) == []
+def test_nobody_is_above_the_bound(table: ScoreTable) -> None:
+    assert scoreboard.above_bound(table) == []
     bounds = {run.bound for by_task in table.runs.values() for rs in by_task.values() for run in rs}
     assert bounds == {"deterministic", "not observed"}
 
 
-def test_who_does_what_needs_no_learning_has_failed(table: Table) -> None:
+def test_who_does_what_needs_no_learning_has_failed(table: ScoreTable) -> None:
     """Myopic has .84 on Table 1, where a threshold of .8 for all tasks let it pass."""
     m2, dense = table.tasks
-    assert leaderboard.idle(table, m2)[0] in ("myopic", "fixed")
-    assert leaderboard.idle(table, m2)[1] == pytest.approx(0.84, abs=0.02)
+    assert scoreboard.idle(table, m2)[0] in ("myopic", "fixed")
+    assert scoreboard.idle(table, m2)[1] == pytest.approx(0.84, abs=0.02)
     for task in (m2, dense):
         for policy in plan.IDLE:
             assert all(run.failed for run in table.baselines[policy][task]), policy
@@ -402,7 +402,7 @@ def test_agents_that_see_ages_alone_are_held_against_the_bound_of_not_seeing() -
     (table,) = tables_of(rows, []).values()
     bounds = {agent: found[plan.name_of(seen)][0].bound for agent, found in table.runs.items()}
     assert bounds == {"wiql": "not observed", "equivariant-ppo": "observed"}
-    assert [known for known, _ in leaderboard.information_sets(table, table.tasks)] != []
+    assert [known for known, _ in scoreboard.information_sets(table, table.tasks)] != []
     assert table.information == {"wiql": "ages", "equivariant-ppo": "content and parameters"}
 
 
@@ -449,10 +449,10 @@ def test_a_part_is_run_and_the_rest_of_the_record_kept(records: Records, tmp_pat
     assert list(out.glob("scores-*.png"))
 
 
-def test_reports_can_be_read(table: Table) -> None:
+def test_reports_can_be_read(table: ScoreTable) -> None:
     """A cell has one number, with its interval at most; figures fit on 440 pixels."""
-    for row in leaderboard.aggregates(table, table.ranked):
-        assert len(row) == len(leaderboard.AGGREGATES)
+    for row in scoreboard.aggregates(table, table.ranked):
+        assert len(row) == len(scoreboard.AGGREGATES)
         assert not any(" / " in str(cell) for cell in row)
     drawn = [
         figures.heat_map(table, table.tasks),
@@ -464,8 +464,8 @@ def test_reports_can_be_read(table: Table) -> None:
         assert figure.get_size_inches()[0] <= 4.4 + 1e-9
         assert all(axes.lines or axes.images for axes in figure.axes if axes.axison)
         plots.close(figure)
-    for line in leaderboard.summary({1: table}, "from here").splitlines():
-        assert line.count("|") in (0, len(leaderboard.AGGREGATES) + 1)
+    for line in scoreboard.summary({1: table}, "from here").splitlines():
+        assert line.count("|") in (0, len(scoreboard.AGGREGATES) + 1)
 
 
 COMMITTED = ROOT / "results" / "benchmark-full"
@@ -474,7 +474,7 @@ COMMITTED = ROOT / "results" / "benchmark-full"
 def test_the_committed_record_is_what_its_table_and_the_documentation_say() -> None:
     record = Records.read(COMMITTED)
     tables = tables_of(record.runs, record.curves)
-    shown = leaderboard.summary(tables, section.source(record.runs))
+    shown = scoreboard.summary(tables, section.source(record.runs))
     assert shown == (COMMITTED / "learners.md").read_text(encoding="utf-8")
     for budget, table in tables.items():
         for agent in table.runs:

@@ -54,7 +54,7 @@ class _Features:
         return torch.log(x * self._period + _TINY)  # arrival_rate, decay_rate
 
 
-class Columns(_Features):
+class ScaledColumns(_Features):
     """Converts observations into dimensionless columns: (..., N, F) to (..., N, D) float32.
 
     Utilities are relative to the fleet's mean of Λξ̄T if Λ and ξ̄ are among the features, else to the
@@ -72,7 +72,7 @@ class Columns(_Features):
     Raises:
         ValueError: one of them is not observed.
 
-    >>> columns = Columns(("age", "decay_rate"), budget=1.0, period=1.0)
+    >>> columns = ScaledColumns(("age", "decay_rate"), budget=1.0, period=1.0)
     >>> columns(torch.tensor([[1.0, 0.7], [2.0, 0.35], [1.0, 0.7], [1.0, 0.21]])).shape
     torch.Size([4, 3])
     """
@@ -89,7 +89,7 @@ class Columns(_Features):
         self._budget = budget
 
     @classmethod
-    def of(cls, task: Task, features: Sequence[str] | None = None) -> Columns:
+    def of(cls, task: Task, features: Sequence[str] | None = None) -> ScaledColumns:
         """Return the columns for the features of a task."""
         return cls(task.features, task.budget, task.sources.period, features)
 

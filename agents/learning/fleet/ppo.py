@@ -29,7 +29,7 @@ from agents.learning.fleet.base import (
     squashed,
     torch_generator,
 )
-from agents.learning.fleet.networks import Columns, FleetNetwork
+from agents.learning.fleet.networks import FleetNetwork, ScaledColumns
 from crawl_env import Task
 from crawl_env.simulation.selection import TOLERANCE
 
@@ -100,7 +100,7 @@ class ScorePolicy(FleetPolicy):
     ) -> None:
         super().__init__(task, rng)
         self._network, self._device = network, device
-        self._columns = Columns.of(task, features)
+        self._columns = ScaledColumns.of(task, features)
 
     @torch.no_grad()
     def score(self, observation: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -150,7 +150,7 @@ class EquivariantPPO(FleetLearner[EquivariantPPOSettings]):
     # -- the methods of `Learner` ----------------------------------------------------------------
 
     def setup(self) -> None:
-        number = Columns.of(self.training_envs[0].env.task).number
+        number = ScaledColumns.of(self.training_envs[0].env.task).number
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
             self._policy = FleetNetwork(number, self.settings.hidden).to(self.device)
@@ -181,7 +181,7 @@ class EquivariantPPO(FleetLearner[EquivariantPPOSettings]):
     @torch.no_grad()
     def _collect(self, env: TrainingEnv) -> _Rollout:
         """Sample a rollout of the policy."""
-        columns = Columns.of(env.env.task, self.features)
+        columns = ScaledColumns.of(env.env.task, self.features)
         generator = torch_generator(self.rng, self.device)
         inputs, actives, thresholds, rewards, costs, means, valid = [], [], [], [], [], [], []
         for _ in range(self.settings.n_steps):

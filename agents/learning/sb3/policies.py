@@ -28,7 +28,7 @@ from stable_baselines3.td3.policies import Actor as TD3Actor
 from stable_baselines3.td3.policies import TD3Policy
 from torch import Tensor, nn
 
-from agents.learning.fleet.networks import Columns, FleetNetwork
+from agents.learning.fleet.networks import FleetNetwork, ScaledColumns
 
 
 class FleetColumns(BaseFeaturesExtractor):
@@ -42,7 +42,7 @@ class FleetColumns(BaseFeaturesExtractor):
         period: float,
         hidden: int,
     ) -> None:
-        self.columns = Columns(shown, budget, period)
+        self.columns = ScaledColumns(shown, budget, period)
         self.hidden = hidden
         self.sources = observation_space.shape[0]
         super().__init__(observation_space, self.sources * self.columns.number)

@@ -42,7 +42,7 @@ from agents.theory.engine.joining import joining
 from agents.theory.engine.lookahead import Fleet, Lookahead, Looking, serve
 from agents.theory.engine.queue import Service, forgetful, kept_at_place, served, service_of
 from agents.theory.engine.relaxation import engine_relaxation
-from agents.theory.engine.tables import IndexTable
+from agents.theory.engine.tables import BacklogTable
 from agents.theory.renewal import renewal_arm
 from crawl_env import Engine, Sources
 from crawl_env.compiled import compiled
@@ -129,7 +129,9 @@ class QueueIndex:
         levels, index = np.arange(self._capacity + 1.0), np.empty(age.shape)
         for f, table in enumerate(self.table):
             some = phase == f
-            index[some] = IndexTable(table, levels).priority(age[some], phase[some], backlog[some])
+            index[some] = BacklogTable(table, levels).priority(
+                age[some], phase[some], backlog[some]
+            )
         return index
 
     @staticmethod

@@ -30,9 +30,9 @@ from agents.theory.shot_noise import Item, one_item
 from crawl_env import Sources
 from crawl_env.content.utility import (
     EXPONENTIAL,
-    Constant,
     Decay,
     Distribution,
+    EqualUtilities,
     Exponential,
     ExponentialDecay,
     Gamma,
@@ -59,7 +59,7 @@ class Excess:
     def probability(self, t: FloatArray) -> FloatArray:
         """Return P(Z ≥ t), the shape of t ≥ 0."""
         match self._utility:
-            case Constant():
+            case EqualUtilities():
                 return np.asarray(t <= 1.0, dtype=np.float64)
             case Exponential():
                 return np.exp(-t)
@@ -72,7 +72,7 @@ class Excess:
     def mean(self, t: FloatArray) -> FloatArray:
         """Return E[Z; Z ≥ t], the shape of t ≥ 0."""
         match self._utility:
-            case Constant():
+            case EqualUtilities():
                 return np.asarray(t <= 1.0, dtype=np.float64)
             case Exponential():
                 least = np.minimum(t, _LARGE)
@@ -118,7 +118,7 @@ class WaitingItems:
         self._known: tuple[FloatArray, FloatArray] | None = None  # c and the whole panels
         both = isinstance(utility, Exponential) and isinstance(decay, ExponentialDecay)
         self._closed = _exponential if both else None
-        if isinstance(utility, Constant):
+        if isinstance(utility, EqualUtilities):
             self._closed = self._constant
 
     def number(self, age: FloatArray, level: FloatArray | float) -> FloatArray:

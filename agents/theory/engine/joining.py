@@ -17,7 +17,7 @@ from scipy import stats
 
 from agents.theory.engine.content import Excess
 from crawl_env import Sources
-from crawl_env.content.utility import Constant, Distribution
+from crawl_env.content.utility import Distribution, EqualUtilities
 from crawl_env.numerics import FloatArray
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)
@@ -46,8 +46,8 @@ def joining(
     """Return what crawls of source i bring, up to a largest age and for the first J = `places`
     items; interest decays exponentially.
 
-    >>> from crawl_env.content.utility import Constant
-    >>> found = joining(Sources([2.0], [1.0], [0.1]), 0, 3, 30, 0.0, Constant())
+    >>> from crawl_env.content.utility import EqualUtilities
+    >>> found = joining(Sources([2.0], [1.0], [0.1]), 0, 3, 30, 0.0, EqualUtilities())
     >>> found.number, found.utility.sum(axis=1).round(4), found.utility[2, :2].round(4)
     (array([2., 4., 6.]), array([1.9033, 3.6254, 5.1836]), array([0.9506, 0.8949]))
     """
@@ -78,7 +78,7 @@ def _breaks(
     utility no longer pass, and within a step in which hardly anything is left."""
     step, mean = float(sources.decay_per_step[i]), float(sources.mean_utility[i])
     z = np.array(_FADING if step > _FADING[0] else [])
-    if isinstance(utility, Constant) and 0 < threshold < mean:
+    if isinstance(utility, EqualUtilities) and 0 < threshold < mean:
         z = np.append(z, np.log(mean / threshold))
     return z[z < step * ages] / step
 

@@ -16,7 +16,7 @@ _MOST_CELLS = 2e6
 _FADED = 6.0  # time constants after which a source is taken to be as old as it gets
 
 
-class IndexTable(NamedTuple):
+class BacklogTable(NamedTuple):
     """The index of N sources at ages 1 … A and some backlogs.
 
     values: (N, A, G) utility / budget unit; the last age stands for all beyond.
@@ -47,7 +47,7 @@ def priced_table(
     utility: Distribution,
     decay: Decay,
     backlogs: int = 12,
-) -> IndexTable:
+) -> BacklogTable:
     """Return the index with x_k(κ) for the content, discounted by e^(−μw) for the wait w = b/s of
     the items in front of an engine that takes them in order.
 
@@ -70,4 +70,4 @@ def priced_table(
         if by_value:
             least = np.maximum(least, price)
         index[..., g] = PricedArm(items, price, least, kept).index_at_age(k).T
-    return IndexTable(index, levels)
+    return BacklogTable(index, levels)

@@ -14,20 +14,20 @@ from agents.evaluation import aggregate
 from agents.evaluation.aggregate import interquartile_mean
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.core import plots
-from experiments.benchmark.learning.leaderboard import (
+from experiments.benchmark.learning.scoreboard import (
     group_of,
     idle,
     information_sets,
     short_of,
 )
-from experiments.benchmark.learning.scores import Table
+from experiments.benchmark.learning.scores import ScoreTable
 
 _WIDTH = 4.4  # inches
 _ACROSS = 3  # panels side by side
 _LEAST = -0.2  # scores below are drawn there
 
 
-def heat_map(table: Table, tasks: Sequence[str]) -> Any:
+def heat_map(table: ScoreTable, tasks: Sequence[str]) -> Any:
     """Return the interquartile means of the scores of all agents on some tasks, by information set.
 
     The colour is what was learnt: the part of the way from the best policy that learns nothing to
@@ -61,7 +61,7 @@ def heat_map(table: Table, tasks: Sequence[str]) -> Any:
     return figure
 
 
-def curves(table: Table, tasks: Sequence[str]) -> Any:
+def curves(table: ScoreTable, tasks: Sequence[str]) -> Any:
     """Return the learning curve of every agent in a panel of its own, over those of the others:
     the interquartile mean and range of the scores of all runs on some tasks."""
     grid = np.geomspace(0.02, 1, 60) * table.budget
@@ -86,7 +86,7 @@ def curves(table: Table, tasks: Sequence[str]) -> Any:
     return figure
 
 
-def profiles(table: Table, tasks: Sequence[str]) -> Any:
+def profiles(table: ScoreTable, tasks: Sequence[str]) -> Any:
     """Return the performance profile of every agent in a panel of its own, over the others'."""
     levels = np.linspace(_LEAST, 1.1, 131)
 
@@ -96,7 +96,7 @@ def profiles(table: Table, tasks: Sequence[str]) -> Any:
     return _panels(table.agents(tasks), draw, "score τ", "runs above τ")
 
 
-def improvements(table: Table, agents: Sequence[str], tasks: Sequence[str]) -> Any:
+def improvements(table: ScoreTable, agents: Sequence[str], tasks: Sequence[str]) -> Any:
     """Return the probabilities that a run of the row's agent scores above one of the column's."""
     chance = np.full((len(agents), len(agents)), np.nan)
     for i, one in enumerate(agents):

@@ -54,7 +54,7 @@ class Run:
 
 
 @dataclass
-class Table:
+class ScoreTable:
     """Runs of all agents on all tasks with one budget; agents and tasks in the order of the
     records."""
 
@@ -120,16 +120,16 @@ class Table:
         return [task for task in tasks if all(task in self.runs[agent] for agent in agents)]
 
 
-def tables_of(runs: Sequence[Row], curves: Sequence[Row]) -> dict[int, Table]:
+def tables_of(runs: Sequence[Row], curves: Sequence[Row]) -> dict[int, ScoreTable]:
     """Return the tables of all budgets. Runs are left out whose baselines have not been measured,
     as when a study was stopped."""
-    levels, tables = Levels(runs), dict[int, Table]()
+    levels, tables = Levels(runs), dict[int, ScoreTable]()
     points: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in curves:
         points[row["job"], row["task"]].append(row)
     for row in runs:
         if row["protocol"] == "" and levels.has(row, *BASELINES):
-            table = tables.setdefault(int(row["budget"]), Table(int(row["budget"])))
+            table = tables.setdefault(int(row["budget"]), ScoreTable(int(row["budget"])))
             agent, task = row["entrant"], row["task"]
             learnt = table.runs.setdefault(agent, {}).setdefault(task, [])
             learnt.append(_run(levels, row, points[row["job"], task]))

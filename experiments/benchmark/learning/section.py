@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ephemeral_crawl.core.report import Report
-from experiments.benchmark.learning import figures, leaderboard
+from experiments.benchmark.learning import figures, scoreboard
 from experiments.benchmark.learning.entrants import KINDS, Suite
-from experiments.benchmark.learning.scores import Row, Table
+from experiments.benchmark.learning.scores import Row, ScoreTable
 from experiments.benchmark.learning.training import code_of
 
 _COLUMNS = 9  # of a heat map
@@ -30,7 +30,7 @@ _HOW = (
 )
 
 
-def write(report: Report, tables: dict[int, Table], suite: Suite) -> None:
+def write(report: Report, tables: dict[int, ScoreTable], suite: Suite) -> None:
     """Add headings, tables and figures of all learners."""
     report.heading("Learning agents")
     with report.details("How learners are trained and compared, and what counts as failed"):
@@ -44,10 +44,10 @@ def write(report: Report, tables: dict[int, Table], suite: Suite) -> None:
     report.paragraph(_code(tables))
 
 
-def _budget(report: Report, table: Table, largest: bool) -> None:
+def _budget(report: Report, table: ScoreTable, largest: bool) -> None:
     report.heading(f"Learning with {table.budget:,} source steps")
-    report.paragraph(leaderboard.answer(table))
-    grouped = [task for _, tasks in leaderboard.groups(table) for task in tasks]
+    report.paragraph(scoreboard.answer(table))
+    grouped = [task for _, tasks in scoreboard.groups(table) for task in tasks]
     for i, some in enumerate(batched(grouped, _COLUMNS)):
         report.figure(
             figures.heat_map(table, some),
@@ -58,8 +58,8 @@ def _budget(report: Report, table: Table, largest: bool) -> None:
     tasks = table.ranked
     report.table(
         f"All agents on the {len(tasks)} tasks that leave room for learning, by what they know",
-        leaderboard.AGGREGATES,
-        leaderboard.aggregates(table, tasks),
+        scoreboard.AGGREGATES,
+        scoreboard.aggregates(table, tasks),
     )
     with report.details("Learning curves"):
         report.figure(
@@ -73,7 +73,7 @@ def _budget(report: Report, table: Table, largest: bool) -> None:
             "Fraction of the runs above each score, each agent over the others. Further to the "
             "right is better.",
         )
-        for known, agents in leaderboard.information_sets(table, tasks):
+        for known, agents in scoreboard.information_sets(table, tasks):
             if len(agents) > 1 and (same := table.full(agents, tasks)):
                 report.figure(
                     figures.improvements(table, agents, same),
@@ -83,8 +83,8 @@ def _budget(report: Report, table: Table, largest: bool) -> None:
     with report.details("Samples, time and settings"):
         report.table(
             "Medians over runs, and the settings",
-            leaderboard.COSTS,
-            leaderboard.costs(table),
+            scoreboard.COSTS,
+            scoreboard.costs(table),
         )
 
 
@@ -113,7 +113,7 @@ def batched(tasks: Sequence[str], most: int) -> Iterator[Sequence[str]]:
         yield tasks[start : start + most]
 
 
-def _left(tables: dict[int, Table], suite: Suite) -> str:
+def _left(tables: dict[int, ScoreTable], suite: Suite) -> str:
     trained = {budget: len(table.tasks) for budget, table in sorted(tables.items())}
     tests = sum(len(training.tests) for training in suite.trainings)
     parts = (
@@ -132,8 +132,8 @@ def _left(tables: dict[int, Table], suite: Suite) -> str:
     )
 
 
-def _bounds(tables: dict[int, Table]) -> str:
-    found = sorted(x for table in tables.values() for x in leaderboard.above_bound(table))[::-1]
+def _bounds(tables: dict[int, ScoreTable]) -> str:
+    found = sorted(x for table in tables.values() for x in scoreboard.above_bound(table))[::-1]
     if not found:
         return "None: no agent's mean over its runs exceeds the bound for its observations."
     fraction, agent, task = found[0]
@@ -144,7 +144,7 @@ def _bounds(tables: dict[int, Table]) -> str:
     )
 
 
-def _code(tables: dict[int, Table]) -> str:
+def _code(tables: dict[int, ScoreTable]) -> str:
     """Return which runs were made with other code of their learner than that of this page."""
     parts, old, total = [], 0, 0
     for table in tables.values():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from agents.inference import CrawlOutcome, GammaPoisson, Harvests, HarvestSums
-from agents.inference.content import DECAYS, EULER, Fleet, from_utility, posterior_line
+from agents.inference.content import DECAYS, EULER, Population, from_utility, posterior_line
 from tests.agents.inference.common import RATE, Z_LIMIT
 
 UTILITY = 1.5
@@ -185,7 +185,7 @@ def test_the_posterior_is_that_of_the_matrix() -> None:
     """Against numpy's inverse of the precision matrix, source by source."""
     rng = np.random.default_rng(0)
     sums = harvested(rng, *fleet_of(rng, 5), items=7)
-    line = posterior_line(Fleet(*map(np.array, (0.2, 0.03, -0.4, 0.5))), *sums)
+    line = posterior_line(Population(*map(np.array, (0.2, 0.03, -0.4, 0.5))), *sums)
     for i in range(5):
         n, age, age2, log, age_log = (float(x[0, i]) for x in sums)
         precision = np.array([[age2, -age], [-age, n]]) / VARIANCE + np.diag([1 / 0.03, 1 / 0.5])
@@ -206,7 +206,7 @@ def test_credible_intervals_cover_the_truth(items: int) -> None:
     rng = np.random.default_rng(1)
     decay, utility = fleet_of(rng, 400)
     state = learnt(HarvestSums(), harvested(rng, decay, utility, items))
-    line = posterior_line(Fleet(*state[1].T[..., None]), *state[2:])
+    line = posterior_line(Population(*state[1].T[..., None]), *state[2:])
     for truth, mean, variance in (
         (decay, line.slope[0], line.slope_variance[0]),
         (np.log(utility) - EULER, line.level[0], line.level_variance[0]),
@@ -219,7 +219,7 @@ def test_estimates_are_the_posterior_means() -> None:
     """Of ξ̄ against draws from the distribution of its logarithm; 4 standard errors."""
     rng = np.random.default_rng(5)
     state = learnt(HarvestSums(), harvested(rng, *fleet_of(rng, 20), 5))
-    line = posterior_line(Fleet(*state[1].T[..., None]), *state[2:])
+    line = posterior_line(Population(*state[1].T[..., None]), *state[2:])
     utility, decay = HarvestSums().estimate(state, np.arange(20))
     np.testing.assert_allclose(decay, np.maximum(line.slope[0], 0.02))
     middle = line.level + line.tilt * (decay - line.slope) + EULER

@@ -16,11 +16,11 @@ from agents.theory.observed import ObservedArm, ThresholdTable, solve_arm
 from agents.theory.relaxation import net_reward
 from agents.theory.thresholds import thresholds
 from crawl_env import Arrivals, Sources, World
-from crawl_env.content.utility import Constant, Distribution, Exponential, Gamma, Lognormal
+from crawl_env.content.utility import Distribution, EqualUtilities, Exponential, Gamma, Lognormal
 
 # A right program fails one simulated comparison in 16,000 (two-sided, 4 standard errors).
 Z_LIMIT = 4.0
-LAWS = [Constant(), Exponential(), Lognormal(1.2)]
+LAWS = [EqualUtilities(), Exponential(), Lognormal(1.2)]
 each_law = pytest.mark.parametrize("law", LAWS, ids=repr)
 SEEN = np.array([True])
 
@@ -106,7 +106,7 @@ def test_an_order_of_states_without_an_optimal_threshold_is_refused() -> None:
 def test_theorem_1_where_noise_is_small(items: float, most: float) -> None:
     source = Sources(items, 1.0, 0.2)
     x = np.linspace(0.0, 1.3, 200)[:, None] * source.ceiling
-    gap = ObservedArm(source, SEEN, Constant()).index(x) - whittle_index(x, source)
+    gap = ObservedArm(source, SEEN, EqualUtilities()).index(x) - whittle_index(x, source)
     assert np.abs(gap).max() < most * source.ceiling[0]
 
 
@@ -163,7 +163,7 @@ def test_net_reward_as_in_value_iteration(
 
 @pytest.mark.parametrize(
     ("law", "items", "decay"),
-    [(Constant(), 30.0, 0.7), (Exponential(), 0.1, 0.1), (Lognormal(1.2), 2.0, 0.3)],
+    [(EqualUtilities(), 30.0, 0.7), (Exponential(), 0.1, 0.1), (Lognormal(1.2), 2.0, 0.3)],
     ids=repr,
 )
 def test_simulated_thresholds_earn_what_is_computed(
@@ -192,7 +192,8 @@ def test_simulated_thresholds_earn_what_is_computed(
 @pytest.mark.parametrize(
     ("law", "items", "decay"),
     [
-        (Constant(), 0.01, 0.2), (Constant(), 5.0, 2.0), (Constant(), 20_000.0, 0.02),
+        (EqualUtilities(), 0.01, 0.2), (EqualUtilities(), 5.0, 2.0),
+        (EqualUtilities(), 20_000.0, 0.02),
         (Exponential(), 0.3, 0.02), (Exponential(), 250.0, 0.2), (Exponential(), 0.01, 2.0),
         (Lognormal(1.2), 0.3, 0.2), (Lognormal(1.2), 5.0, 0.02), (Lognormal(1.2), 250.0, 2.0),
     ],
@@ -311,7 +312,8 @@ def test_a_law_of_ones_own() -> None:
 @pytest.mark.parametrize(
     ("law", "items", "decay"),
     [
-        (Constant(), 1e-6, 600.0), (Constant(), 1.0, 1e-3), (Constant(), 2e4, 1e-6),
+        (EqualUtilities(), 1e-6, 600.0), (EqualUtilities(), 1.0, 1e-3),
+        (EqualUtilities(), 2e4, 1e-6),
         (Exponential(), 1e-6, 1e-6), (Exponential(), 2e4, 600.0), (Exponential(), 1e-3, 30.0),
         (Lognormal(1.2), 1e-3, 1e-6), (Lognormal(1.2), 1.0, 600.0), (Lognormal(1.2), 2e4, 1e-3),
     ],

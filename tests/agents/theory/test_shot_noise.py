@@ -9,9 +9,9 @@ from scipy import special, stats
 from agents.theory.shot_noise import Content, one_item
 from crawl_env import Arrivals
 from crawl_env.content.process import Cells
-from crawl_env.content.utility import Constant, Distribution, Exponential, Gamma, Lognormal
+from crawl_env.content.utility import Distribution, EqualUtilities, Exponential, Gamma, Lognormal
 
-LAWS = [Constant(), Exponential(), Gamma(2.0), Gamma(0.5), Lognormal(1.2)]
+LAWS = [EqualUtilities(), Exponential(), Gamma(2.0), Gamma(0.5), Lognormal(1.2)]
 each_law = pytest.mark.parametrize("law", LAWS, ids=repr)
 
 
@@ -40,7 +40,7 @@ def test_mean_variance_and_empty_epochs(law: Distribution, items: float, decay: 
     assert (content.mass >= 0).all()
     assert content.mass.sum() == pytest.approx(1.0, abs=1e-4)
     # With few, equal items the rare epochs of several lie beyond the lattice.
-    rare = 2e-2 if isinstance(law, Constant) and items < 0.1 else 5e-5
+    rare = 2e-2 if isinstance(law, EqualUtilities) and items < 0.1 else 5e-5
     assert content.mass @ x == pytest.approx(mean, rel=rare)
     # At m = 5 most items are worth less than a step of the lattice.
     got = content.mass @ x**2 - (content.mass @ x) ** 2

@@ -15,12 +15,12 @@ from agents.theory.shot_noise import Content, one_item
 from agents.theory.task_bound import Bound, task_bound
 from agents.theory.thresholds import thresholds
 from crawl_env import Arrivals, DailyCycle, Signals, Sources, Task
-from crawl_env.content.utility import Constant, Exponential, LomaxDecay
+from crawl_env.content.utility import EqualUtilities, Exponential, LomaxDecay
 from ephemeral_crawl.core.tables import HOLDS_FOR
 
 # A right program fails one simulated comparison in 16,000 (two-sided, 4 standard errors).
 Z_LIMIT = 4.0
-ONE = Constant()
+ONE = EqualUtilities()
 ROUNDING = 1e-11  # of u: what sums of 400 states and 10⁵ lattice points may lose
 
 # Sparse and dense, slow and fast decay: ΛT and μT.

@@ -26,7 +26,7 @@ from crawl_env.content.arrivals import RATES
 from crawl_env.content.names import ARRIVALS, make_arrivals
 from crawl_env.content.process import Block, Cells, Published
 from crawl_env.content.utility import (
-    Constant,
+    EqualUtilities,
     Exponential,
     Gamma,
     Lognormal,
@@ -135,7 +135,7 @@ def test_names_stand_for_every_combination() -> None:
     assert make_arrivals("deterministic") == Deterministic()
     assert make_arrivals("poisson") == Arrivals()
     assert make_arrivals("poisson-items") == Arrivals(sampler="items") != Arrivals()
-    assert make_arrivals("poisson-constant") == Arrivals(utility=Constant())
+    assert make_arrivals("poisson-constant") == Arrivals(utility=EqualUtilities())
     assert make_arrivals("poisson-exponential") == Arrivals(utility=Exponential())
     assert make_arrivals("poisson-gamma-stretched") == Arrivals(
         utility=Gamma(2.0), decay=StretchedDecay(0.5)
@@ -187,7 +187,7 @@ def test_unknown_names_suggest_the_nearest(name: str, near: str) -> None:
     ("make", "message"),
     [
         (lambda: make_arrivals(None), r"arrivals is None; give a name \(deterministic, poisson"),
-        (lambda: make_arrivals(Constant()), "arrivals is Constant"),  # type: ignore[arg-type]
+        (lambda: make_arrivals(EqualUtilities()), "arrivals is EqualUtilities"),  # type: ignore[arg-type]
         (lambda: make_arrivals(Arrivals), "arrivals is <class"),  # type: ignore[arg-type]
         (lambda: make_arrivals("trace"), "'trace' needs a log to replay"),
         (lambda: Arrivals(rate="drfit"), "unknown rate 'drfit'; did you mean 'drift'"),

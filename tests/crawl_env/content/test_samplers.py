@@ -21,7 +21,7 @@ from crawl_env.content import items as module
 from crawl_env.content import totals
 from crawl_env.content.draws import exponential, uniform
 from crawl_env.content.process import Cells
-from crawl_env.content.utility import Constant, Distribution, Exponential, Gamma, Lognormal
+from crawl_env.content.utility import Distribution, EqualUtilities, Exponential, Gamma, Lognormal
 from tests.references import (
     Z_LIMIT,
     transform_of_content,
@@ -32,7 +32,7 @@ from tests.references import (
 )
 
 UTILITIES = [
-    pytest.param(Constant(), "constant", 0.0, id="constant"),
+    pytest.param(EqualUtilities(), "constant", 0.0, id="constant"),
     pytest.param(Exponential(), "exponential", 0.0, id="exponential"),
     pytest.param(Lognormal(0.6), "lognormal", 0.6, id="lognormal"),
     pytest.param(Gamma(0.7), "gamma", 0.7, id="gamma"),

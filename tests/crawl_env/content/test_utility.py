@@ -12,8 +12,8 @@ from scipy import stats
 from crawl_env.content.arrivals import Arrivals
 from crawl_env.content.utility import (
     UTILITIES,
-    Constant,
     Distribution,
+    EqualUtilities,
     Exponential,
     Gamma,
     Lognormal,
@@ -55,7 +55,7 @@ def test_samples_follow_the_distribution_of_mean_one(
 
 def test_names_and_objects_are_understood() -> None:
     assert {name: type(make_distribution(name)) for name in UTILITIES} == {
-        "constant": Constant,
+        "constant": EqualUtilities,
         "exponential": Exponential,
         "lognormal": Lognormal,
         "gamma": Gamma,
@@ -65,8 +65,8 @@ def test_names_and_objects_are_understood() -> None:
         first, second = (utility.sample(np.random.default_rng(5), 10) for _ in range(2))
         assert first.tolist() == second.tolist()
         assert utility.sample(np.random.default_rng(5), 0).shape == (0,)
-    assert Constant().sample(np.random.default_rng(0), 3).tolist() == [1.0, 1.0, 1.0]
-    assert Constant().second_moment == 1.0
+    assert EqualUtilities().sample(np.random.default_rng(0), 3).tolist() == [1.0, 1.0, 1.0]
+    assert EqualUtilities().second_moment == 1.0
     own = Lognormal(0.5)
     assert make_distribution(own) is own
     assert Arrivals(utility=own).utility is own

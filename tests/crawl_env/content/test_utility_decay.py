@@ -16,8 +16,8 @@ from scipy.integrate import quad
 from crawl_env import Arrivals, Sources, Trace, World
 from crawl_env.content.utility import (
     DECAYS,
-    Constant,
     Decay,
+    EqualUtilities,
     ExponentialDecay,
     LomaxDecay,
     StretchedDecay,
@@ -155,7 +155,7 @@ def test_content_has_the_mean_and_variance_of_its_age(decay: Decay, age: float) 
     """E X = u*∫R and, for constant ξ, Var X = Λξ̄²/μ ∫R²; at 1e9 the source was never crawled."""
     n, rate, decay_rate = 4000, 0.8, 0.2
     world = World(
-        Sources(np.full(n, rate), 3.0, decay_rate), Arrivals(utility=Constant(), decay=decay)
+        Sources(np.full(n, rate), 3.0, decay_rate), Arrivals(utility=EqualUtilities(), decay=decay)
     )
     world.start(np.full((1, n), age), np.random.default_rng(3))
     mean = 3 * rate / decay_rate * float(decay.integrated_survival(decay_rate * age))

@@ -11,7 +11,7 @@ from agents.theory.index import index_at_age
 from crawl_env import Sources
 from ephemeral_crawl.live import Scheduler, columns, heap, learning, price, snapshot
 from ephemeral_crawl.live.fitting import Totals, fitted, unfitted
-from ephemeral_crawl.live.names import Names
+from ephemeral_crawl.live.names import NameTable
 from tests.ephemeral_crawl.live.world import DAY, HOUR, Clock
 from tests.refusals import refused
 
@@ -198,7 +198,7 @@ def test_the_decay_is_the_slope_within_fetches():
 
 def test_names_are_those_of_a_dictionary():
     rng = random.Random(0)
-    names, rows, free = Names(), {}, []
+    names, rows, free = NameTable(), {}, []
     for _ in range(3000):
         name = rng.choice(["a", "ab", "é", "日本"]) * rng.randrange(1, 4) + str(rng.randrange(400))
         if name in rows and rng.random() < 0.7:
@@ -206,7 +206,7 @@ def test_names_are_those_of_a_dictionary():
             names.take(free[-1])
         elif name in rows:
             with refused("appears twice"):
-                Names.of_lines(f"{name}\n{name}\n".encode())
+                NameTable.of_lines(f"{name}\n{name}\n".encode())
         else:
             rows[name] = free.pop() if free and rng.random() < 0.8 else len(names)
             names.give([rows[name]], [name])
@@ -214,7 +214,7 @@ def test_names_are_those_of_a_dictionary():
     assert names.number == len(rows) > 100
     assert {name: i for i, name in enumerate(names) if name is not None} == rows
     assert names.rows(["nobody", *rows]).tolist() == [-1, *rows.values()]
-    again = Names.of_lines(b"".join(names.lines()))
+    again = NameTable.of_lines(b"".join(names.lines()))
     assert list(again) == list(names)
     assert again.rows(list(rows)).tolist() == list(rows.values())
     many = [f"https://e{i}.example/feed" for i in range(50_000)]
@@ -227,7 +227,7 @@ def test_names_are_those_of_a_dictionary():
 @pytest.mark.parametrize("lines", [b"a\nb", b"\xff\n", b"a" * 40_000 + b"\n"])
 def test_names_that_are_damaged_are_refused(lines):
     with pytest.raises(ValueError):  # noqa: PT011 the message depends on the damage
-        Names.of_lines(lines)
+        NameTable.of_lines(lines)
 
 
 def test_worth_at_the_fetch_tells_what_worth_at_publication_does():

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from agents.evaluation.rollout import compare
 from agents.learning.fleet.base import gumbel_perturbed, squashed
-from agents.learning.fleet.networks import Columns, FleetNetwork
+from agents.learning.fleet.networks import FleetNetwork, ScaledColumns
 from agents.learning.fleet.ppo import (
     EquivariantPPO,
     EquivariantPPOSettings,
@@ -54,7 +54,7 @@ def test_exchanged_sources_exchange_scores_and_units_do_not_matter(
 ) -> None:
     rng = np.random.default_rng(seed)
     shown = np.exp(rng.normal(0, 2, (3, n, len(ALL)))).astype(np.float32)
-    columns, network = Columns(ALL, 2.0, 0.5), stirred(len(ALL) + 1, seed)
+    columns, network = ScaledColumns(ALL, 2.0, 0.5), stirred(len(ALL) + 1, seed)
     score = network(columns(torch.tensor(shown)))
     order = rng.permutation(n)
     moved = network(columns(torch.tensor(shown[:, order])))
@@ -66,7 +66,9 @@ def test_exchanged_sources_exchange_scores_and_units_do_not_matter(
 
 
 def test_columns_of_a_fleet_by_hand() -> None:
-    columns = Columns(("decay_rate", "value", "arrival_rate", "mean_utility", "age"), 1.0, 2.0)
+    columns = ScaledColumns(
+        ("decay_rate", "value", "arrival_rate", "mean_utility", "age"), 1.0, 2.0
+    )
     shown = torch.tensor([[0.5, 3.0, 1.0, 3.0, 0.0], [1.0, 0.0, 2.0, 0.5, 4.0]])
     # Λξ̄T is 6 and 2: the scale is 4.
     expected = [
@@ -80,7 +82,7 @@ def test_columns_are_finite() -> None:
     for value in (0.0, 1e-30, 1e30):
         shown = torch.full((2, 3, len(ALL)), value)
         shown[..., ALL.index("cost")] = 1.0
-        assert torch.isfinite(Columns(ALL, 1.0, 1.0)(shown)).all()
+        assert torch.isfinite(ScaledColumns(ALL, 1.0, 1.0)(shown)).all()
 
 
 def test_thresholds_tell_what_was_crawled() -> None:

@@ -8,7 +8,7 @@ from agents.theory.engine.content import Excess, WaitingItems
 from agents.theory.engine.joining import joining
 from crawl_env import Sources
 from crawl_env.content.utility import (
-    Constant,
+    EqualUtilities,
     Exponential,
     ExponentialDecay,
     Gamma,
@@ -19,7 +19,7 @@ from crawl_env.content.utility import (
 
 SOURCES = Sources([2.0, 5.0, 1.0], [1.0, 0.5, 0.0], [0.3, 0.1, 0.2])
 DECAYS = ExponentialDecay(), StretchedDecay(0.5), LomaxDecay(2.0)
-UTILITIES = Exponential(), Constant(), Gamma(2.5), Gamma(0.4), Lognormal(1.2)
+UTILITIES = Exponential(), EqualUtilities(), Gamma(2.5), Gamma(0.4), Lognormal(1.2)
 
 
 class Uniform:
@@ -49,7 +49,7 @@ def test_against_numerical_integration(utility, decay):
         slope = rate * 4 * end * t**3
         number = integrate.trapezoid(slope * excess.probability(level / mean / left), t)
         value = integrate.trapezoid(slope * mean * left * excess.mean(level / mean / left), t)
-        error = 1e-3 if isinstance(utility, Constant) else 1e-8  # it has a step
+        error = 1e-3 if isinstance(utility, EqualUtilities) else 1e-8  # it has a step
         assert items.number(ages(k), level)[i] == pytest.approx(number, rel=error, abs=error)
         assert items.utility(ages(k), level)[i] == pytest.approx(value, rel=error, abs=error)
 
@@ -73,7 +73,7 @@ def test_against_simulated_items(utility):
 
 
 def test_the_number_is_minus_the_derivative_and_no_price_is_no_engine():
-    for utility in (Exponential(), Gamma(2.0), Constant()):
+    for utility in (Exponential(), Gamma(2.0), EqualUtilities()):
         items = WaitingItems(SOURCES, utility)
 
         def worth(price, items=items):
@@ -114,12 +114,12 @@ def test_what_joins_in_closed_form(rate, decay, ages, places):
 
 def test_items_of_one_utility_pass_up_to_an_age():
     for threshold in (0.3, 0.5, 0.9):
-        found = joining(Sources([2.0], [1.0], [0.3]), 0, 20, 40, threshold, Constant())
+        found = joining(Sources([2.0], [1.0], [0.3]), 0, 20, 40, threshold, EqualUtilities())
         number = 2.0 * np.minimum(np.arange(1.0, 21.0), -np.log(threshold) / 0.3)
         np.testing.assert_allclose(found.number, number, rtol=1e-12)
         np.testing.assert_allclose(found.total[-1], 2.0 / 0.3 * (1 - threshold), rtol=1e-12)
 
 
 def test_what_fades_within_a_step():
-    found = joining(Sources([2.0], [1.0], [500.0]), 0, 3, 5, 0.0, Constant())
+    found = joining(Sources([2.0], [1.0], [500.0]), 0, 3, 5, 0.0, EqualUtilities())
     np.testing.assert_allclose(found.total, 2.0 / 500.0, rtol=1e-9)

@@ -7,7 +7,7 @@ from agents import index_at_age
 from agents.theory.engine.content import WaitingItems
 from agents.theory.engine.relaxation import PricedArm
 from crawl_env import Sources
-from crawl_env.content.utility import Constant, Exponential, Gamma
+from crawl_env.content.utility import EqualUtilities, Exponential, Gamma
 
 FLEET = Sources([2.0, 0.5], [1.0, 2.0], [0.3, 0.1], [1.0, 2.0])
 AGES = np.arange(1.0, 41.0)[:, None] * np.ones(2)
@@ -29,7 +29,7 @@ def crawled(worth, multiplier):
     return now - later
 
 
-@pytest.mark.parametrize("utility", [Exponential(), Constant(), Gamma(3.0)])
+@pytest.mark.parametrize("utility", [Exponential(), EqualUtilities(), Gamma(3.0)])
 def test_it_is_the_multiplier_of_indifference(utility):
     """Indexable: the index divides the multipliers at which a crawl is best from the others."""
     price, items = 0.35, WaitingItems(FLEET, utility)

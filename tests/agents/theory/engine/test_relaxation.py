@@ -9,7 +9,7 @@ from agents.theory.engine.relaxation import engine_relaxation
 from agents.theory.price import least_of_two
 from agents.theory.task_bound import EngineBound
 from crawl_env import Engine, Sources, Task
-from crawl_env.content.utility import Constant, Lognormal
+from crawl_env.content.utility import EqualUtilities, Lognormal
 from tests.refusals import refused
 
 FLEET = Sources([2.0, 1.0, 0.5, 3.0], [1.0, 0.7, 2.0, 0.3], [0.3, 0.1, 0.2, 0.5], [1, 2, 1, 1.0])
@@ -65,10 +65,10 @@ def test_if_all_must_be_indexed():
 def test_a_queue_that_overflows_exceeds_that_variant():
     """One source that is crawled in every step, and an engine that takes its newest item."""
     one = Sources([10.0], [1.0], [0.5])
-    all_indexed = engine_relaxation(one, 1, 1.0, refuse=False, utility=Constant()).bound
+    all_indexed = engine_relaxation(one, 1, 1.0, refuse=False, utility=EqualUtilities()).bound
     newest = 10 / 10.5 * (1 - np.exp(-10.5))
     assert all_indexed == pytest.approx(one.content_at(1.0)[0] / 10)
-    assert all_indexed < 0.9 * newest < engine_relaxation(one, 1, 1.0, Constant()).bound
+    assert all_indexed < 0.9 * newest < engine_relaxation(one, 1, 1.0, EqualUtilities()).bound
 
 
 def test_a_fast_engine_is_none():

@@ -12,7 +12,7 @@ from agents.evaluation import aggregate
 from agents.evaluation.statistics import number
 from ephemeral_crawl.core.tables import markdown, plain
 from experiments.benchmark.learning.plan import IDLE, SEPARATOR
-from experiments.benchmark.learning.scores import Table
+from experiments.benchmark.learning.scores import ScoreTable
 
 
 def group_of(task: str) -> str:
@@ -23,14 +23,14 @@ def short_of(task: str) -> str:
     return task.partition(SEPARATOR)[2]
 
 
-def groups(table: Table) -> list[tuple[str, list[str]]]:
+def groups(table: ScoreTable) -> list[tuple[str, list[str]]]:
     """Return the tasks by group, in the order of the records."""
     first = {group: i for i, group in reversed(list(enumerate(map(group_of, table.tasks))))}
     tasks = sorted(table.tasks, key=lambda task: first[group_of(task)])
     return [(group, list(members)) for group, members in groupby(tasks, key=group_of)]
 
 
-def information_sets(table: Table, tasks: Sequence[str]) -> list[tuple[str, list[str]]]:
+def information_sets(table: ScoreTable, tasks: Sequence[str]) -> list[tuple[str, list[str]]]:
     """Return the agents trained on any of the tasks by what they know and observe, best first."""
     agents = table.agents(tasks)
     sets = dict.fromkeys(table.information[agent] for agent in agents)
@@ -41,7 +41,7 @@ def information_sets(table: Table, tasks: Sequence[str]) -> list[tuple[str, list
 class Line:
     """What an agent did on those of some tasks on which it was trained."""
 
-    table: Table
+    table: ScoreTable
     agent: str
     tasks: Sequence[str]
 
@@ -100,7 +100,7 @@ AGGREGATES = (
 COSTS = ("agent", "source steps", "core-seconds", "index error", "trial", "settings")
 
 
-def aggregates(table: Table, tasks: Sequence[str]) -> list[list[object]]:
+def aggregates(table: ScoreTable, tasks: Sequence[str]) -> list[list[object]]:
     """Return the rows of the table `AGGREGATES`, by information set, best first."""
     return [
         [
@@ -113,7 +113,7 @@ def aggregates(table: Table, tasks: Sequence[str]) -> list[list[object]]:
     ]
 
 
-def costs(table: Table) -> list[list[object]]:
+def costs(table: ScoreTable) -> list[list[object]]:
     """Return the rows of the table `COSTS`."""
     rows: list[list[object]] = []
     for agent in table.agents(table.tasks):
@@ -124,14 +124,14 @@ def costs(table: Table) -> list[list[object]]:
     return rows
 
 
-def idle(table: Table, task: str) -> tuple[str, float]:
+def idle(table: ScoreTable, task: str) -> tuple[str, float]:
     """Return the policy that is best without learning, and its mean score."""
     scores = {name: float(table.scores(name, [task])[0].mean()) for name in IDLE}
     best = max(scores, key=lambda name: scores[name])
     return best, scores[best]
 
 
-def answer(table: Table) -> str:
+def answer(table: ScoreTable) -> str:
     """Return who learns more than nothing, in two sentences."""
     tasks = table.ranked
     if not tasks:
@@ -154,7 +154,7 @@ def answer(table: Table) -> str:
     )
 
 
-def above_bound(table: Table) -> list[tuple[float, str, str]]:
+def above_bound(table: ScoreTable) -> list[tuple[float, str, str]]:
     """Return (mean fraction of the bound, agent, task) where this mean over runs exceeds 1, largest
     first."""
     fractions = [
@@ -174,8 +174,8 @@ HOW = (
 )
 
 
-def summary(tables: dict[int, Table], source: str) -> str:
-    """Return the leaderboards of all budgets in Markdown, and the source."""
+def summary(tables: dict[int, ScoreTable], source: str) -> str:
+    """Return the scoreboards of all budgets in Markdown, and the source."""
     parts = []
     for budget, table in sorted(tables.items()):
         lines = [list(AGGREGATES), ["---", "---", *["---:"] * (len(AGGREGATES) - 2)]]

@@ -8,6 +8,7 @@ crawling can earn more: see `agents.theory.task_bound`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from numbers import Integral
 from typing import NamedTuple
 
@@ -22,6 +23,8 @@ from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import BoolArray, FloatArray
 from crawl_env.simulation.selection import TOLERANCE, Hosts
 
+_MOST_HALVINGS = 200
+Condition = Callable[[FloatArray], BoolArray]  # on the spending per step
 Intervals = tuple[FloatArray, FloatArray]  # the largest too short and the largest possible
 
 
@@ -57,8 +60,10 @@ def relaxation(
     check_positive("budget", budget, "budget units / step")
     _check_per_host(per_host)
     search = _Search(renewal_arm(sources, decay), per_host)
-    low = search.first_where(lambda spent: spent <= budget * (1 + TOLERANCE))
-    high = search.first_where(lambda spent: spent < budget * (1 - TOLERANCE), low)
+    low, high = search.first_where_both(
+        lambda spent: spent <= budget * (1 + TOLERANCE),
+        lambda spent: spent < budget * (1 - TOLERANCE),
+    )
     multiplier = 0.5 * (low + high)
     bound = multiplier[..., 0] * budget + search.earned(multiplier)
     if sources.arrival_rate.ndim == 1:
@@ -99,43 +104,76 @@ def _check_per_host(per_host: int) -> None:
         raise ValueError(f"per_host is {per_host!r}; it must be a positive number of crawls")
 
 
+class _Place(NamedTuple):
+    """How far a search has come."""
+
+    bracket: Bracket  # of λ
+    shortest: FloatArray  # bounds on the intervals, (..., N)
+    longest: FloatArray
+    halvings: int = 0
+
+
 class _Search:
     """Bisection on λ that keeps, for every source, the intervals between which its own lies."""
 
     def __init__(self, arm: RenewalArm, per_host: int = 1) -> None:
         self._arm, self._cost = arm, arm.sources.cost
         self._top = arm.max_multiplier()
+        self._intervals = arm.shortest, arm.longest
         hosts = Hosts.of(arm.sources, per_host)
         self._hosts = None if hosts is None else HostMultipliers(arm, hosts)
         self._tolerance = 1e-12 if self._hosts else 1e-15
 
-    def first_where(
-        self, enough: Callable[[FloatArray], BoolArray], least: FloatArray | None = None
-    ) -> FloatArray:
+    def first_where_both(
+        self, enough: Condition, fewer: Condition
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the smallest λ, (..., 1), where the spending per step satisfies `enough`, and the
+        smallest where it satisfies `fewer`, which is at least that one.
+
+        The second search goes on from where the two first give different answers. With hosts, whose
+        spending is known only as well as an answer needs, it begins anew near the first λ.
+        """
+        start = _Place(Bracket(np.zeros_like(self._top), self._top.copy()), *self._intervals)
+        if self._hosts:
+            least, _ = self._first_where(enough, start)
+            return least, self._first_where(fewer, start, least)[0]
+        least, parting = self._first_where(enough, start, fewer=fewer)
+        return least, self._first_where(fewer, parting)[0]
+
+    def _first_where(
+        self,
+        enough: Condition,
+        place: _Place,
+        least: FloatArray | None = None,
+        fewer: Condition | None = None,
+    ) -> tuple[FloatArray, _Place]:
         """Return the smallest λ, at least `least`, where the spending per step satisfies `enough`,
-        (..., 1)."""
-        bracket = Bracket(np.zeros_like(self._top), self._top.copy())
-        shortest, longest = self._arm.shortest, self._arm.longest
+        (..., 1), and the last place at which `fewer` had the same answers."""
+        bracket, shortest, longest = copy(place.bracket), place.shortest, place.longest
         if self._hosts:
             self._hosts.restart()
-        low, high = bracket.low, bracket.high
-        free = enough(self._spent(low, (shortest, longest), low, high, enough)[0])
-        for step in range(200):
+        zero = np.zeros_like(self._top)
+        free = enough(self._spent(zero, self._intervals, zero, self._top, enough)[0])
+        alike = True
+        for step in range(place.halvings, _MOST_HALVINGS):
+            low, high = bracket.low, bracket.high
+            if step > 0 and np.all(free | (high - low <= self._tolerance * high)):
+                break
             middle = bracket.middle()
             if self._hosts and least is not None and step < 2:  # it is hardly ever larger
                 near = least * (1.0 + (4.0 * step - 2.0) * self._tolerance)
                 middle = np.where((low < near) & (near < high), near, middle)
             spent, interval = self._spent(middle, (shortest, longest), low, high, enough)
             done = enough(spent)
+            alike = alike and fewer is not None and np.array_equal(done, fewer(spent))
             if self._hosts:
                 self._hosts.learn(done)
             bracket.learn(middle, done)
-            low, high = bracket.low, bracket.high
             longest = np.where(done, interval, longest)
             shortest = np.where(done, shortest, interval - 1)
-            if np.all(free | (high - low <= self._tolerance * high)):
-                break
-        return np.where(free, 0.0, high)
+            if alike:
+                place = _Place(copy(bracket), shortest, longest, step + 1)
+        return np.where(free, 0.0, bracket.high), place
 
     def earned(self, multiplier: FloatArray) -> FloatArray:
         """Return Σ_h ν_h H + Σ_i max(0, (G − (λC + ν)/q)/L), utility per step, (...)."""
@@ -153,7 +191,7 @@ class _Search:
         limits: Intervals,
         low: FloatArray,
         high: FloatArray,
-        enough: Callable[[FloatArray], BoolArray],
+        enough: Condition,
     ) -> tuple[FloatArray, FloatArray]:
         """Return the spending per step, (..., 1), with hosts perhaps a bound on it that is as good
         for `enough`, and the intervals without hosts, (..., N); `low`, `high` are bounds on λ."""

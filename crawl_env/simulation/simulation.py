@@ -156,9 +156,14 @@ class Simulation:
         priority = np.asarray(action)
         if priority.shape != self._action_shape or priority.dtype is not FLOAT32:
             priority = self._as_priority(priority)
-        if self._plain:
-            return self._step_plainly(priority.ravel())
-        picked = self._select(priority.reshape(self.num_envs, -1))
+        if self._number > 0:
+            picked, flat, n = np.empty(self._picked, INTP), priority.ravel(), self.task.n
+            if not self._top(flat, self.world.flat_crawled_at, n, self._number, picked):
+                refuse_nan(flat, n)
+            if self._plain:
+                return self._step_plainly(picked)
+        else:
+            picked = self._select(priority.reshape(self.num_envs, -1))
         reward = self._collect(picked, rng)
         self.world.advance(rng)
         if self.task.look_cost is not None:
@@ -166,15 +171,12 @@ class Simulation:
         return self.observe(), reward, self._info() if self._alone else {}
 
     def _step_plainly(
-        self, priority: Priority
+        self, picked: IntArray
     ) -> tuple[NDArray[np.float32], FloatArray, dict[str, Any]]:
         """Do the same if neither limits nor random numbers nor other features have to be heeded."""
         world, n, utility = self.world, self.task.n, self._utility
-        picked = np.empty(utility.size, INTP)
-        if not self._top(priority, world.flat_crawled_at, n, self._number, picked):
-            refuse_nan(priority, n)
         self._last = picked, utility, None, None
-        shown = np.empty(priority.size, FLOAT32)
+        shown = np.empty(self.num_envs * n, FLOAT32)
         if not self._alone:
             reward = np.empty(self.num_envs)
             world.step(picked, utility, reward, shown, _NOWHERE, _NOTHING)
@@ -185,6 +187,7 @@ class Simulation:
         return shown.reshape(self._shape), reward, info
 
     def _select(self, priority: Priority) -> IntArray:
+        """Select crawls, whose number or choice depends on more than priorities, flat (K,)."""
         world = self.world
         if self._cost_varies:
             return self._select_at_varying_cost(priority)
@@ -413,7 +416,8 @@ class Simulation:
         plain = self._number > 0 and self._value_alone and self.world.is_mean
         self._plain = plain and task.payoff is None
         # Written anew in every plain step, as arrays of a single number take long to allocate.
-        self._utility = np.empty(self.num_envs * self._number)
+        self._picked = self.num_envs * self._number
+        self._utility = np.empty(self._picked)
         self._reward = np.empty(self.num_envs)
         self._top = top_kernel(self.num_envs, task.n, self._number)
 

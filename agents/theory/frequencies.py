@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from agents.theory.closed_form import continuous_age_index, continuous_ages_reaching
+from agents.theory.closed_form import continuous_ages_reaching
 from agents.theory.price import first_where, near_level
 from agents.theory.renewal import simplified
 from crawl_env import Sources
 from crawl_env.errors import check_positive
 from crawl_env.numerics import FloatArray
 
-__all__ = ["marginal_value", "rates_within", "static_frequencies", "static_reward"]
+__all__ = ["rates_within", "static_frequencies", "static_reward"]
 
 
 def static_frequencies(sources: Sources, budget: float) -> FloatArray:
@@ -67,6 +67,9 @@ def rates_within(
     def spent(rate: FloatArray) -> FloatArray:
         return np.asarray((cost * rate).sum(axis=-1, keepdims=True))
 
+    covered = spent(most) <= budget
+    if covered.all():
+        return most
     known = near_level(lambda price: spent(rate(price)), budget, enough)
     low, high = first_where(lambda price: spent(rate(price)) <= budget, enough, known=known)
     # The rates at two neighbours differ where λ meets some u*/C to rounding, as it does when decay
@@ -75,7 +78,7 @@ def rates_within(
     missing, step = budget - spent(few), spent(many) - spent(few)
     part = np.clip(np.divide(missing, step, out=np.ones_like(step), where=step > missing), 0.0, 1.0)
     best = np.minimum(few + (many - few) * part, most)
-    return np.where(spent(most) <= budget, most, best)
+    return np.where(covered, most, best)
 
 
 def static_reward(sources: Sources, frequency: FloatArray) -> float | FloatArray:
@@ -95,12 +98,6 @@ def static_reward(sources: Sources, frequency: FloatArray) -> float | FloatArray
     brought = sources.ceiling * -np.expm1(-sources.decay_rate * interval)
     total = sources.period * (frequency * brought).sum(axis=-1)
     return float(total) if np.ndim(total) == 0 else total
-
-
-def marginal_value(z: FloatArray) -> FloatArray:
-    """Return p(z) = 1 − (1 + z)e^{−z}, to 1e-14 for every z ≥ 0: the marginal value of a crawl per
-    cost at an interval of z time constants, as a fraction of u*/C."""
-    return continuous_age_index(z)
 
 
 def _rate(multiplier: FloatArray, full: FloatArray, m: FloatArray) -> FloatArray:

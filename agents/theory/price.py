@@ -118,7 +118,8 @@ def near_level(
             part = np.where(finite, above / (above - below), 0.5)
             power = low * (high / low) ** part
             halved = np.where(low > 0.0, np.sqrt(low * high), _STEP_DOWN * high)
-        x = np.where(finite & (low < power) & (power < high), power, halved)
+        inside = np.clip(power, low * (1.0 + 0.25 * _CLOSE), high * (1.0 - 0.25 * _CLOSE))
+        x = np.where(finite, inside, halved)
         with np.errstate(divide="ignore"):
             excess = np.log(spent(x) / level)
         done = excess <= 0.0

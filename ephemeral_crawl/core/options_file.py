@@ -74,7 +74,7 @@ def with_file(
 
 
 def _named(words: list[str]) -> tuple[Path | None, list[str]]:
-    """Return the file that the words name, and the other words."""
+    """Return the file that is named on the command line, and the other arguments."""
     for i, word in enumerate(words):
         option, equals, path = word.partition("=")
         if option == OPTION:

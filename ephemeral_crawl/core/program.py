@@ -45,7 +45,7 @@ class Program:
     purpose: str
 
     def run(self, words: list[str] | None = None) -> None:
-        """Run the command that the words name, by default those of the command line."""
+        """Run the command that the arguments name; default: those of the command line."""
         warnings.showwarning = _show  # type: ignore[assignment]
         words = sys.argv[1:] if words is None else words
         try:

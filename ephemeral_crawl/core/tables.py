@@ -10,21 +10,12 @@ import numpy as np
 from agents.evaluation import statistics
 from agents.evaluation.rollout import Evaluation
 from agents.evaluation.statistics import Estimate
-from agents.registry import CLAIRVOYANT
 from agents.theory.task_bound import Bound, task_bound
 from crawl_env import CrawlVectorEnv
 from crawl_env.numerics import FloatArray
 
 REFERENCE, FLOOR = "whittle", "random"
 OBSERVES_ALL = "clairvoyant (observes all content; reference)"
-
-
-def without_reference(
-    runs: Mapping[str, Evaluation],
-) -> tuple[dict[str, Evaluation], Evaluation | None]:
-    """Return the policies, and the reference that observes all content, or None."""
-    peers = {name: run for name, run in runs.items() if name != CLAIRVOYANT}
-    return peers, runs.get(CLAIRVOYANT)
 
 
 def fraction(numerator: FloatArray, denominator: float | FloatArray) -> Estimate:
@@ -83,22 +74,6 @@ def records(agent: str, run: Evaluation, seed: int, **common: Any) -> Sequence[d
         }
         for s in range(len(run.reward))
     ]
-
-
-def recorded_runs(rows: Sequence[Mapping[str, Any]]) -> Evaluation:
-    """Return the runs of the rows of `records`, which do not have the crawl frequencies of single
-    sources."""
-
-    def column(name: str) -> FloatArray:
-        return np.array([float(row[name]) for row in rows])
-
-    return Evaluation(
-        reward=column("reward"),
-        cost=column("cost"),
-        never=column("never_visited"),
-        delay=column("delay"),
-        frequency=np.zeros(0),
-    )
 
 
 def bound_of(arguments: Mapping[str, Any], seeds: int, seed: int) -> Bound:

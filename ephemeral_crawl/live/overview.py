@@ -214,7 +214,7 @@ def overview(reading: Reading, limit: int) -> Overview:
             start += _ROWS
             if start >= state.rows:
                 return scan.told(state, moment, buys)
-        time.sleep(_PAUSE)  # whoever waits has a turn
+        time.sleep(_PAUSE)  # other threads may use the scheduler meanwhile
 
 
 class _Scan:

@@ -1,4 +1,4 @@
-"""What is told of a source in words: why its last fetch came to nothing, and what it was called."""
+"""Texts about sources: why the last fetch of one brought nothing, and its former name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may ask: the token, the names of this machine, and what is hidden from logs and errors."""
+"""Authorisation: the token, the names of this machine, and what is hidden from logs and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every request passes before it reaches a route: who asks, how much, how fast."""
+"""Checks of every request before it reaches a route: the client, the size, the rate."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ class Rate:
 
 @dataclass
 class Admission:
-    """Admits the requests of those who may ask, which are small and arrive in time, and answers
-    those that send JSON; the app answers the others.
+    """Checks that the client is authorised, and that the request is small and arrives in time;
+    answers requests that send JSON, and passes the others on to the app.
 
     Arguments:
         direct: for each path to which JSON is sent, the function that returns the answer to a body.

@@ -207,7 +207,7 @@ class Service:
             await asyncio.sleep(_EVERY)
 
     def stop(self) -> None:
-        """Let all that wait return."""
+        """End the waits of leases."""
         self.stopping.set()
 
     def close(self) -> None:
@@ -229,7 +229,7 @@ def _made(call: _Call) -> _Made:
 
 
 def _answer(made: list[_Made]) -> None:
-    """Let those who wait have what their calls returned."""
+    """Hand the results of calls to the coroutines that wait for them."""
 
     def deliver() -> None:
         for answer, value, error in made:

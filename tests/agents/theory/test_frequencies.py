@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from agents.theory.frequencies import marginal_value, static_frequencies, static_reward
+from agents.theory.closed_form import continuous_age_index
+from agents.theory.frequencies import static_frequencies, static_reward
 from crawl_env import Sources
 from tests.references import plainly
 
@@ -53,7 +54,7 @@ def test_budget_kkt_conditions_and_no_better_way_to_spend_it(
     assert ((f >= 0) & (f <= limit * (1 + 1e-15))).all()
     # The marginal value per cost: alike inside, no less at the limit, no more where never crawled.
     full = fleet.ceiling / fleet.cost
-    value = full * marginal_value(fleet.decay_rate / np.maximum(f, 1e-30))
+    value = full * continuous_age_index(fleet.decay_rate / np.maximum(f, 1e-30))
     most = f >= limit * (1 - 1e-9)
     inside = (f > 0) & ~most
     multiplier = value[inside].max(initial=0.0) if inside.any() else full[f == 0].max(initial=0.0)

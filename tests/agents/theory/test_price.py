@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.theory.price import Tangent, first_near, first_where, least_dual, least_where
+from agents.theory.price import (
+    Tangent,
+    first_near,
+    first_where,
+    least_dual,
+    least_where,
+    near_level,
+)
 from tests.references import plainly
 
 sizes = st.floats(-290, 290).map(lambda e: 10.0**e)
@@ -24,6 +31,33 @@ def test_a_condition_holds_first_at_one_of_two_neighbours(where: list[float], gu
     assert near == (float(np.nextafter(where[0], 0.0)), where[0])
     bounds = first_near(lambda x: x >= where[0], guess, tolerance=1e-3)
     assert bounds[0] < where[0] <= bounds[1] <= bounds[0] * 1.0011
+
+
+@plainly
+@given(
+    scales=st.lists(st.floats(-9, 9).map(lambda e: 10.0**e), min_size=1, max_size=4),
+    powers=st.lists(st.floats(0.1, 3.0), min_size=4, max_size=4),
+    flat=st.floats(0.0, 0.9),
+)
+def test_close_bounds_change_no_search_and_spare_most_of_it(
+    scales: list[float], powers: list[float], flat: float
+) -> None:
+    """Spending that falls by powers of λ, nearly not at all (flat), or to 0."""
+    scale, power = np.array(scales), np.array(powers[: len(scales)])
+    high, asked = 50.0 * scale, []
+
+    def spent(x: np.ndarray) -> np.ndarray:
+        asked.append(x)
+        fall = (x / scale) ** -power * (1.0 - flat) + flat
+        return np.where(x < high, fall, 0.0)
+
+    known = near_level(spent, 1.0, high)
+    assert (spent(known[0]) > 1.0).all()
+    assert (spent(known[1]) <= 1.0).all()
+    close, whole = first_where(lambda x: spent(x) <= 1.0, high, known=known), len(asked)
+    plain = first_where(lambda x: spent(x) <= 1.0, high)
+    np.testing.assert_allclose(close, plain, rtol=1e-15 / (1.0 - flat) / power.min())
+    assert whole < len(asked) - whole
 
 
 def test_a_condition_that_holds_everywhere_or_nowhere() -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.inference import make_estimator
+from agents.inference.answers import Answers
 from agents.inference.content import from_utility
 from agents.inference.pings import Quality, SignalQuality
 from agents.inference.rates import (
@@ -165,6 +166,7 @@ class Memory(NamedTuple):
     pings: Pings | tuple[()]  # () if they are not used
     plan: State  # of `plan`
     rates: State  # of the estimator of the arrival rates
+    answers: Answers | tuple[()]  # () if failures are not observed
 
 
 class PlanningModel(NamedTuple):
@@ -179,8 +181,10 @@ class PlanningModel(NamedTuple):
 class Adaptive(Agent):
     """Base class of the adaptive agents; a subclass implements `plan`.
 
-    The arrival rates Λ are estimated; μ and ξ̄ are known, except in `SelfTuning`. Failed crawls are
-    ignored. Sources of finite capacity are treated like all others.
+    The arrival rates Λ are estimated; μ and ξ̄ are known, except in `SelfTuning`. Sources of finite
+    capacity are treated like all others. Where crawls can fail and `failed` is among the features,
+    the index is multiplied by the probability that the source answers (`agents.inference.answers`),
+    since a successful crawl costs C/q on average; without it, sources that fail seem old and full.
 
     If there are signals and `pings` is among the features, the quality of the signals is learnt,
     too: the silent rate Λ_s, the precision p and the ping rate g of every source (`SignalQuality`),
@@ -220,7 +224,8 @@ class Adaptive(Agent):
 
     @classmethod
     def features_in(cls, task: Task) -> tuple[str, ...]:
-        return cls.features + (cls._where_signalled if task.sources.is_signalled else ())
+        signalled = cls._where_signalled if task.sources.is_signalled else ()
+        return (*cls.features, *signalled, *(("failed",) * task.sources.fails))
 
     def __init__(
         self,
@@ -318,6 +323,7 @@ class Adaptive(Agent):
             pings=Pings(np.where(age > 0, -1.0, 0.0), np.zeros(shape)) if used else (),
             plan=self.begin_plan(shape),
             rates=self.estimator.begin(shape),
+            answers=Answers.none(shape) if view.shows("failed") else (),
         )
 
     def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
@@ -333,12 +339,15 @@ class Adaptive(Agent):
         model = self.plan(view, rates, np.flatnonzero(fresh), plan)
         pings = memory.pings and self._counted_pings(view, crawled, memory.pings, model.arms)
         index = self._index(view, age, whole, model, pings)
+        answers = memory.answers and memory.answers.counting(crawled, view["failed"])
+        if answers:
+            index = index * answers.probability()
         level, multiplier = None, memory.multiplier
         if self.known.average:
             cost = self._parameter(view, "cost")
             level, multiplier = next_multiplier(index, cost, self.known, multiplier, memory.clock)
             multiplier = np.where(self.has_unit(model.state), multiplier, np.nan)
-        after = Memory(memory.clock + 1.0, multiplier, age, pings, model.state, rates)
+        after = Memory(memory.clock + 1.0, multiplier, age, pings, model.state, rates, answers)
         return graded(index, level), after
 
     def has_unit(self, state: State) -> NDArray[np.bool_] | bool:

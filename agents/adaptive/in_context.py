@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.adaptive.base import KnownParameters, crawled_and_age, next_multiplier
+from agents.inference.answers import Answers
 from agents.policies.base import (
     Agent,
     Environment,
@@ -38,7 +39,7 @@ from agents.policies.base import (
     needs,
 )
 from agents.theory.closed_form import age_index, decayed
-from crawl_env import NEVER
+from crawl_env import NEVER, Task
 from crawl_env.compiled import compiled
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
 from crawl_env.simulation.observation import SUMMED
@@ -206,6 +207,7 @@ class ContextMemory(NamedTuple):
     fleet: FloatArray  # (B, 12) of `_fleet`
     weights: Array32  # (B, N, J)
     decay: Array32  # (B, N) δ, per tour
+    answers: Answers | tuple[()]  # () if failures are not observed
 
 
 class InContext(Agent):
@@ -213,7 +215,7 @@ class InContext(Agent):
 
     It knows T, M, the costs, and what its own crawls found: the utility (`harvest`), and the number
     of items and the sums over them if they are observed. If the mean utilities and decay rates are
-    among the features, it uses these too.
+    among the features, it uses these too; and `failed`, as `Adaptive` does.
 
     Arguments:
         env: an environment, a vector environment, or a `Task`.
@@ -233,6 +235,10 @@ class InContext(Agent):
 
     name = "in-context"
     features: tuple[str, ...] = ("age", "crawled", "harvest")
+
+    @classmethod
+    def features_in(cls, task: Task) -> tuple[str, ...]:
+        return (*cls.features, *(("failed",) * task.sources.fails))
 
     def __init__(
         self,
@@ -278,6 +284,7 @@ class InContext(Agent):
             fleet=np.ones((b, _FLEET)),
             weights=np.zeros((b, n, len(DECAYS)), dtype=np.float32),
             decay=np.ones((b, n), dtype=np.float32),
+            answers=Answers.none((b, n)) if view.shows("failed") else (),
         )
 
     def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
@@ -286,9 +293,12 @@ class InContext(Agent):
         index = self.index(memory)
         cost, level, multiplier = self._cost(view), None, memory.multiplier
         index /= cost
+        answers = memory.answers and memory.answers.counting(crawled, view["failed"])
+        if answers:
+            index *= answers.probability()
         if self.known.average:
             level, multiplier = next_multiplier(index, cost, self.known, multiplier, memory.clock)
-        after = memory._replace(clock=memory.clock + 1.0, multiplier=multiplier)
+        after = memory._replace(clock=memory.clock + 1.0, multiplier=multiplier, answers=answers)
         return graded(index, level), after
 
     def index(self, memory: ContextMemory) -> FloatArray:

@@ -52,6 +52,7 @@ _PROBES = np.array([0.2, 1.0, 5.0])  # decays per tour whose likelihoods are inp
 _LONG, _SHORT = 30.0, 5.0  # tours over which the two shorter memories fade to 1/e
 _VARIANCE = np.pi**2 / 6  # of ln ξ, for exponential ξ
 _MOST = 1e15  # utility of a crawl
+_NEWTON = 50  # steps at most
 _PER_TOUR = 4  # how often all sources are inferred anew
 
 # Sums over the crawls of a source. "All" are kept for ever, "long" and "short" fade.
@@ -290,7 +291,7 @@ class InContext(Agent):
     def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
         memory, crawled = self.observe(view, ContextMemory(*state))
         memory = self.infer(view, memory, crawled)
-        index = self.index(memory)
+        index = self.index(memory, view["value"] if view.shows("value") else None)
         cost, level, multiplier = self._cost(view), None, memory.multiplier
         index /= cost
         answers = memory.answers and memory.answers.counting(crawled, view["failed"])
@@ -301,13 +302,24 @@ class InContext(Agent):
         after = memory._replace(clock=memory.clock + 1.0, multiplier=multiplier, answers=answers)
         return graded(index, level), after
 
-    def index(self, memory: ContextMemory) -> FloatArray:
-        """Return the index of each source as inferred, times C, (B, N), relative to the fleet."""
+    def index(self, memory: ContextMemory, value: FloatArray | None = None) -> FloatArray:
+        """Return the index of each source as inferred, times C, (B, N), relative to the fleet.
+
+        Arguments:
+            value: (B, N) utility; with it, sources whose content is observed have the index of the
+                age at which as much content would be expected.
+        """
         index = np.empty(memory.age.shape)
         _index(
             memory.age, memory.weights, memory.decay, DECAYS / self.tour, memory.sums, self.tour,
             self.network.optimism[1], index,
         )  # fmt: skip
+        seen = np.flatnonzero(self.task.observed)
+        if value is not None and seen.size:
+            index[:, seen] = _index_of_content(
+                value[:, seen] / memory.fleet[:, :1], memory.weights[:, seen],
+                memory.decay[:, seen, None] * (DECAYS / self.tour),
+            )  # fmt: skip
         return index
 
     def observe(
@@ -434,6 +446,32 @@ def _index(
                 total += age_index(age[b, i], m, decayed(m)[1], float(weights[b, i, j]))
             unseen = min(age[b, i], 1e9) / (sums[b, i, 1] * tour + tour)
             out[b, i] = total * (1.0 + growth * unseen)
+
+
+@compiled
+def _index_of_content(content: FloatArray, weights: Array32, decay: FloatArray) -> FloatArray:
+    """Return the index of known content, (B, K), given the mixture of weights and decays per step,
+    (B, K, J): that of the age at which as much is expected, Σ w_j (1 − α_j^k) = x, which Newton's
+    method finds from below, and from the ceiling Σ w_j on x itself."""
+    out = np.empty(content.shape)
+    for b in range(content.shape[0]):
+        for i in range(content.shape[1]):
+            x, w, m = content[b, i], weights[b, i], decay[b, i]
+            age = 0.0
+            for _ in range(_NEWTON):
+                missing, slope = x, 0.0
+                for j in range(m.size):
+                    kept = np.exp(-m[j] * age)
+                    missing -= w[j] * (1.0 - kept)
+                    slope += w[j] * m[j] * kept
+                if missing <= 1e-9 * x or slope < 1e-12 * x:
+                    break
+                age += missing / slope
+            total = 0.0
+            for j in range(m.size):
+                total += age_index(age, m[j], decayed(m[j])[1], float(w[j]))
+            out[b, i] = x if w.sum() <= x else min(total, x)
+    return out
 
 
 @compiled

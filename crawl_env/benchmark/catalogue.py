@@ -174,6 +174,10 @@ def _learning() -> Iterator[BenchmarkTask]:
         information="mixed",
         steps=600,
         warmup=200,
+        history=(
+            "First version. Erratum: the value of sources that are not observed is their expected "
+            "content at the true parameters. An agent may use the value of observed sources only.",
+        ),
     )
 
 

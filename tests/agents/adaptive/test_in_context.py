@@ -16,11 +16,13 @@ from agents.adaptive.in_context import (
     InContext,
     Network,
     _index,
+    _index_of_content,
     read_network,
     shipped,
 )
 from agents.adaptive.in_context import SUMS as SUMS_KEPT
 from agents.evaluation import statistics
+from agents.theory.closed_form import decayed, theorem_1
 from crawl_env import CrawlVectorEnv, Sources, Task
 from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.simulation.observation import POWERS_OF_TIME, SUMMED
@@ -214,3 +216,36 @@ def test_sources_that_were_seen_little_gain_most_with_age():
         _index(age, ones, ones[..., 0], DECAYS / tour, sums, tour, growth, out)
     np.testing.assert_allclose((found[1] / found[0])[0], 1 + 0.2 * 10 / (seen + 1))
     assert shipped().optimism[1] > 0
+
+
+@pytest.mark.parametrize("decay", [1e-3, 0.13, 2.0])
+def test_known_content_has_the_index_of_theorem_1(decay):
+    """Where the mixture is one decay, at the contents of whole ages and above the ceiling."""
+    ceiling = 2.0
+    content = ceiling * -np.expm1(-decay * np.array([0.0, 1, 2, 5, 9, 40, np.inf]))
+    content = np.append(content, 3 * ceiling)[None]
+    weights = np.zeros((1, content.size, 2), dtype=np.float32)
+    weights[..., 0] = ceiling
+    found = _index_of_content(content, weights, np.full(weights.shape, decay))
+    g = decayed(decay)[1]
+    # From just below: at a whole age itself, rounding decides how many steps it takes.
+    exact = [theorem_1(x * (1 - 1e-12), ceiling, 1.0, decay, g) for x in content[0]]
+    assert found[0] == pytest.approx(exact, rel=1e-6, abs=1e-9)
+
+
+def test_content_that_is_observed_is_used():
+    fleets = [Sources.random(20, seed, "sparse") for seed in range(4)]
+    reward = {}
+    for features in (HARVEST, ("value", *HARVEST)):
+        found = [
+            agents.evaluate(
+                "in-context",
+                {"sources": fleet, "budget": 2, "arrivals": "poisson", "features": features,
+                 "observed": [True, False] * 10},
+                steps=400, warmup=200, seeds=1, seed=seed,
+            ).reward.mean()
+            for seed, fleet in enumerate(fleets)
+        ]  # fmt: skip
+        reward[features] = np.array(found)
+    hidden, seen = reward.values()
+    assert (seen > 1.1 * hidden).all()

@@ -465,14 +465,15 @@ class Adaptive(Agent):
             pings: as returned by `_counted_pings`; () if they are not used.
         """
         rate, arms = np.maximum(model.rate, LEAST / self.known.period), model.arms
+        content = view.content
         if pings and model.quality is not None:
             belief = arms.belief(model.quality, age, *pings)
             observed = self.known.observed
-            if view.shows("value") and observed.any():
-                belief = np.where(observed, view["value"], belief)
+            if content is not None:
+                belief = np.where(observed, content, belief)
             return arms.index_at(rate, age, belief, np.ones_like(observed))
-        if view.shows("value") and self.known.observed.any():
-            return arms.index_at(rate, age, view["value"], self.known.observed)
+        if content is not None:
+            return arms.index_at(rate, age, content, self.known.observed)
         if whole:
             once = arms is not self._arms
             return arms.index_at_age_once(rate, age) if once else arms.index_at_age(rate, age)

@@ -291,7 +291,7 @@ class InContext(Agent):
     def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
         memory, crawled = self.observe(view, ContextMemory(*state))
         memory = self.infer(view, memory, crawled)
-        index = self.index(memory, view["value"] if view.shows("value") else None)
+        index = self.index(memory, view.content)
         cost, level, multiplier = self._cost(view), None, memory.multiplier
         index /= cost
         answers = memory.answers and memory.answers.counting(crawled, view["failed"])
@@ -302,22 +302,22 @@ class InContext(Agent):
         after = memory._replace(clock=memory.clock + 1.0, multiplier=multiplier, answers=answers)
         return graded(index, level), after
 
-    def index(self, memory: ContextMemory, value: FloatArray | None = None) -> FloatArray:
+    def index(self, memory: ContextMemory, content: FloatArray | None = None) -> FloatArray:
         """Return the index of each source as inferred, times C, (B, N), relative to the fleet.
 
         Arguments:
-            value: (B, N) utility; with it, sources whose content is observed have the index of the
-                age at which as much content would be expected.
+            content: (B, N) utility; with it, sources that are observed have the index of the age
+                at which as much content would be expected.
         """
         index = np.empty(memory.age.shape)
         _index(
             memory.age, memory.weights, memory.decay, DECAYS / self.tour, memory.sums, self.tour,
             self.network.optimism[1], index,
         )  # fmt: skip
-        seen = np.flatnonzero(self.task.observed)
-        if value is not None and seen.size:
+        if content is not None:
+            seen = np.flatnonzero(self.task.observed)
             index[:, seen] = _index_of_content(
-                value[:, seen] / memory.fleet[:, :1], memory.weights[:, seen],
+                content[:, seen] / memory.fleet[:, :1], memory.weights[:, seen],
                 memory.decay[:, seen, None] * (DECAYS / self.tour),
             )  # fmt: skip
         return index

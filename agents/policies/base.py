@@ -81,6 +81,14 @@ class ObservationView:
         """Return whether a feature is observed."""
         return feature in self._task.features
 
+    @property
+    def content(self) -> FloatArray | None:
+        """The utility of the sources whose content is observed, (B, N), of which the entries of
+        others must not be used; None if neither `content` nor `value` is observed, or no source."""
+        if not self._task.observed.any():
+            return None
+        return next((self[name] for name in ("content", "value") if self.shows(name)), None)
+
     def __getitem__(self, feature: str) -> FloatArray:
         """Return the column of a feature, (B, N) float64."""
         if not self.shows(feature):

@@ -174,9 +174,11 @@ def _learning() -> Iterator[BenchmarkTask]:
         information="mixed",
         steps=600,
         warmup=200,
+        version=1,
         history=(
-            "First version. Erratum: the value of sources that are not observed is their expected "
-            "content at the true parameters. An agent may use the value of observed sources only.",
+            "First version. The value of sources that were not observed was their expected content "
+            "at the true parameters, which an agent must not know.",
+            "The feature `content` in place of `value`.",
         ),
     )
 

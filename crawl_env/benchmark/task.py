@@ -41,7 +41,7 @@ INFORMATION: dict[str, tuple[str, ...]] = {
     "known, topics": (*PARAMETERS, "value", "topic", *_CRAWLS[:3]),
     "known, stories": (*PARAMETERS, "value", "topic", "items", "known", *_CRAWLS[:3]),
     "topics": (*_CRAWLS, "items", *_SUMS, "topic"),
-    "mixed": ("value", *_CRAWLS),
+    "mixed": ("content", *_CRAWLS),
     "signals": (*_CRAWLS, "items", *_SUMS, "pings"),
     "engine": (*_CRAWLS, "items", *_SUMS, "backlog"),
 }

@@ -164,6 +164,8 @@ class TorchSimulation:
             if world.belief is world.value:
                 return world.value
             return torch.where(self._observed, world.value, world.belief)
+        if name == "content":
+            return torch.where(self._observed, world.value, 0.0)
         if name == "age":
             return world.age
         if name in PARAMETERS:

@@ -43,6 +43,7 @@ FEATURES: dict[str, tuple[float, float]] = {  # bounds that hold for all paramet
     "seen": (0.0, np.inf),
     "shown": (0.0, np.inf),
     "known": (0.0, np.inf),
+    "content": (0.0, np.inf),
 }
 HEARD = ("pings", "pings_aged")  # features for which pings must be kept
 COUNTED = ("items", "changed")  # features for which items must be counted
@@ -94,6 +95,7 @@ def scales_of(
         "value": utility,
         "harvest": utility,
         "shown": utility,
+        "content": utility,
         "age": tour,
         "seen": tour,
         "steps_left": tour,

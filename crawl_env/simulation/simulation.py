@@ -290,6 +290,8 @@ class Simulation:
             out[...] = world.belief
             if world.belief is not world.value:
                 np.copyto(out, world.value, where=self.task.observed, casting="same_kind")
+        elif name == "content":
+            out[...] = np.where(self.task.observed, world.value, 0.0)
         elif name == "age":
             out[...] = world.age
         elif name == "seen":

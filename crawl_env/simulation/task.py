@@ -580,7 +580,7 @@ def _check_visible(fleet: Sources, features: tuple[str, ...]) -> None:
     """Raise ValueError if values would be infinite or zero in the float32 of observations."""
     largest = float(fleet.ceiling.max())
     least, most = (float(x) for x in (np.finfo(np.float32).tiny, np.finfo(np.float32).max))
-    shown = {"value", "harvest", "shown"} & set(features)
+    shown = {"value", "content", "harvest", "shown"} & set(features)
     if shown and not (largest == 0 or 1e3 * least < largest < 1e-3 * most):
         raise ValueError(
             f"sources reach a value of {largest:.3g}, outside the range of float32, in which "

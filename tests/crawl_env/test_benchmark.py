@@ -91,6 +91,12 @@ def test_parameters_that_are_unknown_are_nowhere_in_the_environment(name):
     assert not np.array_equal(envs[0].task.sources.arrival_rate, true[0])
 
 
+@pytest.mark.parametrize("name", [n for n, t in TASKS.items() if not t.is_known])
+def test_no_feature_depends_on_what_is_unknown(name):
+    """`value` would: of sources that are not observed it is the posterior mean of the content."""
+    assert not {"value", "rate", "arrival_rate"} & set(TASKS[name].features)
+
+
 def test_what_is_unknown_by_source_is_in_another_order_in_each_run():
     first, other = (TASKS["SignalsUnknown50"].arguments_of("test", i)["signals"] for i in (0, 1))
     pairs = [list(zip(one["recall"], one["precision"], strict=True)) for one in (first, other)]

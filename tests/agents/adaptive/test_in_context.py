@@ -236,7 +236,7 @@ def test_known_content_has_the_index_of_theorem_1(decay):
 def test_content_that_is_observed_is_used():
     fleets = [Sources.random(20, seed, "sparse") for seed in range(4)]
     reward = {}
-    for features in (HARVEST, ("value", *HARVEST)):
+    for features in (HARVEST, ("content", *HARVEST)):
         found = [
             agents.evaluate(
                 "in-context",

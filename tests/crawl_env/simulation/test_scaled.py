@@ -22,6 +22,7 @@ FLEET = Sources(
     period=2,
 )
 EVERYTHING = tuple(FEATURES)
+COLUMNS = len(EVERYTHING)
 HUNDRED = Sources.random(100, seed=1)
 SHAPES = [{"scaled": True}, {"flat": True}, {"flat": True, "scaled": True}]
 
@@ -75,6 +76,7 @@ def test_scales_are_those_of_the_page() -> None:
         "steps_left": tour,
         "seen": tour,
         "shown": median,
+        "content": median,
         "topic": 1,
         "rate": 1.1,
         "harvest_number": 1,
@@ -98,7 +100,7 @@ def test_scales_are_those_of_the_page() -> None:
 def test_observations_are_those_of_the_plain_environment(shape: dict[str, Any], rule: str) -> None:
     arguments = some(features=EVERYTHING, budget_rule=rule, start="random", observed=False)
     plain, other = CrawlEnv(**arguments), CrawlEnv(**arguments, **shape)
-    assert other.observation_space.shape == ((5 * 27,) if "flat" in shape else (5, 27))
+    assert other.observation_space.shape == ((5 * COLUMNS,) if "flat" in shape else (5, COLUMNS))
     if "scaled" in shape:
         assert np.all(np.abs([other.observation_space.low, other.observation_space.high]) <= 1)
     seen = [env.reset(seed=3)[0] for env in (plain, other)]

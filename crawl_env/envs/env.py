@@ -82,6 +82,7 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     | `seen` | steps since the last crawl or look; 0: this observation has what a look shows | 0 | ∞ | ΣC/M |
     | `shown` | uncollected utility that the looks of the last step show; 0 where there was none | 0 | ∞ | u |
     | `known` | of the items collected in the last step, those whose story had been paid; 0 without `Stories` | 0 | ∞ | 1 |
+    | `content` | uncollected utility of the sources that are observed; 0 for the others, about which it tells nothing | 0 | ∞ | u |
 
     `scaled=True` maps every feature x that has a scale s to sign(x)·z/(1 + z), z = ln(1 + |x|/s),
     which is strictly increasing and within (−1, 1), or [0, 1) if x ≥ 0: s is mapped to .41, 10 s

@@ -46,6 +46,7 @@ def test_the_channels_are_those_of_the_page() -> None:
             "seen",
             "shown",
             "known",
+            "content",
         ),
     ]
 

@@ -119,10 +119,8 @@ def test_observations_are_those_of_the_plain_environment(shape: dict[str, Any], 
 
 def test_nothing_hidden_leaks_through_the_scales() -> None:
     """Fleets that differ in all that is hidden have the same spaces and first observations."""
-    hidden = tuple(
-        n for n in EVERYTHING if n not in ("value", "rate", "arrival_rate", "mean_utility")
-    )
-    hidden = tuple(name for name in hidden if name != "decay_rate")
+    told = ("value", "content", "rate", "arrival_rate", "mean_utility", "decay_rate")
+    hidden = tuple(name for name in EVERYTHING if name not in told)
     other = Sources([30.0] * 5, [7.0] * 5, [0.9] * 5, FLEET.cost, period=2)
     envs = [CrawlEnv(**some(sources=s, features=hidden, scaled=True)) for s in (FLEET, other)]
     assert envs[0].observation_space == envs[1].observation_space

@@ -17,6 +17,7 @@ import pytest
 
 import crawl_env
 from crawl_env.extras import EXTRAS
+from tests.test_project import facts_of
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -188,11 +189,11 @@ def test_the_extras_list_what_the_package_imports() -> None:
     known |= {name for names in EXTRAS.values() for name in names}
     for package in ("crawl_env", "agents", "ephemeral_crawl"):
         for file in (ROOT / package).rglob("*.py"):
-            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            for node in facts_of(file).imports:
                 names = []
                 if isinstance(node, ast.Import):
                     names = [alias.name for alias in node.names]
-                elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                elif node.level == 0:
                     names = [node.module or ""]
                 tops = {name.split(".")[0] for name in names} - set(sys.stdlib_module_names)
                 assert tops <= known, f"{file.relative_to(ROOT)} imports {tops - known}"

@@ -4,8 +4,10 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -43,6 +45,23 @@ def cells_of(table: str) -> list[list[str]]:
     return [row for row in rows if not row[0].startswith("---")]
 
 
+class Facts(NamedTuple):
+    """What the tests ask of a module, so that it is parsed once for all of them."""
+
+    imports: list[ast.Import | ast.ImportFrom]
+    classes: list[str]
+    searches: bool
+
+
+@cache
+def facts_of(file: Path) -> Facts:
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    nodes = list(ast.walk(tree))
+    imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+    classes = [node.name for node in nodes if isinstance(node, ast.ClassDef)]
+    return Facts(imports, classes, searches_in(nodes))
+
+
 # Packages and single modules from the ground up: each imports only what stands before it. Those
 # that share a place do not know each other.
 LAYERS = (
@@ -74,11 +93,11 @@ def imports_of(top: str) -> set[tuple[str, str]]:
     for file in (ROOT / top).rglob("*.py"):
         names = file.relative_to(ROOT).with_suffix("").parts
         importer = top if names[1] == "__init__" else ".".join(names[:2])
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        for node in facts_of(file).imports:
             imported = []
             if isinstance(node, ast.Import):
                 imported = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and node.module:
+            elif node.module:
                 imported = [
                     f"{node.module}.{alias.name}" * is_module(node.module, alias.name)
                     or node.module
@@ -138,14 +157,14 @@ def halves(node: ast.AST) -> bool:
     return two and added and isinstance(node.op, ast.Mult | ast.Div | ast.FloorDiv)
 
 
-def searches_in(tree: ast.Module) -> bool:
+def searches_in(nodes: list[ast.AST]) -> bool:
     """Whether a loop assigns the middle of two numbers, or a solver of SciPy's is imported."""
-    loops = (node for node in ast.walk(tree) if isinstance(node, ast.For | ast.While))
+    loops = (node for node in nodes if isinstance(node, ast.For | ast.While))
     assigned = (x.value for loop in loops for x in ast.walk(loop) if isinstance(x, ast.Assign))
     halved = any(halves(node) for value in assigned for node in ast.walk(value))
     imported = {
         alias.name
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith("scipy")
         for alias in node.names
     }
@@ -157,7 +176,7 @@ def test_the_index_is_inverted_and_prices_are_searched_for_in_one_place():
     for top in ("crawl_env", "agents", "ephemeral_crawl", "experiments"):
         for file in (ROOT / top).rglob("*.py"):
             text, name = file.read_text(encoding="utf-8"), file.relative_to(ROOT).as_posix()
-            if searches_in(ast.parse(text)):
+            if facts_of(file).searches:
                 searching.add(name)
             if INVERSE.search(text):
                 inverting.add(name)
@@ -175,8 +194,7 @@ SHARED = {
 
 def test_no_two_classes_of_a_package_have_one_name():
     for top in ("crawl_env", "agents", "ephemeral_crawl", "experiments"):
-        trees = (ast.parse(file.read_text(encoding="utf-8")) for file in (ROOT / top).rglob("*.py"))
-        names = [x.name for tree in trees for x in ast.walk(tree) if isinstance(x, ast.ClassDef)]
+        names = [name for file in (ROOT / top).rglob("*.py") for name in facts_of(file).classes]
         repeated = {name for name in names if names.count(name) > 1}
         assert repeated <= set(SHARED), f"{top}: rename one of each"
 

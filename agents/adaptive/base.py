@@ -436,7 +436,7 @@ class Adaptive(Agent):
         pings = Pings(*(array.copy() for array in before))
         arrived, decay = self._arrived(view).reshape(-1), arms.decay_per_step
         flat = (array.reshape(-1) for array in pings)
-        _count_pings(arrived, decay, crawled.reshape(-1), *flat)
+        count_pings(arrived, decay, crawled.reshape(-1), *flat)
         return pings
 
     def _unit_arms(self, view: ObservationView) -> UnitArms:
@@ -593,7 +593,7 @@ def _of_fleet_at_content(
 
 
 @compiled
-def _count_pings(
+def count_pings(
     pings: FloatArray,
     decay: FloatArray,
     crawled: BoolArray,

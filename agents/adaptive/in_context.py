@@ -28,8 +28,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.adaptive.base import KnownParameters, crawled_and_age, next_multiplier
+from agents.adaptive.base import (
+    KnownParameters,
+    Pings,
+    count_pings,
+    crawled_and_age,
+    next_multiplier,
+)
 from agents.inference.answers import Answers
+from agents.inference.pings import SignalQuality
+from agents.inference.rates import MOST_ITEMS, CrawlOutcome
 from agents.policies.base import (
     Agent,
     Environment,
@@ -209,6 +217,8 @@ class ContextMemory(NamedTuple):
     weights: Array32  # (B, N, J)
     decay: Array32  # (B, N) δ, per tour
     answers: Answers | tuple[()]  # () if failures are not observed
+    pings: Pings | tuple[()]  # () if they are not used
+    signals: State  # of `SignalQuality`; () if pings are not used
 
 
 class InContext(Agent):
@@ -217,6 +227,11 @@ class InContext(Agent):
     It knows T, M, the costs, and what its own crawls found: the utility (`harvest`), and the number
     of items and the sums over them if they are observed. If the mean utilities and decay rates are
     among the features, it uses these too; and `failed`, as `Adaptive` does.
+
+    If `pings` and `items` are among the features, `SignalQuality` learns the silent rate Λ_s, the
+    precision p and the total rate Λ of every source. The network gives what all items are worth,
+    of which the share Λ_s/Λ is expected as without pings, and p/Λ of the flow from each ping since
+    the last crawl; the index is that of the age at which as much content would be expected.
 
     Arguments:
         env: an environment, a vector environment, or a `Task`.
@@ -263,6 +278,7 @@ class InContext(Agent):
             float(set(SUMMED) <= shown),
             float({"mean_utility", "decay_rate"} <= shown),
         )
+        self.quality = SignalQuality(period=self.known.period)
         if weights is None:
             self.network = shipped()
         else:
@@ -276,6 +292,7 @@ class InContext(Agent):
     def begin(self, view: ObservationView) -> ContextMemory:
         b, n = view.batch, self.task.n
         age = (view["age"] if view.shows("age") else np.ones((b, n))) - 1.0
+        signalled = view.shows("pings") and view.shows("items")
         return ContextMemory(
             clock=np.zeros((b, 1)),
             multiplier=np.full((b, 1), np.nan),
@@ -286,11 +303,16 @@ class InContext(Agent):
             weights=np.zeros((b, n, len(DECAYS)), dtype=np.float32),
             decay=np.ones((b, n), dtype=np.float32),
             answers=Answers.none((b, n)) if view.shows("failed") else (),
+            pings=Pings(np.where(age > 0, -1.0, 0.0), np.zeros((b, n))) if signalled else (),
+            signals=self.quality.begin((b, n)) if signalled else (),
         )
 
     def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
-        memory, crawled = self.observe(view, ContextMemory(*state))
+        before = ContextMemory(*state)
+        memory, crawled = self.observe(view, before)
         memory = self.infer(view, memory, crawled)
+        if before.pings:
+            memory = self._heard(view, before, memory, crawled)
         index = self.index(memory, view.content)
         cost, level, multiplier = self._cost(view), None, memory.multiplier
         index /= cost
@@ -314,6 +336,8 @@ class InContext(Agent):
             memory.age, memory.weights, memory.decay, DECAYS / self.tour, memory.sums, self.tour,
             self.network.optimism[1], index,
         )  # fmt: skip
+        if memory.pings:
+            index = np.where(memory.pings[0] >= 0, self._pinged(memory), index)
         if content is not None:
             seen = np.flatnonzero(self.task.observed)
             index[:, seen] = _index_of_content(
@@ -342,6 +366,50 @@ class InContext(Agent):
         gaps, unit = memory.age.reshape(-1)[cells], self.tour
         _add(sums.reshape(-1, _S), cells, gaps / unit, found, unit * self.known.period)
         return memory._replace(age=age, sums=sums), crawled
+
+    def _heard(
+        self,
+        view: ObservationView,
+        before: ContextMemory,
+        memory: ContextMemory,
+        crawled: BoolArray,
+    ) -> ContextMemory:
+        """Return the state after the pings of the last step, and what its crawls tell of them."""
+        pings = view["pings"]
+        arrived = np.where((pings >= 0) & (pings < MOST_ITEMS), pings, 0.0)
+        known = crawled & (before.age < NEVER) & (before.age > 0)
+        cells, period = np.flatnonzero(known), self.known.period
+        items = self._column(view, "items")[cells].astype(np.float64)
+        number, aged = Pings(*before.pings)
+        outcome = CrawlOutcome.at(
+            memory.age.shape, cells, before.age.reshape(-1)[cells] * period, items, items > 0,
+            period, number.reshape(-1)[cells], arrived,
+        )  # fmt: skip
+        after = Pings(number.copy(), aged.copy())
+        decay = self._flow(memory)[1].reshape(-1)
+        count_pings(
+            arrived.reshape(-1), decay, crawled.reshape(-1), *(a.reshape(-1) for a in after)
+        )
+        return memory._replace(pings=after, signals=self.quality.update(before.signals, outcome))
+
+    def _flow(self, memory: ContextMemory) -> tuple[FloatArray, FloatArray]:
+        """Return the utility that arrives per step, relative to the fleet, and the mean decay per
+        step, (B, N) each."""
+        weights = memory.weights.astype(np.float64)
+        flow = memory.decay * (weights @ (DECAYS / self.tour))
+        return flow, flow / np.maximum(weights.sum(axis=-1), 1e-300)
+
+    def _pinged(self, memory: ContextMemory) -> FloatArray:
+        """Return the index, (B, N), at the content expected given the pings since the crawls."""
+        quality, pings = self.quality.quality(memory.signals), Pings(*memory.pings)
+        rate = np.maximum(quality.rate, 1e-300)
+        decay = memory.decay[..., None] * (DECAYS / self.tour)
+        full = (memory.weights * -np.expm1(-decay * memory.age[..., None])).sum(axis=-1)
+        each = self._flow(memory)[0] / (rate * self.known.period)
+        content = quality.silent / rate * full + quality.precision * each * pings.aged
+        index: FloatArray = _index_of_content(content, memory.weights, decay)
+        unseen = np.minimum(memory.age, 1e9) / (self.tour * (memory.sums[..., 1] + 1.0))
+        return index * (1.0 + float(self.network.optimism[1]) * unseen)
 
     def infer(
         self, view: ObservationView, memory: ContextMemory, crawled: BoolArray

@@ -249,3 +249,24 @@ def test_content_that_is_observed_is_used():
         reward[features] = np.array(found)
     hidden, seen = reward.values()
     assert (seen > 1.1 * hidden).all()
+
+
+def test_pings_are_worth_what_they_announce() -> None:
+    reward = [
+        agents.evaluate(
+            "in-context",
+            {
+                "sources": Sources.random(30, 3, "sparse"),
+                "budget": 2,
+                "arrivals": "poisson-items",
+                "observed": False,
+                "signals": {"recall": 0.8, "precision": 0.8},
+                "features": features,
+            },
+            steps=600,
+            warmup=200,
+            seeds=4,
+        ).reward.mean()
+        for features in (SUMS, (*SUMS, "pings"))
+    ]
+    assert reward[1] > 1.1 * reward[0]

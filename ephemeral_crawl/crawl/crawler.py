@@ -201,6 +201,7 @@ class Crawler:
         source, moved = lease.source, response.permanent or ""
         digest = blake2b(response.body, digest_size=16).digest()
         feed: Feed | None = None
+        first = not known.digest
         new: list[FeedItem] = []
         unstable = False
         if response.status != 304 and digest != known.digest:
@@ -233,6 +234,8 @@ class Crawler:
             at=fetched,
             again_after=asked,
         )
+        if feed and feed.announces and not first:
+            self._announce(source, new)
         if moved in ("", source):
             return Visit(source, response.status, len(new), "", unstable=unstable)
         self._move(source, moved)
@@ -251,6 +254,17 @@ class Crawler:
         by_key = [item for item in feed.items if item.key in unknown]
         new = [item for item in by_key if item.alias in unknown or keys[item.alias] > 1]
         return new, len(by_key) - len(new) > 0.5 * len(feed.items)
+
+    def _announce(self, sitemap: str, entries: Sequence[FeedItem]) -> None:
+        """Ping the sources of the host of a sitemap which it lists anew or with another date; of
+        other hosts it may not speak."""
+        host = host_of(sitemap)
+        listed = dict.fromkeys(entry.link for entry in entries if entry.link != sitemap)
+        known = [url for url in listed if host_of(url) == host and url in self._scheduler]
+        with self._scheduler.together():
+            for url in known:
+                with suppress(UnknownSource):
+                    self._scheduler.signal(url, "sitemap")
 
     def _move(self, source: str, url: str) -> None:
         """Follow a feed that has moved for good; where two have moved to the same place, one is

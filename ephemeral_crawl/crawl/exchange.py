@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from os import PathLike, fspath
@@ -16,10 +17,12 @@ from crawl_env.files import table
 from crawl_env.files.table import Column
 from crawl_env.fleet.sources import Sources
 from crawl_env.log.clock import HOURS
+from ephemeral_crawl.crawl.client import Client, FetchError
 from ephemeral_crawl.crawl.opml import read_opml, write_opml
+from ephemeral_crawl.crawl.sitemaps import MOST_ENTRIES, parse_sitemap
 from ephemeral_crawl.crawl.urls import check_url, host_of, source_of
 from ephemeral_crawl.live import Lesson, Scheduler, UnknownSource
-from ephemeral_crawl.live.arguments import Duration
+from ephemeral_crawl.live.arguments import Duration, seconds
 
 PathName = str | PathLike[str]
 
@@ -32,6 +35,7 @@ _COLUMNS = (
     Column("paused", "text", required=False),
 )
 _PAUSED = {"": False, "0": False, "false": False, "no": False, "1": True, "true": True, "yes": True}
+_MOST_MAPS = 100  # sitemaps of an index that are fetched
 _SHOWN = 5  # refused sources in a message
 
 
@@ -101,6 +105,70 @@ def export_opml(scheduler: Scheduler, path: PathName, titles: dict[str, str] | N
     named = titles or {}
     urls = [name for name in scheduler.sources() if name.startswith(("http://", "https://"))]
     return write_opml(path, ((url, named.get(url, "")) for url in urls), "Sources")
+
+
+async def import_sitemap(
+    scheduler: Scheduler,
+    address: str,
+    client: Client,
+    *,
+    per_host: Duration = 0.0,
+    **settings: Any,
+) -> Imported:
+    """Add the pages that a sitemap lists, and those of the sitemaps in it if it is an index.
+
+    Sitemaps are fetched one after the other, `per_host` apart, at most 100, of which one that
+    cannot be fetched or read is left out, and listed in the result; so are those of other hosts
+    (registered domains) than that of the address, and pages of other hosts. At most 50,000 pages
+    are added.
+
+    Arguments:
+        address: URL of the sitemap.
+        client: which fetches.
+        per_host: least time between two fetches of a host; 0: no limit.
+        settings: of all new sources, as for `import_opml`.
+
+    Raises:
+        ValueError: the address is not a URL, an argument is out of range, or no sitemap can be
+            read. Nothing is added.
+    """
+    first, wait = check_url(address), seconds("per_host", per_host)
+    host, maps = host_of(first), {first: None}
+    pages, refused, read = dict[str, None](), list[str](), 0
+    for number, url in enumerate(_growing(maps)):
+        if number == _MOST_MAPS:
+            refused.append(f"{len(maps) - number:,} sitemaps after the first {_MOST_MAPS}")
+            break
+        if number:
+            await asyncio.sleep(wait)
+        try:
+            response = await client.get(url)
+            if not 200 <= response.status < 300:
+                raise ValueError(f"HTTP {response.status}")
+            found = parse_sitemap(response.body)
+        except (FetchError, ValueError) as error:
+            refused.append(f"{url}: {error}")
+            continue
+        read += 1
+        own = [entry.url for entry in found.entries if host_of(entry.url) == host]
+        (maps if found.is_index else pages).update(dict.fromkeys(own))
+        if others := len(found.entries) - len(own) + found.refused:
+            refused.append(f"{url}: {others:,} entries that are no URL of {host}")
+    if not read:
+        raise ValueError(f"no sitemap can be read: {refused[0]}")
+    if len(pages) > MOST_ENTRIES:
+        refused.append(f"{len(pages) - MOST_ENTRIES:,} pages after the first {MOST_ENTRIES:,}")
+    rows = [{"source": url, "host": host, **settings} for url in list(pages)[:MOST_ENTRIES]]
+    return _added(scheduler, rows, per_host, refused)
+
+
+def _growing(keys: dict[str, None]) -> Iterator[str]:
+    """Return the keys of a dictionary to which more may be added meanwhile."""
+    done = 0
+    while done < len(keys):
+        for key in list(keys)[done:]:
+            done += 1
+            yield key
 
 
 def import_csv(

@@ -27,6 +27,7 @@ from urllib.parse import urljoin, urlsplit
 from xml.sax import SAXException, SAXParseException
 
 from ephemeral_crawl.crawl.client import FetchError
+from ephemeral_crawl.crawl.sitemaps import is_sitemap, parse_sitemap, unpacked
 
 MOST_ITEMS = 2000  # of a feed, the newest; further ones are not looked at
 MOST_WORTH = 1e9
@@ -60,6 +61,7 @@ class Feed(NamedTuple):
     items: list[FeedItem]  # at most MOST_ITEMS
     pause: float  # seconds for which it asks not to be fetched again: ttl, or syn:updatePeriod
     elsewhere: str = ""  # of a page that names a feed, the address of that
+    announces: bool = False  # whether it is a sitemap: its items may be other sources
 
 
 class Parser(Protocol):
@@ -75,6 +77,8 @@ def parse_feed(body: bytes, content_type: str = "", url: str = "", worth: str = 
     """Return the feed that a document holds, RSS, Atom, RDF or JSON Feed, or the address of the
     feed that an HTML page names.
 
+    A sitemap in XML, gzipped or not, is a feed, too: an address with another date is a new item.
+
     Arguments:
         content_type: header of that name, which may tell the encoding.
         url: to which links are relative.
@@ -88,6 +92,8 @@ def parse_feed(body: bytes, content_type: str = "", url: str = "", worth: str = 
     >>> feed.pause, feed.items[0].published
     (3600.0, 60.0)
     """
+    if is_sitemap(plain := unpacked(body)):
+        return _sitemap(plain)
     if _is_json(body):
         found = _json_feed(body)
     elif _PAGE.match(body) and (elsewhere := _named_feed(body, url)):
@@ -99,6 +105,17 @@ def parse_feed(body: bytes, content_type: str = "", url: str = "", worth: str = 
         items.sort(key=lambda item: -math.inf if item.published is None else -item.published)
     unique = {item.key: item for item in reversed(items[:MOST_ITEMS])}
     return Feed(_text(found.feed.get("title")), list(reversed(unique.values())), _pause(found.feed))
+
+
+def _sitemap(body: bytes) -> Feed:
+    """Return the entries of a sitemap as items, those with the latest dates first."""
+    entries = parse_sitemap(body).entries
+    entries.sort(key=lambda entry: math.inf if entry.modified is None else -entry.modified)
+    items = []
+    for url, modified, title in entries:
+        items.append(FeedItem(_key(f"{url}\n{modified}"), 0, _text(title), url, modified, 1.0))
+    unique = {item.key: item for item in items}
+    return Feed("", list(unique.values())[:MOST_ITEMS], 0.0, announces=True)
 
 
 class _Found(NamedTuple):

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from ephemeral_crawl.core.base import Command
+
+if TYPE_CHECKING:
+    from ephemeral_crawl.crawl.exchange import Imported
+    from ephemeral_crawl.live import Scheduler
 
 
 @dataclass(kw_only=True)
@@ -28,6 +33,10 @@ class ManageSources(Command):
     """Time in which the worth of an item halves, such as 3h, which is the default."""
     add: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="FILE")] = ()
     """OPML or CSV files of sources to add."""
+    sitemap: Annotated[tuple[str, ...], tyro.conf.arg(metavar="URL")] = ()
+    """Sitemaps, or indexes of sitemaps, whose pages are added."""
+    allow_private: bool = False
+    """Also fetch sitemaps from addresses that are not public: loopback and private networks."""
     items: Path | None = None
     """Log of items, as for `fit`: its sources are added, and start from the rates that it shows."""
     fleet: Path | None = None
@@ -49,6 +58,8 @@ class ManageSources(Command):
                     exchange.import_csv if exchange.kind_of(path) == "csv" else exchange.import_opml
                 )
                 print(f"{path}: {of(scheduler, path, per_host=self.per_host)}")
+            for address in self.sitemap:
+                print(f"{address}: {asyncio.run(self._import(scheduler, address))}")
             if self.fleet:
                 done = exchange.import_fleet(scheduler, self.fleet, per_host=self.per_host)
                 print(f"{self.fleet}: {done}")
@@ -61,3 +72,11 @@ class ManageSources(Command):
                 )
                 print(f"{path}: {to(scheduler, path):,} sources")
             print(f"{self.store}: {len(scheduler):,} sources")
+
+    async def _import(self, scheduler: Scheduler, address: str) -> Imported:
+        from ephemeral_crawl.crawl.client import Client
+        from ephemeral_crawl.crawl.exchange import import_sitemap
+        from ephemeral_crawl.crawl.sitemaps import MOST_BYTES
+
+        async with Client(most_bytes=MOST_BYTES, allow_private=self.allow_private) as client:
+            return await import_sitemap(scheduler, address, client, per_host=self.per_host)

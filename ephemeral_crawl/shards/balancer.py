@@ -17,10 +17,15 @@ import numpy as np
 from agents.theory.price import first_near
 from crawl_env.errors import check_within, shown
 from crawl_env.numerics import FloatArray
+from ephemeral_crawl.live import Status
 
 _MOST_MOVE = 4.0  # largest factor by which a shard's budget changes in a round
 _SMALLEST = 4e-6  # budget units per hour: a scheduler has at least 1e-9 per second
-_LEAST_PART = 0.01  # of an equal part, which each shard has by default
+# What a shard gets at least, of a part of the budget in proportion to its sources: to look after
+# them, and if all are new. Before they were tried, its price says what is expected of most of them,
+# and nothing of the few that are worth most.
+_LOOKED_AFTER, _NEW = 0.05, 0.5
+_ROUNDING = 1e-9  # of a budget, as a fraction
 _NEGLIGIBLE = 1e-12  # fraction of a price
 
 
@@ -28,7 +33,14 @@ class Quote(NamedTuple):
     """What a shard says of itself."""
 
     budget: float  # that it has, budget units per hour
-    price: float  # worth that one more budget unit collects; 0 if it has no sources
+    price: float  # worth that one more budget unit collects
+    sources: int  # that are not paused
+    new: int  # of these, not tried yet
+
+
+def quote_of(status: Status) -> Quote:
+    """Return what the status of a scheduler says."""
+    return Quote(status.budget, status.price, status.sources - status.paused, status.new)
 
 
 def divide(
@@ -81,18 +93,19 @@ class Balancer:
     they move: `lower` says which budgets fall; `acknowledge` takes in which shards confirmed it;
     `rise` gives to others what is free by then. A shard that does not answer keeps the most that it
     may have received, and no more. If the shards had more at the beginning, they are lowered first.
+    Where most sources are new, a shard gets at least half of what it would in proportion to their
+    number, and where none is a twentieth.
 
     Arguments:
         total: budget units per hour, which may be changed between rounds.
         shards: S.
-        least, most: bounds on the budget of each, budget units per hour; by default a hundredth of
-            an equal part, and all.
+        least, most: bounds on the budget of each, budget units per hour; by default none.
 
     Raises:
         ValueError: the bounds leave nothing to divide.
 
     >>> balancer = Balancer(30.0, 2)
-    >>> balancer.lower([Quote(20.0, 1.0), Quote(10.0, 16.0)])
+    >>> balancer.lower([Quote(20.0, 1.0, 60, 0), Quote(10.0, 16.0, 40, 0)])
     {0: 10.0}
     >>> balancer.rise()  # nothing is free before it is confirmed
     {}
@@ -102,22 +115,20 @@ class Balancer:
     """
 
     def __init__(
-        self, total: float, shards: int, least: float | None = None, most: float | None = None
+        self, total: float, shards: int, least: float = 0.0, most: float | None = None
     ) -> None:
         self.total = check_within("budget", total, _SMALLEST, math.inf, unit="budget units / h")
-        if least is None:
-            least = _LEAST_PART * total / shards
         most = total if most is None else most
-        if not (_SMALLEST <= least <= most) or least * shards > total:
+        if not (0.0 <= least <= most) or least * shards > total or most < _SMALLEST:
             raise ValueError(
                 f"the least budget of a shard is {shown(least)} and the most {shown(most)} an "
-                f"hour, of {shown(total)} for {shards} shards; give a least one that is positive, "
-                "that all of them can have, and that is not above the most"
+                f"hour, of {shown(total)} for {shards} shards; give a least one that all of them "
+                "can have, and that is not above the most"
             )
         self._least, self._most = np.full(shards, least), np.full(shards, most)
         # The most that each may have been told, budget units per hour; infinite: not known.
         self.given = np.full(shards, math.inf)
-        self._aims = np.full(shards, math.inf)
+        self._aims = self._said = self.given
 
     def lower(self, quotes: Sequence[Quote | None]) -> dict[int, float]:
         """Begin a round; return the new budgets of the shards that get less.
@@ -127,6 +138,7 @@ class Balancer:
                 once, nothing changes.
         """
         self._aims = self.given.copy()
+        self._said = np.array([math.inf if quote is None else quote.budget for quote in quotes])
         answering = np.array([quote is not None for quote in quotes])
         for i, quote in enumerate(quotes):
             if quote is not None:
@@ -135,11 +147,14 @@ class Balancer:
         if np.isinf(self.given).any() or not answering.any():
             return {}
         rest = max(self.total - float(self.given[~answering].sum()), 0.0)
-        least = self._least[answering]
-        least = least * min(rest / float(least.sum()), 1.0)
         found = np.array([quote for quote in quotes if quote is not None])
-        budgets = np.maximum(found[:, 0], _SMALLEST)
-        aims = divide(rest, budgets, found[:, 1], least, self._most[answering]) if rest else least
+        budgets, prices, sources, new = np.maximum(found, [_SMALLEST, 0.0, 0.0, 0.0]).T
+        per_source = rest / max(float(sources.sum()), 1.0)
+        least = per_source * (_LOOKED_AFTER * sources + _NEW * np.minimum(new, sources))
+        least = np.clip(least, self._least[answering], self._most[answering])
+        least = least * min(rest / max(float(least.sum()), _SMALLEST), 1.0)
+        prices = np.where(sources > 0, prices, 0.0)
+        aims = divide(rest, budgets, prices, least, self._most[answering]) if rest else least
         self._aims[answering] = np.maximum(aims, _SMALLEST)
         return {int(i): float(self._aims[i]) for i in np.flatnonzero(self._aims < self.given)}
 
@@ -149,13 +164,13 @@ class Balancer:
             self.given[i] = budget
 
     def rise(self) -> dict[int, float]:
-        """Return the new budgets of the shards that get more. They count as given at once: who does
-        not confirm it may have received it."""
+        """Return the new budgets of the shards that get more, and of those that have not received
+        theirs before. They count as given at once: who does not confirm it may have received it."""
         free = self.total - float(self.given.sum())
-        if not free > 0.0:
+        if free > 0.0:
+            wanted = np.maximum(self._aims - self.given, 0.0)
+            self.given = self.given + wanted * min(free / max(float(wanted.sum()), _SMALLEST), 1.0)
+        late = self._said < (1.0 - _ROUNDING) * self.given
+        if free < -_ROUNDING * self.total:  # some have more than there is, and did not confirm less
             return {}
-        wanted = np.maximum(self._aims - self.given, 0.0)
-        if not wanted.any():
-            return {}
-        self.given = self.given + wanted * min(free / float(wanted.sum()), 1.0)
-        return {int(i): float(self.given[i]) for i in np.flatnonzero(wanted)}
+        return {int(i): float(self.given[i]) for i in np.flatnonzero(late)}

@@ -27,7 +27,7 @@ class Fleet:
         prices = self.prices
         lowered = balancer.lower(
             [
-                None if fate == "silent" else Quote(float(budget), float(price))
+                None if fate == "silent" else Quote(float(budget), float(price), 100, 0)
                 for fate, budget, price in zip(fates, self.budgets, prices, strict=True)
             ]
         )
@@ -116,21 +116,26 @@ def test_64_shards_of_100_million_agree_on_a_price_and_do_so_again_after_a_shock
 
 def test_nothing_changes_before_each_shard_has_answered_once():
     balancer = Balancer(10.0, 2)
-    assert balancer.lower([Quote(9.0, 1.0), None]) == {}
+    assert balancer.lower([Quote(9.0, 1.0, 10, 0), None]) == {}
     assert balancer.rise() == {}
-    assert balancer.lower([Quote(9.0, 1.0), Quote(1.0, 1e9)]) == {0: pytest.approx(6.0)}
+    assert balancer.lower([Quote(9.0, 1.0, 10, 0), Quote(1.0, 1e9, 10, 0)]) == {
+        0: pytest.approx(6.0)
+    }
 
 
-def test_a_shard_without_sources_keeps_the_least_and_others_get_the_rest():
-    fleet = Fleet([5.0, 5.0], [1.0, 1.0], [0.5, 0.5])
-    balancer = Balancer(10.0, 2)
-    for _ in range(5):
-        balancer.acknowledge(
-            lowered := balancer.lower([Quote(fleet.budgets[0], 1.0), Quote(fleet.budgets[1], 0.0)])
-        )
+@pytest.mark.parametrize(
+    ("sources", "new", "expected"), [(0, 0, 0.0), (50, 0, 0.25), (50, 50, 2.75), (50, 10, 0.75)]
+)
+def test_a_shard_of_low_price_gets_the_least_of_its_sources(sources, new, expected):
+    """Nothing if it has none; before they were tried, enough to find out what they are worth."""
+    budgets, balancer = [5.0, 5.0], Balancer(10.0, 2)
+    for _ in range(12):
+        quotes = [Quote(budgets[0], 1.0, 50, 0), Quote(budgets[1], 1e-6, sources, new)]
+        lowered = balancer.lower(quotes)
+        balancer.acknowledge(lowered)
         for i, budget in (lowered | balancer.rise()).items():
-            fleet.budgets[i] = budget
-    assert fleet.budgets.tolist() == pytest.approx([9.95, 0.05])
+            budgets[i] = budget
+    assert budgets == pytest.approx([10.0 - expected, expected], abs=1e-4)
 
 
 def test_bounds_that_leave_nothing_to_divide_are_refused():

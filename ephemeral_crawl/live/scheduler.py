@@ -10,8 +10,10 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
+
 from crawl_env.errors import check_flag, check_whole, shown
-from ephemeral_crawl.live import choice, explanation
+from ephemeral_crawl.live import choice, explanation, moving
 from ephemeral_crawl.live import overview as overviews
 from ephemeral_crawl.live import status as statuses
 from ephemeral_crawl.live.arguments import Duration, Item, Time, name_of, seconds
@@ -330,6 +332,55 @@ class Scheduler:
 
         self._ledger.change(decide)
         return taught
+
+    def export(self, sources: Iterable[str]) -> dict[str, Any]:
+        """Return what is known of sources, and of their hosts, for `adopt` of another scheduler.
+
+        To move them, `remove` them here once they are there. Leases and the reasons of failures do
+        not go along; a source that is leased is not leased there until the lease ends.
+
+        Returns:
+            A dictionary that JSON can hold.
+
+        Raises:
+            UnknownSource: there is no such source.
+        """
+        with self._ledger.reading() as (state, _):
+            rows = [row_of(state, source) for source in dict.fromkeys(sources)]
+            return moving.exported(state, np.array(rows, dtype=np.int64))
+
+    def adopt(self, exported: Mapping[str, Any]) -> int:
+        """Add sources of another scheduler, with what it learnt of them; return how many.
+
+        Limits of their hosts come along; where a host has a limit here, the longer one holds.
+
+        Arguments:
+            exported: what `export` has returned.
+
+        Raises:
+            ValueError: it is something else.
+            SourceExists: one of the sources is here. Nothing is changed.
+
+        >>> one, other = (Scheduler(":memory:", budget="20/h") for _ in range(2))
+        >>> one.add("a", max_interval="24h")
+        >>> one.report("a", items=[(None, 1.0)] * 5)
+        True
+        >>> other.adopt(one.export(["a"]))
+        1
+        >>> one.explain("a").rate == other.explain("a").rate
+        True
+        """
+        given = moving.checked(exported)
+        names = [name for name, *_ in given["sources"]]
+
+        def decide(state: State, moment: Moment) -> Event:
+            there = np.flatnonzero(state.names.rows(names) >= 0)
+            if len(there):
+                raise SourceExists(f"there is a source {shown(names[there[0]])} in both")
+            return {"kind": "adopt", **given}
+
+        self._ledger.change(decide)
+        return len(names)
 
     def settings(self, source: str) -> dict[str, Any]:
         """Return the settings of a source, as arguments of `add`, in seconds, and `paused`."""

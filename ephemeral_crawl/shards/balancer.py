@@ -43,6 +43,15 @@ def quote_of(status: Status) -> Quote:
     return Quote(status.budget, status.price, status.sources - status.paused, status.new)
 
 
+def rate_of(budget: float) -> str:
+    """Return a budget, in units per hour, as a scheduler takes it.
+
+    >>> rate_of(12.5)
+    '12.500000000000/h'
+    """
+    return f"{budget:.12f}/h"
+
+
 def divide(
     total: float,
     budgets: FloatArray,

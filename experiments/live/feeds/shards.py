@@ -19,7 +19,7 @@ from typing import Any, Self
 import numpy as np
 
 from ephemeral_crawl.live import Lease, Scheduler
-from ephemeral_crawl.shards.balancer import Balancer, quote_of
+from ephemeral_crawl.shards.balancer import Balancer, quote_of, rate_of
 from ephemeral_crawl.shards.owner import owner_of
 from experiments.live.feeds.failing import DAYS, PER_HOUR
 from experiments.live.feeds.simulated import simulate
@@ -50,7 +50,7 @@ class Shards:
 
     def start(self, clock: Callable[[], float]) -> Self:
         """Make the schedulers, and return all this."""
-        budget = f"{self._budget / self._number:.12f}/h"
+        budget = rate_of(self._budget / self._number)
         self._clock = clock
         self.shards = [
             Scheduler(":memory:", budget=budget, clock=clock) for _ in range(self._number)
@@ -129,7 +129,7 @@ class Shards:
 
     def _tell(self, budgets: Mapping[int, float]) -> None:
         for k, budget in budgets.items():
-            self.shards[k].configure(budget=f"{budget:.12f}/h")
+            self.shards[k].configure(budget=rate_of(budget))
 
 
 def main() -> None:

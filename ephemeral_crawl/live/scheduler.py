@@ -19,7 +19,7 @@ from ephemeral_crawl.live import status as statuses
 from ephemeral_crawl.live.arguments import Duration, Item, Time, name_of, seconds
 from ephemeral_crawl.live.clock import Clock
 from ephemeral_crawl.live.columns import NEVER, PAUSED
-from ephemeral_crawl.live.errors import SourceExists
+from ephemeral_crawl.live.errors import NewStore, SourceExists
 from ephemeral_crawl.live.explanation import Explanation
 from ephemeral_crawl.live.journal import open_journal
 from ephemeral_crawl.live.leasing import Lease, lease_event
@@ -382,9 +382,12 @@ class Scheduler:
         self._ledger.change(decide)
         return len(names)
 
-    def settings(self, source: str) -> dict[str, Any]:
-        """Return the settings of a source, as arguments of `add`, in seconds, and `paused`."""
+    def settings(self, source: str | None = None) -> dict[str, Any]:
+        """Return the settings of a source, as arguments of `add`, in seconds, and `paused`;
+        without a source those of the scheduler, as arguments of `configure`."""
         with self._ledger.reading() as (state, _):
+            if source is None:
+                return state.settings.as_arguments()
             i = row_of(state, source)
             paused = bool(state.table["marks"][i] & PAUSED)
             return {**state.settings_of(i).as_arguments(), "paused": paused}
@@ -768,7 +771,7 @@ def _given(**settings: object) -> dict[str, Any]:
 def _new_settings(given: dict[str, Any], store: str) -> Settings:
     """Return the settings of a new scheduler."""
     if "budget" not in given:
-        raise ValueError(f"{store} is new: give its budget, such as '20/h'")
+        raise NewStore(f"{store} is new: give its budget, such as '20/h'")
     return Settings.of(**given)
 
 

@@ -1,0 +1,135 @@
+"""`ephemeral-crawl balance`: divides a budget among servers of shards, and forwards requests."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from ephemeral_crawl.core.base import Command
+from ephemeral_crawl.core.logs import Form, Level
+
+if TYPE_CHECKING:
+    from ephemeral_crawl.shards.balancer import Balancer, Quote
+    from ephemeral_crawl.shards.servers import Servers
+
+
+@dataclass(kw_only=True)
+class Balance(Command):
+    """Divides a budget among servers of shards so that their prices agree, and, with --port,
+    forwards requests to the shard that owns the source.
+
+    Each server is an `ephemeral-crawl serve` with a store of its own. All servers ask for the same
+    token, or for none, and so does this one. A server that does not answer keeps its budget; the
+    budgets never add up to more than the whole.
+    """
+
+    servers: Annotated[tuple[str, ...], tyro.conf.arg(metavar="URL")]
+    """Addresses of the servers, such as http://127.0.0.1:8501. Their order says which source is
+    whose: keep it, and append new ones after `ephemeral-crawl reshard`."""
+    budget: Annotated[str, tyro.conf.arg(metavar="RATE")]
+    """What all of them may fetch together, such as 2000/h."""
+    every: Annotated[str, tyro.conf.arg(metavar="TIME")] = "15min"
+    """Time between two rounds."""
+    once: bool = False
+    """Make one round and end, such as by cron."""
+    least: Annotated[str | None, tyro.conf.arg(metavar="RATE")] = None
+    """Least budget of each server."""
+    most: Annotated[str | None, tyro.conf.arg(metavar="RATE")] = None
+    """Largest budget of each server."""
+    token_file: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """File of the token of the servers; or set EPHEMERAL_CRAWL_TOKEN."""
+    host: Annotated[str, tyro.conf.arg(metavar="ADDRESS")] = "127.0.0.1"
+    """Address to listen on. Any but that of this machine itself needs a token."""
+    port: int | None = None
+    """Port at which requests are forwarded; 0 for a free one. By default none."""
+    log_level: Level = "warning"
+    """What is logged on standard error."""
+    log_format: Form = "text"
+    """Log lines of text, or one JSON object a line."""
+
+    def run(self) -> None:
+        from ephemeral_crawl.live.arguments import per_second, seconds
+        from ephemeral_crawl.serve.access import VARIABLE, is_loopback
+        from ephemeral_crawl.serve.server import logs
+        from ephemeral_crawl.shards.balancer import Balancer
+        from ephemeral_crawl.shards.servers import Servers
+
+        def hourly(name: str, rate: str) -> float:
+            return 3600.0 * per_second(name, rate)
+
+        token = os.environ.pop(VARIABLE, None)
+        if self.token_file is not None:
+            token = self.token_file.read_text(encoding="utf-8").strip()
+        if self.port is not None and token is None and not is_loopback(self.host):
+            raise ValueError(
+                f"--host {self.host} can be reached from other machines, and there is no token; "
+                f"give --token-file FILE, or set {VARIABLE}"
+            )
+        balancer = Balancer(
+            hourly("--budget", self.budget),
+            len(self.servers),
+            hourly("--least", self.least) if self.least else 0.0,
+            hourly("--most", self.most) if self.most else None,
+        )
+        every = seconds("--every", self.every, 1.0)
+        servers = Servers(self.servers, token)
+        with logs(self.log_level, self.log_format):
+            asyncio.run(self._run(servers, balancer, every, token))
+
+    async def _run(
+        self, servers: Servers, balancer: Balancer, every: float, token: str | None
+    ) -> None:
+        async with servers:
+            if self.once:
+                _print(servers.addresses, await servers.balance(balancer), balancer)
+            elif self.port is None:
+                await self._balance(servers, balancer, every)
+            else:
+                await self._route(servers, balancer, every, token)
+
+    async def _balance(self, servers: Servers, balancer: Balancer, every: float) -> None:
+        while True:
+            _print(servers.addresses, await servers.balance(balancer), balancer)
+            await asyncio.sleep(every)
+
+    async def _route(
+        self, servers: Servers, balancer: Balancer, every: float, token: str | None
+    ) -> None:
+        from ephemeral_crawl.live.arguments import per_second
+        from ephemeral_crawl.serve.access import Token
+        from ephemeral_crawl.serve.admission import Limits
+        from ephemeral_crawl.serve.server import listen, make_server
+        from ephemeral_crawl.shards.router import Router, make_router
+
+        async def set_budget(rate: object) -> None:
+            balancer.total = 3600.0 * per_second("budget", rate)
+            await servers.balance(balancer)
+
+        assert self.port is not None
+        listener = listen(self.host, self.port)
+        router, limits = Router(servers), Limits()
+        app = make_router(router, Token(token) if token else None, limits, set_budget)
+        address, port = listener.getsockname()[:2]
+        shown = f"[{address}]" if ":" in address else address
+        print(f"Serving http://{shown}:{port}/ ({len(servers)} shards)", flush=True)
+        rounds = asyncio.create_task(self._balance(servers, balancer, every))
+        await make_server(app, router, limits).serve([listener])
+        rounds.cancel()
+
+
+def _print(addresses: Sequence[str], quotes: Sequence[Quote | None], balancer: Balancer) -> None:
+    """Print what the shards said, and what they were told."""
+    for address, quote, given in zip(addresses, quotes, balancer.given.tolist(), strict=True):
+        if quote is None:
+            print(f"{address}  does not answer, keeps {given:.4g}/h", flush=True)
+        else:
+            print(
+                f"{address}  price {quote.price:.4g}  {quote.budget:.4g} -> {given:.4g}/h",
+                flush=True,
+            )

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, astuple, replace
 from functools import partial
 from typing import Any
+from urllib.parse import urlencode
 
 import numpy as np
 from fastapi import FastAPI
@@ -207,10 +208,10 @@ class Router:
     async def names(self, text: str, start: int, limit: int) -> dict[str, Any]:
         """Return names of sources, page by page, one shard after the other."""
         following, shard = divmod(start, MOST_SHARDS)
-        params = {"text": text, "start": following, "limit": limit}
+        words = urlencode({"text": text, "start": following, "limit": limit})
         if shard >= len(self.servers):
             raise ValueError(f"start is {start}; give 0, or `next` of the page before")
-        page = await self.servers.ask(shard, "GET", "/v1/sources", params=params)
+        page = await self.servers.ask(shard, "GET", f"/v1/sources?{words}")
         if page["next"]:
             page["next"] = page["next"] * MOST_SHARDS + shard
         elif shard + 1 < len(self.servers):
@@ -289,8 +290,8 @@ def make_router(router: Router, token: Token | None, limits: Limits, budget: Any
 
     async def of_source(method: str, source: str) -> JSONResponse:
         shard = owner_of(source, len(router.servers))
-        params = {"source": source}
-        return JSONResponse(await router.servers.ask(shard, "GET", f"/v1/{method}", params=params))
+        words = urlencode({"source": source})
+        return JSONResponse(await router.servers.ask(shard, "GET", f"/v1/{method}?{words}"))
 
     async def configure(given: dict[str, Any]) -> dict[str, Any]:
         if "budget" in given:

@@ -1,6 +1,6 @@
 """Several servers: on one store, as shards, and as shards behind the router.
 
-    python -m experiments.live.several --batches 1 10 50
+    python -m experiments.live.several --batches 1 10
     python -m experiments.live.several --postgres postgresql:///test?host=/tmp/socket --batches 1
 
 prints leases and reports per second, and the processor time that each takes, which depends less on
@@ -28,7 +28,7 @@ from ephemeral_crawl.live import Scheduler
 from ephemeral_crawl.reshard.command import Reshard
 from experiments.live.http import LeasingClient, ask, build_store, processor_time, run_all
 
-_CLIENTS = 8
+_CLIENTS = 8  # of each server
 _BURST = 1e6
 
 
@@ -59,6 +59,18 @@ def started(*words: str) -> Iterator[Process]:
         server.communicate(timeout=120)
 
 
+def _copied(store: str) -> str:
+    """Return the address of a copy of a store."""
+    copy = f"{store}{time.time_ns()}"
+    with Scheduler(_place(store)) as scheduler:
+        scheduler.copy(_place(copy))
+    return copy
+
+
+def _place(store: str) -> str | Path:
+    return store if ":" in store else Path(store)
+
+
 def load(name: str, stores: list[str], batch: int, seconds: float, routed: bool = False) -> None:
     """Let clients lease and report as fast as they can; print what was done.
 
@@ -66,9 +78,12 @@ def load(name: str, stores: list[str], batch: int, seconds: float, routed: bool 
         stores: of the servers, one each.
         routed: whether clients know the router alone.
     """
+    copies = {store: _copied(store) for store in stores}  # so that all begin with the same state
     with ExitStack() as stack:
         servers = [
-            stack.enter_context(started("serve", "--store", store, "--burst", f"{_BURST:g}"))
+            stack.enter_context(
+                started("serve", "--store", copies[store], "--burst", f"{_BURST:g}")
+            )
             for store in stores
         ]
         for server in servers:
@@ -80,7 +95,9 @@ def load(name: str, stores: list[str], batch: int, seconds: float, routed: bool 
             words = ["--budget", "20000/s", "--every", "24h", "--servers", *addresses]
             router = stack.enter_context(started("balance", *words))
             ports, all_of_them = [router.port], [*servers, router]
-        clients = [LeasingClient(ports[k % len(ports)], batch, k) for k in range(_CLIENTS)]
+        clients = [
+            LeasingClient(ports[k % len(ports)], batch, k) for k in range(_CLIENTS * len(stores))
+        ]
         run_all(clients, [], 0.3 * seconds)
         for client in clients:
             client.pairs = 0
@@ -102,9 +119,9 @@ def load(name: str, stores: list[str], batch: int, seconds: float, routed: bool 
 def main() -> None:
     """Measure."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--sources", type=int, default=100_000)
+    parser.add_argument("--sources", type=int, default=400_000)
     parser.add_argument("--seconds", type=float, default=8.0)
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 10, 50])
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 10])
     parser.add_argument("--postgres", help="a database in which schemas are made")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -117,8 +134,8 @@ def main() -> None:
             with Scheduler(Path(first)) as scheduler:
                 scheduler.copy(schemas[0])
             first, shards = schemas[0], schemas[1:]
-        with Scheduler(first if ":" in first else Path(first)) as scheduler:
-            scheduler.copy(shards[0] if ":" in shards[0] else Path(shards[0]))
+        with Scheduler(_place(first)) as scheduler:
+            scheduler.copy(_place(shards[0]))
         start = time.process_time()
         Reshard(stores=tuple(shards)).run()
         print(f"divided in {time.process_time() - start:.1f} s of processor time")

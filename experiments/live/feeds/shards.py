@@ -1,26 +1,24 @@
-"""The reference crawl by several schedulers, whose budgets follow their prices.
+"""What several schedulers collect of two hundred feeds, each of its own, and what one does.
 
-    python -m experiments.live.feeds.shards --shards 4 8 --seeds 0 1 2 3
-
-prints what they collect ÷ what one scheduler does with the same feeds and budget, with equal
-budgets that stay and with the balancer, and by which fraction a price differs from their mean at
-most: on the third day, and in the hours after a shock at its end, when a quarter of the shards
-loses half of its budget to the others.
+The budgets stay equal, or follow the prices. At the end of the third day there is a shock: a
+quarter of the shards loses half of its budget to the others.
 """
 
 from __future__ import annotations
 
-import argparse
-import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 
+from crawl_env.numerics import FloatArray
+from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.live import Lease, Scheduler
 from ephemeral_crawl.shards.balancer import Balancer, quote_of, rate_of
 from ephemeral_crawl.shards.owner import owner_of
+from experiments.core.data import Case, Cell, Column, Data, Table, mean, share
+from experiments.core.study import Part
 from experiments.live.feeds.failing import DAYS, PER_HOUR
 from experiments.live.feeds.simulated import simulate
 from experiments.live.feeds.warp import START
@@ -28,6 +26,9 @@ from experiments.live.feeds.world import DAY, HOUR, MINUTE, fleet
 
 EVERY = 15 * MINUTE  # between two rounds of the balancer
 SHOCK = 3.0 * DAY
+SEEDS, DEAD = 4, 67  # feeds that are dead, beside the two hundred
+HOURS = (0, 1, 2, 4)  # after the shock
+ONE, EQUAL, BALANCED = "one scheduler", "equal", "balanced"
 
 
 class Shards:
@@ -132,32 +133,88 @@ class Shards:
             self.shards[k].configure(budget=rate_of(budget))
 
 
-def main() -> None:
-    """Print what shards collect."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--shards", type=int, nargs="+", default=[4, 8])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--dead", type=int, default=67)
-    given = parser.parse_args()
-    hours = (0, 1, 2, 4)  # after the shock
-    print("seed shards  budgets    value  apart on day 3  apart after 0, 1, 2, 4 h  most")
-    for seed in given.seeds:
-        one = fleet(seed, given.dead, days=DAYS)
-        simulate(one, PER_HOUR)
-        for number, balanced in itertools.product(given.shards, (False, True)):
-            world = fleet(seed, given.dead, days=DAYS)
-            shards = Shards(PER_HOUR, number, balanced, SHOCK)
-            simulate(world, PER_HOUR, make=shards.start)
-            apart = shards.apart
-            before = [x for time, x in apart.items() if SHOCK - DAY < time < SHOCK]
-            after = [min((t, x) for t, x in apart.items() if t >= SHOCK + h * HOUR) for h in hours]
-            print(
-                f"{seed:4} {number:6}  {'balanced' if balanced else 'equal':8} "
-                f"{world.collected / one.collected:.4f}  {np.mean(before):14.3f}  "
-                f"{' '.join(f'{x:.3f}' for _, x in after):24}  {shards.most:.9f}",
-                flush=True,
-            )
+def jobs(
+    study: Any = None, seeds: Sequence[int] = range(SEEDS), numbers: Sequence[int] = (4, 8)
+) -> list[Job]:
+    """Return a job for each seed, number of shards and kind of budgets, each of which gives a row;
+    one scheduler comes first."""
+    cases = [(1, ONE), *((number, kind) for number in numbers for kind in (EQUAL, BALANCED))]
+    return [
+        {"columns": {"seed": seed, "shards": number, "budgets": kind}, "days": DAYS}
+        for seed in seeds
+        for number, kind in cases
+    ]
 
 
-if __name__ == "__main__":
-    main()
+def work(job: Job) -> Result:
+    """Return the worth that is collected, the largest sum of the budgets, and by which fraction a
+    price differs from their mean at most: on the day before the shock, on average over time, and
+    when prices are first read some hours after it."""
+    case = job["columns"]
+    world = fleet(case["seed"], DEAD, days=job["days"])
+    shards = Shards(PER_HOUR, case["shards"], case["budgets"] == BALANCED, SHOCK)
+    simulate(world, PER_HOUR, make=shards.start)
+    apart = np.array(list(shards.apart.values()))
+    time = np.array(list(shards.apart))
+    after = {f"hour {h}": float(apart[time >= SHOCK + h * HOUR][0]) for h in HOURS}
+    before = float(apart[(time > SHOCK - DAY) & (time < SHOCK)].mean())
+    return {"collected": world.collected, "most": shards.most, "before": before, **after}
+
+
+def value(statistic: Callable[[FloatArray], float]) -> Cell:
+    """Return the cell of a statistic, over seeds, of what shards collect ÷ what one scheduler
+    does."""
+
+    def cell(data: Data, case: Case) -> float:
+        one = data.numbers("collected", budgets=ONE)
+        return float(statistic(data.numbers("collected", **case) / one))
+
+    return cell
+
+
+def largest(column: str) -> Cell:
+    """Return the cell of the largest number in a column, over seeds."""
+    return lambda data, case: float(data.numbers(column, **case).max())
+
+
+def _share(value: float) -> str:
+    return f"{value:.1%}"
+
+
+def claim(data: Data) -> str:
+    """Return what shards collect."""
+    shares = " and ".join(
+        f"{value(np.mean)(data, case):.1%} with {case['shards']}"
+        for case in data.cases("shards", "budgets", budgets=BALANCED)
+    )
+    return (
+        f"Shards whose budgets follow their prices collect, of what one scheduler does, {shares}."
+    )
+
+
+PART = Part(
+    jobs=jobs,
+    work=work,
+    file="shards.csv",
+    heading="Shards",
+    content=(
+        Table(
+            "What shards collect ÷ what one scheduler does with the same feeds and budget, and by "
+            "which fraction a price differs from their mean at most",
+            {"shards": "shards", "budgets": "budgets"},
+            (
+                Column("collected, mean", value(np.mean), _share),
+                Column("least", value(np.min), _share),
+                Column("apart before", mean("before"), share),
+                *(Column(f"{h} h after a shock", largest(f"hour {h}"), _share) for h in HOURS),
+            ),
+        ),
+        f"Two hundred living feeds and {DEAD} dead ones, {PER_HOUR:g} fetches an hour, {DAYS} "
+        f"days, {SEEDS} seeds. The feeds are divided by a hash of their domains. Prices are read "
+        f"every {EVERY / MINUTE:g} minutes; apart before is the mean over the third day, the rest "
+        "are the largest of the seeds. The shock, after three days, takes half of the budget of a "
+        "quarter of the shards and gives it to the others. With one scheduler as the only shard "
+        "there is nothing to balance.",
+    ),
+    claim=claim,
+)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +19,8 @@ from ephemeral_crawl.core.logs import Form, Level
 if TYPE_CHECKING:
     from ephemeral_crawl.shards.balancer import Balancer, Quote
     from ephemeral_crawl.shards.servers import Servers
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True)
@@ -87,7 +91,10 @@ class Balance(Command):
     ) -> None:
         async with servers:
             if self.once:
-                _print(servers.addresses, await servers.balance(balancer), balancer)
+                quotes = await servers.balance(balancer)
+                _print(servers.addresses, quotes, balancer)
+                if None in quotes:
+                    raise ValueError("no budget was changed, since a server does not answer")
             elif self.port is None:
                 await self._balance(servers, balancer, every)
             else:
@@ -95,7 +102,10 @@ class Balance(Command):
 
     async def _balance(self, servers: Servers, balancer: Balancer, every: float) -> None:
         while True:
-            _print(servers.addresses, await servers.balance(balancer), balancer)
+            try:
+                _print(servers.addresses, await servers.balance(balancer), balancer)
+            except Exception:  # the next round is another
+                _LOG.exception("a round failed")
             await asyncio.sleep(every)
 
     async def _route(
@@ -127,7 +137,8 @@ def _print(addresses: Sequence[str], quotes: Sequence[Quote | None], balancer: B
     """Print what the shards said, and what they were told."""
     for address, quote, given in zip(addresses, quotes, balancer.given.tolist(), strict=True):
         if quote is None:
-            print(f"{address}  does not answer, keeps {given:.4g}/h", flush=True)
+            kept = f"{given:.4g}/h" if given < math.inf else "what it has"
+            print(f"{address}  does not answer, keeps {kept}", flush=True)
         else:
             print(
                 f"{address}  price {quote.price:.4g}  {quote.budget:.4g} -> {given:.4g}/h",

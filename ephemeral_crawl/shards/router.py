@@ -51,6 +51,7 @@ class Router:
         self.servers = servers
         self._due = np.ones(len(servers))  # number of sources, plus 1
         self._due_at = -np.inf
+        self._looking: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
         self._stopping = asyncio.Event()
 
@@ -161,10 +162,8 @@ class Router:
         return {"leases": leases}
 
     async def _lease(self, limit: int, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
-        if time.monotonic() - self._due_at > _OLD:
-            self._due_at = time.monotonic()
-            found = await self.servers.statuses()
-            self._due = np.array([0.0 if status is None else status.due + 1.0 for status in found])
+        if time.monotonic() - self._due_at > _OLD and (not self._looking or self._looking.done()):
+            self._looking = asyncio.create_task(self._look())  # nobody waits for a slow shard
         weights, leases = self._due.copy(), list[dict[str, Any]]()
         for _ in range(_ROUNDS):
             parts = shares(limit - len(leases), weights, random.random())
@@ -185,6 +184,12 @@ class Router:
             if len(leases) >= limit or not weights.any():
                 break
         return sorted(leases, key=lambda lease: -lease["index"])
+
+    async def _look(self) -> None:
+        """Learn how much is due where; nothing where there is no answer."""
+        found = await self.servers.statuses()
+        self._due = np.array([0.0 if status is None else status.due + 1.0 for status in found])
+        self._due_at = time.monotonic()
 
     async def status(self) -> tuple[Status, list[Status | None]]:
         """Return the shards in numbers, those together that answer, and each, (S,).

@@ -46,6 +46,7 @@ class Servers:
         self._places = [_place_of(address) for address in self.addresses]
         self._authorization = f"Authorization: Bearer {token}\r\n" if token else ""
         self._free: list[list[_Connection]] = [[] for _ in addresses]
+        self._round = asyncio.Lock()  # one at a time
 
     async def __aenter__(self) -> Self:
         return self
@@ -128,10 +129,12 @@ class Servers:
 
     async def balance(self, balancer: Balancer) -> list[Quote | None]:
         """Make a round of a balancer; return what the shards said before."""
-        quotes = [None if status is None else quote_of(status) for status in await self.statuses()]
-        balancer.acknowledge(await self._tell(balancer.lower(quotes)))
-        await self._tell(balancer.rise())
-        return quotes
+        async with self._round:
+            found = await self.statuses()
+            quotes = [None if status is None else quote_of(status) for status in found]
+            balancer.acknowledge(await self._tell(balancer.lower(quotes)))
+            await self._tell(balancer.rise())
+            return quotes
 
     async def _tell(self, budgets: Mapping[int, float]) -> dict[int, float]:
         """Tell shards their budgets; return those that were confirmed."""

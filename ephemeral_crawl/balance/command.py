@@ -17,6 +17,7 @@ from ephemeral_crawl.core.base import Command
 from ephemeral_crawl.core.logs import Form, Level
 
 if TYPE_CHECKING:
+    from ephemeral_crawl.serve.access import Token
     from ephemeral_crawl.shards.balancer import Balancer, Quote
     from ephemeral_crawl.shards.servers import Servers
 
@@ -59,7 +60,7 @@ class Balance(Command):
 
     def run(self) -> None:
         from ephemeral_crawl.live.arguments import per_second, seconds
-        from ephemeral_crawl.serve.access import VARIABLE, is_loopback
+        from ephemeral_crawl.serve.access import VARIABLE, Token, is_loopback
         from ephemeral_crawl.serve.server import logs
         from ephemeral_crawl.shards.balancer import Balancer
         from ephemeral_crawl.shards.servers import Servers
@@ -70,6 +71,7 @@ class Balance(Command):
         token = os.environ.pop(VARIABLE, None)
         if self.token_file is not None:
             token = self.token_file.read_text(encoding="utf-8").strip()
+        secret = None if token is None else Token(token)
         if self.port is not None and token is None and not is_loopback(self.host):
             raise ValueError(
                 f"--host {self.host} can be reached from other machines, and there is no token; "
@@ -84,10 +86,10 @@ class Balance(Command):
         every = seconds("--every", self.every, 1.0)
         servers = Servers(self.servers, token)
         with logs(self.log_level, self.log_format):
-            asyncio.run(self._run(servers, balancer, every, token))
+            asyncio.run(self._run(servers, balancer, every, secret))
 
     async def _run(
-        self, servers: Servers, balancer: Balancer, every: float, token: str | None
+        self, servers: Servers, balancer: Balancer, every: float, token: Token | None
     ) -> None:
         async with servers:
             if self.once:
@@ -109,10 +111,9 @@ class Balance(Command):
             await asyncio.sleep(every)
 
     async def _route(
-        self, servers: Servers, balancer: Balancer, every: float, token: str | None
+        self, servers: Servers, balancer: Balancer, every: float, token: Token | None
     ) -> None:
         from ephemeral_crawl.live.arguments import per_second
-        from ephemeral_crawl.serve.access import Token
         from ephemeral_crawl.serve.admission import Limits
         from ephemeral_crawl.serve.server import listen, make_server
         from ephemeral_crawl.shards.router import Router, make_router
@@ -124,7 +125,7 @@ class Balance(Command):
         assert self.port is not None
         listener = listen(self.host, self.port)
         router, limits = Router(servers), Limits()
-        app = make_router(router, Token(token) if token else None, limits, set_budget)
+        app = make_router(router, token, limits, set_budget)
         address, port = listener.getsockname()[:2]
         shown = f"[{address}]" if ":" in address else address
         print(f"Serving http://{shown}:{port}/ ({len(servers)} shards)", flush=True)

@@ -26,7 +26,7 @@ from ephemeral_crawl.serve.access import Token
 from ephemeral_crawl.serve.admission import Admission, Limits, strict_json
 from ephemeral_crawl.serve.errors import Refused, answer_errors
 from ephemeral_crawl.serve.metrics import Requests
-from ephemeral_crawl.shards.owner import owner_of
+from ephemeral_crawl.shards.owner import domain_of, owner_of, shard_of
 from ephemeral_crawl.shards.servers import Servers
 
 MOST_SHARDS = 1000  # a lease's id is that of its shard times this, plus the number of the shard
@@ -96,11 +96,15 @@ class Router:
             except Refused as refused:
                 text = _NUMBERED.sub(lambda m: f"{m[1]} {numbers[int(m[2])]}:", refused.message)
                 if len(parts) > 1:
-                    text += f" (the {name} of other shards count)"
+                    text += f" (the {name} of other shards count, unless refused there)"
                 code = refused.status_code
                 raise Refused(code, refused.error, text, refused.headers) from None
 
-        answers = await asyncio.gather(*(ask(*part) for part in parts.items()))
+        asked = [ask(*part) for part in parts.items()]
+        answers: list[Any] = await asyncio.gather(*asked, return_exceptions=True)
+        for answer in answers:  # of all shards, before one of them is refused
+            if isinstance(answer, BaseException):
+                raise answer
         if method == "add_many":
             return {"added": sum(answer["added"] for answer in answers)}
         if method == "signal_many":
@@ -123,8 +127,8 @@ class Router:
             return shard, {**given, "lease": number}
         if not isinstance(name, str):
             return 0, given  # which says what is wrong
-        shard, host = owner_of(name, len(self.servers)), given.get("host")
-        if isinstance(host, str) and owner_of(host, len(self.servers)) != shard:
+        domain, host = domain_of(name), given.get("host")
+        if isinstance(host, str) and (domain_of(host) != domain or domain.startswith("*.")):
             raise Refused(
                 422,
                 "invalid",
@@ -132,7 +136,7 @@ class Router:
                 f"{shown(name)}: hosts that sources of several domains share cannot be kept on one "
                 "shard; leave it out, or give a name in that domain",
             )
-        return shard, given
+        return shard_of(domain, len(self.servers)), given
 
     async def lease(self, given: dict[str, Any], request: Request) -> dict[str, Any]:
         """Lease from the shards in proportion to what is due there, best first; what one lacks,

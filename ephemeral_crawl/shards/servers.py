@@ -82,7 +82,7 @@ class Servers:
                 503,
                 "shard",
                 f"the server of shard {shard}, {address}, does not answer as it should "
-                f"({error or type(error).__name__}); the other shards go on, see its log",
+                f"({str(error) or type(error).__name__}); the other shards go on, see its log",
                 {"Retry-After": "1"},
             ) from error
 

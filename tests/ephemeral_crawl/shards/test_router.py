@@ -123,6 +123,13 @@ def test_what_is_refused_names_what_the_client_sent():
             ("report", {"lease": True}, 422, "lease is true"),
             ("report", {}, 422, "give a lease, or a source"),
             ("add", {"source": NAMES[30], "host": "other.org"}, 422, "registered domain"),
+            (
+                "add",
+                {"source": NAMES[30], "host": host_beside(NAMES[30])},
+                422,
+                "registered domain",
+            ),
+            ("limit_host", {"host": "*.co.uk", "interval": "1s"}, 422, "registered domain"),
             ("rename", {"source": NAMES[0], "name": elsewhere(NAMES[0])}, 409, "another shard"),
             ("lease", {"limit": 0}, 422, "limit is 0"),
             ("lease", {"limit": 1, "timeout": "soon"}, 422, "timeout is 'soon'"),
@@ -142,6 +149,12 @@ def test_what_is_refused_names_what_the_client_sent():
             answer = client.post(method, body)
             assert (answer.status, message in answer.json["message"]) == (status, True), answer
         assert client.post("rename", {"source": NAMES[0], "name": NAMES[0] + "2"}).status == 200
+
+
+def host_beside(name):
+    """Another domain's host, which is by chance on the same shard."""
+    found = (domain_of(other) for other in NAMES if owner_of(other, 2) == owner_of(name, 2))
+    return next(host for host in found if host != domain_of(name))
 
 
 def elsewhere(name):

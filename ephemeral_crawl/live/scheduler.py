@@ -361,7 +361,9 @@ class Scheduler:
             ValueError: it is something else.
             SourceExists: one of the sources is here. Nothing is changed.
 
-        >>> one, other = (Scheduler(":memory:", budget="20/h") for _ in range(2))
+        >>> now = 1_700_000_000.0
+        >>> one = Scheduler(":memory:", budget="20/h", clock=lambda: now)
+        >>> other = Scheduler(":memory:", budget="20/h", clock=lambda: now)
         >>> one.add("a", max_interval="24h")
         >>> one.report("a", items=[(None, 1.0)] * 5)
         True

@@ -37,8 +37,9 @@ class Balance(Command):
     servers: Annotated[tuple[str, ...], tyro.conf.arg(metavar="URL")]
     """Addresses of the servers, such as http://127.0.0.1:8501. Their order says which source is
     whose: keep it, and append new ones after `ephemeral-crawl reshard`."""
-    budget: Annotated[str, tyro.conf.arg(metavar="RATE")]
-    """What all of them may fetch together, such as 2000/h."""
+    budget: Annotated[str | None, tyro.conf.arg(metavar="RATE")] = None
+    """What all of them may fetch together, such as 2000/h. Without it budgets stay as they are, and
+    requests are forwarded, beside another that balances."""
     every: Annotated[str, tyro.conf.arg(metavar="TIME")] = "15min"
     """Time between two rounds."""
     once: bool = False
@@ -72,46 +73,53 @@ class Balance(Command):
         if self.token_file is not None:
             token = self.token_file.read_text(encoding="utf-8").strip()
         secret = None if token is None else Token(token)
-        if self.port is not None and token is None and not is_loopback(self.host):
+        if self.port is not None and secret is None and not is_loopback(self.host):
             raise ValueError(
                 f"--host {self.host} can be reached from other machines, and there is no token; "
                 f"give --token-file FILE, or set {VARIABLE}"
             )
-        balancer = Balancer(
-            hourly("--budget", self.budget),
-            len(self.servers),
-            hourly("--least", self.least) if self.least else 0.0,
-            hourly("--most", self.most) if self.most else None,
-        )
+        balancer = None
+        if self.budget is not None:
+            balancer = Balancer(
+                hourly("--budget", self.budget),
+                len(self.servers),
+                hourly("--least", self.least) if self.least else 0.0,
+                hourly("--most", self.most) if self.most else None,
+            )
+        elif self.port is None or self.once:
+            raise ValueError("give --budget, what all servers may fetch together, such as 2000/h")
         every = seconds("--every", self.every, 1.0)
         servers = Servers(self.servers, token)
         with logs(self.log_level, self.log_format):
             asyncio.run(self._run(servers, balancer, every, secret))
 
     async def _run(
-        self, servers: Servers, balancer: Balancer, every: float, token: Token | None
+        self, servers: Servers, balancer: Balancer | None, every: float, token: Token | None
     ) -> None:
         async with servers:
-            if self.once:
-                quotes = await servers.balance(balancer)
-                _print(servers.addresses, quotes, balancer)
-                if None in quotes:
-                    raise ValueError("no budget was changed, since a server does not answer")
-            elif self.port is None:
-                await self._balance(servers, balancer, every)
-            else:
+            if self.port is not None and not self.once:
                 await self._route(servers, balancer, every, token)
+            elif balancer is not None:
+                await self._balance(servers, balancer, every)
 
     async def _balance(self, servers: Servers, balancer: Balancer, every: float) -> None:
+        """Make one round, or one after the other."""
         while True:
             try:
-                _print(servers.addresses, await servers.balance(balancer), balancer)
+                quotes = await servers.balance(balancer)
+                _print(servers.addresses, quotes, balancer)
             except Exception:  # the next round is another
+                if self.once:
+                    raise
                 _LOG.exception("a round failed")
+            if self.once:
+                if None in quotes:
+                    raise ValueError("no budget was changed, since a server does not answer")
+                return
             await asyncio.sleep(every)
 
     async def _route(
-        self, servers: Servers, balancer: Balancer, every: float, token: Token | None
+        self, servers: Servers, balancer: Balancer | None, every: float, token: Token | None
     ) -> None:
         from ephemeral_crawl.live.arguments import per_second
         from ephemeral_crawl.serve.admission import Limits
@@ -119,6 +127,10 @@ class Balance(Command):
         from ephemeral_crawl.shards.router import Router, make_router
 
         async def set_budget(rate: object) -> None:
+            if balancer is None:
+                raise ValueError(
+                    "this server does not balance; ask the one that was given --budget"
+                )
             balancer.total = 3600.0 * per_second("budget", rate)
             await servers.balance(balancer)
 
@@ -129,9 +141,10 @@ class Balance(Command):
         address, port = listener.getsockname()[:2]
         shown = f"[{address}]" if ":" in address else address
         print(f"Serving http://{shown}:{port}/ ({len(servers)} shards)", flush=True)
-        rounds = asyncio.create_task(self._balance(servers, balancer, every))
+        rounds = balancer and asyncio.create_task(self._balance(servers, balancer, every))
         await make_server(app, router, limits).serve([listener])
-        rounds.cancel()
+        if rounds:
+            rounds.cancel()
 
 
 def _print(addresses: Sequence[str], quotes: Sequence[Quote | None], balancer: Balancer) -> None:

@@ -229,6 +229,8 @@ def test_the_commands_divide_budgets_and_stores(tmp_path, capsys, monkeypatch):
     assert "100 -> 25/h" in capsys.readouterr().out
     with pytest.raises(ValueError, match="does not answer"):
         Balance(servers=(NOBODY,), budget="1/h", once=True).run()
+    with pytest.raises(ValueError, match="give --budget"):
+        Balance(servers=(NOBODY,)).run()
     with pytest.raises(ValueError, match="there is no token"):
         Balance(servers=(NOBODY,), budget="1/h", port=0, host="0.0.0.0").run()
     with pytest.raises(ValueError, match="give an address"):

@@ -152,7 +152,8 @@ def work(job: Job) -> Result:
     when prices are first read some hours after it."""
     case = job["columns"]
     world = fleet(case["seed"], DEAD, days=job["days"])
-    shards = Shards(PER_HOUR, case["shards"], case["budgets"] == BALANCED, SHOCK)
+    shock = SHOCK if case["shards"] > 1 else np.inf
+    shards = Shards(PER_HOUR, case["shards"], case["budgets"] == BALANCED, shock)
     simulate(world, PER_HOUR, make=shards.start)
     apart = np.array(list(shards.apart.values()))
     time = np.array(list(shards.apart))
@@ -213,8 +214,8 @@ PART = Part(
         f"days, {SEEDS} seeds. The feeds are divided by a hash of their domains. Prices are read "
         f"every {EVERY / MINUTE:g} minutes; apart before is the mean over the third day, the rest "
         "are the largest of the seeds. The shock, after three days, takes half of the budget of a "
-        "quarter of the shards and gives it to the others. With one scheduler as the only shard "
-        "there is nothing to balance.",
+        "quarter of the shards and gives it to the others; there is none where there is one "
+        "scheduler.",
     ),
     claim=claim,
 )

@@ -34,12 +34,12 @@ def divide_anew(stores: Sequence[Scheduler]) -> Iterator[int]:
                     for name in batch:
                         store.remove(name)
                 yield len(batch)
-    total, number = sum(store.status().budget for store in stores), sum(map(len, stores))
+    total = sum(store.status().budget for store in stores)
+    parts = [len(store) + 1 for store in stores]
+    budgets = [total * part / sum(parts) for part in parts]
     changes = [
-        (budget - store.status().budget, store, budget)
-        for store in stores
-        for budget in [total * len(store) / max(number, 1)]
+        (budget - store.status().budget, k)
+        for k, (store, budget) in enumerate(zip(stores, budgets, strict=True))
     ]
-    for _, store, budget in sorted(changes, key=lambda change: change[0]):  # those that lose first
-        if budget > 0.0:
-            store.configure(budget=rate_of(budget))
+    for _, k in sorted(changes):  # those that lose first
+        stores[k].configure(budget=rate_of(budgets[k]))

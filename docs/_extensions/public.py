@@ -24,6 +24,7 @@ MODULES = (
     "agents.theory.freshness_rates",
     "ephemeral_crawl.cluster",
     "ephemeral_crawl.live",
+    "ephemeral_crawl.shards",
 )
 
 

@@ -13,3 +13,7 @@ class UnknownLease(ValueError):
 
 class SourceExists(ValueError):
     """There is a source of this name."""
+
+
+class NewStore(ValueError):
+    """There is no scheduler in the store, and no budget for a new one."""

@@ -10,14 +10,16 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
+
 from crawl_env.errors import check_flag, check_whole, shown
-from ephemeral_crawl.live import choice, explanation
+from ephemeral_crawl.live import choice, explanation, moving
 from ephemeral_crawl.live import overview as overviews
 from ephemeral_crawl.live import status as statuses
 from ephemeral_crawl.live.arguments import Duration, Item, Time, name_of, seconds
 from ephemeral_crawl.live.clock import Clock
 from ephemeral_crawl.live.columns import NEVER, PAUSED
-from ephemeral_crawl.live.errors import SourceExists
+from ephemeral_crawl.live.errors import NewStore, SourceExists
 from ephemeral_crawl.live.explanation import Explanation
 from ephemeral_crawl.live.journal import open_journal
 from ephemeral_crawl.live.leasing import Lease, lease_event
@@ -331,9 +333,63 @@ class Scheduler:
         self._ledger.change(decide)
         return taught
 
-    def settings(self, source: str) -> dict[str, Any]:
-        """Return the settings of a source, as arguments of `add`, in seconds, and `paused`."""
+    def export(self, sources: Iterable[str]) -> dict[str, Any]:
+        """Return what is known of sources, and of their hosts, for `adopt` of another scheduler.
+
+        To move them, `remove` them here once they are there. Leases and the reasons of failures do
+        not go along; a source that is leased is not leased there until the lease ends.
+
+        Returns:
+            A dictionary that JSON can hold.
+
+        Raises:
+            UnknownSource: there is no such source.
+        """
         with self._ledger.reading() as (state, _):
+            rows = [row_of(state, source) for source in dict.fromkeys(sources)]
+            return moving.exported(state, np.array(rows, dtype=np.int64))
+
+    def adopt(self, exported: Mapping[str, Any]) -> int:
+        """Add sources of another scheduler, with what it learnt of them; return how many.
+
+        Limits of their hosts come along; where a host has a limit here, the longer one holds.
+
+        Arguments:
+            exported: what `export` has returned.
+
+        Raises:
+            ValueError: it is something else.
+            SourceExists: one of the sources is here. Nothing is changed.
+
+        >>> now = 1_700_000_000.0
+        >>> one = Scheduler(":memory:", budget="20/h", clock=lambda: now)
+        >>> other = Scheduler(":memory:", budget="20/h", clock=lambda: now)
+        >>> one.add("a", max_interval="24h")
+        >>> one.report("a", items=[(None, 1.0)] * 5)
+        True
+        >>> other.adopt(one.export(["a"]))
+        1
+        >>> one.explain("a").rate == other.explain("a").rate
+        True
+        """
+        given = moving.checked(exported)
+        names = [name for name, *_ in given["sources"]]
+
+        def decide(state: State, moment: Moment) -> Event:
+            there = np.flatnonzero(state.names.rows(names) >= 0)
+            if len(there):
+                raise SourceExists(f"there is a source {shown(names[there[0]])} in both")
+            return {"kind": "adopt", **given}
+
+        self._ledger.change(decide)
+        return len(names)
+
+    def settings(self, source: str | None = None) -> dict[str, Any]:
+        """Return the settings of a source, as arguments of `add`, in seconds, and `paused`;
+        without a source those of the scheduler, as arguments of `configure`."""
+        with self._ledger.reading() as (state, _):
+            if source is None:
+                return state.settings.as_arguments()
             i = row_of(state, source)
             paused = bool(state.table["marks"][i] & PAUSED)
             return {**state.settings_of(i).as_arguments(), "paused": paused}
@@ -717,7 +773,7 @@ def _given(**settings: object) -> dict[str, Any]:
 def _new_settings(given: dict[str, Any], store: str) -> Settings:
     """Return the settings of a new scheduler."""
     if "budget" not in given:
-        raise ValueError(f"{store} is new: give its budget, such as '20/h'")
+        raise NewStore(f"{store} is new: give its budget, such as '20/h'")
     return Settings.of(**given)
 
 

@@ -65,6 +65,16 @@ class Settings:
         """Return the settings as JSON can hold them."""
         return asdict(self)
 
+    def as_arguments(self) -> dict[str, Any]:
+        """Return those that can be changed as arguments of `Scheduler.configure`."""
+        return {
+            "budget": f"{3600.0 * self.budget:.12f}/h",
+            "burst": self.burst,
+            "half_life": self.half_life or LEARNT,
+            "worth_at": self.worth_at,
+            "explore": self.explore,
+        }
+
     @staticmethod
     def from_dict(values: dict[str, Any]) -> Settings:
         """Return stored settings, checked."""

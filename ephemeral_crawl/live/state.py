@@ -9,7 +9,7 @@ derived from the rest.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple
 from weakref import WeakSet
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from crawl_env.numerics import distinct
 from ephemeral_crawl.live import hosts as doors
-from ephemeral_crawl.live import learning, price, reporting
+from ephemeral_crawl.live import learning, moving, price, reporting
 from ephemeral_crawl.live.agenda import Agenda
 from ephemeral_crawl.live.columns import (
     EXISTS,
@@ -320,13 +320,7 @@ class State:
 
     def _add(self, event: Event) -> None:
         names, hosts, cost, shortest, longest, half_life = zip(*event["sources"], strict=True)
-        again = min(len(self.free), len(names))
-        rows = [self.free.pop() for _ in range(again)]
-        rows += range(self.rows, self.rows + len(names) - again)
-        self.names.give(rows, names)
-        self.set_tables(with_rows(self.table, self.rows), self.hosts_table)
-        added, number = np.array(rows, dtype=np.int32), self._hosts(hosts)
-        self._keep(added)
+        added, number = self._place(names), self._hosts(hosts)
         table = self.table
         table["host"][added] = [number[name] for name in hosts]
         table["cost"][added] = cost
@@ -337,11 +331,50 @@ class State:
         table["pinged"][added] = self.time
         table["marks"][added] = EXISTS
         self.numbers_of[reporting.NEW] += len(added)
+        self._joined(added, cost)
+
+    def _place(self, names: Sequence[str]) -> NDArray[np.int32]:
+        """Give rows to new sources."""
+        again = min(len(self.free), len(names))
+        rows = [self.free.pop() for _ in range(again)]
+        rows += range(self.rows, self.rows + len(names) - again)
+        self.names.give(rows, names)
+        self.set_tables(with_rows(self.table, self.rows), self.hosts_table)
+        added = np.array(rows, dtype=np.int32)
+        self._keep(added)
+        return added
+
+    def _joined(self, added: NDArray[np.int32], cost: Iterable[float]) -> None:
+        """Let sources that were added count in the price."""
         before = self.cost
         self.cost += math.fsum(cost)
         self.correction *= before / self.cost  # others than those it was learnt from
         self.changes += len(added)
         self.agenda.rekey(self, added, self.time)
+
+    def _adopt(self, event: Event) -> None:
+        """Take over sources of another scheduler, with what was learnt of them."""
+        names, hosts, kinds = zip(*event["sources"], strict=True)
+        learnt = moving.learnt(event, self.offset)
+        limits = moving.limits(event, self.offset)
+        added, number = self._place(names), self._hosts([*hosts, *event["hosts"]])
+        learnt["host"] = [number[name] for name in hosts]
+        learnt["kind"] = [0 if kind is None else self._kind(kind) for kind in kinds]
+        self.table[added] = learnt
+        for i in added.tolist():
+            self._count(i, 1)
+        if self.kinds:
+            for column, pings in enumerate(("true_pings", "pings")):
+                np.add.at(self.kind_pings[:, column], learnt["kind"], learnt[pings])
+        self.totals.sums += event["sums"]
+        theirs = [number[name] for name in event["hosts"]]
+        for name in ("interval", *moving.HOST_TIMES):
+            self.hosts_table[name][theirs] = np.maximum(
+                self.hosts_table[name][theirs], limits[name]
+            )
+        self.agenda.limits_changed(self, theirs)
+        self._joined(added, learnt["cost"].tolist())
+        self.changes = len(self)  # what the sources share changes at once
 
     def _describe(
         self,
@@ -574,4 +607,5 @@ _APPLY: dict[str, Callable[[State, Event], None]] = {
     "record": State._record,
     "signal": State._signal,
     "teach": State._teach,
+    "adopt": State._adopt,
 }

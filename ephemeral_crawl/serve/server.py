@@ -6,7 +6,7 @@ import asyncio
 import socket
 from contextlib import AbstractContextManager
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -16,7 +16,6 @@ from ephemeral_crawl.core.logs import Form, Level, logged
 from ephemeral_crawl.live.reasons import redacted
 from ephemeral_crawl.serve.admission import Limits
 from ephemeral_crawl.serve.errors import Refused
-from ephemeral_crawl.serve.service import Service
 
 _MOST_HEADERS = 32 * 1024  # bytes before the body of a request
 _GRACE = 10  # seconds for requests under way when the server is asked to end
@@ -121,10 +120,16 @@ class Patient(HttpToolsProtocol):
             self._timer = None
 
 
+class Stops(Protocol):
+    """Something in which leases may wait, until it is stopped."""
+
+    def stop(self) -> None: ...
+
+
 class Server(uvicorn.Server):
     """Lets leases that wait return when it is asked to end."""
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    def __init__(self, config: uvicorn.Config, service: Stops) -> None:
         super().__init__(config)
         self._service = service
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -171,7 +176,7 @@ def logs(level: Level = "warning", form: Form = "text") -> AbstractContextManage
     return logged(("uvicorn.error", "ephemeral_crawl"), level, form, text, redacted)
 
 
-def make_server(app: ASGIApp, service: Service, limits: Limits) -> Server:
+def make_server(app: ASGIApp, service: Stops, limits: Limits) -> Server:
     """Return a server; `run([listener])` serves until SIGTERM or SIGINT. Then requests under way
     are answered, and the scheduler is closed."""
     config = uvicorn.Config(

@@ -13,7 +13,7 @@ from ephemeral_crawl.core.runner import Runner
 from ephemeral_crawl.core.study import ParallelStudy, Rows, attributed
 from experiments.core.study import Part, PartsStudy
 from experiments.live import http, process
-from experiments.live.feeds import failing
+from experiments.live.feeds import failing, shards
 from experiments.live.feeds import measure as feeds
 
 UNDER_LOAD = ("process", "http")  # parts whose jobs run alone
@@ -22,8 +22,9 @@ UNDER_LOAD = ("process", "http")  # parts whose jobs run alone
 @dataclass(kw_only=True)
 class Live(PartsStudy, ParallelStudy):
     """Measures the live scheduler: how many leases and reports it handles, in one process and
-    over HTTP, how long they take, and what a crawl collects: of sixty feeds, and of two hundred
-    beside others that are dead. What is finished is kept if it is stopped."""
+    over HTTP, how long they take, and what a crawl collects: of sixty feeds, of two hundred
+    beside others that are dead, and of these by several schedulers. What is finished is kept if
+    it is stopped."""
 
     title: ClassVar[str] = "The live scheduler"
     parts: ClassVar[Mapping[str, Part]] = {
@@ -31,11 +32,12 @@ class Live(PartsStudy, ParallelStudy):
         "http": http.PART,
         "feeds": feeds.PART,
         "failing": failing.PART,
+        "shards": shards.PART,
     }
 
     only: Annotated[tuple[str, ...], tyro.conf.arg(metavar="PART")] = ()
-    """Parts to measure: process, http, feeds, failing; by default all. The record of the others,
-    and of other numbers of sources, is kept."""
+    """Parts to measure: process, http, feeds, failing, shards; by default all. The record of the
+    others, and of other numbers of sources, is kept."""
     sources: int = 10**6
     """Sources in the store."""
     seconds: float = 20.0

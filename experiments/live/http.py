@@ -49,7 +49,7 @@ def work(job: Job) -> Result:
     if not told.exists():
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
-        built = _build(place / "crawl.db", sources)
+        built = build_store(place / "crawl.db", sources)
         told.write_text(json.dumps(built), encoding="utf-8")
     common = {"sources": sources, **json.loads(told.read_text(encoding="utf-8"))}
     words = ["ephemeral_crawl", "serve", "--store", f"sqlite:///{place / 'crawl.db'}"]
@@ -60,7 +60,7 @@ def work(job: Job) -> Result:
     return {**common, "batch": job["batch"], "full": job["full"], **row, **cost}
 
 
-def _build(store: Path, sources: int) -> dict[str, Any]:
+def build_store(store: Path, sources: int) -> dict[str, Any]:
     """Make a store whose sources were all fetched once, and say how long that took."""
     start, draw = time.perf_counter(), random.Random(0)
     with Scheduler(store, budget=_BUDGET, burst=1e9) as scheduler:
@@ -117,16 +117,16 @@ def _load(words: list[str], batch: int, seconds: float, with_page: bool = False)
         if found is None:
             raise ValueError("the server did not start; its message is above")
         port = int(found[1])
-        _ask(HTTPConnection("127.0.0.1", port), "GET", "/healthz")
+        ask(HTTPConnection("127.0.0.1", port), "GET", "/healthz")
         started = time.perf_counter() - start
-        clients = [_Client(port, batch, seed) for seed in range(_CLIENTS)]
+        clients = [LeasingClient(port, batch, seed) for seed in range(_CLIENTS)]
         readers = [_Reader(port)] if with_page else []
-        _run(clients, readers, 0.2 * seconds)  # until machine code is loaded
+        run_all(clients, readers, 0.2 * seconds)  # until machine code is loaded
         for client in clients:
             client.leases, client.outcomes, client.pairs = [], [], 0
-        busy, own = _processor_time(server.pid), time.process_time()
-        took = _run(clients, readers, seconds)
-        busy, own = _processor_time(server.pid) - busy, time.process_time() - own
+        busy, own = processor_time(server.pid), time.process_time()
+        took = run_all(clients, readers, seconds)
+        busy, own = processor_time(server.pid) - busy, time.process_time() - own
         memory = _memory(server.pid)
     finally:
         server.terminate()
@@ -151,7 +151,7 @@ def _load(words: list[str], batch: int, seconds: float, with_page: bool = False)
     return row
 
 
-class _Client:
+class LeasingClient:
     """Leases sources and reports them at once, as fast as it is answered."""
 
     def __init__(self, port: int, batch: int, seed: int) -> None:
@@ -164,7 +164,7 @@ class _Client:
     def once(self) -> None:
         start = time.perf_counter()
         lease = {"limit": self._batch, "timeout": "2min", "wait": "5s"}
-        leased = _ask(self._connection, "POST", "/v1/lease", lease)["leases"]
+        leased = ask(self._connection, "POST", "/v1/lease", lease)["leases"]
         self.leases.append(time.perf_counter() - start)
         if not leased:
             return
@@ -174,7 +174,7 @@ class _Client:
             for x in leased
         ]
         start = time.perf_counter()
-        done = _ask(self._connection, "POST", "/v1/record", {"outcomes": outcomes})
+        done = ask(self._connection, "POST", "/v1/record", {"outcomes": outcomes})
         self.outcomes.append(time.perf_counter() - start)
         self.pairs += sum(done["results"])
 
@@ -189,12 +189,12 @@ class _Reader:
     def once(self) -> None:
         for path, every in (("/metrics", _METRICS), ("/", _PAGE)):
             if time.monotonic() >= self._next[path]:
-                _ask(self._connection, "GET", path)
+                ask(self._connection, "GET", path)
                 self._next[path] = time.monotonic() + every
         time.sleep(0.1)
 
 
-def _run(clients: list[_Client], readers: list[_Reader], seconds: float) -> float:
+def run_all(clients: list[LeasingClient], readers: list[_Reader], seconds: float) -> float:
     """Let all work for a time; return how long it was, in seconds."""
     start = time.perf_counter()
 
@@ -211,7 +211,7 @@ def _run(clients: list[_Client], readers: list[_Reader], seconds: float) -> floa
     return time.perf_counter() - start
 
 
-def _ask(connection: HTTPConnection, method: str, path: str, body: Any = None) -> Any:
+def ask(connection: HTTPConnection, method: str, path: str, body: Any = None) -> Any:
     text = None if body is None else json.dumps(body)
     connection.request(method, path, text, _JSON if text else {})
     answer = connection.getresponse()
@@ -221,7 +221,7 @@ def _ask(connection: HTTPConnection, method: str, path: str, body: Any = None) -
     return json.loads(told) if answer.headers["Content-Type"] == "application/json" else None
 
 
-def _processor_time(process: int) -> float:
+def processor_time(process: int) -> float:
     """Return the processor time of a process, seconds."""
     fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / float(os.sysconf("SC_CLK_TCK"))

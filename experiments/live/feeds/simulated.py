@@ -9,6 +9,7 @@ import heapq
 from collections.abc import Callable
 from functools import partial
 from itertools import count
+from typing import Any
 
 from ephemeral_crawl.crawl.urls import host_of
 from ephemeral_crawl.live import Lease, Scheduler
@@ -29,6 +30,7 @@ def simulate(
     per_host: float = 0.0,
     pings: bool = False,
     informed: bool = False,
+    make: Callable[[Callable[[], float]], Any] | None = None,
 ) -> Scheduler:
     """Crawl a world to its end, as `crawl` does; return the scheduler.
 
@@ -37,9 +39,16 @@ def simulate(
         pings: whether the scheduler is told of the world's pings.
         informed: whether a feed that turns out to be in an outage is paused until its end, which
             nobody knows: a reference.
+        make: makes what is used as the scheduler, given its clock; default: one scheduler.
     """
     now = 0.0
-    scheduler = Scheduler(":memory:", budget=f"{per_hour:g}/h", clock=lambda: START + now)
+
+    def clock() -> float:
+        return START + now
+
+    scheduler = (
+        make(clock) if make else Scheduler(":memory:", budget=f"{per_hour:g}/h", clock=clock)
+    )
     names = [address(world, i, _PORT) for i in range(world.number)]
     numbers = {name: i for i, name in enumerate(names)}
     scheduler.add_many({"source": name, "host": host_of(name)} for name in names)

@@ -53,6 +53,9 @@ def test_no_use_of_a_store_drops_its_locks(path, monkeypatch):
         with live.together():
             live.add("d")
 
+    other = Scheduler(":memory:", budget="1/h")
+    other.add("elsewhere")
+
     calls = {
         "add": lambda: live.add("a"),
         "add_many": lambda: live.add_many([{"source": "b"}]),
@@ -66,6 +69,8 @@ def test_no_use_of_a_store_drops_its_locks(path, monkeypatch):
         "limit_hosts": lambda: live.limit_hosts({"i": "1h"}),
         "configure": lambda: live.configure(explore=0.1),
         "teach": lambda: live.teach([Lesson.of_rate("c", 1.0, worth=1.0)]),
+        "export": lambda: live.export(["5"]),
+        "adopt": lambda: live.adopt(other.export(["elsewhere"])),
         "settings": lambda: live.settings("c"),
         "sources": live.sources,
         "find": lambda: live.find("c"),

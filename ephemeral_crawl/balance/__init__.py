@@ -1,0 +1,1 @@
+"""`ephemeral-crawl balance`: one budget for the servers of shards."""

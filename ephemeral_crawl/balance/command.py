@@ -1,0 +1,160 @@
+"""`ephemeral-crawl balance`: divides a budget among servers of shards, and forwards requests."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from ephemeral_crawl.core.base import Command
+from ephemeral_crawl.core.logs import Form, Level
+
+if TYPE_CHECKING:
+    from ephemeral_crawl.serve.access import Token
+    from ephemeral_crawl.shards.balancer import Balancer, Quote
+    from ephemeral_crawl.shards.servers import Servers
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(kw_only=True)
+class Balance(Command):
+    """Divides a budget among servers of shards so that their prices agree, and, with --port,
+    forwards requests to the shard that owns the source.
+
+    Each server is an `ephemeral-crawl serve` with a store of its own. All servers ask for the same
+    token, or for none, and so does this one. A server that does not answer keeps its budget; the
+    budgets never add up to more than the whole.
+    """
+
+    servers: Annotated[tuple[str, ...], tyro.conf.arg(metavar="URL")]
+    """Addresses of the servers, such as http://127.0.0.1:8501. Their order says which source is
+    whose: keep it, and append new ones after `ephemeral-crawl reshard`."""
+    budget: Annotated[str | None, tyro.conf.arg(metavar="RATE")] = None
+    """What all of them may fetch together, such as 2000/h. Without it budgets stay as they are, and
+    requests are forwarded, beside another that balances."""
+    every: Annotated[str, tyro.conf.arg(metavar="TIME")] = "15min"
+    """Time between two rounds."""
+    once: bool = False
+    """Make one round and end, such as by cron."""
+    least: Annotated[str | None, tyro.conf.arg(metavar="RATE")] = None
+    """Least budget of each server."""
+    most: Annotated[str | None, tyro.conf.arg(metavar="RATE")] = None
+    """Largest budget of each server."""
+    token_file: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """File of the token of the servers; or set EPHEMERAL_CRAWL_TOKEN."""
+    host: Annotated[str, tyro.conf.arg(metavar="ADDRESS")] = "127.0.0.1"
+    """Address to listen on. Any but that of this machine itself needs a token."""
+    port: int | None = None
+    """Port at which requests are forwarded; 0 for a free one. By default none."""
+    log_level: Level = "warning"
+    """What is logged on standard error."""
+    log_format: Form = "text"
+    """Log lines of text, or one JSON object a line."""
+
+    def run(self) -> None:
+        from ephemeral_crawl.live.arguments import per_second, seconds
+        from ephemeral_crawl.serve.access import VARIABLE, Token, is_loopback
+        from ephemeral_crawl.serve.server import logs
+        from ephemeral_crawl.shards.balancer import Balancer
+        from ephemeral_crawl.shards.servers import Servers
+
+        def hourly(name: str, rate: str) -> float:
+            return 3600.0 * per_second(name, rate)
+
+        token = os.environ.pop(VARIABLE, None)
+        if self.token_file is not None:
+            token = self.token_file.read_text(encoding="utf-8").strip()
+        secret = None if token is None else Token(token)
+        if self.port is not None and secret is None and not is_loopback(self.host):
+            raise ValueError(
+                f"--host {self.host} can be reached from other machines, and there is no token; "
+                f"give --token-file FILE, or set {VARIABLE}"
+            )
+        balancer = None
+        if self.budget is not None:
+            balancer = Balancer(
+                hourly("--budget", self.budget),
+                len(self.servers),
+                hourly("--least", self.least) if self.least else 0.0,
+                hourly("--most", self.most) if self.most else None,
+            )
+        elif self.port is None or self.once:
+            raise ValueError("give --budget, what all servers may fetch together, such as 2000/h")
+        every = seconds("--every", self.every, 1.0)
+        servers = Servers(self.servers, token)
+        with logs(self.log_level, self.log_format):
+            asyncio.run(self._run(servers, balancer, every, secret))
+
+    async def _run(
+        self, servers: Servers, balancer: Balancer | None, every: float, token: Token | None
+    ) -> None:
+        async with servers:
+            if self.port is not None and not self.once:
+                await self._route(servers, balancer, every, token)
+            elif balancer is not None:
+                await self._balance(servers, balancer, every)
+
+    async def _balance(self, servers: Servers, balancer: Balancer, every: float) -> None:
+        """Make one round, or one after the other."""
+        while True:
+            try:
+                quotes = await servers.balance(balancer)
+                _print(servers.addresses, quotes, balancer)
+            except Exception:  # the next round is another
+                if self.once:
+                    raise
+                _LOG.exception("a round failed")
+            if self.once:
+                if None in quotes:
+                    raise ValueError("no budget was changed, since a server does not answer")
+                return
+            await asyncio.sleep(every)
+
+    async def _route(
+        self, servers: Servers, balancer: Balancer | None, every: float, token: Token | None
+    ) -> None:
+        from ephemeral_crawl.live.arguments import per_second
+        from ephemeral_crawl.serve.admission import Limits
+        from ephemeral_crawl.serve.server import listen, make_server
+        from ephemeral_crawl.shards.router import Router, make_router
+
+        async def set_budget(rate: object) -> None:
+            if balancer is None:
+                raise ValueError(
+                    "this server does not balance; ask the one that was given --budget"
+                )
+            balancer.total = 3600.0 * per_second("budget", rate)
+            await servers.balance(balancer)
+
+        assert self.port is not None
+        listener = listen(self.host, self.port)
+        router, limits = Router(servers), Limits()
+        app = make_router(router, token, limits, set_budget)
+        address, port = listener.getsockname()[:2]
+        shown = f"[{address}]" if ":" in address else address
+        print(f"Serving http://{shown}:{port}/ ({len(servers)} shards)", flush=True)
+        rounds = balancer and asyncio.create_task(self._balance(servers, balancer, every))
+        await make_server(app, router, limits).serve([listener])
+        if rounds:
+            rounds.cancel()
+
+
+def _print(addresses: Sequence[str], quotes: Sequence[Quote | None], balancer: Balancer) -> None:
+    """Print what the shards said, and what they were told."""
+    for address, quote, given in zip(addresses, quotes, balancer.given.tolist(), strict=True):
+        if quote is None:
+            kept = f"{given:.4g}/h" if given < math.inf else "what it has"
+            print(f"{address}  does not answer, keeps {kept}", flush=True)
+        else:
+            print(
+                f"{address}  price {quote.price:.4g}  {quote.budget:.4g} -> {given:.4g}/h",
+                flush=True,
+            )

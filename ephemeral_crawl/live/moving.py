@@ -1,0 +1,133 @@
+"""Sources that move from one scheduler to another, with what was learnt of them."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crawl_env.errors import shown
+from ephemeral_crawl.live import hosts as doors
+from ephemeral_crawl.live.arguments import name_of
+from ephemeral_crawl.live.causes import LEARNT
+from ephemeral_crawl.live.columns import HOST, NO_HOST, SOURCE
+
+if TYPE_CHECKING:
+    from ephemeral_crawl.live.state import State
+
+_OWN = ("lease", "host", "kind")  # numbers that mean something to one scheduler alone
+SOURCE_TIMES, HOST_TIMES = ("fetched", "blocked", "pinged", "tried"), ("fetched", "held", "blocked")
+_OF_SOURCES = tuple(name for name in SOURCE.names or () if name not in _OWN)
+_OF_HOSTS = ("interval", *HOST_TIMES)
+_FEW = 4  # sums over the fleet
+
+
+def exported(state: State, rows: NDArray[np.int64]) -> dict[str, Any]:
+    """Return what a scheduler knows of some sources, (K,), and of their hosts, as JSON holds it.
+
+    What the fleet shares goes along in proportion to their number. Leases stay behind: until they
+    end, their sources are not leased elsewhere.
+    """
+    table = state.table[rows]
+    hosts = dict.fromkeys(
+        k for i in table["host"].tolist() for k in doors.chain(state.hosts_table, int(i))
+    )
+    kinds = [state.kinds[k] if state.kinds else None for k in table["kind"].tolist()]
+    of_host = [None if k == NO_HOST else state.host_names[k] for k in table["host"].tolist()]
+    names = state.names.of(rows.astype(np.int32))
+    part = len(rows) / max(len(state), 1)
+    return {
+        "sources": [list(found) for found in zip(names, of_host, kinds, strict=True)],
+        "learnt": _written(table, _OF_SOURCES, SOURCE_TIMES, state.offset),
+        "hosts": [state.host_names[k] for k in hosts],
+        "limits": _written(state.hosts_table[list(hosts)], _OF_HOSTS, HOST_TIMES, state.offset),
+        "sums": (part * state.totals.sums).tolist(),
+    }
+
+
+def checked(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what `exported` has returned, checked.
+
+    Raises:
+        ValueError: it is something else, or damaged.
+    """
+    try:
+        sources = [(name_of("source", name), *of) for name, *of in given["sources"]]
+        for _, host, kind in sources:
+            for name in (host, kind):
+                if name is not None:
+                    name_of("host", name)
+        hosts = [name_of("host", name) for name in given["hosts"]]
+        if len({name for name, *_ in sources}) < len(sources) or not sources:
+            raise ValueError("a source appears twice, or there is none")
+        learnt(given)
+        limits(given)
+        sums = [float(x) for x in given["sums"]]
+        if len(sums) != _FEW or not all(0.0 <= abs(x) < np.inf for x in sums):
+            raise ValueError("the sums over the fleet are damaged")
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"these are not sources that a scheduler has exported: {error or shown(given)}"
+        ) from None
+    found = [list(source) for source in sources]
+    parts = {name: dict(given[name]) for name in ("learnt", "limits")}
+    return {"sources": found, "hosts": hosts, "sums": sums, **parts}
+
+
+def learnt(given: Mapping[str, Any], offset: float = 0.0) -> NDArray[Any]:
+    """Return rows of what was learnt, (K,).
+
+    Arguments:
+        offset: what is added to the clock's times.
+    """
+    rows = _read(given["learnt"], SOURCE, _OF_SOURCES, SOURCE_TIMES, len(given["sources"]), offset)
+    if len(rows) and not rows["cause"].max() < len(LEARNT):
+        raise ValueError("a source failed of something that is not known")
+    return rows
+
+
+def limits(given: Mapping[str, Any], offset: float = 0.0) -> NDArray[Any]:
+    """Return rows of hosts, (H,), likewise."""
+    return _read(given["limits"], HOST, _OF_HOSTS, HOST_TIMES, len(given["hosts"]), offset)
+
+
+def _written(
+    rows: NDArray[Any], names: Sequence[str], times: Sequence[str], offset: float
+) -> dict[str, str]:
+    """Return columns as text."""
+    return {
+        name: base64.b64encode(
+            np.ascontiguousarray(rows[name] - (offset if name in times else 0))
+            .astype(rows.dtype[name].base)
+            .tobytes()
+        ).decode()
+        for name in names
+    }
+
+
+def _read(
+    columns: Mapping[str, str],
+    kind: np.dtype[Any],
+    names: Sequence[str],
+    times: Sequence[str],
+    number: int,
+    offset: float,
+) -> NDArray[Any]:
+    """Return rows, checked, from columns; those that an earlier version did not have are zeros."""
+    rows = np.zeros(number, kind)
+    if not columns.keys() <= {*names}:
+        raise ValueError("there is a column that this program does not know")
+    for name, text in columns.items():
+        try:
+            values = np.frombuffer(base64.b64decode(text, validate=True), kind[name].base)
+        except binascii.Error as error:
+            raise ValueError(f"the column {name}: {error}") from None
+        values = values.reshape(rows[name].shape)
+        if values.dtype.kind == "f" and np.isnan(values).any():
+            raise ValueError(f"a number of the column {name} is NaN")
+        rows[name] = values + offset if name in times else values
+    return rows

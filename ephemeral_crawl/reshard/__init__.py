@@ -1,0 +1,1 @@
+"""`ephemeral-crawl reshard`: divides the sources of shards anew among their stores."""

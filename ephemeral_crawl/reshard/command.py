@@ -1,0 +1,50 @@
+"""`ephemeral-crawl reshard`: divides the sources of shards anew among their stores."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from ephemeral_crawl.core.base import Command
+
+_NEW = "0.001/h"  # budget of a store that is new, until it has sources
+
+
+@dataclass(kw_only=True)
+class Reshard(Command):
+    """Moves each source to the store of the shard that it belongs to, with what was learnt of it:
+    from one store to several, or from some to more.
+
+    Stop the servers and crawlers first. If it is stopped, start it again: nothing is lost, and it
+    goes on. The budgets are divided by the number of sources, and add up to what they did before.
+    """
+
+    stores: Annotated[tuple[str, ...], tyro.conf.arg(metavar="STORE")]
+    """Stores of all shards, in their order: a.db or sqlite:///a.db, or
+    postgresql://user@host/database?schema=name. Those that do not exist are made, with the settings
+    of the first."""
+
+    def run(self) -> None:
+        from ephemeral_crawl.live import Scheduler
+        from ephemeral_crawl.live.errors import NewStore
+        from ephemeral_crawl.shards.growing import divide_anew
+
+        places = [store if ":" in store else Path(store) for store in self.stores]
+        with ExitStack() as stack:
+            stores = [stack.enter_context(Scheduler(places[0]))]
+            new = {**stores[0].settings(), "budget": _NEW, "burst": None}
+            for place in places[1:]:
+                try:
+                    store = Scheduler(place)
+                except NewStore:
+                    store = Scheduler(place, **new)
+                stores.append(stack.enter_context(store))
+            moved = sum(divide_anew(stores))
+            print(f"{moved:,} sources moved")
+            for name, store in zip(self.stores, stores, strict=True):
+                found = store.status()
+                print(f"{name}: {found.sources:,} sources, budget {found.budget:g}/h")

@@ -1,0 +1,185 @@
+"""The budgets of shards: what each gets of the whole, and in which order that changes.
+
+A fleet whose sources are divided among schedulers collects what one scheduler would if all of them
+have the same price λ, the worth that one more budget unit collects. Nothing here talks to anybody:
+who does (`ephemeral_crawl.shards.servers`) says what the shards answered, and is told what to tell
+them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from agents.theory.price import first_near
+from crawl_env.errors import check_within, shown
+from crawl_env.numerics import FloatArray
+from ephemeral_crawl.live import Status
+
+_MOST_MOVE = 4.0  # largest factor by which a shard's budget changes in a round
+_SMALLEST = 4e-6  # budget units per hour: a scheduler has at least 1e-9 per second
+# What a shard gets at least, of a part of the budget in proportion to its sources: to look after
+# them, and if all are new. Before they were tried, its price says what is expected of most of them,
+# and nothing of the few that are worth most.
+_LOOKED_AFTER, _NEW = 0.05, 0.5
+_ROUNDING = 1e-9  # of a budget, as a fraction
+_NEGLIGIBLE = 1e-12  # fraction of a price
+
+
+class Quote(NamedTuple):
+    """What a shard says of itself."""
+
+    budget: float  # that it has, budget units per hour
+    price: float  # worth that one more budget unit collects
+    sources: int  # that are not paused
+    new: int  # of these, not tried yet
+
+
+def quote_of(status: Status) -> Quote:
+    """Return what the status of a scheduler says."""
+    return Quote(status.budget, status.price, status.sources - status.paused, status.new)
+
+
+def rate_of(budget: float) -> str:
+    """Return a budget, in units per hour, as a scheduler takes it.
+
+    >>> rate_of(12.5)
+    '12.500000000000/h'
+    """
+    return f"{budget:.12f}/h"
+
+
+def divide(
+    total: float,
+    budgets: FloatArray,
+    prices: FloatArray,
+    least: FloatArray,
+    most: FloatArray,
+) -> FloatArray:
+    """Return the budgets at which the prices of shards are expected to agree, (S,).
+
+    Where sources are fetched often, at intervals τ far below the time constant 1/μ of their decay,
+    the index is γ ≈ u*(μτ)²/(2C): at a price λ the fetches cost a budget that goes with λ^−½. Where
+    they are fetched rarely it falls faster with λ. So the price λ* is the one at which Σ B(λ/λ*)^½
+    is the total: of the first it is right at once, and of the others right after some rounds,
+    without overshooting. No budget changes by more than a factor of 4, whatever a shard says.
+
+    Arguments:
+        total: budget units per hour, at least the sum of `least`.
+        budgets, prices: B > 0 and λ ≥ 0 of the shards at present, (S,).
+        least, most: bounds on their budgets, (S,); where `most` is below what there is to spend,
+            the rest is not spent.
+
+    >>> divide(30.0, np.array([15.0, 15.0]), np.array([4.0, 1.0]), np.zeros(2), np.full(2, 30.0))
+    array([20., 10.])
+    """
+    # Relative to the highest; one that is smaller by far says no more than none.
+    prices = prices / prices.max() if prices.max() > 0.0 else np.ones_like(prices)
+    prices = np.where(prices > _NEGLIGIBLE, prices, 0.0)
+    before = budgets * (total / budgets.sum())
+    floor = np.clip(before / _MOST_MOVE, least, most)
+    above = floor.sum() - least.sum()
+    if above > 0.0:  # what the bounds leave may not suffice for small steps
+        floor = least + (floor - least) * min((total - least.sum()) / above, 1.0)
+    ceiling = np.minimum(np.maximum(_MOST_MOVE * before, floor), most)
+
+    def at(price: float) -> FloatArray:
+        return np.clip(before * np.sqrt(prices / price), floor, ceiling)
+
+    _, price = first_near(
+        lambda price: float(at(price).sum()) <= total, 1.0, _NEGLIGIBLE / _MOST_MOVE**2
+    )
+    return at(price)
+
+
+class Balancer:
+    """Divides a budget among shards, round by round, so that their prices agree.
+
+    A round has three parts, so that the budgets never add up to more than the whole, also while
+    they move: `lower` says which budgets fall; `acknowledge` takes in which shards confirmed it;
+    `rise` gives to others what is free by then. A shard that does not answer keeps the most that it
+    may have received, and no more. If the shards had more at the beginning, they are lowered first.
+    Where most sources are new, a shard gets at least half of what it would in proportion to their
+    number, and where none is a twentieth.
+
+    Arguments:
+        total: budget units per hour, which may be changed between rounds.
+        shards: S.
+        least, most: bounds on the budget of each, budget units per hour; by default none.
+
+    Raises:
+        ValueError: the bounds leave nothing to divide.
+
+    >>> balancer = Balancer(30.0, 2)
+    >>> balancer.lower([Quote(20.0, 1.0, 60, 0), Quote(10.0, 16.0, 40, 0)])
+    {0: 10.0}
+    >>> balancer.rise()  # nothing is free before it is confirmed
+    {}
+    >>> balancer.acknowledge({0: 10.0})
+    >>> balancer.rise()
+    {1: 20.0}
+    """
+
+    def __init__(
+        self, total: float, shards: int, least: float = 0.0, most: float | None = None
+    ) -> None:
+        self.total = check_within("budget", total, _SMALLEST, math.inf, unit="budget units / h")
+        most = total if most is None else most
+        if not (0.0 <= least <= most) or least * shards > total or most < _SMALLEST:
+            raise ValueError(
+                f"the least budget of a shard is {shown(least)} and the most {shown(most)} an "
+                f"hour, of {shown(total)} for {shards} shards; give a least one that all of them "
+                "can have, and that is not above the most"
+            )
+        self._least, self._most = np.full(shards, least), np.full(shards, most)
+        # The most that each may have been told, budget units per hour; infinite: not known.
+        self.given = np.full(shards, math.inf)
+        self._aims = self._said = self.given
+
+    def lower(self, quotes: Sequence[Quote | None]) -> dict[int, float]:
+        """Begin a round; return the new budgets of the shards that get less.
+
+        Arguments:
+            quotes: what each shard says, (S,); None: it does not answer. Until each has answered
+                once, nothing changes.
+        """
+        self._aims = self.given.copy()
+        self._said = np.array([math.inf if quote is None else quote.budget for quote in quotes])
+        answering = np.array([quote is not None for quote in quotes])
+        for i, quote in enumerate(quotes):
+            if quote is not None:
+                known = self.given[i] < math.inf
+                self.given[i] = max(self.given[i], quote.budget) if known else quote.budget
+        if np.isinf(self.given).any() or not answering.any():
+            return {}
+        rest = max(self.total - float(self.given[~answering].sum()), 0.0)
+        found = np.array([quote for quote in quotes if quote is not None])
+        budgets, prices, sources, new = np.maximum(found, [_SMALLEST, 0.0, 0.0, 0.0]).T
+        per_source = rest / max(float(sources.sum()), 1.0)
+        least = per_source * (_LOOKED_AFTER * sources + _NEW * np.minimum(new, sources))
+        least = np.clip(least, self._least[answering], self._most[answering])
+        least = least * min(rest / max(float(least.sum()), _SMALLEST), 1.0)
+        prices = np.where(sources > 0, prices, 0.0)
+        aims = divide(rest, budgets, prices, least, self._most[answering]) if rest else least
+        self._aims[answering] = np.maximum(aims, _SMALLEST)
+        return {int(i): float(self._aims[i]) for i in np.flatnonzero(self._aims < self.given)}
+
+    def acknowledge(self, budgets: Mapping[int, float]) -> None:
+        """Note the budgets that shards have confirmed."""
+        for i, budget in budgets.items():
+            self.given[i] = budget
+
+    def rise(self) -> dict[int, float]:
+        """Return the new budgets of the shards that get more, and of those that have not received
+        theirs before. They count as given at once: who does not confirm it may have received it."""
+        free = self.total - float(self.given.sum())
+        if free > 0.0:
+            wanted = np.maximum(self._aims - self.given, 0.0)
+            self.given = self.given + wanted * min(free / max(float(wanted.sum()), _SMALLEST), 1.0)
+        late = self._said < (1.0 - _ROUNDING) * self.given
+        if free < -_ROUNDING * self.total:  # some have more than there is, and did not confirm less
+            return {}
+        return {int(i): float(self.given[i]) for i in np.flatnonzero(late)}

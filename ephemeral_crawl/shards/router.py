@@ -1,0 +1,326 @@
+"""One address for all shards: requests are forwarded to the shard that owns the source."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import asdict, astuple, replace
+from functools import partial
+from typing import Any
+from urllib.parse import urlencode
+
+import numpy as np
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse, PlainTextResponse
+from starlette.requests import Request
+
+from crawl_env.errors import check_whole, shown
+from ephemeral_crawl.live import Counts, Status
+from ephemeral_crawl.live.arguments import seconds
+from ephemeral_crawl.serve.access import Token
+from ephemeral_crawl.serve.admission import Admission, Limits, strict_json
+from ephemeral_crawl.serve.errors import Refused, answer_errors
+from ephemeral_crawl.serve.metrics import Requests
+from ephemeral_crawl.shards.owner import domain_of, owner_of, shard_of
+from ephemeral_crawl.shards.servers import Servers
+
+MOST_SHARDS = 1000  # a lease's id is that of its shard times this, plus the number of the shard
+_OF_ONE = (
+    *("report", "failed", "release", "signal", "add", "update", "remove", "pause", "resume"),
+    *("limit_host", "rename"),
+)
+_OF_MANY = {"record": "outcomes", "signal_many": "pings", "add_many": "sources"}
+_NUMBERED = re.compile(r"^(outcome|ping|source) (\d+):")
+_OLD = 1.0  # seconds for which it is remembered how much is due where
+_ROUNDS = 3  # in which shards are asked for leases that others do not have
+_AGAIN = 0.5  # seconds after which a lease that waits asks again
+_MOST_WAIT = 60.0  # seconds
+
+
+class Router:
+    """Requests to shards, and what their answers are together."""
+
+    def __init__(self, servers: Servers) -> None:
+        if len(servers) > MOST_SHARDS:
+            raise ValueError(f"there are {len(servers)} servers; give at most {MOST_SHARDS}")
+        self.servers = servers
+        self._due = np.ones(len(servers))  # number of sources, plus 1
+        self._due_at = -np.inf
+        self._looking: asyncio.Task[None] | None = None
+        self._turn = asyncio.Lock()
+        self._stopping = asyncio.Event()
+
+    def stop(self) -> None:
+        """End the waits of leases."""
+        self._stopping.set()
+
+    async def one(self, method: str, given: dict[str, Any]) -> Any:
+        """Forward what concerns a source, a host or a lease."""
+        shard, arguments = self._placed(given)
+        name = given.get("name")
+        if isinstance(name, str) and owner_of(name, len(self.servers)) != shard:
+            raise Refused(
+                409,
+                "other_shard",
+                f"{shown(name)} belongs to another shard than the name before; add it, and remove "
+                "the other",
+            )
+        try:
+            return await self.servers.post(shard, method, arguments)
+        except Refused as refused:
+            if "lease" not in arguments:
+                raise
+            text = refused.message.replace(f"lease {arguments['lease']}", f"lease {given['lease']}")
+            raise Refused(refused.status_code, refused.error, text, refused.headers) from None
+
+    async def many(self, method: str, given: dict[str, Any]) -> dict[str, Any]:
+        """Forward many at once, each to its shard: there all of them count, or none."""
+        name = _OF_MANY[method]
+        values = given.get(name)
+        if not isinstance(values, list):
+            return dict(await self.servers.post(0, method, given))  # which says what is wrong
+        parts: dict[int, list[int]] = {}
+        placed = [self._placed(value) for value in values]
+        for number, (shard, _) in enumerate(placed):
+            parts.setdefault(shard, []).append(number)
+
+        async def ask(shard: int, numbers: list[int]) -> Any:
+            try:
+                part = {**given, name: [placed[number][1] for number in numbers]}
+                return await self.servers.post(shard, method, part)
+            except Refused as refused:
+                text = _NUMBERED.sub(lambda m: f"{m[1]} {numbers[int(m[2])]}:", refused.message)
+                if len(parts) > 1:
+                    text += f" (the {name} of other shards count, unless refused there)"
+                code = refused.status_code
+                raise Refused(code, refused.error, text, refused.headers) from None
+
+        asked = [ask(*part) for part in parts.items()]
+        answers: list[Any] = await asyncio.gather(*asked, return_exceptions=True)
+        for answer in answers:  # of all shards, before one of them is refused
+            if isinstance(answer, BaseException):
+                raise answer
+        if method == "add_many":
+            return {"added": sum(answer["added"] for answer in answers)}
+        if method == "signal_many":
+            return {"done": True}
+        results = [False] * len(values)
+        for numbers, answer in zip(parts.values(), answers, strict=True):
+            for number, counts in zip(numbers, answer["results"], strict=True):
+                results[number] = counts
+        return {"results": results}
+
+    def _placed(self, given: Any) -> tuple[int, Any]:
+        """Return the shard that something concerns, and what it is to be told."""
+        if not isinstance(given, dict):
+            return 0, given
+        lease, name = given.get("lease"), given.get("source", given.get("host"))
+        if type(lease) is int:
+            number, shard = divmod(lease, MOST_SHARDS)
+            if not 0 <= shard < len(self.servers):
+                raise Refused(404, "unknown_lease", f"there is no lease {lease}")
+            return shard, {**given, "lease": number}
+        if not isinstance(name, str):
+            return 0, given  # which says what is wrong
+        domain, host = domain_of(name), given.get("host")
+        if isinstance(host, str) and (domain_of(host) != domain or domain.startswith("*.")):
+            raise Refused(
+                422,
+                "invalid",
+                f"host is {shown(host)}, which is not of the registered domain of "
+                f"{shown(name)}: hosts that sources of several domains share cannot be kept on one "
+                "shard; leave it out, or give a name in that domain",
+            )
+        return shard_of(domain, len(self.servers)), given
+
+    async def lease(self, given: dict[str, Any], request: Request) -> dict[str, Any]:
+        """Lease from the shards in proportion to what is due there, best first; what one lacks,
+        others give. If nothing is due, wait."""
+        arguments = {name: given[name] for name in given if name != "wait"}
+        limit = check_whole("limit", given.get("limit", 1))
+        end = time.monotonic() + min(seconds("wait", given.get("wait", 0.0)), _MOST_WAIT)
+        if leases := await self._lease(limit, arguments):
+            return {"leases": leases}
+        try:
+            async with asyncio.timeout(max(end - time.monotonic(), 0.0)):
+                await self._turn.acquire()
+        except TimeoutError:
+            return {"leases": []}
+        try:  # of those that wait, only the first asks again and again
+            while not leases and time.monotonic() < end:
+                try:
+                    async with asyncio.timeout(_AGAIN):
+                        await self._stopping.wait()
+                        break
+                except TimeoutError:
+                    if await request.is_disconnected():
+                        break
+                    leases = await self._lease(limit, arguments)
+        finally:
+            self._turn.release()
+        return {"leases": leases}
+
+    async def _lease(self, limit: int, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
+        if time.monotonic() - self._due_at > _OLD and (not self._looking or self._looking.done()):
+            self._looking = asyncio.create_task(self._look())  # nobody waits for a slow shard
+        weights, leases = self._due.copy(), list[dict[str, Any]]()
+        for _ in range(_ROUNDS):
+            parts = shares(limit - len(leases), weights, random.random())
+            asked = [(k, part) for k, part in enumerate(parts) if part]
+            told = await asyncio.gather(
+                *(self.servers.post(k, "lease", {**arguments, "limit": n}) for k, n in asked),
+                return_exceptions=True,
+            )
+            for (k, part), answer in zip(asked, told, strict=True):
+                if isinstance(answer, BaseException):
+                    if not isinstance(answer, Refused) or answer.status_code < 500:
+                        raise answer
+                    answer = {"leases": []}  # the others go on
+                for lease in answer["leases"]:
+                    leases.append({**lease, "id": lease["id"] * MOST_SHARDS + k})
+                if len(answer["leases"]) < part:
+                    weights[k] = 0.0
+            if len(leases) >= limit or not weights.any():
+                break
+        return sorted(leases, key=lambda lease: -lease["index"])
+
+    async def _look(self) -> None:
+        """Learn how much is due where; nothing where there is no answer."""
+        found = await self.servers.statuses()
+        self._due = np.array([0.0 if status is None else status.due + 1.0 for status in found])
+        self._due_at = time.monotonic()
+
+    async def status(self) -> tuple[Status, list[Status | None]]:
+        """Return the shards in numbers, those together that answer, and each, (S,).
+
+        Raises:
+            Refused: none answers.
+        """
+        each = await self.servers.statuses()
+        found = [status for status in each if status is not None]
+        if not found:
+            raise Refused(503, "shard", "no server of a shard answers; see the logs of the servers")
+        budget = sum(status.budget for status in found)
+        counts = Counts(*np.sum([astuple(status.counts) for status in found], axis=0).tolist())
+        sums = {
+            name: sum(getattr(status, name) for status in found)
+            for name in ("sources", "paused", "new", "failing", "leased", "due", "balance")
+        }
+        price = sum(status.price * status.budget for status in found) / budget
+        return replace(found[0], **sums, price=price, budget=budget, counts=counts), each
+
+    async def names(self, text: str, start: int, limit: int) -> dict[str, Any]:
+        """Return names of sources, page by page, one shard after the other."""
+        following, shard = divmod(start, MOST_SHARDS)
+        words = urlencode({"text": text, "start": following, "limit": limit})
+        if shard >= len(self.servers):
+            raise ValueError(f"start is {start}; give 0, or `next` of the page before")
+        page = await self.servers.ask(shard, "GET", f"/v1/sources?{words}")
+        if page["next"]:
+            page["next"] = page["next"] * MOST_SHARDS + shard
+        elif shard + 1 < len(self.servers):
+            page["next"] = shard + 1
+        return dict(page)
+
+    async def next_due(self) -> float | None:
+        """Return when the first shard has something to lease, seconds since 1970."""
+        asked = [self.servers.ask(k, "GET", "/v1/next_due") for k in range(len(self.servers))]
+        found = [answer["due_at"] for answer in await asyncio.gather(*asked)]
+        return min((due for due in found if due is not None), default=None)
+
+
+def shares(number: int, weights: np.ndarray, start: float) -> list[int]:
+    """Divide a number in proportion to weights, (S,), by systematic sampling: each part is rounded
+    up or down, and is right on average over a uniform `start`.
+
+    >>> shares(5, np.array([3.0, 0.0, 1.0]), 0.5), shares(1, np.array([1.0, 1.0]), 0.6)
+    ([4, 0, 1], [1, 0])
+    """
+    total = float(weights.sum())
+    if not total > 0.0:
+        return [0] * len(weights)
+    ends = np.floor(number * np.cumsum(weights) / total + start + 1e-9)
+    return np.diff(ends, prepend=np.floor(start + 1e-9)).astype(int).tolist()
+
+
+def make_router(router: Router, token: Token | None, limits: Limits, budget: Any) -> Admission:
+    """Return the application that forwards.
+
+    Arguments:
+        budget: function that sets the budget of all, given a rate such as "20/h".
+    """
+    requests = Requests()
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        router.stop()
+
+    app = FastAPI(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
+    answer_errors(app)
+
+    @app.get("/healthz")
+    async def healthz() -> PlainTextResponse:
+        _, each = await router.status()
+        silent = [router.servers.addresses[k] for k, status in enumerate(each) if status is None]
+        if silent:
+            raise Refused(503, "shard", f"these servers do not answer: {', '.join(silent)}")
+        return PlainTextResponse("ok\n")
+
+    @app.get("/metrics")
+    async def metrics() -> PlainTextResponse:
+        status, _ = await router.status()
+        return PlainTextResponse(requests.text(status))
+
+    @app.get("/v1/status")
+    async def status() -> JSONResponse:
+        found, each = await router.status()
+        shards = [status and asdict(status) for status in each]
+        return JSONResponse({**asdict(found), "shards": shards})
+
+    @app.get("/v1/sources")
+    async def sources(text: str = "", start: int = 0, limit: int = 100) -> JSONResponse:
+        return JSONResponse(await router.names(text, start, limit))
+
+    @app.get("/v1/next_due")
+    async def next_due(source: str | None = None) -> JSONResponse:
+        if source is not None:
+            return await of_source("next_due", source)
+        return JSONResponse({"due_at": await router.next_due()})
+
+    @app.get("/v1/explain")
+    async def explain(source: str) -> JSONResponse:
+        return await of_source("explain", source)
+
+    async def of_source(method: str, source: str) -> JSONResponse:
+        shard = owner_of(source, len(router.servers))
+        words = urlencode({"source": source})
+        return JSONResponse(await router.servers.ask(shard, "GET", f"/v1/{method}?{words}"))
+
+    async def configure(given: dict[str, Any]) -> dict[str, Any]:
+        if "budget" in given:
+            await budget(given.pop("budget"))
+        for k in range(len(router.servers)) if given else ():
+            await router.servers.post(k, "configure", given)
+        return {"done": True}
+
+    def direct(function: Any, with_request: bool = False) -> Any:
+        async def answer(body: bytes, request: Request) -> bytes:
+            given = strict_json(body)
+            if not isinstance(given, dict):
+                raise Refused(422, "invalid", "the body must be an object, {…}")
+            told = await (function(given, request) if with_request else function(given))
+            return json.dumps(told).encode()
+
+        return answer
+
+    posts = {name: direct(partial(router.one, name)) for name in _OF_ONE}
+    posts |= {name: direct(partial(router.many, name)) for name in _OF_MANY}
+    posts |= {"lease": direct(router.lease, with_request=True), "configure": direct(configure)}
+    paths = {f"/v1/{name}": function for name, function in posts.items()}
+    return Admission(app, paths, token, limits, requests)

@@ -1,0 +1,174 @@
+"""The servers of shards, over HTTP: what is asked of them, and rounds of the balancer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import ssl
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Self
+from urllib.parse import urlsplit
+
+from crawl_env.errors import shown
+from ephemeral_crawl.live import Counts, Status
+from ephemeral_crawl.serve.errors import Refused
+from ephemeral_crawl.shards.balancer import Balancer, Quote, quote_of, rate_of
+
+_LOG = logging.getLogger(__name__)
+_PATIENCE = 30.0  # seconds for an answer
+_IDLE = 5.0  # seconds after which a connection is not used again: before the server closes it
+_MOST = 1 << 26  # bytes of an answer
+
+
+class _Connection(NamedTuple):
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    used: float  # when it was used last, by a monotonic clock
+
+
+class Servers:
+    """Servers of shards, `ephemeral-crawl serve`, in the order of the shards.
+
+    Connections are kept and used again. It speaks as much of HTTP as these servers do: libraries
+    take several times as long, in which the router would wait.
+
+    Arguments:
+        addresses: such as "http://127.0.0.1:8501", (S,).
+        token: what they ask for; None: nothing.
+    """
+
+    def __init__(self, addresses: Sequence[str], token: str | None = None) -> None:
+        self.addresses = [address.rstrip("/") for address in addresses]
+        if not addresses or len({*self.addresses}) < len(addresses):
+            raise ValueError("give the addresses of the servers, each once")
+        self._places = [_place_of(address) for address in self.addresses]
+        self._authorization = f"Authorization: Bearer {token}\r\n" if token else ""
+        self._free: list[list[_Connection]] = [[] for _ in addresses]
+        self._round = asyncio.Lock()  # one at a time
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for connection in (c for connections in self._free for c in connections):
+            connection.writer.close()
+
+    def __len__(self) -> int:
+        return len(self.addresses)
+
+    async def ask(self, shard: int, method: str, path: str, body: object = None) -> Any:
+        """Return what a server answers, from JSON.
+
+        Arguments:
+            body: what is sent as JSON; None: nothing.
+
+        Raises:
+            Refused: it refuses, or does not answer.
+        """
+        address = self.addresses[shard]
+        text = b"" if body is None else json.dumps(body).encode()
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                status, answer = await self._exchange(shard, method, path, text)
+            told = json.loads(answer)
+            if status == 200:
+                return told
+            again = {"Retry-After": "1"} if status == 503 else None
+            raise Refused(status, told["error"], told["message"], again)
+        except (OSError, EOFError, asyncio.LimitOverrunError, ValueError, LookupError) as error:
+            raise Refused(
+                503,
+                "shard",
+                f"the server of shard {shard}, {address}, does not answer as it should "
+                f"({str(error) or type(error).__name__}); the other shards go on, see its log",
+                {"Retry-After": "1"},
+            ) from error
+
+    async def _exchange(self, shard: int, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+        """Send a request; return the status and the body of the answer."""
+        host, port, context, name = self._places[shard]
+        free = self._free[shard]
+        while free and time.monotonic() - free[-1].used > _IDLE:
+            for connection in free:  # the others were used before
+                connection.writer.close()
+            free.clear()
+        reader, writer, _ = (
+            free.pop()
+            if free
+            else _Connection(*await asyncio.open_connection(host, port, ssl=context), 0.0)
+        )
+        try:
+            head = f"{method} {path} HTTP/1.1\r\nHost: {name}\r\n{self._authorization}"
+            head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+            writer.write(head.encode("ascii") + body)
+            lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower().split("\r\n")
+            headers = dict(line.split(": ", 1) for line in lines[1:] if line)
+            size = int(headers["content-length"])
+            if not 0 <= size <= _MOST:
+                raise ValueError(f"its answer has {size} bytes")
+            answer = await reader.readexactly(size)
+        except BaseException:
+            writer.close()
+            raise
+        if headers.get("connection") == "close":
+            writer.close()
+        else:
+            free.append(_Connection(reader, writer, time.monotonic()))
+        return int(lines[0].split(" ")[1]), answer
+
+    async def post(self, shard: int, method: str, arguments: Mapping[str, Any]) -> Any:
+        """Call a method of a shard that changes something, as `ask`."""
+        return await self.ask(shard, "POST", f"/v1/{method}", arguments)
+
+    async def statuses(self) -> list[Status | None]:
+        """Return the status of each, (S,); None of those that do not answer."""
+        asked = [self.ask(k, "GET", "/v1/status") for k in range(len(self))]
+        return [_status(told) for told in await asyncio.gather(*asked, return_exceptions=True)]
+
+    async def balance(self, balancer: Balancer) -> list[Quote | None]:
+        """Make a round of a balancer; return what the shards said before."""
+        async with self._round:
+            found = await self.statuses()
+            quotes = [None if status is None else quote_of(status) for status in found]
+            balancer.acknowledge(await self._tell(balancer.lower(quotes)))
+            await self._tell(balancer.rise())
+            return quotes
+
+    async def _tell(self, budgets: Mapping[int, float]) -> dict[int, float]:
+        """Tell shards their budgets; return those that were confirmed."""
+        told = await asyncio.gather(
+            *(self.post(k, "configure", {"budget": rate_of(x)}) for k, x in budgets.items()),
+            return_exceptions=True,
+        )
+        for error in told:
+            if isinstance(error, BaseException):
+                _LOG.warning("a budget was not confirmed: %s", error)
+        return {
+            k: x
+            for (k, x), answer in zip(budgets.items(), told, strict=True)
+            if not isinstance(answer, BaseException)
+        }
+
+
+def _status(told: Any) -> Status | None:
+    if isinstance(told, BaseException):
+        _LOG.warning("%s", told)
+        return None
+    return Status(**{**told, "counts": Counts.from_dict(told["counts"])})
+
+
+def _place_of(address: str) -> tuple[str, int, ssl.SSLContext | None, str]:
+    """Return host and port of a server, how to encrypt, and its name in requests."""
+    try:
+        parts = urlsplit(address)
+        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+        if not parts.hostname or parts.path or parts.query or "@" in parts.netloc:
+            raise ValueError
+    except (ValueError, LookupError):
+        raise ValueError(
+            f"server is {shown(address)}; give an address such as http://127.0.0.1:8501"
+        ) from None
+    context = ssl.create_default_context() if parts.scheme == "https" else None
+    return parts.hostname, port, context, parts.netloc

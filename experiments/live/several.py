@@ -1,0 +1,152 @@
+"""Several servers: on one store, as shards, and as shards behind the router.
+
+    python -m experiments.live.several --batches 1 10
+    python -m experiments.live.several --postgres postgresql:///test?host=/tmp/socket --batches 1
+
+prints leases and reports per second, and the processor time that each takes, which depends less on
+what else the machine does. Clients run in one process beside the servers: with two cores or fewer,
+servers that run at once take the time of each other and of the clients, so that each shard is also
+measured alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import NamedTuple
+
+from ephemeral_crawl.live import Scheduler
+from ephemeral_crawl.reshard.command import Reshard
+from experiments.live.http import LeasingClient, ask, build_store, processor_time, run_all
+
+_CLIENTS = 8  # of each server
+_BURST = 1e6
+
+
+class Process(NamedTuple):
+    """A server that listens on loopback."""
+
+    number: int
+    port: int
+
+
+@contextmanager
+def started(*words: str) -> Iterator[Process]:
+    """Run `ephemeral-crawl` with some words; it prints its address."""
+    server = subprocess.Popen(
+        [sys.executable, "-m", "ephemeral_crawl", *words, "--port", "0"],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert server.stdout is not None
+        found = re.search(r":(\d+)/", server.stdout.readline())
+        if found is None:
+            raise ValueError("the server did not start; its message is above")
+        yield Process(server.pid, int(found[1]))
+    finally:
+        server.terminate()
+        server.communicate(timeout=120)
+
+
+def _copied(store: str) -> str:
+    """Return the address of a copy of a store."""
+    copy = f"{store}{time.time_ns()}"
+    with Scheduler(_place(store)) as scheduler:
+        scheduler.copy(_place(copy))
+    return copy
+
+
+def _place(store: str) -> str | Path:
+    return store if ":" in store else Path(store)
+
+
+def load(name: str, stores: list[str], batch: int, seconds: float, routed: bool = False) -> None:
+    """Let clients lease and report as fast as they can; print what was done.
+
+    Arguments:
+        stores: of the servers, one each.
+        routed: whether clients know the router alone.
+    """
+    copies = {store: _copied(store) for store in stores}  # so that all begin with the same state
+    with ExitStack() as stack:
+        servers = [
+            stack.enter_context(
+                started("serve", "--store", copies[store], "--burst", f"{_BURST:g}")
+            )
+            for store in stores
+        ]
+        for server in servers:
+            ask(HTTPConnection("127.0.0.1", server.port), "GET", "/healthz")
+        ports, all_of_them = [server.port for server in servers], servers
+        if routed:
+            addresses = [f"http://127.0.0.1:{port}" for port in ports]
+            # Its rounds are not those of this test: budgets stay as they are.
+            words = ["--budget", "20000/s", "--every", "24h", "--servers", *addresses]
+            router = stack.enter_context(started("balance", *words))
+            ports, all_of_them = [router.port], [*servers, router]
+        clients = [
+            LeasingClient(ports[k % len(ports)], batch, k) for k in range(_CLIENTS * len(stores))
+        ]
+        run_all(clients, [], 0.3 * seconds)
+        for client in clients:
+            client.pairs = 0
+        before = [processor_time(process.number) for process in all_of_them]
+        took = run_all(clients, [], seconds)
+        used = [
+            processor_time(process.number) - start
+            for process, start in zip(all_of_them, before, strict=True)
+        ]
+        pairs = max(sum(client.pairs for client in clients), 1)
+        each = ", ".join(f"{1e6 * x / pairs:.0f}" for x in used)
+        print(
+            f"{name:34} {batch:4} a request: {pairs / took:6.0f} /s; processor time of each "
+            f"process, µs a pair: {each}; most of one process {max(used) / took:.2f} cores",
+            flush=True,
+        )
+
+
+def main() -> None:
+    """Measure."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--sources", type=int, default=400_000)
+    parser.add_argument("--seconds", type=float, default=8.0)
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 10])
+    parser.add_argument("--postgres", help="a database in which schemas are made")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        first = str(Path(folder) / "one.db")
+        build_store(Path(first), given.sources)
+        shards = [str(Path(folder) / f"shard{k}.db") for k in range(2)]
+        if given.postgres:
+            mark = "&" if "?" in given.postgres else "?"
+            schemas = [f"{given.postgres}{mark}schema=s{time.time_ns()}{k}" for k in range(3)]
+            with Scheduler(Path(first)) as scheduler:
+                scheduler.copy(schemas[0])
+            first, shards = schemas[0], schemas[1:]
+        with Scheduler(_place(first)) as scheduler:
+            scheduler.copy(_place(shards[0]))
+        start = time.process_time()
+        Reshard(stores=tuple(shards)).run()
+        print(f"divided in {time.process_time() - start:.1f} s of processor time")
+        for batch in given.batches:
+            load("one server", [first], batch, given.seconds)
+            load("two servers on one store", [first, first], batch, given.seconds)
+            load("a shard of two, alone", shards[:1], batch, given.seconds)
+            load("the other, alone", shards[1:], batch, given.seconds)
+            load("both shards", shards, batch, given.seconds)
+            load("both shards behind the router", shards, batch, given.seconds, routed=True)
+
+
+if __name__ == "__main__":
+    main()

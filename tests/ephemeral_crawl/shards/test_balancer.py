@@ -1,0 +1,144 @@
+"""Budgets of shards: never more than the whole, and prices that agree."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ephemeral_crawl.shards.balancer import Balancer, Quote, divide
+
+FATES = ("answers", "silent", "request lost", "answer lost")
+
+
+class Fleet:
+    """Shards whose demand is a power of the price, B = size · λ^−elasticity."""
+
+    def __init__(self, budgets, sizes, elasticities):
+        self.budgets = np.array(budgets, dtype=float)
+        self.sizes, self.elasticities = np.array(sizes), np.array(elasticities)
+
+    @property
+    def prices(self):
+        return (self.budgets / self.sizes) ** (-1.0 / self.elasticities)
+
+    def round(self, balancer, fates=None, check=lambda: None):
+        """Make a round, in which the shards meet fates."""
+        fates = fates or ["answers"] * len(self.budgets)
+        prices = self.prices
+        lowered = balancer.lower(
+            [
+                None if fate == "silent" else Quote(float(budget), float(price), 100, 0)
+                for fate, budget, price in zip(fates, self.budgets, prices, strict=True)
+            ]
+        )
+        balancer.acknowledge(self._tell(lowered, fates, check))
+        self._tell(balancer.rise(), fates, check)
+
+    def _tell(self, changes, fates, check):
+        heard = {}
+        for i, budget in changes.items():
+            if fates[i] in ("answers", "answer lost"):
+                self.budgets[i] = budget
+                check()
+            if fates[i] == "answers":
+                heard[i] = budget
+        return heard
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.data())
+def test_the_budgets_never_add_up_to_more_than_the_whole(data):
+    """Whatever is lost on the way, and also if they did at first."""
+    number = data.draw(st.integers(1, 6))
+    positive = st.floats(1e-3, 1e3)
+    fleet = Fleet(
+        *(
+            data.draw(st.lists(values, min_size=number, max_size=number))
+            for values in (positive, positive, st.floats(0.4, 3.0))
+        )
+    )
+    total = data.draw(st.floats(0.5, 1e4))
+    balancer, most = Balancer(total, number), [fleet.budgets.sum()]
+
+    def check():
+        now = fleet.budgets.sum()
+        assert now <= max(total, most[-1]) * (1 + 1e-12)
+        most.append(now)
+
+    fleet.round(balancer, ["answers"] * number, check)
+    assert fleet.budgets.sum() <= total * (1 + 1e-9)
+    for _ in range(data.draw(st.integers(1, 5))):
+        before = fleet.budgets.copy()
+        fates = data.draw(st.lists(st.sampled_from(FATES), min_size=number, max_size=number))
+        fleet.round(balancer, fates, check)
+        silent = [fate == "silent" for fate in fates]
+        assert (fleet.budgets[silent] == before[silent]).all()
+    for _ in range(2):  # and nothing is lost for ever
+        fleet.round(balancer)
+    assert fleet.budgets.sum() == pytest.approx(total)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.integers(1, 40), st.floats(1e-2, 1e9), st.integers(0, 2**32 - 1))
+def test_a_division_keeps_to_the_whole_and_to_the_bounds(number, total, seed):
+    draw = np.random.default_rng(seed)
+    budgets = total * np.exp(draw.normal(0, 3, number))
+    prices = np.exp(draw.normal(0, 5, number)) * (draw.random(number) > 0.2)
+    least = total / number * draw.uniform(0, 1, number)
+    most = least + total * draw.uniform(0, 1, number)
+    found = divide(total, budgets, prices, least, most)
+    assert (found >= least).all()
+    assert (found <= most).all()
+    assert found.sum() <= total * (1 + 1e-12)
+    before = budgets * (total / budgets.sum())
+    bound = np.maximum(4 * before, least)
+    assert (found <= bound * (1 + 1e-12)).all()
+    if (bound <= most).all() and prices.all():  # so that nothing prevents that all is spent
+        assert found.sum() == pytest.approx(total)
+
+
+@pytest.mark.parametrize(("elasticity", "rounds"), [(0.5, 3), (1.0, 6)])
+def test_64_shards_of_100_million_agree_on_a_price_and_do_so_again_after_a_shock(
+    elasticity, rounds
+):
+    draw, total = np.random.default_rng(7), 1e8
+    sizes = np.exp(draw.normal(0.0, 0.5, 64))
+    fleet = Fleet(np.full(64, total / 64), sizes * total, np.full(64, elasticity))
+    balancer = Balancer(total, 64)
+    for shock in (1.0, np.where(draw.random(64) < 0.25, 3.0, 1.0)):
+        fleet.sizes = fleet.sizes * shock
+        assert np.ptp(np.log(fleet.prices)) > 0.5
+        for _ in range(rounds):
+            fleet.round(balancer)
+        assert np.ptp(np.log(fleet.prices)) < 0.05
+        assert fleet.budgets.sum() == pytest.approx(total)
+
+
+def test_nothing_changes_before_each_shard_has_answered_once():
+    balancer = Balancer(10.0, 2)
+    assert balancer.lower([Quote(9.0, 1.0, 10, 0), None]) == {}
+    assert balancer.rise() == {}
+    assert balancer.lower([Quote(9.0, 1.0, 10, 0), Quote(1.0, 1e9, 10, 0)]) == {
+        0: pytest.approx(6.0)
+    }
+
+
+@pytest.mark.parametrize(
+    ("sources", "new", "expected"), [(0, 0, 0.0), (50, 0, 0.25), (50, 50, 2.75), (50, 10, 0.75)]
+)
+def test_a_shard_of_low_price_gets_the_least_of_its_sources(sources, new, expected):
+    """Nothing if it has none; before they were tried, enough to find out what they are worth."""
+    budgets, balancer = [5.0, 5.0], Balancer(10.0, 2)
+    for _ in range(12):
+        quotes = [Quote(budgets[0], 1.0, 50, 0), Quote(budgets[1], 1e-6, sources, new)]
+        lowered = balancer.lower(quotes)
+        balancer.acknowledge(lowered)
+        for i, budget in (lowered | balancer.rise()).items():
+            budgets[i] = budget
+    assert budgets == pytest.approx([10.0 - expected, expected], abs=1e-4)
+
+
+def test_bounds_that_leave_nothing_to_divide_are_refused():
+    for bounds in ({"least": 6.0}, {"least": 2.0, "most": 1.0}, {"least": -1.0}):
+        with pytest.raises(ValueError, match="for 2 shards"):
+            Balancer(10.0, 2, **bounds)

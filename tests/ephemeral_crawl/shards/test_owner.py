@@ -1,0 +1,72 @@
+"""Which source is whose, and stores among which sources are divided anew."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from ephemeral_crawl.live import Scheduler
+from ephemeral_crawl.shards.growing import divide_anew
+from ephemeral_crawl.shards.owner import domain_of, owner_of, shard_of
+
+START = 1_700_000_000.0
+
+
+def test_sources_of_a_registered_domain_are_on_one_shard():
+    for names in (
+        (
+            "https://a.example.co.uk/feed",
+            "http://example.co.uk/",
+            "*.example.co.uk",
+            "b.example.co.uk",
+        ),
+        ("http://127.0.0.1:8000/a", "http://127.0.0.1/b", "127.0.0.1"),
+        ("http://[::1]/a", "::1"),
+        ("http://localhost/a", "localhost"),
+        ("front page",),
+    ):
+        assert len({domain_of(name) for name in names}) == 1
+        assert len({owner_of(name, 64) for name in names}) == 1
+
+
+def test_half_of_the_domains_move_if_there_are_twice_as_many_shards_and_only_to_new_ones():
+    names = [f"site{i}.example" for i in range(4000)]
+    for shards in (1, 4):
+        before, after = ([shard_of(name, n) for name in names] for n in (shards, 2 * shards))
+        moved = [new for old, new in zip(before, after, strict=True) if old != new]
+        assert min(moved) >= shards
+        assert len(moved) / len(names) == pytest.approx(0.5, abs=0.03)
+        counts = Counter(after)
+        assert min(counts.values()) > 0.8 * len(names) / (2 * shards)
+
+
+def test_growing_loses_nothing_of_what_was_learnt(tmp_path):
+    """And if it is stopped, it goes on."""
+    clock, draw = [START], np.random.default_rng(1)
+    stores = [
+        Scheduler(tmp_path / f"{k}.db", budget=budget, clock=lambda: clock[0])
+        for k, budget in enumerate(("30/h", "20/h", "1/h", "1/h"))
+    ]
+    names = [f"https://site{i}.example/" for i in range(300)]
+    for name in names:
+        stores[owner_of(name, 2)].add(name, host=domain_of(name))
+    for _ in range(24):
+        clock[0] += 3600.0
+        for store in stores[:2]:
+            store.record(
+                {"lease": x.id, "items": [(None, 1.0)] * int(draw.poisson(2))}
+                for x in store.lease(100)
+            )
+    learnt = {name: stores[owner_of(name, 2)].export([name])["learnt"] for name in names}
+    moving = divide_anew(stores)
+    moved = next(moving)
+    moving.close()
+    moved += sum(divide_anew(stores))
+    assert 0.4 < moved / len(names) < 0.6
+    assert sorted(name for store in stores for name in store.sources()) == sorted(names)
+    for name in names:
+        assert stores[owner_of(name, 4)].export([name])["learnt"] == learnt[name]
+    budgets = [store.status().budget for store in stores]
+    assert sum(budgets) == pytest.approx(52.0)
+    assert budgets == pytest.approx([52.0 * (len(store) + 1) / 304 for store in stores])
+    assert not list(divide_anew(stores))

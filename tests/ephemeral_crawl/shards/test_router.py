@@ -1,0 +1,245 @@
+"""Servers of shards, their budgets, and one address for all of them: over HTTP on loopback."""
+
+import asyncio
+import signal
+import threading
+import time
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from ephemeral_crawl.balance.command import Balance
+from ephemeral_crawl.live import Scheduler
+from ephemeral_crawl.reshard.command import Reshard
+from ephemeral_crawl.serve.access import VARIABLE, Token
+from ephemeral_crawl.serve.admission import Limits
+from ephemeral_crawl.serve.errors import Refused
+from ephemeral_crawl.serve.server import listen, make_server
+from ephemeral_crawl.shards.balancer import Balancer
+from ephemeral_crawl.shards.owner import domain_of, owner_of
+from ephemeral_crawl.shards.router import Router, make_router
+from ephemeral_crawl.shards.servers import Servers
+from tests.ephemeral_crawl.serve.running import BEARER, SECRET, Client, running
+
+NAMES = [f"https://site{i}.example/feed" for i in range(40)]
+NOBODY = "http://127.0.0.1:1"
+
+
+@contextmanager
+def shards(number, token=None):
+    """Servers of empty shards, on threads of this process."""
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(running(Scheduler(":memory:", budget="100/h"), token))
+            for _ in range(number)
+        ]
+
+
+def address(server):
+    return f"http://127.0.0.1:{server.port}"
+
+
+@contextmanager
+def routed(addresses, token=None):
+    """A client of a router, on a thread of its own."""
+    listener, limits, ready = listen("127.0.0.1", 0), Limits(), threading.Event()
+    made = []
+
+    async def budget(rate):
+        made.append(rate)
+
+    async def main():
+        async with Servers(addresses, token) as servers:
+            router = Router(servers)
+            app = make_router(router, Token(token) if token else None, limits, budget)
+            made.append(make_server(app, router, limits))
+            ready.set()
+            await made[0].serve([listener])
+
+    thread = threading.Thread(target=asyncio.run, args=(main(),))
+    thread.start()
+    ready.wait()
+    try:
+        yield Client(listener.getsockname()[1], None, made[0])
+    finally:
+        made[0].handle_exit(signal.SIGTERM, None)
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def test_a_crawl_through_the_router_reaches_each_source_at_its_shard():
+    with shards(3) as servers, routed(list(map(address, servers))) as client:
+        sources = [{"source": name, "host": domain_of(name)} for name in NAMES]
+        assert client.post("add_many", {"sources": sources}).json == {"added": 40}
+        for k, server in enumerate(servers):
+            assert set(server.scheduler.sources()) == {n for n in NAMES if owner_of(n, 3) == k}
+        assert client.post("add_many", {"sources": sources}).status == 409
+        leases = client.post("lease", {"limit": 40, "timeout": "5min"}).json["leases"]
+        assert sorted(lease["source"] for lease in leases) == sorted(NAMES)
+        assert len({lease["id"] for lease in leases}) == 40
+        reported, released, *others = leases
+        assert client.post("report", {"lease": reported["id"], "items": [[None, 1]]}).status == 200
+        again = client.post("report", {"lease": reported["id"]})
+        assert again.status == 410
+        assert client.post("release", {"lease": released["id"]}).json == {"recorded": True}
+        outcomes = [{"lease": lease["id"], "outcome": "fetched", "items": []} for lease in others]
+        told = client.post("record", {"outcomes": [*outcomes, outcomes[0]]}).json["results"]
+        assert told == [True] * 38 + [False]
+        name = reported["source"]
+        assert client.get(f"/v1/explain?source={name}").json["rate"] > 0
+        assert client.post("signal", {"source": name}).status == 200
+        pings = [{"source": name} for name in NAMES]
+        assert client.post("signal_many", {"pings": pings}).json == {"done": True}
+        status = client.get("/v1/status").json
+        assert status["sources"] == 40
+        assert status["counts"]["fetched"] == 39
+        assert status["counts"]["pings"] == 41
+        assert status["budget"] == pytest.approx(300.0)
+        assert len(status["shards"]) == 3
+        assert client.post("pause", {"source": name}).status == 200
+        assert client.get("/v1/status").json["paused"] == 1
+        assert client.post("remove", {"source": name}).status == 200
+        assert client.get(f"/v1/explain?source={name}").status == 404
+        found, start = [], 0
+        while True:
+            page = client.get(f"/v1/sources?start={start}&limit=7").json
+            found, start = found + page["sources"], page["next"]
+            if not start:
+                break
+        assert sorted(found) == sorted({*NAMES} - {name})
+        assert client.get("/v1/next_due").json["due_at"] <= time.time() + 3600
+        assert "ephemeral_crawl_sources 39.0" in client.get("/metrics").text
+        assert client.post("configure", {"budget": "30/h", "explore": 0.1}).json == {"done": True}
+        assert all(server.scheduler.settings()["explore"] == 0.1 for server in servers)
+        assert all(server.scheduler.status().budget == 100.0 for server in servers)
+
+
+def test_what_is_refused_names_what_the_client_sent():
+    with shards(2) as servers, routed(list(map(address, servers))) as client:
+        client.post("add_many", {"sources": [{"source": name} for name in NAMES[:20]]})
+        for method, body, status, message in (
+            ("report", {"lease": 17001}, 404, "17001"),
+            ("report", {"lease": 17999}, 404, "17999"),
+            ("report", {"lease": True}, 422, "lease is true"),
+            ("report", {}, 422, "give a lease, or a source"),
+            ("add", {"source": NAMES[30], "host": "other.org"}, 422, "registered domain"),
+            (
+                "add",
+                {"source": NAMES[30], "host": host_beside(NAMES[30])},
+                422,
+                "registered domain",
+            ),
+            ("limit_host", {"host": "*.co.uk", "interval": "1s"}, 422, "registered domain"),
+            ("rename", {"source": NAMES[0], "name": elsewhere(NAMES[0])}, 409, "another shard"),
+            ("lease", {"limit": 0}, 422, "limit is 0"),
+            ("lease", {"limit": 1, "timeout": "soon"}, 422, "timeout is 'soon'"),
+            ("lease", {"limit": 1, "what": 1}, 422, "no argument what"),
+            ("record", {"outcomes": 3}, 422, "outcomes"),
+            (
+                "record",
+                {
+                    "outcomes": [
+                        {"source": NAMES[k], "status": 9 if k == 7 else 200} for k in range(9)
+                    ]
+                },
+                422,
+                "outcome 7: status is 9",
+            ),
+        ):
+            answer = client.post(method, body)
+            assert (answer.status, message in answer.json["message"]) == (status, True), answer
+        assert client.post("rename", {"source": NAMES[0], "name": NAMES[0] + "2"}).status == 200
+
+
+def host_beside(name):
+    """Another domain's host, which is by chance on the same shard."""
+    found = (domain_of(other) for other in NAMES if owner_of(other, 2) == owner_of(name, 2))
+    return next(host for host in found if host != domain_of(name))
+
+
+def elsewhere(name):
+    return next(other for other in NAMES if owner_of(other, 2) != owner_of(name, 2))
+
+
+def test_a_shard_that_is_down_takes_nothing_from_the_others():
+    with shards(1, SECRET) as (server,), routed([address(server), NOBODY], SECRET) as client:
+        mine, other = ([n for n in NAMES if owner_of(n, 2) == k] for k in (0, 1))
+        assert client.get("/v1/status").status == 401
+        for name in mine:
+            assert client.post("add", {"source": name}, **BEARER).status == 200
+        answer = client.post("add", {"source": other[0]}, **BEARER)
+        assert answer.status == 503
+        assert "shard 1" in answer.json["message"]
+        leases = client.post("lease", {"limit": 100}, **BEARER).json["leases"]
+        assert {lease["source"] for lease in leases} == {*mine}
+        assert client.get("/v1/status", **BEARER).json["shards"][1] is None
+        assert client.get("/healthz").status == 503
+
+
+def test_a_lease_waits_until_something_is_due():
+    with shards(2) as servers, routed(list(map(address, servers))) as client:
+        found = []
+        waiting = threading.Thread(
+            target=lambda: found.append(client.post("lease", {"limit": 1, "wait": "30s"}))
+        )
+        waiting.start()
+        time.sleep(0.2)
+        assert not found
+        client.post("add", {"source": NAMES[0]})
+        waiting.join(20)
+        assert [lease["source"] for lease in found[0].json["leases"]] == [NAMES[0]]
+        assert client.post("lease", {"limit": 1, "wait": 0.1}).json["leases"] == []
+
+
+def test_rounds_over_http_divide_the_budget():
+    with shards(2, SECRET) as servers:
+        for server, number in zip(servers, (30, 10), strict=True):
+            server.scheduler.add_many({"source": f"{number} {i}"} for i in range(number))
+
+        async def rounds(addresses, token=SECRET):
+            balancer = Balancer(40.0, 2)
+            async with Servers(addresses, token) as found:
+                for _ in range(2):
+                    await found.balance(balancer)
+            return balancer.given.tolist()
+
+        given = asyncio.run(rounds(list(map(address, servers))))
+        budgets = [server.scheduler.status().budget for server in servers]
+        assert budgets == pytest.approx(given)
+        assert sum(budgets) == pytest.approx(40.0)
+        assert budgets[0] > 15.0  # half of what is proportional to its sources, which are new
+        one, _ = map(address, servers)
+        assert asyncio.run(rounds([one, NOBODY]))[1] == float("inf")
+        assert [server.scheduler.status().budget for server in servers] == budgets
+
+        async def refused():
+            async with Servers([one], "wrong-token-of-some-length") as found:
+                await found.post(0, "configure", {"budget": "1/h"})
+
+        with pytest.raises(Refused, match="token is missing or wrong"):
+            asyncio.run(refused())
+
+
+def test_the_commands_divide_budgets_and_stores(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv(VARIABLE, SECRET)
+    with shards(2, SECRET) as servers:
+        addresses = tuple(map(address, servers))
+        Balance(servers=addresses, budget="50/h", once=True).run()
+        assert sum(server.scheduler.status().budget for server in servers) == pytest.approx(50.0)
+    assert "100 -> 25/h" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="does not answer"):
+        Balance(servers=(NOBODY,), budget="1/h", once=True).run()
+    with pytest.raises(ValueError, match="give --budget"):
+        Balance(servers=(NOBODY,)).run()
+    with pytest.raises(ValueError, match="there is no token"):
+        Balance(servers=(NOBODY,), budget="1/h", port=0, host="0.0.0.0").run()
+    with pytest.raises(ValueError, match="give an address"):
+        Balance(servers=("localhost",), budget="1/h").run()
+    with Scheduler(tmp_path / "a.db", budget="60/h", half_life="1h") as scheduler:
+        scheduler.add_many({"source": name} for name in NAMES)
+    stores = tuple(str(tmp_path / f"{name}.db") for name in "ab")
+    Reshard(stores=stores).run()
+    found = [Scheduler(tmp_path / f"{name}.db") for name in "ab"]
+    assert sum(map(len, found)) == 40
+    assert sum(store.status().budget for store in found) == pytest.approx(60.001)
+    assert {store.settings()["half_life"] for store in found} == {3600.0}

@@ -41,10 +41,10 @@ from experiments.benchmark.learning.entrants import (
 from experiments.benchmark.learning.plan import key_of
 from experiments.benchmark.learning.runs import Records, choice, complete
 from experiments.benchmark.learning.scores import ScoreTable, clearly_above, numbers, tables_of
-from experiments.benchmark.suite import BenchmarkTask
+from experiments.benchmark.suite import Setting
 
 
-def short(setting: BenchmarkTask) -> BenchmarkTask:
+def short(setting: Setting) -> Setting:
     return dataclasses.replace(setting, steps=40, warmup=10, seeds=4)
 
 

@@ -66,8 +66,6 @@ def local_ray():
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item, nextitem):
     yield
-    if not gc.get_freeze_count():  # the test ran what freezes and unfreezes objects itself
-        gc.freeze()
     if "/cluster" in item.nodeid and not (nextitem and "/cluster" in nextitem.nodeid):
         end_ray()
 

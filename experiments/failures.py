@@ -20,7 +20,7 @@ from experiments.benchmark.learning.plan import IDLE, baseline, training_job
 from experiments.benchmark.learning.scores import numbers
 from experiments.benchmark.learning.tasks import MIXED, RANDOM, RECOVERING, TABLE1
 from experiments.benchmark.learning.training import train
-from experiments.benchmark.suite import BenchmarkTask
+from experiments.benchmark.suite import Setting
 from experiments.core.data import Column, Data, Table, mean, versus
 from experiments.core.study import Part, PartsStudy
 
@@ -43,7 +43,7 @@ class Case:
     """A learner that fails on a task, and the changes that show why."""
 
     agent: str
-    task: BenchmarkTask
+    task: Setting
     budget: int  # source steps
     changes: tuple[Change, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)  # with which it fails

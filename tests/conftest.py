@@ -66,8 +66,6 @@ def local_ray():
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item, nextitem):
     yield
-    if not gc.get_freeze_count():  # the test ran what freezes and unfreezes objects itself
-        gc.freeze()
     if "/cluster" in item.nodeid and not (nextitem and "/cluster" in nextitem.nodeid):
         end_ray()
 
@@ -82,7 +80,8 @@ def end_ray():
 
 @pytest.fixture(autouse=True)
 def each_figure_is_drawn_once(request, monkeypatch):
-    """In the tests of commands, a figure is drawn when the code first makes one of its form.
+    """In the tests of commands and of records, a figure is drawn when the code first makes one of
+    its form.
 
     To draw figures takes most of the time of a report. What figures look like, and that they are
     the same each time, is tested in `core` and with the studies of `experiments`.
@@ -106,6 +105,7 @@ def each_figure_is_drawn_once(request, monkeypatch):
 
 COMMANDS = (
     "tests/test_docs.py",
+    "tests/experiments/test_records.py",
     *(
         f"tests/ephemeral_crawl/{name}"
         for name in ("backtest", "comparison", "evaluate", "example", "fit", "replay", "schedule")

@@ -218,11 +218,6 @@ class BenchmarkTask:
         return {name: Reference(row["policy"], tuple(row["rewards"])) for name, row in rows.items()}
 
     @property
-    def recorded_hash(self) -> str:
-        """The hash of the task whose references are recorded; "" if there are none."""
-        return str(_recorded().get(self.id, {}).get("hash", ""))
-
-    @property
     def ref_min_score(self) -> float | None:
         """The reward that scores 0, that of the random policy, under Minari's name."""
         found = self.references.get("random")

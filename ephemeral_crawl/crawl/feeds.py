@@ -293,16 +293,6 @@ def _text(value: object, longest: int = _LONGEST) -> str:
 # ------------------------------------------------------------------------------- limited processes
 
 
-class InProcess:
-    """Parses in this process, without a limit of time: for documents that one trusts."""
-
-    def __init__(self, worth: str = "") -> None:
-        self._worth = worth
-
-    async def __call__(self, body: bytes, content_type: str, url: str) -> Feed:
-        return parse_feed(body, content_type, url, self._worth)
-
-
 class LimitedProcess:
     """Parses in another process, of limited time and memory, which ends with this one.
 

@@ -30,7 +30,7 @@ from ephemeral_crawl.core.tables import (
     plain,
     records,
 )
-from experiments.benchmark.suite import SUITE, BenchmarkTask
+from experiments.benchmark.suite import SUITE, Setting
 from experiments.core.data import Data
 
 # Only one of the policies that estimate arrival rates is included: they are the slowest.
@@ -49,7 +49,7 @@ LEARNS = "adaptive-self-tuning"  # shown on the core: it is told nothing, and le
 class Done(NamedTuple):
     """The results on one task."""
 
-    task: BenchmarkTask
+    task: Setting
     rewards: dict[str, FloatArray]  # of each policy, by run
     reference: FloatArray | None  # of one that observes content where the others do not
     bound: FloatArray  # (), or (S,) for each run's fleet; 0 where there is none
@@ -175,7 +175,7 @@ def results(rows: Rows, bounds: list[tuple[FloatArray, str]]) -> list[Done]:
     ]
 
 
-def _job(task: BenchmarkTask, agent: str, seed: int) -> Job:
+def _job(task: Setting, agent: str, seed: int) -> Job:
     seeds = evaluation.seeds_needed(task.arguments, agent, task.seeds)
     length = {"steps": task.steps, "warmup": task.warmup, "discount": task.discount}
     runs = {**length, "seeds": seeds, "seed": seed}

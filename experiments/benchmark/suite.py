@@ -17,15 +17,19 @@ __all__ = [
     "POISSON_OBSERVED",
     "POISSON_UNOBSERVED",
     "SUITE",
-    "BenchmarkTask",
+    "Setting",
 ]
 
 EXAMPLE = Path(crawl_env.__file__).parent / "fleet" / "presets" / "mixed-costs.csv"
 
 
 @dataclass(frozen=True)
-class BenchmarkTask:
-    """A task and the protocol by which agents are evaluated on it."""
+class Setting:
+    """A task and the protocol by which the studies evaluate agents on it.
+
+    A `crawl_env.BenchmarkTask` has an id, seeds of its own and references besides, which hold for
+    its arguments and protocol only; those of a setting may be changed.
+    """
 
     group: str
     name: str
@@ -42,7 +46,7 @@ class BenchmarkTask:
 
 
 SUITE = [
-    BenchmarkTask(
+    Setting(
         task.group,
         task.label,
         dict(task.arguments),

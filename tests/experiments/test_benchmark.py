@@ -7,11 +7,11 @@ from ephemeral_crawl.core import evaluation
 from ephemeral_crawl.core.tables import bound_of
 from experiments.benchmark import command, policies
 from experiments.benchmark.learning import entrants, tasks
-from experiments.benchmark.suite import SUITE, BenchmarkTask
+from experiments.benchmark.suite import SUITE, Setting
 
 
-def short(setting: BenchmarkTask) -> BenchmarkTask:
-    return BenchmarkTask(
+def short(setting: Setting) -> Setting:
+    return Setting(
         **{**vars(setting), "steps": 12, "warmup": 0, "seeds": 2, "arguments": setting.arguments}
     )
 

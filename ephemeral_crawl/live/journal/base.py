@@ -160,6 +160,7 @@ class SqlJournal(ABC):
         first = rows[0][1] if rows else 1  # 0 in those of version 1 of the tables
         for k, (number, part, last, state, checksum) in enumerate(rows, 1):
             whole = first in (0, 1) and part - first + 1 == k and bool(last) == (k == len(rows))
+            whole = whole and isinstance(state, bytes)
             if not whole or checksum not in (None, _checksum(number, part, state)):
                 raise ValueError(
                     f"{self.name}: its stored state is damaged: part {part} of snapshot {number} "
@@ -252,11 +253,13 @@ class SqlJournal(ABC):
                     "them to a new store"
                 ) from error
 
-    def _decoded(self, after: int, number: int, text: str, checksum: int | None) -> Event:
+    def _decoded(self, after: int, number: int, text: object, checksum: int | None) -> Event:
         """Return an event, the first one after number `after`, if it is as it was written."""
         try:
             if number != after + 1:
                 raise ValueError(f"it follows event {after}, and those between are missing")
+            if not isinstance(text, str):  # in a damaged file, a number for example
+                raise ValueError(f"it is {shown(text)}")
             if checksum not in (None, _checksum(number, 0, text.encode())):
                 raise ValueError("it is not what was written")
             event = json.loads(text, parse_constant=_refuse)

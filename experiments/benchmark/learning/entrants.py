@@ -29,7 +29,7 @@ from experiments.benchmark.learning.tasks import (
     TUNING,
     Tasks,
 )
-from experiments.benchmark.suite import BenchmarkTask
+from experiments.benchmark.suite import Setting
 
 # `ThompsonLearner` is given the model, and learns the arrival rate of each source.
 KINDS: dict[str, type[Learner[Any]]] = {**LEARNERS, ThompsonLearner.name: ThompsonLearner}
@@ -116,7 +116,7 @@ class Suite:
     tuning: Tasks = TUNING  # on fleets that occur nowhere else
 
 
-def each(*tasks: BenchmarkTask) -> tuple[Training, ...]:
+def each(*tasks: Setting) -> tuple[Training, ...]:
     """Return a separate training for every task."""
     return tuple(Training((task,), (task,)) for task in tasks)
 

@@ -16,7 +16,7 @@ from ephemeral_crawl.core import evaluation
 from ephemeral_crawl.core.runner import Job, Result
 from experiments.benchmark.learning.entrants import KINDS, MANY, Entrant, Suite, Training
 from experiments.benchmark.learning.training import code_of, listed, made_by, train
-from experiments.benchmark.suite import BenchmarkTask
+from experiments.benchmark.suite import Setting
 
 # Policies that learn nothing; the best of them is what a learner must exceed, task by task.
 IDLE = ("random", "fixed", "oldest-first", "myopic")
@@ -80,7 +80,7 @@ def version_of(job: Job) -> str:
     return code_of(KINDS[job["learner"]]) if job["kind"] == "training" else ""
 
 
-def name_of(task: BenchmarkTask) -> str:
+def name_of(task: Setting) -> str:
     return f"{task.group}{SEPARATOR}{task.name}"
 
 
@@ -172,7 +172,7 @@ def _of(name: str, test: dict[str, Any], protocol: str) -> dict[str, Any]:
     return {"entrant": name, "protocol": protocol, **task}
 
 
-def _test(task: BenchmarkTask, seed: int) -> dict[str, Any]:
+def _test(task: Setting, seed: int) -> dict[str, Any]:
     """Return a task of run `seed` with two evaluation protocols: "full" for the results and "short"
     for evaluations during the training."""
     full = {
@@ -192,18 +192,18 @@ def _test(task: BenchmarkTask, seed: int) -> dict[str, Any]:
     }
 
 
-def _arguments(task: BenchmarkTask, seed: int) -> dict[str, Any]:
+def _arguments(task: Setting, seed: int) -> dict[str, Any]:
     arguments = dict(task.arguments)
     if _is_of_run(task):
         arguments["sources"] = f"{arguments['sources']}-{seed}"
     return arguments
 
 
-def _is_of_run(task: BenchmarkTask) -> bool:
+def _is_of_run(task: Setting) -> bool:
     """Whether each run has its own fleet."""
     return str(task.arguments["sources"]).startswith("random-")
 
 
-def _is_drawn(task: BenchmarkTask) -> bool:
+def _is_drawn(task: Setting) -> bool:
     """Whether each episode draws a new fleet."""
     return str(task.arguments["sources"]).startswith("drawn-")

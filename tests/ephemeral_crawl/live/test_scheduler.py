@@ -597,14 +597,14 @@ def test_the_budget_is_spent_and_not_exceeded(clock):
     costs = {str(i): float(rng.integers(1, 4)) for i in range(30)}
     scheduler.add_many({"source": name, "cost": cost} for name, cost in costs.items())
     spent = [0.0]
-    while clock.now < 5 * DAY:
+    while clock.now < 2 * DAY:
         clock.now += 60.0
         for lease in scheduler.lease(10):
             number = rng.poisson((1 + int(lease.source)) / 30 * 0.2)
             scheduler.report(lease.id, dated(clock, *rng.uniform(0, 600, number)))
             spent.append(spent[-1] + costs[lease.source])
-    assert spent[-1] <= 30 * 120 + 5
-    assert spent[-1] >= 0.97 * 30 * 120
+    assert spent[-1] <= 30 * 48 + 5
+    assert spent[-1] >= 0.97 * 30 * 48
 
 
 def test_a_ping_makes_due_what_its_precision_deserves(scheduler, clock):

@@ -1,5 +1,6 @@
 """The parts of the study of the live scheduler that measure its load."""
 
+import gc
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -9,6 +10,14 @@ from experiments.live import command, process
 from experiments.live.command import Live
 
 
+@pytest.fixture
+def frozen_again():
+    """A part unfreezes all objects, those of the collection of the tests, too."""
+    yield
+    gc.freeze()
+
+
+@pytest.mark.usefixtures("frozen_again")
 def test_finished_parts_are_kept_and_other_sizes_stay_in_the_record(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(process, "SMALL", 40)
     monkeypatch.setattr(process, "BATCHES", (1, 8))

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import math
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,10 +15,8 @@ from ephemeral_crawl.core.logs import Form, Level
 
 if TYPE_CHECKING:
     from ephemeral_crawl.serve.access import Token
-    from ephemeral_crawl.shards.balancer import Balancer, Quote
+    from ephemeral_crawl.shards.balancer import Balancer
     from ephemeral_crawl.shards.servers import Servers
-
-_LOG = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True)
@@ -96,65 +91,13 @@ class Balance(Command):
     async def _run(
         self, servers: Servers, balancer: Balancer | None, every: float, token: Token | None
     ) -> None:
+        from ephemeral_crawl.serve.admission import Limits
+        from ephemeral_crawl.serve.server import listen
+        from ephemeral_crawl.shards.routing import forward, keep_balanced
+
         async with servers:
             if self.port is not None and not self.once:
-                await self._route(servers, balancer, every, token)
+                listener = listen(self.host, self.port)
+                await forward(servers, balancer, every, token, Limits(), listener)
             elif balancer is not None:
-                await self._balance(servers, balancer, every)
-
-    async def _balance(self, servers: Servers, balancer: Balancer, every: float) -> None:
-        """Make one round, or one after the other."""
-        while True:
-            try:
-                quotes = await servers.balance(balancer)
-                _print(servers.addresses, quotes, balancer)
-            except Exception:  # the next round is another
-                if self.once:
-                    raise
-                _LOG.exception("a round failed")
-            if self.once:
-                if None in quotes:
-                    raise ValueError("no budget was changed, since a server does not answer")
-                return
-            await asyncio.sleep(every)
-
-    async def _route(
-        self, servers: Servers, balancer: Balancer | None, every: float, token: Token | None
-    ) -> None:
-        from ephemeral_crawl.live.arguments import per_second
-        from ephemeral_crawl.serve.admission import Limits
-        from ephemeral_crawl.serve.server import listen, make_server
-        from ephemeral_crawl.shards.router import Router, make_router
-
-        async def set_budget(rate: object) -> None:
-            if balancer is None:
-                raise ValueError(
-                    "this server does not balance; ask the one that was given --budget"
-                )
-            balancer.total = 3600.0 * per_second("budget", rate)
-            await servers.balance(balancer)
-
-        assert self.port is not None
-        listener = listen(self.host, self.port)
-        router, limits = Router(servers), Limits()
-        app = make_router(router, token, limits, set_budget)
-        address, port = listener.getsockname()[:2]
-        shown = f"[{address}]" if ":" in address else address
-        print(f"Serving http://{shown}:{port}/ ({len(servers)} shards)", flush=True)
-        rounds = balancer and asyncio.create_task(self._balance(servers, balancer, every))
-        await make_server(app, router, limits).serve([listener])
-        if rounds:
-            rounds.cancel()
-
-
-def _print(addresses: Sequence[str], quotes: Sequence[Quote | None], balancer: Balancer) -> None:
-    """Print what the shards said, and what they were told."""
-    for address, quote, given in zip(addresses, quotes, balancer.given.tolist(), strict=True):
-        if quote is None:
-            kept = f"{given:.4g}/h" if given < math.inf else "what it has"
-            print(f"{address}  does not answer, keeps {kept}", flush=True)
-        else:
-            print(
-                f"{address}  price {quote.price:.4g}  {quote.budget:.4g} -> {given:.4g}/h",
-                flush=True,
-            )
+                await keep_balanced(servers, balancer, every, self.once)

@@ -17,7 +17,7 @@ _OBJECT_STORE = 256 * 2**20  # bytes; what tasks exchange here is small
 _LOCAL = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token"}
 
 
-def connect(cpus: int | None = None) -> Any:
+def connect(cpus: int | None = None, address: str | None = None) -> Any:
     """Connect this process to Ray, unless it is connected, and return the module `ray`.
 
     The environment variable `RAY_ADDRESS` names the cluster, as in Ray's own commands. Without it,
@@ -26,12 +26,13 @@ def connect(cpus: int | None = None) -> Any:
 
     Arguments:
         cpus: cores that a Ray started here uses; all by default.
+        address: of a cluster, instead of `RAY_ADDRESS`; "auto" is that of which this machine is.
 
     Raises:
         ModuleNotFoundError: Ray is not installed.
-        ConnectionError: no cluster answers at `RAY_ADDRESS`.
+        ConnectionError: no cluster answers at the address.
     """
-    address = os.environ.get("RAY_ADDRESS", "local")
+    address = address or os.environ.get("RAY_ADDRESS", "local")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if address == "local":
         for name, value in {**_LOCAL, "RAY_AUTH_TOKEN": secrets.token_hex(32)}.items():
@@ -66,6 +67,6 @@ def _check_reachable(address: str) -> None:
             socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
     except OSError as error:
         raise ConnectionError(
-            f"no Ray cluster answers at RAY_ADDRESS={address} ({error}); start one there with `ray "
-            "start --head`, or unset RAY_ADDRESS to use this machine alone"
+            f"no Ray cluster answers at {address} ({error}); start one there with `ray start "
+            "--head`, or give no address, nor RAY_ADDRESS, to use this machine alone"
         ) from None

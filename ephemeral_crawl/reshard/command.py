@@ -11,8 +11,6 @@ import tyro
 
 from ephemeral_crawl.core.base import Command
 
-_NEW = "0.001/h"  # budget of a store that is new, until it has sources
-
 
 @dataclass(kw_only=True)
 class Reshard(Command):
@@ -31,12 +29,13 @@ class Reshard(Command):
     def run(self) -> None:
         from ephemeral_crawl.live import Scheduler
         from ephemeral_crawl.live.errors import NewStore
+        from ephemeral_crawl.shards.balancer import NEW
         from ephemeral_crawl.shards.growing import divide_anew
 
         places = [store if ":" in store else Path(store) for store in self.stores]
         with ExitStack() as stack:
             stores = [stack.enter_context(Scheduler(places[0]))]
-            new = {**stores[0].settings(), "budget": _NEW, "burst": None}
+            new = {**stores[0].settings(), "budget": NEW, "burst": None}
             for place in places[1:]:
                 try:
                     store = Scheduler(place)

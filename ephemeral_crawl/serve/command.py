@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import gc
+import socket
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import tyro
 
 from ephemeral_crawl.core.base import Command
 from ephemeral_crawl.core.logs import Form, Level
+
+if TYPE_CHECKING:
+    from ephemeral_crawl.serve.access import Token
+    from ephemeral_crawl.serve.admission import Limits
+
+_EVERY = 900.0  # seconds between two rounds of the balancer, with shards
 
 
 @dataclass(kw_only=True)
@@ -48,6 +55,13 @@ class Serve(Command):
     """Port to listen on; 0 for a free one."""
     token_file: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """File of the token that clients must send; one is made, with mode 600, if there is none."""
+    shards: int | None = None
+    """Divide the sources among as many schedulers, which run on Ray, each with a store of its own:
+    STORE with {shard} in the place of the number. The budget is that of all; without it, this
+    server forwards to the shards that another has started."""
+    ray: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS")] = None
+    """With --shards: auto, for the Ray cluster of which this machine is part, or HOST:PORT; by
+    default that of RAY_ADDRESS, or a Ray on this machine alone."""
     rate: Annotated[float, tyro.conf.arg(metavar="R")] = 2000.0
     """Requests per second that one address may make on average without the token; those who send
     it, or all where there is none, are not limited."""
@@ -73,6 +87,9 @@ class Serve(Command):
             )
         limits = Limits(rate=check_positive("--rate", self.rate, "requests per second"))
         listener = listen(self.host, self.port)
+        if self.shards is not None:
+            self._on_ray(self.shards, token, limits, listener)
+            return
         scheduler = Scheduler(
             self.store if ":" in self.store else Path(self.store),
             budget=self.budget,
@@ -91,3 +108,38 @@ class Serve(Command):
         gc.freeze()  # what is loaded stays, and looking through it for garbage takes .1 s and more
         with logs(self.log_level, self.log_format):
             server.run([listener])
+
+    def _on_ray(
+        self, number: int, token: Token | None, limits: Limits, listener: socket.socket
+    ) -> None:
+        """Start shards, or join them, and forward requests to them."""
+        import asyncio
+
+        from crawl_env.errors import check_whole
+        from ephemeral_crawl.live.arguments import per_second
+        from ephemeral_crawl.serve.server import logs
+        from ephemeral_crawl.shards.actors import Actors
+        from ephemeral_crawl.shards.balancer import Balancer
+        from ephemeral_crawl.shards.routing import forward
+
+        if self.burst is not None:
+            raise ValueError("--burst is for one scheduler; the budgets of shards change")
+        balancer = None
+        if self.budget is not None:
+            total = 3600.0 * per_second("--budget", self.budget)
+            balancer = Balancer(total, check_whole("--shards", number))
+        settings = {
+            name: value
+            for name in ("half_life", "worth_at", "explore")
+            if (value := getattr(self, name)) is not None
+        }
+        actors = Actors(self.store, number, self.ray, full=self.full, join=balancer is None)
+
+        async def run() -> None:
+            async with actors:
+                for k in range(number) if settings else ():
+                    await actors.post(k, "configure", settings)
+                await forward(actors, balancer, _EVERY, token, limits, listener)
+
+        with logs(self.log_level, self.log_format):
+            asyncio.run(run())

@@ -19,6 +19,7 @@ from crawl_env.errors import check_within, shown
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.live import Status
 
+NEW = "0.001/h"  # budget of a store that is new, until the balancer gives it one
 _MOST_MOVE = 4.0  # largest factor by which a shard's budget changes in a round
 _SMALLEST = 4e-6  # budget units per hour: a scheduler has at least 1e-9 per second
 # What a shard gets at least, of a part of the budget in proportion to its sources: to look after

@@ -27,7 +27,7 @@ from ephemeral_crawl.serve.admission import Admission, Limits, strict_json
 from ephemeral_crawl.serve.errors import Refused, answer_errors
 from ephemeral_crawl.serve.metrics import Requests
 from ephemeral_crawl.shards.owner import domain_of, owner_of, shard_of
-from ephemeral_crawl.shards.servers import Servers
+from ephemeral_crawl.shards.servers import Shards
 
 MOST_SHARDS = 1000  # a lease's id is that of its shard times this, plus the number of the shard
 _OF_ONE = (
@@ -45,7 +45,7 @@ _MOST_WAIT = 60.0  # seconds
 class Router:
     """Requests to shards, and what their answers are together."""
 
-    def __init__(self, servers: Servers) -> None:
+    def __init__(self, servers: Shards) -> None:
         if len(servers) > MOST_SHARDS:
             raise ValueError(f"there are {len(servers)} servers; give at most {MOST_SHARDS}")
         self.servers = servers

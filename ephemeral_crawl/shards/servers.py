@@ -1,4 +1,4 @@
-"""The servers of shards, over HTTP: what is asked of them, and rounds of the balancer."""
+"""The servers of shards: what is asked of them, and rounds of the balancer."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import logging
 import ssl
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
@@ -22,41 +23,29 @@ _IDLE = 5.0  # seconds after which a connection is not used again: before the se
 _MOST = 1 << 26  # bytes of an answer
 
 
-class _Connection(NamedTuple):
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-    used: float  # when it was used last, by a monotonic clock
+class Shards(ABC):
+    """The servers of shards, in the order of the shards.
 
-
-class Servers:
-    """Servers of shards, `ephemeral-crawl serve`, in the order of the shards.
-
-    Connections are kept and used again. It speaks as much of HTTP as these servers do: libraries
-    take several times as long, in which the router would wait.
-
-    Arguments:
-        addresses: such as "http://127.0.0.1:8501", (S,).
-        token: what they ask for; None: nothing.
+    Attributes:
+        addresses: what each is called, (S,).
     """
 
-    def __init__(self, addresses: Sequence[str], token: str | None = None) -> None:
-        self.addresses = [address.rstrip("/") for address in addresses]
-        if not addresses or len({*self.addresses}) < len(addresses):
-            raise ValueError("give the addresses of the servers, each once")
-        self._places = [_place_of(address) for address in self.addresses]
-        self._authorization = f"Authorization: Bearer {token}\r\n" if token else ""
-        self._free: list[list[_Connection]] = [[] for _ in addresses]
+    def __init__(self, addresses: Sequence[str]) -> None:
+        self.addresses = list(addresses)
         self._round = asyncio.Lock()  # one at a time
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        for connection in (c for connections in self._free for c in connections):
-            connection.writer.close()
 
     def __len__(self) -> int:
         return len(self.addresses)
+
+    @abstractmethod
+    async def exchange(
+        self, shard: int, method: str, path: str, body: bytes = b""
+    ) -> tuple[int, bytes]:
+        """Send a request; return the status and the body of the answer.
+
+        Raises:
+            OSError, EOFError, ValueError, LookupError, asyncio.LimitOverrunError: there is none.
+        """
 
     async def ask(self, shard: int, method: str, path: str, body: object = None) -> Any:
         """Return what a server answers, from JSON.
@@ -71,7 +60,7 @@ class Servers:
         text = b"" if body is None else json.dumps(body).encode()
         try:
             async with asyncio.timeout(_PATIENCE):
-                status, answer = await self._exchange(shard, method, path, text)
+                status, answer = await self.exchange(shard, method, path, text)
             told = json.loads(answer)
             if status == 200:
                 return told
@@ -85,38 +74,6 @@ class Servers:
                 f"({str(error) or type(error).__name__}); the other shards go on, see its log",
                 {"Retry-After": "1"},
             ) from error
-
-    async def _exchange(self, shard: int, method: str, path: str, body: bytes) -> tuple[int, bytes]:
-        """Send a request; return the status and the body of the answer."""
-        host, port, context, name = self._places[shard]
-        free = self._free[shard]
-        while free and time.monotonic() - free[-1].used > _IDLE:
-            for connection in free:  # the others were used before
-                connection.writer.close()
-            free.clear()
-        reader, writer, _ = (
-            free.pop()
-            if free
-            else _Connection(*await asyncio.open_connection(host, port, ssl=context), 0.0)
-        )
-        try:
-            head = f"{method} {path} HTTP/1.1\r\nHost: {name}\r\n{self._authorization}"
-            head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-            writer.write(head.encode("ascii") + body)
-            lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower().split("\r\n")
-            headers = dict(line.split(": ", 1) for line in lines[1:] if line)
-            size = int(headers["content-length"])
-            if not 0 <= size <= _MOST:
-                raise ValueError(f"its answer has {size} bytes")
-            answer = await reader.readexactly(size)
-        except BaseException:
-            writer.close()
-            raise
-        if headers.get("connection") == "close":
-            writer.close()
-        else:
-            free.append(_Connection(reader, writer, time.monotonic()))
-        return int(lines[0].split(" ")[1]), answer
 
     async def post(self, shard: int, method: str, arguments: Mapping[str, Any]) -> Any:
         """Call a method of a shard that changes something, as `ask`."""
@@ -150,6 +107,72 @@ class Servers:
             for (k, x), answer in zip(budgets.items(), told, strict=True)
             if not isinstance(answer, BaseException)
         }
+
+
+class _Connection(NamedTuple):
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    used: float  # when it was used last, by a monotonic clock
+
+
+class Servers(Shards):
+    """Servers of shards over HTTP, `ephemeral-crawl serve`, in the order of the shards.
+
+    Connections are kept and used again. It speaks as much of HTTP as these servers do: libraries
+    take several times as long, in which the router would wait.
+
+    Arguments:
+        addresses: such as "http://127.0.0.1:8501", (S,).
+        token: what they ask for; None: nothing.
+    """
+
+    def __init__(self, addresses: Sequence[str], token: str | None = None) -> None:
+        super().__init__([address.rstrip("/") for address in addresses])
+        if not addresses or len({*self.addresses}) < len(addresses):
+            raise ValueError("give the addresses of the servers, each once")
+        self._places = [_place_of(address) for address in self.addresses]
+        self._authorization = f"Authorization: Bearer {token}\r\n" if token else ""
+        self._free: list[list[_Connection]] = [[] for _ in addresses]
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for connection in (c for connections in self._free for c in connections):
+            connection.writer.close()
+
+    async def exchange(
+        self, shard: int, method: str, path: str, body: bytes = b""
+    ) -> tuple[int, bytes]:
+        host, port, context, name = self._places[shard]
+        free = self._free[shard]
+        while free and time.monotonic() - free[-1].used > _IDLE:
+            for connection in free:  # the others were used before
+                connection.writer.close()
+            free.clear()
+        reader, writer, _ = (
+            free.pop()
+            if free
+            else _Connection(*await asyncio.open_connection(host, port, ssl=context), 0.0)
+        )
+        try:
+            head = f"{method} {path} HTTP/1.1\r\nHost: {name}\r\n{self._authorization}"
+            head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+            writer.write(head.encode("ascii") + body)
+            lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower().split("\r\n")
+            headers = dict(line.split(": ", 1) for line in lines[1:] if line)
+            size = int(headers["content-length"])
+            if not 0 <= size <= _MOST:
+                raise ValueError(f"its answer has {size} bytes")
+            answer = await reader.readexactly(size)
+        except BaseException:
+            writer.close()
+            raise
+        if headers.get("connection") == "close":
+            writer.close()
+        else:
+            free.append(_Connection(reader, writer, time.monotonic()))
+        return int(lines[0].split(" ")[1]), answer
 
 
 def _status(told: Any) -> Status | None:

@@ -18,7 +18,7 @@ from ephemeral_crawl.serve.server import listen, make_server
 from ephemeral_crawl.shards.balancer import Balancer
 from ephemeral_crawl.shards.owner import domain_of, owner_of
 from ephemeral_crawl.shards.router import Router, make_router
-from ephemeral_crawl.shards.servers import Servers
+from ephemeral_crawl.shards.servers import Servers, Shards
 from tests.ephemeral_crawl.serve.running import BEARER, SECRET, Client, running
 
 NAMES = [f"https://site{i}.example/feed" for i in range(40)]
@@ -40,16 +40,19 @@ def address(server):
 
 
 @contextmanager
-def routed(addresses, token=None):
-    """A client of a router, on a thread of its own."""
+def routed(to, token=None, balancer=None):
+    """A client of a router, on a thread of its own, to shards or to the addresses of servers."""
     listener, limits, ready = listen("127.0.0.1", 0), Limits(), threading.Event()
     made = []
 
+    servers = to if isinstance(to, Shards) else Servers(to, token)
+
     async def budget(rate):
-        made.append(rate)
+        if balancer:
+            await servers.balance(balancer)
 
     async def main():
-        async with Servers(addresses, token) as servers:
+        async with servers:
             router = Router(servers)
             app = make_router(router, Token(token) if token else None, limits, budget)
             made.append(make_server(app, router, limits))

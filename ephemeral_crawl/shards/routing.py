@@ -1,0 +1,80 @@
+"""Rounds of the balancer one after the other, and the server that forwards to shards meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import socket
+from collections.abc import Sequence
+
+from ephemeral_crawl.live.arguments import per_second
+from ephemeral_crawl.serve.access import Token
+from ephemeral_crawl.serve.admission import Limits
+from ephemeral_crawl.serve.server import make_server
+from ephemeral_crawl.shards.balancer import Balancer, Quote
+from ephemeral_crawl.shards.router import Router, make_router
+from ephemeral_crawl.shards.servers import Shards
+
+_LOG = logging.getLogger(__name__)
+
+
+async def keep_balanced(shards: Shards, balancer: Balancer, every: float, once: bool) -> None:
+    """Make one round, or one after the other; print what the shards said, and were told.
+
+    Arguments:
+        every: seconds between two.
+    """
+    while True:
+        try:
+            quotes = await shards.balance(balancer)
+            _print(shards.addresses, quotes, balancer)
+        except Exception:  # the next round is another
+            if once:
+                raise
+            _LOG.exception("a round failed")
+        if once:
+            if None in quotes:
+                raise ValueError("no budget was changed, since a server does not answer")
+            return
+        await asyncio.sleep(every)
+
+
+async def forward(
+    shards: Shards,
+    balancer: Balancer | None,
+    every: float,
+    token: Token | None,
+    limits: Limits,
+    listener: socket.socket,
+) -> None:
+    """Forward requests to shards until SIGTERM or SIGINT, and balance meanwhile."""
+
+    async def set_budget(rate: object) -> None:
+        if balancer is None:
+            raise ValueError("this server does not balance; ask the one that was given --budget")
+        balancer.total = 3600.0 * per_second("budget", rate)
+        await shards.balance(balancer)
+
+    router = Router(shards)
+    app = make_router(router, token, limits, set_budget)
+    address, port = listener.getsockname()[:2]
+    shown = f"[{address}]" if ":" in address else address
+    print(f"Serving http://{shown}:{port}/ ({len(shards)} shards)", flush=True)
+    rounds = balancer and asyncio.create_task(keep_balanced(shards, balancer, every, once=False))
+    await make_server(app, router, limits).serve([listener])
+    if rounds:
+        rounds.cancel()
+
+
+def _print(addresses: Sequence[str], quotes: Sequence[Quote | None], balancer: Balancer) -> None:
+    """Print what the shards said, and what they were told."""
+    for address, quote, given in zip(addresses, quotes, balancer.given.tolist(), strict=True):
+        if quote is None:
+            kept = f"{given:.4g}/h" if given < math.inf else "what it has"
+            print(f"{address}  does not answer, keeps {kept}", flush=True)
+        else:
+            print(
+                f"{address}  price {quote.price:.4g}  {quote.budget:.4g} -> {given:.4g}/h",
+                flush=True,
+            )

@@ -114,7 +114,9 @@ class Actors(Shards):
             self._actors = [self._found(k) for k in range(number)]
             return
         # A request is not repeated after a failure: it may have been recorded before.
-        actor = self._ray.remote(num_cpus=_CPUS, max_restarts=-1, scheduling_strategy="SPREAD")(Shard)
+        actor = self._ray.remote(num_cpus=_CPUS, max_restarts=-1, scheduling_strategy="SPREAD")(
+            Shard
+        )
         try:
             self._actors = [
                 actor.options(name=name, namespace=_NAMESPACE).remote(place, full)

@@ -1,28 +1,52 @@
-"""Shards on a cluster of two nodes: one is killed in the middle of a crawl, and they go on."""
+"""Shards on Ray: a node of a cluster is killed in the middle of a crawl, and they go on."""
 
-import json
-import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
+from contextlib import contextmanager
 
 import pytest
 
 from ephemeral_crawl.shards.balancer import Balancer
 from ephemeral_crawl.shards.owner import domain_of, owner_of
 from tests.conftest import remove, wait_until
+from tests.ephemeral_crawl.cluster.test_sharded import node_of
+from tests.ephemeral_crawl.serve.running import Client
 from tests.ephemeral_crawl.shards.test_router import NAMES, routed
 
-BUDGET = 36000.0  # units per hour: ten a second
+BUDGET = 36_000.0  # units per hour: ten a second
 NUMBER = 4
 
 
-def node_of(ray, actor):
-    return ray.get(
-        actor.__ray_call__.remote(lambda _: __import__("ray").get_runtime_context().get_node_id())
-    )
+class Crawl:
+    """A crawler on a thread of its own, and what it was told."""
+
+    def __init__(self, client):
+        self.client, self.leased, self.going = client, [], True
+        self.recorded, self.unsure = [0] * NUMBER, [0] * NUMBER
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self):
+        while self.going:
+            for lease in self.client.post("lease", {"limit": 2, "wait": "1s"}).json["leases"]:
+                self.leased.append(lease["source"])
+                report = {"lease": lease["id"], "items": [[None, 1.0]]}
+                counts = self.client.post("report", report).status == 200
+                of = self.recorded if counts else self.unsure
+                of[owner_of(lease["source"], NUMBER)] += 1
+
+    def reach(self, leases):
+        """Wait until there were so many leases."""
+        wait_until(lambda: len(self.leased) >= leases or not self.thread.is_alive())
+        assert len(self.leased) >= leases
+
+    def end(self):
+        self.going = False
+        self.thread.join(60)
 
 
 def test_a_node_is_killed_and_nothing_that_was_acknowledged_is_lost(tmp_path, cluster, local_ray):
@@ -34,44 +58,95 @@ def test_a_node_is_killed_and_nothing_that_was_acknowledged_is_lost(tmp_path, cl
     shards = Actors(str(tmp_path / "{shard}.db"), NUMBER)
     balancer, most = Balancer(BUDGET, NUMBER), []
     with routed(shards, balancer=balancer) as client:
+
+        def balance():
+            assert client.post("configure", {"budget": "1/h"}).status == 200  # makes a round
+            most.append(sum(shard["budget"] for shard in told() if shard))
+            most.append(float(balancer.given.sum()))
+
+        def told():
+            return client.get("/v1/status").json["shards"]
+
         sources = [{"source": name, "host": domain_of(name)} for name in NAMES]
         assert client.post("add_many", {"sources": sources}).json == {"added": 40}
         for name in NAMES:
             limit = {"host": domain_of(name), "interval": "1h"}
             assert client.post("limit_host", limit).status == 200
-        client.post("configure", {"budget": f"{BUDGET}/h"})  # a round of the balancer
-        assert sum(budgets(client)) == pytest.approx(BUDGET)
+        balance()
+        assert most == pytest.approx([BUDGET, BUDGET])
         nodes = [node_of(local_ray, actor) for actor in shards._actors]
         there = [k for k in range(NUMBER) if nodes[k] == victim.node_id]
         assert 0 < len(there) < NUMBER
-        recorded, fetched = [0] * NUMBER, []
-
-        def crawl():
-            for lease in client.post("lease", {"limit": 4}).json["leases"]:
-                fetched.append(lease["source"])
-                answer = client.post("report", {"lease": lease["id"], "items": [[None, 1.0]]})
-                recorded[owner_of(lease["source"], NUMBER)] += answer.status == 200
-
-        def balance():
-            assert client.post("configure", {"budget": f"{BUDGET}/h"}).status == 200
-            most.append(float(balancer.given.sum()))
-
-        wait_until(lambda: crawl() or balance() or len(fetched) >= 10)
-        remove(cluster, victim, local_ray)
-        killed = time.monotonic()
-        given = balancer.given.tolist()
-        crawl()
-        wait_until(lambda: client.get("/healthz").status == 200)
-        assert time.monotonic() - killed < 60
-        told = client.get("/v1/status").json["shards"]
-        assert [shard["counts"]["fetched"] for shard in told] == recorded
-        assert [told[k]["budget"] for k in there] == pytest.approx([given[k] for k in there])
-        wait_until(lambda: crawl() or balance() or len(fetched) >= 25)
-        assert len({*fetched}) == len(fetched)  # no host twice within its interval
+        crawl = Crawl(client)
+        try:
+            crawl.reach(8)
+            balance()
+            given = balancer.given.tolist()
+            remove(cluster, victim, local_ray)
+            killed = time.monotonic()
+            wait_until(lambda: client.get("/healthz").status == 200)
+            assert time.monotonic() - killed < 60
+            budgets = [shard["budget"] for shard in told()]
+            assert budgets == pytest.approx(given)
+            crawl.reach(30)
+            balance()
+        finally:
+            crawl.end()
+        for shard, least, unsure in zip(told(), crawl.recorded, crawl.unsure, strict=True):
+            assert least <= shard["counts"]["fetched"] <= least + unsure
+        assert len({*crawl.leased}) == len(crawl.leased)  # no host twice within its interval
         assert victim.node_id not in [node_of(local_ray, actor) for actor in shards._actors]
         assert max(most) <= BUDGET * (1 + 1e-9)
-        assert sum(budgets(client)) <= BUDGET * (1 + 1e-9)
 
 
-def budgets(client):
-    return [shard["budget"] for shard in client.get("/v1/status").json["shards"] if shard]
+@contextmanager
+def served(folder, *more):
+    """Run the command in a process of its own, on the Ray of the tests."""
+    words = ["serve", "--store", str(folder / "{shard}.db"), "--shards", "2", "--port", "0", *more]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ephemeral_crawl", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        found = re.search(r":(\d+)/ \(2 shards\)", process.stdout.readline())
+        yield Client(int(found[1]), None, None) if found else process.communicate(timeout=60)[1]
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+
+
+def test_the_command_starts_shards_and_a_second_one_forwards_to_them(tmp_path, local_ray):
+    on_ray = ["--ray", local_ray.get_runtime_context().gcs_address]
+    with served(tmp_path, *on_ray) as message:
+        assert "does not run on this cluster; give --budget" in message
+    with served(tmp_path, *on_ray, "--budget", "60/h", "--half-life", "5h") as client:
+        with served(tmp_path, *on_ray) as other:
+            assert other.post("add", {"source": NAMES[0]}).status == 200
+            assert client.post("remove", {"source": NAMES[0]}).status == 200
+            answer = other.post("configure", {"budget": "1/h"})
+            assert "ask the one that was given --budget" in answer.json["message"]
+        with served(tmp_path, *on_ray, "--budget", "60/h") as message:
+            assert "another process has started these shards" in message
+        assert client.post("configure", {"budget": "80/h"}).status == 200
+        shards = client.get("/v1/status").json["shards"]
+        assert sum(shard["budget"] for shard in shards) == pytest.approx(80.0)
+        assert client.post("add", {"source": NAMES[1]}).status == 200
+    with served(tmp_path, *on_ray, "--budget", "60/h") as client:
+        assert client.get(f"/v1/explain?source={NAMES[1]}").status == 200
+        shards = client.get("/v1/status").json["shards"]
+        assert sum(shard["budget"] for shard in shards) == pytest.approx(60.0)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--store", "crawl.db", "--budget", "1/h"], "shards have a store each"),
+        (["--shards", "0", "--budget", "1/h"], "--shards is 0"),
+        (["--burst", "3", "--budget", "1/h"], "--burst is for one scheduler"),
+    ],
+)
+def test_what_shards_cannot_be(tmp_path, more, message):
+    with served(tmp_path, *more) as told:
+        assert message in told

@@ -32,6 +32,7 @@ def connect(cpus: int | None = None, address: str | None = None) -> Any:
         ModuleNotFoundError: Ray is not installed.
         ConnectionError: no cluster answers at the address.
     """
+    named = "" if address else "RAY_ADDRESS="
     address = address or os.environ.get("RAY_ADDRESS", "local")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if address == "local":
@@ -54,12 +55,12 @@ def connect(cpus: int | None = None, address: str | None = None) -> Any:
                 stacklevel=2,
             )
         return ray
-    _check_reachable(address)
+    _check_reachable(address, named)
     ray.init(address, **quiet)
     return ray
 
 
-def _check_reachable(address: str) -> None:
+def _check_reachable(address: str, named: str) -> None:
     """Refuse an address where nobody listens at once; Ray tries for minutes."""
     host, _, port = address.rpartition("//")[2].rpartition(":")
     try:
@@ -67,6 +68,6 @@ def _check_reachable(address: str) -> None:
             socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
     except OSError as error:
         raise ConnectionError(
-            f"no Ray cluster answers at {address} ({error}); start one there with `ray start "
-            "--head`, or give no address, nor RAY_ADDRESS, to use this machine alone"
+            f"no Ray cluster answers at {named}{address} ({error}); start one there with `ray "
+            "start --head`, or unset RAY_ADDRESS to use this machine alone"
         ) from None

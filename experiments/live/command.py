@@ -12,7 +12,7 @@ from crawl_env.errors import check_choice
 from ephemeral_crawl.core.runner import Runner
 from ephemeral_crawl.core.study import ParallelStudy, Rows, attributed
 from experiments.core.study import Part, PartsStudy
-from experiments.live import http, process
+from experiments.live import http, large, process
 from experiments.live.feeds import failing, shards
 from experiments.live.feeds import measure as feeds
 
@@ -23,8 +23,8 @@ UNDER_LOAD = ("process", "http")  # parts whose jobs run alone
 class Live(PartsStudy, ParallelStudy):
     """Measures the live scheduler: how many leases and reports it handles, in one process and
     over HTTP, how long they take, and what a crawl collects: of sixty feeds, of two hundred
-    beside others that are dead, and of these by several schedulers. What is finished is kept if
-    it is stopped."""
+    beside others that are dead, and of these by several schedulers; and how 64 of them would
+    divide a budget. What is finished is kept if it is stopped."""
 
     title: ClassVar[str] = "The live scheduler"
     parts: ClassVar[Mapping[str, Part]] = {
@@ -33,11 +33,12 @@ class Live(PartsStudy, ParallelStudy):
         "feeds": feeds.PART,
         "failing": failing.PART,
         "shards": shards.PART,
+        "balancer": large.PART,
     }
 
     only: Annotated[tuple[str, ...], tyro.conf.arg(metavar="PART")] = ()
-    """Parts to measure: process, http, feeds, failing, shards; by default all. The record of the
-    others, and of other numbers of sources, is kept."""
+    """Parts to measure: process, http, feeds, failing, shards, balancer; by default all. The
+    record of the others, and of other numbers of sources, is kept."""
     sources: int = 10**6
     """Sources in the store."""
     seconds: float = 20.0

@@ -164,7 +164,7 @@ PART = Part(
                 Column("apart before", mean("before"), share),
                 *(Column(f"{h} h after", largest(f"hour {h}"), "{:.1%}".format) for h in HOURS),
                 Column("largest sum of budgets", largest("most"), "{:.1%}".format),
-                Column("a round, ms", mean("round"), "{:.2f}".format),
+                Column("a round, ms, most", largest("round"), "{:.2f}".format),
             ),
         ),
         "No source is held: a shard is its price as a function of its budget, of sources whose "

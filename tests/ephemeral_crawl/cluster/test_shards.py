@@ -1,5 +1,6 @@
 """Shards on Ray: a node of a cluster is killed in the middle of a crawl, and they go on."""
 
+import os
 import re
 import signal
 import subprocess
@@ -12,13 +13,17 @@ import pytest
 
 from ephemeral_crawl.shards.balancer import Balancer
 from ephemeral_crawl.shards.owner import domain_of, owner_of
-from tests.conftest import remove, wait_until
+from tests.conftest import wait_until
 from tests.ephemeral_crawl.cluster.test_sharded import node_of
 from tests.ephemeral_crawl.serve.running import Client
 from tests.ephemeral_crawl.shards.test_router import NAMES, routed
 
 BUDGET = 36_000.0  # units per hour: ten a second
 NUMBER = 4
+
+
+def process_of(ray, actor):
+    return ray.get(actor.__ray_call__.remote(lambda _: __import__("os").getpid()))
 
 
 class Crawl:
@@ -82,8 +87,11 @@ def test_a_node_is_killed_and_nothing_that_was_acknowledged_is_lost(tmp_path, cl
             crawl.reach(8)
             balance()
             given = balancer.given.tolist()
-            remove(cluster, victim, local_ray)
+            processes = [process_of(local_ray, shards._actors[k]) for k in there]
             killed = time.monotonic()
+            cluster.remove_node(victim, allow_graceful=False)
+            for process in processes:
+                os.kill(process, signal.SIGKILL)  # or they would go on for a moment
             wait_until(lambda: client.get("/healthz").status == 200)
             assert time.monotonic() - killed < 60
             budgets = [shard["budget"] for shard in told()]

@@ -1,4 +1,4 @@
-"""Several servers: on one store, as shards, and as shards behind the router.
+"""Several servers: on one store, as shards, as shards behind the router, and as shards on Ray.
 
     python -m experiments.live.several --batches 1 10
     python -m experiments.live.several --postgres postgresql:///test?host=/tmp/socket --batches 1
@@ -30,6 +30,7 @@ from experiments.live.http import LeasingClient, ask, build_store, processor_tim
 
 _CLIENTS = 8  # of each server
 _BURST = 1e6
+_BUDGET = ("--budget", "20000/s")
 
 
 class Process(NamedTuple):
@@ -71,6 +72,23 @@ def _place(store: str) -> str | Path:
     return store if ":" in store else Path(store)
 
 
+def load_on_ray(stores: list[str], batch: int, seconds: float) -> None:
+    """Do the same with shards on Ray, whose stores are files."""
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        for k, store in enumerate(stores):
+            Path(_copied(store)).rename(Path(folder) / f"{k}.db")
+        words = ["--store", f"{folder}/{{shard}}.db", "--shards", str(len(stores)), *_BUDGET]
+        router = stack.enter_context(started("serve", *words))
+        ask(HTTPConnection("127.0.0.1", router.port), "GET", "/healthz")
+        actors = [
+            Process(int(path.parent.name), 0)
+            for path in Path("/proc").glob("[0-9]*/cmdline")
+            if path.read_bytes().startswith(b"ray::Shard")
+        ]
+        clients = [LeasingClient(router.port, batch, k) for k in range(_CLIENTS * len(stores))]
+        _measure("both shards on Ray", clients, [*actors, router], batch, seconds)
+
+
 def load(name: str, stores: list[str], batch: int, seconds: float, routed: bool = False) -> None:
     """Let clients lease and report as fast as they can; print what was done.
 
@@ -92,28 +110,35 @@ def load(name: str, stores: list[str], batch: int, seconds: float, routed: bool 
         if routed:
             addresses = [f"http://127.0.0.1:{port}" for port in ports]
             # Its rounds are not those of this test: budgets stay as they are.
-            words = ["--budget", "20000/s", "--every", "24h", "--servers", *addresses]
+            words = [*_BUDGET, "--every", "24h", "--servers", *addresses]
             router = stack.enter_context(started("balance", *words))
             ports, all_of_them = [router.port], [*servers, router]
         clients = [
             LeasingClient(ports[k % len(ports)], batch, k) for k in range(_CLIENTS * len(stores))
         ]
-        run_all(clients, [], 0.3 * seconds)
-        for client in clients:
-            client.pairs = 0
-        before = [processor_time(process.number) for process in all_of_them]
-        took = run_all(clients, [], seconds)
-        used = [
-            processor_time(process.number) - start
-            for process, start in zip(all_of_them, before, strict=True)
-        ]
-        pairs = max(sum(client.pairs for client in clients), 1)
-        each = ", ".join(f"{1e6 * x / pairs:.0f}" for x in used)
-        print(
-            f"{name:34} {batch:4} a request: {pairs / took:6.0f} /s; processor time of each "
-            f"process, µs a pair: {each}; most of one process {max(used) / took:.2f} cores",
-            flush=True,
-        )
+        _measure(name, clients, all_of_them, batch, seconds)
+
+
+def _measure(
+    name: str, clients: list[LeasingClient], processes: list[Process], batch: int, seconds: float
+) -> None:
+    """Let clients work, first for a while that does not count."""
+    run_all(clients, [], 0.3 * seconds)
+    for client in clients:
+        client.pairs = 0
+    before = [processor_time(process.number) for process in processes]
+    took = run_all(clients, [], seconds)
+    used = [
+        processor_time(process.number) - start
+        for process, start in zip(processes, before, strict=True)
+    ]
+    pairs = max(sum(client.pairs for client in clients), 1)
+    each = ", ".join(f"{1e6 * x / pairs:.0f}" for x in used)
+    print(
+        f"{name:34} {batch:4} a request: {pairs / took:6.0f} /s; processor time of each "
+        f"process, µs a pair: {each}; most of one process {max(used) / took:.2f} cores",
+        flush=True,
+    )
 
 
 def main() -> None:
@@ -146,6 +171,8 @@ def main() -> None:
             load("the other, alone", shards[1:], batch, given.seconds)
             load("both shards", shards, batch, given.seconds)
             load("both shards behind the router", shards, batch, given.seconds, routed=True)
+            if not given.postgres:
+                load_on_ray(shards, batch, given.seconds)
 
 
 if __name__ == "__main__":

@@ -77,6 +77,7 @@ def test_a_node_is_killed_and_nothing_that_was_acknowledged_is_lost(tmp_path, cl
         for name in NAMES:
             limit = {"host": domain_of(name), "interval": "1h"}
             assert client.post("limit_host", limit).status == 200
+        assert sum(shard["budget"] for shard in told()) < 1.0  # until they are balanced
         balance()
         assert most == pytest.approx([BUDGET, BUDGET])
         nodes = [node_of(local_ray, actor) for actor in shards._actors]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Annotated, Any, get_type_hints
 from urllib.parse import urlencode
 
@@ -217,13 +218,22 @@ def _asking(router: APIRouter, service: Service, s: Scheduler) -> None:
 
 def hooks(service: Service, token: Token) -> APIRouter:
     """Return the routes by which others may ping single sources, without the token."""
+    s = service.scheduler
+    return hooks_of(partial(service.call, s.next_due), partial(service.change, s.signal), token)
+
+
+def hooks_of(
+    known: Callable[[str], Awaitable[Any]],
+    signal: Callable[[str, str], Awaitable[Any]],
+    token: Token,
+) -> APIRouter:
+    """Return these routes, given a function that refuses unknown sources, and one that pings."""
     router = APIRouter(tags=["hooks"])
-    scheduler = service.scheduler
 
     @router.get("/v1/hook", responses=responses(404, 422))
     async def hook(source: _SourceQuery, kind: str = "websub") -> bodies.Hook:
         """Return the path at which a WebSub hub or a webhook may ping a source."""
-        await service.call(scheduler.next_due, source)  # which refuses unknown ones
+        await known(source)
         words = urlencode({"source": source, "kind": kind})
         return bodies.Hook(path=f"/hooks/{token.hook(source, kind)}?{words}")
 
@@ -248,7 +258,7 @@ def hooks(service: Service, token: Token) -> APIRouter:
     async def ping(key: str, source: str, kind: str) -> None:
         """Record a ping. The body is not looked at."""
         check(key, source, kind)
-        await service.change(scheduler.signal, source, kind)
+        await signal(source, kind)
 
     return router
 

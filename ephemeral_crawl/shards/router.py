@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 import numpy as np
 from fastapi import FastAPI
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from starlette.requests import Request
 
 from crawl_env.errors import check_whole, shown
@@ -26,6 +26,8 @@ from ephemeral_crawl.serve.access import Token
 from ephemeral_crawl.serve.admission import Admission, Limits, strict_json
 from ephemeral_crawl.serve.errors import Refused, answer_errors
 from ephemeral_crawl.serve.metrics import Requests
+from ephemeral_crawl.serve.page import POLICY
+from ephemeral_crawl.serve.routes import hooks_of
 from ephemeral_crawl.shards.owner import domain_of, owner_of, shard_of
 from ephemeral_crawl.shards.servers import Shards
 
@@ -277,6 +279,17 @@ def make_router(router: Router, token: Token | None, limits: Limits, budget: Any
         status, _ = await router.status()
         return PlainTextResponse(requests.text(status))
 
+    @app.get("/", response_class=HTMLResponse)
+    async def page(source: str = "", shard: int = 0) -> HTMLResponse:
+        number = len(router.servers)
+        k = owner_of(source, number) if source else shard
+        if not 0 <= k < number:
+            raise Refused(404, "no_route", f"there is no shard {k}; there are 0 to {number - 1}")
+        text = await router.servers.ask(k, "GET", f"/?{urlencode({'source': source})}")
+        links = " ".join(f'<a href="/?shard={i}">{i}</a>' for i in range(number))
+        text = text.replace("<body>", f"<body><nav>Shard {k} of {links}</nav>", 1)
+        return HTMLResponse(text, headers={"Content-Security-Policy": POLICY})
+
     @app.get("/v1/status")
     async def status() -> JSONResponse:
         found, each = await router.status()
@@ -301,6 +314,12 @@ def make_router(router: Router, token: Token | None, limits: Limits, budget: Any
         shard = owner_of(source, len(router.servers))
         words = urlencode({"source": source})
         return JSONResponse(await router.servers.ask(shard, "GET", f"/v1/{method}?{words}"))
+
+    async def signal(source: str, kind: str) -> None:
+        await router.one("signal", {"source": source, "kind": kind})
+
+    if token is not None:
+        app.include_router(hooks_of(partial(of_source, "next_due"), signal, token))
 
     async def configure(given: dict[str, Any]) -> dict[str, Any]:
         if "budget" in given:

@@ -48,7 +48,7 @@ class Shards(ABC):
         """
 
     async def ask(self, shard: int, method: str, path: str, body: object = None) -> Any:
-        """Return what a server answers, from JSON.
+        """Return what a server answers, from JSON; the text of anything but /v1/METHOD.
 
         Arguments:
             body: what is sent as JSON; None: nothing.
@@ -61,6 +61,8 @@ class Shards(ABC):
         try:
             async with asyncio.timeout(_PATIENCE):
                 status, answer = await self.exchange(shard, method, path, text)
+            if status == 200 and not path.startswith("/v1/"):
+                return answer.decode()
             told = json.loads(answer)
             if status == 200:
                 return told

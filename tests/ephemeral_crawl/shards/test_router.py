@@ -117,6 +117,25 @@ def test_a_crawl_through_the_router_reaches_each_source_at_its_shard():
         assert all(server.scheduler.status().budget == 100.0 for server in servers)
 
 
+def test_the_page_and_hooks_are_those_of_the_shards():
+    with shards(2, SECRET) as servers, routed(list(map(address, servers)), SECRET) as client:
+        for name in NAMES:
+            assert client.post("add", {"source": name}, **BEARER).status == 200
+        assert client.get("/").status == 401
+        pages = [client.get(f"/?shard={k}", **BEARER).text for k in (0, 1)]
+        for k, (page, server) in enumerate(zip(pages, servers, strict=True)):
+            assert f"Shard {k} of" in page
+            assert all(name in page for name in list(server.scheduler.sources())[:3])
+        mine = next(name for name in NAMES if owner_of(name, 2) == 1)
+        assert "Shard 1 of" in client.get(f"/?source={mine}", **BEARER).text
+        assert client.get("/?shard=2", **BEARER).status == 404
+        assert client.get("/v1/hook?source=unknown", **BEARER).status == 404
+        hook = client.get(f"/v1/hook?source={mine}", **BEARER).json["path"]
+        assert client.ask("POST", hook).status == 204
+        assert client.ask("POST", hook.replace("/hooks/", "/hooks/0")).status == 404
+        assert [server.scheduler.status().counts.pings for server in servers] == [0, 1]
+
+
 def test_what_is_refused_names_what_the_client_sent():
     with shards(2) as servers, routed(list(map(address, servers))) as client:
         client.post("add_many", {"sources": [{"source": name} for name in NAMES[:20]]})

@@ -217,6 +217,11 @@ class RenameBody(Body):
     name: Name
 
 
+class AdoptBody(Body):
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": []})
+    exported: dict[str, Any] = Field(description="What `export` has returned.")
+
+
 class HostBody(Body):
     model_config = _example(host="example.org", interval="10s")
     host: Name = Field(description="*.example.org: example.org and all hosts below, together.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Annotated, Any, get_type_hints
 from urllib.parse import urlencode
 
@@ -172,6 +171,12 @@ def _sources(router: APIRouter, service: Service, s: Scheduler, limits: Limits) 
         await service.change(s.resume, body.source)
         return bodies.Done()
 
+    @router.post("/adopt", tags=["sources"], responses=responses(*WITH_BODY, 409))
+    async def adopt(body: bodies.AdoptBody) -> bodies.Done:
+        """Add sources that another scheduler has exported, with what it learnt of them."""
+        await service.change(s.adopt, body.exported)
+        return bodies.Done()
+
     @router.post("/configure", tags=["sources"], responses=responses(*WITH_BODY))
     async def configure(body: bodies.ConfigureBody) -> bodies.Done:
         """Change settings of the scheduler that are given, such as the budget, from now on."""
@@ -201,6 +206,11 @@ def _asking(router: APIRouter, service: Service, s: Scheduler) -> None:
         """Return what is known about a source, when it is due, why, and what would change it."""
         return await service.call(s.explain, source)
 
+    @router.get("/export", tags=["asking"], responses=responses(404, 422))
+    async def export(source: _SourceQuery) -> dict[str, Any]:
+        """Return what is known of a source, for `adopt` of another scheduler."""
+        return await service.call(s.export, [source])
+
     @router.get("/next_due", tags=["asking"], responses=responses(404, 422))
     async def next_due(
         source: Annotated[
@@ -219,7 +229,11 @@ def _asking(router: APIRouter, service: Service, s: Scheduler) -> None:
 def hooks(service: Service, token: Token) -> APIRouter:
     """Return the routes by which others may ping single sources, without the token."""
     s = service.scheduler
-    return hooks_of(partial(service.call, s.next_due), partial(service.change, s.signal), token)
+    return hooks_of(
+        lambda source: service.call(s.next_due, source),
+        lambda source, kind: service.change(s.signal, source, kind),
+        token,
+    )
 
 
 def hooks_of(

@@ -64,14 +64,10 @@ class Router:
     async def one(self, method: str, given: dict[str, Any]) -> Any:
         """Forward what concerns a source, a host or a lease."""
         shard, arguments = self._placed(given)
-        name = given.get("name")
-        if isinstance(name, str) and owner_of(name, len(self.servers)) != shard:
-            raise Refused(
-                409,
-                "other_shard",
-                f"{shown(name)} belongs to another shard than the name before; add it, and remove "
-                "the other",
-            )
+        if method == "rename" and given.keys() == {"source", "name"}:
+            source, name = given["source"], given["name"]
+            if isinstance(name, str) and (home := owner_of(name, len(self.servers))) != shard:
+                return await self._move(shard, home, source, name)
         try:
             return await self.servers.post(shard, method, arguments)
         except Refused as refused:
@@ -79,6 +75,16 @@ class Router:
                 raise
             text = refused.message.replace(f"lease {arguments['lease']}", f"lease {given['lease']}")
             raise Refused(refused.status_code, refused.error, text, refused.headers) from None
+
+    async def _move(self, shard: int, home: int, source: str, name: str) -> Any:
+        """Rename a source that then belongs to another shard, with what was learnt of it."""
+        words = urlencode({"source": source})
+        known = await self.servers.ask(shard, "GET", f"/v1/export?{words}")
+        ((_, host, *more),) = known["sources"]
+        known["sources"] = [[name, host and domain_of(name), *more]]
+        known |= {"hosts": [], "limits": {}}  # those of the other domain
+        await self.servers.post(home, "adopt", {"exported": known})
+        return await self.servers.post(shard, "remove", {"source": source})
 
     async def many(self, method: str, given: dict[str, Any]) -> dict[str, Any]:
         """Forward many at once, each to its shard: there all of them count, or none."""

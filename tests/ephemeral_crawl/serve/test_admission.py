@@ -30,11 +30,18 @@ from tests.refusals import refused
 ROOT = Path(__file__).parents[3]
 ROUTES = [
     *("lease", "report", "failed", "release", "record", "signal", "signal_many", "add", "add_many"),
-    *("update", "remove", "rename", "pause", "resume", "configure", "limit_host"),
+    *("update", "remove", "rename", "pause", "resume", "configure", "limit_host", "adopt"),
 ]
 PAGES = [
     *("/", "/?source=a", "/metrics", "/openapi.json", "/v1/status", "/v1/sources", "/v1/next_due"),
-    *("/v1/explain?source=a", "/v1/hook?source=a", "/nope", "/docs", "/redoc"),
+    *(
+        "/v1/explain?source=a",
+        "/v1/export?source=a",
+        "/v1/hook?source=a",
+        "/nope",
+        "/docs",
+        "/redoc",
+    ),
 ]
 
 

@@ -152,7 +152,8 @@ def test_what_is_refused_names_what_the_client_sent():
                 "registered domain",
             ),
             ("limit_host", {"host": "*.co.uk", "interval": "1s"}, 422, "registered domain"),
-            ("rename", {"source": NAMES[0], "name": elsewhere(NAMES[0])}, 409, "another shard"),
+            ("rename", {"source": NAMES[0], "name": elsewhere(NAMES[0])}, 409, "in both"),
+            ("rename", {"source": NAMES[30], "name": elsewhere(NAMES[30])}, 404, NAMES[30]),
             ("lease", {"limit": 0}, 422, "limit is 0"),
             ("lease", {"limit": 1, "timeout": "soon"}, 422, "timeout is 'soon'"),
             ("lease", {"limit": 1, "what": 1}, 422, "no argument what"),
@@ -171,6 +172,25 @@ def test_what_is_refused_names_what_the_client_sent():
             answer = client.post(method, body)
             assert (answer.status, message in answer.json["message"]) == (status, True), answer
         assert client.post("rename", {"source": NAMES[0], "name": NAMES[0] + "2"}).status == 200
+
+
+def test_a_source_that_is_renamed_takes_what_was_learnt_to_its_new_shard():
+    with shards(2) as servers, routed(list(map(address, servers))) as client:
+        old, new = NAMES[0], elsewhere(NAMES[0])
+        add = {"source": old, "host": domain_of(old), "max_interval": "5h"}
+        assert client.post("add", add).status == 200
+        assert client.post("limit_host", {"host": domain_of(old), "interval": "1h"}).status == 200
+        assert client.post("report", {"source": old, "items": [[None, 1.0]] * 5}).status == 200
+        before = client.get(f"/v1/explain?source={old}").json
+        assert client.post("rename", {"source": old, "name": new}).json == {"done": True}
+        after = client.get(f"/v1/explain?source={new}").json
+        for name in ("rate", "worth", "max_interval"):
+            assert after[name] == pytest.approx(before[name]), name
+        assert after["fetched_at"] == pytest.approx(before["fetched_at"], abs=1.0)
+        (found,) = servers[owner_of(new, 2)].scheduler.export([new])["sources"]
+        assert found[:2] == [new, domain_of(new)]
+        assert client.get(f"/v1/explain?source={old}").status == 404
+        assert client.get("/v1/status").json["sources"] == 1
 
 
 def host_beside(name):

@@ -15,8 +15,8 @@ from ephemeral_crawl.core.logs import Form, Level
 
 if TYPE_CHECKING:
     from ephemeral_crawl.serve.access import Token
+    from ephemeral_crawl.serve.servers import Servers
     from ephemeral_crawl.shards.balancer import Balancer
-    from ephemeral_crawl.shards.servers import Servers
 
 
 @dataclass(kw_only=True)
@@ -58,8 +58,8 @@ class Balance(Command):
         from ephemeral_crawl.live.arguments import per_second, seconds
         from ephemeral_crawl.serve.access import VARIABLE, Token, is_loopback
         from ephemeral_crawl.serve.server import logs
+        from ephemeral_crawl.serve.servers import Servers
         from ephemeral_crawl.shards.balancer import Balancer
-        from ephemeral_crawl.shards.servers import Servers
 
         def hourly(name: str, rate: str) -> float:
             return 3600.0 * per_second(name, rate)
@@ -92,8 +92,8 @@ class Balance(Command):
         self, servers: Servers, balancer: Balancer | None, every: float, token: Token | None
     ) -> None:
         from ephemeral_crawl.serve.admission import Limits
+        from ephemeral_crawl.serve.routing import forward, keep_balanced
         from ephemeral_crawl.serve.server import listen
-        from ephemeral_crawl.shards.routing import forward, keep_balanced
 
         async with servers:
             if self.port is not None and not self.once:

@@ -117,10 +117,10 @@ class Serve(Command):
 
         from crawl_env.errors import check_whole
         from ephemeral_crawl.live.arguments import per_second
+        from ephemeral_crawl.serve.actors import Actors
+        from ephemeral_crawl.serve.routing import forward
         from ephemeral_crawl.serve.server import logs
-        from ephemeral_crawl.shards.actors import Actors
         from ephemeral_crawl.shards.balancer import Balancer
-        from ephemeral_crawl.shards.routing import forward
 
         if self.burst is not None:
             raise ValueError("--burst is for one scheduler; the budgets of shards change")

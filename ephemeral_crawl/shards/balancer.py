@@ -2,7 +2,7 @@
 
 A fleet whose sources are divided among schedulers collects what one scheduler would if all of them
 have the same price λ, the worth that one more budget unit collects. Nothing here talks to anybody:
-who does (`ephemeral_crawl.shards.servers`) says what the shards answered, and is told what to tell
+who does (`ephemeral_crawl.serve.servers`) says what the shards answered, and is told what to tell
 them.
 """
 

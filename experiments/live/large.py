@@ -41,7 +41,7 @@ _VALUES = np.exp(
 )
 
 
-class Fleet:
+class Demands:
     """Shards of many sources, (S,).
 
     Attributes:
@@ -121,7 +121,7 @@ def work(job: Job) -> Result:
     hours after it, the largest sum of the budgets as a fraction of the whole, and the processor
     time of a round, in milliseconds."""
     case = job["columns"]
-    fleet, balancer = Fleet(case["seed"]), Balancer(PER_HOUR, NUMBER)
+    fleet, balancer = Demands(case["seed"]), Balancer(PER_HOUR, NUMBER)
     apart, most, took = list[float](), 0.0, 0.0
     rounds = BEFORE + max(HOURS) * ROUNDS + 1
     for i in range(rounds):

@@ -57,7 +57,7 @@ class Crawl:
 def test_a_node_is_killed_and_nothing_that_was_acknowledged_is_lost(tmp_path, cluster, local_ray):
     """The budgets never add up to more than the whole, hosts keep their intervals, and what ran on
     the node is back within a minute."""
-    from ephemeral_crawl.shards.actors import Actors
+    from ephemeral_crawl.serve.actors import Actors
 
     (victim,) = cluster.worker_nodes
     shards = Actors(str(tmp_path / "{shard}.db"), NUMBER)

@@ -10,9 +10,9 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
+from ephemeral_crawl.serve.servers import Servers
 from ephemeral_crawl.shards.balancer import Balancer
 from ephemeral_crawl.shards.owner import domain_of, owner_of
-from ephemeral_crawl.shards.servers import Servers
 from tests.ephemeral_crawl.shards.test_router import NAMES, routed
 
 

@@ -14,11 +14,11 @@ from ephemeral_crawl.reshard.command import Reshard
 from ephemeral_crawl.serve.access import VARIABLE, Token
 from ephemeral_crawl.serve.admission import Limits
 from ephemeral_crawl.serve.errors import Refused
+from ephemeral_crawl.serve.router import Router, make_router
 from ephemeral_crawl.serve.server import listen, make_server
+from ephemeral_crawl.serve.servers import Servers, Shards
 from ephemeral_crawl.shards.balancer import Balancer
 from ephemeral_crawl.shards.owner import domain_of, owner_of
-from ephemeral_crawl.shards.router import Router, make_router
-from ephemeral_crawl.shards.servers import Servers, Shards
 from tests.ephemeral_crawl.serve.running import BEARER, SECRET, Client, running
 
 NAMES = [f"https://site{i}.example/feed" for i in range(40)]

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from ephemeral_crawl.live.arguments import per_second
 from ephemeral_crawl.serve.access import Token
 from ephemeral_crawl.serve.admission import Limits
+from ephemeral_crawl.serve.router import Router, make_router
 from ephemeral_crawl.serve.server import make_server
+from ephemeral_crawl.serve.servers import Shards
 from ephemeral_crawl.shards.balancer import Balancer, Quote
-from ephemeral_crawl.shards.router import Router, make_router
-from ephemeral_crawl.shards.servers import Shards
 
 _LOG = logging.getLogger(__name__)
 

@@ -28,8 +28,8 @@ from ephemeral_crawl.serve.errors import Refused, answer_errors
 from ephemeral_crawl.serve.metrics import Requests
 from ephemeral_crawl.serve.page import POLICY
 from ephemeral_crawl.serve.routes import hooks_of
+from ephemeral_crawl.serve.servers import Shards
 from ephemeral_crawl.shards.owner import domain_of, owner_of, shard_of
-from ephemeral_crawl.shards.servers import Shards
 
 MOST_SHARDS = 1000  # a lease's id is that of its shard times this, plus the number of the shard
 _OF_ONE = (

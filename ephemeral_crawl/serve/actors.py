@@ -20,16 +20,16 @@ from ephemeral_crawl.live.errors import NewStore
 from ephemeral_crawl.serve.admission import Admission
 from ephemeral_crawl.serve.app import make_app
 from ephemeral_crawl.serve.errors import refusal
+from ephemeral_crawl.serve.servers import Shards
 from ephemeral_crawl.serve.service import Service
 from ephemeral_crawl.shards.balancer import NEW
-from ephemeral_crawl.shards.servers import Shards
 
 _NAMESPACE = "ephemeral-crawl"
 _CPUS = 0.01  # that Ray reserves for a shard: if it were none, Ray would not spread them
 _GRACE = 10.0  # seconds in which shards write a snapshot at the end
 
 
-class Shard:
+class ShardServer:
     """The server of a shard, to which requests come from Ray rather than from a socket.
 
     Arguments:
@@ -115,7 +115,7 @@ class Actors(Shards):
             return
         # A request is not repeated after a failure: it may have been recorded before.
         actor = self._ray.remote(num_cpus=_CPUS, max_restarts=-1, scheduling_strategy="SPREAD")(
-            Shard
+            ShardServer
         )
         try:
             self._actors = [

@@ -1,9 +1,10 @@
 """Compilation of inner loops to machine code with numba.
 
 A function is compiled when it is first called with arguments of new types, and the machine code is
-cached on disk: in the folder that the environment variable `NUMBA_CACHE_DIR` names, else next to
-the source file or, where this is read-only, in the user's cache folder. If none can be written, it
-is compiled once per process. `NUMBA_DISABLE_JIT=1` runs the same functions as plain Python.
+cached on disk: in the folder that the environment variable `NUMBA_CACHE_DIR` names, which several
+checkouts may share, else next to the source file or, where this is read-only, in the user's cache
+folder. If none can be written, it is compiled once per process. `NUMBA_DISABLE_JIT=1` runs the same
+functions as plain Python.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any, TypeVar, cast
 import numba
 import numpy as np
 from numba import types
-from numba.core.caching import FunctionCache, NullCache
+from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
 
 # What reading an index of cached machine code raises if it was cut off, or if it names a class that
 # an upgrade has moved.
@@ -123,8 +124,19 @@ class _Cache:
         for part in sorted(set(_parts(self._dispatcher, set()))):
             stamp.update(part)
         found._cache_file._source_stamp = stamp.digest()
+        if numba.config.CACHE_DIR:  # type: ignore[attr-defined]
+            found._cache_file = self._shared_file(found._impl.filename_base, stamp.digest())
         _tolerate_failures(found._cache_file)
         return found
+
+    def _shared_file(self, name: str, stamp: bytes) -> Any:
+        """Return a file that is named by what the machine code is made of, not by where the source
+        file lies: equal checkouts find each other's, and others do not overwrite it."""
+        folder = f"{numba.config.CACHE_DIR}/numba-{numba.__version__}"  # type: ignore[attr-defined]
+        with suppress(OSError):  # then nothing is kept
+            os.makedirs(folder, exist_ok=True)
+        key = sha256(stamp + self._dispatcher.py_func.__module__.encode()).hexdigest()[:16]
+        return IndexDataCacheFile(folder, f"{name}-{key}", stamp)  # type: ignore[no-untyped-call]
 
 
 def _widen_literals(dispatcher: Any) -> None:

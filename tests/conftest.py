@@ -1,5 +1,7 @@
-"""Settings of all tests, and one Ray on this machine for those that need it."""
+"""Settings of all tests, the machine code that they share with other checkouts, and one Ray on this
+machine for those that need it."""
 
+import contextlib
 import gc
 import os
 import signal
@@ -7,11 +9,18 @@ import sys
 import time
 import warnings
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-from ephemeral_crawl.cluster.connection import connect
+# Compiled functions are kept in the user's cache folder, where a new checkout finds those of
+# another one that have the same source. This must be set before numba is imported.
+USER_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+MACHINE_CODE = USER_CACHE / "ephemeral-crawl" / "tests"
+os.environ.setdefault("NUMBA_CACHE_DIR", str(MACHINE_CODE))
+
+from ephemeral_crawl.cluster.connection import connect  # noqa: E402
 
 collect_ignore = ["crawl_env/envs/typed_calls.py"]  # for the type checker: it cannot be imported
 
@@ -33,6 +42,19 @@ HEALTH_CHECKS = {
     "RAY_health_check_period_ms": "500",
     "RAY_health_check_failure_threshold": "3",
 }
+
+
+def pytest_sessionstart(session):
+    """Remove machine code that is a month old: most is of sources that have changed since."""
+    if hasattr(session.config, "workerinput"):
+        return
+    for file in MACHINE_CODE.glob("*/*.nb?"):
+        with contextlib.suppress(OSError):  # another session may have removed it
+            if time.time() - file.stat().st_mtime > 30 * 86400:
+                file.unlink()
+    for folder in MACHINE_CODE.glob("*/"):
+        with contextlib.suppress(OSError):  # only those that are empty, as numba leaves them
+            folder.rmdir()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -110,6 +110,26 @@ def test_machine_code_is_cached_until_a_function_that_it_contains_changes(folder
         assert hits(times) == found
 
 
+def test_checkouts_share_a_chosen_folder_and_leave_the_code_of_others_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "code"))
+    for place, factor, found in (
+        ("a", "3.0", 0),
+        ("b", "3.0", 1),
+        ("c", "4.5", 0),
+        ("a", "3.0", 1),
+    ):
+        checkout = tmp_path / place
+        checkout.mkdir(exist_ok=True)
+        (checkout / "caller.py").write_text(CALLER)
+        (checkout / "callee.py").write_text(CALLEE.format(factor))
+        monkeypatch.syspath_prepend(str(checkout))
+        times = loaded("caller").times
+        assert times(2.0) == 2.0 * float(factor)
+        assert hits(times) == found
+
+
 def test_machine_code_depends_on_constants_of_other_modules(folder: Path) -> None:
     (folder / "caller.py").write_text(CONSTANT)
     for factor, found in (("3.0", 0), ("3.0", 1), ("4.5", 0)):

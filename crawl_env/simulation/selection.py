@@ -265,9 +265,17 @@ def _in_turn(
                 size += 1
                 least = min(least, price)
         crawls[:] = 0
+        open_cells = size  # at most so many can still be taken
+        if host_of.size > 0:
+            for i in range(size):
+                crawls[host_of[cells[i] % n]] += 1
+            open_cells = 0
+            for host in range(crawls.size):
+                open_cells += min(crawls[host], per_host)
+                crawls[host] = 0
         depth, taken = 1, 0
         pivots[0] = size
-        while taken < size:
+        while taken < size and open_cells > 0:
             if left[row] <= tolerance if on_average else least > left[row] + tolerance:
                 break
             while pivots[depth - 1] > taken:  # until the next cell in order is at its place
@@ -286,6 +294,7 @@ def _in_turn(
                 crawls[host_of[cell % n]] += 1
             left[row] -= paid[cell % paid.size]
             chosen[cell % n] = True
+            open_cells -= 1
         for i in range(n):
             found[count] = row * n + i
             count += chosen[i]

@@ -242,6 +242,3 @@ class Failures(PartsStudy, ParallelStudy):
     """Parts to run; the recorded tables of the others are kept. By default all are run."""
     seeds: int = 6
     """Trainings of each experiment."""
-
-    def asked(self) -> Sequence[str]:
-        return tuple(dict.fromkeys(self.part)) or tuple(self.parts)

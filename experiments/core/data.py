@@ -133,12 +133,27 @@ def value(column: str, **other: Any) -> Cell:
 
 def change(estimate: Estimate) -> str:
     """Return a relative change as text, without its interval."""
-    return "n/a" if np.isnan(estimate.mean) else f"{estimate.mean:+.1%}"
+    return shown("+.1%", estimate)
 
 
 def share(estimate: Estimate) -> str:
     """Return a fraction as text, without its interval."""
-    return "n/a" if np.isnan(estimate.mean) else f"{estimate.mean:.1%}"
+    return shown(".1%", estimate)
+
+
+Text = str | Callable[..., str]  # how something is shown: the format of its mean, or a function
+
+
+def shown(text: Text, *found: Any) -> str:
+    """Return numbers or estimates as text.
+
+    >>> shown(".1%", Estimate(0.5, 0.4, 0.6)), shown(".1%", UNKNOWN), shown("g", "2.50")
+    ('50.0%', 'n/a', '2.5')
+    """
+    if callable(text):
+        return text(*found)
+    number = float(found[0].mean if isinstance(found[0], Estimate) else found[0])
+    return "n/a" if np.isnan(number) else format(number, text)
 
 
 @dataclass(frozen=True)
@@ -154,7 +169,7 @@ class Column:
 
     title: str
     cell: Cell
-    text: Callable[[Any], str] = percent
+    text: Text = percent
     of: Case = field(default_factory=dict)
 
 
@@ -171,25 +186,21 @@ class Across:
 
     column: str
     cells: Sequence[Cell]
-    text: Callable[..., str] = percent
+    text: Text = percent
     only: Sequence[Any] | None = None
     title: str = "{}"
 
     def columns(self, data: Data, case: Case) -> list[Column]:
         known = data.values(self.column, **case)
-        shown = known if self.only is None else [x for x in map(str, self.only) if x in known]
+        wanted = known if self.only is None else [x for x in map(str, self.only) if x in known]
         return [
-            Column(
-                self.title.format(_shown(x)),
-                self._together,
-                lambda text: str(text),
-                {self.column: x},
-            )
-            for x in shown
+            Column(self.title.format(_plainly(x)), self._together, str, {self.column: x})
+            for x in wanted
         ]
 
     def _together(self, data: Data, case: Case) -> str:
-        return self.text(*(cell(data, case) for cell in self.cells)) if data.where(**case) else ""
+        found = (cell(data, case) for cell in self.cells)
+        return shown(self.text, *found) if data.where(**case) else ""
 
 
 @dataclass(frozen=True)
@@ -222,8 +233,8 @@ class Table:
             ]
             rows = [
                 [
-                    *(_shown(case[name]) for name in self.rows),
-                    *(column.text(column.cell(data, {**case, **column.of})) for column in columns),
+                    *(_plainly(case[name]) for name in self.rows),
+                    *(shown(c.text, c.cell(data, {**case, **c.of})) for c in columns),
                 ]
                 for case in data.cases(*self.rows, **given)
             ]
@@ -246,7 +257,7 @@ class Listing:
     def __call__(self, report: Report, data: Data) -> None:
         """Add the table to a report."""
         rows = dict.fromkeys(
-            tuple(_shown(str(row.get(name, ""))) for name in self.columns) for row in data.rows
+            tuple(_plainly(str(row.get(name, ""))) for name in self.columns) for row in data.rows
         )
         report.table(self.caption, list(self.columns.values()), list(rows))
 
@@ -373,13 +384,39 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _shown(text: str) -> str:
+def _plainly(text: str) -> str:
     """Return a value of a record as text: 1 rather than 1.0, and 1,000 rather than 1000."""
     text = text.removesuffix(".0")
     return f"{int(text):,}" if text.isdecimal() else text
 
 
 Item = str | Callable[[Report, Data], None]
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A paragraph whose text is computed from the rows; none if the text is empty."""
+
+    text: Callable[[Data], str]
+
+    def __call__(self, report: Report, data: Data) -> None:
+        """Add it to a report."""
+        if text := self.text(data):
+            report.paragraph(text)
+
+
+@dataclass(frozen=True)
+class Derived:
+    """Parts of a report that show other rows, which are computed from those of the record; nothing
+    if there are none."""
+
+    rows: Callable[[Data], Rows]
+    content: Sequence[Item]
+
+    def __call__(self, report: Report, data: Data) -> None:
+        """Add them to a report."""
+        if rows := self.rows(data):
+            write(report, Data(rows), self.content)
 
 
 @dataclass(frozen=True)

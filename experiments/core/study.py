@@ -19,9 +19,10 @@ from typing import Annotated, Any, ClassVar, Literal
 import tyro
 
 from crawl_env import Task
+from crawl_env.errors import check_choice
 from ephemeral_crawl.core import evaluation
 from ephemeral_crawl.core.report import Report
-from ephemeral_crawl.core.runner import Job, Result
+from ephemeral_crawl.core.runner import Job, Result, Runner
 from ephemeral_crawl.core.study import (
     ParallelStudy,
     RecordedStudy,
@@ -85,7 +86,12 @@ class Part:
         heading: of the section.
         work: the measure: runs a job, and returns its result.
         rows: yields the rows of a job and its result.
-        file: of the table; by default NAME.csv.gz.
+        file: of the table; by default NAME.csv.gz. Parts may share a file, whose rows then have a
+            column `part`.
+        tables: the rows of several files, by their names, from all jobs and their results; instead
+            of `rows`.
+        files: the names of these files.
+        alone: whether jobs run one after the other in this process, since they measure time.
     """
 
     jobs: Callable[[Any], Sequence[Job]]
@@ -95,40 +101,81 @@ class Part:
     work: Callable[[Job], Result] = collected
     rows: Callable[[Job, Result], Iterator[dict[str, Any]]] = each_run
     file: str = ""
+    tables: Callable[[Sequence[Job], Sequence[Result]], Mapping[str, Rows]] | None = None
+    files: Sequence[str] = ()
+    alone: bool = False
+
+    def rows_of(self, jobs: Sequence[Job], results: Sequence[Result]) -> Sequence[Rows]:
+        """Return the rows of some jobs and their results, for each file."""
+        if self.tables is not None:
+            found = self.tables(jobs, results)
+            return [found[file] for file in self.files]
+        pairs = zip(jobs, results, strict=True)
+        return [[row for pair in pairs for row in self.rows(*pair)]]
+
+    def names(self, name: str) -> Sequence[str]:
+        """Return the names of the files of the part of a name."""
+        return self.files or (self.file or f"{name}.csv.gz",)
 
 
 @dataclass(kw_only=True)
 class PartsStudy(RecordedStudy, ResumableStudy):
-    """A study that consists of parts; with `ParallelStudy`, jobs run in parallel."""
+    """A study that consists of parts; with `ParallelStudy`, jobs run in parallel. An option `part`
+    or `only` names the parts that are run."""
 
     parts: ClassVar[Mapping[str, Part]]  # by name, in the order of the report
     after: ClassVar[Sequence[Callable[[Report, Mapping[str, Data]], None]]] = ()
+    adds: ClassVar[str] = ""  # a column: rows with other values of it stay in the record
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "parts" in vars(cls):
-            files = (part.file or f"{name}.csv.gz" for name, part in cls.parts.items())
-            cls.outputs = (*files, "*.png", "report.html")
+            files = (file for name, part in cls.parts.items() for file in part.names(name))
+            cls.outputs = (*dict.fromkeys(files), "*.png", "report.html")
 
     def asked(self) -> Sequence[str]:
-        """Return the names of the parts that are run; the records of the others are kept."""
-        return tuple(self.parts)
+        """Return the names of the parts that are run; the records of the others are kept.
+
+        Raises:
+            ValueError: there is no such part.
+        """
+        named = getattr(self, "part", ()) or getattr(self, "only", ())
+        return [check_choice("part", name, self.parts) for name in named] or list(self.parts)
 
     def measure(self) -> dict[str, Rows]:
-        asked = self.asked()
-        kept: dict[str, Rows] = {}
-        if set(asked) < set(self.parts) and any(self.folder.glob("*.csv*")):
-            kept = self.recorded()
+        asked = [name for name in self.parts if name in self.asked()]
+        before: Mapping[str, Rows] = {}
+        if (self.adds or len(asked) < len(self.parts)) and any(self.folder.glob("*.csv*")):
+            before = self.recorded()
         jobs = {name: [{"part": name, **job} for job in self.parts[name].jobs(self)]
                 for name in asked}  # fmt: skip
-        results = iter(self.runner.run([job for some in jobs.values() for job in some], self.work))
-        return kept | {
-            self._file(name): attributed(
-                [row for job in some for row in self.parts[name].rows(job, next(results))]
-            )
-            for name, some in jobs.items()
-            if some
-        }
+        results = self._results(jobs)
+        tables: dict[str, list[Mapping[str, Any]]] = {}
+        for name, part in self.parts.items():
+            files = part.names(name)
+            known = [self._of(name, before, file) for file in files]
+            if jobs.get(name):
+                fresh = part.rows_of(jobs[name], results[name])
+                known = [
+                    self._with_others(name, file, *both)
+                    for file, *both in zip(files, known, fresh, strict=True)
+                ]
+            for file, rows in zip(files, known, strict=True):
+                tables.setdefault(file, []).extend(rows)
+        return {file: rows for file, rows in tables.items() if rows}
+
+    def _results(self, jobs: Mapping[str, Sequence[Job]]) -> dict[str, list[Result]]:
+        """Run the jobs of some parts."""
+        alone = [name for name in jobs if self.parts[name].alone]
+        found: dict[str, list[Result]] = {}
+        for names, runner in (
+            ([name for name in jobs if name not in alone], self.runner),
+            (alone, Runner(self.runner.kept, 1, "sequential")),
+        ):
+            if names:
+                results = iter(runner.run([job for name in names for job in jobs[name]], self.work))
+                found |= {name: [next(results) for _ in jobs[name]] for name in names}
+        return found
 
     @classmethod
     def work(cls, job: Job) -> Result:
@@ -136,11 +183,7 @@ class PartsStudy(RecordedStudy, ResumableStudy):
         return cls.parts[job["part"]].work(job)
 
     def write(self, report: Report, tables: Mapping[str, Rows]) -> None:
-        found = {
-            name: Data(tables[self._file(name)])
-            for name in self.parts
-            if self._file(name) in tables
-        }
+        found = self.found(tables)
         first, *others = (_sentence(self.parts[name].claim(found[name])) for name in found)
         report.answer(first)
         for claim in others:
@@ -153,8 +196,29 @@ class PartsStudy(RecordedStudy, ResumableStudy):
         for function in self.after:
             function(report, found)
 
-    def _file(self, name: str) -> str:
-        return self.parts[name].file or f"{name}.csv.gz"
+    def found(self, tables: Mapping[str, Rows]) -> dict[str, Data]:
+        """Return the rows of the parts that are recorded, by name."""
+        rows = {
+            name: [row for file in part.names(name) for row in self._of(name, tables, file)]
+            for name, part in self.parts.items()
+        }
+        return {name: Data(of_part) for name, of_part in rows.items() if of_part}
+
+    def _shares(self, file: str) -> bool:
+        return sum(file in part.names(name) for name, part in self.parts.items()) > 1
+
+    def _of(self, name: str, tables: Mapping[str, Rows], file: str) -> Rows:
+        """Return the rows of a part in a file."""
+        rows = tables.get(file, ())
+        return [row for row in rows if row["part"] == name] if self._shares(file) else rows
+
+    def _with_others(self, name: str, file: str, recorded: Rows, measured: Rows) -> Rows:
+        """Return the rows of a part that were measured, after those of its record that stay."""
+        label = {"part": name} if self._shares(file) else {}
+        rows = attributed({**label, **row} for row in measured)
+        values = {str(row.get(self.adds)) for row in rows}
+        others = [row for row in recorded if self.adds and str(row.get(self.adds)) not in values]
+        return [*others, *rows]
 
 
 def _sentence(claim: str) -> str:
@@ -164,6 +228,9 @@ def _sentence(claim: str) -> str:
 def single(part: Part) -> dict[str, Part]:
     """Return the parts of a study that has one, whose table is records.csv."""
     return {"": replace(part, file="records.csv")}
+
+
+Recordings = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="FOLDER")]
 
 
 @dataclass(frozen=True)
@@ -194,17 +261,12 @@ class SuiteStudy(PartsStudy, ParallelStudy):
     """quick: few cases and short runs, about a minute. full: what is reported."""
     part: tuple[str, ...] = ()
     """Parts to run; the recorded tables of the others are kept. By default all are run."""
-    recordings: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="FOLDER")] = ()
-    """Folders of recordings, each with items.csv.gz and curves.csv.gz (see `replay`)."""
     seeds: int | None = None
     """Runs of each policy, instead of those of the suite."""
     steps: int | None = None
     """Steps measured in each run, instead of those of the suite."""
     seed: int = 0
     """Seed of the arrivals, and of all else that is random."""
-
-    def asked(self) -> Sequence[str]:
-        return tuple(dict.fromkeys(self.part)) or tuple(self.parts)
 
     @property
     def size(self) -> Size:
@@ -215,5 +277,5 @@ class SuiteStudy(PartsStudy, ParallelStudy):
             seeds=size.seeds if self.seeds is None else self.seeds,
             steps=size.steps if self.steps is None else self.steps,
             seed=self.seed,
-            recordings=self.recordings,
+            recordings=getattr(self, "recordings", ()),
         )

@@ -14,7 +14,7 @@ from ephemeral_crawl.core.runner import Job
 from ephemeral_crawl.core.tables import percent
 from experiments.core import recordings
 from experiments.core.data import Across, Case, Cell, Data, Lines, Table, gain, mean, share, versus
-from experiments.core.study import Part, Size, SuiteStudy
+from experiments.core.study import Part, Recordings, Size, SuiteStudy
 from experiments.engine import exact, learner
 from experiments.signals.tasks import job
 
@@ -269,3 +269,5 @@ class Engine(SuiteStudy):
     part: tuple[Literal["service", "exact", "learner", "recordings"], ...] = ()
     """Parts to run; the recorded tables of the others are kept. By default all are run; where no
     recordings are given, the log that `ephemeral-crawl example` writes stands for one."""
+    recordings: Recordings = ()
+    """Folders of recordings, each with items.csv.gz and curves.csv.gz (see `replay`)."""

@@ -280,4 +280,5 @@ PART = Part(
         "once in process. Start: from the command to the first answer.",
     ),
     claim=claim,
+    alone=True,
 )

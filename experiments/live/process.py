@@ -241,4 +241,5 @@ PART = Part(
         "begun, and then as the processor and the disk let them.",
     ),
     claim=claim,
+    alone=True,
 )

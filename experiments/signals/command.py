@@ -28,7 +28,7 @@ from experiments.core.data import (
     value,
     versus,
 )
-from experiments.core.study import Part, Size, SuiteStudy
+from experiments.core.study import Part, Recordings, Size, SuiteStudy
 from experiments.signals import checks, quality, unknown
 from experiments.signals.tasks import (
     BOUND,
@@ -463,3 +463,5 @@ class Signals(SuiteStudy):
     ] = ()
     """Parts to run; the recorded tables of the others are kept. By default all are run, the
     recordings if some are given."""
+    recordings: Recordings = ()
+    """Folders of recordings, each with items.csv.gz and curves.csv.gz (see `replay`)."""

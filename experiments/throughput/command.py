@@ -2,130 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import isnan
 from typing import Annotated, Any, ClassVar
 
 import tyro
-from tqdm import tqdm
 
-from crawl_env.errors import check_choice
 from ephemeral_crawl.core.report import Report
-from ephemeral_crawl.core.study import RecordedStudy, Rows, attributed
-from experiments.core.data import Case, Column, Data, Details, Item, Lines, Table, mean, write
-from experiments.throughput import (
-    files,
-    payoffs,
-    policy,
-    replay,
-    scheduler,
-    signals,
-    startup,
-    tensors,
-    versus,
-    world,
+from ephemeral_crawl.core.runner import Job, Result
+from ephemeral_crawl.core.study import Rows
+from experiments.core.data import (
+    Case,
+    Column,
+    Data,
+    Derived,
+    Details,
+    Item,
+    Lines,
+    Table,
+    mean,
+    write,
 )
+from experiments.core.study import Part, PartsStudy
+from experiments.throughput import costs, processes, steps, tensors
 from experiments.throughput.figure import Figure
-from experiments.throughput.world import RATES
 
-_TABLES = ("figures.csv", "world.csv", "files.csv")
-_SIZES, _FILES = "sizes", "files"  # parts that are tables of their own
-
-
-@dataclass(kw_only=True)
-class Throughput(RecordedStudy):
-    """Measures the time per step, crawl and source, relative to the limits of the machine and to
-    Gymnasium's environments. Candidates are interleaved; values are medians over rounds, ratios are
-    computed within a round."""
-
-    title: ClassVar[str] = "Throughput"
-    outputs: ClassVar[tuple[str, ...]] = (*_TABLES, "report.html")
-
-    rounds: int = 9
-    """Rounds of each measurement."""
-    only: Annotated[tuple[str, ...], tyro.conf.arg(metavar="PART")] = ()
-    """Parts to measure: gymnasium, whittle, content, signals, payoffs, adaptive, scheduler,
-    tensors, start, replay, sizes, files; by default all. The record of the other parts is kept, so
-    that a machine with a GPU can add its rows by --only tensors."""
-    items: str = ""
-    """Log of items for the replay, as for `ephemeral-crawl evaluate`; without it none is made."""
-    curves: str = ""
-    """Decay curves of the log."""
-    budget: float = 10.0
-    """Budget of the replay."""
-    largest: int = 10**7
-    """Largest fleet."""
-    largest_file: int = files.LARGEST
-    """Rows of the largest file."""
-
-    def measure(self) -> dict[str, Rows]:
-        parts = self._parts()
-        chosen = self.only or (*parts, _SIZES, _FILES)
-        for name in chosen:
-            check_choice("only", name, (*parts, _SIZES, _FILES))
-        tables: dict[str, Rows] = {}
-        if self.only and any((self.folder / name).exists() for name in _TABLES):
-            tables.update(self.recorded())
-        found = {name: list(parts[name]()) for name in tqdm([p for p in parts if p in chosen])}
-        new = {name: attributed([f.row() for f in part]) for name, part in found.items()}
-        kept = [row for row in tables.get("figures.csv", ()) if row["part"] not in new]
-        rows = [*kept, *({"part": name, **row} for name, part in new.items() for row in part)]
-        order = list(parts)
-        tables["figures.csv"] = sorted(rows, key=lambda row: order.index(row["part"]))
-        if _SIZES in chosen:
-            sizes = sum(n <= self.largest for n, _ in world.SIZES)
-            costs = tqdm(
-                world.all_costs(self.largest, self.rounds), total=sizes * len(RATES), unit="size"
-            )
-            tables["world.csv"] = attributed([c._asdict() for c in costs])
-        if _FILES in chosen:
-            readings = tqdm(files.all_file_costs(self.largest_file, self.rounds), unit="file")
-            tables["files.csv"] = attributed([r._asdict() for r in readings])
-        return tables
-
-    def _parts(self) -> dict[str, Callable[[], Iterator[Figure]]]:
-        rounds = self.rounds
-        fits = self.largest >= scheduler.LARGE
-        return {
-            "gymnasium": lambda: versus.figures(rounds),
-            "whittle": lambda: policy.whittle_figures(rounds, min(self.largest, policy.N)),
-            "content": lambda: policy.content_figures(rounds),
-            "signals": lambda: signals.figures(rounds),
-            "payoffs": lambda: payoffs.figures(rounds),
-            "adaptive": lambda: policy.adaptive_figures(rounds, min(self.largest, policy.LEARNING)),
-            "scheduler": lambda: scheduler.figures(rounds) if fits else iter(()),
-            "tensors": lambda: tensors.figures(rounds),
-            "start": lambda: startup.figures(rounds),
-            "replay": lambda: replay.figures(self.items, self.curves, self.budget),
-        }
-
-    def write(self, report: Report, tables: Mapping[str, Rows]) -> None:
-        figures = [Figure.of(row) for row in tables["figures.csv"]]
-        report.answer(_answer(figures))
-        report.heading("Figures and their limits")
-        report.paragraph(
-            "Medians over rounds, with the smallest and the largest in brackets. A ratio compares "
-            "two things that take turns in one process; × is a ratio of times (≤) or of rates (≥)."
-        )
-        for group in dict.fromkeys(figure.group for figure in figures):
-            mine = [_row(figure) for figure in figures if figure.group == group]
-            report.table(group, ["", "measured", "limit", "", "note"], mine)
-        for name, content in (("world.csv", WORLD), ("files.csv", FILES)):
-            if name in tables:
-                write(report, Data(tables[name]), content)
+FIGURES: dict[str, Callable[[Job], Iterator[Figure]]] = {
+    "gymnasium": lambda job: steps.gymnasium_figures(job["rounds"]),
+    "whittle": lambda job: steps.whittle_figures(job["rounds"], min(job["largest"], steps.N)),
+    "content": lambda job: steps.content_figures(job["rounds"]),
+    "signals": lambda job: steps.option_figures("Signals", job["rounds"]),
+    "payoffs": lambda job: steps.option_figures("Payoffs, regimes and costs", job["rounds"]),
+    "adaptive": lambda job: steps.adaptive_figures(
+        job["rounds"], min(job["largest"], steps.LEARNING)
+    ),
+    "scheduler": lambda job: (
+        steps.scheduler_figures(job["rounds"]) if job["largest"] >= steps.LARGE else iter(())
+    ),
+    "tensors": lambda job: tensors.figures(job["rounds"]),
+    "start": lambda job: processes.start_figures(job["rounds"]),
+    "replay": lambda job: processes.replay_figures(job["items"], job["curves"], job["budget"]),
+}
 
 
-def _answer(figures: Sequence[Figure]) -> str:
-    held = [figure for figure in figures if figure.sense]
-    known = [figure for figure in held if figure.met is not None]
-    met = sum(bool(figure.met) for figure in known)
-    missing = len(held) - len(known)
-    rest = f"; {missing} could not be measured on this machine" if missing else ""
-    return f"{met} of {len(known)} measured figures meet their limit{rest}."
+def _job(study: Any) -> Job:
+    names = ("rounds", "items", "curves", "budget", "largest")
+    return {name: getattr(study, name) for name in names}
 
 
-def _row(figure: Figure) -> list[str]:
+def _rows(job: Job, result: Result) -> Iterator[dict[str, Any]]:
+    return iter(result["rows"])
+
+
+def _figures(job: Job) -> Result:
+    return {"rows": [figure.row() for figure in FIGURES[job["part"]](job)]}
+
+
+def _shown(figure: Figure) -> list[str]:
+    """Return how a figure is shown."""
     spread = "" if isnan(figure.low) else f" ({figure.low:.3g} … {figure.high:.3g})"
     measured = "" if isnan(figure.value) else f"{figure.value:.3g} {figure.unit}{spread}"
     limit = f"{figure.sense} {figure.limit:g}" if figure.sense else ""
@@ -133,8 +68,49 @@ def _row(figure: Figure) -> list[str]:
     return [figure.what, measured, limit, met, figure.note]
 
 
-def _column(title: str, column: str, form: str = ".2f") -> Column:
-    return Column(title, mean(column), lambda found: format(found.mean, form))
+def _claim(data: Data) -> str:
+    """Return how many figures meet their limits."""
+    held = [figure for figure in map(Figure.of, data.rows) if figure.sense]
+    known = [figure for figure in held if figure.met is not None]
+    met = sum(bool(figure.met) for figure in known)
+    missing = len(held) - len(known)
+    rest = f"; {missing} could not be measured on this machine" if missing else ""
+    return f"{met} of {len(known)} measured figures meet their limit{rest}."
+
+
+def _tables(report: Report, data: Data) -> None:
+    """Add the figures of each group."""
+    for group in data.values("group"):
+        rows = [_shown(Figure.of(row)) for row in data.where(group=group)]
+        report.table(group, ["", "measured", "limit", "", "note"], rows)
+
+
+# ------------------------------------------------------------------------------ costs of all sizes
+
+
+def _sizes(study: Any) -> list[Job]:
+    return [
+        {"arrivals": name, "n": n, "rows": rows, "rounds": study.rounds}
+        for n, rows in costs.SIZES
+        if n <= study.largest
+        for name in costs.RATES
+    ]
+
+
+def _size(job: Job) -> Result:
+    return costs.step_cost(job["arrivals"], job["n"], job["rows"], job["rounds"])._asdict()
+
+
+def _files(study: Any) -> list[Job]:
+    largest = study.largest_file
+    return [
+        {"number": rows, "rounds": study.rounds}
+        for rows in sorted({max(1, largest // 10), largest})
+    ]
+
+
+def _file(job: Job) -> Result:
+    return {"rows": [one._asdict() for one in costs.file_costs(job["number"], job["rounds"])]}
 
 
 def _limit(data: Data, case: Case) -> float:
@@ -142,43 +118,50 @@ def _limit(data: Data, case: Case) -> float:
     return float(sum(data.numbers(name, **case)[0] for name in ("copy", "draws")))
 
 
-def _times(report: Report, data: Data) -> None:
-    """Add the figure of the time of a step, of one environment."""
-    rows: list[dict[str, Any]] = []
-    for row in data.where(rows=1):
-        limit = float(row["copy"]) + float(row["draws"])
-        parts = {name: row[name] for name in ("world", "env", "whittle")}
-        for name, time in {**parts, "limit: copy + draws": limit}.items():
-            rows.append({"arrivals": row["arrivals"], "n": row["n"], "part": name, "ns": time})
-    Lines(
-        "Time of a step by the number of sources, one environment.",
-        x="n",
-        y=mean("ns"),
-        line="part",
-        columns="arrivals",
-        labels=("sources", "ns / source and step"),
-        log="xy",
-    )(report, Data(rows))
+def _parts_of_steps(data: Data) -> Rows:
+    """Return the time of each part of a step of one environment."""
+    return [
+        {"arrivals": row["arrivals"], "n": row["n"], "part": name, "ns": time}
+        for row in data.where(rows=1)
+        for limit in [float(row["copy"]) + float(row["draws"])]
+        for name, time in (
+            *((name, row[name]) for name in ("world", "env", "whittle")),
+            ("limit: copy + draws", limit),
+        )
+    ]
 
 
-WORLD: tuple[Item, ...] = (
-    _times,
+STEPS: tuple[Item, ...] = (
+    Derived(
+        _parts_of_steps,
+        (
+            Lines(
+                "Time of a step by the number of sources, one environment.",
+                x="n",
+                y=mean("ns"),
+                line="part",
+                columns="arrivals",
+                labels=("sources", "ns / source and step"),
+                log="xy",
+            ),
+        ),
+    ),
     Table(
         "Nanoseconds per source and step",
         {"arrivals": "arrivals", "n": "N", "rows": "envs"},
         (
-            _column("world", "world"),
-            _column("env step", "env"),
-            _column("Whittle step", "whittle"),
-            _column("index", "ranking"),
-            _column("copy", "copy"),
-            _column("draws", "draws"),
+            Column("world", mean("world"), ".2f"),
+            Column("env step", mean("env"), ".2f"),
+            Column("Whittle step", mean("whittle"), ".2f"),
+            Column("index", mean("ranking"), ".2f"),
+            Column("copy", mean("copy"), ".2f"),
+            Column("draws", mean("draws"), ".2f"),
             Column(
                 "world / limit",
                 lambda data, case: data.numbers("world", **case)[0] / _limit(data, case),
-                lambda ratio: f"{ratio:.1f}",
+                ".1f",
             ),
-            _column("memory", "memory", ".0f"),
+            Column("memory", mean("memory"), ".0f"),
         ),
     ),
     Details(
@@ -195,10 +178,82 @@ WORLD: tuple[Item, ...] = (
         ),
     ),
 )
-FILES: tuple[Item, ...] = (
-    Table(
-        "Reading and writing files; medians over rounds",
-        {"what": "file", "rows": "rows"},
-        (_column("read, µs/row", "read"), _column("written, µs/row", "written")),
+FILES = Table(
+    "Reading and writing files; medians over rounds",
+    {"what": "file", "rows": "rows"},
+    (
+        Column("read, µs/row", mean("read"), ".2f"),
+        Column("written, µs/row", mean("written"), ".2f"),
     ),
 )
+
+
+@dataclass(kw_only=True)
+class Throughput(PartsStudy):
+    """Measures the time per step, crawl and source, relative to the limits of the machine and to
+    Gymnasium's environments. Candidates are interleaved; values are medians over rounds, ratios are
+    computed within a round."""
+
+    title: ClassVar[str] = "Throughput"
+    parts: ClassVar[Mapping[str, Part]] = {
+        **{
+            name: Part(
+                lambda study: [_job(study)],
+                (_tables,),
+                _claim,
+                work=_figures,
+                rows=_rows,
+                file="figures.csv",
+                alone=True,
+            )
+            for name in FIGURES
+        },
+        "sizes": Part(
+            _sizes,
+            STEPS,
+            lambda data: "",
+            work=_size,
+            rows=lambda job, result: iter([result]),
+            file="world.csv",
+            alone=True,
+        ),
+        "files": Part(
+            _files,
+            (FILES,),
+            lambda data: "",
+            work=_file,
+            rows=_rows,
+            file="files.csv",
+            alone=True,
+        ),
+    }
+
+    rounds: int = 9
+    """Rounds of each measurement."""
+    only: Annotated[tuple[str, ...], tyro.conf.arg(metavar="PART")] = ()
+    """Parts to measure: gymnasium, whittle, content, signals, payoffs, adaptive, scheduler,
+    tensors, start, replay, sizes, files; by default all. The record of the other parts is kept, so
+    that a machine with a GPU can add its rows by --only tensors."""
+    items: str = ""
+    """Log of items for the replay, as for `ephemeral-crawl evaluate`; without it none is made."""
+    curves: str = ""
+    """Decay curves of the log."""
+    budget: float = 10.0
+    """Budget of the replay."""
+    largest: int = 10**7
+    """Largest fleet."""
+    largest_file: int = costs.LARGEST_FILE
+    """Rows of the largest file."""
+
+    def write(self, report: Report, tables: Mapping[str, Rows]) -> None:
+        figures = Data(tables["figures.csv"])
+        report.answer(_claim(figures))
+        report.heading("Figures and their limits")
+        report.paragraph(
+            "Medians over rounds, with the smallest and the largest in brackets. A ratio compares "
+            "two things that take turns in one process; × is a ratio of times (≤) or of rates (≥)."
+        )
+        write(report, figures, (_tables,))
+        for name, data in self.found(tables).items():
+            if name not in FIGURES:
+                write(report, data, self.parts[name].content)

@@ -50,27 +50,20 @@ def absent(group: str, what: str, unit: str, sense: Sense, limit: float, why: st
     return Figure(group, what, nan, unit, sense, limit, note=why)
 
 
-def longer(
-    group: str, what: str, limit: float, ours: Timing, other: Timing, note: str = ""
+def compared(
+    group: str, what: str, sense: Sense, limit: float, ours: Timing, other: Timing, note: str = ""
 ) -> Figure:
-    """Return how many times as long ours takes, which is to be at most the limit."""
-    ratio = ours.ratio_to(other)
+    """Return how many times as long ours takes, which is to be at most the limit (≤), or how many
+    times as fast it is, which is to be at least the limit (≥)."""
+    ratio = ours.ratio_to(other) if sense == "≤" else other.ratio_to(ours)
     return Figure(
-        group, what, ratio[0], "×", "≤", limit, *ratio[1:], ours.median, other.median, note
+        group, what, ratio[0], "×", sense, limit, *ratio[1:], ours.median, other.median, note
     )
 
 
-def faster(
-    group: str, what: str, limit: float, ours: Timing, other: Timing, note: str = ""
+def in_turn(
+    group: str, what: str, sense: Sense, limit: float, ours: Call, other: Call, rounds: int
 ) -> Figure:
-    """Return how many times as fast ours is, which is to be at least the limit."""
-    ratio = other.ratio_to(ours)
-    return Figure(
-        group, what, ratio[0], "×", "≥", limit, *ratio[1:], ours.median, other.median, note
-    )
-
-
-def timed(ours: Call, other: Call, rounds: int) -> tuple[Timing, Timing]:
-    """Return the times of two candidates, which take turns."""
+    """Return the figure of two candidates, which take turns; see `compared`."""
     times = interleaved({"ours": ours, "other": other}, rounds)
-    return times["ours"], times["other"]
+    return compared(group, what, sense, limit, times["ours"], times["other"])

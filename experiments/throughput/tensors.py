@@ -13,7 +13,7 @@ from agents.learning.fleet.ppo import EquivariantPPO, EquivariantPPOSettings
 from crawl_env import CrawlVectorEnv, Sources
 from crawl_env.envs.torch_env import TorchCrawlVectorEnv
 from experiments.core.clock import Call, interleaved
-from experiments.throughput.figure import Figure, Sense, absent, faster
+from experiments.throughput.figure import Figure, Sense, absent, compared
 
 GROUP = "Tensors"
 BYTES = {"float32": 32, "float64": 64}  # that a source update moves at least, all features counted
@@ -108,8 +108,8 @@ def _training(device: str, num_envs: int, n: int, rounds: int) -> Iterator[Figur
         _wait(device)
 
     times = interleaved({"ours": learn, "other": lambda: other.learn(8)}, max(3, rounds // 3))
-    limit = 1.0
-    figure = faster(GROUP, _of_training(device, num_envs, n), limit, times["ours"], times["other"])
+    what = _of_training(device, num_envs, n)
+    figure = compared(GROUP, what, "≥", 1.0, times["ours"], times["other"])
     note = (
         f"{num_envs * n * 8 / times['ours'].median:,.0f} source steps / s; {_device_name(device)}"
     )

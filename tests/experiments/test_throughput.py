@@ -8,19 +8,9 @@ import pytest
 
 from ephemeral_crawl.core.results import read_csv, write_csv
 from experiments.core.clock import Timing, interleaved
-from experiments.throughput import (
-    payoffs,
-    policy,
-    replay,
-    scheduler,
-    signals,
-    startup,
-    tensors,
-    versus,
-    world,
-)
+from experiments.throughput import command, costs, processes, steps, tensors
 from experiments.throughput.command import Throughput
-from experiments.throughput.figure import Figure, absent, faster, longer
+from experiments.throughput.figure import Figure, absent, compared
 
 
 def test_the_clock_tells_a_sleep_from_a_longer_one():
@@ -34,24 +24,24 @@ def test_the_clock_tells_a_sleep_from_a_longer_one():
 
 
 def test_copying_as_much_is_measured_beside_the_world():
-    costs = list(world.all_costs(largest=100, rounds=1))
-    assert {(c.n, c.rows) for c in costs} == {(4, 1), (4, 1024), (100, 1), (100, 1024)}
-    assert all(min(c.world, c.env, c.whittle, c.copy, c.memory) > 0 for c in costs)
-    assert {c.arrivals for c in costs} == set(world.RATES)
+    for name in costs.RATES:
+        c = costs.step_cost(name, 100, 2, rounds=1)
+        assert (c.arrivals, c.n, c.rows) == (name, 100, 2)
+        assert min(c.world, c.env, c.whittle, c.copy, c.memory) > 0
 
 
 def test_a_figure_is_met_or_not_or_not_measured():
     low, high = (Timing((x, x)) for x in (1.0, 3.0))
-    assert longer("g", "w", 0.5, low, high).met
-    assert longer("g", "w", 0.5, high, low).met is False
-    assert faster("g", "w", 2.0, low, high).met
-    assert faster("g", "w", 4.0, low, high).met is False
+    assert compared("g", "w", "≤", 0.5, low, high).met
+    assert compared("g", "w", "≤", 0.5, high, low).met is False
+    assert compared("g", "w", "≥", 2.0, low, high).met
+    assert compared("g", "w", "≥", 4.0, low, high).met is False
     assert absent("g", "w", "s", "≤", 1.0, "no log").met is None
     assert high.minus(low).rounds == (2.0, 2.0)
     assert low.minus(high).rounds == (0.0, 0.0)
 
 
-@pytest.mark.parametrize("figure", [longer("g", "w", 0.5, *[Timing((1.0, 2.0))] * 2),
+@pytest.mark.parametrize("figure", [compared("g", "w", "≤", 0.5, *[Timing((1.0, 2.0))] * 2),
                                     absent("g", "w", "s", "≤", 1.0, "no log")])  # fmt: skip
 def test_a_figure_is_read_as_it_was_written(figure, tmp_path):
     write_csv(tmp_path / "figures.csv", [figure.row()])
@@ -60,25 +50,27 @@ def test_a_figure_is_read_as_it_was_written(figure, tmp_path):
 
 
 def test_large_fleets_are_measured_beside_copies(monkeypatch):
-    whittle = list(policy.whittle_figures(1, 1000))
+    whittle = list(steps.whittle_figures(1, 1000))
     assert [figure.limit for figure in whittle] == [2.0, 5.0]
-    (content,) = policy.content_figures(1, 1000)
+    (content,) = steps.content_figures(1, 1000)
     # One is a difference of times, which may be negative on a busy machine.
     assert all(np.isfinite(figure.value) for figure in (*whittle, content))
-    per_crawl, growth = scheduler.figures(2, 1000, 4000, 50)
+    per_crawl, growth = steps.scheduler_figures(2, 1000, 4000, 50)
     assert per_crawl.unit == "µs"
     assert growth.ours > 0
 
 
 def test_signals_are_measured_beside_none():
-    figures = list(signals.figures(1, (2, 10)))
+    figures = list(steps.option_figures("Signals", 1, (2, 10)))
     assert len(figures) == 6
     assert all(figure.value > 0 and figure.limit == 1.3 for figure in figures)
+    assert all("pings an item" in figure.note for figure in figures)
 
 
 def test_payoffs_and_costs_are_measured_beside_none():
-    figures = list(payoffs.figures(1, (2, 20)))
-    assert len(figures) == 2 * len(payoffs.CASES)
+    group = "Payoffs, regimes and costs"
+    figures = list(steps.option_figures(group, 1, (2, 20)))
+    assert len(figures) == 2 * len(steps.OPTIONS[group][1])
     assert all(figure.value > 0 for figure in figures)
 
 
@@ -100,10 +92,10 @@ def test_without_a_gpu_its_rows_are_empty_and_say_why(monkeypatch):
 
 
 def test_the_command_writes_records_and_a_report(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(world, "SIZES", ((4, 2),))
-    ours = versus._single(1, 1.0, 1)
+    monkeypatch.setattr(costs, "SIZES", ((4, 2),))
+    ours = steps.single(1, 1.0, 1)
     out = tmp_path / "t"
-    monkeypatch.setattr(versus, "figures", lambda rounds: iter([ours]))
+    monkeypatch.setitem(command.FIGURES, "gymnasium", lambda job: iter([ours]))
     kept = ("gymnasium", "replay", "sizes", "files")
     Throughput(out=out, rounds=1, largest_file=200, only=kept).run()
     assert [row["part"] for row in read_csv(out / "figures.csv")] == ["gymnasium", "replay"]
@@ -114,26 +106,26 @@ def test_the_command_writes_records_and_a_report(tmp_path, monkeypatch, capsys):
     said = capsys.readouterr().out
     assert "CartPole-v1" in said
     assert "1 could not be measured" in said
-    monkeypatch.setattr(versus, "figures", lambda rounds: iter([ours._replace(value=7.5)]))
+    monkeypatch.setitem(command.FIGURES, "gymnasium", lambda job: iter([ours._replace(value=7.5)]))
     Throughput(out=out, only=("gymnasium",)).run()  # the rest of the record stays
     again = read_csv(out / "figures.csv")
     assert [(row["part"], row["value"]) for row in again] == [("gymnasium", "7.5"), ("replay", "")]
     assert read_csv(out / "files.csv") == read
-    with pytest.raises(ValueError, match="unknown only 'gpu'"):
+    with pytest.raises(ValueError, match="unknown part 'gpu'"):
         Throughput(out=out, only=("gpu",)).run()
 
 
 def test_starts_and_replays_are_timed_in_processes_of_their_own(monkeypatch, tmp_path):
-    monkeypatch.setattr(startup, "_IMPORT", "print(0.25)")
+    monkeypatch.setattr(processes, "_IMPORT", "print(0.25)")
     monkeypatch.setattr(
-        startup, "_FIRST_STEP", "import os; print(len(os.environ['NUMBA_CACHE_DIR']))"
+        processes, "_FIRST_STEP", "import os; print(len(os.environ['NUMBA_CACHE_DIR']))"
     )
-    imports, first = startup.figures(1)
+    imports, first = processes.start_figures(1)
     assert (imports.value, imports.met) == (0.25, True)
     assert (first.value > 2, first.met) == (True, False)
     ran = []
     monkeypatch.setattr("subprocess.run", lambda command, **options: ran.append(command))
-    (figure,) = replay.figures("/home/me/log.csv", budget=5)
+    (figure,) = processes.replay_figures("/home/me/log.csv", budget=5)
     assert ran[0][2:6] == ["ephemeral_crawl", "evaluate", "--items", "/home/me/log.csv"]
     assert figure.note == "evaluate --items log.csv --budget 5"
     assert figure.met

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from experiments.live import command, process
+from experiments.live import process
 from experiments.live.command import Live
 
 
@@ -47,9 +47,3 @@ def test_finished_parts_are_kept_and_other_sizes_stay_in_the_record(tmp_path, mo
         assert (row["start_s"] == "") == (row["store"] == "memory")
     assert not list(tmp_path.glob(".live*"))
     assert "leases and outcomes per second" in (out / "report.html").read_text(encoding="utf-8")
-
-
-def test_rows_of_other_sizes_are_kept():
-    recorded = [{"sources": "1", "x": 1}, {"sources": "2", "x": 1}]
-    assert command._others(recorded, [{"sources": 2, "x": 2}]) == recorded[:1]
-    assert command._others([{"case": "a"}], [{"case": "b"}]) == []

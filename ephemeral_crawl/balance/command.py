@@ -14,7 +14,7 @@ from ephemeral_crawl.core.base import Command
 from ephemeral_crawl.core.logs import Form, Level
 
 if TYPE_CHECKING:
-    from ephemeral_crawl.serve.access import Token
+    from ephemeral_crawl.serve.admission import Token
     from ephemeral_crawl.serve.servers import Servers
     from ephemeral_crawl.shards.balancer import Balancer
 
@@ -56,7 +56,7 @@ class Balance(Command):
 
     def run(self) -> None:
         from ephemeral_crawl.live.arguments import per_second, seconds
-        from ephemeral_crawl.serve.access import VARIABLE, Token, is_loopback
+        from ephemeral_crawl.serve.admission import VARIABLE, Token, is_loopback
         from ephemeral_crawl.serve.server import logs
         from ephemeral_crawl.serve.servers import Servers
         from ephemeral_crawl.shards.balancer import Balancer

@@ -508,6 +508,13 @@ class Scheduler:
         self._ledger.change(decide)
         return counts
 
+    def record_one(self, outcome: Mapping[str, Any]) -> bool:
+        """Record one outcome, a dictionary as for `record`; return whether it counts."""
+        try:
+            return self.record([outcome])[0]
+        except ValueError as error:
+            raise type(error)(str(error).removeprefix("outcome 0: ")) from error.__cause__
+
     def report(
         self,
         fetch: int | str,
@@ -538,7 +545,7 @@ class Scheduler:
             ValueError: an argument is out of range. Nothing is recorded.
             UnknownLease, UnknownSource: there is no such lease or source.
         """
-        return self._record_one(
+        return self.record_one(
             {
                 **_fetch(fetch),
                 "items": items,
@@ -589,7 +596,7 @@ class Scheduler:
             "at": at,
             "reason": reason,
         }
-        return self._record_one({**_fetch(fetch), "outcome": "failed", **given})
+        return self.record_one({**_fetch(fetch), "outcome": "failed", **given})
 
     def release(
         self, lease: int, *, again_after: Duration = 0.0, reason: str | None = None
@@ -603,7 +610,7 @@ class Scheduler:
             reason: why it was not fetched, as for `failed`.
         """
         given = {"outcome": "released", "again_after": again_after, "reason": reason}
-        return self._record_one({**_fetch(lease), **given})
+        return self.record_one({**_fetch(lease), **given})
 
     def expired_at(self, lease: int) -> float | None:
         """Return when a lease expired that was not reported, seconds since 1970; None if it has not
@@ -612,12 +619,6 @@ class Scheduler:
         with self._ledger.reading() as (state, moment):
             _, end, _ = state.leases.get(number, (0, math.inf, 0.0))
             return end - moment.offset if end <= moment.time else None
-
-    def _record_one(self, outcome: Mapping[str, Any]) -> bool:
-        try:
-            return self.record([outcome])[0]
-        except ValueError as error:
-            raise type(error)(str(error).removeprefix("outcome 0: ")) from error.__cause__
 
     def signal(self, source: str, kind: str = "ping", *, at: Time | None = None) -> None:
         """Record a ping: a notice that the source may have something new.

@@ -11,8 +11,7 @@ from fastapi.responses import HTMLResponse, PlainTextResponse
 
 from crawl_env import __version__
 from ephemeral_crawl.live import UnknownSource
-from ephemeral_crawl.serve.access import Token
-from ephemeral_crawl.serve.admission import Admission, Limits
+from ephemeral_crawl.serve.admission import Admission, Limits, Token
 from ephemeral_crawl.serve.errors import Refused, answer_errors, responses
 from ephemeral_crawl.serve.metrics import Requests
 from ephemeral_crawl.serve.page import POLICY, show

@@ -84,10 +84,6 @@ class Body(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    def given(self) -> dict[str, Any]:
-        """Return the arguments that were sent."""
-        return {name: getattr(self, name) for name in self.model_fields_set}
-
 
 def _example(**values: Any) -> ConfigDict:
     return ConfigDict(extra="forbid", json_schema_extra={"examples": [values]})

@@ -14,8 +14,7 @@ from ephemeral_crawl.core.base import Command
 from ephemeral_crawl.core.logs import Form, Level
 
 if TYPE_CHECKING:
-    from ephemeral_crawl.serve.access import Token
-    from ephemeral_crawl.serve.admission import Limits
+    from ephemeral_crawl.serve.admission import Limits, Token
 
 _EVERY = 900.0  # seconds between two rounds of the balancer, with shards
 
@@ -73,8 +72,7 @@ class Serve(Command):
     def run(self) -> None:
         from crawl_env.errors import check_positive
         from ephemeral_crawl.live import Scheduler
-        from ephemeral_crawl.serve.access import VARIABLE, find_token, is_loopback
-        from ephemeral_crawl.serve.admission import Limits
+        from ephemeral_crawl.serve.admission import VARIABLE, Limits, find_token, is_loopback
         from ephemeral_crawl.serve.app import make_app
         from ephemeral_crawl.serve.server import listen, logs, make_server
         from ephemeral_crawl.serve.service import Service

@@ -17,29 +17,24 @@ _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 3
 
 
 class Requests:
-    """Counts requests by route and status, and how long they took."""
+    """Numbers of requests by route and status, and how long they took."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        self._number = PrometheusCounter(
+        self.number = PrometheusCounter(
             f"{_PREFIX}_http_requests",
             "Requests answered, by route and status code; 0 if the client left.",
             ["route", "status"],
             registry=self.registry,
         )
-        self._time = Histogram(
+        self.time = Histogram(
             f"{_PREFIX}_http_request_duration_seconds",
             "Time from the headers of a request to the end of its answer, waits included.",
             ["route"],
             registry=self.registry,
             buckets=_BUCKETS,
         )
-
-    def add(self, route: str, status: int, seconds: float) -> None:
-        """Count a request."""
-        self._number.labels(route, str(status)).inc()
-        self._time.labels(route).observe(seconds)
 
     def text(self, status: Status) -> bytes:
         """Return all metrics, with those of the scheduler."""

@@ -22,8 +22,7 @@ from starlette.requests import Request
 from crawl_env.errors import check_whole, shown
 from ephemeral_crawl.live import Counts, Status
 from ephemeral_crawl.live.arguments import seconds
-from ephemeral_crawl.serve.access import Token
-from ephemeral_crawl.serve.admission import Admission, Limits, strict_json
+from ephemeral_crawl.serve.admission import Admission, Limits, Token, strict_json
 from ephemeral_crawl.serve.errors import Refused, answer_errors
 from ephemeral_crawl.serve.metrics import Requests
 from ephemeral_crawl.serve.page import POLICY

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Awaitable, Callable
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any, get_type_hints
 from urllib.parse import urlencode
 
@@ -12,12 +13,11 @@ from fastapi.responses import PlainTextResponse
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
-from crawl_env.errors import NOTATION, check_whole, shown
+from crawl_env.errors import NOTATION, check_whole
 from ephemeral_crawl.live import Explanation, Scheduler, Status
 from ephemeral_crawl.live.arguments import seconds
 from ephemeral_crawl.serve import bodies
-from ephemeral_crawl.serve.access import Token
-from ephemeral_crawl.serve.admission import Direct, Limits, strict_json
+from ephemeral_crawl.serve.admission import Direct, Limits, Token, strict_json
 from ephemeral_crawl.serve.errors import WITH_BODY, Refused, as_json, responses
 from ephemeral_crawl.serve.page import iso
 from ephemeral_crawl.serve.service import Service
@@ -31,8 +31,8 @@ _SourceQuery = Annotated[
 def direct(router: APIRouter) -> dict[str, Direct]:
     """Return the function that answers for each route that takes JSON. FastAPI documents these
     routes, but to answer by it would take several times as long."""
-    found = [route for route in router.routes if isinstance(route, APIRoute)]
-    return {route.path: _direct(route.endpoint) for route in found if route.body_field is not None}
+    posts = [route for route in router.routes if isinstance(route, APIRoute)]
+    return {route.path: _direct(route.endpoint) for route in posts if route.body_field is not None}
 
 
 def _direct(endpoint: Callable[..., Awaitable[BaseModel]]) -> Direct:
@@ -52,7 +52,8 @@ def routes(service: Service, limits: Limits) -> APIRouter:
     """Return the routes of a scheduler."""
     router = APIRouter(prefix="/v1")
     _fetching(router, service, service.scheduler, limits)
-    _sources(router, service, service.scheduler, limits)
+    for method, (arguments, *codes) in _CHANGES.items():
+        _changing(router, service, method, arguments, codes, limits)
     _asking(router, service, service.scheduler)
     return router
 
@@ -69,7 +70,7 @@ def _fetching(router: APIRouter, service: Service, s: Scheduler, limits: Limits)
         leases = await service.lease(limit, body.timeout, wait, request.is_disconnected)
         return bodies.Leases(leases=leases)
 
-    def counted(counts: bool) -> bodies.Recorded:
+    def recorded(counts: bool) -> bodies.Recorded:
         if not counts:
             raise Refused(
                 410,
@@ -78,22 +79,22 @@ def _fetching(router: APIRouter, service: Service, s: Scheduler, limits: Limits)
             )
         return bodies.Recorded()
 
-    outcome: dict[str, Any] = {"tags": ["fetching"], "responses": responses(*WITH_BODY, 404, 410)}
+    one: dict[str, Any] = {"tags": ["fetching"], "responses": responses(*WITH_BODY, 404, 410)}
 
-    @router.post("/report", **outcome)
+    @router.post("/report", **one)
     async def report(body: bodies.ReportBody) -> bodies.Recorded:
         """Record a successful fetch."""
-        return counted(await service.change(s.report, _fetch(body), **_others(body)))
+        return recorded(await service.change(s.record_one, _sent(body, outcome="fetched")))
 
-    @router.post("/failed", **outcome)
+    @router.post("/failed", **one)
     async def failed(body: bodies.FailedBody) -> bodies.Recorded:
         """Record a fetch that failed. The source is tried again after a while."""
-        return counted(await service.change(s.failed, _fetch(body), **_others(body)))
+        return recorded(await service.change(s.record_one, _sent(body, outcome="failed")))
 
-    @router.post("/release", **outcome)
+    @router.post("/release", **one)
     async def release(body: bodies.ReleaseBody) -> bodies.Recorded:
         """Give a lease back without a fetch; once it has expired, there is nothing to give back."""
-        counts = await service.change(s.release, **body.given())
+        counts = await service.change(s.record_one, _sent(body, outcome="released"))
         expired = None if counts else await service.call(s.expired_at, body.lease)
         if expired is not None:
             raise Refused(
@@ -103,91 +104,63 @@ def _fetching(router: APIRouter, service: Service, s: Scheduler, limits: Limits)
                 "budget units that it cost are spent. Nothing needs to be done; the source is "
                 "leased again when it is due",
             )
-        return counted(counts)
+        return recorded(counts)
 
     @router.post("/record", tags=["fetching"], responses=responses(*WITH_BODY, 404))
     async def record(body: bodies.RecordBody) -> bodies.RecordResults:
         """Record many outcomes, all or, if one is invalid, none."""
-        _check_batch("outcomes", body.outcomes, limits)
+        _check_batch(body, limits)
         return bodies.RecordResults(results=await service.change(s.record, body.outcomes))
-
-    @router.post("/signal", tags=["fetching"], responses=responses(*WITH_BODY, 404))
-    async def signal(body: bodies.SignalBody) -> bodies.Done:
-        """Record a ping: the source may have something new."""
-        await service.change(s.signal, **body.given())
-        return bodies.Done()
-
-    @router.post("/signal_many", tags=["fetching"], responses=responses(*WITH_BODY, 404))
-    async def signal_many(body: bodies.SignalManyBody) -> bodies.Done:
-        """Record many pings, all or, if one is invalid, none."""
-        _check_batch("pings", body.pings, limits)
-        await service.change(s.signal_many, body.pings)
-        return bodies.Done()
-
-
-def _sources(router: APIRouter, service: Service, s: Scheduler, limits: Limits) -> None:
-    known: dict[str, Any] = {"tags": ["sources"], "responses": responses(*WITH_BODY, 404)}
-
-    @router.post("/add", tags=["sources"], responses=responses(*WITH_BODY, 409))
-    async def add(body: bodies.AddBody) -> bodies.Done:
-        """Add a source, which is due at once."""
-        await service.change(s.add, **body.given())
-        return bodies.Done()
 
     @router.post("/add_many", tags=["sources"], responses=responses(*WITH_BODY, 409))
     async def add_many(body: bodies.AddManyBody) -> bodies.Added:
         """Add many sources, all or, if one is refused, none."""
-        _check_batch("sources", body.sources, limits)
-        added = await service.change(s.add_many, body.sources, exist_ok=body.exist_ok)
-        return bodies.Added(added=added)
+        _check_batch(body, limits)
+        return bodies.Added(added=await service.change(s.add_many, **_sent(body)))
 
-    @router.post("/update", **known)
-    async def update(body: bodies.UpdateBody) -> bodies.Done:
-        """Change those settings of a source that are given."""
-        await service.change(s.update, **body.given())
+
+# Methods of which nothing is returned: their arguments, and the errors of their own.
+_CHANGES: dict[str, tuple[Any, ...]] = {
+    "signal": (bodies.SignalBody, 404),
+    "signal_many": (bodies.SignalManyBody, 404),
+    "add": (bodies.AddBody, 409),
+    "update": (bodies.UpdateBody, 404),
+    "remove": (bodies.SourceBody, 404),
+    "rename": (bodies.RenameBody, 404, 409),
+    "pause": (bodies.SourceBody, 404),
+    "resume": (bodies.SourceBody, 404),
+    "adopt": (bodies.AdoptBody, 409),
+    "configure": (bodies.ConfigureBody,),
+    "limit_host": (bodies.HostBody,),
+}
+
+
+def _changing(
+    router: APIRouter,
+    service: Service,
+    method: str,
+    arguments: type[bodies.Body],
+    codes: Sequence[int],
+    limits: Limits,
+) -> None:
+    """Add the route of a method, which is described by the first paragraph of its docstring."""
+    function = getattr(service.scheduler, method)
+
+    async def endpoint(body: Any) -> bodies.Done:
+        _check_batch(body, limits)
+        await service.change(function, **_sent(body))
         return bodies.Done()
 
-    @router.post("/remove", **known)
-    async def remove(body: bodies.SourceBody) -> bodies.Done:
-        """Remove a source and what was learnt about it."""
-        await service.change(s.remove, body.source)
-        return bodies.Done()
-
-    @router.post("/rename", tags=["sources"], responses=responses(*WITH_BODY, 404, 409))
-    async def rename(body: bodies.RenameBody) -> bodies.Done:
-        """Change the name of a source, such as after a permanent redirect."""
-        await service.change(s.rename, body.source, body.name)
-        return bodies.Done()
-
-    @router.post("/pause", **known)
-    async def pause(body: bodies.SourceBody) -> bodies.Done:
-        """Do not lease a source until `resume`."""
-        await service.change(s.pause, body.source)
-        return bodies.Done()
-
-    @router.post("/resume", **known)
-    async def resume(body: bodies.SourceBody) -> bodies.Done:
-        """End a pause."""
-        await service.change(s.resume, body.source)
-        return bodies.Done()
-
-    @router.post("/adopt", tags=["sources"], responses=responses(*WITH_BODY, 409))
-    async def adopt(body: bodies.AdoptBody) -> bodies.Done:
-        """Add sources that another scheduler has exported, with what it learnt of them."""
-        await service.change(s.adopt, body.exported)
-        return bodies.Done()
-
-    @router.post("/configure", tags=["sources"], responses=responses(*WITH_BODY))
-    async def configure(body: bodies.ConfigureBody) -> bodies.Done:
-        """Change settings of the scheduler that are given, such as the budget, from now on."""
-        await service.change(s.configure, **body.given())
-        return bodies.Done()
-
-    @router.post("/limit_host", tags=["sources"], responses=responses(*WITH_BODY))
-    async def limit_host(body: bodies.HostBody) -> bodies.Done:
-        """Lease one source of a host at a time, and the next one `interval` after its fetch."""
-        await service.change(s.limit_host, body.host, body.interval)
-        return bodies.Done()
+    endpoint.__annotations__["body"] = arguments
+    router.add_api_route(
+        f"/{method}",
+        endpoint,
+        methods=["POST"],
+        name=method,
+        description=(inspect.getdoc(function) or "").partition("\n\n")[0],
+        tags=["fetching" if method.startswith("signal") else "sources"],
+        responses=responses(*WITH_BODY, *codes),
+    )
 
 
 def _asking(router: APIRouter, service: Service, s: Scheduler) -> None:
@@ -277,26 +250,16 @@ def hooks_of(
     return router
 
 
-def _fetch(body: bodies.Sought) -> Any:
-    """Return the lease or the source of an outcome."""
-    given = body.given()
-    if ("lease" in given) == ("source" in given):
-        raise ValueError("give a lease, or a source that was fetched without one")
-    fetch = given.get("lease", given.get("source"))
-    if ("source" in given) != isinstance(fetch, str):
-        kind = (
-            "give the name of a source, a string" if "source" in given else "give the id of a lease"
-        )
-        raise ValueError(f"{'source' if 'source' in given else 'lease'} is {shown(fetch)}; {kind}")
-    return fetch
+def _sent(body: bodies.Body, **others: Any) -> dict[str, Any]:
+    """Return the arguments that were sent, and others."""
+    return {name: getattr(body, name) for name in body.model_fields_set} | others
 
 
-def _others(body: bodies.Sought) -> dict[str, Any]:
-    return {name: x for name, x in body.given().items() if name not in ("lease", "source")}
-
-
-def _check_batch(name: str, values: list[Any], limits: Limits) -> None:
-    if len(values) > limits.batch:
-        raise Refused(
-            413, "too_large", f"there are {len(values)} {name}; send at most {limits.batch} at once"
-        )
+def _check_batch(body: bodies.Body, limits: Limits) -> None:
+    """Refuse a body with too many outcomes, pings or sources."""
+    for name in ("outcomes", "pings", "sources"):
+        number = len(getattr(body, name, ()))
+        if number > limits.batch:
+            raise Refused(
+                413, "too_large", f"there are {number} {name}; send at most {limits.batch} at once"
+            )

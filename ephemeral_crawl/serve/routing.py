@@ -9,8 +9,7 @@ import socket
 from collections.abc import Sequence
 
 from ephemeral_crawl.live.arguments import per_second
-from ephemeral_crawl.serve.access import Token
-from ephemeral_crawl.serve.admission import Limits
+from ephemeral_crawl.serve.admission import Limits, Token
 from ephemeral_crawl.serve.router import Router, make_router
 from ephemeral_crawl.serve.server import make_server
 from ephemeral_crawl.serve.servers import Shards

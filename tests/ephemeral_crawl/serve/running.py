@@ -13,8 +13,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from ephemeral_crawl.live import Scheduler
-from ephemeral_crawl.serve.access import Token
-from ephemeral_crawl.serve.admission import Limits
+from ephemeral_crawl.serve.admission import Limits, Token
 from ephemeral_crawl.serve.app import make_app
 from ephemeral_crawl.serve.server import Server, listen, logs, make_server
 from ephemeral_crawl.serve.service import Service

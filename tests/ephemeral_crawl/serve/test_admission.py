@@ -20,8 +20,14 @@ from crawl_env.errors import shown
 from ephemeral_crawl.live import Scheduler
 from ephemeral_crawl.live.reasons import redacted
 from ephemeral_crawl.serve import admission
-from ephemeral_crawl.serve.access import VARIABLE, Token, find_token
-from ephemeral_crawl.serve.admission import Admission, Limits, _too_many
+from ephemeral_crawl.serve.admission import (
+    VARIABLE,
+    Admission,
+    Limits,
+    Token,
+    _too_many,
+    find_token,
+)
 from ephemeral_crawl.serve.errors import Refused
 from ephemeral_crawl.serve.metrics import Requests
 from tests.ephemeral_crawl.serve.running import BEARER, SECRET, running

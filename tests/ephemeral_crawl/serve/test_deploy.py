@@ -11,7 +11,7 @@ import yaml
 
 from ephemeral_crawl.__main__ import PROGRAM
 from ephemeral_crawl.live import Scheduler
-from ephemeral_crawl.serve.access import VARIABLE
+from ephemeral_crawl.serve.admission import VARIABLE
 from tests.ephemeral_crawl.serve.running import running
 
 ROOT = Path(__file__).parents[3]

@@ -96,8 +96,8 @@ def test_a_lease_that_has_expired_cannot_be_released_and_needs_not():
     [
         ("report", {"lease": 99}, 404, "unknown_lease", "there was no lease 99"),
         ("report", {"source": "z"}, 404, "unknown_source", "there is no source 'z'"),
-        ("report", {}, 422, "invalid", "give a lease, or a source"),
-        ("report", {"lease": "1"}, 422, "invalid", "lease is '1'"),
+        ("report", {}, 422, "invalid", "give either the `lease` or the `source`"),
+        ("report", {"lease": "1"}, 422, "invalid", "lease is '1'; it must be a whole number"),
         ("release", {}, 422, "invalid", "lease is missing"),
         ("add", {"source": "a"}, 409, "source_exists", "use `update`"),
         ("add", {"source": "c", "cost": -1}, 422, "invalid", "cost is -1"),

@@ -11,8 +11,7 @@ import pytest
 from ephemeral_crawl.balance.command import Balance
 from ephemeral_crawl.live import Scheduler
 from ephemeral_crawl.reshard.command import Reshard
-from ephemeral_crawl.serve.access import VARIABLE, Token
-from ephemeral_crawl.serve.admission import Limits
+from ephemeral_crawl.serve.admission import VARIABLE, Limits, Token
 from ephemeral_crawl.serve.errors import Refused
 from ephemeral_crawl.serve.router import Router, make_router
 from ephemeral_crawl.serve.server import listen, make_server
@@ -143,7 +142,7 @@ def test_what_is_refused_names_what_the_client_sent():
             ("report", {"lease": 17001}, 404, "17001"),
             ("report", {"lease": 17999}, 404, "17999"),
             ("report", {"lease": True}, 422, "lease is true"),
-            ("report", {}, 422, "give a lease, or a source"),
+            ("report", {}, 422, "give either the `lease` or the `source`"),
             ("add", {"source": NAMES[30], "host": "other.org"}, 422, "registered domain"),
             (
                 "add",

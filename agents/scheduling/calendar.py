@@ -24,9 +24,9 @@ _FAR = 1 << (32 - _FAR_BITS)
 _AHEAD = (_NEAR >> _MIDDLE_BITS) - 1  # buckets of 256 steps between now and the one that moves
 NEVER_DUE = 2 * _NEAR + _FAR  # the last bucket
 BUCKETS = NEVER_DUE + 1
-LATEST = 2**32 - 1  # last step that can be due
+LATEST = 2**32 - 1  # what becomes due in this step or later never does
 # Positions in `Calendar.counters`.
-FREE, USED, DETACHED, DETACHED_FILL, ENTRIES = range(5)
+FREE, USED, DETACHED, DETACHED_FILL, DETACHED_BUCKET, ENTRIES = range(6)
 
 
 class Calendar(NamedTuple):
@@ -35,9 +35,7 @@ class Calendar(NamedTuple):
     chunks: NDArray[np.uint32]  # (C, CHUNK)
     head: NDArray[np.uint32]  # (BUCKETS,) first chunk, the only one that may be partly filled
     fill: NDArray[np.uint8]  # (BUCKETS,) number of sources in the first chunk
-    counters: NDArray[
-        np.int64
-    ]  # (5,) first free chunk, chunks ever used, the detached list, entries
+    counters: NDArray[np.int64]  # (6,) free and used chunks, the detached list, entries
 
     @staticmethod
     def empty(entries: int) -> Calendar:
@@ -46,7 +44,7 @@ class Calendar(NamedTuple):
             np.empty((chunks_for(entries), CHUNK), np.uint32),
             np.zeros(BUCKETS, np.uint32),
             np.zeros(BUCKETS, np.uint8),
-            np.zeros(5, np.int64),
+            np.zeros(6, np.int64),
         )
 
     def with_room(self, more: int) -> Calendar:
@@ -66,8 +64,8 @@ def chunks_for(entries: int) -> int:
 
 @compiled
 def put(calendar: Calendar, i: int, due: int, now: int) -> None:
-    """Enter source i as due in step `due` > `now`; never, if it is after the last step."""
-    if due > LATEST:
+    """Enter source i as due in step `due` > `now`; never, from `LATEST` on."""
+    if due >= LATEST:
         bucket = NEVER_DUE
     elif due - now < _NEAR:
         bucket = due & (_NEAR - 1)
@@ -97,6 +95,7 @@ def detach(calendar: Calendar, bucket: int) -> None:
     """Remove the list of a bucket, which `next_chunk` then returns chunk by chunk."""
     calendar.counters[DETACHED] = calendar.head[bucket]
     calendar.counters[DETACHED_FILL] = calendar.fill[bucket]
+    calendar.counters[DETACHED_BUCKET] = bucket
     calendar.head[bucket] = 0
     calendar.fill[bucket] = 0
 
@@ -115,6 +114,19 @@ def next_chunk(calendar: Calendar) -> tuple[int, int]:
         counters[ENTRIES] -= fill
         return chunk, fill
     return 0, 0
+
+
+@compiled
+def is_detached(calendar: Calendar, due: int) -> bool:
+    """Return whether an entry due in this step may be in the list that was detached last."""
+    bucket = calendar.counters[DETACHED_BUCKET]
+    if bucket < _NEAR:
+        return due & (_NEAR - 1) == bucket
+    if bucket < 2 * _NEAR:
+        return (due >> _MIDDLE_BITS) & (_NEAR - 1) == bucket - _NEAR
+    if bucket < NEVER_DUE:
+        return due >> _FAR_BITS == bucket - 2 * _NEAR
+    return due == LATEST
 
 
 @compiled

@@ -30,40 +30,30 @@ from agents.scheduling.age_index import (
 from agents.scheduling.calendar import (
     BUCKETS,
     CHUNK,
-    LATEST,
     Calendar,
     bucket_in_order,
     bucket_of_step,
     coarse_bucket,
     detach,
+    is_detached,
     next_chunk,
     put,
     release,
 )
 from agents.scheduling.draws import draw_rate
 from agents.scheduling.signals import (
-    AT,
-    FILED,
-    LIST,
-    NO_LIST,
-    NUMBER,
-    SOURCE,
-    TOUCHED,
-    WHEEL,
     Signals,
-    add,
-    drop,
-    due_with,
-    expected,
-    find,
+    dues_with,
     index_with,
-    link,
+    plain_indices_with,
+    read_extra,
 )
-from crawl_env.compiled import compiled, inlined
+from crawl_env.compiled import compiled
 
 # The fraction by which the index of a source is known to be below the level while it is no
 # candidate: more than the errors by which the computed index may fail to rise with the age.
 GUARD = 1e-9
+CANDIDATE, UNFILED = range(2)  # instead of a step in `Crawls.due`
 
 
 class Crawls(NamedTuple):
@@ -71,7 +61,9 @@ class Crawls(NamedTuple):
 
     crawled_at: NDArray[np.uint32]  # (N,)
     tried_at: NDArray[np.uint32]  # (N,) last attempt; (0,) if it is always the last crawl
-    joined: NDArray[np.uint8]  # (⌈N/8⌉,) a bit per source: is it a candidate; (0,): not needed
+    # (N,) step of its entry in the calendar that counts, `CANDIDATE` or `UNFILED`; (0,) as long as
+    # no source can have several entries.
+    due: NDArray[np.uint32]
     turns: int  # Thompson draws are made anew once in so many steps; 0 if nothing is drawn
     seed: int  # of these draws
     signals: Signals
@@ -85,6 +77,7 @@ class Candidates(NamedTuple):
     scale: NDArray[np.float64]
     decay: NDArray[np.float64]
     gamma: NDArray[np.float64]  # the index
+    extra: NDArray[np.float64]  # expected from signals, set with the index if there are any
     counters: NDArray[np.int64]  # (2,) number of candidates, place of a sweep
 
     @staticmethod
@@ -96,6 +89,7 @@ class Candidates(NamedTuple):
             np.empty(size),
             np.empty(size),
             np.empty(size),
+            np.zeros(size),
             np.zeros(2, np.int64),
         )
 
@@ -111,7 +105,7 @@ class Candidates(NamedTuple):
     @property
     def columns(self) -> tuple[NDArray[Any], ...]:
         """The arrays with one element per candidate."""
-        return self.source, self.crawled_at, self.scale, self.decay, self.gamma
+        return self.source, self.crawled_at, self.scale, self.decay, self.gamma, self.extra
 
     def __len__(self) -> int:
         return int(self.counters[0])
@@ -133,39 +127,45 @@ def file_or_join(
     work: (4, W), temporary, for up to W sources.
     """
     last = candidates.counters[0]
-    set_index(parameters, candidates, first, now)
+    set_index(parameters, crawls, candidates, first, now)
     reached = level * (1.0 - GUARD)
-    ready = parameters.delay.size == 0 and crawls.joined.size == 0
+    ready = parameters.delay.size == 0 and crawls.due.size == 0
     if ready:
         for j in range(first, last):
             ready &= candidates.gamma[j] >= reached
     if ready:
         return
-    plain = is_plain(parameters) and reached > 0.0
-    if plain:
-        plain_ages_reaching(
-            candidates.scale[first:last], candidates.decay[first:last], reached, work
-        )
+    scales, decays = candidates.scale[first:last], candidates.decay[first:last]
+    dues = work[0, : last - first]
+    if is_plain(parameters) and reached > 0.0:
+        plain_ages_reaching(scales, decays, reached, work)
+    else:
+        for j in range(len(dues)):
+            if candidates.gamma[first + j] < reached:
+                i = whole(candidates.source[first + j])
+                dues[j] = age_reaching(parameters, i, scales[j], decays[j], reached)
+    extra = candidates.extra[first:last]
+    dues_with(dues, candidates.crawled_at[first:last], scales, decays, extra, now)
     count = first
     for j in range(first, last):
         i, at = whole(candidates.source[j]), whole(candidates.crawled_at[j])
+        filed = whole(crawls.due[i]) if crawls.due.size else UNFILED
+        if filed == CANDIDATE:
+            continue
         scale, decay, gamma = candidates.scale[j], candidates.decay[j], candidates.gamma[j]
         due = whole(_allowed_from(parameters, crawls, i, at))
         if gamma < reached:
-            if plain:
-                age = work[0, j - first]
-            else:
-                age = age_reaching(parameters, i, scale, decay, reached)
-            due = max(due, LATEST + 1 if age > NEVER else max(at + whole(age), now + 1))
+            due = max(due, whole(dues[j - first]))
         if crawls.turns:
             due = min(due, now + crawls.turns - (now - i) % crawls.turns)
         if due > now:
-            put(calendar, i, due, now)
+            if filed == UNFILED or due < filed:
+                put(calendar, i, due, now)
+                if crawls.due.size:
+                    crawls.due[i] = due
             continue
-        if crawls.joined.size:
-            if crawls.joined[i >> 3] & (1 << (i & 7)):
-                continue  # it has several entries in the calendar, and another was first
-            crawls.joined[i >> 3] |= 1 << (i & 7)
+        if crawls.due.size:
+            crawls.due[i] = CANDIDATE
         candidates.source[count] = i
         candidates.crawled_at[count] = at
         candidates.scale[count] = scale
@@ -175,135 +175,11 @@ def file_or_join(
     candidates.counters[0] = count
 
 
-@inlined
-def _is_signalled(crawls: Crawls, i: int) -> bool:
-    """Return whether source i, which was taken from the calendar, has signals: then these lead to
-    its crawl, and it is not entered again."""
-    slot = find(crawls.signals, i)
-    if slot:
-        crawls.signals.slots[slot, FILED] = 0
-    return slot > 0
-
-
-@compiled
-def receive(
-    parameters: Parameters,
-    crawls: Crawls,
-    sources: NDArray[np.uint32],
-    utility: NDArray[np.float64],
-    steps: NDArray[np.int64],
-) -> None:
-    """Add signals, (K,), to the table, which must have room for them."""
-    signals = crawls.signals
-    for j in range(len(sources)):
-        i = whole(sources[j])
-        slot = find(signals, i)
-        if not slot:
-            slot = add(signals, i)
-            link(signals, slot, TOUCHED)
-        elif signals.slots[slot, LIST] != NO_LIST:
-            link(signals, slot, TOUCHED)
-        since = whole(steps[j]) - whole(signals.slots[slot, AT])
-        left = expected(signals.utility[slot], since, decay_of(parameters, i))
-        signals.utility[slot] = left + utility[j]
-        signals.slots[slot, AT] = steps[j]
-
-
-@inlined
-def _extra(parameters: Parameters, crawls: Crawls, slot: int, decay: float, now: int) -> float:
-    """Return what is expected now from the signals of a slot, in the unit of `scale_of`."""
-    at = whole(crawls.signals.slots[slot, AT])
-    extra = expected(crawls.signals.utility[slot], now - at, decay)
-    if parameters.cost.size:
-        extra /= np.float64(parameters.cost[crawls.signals.slots[slot, SOURCE]])
-    return extra
-
-
-@compiled
-def set_signalled(
-    parameters: Parameters, crawls: Crawls, candidates: Candidates, first: int, now: int
-) -> None:
-    """Compute the index of those candidates from number `first` on that have signals."""
-    signals = crawls.signals
-    if signals.counters[NUMBER] == 0:
-        return
-    for j in range(first, candidates.counters[0]):
-        i, scale, decay = whole(candidates.source[j]), candidates.scale[j], candidates.decay[j]
-        slot = find(signals, i)
-        if not slot:
-            continue
-        if signals.slots[slot, LIST] == TOUCHED:  # its first signal came when it was a candidate
-            signals.slots[slot, FILED] = 0
-        link(signals, slot, NO_LIST)
-        age = age_of(whole(candidates.crawled_at[j]), now)
-        extra = _extra(parameters, crawls, slot, decay, now)
-        if extra == 0.0 and signals.slots[slot, FILED] == 0:
-            drop(signals, slot)
-        candidates.gamma[j] = index_with(parameters, i, scale, decay, age, extra)
-
-
-@compiled
-def file_signalled(
-    parameters: Parameters,
-    crawls: Crawls,
-    calendar: Calendar,
-    candidates: Candidates,
-    now: int,
-    level: float,
-) -> bool:
-    """Look at the sources that are due, or were signalled, or crawled after signals; return False
-    if there is no room for candidates."""
-    signals = crawls.signals
-    if signals.counters[NUMBER] == 0:
-        return True
-    reached = level * (1.0 - GUARD)
-    while signals.head[TOUCHED]:
-        count = whole(candidates.counters[0])
-        if count == len(candidates.source):
-            return False
-        slot = whole(signals.head[TOUCHED])
-        link(signals, slot, NO_LIST)
-        i = whole(signals.slots[slot, SOURCE])
-        if crawls.turns and (now - i) % crawls.turns == 0:
-            draw_rate(parameters, i, crawls.seed, now)
-        scale, decay, at = scale_of(parameters, i), decay_of(parameters, i), crawls.crawled_at[i]
-        extra = _extra(parameters, crawls, slot, decay, now)
-        filed, gone = signals.slots[slot, FILED] == 1, extra == 0.0
-        if gone and filed and parameters.items.size == 0:
-            drop(signals, slot)
-            continue
-        gamma = index_with(parameters, i, scale, decay, age_of(whole(at), now), extra)
-        due = whole(_allowed_from(parameters, crawls, i, whole(at)))
-        if gamma < reached:
-            due = max(due, due_with(parameters, i, scale, decay, whole(at), extra, reached, now))
-        if crawls.turns:
-            due = min(due, now + crawls.turns - (now - i) % crawls.turns)
-        if gone and not filed:
-            drop(signals, slot)
-        if due > now:
-            if gone and not filed:
-                put(calendar, i, due, now)
-            else:
-                link(signals, slot, min(due, now + WHEEL - 1) & (WHEEL - 1))
-            continue
-        if crawls.joined.size:
-            if crawls.joined[i >> 3] & (1 << (i & 7)):
-                continue
-            crawls.joined[i >> 3] |= 1 << (i & 7)
-        candidates.source[count] = i
-        candidates.crawled_at[count] = at
-        candidates.scale[count] = scale
-        candidates.decay[count] = decay
-        candidates.gamma[count] = gamma
-        candidates.counters[0] = count + 1
-    return True
-
-
 @compiled
 def leave(crawls: Crawls, i: int) -> None:
     """Note that source i is no candidate."""
-    if crawls.joined.size:
-        crawls.joined[i >> 3] &= ~(1 << (i & 7)) & 255
+    if crawls.due.size:
+        crawls.due[i] = UNFILED
 
 
 @compiled
@@ -323,10 +199,12 @@ def age_of(crawled_at: int, now: int) -> float:
 
 
 @compiled
-def set_index(parameters: Parameters, candidates: Candidates, first: int, now: int) -> None:
+def set_index(
+    parameters: Parameters, crawls: Crawls, candidates: Candidates, first: int, now: int
+) -> None:
     """Compute the index of the candidates from number `first` on at their present ages."""
-    last = candidates.counters[0]
-    if is_plain(parameters):
+    last, plain = candidates.counters[0], is_plain(parameters)
+    if plain:
         plain_indices(
             candidates.crawled_at[first:last],
             candidates.scale[first:last],
@@ -334,11 +212,19 @@ def set_index(parameters: Parameters, candidates: Candidates, first: int, now: i
             now,
             candidates.gamma[first:last],
         )
-        return
-    for j in range(first, last):
-        age = age_of(whole(candidates.crawled_at[j]), now)
-        i, scale, decay = whole(candidates.source[j]), candidates.scale[j], candidates.decay[j]
-        candidates.gamma[j] = index_at(parameters, i, scale, decay, age)
+    extra = candidates.extra[first:last]
+    if crawls.signals.utility.size:
+        source, decays = candidates.source[first:last], candidates.decay[first:last]
+        read_extra(parameters, crawls.signals, source, decays, now, extra)
+        if plain:
+            crawled_at, scales = candidates.crawled_at[first:last], candidates.scale[first:last]
+            index = candidates.gamma[first:last]
+            plain_indices_with(crawled_at, scales, decays, extra, now, index)
+    if not plain:
+        for j in range(first, last):
+            age = age_of(whole(candidates.crawled_at[j]), now)
+            i, scale, decay = whole(candidates.source[j]), candidates.scale[j], candidates.decay[j]
+            candidates.gamma[j] = index_with(parameters, i, scale, decay, age, extra[j - first])
 
 
 @compiled
@@ -358,39 +244,29 @@ def _read(
 
 
 @compiled
-def file_range(
+def file_sources(
     parameters: Parameters,
     crawls: Crawls,
     calendar: Calendar,
     candidates: Candidates,
+    sources: NDArray[np.uint32],
     first: int,
-    last: int,
-    skipped: NDArray[np.uint32],
     now: int,
     level: float,
 ) -> int:
-    """File sources `first` … `last` − 1; return the first one for which there was no room.
-
-    skipped: (K,) ascending, sources that are not filed.
-    """
-    place = np.searchsorted(skipped, first)
+    """File the sources (K,) from position `first` on; return the first one for which there was no
+    room among the candidates, or K."""
     work = np.empty((4, CHUNK))
-    for start in range(first, last, CHUNK):
-        end = min(start + CHUNK, last)
-        if len(candidates.source) - candidates.counters[0] < end - start:
+    for start in range(first, len(sources), CHUNK):
+        end = min(start + CHUNK, len(sources))
+        count = whole(candidates.counters[0])
+        if len(candidates.source) - count < end - start:
             return start
-        count = candidates.counters[0]
-        number = 0
-        for i in range(start, end):
-            if place < len(skipped) and skipped[place] == i:
-                place += 1
-            elif not _is_signalled(crawls, i):
-                candidates.source[count + number] = i
-                number += 1
-        candidates.counters[0] = count + number
+        candidates.source[count : count + end - start] = sources[start:end]
+        candidates.counters[0] = count + end - start
         _read(parameters, crawls, candidates, count, now)
         file_or_join(parameters, crawls, calendar, candidates, count, now, level, work)
-    return last
+    return len(sources)
 
 
 @compiled
@@ -412,8 +288,13 @@ def file_detached(
             return True
         count = number = whole(candidates.counters[0])
         for place in range(fill):
-            candidates.source[number] = calendar.chunks[chunk - 1, place + 1]
-            number += not _is_signalled(crawls, whole(candidates.source[number]))
+            i = calendar.chunks[chunk - 1, place + 1]
+            if crawls.due.size:
+                if not is_detached(calendar, whole(crawls.due[i])):
+                    continue  # another entry counts
+                leave(crawls, i)
+            candidates.source[number] = i
+            number += 1
         release(calendar, chunk)
         candidates.counters[0] = number
         _read(parameters, crawls, candidates, count, now)
@@ -466,22 +347,14 @@ def file_again(
     work = np.empty((4, CHUNK))
     for start in range(0, last, CHUNK):
         first, number = candidates.counters[0], min(CHUNK, last - start)
-        count = first
-        for j in range(start, start + number):
-            i = whole(candidates.source[j])
-            leave(crawls, i)
-            slot = find(crawls.signals, i)
-            if slot:
-                link(crawls.signals, slot, TOUCHED)
-                continue
-            candidates.source[count] = i
-            candidates.crawled_at[count] = candidates.crawled_at[j]
-            candidates.scale[count] = candidates.scale[j]
-            candidates.decay[count] = candidates.decay[j]
-            count += 1
-        candidates.counters[0] = count
+        for j in range(number):
+            leave(crawls, whole(candidates.source[start + j]))
+            candidates.source[first + j] = candidates.source[start + j]
+            candidates.crawled_at[first + j] = candidates.crawled_at[start + j]
+            candidates.scale[first + j] = candidates.scale[start + j]
+            candidates.decay[first + j] = candidates.decay[start + j]
+        candidates.counters[0] = first + number
         file_or_join(parameters, crawls, calendar, candidates, first, now, level, work)
-    file_signalled(parameters, crawls, calendar, candidates, now, level)
 
 
 @compiled
@@ -494,22 +367,20 @@ def join(
 ) -> None:
     """Make candidates of sources that may be crawled now, for which there must be room.
 
-    Their entries remain in the calendar; `Crawls.joined` keeps them from becoming candidates twice.
+    Their entries remain in the calendar, and count no more.
     """
     first = count = whole(candidates.counters[0])
     for source in sources:
         i = whole(source)
-        bit = 1 << (i & 7)
         at = whole(crawls.crawled_at[i])
-        if crawls.joined[i >> 3] & bit or _allowed_from(parameters, crawls, i, at) > now:
+        if crawls.due[i] == CANDIDATE or _allowed_from(parameters, crawls, i, at) > now:
             continue
-        crawls.joined[i >> 3] |= bit
+        crawls.due[i] = CANDIDATE
         candidates.source[count] = i
         count += 1
     candidates.counters[0] = count
     _read(parameters, crawls, candidates, first, now)
-    set_index(parameters, candidates, first, now)
-    set_signalled(parameters, crawls, candidates, first, now)
+    set_index(parameters, crawls, candidates, first, now)
 
 
 @compiled
@@ -570,43 +441,25 @@ def file_picks(
     failed: (K,) or (0,); the age of sources whose crawl failed goes on. changed: whether the
     parameters of the picked sources have changed.
     """
-    work = np.empty((4, CHUNK))
+    work, utility = np.empty((4, CHUNK)), crawls.signals.utility
     for start in range(0, picks.counters[0], CHUNK):
         first, number = candidates.counters[0], min(CHUNK, picks.counters[0] - start)
-        j = first
-        for k in range(start, start + number):
-            i, fails = whole(picks.source[k]), failed.size > 0 and failed[k]
-            if fails:
+        for j in range(number):
+            k = start + j
+            i = whole(picks.source[k])
+            if failed.size > 0 and failed[k]:
                 crawls.crawled_at[i] = picks.crawled_at[k]
+            elif utility.size > 0:
+                utility[i] = 0.0
             if crawls.turns:
                 draw_rate(parameters, i, crawls.seed, now)
-            if not _is_filed_by_signals(crawls, i, fails, changed):
-                candidates.source[j] = i
-                candidates.crawled_at[j] = crawls.crawled_at[i]
-                candidates.scale[j] = scale_of(parameters, i) if changed else picks.scale[k]
-                candidates.decay[j] = picks.decay[k]
-                j += 1
-        candidates.counters[0] = j
+            candidates.source[first + j] = i
+            candidates.crawled_at[first + j] = crawls.crawled_at[i]
+            candidates.scale[first + j] = scale_of(parameters, i) if changed else picks.scale[k]
+            candidates.decay[first + j] = picks.decay[k]
+        candidates.counters[0] = first + number
         file_or_join(parameters, crawls, calendar, candidates, first, now, level, work)
     picks.counters[0] = 0
-
-
-@compiled
-def _is_filed_by_signals(crawls: Crawls, i: int, failed: bool, changed: bool) -> bool:
-    """Return whether source i, which was crawled, need not be entered into the calendar because it
-    has signals. A crawl that did not fail removes them."""
-    slot = find(crawls.signals, i)
-    if not slot:
-        return False
-    filed = crawls.signals.slots[slot, FILED] == 1
-    if not failed:
-        crawls.signals.utility[slot] = 0.0
-        link(crawls.signals, slot, NO_LIST)
-        if not (filed and changed):
-            drop(crawls.signals, slot)
-            return filed
-    link(crawls.signals, slot, TOUCHED)
-    return True
 
 
 @compiled

@@ -16,16 +16,7 @@ from agents.scheduling import candidates as pool
 from agents.scheduling.age_index import NEVER, Parameters, fixed
 from agents.scheduling.calendar import ENTRIES, Calendar
 from agents.scheduling.candidates import Candidates, Crawls
-from agents.scheduling.signals import (
-    AT,
-    NUMBER,
-    SOURCE,
-    WHEEL,
-    Signals,
-    leave_calendar,
-    touch,
-    touch_all,
-)
+from agents.scheduling.signals import Signals, receive
 from agents.theory.price import first_near
 from crawl_env.errors import (
     as_array,
@@ -131,11 +122,11 @@ class FleetScheduler:
             multiplier of the budget; NaN before the first step.
         balance: budget units that can be spent now, under the rule "average".
 
-    Memory beyond the columns: 8.2 bytes a source (4 more each for the order by cost, if costs
-    differ, and for the last attempt, if crawls fail and there are delays), and 32 bytes a
-    candidate. The time per crawl grows with the candidates, of which there are about twice as many
-    as crawls; there are more if hosts admit fewer sources than the budget, since sources that are
-    held up by their host remain candidates: in the extreme all N.
+    Memory beyond the columns: 8.2 bytes a source (8 more if costs differ, and 4 for the last
+    attempt, if crawls fail and there are delays), and 40 bytes a candidate. The time per crawl
+    grows with the candidates, of which there are about twice as many as crawls; there are more if
+    hosts admit fewer sources than the budget, since sources that are held up by their host remain
+    candidates: in the extreme all N.
 
     Raises:
         ValueError: an argument is out of range.
@@ -149,6 +140,7 @@ class FleetScheduler:
     """
 
     policies: ClassVar[Mapping[str, int]] = POLICIES
+    _crawls: Crawls
     _received: list[Received]
 
     def __init__(
@@ -185,7 +177,7 @@ class FleetScheduler:
         crawled_at = np.empty(self.n, np.uint32)
         self._set_ages(crawled_at, start)
         self._begin(crawled_at, crawled_at.copy() if self._keeps_attempts else _NO_STEPS)
-        self._file_all(_NO_STEPS)
+        self._file_all(_NO_STEPS, None)
 
     def __len__(self) -> int:
         return self.n
@@ -289,7 +281,8 @@ class FleetScheduler:
             utility: expected utility that each adds, (K,) or one number: for pings of precision p,
                 p ξ̄. Items that no ping announces are those of `arrival_rate`.
 
-        Memory: about 40 bytes for each source with signals since its last crawl.
+        Memory: 16 bytes a source from the first signal on, of which 12 are taken where there are
+        signals.
 
         Raises:
             ValueError: there is no such source, or a utility is negative or not finite.
@@ -358,12 +351,12 @@ class FleetScheduler:
 
     def _signals(self) -> dict[str, NDArray[Any]]:
         """Return the signals: those since the last crawls, and those not looked at yet."""
-        table = self._crawls.signals
-        used = table.of_sources()
+        signals = self._crawls.signals
+        used = np.flatnonzero(signals.utility)
         source, utility, step = _joined(self._received)
         return {
-            "signalled": table.slots[used][:, [SOURCE, AT]],
-            "expected": table.utility[used],
+            "signalled": np.stack([used, signals.at[used].astype(np.int64)], axis=1),
+            "expected": signals.utility[used],
             "received": source,
             "received_utility": utility,
             "received_at": step,
@@ -413,10 +406,12 @@ class FleetScheduler:
         picked, previous = state["picked"], state["previous"]
         self.ages = (self._now - 1 - previous.astype(np.int64)).astype(np.uint32)
         self._begin(state["crawled_at"], state["tried_at"])
-        self._file_all(picked)
         source, at = state["signalled"].T
-        self._receive(source.astype(np.uint32), state["expected"], at.astype(np.int64))
-        leave_calendar(self._crawls.signals, picked)
+        if len(source):
+            self._crawls = self._crawls._replace(signals=Signals.empty(self.n))
+            self._crawls.signals.utility[source] = state["expected"]
+            self._crawls.signals.at[source] = at
+        self._file_all(picked, None)
         self._received = [(state["received"], state["received_utility"], state["received_at"])]
         self._picks = Candidates.empty(len(picked))
         self._picks.source[:], self._picks.crawled_at[:] = picked, previous
@@ -561,14 +556,12 @@ class FleetScheduler:
 
     def _begin(self, crawled_at: NDArray[np.uint32], tried_at: NDArray[np.uint32]) -> None:
         """Set when the sources were crawled and tried last."""
-        bits = -(-self.n // 8) if self._is_unequal else 0
-        joined = np.zeros(bits, np.uint8)
-        signals = Signals.empty()
-        self._crawls = Crawls(crawled_at, tried_at, joined, 0, self._draw_seed, signals)
+        signals = Signals.empty(0)
+        self._crawls = Crawls(crawled_at, tried_at, _NO_STEPS, 0, self._draw_seed, signals)
         self._received = []
 
-    def _file_all(self, skipped: NDArray[np.uint32]) -> None:
-        """Enter all sources but `skipped` into a new calendar."""
+    def _file_all(self, skipped: NDArray[np.uint32], level: float | None) -> None:
+        """Enter all sources but `skipped` into a new calendar, at this level or a new one."""
         self._calendar = Calendar.empty(self.n)
         self._candidates = Candidates.empty(min(_LEAST_ROOM, self.n + 64))
         self._picks = Candidates.empty(0)
@@ -577,11 +570,23 @@ class FleetScheduler:
         self._offered = 0
         self._demand = self._number
         self._reserve = 0.25 * self._most_reserve
-        self._level = max(self._level_for(self._target()), self._floor)
-        first = 0
-        while first < self.n:
+        if level is None:
+            level = max(self._level_for(self._target()), self._floor)
+        self._level = level
+        if self._is_unequal or self._crawls.signals.at.size:
+            due = np.full(self.n, pool.UNFILED, np.uint32)
+            self._crawls = self._crawls._replace(due=due)
+        for first in range(0, self.n, _BLOCK):
+            part = np.arange(first, min(first + _BLOCK, self.n), dtype=np.uint32)
+            low, high = np.searchsorted(skipped, [first, first + _BLOCK])
+            self._file(np.delete(part, skipped[low:high].astype(np.int64) - first))
+
+    def _file(self, sources: NDArray[np.uint32]) -> None:
+        """Make the sources candidates, or enter them into the calendar."""
+        place = 0
+        while place < len(sources):
             self._make_room()
-            first = pool.file_range(*self._arrays, first, self.n, skipped, self._now, self._level)
+            place = pool.file_sources(*self._arrays, sources, place, self._now, self._level)
 
     # ----------------------------------------------------------------------------- the step
 
@@ -602,17 +607,16 @@ class FleetScheduler:
         if not self._prepared:
             if self._crawls.turns:
                 pool.draw_candidates(self._parameters, self._crawls, self._candidates, self._now)
-            if self._received:
-                self._receive(*_joined(self._received))
-                self._received = []
-            pool.set_index(self._parameters, self._candidates, 0, self._now)
-            pool.set_signalled(self._parameters, self._crawls, self._candidates, 0, self._now)
+            signalled, utility, steps = _joined(self._received)
+            self._received = []
+            if len(signalled):
+                self._receive(signalled, utility, steps)
+            pool.set_index(self._parameters, self._crawls, self._candidates, 0, self._now)
             for turn in range(3):
                 pool.detach_of_step(self._calendar, self._now, turn)
                 while not pool.file_detached(*self._arrays, self._now, self._level):
                     self._make_room()
-            touch(self._crawls.signals, self._now & (WHEEL - 1))
-            self._file_signalled()
+            self._file(signalled)
             self._prepared = True
         self._supply(demand)
         self._offered = min(demand, len(self._candidates))
@@ -633,18 +637,14 @@ class FleetScheduler:
     def _receive(
         self, source: NDArray[np.uint32], utility: FloatArray, step: NDArray[np.int64]
     ) -> None:
-        """Add signals to the table."""
-        signals = self._crawls.signals.with_room(len(source))
-        self._crawls = self._crawls._replace(signals=signals)
-        pool.receive(self._parameters, self._crawls, source, utility, step)
-
-    def _file_signalled(self) -> None:
-        """Look at the sources with signals that are due, or whose level may be reached."""
-        if self._crawls.joined.size:
-            number = int(self._crawls.signals.counters[NUMBER])
-            self._calendar = self._calendar.with_room(number)
-        while not pool.file_signalled(*self._arrays, self._now, self._level):
-            self._make_room()
+        """Add signals to what is expected of the sources."""
+        first = not self._crawls.signals.at.size
+        if first:
+            self._crawls = self._crawls._replace(signals=Signals.empty(self.n))
+        receive(self._parameters, self._crawls.signals, source, utility, step)
+        if first:
+            self._file_all(_NO_STEPS, self._level)
+        self._calendar = self._calendar.with_room(len(source))
 
     def _supply(self, demand: int) -> None:
         """Lower the level until `demand` candidates reach it, or raise it if they are many."""
@@ -803,8 +803,6 @@ class FleetScheduler:
         self._reserve = min(max(2 * self._reserve, self._demand), self._most_reserve)
         while not pool.sweep(*self._arrays, self._now, self._level):
             self._make_room()
-        touch_all(self._crawls.signals)
-        self._file_signalled()
 
     def _raise(self) -> None:
         """Raise the level, and return the coldest candidates to the calendar."""

@@ -370,8 +370,7 @@ def test_fillers_have_few_entries_in_the_calendar():
     for _ in range(400):
         np.testing.assert_array_equal(scheduler.step(), dense.step())
         entries.append(int(scheduler._calendar.counters[ENTRIES]))
-    assert max(entries) < 4 * 500
-    assert min(entries[100:]) < 500 < max(entries)  # entries were repeated, and dropped
+    assert max(entries) < 600  # those that do not count are dropped in time
 
 
 def test_many_crawls_of_one_host():

@@ -63,6 +63,22 @@ _CELLS = 800  # sources simulated together
 _TIMES, _SAMPLED = 16, 120  # times at which rows are taken, and sources at each
 _J = len(DECAYS)
 _EXTREME = 3.0  # ln of the label over the mean
+_HIDDEN = 1e9  # the standard deviation of inputs that are hidden from the network
+
+# Groups of inputs that can be hidden, to measure what they contribute: the means and standard
+# deviations over the fleet, the memories that fade, and what is derived from the sums.
+GROUPS = {
+    "context": tuple(range(F, F + C)),
+    "memory": tuple(
+        k for k, name in enumerate(INPUTS) if name.startswith(("long_", "short_", "last_"))
+    ),
+    "derived": tuple(
+        k
+        for k, name in enumerate(INPUTS)
+        if name in ("fit_a", "fit_c", "dispersion", "slope", "slope_known", "level", "plug_in")
+        or name.startswith(("shrunken_", "size"))
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -80,6 +96,7 @@ class Settings:
     quantile: float = 0.9
     optimism: float = 0.5  # share of the quantile in the index
     growth: float = 0.2  # β, see `agents.adaptive.in_context`
+    without: str = ""  # a group of inputs that is hidden from the network, of `GROUPS`
 
 
 class World(NamedTuple):
@@ -306,12 +323,14 @@ class Torch(nn.Module):
         mean, quantile = torch.logsumexp(log, dim=-1).unbind(-1)
         return mean, quantile
 
-    def standardise(self, rows: Rows) -> None:
-        """Standardise the inputs by those of rows."""
+    def standardise(self, rows: Rows, without: str) -> None:
+        """Standardise the inputs by those of rows; hide a group of them."""
         parts = rows.inputs, rows.context
         self.mean.copy_(torch.from_numpy(np.concatenate([x.mean(0) for x in parts])))
         std = np.concatenate([x.std(0) for x in parts])
-        self.std.copy_(torch.from_numpy(np.maximum(std, 0.05)))
+        std = np.maximum(std, 0.05)
+        std[list(GROUPS.get(without, ()))] = _HIDDEN
+        self.std.copy_(torch.from_numpy(std))
 
     def load(self, network: Network) -> None:
         """Take the weights of a network."""
@@ -395,7 +414,14 @@ def train(
         log: what they published, which is replayed in half of these.
         processes: that simulate; the rows do not depend on their number.
         show: called with a line of text after every round.
+
+    Raises:
+        ValueError: there is no such group of inputs to hide.
     """
+    if settings.without not in ("", *GROUPS):
+        raise ValueError(
+            f"without is {settings.without!r}; it must be empty or one of {', '.join(GROUPS)}"
+        )
     torch.manual_seed(settings.seed)
     module = Torch(settings.hidden if start is None else len(start.bias))
     if start is not None:
@@ -414,7 +440,7 @@ def train(
         rows = joined(parts)
         simulated = time.monotonic() - begun
         if network is None:
-            module.standardise(rows)
+            module.standardise(rows, settings.without)
         last = number == settings.rounds - 1
         epochs = settings.epochs if last else max(1, settings.epochs // 3)
         losses = fit(module, rows, settings, epochs, settings.seed + number)

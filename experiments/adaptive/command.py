@@ -1,4 +1,4 @@
-"""`python -m experiments adaptive`: crawling while learning, in seven parts."""
+"""`python -m experiments adaptive`: crawling while learning, in eight parts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,16 @@ import tyro
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.study import ParallelStudy, RecordedStudy, Rows, attributed
 from ephemeral_crawl.replay.split import Log
-from experiments.adaptive import abandonment, changes, cost, information, recorded, regret, runs
+from experiments.adaptive import (
+    abandonment,
+    ablations,
+    changes,
+    cost,
+    information,
+    recorded,
+    regret,
+    runs,
+)
 from experiments.adaptive.runs import FULL, QUICK, Size, check_paired, curves_of, rows_of, work
 from experiments.core.data import Data, write
 from experiments.core.study import Part
@@ -20,6 +29,7 @@ SIMULATED: dict[str, Part] = {
     "regret": regret.PART,
     "abandonment": abandonment.PART,
     "information": information.PART,
+    "ablations": ablations.PART,
     "drift": changes.DRIFT,
     "regimes": changes.REGIMES,
 }
@@ -41,7 +51,17 @@ class Adaptive(RecordedStudy, ParallelStudy):
     outputs: ClassVar[tuple[str, ...]] = (RUNS, CURVES, "report.html", "*.png")
 
     part: tuple[
-        Literal["regret", "abandonment", "information", "drift", "regimes", "cost", "recorded"], ...
+        Literal[
+            "regret",
+            "abandonment",
+            "information",
+            "ablations",
+            "drift",
+            "regimes",
+            "cost",
+            "recorded",
+        ],
+        ...,
     ] = ()
     """Parts to run; by default all, the recorded one if --items is given."""
     suite: Literal["quick", "full"] = "quick"

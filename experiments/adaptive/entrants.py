@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from agents.adaptive import Adaptive
 from agents.adaptive.base import UnitArms
+from agents.adaptive.in_context import Network
 from agents.inference import Estimator, Posterior
 from agents.policies.base import Agent, ObservationView, Policy, Predictor, graded
 from agents.registry import AGENTS
@@ -49,11 +52,12 @@ def entrant(
             items, changed, harvest, or sums over the items (for self-tuning and in-context), or
             items and, for in-context, told mean utilities and decay rates.
         options: `prior`, a pair of numbers or of lists, one for each source; `confidence` of
-            optimism; and the options of the estimator, such as `retention`.
+            optimism; the options of the estimator, such as `retention`; and `training` of
+            in-context, the settings with which its network is trained.
     """
     kind = AGENTS.get(agent)
     if agent == IN_CONTEXT:
-        return {"agent": agent, "estimator": None, "brought": brought}
+        return {"agent": agent, "estimator": None, "brought": brought, **options}
     if not (isinstance(kind, type) and issubclass(kind, Adaptive)):
         return {"agent": agent}
     if estimator is None and agent != TUNING:
@@ -93,8 +97,18 @@ def agent_of(chosen: Entrant, env: CrawlVectorEnv | Task, seed: int = 0) -> Agen
     if chosen.get("estimator") is not None:
         task = env if isinstance(env, Task) else env.task
         given["estimator"] = estimator_of(chosen, task.sources.period)
+    if "training" in chosen:
+        given["weights"] = network_of(json.dumps(chosen["training"]))
     agent: Agent = kind(env, seed=seed, **given)
     return agent
+
+
+@cache
+def network_of(settings: str) -> Network:
+    """Return the network of in-context that settings, as JSON, train."""
+    from agents.adaptive import training  # torch is imported for such entrants alone
+
+    return training.train(training.Settings(**json.loads(settings)), processes=1, show=len)[0]
 
 
 def seat(env: CrawlVectorEnv, chosen: Entrant, seed: int) -> Predictor:

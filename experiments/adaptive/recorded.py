@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from agents.adaptive.in_context import InContext, Network
 from agents.evaluation import statistics
-from crawl_env import CrawlVectorEnv, Trace
+from crawl_env import CrawlVectorEnv
 from crawl_env.log.clock import HOURS
 from ephemeral_crawl.comparison.events import REFITTED
 from ephemeral_crawl.core import evaluation
@@ -43,6 +44,7 @@ MONTH = 4  # blocks, which are weeks unless they were given
 KEPT = 0.9995  # of what is known, over one step
 FEWEST = 5  # blocks of which an interval is given
 _LEARNS = "self-tuning from nothing"
+_TUNED_WORDS = ", fine-tuned on the first part"
 
 
 def measured(log: Log, size: Size, steps: int | None, runner: Runner) -> Rows:
@@ -76,7 +78,7 @@ def measured(log: Log, size: Size, steps: int | None, runner: Runner) -> Rows:
         for budget in budgets
         for chosen in entrants(split)
     ]
-    results = runner.run(todo, partial(work, split.trace))
+    results = runner.run(todo, partial(work, split))
     period = split.fleet.period
     length = max(1, round((log.block or WEEK / HOURS[log.unit]) / period))
     starts = np.arange(0, split.steps, length)
@@ -98,15 +100,31 @@ def measured(log: Log, size: Size, steps: int | None, runner: Runner) -> Rows:
     )
 
 
-def work(trace: Trace, job: Job) -> Result:
+def work(split: Split, job: Job) -> Result:
     """Play the runs of an entrant, which start one step after the other."""
+    trace = split.trace
     arguments = {**evaluation.arguments_of(job), "arrivals": trace}
+    seated = job["entrant"]
+    tuned = _finetuned(split) if seated.get("finetuned") else None
 
     def chosen(env: CrawlVectorEnv, seed: int) -> Any:
-        return seat(env, job["entrant"], seed)
+        return InContext(env, seed=seed, weights=tuned) if tuned else seat(env, seated, seed)
 
     rollout = replay.runs_of(chosen, arguments, job["runs"], job["seed"])
     return evaluation.result_of(replay.play(rollout, trace, job["steps"]))
+
+
+_TUNED: dict[str, Network] = {}  # by the hash of the log
+
+
+def _finetuned(split: Split) -> Network:
+    """Return the network of in-context, trained further on the first part of a log alone."""
+    key = split.digest
+    if key not in _TUNED:
+        from agents.adaptive.training import finetune  # it imports torch, which others do not need
+
+        _TUNED[key] = finetune(split.fleet, split.past, processes=1, show=len)[0]
+    return _TUNED[key]
 
 
 def entrants(split: Split) -> list[dict[str, Any]]:
@@ -122,6 +140,7 @@ def entrants(split: Split) -> list[dict[str, Any]]:
         return [shape.tolist(), rate]
 
     known = (("the whole first part", 1.0), ("a tenth of it", 0.1), ("a hundredth of it", 0.01))
+    networks: dict[str, dict[str, Any]] = {"": {}, _TUNED_WORDS: {"finetuned": True}}
     refitted = [named(REFITTED, entrant(REFERENCE))] if split.refitted is not None else []
     return [
         entrant(REFERENCE),
@@ -135,10 +154,12 @@ def entrants(split: Split) -> list[dict[str, Any]]:
                 (", cusum", "drifting", "sums", {}),
                 (f", keeps {KEPT:g}", "gamma-poisson", "sums", {"retention": KEPT}),
                 (", number and utility alone", "forgetting", "items", {}),
+                (", utility alone", None, "harvest", {}),
             )
         ),
         *(
-            named(f"in-context, {words}", entrant(IN_CONTEXT, brought=brought))
+            named(f"in-context, {words}{more}", entrant(IN_CONTEXT, brought=brought, **tuned))
+            for more, tuned in networks.items()
             for words, brought in (
                 ("from nothing", "sums"),
                 ("utility alone", "harvest"),

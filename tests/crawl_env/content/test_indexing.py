@@ -386,26 +386,6 @@ def busy(**arguments: Any) -> CrawlEnv:
     return CrawlEnv(engine=engine, features=("age", "backlog"), **arguments)
 
 
-def test_the_state_holds_the_queue() -> None:
-    env, rng = busy(), np.random.default_rng(0)
-    env.reset(seed=3)
-    actions = rng.random((20, 4), dtype=np.float32)
-    for action in actions:
-        env.step(action)
-    state = env.get_state()
-    ahead = [env.step(action)[:2] for action in actions]
-    other = busy()
-    again = []
-    for place in (env, other):
-        assert place.set_state(state)[0, 1] == 300
-        again.append([place.step(action)[:2] for action in actions])
-    for one, two, three in zip(ahead, *again, strict=True):
-        assert one[1] == two[1] == three[1]
-        assert np.array_equal(one[0], two[0])
-    env.set_state(state, seed=1)
-    assert [env.step(action)[1] for action in actions] != [reward for _, reward in ahead]
-
-
 def test_an_empty_queue_is_restored_from_lists() -> None:
     env = busy()
     env.reset(seed=0)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawl_env import CrawlEnv, CrawlVectorEnv, Deadline, DiminishingReturns, Engine, Sources, Task
+from crawl_env import CrawlVectorEnv, Deadline, DiminishingReturns, Engine, Sources, Task
 from crawl_env.content.payoff import Payoff, make_payoff
 
 STEPS = 3
@@ -70,18 +70,6 @@ def test_a_topic_is_worth_less_the_more_of_it_is_collected(
             expected[env] = sum(limit * (1 - np.exp(-y / limit)) for y in of_topic.values())
         assert reward == pytest.approx(expected)
         assert (reward <= np.bincount(harvest.picked // 6, harvest.value) * (1 + 1e-12)).all()
-
-
-def test_the_state_has_the_phase() -> None:
-    env = CrawlEnv(payoff=Deadline(STEPS), features=("value", "steps_left"))
-    env.reset(seed=0)
-    env.step(env.action_space.sample())
-    state = env.get_state()
-    ahead = env.step(np.ones(4))
-    assert env.set_state(state)[0, 1] == STEPS - 2
-    again = env.step(np.ones(4))
-    assert ahead[1] == again[1]
-    assert np.array_equal(ahead[0], again[0])
 
 
 @pytest.mark.parametrize(

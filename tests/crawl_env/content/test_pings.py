@@ -80,24 +80,6 @@ def test_signals_change_nothing_that_arrives_and_actions_change_no_ping(signals:
     np.testing.assert_array_equal(rows, ours)
 
 
-def test_the_state_holds_pings_on_the_way_and_a_planner_gets_others() -> None:
-    env = env_of(signals=DELAYED, features=FEATURES)
-    shown(env, actions(0, 5))
-    state, moves = env.get_state(), actions(1, 30)
-    futures = []
-    for seed in (None, None, 1, 1, 2):
-        env.set_state(state, seed=seed)
-        futures.append(np.array([env.step(move)[0] for move in moves]))
-    np.testing.assert_array_equal(futures[0], futures[1])
-    np.testing.assert_array_equal(futures[2], futures[3])
-    assert len({future[..., 2].tobytes() for future in futures}) == 3
-    again = env_of(signals=DELAYED, features=FEATURES)
-    for restored in (env, again):
-        restored.set_state(state)
-    for _ in range(2):  # resets without a seed go on with the stream of the state
-        np.testing.assert_array_equal(env.reset()[0], again.reset()[0])
-
-
 @pytest.mark.parametrize("start", ["empty", "full"])
 def test_delays_of_some_sources_and_very_short_ones_have_finite_beliefs(start: Any) -> None:
     beliefs = shown(env_of(signals=DELAYED, start=start), actions(0, 5))

@@ -6,8 +6,6 @@ right sampler fails one of them in 150,000.
 
 from __future__ import annotations
 
-import copy
-import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -32,7 +30,7 @@ from crawl_env import (
 from crawl_env.content.process import BLOCK
 from crawl_env.content.rates import RateModel
 from crawl_env.content.utility import Gamma
-from tests.crawl_env.env_plain import random_actions, run, same
+from tests.crawl_env.env_plain import random_actions, run
 from tests.references import Z_LIMIT, z_of_mean, z_of_share, z_of_variance
 
 PERIOD = 0.5
@@ -49,9 +47,6 @@ KINDS: dict[str, RateModel] = {
 EACH = pytest.mark.parametrize("rate", KINDS.values(), ids=KINDS)
 FACTORS = {name: kind for name, kind in KINDS.items() if name != "hawkes"}
 EACH_FACTOR = pytest.mark.parametrize("rate", FACTORS.values(), ids=FACTORS)
-CAPPED = Sources(
-    FLEET.arrival_rate, FLEET.mean_utility, FLEET.decay_rate, period=PERIOD, capacity=[2, 9, 5, 1]
-)
 
 
 def history(arrivals: RateModel, rows: int, steps: int, period: float = 1.0) -> np.ndarray:
@@ -306,23 +301,6 @@ def test_the_rate_is_the_fleets_where_it_is_constant() -> None:
         assert (world.rate == FLEET.arrival_rate).all()
 
 
-@EACH
-def test_the_rate_does_not_depend_on_what_is_crawled(rate: RateModel) -> None:
-    """All policies of one seed meet the same rates; they differ from row to row and in time."""
-    rates = []
-    for choice in range(2):
-        arrivals = Arrivals(rate=rate)
-        vec = CrawlVectorEnv(3, sources=FLEET, arrivals=arrivals, budget=2, features=("age",))
-        vec.reset(seed=5)
-        met = []
-        for action in random_actions(vec, 12, choice):
-            vec.step(action)
-            met.append(vec.world.rate)
-        rates.append(np.array(met))
-    assert np.array_equal(*rates)
-    assert (rates[0][1:] != rates[0][:-1]).any(axis=(0, 1)).tolist() == [True] * 3 + [False]
-
-
 def test_another_fleet_publishes_at_its_own_rate_times_the_same_factor() -> None:
     world, rng = started(Drift(0.3, 0.1), 5)
     factor = world.rate[:, :3] / FLEET.arrival_rate[:3]
@@ -343,32 +321,6 @@ def test_a_reset_of_some_rows_leaves_the_others_their_rates(rate: RateModel) -> 
     world.start(np.ones((2, 4)), rng, rows)
     assert np.array_equal(world.rate[~rows], before[~rows])
     assert not np.array_equal(world.rate[rows], before[rows])
-
-
-@EACH
-@pytest.mark.parametrize(
-    ("fleet", "how"), [(FLEET, "pickle"), (CAPPED, "state"), (FLEET, "deepcopy")]
-)
-def test_a_copy_continues_where_the_original_was(rate: RateModel, fleet: Sources, how: str) -> None:
-    posed: dict[str, Any] = {
-        "sources": fleet,
-        "arrivals": Arrivals(rate=rate, sampler="items"),
-        "budget": 2,
-        "features": ("value", "items", "changed"),
-        "observed": [True, False, True, False],
-        "horizon": 6,
-    }
-    vec, twin = (CrawlVectorEnv(3, **posed) for _ in range(2))
-    vec.reset(seed=7)
-    actions = random_actions(vec, 25)
-    run(vec, actions[:4])
-    if how == "state":
-        twin.set_state(vec.get_state())
-    else:
-        twin = copy.deepcopy(vec) if how == "deepcopy" else pickle.loads(pickle.dumps(vec))
-    assert np.array_equal(twin.world.rate, vec.world.rate)
-    assert same(run(twin, actions[4:]), run(vec, actions[4:]))
-    assert np.array_equal(twin.world.rate, vec.world.rate)
 
 
 def test_fleets_drawn_anew_vary_too() -> None:

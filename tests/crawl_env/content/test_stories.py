@@ -129,17 +129,6 @@ def test_full_overlap_without_lag_is_one_source() -> None:
     assert np.sum(rewards) > 0
 
 
-def test_what_arrives_does_not_depend_on_the_crawls() -> None:
-    """A topic that is never crawled holds the same, whatever is crawled elsewhere."""
-    fleet = Sources([1.0] * 4, 1.0, 0.3, topics=["a", "a", "b", "b"], failure_rate=[0, 0.3, 0, 0])
-    seen = []
-    for action in ([1, 0, 0, 0], [0, 1, 0, 0]):
-        env = CrawlEnv(fleet, 1, arrivals=Stories(overlap=0.6, lag=1.0))
-        env.reset(seed=0)
-        seen.append([env.step(np.array(action) * 1.0)[0][2:] for _ in range(30)])
-    assert np.array_equal(seen[0], seen[1])
-
-
 @pytest.mark.parametrize(("n", "lag"), [(2, 0.0), (2, 2.0), (3, 0.0)])
 def test_the_unpaid_content_is_the_mean_of_what_crawls_are_paid(n: int, lag: float) -> None:
     """Every environment crawls by one random schedule; the mean of what is paid is the belief."""
@@ -154,19 +143,6 @@ def test_the_unpaid_content_is_the_mean_of_what_crawls_are_paid(n: int, lag: flo
         action = np.zeros((envs, n))
         action[:, rng.integers(n)] = 1.0
         shown, *_ = vec.step(action)
-
-
-def test_the_state_is_restored() -> None:
-    env = CrawlEnv(TWO, 1, arrivals=CASES[1], features=("value", "items", "known"))
-    env.reset(seed=0)
-    env.step(np.array([1.0, 0.0, 0.0]))
-    state = env.get_state()
-    ahead = [env.step(np.eye(3)[t % 3]) for t in range(9)]
-    env.set_state(state)
-    for t, (shown, reward, *_) in enumerate(ahead):
-        again = env.step(np.eye(3)[t % 3])
-        assert np.array_equal(shown, again[0])
-        assert reward == again[1]
 
 
 def test_whittle_stories_gains_and_no_policy_exceeds_the_bound() -> None:

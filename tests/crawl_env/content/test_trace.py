@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -374,20 +373,6 @@ def test_memory_does_not_grow_with_the_number_of_epochs() -> None:
     assert found.cell.size == 0
     arrays = [x for x in vars(feed).values() if isinstance(x, np.ndarray)]
     assert max(x.size for x in arrays) == 1000
-
-
-def test_copies_of_a_feed_play_on_alone() -> None:
-    log = log_of([0.5, 1.5, 2.5], [1.0, 2.0, 3.0], start=0, end=3)
-    feed, rng = Trace(log, random_start=False).bind(one_source(), 2), np.random.default_rng(0)
-    feed.start(np.arange(2), rng)
-    other = pickle.loads(pickle.dumps(feed))
-    for copied, played in ((other, 2), (feed, 1)):
-        ((_, block),) = copied.blocks
-        for _ in range(played):
-            (items,) = block.draw(rng)
-        assert items.utility.tolist() == [float(played)] * 2
-        assert copied.get_state().tolist() == [played] * 2
-    assert (feed.rate() == 1.0).all()
 
 
 def test_a_trace_takes_a_log() -> None:

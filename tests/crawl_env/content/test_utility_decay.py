@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
-from crawl_env import Arrivals, Sources, Trace, World
+from crawl_env import Arrivals, Sources, World
 from crawl_env.content.utility import (
     DECAYS,
     Decay,
@@ -23,7 +23,6 @@ from crawl_env.content.utility import (
     StretchedDecay,
     make_decay,
 )
-from crawl_env.log.item_log import ItemLog
 
 # A right program fails one simulated comparison in 16,000 (two-sided, 4 standard errors).
 Z_LIMIT = 4.0
@@ -180,20 +179,3 @@ def test_never_crawled_it_stays_stationary_and_crawled_it_starts_anew(decay: Dec
         value, mean = world.value[part], float(decay.integrated_survival(z))
         assert abs(value.mean() - mean) < Z_LIMIT * value.std() / np.sqrt(value.size)
     assert abs(first.mean() - 1.0) < Z_LIMIT * first.std() / np.sqrt(n)
-
-
-@pytest.mark.parametrize("again", [copy.deepcopy, lambda w: pickle.loads(pickle.dumps(w))])
-def test_a_copied_world_goes_on_where_the_first_stands(again) -> None:
-    log = ItemLog(("a", "b"), [0, 1, 0, 1, 1], [0.0, 1.5, 2.5, 3.5, 7.5], np.arange(1.0, 6.0))
-    sources = Sources([1.0, 1.0], 1.0, 0.3, names=("a", "b"))
-    for arrivals in (Trace(log), Arrivals(utility="lognormal", decay="lomax")):
-        world, rng = World(sources, arrivals, 3, count=True), np.random.default_rng(0)
-        world.start(np.full((3, 2), 2.0), rng)
-        for _ in range(3):
-            world.advance(rng)
-        other, same = again(world), copy.deepcopy(rng)
-        for _ in range(5):
-            world.advance(rng)
-            other.advance(same)
-            assert np.array_equal(world.value, other.value)
-            assert np.array_equal(world.items, other.items)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import math
-import pickle
 from typing import Any
 
 import numpy as np
@@ -325,36 +323,6 @@ def test_collected_decayed_and_waiting_are_what_arrived(case: dict[str, Any], se
     )
 
 
-@pytest.mark.parametrize(
-    ("law", "count", "block"),
-    [("exponential", False, 7), ("exponential", True, 2**15), ("lognormal", True, 7)],
-)
-def test_arrivals_never_depend_on_crawls(law: str, count: bool, block: int) -> None:
-    """The same seed brings the same content to every policy: give back what a crawl took, aged,
-    and the world is the one that was never crawled."""
-    fleet, rows = Sources.random(9, seed=2), 4
-    kept = np.exp(-fleet.decay_rate * fleet.period)
-    choose = np.random.default_rng(1)
-    arrivals = Arrivals(utility=law, sampler="items" if count else "total")
-    worlds_ = [in_blocks_of(block, fleet, arrivals, rows, count) for _ in range(2)]
-    rngs = [np.random.default_rng(33) for _ in worlds_]
-    for world, rng in zip(worlds_, rngs, strict=True):
-        world.start(np.ones((rows, 9)), rng)
-    taken, items_taken = np.zeros((rows, 9)), np.zeros((rows, 9))
-    for _ in range(25):
-        picked = np.flatnonzero(choose.random(rows * 9) < 0.4)
-        if count:
-            items_taken.flat[picked] += worlds_[0].items.flat[picked]
-        taken.flat[picked] += worlds_[0].crawl(picked)
-        for world, rng in zip(worlds_, rngs, strict=True):
-            world.advance(rng)
-        taken *= kept
-        np.testing.assert_allclose(worlds_[0].value + taken, worlds_[1].value, rtol=1e-10)
-        if count:
-            assert np.array_equal(worlds_[0].items + items_taken, worlds_[1].items)
-    assert rngs[0].random() == rngs[1].random()  # and not one number more was drawn
-
-
 # ------------------------------------------------------------------------- belief
 
 
@@ -452,89 +420,6 @@ def test_other_sources_publish_from_the_next_epoch_on() -> None:
 
 
 # ------------------------------------------------------------------------- state
-
-
-def run(world: World, rng: np.random.Generator, epochs: int) -> list[np.ndarray]:
-    seen, choose = [], np.random.default_rng(44)
-    for _ in range(epochs):
-        picked = np.flatnonzero(choose.random(world.value.size) < 0.3)
-        seen.append(world.crawl(picked))
-        world.advance(rng)
-        seen += [world.value.copy(), world.age, world.belief.copy()]
-        seen += [] if world.items is None else [world.items.copy()]
-    return seen
-
-
-@pytest.mark.parametrize(
-    ("count", "track_belief", "where"),
-    [(False, False, "new world"), (True, True, "new world"), (True, False, "same world")],
-)
-def test_a_state_returned_to_continues_as_if_never_left(
-    count: bool, track_belief: bool, where: str
-) -> None:
-    fleet = Sources.random(5, seed=2)
-    arrivals = Arrivals(sampler="items" if count else "total")
-    world, rng = World(fleet, arrivals, 3, count, track_belief), np.random.default_rng(10)
-    world.start(np.array([[0.0, 1.0, 4.0, NEVER if not count else 2.0, 3.0]] * 3), rng)
-    run(world, rng, 4)
-    state, generator = world.get_state(), rng.bit_generator.state
-    expected = run(world, rng, 6)
-    if where == "new world":
-        world = World(fleet, arrivals, 3, count, track_belief)
-    for _ in range(2):  # returning does not use the state up
-        world.set_state(state)
-        rng.bit_generator.state = generator
-        again = run(world, rng, 6)
-        assert len(again) == len(expected)
-        for a, b in zip(again, expected, strict=True):
-            assert np.array_equal(a, b)
-
-
-@pytest.mark.parametrize(
-    "copied",
-    [copy.deepcopy, lambda world: pickle.loads(pickle.dumps(world))],
-    ids=["deepcopy", "pickle"],
-)
-def test_a_copy_of_a_world_lives_on_as_the_world_does(copied: Any) -> None:
-    arrivals = Arrivals(rate="drift", sampler="items")
-    world = World(Sources.random(5, seed=2), arrivals, 3, True, True)
-    rng = np.random.default_rng(1)
-    world.start(np.ones((3, 5)), rng)
-    run(world, rng, 3)
-    twin, generator = copied(world), copy.deepcopy(rng)
-    before = world.get_state()
-    expected = run(twin, generator, 4)
-    for name, array in before.items():  # the copy went on alone
-        if array is not None:
-            assert np.array_equal(world.get_state()[name], array), name
-    for one, two in zip(run(world, rng, 4), expected, strict=True):
-        assert np.array_equal(one, two)
-
-
-def test_a_state_is_a_copy_in_both_directions() -> None:
-    """Of arrays, items, and the state of the arrivals."""
-    arrivals = Arrivals(rate="drift", sampler="items")
-    world = World(Sources.preset("table1"), arrivals, 2, True, True, store_items=True)
-    rng = np.random.default_rng(0)
-    world.start(np.ones((2, 4)), rng)
-    state = world.get_state()
-    before = copy.deepcopy(state)
-    world.crawl(np.arange(4))
-    world.advance(rng)
-    for name, array in before.items():
-        for one, other in zip(np.atleast_1d(state[name]), np.atleast_1d(array), strict=True):
-            assert np.array_equal(one, other), name
-    world.set_state(state)
-    for name in ("value", "items", "belief", "age", "steps_since_attempt", "feed", "harvested"):
-        state[name] += 5.0
-    for array in state["store"]:
-        array += 5
-    for name in ("value", "items", "belief", "age"):
-        assert np.array_equal(getattr(world, name), before[name]), name
-    again = world.get_state()
-    for name, array in before.items():
-        for one, other in zip(np.atleast_1d(again[name]), np.atleast_1d(array), strict=True):
-            assert np.array_equal(one, other), name
 
 
 # ------------------------------------------------------------------------- limits

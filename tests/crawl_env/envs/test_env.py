@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 import random
 from typing import Any
 
@@ -13,8 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from crawl_env import Arrivals, CrawlEnv, CrawlVectorEnv, Hawkes, Sources
-from crawl_env.content.utility import Gamma
+from crawl_env import CrawlEnv, CrawlVectorEnv, Sources
 from tests.crawl_env.env_plain import (
     CHANNELS,
     HIDDEN,
@@ -470,39 +467,6 @@ RANDOM = {
 }
 
 
-@pytest.mark.parametrize(
-    "arrivals",
-    [
-        "poisson-items",
-        "poisson-constant-items",
-        "poisson-lognormal-items",
-        "poisson-gamma-items",
-        *VARYING,
-        Arrivals(utility=Gamma(0.5), sampler="items"),
-        Arrivals(rate=Hawkes(0.9), utility=Gamma(0.5), decay="lomax"),
-    ],
-    ids=str,
-)
-def test_same_seed_same_run(arrivals: Any) -> None:
-    rule = "average" if "constant" in str(arrivals) else "step"
-    arguments = {**RANDOM, "arrivals": arrivals, "budget_rule": rule}
-    runs = []
-    for seed in (5, 5, 6):
-        env = CrawlEnv(**arguments)
-        first = env.reset(seed=seed)[0]
-        runs.append([first, *run(env, random_actions(env, 20))])
-    assert same(runs[0], runs[1])
-    assert not same(runs[0], runs[2])
-
-
-def test_a_reset_without_seed_goes_on_with_the_generator() -> None:
-    env = CrawlEnv(**RANDOM)
-    starts = [env.reset(seed=5)[0], env.reset()[0], env.reset(seed=5)[0], env.reset()[0]]
-    assert np.array_equal(starts[0], starts[2])
-    assert np.array_equal(starts[1], starts[3])
-    assert not np.array_equal(starts[0], starts[1])
-
-
 def global_state() -> tuple[Any, Any]:
     name, keys, *rest = np.random.get_state()  # noqa: NPY002
     return random.getstate(), (name, keys.tolist(), *rest)
@@ -595,80 +559,6 @@ def test_what_was_given_is_not_kept() -> None:
     mask[...], value[...], age[...] = True, 0.0, 0.0
     assert env.task.observed.tolist() == [True, False, True, False, True]
     assert np.array_equal(env.set_state(state), first)
-
-
-# ------------------------------------------------------------------------- states
-
-
-def fleets(rng: np.random.Generator) -> Sources:
-    return Sources.random(5, rng)
-
-
-@pytest.mark.parametrize("sources", [MIXED, COSTLY, fleets], ids=["one", "costly", "drawn anew"])
-@pytest.mark.parametrize("rule", ["step", "average"])
-def test_a_state_returned_to_continues_as_if_never_left(sources: Any, rule: str) -> None:
-    arguments = {
-        **RANDOM,
-        "sources": sources,
-        "budget_rule": rule,
-        "budget": 3,
-    }
-    env = CrawlEnv(**arguments)
-    env.reset(seed=7)
-    actions = random_actions(env, 30)
-    run(env, actions[:9])
-    state = env.get_state()
-    expected = run(env, actions[9:])
-    for one in (env, CrawlEnv(**arguments), env):
-        seen = one.set_state(state)
-        assert np.array_equal(seen, one.set_state(state))
-        assert same(run(one, actions[9:]), expected)
-
-
-def test_set_state_returns_the_observation_there() -> None:
-    env = CrawlEnv(**RANDOM)
-    env.reset(seed=7)
-    seen = [env.step(action)[0] for action in random_actions(env, 4)][-1]
-    state = env.get_state()
-    run(env, random_actions(env, 10, 1))
-    assert np.array_equal(env.set_state(state), seen)
-
-
-def test_a_state_is_independent_in_both_directions() -> None:
-    env = CrawlEnv(**RANDOM)
-    env.reset(seed=7)
-    run(env, random_actions(env, 4))
-    state = env.get_state()
-    before = copy.deepcopy(state)
-    run(env, random_actions(env, 10, 1))
-    for a, b in zip(arrays_in(state), arrays_in(before), strict=True):
-        assert np.array_equal(a, b)
-    assert state["generator"] == before["generator"]
-    env.set_state(state)
-    for array in arrays_in(state):
-        array += 5
-    for a, b in zip(arrays_in(env.get_state()), arrays_in(before), strict=True):
-        assert np.array_equal(a, b)
-
-
-@pytest.mark.parametrize(
-    ("arrivals", "how"),
-    list(
-        zip(["deterministic", "poisson-items", *VARYING], ["deepcopy", "pickle"] * 3, strict=True)
-    ),
-)
-def test_a_copy_is_an_environment_of_its_own(arrivals: str, how: str) -> None:
-    """Planners copy environments; a copy that looks right and steps wrong would be worst."""
-    arguments = {**RANDOM, "arrivals": arrivals}
-    env, other = CrawlEnv(**arguments), CrawlEnv(**arguments)
-    env.reset(seed=7)
-    other.reset(seed=7)
-    actions = random_actions(env, 20)
-    run(env, actions[:4])
-    run(other, actions[:4])
-    twin = copy.deepcopy(env) if how == "deepcopy" else pickle.loads(pickle.dumps(env))
-    run(env, actions[10:])
-    assert same(run(twin, actions[4:]), run(other, actions[4:]))
 
 
 # ------------------------------------------------------------------------- reset options
@@ -852,6 +742,10 @@ def test_beliefs_start_at_the_mean(start: str) -> None:
 
 
 # ------------------------------------------------------------------------- fleets drawn anew
+
+
+def fleets(rng: np.random.Generator) -> Sources:
+    return Sources.random(5, rng)
 
 
 def parameters_of(sources: Sources) -> np.ndarray:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 import warnings
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,7 @@ from stable_baselines3.common.env_checker import check_env as check_env_sb3
 from crawl_env import CrawlEnv, CrawlVectorEnv, DecayCurves, ItemLog, Sources, Trace
 from crawl_env.content.names import make_arrivals
 from crawl_env.content.world import World
-from tests.crawl_env.env_plain import CHANNELS, ID, arrays_in, random_actions, run, same
+from tests.crawl_env.env_plain import CHANNELS, ID, random_actions, run, same
 
 N = 4
 FLEET = Sources([0.5, 1, 0.2, 2], [1, 0.7, 2, 0.3], [0.35, 0.1, 0.2, 0.05], period=0.5)
@@ -60,66 +58,7 @@ POSED: dict[str, Any] = {
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP]
 
 
-# ------------------------------------------------------------------------- states and copies
-
-
-@pytest.mark.parametrize("fleet", [FLEET, CAPPED], ids=["all", "last items"])
-@pytest.mark.parametrize("how", ["deepcopy", "pickle", "state"])
-def test_a_copy_continues_where_the_original_was(fleet: Sources, how: str) -> None:
-    """In the middle of an episode: what waits, and the place in the log, go with it."""
-    vec, twin = (CrawlVectorEnv(3, **{**POSED, "sources": fleet}) for _ in range(2))
-    vec.reset(seed=7)
-    actions = random_actions(vec, 30)
-    run(vec, actions[:4])
-    if how == "state":
-        twin.set_state(vec.get_state())
-    else:
-        twin = copy.deepcopy(vec) if how == "deepcopy" else pickle.loads(pickle.dumps(vec))
-    assert same(run(twin, actions[4:]), run(vec, actions[4:]))
-
-
-def test_a_single_environment_is_copied_alike() -> None:
-    env = CrawlEnv(**{**POSED, "horizon": None})
-    env.reset(seed=7)
-    actions = random_actions(env, 80)
-    run(env, actions[:10])
-    twins = [copy.deepcopy(env), pickle.loads(pickle.dumps(env)), CrawlEnv(**POSED)]
-    twins[2].set_state(pickle.loads(pickle.dumps(env.get_state())))
-    expected = run(env, actions[10:], reset=False)
-    for twin in twins:
-        got = run(twin, actions[10:], reset=False)
-        assert same(got[::4], expected[::4])
-        assert same(got[1::4], expected[1::4])
-
-
-def test_a_state_is_independent_in_both_directions() -> None:
-    vec = CrawlVectorEnv(3, **POSED)
-    vec.reset(seed=7)
-    actions = random_actions(vec, 12)
-    run(vec, actions[:4])
-    state = vec.get_state()
-    before = copy.deepcopy(state)
-    expected = run(vec, actions[4:])
-    for a, b in zip(arrays_in(state), arrays_in(before), strict=True):
-        assert np.array_equal(a, b)
-    vec.set_state(state)
-    for array in arrays_in(state):
-        array[...] = True if array.dtype == bool else array + 1
-    assert same(run(vec, actions[4:]), expected)
-
-
 # ------------------------------------------------------------------------- seeds and rows
-
-
-def test_seeds_mean_windows_and_the_same_seed_the_same_one() -> None:
-    vec = CrawlVectorEnv(3, **POSED)
-    actions = random_actions(vec, 20)
-    runs = []
-    for seed in (1, 1, 2):
-        vec.reset(seed=seed)
-        runs.append(run(vec, actions))
-    assert same(runs[0], runs[1])
-    assert not same(runs[0], runs[2])
 
 
 def test_every_place_in_the_log_is_equally_likely() -> None:
@@ -131,28 +70,6 @@ def test_every_place_in_the_log_is_equally_likely() -> None:
     expected = 6000 / 60
     chi_square = ((count - expected) ** 2 / expected).sum()
     assert chi_square < 59 + 4.5 * np.sqrt(2 * 59)
-
-
-@pytest.mark.parametrize("fleet", [FLEET, CAPPED], ids=["all", "last items"])
-def test_arrivals_do_not_depend_on_actions(fleet: Sources) -> None:
-    """What the crawled and the never crawled hold differs by what was there a crawl ago alone: of
-    a source crawled in every epoch each epoch's content is seen."""
-    contents = []
-    for picks in ([0, 1], [2, 3], [0, 3]):
-        vec = CrawlVectorEnv(5, **{**POSED, "sources": fleet, "horizon": None, "start": "empty"})
-        vec.reset(seed=3)
-        action = np.full((5, N), -1, dtype=np.float32)
-        action[:, picks] = 1
-        seen = np.full((30, 5, N), np.nan)
-        for epoch in range(30):
-            vec.step(action)
-            seen[epoch][:, picks] = vec.world.value[:, picks]
-        contents.append(seen)
-    for a in contents:
-        for b in contents:
-            both = ~np.isnan(a) & ~np.isnan(b)
-            assert np.array_equal(a[both], b[both])
-    assert np.nansum(contents[0]) > 0
 
 
 @pytest.mark.parametrize("fleet", [FLEET, CAPPED], ids=["all", "last items"])

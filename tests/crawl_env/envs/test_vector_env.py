@@ -3,8 +3,6 @@ where something is; and it resets itself exactly as Gymnasium's SyncVectorEnv do
 
 from __future__ import annotations
 
-import copy
-import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -235,37 +233,6 @@ def test_rows_are_independent() -> None:
     assert len(np.unique(value[:, 0])) > 1900
 
 
-def test_same_seed_same_run() -> None:
-    runs = []
-    for seed in (3, 3, 4):
-        vec = CrawlVectorEnv(3, sources=MIXED, arrivals="poisson-items", start="random", horizon=4)
-        runs.append([vec.reset(seed=seed)[0], *run(vec, random_actions(vec, 12))])
-    assert same(runs[0], runs[1])
-    assert not same(runs[0], runs[2])
-
-
-def test_arrivals_do_not_depend_on_actions() -> None:
-    """Two policies on one seed, through automatic resets: give back what was crawled, aged."""
-    kept = np.exp(-MIXED.decay_rate)
-    histories = []
-    for seed in (0, 1):
-        vec = CrawlVectorEnv(
-            3, sources=MIXED, arrivals="poisson-items", features=("crawled",), horizon=5, budget=2
-        )
-        vec.reset(seed=8)
-        taken, history, over = np.zeros((3, 5)), [vec.world.value.copy()], np.zeros(3, dtype=bool)
-        for action in random_actions(vec, 17, seed):
-            before = vec.world.value.copy()
-            seen, _, _, truncated, _ = vec.step(action)
-            taken = (taken + np.where(seen[..., 0] == 1, before, 0)) * kept
-            taken[over] = 0.0
-            over = truncated
-            history.append(vec.world.value + taken)
-        histories.append(history)
-    for a, b in zip(*histories, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-9)
-
-
 # ------------------------------------------------------------------------- the end of episodes
 
 
@@ -443,82 +410,6 @@ RANDOM = {
     "budget": 2,
     "horizon": 6,
 }
-
-
-@pytest.mark.parametrize(
-    ("sources", "mode", "after"),
-    [
-        (MIXED, MODES[0], 5),
-        (fleets, MODES[0], 6),
-        (MIXED, MODES[0], 7),
-        (fleets, MODES[1], 5),
-        (MIXED, MODES[1], 6),
-        (fleets, MODES[1], 7),
-    ],
-)
-def test_a_state_returned_to_continues_as_if_never_left(
-    sources: Any, mode: AutoresetMode, after: int
-) -> None:
-    arguments = {
-        **RANDOM,
-        "sources": sources,
-        "budget_rule": "average" if after == 6 else "step",
-        "autoreset_mode": mode,
-    }
-    vec = CrawlVectorEnv(3, **arguments)
-    vec.reset(seed=7)
-    actions = random_actions(vec, 24)
-    run(vec, actions[:3])
-    vec.reset(options={"reset_mask": np.array([False, True, False])})
-    run(vec, actions[3:after])
-    state = vec.get_state()
-    before = copy.deepcopy(state)
-    expected = run(vec, actions[after:])
-    for a, b in zip(arrays_in(state), arrays_in(before), strict=True):
-        assert np.array_equal(a, b)
-    other = CrawlVectorEnv(3, **arguments)
-    other.reset(seed=99)
-    for env in (vec, other, vec):
-        seen = env.set_state(state)
-        assert np.array_equal(seen, env.set_state(state))
-        assert same(run(env, actions[after:]), expected)
-
-
-def test_a_state_can_be_set_before_the_first_reset() -> None:
-    """As in the scalar environment: a planner makes an environment and puts it somewhere."""
-    vec, other = (CrawlVectorEnv(3, sources=MIXED, **RANDOM) for _ in range(2))
-    vec.reset(seed=7)
-    actions = random_actions(vec, 15)
-    run(vec, actions[:4])
-    assert np.array_equal(vec.set_state(vec.get_state()), other.set_state(vec.get_state()))
-    assert same(run(vec, actions[4:]), run(other, actions[4:]))
-
-
-def test_a_state_is_independent_in_both_directions() -> None:
-    vec = CrawlVectorEnv(3, sources=MIXED, **RANDOM)
-    vec.reset(seed=7)
-    run(vec, random_actions(vec, 4))
-    state = vec.get_state()
-    before = copy.deepcopy(state)
-    vec.set_state(state)
-    for array in arrays_in(state):
-        array[...] = True if array.dtype == bool else array + 1
-    for a, b in zip(arrays_in(vec.get_state()), arrays_in(before), strict=True):
-        assert np.array_equal(a, b)
-
-
-@pytest.mark.parametrize(
-    ("how", "arrivals"), [("deepcopy", "deterministic"), ("pickle", "poisson-items")]
-)
-def test_a_copy_is_an_environment_of_its_own(arrivals: str, how: str) -> None:
-    vecs = [CrawlVectorEnv(3, sources=MIXED, **{**RANDOM, "arrivals": arrivals}) for _ in range(2)]
-    for vec in vecs:
-        vec.reset(seed=7)
-    actions = random_actions(vecs[0], 20)
-    vec = vecs[0]
-    twin = copy.deepcopy(vec) if how == "deepcopy" else pickle.loads(pickle.dumps(vec))
-    run(vecs[0], actions[10:])
-    assert same(run(twin, actions), run(vecs[1], actions))
 
 
 @pytest.mark.parametrize(

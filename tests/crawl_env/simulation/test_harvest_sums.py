@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from crawl_env import CrawlEnv, CrawlVectorEnv, ItemLog, Sources, Trace
 from crawl_env.simulation.observation import SUMMED
-from tests.crawl_env.env_plain import random_actions, run, same
+from tests.crawl_env.env_plain import random_actions
 
 PERIOD = 0.5
 FLEET = Sources([3.0, 0.4, 9.0], [2.0, 5.0, 0.3], [0.3, 0.1, 0.6], period=PERIOD)
@@ -100,25 +98,6 @@ def test_a_failed_crawl_brings_no_sums() -> None:
         assert not seen[failed, :-1].any()
         assert (seen[seen[:, 0] == 1, ALL.index("harvest_number")] > 0).all()
     assert failures > 5
-
-
-@pytest.mark.parametrize("capacity", [np.inf, 3.0])
-def test_sums_go_with_a_state(capacity: float) -> None:
-    fleet = Sources([3.0, 0.4, 9.0], 1.0, 0.3, capacity=capacity)
-    posed: dict[str, Any] = {
-        "sources": fleet,
-        "budget": 2,
-        "features": ALL,
-        "arrivals": "poisson-items",
-    }
-    env, other = CrawlEnv(**posed), CrawlEnv(**posed)
-    env.reset(seed=2)
-    actions = random_actions(env, 20)
-    for action in actions[:5]:
-        seen = env.step(action)[0]
-    state = env.get_state()
-    assert np.array_equal(other.set_state(state), seen)
-    assert same(run(env, actions[5:]), run(other, actions[5:]))
 
 
 def test_following_items_does_not_change_who_may_see_what() -> None:

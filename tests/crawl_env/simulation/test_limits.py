@@ -4,7 +4,6 @@ whether any sequence of actions can break them."""
 from __future__ import annotations
 
 import pickle
-from copy import deepcopy
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ from tests.crawl_env.env_plain import (
     PlainCrawl,
     PlainSource,
     fleet_of,
-    same,
     unreachable_is_fine,
 )
 from tests.references import Z_LIMIT, plainly, z_of_mean, z_of_share
@@ -339,72 +337,7 @@ def test_failures_have_their_rate_and_cost_their_budget() -> None:
         assert abs(z_of_share(outcome, rate[i])) < Z_LIMIT
 
 
-@pytest.mark.parametrize(
-    "arrivals", ["poisson-items", "poisson-lognormal-items", "poisson-lomax-items"]
-)
-@pytest.mark.parametrize("capacity", [np.inf, 4.0])
-def test_arrivals_do_not_depend_on_actions(arrivals: str, capacity: float) -> None:
-    """With failures too: a source never crawled in one run meets what it meets in another, and so
-    does one crawled alike while others are crawled otherwise."""
-    fleet = Sources([2.0, 1.0, 4.0, 3.0], 1.0, np.full(4, 0.3), failure_rate=0.5, capacity=capacity)
-    runs = []
-    for order in ([0, 1, 2], [0, 2, 1]):
-        env = CrawlEnv(sources=fleet, budget=2, arrivals=arrivals)
-        env.reset(seed=5)
-        seen = []
-        for epoch in range(60):
-            priority = np.full(4, -1.0, dtype=np.float32)
-            priority[0], priority[order[1 + epoch % 2]] = 1.0, 0.5
-            seen.append(env.step(priority)[0][[0, 3], 0])
-        runs.append(np.array(seen))
-    assert np.array_equal(runs[0], runs[1])
-    assert np.ptp(runs[0]) > 0
-
-
 # ------------------------------------------------------------------------- states and copies
-
-
-def step_all(env: Any, actions: list[np.ndarray]) -> list[np.ndarray]:
-    seen = []
-    for action in actions:
-        observation, reward, _, truncated, _ = env.step(action)
-        seen += [observation, np.array(reward), np.array(truncated)]
-    return seen
-
-
-@pytest.mark.parametrize("arrivals", ["deterministic", "poisson-items", "poisson-lomax-items"])
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("rows", [None, 3])
-def test_states_and_copies_go_on_alike(rows: int | None, rule: str, arrivals: str) -> None:
-    """Delays, failures, items of capped sources and the generator are all in the state."""
-    arguments: dict[str, Any] = {
-        "sources": everything(),
-        "budget": 3,
-        "budget_rule": rule,
-        "arrivals": arrivals,
-        "observed": np.arange(8) % 2 == 0,
-        "features": ALL,
-        "horizon": 17,
-    }
-    rng = np.random.default_rng(6)
-    actions = [
-        rng.random((8,) if rows is None else (rows, 8)).astype(np.float32) for _ in range(30)
-    ]
-    env: Any = CrawlEnv(**arguments) if rows is None else CrawlVectorEnv(rows, **arguments)
-    other: Any = CrawlEnv(**arguments) if rows is None else CrawlVectorEnv(rows, **arguments)
-    env.reset(seed=7)
-    step_all(env, actions[:10])
-    state, clone, thawed = env.get_state(), deepcopy(env), pickle.loads(pickle.dumps(env))
-    expected = step_all(env, actions[10:])
-    for restored in (clone, thawed):
-        assert same(step_all(restored, actions[10:]), expected)
-    other.reset(seed=99)
-    step_all(other, actions[:4])
-    kept = pickle.dumps(state)
-    for _ in range(2):  # twice: going back does not use up the state
-        other.set_state(state)
-        assert same(step_all(other, actions[10:]), expected)
-    assert pickle.dumps(state) == kept
 
 
 # ------------------------------------------------------------------------- capacities

@@ -1,0 +1,231 @@
+"""States, copies and seeds of every kind of task, alone and in rows: whatever a task has is in its
+state, belongs to it alone, and depends on the seed, not on what is crawled elsewhere."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from crawl_env import (
+    Arrivals,
+    CrawlEnv,
+    CrawlVectorEnv,
+    DailyCycle,
+    Deadline,
+    Drift,
+    Engine,
+    Hawkes,
+    ItemLog,
+    Jumps,
+    Regimes,
+    Signals,
+    Sources,
+    Stories,
+    Trace,
+)
+from crawl_env.content.utility import Gamma
+from crawl_env.simulation.observation import SUMMED
+from tests.crawl_env.env_plain import CHANNELS, arrays_in, random_actions, run, same
+
+PARAMETERS: dict[str, Any] = {
+    "arrival_rate": [3.0, 0.2, 8.0, 0.7, 1.1],
+    "mean_utility": [1.0, 4.0, 0.3, 2.0, 1.0],
+    "decay_rate": [0.3, 0.1, 0.6, 0.2, 0.05],
+}
+LIMITS: dict[str, Any] = {
+    "cost": [1, 2, 1, 0.5, 1],
+    "crawl_delay": [0, 2, 0, 3.5, 0],
+    "failure_rate": [0.3, 0, 0, 0.6, 0.2],
+    "hosts": ["a", "a", "", "b", "b"],
+}
+FLEET = Sources(**PARAMETERS, period=0.5)
+CAPPED = Sources(**PARAMETERS, capacity=[2, 9, 5, np.inf, 1])
+COUNTED = ("value", "items", "changed")
+
+
+def recorded() -> ItemLog:
+    rng, n = np.random.default_rng(0), 90
+    times, worth = rng.uniform(0, 30, n), rng.exponential(size=n)
+    return ItemLog(FLEET.names, rng.integers(0, 5, n), times, worth, 0, 30)
+
+
+def drawn(rng: np.random.Generator) -> Sources:
+    return Sources.random(5, rng)
+
+
+def varying(rate: Any, fleet: Sources = FLEET) -> dict[str, Any]:
+    arrivals = Arrivals(rate=rate, sampler="items")
+    return {"sources": fleet, "arrivals": arrivals, "features": COUNTED}
+
+
+TASKS: dict[str, dict[str, Any]] = {
+    "nothing random but failures": {
+        "sources": Sources(**PARAMETERS, **LIMITS),
+        "arrivals": "deterministic",
+        "features": (*CHANNELS, "available", "failed"),
+    },
+    "items": {"features": CHANNELS},
+    "totals": {"arrivals": "poisson", "features": ("value", "age"), "start": "full"},
+    "other laws": {"arrivals": Arrivals(utility=Gamma(0.5), decay="lomax")},
+    "fleets drawn anew": {"sources": drawn, "features": CHANNELS},
+    "costs": {"sources": Sources(**PARAMETERS, cost=[1, 2, 1, 3, 1]), "features": CHANNELS},
+    "all limits": {
+        "sources": Sources(**PARAMETERS, **LIMITS, capacity=[1, 3, np.inf, 1, np.inf]),
+        "arrivals": "poisson-lomax-items",
+        "features": (*CHANNELS, "available", "failed"),
+    },
+    "drift": varying(Drift(0.3, 0.1)),
+    "jumps": varying(Jumps(0.4), CAPPED),
+    "cycle": varying(DailyCycle(0.9, day=3, phase=[0, 1, 2, 3, 4])),
+    "bursts": varying(Hawkes(0.6, 2.0)),
+    "bursts at capacities": varying(Hawkes(0.6, 2.0), CAPPED),
+    "regimes": varying(Regimes(4.0, 0.3)),
+    "a log": {"sources": FLEET, "arrivals": Trace(recorded()), "features": CHANNELS},
+    "the last items of a log": {"sources": CAPPED, "arrivals": Trace(recorded())},
+    "an engine": {
+        "engine": Engine(3.3, 9, "value", "poisson"),
+        "features": ("age", "backlog"),
+    },
+    "a deadline": {"payoff": Deadline(7), "features": ("value", "steps_left")},
+    "stories": {
+        "sources": Sources(**PARAMETERS, topics=["a", "a", "", "b", "b"]),
+        "arrivals": Stories(overlap=0.7, lag=1.0),
+        "features": ("value", "items", "known"),
+    },
+    "pings on the way": {
+        "signals": Signals(0.6, 0.7, [2.0, 0.7, 0.0, 1.0, 3.0]),
+        "features": ("value", "age", "pings", "pings_aged"),
+        "observed": False,
+    },
+    "looks": {"look_cost": 0.2, "features": ("value", "age", "seen", "shown")},
+    "sums of harvests": {"sources": CAPPED, "features": ("crawled", "items", *SUMMED)},
+}
+each_task = pytest.mark.parametrize("task", TASKS)
+each_face = pytest.mark.parametrize("rows", [None, 3], ids=["alone", "rows"])
+
+
+def made(task: str, rows: int | None, **more: Any) -> Any:
+    """Return an environment; tasks follow both rules of budgets and reset rows in both ways."""
+    number = list(TASKS).index(task)
+    arguments = {
+        "sources": Sources(**PARAMETERS),
+        "budget": 2,
+        "budget_rule": ("step", "average")[number % 2],
+        "arrivals": "poisson-items",
+        "observed": [True, False, True, False, False],
+        "start": "random",
+        "horizon": 6,
+        **TASKS[task],
+        **more,
+    }
+    if rows is None:
+        return CrawlEnv(**arguments)
+    mode = ("NextStep", "SameStep")[number // 2 % 2]
+    return CrawlVectorEnv(rows, autoreset_mode=mode, **arguments)
+
+
+def is_random(task: str) -> bool:
+    return TASKS[task].get("arrivals") != "deterministic"
+
+
+@each_task
+@each_face
+def test_states_and_copies_continue_as_if_never_left(task: str, rows: int | None) -> None:
+    env, other = made(task, rows), made(task, rows)
+    env.reset(seed=7)
+    actions = random_actions(env, 24)
+    run(env, actions[:4])
+    if rows:  # whose episodes then end at different times
+        env.reset(options={"reset_mask": np.array([False, True, False])})
+    run(env, actions[4:8])
+    seen = env.step(actions[8])[0]
+    state, copies = env.get_state(), [copy.deepcopy(env), pickle.loads(pickle.dumps(env))]
+    kept = pickle.dumps(state)
+    expected = [*run(env, actions[9:]), env.reset()[0]]
+    for twin in copies:
+        assert same([*run(twin, actions[9:]), twin.reset()[0]], expected)
+    for restored in (other, env, env):  # `other` was never reset; no use uses the state up
+        assert np.array_equal(restored.set_state(state), seen)
+        assert same([*run(restored, actions[9:]), restored.reset()[0]], expected)
+    assert pickle.dumps(state) == kept
+
+
+@each_task
+@each_face
+def test_a_state_taken_or_returned_to_is_a_copy(task: str, rows: int | None) -> None:
+    env = made(task, rows)
+    env.reset(seed=7)
+    actions = random_actions(env, 12)
+    run(env, actions[:4])
+    state = env.get_state()
+    spoilt = copy.deepcopy(state)
+    env.set_state(spoilt)
+    for _ in range(2):
+        for array in arrays_of(spoilt):
+            array[...] = True if array.dtype == bool else array + 1
+        spoilt = env.get_state()
+        assert pickle.dumps(spoilt) == pickle.dumps(state)
+
+
+def arrays_of(state: Any) -> Iterator[np.ndarray]:
+    return (array for array in arrays_in(state) if array.dtype.kind in "bif")
+
+
+@each_task
+@each_face
+def test_the_same_seed_brings_the_same_run(task: str, rows: int | None) -> None:
+    runs = []
+    for seed in (5, 5, 6):
+        env = made(task, rows)
+        starts = [env.reset(seed=seed)[0], env.reset()[0]]
+        runs.append([*starts, *run(env, random_actions(env, 20))])
+    assert same(runs[0], runs[1])
+    assert not same(runs[0], runs[2])
+
+
+@each_task
+@each_face
+def test_another_seed_of_a_state_has_another_future(task: str, rows: int | None) -> None:
+    if isinstance(TASKS[task].get("arrivals"), Trace):
+        pytest.skip("a log has one future")
+    env = made(task, rows, start="fresh")
+    env.reset(seed=7)
+    actions = random_actions(env, 30)
+    run(env, actions[:4])
+    state = env.get_state()
+    futures = []
+    for seed in (None, 1, 1, 2):
+        env.set_state(state, seed=seed)
+        futures.append(run(env, actions[4:]))
+    assert same(futures[1], futures[2])
+    for one in (0, 3):
+        assert not same(futures[1], futures[one])
+
+
+@pytest.mark.filterwarnings("ignore:budget is 50")
+@pytest.mark.parametrize("task", [task for task in TASKS if is_random(task)])
+@each_face
+def test_what_arrives_does_not_depend_on_the_crawls_of_others(task: str, rows: int | None) -> None:
+    """Source 2 is crawled in every step of both runs and the last two in none, while 0 and 1 are
+    crawled as chance wants."""
+    runs = []
+    for seed in (1, 2):
+        env = made(task, rows, budget=50, budget_rule="average", features=("age",), horizon=7)
+        env.reset(seed=3)
+        rng, met = np.random.default_rng(seed), []
+        for _ in range(16):
+            action = np.full(env.action_space.shape, -1.0, dtype=np.float32)
+            crawls = action if action.shape[-2:-1] != (2,) else action[..., 0, :]
+            crawls[..., :2] = rng.choice([-1.0, 1.0], crawls[..., :2].shape)
+            crawls[..., 2] = 1.0
+            env.step(action)
+            met += [env.world.value[:, 2:].copy(), env.world.rate[..., 2:].copy()]
+        met.append(np.array(env.np_random.random()))  # nor is a number more drawn
+        runs.append(met)
+    assert same(*runs)
+    assert np.ptp([array.sum() for array in runs[0][:-1:2]]) > 0

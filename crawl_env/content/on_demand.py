@@ -7,6 +7,8 @@ determined by (seed, source, block). So the items of an interval of steps are th
 policy asks for them, and in whatever order; those of two adjacent intervals are the items of both.
 
 A total that is drawn at once, as in the dense world, could not be divided between two intervals.
+Blocks of one step are never divided: where items of exponential utility decay slowly, their total
+is drawn at once, and then their number given the total.
 """
 
 from __future__ import annotations
@@ -19,7 +21,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crawl_env.compiled import compiled, inlined
-from crawl_env.content.draws import Stream, exponential, gamma, normal, poisson, uniform
+from crawl_env.content.draws import (
+    Stream,
+    exponential,
+    gamma,
+    gamma_from_one,
+    normal,
+    poisson,
+    uniform,
+)
 from crawl_env.content.totals import FADED
 from crawl_env.content.utility import (
     Distribution,
@@ -37,6 +47,7 @@ Steps = NDArray[np.int64]
 
 NEVER = np.iinfo(np.int64).min  # as the step of the last crawl: never crawled
 PER_BLOCK = 8.0  # expected items of a block, at most, unless a step has more
+SLOW = 1.0  # decay per step up to which the total of a step is drawn at once
 
 _CONSTANT, _EXPONENTIAL, _LOGNORMAL, _GAMMA = range(4)
 _LONGEST = 30  # a block has at most so many doublings of a step
@@ -220,6 +231,30 @@ def doublings(rate: float) -> int:
     return max(0, math.frexp(PER_BLOCK / rate)[1] - 1)
 
 
+@inlined
+def _total_of_step(state: Stream, strength: float, odds: float) -> tuple[float, float]:
+    """Draw the number of items of a step, and their total utility at its end in units of αξ̄, where
+    ξ is exponential; given Λ/μ and (1 − α)/α.
+
+    As in `crawl_env.content.totals.ExponentialTotals`, B ~ NegativeBinomial(Λ/μ, α), and the total
+    is Gamma(B). B is the sum of a logarithmic number for each item, so that, given B, the number of
+    items is that of tables at which B guests of a Chinese restaurant of strength θ = Λ/μ sit: guest
+    i + 1 takes a new one with probability θ/(θ + i).
+    """
+    batches = poisson(state, gamma(state, strength) * odds)
+    if batches == 0.0:
+        return 0.0, 0.0
+    total = gamma_from_one(state, batches)
+    # 1/x is the probability that all guests since the last one at a taken table took a new one.
+    number, x, u, share = batches, 1.0, uniform(state), 1.0 / strength
+    for i in range(1, int(batches)):
+        x += x * (i * share)
+        if u * x > 1.0:
+            number -= 1.0
+            x, u = 1.0, uniform(state)
+    return number, total
+
+
 @compiled
 def _collect(
     sources: NDArray[np.intp],
@@ -242,9 +277,18 @@ def _collect(
             last = now - int(min(math.ceil(faded), 2.0**40))
         k = doublings(rate[j])
         steps, length = 1 << k, 2.0**k
+        at_once = k == 0 and law == _EXPONENTIAL and decay[j] <= SLOW
+        strength, odds = 0.0, 0.0
+        if at_once:
+            strength, odds = rate[j] / decay[j], math.expm1(decay[j])
         found, total = 0, 0.0
         for block in range(last >> k, ((now - 1) >> k) + 1 if rate[j] > 0.0 else last >> k):
             _begin(state, seed, sources[j], block, _ITEMS)
+            if at_once:
+                number, worth = _total_of_step(state, strength, odds)
+                found += int(number)
+                total += worth * math.exp(-decay[j] * float(now - block))
+                continue
             n = int(poisson(state, rate[j] * length))
             start = float(last - block * steps)  # of the interval, in steps from the block's begin
             end = float(now - block * steps)

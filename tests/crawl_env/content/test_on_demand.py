@@ -22,8 +22,11 @@ from crawl_env.fleet.sources import Sources
 from tests.references import Z_LIMIT, plainly, z_of_mean, z_of_share, z_of_variance
 from tests.refusals import refused
 
-# Rates of blocks of many steps, of few, and of one; decay from slow to within a step.
-FLEET = FleetColumns([0.002, 0.3, 3.0, 40.0], [1.0, 2.0, 0.5, 0.1], [0.01, 0.1, 0.5, 3.0])
+# Rates of blocks of many steps, of few, and of one; decay from slow to within a step. The totals of
+# the last one are drawn at once where utility is exponential.
+FLEET = FleetColumns(
+    [0.002, 0.3, 3.0, 40.0, 12.0], [1.0, 2.0, 0.5, 0.1, 0.4], [0.01, 0.1, 0.5, 3.0, 0.6]
+)
 
 
 # ------------------------------------------------------------------------- random numbers by key
@@ -96,7 +99,7 @@ def test_content_is_that_of_the_items(source: int, start: int, length: int, seed
 
 @plainly
 @given(
-    source=st.integers(0, 3),
+    source=st.integers(0, 4),
     start=st.integers(-100, 1000),
     lengths=st.lists(st.integers(1, 100), min_size=2, max_size=6),
     law=st.sampled_from(sorted(UTILITIES)),
@@ -163,14 +166,14 @@ DRAWS = 20_000
 
 
 @pytest.mark.parametrize("law", [*UTILITIES, Lognormal(0.5)], ids=str)
-@pytest.mark.parametrize("source", range(4))
+@pytest.mark.parametrize("source", range(5))
 def test_mean_variance_and_count(law: str, source: int) -> None:
-    """Each of these 100 figures is outside of its limits with probability 1e-5."""
+    """Each of these 145 figures is outside of its limits with probability 1e-5."""
     rate, mean, decay = (
         float(getattr(FLEET, name)[source])
         for name in ("arrival_rate", "mean_utility", "decay_rate")
     )
-    age = [700, 13, 5, 2][source]
+    age = [700, 13, 5, 2, 4][source]
     alike = FleetColumns(np.full(DRAWS, rate), mean, decay)
     content = OnDemandContent(alike, law, seed=source)
     found = content.crawl(np.arange(DRAWS), np.full(DRAWS, 37), 37 + age)
@@ -182,15 +185,17 @@ def test_mean_variance_and_count(law: str, source: int) -> None:
     expected = rate * mean / decay * kept
     spread = rate * square * -math.expm1(-2 * decay * age) / (2 * decay)
     assert abs(z_of_mean(found.utility, expected)) < Z_LIMIT
+    together = (found.items - rate * age) * (found.utility - expected)
+    assert abs(z_of_mean(together, expected)) < Z_LIMIT
     if law != "lognormal":  # whose fourth moment is that of few draws
         assert abs(z_of_variance(found.utility, expected, spread)) < Z_LIMIT
 
 
-@pytest.mark.parametrize("law", UTILITIES)
-def test_distribution_of_the_dense_world(law: str) -> None:
+@pytest.mark.parametrize(("law", "rate"), [*((law, 0.8) for law in UTILITIES), ("exponential", 5)])
+def test_distribution_of_the_dense_world(law: str, rate: float) -> None:
     """Kolmogorov–Smirnov against the dense world, item by item and in totals; level 1e-4."""
     n, age = 4000, 6
-    sources = Sources(np.full(n, 0.8), 1.5, 0.3)
+    sources = Sources(np.full(n, rate), 1.5, 0.3)
     content = OnDemandContent(FleetColumns.of(sources), law, seed=1)
     found = content.crawl(np.arange(n), np.full(n, 3), 3 + age)
     for sampler in ("items", "total"):
@@ -250,8 +255,8 @@ def test_refusals() -> None:
 @pytest.mark.parametrize(
     ("sources", "since", "now", "message"),
     [
-        ([-1], [0], 5, "sources reach from -1 to -1; they are numbered from 0 to 3"),
-        ([1, 4], [0, 0], 5, "sources reach from 1 to 4"),
+        ([-1], [0], 5, "sources reach from -1 to -1; they are numbered from 0 to 4"),
+        ([1, 5], [0, 0], 5, "sources reach from 1 to 5"),
         ([0.5], [0], 5, "sources has shape (1,) and dtype float64"),
         ([[0]], [[0]], 5, "sources has shape (1, 1)"),
         ([0, 1], [0], 5, "since has shape (1,)"),

@@ -8,6 +8,7 @@ from ephemeral_crawl.live.lessons import Lesson
 from ephemeral_crawl.live.overview import Overview
 from ephemeral_crawl.live.scheduler import Scheduler
 from ephemeral_crawl.live.status import Status
+from ephemeral_crawl.live.tags import TagStatus
 
 __all__ = [
     "Counts",
@@ -18,6 +19,7 @@ __all__ = [
     "Scheduler",
     "SourceExists",
     "Status",
+    "TagStatus",
     "UnknownLease",
     "UnknownSource",
 ]

@@ -54,6 +54,7 @@ _PART = 1 / 16  # of sources that are due from which on keys are at a higher pri
 _NEAR = 0.75  # this price ÷ index of the best
 _SLICES = (64, 1024)  # keys that are computed anew at a time, in case of need
 _ROUNDS = 8  # largest number of times that both heaps are looked at in a call
+_MOST_ROUNDS = 64  # if there are tags, many of whose sources may wait for a budget of their own
 
 
 class Ranked(NamedTuple):
@@ -130,13 +131,14 @@ class Agenda:
         """Return sources that may be due and whose hosts accept a fetch: the best, and those in
         the queues of hosts."""
         most, best, queued = _MOST + 8 * limit, _BEST + 2 * limit, max(LOOKED_AT, 4 * limit)
+        opens = state.tags.opens(state.time, state.settings.budget)
         exact = state.rows <= EXACT
         if exact:
             most = best = queued = state.rows + 1
-        for _ in range(_ROUNDS):
+        for _ in range(_MOST_ROUNDS if state.tags else _ROUNDS):
             rows, limited, hosts, more, level = _candidates(
                 state.table, state.hosts_table, state.shared, self.times, self.due, most, best,
-                self.price, asked, self.level, state.rotation, now,
+                self.price, asked, self.level, state.rotation, opens, now,
             )  # fmt: skip
             self.level = max(level, asked)
             for i, host in zip(limited.tolist(), hosts.tolist(), strict=True):
@@ -220,7 +222,8 @@ def _looked_at(
         price.longest_interval(sources, shared, i),
         _LEAST_STEP * max(now - start, interval),
     )
-    for after in (longest, interval, longer, OVERDUE * rotation):
+    late = OVERDUE * price.rotation_of(sources, i, rotation)
+    for after in (longest, interval, longer, late):
         if start + after > now:
             again = min(again, start + after)
     return again if again > now else np.inf, order_of(rank, reason)
@@ -262,6 +265,7 @@ def _candidates(
     asked: float,
     level: float,
     rotation: float,
+    opens: NDArray[np.float64],
     now: float,
 ) -> tuple[Rows, Rows, Rows, bool, float]:
     """Look at sources whose time has come, at most `most`, and find the best of those due.
@@ -270,13 +274,14 @@ def _candidates(
         The best, at most `best`; sources that leave the heaps, since their hosts are limited, and
         the hosts or domains for which they wait; whether others are to be looked at; and the index
         of the last of the best, 0 if these are all or it is due at any price. Sources of hosts that
-        have no limit and asked to be left alone wait until then.
+        have no limit and asked to be left alone wait until then, and those of tags until `opens`.
     """
     limited, limits = np.empty(most, np.int32), np.empty(most, np.int32)
     number, looked = 0, 0
     while looked < most and times.size[0] > 0 and times.key[times.order[0]] <= now:
         i = whole(times.order[0])
         limit, until = doors.limit_of(hosts, sources.host[i])
+        until = max(until, opens[sources.tag[i]])
         again, order = until, np.inf
         if until <= now and limit != NO_HOST:
             again = price.floored(sources, shared, i, -np.inf, np.inf)
@@ -298,6 +303,7 @@ def _candidates(
     for k in range(len(rows)):
         i = whole(rows[k])
         limit, until = doors.limit_of(hosts, sources.host[i])
+        until = max(until, opens[sources.tag[i]])
         if limit == NO_HOST and until <= now:
             rows[free] = i
             free += 1

@@ -18,6 +18,7 @@ from ephemeral_crawl.live.columns import NEVER, NO_HOST, Hosts, Sources
 from ephemeral_crawl.live.learning import Shared
 from ephemeral_crawl.live.rank import CEILING, NEW, rank_of
 from ephemeral_crawl.live.state import State
+from ephemeral_crawl.live.tags import NOTHING_LEFT
 
 Rows = NDArray[np.int32]
 
@@ -63,7 +64,7 @@ def choose(state: State, limit: int, now: float) -> Chosen:
         rows = agenda.candidates(state, asked, limit, now)
         looked, near, places, values = compare(
             state.table, state.hosts_table, state.shared, rows, asked, agenda.floor(asked),
-            state.rotation, balance, burst, limit, now,
+            state.rotation, balance, burst, state.room_at(now), limit, now,
         )  # fmt: skip
         if near >= limit or attempt == _LOOKS:
             break
@@ -89,17 +90,22 @@ def compare(
     rotation: float,
     balance: float,
     burst: float,
+    room: NDArray[np.float64],
     limit: int,
     now: float,
 ) -> tuple[Ranked, int, NDArray[np.int64], NDArray[np.float64]]:
     """Return the ranks of sources, how many reach `floor`, the places of those to fetch, in
-    order, and what these would collect."""
+    order, and what these would collect.
+
+    Arguments:
+        room: budget units that may be spent on sources of each tag, (T,).
+    """
     looked = _ranks(sources, shared, rows, asked, rotation, now)
     near = 0
     for k in range(len(rows)):
         if looked.reason[k] == CEILING or looked.rank[k] >= floor:
             near += 1
-    places = _pick(sources, hosts, looked, asked, balance, burst, limit)
+    places = _pick(sources, hosts, looked, asked, balance, burst, room.copy(), limit)
     values = np.empty(len(places))
     for k in range(len(places)):
         i = whole(rows[places[k]])
@@ -130,6 +136,7 @@ def _pick(
     asked: float,
     balance: float,
     burst: float,
+    room: NDArray[np.float64],
     limit: int,
 ) -> NDArray[np.int64]:
     """Return the places of those to fetch, in order: one of each limited host and domain, while the
@@ -154,6 +161,8 @@ def _pick(
         size -= 1
         waiting[0] = waiting[size]
         _sink(looked, waiting, 0, size)
+        if not room[sources.tag[i]] > NOTHING_LEFT:
+            continue
         first = host = doors.limited(hosts, sources.host[i])
         while host != NO_HOST and host not in busy:
             host = doors.limited(hosts, hosts.within[host])
@@ -163,6 +172,7 @@ def _pick(
             busy.append(first)
             first = doors.limited(hosts, hosts.within[first])
         balance -= cost
+        room[sources.tag[i]] -= cost
         chosen[number] = k
         number += 1
     return chosen[:number]
@@ -241,6 +251,7 @@ def _anything(state: State, now: float) -> bool:
         state.balance_at(now),
         state.settings.burst,
         state.rotation,
+        state.tags.opens(state.time, state.settings.budget),
         now,
     )
 
@@ -255,6 +266,7 @@ def anything(
     balance: float,
     burst: float,
     rotation: float,
+    opens: NDArray[np.float64],
     now: float,
 ) -> bool:
     """Return whether the first of all sources that are due can be leased at a time."""
@@ -262,7 +274,7 @@ def anything(
     for i in range(rows):
         if price.floored(sources, shared, i, -np.inf, rotation) > now:
             continue
-        if doors.accepts_at(hosts, sources.host[i]) > now:
+        if max(doors.accepts_at(hosts, sources.host[i]), opens[sources.tag[i]]) > now:
             continue
         _, rank, reason = rank_of(sources, shared, i, asked, rotation, now)
         if (reason == CEILING, rank) > (ceiling, best):

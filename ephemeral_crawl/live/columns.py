@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 
 MEMORIES = 3  # number of memories, see `learning`
 NO_HOST = -1
+NO_TAG = 0  # number of the tag of sources that have none
 NEVER = -np.inf  # time of the last fetch of a source that was not fetched yet
 # Bits of `marks`. FLOORED: `blocked` outlasts the lease, since it was set by another's report.
-EXISTS, PAUSED, FLOORED = 1, 2, 4
+EXISTS, PAUSED, FLOORED, HOST_PAUSED, TAG_PAUSED = 1, 2, 4, 8, 16
+STOPPED = PAUSED | HOST_PAUSED | TAG_PAUSED  # any of which keeps a source from being leased
 
 # Times are seconds since 1970, by the scheduler's clock.
 SOURCE = np.dtype(
@@ -31,6 +33,10 @@ SOURCE = np.dtype(
         ("shortest", "<f4"),  # least time between two fetches, seconds
         ("longest", "<f4"),  # largest time between two fetches, seconds, or infinite
         ("half_life", "<f4"),  # its own, seconds; 0: that of the fleet
+        ("tag", "<u2"),  # number of its tag, or NO_TAG
+        ("importance", "<f4"),  # by which the worth of its items is multiplied
+        ("factor", "<f4"),  # by which the price of its tag differs; derived from the tag
+        ("stretch", "<f4"),  # by which the rotation of its tag is longer; derived likewise
         ("items", "<f4", (MEMORIES,)),  # number of items found, discounted with each memory
         ("exposure", "<f4", (MEMORIES,)),  # seconds in which they were published, likewise
         ("weight", "<f4", (MEMORIES,)),  # logarithm of the weight of each memory
@@ -66,8 +72,10 @@ Hosts = Any
 
 
 def new_sources(rows: int = 0) -> Sources:
-    """Return rows of zeros."""
-    return np.zeros(rows, SOURCE)
+    """Return rows of zeros, of weight 1, at the price of the budget."""
+    sources = np.zeros(rows, SOURCE)
+    sources["importance"] = sources["factor"] = sources["stretch"] = 1.0
+    return sources
 
 
 def new_hosts(rows: int = 0) -> Hosts:

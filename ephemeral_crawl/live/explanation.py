@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from ephemeral_crawl.live import hosts as politeness
 from ephemeral_crawl.live import learning, life, price
 from ephemeral_crawl.live.causes import CAUSES, LEARNT, UNREACHED
-from ephemeral_crawl.live.columns import NEVER, PAUSED, Sources
+from ephemeral_crawl.live.columns import HOST_PAUSED, NEVER, PAUSED, STOPPED, Sources
 from ephemeral_crawl.live.learning import Shared
 from ephemeral_crawl.live.state import State
 
@@ -29,7 +29,7 @@ class Explanation:
     source: str
     rate: float  # items per hour, with and without pings
     rate_error: float
-    worth: float  # mean worth of an item at publication
+    worth: float  # mean worth of an item at publication, without the weight of the source
     worth_error: float
     half_life: float
     half_life_error: float  # 0 if it was declared
@@ -42,7 +42,7 @@ class Explanation:
     dead: float  # probability that it answers nothing for a month; 0 unless its last fetch failed
     value: float  # expected worth that a fetch would collect now
     index: float  # what a fetch is worth per budget unit, compared with waiting
-    price: float  # of a budget unit: a source is due when its index reaches it
+    price: float  # of a budget unit, by its tag: a source is due when its index reaches it
     due_at: float | None
     interval: float | None  # between two fetches, if it answers and no ping comes
     reason: str  # what determines when it is due
@@ -60,6 +60,10 @@ class Explanation:
     advice: str = ""  # what to do if it is probably dead, or paused; "" otherwise
     renamed_at: float | None = None  # when it was renamed, as after a permanent redirect
     renamed_from: str = ""  # and its name before; "" if it never was
+    weight: float = 1.0  # by which the worth of its items is multiplied
+    tag: str | None = None
+    binds: str = ""  # which budget of its tag binds: "most", "least"; "": that of all sources alone
+    multiplier: float = 0.0  # of that budget of its tag: its price less that of the budget
 
     def __str__(self) -> str:
         lines = [
@@ -67,10 +71,11 @@ class Explanation:
             f"worth {_number(self.worth)} ± {_number(self.worth_error)} each when published; the "
             f"worth halves in {duration(self.half_life)}"
             + (f" ± {duration(self.half_life_error)}." if self.half_life_error else ".")
+            + (f" It counts {_number(self.weight)} times." if self.weight != 1.0 else "")
             + (" This is a guess from the other sources." if self.guessed else ""),
             self._fetched() + self._answering(),
             f"A fetch now would collect {_number(self.value)}; its index is {_number(self.index)}, "
-            f"and the price of a budget unit is {_number(self.price)}.",
+            f"and the price of a budget unit is {_number(self.price)}." + self._bound(),
             f"Due: {'never' if self.due_at is None else _time(self.due_at)}, {self.reason}.",
         ]
         if self.advice:
@@ -100,6 +105,16 @@ class Explanation:
                 f"items per hour come without. With a ping now it would be due: {when}."
             )
         return "\n".join(lines)
+
+    def _bound(self) -> str:
+        """Say which budget of its tag binds."""
+        if not self.binds:
+            return ""
+        bound, more = ("maximum", "more") if self.binds == "most" else ("minimum", "less")
+        return (
+            f" The {bound} of its tag {self.tag} binds: the price is "
+            f"{_number(abs(self.multiplier))} {more} than that of the whole budget."
+        )
 
     def _fetched(self) -> str:
         """Say when it was fetched, and what came in between."""
@@ -166,8 +181,9 @@ def next_due(state: State, i: int, now: float) -> tuple[float, str]:
 def _next_due(state: State, row: int, sources: Sources, now: float) -> tuple[float, str]:
     """Return `next_due` of a row that is given, which may differ from that of the state."""
     i = 0
-    if sources.marks[i] & PAUSED:
-        return math.inf, "since it is paused"
+    if marks := int(sources.marks[i]) & STOPPED:
+        what = "it is" if marks & PAUSED else "its host is" if marks & HOST_PAUSED else "its tag is"
+        return math.inf, f"since {what} paused"
     value = state.price_at(now)
     free = price.due_at(sources, state.shared, i, value, now)
     reason = "when its index reaches the price"
@@ -203,6 +219,10 @@ def _next_due(state: State, row: int, sources: Sources, now: float) -> tuple[flo
         if (opens := politeness.opening(state.hosts_table, host)) > free:
             free = opens
             reason = f"when its host {state.host_names[host]} accepts a fetch"
+    tag = int(sources.tag[i])
+    if (opens := float(state.tags.opens(state.time, state.settings.budget)[tag])) > free:
+        free = opens
+        reason = f"when the maximum of its tag {state.tags.names[tag]} leaves budget for it"
     return max(free, fetched), reason
 
 
@@ -226,12 +246,13 @@ def explain(state: State, i: int, now: float, offset: float) -> Explanation:
     assert name is not None
     longest = float(sources.longest[i])
     without, costs = _without_ceiling(state, i, value)
+    tag, weight, factor = int(sources.tag[i]), float(sources.importance[i]), sources.factor[i]
     return Explanation(
         source=name,
         rate=3600.0 * (known.silent + known.precision * known.ping_rate),
         rate_error=3600.0 * known.error,
-        worth=known.worth,
-        worth_error=known.worth * math.sqrt(state.totals.variation / max(number, 1e-9)),
+        worth=known.worth / weight,
+        worth_error=known.worth / weight * math.sqrt(state.totals.variation / max(number, 1e-9)),
         half_life=math.log(2.0) / known.decay,
         half_life_error=decay_error,
         precision=known.precision if pinged else None,
@@ -242,8 +263,8 @@ def explain(state: State, i: int, now: float, offset: float) -> Explanation:
         answering_soon=life.answering_soon(sources, shared, i, now),
         dead=life.dead(sources, shared, i),
         value=price.value_now(sources, shared, i, now),
-        index=price.index_now(sources, shared, i, now),
-        price=value,
+        index=price.index_now(sources, shared, i, now) * float(factor),
+        price=value * float(factor),
         due_at=_clock(due, offset),
         interval=_interval(state, i, value),
         reason=reason,
@@ -253,7 +274,7 @@ def explain(state: State, i: int, now: float, offset: float) -> Explanation:
         interval_without=without,
         max_interval_costs=3600.0 * costs,
         leased=leased,
-        paused=bool(sources.marks[i] & PAUSED),
+        paused=bool(sources.marks[i] & STOPPED),
         failures=int(sources.failures[i]),
         failed_at=_clock(failed_at, offset),
         failure=failure,
@@ -261,6 +282,10 @@ def explain(state: State, i: int, now: float, offset: float) -> Explanation:
         advice=advice_on(state, i),
         renamed_at=_clock(renamed_at, offset),
         renamed_from=renamed_from,
+        weight=weight,
+        tag=state.tags.names[tag] or None,
+        binds=state.tags.binds(tag),
+        multiplier=value * (float(factor) - 1.0),
     )
 
 
@@ -279,7 +304,7 @@ def _without_ceiling(state: State, i: int, value: float) -> tuple[float | None, 
     source.longest[0] = math.inf
     interval = price.interval_at(source, state.shared, 0, value, state.rotation)
     free = interval if interval < math.inf else None
-    known, cost = learning.belief(source, state.shared, 0), float(source.cost[0])
+    known, cost = learning.belief(source, state.shared, 0), price.charge(source, 0)
     ceiling, _ = price.planned(known, 0.0)
 
     def net(interval: float | None) -> float:

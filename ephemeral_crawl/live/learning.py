@@ -71,7 +71,7 @@ class Belief(NamedTuple):
 
     silent: float  # rate of items that no ping announces
     error: float  # standard error of it
-    worth: float  # mean worth of an item
+    worth: float  # mean worth of an item, times the weight of the source
     precision: float
     ping_rate: float
     decay: float
@@ -110,6 +110,7 @@ def belief(sources: Sources, shared: Shared, i: int) -> Belief:
         true = precision(sources, shared, i)
         if sources.pinged_for[i] > 0.0:
             ping_rate = np.float64(sources.pings[i]) / np.float64(sources.pinged_for[i])
+    worth *= np.float64(sources.importance[i])
     half_life = np.float64(sources.half_life[i])
     decay = math.log(2.0) / half_life if half_life > 0.0 else shared.decay
     return Belief(mean, error, worth, true, ping_rate, decay)
@@ -219,8 +220,8 @@ def decay_of(sources: Sources, shared: Shared, i: int) -> float:
 
 @compiled
 def worth_of(sources: Sources, shared: Shared, i: int) -> float:
-    """Return the mean worth of an item of source i."""
-    return belief(sources, shared, i).worth
+    """Return the mean worth of an item of source i, without the weight of the source."""
+    return belief(sources, shared, i).worth / np.float64(sources.importance[i])
 
 
 @compiled

@@ -58,4 +58,7 @@ def lease_event(
         Lease(number, name or "", value, index, asked, _REASONS[reason], expires)
         for number, (name, value, index, reason) in enumerate(columns, first)
     ]
+    if state.tags:  # at whose prices they are due
+        for lease, factor in zip(leases, state.table["factor"][found.row].tolist(), strict=True):
+            lease.index, lease.price = lease.index * factor, asked * factor
     return {"kind": "lease", "first": first, "rows": rows, "end": end}, leases

@@ -19,7 +19,8 @@ from ephemeral_crawl.live.columns import HOST, NO_HOST, SOURCE
 if TYPE_CHECKING:
     from ephemeral_crawl.live.state import State
 
-_OWN = ("lease", "host", "kind")  # numbers that mean something to one scheduler alone
+# Numbers that mean something to one scheduler alone.
+_OWN = ("lease", "host", "kind", "tag", "factor", "stretch")
 SOURCE_TIMES, HOST_TIMES = ("fetched", "blocked", "pinged", "tried"), ("fetched", "held", "blocked")
 _OF_SOURCES = tuple(name for name in SOURCE.names or () if name not in _OWN)
 _OF_HOSTS = ("interval", *HOST_TIMES)
@@ -38,10 +39,11 @@ def exported(state: State, rows: NDArray[np.int64]) -> dict[str, Any]:
     )
     kinds = [state.kinds[k] if state.kinds else None for k in table["kind"].tolist()]
     of_host = [None if k == NO_HOST else state.host_names[k] for k in table["host"].tolist()]
+    tags = [state.tags.names[k] or None for k in table["tag"].tolist()]
     names = state.names.of(rows.astype(np.int32))
     part = len(rows) / max(len(state), 1)
     return {
-        "sources": [list(found) for found in zip(names, of_host, kinds, strict=True)],
+        "sources": [list(found) for found in zip(names, of_host, kinds, tags, strict=True)],
         "learnt": _written(table, _OF_SOURCES, SOURCE_TIMES, state.offset),
         "hosts": [state.host_names[k] for k in hosts],
         "limits": _written(state.hosts_table[list(hosts)], _OF_HOSTS, HOST_TIMES, state.offset),
@@ -57,8 +59,10 @@ def checked(given: Mapping[str, Any]) -> dict[str, Any]:
     """
     try:
         sources = [(name_of("source", name), *of) for name, *of in given["sources"]]
-        for _, host, kind in sources:
-            for name in (host, kind):
+        for _, host, kind, *tag in sources:
+            if len(tag) > 1:  # earlier versions have none
+                raise ValueError("a source has more than is known")
+            for name in (host, kind, *tag):
                 if name is not None:
                     name_of("host", name)
         hosts = [name_of("host", name) for name in given["hosts"]]

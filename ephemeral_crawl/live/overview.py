@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 from crawl_env.compiled import compiled
 from ephemeral_crawl.live import explanation, life, price
 from ephemeral_crawl.live import hosts as politeness
-from ephemeral_crawl.live.columns import EXISTS, NO_HOST, PAUSED, Hosts, Sources
+from ephemeral_crawl.live.columns import EXISTS, NO_HOST, STOPPED, Hosts, Sources
 from ephemeral_crawl.live.learning import Shared, belief
 from ephemeral_crawl.live.outcomes import Moment
 from ephemeral_crawl.live.state import FleetSample, State
+from ephemeral_crawl.live.status import tags
+from ephemeral_crawl.live.tags import TagStatus
 
 _ROWS = 32_768  # that are looked at at a time, for some milliseconds
 _PAUSE = 1e-4  # seconds
@@ -38,6 +40,7 @@ class Next:
     reason: str
     value: float  # expected worth that a fetch would collect now
     index: float
+    price: float  # that its index has to reach
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,7 @@ class Overview:
     living: float  # number of sources that publish it: of those not paused, expected to answer
     without_ceilings: float  # worth per hour of the present budget without maximum intervals
     ceilings: float  # budget units per hour that maximum intervals take on their own
+    tags: list[TagStatus]  # first the sources without a tag; none if there are no tags
 
     def publishers(self, sources: int) -> str:
         """Return whose items `published` is the worth of, in words.
@@ -232,7 +236,8 @@ class _Scan:
         keys = price.keys(state.table, state.shared, rows, value, state.rotation, now)
         shut = np.zeros(len(state.host_names) + 1, np.bool_)  # the last: without a host
         shut[:-1] = politeness.all_accept_at(state.hosts_table[: len(state.host_names)]) > now
-        due = rows[(keys <= now) & ~shut[part["host"]]]
+        waits = state.tags.opens(state.time, state.settings.budget) > now
+        due = rows[(keys <= now) & ~shut[part["host"]] & ~waits[part["tag"]]]
         index = price.indices(state.table, state.shared, due, now)
         self._due = self._due.with_(due, -index, self._limit)
         later = (keys > now) & (keys < math.inf)
@@ -265,7 +270,7 @@ class _Scan:
                     again - offset if again < math.inf else None,
                     reason.text if (reason := state.reasons.of(i)) else "",
                     life.dead(state.table, state.shared, i),
-                    bool(state.table["marks"][i] & PAUSED),
+                    bool(state.table["marks"][i] & STOPPED),
                     explanation.advice_on(state, i),
                 )
                 for i in self._failing.row.tolist()
@@ -277,6 +282,7 @@ class _Scan:
                 for k in waits
             ],
             hosts_waiting=len(shut),
+            tags=tags(state, now),
             **buys._asdict(),
         )
 
@@ -304,13 +310,15 @@ def _nexts(state: State, rows: list[int], now: float, offset: float) -> list[Nex
         if name is None:  # it was removed meanwhile
             continue
         at, reason = explanation.next_due(state, i, now)
+        factor = float(state.table["factor"][i])
         found.append(
             Next(
                 source=name,
                 due_at=at - offset,
                 reason=reason,
                 value=price.value_now(state.table, state.shared, i, now),
-                index=price.index_now(state.table, state.shared, i, now),
+                index=price.index_now(state.table, state.shared, i, now) * factor,
+                price=state.price_at(now) * factor,
             )
         )
     return found

@@ -16,6 +16,7 @@ unnoticed reaches what a fetch costs ÷ what the source earns per second at the 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +28,7 @@ from agents.theory.price import first_near
 from crawl_env.compiled import compiled
 from ephemeral_crawl.live import hosts as doors
 from ephemeral_crawl.live import life
-from ephemeral_crawl.live.columns import EXISTS, MEMORIES, NEVER, NO_HOST, PAUSED, Hosts, Sources
+from ephemeral_crawl.live.columns import EXISTS, MEMORIES, NEVER, NO_HOST, STOPPED, Hosts, Sources
 from ephemeral_crawl.live.learning import Belief, Shared, belief
 
 _SMALLEST = 1e-9  # price, as a fraction of the highest index
@@ -73,6 +74,19 @@ def waiting(
 
 
 @compiled
+def charge(sources: Sources, i: int) -> float:
+    """Return the cost of a fetch of source i times the factor by which the price of its tag differs
+    from that of the budget: with it, all indices are compared with the latter."""
+    return np.float64(sources.cost[i]) * np.float64(sources.factor[i])
+
+
+@compiled
+def rotation_of(sources: Sources, i: int, rotation: float) -> float:
+    """Return the largest time between two fetches of source i, given that of the fleet."""
+    return rotation * np.float64(sources.stretch[i])
+
+
+@compiled
 def index_now(sources: Sources, shared: Shared, i: int, now: float) -> float:
     """Return the index of source i."""
     known = belief(sources, shared, i)
@@ -80,7 +94,7 @@ def index_now(sources: Sources, shared: Shared, i: int, now: float) -> float:
     x = waiting(sources, i, now, known, ceiling, quiet)
     if ceiling > 0.0:
         x = continuous_index(x / ceiling, ceiling)
-    return life.answering(sources, shared, i, now) * x / sources.cost[i]
+    return life.answering(sources, shared, i, now) * x / charge(sources, i)
 
 
 @compiled
@@ -105,9 +119,9 @@ def due_at(sources: Sources, shared: Shared, i: int, price: float, now: float) -
         return -np.inf
     known = belief(sources, shared, i)
     ceiling, quiet = planned(known, shared.optimism)
-    level = level_reaching(price * sources.cost[i] / ceiling) * ceiling
+    level = level_reaching(price * charge(sources, i) / ceiling) * ceiling
     if not ceiling > 0.0 or level == np.inf:
-        level = price * sources.cost[i]
+        level = price * charge(sources, i)
     start = sources.fetched[i]
     if sources.shot[i] > 0.0:
         start = max(start, now)
@@ -124,7 +138,7 @@ def _again_at(sources: Sources, shared: Shared, i: int, price: float, now: float
     """Return when the index of a source that has failed reaches the price, infinite if never."""
     known, v = belief(sources, shared, i), life.weights(sources, shared, i)
     ceiling, quiet = planned(known, shared.optimism)
-    wanted, tried = price * np.float64(sources.cost[i]), sources.tried[i]
+    wanted, tried = price * charge(sources, i), sources.tried[i]
     low = max(now - tried, 0.0)
     if _index_if_back(sources, i, tried + low, known, ceiling, quiet, v) >= wanted:
         return min(tried + _FIRST_RETRY, now)
@@ -187,7 +201,8 @@ def exploration_interval(sources: Sources, shared: Shared, i: int, rotation: flo
     """Return the time after the last attempt at which source i is tried again, however low its
     index: if it is new or has failed, when the expected surplus that was lost is the price of a
     fetch. For a new source it is the time since it was added."""
-    cost, surplus = np.float64(sources.cost[i]), shared.surplus
+    cost, surplus = charge(sources, i), shared.surplus
+    rotation = rotation_of(sources, i, rotation)
     if life.tried_at(sources, i) == NEVER:
         lost = surplus * life.answering(sources, shared, i, sources.pinged[i])
         return min(cost / lost, rotation) if lost > 0.0 else rotation
@@ -208,7 +223,7 @@ def _exploration_while_up(sources: Sources, shared: Shared, i: int, rotation: fl
     if sources.items[i, _LAST] > 0.0:
         return rotation
     first = belief(sources, shared, i).silent
-    return inspection_interval(np.float64(sources.cost[i]), first, shared.surplus, rotation)
+    return inspection_interval(charge(sources, i), first, shared.surplus, rotation)
 
 
 @compiled
@@ -238,7 +253,7 @@ def retried_after(
 def floored(sources: Sources, shared: Shared, i: int, due: float, rotation: float) -> float:
     """Return when source i can be leased: its due time within its floors and ceilings."""
     marks = sources.marks[i]
-    if marks & EXISTS == 0 or marks & PAUSED:
+    if marks & EXISTS == 0 or marks & STOPPED:
         return np.inf
     tried = life.tried_at(sources, i)
     if tried != NEVER:
@@ -290,6 +305,8 @@ class Demand(NamedTuple):
     ceiling: NDArray[np.float64]  # u*
     decay: NDArray[np.float64]  # per second
     cost: NDArray[np.float64]  # budget units
+    charge: NDArray[np.float64]  # see `charge`
+    stretch: NDArray[np.float64]  # by which its rotation is longer
     first: NDArray[np.float64]  # rate of the first item, of a source that has shown none, else 0
     shortest: NDArray[np.float64]  # seconds
     longest: NDArray[np.float64]  # seconds, or infinite
@@ -305,6 +322,7 @@ def demand(
     """Return what fetches of some sources are worth and cost."""
     number = len(which)
     ceiling, decay, cost = np.empty(number), np.empty(number), np.empty(number)
+    charged, stretch = np.empty(number), np.empty(number)
     first, shortest, longest = np.zeros(number), np.empty(number), np.empty(number)
     host, answering, again = np.empty(number, np.int64), np.empty(number), np.zeros(number)
     for k in range(number):
@@ -312,6 +330,7 @@ def demand(
         known = belief(sources, shared, i)
         ceiling[k], _ = planned(known, shared.optimism)
         decay[k], cost[k] = known.decay, sources.cost[i]
+        charged[k], stretch[k] = charge(sources, i), sources.stretch[i]
         if sources.items[i, _LAST] == 0.0:
             first[k] = known.silent
         shortest[k] = max(np.float64(sources.shortest[i]), 1.0)
@@ -319,7 +338,9 @@ def demand(
         answering[k] = life.answering_soon(sources, shared, i, now)
         if sources.failures[i] > 0:
             again[k] = retried_after(sources, shared, i, shared.market, rotation, now)
-    return Demand(ceiling, decay, cost, first, shortest, longest, host, answering, again)
+    return Demand(
+        ceiling, decay, cost, charged, stretch, first, shortest, longest, host, answering, again
+    )
 
 
 @compiled
@@ -339,10 +360,10 @@ def fetches(wanted: Demand, k: int, price: float, surplus: float, rotation: floa
     Arguments:
         surplus: mean over the fleet, at this price.
     """
-    cost, ceiling = wanted.cost[k], wanted.ceiling[k]
+    cost, ceiling = wanted.charge[k], wanted.ceiling[k]
     share = price * cost / ceiling if ceiling > 0.0 else np.inf
     interval = continuous_age_reaching(share, 1.0) / wanted.decay[k]
-    again = inspection_interval(cost, wanted.first[k], surplus, rotation)
+    again = inspection_interval(cost, wanted.first[k], surplus, rotation * wanted.stretch[k])
     interval = max(min(interval, min(wanted.longest[k], again)), wanted.shortest[k])
     answering, again = wanted.answering[k], wanted.again[k]
     if again == 0.0:
@@ -366,7 +387,7 @@ def mean_surplus(wanted: Demand, price: float) -> float:
     in units of the price."""
     total, number = 0.0, 0.0
     for k in range(len(wanted.cost)):
-        surplus = surplus_at(wanted.ceiling[k], wanted.decay[k], wanted.cost[k], price)
+        surplus = surplus_at(wanted.ceiling[k], wanted.decay[k], wanted.charge[k], price)
         total += wanted.answering[k] * surplus
         number += wanted.answering[k]
     return total / number if number > 0.0 else 0.0
@@ -407,7 +428,7 @@ def market_price(
     It is between 10⁻⁹ times the highest index, if the budget exceeds what can be spent, and the
     highest index, if maximum intervals alone cost more than the budget.
     """
-    most = float((wanted.ceiling / wanted.cost).max(initial=0.0))
+    most = float((wanted.ceiling / wanted.charge).max(initial=0.0))
     if not most > 0.0:
         return guess
 
@@ -418,14 +439,69 @@ def market_price(
     return math.sqrt(math.prod(first_near(is_enough, guess, least, most, _TOLERANCE, _STEP)))
 
 
+class Part(NamedTuple):
+    """A sample of the sources of a tag, which have a budget of their own."""
+
+    wanted: Demand
+    hosts: Hosts
+    size: float  # of the sample ÷ number of sources
+    least: float  # budget units per second
+    most: float
+
+
+def tag_prices(
+    parts: Sequence[Part], budget: float, rotation: float, guess: float
+) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+    """Return the price of a budget that tags with budgets of their own share (see `tags`), the
+    prices at which each would spend its maximum and its minimum alone, (T, 2), 0 and infinite where
+    there is none, and what each spends, (T,), budget units per second.
+
+    Arguments:
+        parts: at whose prices, rather than those of the budget, nothing is `charged`.
+        guess: of the price.
+    """
+
+    def alone(part: Part, bound: float) -> float:
+        return market_price(part.wanted, bound * part.size, rotation, part.hosts, guess)
+
+    bounds = np.array(
+        [
+            [
+                alone(part, part.most) if part.most < math.inf else 0.0,
+                alone(part, part.least) if part.least > 0.0 else math.inf,
+            ]
+            for part in parts
+        ]
+    )
+
+    def spent(common: float) -> NDArray[np.float64]:
+        prices = np.minimum(np.maximum(common, bounds[:, 0]), bounds[:, 1])
+        costs = [
+            spending(part.wanted, price, rotation, part.hosts) / part.size
+            for part, price in zip(parts, prices.tolist(), strict=True)
+        ]
+        return np.array(costs)
+
+    most = max(float((part.wanted.ceiling / part.wanted.charge).max(initial=0.0)) for part in parts)
+    if most > 0.0:
+        near = first_near(
+            lambda price: float(spent(price).sum()) <= budget,
+            guess, most * _SMALLEST, most, _TOLERANCE, _STEP,
+        )  # fmt: skip
+        guess = math.sqrt(math.prod(near))
+    return guess, bounds, spent(guess)
+
+
 @compiled
 def interval_at(sources: Sources, shared: Shared, i: int, price: float, rotation: float) -> float:
     """Return the time between two fetches of source i at a price, if it answers and no ping
     comes."""
     known = belief(sources, shared, i)
     ceiling, quiet = planned(known, shared.optimism)
-    level = level_reaching(price * sources.cost[i] / ceiling) * ceiling if ceiling > 0.0 else np.inf
+    level = np.inf
+    if ceiling > 0.0:
+        level = level_reaching(price * charge(sources, i) / ceiling) * ceiling
     interval = -math.log1p(-level / quiet) / known.decay if level < quiet else np.inf
-    again = _exploration_while_up(sources, shared, i, rotation)
+    again = _exploration_while_up(sources, shared, i, rotation_of(sources, i, rotation))
     interval = min(interval, min(np.float64(sources.longest[i]), again))
     return max(interval, np.float64(sources.shortest[i]))

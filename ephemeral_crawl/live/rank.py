@@ -30,6 +30,7 @@ def rank_of(
     index = price.index_now(sources, shared, i, now)
     interval = price.exploration_interval(sources, shared, i, rotation)
     tried = life.tried_at(sources, i)
+    rotation = price.rotation_of(sources, i, rotation)
     since, rank = now - tried, index
     reason = SIGNAL if sources.pending[i] > 0.0 else INDEX
     if tried == NEVER:

@@ -38,6 +38,7 @@ from ephemeral_crawl.live.overview import Overview
 from ephemeral_crawl.live.settings import Settings, rows_of
 from ephemeral_crawl.live.state import Event, State
 from ephemeral_crawl.live.status import Status
+from ephemeral_crawl.live.tags import TagStatus, bound_of
 
 _MOST_LEASES = 10_000  # at once
 _LOG = logging.getLogger(__name__)
@@ -59,8 +60,9 @@ class Scheduler:
             "postgresql://user@host/database", for several machines, whose tables are in the schema
             "ephemeral_crawl" or, with "?schema=name", in another; or ":memory:", which is lost at
             the end.
-        budget: cost of all fetches per time, such as "20/h". It may be omitted if the store exists;
-            so may the other settings, and those given replace those stored.
+        budget: cost of all fetches per time, such as "20/h", or a table of hours, from each of
+            which on there is another, such as "08:00 40/h, 22:00 10/h". It may be omitted if the
+            store exists; so may the other settings, and those given replace those stored.
         burst: budget units that can be spent at once after a time without fetches; default: those
             of an hour, at least 1.
         half_life: time in which the worth of an item halves, unless a source has its own; default 3
@@ -72,6 +74,7 @@ class Scheduler:
         explore: fraction of the budget for visits in rotation to sources that are otherwise hardly
             worth a fetch, to notice when they wake; default .05.
         seed: seed of the jitter of retries; default 0.
+        zone: time zone of the table of hours, such as "Europe/Paris"; default "UTC".
         clock: function that returns the time, seconds since 1970; default `time.time`. A clock that
             is set back does not stop the scheduler; one that leaps is like an outage.
         full: whether a change in a file also survives a power failure, rather than only the end of
@@ -107,6 +110,7 @@ class Scheduler:
         worth_at: str | None = None,
         explore: float | None = None,
         seed: int | None = None,
+        zone: str | None = None,
         clock: Callable[[], float] = time.time,
         full: bool = False,
     ) -> None:
@@ -118,6 +122,7 @@ class Scheduler:
             worth_at=worth_at,
             explore=explore,
             seed=seed,
+            zone=zone,
         )
         with without_forks():
             journal = open_journal(
@@ -141,6 +146,7 @@ class Scheduler:
         half_life: Duration | None = None,
         worth_at: str | None = None,
         explore: float | None = None,
+        zone: str | None = None,
     ) -> None:
         """Change settings of the scheduler: those that are given, as for the constructor.
 
@@ -157,7 +163,12 @@ class Scheduler:
         40.0
         """
         given = _given(
-            budget=budget, burst=burst, half_life=half_life, worth_at=worth_at, explore=explore
+            budget=budget,
+            burst=burst,
+            half_life=half_life,
+            worth_at=worth_at,
+            explore=explore,
+            zone=zone,
         )
         if not given:
             raise ValueError("no setting is given; give at least one, such as budget='20/h'")
@@ -174,6 +185,8 @@ class Scheduler:
         min_interval: Duration = "1min",
         max_interval: Duration | None = None,
         half_life: Duration | None = None,
+        tag: str | None = None,
+        weight: float = 1.0,
     ) -> None:
         """Add a source, which is due at once.
 
@@ -186,6 +199,9 @@ class Scheduler:
                 reported counts as fetched when it expires.
             max_interval: largest time between two fetches, if the budget allows.
             half_life: of its items' worth; default: that of the scheduler.
+            tag: name of what it belongs to, such as a section or a customer, for `limit_tag`.
+            weight: by which the worth of its items is multiplied, in index, price and forecasts;
+                not in what is reported and counted.
 
         Raises:
             ValueError: an argument is out of range.
@@ -197,6 +213,8 @@ class Scheduler:
             "min_interval": min_interval,
             "max_interval": max_interval,
             "half_life": half_life,
+            "tag": tag,
+            "weight": weight,
         }
         try:
             self.add_many([{"source": source, **settings}])
@@ -253,23 +271,80 @@ class Scheduler:
     def update(self, source: str, *, paused: bool | None = None, **settings: Any) -> None:
         """Change settings of a source: those of `add`, and `paused`; the others stay."""
 
-        def decide(state: State, moment: Moment) -> Event:
-            i = row_of(state, source)
-            stop = bool(state.table["marks"][i] & PAUSED)
-            if paused is not None:
-                stop = check_flag("paused", paused)
-            values = state.settings_of(i).changed(settings).as_row()
-            return {"kind": "update", "source": source, "settings": values, "paused": stop}
+        given = {"source": source, "paused": paused, **settings}
+        self._ledger.change(lambda state, moment: {"kind": "update", **_changed(state, given)})
+
+    def update_many(self, sources: Iterable[Mapping[str, Any]]) -> int:
+        """Change settings of sources, all or, if one is refused, none; return how many there are.
+
+        Arguments:
+            sources: a dictionary of the arguments of `update` for each.
+        """
+        given = list(sources)
+
+        def decide(state: State, moment: Moment) -> Event | None:
+            rows = each("source", lambda settings: _changed(state, settings), given)
+            names = set[str]()
+            for number, row in enumerate(rows):
+                if row["source"] in names:
+                    raise ValueError(f"source {number}: {shown(row['source'])} appears twice")
+                names.add(row["source"])
+            return {"kind": "update_many", "sources": rows} if rows else None
 
         self._ledger.change(decide)
+        return len(given)
 
-    def pause(self, source: str) -> None:
-        """Do not lease a source until `resume`."""
-        self.update(source, paused=True)
+    def pause(
+        self, source: str | None = None, *, host: str | None = None, tag: str | None = None
+    ) -> None:
+        """Do not lease a source, or any source of a host or a domain, or of a tag, until `resume`.
 
-    def resume(self, source: str) -> None:
-        """End a pause."""
-        self.update(source, paused=False)
+        A source that is paused with its host or tag does not count in the price, as if it were
+        paused by itself, and its own pause stays as it is.
+        """
+        self._pause(True, source, host, tag)
+
+    def resume(
+        self, source: str | None = None, *, host: str | None = None, tag: str | None = None
+    ) -> None:
+        """End a pause of a source, a host or domain, or a tag."""
+        self._pause(False, source, host, tag)
+
+    def limit_tag(self, tag: str, *, least: str | None = None, most: str | None = None) -> None:
+        """Give the sources of a tag a minimum and a maximum of their own, in place of those before.
+
+        Within the budget the price of the tag is such that it spends at least the minimum and at
+        most the maximum; what it cannot spend the others do. A minimum lowers the price to a
+        hundredth at most: what is worth less than that is no demand.
+
+        Arguments:
+            least: a rate such as "5/h", or a fraction of the budget such as "20%"; default: none.
+                If all minima exceed the budget, they are reduced in proportion.
+            most: likewise.
+
+        Raises:
+            ValueError: an argument is out of range, or the minimum is above the maximum.
+
+        >>> scheduler = Scheduler(":memory:", budget="20/h")
+        >>> scheduler.add("a", tag="news")
+        >>> scheduler.limit_tag("news", least="10%", most="5/h")
+        >>> [(found.tag, found.least, found.most) for found in scheduler.tags()]
+        [('', None, None), ('news', 2.0, 5.0)]
+        """
+        low, high = (
+            None if bound is None else bound_of(name, bound)
+            for name, bound in (("least", least), ("most", most))
+        )
+        if low and high and low[1] == high[1] and low[0] > high[0]:
+            raise ValueError(f"least is {shown(least)}, which is above most, {shown(most)}")
+        event = {"kind": "tag", "tag": name_of("tag", tag), "least": low, "most": high}
+        self._ledger.change(lambda state, moment: event)
+
+    def tags(self) -> list[TagStatus]:
+        """Return the tags and what they spend, first the sources that have none; nothing if there
+        are no tags."""
+        with self._ledger.reading() as (state, moment):
+            return statuses.tags(state, moment.time)
 
     def limit_host(self, host: str, interval: Duration) -> None:
         """Lease one source of a host at a time, and the next one `interval` after its fetch.
@@ -453,13 +528,20 @@ class Scheduler:
         limit = min(check_whole("limit", limit), _MOST_LEASES)
         time_left = seconds("timeout", timeout, 1e-3)
         leases: list[Lease] = []
+        late = False
 
         def decide(state: State, moment: Moment) -> Event | None:
-            nonlocal leases
+            nonlocal leases, late
+            late = state.settings.is_late(moment.time - moment.offset)
+            if late:
+                return None
             event, leases = lease_event(state, moment, limit, time_left)
             return event
 
         self._ledger.change(decide)
+        if late:  # another hour has begun
+            self._configure({})
+            self._ledger.change(decide)
         return leases
 
     def record(self, outcomes: Iterable[Mapping[str, Any]]) -> list[bool]:
@@ -753,18 +835,31 @@ class Scheduler:
             _LOG.warning("the scheduler could not be closed: %s", failure)  # not to hide `error`
 
     def _configure(self, given: dict[str, Any]) -> None:
-        """Store settings that differ from those stored."""
+        """Store settings that differ from those stored, with the budget of the present hour."""
 
         def decide(state: State, moment: Moment) -> Event | None:
             if self._ledger.number == 0:
                 settings = _new_settings(given, self._ledger.journal.name)
             else:
                 settings = state.settings.changed(**given)
-                if settings == state.settings:
-                    return None
+            settings = settings.at(moment.time - moment.offset)
+            if settings == state.settings and self._ledger.number:
+                return None
             return {"kind": "configure", "settings": settings.as_dict()}
 
         self._ledger.change(decide)
+
+    def _pause(self, paused: bool, source: str | None, host: str | None, tag: str | None) -> None:
+        given = {"source": source, "host": host, "tag": tag}
+        given = {name: value for name, value in given.items() if value is not None}
+        if len(given) != 1:
+            raise ValueError("give one of a source, a host and a tag")
+        if source is not None:
+            self.update(source, paused=paused)
+            return
+        ((kind, name),) = given.items()
+        event = {"kind": "pause", kind: name_of(kind, name), "paused": paused}
+        self._ledger.change(lambda state, moment: event)
 
 
 def _given(**settings: object) -> dict[str, Any]:
@@ -781,6 +876,18 @@ def _new_settings(given: dict[str, Any], store: str) -> Settings:
 def _named(state: State, source: object) -> str:
     row_of(state, source)
     return str(source)
+
+
+def _changed(state: State, given: Mapping[str, Any]) -> Event:
+    """Return what the journal holds of changes of a source."""
+    settings = dict(given)
+    source, paused = settings.pop("source", None), settings.pop("paused", None)
+    i = row_of(state, source)
+    stop = bool(state.table["marks"][i] & PAUSED)
+    if paused is not None:
+        stop = check_flag("paused", paused)
+    values = state.settings_of(i).changed(settings).as_row()
+    return {"source": source, "settings": values, "paused": stop}
 
 
 def _fetch(fetch: object) -> dict[str, Any]:

@@ -3,34 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from typing import Any
 
+import numpy as np
+
 from crawl_env.errors import check_choice, check_whole, check_within, shown, unknown
-from ephemeral_crawl.live.arguments import LEAST_COST, MOST_COST, name_of, per_second, seconds
+from ephemeral_crawl.live import hours as tables
+from ephemeral_crawl.live.arguments import (
+    LATEST,
+    LEAST_COST,
+    MOST_COST,
+    name_of,
+    per_second,
+    seconds,
+)
 
 LEARNT = "learn"
 _MOST_BURST = 1e9
 WORTH_AT = ("publication", "fetch")
-SOURCE_ARGUMENTS = ("host", "cost", "min_interval", "max_interval", "half_life")
+SOURCE_ARGUMENTS = (
+    *("host", "cost", "min_interval", "max_interval", "half_life"),
+    *("tag", "weight"),
+)
+_LEAST_WEIGHT, _MOST_WEIGHT = 1e-6, 1e6
 
 
 @dataclass(frozen=True)
 class Settings:
     """What a scheduler is asked to do, in seconds and per second."""
 
-    budget: float  # budget units / second
+    budget: float  # budget units / second, at present
     burst: float  # budget units that can be spent at once
     half_life: float  # of the worth of items, seconds; 0: learnt
     worth_at: str  # the moment to which reported worths refer, one of `WORTH_AT`
     explore: float  # fraction of the budget that looks after sources that are never due
     seed: int  # of the jitter
+    # Times of day, seconds, and the budgets from then on; none: it does not follow the clock.
+    hours: tables.Hours = ()
+    zone: str = "UTC"  # of these times
+    own_burst: bool = False  # whether the burst is not that of an hour
+    until: float = 0.0  # time of the clock at which the next of `hours` begins
 
     @staticmethod
     def of(budget: object, **others: Any) -> Settings:
         """Return the settings of a new scheduler, from the arguments of `Scheduler`."""
-        rate = per_second("budget", budget)
-        return Settings(rate, _burst(rate), 10_800.0, "publication", 0.05, 0).changed(**others)
+        new = Settings(1.0, 1.0, 10_800.0, "publication", 0.05, 0)
+        return new.changed(budget=budget, **others)
 
     def changed(
         self,
@@ -41,14 +60,22 @@ class Settings:
         worth_at: object = None,
         explore: object = None,
         seed: object = None,
+        zone: object = None,
     ) -> Settings:
         """Return the settings with those given, as arguments of `Scheduler`, in their place."""
         values = self.as_dict()
         if budget is not None:
-            values["budget"] = per_second("budget", budget)
-            values["burst"] = _burst(values["budget"])
+            table = tables.hours_of(str(budget)) if tables.is_table(budget) else ()
+            values["budget"] = table[0][1] if table else per_second("budget", budget)
+            values["burst"] = float(burst_of(values["budget"]))
+            values |= {"hours": table, "own_burst": False}
+        if zone is not None:
+            values["zone"] = zone
+        if budget is not None or zone is not None:
+            values["until"] = 0.0
         if burst is not None:
             values["burst"] = check_within("burst", burst, 0.0, _MOST_BURST, open_low=True)
+            values["own_burst"] = True
         if half_life is not None:
             values["half_life"] = (
                 0.0 if half_life == LEARNT else seconds("half_life", half_life, 1.0)
@@ -61,6 +88,18 @@ class Settings:
             values["seed"] = check_whole("seed", seed, 0)
         return Settings.from_dict(values)
 
+    def is_late(self, clock: float) -> bool:
+        """Return whether another budget has begun by a time of the clock."""
+        return bool(self.hours) and clock >= self.until
+
+    def at(self, clock: float) -> Settings:
+        """Return the settings with the budget that they say for a time of the clock."""
+        if not self.is_late(clock):
+            return self
+        budget, until = tables.at(self.hours, self.zone, clock)
+        burst = self.burst if self.own_burst else float(burst_of(budget))
+        return replace(self, budget=budget, burst=burst, until=until)
+
     def as_dict(self) -> dict[str, Any]:
         """Return the settings as JSON can hold them."""
         return asdict(self)
@@ -68,7 +107,8 @@ class Settings:
     def as_arguments(self) -> dict[str, Any]:
         """Return those that can be changed as arguments of `Scheduler.configure`."""
         return {
-            "budget": f"{3600.0 * self.budget:.12f}/h",
+            "budget": tables.text_of(self.hours) or f"{3600.0 * self.budget:.12f}/h",
+            "zone": self.zone,
             "burst": self.burst,
             "half_life": self.half_life or LEARNT,
             "worth_at": self.worth_at,
@@ -82,7 +122,13 @@ class Settings:
         for name in values:
             if name not in names:
                 raise unknown("setting", name, names)
-        settings = Settings(**values)
+        hours = tuple((float(start), float(rate)) for start, rate in values.get("hours", ()))
+        settings = Settings(**{**values, "hours": hours})
+        tables.zone_of(settings.zone)
+        for start, rate in hours:
+            check_within("hours", start, 0.0, 86_400.0)
+            check_within("budget", rate, 1e-9, 1e9)
+        check_within("until", settings.until, 0.0, LATEST)
         check_within("budget", settings.budget, 1e-9, 1e9)
         check_within("burst", settings.burst, 0.0, _MOST_BURST, open_low=True)
         check_within("half_life", settings.half_life, 0.0, 3.2e9)
@@ -98,9 +144,9 @@ class Settings:
         return settings
 
 
-def _burst(budget: float) -> float:
-    """Return the default burst, the budget of an hour."""
-    return min(max(3600.0 * budget, 1.0), _MOST_BURST)
+def burst_of(budget: Any) -> Any:
+    """Return the default burst, the budget of an hour, of rates per second, any shape."""
+    return np.minimum(np.maximum(3600.0 * budget, 1.0), _MOST_BURST)
 
 
 @dataclass(frozen=True)
@@ -112,6 +158,8 @@ class SourceSettings:
     shortest: float = 60.0
     longest: float | None = None
     half_life: float | None = None  # None: that of the fleet
+    tag: str | None = None
+    weight: float = 1.0
 
     def __post_init__(self) -> None:
         if self.longest is not None and self.longest < self.shortest:
@@ -131,6 +179,10 @@ class SourceSettings:
         if "host" in given:
             host = given["host"]
             values["host"] = None if host is None else name_of("host", host)
+        if "tag" in given:
+            values["tag"] = None if given["tag"] is None else name_of("tag", given["tag"])
+        if "weight" in given:
+            values["weight"] = check_within("weight", given["weight"], _LEAST_WEIGHT, _MOST_WEIGHT)
         if "cost" in given:
             values["cost"] = check_within(
                 "cost", given["cost"], LEAST_COST, MOST_COST, unit="budget units"

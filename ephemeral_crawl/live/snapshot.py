@@ -25,15 +25,20 @@ from ephemeral_crawl.live.names import NameTable
 from ephemeral_crawl.live.reasons import Reasons
 from ephemeral_crawl.live.settings import Settings
 from ephemeral_crawl.live.state import State
+from ephemeral_crawl.live.tags import Tags
 
 _PLAIN = (
     *("free", "kinds", "last_lease", "cost"),
     *("offset", "balance", "correction", "changes"),
 )
-_LATER = ("tried", "down")
+# Columns that rows of earlier versions lack: those before version 4, and before version 6.
+_OF_TAGS = ("tag", "importance", "factor", "stretch")
+_LATER = (("tried", "down", *_OF_TAGS), _OF_TAGS, ())
 _HOST = np.dtype([(name, HOST[name]) for name in HOST.names or () if name != "within"])
-# Rows of files of earlier versions.
-_EARLIER = np.dtype([(name, SOURCE[name]) for name in SOURCE.names or () if name not in _LATER])
+_ROWS = [
+    np.dtype([(name, SOURCE[name]) for name in SOURCE.names or () if name not in later])
+    for later in _LATER
+]
 _PART = 1 << 20  # bytes
 _SHARED = Shared._fields[:-2]  # numbers
 _DAMAGED = (
@@ -66,6 +71,8 @@ def parts(state: State) -> Iterator[bytes]:
         "counts": asdict(Counts(*state.counts.tolist())),
         "reasons": state.reasons.rows(),
         "renamed": state.reasons.renamed_rows(),
+        "tags": state.tags.as_rows(),
+        "paused_hosts": state.paused_hosts,
         "shared": {name: getattr(state.shared, name) for name in _SHARED},
     }
     text = json.dumps(header, allow_nan=False).encode()
@@ -121,8 +128,9 @@ def _state(data: bytes) -> State:
     state.host_names = _host_names(header["host_names"])
     rows, hosts = int(header["rows"]), len(state.host_names)
     state.reasons = Reasons.of_rows(header.get("reasons", []), header.get("renamed", []), rows)
-    start, earlier = 8 + size, "answering" not in header["shared"]
-    kind = _EARLIER if earlier else SOURCE
+    start = 8 + size
+    version = ("answering" in header["shared"]) + ("tags" in header)
+    kind = _ROWS[version]
     end = start + rows * kind.itemsize
     last = end + hosts * _HOST.itemsize
     view = memoryview(data)  # its parts are not copied
@@ -131,7 +139,7 @@ def _state(data: bytes) -> State:
     for name in _HOST.names or ():
         host_table[name] = stored[name]
     state.set_tables(_table(view[start:end], kind, rows), host_table)
-    if earlier:
+    if kind != SOURCE:
         state.set_tables(_present(state.table, state.time), host_table)
     state.names = NameTable.of_lines(view[last:])
     if len(state.names) != rows:
@@ -146,6 +154,15 @@ def _state(data: bytes) -> State:
         raise ValueError("a source refers to a host that does not exist")
     if rows and not state.sources.cause.max() < len(LEARNT):
         raise ValueError("a source failed of something that is not known")
+    state.tags = Tags.of_rows(header.get("tags", []))
+    if rows and not state.sources.tag.max() < len(state.tags.names):
+        raise ValueError("a source refers to a tag that does not exist")
+    if rows and not state.sources.importance[state.sources.marks > 0].min(initial=1.0) > 0.0:
+        raise ValueError("the weight of a source is not above 0")
+    state.paused_hosts = [int(k) for k in header.get("paused_hosts", [])]
+    if not all(0 <= k < hosts for k in state.paused_hosts):
+        raise ValueError("a host that does not exist is paused")
+    state.use_tags()
     if any(not 0 <= i < rows for i, *_ in state.leases.values()):
         raise ValueError("a lease refers to a source that does not exist")
     if len(state.kinds) != len(state.kind_pings) or (
@@ -187,12 +204,14 @@ def _table(data: memoryview, kind: np.dtype[Any], rows: int) -> NDArray[Any]:
 
 
 def _present(earlier: NDArray[Any], time: float) -> NDArray[Any]:
-    """Return rows of an earlier version as those of this one: sources that fail have done so since
-    now."""
+    """Return rows of an earlier version as those of this one: where it is not known since when
+    sources fail, since now."""
     table: NDArray[Any] = np.zeros(len(earlier), SOURCE)
-    for name in _EARLIER.names or ():
+    for name in earlier.dtype.names or ():
         table[name] = earlier[name]
-    table["tried"] = np.where(table["failures"] > 0, time, 0.0)
+    if "tried" not in (earlier.dtype.names or ()):
+        table["tried"] = np.where(table["failures"] > 0, time, 0.0)
+    table["importance"] = 1.0
     return table
 
 

@@ -23,9 +23,12 @@ from ephemeral_crawl.live import learning, moving, price, reporting
 from ephemeral_crawl.live.agenda import Agenda
 from ephemeral_crawl.live.columns import (
     EXISTS,
+    HOST_PAUSED,
     NEVER,
     NO_HOST,
     PAUSED,
+    STOPPED,
+    TAG_PAUSED,
     Hosts,
     Sources,
     new_hosts,
@@ -39,13 +42,16 @@ from ephemeral_crawl.live.fitting import Totals, fitted, precisions, unfitted
 from ephemeral_crawl.live.learning import Shared
 from ephemeral_crawl.live.names import NameTable
 from ephemeral_crawl.live.reasons import Reasons
-from ephemeral_crawl.live.settings import Settings, SourceSettings
+from ephemeral_crawl.live.settings import SOURCE_ARGUMENTS, Settings, SourceSettings
+from ephemeral_crawl.live.tags import Tags
 
 Event = dict[str, Any]
 
 LATE_REPORTS = 30 * 86_400.0  # seconds after its end in which a lease can still be reported
 SLOPE = 1.0  # of the logarithm of the price by how full the budget's bucket is
 _SMALL = 256  # number of sources up to which the price is right after each one that is added
+_SETTINGS = 1 + len(SOURCE_ARGUMENTS)  # of a source, with its name
+_LEAST_SAMPLE = 128  # sources of a tag to which its price is fitted, if there are so many
 _SAMPLE = 4096  # largest number of sources to which the fleet's parameters and price are fitted
 _LEAST_RETRYING = 1e-6
 _GAIN = 0.2  # of the correction of the price, per round
@@ -82,6 +88,8 @@ class State:
         self.totals = Totals()
         self.counts = np.zeros(len(fields(Counts)))  # in the order of `Counts`
         self.reasons = Reasons()
+        self.tags = Tags()
+        self.paused_hosts: list[int] = []
         self.shared = unfitted(math.log(2.0) / self.settings.half_life)
         self.time = -math.inf  # of the last event
         self.offset = 0.0  # what is added to the clock's time
@@ -130,7 +138,10 @@ class State:
 
     def sample(self) -> FleetSample:
         """Return some sources that stand for all that are not paused."""
-        which = self._evenly_spaced()
+        return self._sampled(self._evenly_spaced(), self.running)
+
+    def _sampled(self, which: NDArray[np.int64], number: int) -> FleetSample:
+        """Return some sources that stand for a number of them."""
         sources = self.table[which]
         hosts, added = np.array([NO_HOST]), distinct(sources["host"])
         while len(added):
@@ -143,10 +154,10 @@ class State:
             sources,
             self.shared._replace(hosts=table),
             np.arange(len(which)),
-            len(which) / max(self.running, 1),
+            len(which) / max(number, 1),
         )
 
-    def _evenly_spaced(self, marks: int = EXISTS | PAUSED) -> NDArray[np.int64]:
+    def _evenly_spaced(self, marks: int = EXISTS | STOPPED) -> NDArray[np.int64]:
         """Return the rows of sources, at most some thousand.
 
         Arguments:
@@ -175,7 +186,7 @@ class State:
         for place, found in (
             (reporting.NEW, (table["fetched"] == NEVER) & (table["failures"] == 0)),
             (reporting.FAILING, table["failures"] > 0),
-            (reporting.PAUSED, (table["marks"] & PAUSED) != 0),
+            (reporting.PAUSED, (table["marks"] & STOPPED) != 0),
         ):
             self.numbers_of[place] = np.count_nonzero(exists & found)
 
@@ -184,7 +195,7 @@ class State:
         fails, never = self.table["failures"][i] > 0, self.table["fetched"][i] == NEVER
         self.numbers_of[reporting.NEW] += sign * (never and not fails)
         self.numbers_of[reporting.FAILING] += sign * fails
-        self.numbers_of[reporting.PAUSED] += sign * ((self.table["marks"][i] & PAUSED) != 0)
+        self.numbers_of[reporting.PAUSED] += sign * ((self.table["marks"][i] & STOPPED) != 0)
 
     @property
     def round(self) -> float:
@@ -201,6 +212,10 @@ class State:
         s = self.settings
         elapsed = now - self.time if self.time > -math.inf else 0.0
         return min(self.balance + s.budget * max(elapsed, 0.0), s.burst)
+
+    def room_at(self, now: float) -> NDArray[np.float64]:
+        """Return the budget units of each tag that may be spent now, (T,)."""
+        return self.tags.room_at(now - self.time, self.settings.budget)
 
     def price_at(self, now: float) -> float:
         """Return the price of a budget unit, when the bucket is half full."""
@@ -232,6 +247,8 @@ class State:
             shortest=float(source["shortest"]),
             longest=longest if longest < math.inf else None,
             half_life=float(source["half_life"]) or None,
+            tag=self.tags.names[source["tag"]] or None,
+            weight=float(source["importance"]),
         )
 
     def leased_until(self, i: int) -> float:
@@ -247,6 +264,8 @@ class State:
         self.correction = self._correction_at(now)
         if self.time > -math.inf:
             self.balance = self.balance_at(now)
+            if self.tags:
+                self.tags.advance(now - self.time, self.settings.budget)
         self.time = now
         self.offset = event["offset"]
         _APPLY[event["kind"]](self, event)
@@ -286,6 +305,8 @@ class State:
         self.shared = fitted(
             self.shared, self.sources, which, self.totals, self.kind_pings, declared
         )
+        if self.tags.bounded:
+            self._set_prices_of_tags()
         sample = self.sample()
         if len(sample.which):
             wanted = price.demand(
@@ -314,12 +335,95 @@ class State:
                 retrying=max(retrying, _LEAST_RETRYING),
             )
 
+    def _set_prices_of_tags(self) -> None:
+        """Find by which factors the prices of tags differ from that of the budget."""
+        table, tags, budget = self.table[: self.rows], self.tags.table, self.settings.budget
+        running = np.flatnonzero((table["marks"] & (EXISTS | STOPPED)) == EXISTS)
+        number = table["tag"][running]
+        cost = np.bincount(number, table["cost"][running], minlength=len(tags))
+        least, most = self.tags.bounds(budget)
+        # A tag is looked after with a part of its maximum, if that makes its rotation longer.
+        tags["stretch"] = np.maximum(cost / most / self.round, 1.0)
+        parts, order = [], running[np.argsort(number, kind="stable")]
+        ends = np.cumsum(np.bincount(number, minlength=len(tags)))
+        for k, rows in enumerate(np.split(order, ends[:-1])):
+            few = rows[:: len(rows) // max(_SAMPLE // len(tags), _LEAST_SAMPLE) + 1]
+            sample = self._sampled(few, len(rows))
+            sample.sources["factor"], sample.sources["stretch"] = 1.0, tags["stretch"][k]
+            wanted = price.demand(
+                sample.sources, sample.shared, sample.which, self.rotation, self.time
+            )
+            size = sample.part or 1.0
+            parts.append(price.Part(wanted, sample.shared.hosts, size, least[k], most[k]))
+        common, alone, tags["spends"] = price.tag_prices(
+            parts, budget, self.rotation, self.shared.market
+        )
+        self.tags.set_prices(common, alone, budget)
+        self.use_tags()
+
+    def use_tags(self, rows: NDArray[Any] | None = None) -> None:
+        """Let sources have the prices of their tags, and stop with those and with their hosts.
+
+        The former follow from the tags, so that copies that are being made need not keep them.
+
+        Arguments:
+            rows: default: those of all sources.
+        """
+        if rows is None:
+            rows = np.flatnonzero(self.table["marks"][: self.rows] & EXISTS)
+        number, host = self.table["tag"][rows], self.table["host"][rows]
+        for name in ("factor", "stretch"):
+            self.table[name][rows] = self.tags.table[name][number]
+        marks = self.table["marks"][rows] & (0xFF ^ HOST_PAUSED ^ TAG_PAUSED)
+        marks |= np.where(self.tags.table["paused"][number], TAG_PAUSED, 0).astype(np.uint8)
+        if self.paused_hosts:
+            hosts, place = np.unique(host, return_inverse=True)
+            stopped = [
+                any(above in self.paused_hosts for above in doors.chain(self.hosts_table, int(k)))
+                for k in hosts
+            ]
+            marks[np.array(stopped, dtype=np.bool_)[place]] |= HOST_PAUSED
+        self.table["marks"][rows] = marks
+
+    def _limit_tag(self, event: Event) -> None:
+        number = self.tags.number(event["tag"])
+        self.tags.limit(number, event["least"], event["most"], self.settings.budget)
+        if not self.tags.bounded:
+            self.tags.unbind()
+            self.use_tags()
+        self.changes = len(self)  # the price changes at once
+        self.agenda.rekey(self, self._tagged(number), self.time)
+
+    def _pause(self, event: Event) -> None:
+        """Pause or resume what is on a host, or has a tag."""
+        if "tag" in event:
+            number = self.tags.number(event["tag"])
+            self.tags.table["paused"][number] = event["paused"]
+            rows = self._tagged(number)
+        else:
+            host = self._hosts([event["host"]])[event["host"]]
+            self.paused_hosts = [k for k in self.paused_hosts if k != host]
+            self.paused_hosts += [host] if event["paused"] else []
+            rows = np.flatnonzero(self.table["marks"][: self.rows] & EXISTS).astype(np.int32)
+        self._keep(rows)
+        self.use_tags(rows)
+        self.count()
+        self.changes = len(self)
+        self.agenda.rekey(self, rows, self.time)
+
+    def _tagged(self, number: int) -> NDArray[np.int32]:
+        """Return the rows of the sources of a tag."""
+        table = self.table[: self.rows]
+        return np.flatnonzero((table["tag"] == number) & (table["marks"] & EXISTS)).astype(np.int32)
+
     def _configure(self, event: Event) -> None:
         self.settings = Settings.from_dict(event["settings"])
         self.balance = min(self.balance, self.settings.burst)  # it is full at first
 
     def _add(self, event: Event) -> None:
-        names, hosts, cost, shortest, longest, half_life = zip(*event["sources"], strict=True)
+        names, hosts, cost, shortest, longest, half_life, tags, weights = zip(
+            *map(_described, event["sources"]), strict=True
+        )
         added, number = self._place(names), self._hosts(hosts)
         table = self.table
         table["host"][added] = [number[name] for name in hosts]
@@ -330,7 +434,11 @@ class State:
         table["fetched"][added] = NEVER
         table["pinged"][added] = self.time
         table["marks"][added] = EXISTS
+        table["tag"][added] = [self.tags.number(name) for name in tags]
+        table["importance"][added] = weights
+        self.use_tags(added)
         self.numbers_of[reporting.NEW] += len(added)
+        self.numbers_of[reporting.PAUSED] += np.count_nonzero(table["marks"][added] & STOPPED)
         self._joined(added, cost)
 
     def _place(self, names: Sequence[str]) -> NDArray[np.int32]:
@@ -354,13 +462,19 @@ class State:
 
     def _adopt(self, event: Event) -> None:
         """Take over sources of another scheduler, with what was learnt of them."""
-        names, hosts, kinds = zip(*event["sources"], strict=True)
+        names, hosts, kinds, tags = zip(
+            *[source if len(source) > 3 else [*source, None] for source in event["sources"]],
+            strict=True,
+        )
         learnt = moving.learnt(event, self.offset)
         limits = moving.limits(event, self.offset)
         added, number = self._place(names), self._hosts([*hosts, *event["hosts"]])
         learnt["host"] = [number[name] for name in hosts]
         learnt["kind"] = [0 if kind is None else self._kind(kind) for kind in kinds]
+        learnt["tag"] = [self.tags.number(name) for name in tags]
+        learnt["importance"][learnt["importance"] == 0.0] = 1.0  # of an earlier version
         self.table[added] = learnt
+        self.use_tags(added)
         for i in added.tolist():
             self._count(i, 1)
         if self.kinds:
@@ -384,8 +498,11 @@ class State:
         shortest: float,
         longest: float | None,
         half_life: float | None,
+        tag: str | None = None,
+        weight: float = 1.0,
     ) -> None:
         source = self.table[i]
+        source["tag"], source["importance"] = self.tags.number(tag), weight
         before = int(source["host"])
         source["host"] = self._hosts([host])[host]
         if self.leased_until(i) > self.time and source["host"] != before:
@@ -456,9 +573,15 @@ class State:
         paused = PAUSED if event["paused"] else 0
         self._count(i, -1)
         self.table["marks"][i] = (int(self.table["marks"][i]) & ~PAUSED) | paused
+        self.use_tags(np.array([i]))
         self._count(i, 1)
         self.changes += 1
         self._rekey(i)
+
+    def _update_many(self, event: Event) -> None:
+        for source in event["sources"]:
+            self._update(source)
+        self.changes = len(self)  # what the sources share changes at once
 
     def _limit_hosts(self, event: Event) -> None:
         hosts = self._hosts(event["hosts"])
@@ -493,6 +616,8 @@ class State:
             raise ValueError(f"the first lease is {first}")
         self._keep(rows)
         self.balance -= reporting.give(self.table, self.hosts_table, rows, first, end)
+        if self.tags:
+            self.tags.charge(self.table["tag"][rows], self.table["cost"][rows])
         for lease, i in enumerate(event["rows"], first):
             self.leases[lease] = (i, end, self.time)
         self.last_lease += len(rows)
@@ -543,6 +668,10 @@ class State:
         )
         if math.isnan(self.balance):
             raise ValueError("the columns of a batch do not fit together")
+        if self.tags:
+            released = outcomes["outcome"] == reporting.RELEASED
+            sign = np.where(released, -1.0, outcomes["lease"] == 0)
+            self.tags.charge(self.table["tag"][rows], sign * self.table["cost"][rows])
         self.reasons.apply(event)
         self.changes += len(rows) - event["outcome"].count(reporting.RELEASED)
         if self.agenda.queues:
@@ -595,12 +724,20 @@ class State:
         self.changes = len(self)  # what the sources share changes at once
 
 
+def _described(row: list[Any]) -> list[Any]:
+    """Return the settings of a source, of which earlier versions know neither tag nor weight."""
+    return row if len(row) == _SETTINGS else [*row, None, 1.0]
+
+
 _APPLY: dict[str, Callable[[State, Event], None]] = {
     "configure": State._configure,
     "add": State._add,
     "remove": State._remove,
     "rename": State._rename,
     "update": State._update,
+    "update_many": State._update_many,
+    "tag": State._limit_tag,
+    "pause": State._pause,
     "host": State._limit_host,
     "hosts": State._limit_hosts,
     "lease": State._lease,

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+
+import numpy as np
 
 from crawl_env.compiled import compiled
 from ephemeral_crawl.live import price, reporting
-from ephemeral_crawl.live.columns import EXISTS, PAUSED, Sources
+from ephemeral_crawl.live.columns import EXISTS, STOPPED, Sources
 from ephemeral_crawl.live.counts import Counts
 from ephemeral_crawl.live.learning import Shared
 from ephemeral_crawl.live.state import State
+from ephemeral_crawl.live.tags import TagStatus
 
 _COUNTED = 16_384  # largest number of sources of which those that are due are counted
 
@@ -48,13 +52,37 @@ def status(state: State, now: float) -> Status:
     )
 
 
+def tags(state: State, now: float) -> list[TagStatus]:
+    """Return the tags in numbers, if there are any."""
+    if not state.tags:
+        return []
+    table = state.table[: state.rows]
+    number = np.bincount(table["tag"][(table["marks"] & EXISTS) != 0])
+    bounds, value = state.tags.bounds(state.settings.budget), state.price_at(now)
+    return [
+        TagStatus(
+            tag=name,
+            sources=int(number[k]) if k < len(number) else 0,
+            paused=bool(row["paused"]),
+            least=round(3600.0 * float(bounds[0][k]), 9) or None,
+            most=round(3600.0 * most, 9) if (most := float(bounds[1][k])) < math.inf else None,
+            spends=3600.0 * float(row["spends"]),
+            spent=float(row["spent"]),
+            price=value * float(row["factor"]),
+            multiplier=value * (float(row["factor"]) - 1.0),
+            binds=state.tags.binds(k),
+        )
+        for k, (name, row) in enumerate(zip(state.tags.names, state.tags.table, strict=True))
+    ]
+
+
 @compiled
 def _due(sources: Sources, shared: Shared, rows: int, step: int, value: float, now: float) -> int:
     """Return how many of every so many-th row are of sources that are due at a price."""
     number = 0
     for i in range(0, rows, step):
         if (
-            sources.marks[i] & (EXISTS | PAUSED) == EXISTS
+            sources.marks[i] & (EXISTS | STOPPED) == EXISTS
             and sources.blocked[i] <= now
             and price.index_now(sources, shared, i, now) >= value
         ):

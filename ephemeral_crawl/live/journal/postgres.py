@@ -32,6 +32,7 @@ _STEPS: list[list[str]] = [  # from each version of the tables to the next
     [],  # names of hosts are a text in snapshots, instead of a list
     [],  # events and snapshots say why and since when sources fail
     [f"ALTER TABLE {table} ADD COLUMN checksum bigint" for table in ("journal", "snapshot")],
+    [],  # sources have tags and weights
 ]
 _LOST = (psycopg.OperationalError, psycopg.InterfaceError)
 # A machine that vanishes is noticed within half a minute: by us, and by the server, for which

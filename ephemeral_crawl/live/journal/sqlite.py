@@ -40,6 +40,7 @@ _STEPS = [  # from each version of the tables to the next
     [],  # names of hosts are a text in snapshots, instead of a list
     [],  # events and snapshots say why and since when sources fail
     [f"ALTER TABLE {table} ADD COLUMN checksum INTEGER" for table in ("journal", "snapshot")],
+    [],  # sources have tags and weights
 ]
 _LOG = logging.getLogger(__name__)
 

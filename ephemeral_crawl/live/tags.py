@@ -1,0 +1,235 @@
+"""Tags of sources, such as sections or customers, and the budgets that they have of their own.
+
+Fetches are worth most if Σ value is largest subject to Σ cost ≤ B and, for each tag g, to
+m_g ≤ Σ cost ≤ M_g over its sources. With the multipliers λ of the budget, η_g of the maximum and
+ν_g of the minimum of a tag, each of which is 0 unless its budget binds, the sources of the tag are
+due at the price
+
+    λ_g = λ + η_g − ν_g = min(max(λ, p_g(M_g)), p_g(m_g)),
+
+where p_g(b) is the price at which they alone would cost b per second. So a tag that cannot spend
+its minimum leaves it to the others, and a search for λ is all that is to be done
+(`ephemeral_crawl.live.price.tag_prices`). Estimates err: each of these budgets has a token bucket,
+whose level moves the tag's price, and without a token of its maximum no source of it is leased.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crawl_env.errors import shown
+from ephemeral_crawl.live.arguments import name_of, per_second
+from ephemeral_crawl.live.settings import burst_of
+
+MOST_TAGS = 10_000
+_SLOPE = 2.0  # of the logarithm of a tag's price by how full the bucket of its budget is
+# A minimum lowers the price of a tag to a hundredth at most: what is worth less is no demand.
+_LEAST_FACTOR, _MOST_FACTOR = 0.01, 1e6
+_LEAST_SHARE, _MOST_SHARE = 1, 2  # bits of `shares`: which bounds are fractions of the budget
+NOTHING_LEFT = 1e-6  # budget units
+_BINDS = 1.005  # factor by which the price of a tag whose budget binds differs
+_ANY, _ALWAYS = np.full(1, math.inf), np.full(1, -math.inf)  # where there are no tags
+
+TAG = np.dtype(
+    [
+        ("least", "<f8"),  # budget units per second, or a fraction of the budget; 0: no minimum
+        ("most", "<f8"),  # likewise; infinite: no maximum
+        ("shares", "u1"),
+        ("paused", "?"),
+        ("room", "<f8"),  # budget units of the maximum that can be spent now; infinite: no maximum
+        ("owed", "<f8"),  # budget units of the minimum that were not spent
+        ("factor", "<f8"),  # price of the tag ÷ that of the budget
+        ("stretch", "<f8"),  # rotation of the tag ÷ that of the fleet
+        ("spends", "<f8"),  # budget units per second that it is expected to spend
+        ("spent", "<f8"),  # budget units since it was made
+    ]
+)
+
+
+@dataclass(frozen=True)
+class TagStatus:
+    """A tag of sources in numbers. Budgets are in budget units per hour."""
+
+    tag: str  # "": the sources without a tag
+    sources: int
+    paused: bool
+    least: float | None  # of the present budget; None: it has no minimum
+    most: float | None
+    spends: float  # that it is expected to spend
+    spent: float  # budget units since the tag was made
+    price: float  # of a budget unit for its sources
+    multiplier: float  # its price less that of the budget, which the bound that `binds` costs
+    binds: str  # which of its budgets binds: "most", "least", or "" if none does
+
+
+def bound_of(name: str, value: object) -> tuple[float, bool]:
+    """Return a budget of a tag: a rate per second, or a fraction of the budget, and which it is.
+
+    >>> bound_of("most", "36/h"), bound_of("least", "25%")
+    ((0.01, False), (0.25, True))
+    """
+    if not isinstance(value, str) or not value.strip().endswith("%"):
+        return per_second(name, value), False
+    try:
+        share = float(value.strip()[:-1]) / 100.0
+    except ValueError:
+        share = math.nan
+    if not 0.0 < share <= 1.0:
+        raise ValueError(f"{name} is {shown(value)}; give a rate such as '20/h', or 0 to 100 %")
+    return share, True
+
+
+class Tags:
+    """The tags of a fleet; the first stands for sources that have none."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = [""]
+        self.table = np.zeros(1, TAG)
+        self._clear(self.table)
+
+    def __bool__(self) -> bool:
+        """Whether there are tags."""
+        return len(self.names) > 1
+
+    @staticmethod
+    def _clear(table: NDArray[Any]) -> None:
+        table["most"] = table["room"] = math.inf
+        table["factor"] = table["stretch"] = 1.0
+
+    def number(self, name: str | None) -> int:
+        """Return the number of a tag, a new one if there is none."""
+        if name is None:
+            return 0
+        if name not in self.names:
+            if len(self.names) > MOST_TAGS:
+                raise ValueError(f"there are {MOST_TAGS} tags, the most that there can be")
+            self.names.append(name)
+            self.table = np.append(self.table, np.zeros(1, TAG))
+            self._clear(self.table[-1:])
+        return self.names.index(name)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether a tag has a budget of its own."""
+        return bool(((self.table["least"] > 0.0) | (self.table["most"] < math.inf)).any())
+
+    def bounds(self, budget: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the minimum and maximum of each tag, (T,), budget units per second.
+
+        Minima that together exceed the budget are all reduced by the same factor.
+
+        Arguments:
+            budget: the present one of all, per second.
+        """
+        shares = self.table["shares"]
+        least = self.table["least"] * np.where(shares & _LEAST_SHARE, budget, 1.0)
+        most = self.table["most"] * np.where(shares & _MOST_SHARE, budget, 1.0)
+        least = np.minimum(least, most)
+        return least * min(budget / max(float(least.sum()), budget), 1.0), most
+
+    def limit(self, number: int, least: Any, most: Any, budget: float) -> None:
+        """Give a tag a minimum and a maximum, as `bound_of` returns them, or None."""
+        row = self.table[number]
+        had = row["least"] > 0.0, row["most"] < math.inf
+        row["least"], row["most"], row["shares"] = 0.0, math.inf, 0
+        if least is not None:
+            row["least"], row["shares"] = least[0], _LEAST_SHARE * bool(least[1])
+        if most is not None:
+            row["most"] = most[0]
+            row["shares"] |= _MOST_SHARE * bool(most[1])
+        # A new bucket is half full, where it does not move the price.
+        lowest, highest = (0.5 * burst_of(rate[number]) for rate in self.bounds(budget))
+        row["owed"] = 0.0 if least is None else float(row["owed"]) if had[0] else lowest
+        row["room"] = math.inf if most is None else float(row["room"]) if had[1] else highest
+
+    def unbind(self) -> None:
+        """Give all tags the price of the budget, since none has one of its own."""
+        self.table["factor"] = self.table["stretch"] = 1.0
+
+    def advance(self, elapsed: float, budget: float) -> None:
+        """Let some time pass, seconds, in which the buckets fill."""
+        for name, rate in zip(("owed", "room"), self.bounds(budget), strict=True):
+            has = (rate > 0.0) & (rate < math.inf)
+            level = self.table[name][has] + rate[has] * max(elapsed, 0.0)
+            self.table[name][has] = np.minimum(level, burst_of(rate[has]))
+
+    def charge(self, tag: NDArray[Any], cost: NDArray[Any]) -> None:
+        """Take what fetches cost, (K,), from the buckets of their tags; less than 0 is given
+        back."""
+        total = np.bincount(tag, cost, minlength=len(self.table))
+        self.table["spent"] += total
+        self.table["room"] -= total
+        self.table["owed"] = np.maximum(self.table["owed"] - total, 0.0)
+
+    def room_at(self, elapsed: float, budget: float) -> NDArray[np.float64]:
+        """Return the budget units of each tag's maximum that can be spent after some time, (T,)."""
+        if not self:
+            return _ANY
+        most = self.bounds(budget)[1]
+        found: NDArray[np.float64] = self.table["room"] + most * max(elapsed, 1e-9)
+        return np.minimum(found, burst_of(most))
+
+    def opens(self, now: float, budget: float) -> NDArray[np.float64]:
+        """Return from when on sources of each tag may be leased, (T,), given its buckets now."""
+        if not self:
+            return _ALWAYS
+        room, most = self.table["room"], self.bounds(budget)[1]
+        wait = np.maximum(2.0 * NOTHING_LEFT - room, 0.0) / most
+        found: NDArray[np.float64] = np.where(room > NOTHING_LEFT, -math.inf, now + wait)
+        return found
+
+    def set_prices(
+        self, common: float, alone: NDArray[np.float64], budget: float
+    ) -> NDArray[np.float64]:
+        """Learn the prices at which the maximum and the minimum of each tag would be spent, and
+        return how the price of each tag differs from that of the budget, (T,), as a factor.
+
+        Arguments:
+            common: λ, the price of the budget.
+            alone: (T, 2), p_g(M_g), 0 without a maximum, and p_g(m_g), infinite without a minimum.
+        """
+        least, most = self.bounds(budget)
+        room = np.where(most < math.inf, self.table["room"] / burst_of(most), 0.5)
+        owed = np.where(least > 0.0, self.table["owed"] / burst_of(least), 0.5)
+        low = alone[:, 0] * np.exp(_SLOPE * (0.5 - np.clip(room, 0.0, 1.0)))
+        high = alone[:, 1] * np.exp(_SLOPE * (0.5 - np.clip(owed, 0.0, 1.0)))
+        price = np.minimum(np.maximum(common, low), high)
+        self.table["factor"] = np.clip(price / common, _LEAST_FACTOR, _MOST_FACTOR)
+        return np.asarray(self.table["factor"])
+
+    def binds(self, number: int) -> str:
+        """Return which budget of a tag binds: "most", "least", or "" if none does."""
+        factor = float(self.table["factor"][number])
+        return "most" if factor > _BINDS else "least" if factor < 1.0 / _BINDS else ""
+
+    def as_rows(self) -> list[list[Any]]:
+        """Return the tags as JSON holds them: infinite numbers as None."""
+        return [
+            [name, *(None if x == math.inf else x for x in row)]
+            for name, row in zip(self.names, self.table.tolist(), strict=True)
+        ]
+
+    @staticmethod
+    def of_rows(rows: list[list[Any]]) -> Tags:
+        """Return what `as_rows` has returned, checked."""
+        tags = Tags()
+        if not rows:
+            return tags
+        tags.names = ["", *(name_of("tag", name) for name, *_ in rows[1:])]
+        filled = [tuple(math.inf if x is None else x for x in row) for _, *row in rows]
+        tags.table = np.array(filled, TAG)
+        table = tags.table
+        numbers = np.array([table[name] for name in ("least", "most", "owed", "spent", "spends")])
+        if (
+            len(set(tags.names)) < len(tags.names)
+            or not (numbers >= 0.0).all()
+            or np.isnan(table["room"]).any()
+            or not ((table["factor"] > 0.0) & (table["stretch"] >= 1.0)).all()
+        ):
+            raise ValueError("the tags of sources are damaged")
+        return tags

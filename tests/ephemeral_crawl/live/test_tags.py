@@ -1,0 +1,239 @@
+"""Budgets of tags, budgets by the hour, weights and pauses."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from ephemeral_crawl.live import Lesson, Scheduler
+from tests.refusals import refused
+
+START = 1.7e9
+HOUR = 3600.0
+
+
+class Clock:
+    def __init__(self, now=START):
+        self.now = now
+
+    def __call__(self):
+        return self.now
+
+
+def known(fleet, budget, **settings):
+    """Return a scheduler that knows the rates and worths of a fleet: (rate, worth, cost, tag)."""
+    clock = Clock()
+    live = Scheduler(":memory:", budget=budget, explore=0.0, clock=clock, **settings)
+    for i, (rate, worth, cost, tag) in enumerate(fleet):
+        live.add(str(i), cost=cost, tag=tag, min_interval="1s")
+        live.teach([Lesson.of_rate(str(i), rate, worth=worth, items=1e6)])
+    return live, clock
+
+
+def optimum(fleet, earns, cost, budget, bounds):
+    """Return the largest worth per hour, by SLSQP over the fetches an hour of each source.
+
+    Arguments:
+        earns: (N,) worth an hour of what each publishes.
+    """
+    decay = math.log(2.0) / 3.0
+    tags = np.array([source[3] or "" for source in fleet])
+
+    def value(f):
+        return (earns / decay * f * -np.expm1(-decay / f)).sum()
+
+    limits = [{"type": "ineq", "fun": lambda f: budget - cost @ f}]
+    for tag, (least, most) in bounds.items():
+        its = cost * (tags == tag)
+        limits.append({"type": "ineq", "fun": lambda f, its=its, b=least: its @ f - b})
+        limits.append({"type": "ineq", "fun": lambda f, its=its, b=most: b - its @ f})
+    start = np.full(len(fleet), budget / cost.sum())
+    for tag, (least, most) in bounds.items():
+        its = tags == tag
+        start[its] *= np.clip(cost[its] @ start[its], least, most) / (cost[its] @ start[its])
+    found = minimize(
+        lambda f: -value(np.maximum(f, 1e-9)),
+        start,
+        bounds=[(1e-6, budget)] * len(fleet),
+        constraints=limits,
+        method="SLSQP",
+        options={"maxiter": 500},
+    )
+    assert found.success, found.message
+    return value(found.x), value
+
+
+CASES = {
+    "maximum": {"a": (0.0, 1.0)},
+    "minimum": {"b": (3.0, 99.0)},
+    "both": {"a": (0.0, 1.5), "b": (2.5, 4.0), "c": (0.2, 99.0)},
+    "neither": {"a": (0.1, 50.0), "b": (0.1, 50.0)},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("seed", range(3))
+def test_prices_of_tags_are_optimal(case, seed):
+    rng, bounds = np.random.default_rng(seed), CASES[case]
+    fleet = [
+        (float(rng.lognormal(0.0, 1.0)), float(rng.uniform(0.5, 2.0)), rng.choice([1.0, 2.0]), tag)
+        for tag in ("a", "a", "a", "b", "b", "c", "c", None)
+    ]
+    live, _ = known(fleet, "6/h")
+    for tag, (least, most) in bounds.items():
+        live.limit_tag(tag, least=f"{least}/h" if least else None, most=f"{most}/h")
+    told = [live.explain(str(i)) for i in range(len(fleet))]
+    earns, cost = np.array([x.rate * x.worth for x in told]), np.array([x[2] for x in fleet])
+    best, value = optimum(fleet, earns, cost, 6.0, bounds)
+    f = np.array([HOUR / (x.interval or math.inf) for x in told])
+    assert value(np.maximum(f, 1e-9)) == pytest.approx(best, rel=0.01)
+    assert cost @ f == pytest.approx(6.0, rel=0.01)
+
+
+def crawled(live, clock, rng, rates, days, each=lambda live: None):
+    """Crawl sources that publish at these rates, per hour, and return the fetches of each."""
+    last, fetches = dict.fromkeys(rates, clock.now), dict.fromkeys(rates, 0)
+    end = clock.now + 24.0 * HOUR * days
+    while clock.now < end:
+        clock.now += 300.0
+        each(live)
+        for lease in live.lease(20):
+            source, gap = lease.source, clock.now - last[lease.source]
+            times = clock.now - rng.uniform(0.0, gap, rng.poisson(rates[source] * gap / HOUR))
+            live.report(lease.id, [(at, 1.0) for at in times])
+            last[source] = clock.now
+            fetches[source] += 1
+    return fetches
+
+
+def spent(live):
+    return {found.tag: found.spent for found in live.tags()}
+
+
+def test_tags_spend_their_minimum_and_no_more_than_their_maximum():
+    rng, clock = np.random.default_rng(1), Clock()
+    live = Scheduler(":memory:", budget="12/h", clock=clock)
+    rates = {f"{tag}{i}": rng.lognormal(0.0, 1.0) for tag in "abc" for i in range(12)}
+    for name in rates:
+        live.add(name, tag=name[0] if name[0] != "c" else None)
+    rates |= {name: 0.1 * rates[name] for name in rates if name[0] == "b"}  # worth little
+    live.limit_tag("a", most="2/h")
+    live.limit_tag("b", least="25%")
+    crawled(live, clock, rng, rates, 1)
+    before, balance = spent(live), live.status().balance
+    crawled(live, clock, rng, rates, 3)
+    per_hour = {tag: (units - before[tag]) / 72.0 for tag, units in spent(live).items()}
+    assert 1.8 <= per_hour["a"] <= 2.0 * (1.0 + 1.0 / 72.0)  # besides what was left before
+    assert per_hour["b"] >= 2.85
+    assert sum(per_hour.values()) == pytest.approx(12.0, abs=(12.0 + balance) / 72.0)
+    assert [found.binds for found in live.tags()] == ["", "most", "least"]
+    a, b, c = (live.explain(name) for name in ("a0", "b0", "c0"))
+    assert b.price < c.price < a.price
+    assert (a.binds, b.binds, c.binds) == ("most", "least", "")
+    assert a.multiplier == pytest.approx(a.price - c.price)
+    assert "The maximum of its tag a binds" in str(a)
+
+
+def test_a_tag_without_demand_leaves_its_budget_to_the_others():
+    live, _ = known([(1.0, 1.0, 1.0, "a"), (1.0, 1.0, 1.0, "a"), (1.0, 1.0, 1.0, None)], "2/h")
+    live.limit_tag("a", least="1.5/h")
+    assert [found.spends for found in live.tags()] == pytest.approx([0.5, 1.5], rel=0.01)
+    for name in "01":
+        live.update(name, host="slow")
+    live.limit_host("slow", "6h")
+    assert [found.spends for found in live.tags()] == pytest.approx([11 / 6, 1 / 6], rel=0.01)
+    live.update_many({"source": name, "paused": True} for name in "01")
+    assert [found.spends for found in live.tags()] == pytest.approx([2.0, 0.0], rel=0.01)
+
+
+def test_a_paused_tag_leaves_its_minimum_to_the_others():
+    live, _ = known([(1.0, 1.0, 1.0, "a"), (1.0, 1.0, 1.0, None)], "2/h")
+    live.limit_tag("a", least="1.5/h")
+    assert [found.spends for found in live.tags()] == pytest.approx([0.5, 1.5], rel=0.01)
+    live.pause(tag="a")
+    assert [found.spends for found in live.tags()] == pytest.approx([2.0, 0.0], rel=0.01)
+
+
+def test_no_source_of_a_tag_is_leased_beyond_its_maximum():
+    clock = Clock()
+    live = Scheduler(":memory:", budget="1000/h", clock=clock)
+    live.add_many({"source": f"a{i}", "tag": "a"} for i in range(2000))
+    live.add_many({"source": f"b{i}"} for i in range(50))
+    live.limit_tag("a", most="10/h")
+    first = [lease.source[0] for _ in range(20) for lease in live.lease(50)]
+    assert (first.count("a"), first.count("b")) == (5, 50)  # of a bucket that is half full
+    clock.now += HOUR / 10.0
+    (lease,) = live.lease(50)
+    assert lease.source[0] == "a"
+    assert live.next_due("a1999") == pytest.approx(clock.now, abs=HOUR / 10.0)
+    assert "when the maximum of its tag a leaves budget" in live.explain("a1999").reason
+    live.release(lease.id)
+    assert len(live.lease(50)) == 1
+    live.limit_tag("a")
+    assert len(live.lease(50)) == 50
+
+
+def test_a_budget_follows_the_clock():
+    clock = Clock(datetime(2026, 3, 28, 6, tzinfo=UTC).timestamp())
+    live = Scheduler(":memory:", budget="08:00 40/h, 22:00 10/h", zone="Europe/Paris", clock=clock)
+    rates = {f"{i}": 60.0 for i in range(30)}
+    live.add_many({"source": name} for name in rates)
+    rng, budgets = np.random.default_rng(0), {}
+
+    def look(live):
+        budgets[datetime.fromtimestamp(clock.now, UTC).strftime("%d %H:%M")] = live.status().budget
+
+    crawled(live, clock, rng, rates, 2, look)
+    changes = [at for before, at in pairwise(budgets) if budgets[at] != budgets[before]]
+    # Clocks in Paris are set forward on the 29th at 1:00 UTC. Each is noticed at the next lease.
+    assert changes == ["28 07:05", "28 21:05", "29 06:05", "29 20:05"]
+    assert live.status().counts.leases == pytest.approx(28 * 40 + 19 * 10 + 10, rel=0.06)
+    assert live.settings()["budget"] == "08:00 40/h, 22:00 10/h"
+    live.configure(budget="5/h")
+    assert live.settings()["budget"].startswith("5.0")
+    with refused("zone is 'Mars'"):
+        live.configure(budget="08:00 40/h", zone="Mars")
+
+
+def test_weights_multiply_worths():
+    heavy, _ = known([(1.0, 1.0, 1.0, None), (2.0, 1.0, 1.0, None)], "2/h")
+    plain, _ = known([(1.0, 3.0, 1.0, None), (2.0, 1.0, 1.0, None)], "2/h")
+    heavy.update("0", weight=3.0)
+    plain.update("0", weight=1.0)
+    one, other = heavy.explain("0"), plain.explain("0")
+    assert (one.worth, one.weight) == (pytest.approx(1.0, rel=0.01), 3.0)
+    for name in ("value", "index", "price", "interval"):
+        assert getattr(one, name) == pytest.approx(getattr(other, name), rel=0.02)
+    assert heavy.overview().published == pytest.approx(plain.overview().published, rel=0.02)
+    with refused("weight is 0"):
+        heavy.update("0", weight=0.0)
+
+
+def test_hosts_and_tags_are_paused():
+    live = Scheduler(":memory:", budget="600/h", clock=Clock())
+    live.add("a", host="a.example.org", tag="x")
+    live.add("b", host="b.example.org", tag="y")
+    live.add("c", tag="x")
+    live.pause("c")
+    live.pause(host="*.example.org")
+    live.pause(tag="y")
+    live.add("d", host="d.example.org")
+    live.add("e", tag="y")
+    assert (live.lease(9), live.status().paused) == ([], 5)
+    reasons = {name: live.explain(name).reason for name in "abcde"}
+    assert reasons["a"] == reasons["d"] == "since its host is paused"
+    assert (reasons["c"], reasons["e"]) == ("since it is paused", "since its tag is paused")
+    live.resume(host="*.example.org")
+    assert sorted(lease.source for lease in live.lease(9)) == ["a", "d"]
+    live.resume(tag="y")
+    assert sorted(lease.source for lease in live.lease(9)) == ["b", "e"]
+    live.update("b", tag="x")
+    live.resume("c")
+    assert [lease.source for lease in live.lease(9)] == ["c"]
+    with refused("give one of a source, a host and a tag"):
+        live.pause()

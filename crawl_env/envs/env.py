@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
-from crawl_env.content.engine import Engine
-from crawl_env.content.payoff import Payoff
-from crawl_env.content.process import ArrivalProcess
-from crawl_env.content.signals import Signals
 from crawl_env.content.world import World
 from crawl_env.envs.spec import TruthfulSpec
 from crawl_env.errors import check_choice
 from crawl_env.fleet.sources import Sources
 from crawl_env.simulation.simulation import Simulation
-from crawl_env.simulation.task import BudgetRule, Draw, Start, Task, suggest_arguments
+from crawl_env.simulation.task import Fleet, Task, TaskOptions, suggest_arguments
 
 _NOT_RESET = np.inf
 
@@ -275,44 +269,18 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     @suggest_arguments
     def __init__(
         self,
-        sources: Sources | str | Path | Mapping[str, Any] | Draw = "table1",
+        sources: Fleet = "table1",
         budget: float = 1.0,
         *,
-        budget_rule: BudgetRule = "step",
-        arrivals: str | Path | Mapping[str, Any] | ArrivalProcess | None = None,
-        observed: bool | ArrayLike | None = None,
-        signals: Signals | str | Path | Mapping[str, Any] | None = None,
-        engine: Engine | Mapping[str, Any] | None = None,
-        payoff: Payoff | Mapping[str, Any] | None = None,
-        features: str | Sequence[str] = ("value",),
-        flat: bool = False,
-        scaled: bool = False,
-        horizon: int | None = 500,
-        start: Start = "fresh",
-        per_host: int = 1,
-        look_cost: float | None = None,
-        unchanged_cost: float | None = None,
         render_mode: str | None = None,
+        **options: Unpack[TaskOptions],
     ) -> None:
         if render_mode is not None:
             check_choice("render_mode", render_mode, self.metadata["render_modes"])
         self.task = Task(
             sources,
             budget,
-            budget_rule=budget_rule,
-            arrivals=arrivals,
-            observed=observed,
-            signals=signals,
-            engine=engine,
-            payoff=payoff,
-            features=features,
-            flat=flat,
-            scaled=scaled,
-            horizon=horizon,
-            start=start,
-            per_host=per_host,
-            look_cost=look_cost,
-            unchanged_cost=unchanged_cost,
+            **options,
         )
         self.observation_space = self.task.observation_space
         self.action_space = self.task.action_space

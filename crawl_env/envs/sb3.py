@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Unpack
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from crawl_env.content.engine import Engine
-from crawl_env.content.payoff import Payoff
-from crawl_env.content.process import ArrivalProcess
-from crawl_env.content.signals import Signals
 from crawl_env.envs.vector_env import CrawlVectorEnv
 from crawl_env.extras import missing
-from crawl_env.fleet.sources import Sources
-from crawl_env.simulation.task import BudgetRule, Draw, Start, suggest_arguments
+from crawl_env.simulation.task import Fleet, TaskOptions, suggest_arguments
 
 try:
     from stable_baselines3.common.monitor import Monitor
@@ -55,47 +49,21 @@ class CrawlVecEnv(VecEnv):
     def __init__(
         self,
         num_envs: int,
-        sources: Sources | str | Path | Mapping[str, Any] | Draw = "table1",
+        sources: Fleet = "table1",
         budget: float = 1.0,
         *,
-        budget_rule: BudgetRule = "step",
-        arrivals: str | Path | Mapping[str, Any] | ArrivalProcess | None = None,
-        observed: bool | ArrayLike | None = None,
-        signals: Signals | str | Path | Mapping[str, Any] | None = None,
-        engine: Engine | Mapping[str, Any] | None = None,
-        payoff: Payoff | Mapping[str, Any] | None = None,
-        features: str | Sequence[str] = ("value",),
-        flat: bool = False,
-        scaled: bool = False,
-        horizon: int | None = 500,
-        start: Start = "fresh",
-        per_host: int = 1,
-        look_cost: float | None = None,
-        unchanged_cost: float | None = None,
         max_episode_steps: int | None = None,
         render_mode: str | None = None,
+        **options: Unpack[TaskOptions],
     ) -> None:
         self.vector_env = CrawlVectorEnv(
             num_envs,
             sources,
             budget,
-            budget_rule=budget_rule,
-            arrivals=arrivals,
-            observed=observed,
-            signals=signals,
-            engine=engine,
-            payoff=payoff,
-            features=features,
-            flat=flat,
-            scaled=scaled,
-            horizon=horizon,
-            start=start,
-            per_host=per_host,
-            look_cost=look_cost,
-            unchanged_cost=unchanged_cost,
             max_episode_steps=max_episode_steps,
             autoreset_mode=AutoresetMode.SAME_STEP,
             render_mode=render_mode,
+            **options,
         )
         self._actions: NDArray[Any] = np.empty(0)
         self._made_at = time.time()

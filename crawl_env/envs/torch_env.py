@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike
 
-from crawl_env.content.engine import Engine
-from crawl_env.content.payoff import Payoff
-from crawl_env.content.process import ArrivalProcess
-from crawl_env.content.signals import Signals
 from crawl_env.envs.vector_env import CrawlVectorEnv
 from crawl_env.errors import check_choice, shown
 from crawl_env.extras import missing
-from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import BoolArray
 from crawl_env.simulation.simulation import Simulation
-from crawl_env.simulation.task import BudgetRule, Draw, Start, suggest_arguments
+from crawl_env.simulation.task import Fleet, TaskOptions, suggest_arguments
 
 try:
     import torch
@@ -74,27 +67,14 @@ class TorchCrawlVectorEnv(CrawlVectorEnv):
     def __init__(
         self,
         num_envs: int = 1,
-        sources: Sources | str | Path | Mapping[str, Any] | Draw = "table1",
+        sources: Fleet = "table1",
         budget: float = 1.0,
         *,
         device: str | torch.device = "cpu",
         dtype: str | torch.dtype = "float32",
-        budget_rule: BudgetRule = "step",
-        arrivals: str | Path | Mapping[str, Any] | ArrivalProcess | None = None,
-        observed: bool | ArrayLike | None = None,
-        signals: Signals | str | Path | Mapping[str, Any] | None = None,
-        engine: Engine | Mapping[str, Any] | None = None,
-        payoff: Payoff | Mapping[str, Any] | None = None,
-        features: str | Sequence[str] = ("value",),
-        flat: bool = False,
-        scaled: bool = False,
-        horizon: int | None = 500,
-        start: Start = "fresh",
-        per_host: int = 1,
-        look_cost: float | None = None,
-        unchanged_cost: float | None = None,
         max_episode_steps: int | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        **options: Unpack[TaskOptions],
     ) -> None:
         self.device = _usable(device)
         name = str(dtype).removeprefix("torch.")
@@ -104,22 +84,9 @@ class TorchCrawlVectorEnv(CrawlVectorEnv):
             num_envs,
             sources,
             budget,
-            budget_rule=budget_rule,
-            arrivals=arrivals,
-            observed=observed,
-            signals=signals,
-            engine=engine,
-            payoff=payoff,
-            features=features,
-            flat=flat,
-            scaled=scaled,
-            horizon=horizon,
-            start=start,
-            per_host=per_host,
-            look_cost=look_cost,
-            unchanged_cost=unchanged_cost,
             max_episode_steps=max_episode_steps,
             autoreset_mode=autoreset_mode,
+            **options,
         )
         self.metadata = {**self.metadata, "render_modes": []}
         self._false = torch.zeros(self.num_envs, dtype=torch.bool, device=self.device)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from pathlib import Path
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import gymnasium as gym
 import numpy as np
@@ -14,18 +12,13 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
-from crawl_env.content.engine import Engine
 from crawl_env.content.indexing import Ledger
-from crawl_env.content.payoff import Payoff
-from crawl_env.content.process import ArrivalProcess
-from crawl_env.content.signals import Signals
 from crawl_env.content.world import World
 from crawl_env.envs.spec import TruthfulSpec
 from crawl_env.errors import check_choice, check_whole
-from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
 from crawl_env.simulation.simulation import Harvest, Simulation
-from crawl_env.simulation.task import BudgetRule, Draw, Start, Task, suggest_arguments
+from crawl_env.simulation.task import Fleet, Task, TaskOptions, suggest_arguments
 
 
 class CrawlVectorEnv(  # type: ignore[misc]  # `spec` is a property
@@ -60,26 +53,13 @@ class CrawlVectorEnv(  # type: ignore[misc]  # `spec` is a property
     def __init__(
         self,
         num_envs: int = 1,
-        sources: Sources | str | Path | Mapping[str, Any] | Draw = "table1",
+        sources: Fleet = "table1",
         budget: float = 1.0,
         *,
-        budget_rule: BudgetRule = "step",
-        arrivals: str | Path | Mapping[str, Any] | ArrivalProcess | None = None,
-        observed: bool | ArrayLike | None = None,
-        signals: Signals | str | Path | Mapping[str, Any] | None = None,
-        engine: Engine | Mapping[str, Any] | None = None,
-        payoff: Payoff | Mapping[str, Any] | None = None,
-        features: str | Sequence[str] = ("value",),
-        flat: bool = False,
-        scaled: bool = False,
-        horizon: int | None = 500,
-        start: Start = "fresh",
-        per_host: int = 1,
-        look_cost: float | None = None,
-        unchanged_cost: float | None = None,
         max_episode_steps: int | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         render_mode: str | None = None,
+        **options: Unpack[TaskOptions],
     ) -> None:
         self.num_envs = num_envs = check_whole("num_envs", num_envs)
         if max_episode_steps is not None:
@@ -89,20 +69,7 @@ class CrawlVectorEnv(  # type: ignore[misc]  # `spec` is a property
         self.task = Task(
             sources,
             budget,
-            budget_rule=budget_rule,
-            arrivals=arrivals,
-            observed=observed,
-            signals=signals,
-            engine=engine,
-            payoff=payoff,
-            features=features,
-            flat=flat,
-            scaled=scaled,
-            horizon=horizon,
-            start=start,
-            per_host=per_host,
-            look_cost=look_cost,
-            unchanged_cost=unchanged_cost,
+            **options,
         )
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.metadata = {

@@ -43,6 +43,7 @@ from crawl_env.simulation.observation import (
 from crawl_env.simulation.selection import TOLERANCE, Hosts, affordable, most_spent
 
 Draw = Callable[[np.random.Generator], Sources]
+Fleet = Sources | str | Path | Mapping[str, Any] | Draw  # what the argument `sources` may be
 BudgetRule = Literal["step", "average"]
 Start = Literal["fresh", "empty", "full", "random"]
 
@@ -53,11 +54,9 @@ STARTS = ("fresh", "empty", "full", "random")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-class TaskArguments(TypedDict, total=False):
-    """The arguments of `Task`, for dictionaries passed as `**arguments`."""
+class TaskOptions(TypedDict, total=False):
+    """The arguments of `Task` that are given by name."""
 
-    sources: Sources | str | Path | Mapping[str, Any] | Draw
-    budget: float
     budget_rule: BudgetRule
     arrivals: str | Path | Mapping[str, Any] | ArrivalProcess | None
     observed: bool | ArrayLike | None
@@ -74,9 +73,20 @@ class TaskArguments(TypedDict, total=False):
     unchanged_cost: float | None
 
 
+class TaskArguments(TaskOptions, total=False):
+    """The arguments of `Task`, for dictionaries passed as `**arguments`."""
+
+    sources: Fleet
+    budget: float
+
+
 def suggest_arguments(function: Function) -> Function:
-    """Add a suggestion to the TypeError that an unknown keyword argument raises."""
-    names = [name for name in inspect.signature(function).parameters if name != "self"]
+    """Add a suggestion to the TypeError that an unknown keyword argument raises.
+
+    Where the function takes `**options` of a `Task`, its signature names these.
+    """
+    signature = _with_options(inspect.signature(function))
+    names = [name for name in signature.parameters if name != "self"]
     known = frozenset(names)
 
     @functools.wraps(function)
@@ -86,7 +96,19 @@ def suggest_arguments(function: Function) -> Function:
                 raise _unexpected(function.__qualname__, name, names)
         return function(*positional, **keywords)
 
+    checked.__signature__ = signature  # type: ignore[attr-defined]
     return cast(Function, checked)
+
+
+def _with_options(signature: inspect.Signature) -> inspect.Signature:
+    """Return a signature with the arguments of `Task` in the place of `**options`."""
+    own = list(signature.parameters.values())
+    if not any(p.kind is p.VAR_KEYWORD for p in own):
+        return signature
+    options = [p for p in inspect.signature(Task).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    first = [p for p in own if p.kind is p.POSITIONAL_OR_KEYWORD]
+    others = [p for p in own if p.kind is p.KEYWORD_ONLY]
+    return signature.replace(parameters=[*first, *options, *others])
 
 
 def _unexpected(function: str, name: str, names: Sequence[str]) -> TypeError:
@@ -139,7 +161,7 @@ class Task:
     @suggest_arguments
     def __init__(
         self,
-        sources: Sources | str | Path | Mapping[str, Any] | Draw = "table1",
+        sources: Fleet = "table1",
         budget: float = 1.0,
         *,
         budget_rule: BudgetRule = "step",

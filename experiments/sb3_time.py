@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from time import process_time
 from typing import Any, ClassVar, NamedTuple
@@ -16,6 +16,7 @@ from crawl_env import CrawlEnv, CrawlVectorEnv, TaskArguments
 from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.study import RecordedStudy, Rows, attributed
+from experiments.core.clock import Watch
 from experiments.core.data import Column, Data, Table, mean, write
 
 TABLE1: dict[str, Any] = {
@@ -61,7 +62,7 @@ def spent(algorithm: str, env: str, num_envs: int, rounds: int) -> Spent:
         kind = type("OneByOne", (kind,), {"arms_type": _OneByOne})
     learner = kind(CrawlVectorEnv(num_envs, **TABLE1), kind.Settings(network="default"))
     learner.learn(getattr(learner.settings, "learning_starts", 0) + learner.steps_per_update)
-    stepping, training = _Watch(), _Watch()
+    stepping, training = Watch(), Watch()
     inner, model = learner.arms.venv.venv, learner.model
     inner.step_wait = stepping.around(inner.step_wait)
     model.train = training.around(model.train)
@@ -83,21 +84,6 @@ class _OneByOne(TrainingVecEnv):
     def vec_env(self, arguments: TaskArguments) -> VecEnv:
         make: Any = lambda: CrawlEnv(**arguments)  # noqa: E731
         return DummyVecEnv([make] * self.shape[0])
-
-
-class _Watch:
-    """Adds up the time spent in a function."""
-
-    seconds = 0.0
-
-    def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def timed(*arguments: Any, **named: Any) -> Any:
-            start = process_time()
-            result = function(*arguments, **named)
-            self.seconds += process_time() - start
-            return result
-
-        return timed
 
 
 def bars(report: Report, data: Data) -> None:

@@ -999,10 +999,7 @@ def arrivals() -> Iterator[Entry]:
 
 # ---------------------------------------------------------------------------------------- adaptive
 
-ESTIMATORS = (
-    *("gamma-poisson", "fleet-prior", "forgetting", "window", "drifting", "changed"),
-    *("changed-likelihood", "changed-moments", "lln", "sa", "naive"),
-)
+ESTIMATORS = (*("gamma-poisson", "fleet-prior", "forgetting", "drifting", "changed"),)
 ADAPTIVE = ("certainty", "optimism", "thompson", "self-tuning")
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from agents.evaluation.statistics import Estimate
 from ephemeral_crawl.core.runner import Job, Result
+from experiments.adaptive import runs
 from experiments.adaptive.entrants import (
     CERTAINTY,
     LOW,
@@ -22,9 +23,8 @@ from experiments.adaptive.entrants import (
     entrant,
     named,
 )
-from experiments.adaptive.runs import RUN, Rows, crawls_of, job, relative, rows_of
+from experiments.adaptive.runs import RUN, Rows, crawls_of, job, played, relative, rows_of
 from experiments.core.data import Case, Cell, Column, Data, Lines, Table
-from experiments.core.study import Part
 
 # Rounds in which Whittle crawls such a source at least once; a round crawls N.
 ROUNDS = {"good": 2, "fair": 5}
@@ -58,10 +58,9 @@ CASES = {
 def jobs(study: Any) -> list[Job]:
     """Return the jobs of each case and entrant, for some runs each."""
     size = study.size
-    runs = 5 * size.seeds if size.quick else RUNS * size.seeds
+    number = 5 * size.seeds if size.quick else RUNS * size.seeds
     return [
         job(
-            "abandonment",
             case,
             chosen,
             {
@@ -71,14 +70,14 @@ def jobs(study: Any) -> list[Job]:
                 "start": "random" if fleet.sources == "table1" else "fresh",
             },
             steps,
-            min(_BATCH, runs - first),
+            min(_BATCH, number - first),
             size.seed + first,
             marks=sorted({max(1, steps // 2), steps}),
         )
         for case, fleet in CASES.items()
         for steps in [min(fleet.steps, 2 * size.steps)]  # twice those of regret at most
         for chosen in entrants(fleet.prior)
-        for first in range(0, runs, _BATCH)
+        for first in range(0, number, _BATCH)
     ]
 
 
@@ -125,6 +124,11 @@ def counted(todo: Sequence[Job], results: Sequence[Result]) -> Rows:
             row[name] = int(which.sum())
             row[f"{name}_given_up"] = int((which & (mine == 0)).sum())
     return rows
+
+
+def tables(todo: Sequence[Job], results: Sequence[Result]) -> dict[str, Rows]:
+    """Return the rows of the runs, with what was given up, and of the curves."""
+    return {**runs.tables(todo, results), runs.RUNS: counted(todo, results)}
 
 
 def binomial(happened: int, runs: int) -> Estimate:
@@ -174,7 +178,7 @@ def claim(data: Data) -> str:
 
 _LEARNERS = tuple(each.get("name", "") for each in entrants(WEAK)[1:])
 
-PART = Part(
+PART = played(
     jobs=jobs,
     heading="Good sources given up for ever",
     content=(
@@ -215,4 +219,5 @@ PART = Part(
         ),
     ),
     claim=claim,
+    tables=tables,
 )

@@ -7,9 +7,8 @@ from typing import Any
 from ephemeral_crawl.core.runner import Job
 from ephemeral_crawl.core.tables import plain
 from experiments.adaptive.entrants import FLOOR, IN_CONTEXT, REFERENCE, entrant, named
-from experiments.adaptive.runs import RUN, job, relative, score
+from experiments.adaptive.runs import RUN, job, played, relative, score
 from experiments.core.data import Column, Data, Table
-from experiments.core.study import Part
 
 WORLDS = 100  # in every round of a training; the weights of the package are of 250
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -34,7 +33,6 @@ def jobs(study: Any) -> list[Job]:
     }
     return [
         job(
-            "ablations",
             case,
             chosen,
             {"sources": sources, "budget": 10, "observed": False},
@@ -74,7 +72,7 @@ def claim(data: Data) -> str:
     )
 
 
-PART = Part(
+PART = played(
     jobs=jobs,
     heading="Parts of the in-context agent",
     content=(

@@ -10,9 +10,9 @@ import numpy as np
 from agents.evaluation import statistics
 from agents.evaluation.statistics import Estimate
 from crawl_env.numerics import FloatArray
-from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.tables import plain
+from experiments.adaptive import runs
 from experiments.adaptive.entrants import (
     CLAIRVOYANT,
     FLOOR,
@@ -23,9 +23,18 @@ from experiments.adaptive.entrants import (
     name_of,
     named,
 )
-from experiments.adaptive.runs import COLLECTED, EXPECTED, RUN, Rows, job, relative, score
-from experiments.core.data import Case, Cell, Column, Data, Lines, Table
-from experiments.core.study import Part
+from experiments.adaptive.runs import COLLECTED, EXPECTED, RUN, Rows, job, played, relative, score
+from experiments.core.data import (
+    Case,
+    Cell,
+    Column,
+    Computed,
+    Data,
+    Derived,
+    Lines,
+    Listing,
+    Table,
+)
 
 N, M = 100, 10
 FROZEN, LEARNS = "whittle, mean rates", "thompson, learns what to keep"
@@ -52,7 +61,6 @@ DRIFT_ENTRANTS = [
         named(f"thompson, keeps {kept:g}", entrant(THOMPSON, retention=kept))
         for kept in (*KEPT, *OFF)
     ),
-    named("thompson, window 100", entrant(THOMPSON, "window", length=50.0)),
     named("thompson, cusum", entrant(THOMPSON, "drifting")),
     named(LEARNS, entrant(THOMPSON, "forgetting")),
 ]
@@ -64,7 +72,7 @@ def drift_jobs(study: Any) -> list[Job]:
     laws = ("still", "drift .1", "jumps .02", BURSTS) if size.quick else tuple(LAWS)
     marks = sorted({size.steps // 2, size.steps})
     return [
-        job("drift", f"{regime}, {law}", chosen, {"sources": f"drawn-{regime}-{N}", "budget": M},
+        job(f"{regime}, {law}", chosen, {"sources": f"drawn-{regime}-{N}", "budget": M},
             size.steps, size.seeds, size.seed, LAWS[law], marks)
         for regime in ("dense", "sparse")
         for law in laws
@@ -100,24 +108,19 @@ def most_behind(data: Data) -> dict[str, float]:
     return behind
 
 
-def untuned(report: Report, data: Data) -> None:
-    """Add by how much each learner is behind the best of them, in its worst case."""
+def untuned(data: Data) -> str:
+    """Return how far those that are not tuned to a case are behind one that suits it."""
     behind = most_behind(data)
-    rows = [[name, f"{behind[name]:.2%}"] for name in sorted(behind, key=lambda name: behind[name])]
-    report.table(
-        "Without tuning: by how much each is behind the best of these, in its worst case",
-        ["agent", "behind, of the clairvoyant's reward"],
-        rows,
-    )
+    best = min(behind, key=lambda name: behind[name])
     frozen = max(1 - _SHARE(data, c).mean for c in data.cases("case", **RUN, entrant=FROZEN))
-    report.paragraph(
+    return (
         f"Without tuning to the case, {LEARNS} is behind the one that happens to suit a case by "
-        f"{behind[LEARNS]:.1%} at most; the best one in that respect is {rows[0][0]}, by "
-        f"{min(behind.values()):.1%}. Whittle with mean rates loses up to {frozen:.0%}."
+        f"{behind[LEARNS]:.1%} at most; the best one in that respect is {best}, by "
+        f"{behind[best]:.1%}. Whittle with mean rates loses up to {frozen:.0%}."
     )
 
 
-DRIFT = Part(
+DRIFT = played(
     jobs=drift_jobs,
     heading="Rates that change",
     content=(
@@ -150,7 +153,20 @@ DRIFT = Part(
             each=("case",),
             where=RUN,
         ),
-        untuned,
+        Derived(
+            lambda data: [
+                {"agent": name, "behind": f"{behind:.2%}"}
+                for name, behind in sorted(most_behind(data).items(), key=lambda pair: pair[1])
+            ],
+            (
+                Listing(
+                    "Without tuning: by how much each is behind the best of these, in its worst "
+                    "case",
+                    {"agent": "agent", "behind": "behind, of the clairvoyant's reward"},
+                ),
+            ),
+        ),
+        Computed(untuned),
     ),
     claim=lambda data: (
         f"where rates change, “{LEARNS}” is at most {most_behind(data)[LEARNS]:.1%} of the "
@@ -191,7 +207,7 @@ def regime_jobs(study: Any) -> list[Job]:
     """Return a job for each kind of fleet and entrant."""
     size = study.size
     return [
-        job("regimes", regime, chosen,
+        job(regime, chosen,
             {"sources": f"drawn-{regime}-{N}", "budget": M}, SWITCHES * long, size.seeds,
             size.seed, switching(long), range(ROUND, SWITCHES * long + 1, ROUND))
         for regime, share in LENGTHS.items()
@@ -226,7 +242,6 @@ def rounds_of(todo: Sequence[Job], results: Sequence[Result]) -> Rows:
     and `expected` what is collected in the round, mean over switches."""
     return [
         {
-            "part": job["part"],
             "case": job["case"],
             "entrant": name_of(job),
             "run": run,
@@ -238,6 +253,11 @@ def rounds_of(todo: Sequence[Job], results: Sequence[Result]) -> Rows:
         for run, rounds in enumerate(after_switch(np.array(result["expected"])))
         for k, gained in enumerate(rounds)
     ]
+
+
+def regime_tables(todo: Sequence[Job], results: Sequence[Result]) -> dict[str, Rows]:
+    """Return the rows of the runs, and of the rounds after a switch."""
+    return {**runs.tables(todo, results), runs.CURVES: rounds_of(todo, results)}
 
 
 def _rounds(data: Data, case: Case, entrant: str) -> FloatArray:
@@ -303,26 +323,6 @@ def _in_round(data: Data, case: Case) -> Estimate:
     return Estimate(*[float(mine / best)] * 3)
 
 
-def regimes_figure(report: Report, data: Data) -> None:
-    """Add the figure, if the rounds are recorded."""
-    rounds = [row for row in data.rows if row.get("step")]
-    if rounds:
-        Lines(
-            f"Reward relative to {CLAIRVOYANT}, by steps since the change; mean over changes.",
-            x="step",
-            y=_in_round,
-            line="entrant",
-            columns="case",
-            only=(FROZEN, "thompson, keeps 1", f"thompson, {_LEARNS}", "self-tuning, keeps 1",
-                  f"self-tuning, {_LEARNS}"),
-            labels=("steps since the change", "relative reward, %"),
-            scale=100,
-            level=100 * ENOUGH,
-            name="regimes",
-            size=(5.5, 3.4),
-        )(report, Data(rounds))  # fmt: skip
-
-
 def regimes_claim(data: Data) -> str:
     """Return how soon a learner is back after a change."""
     name = f"thompson, {_LEARNS}"
@@ -333,11 +333,33 @@ def regimes_claim(data: Data) -> str:
     return f"steps until “{name}” is back after a change of all rates: {parts}"
 
 
-REGIMES = Part(
+REGIMES = played(
     jobs=regime_jobs,
     heading="How soon after a change of regime",
     content=(
-        regimes_figure,
+        Derived(
+            lambda data: [row for row in data.rows if row.get("step")],
+            (
+                Lines(
+                    f"Reward relative to {CLAIRVOYANT}, by steps since the change; mean over "
+                    "changes.",
+                    x="step",
+                    y=_in_round,
+                    line="entrant",
+                    columns="case",
+                    only=(
+                        FROZEN,
+                        *(f"thompson, {words}" for words in ("keeps 1", _LEARNS)),
+                        *(f"self-tuning, {words}" for words in ("keeps 1", _LEARNS)),
+                    ),
+                    labels=("steps since the change", "relative reward, %"),
+                    scale=100,
+                    level=100 * ENOUGH,
+                    name="regimes",
+                    size=(5.5, 3.4),
+                ),
+            ),
+        ),
         f"Random fleets of {N}, {M} crawls per step, not observed. From one regime to the next, "
         f"half of the sources change from {RATIO[0]} to {RATIO[1]} of their mean rate, and the "
         f"others back, all at once. Counted: steps until {ENOUGH:.0%} of the reward of "
@@ -362,4 +384,5 @@ REGIMES = Part(
         ),
     ),
     claim=regimes_claim,
+    tables=regime_tables,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from tqdm import tqdm
 
@@ -12,6 +12,7 @@ from agents.evaluation.rollout import Rollout
 from agents.policies.base import Predictor
 from crawl_env import CrawlVectorEnv, Sources
 from crawl_env.fleet.parameters import PARAMETERS
+from ephemeral_crawl.core.runner import Job, Result
 from experiments.adaptive.entrants import (
     CERTAINTY,
     OPTIMISM,
@@ -24,7 +25,8 @@ from experiments.adaptive.entrants import (
     named,
     shown,
 )
-from experiments.core.clock import Timing
+from experiments.adaptive.runs import RUNS
+from experiments.core.clock import Timing, Watch
 from experiments.core.data import Case, Cell, Column, Data, Table
 from experiments.core.study import Part
 
@@ -37,12 +39,9 @@ ENTRANTS = [
     entrant(THOMPSON),
     *(
         named(f"thompson, {name}", entrant(THOMPSON, name))
-        for name in ("fleet-prior", "forgetting", "window", "drifting")
+        for name in ("fleet-prior", "forgetting", "drifting")
     ),
-    *(
-        named(f"thompson, {name}", entrant(THOMPSON, name, "changed"))
-        for name in ("changed", "changed-likelihood", "changed-moments", "lln", "sa", "naive")
-    ),
+    named("thompson, changed", entrant(THOMPSON, "changed", "changed")),
     *(
         named(f"self-tuning{words}", entrant(TUNING, estimator, brought))
         for words, estimator, brought in (
@@ -85,11 +84,7 @@ class _Seat:
     """An entrant in a world that shows what comes with `brought`, and no more."""
 
     def __init__(self, chosen: dict[str, Any], brought: str, n: int) -> None:
-        self._steps: list[float] = []
-        self._decisions: list[float] = []
-        self._spent = 0.0
-        asking = entrant(TUNING, brought=brought)
-        seen = shown(asking)
+        seen, self._watch = shown(entrant(TUNING, brought=brought)), Watch(perf_counter)
         arguments = {
             "sources": Sources.random(n, seed=0),
             "budget": n // ROUND,
@@ -100,62 +95,54 @@ class _Seat:
         }
 
         def timed(env: CrawlVectorEnv) -> Predictor:
-            return _Timed(agent_of(chosen, env.task), self)
+            agent: Any = agent_of(chosen, env.task)
+            agent.predict = self._watch.around(agent.predict)
+            return cast(Predictor, agent)
 
         self._rollout = Rollout(timed, arguments)
+        self._steps: list[float] = []
+        self._decisions: list[float] = []
         for _ in range(_WARM):
             self._rollout.step()
 
-    def spend(self, seconds: float) -> None:
-        self._spent += seconds
-
     def round(self) -> None:
-        self._spent, start = 0.0, perf_counter()
+        self._watch.seconds, start = 0.0, perf_counter()
         for _ in range(_AT_ONCE):
             self._rollout.step()
         self._steps.append((perf_counter() - start) / _AT_ONCE)
-        self._decisions.append(self._spent / _AT_ONCE)
+        self._decisions.append(self._watch.seconds / _AT_ONCE)
 
     def timings(self) -> tuple[Timing, Timing]:
         """Return the time of a step, and of the decision in it."""
         return Timing(tuple(self._steps)), Timing(tuple(self._decisions))
 
 
-class _Timed:
-    """An agent whose time is charged to a seat."""
-
-    def __init__(self, agent: Predictor, seat: _Seat) -> None:
-        self._agent, self._seat = agent, seat
-
-    def predict(
-        self,
-        observation: Any,
-        state: Any = None,
-        episode_start: Any = None,
-        deterministic: bool = True,
-    ) -> tuple[Any, Any]:
-        start = perf_counter()
-        found = self._agent.predict(observation, state, episode_start, deterministic)
-        self._seat.spend(perf_counter() - start)
-        return found
+def jobs(study: Any) -> list[Job]:
+    """Return the one job, which times all in turn."""
+    n, rounds = (10_000, 3) if study.size.quick else (100_000, 9)
+    return [{"sources": n, "rounds": rounds}]
 
 
-def rows(costs: Sequence[Cost], n: int) -> list[dict[str, Any]]:
+def work(job: Job) -> Result:
     """Return one row for each entrant and turn."""
-    return [
-        {
-            "part": "cost",
-            "case": f"N = {n}",
-            "entrant": cost.name,
-            "run": i,
-            "step_seconds": f"{cost.step.rounds[i]:.6g}",
-            "whittle_step_seconds": f"{cost.best_step.rounds[i]:.6g}",
-            "decision_seconds": f"{cost.decision.rounds[i]:.6g}",
-            "whittle_decision_seconds": f"{cost.best_decision.rounds[i]:.6g}",
-        }
-        for cost in costs
-        for i in range(len(cost.step.rounds))
-    ]
+    columns = {
+        "step_seconds": "step",
+        "whittle_step_seconds": "best_step",
+        "decision_seconds": "decision",
+        "whittle_decision_seconds": "best_decision",
+    }
+    return {
+        "rows": [
+            {
+                "case": f"N = {job['sources']}",
+                "entrant": cost.name,
+                "run": i,
+                **{name: f"{getattr(cost, x).rounds[i]:.6g}" for name, x in columns.items()},
+            }
+            for cost in measure(job["sources"], job["rounds"])
+            for i in range(job["rounds"])
+        ]
+    }
 
 
 def _timing(data: Data, case: Case, name: str) -> Timing:
@@ -189,7 +176,11 @@ def claim(data: Data) -> str:
 
 
 PART = Part(
-    jobs=lambda study: [],  # it is measured in this process
+    jobs=jobs,
+    work=work,
+    rows=lambda job, result: iter(result["rows"]),
+    file=RUNS,
+    alone=True,
     heading="What it takes in time",
     content=(
         "A tenth of the sources is crawled in each step, not observed: the time of one step of the "

@@ -19,9 +19,18 @@ from experiments.adaptive.entrants import (
     entrant,
     named,
 )
-from experiments.adaptive.runs import COLLECTED, EXPECTED, RUN, curve, job, marks, relative, score
+from experiments.adaptive.runs import (
+    COLLECTED,
+    EXPECTED,
+    RUN,
+    curve,
+    job,
+    marks,
+    played,
+    relative,
+    score,
+)
 from experiments.core.data import Case, Cell, Column, Data, Table
-from experiments.core.study import Part
 
 ENTRANTS = [
     entrant(REFERENCE),
@@ -60,7 +69,6 @@ def jobs(study: Any) -> list[Job]:
     size = study.size
     return [
         job(
-            "information",
             f"{regime}, {'observed' if observed else 'not observed'}",
             chosen,
             {"sources": f"drawn-{regime}-100", "budget": 10, "observed": observed},
@@ -105,7 +113,7 @@ def claim(data: Data) -> str:
     return f"thompson collects {shares} of a crawl ({case}; whittle = 100 %)"
 
 
-PART = Part(
+PART = played(
     jobs=jobs,
     heading="Observations of a crawl",
     content=(

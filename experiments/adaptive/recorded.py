@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
+import json
+from dataclasses import fields
+from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,12 +16,10 @@ from crawl_env import CrawlVectorEnv
 from crawl_env.log.clock import HOURS
 from ephemeral_crawl.comparison.events import REFITTED
 from ephemeral_crawl.core import evaluation
-from ephemeral_crawl.core.report import Report
-from ephemeral_crawl.core.runner import Job, Result, Runner
-from ephemeral_crawl.core.study import attributed
+from ephemeral_crawl.core.runner import Job, Result
+from ephemeral_crawl.core.study import Rows
 from ephemeral_crawl.core.tables import percent
 from ephemeral_crawl.replay import play as replay
-from ephemeral_crawl.replay.play import Replay
 from ephemeral_crawl.replay.split import WEEK, Log, Split
 from experiments.adaptive.entrants import (
     CERTAINTY,
@@ -35,8 +35,22 @@ from experiments.adaptive.entrants import (
     seat,
     shown,
 )
-from experiments.adaptive.runs import Rows, Size
-from experiments.core.data import Case, Column, Data, Lines, Table, versus
+from experiments.adaptive.runs import RUNS as RUNS_FILE
+from experiments.core import recordings
+from experiments.core.data import (
+    Case,
+    Column,
+    Computed,
+    Data,
+    Derived,
+    Item,
+    Lines,
+    Table,
+    gain,
+    mean,
+    versus,
+)
+from experiments.core.study import Part, each_run
 
 BUDGETS = (2.0, 5.0, 10.0, 20.0)
 RUNS = 6  # of each entrant, which start one step after the other
@@ -47,17 +61,17 @@ _LEARNS = "self-tuning from nothing"
 _TUNED_WORDS = ", fine-tuned on the first part"
 
 
-def measured(log: Log, size: Size, steps: int | None, runner: Runner) -> Rows:
-    """Return a row for each budget, entrant and block of the part of a log that is played back.
-
-    Arguments:
-        steps: at most so many of the log.
-    """
-    split = log.split(None, 1.0, steps or (500 if size.quick else None))
-    budgets = (5.0,) if size.quick else BUDGETS
-    runs = min(2 if size.quick else RUNS, split.steps)
-    todo: list[Job] = [
+def jobs(study: Any) -> list[Job]:
+    """Return a job for each budget and entrant; none without a log."""
+    size = study.size
+    if study.items is None:
+        return []
+    options = {field.name: getattr(study, field.name) for field in fields(Log)}
+    posed = json.dumps([options, study.steps or (500 if size.quick else None)], default=str)
+    split = _split(posed)
+    return [
         {
+            "columns": {"budget": budget, "agent": name_of({"entrant": chosen})},
             "entrant": chosen,
             "arguments": {
                 "sources": evaluation.fleet_as_json(
@@ -70,61 +84,57 @@ def measured(log: Log, size: Size, steps: int | None, runner: Runner) -> Rows:
                 "start": "empty",
                 "features": list(shown(chosen)),
             },
-            "steps": split.steps,
-            "runs": runs,
+            "split": posed,
+            "runs": min(2 if size.quick else RUNS, split.steps),
             "seed": size.seed,
             "log": split.digest,
+            "block": study.block or WEEK / HOURS[study.unit],
         }
-        for budget in budgets
+        for budget in ((5.0,) if size.quick else BUDGETS)
         for chosen in entrants(split)
     ]
-    results = runner.run(todo, partial(work, split))
-    period = split.fleet.period
-    length = max(1, round((log.block or WEEK / HOURS[log.unit]) / period))
-    starts = np.arange(0, split.steps, length)
-    published = np.add.reduceat(split.published, starts)
-    return attributed(
-        {
-            "part": "recorded",
-            "budget": job["arguments"]["budget"],
-            "agent": name_of(job),
-            "block": k,
-            "from": repr(float(split.rest.start + starts[k] * period)),
-            "reward": repr(float(reward)),
-            "published": repr(float(published[k])),
-        }
-        for job, result in zip(todo, results, strict=True)
-        for k, reward in enumerate(
-            np.add.reduceat(evaluation.measured_of(Replay, result).reward.mean(axis=0), starts)
-        )
-    )
 
 
-def work(split: Split, job: Job) -> Result:
-    """Play the runs of an entrant, which start one step after the other."""
-    trace = split.trace
-    arguments = {**evaluation.arguments_of(job), "arrivals": trace}
+@lru_cache(maxsize=1)
+def _split(posed: str) -> Split:
+    """Return the two parts of the log with some options, the rest of at most so many steps."""
+    options, steps = json.loads(posed)
+    places = {name: Path(options[name]) for name in ("items", "curves", "signals") if options[name]}
+    return Log(**{**options, **places}).split(None, 1.0, steps)
+
+
+def work(job: Job) -> Result:
+    """Play the runs of an entrant, which start one step after the other; return in lists what it
+    collects and what is published in each block."""
+    split = _split(job["split"])
+    arguments = {**evaluation.arguments_of(job), "arrivals": split.trace}
+
     seated = job["entrant"]
-    tuned = _finetuned(split) if seated.get("finetuned") else None
+    tuned = _finetuned(job["split"]) if seated.get("finetuned") else None
 
     def chosen(env: CrawlVectorEnv, seed: int) -> Any:
         return InContext(env, seed=seed, weights=tuned) if tuned else seat(env, seated, seed)
 
-    rollout = replay.runs_of(chosen, arguments, job["runs"], job["seed"])
-    return evaluation.result_of(replay.play(rollout, trace, job["steps"]))
+    run = replay.play(
+        replay.runs_of(chosen, arguments, job["runs"], job["seed"]), split.trace, split.steps
+    )
+    period = split.fleet.period
+    length = max(1, round(job["block"] / period))
+    starts = np.arange(0, split.steps, length)
+    return {
+        "from": (split.rest.start + starts * period).tolist(),
+        "reward": recordings.by_block(run.reward.mean(axis=0), length),
+        "published": recordings.by_block(split.published, length),
+    }
 
 
-_TUNED: dict[str, Network] = {}  # by the hash of the log
-
-
-def _finetuned(split: Split) -> Network:
+@lru_cache(maxsize=1)
+def _finetuned(posed: str) -> Network:
     """Return the network of in-context, trained further on the first part of a log alone."""
-    key = split.digest
-    if key not in _TUNED:
-        from agents.adaptive.training import finetune  # it imports torch, which others do not need
+    from agents.adaptive.training import finetune  # it imports torch, which others do not need
 
-        _TUNED[key] = finetune(split.fleet, split.past, processes=1, show=len)[0]
-    return _TUNED[key]
+    split = _split(posed)
+    return finetune(split.fleet, split.past, processes=1, show=len)[0]
 
 
 def entrants(split: Split) -> list[dict[str, Any]]:
@@ -215,59 +225,43 @@ def claim(data: Data) -> str:
     )
 
 
-def verdict(report: Report, data: Data) -> None:
+def verdict(data: Data) -> str:
     """Say under which budgets an entrant with a prior is better than Whittle."""
     informed = [name for name in data.values("agent") if ", prior " in name]
     level = 1 - 0.05 / max(1, len(informed))
     said = []
-    for budget in data.values("budget"):
-        rewards = {name: data.numbers("reward", budget=budget, agent=name) for name in informed}
-        if not rewards:
-            continue
-        best = max(rewards, key=lambda name: rewards[name].sum())
-        whittle = data.numbers("reward", budget=budget, agent=REFERENCE)
-        gain = statistics.ratio(rewards[best], whittle, level=level)
-        gain = statistics.Estimate(*(x - 1 for x in gain))
-        clear = "above whittle" if gain.low > 0 else "not clearly above whittle"
-        if whittle.size < FEWEST:
+    for budget in data.values("budget") if informed else ():
+        best = max(
+            informed, key=lambda name: data.numbers("reward", budget=budget, agent=name).sum()
+        )
+        own = gain("reward", level=level, agent=REFERENCE)(data, {"budget": budget, "agent": best})
+        clear = "above whittle" if own.low > 0 else "not clearly above whittle"
+        if data.numbers("reward", budget=budget, agent=REFERENCE).size < FEWEST:
             clear = "too few blocks to tell"
         said.append(
-            f"M = {float(budget):g}: the best of those with a prior is {best}, by {percent(gain)}: "
+            f"M = {float(budget):g}: the best of those with a prior is {best}, by {percent(own)}: "
             f"{clear}."
         )
-    report.paragraph(
+    return (
         " ".join(said) + f" Since it is the best of {len(informed)}, these intervals are of "
         f"{level:.2%} each, nominally (Bonferroni)."
     )
 
 
-def by_month(report: Report, data: Data) -> None:
-    """Add the figure of the rewards of each month relative to whittle."""
+def months(data: Data) -> Rows:
+    """Return the reward of each month relative to whittle."""
     totals: dict[tuple[str, str, int], float] = {}
     for row in data.rows:
         key = str(row["budget"]), str(row["agent"]), int(row["block"]) // MONTH
         totals[key] = totals.get(key, 0.0) + float(row["reward"])
-    monthly: list[Mapping[str, Any]] = [
+    return [
         {"budget": f"M = {float(m):g}", "agent": name, "month": month + 1, "share": share}
         for (m, name, month), total in totals.items()
         for share in [total / totals[m, REFERENCE, month]]
     ]
-    Lines(
-        "Reward of each month of four weeks relative to whittle.",
-        x="month",
-        y=lambda found, case: statistics.Estimate(*[found.numbers("share", **case)[0]] * 3),
-        line="agent",
-        columns="budget",
-        only=(_LEARNS, f"{_LEARNS}, keeps all", "certainty, prior the whole first part",
-              "thompson, prior a tenth of it", REFITTED),
-        labels=("month", "relative to whittle, %"),
-        scale=100,
-        level=100,
-        name="recorded",
-    )(report, Data(monthly))  # fmt: skip
 
 
-CONTENT = (
+CONTENT: tuple[Item, ...] = (
     "The first part of the log is known beforehand, and the rest is replayed, several times, each "
     "start a step later. whittle knows rates, mean utilities and decay as fitted to the first "
     "part, and keeps to them. “From nothing”: knows only T and M, and learns from its own crawls. "
@@ -284,6 +278,38 @@ CONTENT = (
         ),
         each=("budget",),
     ),
-    verdict,
-    by_month,
+    Computed(verdict),
+    Derived(
+        months,
+        (
+            Lines(
+                "Reward of each month of four weeks relative to whittle.",
+                x="month",
+                y=mean("share"),
+                line="agent",
+                columns="budget",
+                only=(
+                    _LEARNS,
+                    f"{_LEARNS}, keeps all",
+                    "certainty, prior the whole first part",
+                    "thompson, prior a tenth of it",
+                    REFITTED,
+                ),
+                labels=("month", "relative to whittle, %"),
+                scale=100,
+                level=100,
+                name="recorded",
+            ),
+        ),
+    ),
+)
+
+PART = Part(
+    jobs=jobs,
+    work=work,
+    rows=partial(each_run, run="block"),
+    file=RUNS_FILE,
+    heading="A recorded log",
+    content=CONTENT,
+    claim=claim,
 )

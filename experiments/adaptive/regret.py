@@ -24,9 +24,8 @@ from experiments.adaptive.entrants import (
     entrant,
     named,
 )
-from experiments.adaptive.runs import RUN, curve, job, marks, relative, score
+from experiments.adaptive.runs import RUN, curve, job, marks, played, relative, score
 from experiments.core.data import Case, Column, Data, Table
-from experiments.core.study import Part
 
 REGIMES = ("dense", "sparse")
 _OCTAVE = 6  # marks, over which the loss per step is drawn
@@ -53,15 +52,7 @@ ENTRANTS = [
         named(f"thompson, weak prior of {mean} a step", entrant(THOMPSON, prior=(0.5, 0.5 / mean)))
         for mean in (5, 500)
     ),
-    *(
-        named(f"thompson, changed: {name}", entrant(THOMPSON, estimator, "changed"))
-        for name, estimator in (
-            ("bayes", "changed"),
-            ("likelihood", "changed-likelihood"),
-            ("moments", "changed-moments"),
-            *((name, name) for name in ("lln", "sa", "naive")),
-        )
-    ),
+    named("thompson, changed: bayes", entrant(THOMPSON, "changed", "changed")),
 ]
 SHAPES = ((20, 2), (100, 10), (400, 40), (100, 2), (100, 30))  # N, M
 USUAL = (100, 10)
@@ -72,7 +63,6 @@ def jobs(study: Any) -> list[Job]:
     size = study.size
     return [
         job(
-            "regret",
             case_of(regime, *shape),
             chosen,
             {"sources": f"drawn-{regime}-{shape[0]}", "budget": shape[1]},
@@ -207,7 +197,7 @@ def _slopes(curves: FloatArray, logs: FloatArray) -> FloatArray:
     return np.asarray(np.log(curves) @ x / (x @ x))
 
 
-PART = Part(
+PART = played(
     jobs=jobs,
     heading="What learning costs",
     content=(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,32 +28,18 @@ from experiments.adaptive.entrants import (
     shown,
 )
 from experiments.core.data import Case, Cell, Data, versus
+from experiments.core.study import Part
 
 _PER_DECADE = 20
 EXPECTED, COLLECTED = "second_half_expected", "second_half"  # columns of the record
+RUNS, CURVES = "runs.csv.gz", "curves.csv.gz"  # files of the record
 Rows = list[dict[str, Any]]
 
-
-@dataclass(frozen=True)
-class Size:
-    """How long and how often the parts of the study are run."""
-
-    seeds: int
-    steps: int
-    quick: bool  # fewer cases
-    sources: int  # N where time is measured
-    rounds: int  # how often it is
-    seed: int = 0
-
-
-QUICK = Size(seeds=4, steps=300, quick=True, sources=10_000, rounds=3)
-FULL = Size(seeds=20, steps=2000, quick=False, sources=100_000, rounds=9)
 
 # -------------------------------------------------------------------------------------- the measure
 
 
 def job(
-    part: str,
     case: str,
     entrant: Entrant,
     arguments: dict[str, Any],
@@ -66,7 +51,6 @@ def job(
 ) -> Job:
     """Return an entrant's runs as a job; `marks` are the steps at which they are measured."""
     return {
-        "part": part,
         "case": case,
         "entrant": entrant,
         "arguments": arguments,
@@ -156,6 +140,16 @@ def check_paired(todo: Sequence[Job], results: Sequence[Result]) -> None:
                 )
 
 
+def tables(todo: Sequence[Job], results: Sequence[Result]) -> dict[str, Rows]:
+    """Return the rows of the runs and of the curves.
+
+    Raises:
+        ValueError: two entrants of a case did not meet the same content.
+    """
+    check_paired(todo, results)
+    return {RUNS: rows_of(todo, results), CURVES: curves_of(todo, results)}
+
+
 def rows_of(todo: Sequence[Job], results: Sequence[Result]) -> Rows:
     """Return a row for each run; jobs of the same entrant in the same case are seeds of one."""
     return [
@@ -190,7 +184,7 @@ def _runs(
         key = job["case"], name_of(job)
         for reward, expected in zip(result["reward"], result["expected"], strict=True):
             run = before[key] = before.get(key, -1) + 1
-            labels = {"part": job["part"], "case": key[0], "entrant": key[1], "run": run}
+            labels = {"case": key[0], "entrant": key[1], "run": run}
             yield job, labels, np.array(reward), np.array(expected, dtype=np.float64)
 
 
@@ -202,6 +196,11 @@ def crawls_of(
     for job, result in zip(todo, results, strict=True):
         found.setdefault((job["case"], name_of(job)), []).extend(result["crawls"])
     return {key: np.array(crawls, dtype=np.float64) for key, crawls in found.items()}
+
+
+def played(**of_part: Any) -> Part:
+    """Return a part of the study whose jobs are runs of entrants."""
+    return Part(**{"work": work, "tables": tables, "files": (RUNS, CURVES), **of_part})
 
 
 # ----------------------------------------------------------------------------- what is shown of it

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from statistics import median
-from time import perf_counter
-from typing import NamedTuple
+from time import perf_counter, process_time
+from typing import Any, NamedTuple
 
 Call = Callable[[], object]
 
@@ -28,6 +28,28 @@ class Timing(NamedTuple):
         """Return median, smallest and largest ratio to another candidate, round by round."""
         ratios = [a / b for a, b in zip(self.rounds, other.rounds, strict=True)]
         return median(ratios), min(ratios), max(ratios)
+
+
+class Watch:
+    """Adds up the seconds that are spent in a function.
+
+    Arguments:
+        clock: that of the processor by default.
+    """
+
+    def __init__(self, clock: Callable[[], float] = process_time) -> None:
+        self.seconds, self._clock = 0.0, clock
+
+    def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function, timed."""
+
+        def timed(*arguments: Any, **named: Any) -> Any:
+            start = self._clock()
+            result = function(*arguments, **named)
+            self.seconds += self._clock() - start
+            return result
+
+        return timed
 
 
 def interleaved(

@@ -88,11 +88,12 @@ def replayed(job: Job) -> Result:
         warnings.simplefilter("ignore")
         run = play(rollout_of(job, split.trace), split.trace, job["steps"])
     return {
-        "reward": _by_week(run.reward.mean(axis=0)),
-        "published": _by_week(split.published[: job["steps"]]),
+        "reward": by_block(run.reward.mean(axis=0)),
+        "published": by_block(split.published[: job["steps"]]),
     }
 
 
-def _by_week(of_steps: FloatArray) -> list[float]:
-    starts = np.arange(0, of_steps.size, int(WEEK))
+def by_block(of_steps: FloatArray, length: int = int(WEEK)) -> list[float]:
+    """Return the sums of so many steps each, by default those of a week."""
+    starts = np.arange(0, of_steps.size, length)
     return [float(x) for x in np.add.reduceat(of_steps, starts)]

@@ -239,7 +239,7 @@ class Size:
 
     seeds: int
     steps: int
-    warmup: int
+    warmup: int = 0
     quick: bool = False  # fewer cases
     seed: int = 0
     recordings: tuple[Path, ...] = ()  # folders with items.csv.gz and curves.csv.gz

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from ephemeral_crawl.replay.split import Log
 from experiments.adaptive import (
     abandonment,
     changes,
-    command,
     cost,
     entrants,
     information,
@@ -28,11 +28,10 @@ from experiments.adaptive import (
 from experiments.adaptive.command import Adaptive
 from experiments.adaptive.entrants import entrant, named
 from experiments.adaptive.regret import exponent
-from experiments.adaptive.runs import Size, check_paired, curves_of, job, rows_of, work
+from experiments.adaptive.runs import check_paired, curves_of, job, rows_of, work
 from experiments.core.data import Data
 
 EXAMPLE = ROOT / "ephemeral_crawl" / "data" / "example-log.csv"
-TINY = Size(seeds=3, steps=40, quick=True, sources=200, rounds=2)
 FLEET = {"sources": "drawn-sparse-12", "budget": 2}
 
 
@@ -76,7 +75,7 @@ def test_abandonment_by_hand() -> None:
     often = abandonment.crawled_often(crawls, 400, 4 / 3, 5)
     assert often.tolist() == [[True, True, False, False]] * 2
     todo = [
-        job("abandonment", "case", p, FLEET, 40, 2, marks=[20, 40])
+        job("case", p, FLEET, 40, 2, marks=[20, 40])
         for p in (entrant("whittle"), named("certainty", entrant(entrants.CERTAINTY)))
     ]
     common = {"reward": [[1, 2]] * 2, "expected": [[1, 2]] * 2, "content": "same"}
@@ -114,7 +113,7 @@ def test_entrants_see_what_they_are_told_of_and_not_the_rates() -> None:
 def test_all_entrants_meet_the_same_content() -> None:
     """Whatever they are shown and crawl; seeds in several jobs are runs of one entrant."""
     everybody = [*information.ENTRANTS, entrant(entrants.CLAIRVOYANT)]
-    todo = [job("information", "case", p, FLEET, 40, 2, seed) for p in everybody for seed in (5, 7)]
+    todo = [job("case", p, FLEET, 40, 2, seed) for p in everybody for seed in (5, 7)]
     results = [work(u) for u in todo]
     check_paired(todo, results)
     rows = rows_of(todo, results)
@@ -134,7 +133,7 @@ def test_all_entrants_meet_the_same_content() -> None:
 def test_expected_rewards_are_the_mean_of_what_is_collected() -> None:
     """Of adaptive crawls, under rates that jump; 4 standard errors: one in 16,000 fails."""
     result = work(
-        job("x", "case", entrant(entrants.THOMPSON), FLEET, 60, 200, 1, ("jumps", {"rate": 0.05}))
+        job("case", entrant(entrants.THOMPSON), FLEET, 60, 200, 1, ("jumps", {"rate": 0.05}))
     )
     gap = np.array(result["reward"])[:, -1] - np.array(result["expected"])[:, -1]
     assert gap.std() > 0
@@ -143,7 +142,7 @@ def test_expected_rewards_are_the_mean_of_what_is_collected() -> None:
 
 def test_the_clairvoyant_is_whittle_while_they_stay() -> None:
     ends = [
-        np.array(work(job("x", "case", entrant(name), FLEET, 60, 3))["expected"])[:, -1]
+        np.array(work(job("case", entrant(name), FLEET, 60, 3))["expected"])[:, -1]
         for name in ("whittle", entrants.CLAIRVOYANT)
     ]
     np.testing.assert_allclose(ends[0], ends[1], rtol=1e-3)  # whittle sees them as float32
@@ -175,7 +174,7 @@ def test_the_clairvoyant_knows_the_content_after_rates_have_changed() -> None:
 def test_the_clairvoyant_gains_where_rates_change() -> None:
     law = ("jumps", {"rate": 0.02})
     whittle, knowing = (
-        np.array(work(job("x", "case", entrant(name), FLEET, 200, 10, 0, law))["expected"])[:, -1]
+        np.array(work(job("case", entrant(name), FLEET, 200, 10, 0, law))["expected"])[:, -1]
         for name in ("whittle", entrants.CLAIRVOYANT)
     )
     assert knowing.mean() > 1.02 * whittle.mean()
@@ -217,7 +216,7 @@ def test_steps_until_back_and_what_a_change_costs() -> None:
     mine = best.copy()
     mine[:, ::2] = 0.5
     rewards = {"knows-rates-now": best, "mine": mine, "never": best / 2}
-    todo = [job("regimes", "dense", named(x, entrant("whittle")), FLEET, 9, 3) for x in rewards]
+    todo = [job("dense", named(x, entrant("whittle")), FLEET, 9, 3) for x in rewards]
     results = [{"expected": gained.cumsum(1).tolist()} for gained in rewards.values()]
     data = Data(changes.rounds_of(todo, results))
     case = {"case": "dense", "entrant": "mine"}
@@ -252,7 +251,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(changes, name, few(getattr(changes, name), *keep))
     costly = few(cost.ENTRANTS, "adaptive-thompson", "thompson, changed")
     measure = cost.measure
-    monkeypatch.setattr(cost, "measure", lambda n, rounds: measure(200, 2, costly))
+    monkeypatch.setattr(cost, "measure", lambda n, rounds: measure(200, rounds, costly))
     everybody = recorded.entrants
     keep = ("whittle", "whittle-refitted", "self-tuning from nothing",
             "certainty, prior the whole first part")  # fmt: skip
@@ -262,7 +261,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_study_writes_records_and_a_report_which_is_remade_from_them(
     small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, log = tmp_path / "out", Log(items=EXAMPLE, decay_rate=0.12, block=20)
+    out, log = tmp_path / "out", {"items": EXAMPLE, "decay_rate": 0.12, "block": 20}
     settings: Any = {"jobs": 1, "engine": "sequential", "out": out}
     done: list[Any] = []
 
@@ -272,15 +271,18 @@ def test_the_study_writes_records_and_a_report_which_is_remade_from_them(
         done.append(unit)
         return work(unit)
 
-    monkeypatch.setattr(command, "work", stopping)
+    monkeypatch.setitem(Adaptive.parts, "regret", replace(regret.PART, work=stopping))
     with pytest.raises(SystemExit):
-        Adaptive(seeds=2, steps=80, log=log, **settings).run()
-    monkeypatch.setattr(command, "work", lambda unit: (done.append(unit), work(unit))[1])
-    Adaptive(seeds=2, steps=80, log=log, **settings).run()
+        Adaptive(seeds=2, steps=80, **log, **settings).run()
+    for name, part in Adaptive.parts.items():
+        if part.work is work or name == "regret":
+            keeping = replace(part, work=lambda unit: (done.append(unit), work(unit))[1])
+            monkeypatch.setitem(Adaptive.parts, name, keeping)
+    Adaptive(seeds=2, steps=80, **log, **settings).run()
     keys = [str(unit) for unit in done]
     assert len(keys) == len(set(keys)), "what was finished is not run again"
     data = Data(read_csv(out / "runs.csv.gz"))
-    assert data.values("part") == list(command.PARTS)
+    assert data.values("part") == list(Adaptive.parts)
     played = data.cases("agent", part="recorded")
     assert {case["agent"] for case in played} == {
         "whittle", "whittle-refitted", "self-tuning from nothing",
@@ -324,7 +326,7 @@ def test_bad_options_are_refused_in_the_users_terms(tmp_path: Path) -> None:
 
 
 def test_the_quick_suite_is_a_part_of_the_full_one() -> None:
-    for part in command.SIMULATED.values():
+    for part in (each for each in Adaptive.parts.values() if each.work is work):
         quick, full = (
             {(u["case"], entrants.name_of(u)) for u in part.jobs(Adaptive(suite=suite))}
             for suite in ("quick", "full")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from agents.adaptive.in_context import shipped
 from agents.evaluation.rollout import Rollout
 from agents.theory.index import whittle_index
 from crawl_env import Arrivals, CrawlVectorEnv, Jumps, Sources
@@ -17,6 +18,7 @@ from ephemeral_crawl.core.results import ROOT, read_csv
 from ephemeral_crawl.replay.split import Log
 from experiments.adaptive import (
     abandonment,
+    ablations,
     changes,
     cost,
     entrants,
@@ -246,6 +248,11 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = dict(list(abandonment.CASES.items())[1:3])
     monkeypatch.setattr(abandonment, "CASES", cases)
     monkeypatch.setattr(information, "ENTRANTS", information.ENTRANTS[:3])
+    parts = dict(list(ablations.VARIANTS.items())[:2])
+    monkeypatch.setattr(ablations, "VARIANTS", parts)
+    monkeypatch.setattr(ablations, "OBSERVED", {"harvest": "utility alone"})
+    network = shipped()
+    monkeypatch.setattr(entrants, "network_of", lambda settings: network)
     keep = ("knows-rates-now", "random", changes.FROZEN, changes.LEARNS, "thompson, keeps 1")
     for name in ("DRIFT_ENTRANTS", "REGIME_ENTRANTS"):
         monkeypatch.setattr(changes, name, few(getattr(changes, name), *keep))

@@ -20,6 +20,7 @@ from agents.evaluation.models import (
     task_posed,
 )
 from agents.policies.base import Agent, Environment, Policy, Predictor, State
+from agents.policies.planner import Planner
 from agents.registry import CLAIRVOYANT, find, make
 from crawl_env import NEVER, CrawlVectorEnv, Sources, Task
 from crawl_env.benchmark import named
@@ -40,15 +41,18 @@ EnvironmentLike = Environment | Mapping[str, Any] | str
 
 @dataclass(frozen=True)
 class Reference:
-    """An upper reference: an agent that observes more than the crawler does."""
+    """An upper reference: an agent that observes more than the crawler does, or computes more."""
 
-    agent: str
+    agent: str | type[Agent]
     features: tuple[str, ...]  # features in addition to the given ones
     arguments: Mapping[str, Any]  # arguments of the environment that replace the given ones
 
 
 # Arrivals depend on the seed alone, so references and agents face the same arrivals.
-REFERENCES = {CLAIRVOYANT: Reference("whittle", ("value",), {"observed": True})}
+REFERENCES = {
+    CLAIRVOYANT: Reference("whittle", ("value",), {"observed": True}),
+    Planner.name: Reference(Planner, (), {}),
+}
 
 
 @dataclass(frozen=True, repr=False)

@@ -18,14 +18,16 @@ from agents.learning.arms import Arms
 from agents.learning.base import Learner
 from agents.learning.fleet.index import EquivariantIndex
 from agents.learning.fleet.ppo import EquivariantPPO
+from agents.learning.fleet.residual import ResidualEvolution
 from agents.learning.neural.deeptop import DeepTOP
 from agents.learning.neural.neurwin import NeurWIN
 from agents.learning.neural.qwinn import QWINN
 from agents.learning.sb3.learners import ALGORITHMS, StableBaselines
 from agents.learning.tabular.lagrange_q import LagrangeQ
 from agents.learning.tabular.lspe import LSPE
+from agents.learning.tabular.plug_in import PlugIn, UCWhittle
 from agents.learning.tabular.whittle_q import WhittleQ
-from agents.learning.tabular.wiql import WIQL
+from agents.learning.tabular.wiql import WIQL, WIQLUCB
 from crawl_env import CrawlVectorEnv
 from crawl_env.errors import unknown
 
@@ -49,9 +51,9 @@ LEARNERS: dict[str, type[Learner[Any]]] = _Learners(
         **{
             learner.name: learner
             for learner in (
-                *(WhittleQ, LagrangeQ, LSPE, WIQL),
+                *(WhittleQ, LagrangeQ, LSPE, WIQL, WIQLUCB, PlugIn, UCWhittle),
                 *(NeurWIN, DeepTOP, QWINN),
-                *(EquivariantPPO, EquivariantIndex),
+                *(EquivariantPPO, EquivariantIndex, ResidualEvolution),
             )
         },
         **{name: StableBaselines.of(name) for name in ALGORITHMS},
@@ -88,13 +90,17 @@ __all__ = [
     "LSPE",
     "QWINN",
     "WIQL",
+    "WIQLUCB",
     "DeepTOP",
     "EquivariantIndex",
     "EquivariantPPO",
     "LagrangeQ",
     "Learner",
     "NeurWIN",
+    "PlugIn",
+    "ResidualEvolution",
     "StableBaselines",
+    "UCWhittle",
     "WhittleQ",
     "load",
 ]

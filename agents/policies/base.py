@@ -58,6 +58,7 @@ class ObservationView:
     Arguments:
         observation: (N, F), or a batch of B, (B, N, F); (N·F,) or (B, N·F) if the task is `flat`.
         task: the task that the observation belongs to.
+        sources: the fleet, if it is at hand; by default that of the task, or as observed.
 
     Attributes:
         single: whether one observation was given; it becomes a batch of 1.
@@ -67,10 +68,10 @@ class ObservationView:
         ValueError: the observation has a different shape.
     """
 
-    def __init__(self, observation: ArrayLike, task: Task) -> None:
+    def __init__(self, observation: ArrayLike, task: Task, sources: Sources | None = None) -> None:
         self.array = task.natural(observation)
         self.single = np.ndim(observation) == len(task.observation_space.shape)
-        self._task = task
+        self._task, self._sources = task, sources
 
     @property
     def batch(self) -> int:
@@ -103,6 +104,8 @@ class ObservationView:
     @cached_property
     def sources(self) -> Sources:
         """The fleet, (N,); read from the observation if it is drawn at reset, (B, N)."""
+        if self._sources is not None:
+            return self._sources
         if self._task.draw is None:
             return self._task.sources
         columns: Any = {name: self[name] for name in PARAMETERS}

@@ -75,8 +75,11 @@ class IndexAgent(Agent):
         return self.index_at_age(view["age"], view.sources)
 
     def priority(self, view: ObservationView) -> NDArray[Any]:
+        return self.ranked(view, np.asarray(self.index_now(view), dtype=np.float64))
+
+    def ranked(self, view: ObservationView, index: FloatArray) -> NDArray[Any]:
+        """Return the priorities of sources with these indices, (B, N)."""
         sources = view.sources
-        index = np.asarray(self.index_now(view), dtype=np.float64)
         if index.shape != (view.batch, self.task.n):
             raise ValueError(
                 f"{type(self).__name__}.index returned an index of shape {index.shape}; it must "

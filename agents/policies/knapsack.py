@@ -53,8 +53,8 @@ class WhittleKnapsack(Whittle):
         if self.task.sources.is_delayed:
             needs(self.task, self.name, "available")
 
-    def priority(self, view: ObservationView) -> NDArray[Any]:
-        priority: NDArray[Any] = super().priority(view)
+    def ranked(self, view: ObservationView, index: FloatArray) -> NDArray[Any]:
+        priority: NDArray[Any] = super().ranked(view, index)
         cost = np.atleast_2d(view.sources.cost)
         if self.task.budget_rule == "average" or cost.min() == cost.max():
             return priority

@@ -35,11 +35,10 @@ class GreedyTopics(Whittle):
         if isinstance(payoff, DiminishingReturns) and self.task.budget_rule == "step":
             self._limit = payoff.limit
 
-    def priority(self, view: ObservationView) -> NDArray[Any]:
+    def ranked(self, view: ObservationView, index: FloatArray) -> NDArray[Any]:
         if self._limit is None:
-            return super().priority(view)
+            return super().ranked(view, index)
         sources, value = view.sources, np.ascontiguousarray(view.value)
-        index = np.asarray(self.index_now(view), dtype=np.float64)
         success = np.broadcast_to(1.0 - sources.failure_rate, value.shape).copy()
         cost = np.broadcast_to(sources.cost, value.shape).copy()
         out = np.zeros(value.shape, dtype=np.float32)

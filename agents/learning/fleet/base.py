@@ -47,8 +47,6 @@ class TrainingEnv:
     observation: Tensor  # (B, N, F) float32, in natural units
 
     def __init__(self, env: CrawlVectorEnv, seed: int, device: str = "cpu") -> None:
-        check_budget_rule(env.task)
-        check_collected(env.task)
         check_autoreset_mode(env)
         self.env, self._device = env, torch.device(device)
         self._on_tensors = isinstance(env, TorchCrawlVectorEnv)
@@ -231,12 +229,19 @@ class FleetLearner(Learner[S]):
                 f"{arms!r} is neither a CrawlVectorEnv nor a list of them; use gym.make_vec, "
                 'vectorization_mode="vector_entry_point"'
             )
+        for env in envs:
+            self.check_task(env.task)
         training_envs: Any = TrainingEnvs(envs, seed, device)
         self.features = envs[0].task.features
         super().__init__(training_envs, settings, seed, device)
         self.task: Task = envs[0].task
         self.steps_per_update = self.settings.n_steps  # type: ignore[attr-defined]
         self._sampling_rng = self._policy_rng()
+
+    def check_task(self, task: Task) -> None:
+        """Raise ValueError unless it can learn in the task."""
+        check_budget_rule(task)
+        check_collected(task)
 
     def policy(self, task: Task, rng: np.random.Generator) -> FleetPolicy:
         """Return the learnt policy for a task."""

@@ -20,8 +20,8 @@ _TINY = 1e-6  # added to a rate per step before the logarithm
 _FLOOR = 1e-300
 _LEAST_STD = 0.2  # lower bound of a column's, which may vary more outside of training
 
-UTILITIES = ("value", "harvest")
-COUNTS = ("age", "items")
+UTILITIES = ("value", "harvest", "shown")
+COUNTS = ("age", "items", "steps_left", "seen", "known")
 FLAGS = ("crawled", "available", "failed", "picked")
 
 

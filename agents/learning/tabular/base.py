@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from agents.learning.base import Learner, epsilon_greedy
 from crawl_env.errors import check_positive, check_whole, check_within
@@ -54,7 +55,7 @@ class Tabular(Learner[T]):
 
     steps_per_update = 100
     size_settings = ("max_age",)
-    not_negative = ("visits",)
+    not_negative: ClassVar[tuple[str, ...]] = ("visits",)
 
     def setup(self) -> None:
         if self.task is not None and self.task.draws_anew:
@@ -70,11 +71,15 @@ class Tabular(Learner[T]):
         for _ in range(self.steps_per_update):
             state = self._states(self.arms.state())
             score = self.index[self.sources, state]
-            step = self.arms.step(epsilon_greedy(score, self.settings.epsilon, self.rng))
+            step = self.arms.step(self.explored(state, score))
             next_state, action = self._states(step.state), step.active.astype(np.intp)
             self.add(self.visits, state, action, np.ones(state.shape))
             self.transition(state, action, step.reward, next_state)
         return {"index of age 1, mean": float(self.index[:, 0].mean())}
+
+    def explored(self, state: IntArray, score: FloatArray) -> NDArray[np.float32]:
+        """Return the priorities of a step of learning, (B, N); by default, ε-greedy ones."""
+        return epsilon_greedy(score, self.settings.epsilon, self.rng)
 
     def score(self, state: FloatArray) -> FloatArray:
         return np.asarray(self.index[self.sources, self._states(state)])

@@ -1,4 +1,4 @@
-"""Independent Q-learning for every source.
+"""Independent Q-learning for every source, ε-greedy or by upper confidence bounds.
 
 A. Biswas, G. Aggarwal, P. Varakantham, M. Tambe: Learn to intervene: an adaptive learning policy
 for restless bandits in application to preventive healthcare, IJCAI 2021, where it is called WIQL.
@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from agents.learning.base import priorities_of
 from agents.learning.tabular.base import Tabular, TabularSettings, same_names
 from crawl_env.numerics import FloatArray, IntArray
 
@@ -53,3 +55,44 @@ class WIQL(Tabular[WIQLSettings]):
         target = reward + settings.gamma * self.q[i, next_state].max(axis=-1)
         step = self.step_size(settings.learning_rate, state, action)
         self.add(self.q, state, action, step * (target - self.q[i, state, action]))
+
+
+@dataclass(frozen=True)
+class WIQLUCBSettings(WIQLSettings):
+    """Hyper-parameters; `confidence` was not tuned by hand."""
+
+    epsilon: float = 0.0  # it explores by confidence bounds
+    confidence: float = 1.0  # of the bonus, in mean rewards of a crawl per (1 − gamma)
+
+
+class WIQLUCB(WIQL):
+    """`WIQL` that explores by upper confidence bounds (Auer et al. 2002) in the place of random
+    steps: while it learns, it crawls by index + confidence · r̄/(C (1 − γ)) √(ln t/n), where n is
+    the number of crawls of the source at this age, t the number of its steps, and r̄ the mean reward
+    of all crawls: the bonus has the scale of Q.
+
+    The trained policy is that of `WIQL`.
+    """
+
+    name = "wiql-ucb"
+    Settings = WIQLUCBSettings
+    learnt = same_names("visits", "q", "rewards")
+
+    def create_arrays(self) -> None:
+        super().create_arrays()
+        self.rewards = np.zeros(1)  # sum
+
+    def explored(self, state: IntArray, score: FloatArray) -> NDArray[np.float32]:
+        crawls = self.visits[self.sources, state, 1]
+        steps = np.log(np.maximum(self.visits.sum(axis=(1, 2)), 1.0))
+        mean = self.rewards[0] / max(1.0, self.visits[..., 1].sum())
+        confidence: float = self.settings.confidence  # type: ignore[attr-defined]
+        scale = mean / self.arms.cost / (1 - self.settings.gamma)
+        bonus = confidence * scale * np.sqrt(steps / np.maximum(crawls, 0.1))
+        return priorities_of(score + bonus)
+
+    def transition(
+        self, state: IntArray, action: IntArray, reward: FloatArray, next_state: IntArray
+    ) -> None:
+        super().transition(state, action, reward, next_state)
+        self.rewards += (reward * action).sum()

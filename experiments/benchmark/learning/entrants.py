@@ -122,8 +122,9 @@ def each(*tasks: Setting) -> tuple[Training, ...]:
 
 
 _TABULAR = ("whittle-q", "lagrange-q", "lspe", "wiql")
+_PLANNING = ("plug-in", "uc-whittle", "wiql-ucb")
 ENTRANTS = (
-    *(Entrant(name) for name in _TABULAR),
+    *(Entrant(name) for name in (*_TABULAR, *_PLANNING)),
     *(Entrant(name) for name in ("deeptop", "neurwin", "qwinn")),
     Entrant("adaptive-thompson", num_envs=1),
     Entrant("equivariant-ppo", KNOWN, num_envs=64),

@@ -40,6 +40,7 @@ RUNS = {
     "qwinn": (8, 30, 50),
     "equivariant-ppo": (4, 32, 64),
     "equivariant-index": (4, 48, 96),
+    "residual-evolution": (4, 192, 960),
     "adaptive-thompson": (1, 20, 45),
 }
 

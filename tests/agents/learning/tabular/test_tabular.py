@@ -17,6 +17,7 @@ from agents.learning.base import priorities_of
 from agents.learning.tabular.base import Tabular
 from agents.learning.tabular.lagrange_q import LagrangeQ, LagrangeQSettings
 from agents.learning.tabular.lspe import LSPE, LSPESettings
+from agents.learning.tabular.plug_in import PlugIn, PlugInSettings
 from agents.learning.tabular.whittle_q import WhittleQ, WhittleQSettings
 from agents.learning.tabular.wiql import WIQL, WIQLSettings
 from agents.policies.lagrangian import best_rate, gains, table_of
@@ -146,7 +147,7 @@ def test_wiql_learns_the_advantage_at_no_charge_which_is_no_whittle_index() -> N
     assert (np.abs(agent.index - whittle) / TABLE1.ceiling[:, None])[often(agent)].max() > 0.1
 
 
-SCORES = {"whittle-q": 0.95, "lagrange-q": 0.97, "lspe": 0.97, "wiql": 0.8}
+SCORES = {"whittle-q": 0.95, "lagrange-q": 0.97, "lspe": 0.97, "wiql": 0.8, "plug-in": 0.97}
 
 
 @pytest.mark.parametrize("name", SCORES)
@@ -235,3 +236,18 @@ def test_knots_that_leave_states_out_are_refused() -> None:
         with pytest.raises(ValueError, match="increase from 1"):
             LSPESettings(knots=knots)
     assert issubclass(LSPE, Learner)
+
+
+@CHAINS
+def test_plug_in_learns_the_indices_of_a_chain(chain: Any, index: Any) -> None:
+    settings = PlugInSettings(max_age=len(index), epsilon=1)
+    agent = PlugIn(ChainArms(*chain, n=5, m=2), settings, seed=1).learn(1000)
+    error = np.abs(agent.index - np.array(index))
+    assert error[often(agent, 50)].mean() < 0.07
+
+
+def test_optimism_tries_all_sources_without_random_steps() -> None:
+    for name in ("uc-whittle", "wiql-ucb"):
+        agent = learnt(name)
+        assert agent.settings.epsilon == 0
+        assert (agent.visits[..., 1].sum(axis=1) > 20).all()

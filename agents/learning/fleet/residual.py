@@ -19,11 +19,15 @@ from numpy.typing import NDArray
 from agents.learning.arms import check_budget_rule
 from agents.learning.fleet.base import FleetLearner, FleetPolicy, averaging_weight
 from agents.learning.fleet.networks import ScaledColumns
-from agents.policies.base import ObservationView, Policy, State
-from agents.policies.index import IndexAgent
-from agents.registry import make
+from agents.policies.base import ObservationView, State
+from agents.policies.checks import WhittleConditional
+from agents.policies.deadline import WhittleDeadline
+from agents.policies.index import IndexAgent, Myopic, Whittle
+from agents.policies.knapsack import WhittleKnapsack
+from agents.policies.topics import GreedyTopics
 from crawl_env import CrawlVectorEnv, Deadline, Task
 from crawl_env.envs.torch_env import TorchCrawlVectorEnv
+from crawl_env.errors import unknown
 from crawl_env.numerics import FloatArray, ranks
 
 _LEAST = 1e-9  # of an index or content, relative to the largest, before the logarithm
@@ -35,6 +39,15 @@ _LARGEST = 20.0  # residual
 _MOMENTS = (0.9, 0.99)  # decay of Adam's first and second moments
 _NO_COLUMNS = ("topic", "balance", "crawled", "harvest")  # features that the network does not see
 
+# Policies that can be improved, by name: their priorities follow from the present indices alone.
+BASES: dict[str, type[IndexAgent]] = {
+    policy.name: policy
+    for policy in (
+        *(Whittle, Myopic, WhittleKnapsack),
+        *(WhittleDeadline, WhittleConditional, GreedyTopics),
+    )
+}
+
 Array = NDArray[np.float32]
 
 
@@ -42,7 +55,7 @@ Array = NDArray[np.float32]
 class ResidualEvolutionSettings:
     """Hyper-parameters, found by hand on the task Deadline60 with 256 environments."""
 
-    base: str = "whittle"  # name of the policy whose priorities are improved
+    base: str = "whittle"  # the policy that is improved, of `BASES`
     hidden: int = 8  # units
     n_steps: int = 96  # per update, half of them with each sign of the perturbations
     updates_per_fleet: int = 8  # after which the environments are reset
@@ -50,6 +63,12 @@ class ResidualEvolutionSettings:
     learning_rate: float = 0.1  # of Adam, divided by 1 + updates/learning_rate_decay_updates
     learning_rate_decay_updates: float = 200.0
     averaging_power: float = 4.0  # p: the policy in use has mean weights, the n-th times n^(p − 1)
+
+
+def _base_of(settings: ResidualEvolutionSettings) -> type[IndexAgent]:
+    if settings.base not in BASES:
+        raise unknown("base", settings.base, BASES)
+    return BASES[settings.base]
 
 
 class _Inputs:
@@ -152,7 +171,7 @@ class ResidualPolicy(FleetPolicy):
 
     def __init__(self, learner: ResidualEvolution, task: Task, rng: np.random.Generator) -> None:
         super().__init__(task, rng)
-        self._base = _base_policy(learner.settings.base, task)
+        self._base = _base_of(learner.settings)(task)
         self._inputs = _Inputs(task, learner.features)
         self._network = _Network(self._inputs.number, learner.settings.hidden)
         self.weights, self.mean, self.std = learner.averaged, learner.mean, learner.std
@@ -177,19 +196,6 @@ class ResidualPolicy(FleetPolicy):
         return np.asarray(self._base.index_now(view), dtype=np.float64)
 
 
-def _base_policy(name: str, task: Task) -> IndexAgent:
-    base = make(name, task)
-    kind = type(base)
-    if not isinstance(base, IndexAgent) or not (
-        kind.priority is IndexAgent.priority and kind.decide is Policy.decide
-    ):
-        raise ValueError(
-            f"base is {name!r}, whose priorities do not follow from the present indices alone; "
-            "give one such as 'whittle', 'whittle-deadline' or 'greedy-topics'"
-        )
-    return base
-
-
 class ResidualEvolution(FleetLearner[ResidualEvolutionSettings]):
     """Learns what a structured policy leaves, from the environment's reward alone.
 
@@ -199,8 +205,7 @@ class ResidualEvolution(FleetLearner[ResidualEvolutionSettings]):
     reset, what is learnt serves fleets that it has not met. The first of `updates_per_fleet`
     updates resets the environments and learns nothing.
 
-    Any payoff will do, and looks, since nothing is learnt of single sources. The base policy is an
-    agent by name, which must have no recurrent state.
+    Any payoff will do, since what is learnt from is the environment's reward.
 
     Arguments:
         arms: one vector environment, or several, with at least the features of the base policy.
@@ -208,8 +213,8 @@ class ResidualEvolution(FleetLearner[ResidualEvolutionSettings]):
         device: not used; it computes with numpy.
 
     Raises:
-        ValueError: the features of the environments differ, or the base needs others or has a
-            recurrent state; actions are not priorities, or the budget rule is "average".
+        ValueError: the features of the environments differ, or the base is not among `BASES` or
+            needs others; actions are not priorities, or the budget rule is "average".
 
     >>> from crawl_env import Deadline
     >>> features = ("value", "age", "arrival_rate", "mean_utility", "decay_rate", "steps_left")

@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from agents.adaptive.in_context import InContext, Network
+from agents.adaptive.in_context import ContextMemory, InContext, Network
 from agents.evaluation import statistics
-from crawl_env import CrawlVectorEnv
+from agents.policies.base import ObservationView, Policy, State
+from crawl_env import CrawlVectorEnv, Trace
 from crawl_env.log.clock import HOURS
+from crawl_env.numerics import FloatArray
 from ephemeral_crawl.comparison.events import REFITTED
 from ephemeral_crawl.core import evaluation
 from ephemeral_crawl.core.runner import Job, Result
@@ -58,7 +60,6 @@ MONTH = 4  # blocks, which are weeks unless they were given
 KEPT = 0.9995  # of what is known, over one step
 FEWEST = 5  # blocks of which an interval is given
 _LEARNS = "self-tuning from nothing"
-_TUNED_WORDS = ", fine-tuned on the first part"
 
 
 def jobs(study: Any) -> list[Job]:
@@ -110,10 +111,14 @@ def work(job: Job) -> Result:
     arguments = {**evaluation.arguments_of(job), "arrivals": split.trace}
 
     seated = job["entrant"]
-    tuned = _finetuned(job["split"]) if seated.get("finetuned") else None
+    weights = _finetuned(job["split"]) if seated.get("finetuned") else None
+    memory = _memory(split, arguments, weights) if seated.get("remembers") else None
 
     def chosen(env: CrawlVectorEnv, seed: int) -> Any:
-        return InContext(env, seed=seed, weights=tuned) if tuned else seat(env, seated, seed)
+        if seated["agent"] != IN_CONTEXT:
+            return seat(env, seated, seed)
+        agent = InContext(env, seed=seed, weights=weights)
+        return agent if memory is None else Remembering(agent, memory)
 
     run = replay.play(
         replay.runs_of(chosen, arguments, job["runs"], job["seed"]), split.trace, split.steps
@@ -126,6 +131,33 @@ def work(job: Job) -> Result:
         "reward": recordings.by_block(run.reward.mean(axis=0), length),
         "published": recordings.by_block(split.published, length),
     }
+
+
+class Remembering(Policy):
+    """An in-context agent that begins with what its own crawls of the first part have shown."""
+
+    def __init__(self, agent: InContext, memory: ContextMemory) -> None:
+        self.task, self._agent, self._memory = agent.task, agent, memory
+
+    def begin(self, view: ObservationView) -> ContextMemory:
+        fresh = self._agent.begin(view)
+        return self._memory._replace(age=fresh.age)
+
+    def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
+        return self._agent.decide(view, state)
+
+
+def _memory(split: Split, arguments: dict[str, Any], weights: Network | None) -> ContextMemory:
+    """Return the state of an in-context agent that has crawled the first part of a log."""
+    past = Trace(split.past.select(split.trace.log.names), random_start=False)
+    env = CrawlVectorEnv(1, **{**arguments, "arrivals": past, "horizon": None})
+    agent = InContext(env, weights=weights)
+    observation, _ = env.reset(seed=0)
+    state: State | None = None
+    for _ in range(past.steps(split.fleet.period)):
+        action, state = agent.predict(observation, state)
+        observation = env.step(action)[0]
+    return ContextMemory(*(state or ()))
 
 
 @lru_cache(maxsize=1)
@@ -150,7 +182,15 @@ def entrants(split: Split) -> list[dict[str, Any]]:
         return [shape.tolist(), rate]
 
     known = (("the whole first part", 1.0), ("a tenth of it", 0.1), ("a hundredth of it", 0.01))
-    networks: dict[str, dict[str, Any]] = {"": {}, _TUNED_WORDS: {"finetuned": True}}
+    networks: dict[str, dict[str, Any]] = {
+        "": {},
+        ", has crawled the first part": {"remembers": True},
+        ", fine-tuned on the first part": {"finetuned": True},
+        ", has crawled the first part and is fine-tuned on it": {
+            "remembers": True,
+            "finetuned": True,
+        },
+    }
     refitted = [named(REFITTED, entrant(REFERENCE))] if split.refitted is not None else []
     return [
         entrant(REFERENCE),

@@ -322,6 +322,19 @@ def test_everybody_on_a_recorded_log_can_be_made() -> None:
         assert sum(float(rollout.step()[0]) for _ in range(20)) > 0
 
 
+def test_what_the_first_part_showed_helps_in_context_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The network is not trained further here, so that fine-tuning changes nothing."""
+    monkeypatch.setattr(recorded, "_finetuned", lambda posed: shipped())
+    study = Adaptive(items=EXAMPLE, decay_rate=0.12, steps=60, part=("recorded",))
+    reward = {}
+    for todo in recorded.jobs(study):
+        name = todo["columns"]["agent"]
+        if name.startswith("in-context, from nothing"):
+            reward[name.partition("nothing")[2]] = sum(recorded.work(todo)["reward"])
+    assert reward[", has crawled the first part"] > 1.03 * reward[""]
+    assert reward[", fine-tuned on the first part"] == reward[""]
+
+
 def test_bad_options_are_refused_in_the_users_terms(tmp_path: Path) -> None:
     for options, what in (
         ({"seeds": 0}, "--seeds is 0"),

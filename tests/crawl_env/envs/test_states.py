@@ -87,7 +87,8 @@ TASKS: dict[str, dict[str, Any]] = {
     "regimes": varying(Regimes(4.0, 0.3)),
     "a log": {"sources": FLEET, "arrivals": Trace(recorded()), "features": CHANNELS},
     "the last items of a log": {"sources": CAPPED, "arrivals": Trace(recorded())},
-    "an engine": {
+    "an engine": {"engine": Engine(3.3, 9), "features": ("age", "backlog")},
+    "a random engine": {
         "engine": Engine(3.3, 9, "value", "poisson"),
         "features": ("age", "backlog"),
     },
@@ -142,16 +143,17 @@ def test_states_and_copies_continue_as_if_never_left(task: str, rows: int | None
     run(env, actions[:4])
     if rows:  # whose episodes then end at different times
         env.reset(options={"reset_mask": np.array([False, True, False])})
-    run(env, actions[4:8])
-    seen = env.step(actions[8])[0]
+    now = 5 + list(TASKS).index(task) % 4  # before, at and after the end of the first episode
+    run(env, actions[4:now])
+    seen = env.step(actions[now])[0]
     state, copies = env.get_state(), [copy.deepcopy(env), pickle.loads(pickle.dumps(env))]
     kept = pickle.dumps(state)
-    expected = [*run(env, actions[9:]), env.reset()[0]]
+    expected = [*run(env, actions[now + 1 :]), env.reset()[0]]
     for twin in copies:
-        assert same([*run(twin, actions[9:]), twin.reset()[0]], expected)
+        assert same([*run(twin, actions[now + 1 :]), twin.reset()[0]], expected)
     for restored in (other, env, env):  # `other` was never reset; no use uses the state up
         assert np.array_equal(restored.set_state(state), seen)
-        assert same([*run(restored, actions[9:]), restored.reset()[0]], expected)
+        assert same([*run(restored, actions[now + 1 :]), restored.reset()[0]], expected)
     assert pickle.dumps(state) == kept
 
 

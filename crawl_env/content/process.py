@@ -185,8 +185,10 @@ class Feed(Protocol):
         """The content of one step, as pairs of consecutive cells and their block. Drawing it
         advances the state of these cells to the next step."""
 
-    def advance(self, rng: np.random.Generator) -> None:
-        """Advance the state that several cells share, after the content of a step was drawn."""
+    @property
+    def advance(self) -> Callable[[np.random.Generator], None] | None:
+        """What advances the state that several cells share, after the content of a step was drawn;
+        None if they share none."""
 
     def start(self, envs: IntArray, rng: np.random.Generator) -> None:
         """Draw the state at the start of an episode, for the environments `envs` (b,)."""
@@ -301,6 +303,8 @@ class ArrivalProcess:
 class CellFeed:
     """Arrivals that are independent across cells; see `Feed`."""
 
+    advance: Callable[[np.random.Generator], None] | None = None
+
     def __init__(self, arrivals: ArrivalProcess, sources: Sources, num_envs: int) -> None:
         self._arrivals, self._sources, self._num_envs = arrivals, sources, num_envs
         self._shape = (num_envs, len(sources))
@@ -324,9 +328,6 @@ class CellFeed:
         if self._arrivals.stateful:
             shape = (envs.size, self._shape[1])
             self._state[envs] = self._arrivals.start(shape, self._sources.period, rng)
-
-    def advance(self, rng: np.random.Generator) -> None:
-        pass
 
     def past(self, envs: IntArray, steps: FloatArray) -> Block:
         def flat(parameter: FloatArray) -> FloatArray:

@@ -98,6 +98,8 @@ class TraceFeed:
     observable.
     """
 
+    advance = None
+
     def __init__(self, trace: Trace, sources: Sources, num_envs: int) -> None:
         log = trace.log
         self._trace, self._sources, self._num_envs = trace, sources, num_envs
@@ -121,9 +123,6 @@ class TraceFeed:
     def start(self, envs: IntArray, rng: np.random.Generator) -> None:
         random = self._trace.random_start
         self._next[envs] = rng.integers(0, self._length, envs.size) if random else 0
-
-    def advance(self, rng: np.random.Generator) -> None:
-        pass
 
     def past(self, envs: IntArray, steps: FloatArray) -> Block:
         return _Replay(self._cells(envs), lambda: self.published_before(envs, steps))

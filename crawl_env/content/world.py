@@ -360,7 +360,8 @@ class World:
         """Advance by one step: content decays, then new content arrives."""
         self._clock += 1.0
         self._stock.advance(rng)
-        self._feed.advance(rng)
+        if self._feed.advance is not None:
+            self._feed.advance(rng)
         if self._belief is not self._stock:
             self._belief.advance(rng)
         if self._capped is not None:

@@ -9,7 +9,6 @@ from scipy import stats
 from agents import Certainty, Thompson
 from agents.inference.rates import Posterior
 from agents.scheduling import AdaptiveFleetScheduler
-from agents.scheduling.draws import mixed, standard_gamma
 from crawl_env import CrawlEnv
 from crawl_env.fleet.columns import FleetColumns
 from tests.agents.scheduling.test_scheduler import TABLE1
@@ -73,8 +72,11 @@ def test_thompson_crawls_in_law_as_the_dense_agent():
 
 
 @pytest.mark.parametrize("shape", [0.2, 0.5, 1.0, 7.5])
-def test_gamma_draws_have_the_right_law(shape):
-    draws = [standard_gamma(shape, np.uint64(mixed(key))) for key in range(4000)]
+def test_draws_have_the_law_of_the_posterior(shape):
+    prior = Posterior(np.array(shape), np.array(2.0))
+    columns = FleetColumns.random(4000, seed=2)
+    scheduler = AdaptiveFleetScheduler(columns, 7, "adaptive-thompson", prior=prior)
+    draws = 2.0 * scheduler.get_state()["drawn"]
     assert stats.kstest(draws, stats.gamma(shape).cdf).pvalue > 1e-4
 
 

@@ -80,9 +80,17 @@ gym.register(
     kwargs={"flat": True, "scaled": True},
 )
 for _task in tasks().values():
-    gym.register(
-        id=_task.id,
-        entry_point="crawl_env.envs.env:CrawlEnv",
-        vector_entry_point="crawl_env.envs.vector_env:CrawlVectorEnv",
-        kwargs=_task.environment,
-    )
+    if _task.recording is None:
+        gym.register(
+            id=_task.id,
+            entry_point="crawl_env.envs.env:CrawlEnv",
+            vector_entry_point="crawl_env.envs.vector_env:CrawlVectorEnv",
+            kwargs=_task.environment,
+        )
+    else:  # the log is read when an environment is made
+        gym.register(
+            id=_task.id,
+            entry_point="crawl_env.envs.recorded:recorded_env",
+            vector_entry_point="crawl_env.envs.recorded:recorded_vector_env",
+            kwargs={"task": _task.name},
+        )

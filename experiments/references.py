@@ -15,6 +15,7 @@ from agents.evaluation.benchmark import reference_run
 from agents.evaluation.statistics import Estimate
 from crawl_env import BenchmarkTask, CrawlVectorEnv, tasks
 from crawl_env.benchmark import CORE, TASKS, TIERS, named
+from crawl_env.benchmark.recordings import Recording
 from crawl_env.benchmark.task import REFERENCES, Reference
 from crawl_env.files.atomic import write_text
 from ephemeral_crawl.core import plots
@@ -92,7 +93,9 @@ class ReferencesStudy(ParallelStudy):
     def _chosen(self, recorded: dict[str, Any]) -> Iterator[BenchmarkTask]:
         for asked in self.tasks or tasks():
             if asked in (*TIERS, "core"):
-                yield from tasks(asked).values()
+                yield from filter(_is_same_everywhere, tasks(asked).values())
+            elif not _is_same_everywhere(named(asked)):
+                continue
             elif self.tasks or recorded.get(asked, {}).get("hash") != TASKS[named(asked).name].hash:
                 yield named(asked)
 
@@ -101,7 +104,7 @@ class ReferencesStudy(ParallelStudy):
         policies = dict.fromkeys((*_IGNORANT, *_MODELLED * task.is_known, "whittle", *more))
         jobs: list[Job] = [
             {"task": task.id, "hash": task.hash, "policy": name, "run": run}
-            for name in (*policies, *(BOUND,) * (task.discount == 1))
+            for name in (*policies, *(BOUND,) * (task.discount == 1 and task.recording is None))
             for run in range(1 if self._repeats(name, task) else task.seeds)
         ]
         print(f"{task.id}: {len(jobs)} runs")
@@ -138,6 +141,11 @@ class ReferencesStudy(ParallelStudy):
                 for name, one in rows.items()
             },
         }
+
+
+def _is_same_everywhere(task: BenchmarkTask) -> bool:
+    """Return whether a task has the same rewards on every machine, so that they are recorded."""
+    return task.recording is None or task.recording.digest != ""
 
 
 def work(job: Job) -> Result:
@@ -233,7 +241,7 @@ def page(known: dict[str, dict[str, Reference]]) -> str:
 
 def _entry(task: BenchmarkTask, known: dict[str, Reference]) -> str:
     core = ", in the core" * (task.name in CORE)
-    posed = task.arguments_of("test", 0)
+    posed = task.arguments if task.recording else task.arguments_of("test", 0)
     lines = [
         f"### {task.name}\n",
         f"`{task.id}`{core}. {task.group}; {task.label}.\n",
@@ -243,6 +251,8 @@ def _entry(task: BenchmarkTask, known: dict[str, Reference]) -> str:
         + f"; score 1 is `{task.best}`.",
         f"- Environment: `{_short(posed)}`.",
     ]
+    if task.recording is not None:
+        lines.append(_recording(task.recording))
     if task.trains_on:
         lines.append(f"- Trained on: {', '.join(task.trains_on)}.")
     lines += [f"- v{i}: {text}" for i, text in enumerate(task.history)]
@@ -269,6 +279,17 @@ def _entry(task: BenchmarkTask, known: dict[str, Reference]) -> str:
         else "",
     ]
     return "\n".join(lines)
+
+
+def _recording(recording: Recording) -> str:
+    """Return how a recording is divided, and by what it is known."""
+    parts = f"trained on from {recording.start} to {recording.split}, played to {recording.end}"
+    digest = f"SHA-256 `{recording.digest}`" if recording.digest else "another on every machine"
+    return (
+        f"- Recording: `{recording.name}`, {parts}, steps of {recording.period:g}, sources with "
+        f"{recording.least_items} items or more in the first part, decay {recording.decay_rate:g}; "
+        f"{digest}."
+    )
 
 
 def _short(posed: dict[str, Any]) -> str:

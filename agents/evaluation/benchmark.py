@@ -162,7 +162,11 @@ def chosen_tasks(asked: str | Sequence[str]) -> tuple[list[BenchmarkTask], bool]
 
 def _lacking(agent: AgentLike, task: BenchmarkTask, features: Sequence[str], training: int) -> str:
     """Return why an agent cannot play a task; "" if it can."""
-    arguments, name = _arguments(task, 0, features, "train", ""), name_of(agent)
+    name = name_of(agent)
+    try:
+        arguments = _arguments(task, 0, features, "train", "")
+    except ValueError as error:  # the recording is not there
+        return f"{task.id}: {error}"
     missing = [x for x in with_features(agent, arguments)[1]["features"] if x not in task.features]
     if missing:
         return (

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
+from crawl_env.benchmark.recordings import RECORDED, Recording
 from crawl_env.benchmark.task import BenchmarkTask, Tier
 from crawl_env.errors import check_choice, unknown
 from crawl_env.fleet.parameters import PARAMETERS
@@ -333,9 +334,78 @@ def _general() -> Iterator[BenchmarkTask]:
         )
 
 
+# The logs with the SHA-256 that `ItemLog.digest` has once they are read.
+HACKER_NEWS = Recording(
+    name="hacker-news",
+    digest="6556d4bec2590167878f5cd0e4f7618fe98e16ad42a8ed4bfb3c071ed0229f82",
+    start=0.0,
+    split=5808.0,
+    end=8760.0,
+    decay_rate=0.222,
+)
+WEIBO = Recording(
+    name="weibo",
+    digest="e646a54c07b91bca49e1b6c16f0cd4318855973622e1582c93cf0d52faadd7eb",
+    start=0.0,
+    split=7792.0,
+    end=11688.0,
+    decay_rate=0.0556,
+)
+DEBIAN = Recording(
+    name="debian-changelogs",
+    start="2008-01-01",
+    split="2018-01-01",
+    end="2024-01-01",
+    decay_rate=0.1,
+)
+
+
+def _recorded() -> Iterator[BenchmarkTask]:
+    def task(
+        name: str, label: str, recording: Recording, m: int, steps: int, warmup: int
+    ) -> BenchmarkTask:
+        return BenchmarkTask(
+            name=name,
+            tier="recorded",
+            group="Recordings: the first part to train on, the second one is played from a step of "
+            "each run on",
+            label=label,
+            arguments={"sources": RECORDED, "arrivals": RECORDED, "budget": m, "observed": False},
+            information="items",
+            steps=steps,
+            warmup=warmup,
+            recording=recording,
+        )
+
+    yield task(
+        "HackerNews",
+        "one year of the Hacker News front page, the last four months played hour by hour, M = 5",
+        HACKER_NEWS,
+        m=5,
+        steps=672,
+        warmup=168,
+    )
+    yield task(
+        "Weibo",
+        "sixteen months of Weibo's hot search, the last five played hour by hour, M = 4",
+        WEIBO,
+        m=4,
+        steps=672,
+        warmup=168,
+    )
+    yield task(
+        "DebianChangelogs",
+        "changelogs of the Debian packages of the machine, 2018–2023 played day by day, M = 3",
+        DEBIAN,
+        m=3,
+        steps=600,
+        warmup=200,
+    )
+
+
 TASKS: dict[str, BenchmarkTask] = {
     task.name: task
-    for make in (_table1, _recovering, _random, _costs, _learning, _open, _general)
+    for make in (_table1, _recovering, _random, _costs, _learning, _open, _general, _recorded)
     for task in make()
 }
 

@@ -14,6 +14,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from crawl_env.benchmark.recordings import Recording
+from crawl_env.content.trace import Trace
 from crawl_env.content.world import SUMS
 from crawl_env.errors import check_choice, check_whole
 from crawl_env.fleet.parameters import PARAMETERS
@@ -93,6 +95,8 @@ class BenchmarkTask:
         budgets: source-steps (steps × environments × sources) of training that a score may state.
         trials: settings that may be tried, on the splits "train" and "validation" only.
         best: the reference that scores 1.
+        recording: the log that a task of the tier "recorded" replays. Each run begins at a step of
+            its own, and the log is repeated at its end; an agent may train in the first part.
         stronger: policies of more knowledge or more computation whose rewards are recorded, too.
         version: changes with the meaning of the task; scores of different versions differ.
         history: what each version changed, the first one first; and errata.
@@ -109,6 +113,7 @@ class BenchmarkTask:
     discount: float = 1.0
     seeds: int = 20
     trains_on: tuple[str, ...] = ()
+    recording: Recording | None = None
     budgets: tuple[int, ...] = BUDGETS
     trials: int = TRIALS
     best: str = "whittle"
@@ -138,7 +143,11 @@ class BenchmarkTask:
 
     @property
     def environment(self) -> dict[str, Any]:
-        """The arguments of the environment of the id: the first training run, one episode."""
+        """The arguments of the environment of the id: the first training run, one episode.
+
+        Raises:
+            ValueError: the recording of the task is not there, or it is another one.
+        """
         return {**self.arguments_of("train", 0), "horizon": self.warmup + self.steps}
 
     def arguments_of(self, split: Split, run: int, salt: str = "") -> dict[str, Any]:
@@ -155,12 +164,18 @@ class BenchmarkTask:
             found["sources"] = found["sources"].replace(_FLEET, str(seed))
         for name in {"arrivals", "signals"} & set(found):
             found[name] = _permuted(found[name], seed)
+        if self.recording is not None:
+            past, rest = self.recording.parts()
+            played = Trace(rest if split == "test" else past)
+            found |= {"sources": self.recording.fleet(fitted=False), "arrivals": played}
         return found
 
     def informed_arguments(self, split: Split, run: int, salt: str = "") -> dict[str, Any]:
         """Return the arguments of the environment of a run that shows the true parameters, as
-        references need them."""
+        references need them; of a recording, those that are fitted to its first part."""
         found = self.arguments_of(split, run, salt)
+        if self.recording is not None:
+            found["sources"] = self.recording.fleet(fitted=True)
         if not self.is_known:
             found["features"] = tuple(dict.fromkeys((*found["features"], "value", *PARAMETERS)))
         return found
@@ -196,6 +211,10 @@ class BenchmarkTask:
         found = asdict(self) | {"id": self.id, "features": list(self.features)}
         for words in ("group", "label", "history", "tier", "stronger"):  # may be improved
             del found[words]
+        if self.recording is None:
+            del found["recording"]
+        elif not self.recording.digest:  # every machine has another log
+            found["recording"]["digest"] = self.recording.log().digest()
         return found
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -213,6 +214,25 @@ class ItemLog(EventLog):
         table.write(path, columns)
         if curves is not None and self.curves is not None:
             self.curves.to_csv(curves)
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the log: of its names, unit and span, its items and their curves.
+
+        It does not depend on how the files were written from which the log was read.
+
+        >>> log = ItemLog(["a"], source=[0], published=[0.5], utility=[3], start=0, end=1)
+        >>> log.digest()[:16]
+        '68d160c2df96fc09'
+        """
+        span = (float(self.start), float(self.end))
+        found = hashlib.sha256(repr((self.names, *span, self.unit)).encode())
+        numbers = [self.source.astype("<i8"), self.published, self.utility]
+        if self.curves is not None:
+            curves = self.curves
+            numbers += [curves.first.astype("<i8"), curves.age, curves.remaining]
+        for array in numbers:
+            found.update(array.astype(array.dtype.newbyteorder("<")).tobytes())
+        return found.hexdigest()
 
 
 def _distinct(

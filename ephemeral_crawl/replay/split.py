@@ -193,13 +193,8 @@ def _dead(log: ItemLog, alive: Lives) -> dict[str, float]:
 
 def digest(log: ItemLog, pings: PingLog | None = None) -> str:
     """Return a hash of a log, and of a log of pings."""
-    found = hashlib.sha256(repr((log.names, log.start, log.end, log.unit)).encode())
-    arrays = [log.source, log.published, log.utility]
-    if log.curves is not None:
-        arrays += [log.curves.first, log.curves.age, log.curves.remaining]
-    if pings is not None:
-        arrays += [pings.source, pings.time]
-    for array in arrays:
+    found = hashlib.sha256(log.digest().encode())
+    for array in () if pings is None else (pings.source, pings.time):
         found.update(array.tobytes())
     return found.hexdigest()[:24]
 

@@ -14,6 +14,7 @@ EXTRAS = {
     "crawl": ("defusedxml", "feedparser", "httpcore", "httpx", "publicsuffixlist"),
     "scrapy": ("scrapy",),
     "reader": ("reader",),
+    "offline": ("h5py",),
     "experiments": ("optuna",),
 }
 

@@ -130,8 +130,8 @@ def claim(data: Data) -> str:
     fit, names, core = _found(data)
     best = ", ".join(names[i] for i in fit.chosen[0])
     return (
-        f"of {len(fit.error):,} sets of five tasks {best} predict the mean of the tiers best (error "
-        f"{fit.error[0]:.4f}, by {len(data.values('agent'))} agents); the core has "
+        f"of {len(fit.error):,} sets of five tasks {best} predict the mean of the tiers best "
+        f"(error {fit.error[0]:.4f}, by {len(data.values('agent'))} agents); the core has "
         f"{fit.error[core]:.4f}, and {core:,} sets are better"
     )
 

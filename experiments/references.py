@@ -292,7 +292,7 @@ def _recording(recording: Recording) -> str:
     )
 
 
-def _short(posed: dict[str, Any]) -> str:
+def _short(posed: Mapping[str, Any]) -> str:
     """Return the arguments of an environment, long lists shortened."""
 
     def plain_of(value: Any) -> Any:

@@ -45,7 +45,8 @@ class Benchmark(ParallelStudy):
     agent: str = ""
     """MODULE:CLASS of the agent, found from the present folder; or the name of a known one."""
     tasks: str = "core"
-    """core, a tier (checks, learning, open, general), or names or ids separated by commas."""
+    """core, a tier (checks, learning, open, general, recorded), or names or ids separated by
+    commas."""
     training: int = 0
     """Source-steps of training before each run, such as 100000; the agent needs a method learn."""
     trials: int = 0

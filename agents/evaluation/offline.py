@@ -1,0 +1,153 @@
+"""Offline data sets: recorded steps of a policy on a task of the benchmark, as Minari reads them.
+
+The layout is that of Minari 0.5 (https://minari.farama.org): NAMESPACE/NAME-v0/data with
+`main_data.hdf5`, a group for each episode, and `metadata.json`. It is written by h5py alone (the
+extra `offline`); Minari is not needed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+import crawl_env
+from agents.registry import make
+from crawl_env import BenchmarkTask, CrawlEnv
+from crawl_env.benchmark import named
+from crawl_env.errors import check_range, check_whole
+from crawl_env.extras import missing
+from crawl_env.files.atomic import write_text
+
+NAMESPACE = "ephemeral-crawl"
+_VERSION = "0.5.4"  # of Minari, whose layout this is
+
+
+class Episode(NamedTuple):
+    """The steps of one episode."""
+
+    seed: int
+    observations: NDArray[np.float32]  # (H + 1, N, F)
+    actions: NDArray[np.float32]  # (H, N) priorities in [−1, 1]
+    rewards: NDArray[np.float64]  # (H,) utility
+
+
+def record(
+    task: str,
+    policy: str,
+    folder: str | Path,
+    episodes: int = 20,
+    random: float = 0.2,
+) -> Path:
+    """Record a policy on the training runs of a task as a data set in Minari's format.
+
+    Episodes are the runs 0, 1, … of the split "train", so that no test run is in the data. The
+    observations are all that an agent may observe in the task.
+
+    Arguments:
+        task: id or name of a task of the benchmark.
+        policy: name of an agent that can play it.
+        folder: of data sets, such as the one that `MINARI_DATASETS_PATH` names.
+        episodes: number of episodes, each as long as a run with its warm-up.
+        random: fraction of the steps with random priorities.
+
+    Returns the folder of the data set, `ephemeral-crawl/<task>-<policy>-v0`.
+
+    Raises:
+        ModuleNotFoundError: h5py is not installed.
+        ValueError: the policy cannot play the task, a number is out of range, or the data set
+            exists.
+    """
+    try:
+        import h5py
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(
+            missing("h5py", "agents.evaluation.offline"), name="h5py"
+        ) from None
+    posed = named(task)
+    check_whole("episodes", episodes, 1)
+    check_range("random", np.array(random), 0, 1)
+    name = f"{posed.name}-{policy}-v{posed.version}"
+    place = Path(folder) / NAMESPACE / name / "data"
+    if place.exists():
+        raise ValueError(f"{place} exists; remove it, or name another folder")
+    played = list(_episodes(posed, policy, episodes, random))
+    place.mkdir(parents=True)
+    with h5py.File(place / "main_data.hdf5", "w", track_order=True) as file:
+        for number, episode in enumerate(played):
+            group = file.create_group(f"episode_{number}")
+            steps = len(episode.rewards)
+            group.attrs.update({"id": number, "seed": episode.seed, "total_steps": steps})
+            group["observations"], group["actions"] = episode.observations, episode.actions
+            group["rewards"] = episode.rewards
+            group["terminations"] = np.zeros(steps, dtype=bool)
+            group["truncations"] = np.arange(steps) == steps - 1
+    size = (place / "main_data.hdf5").stat().st_size
+    write_text(place / "metadata.json", json.dumps(_metadata(posed, policy, name, played, size)))
+    return place.parent
+
+
+def _episodes(task: BenchmarkTask, policy: str, episodes: int, random: float) -> Iterator[Episode]:
+    """Yield the episodes of a policy."""
+    horizon = task.warmup + task.steps
+    for run in range(episodes):
+        seed = task.seed("train", run)
+        env = CrawlEnv(**{**task.arguments_of("train", run), "horizon": horizon})
+        agent, state, rng = make(policy, env, seed=seed), None, np.random.default_rng(seed)
+        observation, _ = env.reset(seed=seed)
+        observations, actions, rewards = [observation], [], []
+        for _ in range(horizon):
+            action, state = agent.predict(observation, state)
+            if rng.random() < random:
+                action = rng.uniform(-1, 1, env.action_space.shape).astype(np.float32)
+            observation, reward, *_ = env.step(action)
+            observations.append(observation)
+            actions.append(np.asarray(action, dtype=np.float32))
+            rewards.append(float(reward))
+        yield Episode(seed, np.stack(observations), np.stack(actions), np.array(rewards))
+
+
+def _metadata(
+    task: BenchmarkTask, policy: str, name: str, played: list[Episode], size: int
+) -> dict[str, Any]:
+    """Return what `metadata.json` holds: Minari's keys, and the protocol."""
+    env = CrawlEnv(**task.environment)
+    spec = gym.spec(task.id)
+    return {
+        "dataset_id": f"{NAMESPACE}/{name}",
+        "total_episodes": len(played),
+        "total_steps": sum(len(episode.rewards) for episode in played),
+        "data_format": "hdf5",
+        "jpeg_encoding": False,
+        "observation_space": _space(env.observation_space),
+        "action_space": _space(env.action_space),
+        "env_spec": spec.to_json(),
+        "dataset_size": round(size / 1e6, 1),
+        "algorithm_name": policy,
+        "author": ["ephemeral-crawl"],
+        "minari_version": _VERSION,
+        "requirements": [f"ephemeral-crawl=={crawl_env.__version__}"],
+        "description": f"{policy} on the training runs of {task.id}, some priorities at random; "
+        "agents are scored on its test runs by agents.benchmark",
+        "ref_min_score": task.ref_min_score,
+        "ref_max_score": task.ref_max_score,
+        "task_hash": task.hash,
+    }
+
+
+def _space(space: Any) -> str:
+    """Return a box as Minari writes it."""
+    return json.dumps(
+        {
+            "type": "Box",
+            "dtype": str(space.dtype),
+            "shape": list(space.shape),
+            "low": space.low.tolist(),
+            "high": space.high.tolist(),
+        }
+    )

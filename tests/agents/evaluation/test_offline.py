@@ -1,0 +1,65 @@
+"""Offline data sets, read by Minari itself where it is installed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from agents.evaluation.offline import record
+from crawl_env.benchmark import named
+from tests.refusals import refused
+
+TASK = "SignalsUnknown50"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("h5py")
+    folder = tmp_path_factory.mktemp("datasets")
+    record(TASK, "oldest-first", folder, episodes=2)
+    return folder
+
+
+def test_the_layout_is_minaris(folder: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    place = folder / "ephemeral-crawl" / f"{TASK}-oldest-first-v0" / "data"
+    known, task = json.loads((place / "metadata.json").read_text()), named(TASK)
+    assert known["total_steps"] == 2 * (task.steps + task.warmup)
+    assert known["ref_max_score"] == task.ref_max_score > known["ref_min_score"]
+    with h5py.File(place / "main_data.hdf5") as file:
+        assert list(file) == ["episode_0", "episode_1"]
+        assert [file[name].attrs["seed"] for name in file] == [
+            task.seed("train", run) for run in (0, 1)
+        ]
+        steps = task.steps + task.warmup
+        assert file["episode_1/observations"].shape == (steps + 1, 50, len(task.features))
+        assert file["episode_1/truncations"][()].tolist() == [False] * (steps - 1) + [True]
+    with refused("exists; remove it, or name another folder"):
+        record(TASK, "oldest-first", folder)
+
+
+def test_minari_reads_the_data_set_and_makes_its_environment_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    minari = pytest.importorskip("minari")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(folder))
+    data = minari.load_dataset(f"ephemeral-crawl/{TASK}-oldest-first-v0")
+    env = data.recover_environment()
+    (first,) = data.filter_episodes(lambda episode: episode.id == 0).iterate_episodes()
+    observation, _ = env.reset(seed=named(TASK).seed("train", 0))
+    assert np.array_equal(observation, first.observations[0])
+    for action, following, reward in zip(
+        first.actions, first.observations[1:], first.rewards, strict=True
+    ):
+        observation, found, *_ = env.step(action)
+        assert np.array_equal(observation, following)
+        assert found == pytest.approx(reward)
+
+
+def test_without_h5py_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "h5py", None)
+    with pytest.raises(ModuleNotFoundError, match="part of the extra 'offline'"):
+        record(TASK, "random", "nowhere")

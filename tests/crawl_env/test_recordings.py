@@ -15,7 +15,7 @@ from crawl_env.benchmark.recordings import CURVES, FOLDER, ITEMS, Recording
 from crawl_env.log.changelogs import debian_changelogs
 from tests.refusals import refused
 
-NAME = "HackerNews"
+NAME = "DebianChangelogs"  # without recorded references, which are those of other logs
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.study import ParallelStudy
 from ephemeral_crawl.core.tables import bound_of
-from experiments.core.data import Across, Column, Data, Details, Lines, Table, mean, versus
+from experiments.core.data import Across, Column, Data, Details, Lines, Table, mean, rounded, versus
 from experiments.core.study import Part, PartsStudy
 
 # ------------------------------------------------------------------------ the gain: on whole fleets
@@ -113,13 +113,13 @@ REWARDS = Part(
             "Reward, utility / step",
             {"fleet": "fleet", "budget": "M"},
             (
-                Across("agent", (mean("reward"),), lambda found: statistics.number(found.mean)),
+                Across("agent", (mean("reward"),), rounded),
                 Column("gain", _gain, of=_EXACT),
                 Column(
-                    "bound (observed)", mean("bound"), lambda found: statistics.number(found.mean)
+                    "bound (observed)", mean("bound"), rounded
                 ),
                 Across(
-                    "agent", (mean("reward", "bound"),), lambda found: f"{found.mean:.2%}",
+                    "agent", (mean("reward", "bound"),), ".2%",
                     title="{}, of the bound",
                 ),
             ),

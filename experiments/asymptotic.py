@@ -20,7 +20,7 @@ from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.study import ParallelStudy
 from ephemeral_crawl.core.tables import plain
-from experiments.core.data import Across, Case, Column, Data, Table, mean, value
+from experiments.core.data import Across, Case, Column, Computed, Data, Table, mean, value
 from experiments.core.study import Part, PartsStudy, single
 
 # ------------------------------------------------------------------------------- copies of a fleet
@@ -257,8 +257,9 @@ def curves(report: Report, data: Data) -> None:
     )
 
 
-def unobserved(report: Report, data: Data) -> None:
+def unobserved(data: Data) -> str:
     """Say where gaps with random arrivals agree with the deterministic ones."""
+    said = []
     for fleet in data.values("fleet", policy=UNOBSERVED):
         gaps, still = (
             _gaps(data, {"fleet": fleet, "policy": name}) for name in (UNOBSERVED, "whittle")
@@ -268,10 +269,11 @@ def unobserved(report: Report, data: Data) -> None:
             e.low - NOTHING <= float(still[k].mean()) <= e.high + NOTHING
             for k, e in intervals.items()
         )
-        report.paragraph(
-            f"{fleet}, Poisson, not observed: the 95 % interval contains the deterministic gap for "
-            f"{inside} of {len(intervals)} numbers of copies."
-        )
+        said.append(f"{fleet}: {inside} of {len(intervals)}")
+    return (
+        "Poisson, not observed: the 95 % interval contains the deterministic gap for so many "
+        f"numbers of copies. {'; '.join(said)}."
+    )
 
 
 def _spent(data: Data, case: Case) -> str:
@@ -302,13 +304,13 @@ PART = Part(
             each=("fleet",),
             where={"case": ""},
         ),
-        unobserved,
+        Computed(unobserved),
         Table(
             "Mixed costs: reward, utility / step",
             {"case": "fleet", "way": "how the budget is spent"},
             (
-                Column("reward", value("reward"), lambda x: f"{float(x):.4f}"),
-                Column("of bound", mean("reward", "bound"), lambda x: f"{x.mean:.2%}"),
+                Column("reward", value("reward"), ".4f"),
+                Column("of bound", mean("reward", "bound"), ".2%"),
                 Column("spent", _spent, str),
             ),
             where={"fleet": ""},

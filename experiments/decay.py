@@ -26,10 +26,23 @@ from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.evaluation import collected
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
-from ephemeral_crawl.core.study import ParallelStudy
-from ephemeral_crawl.core.tables import percent
+from ephemeral_crawl.core.study import ParallelStudy, Rows
 from ephemeral_crawl.fit.decay import exponential_rate
-from experiments.core.data import Across, Case, Column, Data, Lines, Table, mean, share, versus
+from experiments.core.data import (
+    Across,
+    Case,
+    Column,
+    Computed,
+    Data,
+    Derived,
+    Lines,
+    Listing,
+    Table,
+    mean,
+    rounded,
+    share,
+    versus,
+)
 from experiments.core.study import Part, PartsStudy, single
 
 # ---------------------------------------------------------------------------------- decay functions
@@ -254,24 +267,29 @@ def claim(data: Data) -> str:
     )
 
 
-def largest(report: Report, data: Data) -> None:
-    """Add the largest losses, and where the fitted rate is the better one."""
+def largest(data: Data) -> Rows:
+    """Return the largest losses in each situation."""
     rows, losses = [], _losses(data)
     for name, situation in _SITUATIONS.items():
-        cells = []
+        row = {"content": name}
         for policy in (RIGHT_MEAN, FITTED):
             inside = {k: str(v) for k, v in situation.items()} | {"policy": policy}
             worst, case = max(
                 (found for found in losses if inside.items() <= found[1].items()),
                 key=lambda found: found[0],
             )
-            cells.append(f"{worst:.1%} ({case['decay']}, M = {case['budget']})")
-        rows.append([name, *cells])
-    report.table("Largest mean losses, N = 100", ["content", "right mean life", "fitted"], rows)
+            row[policy] = f"{worst:.1%} ({case['decay']}, M = {case['budget']})"
+        rows.append(row)
+    return rows
+
+
+def better_fitted(data: Data) -> str:
+    """Return where the fitted rate is the better one."""
+    losses = _losses(data)
     others = [(x, case) for x, case in losses if case["decay"] != label(TRUE)]
     fits = [(x, case) for x, case in others if case["policy"] == FITTED]
     better = sum(x < _loss(data, {**case, "policy": RIGHT_MEAN}).mean for x, case in fits)
-    report.paragraph(
+    return (
         f"The fitted rate is better than the right mean life in {better} of {len(fits)} random "
         "cases with another decay function. It matches the fast initial decay but underestimates "
         "u*, on which it depends whether a source is crawled at all."
@@ -306,12 +324,8 @@ def curves(report: Report, data: Data) -> None:
                   "curve is 1.")  # fmt: skip
 
 
-def _compared(title: str, cell: Any, text: Any = percent, **case: Any) -> Column:
-    return Column(title, cell, text, case)
-
-
 _LOSSES = tuple(
-    _compared(title, _loss, policy=policy)
+    Column(title, _loss, of={"policy": policy})
     for title, policy in (("loss, right mean life", RIGHT_MEAN), ("loss, fitted", FITTED))
 )
 
@@ -345,7 +359,16 @@ PART = Part(
             )
             for name, situation in _SITUATIONS.items()
         ),
-        largest,
+        Derived(
+            largest,
+            (
+                Listing(
+                    "Largest mean losses, N = 100",
+                    {"content": "content", RIGHT_MEAN: "right mean life", FITTED: "fitted"},
+                ),
+            ),
+        ),
+        Computed(better_fitted),
         "The agents of this project assume that interest decays exponentially. Here it does not, "
         "and the Whittle policy is compared with one that knows the decay function, on the same "
         "arrivals: once with the right mean life (so that u* is right), once with the exponential "
@@ -362,7 +385,7 @@ PART = Part(
             "Content not observed: {fleet}, M = {budget}",
             {"decay": "decay"},
             (
-                _compared("knows the decay, of the bound", _over_bound, policy=KNOWING),
+                Column("knows the decay, of the bound", _over_bound, of={"policy": KNOWING}),
                 *_LOSSES,
                 Across("policy", (_loss,), share, ("static", "myopic", "oldest-first", "random")),
             ),
@@ -377,15 +400,10 @@ PART = Part(
             "Content observed: {fleet}, M = {budget}",
             {"decay": "decay"},
             (
-                _compared(
-                    "knows, reward",
-                    mean("reward"),
-                    lambda found: statistics.number(found.mean),
-                    policy=KNOWING,
-                ),
+                Column("knows, reward", mean("reward"), rounded, {"policy": KNOWING}),
                 *_LOSSES,
-                _compared("myopic", _loss, policy="myopic"),
-                _compared("random", _loss, share, policy="random"),
+                Column("myopic", _loss, of={"policy": "myopic"}),
+                Column("random", _loss, share, {"policy": "random"}),
             ),
             each=("fleet", "budget"),
             where={"observed": True},
@@ -397,15 +415,15 @@ PART = Part(
             "Random arrivals",
             {"decay": "decay"},
             (
-                _compared(
+                Column(
                     f"{RIGHT_MEAN}: drawn / expected",
                     lambda data, case: statistics.mean(
                         data.numbers("reward", **case)
                         / data.numbers("reward", **{**case, "drawn": False})
                     ),
-                    policy=RIGHT_MEAN,
+                    of={"policy": RIGHT_MEAN},
                 ),
-                _compared("nutch, of the bound", _over_bound, policy="nutch"),
+                Column("nutch, of the bound", _over_bound, of={"policy": "nutch"}),
             ),
             where={"fleet": "dense", "observed": False, "drawn": True, "budget": USUAL},
         ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any, ClassVar
@@ -191,16 +191,7 @@ def claim(data: Data) -> str:
     return f"Clear causes, by the paired gain in score: {'; '.join(mended) or 'none'}"
 
 
-def _rows(job: Job, result: Result) -> Iterator[dict[str, Any]]:
-    yield {**job["columns"], **{name: repr(x) for name, x in result.items()}}
-
-
-def _worst(data: Data, case: Mapping[str, Any]) -> str:
-    return f"{data.numbers('score', **case).min():.2f}"
-
-
-def _plain(estimate: Any) -> str:
-    return plain(estimate, 2)
+_PLAIN = partial(plain, digits=2)
 
 
 def _part(cases: Sequence[Case], heading: str, file: str) -> Part:
@@ -208,10 +199,10 @@ def _part(cases: Sequence[Case], heading: str, file: str) -> Part:
         "Scores of trainings that differ in one thing; gains are paired by seed",
         {"agent": "agent", "task": "task", "budget": "source steps", "change": "changed"},
         (
-            Column("score", mean("score"), _plain),
-            Column("worst run", _worst, str),
-            Column("gain", versus(statistics.difference, "score", change=DEFAULTS), _plain),
-            Column("best without learning", mean("idle"), _plain),
+            Column("score", mean("score"), _PLAIN),
+            Column("worst run", lambda data, case: data.numbers("score", **case).min(), ".2f"),
+            Column("gain", versus(statistics.difference, "score", change=DEFAULTS), _PLAIN),
+            Column("best without learning", mean("idle"), _PLAIN),
         ),
     )
     return Part(
@@ -220,7 +211,6 @@ def _part(cases: Sequence[Case], heading: str, file: str) -> Part:
         claim,
         heading,
         work=measured,
-        rows=_rows,
         file=file,
     )
 

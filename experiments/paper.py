@@ -23,8 +23,10 @@ from crawl_env.content.utility import Exponential, Lognormal
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.report import Report
-from ephemeral_crawl.core.study import RecordedStudy, Rows, attributed
-from experiments.core.data import Across, Column, Data, Item, Table, value, write
+from ephemeral_crawl.core.runner import Job, Result
+from ephemeral_crawl.core.study import Rows
+from experiments.core.data import Across, Data, Derived, Item, Table, value
+from experiments.core.study import Part, PartsStudy, single
 
 # ----------------------------------------------------------------------------- runs of the example
 
@@ -156,14 +158,25 @@ def quantities(seeds: int, steps: int) -> Iterator[tuple[str, float]]:
         yield f"fraction of steps in which source 1 is crawled, ξ {name}", crawled
 
 
+def work(job: Job) -> Result:
+    """Return all numbers by name."""
+    return {name: float(number) for name, number in quantities(job["seeds"], job["steps"])}
+
+
+def rows(job: Job, result: Result) -> Iterator[dict[str, Any]]:
+    """Yield a row for each number, with what the paper prints."""
+    for name, number in result.items():
+        yield {"quantity": name, "value": repr(number), "printed": PRINTED.get(name, "")}
+
+
 # --------------------------------------------------------------------------------------- the report
 
 
-def _by_place(rows: Rows) -> Data:
+def by_place(data: Data) -> Rows:
     """Return the rows with their place in a table: quantities of a source and those of a budget M
     have a row for each, and others one of their own."""
     placed = []
-    for row in rows:
+    for row in data.rows:
         name = row["quantity"]
         if found := re.fullmatch(r"(.*), M=(\d+)(.*)", name):
             place = {"kind": "budget", "row": f"M = {found[2]}", "column": found[1] + found[3]}
@@ -172,7 +185,13 @@ def _by_place(rows: Rows) -> Data:
         else:
             place = {"kind": "other", "row": name, "column": "value"}
         placed.append({**row, **place})
-    return Data(placed)
+    return placed
+
+
+def _placed(kind: str, caption: str) -> Derived:
+    """Return the table of the numbers of one kind."""
+    across = (Across("column", (value("value"),), _number),)
+    return Derived(by_place, (Table(caption, {"row": ""}, across, where={"kind": kind}),))
 
 
 def _number(text: Any) -> str:
@@ -245,59 +264,49 @@ CONTENT: tuple[Item, ...] = (
     "expression. 5. That source 1 is crawled only “from time to time” in the stochastic example "
     "could not be reproduced.",
     printed,
-    Table(
-        "Table 1 (T = C = 1): derived values, and the Whittle index at ages 1, 2, 3",
-        {"row": ""},
-        (Across("column", (value("value"),), _number),),
-        where={"kind": "source"},
-    ),
+    _placed("source", "Table 1 (T = C = 1): derived values, and the Whittle index at ages 1, 2, 3"),
     interest,
     evolutions,
-    Table(
+    _placed(
+        "budget",
         "By budget: long-run rewards (utility / step), the pattern of the Whittle policy (its "
         "period, and crawls per step), and fleet F with random arrivals that are observed",
-        {"row": ""},
-        (Across("column", (value("value"),), _number),),
-        where={"kind": "budget"},
     ),
-    Table(
-        "Other numbers",
-        {"row": ""},
-        (Column("value", value("value"), _number),),
-        where={"kind": "other"},
-    ),
+    _placed("other", "Other numbers"),
 )
 
 
+def claim(data: Data) -> str:
+    """Return what the Whittle policy loses on the example."""
+    numbers = {row["quantity"]: float(row["value"]) for row in data.rows}
+    lost = max(
+        1 - numbers[f"whittle, long run, M={m}"] / numbers[f"exact optimum, M={m}"]
+        for m in (1, 2, 3)
+    )
+    return (
+        "Table 1, the indices and the patterns of the paper are confirmed, and its Whittle "
+        f"policy loses at most {max(lost, 1e-9):.0e} of the optimum on the example; five "
+        "points of the printed text need correction."
+    )
+
+
 @dataclass(kw_only=True)
-class Paper(RecordedStudy):
+class Paper(PartsStudy):
     """The table, the four figures and every number of the paper's numerical section, beside ours,
     with the corrections that the printed text needs. Takes about a minute."""
 
     title: ClassVar[str] = "Avrachenkov & Borkar (2015): the numerical section, recomputed"
+    parts: ClassVar[Mapping[str, Part]] = single(
+        Part(
+            jobs=lambda study: [{"seeds": study.seeds, "steps": study.steps}],
+            work=work,
+            rows=rows,
+            content=CONTENT,
+            claim=claim,
+        )
+    )
 
     seeds: int = 20
     """Runs wherever arrivals are random."""
     steps: int = 20_000
     """Steps of each such run."""
-
-    def measure(self) -> dict[str, Rows]:
-        rows = [
-            {"quantity": name, "value": repr(float(number)), "printed": PRINTED.get(name, "")}
-            for name, number in quantities(self.seeds, self.steps)
-        ]
-        return {"records.csv": attributed(rows)}
-
-    def write(self, report: Report, tables: Mapping[str, Rows]) -> None:
-        data = _by_place(tables["records.csv"])
-        numbers = {row["quantity"]: float(row["value"]) for row in data.rows}
-        lost = max(
-            1 - numbers[f"whittle, long run, M={m}"] / numbers[f"exact optimum, M={m}"]
-            for m in (1, 2, 3)
-        )
-        report.answer(
-            "Table 1, the indices and the patterns of the paper are confirmed, and its Whittle "
-            f"policy loses at most {max(lost, 1e-9):.0e} of the optimum on the example; five "
-            "points of the printed text need correction."
-        )
-        write(report, data, CONTENT)

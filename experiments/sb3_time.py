@@ -8,16 +8,17 @@ from time import process_time
 from typing import Any, ClassVar, NamedTuple
 
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
-from tqdm import tqdm
 
 from agents.learning import LEARNERS
 from agents.learning.sb3.environments import TrainingVecEnv
 from crawl_env import CrawlEnv, CrawlVectorEnv, TaskArguments
 from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.report import Report
-from ephemeral_crawl.core.study import RecordedStudy, Rows, attributed
+from ephemeral_crawl.core.runner import Job, Result
+from ephemeral_crawl.core.study import Rows
 from experiments.core.clock import Watch
-from experiments.core.data import Column, Data, Table, mean, write
+from experiments.core.data import Column, Computed, Data, Table, mean
+from experiments.core.study import Part, PartsStudy, single
 
 TABLE1: dict[str, Any] = {
     "sources": "table1",
@@ -101,7 +102,7 @@ def bars(report: Report, data: Data) -> None:
     report.figure(figure, "Time per step of one environment.")
 
 
-def speed_up(report: Report, data: Data) -> None:
+def speed_up(data: Data) -> str:
     """Say how much the native environment saves, from the values of this run."""
     parts = []
     for algorithm in data.values("algorithm", env=NATIVE):
@@ -118,7 +119,7 @@ def speed_up(report: Report, data: Data) -> None:
                 f"{(total - own + its) / total:.2f} times in total with equal collection and "
                 "gradient"
             )
-    report.paragraph("Speed-up by the native environment. " + "; ".join(parts) + ".")
+    return "Speed-up by the native environment. " + "; ".join(parts) + "."
 
 
 CONTENT = (
@@ -128,13 +129,13 @@ CONTENT = (
         {"algorithm": "algorithm", "env": "environment"},
         (
             *(
-                Column(title, mean(column), lambda found: f"{found.mean:.1f}")
+                Column(title, mean(column), ".1f")
                 for title, column in (("µs", "total"), *((f"{part}, µs", part) for part in PARTS))
             ),
-            *(Column(part, mean(part, "total"), lambda x: f"{x.mean:.0%}") for part in PARTS),
+            *(Column(part, mean(part, "total"), ".0%") for part in PARTS),
         ),
     ),
-    speed_up,
+    Computed(speed_up),
     "Table 1, M = 2, each learner's default settings with SB3's own perceptron, processor time of "
     "one thread; each part at its fastest of several updates. Native: all environments as one "
     "array program; DummyVecEnv: one after the other, for DQN and MaskablePPO in "
@@ -143,12 +144,47 @@ CONTENT = (
 )
 
 
+def jobs(study: Any) -> list[Job]:
+    """Return a job for each algorithm and kind of environment."""
+    length = {"rounds": study.rounds, "num_envs": study.num_envs}
+    return [{"algorithm": algorithm, "env": env, **length} for algorithm, env in CASES]
+
+
+def work(job: Job) -> Result:
+    """Return what each part of a step takes, and all."""
+    import torch
+
+    torch.set_num_threads(1)
+    found = spent(job["algorithm"], job["env"], job["num_envs"], job["rounds"])
+    return {**found._asdict(), "total": found.total}
+
+
+def claim(data: Data) -> str:
+    """Return what part of the time the native environment takes."""
+    share = data.numbers("environment", "total", env=NATIVE)
+    return (
+        f"In training with SB3 the native environment takes {share.min():.0%} to "
+        f"{share.max():.0%} of the time; the rest is SB3's own, in collecting transitions and "
+        "in gradient steps."
+    )
+
+
 @dataclass(kw_only=True)
-class SB3Time(RecordedStudy):
+class SB3Time(PartsStudy):
     """Measures the time per step that algorithms of Stable-Baselines3 spend in the environment, in
     collecting transitions, and in gradient steps: on Table 1, M = 2, in one thread."""
 
     title: ClassVar[str] = "Time of Stable-Baselines3"
+    parts: ClassVar[Mapping[str, Part]] = single(
+        Part(
+            jobs=jobs,
+            work=work,
+            rows=lambda job, result: iter([result]),
+            alone=True,
+            content=CONTENT,
+            claim=claim,
+        )
+    )
 
     rounds: int = 20
     """Number of timed updates; the minimum of each part is reported."""
@@ -156,24 +192,7 @@ class SB3Time(RecordedStudy):
     """Number of parallel environments."""
 
     def measure(self) -> dict[str, Rows]:
-        import torch
-
         for name in ("rounds", "num_envs"):
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name} is {getattr(self, name)}; it must be at least 1")
-        torch.set_num_threads(1)
-        times = [
-            spent(algorithm, env, self.num_envs, self.rounds)
-            for algorithm, env in tqdm(CASES, unit="case")
-        ]
-        return {"records.csv": attributed([{**s._asdict(), "total": s.total} for s in times])}
-
-    def write(self, report: Report, tables: Mapping[str, Rows]) -> None:
-        data = Data(tables["records.csv"])
-        share = data.numbers("environment", "total", env=NATIVE)
-        report.answer(
-            f"In training with SB3 the native environment takes {share.min():.0%} to "
-            f"{share.max():.0%} of the time; the rest is SB3's own, in collecting transitions and "
-            "in gradient steps."
-        )
-        write(report, data, CONTENT)
+        return super().measure()

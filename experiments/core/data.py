@@ -136,6 +136,11 @@ def change(estimate: Estimate) -> str:
     return shown("+.1%", estimate)
 
 
+def rounded(estimate: Estimate) -> str:
+    """Return a mean as text, with five digits."""
+    return statistics.number(estimate.mean)
+
+
 def share(estimate: Estimate) -> str:
     """Return a fraction as text, without its interval."""
     return shown(".1%", estimate)
@@ -145,13 +150,15 @@ Text = str | Callable[..., str]  # how something is shown: the format of its mea
 
 
 def shown(text: Text, *found: Any) -> str:
-    """Return numbers or estimates as text.
+    """Return numbers or estimates as text; what is empty stays so.
 
     >>> shown(".1%", Estimate(0.5, 0.4, 0.6)), shown(".1%", UNKNOWN), shown("g", "2.50")
     ('50.0%', 'n/a', '2.5')
     """
     if callable(text):
         return text(*found)
+    if found[0] == "":
+        return ""
     number = float(found[0].mean if isinstance(found[0], Estimate) else found[0])
     return "n/a" if np.isnan(number) else format(number, text)
 

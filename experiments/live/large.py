@@ -22,7 +22,7 @@ from agents.theory.price import first_near
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.shards.balancer import Balancer, Quote
-from experiments.core.data import Column, Data, Table, mean, share
+from experiments.core.data import Column, Data, Table, mean
 from experiments.core.study import Part
 from experiments.live.feeds.shards import EVERY, HOURS, largest
 from experiments.live.feeds.world import HOUR
@@ -162,10 +162,10 @@ PART = Part(
             "their mean at most",
             {"shock": "shock to", "lost": "no answer"},
             (
-                Column("apart before", mean("before"), share),
-                *(Column(f"{h} h after", largest(f"hour {h}"), "{:.1%}".format) for h in HOURS),
-                Column("largest sum of budgets", largest("most"), "{:.1%}".format),
-                Column("a round, ms, most", largest("round"), "{:.2f}".format),
+                Column("apart before", mean("before"), ".1%"),
+                *(Column(f"{h} h after", largest(f"hour {h}"), ".1%") for h in HOURS),
+                Column("largest sum of budgets", largest("most"), ".1%"),
+                Column("a round, ms, most", largest("round"), ".2f"),
             ),
         ),
         "No source is held: a shard is its price as a function of its budget, of sources whose "

@@ -1,18 +1,13 @@
 """What the crawler collects of two hundred feeds, day by day, if others beside them are dead.
 
-Forty fetches an hour, without sockets; nothing is known at first. For the scheduler alone, a seed
-in some seconds:
-
-    python -m experiments.live.feeds.failing --dead 0 60 200 --seeds 0 1
-
-The rates are lognormal with a median of .3 items an hour and σ = 1.2, the items' worths are equally
-distributed in all feeds, and halve in three hours. With these, the share that is collected is about
-.66 on the first day and .71 on those after it.
+Forty fetches an hour, without sockets; nothing is known at first. The rates are lognormal with a
+median of .3 items an hour and σ = 1.2, the items' worths are equally distributed in all feeds, and
+halve in three hours. With these, the share that is collected is about .66 on the first day and .71
+on those after it.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,7 +16,7 @@ import numpy as np
 from ephemeral_crawl.backtest.rules import RULES as IN_USE
 from ephemeral_crawl.core.runner import Job, Result
 from experiments.core.data import Case, Cell, Column, Data, Table, mean, share
-from experiments.core.study import Part, each_run
+from experiments.core.study import Part
 from experiments.live.feeds.rules import RULES, follow
 from experiments.live.feeds.simulated import simulate
 from experiments.live.feeds.world import HOUR, fleet
@@ -37,7 +32,6 @@ CASES = {
 SCHEDULER, INFORMED = "Scheduler", "dead ones paused at once"
 POLICIES = (SCHEDULER, INFORMED, *RULES)
 _DAYS = [f"day {day}" for day in range(1, DAYS + 1)]
-_COLUMNS = (*_DAYS, "dead", "used")
 
 
 def jobs(
@@ -151,25 +145,3 @@ PART = Part(
     ),
     claim=claim,
 )
-
-
-def main() -> None:
-    """Print the shares by day, those of the scheduler alone unless told otherwise."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--dead", type=int, nargs="+", default=[0, 60, 200])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--failing", action="store_true", help="the living fail at times, too")
-    parser.add_argument("--policies", nargs="+", default=[SCHEDULER], choices=POLICIES)
-    given = parser.parse_args()
-    print(f"{'dead':>4}  {'policy':24}  {'share by day':{6 * DAYS}}  dead  used")
-    for dead in given.dead:
-        todo = jobs(None, given.seeds, {"": (dead, given.failing)})
-        todo = [job for job in todo if job["columns"]["policy"] in given.policies]
-        data = Data([row for job in todo for row in each_run(job, work(job))])
-        for policy in data.values("policy"):
-            means = " ".join(f"{data.numbers(x, policy=policy).mean():.3f}" for x in _COLUMNS)
-            print(f"{dead:4}  {policy:24}  {means}", flush=True)
-
-
-if __name__ == "__main__":
-    main()

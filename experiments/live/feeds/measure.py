@@ -10,9 +10,8 @@ import numpy as np
 
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.backtest.rules import RULES as IN_USE
-from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
-from experiments.core.data import Across, Case, Cell, Column, Data, Table, mean
+from experiments.core.data import Across, Case, Cell, Column, Computed, Data, Table, mean
 from experiments.core.study import Part
 from experiments.live.feeds.bound import bound
 from experiments.live.feeds.crawl import crawl
@@ -86,18 +85,14 @@ def ratios(data: Data, case: Case, /, **other: str) -> FloatArray:
 
 
 def over(statistic: Callable[[FloatArray], Any], *policies: str) -> Cell:
-    """Return the cell of a statistic of the ratios to a policy: the least of several; None where
-    none was crawled."""
+    """Return the cell of a statistic of the ratios to a policy: the least of several; "" where none
+    was crawled."""
 
-    def cell(data: Data, case: Case) -> float | None:
+    def cell(data: Data, case: Case) -> float | str:
         found = [ratios(data, {**case, "policy": SIMULATED}, policy=name) for name in policies]
-        return min((float(statistic(x)) for x in found if x.size), default=None)
+        return min((float(statistic(x)) for x in found if x.size), default="")
 
     return cell
-
-
-def _form(form: str) -> Callable[[float | None], str]:
-    return lambda found: "" if found is None else format(found, form)
 
 
 def claim(data: Data) -> str:
@@ -112,8 +107,8 @@ def claim(data: Data) -> str:
     )
 
 
-def pinged(report: Report, data: Data) -> None:
-    """Say what pings bring, and by how much crawls over HTTP differ from those without."""
+def pinged(data: Data) -> str:
+    """Say what pings bring."""
     gains = []
     for budget in data.values("budget", case="pings"):
         own, oracle = (
@@ -121,19 +116,24 @@ def pinged(report: Report, data: Data) -> None:
             for name in (SIMULATED, "oracle")
         )
         gains.append(f"{own.mean() - 1:+.1%} at {budget} (oracle {oracle.mean() - 1:+.1%})")
-    report.paragraph(
+    return (
         "With pings of recall .8 and precision .5, to be learnt, the scheduler collects more: "
         f"{', '.join(gains)} fetches an hour."
     )
+
+
+def over_http(data: Data) -> str:
+    """Say by how much crawls over HTTP differ from those without."""
     cases = data.cases("case", "budget", policy=HTTP)
     found = [abs(ratios(data, case, policy=SIMULATED) - 1) for case in cases]
-    if found:
-        differences = np.concatenate(found)
-        report.paragraph(
-            f"Of these crawls {differences.size} were also made by the crawler over HTTP, in "
-            "accelerated time. What it collects differs from what is stated here by at most "
-            f"{differences.max():.1e} of it."
-        )
+    if not found:
+        return ""
+    differences = np.concatenate(found)
+    return (
+        f"Of these crawls {differences.size} were also made by the crawler over HTTP, in "
+        "accelerated time. What it collects differs from what is stated here by at most "
+        f"{differences.max():.1e} of it."
+    )
 
 
 _CASE = {"case": "case", "budget": "fetches / h"}
@@ -151,7 +151,7 @@ PART = Part(
                 Across(
                     "policy",
                     (mean("fraction"),),
-                    lambda found: f"{found.mean:.3f}",
+                    ".3f",
                     (SIMULATED, *RULES),
                 ),
             ),
@@ -160,10 +160,10 @@ PART = Part(
             "What the scheduler collects ÷ what others do: means over seeds, and the smallest",
             _CASE,
             (
-                Column("÷ oracle", over(np.mean, "oracle"), _form(".1%")),
-                Column("smallest", over(np.min, "oracle"), _form(".1%")),
-                Column("÷ bound", over(np.mean, "bound"), _form(".1%")),
-                Column("÷ best rule in use", over(np.mean, *IN_USE), _form(".2f")),
+                Column("÷ oracle", over(np.mean, "oracle"), ".1%"),
+                Column("smallest", over(np.min, "oracle"), ".1%"),
+                Column("÷ bound", over(np.mean, "bound"), ".1%"),
+                Column("÷ best rule in use", over(np.mean, *IN_USE), ".2f"),
             ),
         ),
         "The oracle fetches the feed of the highest Whittle index, with true rates and worths at "
@@ -171,7 +171,8 @@ PART = Part(
         "bound is that of two relaxed constraints, of the budget and of the hosts, on the expected "
         "worth (`experiments.live.feeds.bound`); it holds for every crawler that is not told of "
         "pings.",
-        pinged,
+        Computed(pinged),
+        Computed(over_http),
     ),
     claim=claim,
 )

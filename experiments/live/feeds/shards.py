@@ -17,7 +17,7 @@ from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.live import Lease, Scheduler
 from ephemeral_crawl.shards.balancer import Balancer, quote_of, rate_of
 from ephemeral_crawl.shards.owner import owner_of
-from experiments.core.data import Case, Cell, Column, Data, Table, mean, share
+from experiments.core.data import Case, Cell, Column, Data, Table, mean
 from experiments.core.study import Part
 from experiments.live.feeds.failing import DAYS, PER_HOUR
 from experiments.live.feeds.simulated import simulate
@@ -178,10 +178,6 @@ def largest(column: str) -> Cell:
     return lambda data, case: float(data.numbers(column, **case).max())
 
 
-def _share(value: float) -> str:
-    return f"{value:.1%}"
-
-
 def claim(data: Data) -> str:
     """Return what shards collect."""
     shares = " and ".join(
@@ -204,10 +200,10 @@ PART = Part(
             "which fraction a price differs from their mean at most",
             {"shards": "shards", "budgets": "budgets"},
             (
-                Column("collected, mean", value(np.mean), _share),
-                Column("least", value(np.min), _share),
-                Column("apart before", mean("before"), share),
-                *(Column(f"{h} h after a shock", largest(f"hour {h}"), _share) for h in HOURS),
+                Column("collected, mean", value(np.mean), ".1%"),
+                Column("least", value(np.min), ".1%"),
+                Column("apart before", mean("before"), ".1%"),
+                *(Column(f"{h} h after a shock", largest(f"hour {h}"), ".1%") for h in HOURS),
             ),
         ),
         f"Two hundred living feeds and {DEAD} dead ones, {PER_HOUR:g} fetches an hour, {DAYS} "

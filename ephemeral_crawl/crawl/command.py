@@ -49,7 +49,10 @@ class CrawlFeeds(Command):
     feeds: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILE")] = ()
     """OPML or CSV files of feeds, which are added to the store; none if the store has them."""
     budget: str | None = None
-    """Fetches per time, such as 20/h; by default that of the store."""
+    """Fetches per time, such as 20/h, or by the hour, such as "08:00 40/h, 22:00 10/h"; by default
+    that of the store."""
+    zone: str | None = None
+    """Time zone of a budget by the hour, such as Europe/Paris; by default UTC."""
     half_life: str | None = None
     """Time in which the worth of an item halves, such as 3h, which is the default."""
     store: Path = Path("crawl.db")
@@ -107,7 +110,9 @@ class CrawlFeeds(Command):
         with (
             logged(("ephemeral_crawl",), level, self.log_format, "%(message)s", redacted),
             self._place() as store,
-            Scheduler(store, budget=self.budget, half_life=self.half_life) as scheduler,
+            Scheduler(
+                store, budget=self.budget, zone=self.zone, half_life=self.half_life
+            ) as scheduler,
         ):
             for path in self.feeds:
                 settings = {"max_interval": self.max_interval} if self.max_interval else {}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import csv
+import json
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,7 +15,9 @@ from typing import Any
 import numpy as np
 
 from crawl_env import ItemLog
+from crawl_env.errors import shown
 from crawl_env.files import table
+from crawl_env.files.regular import regular
 from crawl_env.files.table import Column
 from crawl_env.fleet.sources import Sources
 from crawl_env.log.clock import HOURS
@@ -23,6 +27,7 @@ from ephemeral_crawl.crawl.sitemaps import MOST_ENTRIES, parse_sitemap
 from ephemeral_crawl.crawl.urls import check_url, host_of, source_of
 from ephemeral_crawl.live import Lesson, Scheduler, UnknownSource
 from ephemeral_crawl.live.arguments import Duration, seconds
+from ephemeral_crawl.live.settings import SourceSettings
 
 PathName = str | PathLike[str]
 
@@ -32,6 +37,8 @@ _COLUMNS = (
     Column("host", "text", required=False),
     Column("cost", required=False, default=1.0),
     *(Column(name, "text", required=False) for name in _DURATIONS),
+    Column("tag", "text", required=False),
+    Column("weight", required=False, default=1.0),
     Column("paused", "text", required=False),
 )
 _PAUSED = {"": False, "0": False, "false": False, "no": False, "1": True, "true": True, "yes": True}
@@ -175,7 +182,7 @@ def import_csv(
     scheduler: Scheduler, path: PathName, *, per_host: Duration = 0.0, **settings: Any
 ) -> Imported:
     """Add the sources of a table: source and, optionally, host, cost, min_interval, max_interval,
-    half_life (such as 24h, or seconds) and paused (yes or no).
+    half_life (such as 24h, or seconds), tag, weight and paused (yes or no).
 
     Arguments:
         per_host: least time between two fetches of a host; 0: no limit.
@@ -192,8 +199,11 @@ def import_csv(
             row: dict[str, Any] = {"source": name, "host": host, **settings}
             if given := found.text.get("host", {i: ""})[i]:
                 row["host"] = given
-            if "cost" in found.number:
-                row["cost"] = float(found.number["cost"][i])
+            for key in ("cost", "weight"):
+                if key in found.number:
+                    row[key] = float(found.number[key][i])
+            if given := found.text.get("tag", {i: ""})[i]:
+                row["tag"] = given
             for key in _DURATIONS:
                 if given := found.text.get(key, {i: ""})[i]:
                     row[key] = float(given) if table.is_number(given) else given
@@ -209,6 +219,84 @@ def import_csv(
     for name in dict.fromkeys(paused):
         scheduler.pause(name)
     return done
+
+
+def change_sources(scheduler: Scheduler, path: PathName) -> int:
+    """Change settings of sources as a file says, all or, if one is refused, none; return of how
+    many.
+
+    The file is a table (.csv) whose header names `source` and the settings that change, in which an
+    empty cell changes nothing; or it has a JSON object a line (.jsonl), in which null is the
+    default. The settings are those of `Scheduler.update`.
+
+    Raises:
+        ValueError: the file is not such a file; the message names the line and the column.
+    """
+    rows, lines = [], []
+    for line, cells in _lines(path):
+        row = {}
+        for column, value in cells.items():
+            try:
+                row[column] = _setting(scheduler, column, value)
+            except ValueError as error:
+                raise ValueError(f"{path}, line {line}, column {column}: {error}") from None
+        if "source" not in row:
+            raise ValueError(f"{path}, line {line}, column source: it is missing")
+        rows.append(row)
+        lines.append(line)
+    try:
+        return scheduler.update_many(rows)
+    except ValueError as error:  # what several columns or lines say together
+        number, _, text = str(error).removeprefix("source ").partition(": ")
+        line = lines[int(number)] if number.isdecimal() else 0
+        raise ValueError(f"{path}, line {line}: {text}" if line else f"{path}: {error}") from None
+
+
+def _lines(path: PathName) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Return the number of each line of a file of changes, and what it says, by column."""
+    with open(regular(path), encoding="utf-8-sig", newline="") as file:
+        if fspath(path).lower().endswith(".csv"):
+            reader = csv.DictReader(file, restval="", strict=True)
+            if "source" not in (reader.fieldnames or ()):
+                raise ValueError(f"{path}, line 1: there is no column source")
+            try:
+                for cells in reader:
+                    if None in cells:
+                        raise ValueError(
+                            f"{path}, line {reader.line_num}: there are more cells than columns"
+                        )
+                    yield reader.line_num, {key: x for key, x in cells.items() if x != ""}
+            except (csv.Error, UnicodeDecodeError) as error:
+                raise ValueError(f"{path}, line {reader.line_num + 1}: {error}") from None
+            return
+        for number, line in enumerate(file, 1):
+            try:
+                given = json.loads(line) if line.strip() else None
+            except (ValueError, RecursionError) as error:
+                raise ValueError(f"{path}, line {number}: it is not JSON: {error}") from None
+            if given is not None and not isinstance(given, dict):
+                raise ValueError(f"{path}, line {number}: it is {shown(given)}; give an object")
+            if given:
+                yield number, given
+
+
+def _setting(scheduler: Scheduler, column: str, value: Any) -> Any:
+    """Return the value of a cell of a file of changes, checked."""
+    if column == "source":
+        name = source_of(value)[0] if isinstance(value, str) else value
+        if name not in scheduler:
+            raise ValueError(f"there is no source {shown(value)}")
+        return name
+    if column == "paused":
+        if isinstance(value, bool):
+            return value
+        if str(value).lower() not in _PAUSED:
+            raise ValueError(f"paused is {shown(value)}; write yes or no")
+        return _PAUSED[str(value).lower()]
+    if isinstance(value, str) and column not in ("host", "tag") and table.is_number(value):
+        value = float(value)
+    SourceSettings(shortest=0.0).changed({column: value})
+    return value
 
 
 def export_csv(scheduler: Scheduler, path: PathName) -> int:

@@ -305,7 +305,7 @@ class State:
         self.shared = fitted(
             self.shared, self.sources, which, self.totals, self.kind_pings, declared
         )
-        if self.tags.bounded:
+        if self.tags and self.tags.bounded:
             self._set_prices_of_tags()
         sample = self.sample()
         if len(sample.which):

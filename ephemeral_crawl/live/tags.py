@@ -66,6 +66,20 @@ class TagStatus:
     multiplier: float  # its price less that of the budget, which the bound that `binds` costs
     binds: str  # which of its budgets binds: "most", "least", or "" if none does
 
+    def __str__(self) -> str:
+        given = ("least", self.least), ("most", self.most)
+        bounds = "".join(
+            f", at {name} {bound:.4g}/h" + (" (binds)" if self.binds == name else "")
+            for name, bound in given
+            if bound is not None
+        )
+        return (
+            f"{self.tag or 'without a tag'}: {self.sources:,} sources"
+            + (" (paused)" if self.paused else "")
+            + f"{bounds}, expected to spend {self.spends:.4g}/h; price {self.price:.3g}, "
+            f"{self.spent:,.6g} units spent"
+        )
+
 
 def bound_of(name: str, value: object) -> tuple[float, bool]:
     """Return a budget of a tag: a rate per second, or a fraction of the budget, and which it is.

@@ -97,7 +97,11 @@ def make_app(
                 explanation = await service.call(service.scheduler.explain, source)
             except UnknownSource:
                 names, _ = await service.call(service.scheduler.find, source, limit=20)
-        text = show(service, status, fleet, source, explanation, names)
+        settings = await service.call(service.scheduler.settings)
+        budget = f"{status.budget:.6g}/h"
+        if ":" in settings["budget"]:
+            budget = f"{settings['budget']} ({settings['zone']}), now {budget}"
+        text = show(service, status, fleet, source, explanation, names, budget)
         return HTMLResponse(text, headers={"Content-Security-Policy": POLICY})
 
     return Admission(app, direct(router), token, limits, requests)

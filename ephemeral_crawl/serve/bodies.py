@@ -39,8 +39,19 @@ Rate = Annotated[
     WithJsonSchema(
         {
             "type": "string",
-            "examples": ["20/h", "1/10s"],
-            "description": "Budget units per time, such as '20/h'.",
+            "examples": ["20/h", "1/10s", "08:00 40/h, 22:00 10/h"],
+            "description": "Budget units per time, or a table of times of day from which on there "
+            "is each.",
+        }
+    ),
+]
+Bound = Annotated[
+    Any,
+    WithJsonSchema(
+        {
+            "type": "string",
+            "examples": ["20/h", "10%"],
+            "description": "Budget units per time, or a part of the budget; default: none.",
         }
     ),
 ]
@@ -171,6 +182,8 @@ class SettingsBody(Body):
     min_interval: Duration = "1min"
     max_interval: Duration | None = Field(None, description="If the budget allows.")
     half_life: Duration | None = Field(None, description="Of its items; default the fleet's.")
+    tag: Name | None = Field(None, description="Such as a section or a customer; for limit_tag.")
+    weight: Number = Field(1.0, description="By which the worth of its items is multiplied.")
 
 
 class AddBody(SettingsBody):
@@ -191,9 +204,15 @@ class UpdateBody(AddBody):
     paused: Flag = None
 
 
+class UpdateManyBody(Body):
+    model_config = _example(sources=[{"source": "https://example.org/feed", "weight": 2.0}])
+    sources: list[Annotated[dict[str, Any], WithJsonSchema(UpdateBody.model_json_schema())]]
+
+
 class ConfigureBody(Body):
     model_config = _example(budget="40/h")
     budget: Rate = None
+    zone: Name = Field(None, description="Time zone of a budget by the hour, as Europe/Paris.")
     burst: Number = Field(
         None, description="Budget units that can be spent at once; with a new budget, its default."
     )
@@ -205,6 +224,20 @@ class ConfigureBody(Body):
 class SourceBody(Body):
     model_config = _example(source="https://example.org/feed")
     source: Name
+
+
+class PauseBody(Body):
+    model_config = _example(tag="news")
+    source: Name = Field(None, description="Or a host, or a tag.")
+    host: Name = Field(None, description="*.example.org: example.org and all hosts below.")
+    tag: Name = None
+
+
+class TagBody(Body):
+    model_config = _example(tag="news", least="10%", most="20/h")
+    tag: Name
+    least: Bound | None = None
+    most: Bound | None = None
 
 
 class RenameBody(Body):

@@ -37,7 +37,10 @@ class Serve(Command):
     """The scheduler's file, made if it does not exist: crawl.db or sqlite:///crawl.db; :memory:; or
     a database, postgresql://user@host/database."""
     budget: Annotated[str | None, tyro.conf.arg(metavar="RATE")] = None
-    """What may be fetched, such as 20/h. A new file needs it; in another it replaces the budget."""
+    """What may be fetched, such as 20/h, or by the hour, such as "08:00 40/h, 22:00 10/h". A new
+    file needs it; in another it replaces the budget."""
+    zone: Annotated[str | None, tyro.conf.arg(metavar="ZONE")] = None
+    """Time zone of a budget by the hour, such as Europe/Paris; by default UTC."""
     burst: float | None = None
     """Budget units that can be spent at once; by default those of an hour."""
     half_life: Annotated[str | None, tyro.conf.arg(metavar="TIME")] = None
@@ -91,6 +94,7 @@ class Serve(Command):
         scheduler = Scheduler(
             self.store if ":" in self.store else Path(self.store),
             budget=self.budget,
+            zone=self.zone,
             burst=self.burst,
             half_life=self.half_life,
             worth_at=self.worth_at,
@@ -120,8 +124,8 @@ class Serve(Command):
         from ephemeral_crawl.serve.server import logs
         from ephemeral_crawl.shards.balancer import Balancer
 
-        if self.burst is not None:
-            raise ValueError("--burst is for one scheduler; the budgets of shards change")
+        if self.burst is not None or self.zone is not None:
+            raise ValueError("--burst and --zone are for one scheduler; budgets of shards change")
         balancer = None
         if self.budget is not None:
             total = 3600.0 * per_second("--budget", self.budget)

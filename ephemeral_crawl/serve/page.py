@@ -51,6 +51,7 @@ def show(
     asked: str,
     explanation: Explanation | None,
     names: Sequence[str],
+    budget: str,
 ) -> str:
     """Return the page.
 
@@ -58,6 +59,7 @@ def show(
         asked: the source that is looked for, or "".
         explanation: of this source, if there is one.
         names: of sources that contain what is looked for, if there is none.
+        budget: what it was set to.
     """
     return _template().render(
         status=status,
@@ -66,6 +68,7 @@ def show(
         explanation=explanation,
         reasons=str(explanation).splitlines(),
         names=names,
+        budget=budget,
         answer=answer(fleet, status),
         numbers=[
             ("sources", whole(status.sources)),

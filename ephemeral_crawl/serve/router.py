@@ -33,9 +33,14 @@ from ephemeral_crawl.shards.owner import domain_of, owner_of, shard_of
 MOST_SHARDS = 1000  # a lease's id is that of its shard times this, plus the number of the shard
 _OF_ONE = (
     *("report", "failed", "release", "signal", "add", "update", "remove", "pause", "resume"),
-    *("limit_host", "rename"),
+    *("limit_host", "limit_tag", "rename"),
 )
-_OF_MANY = {"record": "outcomes", "signal_many": "pings", "add_many": "sources"}
+_OF_MANY = {
+    "record": "outcomes",
+    "signal_many": "pings",
+    "add_many": "sources",
+    "update_many": "sources",
+}
 _NUMBERED = re.compile(r"^(outcome|ping|source) (\d+):")
 _OLD = 1.0  # seconds for which it is remembered how much is due where
 _ROUNDS = 3  # in which shards are asked for leases that others do not have
@@ -61,7 +66,9 @@ class Router:
         self._stopping.set()
 
     async def one(self, method: str, given: dict[str, Any]) -> Any:
-        """Forward what concerns a source, a host or a lease."""
+        """Forward what concerns a source, a host or a lease, or to all shards what does a tag."""
+        if "tag" in given and (method == "limit_tag" or "source" not in given):
+            return await self._of_tag(method, given)
         shard, arguments = self._placed(given)
         if method == "rename" and given.keys() == {"source", "name"}:
             source, name = given["source"], given["name"]
@@ -74,6 +81,25 @@ class Router:
                 raise
             text = refused.message.replace(f"lease {arguments['lease']}", f"lease {given['lease']}")
             raise Refused(refused.status_code, refused.error, text, refused.headers) from None
+
+    async def _of_tag(self, method: str, given: dict[str, Any]) -> Any:
+        """Tell all shards what concerns a tag, since its sources may be on each of them."""
+        for name in ("least", "most"):
+            bound = given.get(name)
+            if isinstance(bound, str) and not bound.endswith("%"):
+                raise Refused(
+                    422,
+                    "invalid",
+                    f"{name} is {shown(bound)}; with shards, give a part of the budget such as "
+                    "'20%', which holds on each of them: how much of a rate each should have "
+                    "would change with their prices",
+                )
+        asked = [self.servers.post(k, method, given) for k in range(len(self.servers))]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        for answer in answers:  # of all shards, before one of them is refused
+            if isinstance(answer, BaseException):
+                raise answer
+        return answers[0]
 
     async def _move(self, shard: int, home: int, source: str, name: str) -> Any:
         """Rename a source that then belongs to another shard, with what was learnt of it."""
@@ -114,7 +140,7 @@ class Router:
                 raise answer
         if method == "add_many":
             return {"added": sum(answer["added"] for answer in answers)}
-        if method == "signal_many":
+        if method in ("signal_many", "update_many"):
             return {"done": True}
         results = [False] * len(values)
         for numbers, answer in zip(parts.values(), answers, strict=True):
@@ -300,6 +326,11 @@ def make_router(router: Router, token: Token | None, limits: Limits, budget: Any
         found, each = await router.status()
         shards = [status and asdict(status) for status in each]
         return JSONResponse({**asdict(found), "shards": shards})
+
+    @app.get("/v1/tags")
+    async def tags() -> JSONResponse:
+        asked = [router.servers.ask(k, "GET", "/v1/tags") for k in range(len(router.servers))]
+        return JSONResponse({"shards": await asyncio.gather(*asked)})
 
     @app.get("/v1/sources")
     async def sources(text: str = "", start: int = 0, limit: int = 100) -> JSONResponse:

@@ -14,7 +14,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from crawl_env.errors import NOTATION, check_whole
-from ephemeral_crawl.live import Explanation, Scheduler, Status
+from ephemeral_crawl.live import Explanation, Scheduler, Status, TagStatus
 from ephemeral_crawl.live.arguments import seconds
 from ephemeral_crawl.serve import bodies
 from ephemeral_crawl.serve.admission import Direct, Limits, Token, strict_json
@@ -127,11 +127,13 @@ _CHANGES: dict[str, tuple[Any, ...]] = {
     "update": (bodies.UpdateBody, 404),
     "remove": (bodies.SourceBody, 404),
     "rename": (bodies.RenameBody, 404, 409),
-    "pause": (bodies.SourceBody, 404),
-    "resume": (bodies.SourceBody, 404),
+    "update_many": (bodies.UpdateManyBody, 404),
+    "pause": (bodies.PauseBody, 404),
+    "resume": (bodies.PauseBody, 404),
     "adopt": (bodies.AdoptBody, 409),
     "configure": (bodies.ConfigureBody,),
     "limit_host": (bodies.HostBody,),
+    "limit_tag": (bodies.TagBody,),
 }
 
 
@@ -192,6 +194,11 @@ def _asking(router: APIRouter, service: Service, s: Scheduler) -> None:
     ) -> bodies.Due:
         """Return when a source is due, or when `lease` next gives something."""
         return bodies.Due(due_at=await service.call(s.next_due, source))
+
+    @router.get("/tags", tags=["asking"], responses=responses())
+    async def tags() -> list[TagStatus]:
+        """Return the tags and what they spend, first the sources that have none."""
+        return await service.call(s.tags)
 
     @router.get("/status", tags=["asking"], responses=responses())
     async def status() -> Status:

@@ -9,6 +9,7 @@ import socket
 from collections.abc import Sequence
 
 from ephemeral_crawl.live.arguments import per_second
+from ephemeral_crawl.live.hours import is_table
 from ephemeral_crawl.serve.admission import Limits, Token
 from ephemeral_crawl.serve.router import Router, make_router
 from ephemeral_crawl.serve.server import make_server
@@ -52,6 +53,11 @@ async def forward(
     async def set_budget(rate: object) -> None:
         if balancer is None:
             raise ValueError("this server does not balance; ask the one that was given --budget")
+        if is_table(rate):
+            raise ValueError(
+                f"budget is {shown(rate)}, a table of hours, which is for one scheduler; with "
+                "shards, set the budget at these times, such as by cron"
+            )
         balancer.total = 3600.0 * per_second("budget", rate)
         await shards.balance(balancer)
 

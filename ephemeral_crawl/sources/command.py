@@ -21,8 +21,8 @@ class ManageSources(Command):
     """Imports sources into the store of a live scheduler, and exports them.
 
     Files are told by their names: `.opml` or `.xml` are subscriptions of a feed reader; `.csv` is a
-    table of sources with the columns source, host, cost, min_interval, max_interval, half_life and
-    paused, of which all but the first may be missing.
+    table of sources with the columns source, host, cost, min_interval, max_interval, half_life,
+    tag, weight and paused, of which all but the first may be missing.
     """
 
     store: Path = Path("crawl.db")

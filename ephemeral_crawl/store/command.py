@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from crawl_env.errors import shown
 from ephemeral_crawl.core.base import Command
 
 if TYPE_CHECKING:
@@ -26,27 +27,68 @@ class ManageStore(Command):
     store: Annotated[str, tyro.conf.arg(metavar="STORE")] = "sqlite:///crawl.db"
     """A store that exists: crawl.db or sqlite:///crawl.db, or postgresql://user@host/database."""
     budget: Annotated[str | None, tyro.conf.arg(metavar="RATE")] = None
-    """What may be fetched from now on, such as 20/h."""
+    """What may be fetched from now on, such as 20/h, or by the hour: "08:00 40/h, 22:00 10/h"."""
+    zone: Annotated[str | None, tyro.conf.arg(metavar="ZONE")] = None
+    """Time zone of a budget by the hour, such as Europe/Paris; by default UTC."""
     burst: float | None = None
     """Budget units that can be spent at once; with a new budget, by default those of an hour."""
     explore: float | None = None
     """Fraction of the budget for visits in rotation."""
+    tag: str | None = None
+    """A tag of sources whose budget is set to --least and --most, or to none."""
+    least: Annotated[str | None, tyro.conf.arg(metavar="RATE")] = None
+    """What its sources get at least, if they can spend it, such as 5/h, or 10% of the budget."""
+    most: Annotated[str | None, tyro.conf.arg(metavar="RATE")] = None
+    """What they get at most."""
+    pause: Annotated[tuple[str, ...], tyro.conf.arg(metavar="KIND:NAME")] = ()
+    """What is not fetched until --resume: tag:news, host:example.org, host:*.example.org, or
+    source:https://example.org/feed."""
+    resume: Annotated[tuple[str, ...], tyro.conf.arg(metavar="KIND:NAME")] = ()
+    """What is fetched again."""
+    changes: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """CSV or JSON lines of sources and of those settings of each that change: host, cost,
+    min_interval, max_interval, half_life, tag, weight, paused. All are changed or, if one is
+    refused, none."""
     copy_to: Annotated[str | None, tyro.conf.arg(metavar="STORE")] = None
     """A new store to copy everything to, which is opened once as a check."""
 
     def run(self) -> None:
+        from ephemeral_crawl.crawl.exchange import change_sources
         from ephemeral_crawl.live import Scheduler
 
         given = {"budget": self.budget, "burst": self.burst, "explore": self.explore}
+        given |= {"zone": self.zone}
+        if self.tag is None and (self.least or self.most):
+            raise ValueError("give --tag, whose budget --least and --most are")
+        paused = [(True, *_named(x)) for x in self.pause]
+        paused += [(False, *_named(x)) for x in self.resume]
         given = {name: value for name, value in given.items() if value is not None}
         with Scheduler(_existing(self.store)) as scheduler:
             if given:
                 scheduler.configure(**given)  # type: ignore[arg-type]
+            if self.changes is not None:
+                print(
+                    f"{self.changes}: {change_sources(scheduler, self.changes):,} sources changed"
+                )
+            if self.tag is not None:
+                scheduler.limit_tag(self.tag, least=self.least, most=self.most)
+            for stop, kind, name in paused:
+                (scheduler.pause if stop else scheduler.resume)(**{kind: name})
             print(f"{self.store}: {_summary(scheduler)}")
+            for tag in scheduler.tags():
+                print(f"  {tag}")
             if self.copy_to is not None:
                 scheduler.copy(_place(self.copy_to))
                 with Scheduler(_place(self.copy_to)) as copy:
                     print(f"{self.copy_to}: {_summary(copy)}")
+
+
+def _named(text: str) -> tuple[str, str]:
+    """Return which kind of thing is named, and its name."""
+    kind, colon, name = text.partition(":")
+    if not colon or kind not in ("source", "host", "tag"):
+        raise ValueError(f"{shown(text)} is no KIND:NAME; write tag:news or host:example.org")
+    return kind, name
 
 
 def _place(store: str) -> str | Path:

@@ -21,6 +21,22 @@ const refresh = async () => {
     document.getElementById("stale").hidden = false;
   }
 };
+const send = async (event) => {
+  event.preventDefault();
+  const form = event.target, said = form.querySelector("output");
+  const given = Object.fromEntries([...new FormData(form)].filter(([, value]) => value.trim()));
+  try {
+    const answer = await fetch("/v1/" + form.dataset.method, {
+      method: "POST", credentials: "same-origin", body: JSON.stringify(given),
+      headers: { "Content-Type": "application/json" },
+    });
+    said.textContent = answer.ok ? "Done." : (await answer.json()).message;
+    if (answer.ok) refresh();
+  } catch {
+    said.textContent = "The server does not answer.";
+  }
+};
+for (const form of document.querySelectorAll("form[data-method]")) form.addEventListener("submit", send);
 mark();
 addEventListener("resize", mark);
 setInterval(refresh, EVERY);

@@ -438,6 +438,33 @@ def test_snapshots_whose_sources_refer_to_no_host_are_refused(host):
 TAGGED = ("tag", "importance", "factor", "stretch")  # columns since version 6
 
 
+def test_stores_of_version_5_are_upgraded_in_place(store):
+    clock = Clock()
+    with Scheduler(store.address, budget="40/h", clock=clock) as live:
+        busy(live, clock, steps=3)
+        number, state = live._ledger.number, dump(live)
+    end = 8 + int.from_bytes(state[:8], "little")
+    header = json.loads(state[8:end])
+    last = end + header["rows"] * SOURCE.itemsize
+    rows = np.frombuffer(state[end:last], SOURCE)
+    names = [name for name in SOURCE.names if name not in TAGGED]
+    older = np.zeros(len(rows), [(name, SOURCE[name]) for name in names])
+    for name in names:
+        older[name] = rows[name]
+    del header["tags"], header["paused_hosts"]
+    for name in ("hours", "zone", "own_burst", "until"):
+        del header["settings"][name]
+    text = json.dumps(header).encode()
+    before = len(text).to_bytes(8, "little") + text + older.tobytes() + state[last:]
+    store.run("DELETE FROM snapshot")
+    with closing(open_journal(store.address, full=False)) as journal:
+        journal.write_snapshot(number, [before])
+    store.run("PRAGMA user_version = 5" if store.file else "UPDATE version SET version = 5")
+    with Scheduler(store.address, clock=clock) as live:
+        assert dump(live) == state
+        live.add("later", tag="x")
+
+
 def test_snapshots_of_earlier_versions_are_read():
     with Scheduler(":memory:", budget="20/h", clock=lambda: 1e9) as scheduler:
         scheduler.add("a", host="ä.example")
@@ -609,6 +636,32 @@ def test_tables_of_an_earlier_version_are_migrated(store, request):
     request.getfixturevalue("monkeypatch").undo()
     with refused(f"version {base.VERSION + 1}"):
         Scheduler(store.address)
+
+
+def test_tags_pauses_weights_and_hours_survive(store):
+    clock = Clock()
+    live = Scheduler(store.address, budget="00:00 40/h, 12:00 20/h", clock=clock)
+    busy(live, clock, steps=3)
+    live.add_many({"source": f"tagged {i}", "tag": "x", "weight": 2.0} for i in range(9))
+    live.limit_tag("x", least="5%", most="9/h")
+    live.pause(tag="y")
+    live.pause(host="quiet.example")
+    live.add("hushed", host="quiet.example", tag="x")
+    for _ in range(40):
+        clock.now += 1800.0
+        live.record([{"lease": lease.id, "items": [(None, 1.0)]} for lease in live.lease(3)])
+    assert live.settings()["budget"] == "00:00 40/h, 12:00 20/h"
+    state = dump(live)
+    assert replayed(store) == state  # as after a kill
+    assert snapshot.to_bytes(snapshot.from_bytes(state)) == state
+    live.close()
+    with Scheduler(store.address, clock=clock) as again:
+        assert dump(again) == state
+        assert [(tag.tag, tag.sources, tag.paused) for tag in again.tags()][1:] == [
+            ("x", 10, False),
+            ("y", 0, True),
+        ]
+        assert again.explain("hushed").reason == "since its host is paused"
 
 
 def test_files_of_version_1_are_migrated(tmp_path):

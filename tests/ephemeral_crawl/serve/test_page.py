@@ -57,7 +57,39 @@ def test_the_page_says_what_is_due_fails_waits_and_what_the_budget_buys(client):
     assert text.count("<script>") == 1  # ours
     assert "see &lt;script&gt;alert(1)&lt;/script&gt; https://***@e3.example/?token=***" in text
     sections = re.findall(r"<h2 id=\"(\w+)\">", text)
-    assert sections == ["due", "soon", "buys", "collected", "failing", "hosts"]
+    assert sections == ["due", "soon", "buys", "collected", "failing", "hosts", "set"]
+
+
+def test_the_page_shows_budgets_of_tags_and_sets_them():
+    scheduler = Scheduler(":memory:", budget="60/h")
+    scheduler.add("a", tag="<b>news")
+    with running(scheduler) as client:
+        for method, given in (
+            ("limit_tag", {"tag": "<b>news", "least": "10%", "most": "5/h"}),
+            ("configure", {"budget": "00:00 30/h, 12:00 30/h", "zone": "Europe/Paris"}),
+        ):
+            assert client.post(method, given).json == {"done": True}
+        text = client.get("/").text
+        assert "The budget is 00:00 30/h, 12:00 30/h (Europe/Paris), now 30/h." in text
+        row = re.search(r'<th scope="row">&lt;b&gt;news</th><td>1</td><td>3</td><td>5</td>', text)
+        assert row
+        assert "<b>" not in text
+        (_, tag) = client.get("/v1/tags").json
+        assert (tag["tag"], tag["least"], tag["most"]) == ("<b>news", 3.0, 5.0)
+        forms = re.findall(r'<form data-method="(\w+)">(.*?)</form>', text)
+        assert [(method, re.findall(r' name="(\w+)"', fields)) for method, fields in forms] == [
+            ("configure", ["budget", "zone"]),
+            ("limit_tag", ["tag", "least", "most"]),
+        ]
+        told = client.post("limit_tag", {"tag": "news", "least": "120%"})
+        assert told.status == 422
+        assert "0 to 100 %" in told.json["message"]
+        assert client.post("pause", {"tag": "<b>news"}).json == {"done": True}
+        assert client.post("lease", {}).json == {"leases": []}
+        sources = [{"source": "a", "weight": 2.0, "tag": None}]
+        assert client.post("update_many", {"sources": sources}).json == {"done": True}
+        assert client.get("/v1/explain?source=a").json["weight"] == 2.0
+        assert len(client.post("lease", {}).json["leases"]) == 1
 
 
 def test_what_the_budget_buys_has_labels(client):

@@ -116,6 +116,27 @@ def test_a_crawl_through_the_router_reaches_each_source_at_its_shard():
         assert all(server.scheduler.status().budget == 100.0 for server in servers)
 
 
+def test_tags_are_told_to_all_shards():
+    with shards(3) as servers, routed(list(map(address, servers))) as client:
+        sources = [{"source": name, "tag": "news"} for name in NAMES]
+        client.post("add_many", {"sources": sources})
+        assert client.post("limit_tag", {"tag": "news", "most": "20%"}).json == {"done": True}
+        told = client.post("limit_tag", {"tag": "news", "most": "9/h"})
+        assert "most is '9/h'; with shards, give a part of the budget" in told.json["message"]
+        each = client.get("/v1/tags").json["shards"]
+        assert [tags[1]["most"] for tags in each] == [20.0] * 3
+        assert sum(tags[1]["sources"] for tags in each) == 40
+        assert client.post("pause", {"tag": "news"}).json == {"done": True}
+        assert client.get("/v1/status").json["paused"] == 40
+        changes = [{"source": name, "weight": 2.0} for name in NAMES]
+        assert client.post("update_many", {"sources": changes}).json == {"done": True}
+        assert client.get(f"/v1/explain?source={NAMES[3]}").json["weight"] == 2.0
+        client.post("resume", {"tag": "news"})
+        host = client.post("pause", {"host": domain_of(NAMES[0])})
+        assert host.json == {"done": True}
+        assert client.get("/v1/status").json["paused"] == 0  # the sources have no hosts
+
+
 def test_the_page_and_hooks_are_those_of_the_shards():
     with shards(2, SECRET) as servers, routed(list(map(address, servers)), SECRET) as client:
         for name in NAMES:

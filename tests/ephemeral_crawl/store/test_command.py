@@ -39,6 +39,63 @@ def test_a_new_budget_holds_at_once_for_all_who_use_the_store(path):
     assert Scheduler(path).status().budget == 30.0
 
 
+def test_budgets_of_tags_and_pauses_are_set(path, capsys):
+    live = Scheduler(path, budget="60/h", clock=Clock())
+    live.add_many({"source": name, "tag": "news", "host": "h"} for name in ("a", "b"))
+    ManageStore(store=str(path), tag="news", least="10%", most="9/h", pause=("host:h",)).run()
+    assert "news: 2 sources, at least 6/h, at most 9/h" in capsys.readouterr().out
+    assert (live.lease(9), live.explain("a").reason) == ([], "since its host is paused")
+    ManageStore(store=str(path), resume=("host:h",), budget="08:00 40/h", zone="Asia/Tokyo").run()
+    assert len(live.lease(9)) == 2
+    assert live.settings()["zone"] == "Asia/Tokyo"
+    with refused("'news' is no KIND:NAME; write tag:news"):
+        ManageStore(store=str(path), pause=("news",)).run()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "error"),
+    [
+        ("a.csv", "source,weight\na,2\nb,heavy\n", "line 3, column weight: weight is 'heavy'"),
+        ("a.csv", "source,cost\na,2\nc,1\n", "line 3, column source: there is no source 'c'"),
+        ("a.csv", "source,size\na,2\n", "line 2, column size: unknown argument 'size'"),
+        ("a.csv", "name,cost\na,2\n", "line 1: there is no column source"),
+        ("a.csv", "source,paused\na,perhaps\n", "line 2, column paused: paused is 'perhaps'"),
+        ("a.csv", "source,cost\na,1,2\n", "line 2: there are more cells than columns"),
+        ("a.csv", "source,cost\na,1\n\na,2\n", "line 4: 'a' appears twice"),
+        ("a.csv", "source,max_interval\na,1s\n", "line 2: max_interval is 1 s and min_interval"),
+        ("a.jsonl", '{"source": "a"}\n{"source": ', "line 2: it is not JSON"),
+        ("a.jsonl", '{"source": "a"}\n[1]', "line 2: it is [1]; give an object"),
+        ("a.jsonl", '{"source": "a", "tag": 3}', "line 1, column tag: tag is 3"),
+        ("a.jsonl", '{"weight": 3}', "line 1, column source: it is missing"),
+    ],
+)
+def test_a_file_of_changes_is_refused_as_a_whole(path, name, text, error):
+    live = Scheduler(path, budget="60/h", clock=Clock())
+    live.add_many({"source": name} for name in ("a", "b"))
+    changes = path.with_name(name)
+    changes.write_text(text)
+    before = live.settings("a")
+    with refused(error, str(changes)):
+        ManageStore(store=str(path), changes=changes).run()
+    assert live.settings("a") == before
+
+
+def test_a_file_changes_sources(path, capsys):
+    live = Scheduler(path, budget="60/h", clock=Clock())
+    live.add_many({"source": name, "cost": 2.0} for name in ("a", "b"))
+    table, lines = path.with_name("a.csv"), path.with_name("a.jsonl")
+    table.write_text("source,weight,tag,paused,cost,max_interval\na,2,news,yes,,24h\nb,,,no,1,\n")
+    ManageStore(store=str(path), changes=table).run()
+    assert "2 sources changed" in capsys.readouterr().out
+    a, b = live.settings("a"), live.settings("b")
+    assert (a["weight"], a["tag"], a["paused"], a["cost"]) == (2.0, "news", True, 2.0)
+    assert (a["max_interval"], b["weight"], b["tag"], b["cost"]) == (86_400.0, 1.0, None, 1.0)
+    lines.write_text('{"source": "a", "tag": null, "paused": false, "weight": 0.5}\n\n')
+    ManageStore(store=str(path), changes=lines).run()
+    a = live.settings("a")
+    assert (a["weight"], a["tag"], a["paused"], a["cost"]) == (0.5, None, False, 2.0)
+
+
 def test_a_backup_is_restored_with_all_that_was_acknowledged(path, capsys):
     clock = Clock()
     live = Scheduler(path, budget="60/h", clock=clock)

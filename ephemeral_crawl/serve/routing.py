@@ -8,6 +8,7 @@ import math
 import socket
 from collections.abc import Sequence
 
+from crawl_env.errors import shown
 from ephemeral_crawl.live.arguments import per_second
 from ephemeral_crawl.live.hours import is_table
 from ephemeral_crawl.serve.admission import Limits, Token
@@ -64,8 +65,8 @@ async def forward(
     router = Router(shards)
     app = make_router(router, token, limits, set_budget)
     address, port = listener.getsockname()[:2]
-    shown = f"[{address}]" if ":" in address else address
-    print(f"Serving http://{shown}:{port}/ ({len(shards)} shards)", flush=True)
+    place = f"[{address}]" if ":" in address else address
+    print(f"Serving http://{place}:{port}/ ({len(shards)} shards)", flush=True)
     rounds = balancer and asyncio.create_task(keep_balanced(shards, balancer, every, once=False))
     await make_server(app, router, limits).serve([listener])
     if rounds:

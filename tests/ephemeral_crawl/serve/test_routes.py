@@ -180,7 +180,7 @@ def test_every_example_of_the_documentation_is_understood(client):
                 answer = client.post(path.removeprefix("/v1/"), example)
                 assert str(answer.status) in codes - {"422"}, (path, answer.text)
                 examples += 1
-    assert examples == 16
+    assert examples == 18
 
 
 def test_metrics_are_those_of_prometheus_and_bounded(client):

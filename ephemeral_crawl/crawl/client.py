@@ -40,6 +40,7 @@ _MOST_ADDRESSES = 4  # of a name that are tried
 _LONGEST_FIELD = 1000  # characters of an ETag that is kept
 _YEAR = 31_536_000.0
 _REDIRECTS = (301, 302, 303, 307, 308)
+_REDIRECTS_OF_FORMS = (307, 308)
 _PERMANENT = (301, 308)
 _MAX_AGE = re.compile(r"(?:^|[,\s])max-age\s*=\s*\"?(\d{1,10})", re.ASCII | re.IGNORECASE)
 
@@ -171,30 +172,45 @@ class Client:
             headers["If-None-Match"] = etag
         if modified:
             headers["If-Modified-Since"] = modified
+        return await self._ask(url, headers)
+
+    async def post(self, url: str, form: bytes) -> Response:
+        """Return what the server of a URL answers to a form, as browsers encode it.
+
+        Raises:
+            NotAllowed, FetchError: as for `get`.
+        """
+        return await self._ask(url, {"Content-Type": "application/x-www-form-urlencoded"}, form)
+
+    async def _ask(self, url: str, headers: dict[str, str], form: bytes | None = None) -> Response:
         try:
             url = check_url(url)
         except ValueError as error:
             raise NotAllowed("refused", str(error)) from None
         try:
             async with asyncio.timeout(self._timeout):
-                return await self._follow(url, headers)
+                return await self._follow(url, headers, form)
         except _TIMEOUTS:
             raise FetchError("timeout", f"no whole answer within {self._timeout:g} s") from None
         except _ERRORS as error:
             raise _failure(error) from None
 
-    async def _follow(self, url: str, headers: dict[str, str]) -> Response:
+    async def _follow(
+        self, url: str, headers: dict[str, str], form: bytes | None = None
+    ) -> Response:
         permanent, moved = True, None
         for hop in range(_MOST_REDIRECTS + 1):
             try:
                 self._check(url)
-                request = self._client.build_request("GET", url, headers=headers)
+                method = "GET" if form is None else "POST"
+                request = self._client.build_request(method, url, headers=headers, content=form)
                 answer = await self._client.send(request, stream=True, follow_redirects=False)
             except _NotPublic as error:
                 raise (FetchError if hop else NotAllowed)("refused", str(error)) from None
             try:
                 target = answer.headers.get("location")
-                if answer.status_code not in _REDIRECTS or not target:
+                redirects = _REDIRECTS if form is None else _REDIRECTS_OF_FORMS
+                if answer.status_code not in redirects or not target:
                     body = b""
                     if 200 <= answer.status_code < 300:
                         body = await self._body(answer)

@@ -10,7 +10,7 @@ import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, TextIO
@@ -25,7 +25,9 @@ from ephemeral_crawl.live.arguments import seconds
 from ephemeral_crawl.live.reasons import redacted
 
 if TYPE_CHECKING:
+    from ephemeral_crawl.crawl.client import Client
     from ephemeral_crawl.crawl.crawler import Visit
+    from ephemeral_crawl.crawl.websub import Subscriptions
     from ephemeral_crawl.live import Scheduler
 
 _LOG = logging.getLogger(__name__)
@@ -92,6 +94,11 @@ class CrawlFeeds(Command):
     """Also fetch from addresses that are not public: loopback and private networks."""
     use_proxies: bool = False
     """Use the proxies that the environment names."""
+    public_url: str | None = None
+    """Address under which hubs of WebSub reach this program, such as https://me.example.org/news:
+    it then subscribes to those that feeds name, and their notices are pings."""
+    listen: str = "127.0.0.1:8600"
+    """With --public-url: address and port to listen on, to which what comes there is passed on."""
     quiet: bool = False
     """Print no progress and no failures of feeds: as --log-level error."""
     log_level: Level = "info"
@@ -177,6 +184,7 @@ class CrawlFeeds(Command):
 
     def _check(self) -> None:
         from ephemeral_crawl.crawl import exchange
+        from ephemeral_crawl.crawl.urls import check_url
         from ephemeral_crawl.live.journal.sqlite import is_new
 
         for path in self.feeds:
@@ -193,6 +201,11 @@ class CrawlFeeds(Command):
             )
         if sum(map(bool, (self.dry_run, self.explain, self.resume))) > 1:
             raise ValueError("give one of --dry-run, --explain and --resume")
+        host, colon, port = self.listen.rpartition(":")
+        if not (host and colon and port.isascii() and port.isdecimal() and int(port) < 65_536):
+            raise ValueError(f"--listen is {self.listen}; give ADDRESS:PORT, as 127.0.0.1:8600")
+        if self.public_url is not None:
+            check_url(self.public_url, "--public-url")
         check_whole("--parallel", self.parallel)
         seconds("--timeout", self.timeout, 0.1)
         seconds("--per-host", self.per_host)
@@ -216,6 +229,7 @@ class CrawlFeeds(Command):
             user_agent=self.user_agent or USER_AGENT,
             use_proxies=self.use_proxies,
         ) as client:
+            subscriptions = self._subscriptions(scheduler, client, lambda: crawler.look())
             crawler = Crawler(
                 scheduler,
                 client,
@@ -227,17 +241,63 @@ class CrawlFeeds(Command):
                 per_host=self.per_host,
                 done=progress.add,
                 idle=progress.idle,
+                subscriptions=subscriptions,
             )
             loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM):
                 with contextlib.suppress(NotImplementedError, RuntimeError):  # threads, Windows
                     loop.add_signal_handler(number, crawler.stop)
             try:
-                await crawler.run(once=self.once)
+                async with self._listening(subscriptions):
+                    await crawler.run(once=self.once)
             finally:
                 await parse.close()
                 memory.close()
                 progress.end()
+
+    def _subscriptions(
+        self, scheduler: Scheduler, client: Client, look: Callable[[], None]
+    ) -> Subscriptions | None:
+        """Return the subscriptions at hubs, which are in a file beside the store."""
+        from ephemeral_crawl.crawl.websub import KIND, Subscriptions
+        from ephemeral_crawl.live import UnknownSource
+
+        if self.public_url is None:
+            return None
+
+        async def is_source(name: str) -> bool:
+            return name in scheduler and not scheduler.settings(name)["paused"]
+
+        async def ping(name: str) -> None:
+            with contextlib.suppress(UnknownSource):
+                scheduler.signal(name, KIND)
+                look()
+
+        path = self.store.with_name(self.store.name + ".hubs")
+        return Subscriptions(path, self.public_url, client, is_source, ping)
+
+    @contextlib.asynccontextmanager
+    async def _listening(self, subscriptions: Subscriptions | None) -> AsyncIterator[None]:
+        """Return a context in which hubs are answered, and subscriptions kept."""
+        from ephemeral_crawl.crawl.listener import listen
+
+        if subscriptions is None:
+            yield
+            return
+        host, _, port = self.listen.rpartition(":")
+        try:
+            server = await listen(subscriptions, host.strip("[]"), int(port))
+        except OSError as error:
+            raise ValueError(f"cannot listen on {self.listen}: {error.strerror}") from None
+        keeping = asyncio.create_task(subscriptions.keep())
+        try:
+            yield
+        finally:
+            keeping.cancel()
+            server.close()
+            with contextlib.suppress(asyncio.CancelledError):
+                await keeping
+            subscriptions.close()
 
     @contextlib.contextmanager
     def _output(self) -> Iterator[TextIO]:

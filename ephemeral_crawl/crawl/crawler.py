@@ -17,6 +17,7 @@ from ephemeral_crawl.crawl.client import Client, FetchError, NotAllowed, Respons
 from ephemeral_crawl.crawl.feeds import Feed, FeedItem, Parser
 from ephemeral_crawl.crawl.memory import Memory, Remembered
 from ephemeral_crawl.crawl.urls import check_url, host_of
+from ephemeral_crawl.crawl.websub import Subscriptions, hub_of
 from ephemeral_crawl.live import Lease, Scheduler, UnknownSource
 from ephemeral_crawl.live.arguments import Duration, seconds
 from ephemeral_crawl.live.reasons import reason_of
@@ -57,6 +58,7 @@ class Crawler:
         poll: longest time between two looks at the schedule, seconds: others may change it.
         clock: that of the scheduler.
         done: called after each fetch.
+        subscriptions: at the hubs that feeds name.
     """
 
     def __init__(
@@ -74,10 +76,11 @@ class Crawler:
         clock: Callable[[], float] = time.time,
         done: Callable[[Visit], object] = lambda visit: None,
         idle: Callable[[], object] = lambda: None,
+        subscriptions: Subscriptions | None = None,
     ) -> None:
         self._scheduler, self._client, self._parse = scheduler, client, parse
         self._memory, self._output, self._clock = memory, output, clock
-        self._done, self._idle = done, idle
+        self._done, self._idle, self._subscriptions = done, idle, subscriptions
         self._parallel, self._lease_time, self._poll = parallel, lease_time, poll
         self._per_host = seconds("per_host", per_host)
         self._stop, self._news = asyncio.Event(), asyncio.Event()
@@ -236,6 +239,9 @@ class Crawler:
         )
         if feed and feed.announces and not first:
             self._announce(source, new)
+        if feed and self._subscriptions is not None:
+            name = moved or source
+            self._subscriptions.found(name, *hub_of(response, feed))
         if moved in ("", source):
             return Visit(source, response.status, len(new), "", unstable=unstable)
         self._move(source, moved)

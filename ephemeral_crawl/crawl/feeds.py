@@ -36,6 +36,9 @@ _SECONDS = 20.0  # to parse a feed
 _MEMORY = 2 << 30  # bytes, of the process that parses
 _NOT_A_FEED = "the document does not parse as a feed"
 _PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<!--.*?-->\s*)*<(?:!doctype\s+)?html\b", re.I | re.S)
+_DECLARED = 200  # bytes in which a document declares its encoding
+_UTF_16 = re.compile(rb"""\A(\s*<\?xml[^>]{0,100}?encoding\s*=\s*["'])utf-16\w*""", re.I)
+_BY_NUMBER = re.compile(rb"&#(x[0-9a-f]{1,8}|[0-9]{1,10});", re.I)
 _HEAD = 2**18  # bytes of a page in which it names its feeds
 _FEED_TYPES = ("application/rss+xml", "application/atom+xml", "application/feed+json")
 _OUT_OF_MEMORY = 3  # exit code of the process that parses
@@ -62,6 +65,8 @@ class Feed(NamedTuple):
     pause: float  # seconds for which it asks not to be fetched again: ttl, or syn:updatePeriod
     elsewhere: str = ""  # of a page that names a feed, the address of that
     announces: bool = False  # whether it is a sitemap: its items may be other sources
+    hub: str = ""  # of WebSub, which it names
+    topic: str = ""  # and the address by which the hub knows it
 
 
 class Parser(Protocol):
@@ -92,8 +97,9 @@ def parse_feed(body: bytes, content_type: str = "", url: str = "", worth: str = 
     >>> feed.pause, feed.items[0].published
     (3600.0, 60.0)
     """
-    if is_sitemap(plain := unpacked(body)):
-        return _sitemap(plain)
+    body = unpacked(body)
+    if is_sitemap(body):
+        return _sitemap(body)
     if _is_json(body):
         found = _json_feed(body)
     elif _PAGE.match(body) and (elsewhere := _named_feed(body, url)):
@@ -104,7 +110,13 @@ def parse_feed(body: bytes, content_type: str = "", url: str = "", worth: str = 
     if len(items) > MOST_ITEMS:  # those without a date may be the newest
         items.sort(key=lambda item: -math.inf if item.published is None else -item.published)
     unique = {item.key: item for item in reversed(items[:MOST_ITEMS])}
-    return Feed(_text(found.feed.get("title")), list(reversed(unique.values())), _pause(found.feed))
+    return Feed(
+        _text(found.feed.get("title")),
+        list(reversed(unique.values())),
+        _pause(found.feed),
+        hub=_linked(found.feed, "hub"),
+        topic=_linked(found.feed, "self"),
+    )
 
 
 def _sitemap(body: bytes) -> Feed:
@@ -141,6 +153,10 @@ def _json_feed(body: bytes) -> _Found:
     items = feed.get("items")
     if not isinstance(items, list):
         raise ValueError(f"{_NOT_A_FEED}: it is a JSON Feed without a list of items")
+    hubs, feed["links"] = feed.get("hubs"), [{"rel": "self", "href": feed.get("feed_url")}]
+    for hub in hubs if isinstance(hubs, list) else []:
+        if isinstance(hub, dict) and str(hub.get("type")).lower() == "websub":
+            feed["links"].append({"rel": "hub", "href": hub.get("url")})
     return _Found(feed, [_json_entry(item) for item in items if isinstance(item, dict)])
 
 
@@ -158,17 +174,13 @@ def _json_entry(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _xml_feed(body: bytes, content_type: str) -> Any:
-    import feedparser
-
-    headers = {"content-type": content_type or "application/xml"}
-    # A stream, since of bytes feedparser would ask whether they are the name of a file.
+    if b"\0" not in body[:_DECLARED]:  # then it is not in UTF-16, whatever it says
+        body = _UTF_16.sub(rb"\1utf-8", body, count=1)
     try:
-        found = feedparser.parse(
-            io.BytesIO(body),
-            response_headers=headers,
-            sanitize_html=False,
-            resolve_relative_uris=False,
-        )
+        try:
+            found = _read_xml(body, content_type)
+        except ValueError:  # characters by number that do not exist
+            found = _read_xml(_BY_NUMBER.sub(_existing, body), content_type)
     except (MemoryError, RecursionError):
         raise
     except Exception as error:  # documents are found that no parser is ready for
@@ -178,6 +190,26 @@ def _xml_feed(body: bytes, content_type: str) -> Any:
     if not found.entries and (broken or not found.get("version")):
         raise ValueError(_why_not(found, body))
     return found
+
+
+def _read_xml(body: bytes, content_type: str) -> Any:
+    import feedparser
+
+    # A stream, since of bytes feedparser would ask whether they are the name of a file.
+    return feedparser.parse(
+        io.BytesIO(body),
+        response_headers={"content-type": content_type or "application/xml"},
+        sanitize_html=False,
+        resolve_relative_uris=False,
+    )
+
+
+def _existing(number: re.Match[bytes]) -> bytes:
+    """Return a character by number, a space if there is none of this number."""
+    digits = number[1].decode().lower()
+    value = int(digits[1:], 16) if digits.startswith("x") else int(digits)
+    exists = 0 < value < 0xD800 or 0xE000 <= value < 0x110000
+    return number[0] if exists else b" "
 
 
 def _why_not(found: Any, body: bytes) -> str:
@@ -280,6 +312,14 @@ def _pause(feed: Any) -> float:
             often = max(float(str(feed.get("sy_updatefrequency", "1")).strip()[:12]), 1e-3)
         found.append(_PERIODS[period] / often)
     return max((x for x in found if 0.0 <= x < 1e9), default=0.0)
+
+
+def _linked(feed: Any, relation: str) -> str:
+    """Return the first address to which a feed has a relation."""
+    for link in feed.get("links") or []:
+        if str(link.get("rel", "")).lower() == relation and _text(link.get("href")):
+            return _text(link["href"])
+    return ""
 
 
 def _text(value: object, longest: int = _LONGEST) -> str:

@@ -62,6 +62,7 @@ HOST = np.dtype(
         ("blocked", "<f8"),  # until when it asked to be left alone
         ("lease", "<i8"),  # number of the last lease; −k if k were out when the host was limited
         ("factor", "<f8"),  # mean rate of its sources ÷ mean rate of the fleet, shrunk to 1
+        ("trust", "<f8"),  # precision of its sources' pings ÷ that of their kinds, shrunk to 1
         ("within", "<i8"),  # row of the domain that it is in, or NO_HOST; derived from the names
     ]
 )
@@ -82,7 +83,7 @@ def new_hosts(rows: int = 0) -> Hosts:
     """Return hosts that were not fetched yet."""
     hosts = np.zeros(rows, HOST)
     hosts["fetched"] = NEVER
-    hosts["factor"] = 1.0
+    hosts["factor"] = hosts["trust"] = 1.0
     hosts["within"] = NO_HOST
     return hosts
 

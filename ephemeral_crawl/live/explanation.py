@@ -11,10 +11,12 @@ from ephemeral_crawl.live import hosts as politeness
 from ephemeral_crawl.live import learning, life, price
 from ephemeral_crawl.live.causes import CAUSES, LEARNT, UNREACHED
 from ephemeral_crawl.live.columns import HOST_PAUSED, NEVER, PAUSED, STOPPED, Sources
+from ephemeral_crawl.live.fitting import delays
 from ephemeral_crawl.live.learning import Shared
 from ephemeral_crawl.live.state import State
 
 _RESUME = "ephemeral-crawl crawl --resume"
+MISLEADING = 0.05  # precision below which pings say hardly anything
 PROBABLY = 0.8  # probability from which on a source is called dead
 
 
@@ -34,6 +36,9 @@ class Explanation:
     half_life: float
     half_life_error: float  # 0 if it was declared
     precision: float | None  # of its pings; None if it was never pinged
+    recall: float | None  # fraction of its items that pings announce; likewise
+    signal: str | None  # kind of its last ping
+    signal_delay: float | None  # mean time from an item to such a ping, over all sources
     silent_rate: float  # items per hour that no ping announces
     guessed: bool  # whether rate and worth rest on no fetch, but on the other sources alone
     fetched_at: float | None
@@ -101,8 +106,10 @@ class Explanation:
         if self.precision is not None:
             when = "never" if self.due_after_ping is None else _time(self.due_after_ping)
             lines.append(
-                f"{self.precision:.0%} of its pings announce an item; {_number(self.silent_rate)} "
-                f"items per hour come without. With a ping now it would be due: {when}."
+                f"{self.precision:.0%} of its pings announce an item, the last one of the kind "
+                f"{self.signal}; {_number(self.silent_rate)} items per hour come without, "
+                f"{1.0 - (self.recall or 0.0):.0%} of all. With a ping now it would be due: {when}."
+                + (" Its pings mislead, and hardly count." if self.misleading else "")
             )
         return "\n".join(lines)
 
@@ -145,6 +152,11 @@ class Explanation:
                 f"{self.dead:.0%} it does not answer for another month."
             )
         return text
+
+    @property
+    def misleading(self) -> bool:
+        """Whether its pings say hardly anything."""
+        return self.precision is not None and self.precision < MISLEADING
 
     @property
     def probably_dead(self) -> bool:
@@ -231,6 +243,7 @@ def explain(state: State, i: int, now: float, offset: float) -> Explanation:
     sources, shared = state.sources, state.shared
     known = learning.belief(sources, shared, i)
     pinged = bool(sources.pending[i] > 0 or sources.pinged_for[i] > 0)
+    announced, kind = known.precision * known.ping_rate, int(sources.kind[i])
     decay_error = 0.0
     if not state.settings.half_life and not sources.half_life[i]:
         decay, error = state.totals.decay()
@@ -249,13 +262,16 @@ def explain(state: State, i: int, now: float, offset: float) -> Explanation:
     tag, weight, factor = int(sources.tag[i]), float(sources.importance[i]), sources.factor[i]
     return Explanation(
         source=name,
-        rate=3600.0 * (known.silent + known.precision * known.ping_rate),
+        rate=3600.0 * (known.silent + announced),
         rate_error=3600.0 * known.error,
         worth=known.worth / weight,
         worth_error=known.worth / weight * math.sqrt(state.totals.variation / max(number, 1e-9)),
         half_life=math.log(2.0) / known.decay,
         half_life_error=decay_error,
         precision=known.precision if pinged else None,
+        recall=announced / max(known.silent + announced, 1e-30) if pinged else None,
+        signal=state.kinds[kind] if pinged else None,
+        signal_delay=float(delays(state.kind_pings)[kind]) if pinged else None,
         silent_rate=3600.0 * known.silent,
         guessed=not life.has_answered(sources, i),
         fetched_at=_clock(float(sources.fetched[i]), offset),

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from agents.inference.rates import Posterior, fit_prior
 from ephemeral_crawl.live import learning
-from ephemeral_crawl.live.columns import NEVER, NO_HOST, Sources, new_hosts, record_view
-from ephemeral_crawl.live.learning import MEMORIES, Shared
+from ephemeral_crawl.live.columns import NEVER, NO_HOST, Hosts, Sources, new_hosts, record_view
+from ephemeral_crawl.live.learning import MEMORIES, PRECISION_PINGS, Shared
 from ephemeral_crawl.live.life import NETWORK
 
 WEAK = Posterior(np.array(0.5), np.array(1800.0))  # mean 1 item per hour
@@ -23,7 +23,9 @@ _LEAST_ITEMS = 0.5
 _ANSWERING, _TRIED = 0.9, 10.0  # guess of the share of sources that answer; its weight, in sources
 _FEW, _MOST_STEPS = 20_000, 200  # sources × steps, and steps, of a fit
 _CONVERGED = 1e-4
-_PINGS = 2.0  # pseudo-pings of a kind of signal, half of them true
+_PROMPT = 2.0  # weight of the guess that pings come at once, in pings
+_LEAST_PRECISION = 1e-3
+_VOICE = 2.0  # weight of the guess that half of the pings of a kind are true, in hosts
 
 
 class Totals:
@@ -64,7 +66,7 @@ def unfitted(decay: float) -> Shared:
     return Shared(
         shape=0.5, rate=1800.0, worth=1.0, worth_items=2.0, decay=decay, optimism=OPTIMISM,
         answering=_ANSWERING, market=1.0, surplus=0.0, surplus_at_half=0.0, retrying=1.0,
-        precision=np.full(1, 0.5), hosts=new_hosts(),
+        precision=np.full(1, 0.5), fresh=np.ones(1), hosts=new_hosts(),
     )  # fmt: skip
 
 
@@ -81,7 +83,7 @@ def fitted(
 
     Arguments:
         which: rows of the sources, of which those without any observations are ignored.
-        kinds: (K, 2) number of true pings and of all pings of each kind of signal.
+        kinds: (K, 4) of each kind of signal, see `learning.KIND_SUMS`.
         decay: declared decay rate of the fleet, per second; 0: that of `totals`.
     """
     longest = len(MEMORIES) - 1
@@ -120,19 +122,77 @@ def fitted(
     number_answered, tried = np.count_nonzero(answered), np.count_nonzero(answered | failed)
     answering = (_ANSWERING * _TRIED + number_answered) / (_TRIED + tried)
     worth, of_items = _worth(sources, which, totals, shared)
+    decay = decay or totals.decay()[0]
     return shared._replace(
         worth=worth,
         worth_items=of_items,
         answering=float(answering),
-        decay=decay or totals.decay()[0],
-        precision=precisions(kinds),
+        decay=decay,
+        precision=precisions(sources, hosts, which, len(kinds)),
+        fresh=1.0 / (1.0 + decay * delays(kinds)),
     )
 
 
-def precisions(kinds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the precision of each kind of signal over the fleet, at least one number."""
-    found: NDArray[np.float64] = (0.5 * _PINGS + kinds[:, 0]) / (_PINGS + kinds[:, 1])
-    return found if len(found) else np.full(1, 0.5)
+def delays(kinds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the mean time from an item to its ping of each kind of signal, at least one number,
+    seconds."""
+    found: NDArray[np.float64] = kinds[:, 2] / (kinds[:, 3] + _PROMPT)
+    return found if len(found) else np.zeros(1)
+
+
+def precisions(
+    sources: Sources, hosts: Hosts, which: NDArray[np.int64], kinds: int
+) -> NDArray[np.float64]:
+    """Return the precision of each kind of signal over the fleet, at least one number, and note in
+    hosts how much that of their sources differs.
+
+    The precision of a kind is the mean over the middle half of the hosts, so that few whose pings
+    are false change nothing. Each counts the more, up to one, the more pings it had; sources
+    without a host are hosts of their own.
+    """
+    hosts.trust[hosts.trust != 1.0] = 1.0
+    found = np.full(max(kinds, 1), 0.5)
+    which = which[sources.pinged_for[which] > 0.0]
+    if not len(which):
+        return found
+    host, kind = sources.host[which].astype(np.int64), sources.kind[which]
+    group = np.stack([np.where(host == NO_HOST, -1 - which, host), kind])
+    (of_host, of_kind), place, number = np.unique(
+        group, axis=1, return_inverse=True, return_counts=True
+    )
+    place = place.reshape(-1)
+    pings, true = (
+        np.bincount(place, column[which].astype(np.float64))
+        for column in (sources.pings, sources.true_pings)
+    )
+    voice = pings / (pings + PRECISION_PINGS)
+    own = true / np.maximum(pings, 1e-9)
+    for k in np.unique(of_kind):
+        mine = of_kind == k
+        middle = _middle(np.append(own[mine], 0.5), np.append(voice[mine], _VOICE))
+        found[k] = max(middle, _LEAST_PRECISION)
+    # Less what a source's own pings say, which is in its own precision already.
+    others = (number - 1.0) / number
+    usual = found[of_kind]
+    with_others = (PRECISION_PINGS * usual + others * true) / (PRECISION_PINGS + others * pings)
+    named = of_host >= 0
+    weight = np.bincount(of_host[named], pings[named] + 1e-9, len(hosts))
+    share = (pings + 1e-9) * (with_others / usual)
+    ratio = np.bincount(of_host[named], share[named], len(hosts))
+    hosts.trust[weight > 0.0] = (ratio / np.maximum(weight, 1e-30))[weight > 0.0]
+    return found
+
+
+def _middle(values: NDArray[np.float64], weight: NDArray[np.float64]) -> float:
+    """Return the mean of the middle half of values.
+
+    >>> _middle(np.array([0.0, 0.4, 0.6, 9.0]), np.ones(4))
+    0.5
+    """
+    order = np.argsort(values)
+    until = np.cumsum(weight[order]) / weight.sum()
+    inside = np.diff(np.clip(until, 0.25, 0.75), prepend=0.25)
+    return float(values[order] @ inside) / 0.5
 
 
 def _worth(

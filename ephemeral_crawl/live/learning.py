@@ -14,7 +14,10 @@ mean, where the share of an item's worth that is left at the fetch is known from
 
 **Signals.** In a gap τ with n pings, k items are Poisson(Λ_s τ) + Binomial(n, p) with the silent
 rate Λ_s and the precision p. The expected number of true pings given k, n and the estimates so far
-is added to the counts of p, and the other items to those of Λ_s.
+is added to the counts of p, and the other items to those of Λ_s. Until a source has pings of its
+own, its precision is that of the same kind of signal at the other hosts, or what those of its host
+say. Each host has one voice in the precision of a kind (`fitting.precisions`), so that a host whose
+pings are false, however many there are, changes nothing for others.
 """
 
 from __future__ import annotations
@@ -34,12 +37,16 @@ _MEMORY = np.array(MEMORIES)
 _PRIOR_WEIGHT = np.log([0.1, 0.3, 0.6])
 _KEPT = 0.98  # of the logarithms of weights, per observation
 PRECISION_PINGS = 4.0  # weight of the fleet's precision, in pings of the source
+_MOST_PRECISION = 0.99  # of a prior
 _EXACT = 64  # number of pings up to which the expected number of true ones is summed exactly
 _SHORTEST = 1.0  # seconds; shorter gaps do not tell memories apart
 UNSIGNALLED = 5.0  # items that the silent rate keeps when the first pings come
 # Sums over the fleet's reports: Σ (worth ÷ mean worth of the source)² and number of these items,
 # Σ(s − s̄)² and Σ(s − s̄)(ln w − mean) over the items of each fetch, of age s.
 SUMS = 4
+# Sums over the pings of a kind that a fetch has followed: of true ones, of all, and of the delays,
+# seconds, of those that were alone with one item, and their number, as far as they are true.
+KIND_SUMS = 4
 SUMS_KEPT = 0.9995  # of the first two, per item
 _DECAY = math.log(2.0) / 10_800.0  # per second; guess and its standard error
 _NOISE = math.pi**2 / 6.0  # variance of the logarithm of exponential worths
@@ -63,6 +70,7 @@ class Shared(NamedTuple):
     surplus_at_half: float
     retrying: float  # factor of the surplus of sources that fail, so that retries cost little
     precision: NDArray[np.float64]  # (K,) precision of each kind of signal over the fleet
+    fresh: NDArray[np.float64]  # (K,) worth of an item that is left when its ping comes, as a share
     hosts: Hosts  # (H,)
 
 
@@ -74,6 +82,7 @@ class Belief(NamedTuple):
     worth: float  # mean worth of an item, times the weight of the source
     precision: float
     ping_rate: float
+    told: float  # expected worth of what a ping announces, when it comes
     decay: float
 
 
@@ -105,24 +114,46 @@ def belief(sources: Sources, shared: Shared, i: int) -> Belief:
     worth = (np.float64(sources.worth[i]) + shared.worth_items * shared.worth) / (
         np.float64(sources.worth_items[i]) + shared.worth_items
     )
-    true, ping_rate = 0.0, 0.0
+    true, ping_rate, told = 0.0, 0.0, 0.0
     if sources.pending[i] > 0.0 or sources.pinged_for[i] > 0.0:
         true = precision(sources, shared, i)
+        told = true * worth * shared.fresh[sources.kind[i]]
         if sources.pinged_for[i] > 0.0:
             ping_rate = np.float64(sources.pings[i]) / np.float64(sources.pinged_for[i])
     worth *= np.float64(sources.importance[i])
     half_life = np.float64(sources.half_life[i])
     decay = math.log(2.0) / half_life if half_life > 0.0 else shared.decay
-    return Belief(mean, error, worth, true, ping_rate, decay)
+    return Belief(mean, error, worth, true, ping_rate, told, decay)
 
 
 @compiled
 def precision(sources: Sources, shared: Shared, i: int) -> float:
     """Return the precision of the pings of source i."""
     prior = shared.precision[sources.kind[i]]
+    host = sources.host[i]
+    if host != NO_HOST:
+        prior = min(prior * shared.hosts.trust[host], _MOST_PRECISION)
     return (PRECISION_PINGS * prior + np.float64(sources.true_pings[i])) / (
         PRECISION_PINGS + np.float64(sources.pings[i])
     )
+
+
+@compiled
+def add_signals(sources: Sources, shared: Shared, totals: NDArray[np.float64]) -> None:
+    """Add what is known of sources that were pinged to totals of the kinds of their last pings.
+
+    Arguments:
+        totals: (K, 5) number of sources, of pings and of true pings, and the rates of items that
+            pings announce, and that none does.
+    """
+    for i in range(len(sources)):
+        if sources.pinged_for[i] > 0.0:
+            known, row = belief(sources, shared, i), totals[sources.kind[i]]
+            row[0] += 1.0
+            row[1] += sources.pings[i]
+            row[2] += sources.true_pings[i]
+            row[3] += known.precision * known.ping_rate
+            row[4] += known.silent
 
 
 @compiled

@@ -20,6 +20,7 @@ from ephemeral_crawl.live.state import Event, State
 OUTCOMES = ("fetched", "failed", "released")  # in the order of `reporting`
 _STEP = 60.0  # seconds before its lease at which a fetch may seem to have been, by other clocks
 MOST_ASKED = 30 * 86_400.0  # seconds for which a server's wish to be left alone is honoured
+_SAME_PING = 60.0  # seconds
 _RETRY = 300.0  # seconds after a failure in which a source is left alone
 _ARGUMENTS = {
     kind: dict.fromkeys(("lease", "source", "outcome", *names))  # a set with an order
@@ -222,16 +223,22 @@ def outcome_event(
 
 
 def ping_events(state: State, pings: Sequence[Ping], moment: Moment) -> list[list[Any]]:
-    """Return row, kind and time of each ping."""
+    """Return row, kind and time of each ping, without those that come within a minute of another
+    since the last fetch of their source: they say nothing more."""
     events: list[list[Any]] = []
     now, known = moment.time, _known(state, [ping.source for ping in pings])
+    last: dict[int, float] = {}
     for k, ping in enumerate(pings):
         row = known.get(ping.source, -1) if isinstance(ping.source, str) else -1
         if row < 0:
             raise UnknownSource(f"ping {k}: {_unknown(ping.source)}")
-        events.append(
-            [row, ping.kind, now if ping.at is None else min(ping.at + moment.offset, now)]
-        )
+        at = now if ping.at is None else min(ping.at + moment.offset, now)
+        if row not in last:
+            pending = state.table["pending"][row] > 0.0
+            last[row] = float(state.table["pinged"][row]) if pending else -math.inf
+        if abs(at - last[row]) >= _SAME_PING:
+            events.append([row, ping.kind, at])
+            last[row] = max(at, last[row])
     return events
 
 

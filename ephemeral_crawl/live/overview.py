@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crawl_env.compiled import compiled
-from ephemeral_crawl.live import explanation, life, price
+from ephemeral_crawl.live import explanation, learning, life, price
 from ephemeral_crawl.live import hosts as politeness
 from ephemeral_crawl.live.columns import EXISTS, NO_HOST, STOPPED, Hosts, Sources
+from ephemeral_crawl.live.fitting import delays
 from ephemeral_crawl.live.learning import Shared, belief
 from ephemeral_crawl.live.outcomes import Moment
 from ephemeral_crawl.live.state import FleetSample, State
@@ -71,6 +72,23 @@ class Wait:
 
 
 @dataclass(frozen=True)
+class Signals:
+    """A kind of signal: how good its pings are, over the sources whose last ping was of it."""
+
+    kind: str
+    sources: int
+    pings: float  # that a fetch has followed; those of some days ago count less
+    precision: float  # fraction of them that announced an item
+    recall: float  # fraction of the sources' items that pings announce
+    delay: float  # mean time from an item to its ping, seconds
+
+    @property
+    def misleading(self) -> bool:
+        """Whether its pings say hardly anything."""
+        return self.pings >= learning.PRECISION_PINGS and self.precision < explanation.MISLEADING
+
+
+@dataclass(frozen=True)
 class Overview:
     """The fleet at a glance."""
 
@@ -87,6 +105,7 @@ class Overview:
     without_ceilings: float  # worth per hour of the present budget without maximum intervals
     ceilings: float  # budget units per hour that maximum intervals take on their own
     tags: list[TagStatus]  # first the sources without a tag; none if there are no tags
+    signals: list[Signals]  # kinds of which pings came, those of most sources first
 
     def publishers(self, sources: int) -> str:
         """Return whose items `published` is the worth of, in words.
@@ -228,6 +247,7 @@ class _Scan:
         self._limit = limit
         self._due = self._soon = self._failing = _Best()
         self._of_host = np.zeros(0, np.int64)  # number of sources that can be fetched
+        self._of_kind = np.zeros((0, 5))  # see `learning.add_signals`
 
     def look(self, state: State, start: int, now: float) -> None:
         """Look at some rows."""
@@ -249,6 +269,10 @@ class _Scan:
         of_host = np.bincount(part["host"][keys < math.inf] + 1, minlength=len(shut))
         of_host[: len(self._of_host)] += self._of_host
         self._of_host = of_host
+        if state.kinds:
+            more = len(state.kinds) - len(self._of_kind)
+            self._of_kind = np.concatenate([self._of_kind, np.zeros((more, 5))])
+            learning.add_signals(part, state.shared, self._of_kind)
 
     def told(self, state: State, moment: Moment, buys: Buys) -> Overview:
         """Return what was seen."""
@@ -283,6 +307,7 @@ class _Scan:
             ],
             hosts_waiting=len(shut),
             tags=tags(state, now),
+            signals=_signals(state, self._of_kind),
             **buys._asdict(),
         )
 
@@ -301,6 +326,24 @@ class _Best(NamedTuple):
             row, key = row[near], key[near]
         first = np.lexsort((row, key))[:limit]
         return _Best(row[first], key[first])
+
+
+def _signals(state: State, of_kind: NDArray[np.float64]) -> list[Signals]:
+    """Return how good the kinds of signals are."""
+    late = delays(state.kind_pings).tolist()
+    found = [
+        Signals(
+            kind=state.kinds[k],
+            sources=int(sources),
+            pings=pings,
+            precision=true / max(pings, 1e-30),
+            recall=announced / max(announced + silent, 1e-30),
+            delay=late[k],
+        )
+        for k, (sources, pings, true, announced, silent) in enumerate(of_kind.tolist())
+        if sources
+    ]
+    return sorted(found, key=lambda signals: -signals.sources)
 
 
 def _nexts(state: State, rows: list[int], now: float, offset: float) -> list[Next]:

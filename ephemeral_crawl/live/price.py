@@ -55,8 +55,8 @@ def level_reaching(share: float) -> float:
 def planned(known: Belief, optimism: float) -> tuple[float, float]:
     """Return the ceiling u*, and that of items that no ping announces, for decisions."""
     silent = known.silent + optimism * known.error
-    unit = known.worth / known.decay
-    return (silent + known.precision * known.ping_rate) * unit, silent * unit
+    quiet = silent * (known.worth / known.decay)
+    return quiet + known.told * known.ping_rate / known.decay, quiet
 
 
 @compiled
@@ -69,7 +69,7 @@ def waiting(
     x = -quiet * math.expm1(-known.decay * max(now - sources.fetched[i], 0.0))
     if sources.shot[i] > 0.0:
         since = max(now - sources.pinged[i], 0.0)
-        x += known.precision * known.worth * sources.shot[i] * math.exp(-known.decay * since)
+        x += known.told * sources.shot[i] * math.exp(-known.decay * since)
     return x
 
 

@@ -91,7 +91,7 @@ def apply(
         late: (K,) whether the lease had expired, so that hosts were not held for it.
         age: (Σ dated,) seconds, ascending within an outcome.
         worth: (Σ items,).
-        kind_pings: (K, 2) number of true pings and of all pings of each kind.
+        kind_pings: (K, 4) of each kind, see `learning.KIND_SUMS`.
         sums: see `learning.SUMS`.
         counts: (7,) see `counts.Counts`.
         numbers: (3,) number of sources that are new, failing, and paused.
@@ -245,7 +245,7 @@ def _learn(
     else:
         pings = np.float64(sources.pending[i]) - (1.0 if later else 0.0)
         _learn_rate(
-            sources, shared, kind_pings, i, age, len(worth) + more, gap, pings, price_now, now
+            sources, shared, kind_pings, i, age, len(worth) + more, gap, at, pings, price_now, now
         )
     sources.pending[i] = 1.0 if later else 0.0
     sources.shot[i] = sources.pending[i]
@@ -333,6 +333,7 @@ def _learn_rate(
     age: NDArray[np.float64],
     number: float,
     gap: float,
+    at: float,
     pings: float,
     price_now: float,
     now: float,
@@ -360,6 +361,11 @@ def _learn_rate(
         sources.pinged_for[i] = kept * sources.pinged_for[i] + gap
         kind_pings[sources.kind[i], 0] += announced
         kind_pings[sources.kind[i], 1] += pings
+        if pings == 1.0 and number == 1.0 and dated == 1 and sources.pinged[i] <= at:
+            late = sources.pinged[i] - (at - age[0])
+            if late >= 0.0:
+                kind_pings[sources.kind[i], 2] += announced * late
+                kind_pings[sources.kind[i], 3] += announced
     silent = 1.0 - announced / number if number > 0.0 else 1.0
     parts = min(_PARTS, 2 * dated) if dated == number and dated > 0 else 1
     if parts == 1:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, astuple
 from typing import Any
 
@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ephemeral_crawl.live.causes import LEARNT
-from ephemeral_crawl.live.columns import HOST, NO_HOST, SOURCE, new_hosts
+from ephemeral_crawl.live.columns import HOST, NO_HOST, SOURCE, new_hosts, new_sources
 from ephemeral_crawl.live.copies import Copy
 from ephemeral_crawl.live.counts import Counts
 from ephemeral_crawl.live.fitting import Totals, unfitted
-from ephemeral_crawl.live.learning import Shared
+from ephemeral_crawl.live.learning import KIND_SUMS, Shared
 from ephemeral_crawl.live.names import NameTable
 from ephemeral_crawl.live.reasons import Reasons
 from ephemeral_crawl.live.settings import Settings
@@ -31,16 +31,14 @@ _PLAIN = (
     *("free", "kinds", "last_lease", "cost"),
     *("offset", "balance", "correction", "changes"),
 )
-# Columns that rows of earlier versions lack: those before version 4, and before version 6.
+# Columns that rows do not have in files which do not name theirs: those before version 4, those
+# before version 6, and others; and columns that hosts do not have.
 _OF_TAGS = ("tag", "importance", "factor", "stretch")
 _LATER = (("tried", "down", *_OF_TAGS), _OF_TAGS, ())
-_HOST = np.dtype([(name, HOST[name]) for name in HOST.names or () if name != "within"])
-_ROWS = [
-    np.dtype([(name, SOURCE[name]) for name in SOURCE.names or () if name not in later])
-    for later in _LATER
-]
+_LATER_HOST = ("trust",)
+_HOST = tuple(name for name in HOST.names or () if name != "within")  # which is derived
 _PART = 1 << 20  # bytes
-_SHARED = Shared._fields[:-2]  # numbers
+_SHARED = Shared._fields[:-3]  # numbers
 _DAMAGED = (
     *(KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError),
     RecursionError,
@@ -68,15 +66,18 @@ def parts(state: State) -> Iterator[bytes]:
         "kind_pings": state.kind_pings.tolist(),
         "run": state.run.tolist(),
         "precision": state.shared.precision.tolist(),
+        "fresh": state.shared.fresh.tolist(),
         "counts": asdict(Counts(*state.counts.tolist())),
         "reasons": state.reasons.rows(),
         "renamed": state.reasons.renamed_rows(),
         "tags": state.tags.as_rows(),
         "paused_hosts": state.paused_hosts,
         "shared": {name: getattr(state.shared, name) for name in _SHARED},
+        "columns": SOURCE.names,
+        "host_columns": _HOST,
     }
     text = json.dumps(header, allow_nan=False).encode()
-    hosts = state.hosts_table[: len(state.host_names)][list(_HOST.names or ())].astype(_HOST)
+    hosts = state.hosts_table[: len(state.host_names)][list(_HOST)].astype(_columns(HOST, _HOST))
     return _parts(text, state.copied(), hosts.tobytes(), state.names.lines())
 
 
@@ -119,7 +120,7 @@ def _state(data: bytes) -> State:
         for lease, i, end, *begin in header["leases"]
     }
     state.totals = Totals(header["totals"])
-    state.kind_pings = np.array(header["kind_pings"], dtype=np.float64).reshape(-1, 2)
+    state.kind_pings = _kind_pings(header["kind_pings"], len(state.kinds))
     state.run = np.array(header.get("run", [0.0, 0.0]), dtype=np.float64)
     if state.run.shape != (2,):
         raise ValueError("the number of failures is damaged")
@@ -129,18 +130,23 @@ def _state(data: bytes) -> State:
     rows, hosts = int(header["rows"]), len(state.host_names)
     state.reasons = Reasons.of_rows(header.get("reasons", []), header.get("renamed", []), rows)
     start = 8 + size
-    version = ("answering" in header["shared"]) + ("tags" in header)
-    kind = _ROWS[version]
+    later = _LATER[("answering" in header["shared"]) + ("tags" in header)]
+    usual = [name for name in SOURCE.names or () if name not in later]
+    kind = _columns(SOURCE, header.get("columns", usual))
+    usual = [name for name in _HOST if name not in _LATER_HOST]
+    host_kind = _columns(HOST, header.get("host_columns", usual))
     end = start + rows * kind.itemsize
-    last = end + hosts * _HOST.itemsize
+    last = end + hosts * host_kind.itemsize
     view = memoryview(data)  # its parts are not copied
-    stored = _table(view[end:last], _HOST, hosts)
-    host_table = new_hosts(hosts)
-    for name in _HOST.names or ():
-        host_table[name] = stored[name]
-    state.set_tables(_table(view[start:end], kind, rows), host_table)
+    host_table = _present(_table(view[end:last], host_kind, hosts), new_hosts(hosts))
+    table = _table(view[start:end], kind, rows)
     if kind != SOURCE:
-        state.set_tables(_present(state.table, state.time), host_table)
+        table = _present(table, new_sources(rows))
+        if "tried" in later:  # sources that fail have done so since now
+            table["tried"] = np.where(table["failures"] > 0, state.time, 0.0)
+        if "importance" in later:
+            table["importance"] = 1.0
+    state.set_tables(table, host_table)
     state.names = NameTable.of_lines(view[last:])
     if len(state.names) != rows:
         raise ValueError(f"{rows} rows have {len(state.names)} names")
@@ -165,19 +171,18 @@ def _state(data: bytes) -> State:
     state.use_tags()
     if any(not 0 <= i < rows for i, *_ in state.leases.values()):
         raise ValueError("a lease refers to a source that does not exist")
-    if len(state.kinds) != len(state.kind_pings) or (
-        rows and state.sources.kind.max() >= max(len(state.kinds), 1)
-    ):
+    if rows and state.sources.kind.max() >= max(len(state.kinds), 1):
         raise ValueError("a source refers to a signal that does not exist")
     precision = np.array(header["precision"], dtype=np.float64)
-    if precision.shape != (max(len(state.kinds), 1),):
+    fresh = np.array(header.get("fresh", np.ones(len(precision))), dtype=np.float64)
+    if not precision.shape == fresh.shape == (max(len(state.kinds), 1),):
         raise ValueError("the precisions of signals are damaged")
     state.count()
     # Of files of earlier versions, until the next fit.
     assumed = unfitted(0.0)._asdict() | {"market": header.get("market", 1.0)}
     shared = assumed | header["shared"]
     known = {name: float(shared[name]) for name in _SHARED}
-    state.shared = Shared(**known, precision=precision, hosts=state.hosts_table)
+    state.shared = Shared(**known, precision=precision, fresh=fresh, hosts=state.hosts_table)
     return state
 
 
@@ -203,16 +208,26 @@ def _table(data: memoryview, kind: np.dtype[Any], rows: int) -> NDArray[Any]:
     return table
 
 
-def _present(earlier: NDArray[Any], time: float) -> NDArray[Any]:
-    """Return rows of an earlier version as those of this one: where it is not known since when
-    sources fail, since now."""
-    table: NDArray[Any] = np.zeros(len(earlier), SOURCE)
-    for name in earlier.dtype.names or ():
-        table[name] = earlier[name]
-    if "tried" not in (earlier.dtype.names or ()):
-        table["tried"] = np.where(table["failures"] > 0, time, 0.0)
-    table["importance"] = 1.0
-    return table
+def _present(stored: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
+    """Return new rows with the columns that are stored."""
+    for name in stored.dtype.names or ():
+        new[name] = stored[name]
+    return new
+
+
+def _columns(kind: np.dtype[Any], names: Sequence[str]) -> np.dtype[Any]:
+    """Return the type of rows that have some of the columns."""
+    return np.dtype([(name, kind[name]) for name in names])
+
+
+def _kind_pings(stored: list[list[float]], kinds: int) -> NDArray[np.float64]:
+    """Return sums over the pings of each kind; files of earlier versions have two of them."""
+    sums = np.zeros((kinds, KIND_SUMS))
+    if len(stored) != kinds:
+        raise ValueError("a source refers to a signal that does not exist")
+    for k, row in enumerate(stored):
+        sums[k, : len(row)] = row
+    return sums
 
 
 def _refuse(name: str) -> float:

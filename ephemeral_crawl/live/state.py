@@ -38,7 +38,7 @@ from ephemeral_crawl.live.columns import (
 )
 from ephemeral_crawl.live.copies import Copy
 from ephemeral_crawl.live.counts import Counts
-from ephemeral_crawl.live.fitting import Totals, fitted, precisions, unfitted
+from ephemeral_crawl.live.fitting import Totals, fitted, unfitted
 from ephemeral_crawl.live.learning import Shared
 from ephemeral_crawl.live.names import NameTable
 from ephemeral_crawl.live.reasons import Reasons
@@ -80,7 +80,7 @@ class State:
         self.free: list[int] = []
         self.host_names = NameTable()
         self.kinds: list[str] = []
-        self.kind_pings = np.zeros((0, 2))  # true pings and all pings of each kind
+        self.kind_pings = np.zeros((0, learning.KIND_SUMS))
         # Row, end and beginning of those not yet reported.
         self.leases: dict[int, tuple[int, float, float]] = {}
         self.last_lease = 0
@@ -699,8 +699,12 @@ class State:
             if len(self.kinds) >= _MOST_KINDS:
                 return len(self.kinds) - 1
             self.kinds.append(name)
-            self.kind_pings = np.concatenate([self.kind_pings, np.zeros((1, 2))])
-            self.shared = self.shared._replace(precision=precisions(self.kind_pings))
+            self.kind_pings = np.concatenate([self.kind_pings, np.zeros((1, learning.KIND_SUMS))])
+            known, more = self.shared, np.ones(len(self.kinds) - len(self.shared.precision))
+            self.shared = known._replace(
+                precision=np.concatenate([known.precision, 0.5 * more]),
+                fresh=np.concatenate([known.fresh, more]),
+            )
         return self.kinds.index(name)
 
     def _teach(self, event: Event) -> None:

@@ -32,6 +32,8 @@ _SHORTEST = 16  # characters of a token
 _LOCAL = ("localhost", "127.0.0.1", "[::1]")
 _MOST_CLIENTS = 10_000  # whose rates are remembered
 _SAFE = ("GET", "HEAD")
+_ANY_TYPE = ("/hooks/", "/websub/")  # paths to which others than JSON may be sent
+_MOST_OPEN = 1 << 20  # bytes that may be sent without the token
 _HEADERS = [
     (b"cache-control", b"no-store"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
@@ -261,7 +263,7 @@ class Admission:
                 )
         elif not self.token.accepts(headers.get(b"authorization", b"").decode("latin-1")):
             self._limit_strangers(scope)
-        if scope["method"] not in _SAFE and not scope["path"].startswith("/hooks/"):
+        if scope["method"] not in _SAFE and not scope["path"].startswith(_ANY_TYPE):
             kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
             if kind != b"application/json":
                 message = "send JSON, with the header 'Content-Type: application/json'"
@@ -272,12 +274,12 @@ class Admission:
         client, now = (scope.get("client") or ("",))[0], time.monotonic()
         wait = self._rate.wait(client, now)
         if wait:
-            raise _too_many("requests", wait)
+            raise too_many("requests from this address", wait)
         if _is_open(scope):
             return
         wait = self._guesses.wait(client, now)
         if wait:
-            raise _too_many("wrong tokens", wait)
+            raise too_many("wrong tokens from this address", wait)
         raise Refused(
             401,
             "token",
@@ -286,11 +288,12 @@ class Admission:
         )
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
-        """Return the body of a request; nothing of one that anybody can send."""
-        keep = not _is_open(scope)
+        """Return the body of a request; nothing of one that nobody reads."""
+        keep = not scope["path"].startswith(("/hooks/", "/healthz"))
+        most = min(self.limits.body, _MOST_OPEN) if _is_open(scope) else self.limits.body
         size = dict(scope["headers"]).get(b"content-length", b"0")
-        if not size.isdigit() or len(size) > 15 or int(size) > self.limits.body:
-            raise self._too_large()
+        if not size.isdigit() or len(size) > 15 or int(size) > most:
+            raise _too_large(most)
         parts, length = [], 0
         try:
             async with asyncio.timeout(self.limits.patience):
@@ -302,29 +305,28 @@ class Admission:
                     if keep:
                         parts.append(part)
                     length += len(part)
-                    if length > self.limits.body:
-                        raise self._too_large()
+                    if length > most:
+                        raise _too_large(most)
                     if not message.get("more_body"):
                         return b"".join(parts)
         except TimeoutError:
             text = f"the body did not arrive within {self.limits.patience:g} s"
             raise Refused(408, "slow", text) from None
 
-    def _too_large(self) -> Refused:
-        message = f"the body is larger than {self.limits.body} bytes; send smaller batches"
-        return Refused(413, "too_large", message)
+
+def _too_large(most: int) -> Refused:
+    message = f"the body is larger than {most} bytes; send smaller batches"
+    return Refused(413, "too_large", message)
 
 
 def _is_open(scope: Scope) -> bool:
     """Return whether no token is needed."""
-    return scope["path"] == "/healthz" or str(scope["path"]).startswith("/hooks/")
+    return scope["path"] in ("/healthz", "/indexnow") or scope["path"].startswith(_ANY_TYPE)
 
 
-def _too_many(what: str, wait: float) -> Refused:
-    seconds = str(math.ceil(wait))
-    return Refused(
-        429, "rate", f"too many {what} from this address; wait", {"Retry-After": seconds}
-    )
+def too_many(what: str, wait: float) -> Refused:
+    """Return the refusal of what may come again after a time, seconds."""
+    return Refused(429, "rate", f"too many {what}; wait", {"Retry-After": str(math.ceil(wait))})
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:

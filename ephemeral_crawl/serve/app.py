@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 from fastapi.responses import HTMLResponse, PlainTextResponse
@@ -17,6 +18,9 @@ from ephemeral_crawl.serve.metrics import Requests
 from ephemeral_crawl.serve.page import POLICY, show
 from ephemeral_crawl.serve.routes import direct, hooks, routes
 from ephemeral_crawl.serve.service import Service
+
+if TYPE_CHECKING:
+    from ephemeral_crawl.serve.receiver import Receiver
 
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 _ABOUT = """\
@@ -31,7 +35,10 @@ arguments; those that change something take a JSON object by POST. Durations are
 
 
 def make_app(
-    service: Service, token: Token | None = None, limits: Limits | None = None
+    service: Service,
+    token: Token | None = None,
+    limits: Limits | None = None,
+    receiver: Receiver | None = None,
 ) -> Admission:
     """Return the application.
 
@@ -39,16 +46,20 @@ def make_app(
         service: of the scheduler, which is closed when the application ends.
         token: what clients must send; without one, only requests under a name of this machine are
             answered, such as localhost.
+        receiver: of what hubs and sites send.
     """
     limits, requests = limits or Limits(), Requests()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        sampling = asyncio.create_task(service.keep_sampling())
+        tasks = [asyncio.create_task(service.keep_sampling())]
+        if receiver is not None:
+            tasks.append(asyncio.create_task(receiver.run()))
         yield
-        sampling.cancel()
-        with suppress(asyncio.CancelledError):
-            await sampling
+        for task in tasks:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
         await asyncio.to_thread(service.close)
 
     app = FastAPI(
@@ -64,6 +75,8 @@ def make_app(
     answer_errors(app)
     router = routes(service, limits)
     app.include_router(router)
+    if receiver is not None:
+        app.include_router(receiver.routes())
     if token is not None:
         app.include_router(hooks(service, token))
     else:

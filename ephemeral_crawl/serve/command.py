@@ -15,6 +15,8 @@ from ephemeral_crawl.core.logs import Form, Level
 
 if TYPE_CHECKING:
     from ephemeral_crawl.serve.admission import Limits, Token
+    from ephemeral_crawl.serve.receiver import Receiver
+    from ephemeral_crawl.serve.service import Service
 
 _EVERY = 900.0  # seconds between two rounds of the balancer, with shards
 
@@ -57,6 +59,12 @@ class Serve(Command):
     """Port to listen on; 0 for a free one."""
     token_file: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """File of the token that clients must send; one is made, with mode 600, if there is none."""
+    public_url: Annotated[str | None, tyro.conf.arg(metavar="URL")] = None
+    """Address under which others reach this server, such as https://crawl.example.org: it then
+    subscribes to the WebSub hubs that feeds name, and accepts IndexNow. It needs the extra crawl, a
+    token, and a request of its own to each feed, once a week until one names a hub."""
+    allow_private: bool = False
+    """Let feeds, hubs and key files be at addresses that are not public."""
     shards: int | None = None
     """Divide the sources among as many schedulers, which run on Ray, each with a store of its own:
     STORE with {shard} in the place of the number. The budget is that of all; without it, this
@@ -87,6 +95,8 @@ class Serve(Command):
                 f"give --token-file FILE, which is made if it does not exist, or set {VARIABLE}"
             )
         limits = Limits(rate=check_positive("--rate", self.rate, "requests per second"))
+        if self.public_url is not None and (token is None or self.shards is not None):
+            raise ValueError("--public-url needs a token, as by --token-file, and has no --shards")
         listener = listen(self.host, self.port)
         if self.shards is not None:
             self._on_ray(self.shards, token, limits, listener)
@@ -102,14 +112,24 @@ class Serve(Command):
             full=self.full,
         )
         service = Service(scheduler)
+        receiver = self._receiver(service) if self.public_url is not None else None
         address, port = listener.getsockname()[:2]
         shown = f"[{address}]" if ":" in address else address
         print(f"Serving http://{shown}:{port}/ ({len(scheduler):,} sources)", flush=True)
-        server = make_server(make_app(service, token, limits), service, limits)
+        server = make_server(make_app(service, token, limits, receiver), service, limits)
         gc.collect()
         gc.freeze()  # what is loaded stays, and looking through it for garbage takes .1 s and more
         with logs(self.log_level, self.log_format):
             server.run([listener])
+
+    def _receiver(self, service: Service) -> Receiver:
+        """Return what receives from hubs and sites; subscriptions are in a file beside the store,
+        or in memory where that is no file."""
+        from ephemeral_crawl.serve.receiver import Receiver
+
+        file = self.store.removeprefix("sqlite:///")
+        path = ":memory:" if ":" in file else file + ".hubs"
+        return Receiver(service, path, self.public_url or "", allow_private=self.allow_private)
 
     def _on_ray(
         self, number: int, token: Token | None, limits: Limits, listener: socket.socket

@@ -19,6 +19,7 @@ from markupsafe import Markup
 import ephemeral_crawl
 from crawl_env import __version__
 from ephemeral_crawl.live import Explanation, Overview, Status
+from ephemeral_crawl.live.explanation import duration
 from ephemeral_crawl.live.reasons import redacted
 from ephemeral_crawl.serve.service import Service
 
@@ -257,7 +258,7 @@ def _template() -> Template:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        hidden=redacted, short=short, whole=whole, relative=relative, iso=iso
+        hidden=redacted, short=short, whole=whole, relative=relative, iso=iso, duration=duration
     )
     environment.globals.update(
         style=Markup(_STYLE),  # our own files

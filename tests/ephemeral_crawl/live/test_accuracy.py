@@ -7,6 +7,7 @@ import pytest
 
 from ephemeral_crawl.live import Scheduler, agenda
 from tests.ephemeral_crawl.live.world import (
+    HOUR,
     START,
     Clock,
     World,
@@ -65,3 +66,21 @@ def test_half_lives_can_be_learnt():
     told = scheduler.explain("0")
     assert 0 < told.half_life_error < 2 * 3600
     assert abs(told.half_life - 12 * 3600) < 4 * told.half_life_error
+
+
+def test_a_storm_of_pings_at_one_host_costs_the_others_nothing():
+    hosts, others = 6, np.arange(30) % 6 > 0
+
+    def gained(seed, storm):
+        """Return what is collected of the other hosts; the pings of one are all false."""
+        world = World(seed, feeds=30, days=3.0, recall=0.5, precision=0.8)
+        pings = [(time, i) for time, i in world.pings if others[i]]
+        rng = np.random.default_rng(seed)
+        for i in np.flatnonzero(~others).tolist():
+            times = rng.uniform(0.0, world.end, rng.poisson(storm * world.end / HOUR))
+            pings += [(float(time), i) for time in times]
+        world.pings = sorted(pings)
+        crawl(world, 6, hosts=hosts)
+        return world.gains[others].sum()
+
+    assert sum(gained(k, 4.0) for k in range(3)) > 0.995 * sum(gained(k, 0.0) for k in range(3))

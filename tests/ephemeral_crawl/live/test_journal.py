@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 from ephemeral_crawl.live import Lesson, Scheduler, copies, ledger, reporting, snapshot
-from ephemeral_crawl.live.columns import SOURCE
+from ephemeral_crawl.live.columns import HOST, SOURCE
 from ephemeral_crawl.live.journal import base, open_journal, postgres, sqlite
 from ephemeral_crawl.live.state import State
 from tests.ephemeral_crawl.live import kills
@@ -477,13 +477,23 @@ def test_snapshots_of_earlier_versions_are_read():
     del header["counts"], header["renamed"], header["shared"]["surplus"]
     header["reasons"] = [reason[:3] for reason in header["reasons"]]
     del header["shared"]["answering"], header["shared"]["market"]
-    del header["tags"], header["paused_hosts"]
+    del header["tags"], header["paused_hosts"], header["columns"], header["fresh"]
     header |= {"host_names": ["ä.example", "b.example"], "market": price, "fitted": None}
-    rows = np.frombuffer(data[end : end + SOURCE.itemsize], SOURCE)
-    names = [name for name in SOURCE.names if name not in ("tried", "down", *TAGGED)]
-    earlier = np.array(rows[names].tolist(), [(name, SOURCE[name]) for name in names]).tobytes()
-    text, rest = json.dumps(header).encode(), data[end + SOURCE.itemsize :]
-    state = snapshot.from_bytes(len(text).to_bytes(8, "little") + text + earlier + rest)
+    later = ("tried", "down", "trust", "within", *TAGGED)
+
+    def earlier(rows, kind):
+        """Return rows as files had them before there were the later columns."""
+        names = [name for name in kind.names if name not in later]
+        old = [(name, kind[name]) for name in names]
+        return np.array(np.array(rows)[names].tolist(), old).tobytes()
+
+    named = np.dtype([(name, HOST[name]) for name in header.pop("host_columns")])
+    last = end + SOURCE.itemsize
+    hosts = np.frombuffer(data[last : last + 2 * named.itemsize], named)
+    rest = earlier(hosts, named) + data[last + 2 * named.itemsize :]
+    rows = earlier(np.frombuffer(data[end:last], SOURCE), SOURCE)
+    text = json.dumps(header).encode()
+    state = snapshot.from_bytes(len(text).to_bytes(8, "little") + text + rows + rest)
     assert (state.shared.market, state.table["tried"][0]) == (price, state.time)
     assert state.table["failures"][0] == 1
     assert state.reasons.of(0) == (1e9, "HTTP 503", "")

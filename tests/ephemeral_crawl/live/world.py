@@ -66,7 +66,7 @@ class World:
             self.pings += [(t, i) for t in [*true[true > 0], *false_pings]]
         self.pings.sort()
         self.total = sum(worth[time >= 0].sum() for time, worth in self.items)
-        self.collected = 0.0
+        self.gains = np.zeros(feeds)  # worth collected of each
         self.last = np.full(feeds, -math.inf)
 
     def fetch(self, i: int, now: float) -> list[tuple[float, float]]:
@@ -74,10 +74,14 @@ class World:
         time, worth = self.items[i]
         new = (time > self.last[i]) & (time <= now)
         live = new & (time >= 0)
-        self.collected += float((worth[live] * np.exp(-self.decay * (now - time[live]))).sum())
+        self.gains[i] += float((worth[live] * np.exp(-self.decay * (now - time[live]))).sum())
         found = [(START + t, w) for t, w in zip(time[new], worth[new], strict=True)]
         first, self.last[i] = self.last[i] == -math.inf, now
         return found[-SHOWN:] if first else found
+
+    @property
+    def collected(self) -> float:
+        return float(self.gains.sum())
 
     @property
     def fraction(self) -> float:
@@ -87,11 +91,18 @@ class World:
         return np.arange(0.0, self.end, HOUR / per_hour).tolist()
 
 
-def crawl(world: World, per_hour: float, store: object = ":memory:", **settings: object) -> float:
-    """Return the fraction of all worth that the scheduler collects."""
+def crawl(
+    world: World, per_hour: float, store: object = ":memory:", hosts: int = 0, **settings: object
+) -> float:
+    """Return the fraction of all worth that the scheduler collects.
+
+    Arguments:
+        hosts: number of hosts, to which feeds belong in turn; 0: to none.
+    """
     clock = Clock()
     scheduler = Scheduler(store, budget=f"{per_hour:g}/h", clock=clock, **settings)
-    scheduler.add_many({"source": str(i)} for i in range(world.feeds))
+    host = [f"host {i % hosts}" if hosts else None for i in range(world.feeds)]
+    scheduler.add_many({"source": str(i), "host": host[i]} for i in range(world.feeds))
     pings = list(reversed(world.pings))
     for clock.now in world.times(per_hour):
         now = clock.now

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from ephemeral_crawl.live import Scheduler
 from ephemeral_crawl.serve.admission import Limits, Token
 from ephemeral_crawl.serve.app import make_app
+from ephemeral_crawl.serve.receiver import Receiver
 from ephemeral_crawl.serve.server import Server, listen, logs, make_server
 from ephemeral_crawl.serve.service import Service
 
@@ -77,15 +78,20 @@ class Client:
 
 @contextmanager
 def running(
-    scheduler: Scheduler, token: str | None = None, limits: Limits | None = None
+    scheduler: Scheduler,
+    token: str | None = None,
+    limits: Limits | None = None,
+    public: bool = False,
 ) -> Iterator[Client]:
-    """Serve a scheduler on a free port."""
+    """Serve a scheduler on a free port; with `public`, to hubs and IndexNow, too."""
     limits = limits or Limits()
     service = Service(scheduler)
     listener = listen("127.0.0.1", 0)
-    server = make_server(
-        make_app(service, Token(token) if token else None, limits), service, limits
-    )
+    address, receiver = f"http://127.0.0.1:{listener.getsockname()[1]}", None
+    if public:
+        receiver = Receiver(service, ":memory:", address, allow_private=True)
+    app = make_app(service, Token(token) if token else None, limits, receiver)
+    server = make_server(app, service, limits)
     with logs():
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()

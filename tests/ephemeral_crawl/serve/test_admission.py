@@ -25,8 +25,8 @@ from ephemeral_crawl.serve.admission import (
     Admission,
     Limits,
     Token,
-    _too_many,
     find_token,
+    too_many,
 )
 from ephemeral_crawl.serve.errors import Refused
 from ephemeral_crawl.serve.metrics import Requests
@@ -166,7 +166,7 @@ def test_only_strangers_are_limited_in_their_rate():
     with running(Scheduler(":memory:", budget="60/h"), None, Limits(rate=1e-3)) as client:
         assert [client.get("/v1/status").status for _ in range(3)] == [200] * 3
     for wait, seconds in ((1e-3, "1"), (1.0, "1"), (2.5, "3")):
-        assert _too_many("requests", wait).headers == {"Retry-After": seconds}
+        assert too_many("requests", wait).headers == {"Retry-After": seconds}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,305 @@
+"""WebSub (https://www.w3.org/TR/websub/): subscriptions at the hubs that feeds name, whose notices
+become pings.
+
+A hub is asked to send notices to an address that nobody else knows, and asks back there whether
+this was meant. Notices are signed with a secret of the subscription; what is not signed with it is
+left alone. Notices only say that something is new: what they hold is not read, and the feed is
+fetched when it is due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+import math
+import secrets
+import sqlite3
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from os import PathLike
+from typing import NamedTuple
+from urllib.parse import urlencode, urljoin
+
+from ephemeral_crawl.crawl.client import Client, FetchError, Response
+from ephemeral_crawl.crawl.feeds import Feed, Parser
+from ephemeral_crawl.crawl.urls import check_url
+from ephemeral_crawl.live.reasons import reason_of
+
+_LOG = logging.getLogger(__name__)
+
+PATH = "/websub/"  # below the public address, before the key of a subscription
+KIND = "websub"
+MOST_BYTES = 1 << 20  # of a notice
+LEASE = 10 * 86_400.0  # seconds for which notices are asked for, and are sent if a hub does not say
+_LEASES = (300.0, 90 * 86_400.0)  # shortest and longest lease that is believed
+_RENEWED = 0.8  # of a lease, after which it is renewed
+_UNANSWERED = 3600.0  # seconds in which a hub asks back, or is asked again
+_RETRIES = (600.0, 86_400.0)  # seconds after a hub failed, at first and after many times
+_LOOK = 7 * 86_400.0  # seconds after which a feed that named no hub is looked at again
+_EVERY = 30.0  # seconds between two rounds
+_AT_ONCE = 20  # requests to hubs in a round
+_METHODS = {"sha1", "sha256", "sha384", "sha512"}
+ASKED, ACTIVE, LEAVING, NONE = "asked", "active", "leaving", "none"  # states
+
+
+class Subscription(NamedTuple):
+    """What is known of the hub of a source."""
+
+    source: str
+    topic: str  # address by which the hub knows the feed
+    hub: str  # "": it names none
+    key: str  # end of the address to which notices are sent
+    secret: str
+    state: str
+    again: float  # when something is to be done, seconds since 1970
+    failures: int  # consecutive, of requests to the hub
+
+
+class Notice(NamedTuple):
+    """The answer to a hub."""
+
+    status: int
+    text: str = ""
+
+
+def hub_of(response: Response, feed: Feed | None) -> tuple[str, str]:
+    """Return the addresses of the hub and of the topic that a feed names, by its headers `Link` or
+    in itself; "" and "" if it names no hub that `check_url` accepts.
+
+    >>> links = {"link": '<https://hub.example/>; rel="hub", </feed>; rel=self'}
+    >>> hub_of(Response(200, links, b"", "https://example.org/f", None), None)
+    ('https://hub.example/', 'https://example.org/feed')
+    """
+    links = _links(response.headers.get("link", ""))
+    hub, topic = links.get("hub", ""), links.get("self", "")
+    if not hub and feed is not None:
+        hub, topic = feed.hub, feed.topic
+    with suppress(ValueError):
+        if hub:
+            address = check_url(urljoin(response.url, hub))
+            return address, check_url(urljoin(response.url, topic)) if topic else response.url
+    return "", ""
+
+
+def _links(header: str) -> dict[str, str]:
+    """Return the first target of each relation that a header `Link` (RFC 8288) names."""
+    found: dict[str, str] = {}
+    for part in header.split("<")[1:]:
+        target, _, parameters = part.partition(">")
+        for parameter in parameters.split(";"):
+            name, _, value = parameter.strip(" ,").partition("=")
+            if name.strip().lower() == "rel":
+                for relation in value.strip(' "').lower().split():
+                    found.setdefault(relation, target.strip())
+    return found
+
+
+class Subscriptions:
+    """Subscribes to the hubs of sources, answers the hubs, and renews subscriptions.
+
+    Arguments:
+        path: SQLite file of the subscriptions, or ":memory:".
+        public: address under which hubs reach this program.
+        client: which sends requests to hubs.
+        is_source: whether there is a source of a name, that is not paused.
+        ping: called with the name of a source that has something new.
+        clock: seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        public: str,
+        client: Client,
+        is_source: Callable[[str], Awaitable[bool]],
+        ping: Callable[[str], Awaitable[None]],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._public = check_url(public, "public URL").rstrip("/")
+        self._client, self._is_source, self._ping = client, is_source, ping
+        self._clock = clock
+        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._db.execute(
+            "CREATE TABLE IF NOT EXISTS subscription (source TEXT PRIMARY KEY, topic TEXT, "
+            "hub TEXT, key TEXT UNIQUE, secret TEXT, state TEXT, again REAL, failures INTEGER) "
+            "STRICT, WITHOUT ROWID"
+        )
+
+    def close(self) -> None:
+        """Close the file. Subscriptions last, for the next start."""
+        self._db.close()
+
+    def of(self, source: str) -> Subscription | None:
+        """Return what is known of the hub of a source."""
+        return self._one("source", source)
+
+    def wants(self, source: str) -> bool:
+        """Return whether a source is to be looked at, since it is not known whether it names a
+        hub."""
+        known = self.of(source)
+        return known is None or (known.state == NONE and known.again <= self._clock())
+
+    def found(self, source: str, hub: str, topic: str) -> None:
+        """Note what a feed names: `hub_of`. The next round subscribes, or unsubscribes."""
+        known, now = self.of(source), self._clock()
+        if known and known.state != LEAVING and (known.hub, known.topic) == (hub, topic):
+            if not hub:
+                self._put(known._replace(again=now + _LOOK))
+        elif hub:
+            key, secret = secrets.token_urlsafe(24), secrets.token_urlsafe(32)
+            self._put(Subscription(source, topic, hub, key, secret, ASKED, now, 0))
+        elif known and known.hub:
+            self._put(known._replace(state=LEAVING, again=now, failures=0))
+        else:
+            key = secrets.token_urlsafe(24)
+            self._put(Subscription(source, "", "", key, "", NONE, now + _LOOK, 0))
+
+    # ------------------------------------------------------------------------------- hubs
+
+    async def keep(self) -> None:
+        """Subscribe, renew and unsubscribe, for ever."""
+        while True:
+            try:
+                await self.round()
+            except Exception:  # the next round is another
+                _LOG.exception("a round of subscriptions failed")
+            await asyncio.sleep(_EVERY)
+
+    async def round(self) -> None:
+        """Send the requests that are due, to at most a few hubs."""
+        due = self._db.execute(
+            "SELECT * FROM subscription WHERE again <= ? AND hub != '' ORDER BY again LIMIT ?",
+            (self._clock(), _AT_ONCE),
+        ).fetchall()
+        for row in due:
+            await self._ask(Subscription(*row))
+
+    async def _ask(self, known: Subscription) -> None:
+        """Ask the hub of a source to send notices, or to send no more if it is gone."""
+        now = self._clock()
+        if known.state == ASKED and not await self._is_source(known.source):
+            self._forget(known)  # what the hub asks back is refused
+            return
+        if known.state == LEAVING and known.failures:  # it was asked before
+            self._forget(known)
+            return
+        if known.state == ACTIVE and not await self._is_source(known.source):
+            known = known._replace(state=LEAVING)
+        fields = {
+            "hub.callback": self._public + PATH + known.key,
+            "hub.mode": "unsubscribe" if known.state == LEAVING else "subscribe",
+            "hub.topic": known.topic,
+        }
+        if known.state == LEAVING:
+            known = known._replace(failures=1)
+        else:
+            fields |= {"hub.secret": known.secret, "hub.lease_seconds": f"{LEASE:.0f}"}
+        # Hubs may ask back before they answer.
+        self._put(known._replace(again=now + _UNANSWERED))
+        try:
+            answer = await self._client.post(known.hub, urlencode(fields).encode())
+            if not 200 <= answer.status < 300:
+                raise FetchError("http", f"HTTP {answer.status}")
+        except FetchError as error:
+            self._failed(known, str(error))
+
+    def _failed(self, known: Subscription, why: str) -> None:
+        """Ask a hub again later, if nothing else was agreed on meanwhile."""
+        _LOG.warning("the hub %s of %s: %s", known.hub, known.source, reason_of(why))
+        present = self._one("key", known.key)
+        if present is not None and present.state != LEAVING:
+            least, most = _RETRIES
+            wait = min(least * 2.0 ** min(present.failures, 20), most)
+            again = self._clock() + wait
+            self._put(present._replace(again=again, failures=present.failures + 1))
+
+    # ------------------------------------------------------------------------------- answers
+
+    def verify(self, key: str, query: Mapping[str, str]) -> Notice:
+        """Return the answer to a hub that asks whether a request was meant, or that denies it."""
+        known = self._one("key", key)
+        mode, topic = query.get("hub.mode", ""), query.get("hub.topic", "")
+        if known is None or topic != known.topic or not known.hub:
+            return Notice(404, "nothing was asked for at this address")
+        if mode == "denied":
+            self._failed(known, f"it denies the subscription: {query.get('hub.reason', '')}")
+            return Notice(200)
+        challenge = query.get("hub.challenge", "")
+        if mode == "unsubscribe" and known.state == LEAVING:
+            self._forget(known)
+            return Notice(200, challenge)
+        if mode == "subscribe" and known.state in (ASKED, ACTIVE):
+            lease = _lease(query.get("hub.lease_seconds", ""))
+            again = self._clock() + _RENEWED * lease
+            self._put(known._replace(state=ACTIVE, again=again, failures=0))
+            return Notice(200, challenge)
+        return Notice(404, "this was not asked for")
+
+    async def notify(self, key: str, signature: str, body: bytes) -> Notice:
+        """Ping the source of a notice, if it is signed with the secret of its subscription; return
+        the answer, which does not tell whether it is."""
+        known = self._one("key", key)
+        if known is None or known.state not in (ASKED, ACTIVE):
+            return Notice(410, "there is no such subscription")
+        if is_signed(known.secret, signature, body):
+            await self._ping(known.source)
+        return Notice(202)
+
+    # ------------------------------------------------------------------------------- the file
+
+    def _one(self, column: str, value: str) -> Subscription | None:
+        row = self._db.execute(
+            f"SELECT * FROM subscription WHERE {column} = ?", (value,)
+        ).fetchone()
+        return row and Subscription(*row)
+
+    def _put(self, known: Subscription) -> None:
+        self._db.execute(
+            "INSERT OR REPLACE INTO subscription VALUES (?, ?, ?, ?, ?, ?, ?, ?)", known
+        )
+
+    def _forget(self, known: Subscription) -> None:
+        self._db.execute("DELETE FROM subscription WHERE key = ?", (known.key,))
+
+
+def is_signed(secret: str, signature: str, body: bytes) -> bool:
+    """Return whether a header `X-Hub-Signature`, METHOD=HEX, is that of a body.
+
+    >>> is_signed("s", "sha256=" + hmac.new(b"s", b"news", "sha256").hexdigest(), b"news")
+    True
+    >>> is_signed("s", "", b"news"), is_signed("s", "md5=00", b"news")
+    (False, False)
+    """
+    method, _, digest = signature.strip().partition("=")
+    if method.lower() not in _METHODS or not digest.isascii():
+        return False
+    right = hmac.new(secret.encode(), body, getattr(hashlib, method.lower())).hexdigest()
+    return hmac.compare_digest(right, digest.lower())
+
+
+def _lease(text: str) -> float:
+    """Return the seconds for which a hub sends notices."""
+    try:
+        given = float(text)
+    except ValueError:
+        return LEASE
+    low, high = _LEASES
+    return min(max(given, low), high) if math.isfinite(given) and given > 0.0 else LEASE
+
+
+async def look(source: str, client: Client, parse: Parser) -> tuple[str, str]:
+    """Fetch a feed and return `hub_of` it; of a page that names a feed, too.
+
+    Raises:
+        FetchError: it cannot be fetched.
+    """
+    response = await client.get(source)
+    if not 200 <= response.status < 300:
+        raise FetchError("http", f"HTTP {response.status}")
+    feed = None
+    with suppress(ValueError):
+        feed = await parse(response.body, response.headers.get("content-type", ""), response.url)
+    return hub_of(response, feed)

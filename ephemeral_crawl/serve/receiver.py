@@ -1,0 +1,247 @@
+"""What others send to the server without its token: notices of WebSub hubs, and IndexNow."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import math
+import re
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+from fastapi import APIRouter, Request
+from fastapi.responses import PlainTextResponse
+
+from crawl_env.errors import shown
+from ephemeral_crawl.crawl.client import Client, FetchError
+from ephemeral_crawl.crawl.feeds import LimitedProcess
+from ephemeral_crawl.crawl.urls import check_url, host_of
+from ephemeral_crawl.crawl.websub import KIND, PATH, Subscriptions, look
+from ephemeral_crawl.live import UnknownSource
+from ephemeral_crawl.serve.admission import Rate, strict_json, too_many
+from ephemeral_crawl.serve.errors import Refused
+from ephemeral_crawl.serve.service import Service
+
+_LOG = logging.getLogger(__name__)
+
+INDEXNOW = "/indexnow"
+_KEY = re.compile(r"[A-Za-z0-9-]{8,128}", re.ASCII)
+_MOST_URLS = 10_000  # in a request, by the protocol
+_RATE, _BURST = 1.0, 10_000.0  # URLs per second of a host, on average and at once
+_BELIEVED, _DOUBTED = 86_400.0, 600.0  # seconds for which a key that fits, or does not, is known
+_MOST_KEYS = 10_000  # that are known
+_BETWEEN = 2.0  # seconds between two looks at feeds
+_SAME_HOST = 10.0  # and between two at a host
+_PAUSE = 600.0  # seconds after all feeds were looked at
+_PAGE = 1000  # names at a time
+
+
+class IndexNow:
+    """Receives the addresses of pages that have changed, by https://www.indexnow.org.
+
+    Whoever sends them proves to own the site by a file in it that holds the key that was sent.
+    Addresses that are not sources are left out, before the file is asked for.
+
+    Arguments:
+        service: of the scheduler.
+        client: which fetches the files.
+        clock: seconds, which never fall.
+    """
+
+    def __init__(
+        self, service: Service, client: Client, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._service, self._client, self._clock = service, client, clock
+        self._rate = Rate(_RATE, _BURST)
+        self._keys: OrderedDict[tuple[str, str], tuple[bool, float]] = OrderedDict()
+        self._turn = asyncio.Lock()
+
+    async def submit(self, key: object, urls: object, host: object, location: object) -> None:
+        """Ping the sources among the addresses.
+
+        Raises:
+            Refused: with the status that the protocol says.
+        """
+        if not isinstance(urls, list) or not 0 < len(urls) <= _MOST_URLS:
+            raise _invalid(400, f"send a list of 1 to {_MOST_URLS:,} URLs")
+        if not isinstance(key, str) or not _KEY.fullmatch(key):
+            raise _invalid(422, "a key has 8 to 128 letters, digits and hyphens")
+        try:
+            names = [check_url(url) for url in urls]
+            site = urlsplit(names[0])
+            default = f"{site.scheme}://{site.netloc}/{key}.txt"
+            file = check_url(location or default, "keyLocation")
+        except ValueError as error:
+            raise _invalid(422, str(error)) from None
+        given = site.netloc if host is None else str(host).lower()
+        own = f"//{site.netloc}" + urlsplit(file).path.rpartition("/")[0] + "/"
+        if given not in (site.netloc, site.hostname) or urlsplit(file).netloc != site.netloc:
+            raise _invalid(422, "the host, the URLs and the key file must be of one host")
+        for name in names:
+            if not name.partition(":")[2].startswith(own):
+                raise _invalid(422, f"{shown(name)} is not below the place of the key file, {own}")
+        wait = self._rate.wait(host_of(names[0]), self._clock(), float(len(names)))
+        if wait:
+            raise too_many("URLs of this host", wait)
+        scheduler = self._service.scheduler
+        known = await self._service.call(lambda: [name for name in names if name in scheduler])
+        if not known:
+            return
+        if not await self._fits(key, file):
+            text = f"{shown(file)} does not hold the key; put it there, and nothing else"
+            raise Refused(403, "key", text)
+
+        def ping() -> None:
+            for name in known:
+                with suppress(UnknownSource):  # it was removed meanwhile
+                    scheduler.signal(name, "indexnow")
+
+        await self._service.change(ping)
+
+    async def _fits(self, key: str, file: str) -> bool:
+        """Return whether a file holds a key."""
+        async with self._turn:
+            fits, until = self._keys.get((key, file), (False, 0.0))
+            if self._clock() < until:
+                return fits
+            try:
+                answer = await self._client.get(file)
+                fits = answer.status == 200 and hmac.compare_digest(
+                    answer.body.removeprefix(b"\xef\xbb\xbf").strip(), key.encode()
+                )
+            except FetchError as error:
+                _LOG.info("%s: %s", file, error)
+                fits = False
+            until = self._clock() + (_BELIEVED if fits else _DOUBTED)
+            self._keys[key, file] = fits, until
+            if len(self._keys) > _MOST_KEYS:
+                self._keys.popitem(last=False)
+            return fits
+
+
+class Receiver:
+    """Subscribes to the hubs that sources name, and receives what hubs and IndexNow send.
+
+    Arguments:
+        service: of the scheduler.
+        path: file of the subscriptions, or ":memory:".
+        public: address under which others reach this server.
+        allow_private: whether hubs, feeds and key files may be at addresses that are not public.
+    """
+
+    def __init__(
+        self, service: Service, path: str, public: str, *, allow_private: bool = False
+    ) -> None:
+        self._service = service
+        self._client = Client(allow_private=allow_private)
+        self._parse = LimitedProcess()
+        self._subscriptions = Subscriptions(path, public, self._client, self._is_source, self._ping)
+        self._index_now = IndexNow(service, self._client)
+
+    async def _is_source(self, name: str) -> bool:
+        try:
+            settings = await self._service.call(self._service.scheduler.settings, name)
+        except UnknownSource:
+            return False
+        return not settings["paused"]
+
+    async def _ping(self, source: str) -> None:
+        with suppress(UnknownSource):
+            await self._service.change(self._service.scheduler.signal, source, KIND)
+
+    async def run(self) -> None:
+        """Look for hubs, and keep subscriptions, until it is cancelled."""
+        async with self._client:
+            try:
+                await asyncio.gather(self._subscriptions.keep(), self._look_for_hubs())
+            finally:
+                await self._parse.close()
+                self._subscriptions.close()
+
+    async def _look_for_hubs(self) -> None:
+        """Look at each feed of which it is not known whether it names a hub, one after the other,
+        for ever."""
+        find, asked = self._service.scheduler.find, dict[str, float]()  # when each host was
+        while True:
+            names, start = await self._service.call(find, "http", limit=_PAGE)
+            while names:
+                for name in filter(self._subscriptions.wants, names):
+                    host, now = _host(name), time.monotonic()
+                    if now < asked.get(host, -math.inf) + _SAME_HOST:
+                        continue  # in another round
+                    if host and await self._is_source(name):
+                        asked[host] = now
+                        await self._look(name)
+                        await asyncio.sleep(_BETWEEN)
+                names = []
+                if start:
+                    names, start = await self._service.call(find, "http", start=start, limit=_PAGE)
+            asked = {host: at for host, at in asked.items() if at > time.monotonic() - _SAME_HOST}
+            await asyncio.sleep(_SAME_HOST if asked else _PAUSE)
+
+    async def _look(self, name: str) -> None:
+        hub, topic = "", ""
+        try:
+            hub, topic = await look(name, self._client, self._parse)
+        except FetchError as error:
+            _LOG.info("%s: %s", name, error)
+        except Exception:  # such as a store that is locked: others are looked at
+            _LOG.exception("%s was not looked at", name)
+            return
+        self._subscriptions.found(name, hub, topic)
+
+    def routes(self) -> APIRouter:
+        """Return the routes by which hubs and sites reach the server."""
+        router = APIRouter(tags=["arriving"])
+
+        @router.get(PATH + "{key}", response_class=PlainTextResponse)
+        async def verify(key: str, request: Request) -> PlainTextResponse:
+            """Confirm a request to a WebSub hub, if it was made."""
+            notice = self._subscriptions.verify(key, dict(request.query_params))
+            return PlainTextResponse(notice.text, notice.status)
+
+        @router.post(PATH + "{key}", response_class=PlainTextResponse)
+        async def notify(key: str, request: Request) -> PlainTextResponse:
+            """Receive a notice of a WebSub hub, which is a ping if its signature is right."""
+            signature = request.headers.get("x-hub-signature", "")
+            notice = await self._subscriptions.notify(key, signature, await request.body())
+            return PlainTextResponse(notice.text, notice.status)
+
+        @router.get(INDEXNOW, response_class=PlainTextResponse)
+        async def submit(request: Request) -> PlainTextResponse:
+            """Receive a URL by IndexNow: `url`, `key` and, optionally, `keyLocation`."""
+            given = request.query_params
+            urls = given.getlist("url")
+            await self._index_now.submit(given.get("key"), urls, None, given.get("keyLocation"))
+            return PlainTextResponse("")
+
+        @router.post(INDEXNOW, response_class=PlainTextResponse)
+        async def submit_many(request: Request) -> PlainTextResponse:
+            """Receive many URLs by IndexNow: a JSON object of `host`, `key`, `keyLocation` and
+            `urlList`."""
+            given: Any = strict_json(await request.body())
+            if not isinstance(given, dict):
+                raise _invalid(400, "send a JSON object")
+            place = given.get("keyLocation")
+            await self._index_now.submit(
+                given.get("key"), given.get("urlList"), given.get("host"), place
+            )
+            return PlainTextResponse("")
+
+        return router
+
+
+def _host(name: str) -> str:
+    """Return the host of a source, "" if its name is no URL."""
+    with suppress(ValueError):
+        return host_of(check_url(name))
+    return ""
+
+
+def _invalid(status: int, text: str) -> Refused:
+    return Refused(status, "indexnow", text)

@@ -1,0 +1,238 @@
+"""Subscriptions at a hub on loopback: asked for, verified, signed, renewed and ended."""
+
+import asyncio
+import contextlib
+import hmac
+from urllib.parse import parse_qs, urlencode
+
+import pytest
+
+from ephemeral_crawl.crawl import listener
+from ephemeral_crawl.crawl.client import Client
+from ephemeral_crawl.crawl.feeds import parse_feed
+from ephemeral_crawl.crawl.websub import ACTIVE, ASKED, LEASE, NONE, Subscriptions
+from tests.ephemeral_crawl.crawl.site import feed, message
+from tests.ephemeral_crawl.crawl.test_crawler import Bench
+
+FEED, TOPIC = "https://example.org/feed", "https://example.org/feed.xml"
+
+
+class Hub:
+    """A hub, the program that subscribes to it, and a clock; `asked` holds what it was sent."""
+
+    def __init__(self, allow_private=True):
+        self.now, self.status, self.asked = 1e9, 202, []
+        self.sources, self.pings = {FEED}, []
+        self.client = Client(allow_private=allow_private, timeout=5.0)
+
+    @contextlib.asynccontextmanager
+    async def open(self):
+        async def handle(reader, writer):
+            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+            length = int(head.partition("content-length: ")[2].split()[0])
+            body = (await reader.readexactly(length)).decode()
+            self.asked.append({name: value for name, (value,) in parse_qs(body).items()})
+            writer.write(message(self.status))
+            await writer.drain()
+            writer.close()
+
+        async def is_source(name):
+            return name in self.sources
+
+        async def ping(name):
+            self.pings.append(name)
+
+        server = await asyncio.start_server(handle, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        self.subscriptions = Subscriptions(
+            ":memory:", "http://127.0.0.1:9/own/", self.client, is_source, ping, lambda: self.now
+        )
+        answering = await listener.listen(self.subscriptions, "127.0.0.1", 0, patience=1.0)
+        self.port = answering.sockets[0].getsockname()[1]
+        async with self.client:
+            yield self
+        server.close()
+        answering.close()
+        self.subscriptions.close()
+
+    async def send(self, method, key, body=b"", lines="", **query):
+        """Send a request to the subscriber; return status and text of the answer."""
+        words = urlencode({f"hub.{name}": value for name, value in query.items()})
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        head = f"{method} /websub/{key}?{words} HTTP/1.1\r\nHost: me\r\n{lines}"
+        length = "" if "length" in lines else f"Content-Length: {len(body)}\r\n"
+        writer.write(f"{head}{length}\r\n".encode() + body)
+        answer = (await reader.read()).decode()
+        writer.close()
+        return int(answer.split()[1]), answer.partition("\r\n\r\n")[2]
+
+    @property
+    def key(self):
+        return self.asked[-1]["hub.callback"].removeprefix("http://127.0.0.1:9/own/websub/")
+
+    async def subscribe(self, lease=1000):
+        self.subscriptions.found(FEED, self.url, TOPIC)
+        await self.subscriptions.round()
+        asked = {"mode": "subscribe", "topic": TOPIC, "challenge": "abc", "lease_seconds": lease}
+        assert await self.send("GET", self.key, **asked) == (200, "abc")
+
+
+def run(test, **options):
+    async def main():
+        async with Hub(**options).open() as hub:
+            await test(hub)
+
+    asyncio.run(main())
+
+
+def test_a_subscription_is_asked_for_verified_renewed_and_ended():
+    async def test(hub):
+        await hub.subscribe()
+        (asked,) = hub.asked
+        assert (asked["hub.mode"], asked["hub.topic"]) == ("subscribe", TOPIC)
+        assert float(asked["hub.lease_seconds"]) == LEASE
+        assert len(asked["hub.secret"]) > 30
+        known = hub.subscriptions.of(FEED)
+        assert (known.state, known.again) == (ACTIVE, hub.now + 800)
+        hub.subscriptions.found(FEED, hub.url, TOPIC)  # as before
+        await hub.subscriptions.round()
+        assert len(hub.asked) == 1
+        hub.now += 801  # the lease is about to end
+        await hub.subscriptions.round()
+        assert hub.asked[1] == asked
+        hub.sources.clear()
+        hub.now += 3601
+        await hub.subscriptions.round()
+        assert hub.asked[2]["hub.mode"] == "unsubscribe"
+        ended = {"mode": "unsubscribe", "topic": TOPIC, "challenge": "x"}
+        assert await hub.send("GET", hub.key, **ended) == (200, "x")
+        assert hub.subscriptions.of(FEED) is None
+        assert (await hub.send("GET", hub.key, **ended))[0] == 404
+
+    run(test)
+
+
+def test_what_was_not_asked_for_is_refused():
+    async def test(hub):
+        hub.subscriptions.found(FEED, hub.url, TOPIC)
+        await hub.subscriptions.round()
+        meant = {"mode": "subscribe", "topic": TOPIC, "challenge": "abc"}
+        for other in ({"topic": FEED}, {"mode": "unsubscribe"}, {"mode": "publish"}):
+            assert (await hub.send("GET", hub.key, **{**meant, **other}))[0] == 404
+        assert (await hub.send("GET", "guess", **meant))[0] == 404
+        assert hub.subscriptions.of(FEED).state == ASKED
+        assert await hub.send("GET", hub.key, mode="denied", topic=TOPIC) == (200, "")
+        assert hub.subscriptions.of(FEED).again > hub.now
+        assert (await hub.send("PUT", hub.key))[0] == 405
+        chunked = "Transfer-Encoding: chunked\r\n"
+        assert (await hub.send("POST", hub.key, lines=chunked))[0] == 411
+        assert (await hub.send("GET", "x" * 40_000))[0] == 431
+
+    run(test)
+
+
+@pytest.mark.parametrize("method", ["sha1", "sha256", "sha512"])
+def test_only_notices_that_are_signed_are_pings(method):
+    async def test(hub):
+        await hub.subscribe()
+        secret, body = hub.asked[0]["hub.secret"], b"<feed/>"
+
+        def signed(secret, body=body):
+            digest = hmac.new(secret.encode(), body, method).hexdigest()
+            return f"X-Hub-Signature: {method}={digest}\r\n"
+
+        for lines in ("", signed("other"), signed(secret, b"other"), "X-Hub-Signature: md5=0\r\n"):
+            assert (await hub.send("POST", hub.key, body, lines))[0] == 202
+        assert hub.pings == []
+        assert (await hub.send("POST", hub.key, body, signed(secret)))[0] == 202
+        assert hub.pings == [FEED]
+        assert (await hub.send("POST", "guess", body, signed(secret)))[0] == 410
+        large = f"content-length: {listener.MOST_BYTES + 1}\r\n"
+        assert (await hub.send("POST", hub.key, lines=large))[0] == 413
+        assert hub.pings == [FEED]
+
+    run(test)
+
+
+def test_a_hub_that_fails_is_asked_again_more_and_more_rarely():
+    async def test(hub):
+        hub.status = 503
+        hub.subscriptions.found(FEED, hub.url, TOPIC)
+        waits = []
+        for _ in range(10):
+            await hub.subscriptions.round()
+            waits.append(hub.subscriptions.of(FEED).again - hub.now)
+            hub.now += waits[-1]
+        assert waits[:3] == [600.0, 1200.0, 2400.0]
+        assert waits[-1] == 86_400.0
+        hub.sources.clear()
+        await hub.subscriptions.round()
+        assert hub.subscriptions.of(FEED) is None
+        assert len(hub.asked) == 10
+
+    run(test)
+
+
+def test_hubs_at_private_addresses_are_not_asked():
+    async def test(hub):
+        hub.subscriptions.found(FEED, hub.url, TOPIC)
+        await hub.subscriptions.round()
+        assert hub.asked == []
+        assert hub.subscriptions.of(FEED).failures == 1
+
+    run(test, allow_private=False)
+
+
+def test_a_feed_that_names_another_hub_or_none_has_another_subscription_or_none():
+    async def test(hub):
+        await hub.subscribe()
+        first = hub.key
+        hub.subscriptions.found(FEED, hub.url, FEED)
+        await hub.subscriptions.round()
+        assert hub.key != first
+        assert (await hub.send("POST", first))[0] == 410
+        hub.subscriptions.found(FEED, "", "")
+        await hub.subscriptions.round()
+        assert hub.asked[-1]["hub.mode"] == "unsubscribe"
+        hub.subscriptions.found("other", "", "")
+        assert hub.subscriptions.of("other").state == NONE
+        assert not hub.subscriptions.wants("other")
+        hub.now += 8 * 86_400
+        assert hub.subscriptions.wants("other")
+
+    run(test)
+
+
+ELEMENTS = f"<link rel='hub' href='https://hub.example/'/><link rel='self' href='{TOPIC}'/>"
+NAMING = {
+    "rss": feed(1, head=ELEMENTS.replace("<link", "<a:link xmlns:a='http://www.w3.org/2005/Atom'")),
+    "atom": f"<feed xmlns='http://www.w3.org/2005/Atom'>{ELEMENTS}</feed>".encode(),
+    "json": b'{"version": "https://jsonfeed.org/version/1.1", "items": [], "feed_url": "%b",'
+    b'"hubs": [3, {"type": "rssCloud"}, {"type": "WebSub", "url": "https://hub.example/"}]}'
+    % TOPIC.encode(),
+}
+
+
+@pytest.mark.parametrize("kind", NAMING)
+def test_feeds_name_hubs(kind):
+    found = parse_feed(NAMING[kind])
+    assert (found.hub, found.topic) == ("https://hub.example/", TOPIC)
+
+
+def test_the_crawl_finds_the_hubs_that_feeds_name():
+    async def nothing(name):
+        return None
+
+    known = Subscriptions(":memory:", "https://me.example", Client(), nothing, nothing)
+    bench = Bench(subscriptions=known)
+    link = '<https://hub.example/>; rel="hub", <https://example.org/f>; rel="self"'
+    bench.site.answers["/element"] = message(200, NAMING["rss"])
+    bench.site.answers["/header"] = message(200, feed(1), Link=link)
+    bench.site.answers["/none"] = message(200, feed(1))
+    bench.run(1, "/element", "/header", "/none")
+    found = {path: known.of(bench.site.url(path)) for path in ("/element", "/header", "/none")}
+    assert {path: x.topic for path, x in found.items()} == {
+        "/element": TOPIC,
+        "/header": "https://example.org/f",
+        "/none": "",
+    }

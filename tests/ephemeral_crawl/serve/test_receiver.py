@@ -1,0 +1,125 @@
+"""What hubs of WebSub and sites send to the server: IndexNow and notices."""
+
+import hmac
+import json
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
+from urllib.parse import parse_qs, urlencode
+from urllib.request import urlopen
+
+from ephemeral_crawl.crawl import websub
+from ephemeral_crawl.live import Scheduler
+from tests.ephemeral_crawl.crawl.site import feed
+from tests.ephemeral_crawl.serve.running import BEARER, SECRET, running
+
+KEY = "0123-abcd"
+LINK = "<link xmlns='http://www.w3.org/2005/Atom' rel='hub' href='/hub'/>"
+
+
+class Site(BaseHTTPRequestHandler):
+    """A site with a key file, a feed that names a hub, and the hub, which asks back at once."""
+
+    asked: ClassVar[list] = []  # paths, or forms
+    subscribed = threading.Event()
+
+    def do_GET(self):
+        self.asked.append(self.path)
+        held = {"/feed": feed(1, head=LINK)} | dict.fromkeys(KEYS, KEY.encode() + b"\n")
+        self.send_response(200 if self.path in held else 404)
+        self.end_headers()
+        self.wfile.write(held.get(self.path, b""))
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        form = {name: value for name, (value,) in parse_qs(body).items()}
+        query = {f"hub.{name}": form[f"hub.{name}"] for name in ("mode", "topic", "lease_seconds")}
+        with urlopen(f"{form['hub.callback']}?{urlencode({**query, 'hub.challenge': 'c'})}") as a:
+            assert a.read() == b"c"
+        self.asked.append(form)
+        self.send_response(202)
+        self.end_headers()
+        self.subscribed.set()
+
+    def log_message(self, *_):
+        pass
+
+
+KEYS = (f"/{KEY}.txt", f"/news/{KEY}.txt")
+
+
+@contextmanager
+def site():
+    Site.asked.clear()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Site)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def pings(client):
+    return client.get("/v1/status", **BEARER).json["counts"]["pings"]
+
+
+def test_sites_announce_pages_by_index_now(monkeypatch):
+    monkeypatch.setattr(websub, "_EVERY", 3600.0)
+    scheduler = Scheduler(":memory:", budget="60/h")
+    with site() as place, running(scheduler, SECRET, public=True) as client:
+        host = place.removeprefix("http://")
+        page, other = f"{place}/a", f"{place}/news/b"
+        client.post("add_many", {"sources": [{"source": page}, {"source": other}]}, **BEARER)
+
+        def get(url, key=KEY, **more):
+            return client.get(f"/indexnow?{urlencode({'url': url, 'key': key, **more})}").status
+
+        def post(urls, host=host, **more):
+            body = json.dumps({"host": host, "key": KEY, "urlList": urls, **more}).encode()
+            return client.ask("POST", "/indexnow", body, Content_Type="application/json").status
+
+        assert get(f"{place}/unknown") == 200  # no source: the key is not asked for
+        assert KEYS[0] not in Site.asked
+        assert (get(page), pings(client)) == (200, 1)
+        assert (get(page, "another-key"), pings(client)) == (403, 1)
+        assert post([page, other, f"{place}/unknown"]) == 200
+        assert pings(client) == 3
+        assert Site.asked.count(KEYS[0]) == 1  # it is known for a while
+        assert get(other, keyLocation=place + KEYS[1]) == 200
+        assert get(page, keyLocation=place + KEYS[1]) == 422  # not below /news/
+        assert get(page, keyLocation="http://elsewhere.example/k.txt") == 422
+        assert get(page, key="short") == get("x", KEY) == 422
+        assert post([page], host="elsewhere.example") == 422
+        assert post([page, "https://elsewhere.example/"]) == 422
+        assert post("a page") == post([]) == post([page] * 10_001) == 400
+        assert client.ask("POST", "/indexnow", b"[", Content_Type="application/json").status == 400
+        before = pings(client)
+        many = [f"{place}/{k}" for k in range(6_000)]
+        assert (post(many), post(many)) == (200, 429)  # for this host alone
+        assert post(["http://elsewhere.example/"] * 100, host="elsewhere.example") == 200
+        assert pings(client) == before
+
+
+def test_the_server_subscribes_to_the_hubs_that_feeds_name(monkeypatch):
+    monkeypatch.setattr(websub, "_EVERY", 0.02)
+    scheduler = Scheduler(":memory:", budget="60/h")
+    with site() as place:
+        scheduler.add(f"{place}/feed")
+        scheduler.add("no URL")
+        with running(scheduler, SECRET, public=True) as client:
+            assert Site.subscribed.wait(30)
+            form = next(x for x in Site.asked if isinstance(x, dict))
+            assert form["hub.topic"] == f"{place}/feed"
+            path = form["hub.callback"].removeprefix(f"http://127.0.0.1:{client.port}")
+            right = hmac.new(form["hub.secret"].encode(), b"news", "sha256").hexdigest()
+            for digest, count in (("0" * 64, 0), (right, 1)):
+                signature = {"X_Hub_Signature": f"sha256={digest}"}
+                assert client.ask("POST", path, b"news", **signature).status == 202
+                assert pings(client) == count
+            assert client.ask("POST", path, bytes(2**20 + 1)).status == 413
+
+
+def test_a_server_that_is_not_public_receives_nothing():
+    with running(Scheduler(":memory:", budget="60/h"), SECRET) as client:
+        assert client.get("/indexnow?url=https://example.org/&key=" + KEY).status == 404
+        assert client.ask("POST", "/websub/key", b"").status == 404

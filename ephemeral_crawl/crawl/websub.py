@@ -45,7 +45,7 @@ _METHODS = {"sha1", "sha256", "sha384", "sha512"}
 ASKED, ACTIVE, LEAVING, NONE = "asked", "active", "leaving", "none"  # states
 
 
-class Subscription(NamedTuple):
+class HubSubscription(NamedTuple):
     """What is known of the hub of a source."""
 
     source: str
@@ -132,7 +132,7 @@ class Subscriptions:
         """Close the file. Subscriptions last, for the next start."""
         self._db.close()
 
-    def of(self, source: str) -> Subscription | None:
+    def of(self, source: str) -> HubSubscription | None:
         """Return what is known of the hub of a source."""
         return self._one("source", source)
 
@@ -150,12 +150,12 @@ class Subscriptions:
                 self._put(known._replace(again=now + _LOOK))
         elif hub:
             key, secret = secrets.token_urlsafe(24), secrets.token_urlsafe(32)
-            self._put(Subscription(source, topic, hub, key, secret, ASKED, now, 0))
+            self._put(HubSubscription(source, topic, hub, key, secret, ASKED, now, 0))
         elif known and known.hub:
             self._put(known._replace(state=LEAVING, again=now, failures=0))
         else:
             key = secrets.token_urlsafe(24)
-            self._put(Subscription(source, "", "", key, "", NONE, now + _LOOK, 0))
+            self._put(HubSubscription(source, "", "", key, "", NONE, now + _LOOK, 0))
 
     # ------------------------------------------------------------------------------- hubs
 
@@ -175,9 +175,9 @@ class Subscriptions:
             (self._clock(), _AT_ONCE),
         ).fetchall()
         for row in due:
-            await self._ask(Subscription(*row))
+            await self._ask(HubSubscription(*row))
 
-    async def _ask(self, known: Subscription) -> None:
+    async def _ask(self, known: HubSubscription) -> None:
         """Ask the hub of a source to send notices, or to send no more if it is gone."""
         now = self._clock()
         if known.state == ASKED and not await self._is_source(known.source):
@@ -206,7 +206,7 @@ class Subscriptions:
         except FetchError as error:
             self._failed(known, str(error))
 
-    def _failed(self, known: Subscription, why: str) -> None:
+    def _failed(self, known: HubSubscription, why: str) -> None:
         """Ask a hub again later, if nothing else was agreed on meanwhile."""
         _LOG.warning("the hub %s of %s: %s", known.hub, known.source, reason_of(why))
         present = self._one("key", known.key)
@@ -250,18 +250,18 @@ class Subscriptions:
 
     # ------------------------------------------------------------------------------- the file
 
-    def _one(self, column: str, value: str) -> Subscription | None:
+    def _one(self, column: str, value: str) -> HubSubscription | None:
         row = self._db.execute(
             f"SELECT * FROM subscription WHERE {column} = ?", (value,)
         ).fetchone()
-        return row and Subscription(*row)
+        return row and HubSubscription(*row)
 
-    def _put(self, known: Subscription) -> None:
+    def _put(self, known: HubSubscription) -> None:
         self._db.execute(
             "INSERT OR REPLACE INTO subscription VALUES (?, ?, ?, ?, ?, ?, ?, ?)", known
         )
 
-    def _forget(self, known: Subscription) -> None:
+    def _forget(self, known: HubSubscription) -> None:
         self._db.execute("DELETE FROM subscription WHERE key = ?", (known.key,))
 
 

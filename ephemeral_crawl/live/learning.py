@@ -114,13 +114,13 @@ def belief(sources: Sources, shared: Shared, i: int) -> Belief:
     worth = (np.float64(sources.worth[i]) + shared.worth_items * shared.worth) / (
         np.float64(sources.worth_items[i]) + shared.worth_items
     )
+    worth *= np.float64(sources.importance[i])
     true, ping_rate, told = 0.0, 0.0, 0.0
     if sources.pending[i] > 0.0 or sources.pinged_for[i] > 0.0:
         true = precision(sources, shared, i)
         told = true * worth * shared.fresh[sources.kind[i]]
         if sources.pinged_for[i] > 0.0:
             ping_rate = np.float64(sources.pings[i]) / np.float64(sources.pinged_for[i])
-    worth *= np.float64(sources.importance[i])
     half_life = np.float64(sources.half_life[i])
     decay = math.log(2.0) / half_life if half_life > 0.0 else shared.decay
     return Belief(mean, error, worth, true, ping_rate, told, decay)

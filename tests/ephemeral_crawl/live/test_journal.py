@@ -479,9 +479,8 @@ def test_snapshots_of_earlier_versions_are_read():
     del header["shared"]["answering"], header["shared"]["market"]
     del header["tags"], header["paused_hosts"], header["columns"], header["fresh"]
     header |= {"host_names": ["ä.example", "b.example"], "market": price, "fitted": None}
-    later = ("tried", "down", "trust", "within", *TAGGED)
 
-    def earlier(rows, kind):
+    def earlier(rows, kind, *later):
         """Return rows as files had them before there were the later columns."""
         names = [name for name in kind.names if name not in later]
         old = [(name, kind[name]) for name in names]
@@ -490,8 +489,8 @@ def test_snapshots_of_earlier_versions_are_read():
     named = np.dtype([(name, HOST[name]) for name in header.pop("host_columns")])
     last = end + SOURCE.itemsize
     hosts = np.frombuffer(data[last : last + 2 * named.itemsize], named)
-    rest = earlier(hosts, named) + data[last + 2 * named.itemsize :]
-    rows = earlier(np.frombuffer(data[end:last], SOURCE), SOURCE)
+    rest = earlier(hosts, named, "trust") + data[last + 2 * named.itemsize :]
+    rows = earlier(np.frombuffer(data[end:last], SOURCE), SOURCE, "tried", "down", *TAGGED)
     text = json.dumps(header).encode()
     state = snapshot.from_bytes(len(text).to_bytes(8, "little") + text + rows + rest)
     assert (state.shared.market, state.table["tried"][0]) == (price, state.time)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
-import json
 import os
-import pickle
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -19,7 +15,6 @@ from gymnasium.utils import env_checker
 from stable_baselines3.common.env_checker import check_env as check_env_sb3
 
 from crawl_env import Sources
-from crawl_env.envs.wrappers import SequentialSelection
 from crawl_env.simulation.observation import SUMMED
 from tests.crawl_env.env_plain import (
     CHANNELS,
@@ -29,7 +24,6 @@ from tests.crawl_env.env_plain import (
     arrays_in,
     random_actions,
     run,
-    same,
     unreachable_is_fine,
 )
 
@@ -222,100 +216,6 @@ def test_the_passive_checker_of_make_is_silent() -> None:
     assert "PassiveEnvChecker" in str(env)
     env.reset(seed=0)
     run(env, random_actions(env, 3))
-
-
-# ------------------------------------------------------------------------- specs
-
-SPECS = {
-    "defaults": {},
-    "strings": {
-        "sources": "recovering-6",
-        "budget": 2,
-        "budget_rule": "average",
-        "arrivals": "poisson-gamma-items",
-        "observed": False,
-        "features": ("age", "harvest", "balance"),
-        "horizon": 12,
-        "start": "random",
-    },
-    "mask": {
-        "observed": [True, False, True, False],
-        "features": ("value", "age"),
-        "horizon": None,
-        "start": "full",
-    },
-    "rates that vary": {
-        "arrivals": "poisson-hawkes-items",
-        "features": ("changed", "harvest_age_log"),
-    },
-    "time limit": {"max_episode_steps": 6, "horizon": None},
-}
-
-
-def histories_agree(one: Any, two: Any) -> bool:
-    actions = random_actions(one, 15)
-    runs = []
-    for env in (one, two):
-        first, _ = env.reset(seed=9)
-        runs.append([first, *run(env, actions)])
-    return same(*runs)
-
-
-@pytest.mark.parametrize("arguments", SPECS.values(), ids=SPECS.keys())
-@pytest.mark.parametrize("how", ["json", "pickle", "deepcopy"])
-def test_a_spec_makes_the_same_environment_again(arguments: dict[str, Any], how: str) -> None:
-    env = gym.make(ID, **arguments)
-    spec = env.spec
-    again = {
-        "json": lambda: gym.envs.registration.EnvSpec.from_json(spec.to_json()),
-        "pickle": lambda: pickle.loads(pickle.dumps(spec)),
-        "deepcopy": lambda: copy.deepcopy(spec),
-    }[how]()
-    if how == "json":
-        assert json.loads(spec.to_json())["id"] == ID
-    other = gym.make(again)
-    assert other.observation_space == env.observation_space
-    assert other.action_space == env.action_space
-    assert histories_agree(env, other)
-
-
-def test_a_spec_with_a_csv(tmp_path: Path) -> None:
-    path = tmp_path / "fleet.csv"
-    MIXED_COSTS.to_csv(path)
-    env = gym.make(ID, sources=str(path), budget=2)
-    again = gym.envs.registration.EnvSpec.from_json(env.spec.to_json())
-    assert gym.make(again).unwrapped.task.sources == env.unwrapped.task.sources
-    assert histories_agree(env, gym.make(again))
-
-
-def test_a_spec_with_objects() -> None:
-    """Fleets and arrivals given as objects travel with a spec that is pickled or copied."""
-    env = gym.make(ID, sources=MIXED_COSTS, budget=2, arrivals="poisson-items")
-    for spec in (pickle.loads(pickle.dumps(env.spec)), copy.deepcopy(env.spec)):
-        assert gym.make(spec).unwrapped.task.sources == MIXED_COSTS
-        assert histories_agree(env, gym.make(spec))
-
-
-@pytest.mark.parametrize("how", ["json", "pickle"])
-def test_a_spec_with_the_wrapper(how: str) -> None:
-    env = SequentialSelection(gym.make(ID, budget=2, arrivals="poisson-items", horizon=4))
-    spec = env.spec
-    if how == "json":
-        spec = gym.envs.registration.EnvSpec.from_json(spec.to_json())
-    else:
-        spec = pickle.loads(pickle.dumps(spec))
-    again = gym.make(spec)
-    assert isinstance(again, SequentialSelection)
-    assert histories_agree(env, again)
-
-
-@pytest.mark.parametrize("mode", ["sync", "vector_entry_point"])
-def test_a_spec_of_a_vector_environment(mode: str) -> None:
-    vec = gym.make_vec(ID, num_envs=3, vectorization_mode=mode, budget=2, horizon=4)
-    again = gym.make_vec(gym.envs.registration.EnvSpec.from_json(vec.spec.to_json()))
-    assert again.num_envs == 3
-    assert again.unwrapped.__class__ is vec.unwrapped.__class__
-    assert histories_agree(vec, again)
 
 
 # ------------------------------------------------------------------------- vector environments

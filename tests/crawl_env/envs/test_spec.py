@@ -71,8 +71,9 @@ def history(env: Any, steps: int = 8) -> list[bytes]:
         observation, reward, *_, truncated, _ = env.step(
             rng.uniform(-1, 1, env.action_space.shape).astype(np.float32)
         )
-        found.append(observation.tobytes() + np.float64(reward).tobytes() + bytes([truncated]))
-        if truncated:
+        ends = np.asarray(truncated)
+        found.append(observation.tobytes() + np.float64(reward).tobytes() + ends.tobytes())
+        if ends.any():
             break
     return found
 
@@ -170,10 +171,26 @@ def test_picks_count_as_steps(limit: int | None) -> None:
     assert inner.spec.max_episode_steps == 4
 
 
-def test_wrappers_are_part_of_the_spec() -> None:
-    env = SubsetAction(gym.make(ID, budget=2, horizon=4))
-    assert isinstance(again(env), SubsetAction)
-    assert again(env).spec.to_json() == env.spec.to_json()
+@pytest.mark.parametrize("mode", ["sync", "vector_entry_point"])
+def test_the_kind_of_vector_environment_is_part_of_the_spec(mode: str) -> None:
+    vec = gym.make_vec(ID, num_envs=3, vectorization_mode=mode, budget=2, horizon=4)
+    other = gym.make_vec(EnvSpec.from_json(strict(vec.spec.to_json())))
+    assert type(other.unwrapped) is type(vec.unwrapped)
+    assert history(other) == history(vec)
+
+
+@pytest.mark.parametrize("wrapper", [SubsetAction, SequentialSelection])
+def test_wrappers_are_part_of_the_spec(wrapper: Any) -> None:
+    env = wrapper(gym.make(ID, budget=2, horizon=4, arrivals="poisson-items"))
+    for other in (again(env), gym.make(pickle.loads(pickle.dumps(env.spec)))):
+        assert isinstance(other, wrapper)
+        assert other.spec.to_json() == env.spec.to_json()
+        assert runs(other) == runs(env)
+
+
+def runs(env: Any) -> list[float]:
+    env.reset(seed=3)
+    return [env.step(k % 3)[1] for k in range(8)]
 
 
 # ----------------------------------------------------------------------------------- arguments
@@ -236,7 +253,7 @@ def fleets(draw: st.DrawFn, plain: bool) -> Sources:
 
 
 @pytest.mark.filterwarnings("ignore:budget is")
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(st.data())
 def test_every_argument_survives_json(data: st.DataObject) -> None:
     process = data.draw(arrivals)
@@ -260,10 +277,13 @@ def test_every_argument_survives_json(data: st.DataObject) -> None:
         "payoff": data.draw(st.sampled_from([None, DiminishingReturns(2.5)])),
     }
     env = gym.make(ID, **arguments, disable_env_checker=True)
-    other = again(env)
-    for name in ("sources", "budget", "features", "horizon", "payoff"):
-        assert getattr(other.unwrapped.task, name) == getattr(env.unwrapped.task, name)
-    assert history(env) == history(other)
+    expected = history(env)
+    for other in (again(env), gym.make(pickle.loads(pickle.dumps(env.spec)))):
+        for name in ("sources", "budget", "features", "horizon", "payoff"):
+            assert getattr(other.unwrapped.task, name) == getattr(env.unwrapped.task, name)
+        assert other.observation_space == env.observation_space
+        assert other.action_space == env.action_space
+        assert history(other) == expected
 
 
 def test_paths_and_dictionaries(tmp_path: Path) -> None:

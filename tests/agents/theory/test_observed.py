@@ -17,6 +17,7 @@ from agents.theory.relaxation import net_reward
 from agents.theory.thresholds import thresholds
 from crawl_env import Arrivals, Sources, World
 from crawl_env.content.utility import Distribution, EqualUtilities, Exponential, Gamma, Lognormal
+from tests.references import gain_between
 
 # A right program fails one simulated comparison in 16,000 (two-sided, 4 standard errors).
 Z_LIMIT = 4.0
@@ -136,16 +137,7 @@ def value_iteration(
     left = place.astype(int)
     mass = np.bincount(left, 1 - place + left, size) + np.bincount(left + 1, place - left, size)
     mass /= n
-    x, value = np.arange(size) * step, np.zeros(size)
-    for _ in range(500):
-        above = value[-1] + step * np.arange(1, size + 1)  # crawled there: the slope is 1
-        mean = np.correlate(np.concatenate([value, above]), mass)[:size]
-        best = np.maximum(np.interp(np.exp(-decay) * x, x, mean), x - charge + mean[0])
-        change = best - value
-        if np.ptp(change[:-1]) < 1e-6:
-            break
-        value = best - best[0]
-    return float(change.min()), float(change.max())
+    return gain_between(mass, decay, charge, step)
 
 
 @each_law

@@ -17,6 +17,7 @@ from agents.theory.thresholds import thresholds
 from crawl_env import Arrivals, DailyCycle, Signals, Sources, Task
 from crawl_env.content.utility import EqualUtilities, Exponential, LomaxDecay
 from ephemeral_crawl.core.tables import HOLDS_FOR
+from tests.references import gain_between
 
 # A right program fails one simulated comparison in 16,000 (two-sided, 4 standard errors).
 Z_LIMIT = 4.0
@@ -137,16 +138,7 @@ def value_iteration(
     left = place.astype(int)
     mass = np.bincount(left, 1 - place + left, size) + np.bincount(left + 1, place - left, size)
     mass /= place.size
-    x, value = np.arange(size) * step, np.zeros(size)
-    for _ in range(500):
-        above = value[-1] + step * np.arange(1, size + 1)  # crawled there: the slope is 1
-        mean = np.correlate(np.concatenate([value, above]), mass)[:size]
-        best = np.maximum(np.interp(np.exp(-decay) * x, x, mean), x - charge + mean[0])
-        change = best - value
-        if np.ptp(change[:-1]) < 1e-6:
-            break
-        value = best - best[0]
-    return float(change.min()), float(change.max())
+    return gain_between(mass, decay, charge, step)
 
 
 @pytest.mark.parametrize(

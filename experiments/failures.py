@@ -115,6 +115,35 @@ CASES = (
 )
 
 
+_STANDARD = Change(
+    "priorities of standard deviation .5 over the sources", {"network": "standardized"}
+)
+_TUNED = {
+    "epsilon": 0.3132,
+    "gamma": 0.9789,
+    "learning_rate": 0.0009095,
+    "multiplier_decay_steps": 2329,
+    "multiplier_learning_rate": 0.03574,
+    "tau": 0.01472,
+}  # trial 5 of the benchmark with 100,000 source steps
+
+SCALES = (
+    Case("a2c", _M2, 256_000, (_STANDARD,)),
+    Case("sac", RANDOM[0], 100_000, (_STANDARD,)),
+    Case(
+        "qwinn",
+        _M2,
+        100_000,
+        (
+            Change("all settings of the benchmark's tuning", _TUNED),
+            Change(
+                "of these, target network and multipliers",
+                {name: _TUNED[name] for name in ("tau", "multiplier_learning_rate")},
+            ),
+        ),
+    ),
+)
+
 _THREE = Change("three times the budget", budget=3)
 
 SAMPLES = tuple(Case(name, _M2, 100_000, (_THREE,)) for name in ("dqn", "ppo"))
@@ -226,6 +255,7 @@ class Failures(PartsStudy, ParallelStudy):
     parts: ClassVar[Mapping[str, Part]] = {
         "index": _part(CASES, "Noise, information, exploration and step sizes", "records.csv"),
         "samples": _part(SAMPLES, "More source steps", "samples.csv"),
+        "scales": _part(SCALES, "The scale of priorities and multipliers", "scales.csv"),
     }
 
     part: tuple[str, ...] = ()

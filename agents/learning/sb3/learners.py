@@ -44,7 +44,7 @@ from crawl_env import CrawlVectorEnv
 from crawl_env.errors import check_choice, check_non_negative, unknown
 from crawl_env.numerics import FloatArray
 
-NETWORKS = ("default", "equivariant")
+NETWORKS = ("default", "equivariant", "standardized")
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,9 @@ class StableSettings:
     mostly with one seed and the equivariant network: no search.
     """
 
-    network: str = "equivariant"  # or "default": SB3's perceptron with two hidden layers
+    # "default": SB3's perceptron with two hidden layers. "equivariant": one network for all sources.
+    # "standardized": the same, whose priorities have standard deviation .5 over the sources.
+    network: str = "equivariant"
     hidden: int = 32  # units of each hidden layer
     gamma: float = 0.9
 
@@ -309,9 +311,12 @@ class StableBaselines(Learner[StableSettings]):
     def _arguments(self) -> dict[str, Any]:
         """Return the arguments of SB3's algorithm: the settings, in its units."""
         envs, settings = self.envs, asdict(self.settings)
-        policy = policies.policy_arguments(envs.venv, settings.pop("hidden"))
+        network = settings.pop("network")
+        policy = policies.policy_arguments(
+            envs.venv, settings.pop("hidden"), standardized=network == "standardized"
+        )
         base: Any = self.algorithm.equivariant
-        if settings.pop("network") == "default":
+        if network == "default":
             policy["net_arch"] = [self.settings.hidden] * 2
             base = "MlpPolicy"
         for name in ("log_std_init", "n_quantiles"):

@@ -41,9 +41,10 @@ class FleetColumns(BaseFeaturesExtractor):
         budget: float,
         period: float,
         hidden: int,
+        standardized: bool = False,
     ) -> None:
         self.columns = ScaledColumns(shown, budget, period)
-        self.hidden = hidden
+        self.hidden, self.standardized = hidden, standardized
         self.sources = observation_space.shape[0]
         super().__init__(observation_space, self.sources * self.columns.number)
 
@@ -53,6 +54,12 @@ class FleetColumns(BaseFeaturesExtractor):
     def scores(self, numbers: int = 1) -> nn.Module:
         """Return a network from flat columns to `numbers` for each source, (B, numbers·N)."""
         return _Scores(self.sources, FleetNetwork(self.columns.number, self.hidden, numbers))
+
+    def priorities(self) -> nn.Module:
+        """Return a network from flat columns to the mean priority of each source, (B, N);
+        with `standardized`, these have mean 0 and standard deviation .5 over the sources."""
+        scores = self.scores()
+        return nn.Sequential(scores, _Standardized()) if self.standardized else scores
 
     def value(self, action: bool = False) -> nn.Module:
         """Return a network from flat columns, followed by an action (B, N) if `action` is set, to
@@ -69,6 +76,17 @@ class _Scores(nn.Module):
     def forward(self, flat: Tensor) -> Tensor:
         numbers = self.network(flat.reshape(len(flat), self._sources, -1))
         return numbers if numbers.ndim == 2 else numbers.transpose(1, 2).flatten(1)
+
+
+class _Standardized(nn.Module):
+    """Priorities in units of their spread over the sources. Their order alone counts, and without
+    this nothing keeps them on the scale of the noise with which actions are explored."""
+
+    _SPREAD = 0.5
+
+    def forward(self, priorities: Tensor) -> Tensor:
+        centred = priorities - priorities.mean(-1, keepdim=True)
+        return self._SPREAD * centred / (centred.std(-1, keepdim=True) + 1e-3)
 
 
 class _Value(nn.Module):
@@ -95,8 +113,10 @@ class _ActorCritic:
     ) -> None:
         super().__init__(observation_space, action_space, lr_schedule, **options)  # type: ignore[call-arg]
         fleet = self.features_extractor
-        self.action_net, self.value_net = fleet.scores(), fleet.value()
-        if hasattr(self, "log_std"):  # one for all sources, as equivariance requires
+        continuous = hasattr(self, "log_std")  # of priorities
+        self.action_net = fleet.priorities() if continuous else fleet.scores()
+        self.value_net = fleet.value()
+        if continuous:  # one for all sources, as equivariance requires
             self.log_std = nn.Parameter(self.log_std[:1].detach().clone())
         self.optimizer = self.optimizer_class(
             self.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs
@@ -116,7 +136,7 @@ class EquivariantSAC(SACPolicy):
 
     def make_actor(self, features_extractor: BaseFeaturesExtractor | None = None) -> SACActor:
         actor = super().make_actor(features_extractor)
-        actor.mu, actor.log_std = _fleet(actor).scores(), _fleet(actor).scores()  # type: ignore[assignment]
+        actor.mu, actor.log_std = _fleet(actor).priorities(), _fleet(actor).scores()  # type: ignore[assignment]
         return actor.to(self.device)
 
     def make_critic(
@@ -130,7 +150,7 @@ class EquivariantTD3(TD3Policy):
 
     def make_actor(self, features_extractor: BaseFeaturesExtractor | None = None) -> TD3Actor:
         actor = super().make_actor(features_extractor)
-        actor.mu = nn.Sequential(_fleet(actor).scores(), nn.Tanh())
+        actor.mu = nn.Sequential(_fleet(actor).priorities(), nn.Tanh())
         return actor.to(self.device)
 
     def make_critic(
@@ -169,12 +189,14 @@ def _judging(critic: ContinuousCritic) -> ContinuousCritic:
     return critic
 
 
-def policy_arguments(env: Any, hidden: int = 32) -> dict[str, Any]:
+def policy_arguments(env: Any, hidden: int = 32, standardized: bool = False) -> dict[str, Any]:
     """Return the `policy_kwargs` of these policies for an environment, as plain names and numbers.
 
     Arguments:
         env: a `CrawlEnv`, a `SequentialSelection` of one, or a `VecEnv` of either.
         hidden: units of each hidden layer.
+        standardized: whether priorities have mean 0 and standard deviation .5 over the sources;
+            logits and Q-values are left as they are.
 
     Raises:
         ValueError: a wrapper changes the features.
@@ -196,6 +218,6 @@ def policy_arguments(env: Any, hidden: int = 32) -> dict[str, Any]:
     known = {"shown": shown[:columns], "budget": task.budget, "period": task.sources.period}
     return {
         "features_extractor_class": FleetColumns,
-        "features_extractor_kwargs": {**known, "hidden": hidden},
+        "features_extractor_kwargs": {**known, "hidden": hidden, "standardized": standardized},
         "net_arch": [],
     }

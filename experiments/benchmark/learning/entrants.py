@@ -16,7 +16,6 @@ import numpy as np
 
 from agents.adaptive.learner import ThompsonLearner
 from agents.learning import LEARNERS, Learner
-from agents.learning.sb3.learners import NETWORKS
 from crawl_env.fleet.parameters import PARAMETERS
 from experiments.benchmark.learning.tasks import (
     DRAWN_ANEW,
@@ -37,6 +36,7 @@ AGES = ("age", "crawled", "harvest")
 KNOWN = ("value", "age", *PARAMETERS)
 MANY = ("value", *PARAMETERS)  # of fleets drawn anew
 
+_NETWORKS = ("default", "equivariant")  # that trials draw; a change would change all records
 _LARGEST_FACTOR = 3.0  # by which a trial of tuning multiplies or divides a setting
 
 
@@ -89,7 +89,7 @@ class Entrant:
         for key, value in settings.items():
             factor = float(_LARGEST_FACTOR ** rng.uniform(-1, 1))
             if key == "network":
-                settings[key] = str(rng.choice(NETWORKS))
+                settings[key] = str(rng.choice(_NETWORKS))
             elif isinstance(value, float) and value > 0:
                 settings[key] = _multiplied(value, factor)
             elif isinstance(value, int) and "decay" in key:

@@ -47,6 +47,9 @@ def interquartile_mean(x: ArrayLike) -> FloatArray:
 def iqm(scores: Scores, resamples: int = 5000, seed: int = 0) -> Estimate:
     """Return the interquartile mean over all runs of all tasks, with its interval.
 
+    All tasks have equal weight: where they differ in the number of runs, each run counts the more,
+    the fewer its task has.
+
     Raises:
         ValueError: there is no task, or a task without runs.
 
@@ -54,19 +57,20 @@ def iqm(scores: Scores, resamples: int = 5000, seed: int = 0) -> Estimate:
     0.75
     """
     return _interval(
-        lambda drawn: interquartile_mean(np.concatenate(drawn, axis=-1)), [scores], resamples, seed
+        lambda drawn: interquartile_mean(_together(drawn)), [scores], resamples, seed
     )
 
 
 def worst(scores: Scores, share: float = 0.1) -> float:
-    """Return the mean of the worst tenth of all runs of all tasks, and of at least one run.
+    """Return the mean of the worst tenth of all runs of all tasks, and of at least one run; all
+    tasks have equal weight.
 
     The interquartile mean does not see these runs, and the mean hardly does.
 
     >>> worst([[1.0, 1.0, 0.9, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0, -2.0]])
     -2.0
     """
-    ordered = np.sort(np.concatenate(_checked(scores)))
+    ordered = np.sort(_together(_checked(scores)))
     return float(ordered[: max(1, round(share * ordered.size))].mean())
 
 
@@ -153,7 +157,7 @@ def gain(scores: Scores, other: Scores, resamples: int = 5000, seed: int = 0) ->
     draws = [rng.integers(0, n, (resamples, n)) for n in runs]
 
     def difference(drawn: list[FloatArray], against: list[FloatArray]) -> FloatArray:
-        both = (np.concatenate(tasks, axis=-1) for tasks in (drawn, against))
+        both = (_together(tasks) for tasks in (drawn, against))
         first, second = (interquartile_mean(x) for x in both)
         return first - second
 
@@ -163,12 +167,22 @@ def gain(scores: Scores, other: Scores, resamples: int = 5000, seed: int = 0) ->
     return _estimate(difference(mine, its), difference(drawn, against), runs)
 
 
+def _together(tasks: Sequence[FloatArray]) -> FloatArray:
+    """Return the runs of all tasks, each repeated so often that all tasks have equally many."""
+    most = math.lcm(*(task.shape[-1] for task in tasks))
+    return np.concatenate(
+        [np.repeat(task, most // task.shape[-1], axis=-1) for task in tasks], axis=-1
+    )
+
+
 def _interval(
     statistic: Callable[..., FloatArray], agents: list[Scores], resamples: int, seed: int
 ) -> Estimate:
     """Return a statistic of lists of arrays (..., S), one list per agent, with its interval."""
     rng = np.random.default_rng(seed)
     found = [_checked(scores) for scores in agents]
+    if min(len(task) for tasks in found for task in tasks) < FEWEST_RUNS:
+        return Estimate(float(statistic(*found)), math.nan, math.nan)
     drawn = [
         [task[rng.integers(0, len(task), (resamples, len(task)))] for task in tasks]
         for tasks in found

@@ -55,7 +55,7 @@ class Line:
 
     @property
     def mean(self) -> str:
-        return f"{np.concatenate(self.table.scores(self.agent, self.shown)).mean():.3f}"
+        return f"{np.mean([x.mean() for x in self.table.scores(self.agent, self.shown)]):.3f}"
 
     @property
     def worst(self) -> str:
@@ -74,8 +74,12 @@ class Line:
 
     @property
     def area(self) -> str:
-        runs = [run for task in self.table.of(self.agent, self.shown) for run in task]
-        areas = [run.area(self.table.budget) for run in runs if run.curve]
+        tasks = self.table.of(self.agent, self.shown)
+        areas = [
+            np.mean([run.area(self.table.budget) for run in runs if run.curve])
+            for runs in tasks
+            if any(run.curve for run in runs)
+        ]
         return f"{np.mean(areas):.3f}" if areas else ""
 
     @property
@@ -167,7 +171,7 @@ def above_bound(table: ScoreTable) -> list[tuple[float, str, str]]:
 
 HOW = (
     "Score: 0 is the random policy, 1 Whittle, which knows all parameters. IQM: interquartile "
-    "mean over the runs of all tasks. Failed runs: those that are not clearly above the best "
+    "mean over the runs of all tasks, which have equal weight. Failed runs: those that are not clearly above the best "
     "policy that learns nothing (random, fixed, oldest-first or myopic) on the same arrivals. "
     "Tasks above: those where the mean over runs is, by the paired 95 % interval. Worst tenth: "
     "mean of the worst tenth of the runs. Area: under the learning curve."

@@ -109,11 +109,11 @@ class ScoreTable:
         return statistics.difference([run.score for run in runs], [run.idle for run in runs])
 
     def failed(self, agent: str, tasks: Iterable[str]) -> float:
-        """Return the share of the runs that failed, on the ranked ones of the tasks; NaN if there
-        are none."""
+        """Return the share of the runs that failed, on the ranked ones of the tasks, which have
+        equal weight; NaN if there are none."""
         ranked = [task for task in tasks if task in self.ranked]
-        runs = [run.failed for task in self.of(agent, ranked) for run in task]
-        return float(np.mean(runs)) if runs else np.nan
+        shares = [np.mean([run.failed for run in runs]) for runs in self.of(agent, ranked)]
+        return float(np.mean(shares)) if shares else np.nan
 
     def full(self, agents: Sequence[str], tasks: Sequence[str]) -> list[str]:
         """Return the tasks on which all of the agents were trained."""

@@ -137,3 +137,9 @@ def test_gains_cover():
 def test_runs_without_their_pairs_are_refused(other):
     with pytest.raises(ValueError, match="paired runs"):
         gain([[1.0, 2.0]], other)
+
+
+def test_tasks_with_more_runs_have_no_more_weight():
+    few, many = [[0.0, 1.0], [4.0, 5.0]], [[0.0, 1.0] * 5, [4.0, 5.0]]
+    assert iqm(many).mean == iqm(few).mean == 2.5
+    assert worst(many, 0.5) == worst(few, 0.5) == 0.5

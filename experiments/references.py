@@ -6,12 +6,14 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from agents.evaluation import statistics
-from agents.evaluation.benchmark import reference_run
+from agents.evaluation.benchmark import reference_run, run_score
 from agents.evaluation.statistics import Estimate
 from crawl_env import BenchmarkTask, CrawlVectorEnv, tasks
 from crawl_env.benchmark import CORE, TASKS, TIERS, named
@@ -45,7 +47,7 @@ class ReferencesStudy(ParallelStudy):
     computed from them, and the page of the tasks to the folder of the results.
     """
 
-    outputs: ClassVar[tuple[str, ...]] = ("records.csv", "tasks.md", "headroom.png", "report.html")
+    outputs: ClassVar[tuple[str, ...]] = ("records.csv", "tasks.md", "*.png", "report.html")
 
     tasks: tuple[str, ...] = ()
     """Ids, names or tiers of the tasks to measure, by default those without recorded references."""
@@ -81,6 +83,10 @@ class ReferencesStudy(ParallelStudy):
                 "headroom.png": lambda path: _picture(known).savefig(
                     path, dpi=120, bbox_inches="tight"
                 ),
+                **{
+                    f"{named(key).name}.png": partial(_draw, named(key), found)
+                    for key, found in known.items()
+                },
             },
         )
 
@@ -245,6 +251,7 @@ def _entry(task: BenchmarkTask, known: dict[str, Reference]) -> str:
     lines = [
         f"### {task.name}\n",
         f"`{task.id}`{core}. {task.group}; {task.label}.\n",
+        *([f"![Scores of the references of {task.name}]({task.name}.png)\n"] if known else []),
         f"- Information: {task.information} ({', '.join(f'`{x}`' for x in task.features)}).",
         f"- Protocol: {task.seeds} runs of {task.steps:,} steps after {task.warmup:,}"
         + f", discounted by {task.discount:g}" * (task.discount < 1)
@@ -304,6 +311,30 @@ def _short(posed: Mapping[str, Any]) -> str:
 
     shown = {key: plain_of(value) for key, value in posed.items() if key != "features"}
     return ", ".join(f"{key}={value!r}" for key, value in shown.items())
+
+
+def _draw(task: BenchmarkTask, known: dict[str, Reference], path: Path) -> None:
+    """Write the picture of a task: the scores of its references in all single runs."""
+    low, high = (np.array(known[name].rewards) for name in ("random", task.best))
+    figure, axes = plots.new(width=4.0, height=0.55 + 0.22 * len(known))
+    for row, (name, one) in enumerate(known.items()):
+        scores = run_score(np.array(one.rewards), low, high)
+        spread = np.linspace(-0.25, 0.25, scores.size)  # so that no point hides another
+        axes.plot(scores, row + spread, "o", ms=3, mew=0, alpha=0.6, color=plots.BLUE)
+        axes.plot([scores.mean()] * 2, [row - 0.35, row + 0.35], color=plots.INK, lw=1.5)
+        label = name if name == one.policy else f"{name} ({one.policy})"
+        axes.text(-0.02, row, label, ha="right", va="center", transform=_rows(axes), size=7.5)
+    axes.set_yticks([])
+    axes.tick_params(axis="x", labelsize=7.5)
+    axes.set_ylim(len(known) - 0.5, -0.5)
+    axes.set_xlabel("score of single runs; lines are means", size=7.5)
+    figure.savefig(path, dpi=100, bbox_inches="tight")
+    plots.close(figure)
+
+
+def _rows(axes: Any) -> Any:
+    """Return the transform of labels beside the rows of a picture."""
+    return axes.get_yaxis_transform()
 
 
 def _picture(known: dict[str, dict[str, Reference]]) -> Any:

@@ -56,9 +56,7 @@ def iqm(scores: Scores, resamples: int = 5000, seed: int = 0) -> Estimate:
     >>> iqm([[1.0, 1.0, 1.0, 1.0], [0.5, 0.5, 0.5, 0.5]]).mean
     0.75
     """
-    return _interval(
-        lambda drawn: interquartile_mean(_together(drawn)), [scores], resamples, seed
-    )
+    return _interval(lambda drawn: interquartile_mean(_together(drawn)), [scores], resamples, seed)
 
 
 def worst(scores: Scores, share: float = 0.1) -> float:

@@ -343,19 +343,28 @@ def scores_of(rows: Sequence[Row], split: Split = "test", salt: str = "") -> dic
 
 
 def run_scores(rows: Sequence[Row], split: Split = "test", salt: str = "") -> dict[str, FloatArray]:
-    """Return the scores of single runs, (S,), by task; their mean is that of the task.
+    """Return the scores of single runs, (S,), by task; see `run_score`."""
+    found = {}
+    for name, mine in _rewards(rows).items():
+        low, high = (x[: mine.size] for x in reference_rewards(named(name), split, salt))
+        found[name] = run_score(mine, low, high)
+    return found
+
+
+def run_score(reward: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
+    """Return the scores of single runs, (S,), whose mean is that of the task.
 
     They are not ratios of single differences, which may be small by chance: with d = reward −
     random and g = reference − random, run s has score ρ + (d_s − ρ g_s)/mean(g) for the score ρ of
     the task, the linear term of the ratio of means. The reference has 1 and random 0 in all runs.
+
+    Arguments:
+        reward: of the agent, (S,).
+        low, high: of the random policy and of the reference in the same runs, (S,).
     """
-    found = {}
-    for name, mine in _rewards(rows).items():
-        low, high = (x[: mine.size] for x in reference_rewards(named(name), split, salt))
-        gain, gap = mine - low, high - low
-        score = gain.mean() / gap.mean()
-        found[name] = np.asarray(score + (gain - score * gap) / gap.mean())
-    return found
+    gain, gap = reward - low, high - low
+    score = gain.mean() / gap.mean()
+    return np.asarray(score + (gain - score * gap) / gap.mean())
 
 
 def _rewards(rows: Sequence[Row]) -> dict[str, FloatArray]:

@@ -98,7 +98,7 @@ class Benchmark(ParallelStudy):
             for task in tasks
             for run in range(task.seeds)
         ]
-        print(f"{head['agent']}: {len(tasks)} tasks, {len(jobs)} runs")
+        print(f"{head['agent']}: {len(tasks)} task{'s' * (len(tasks) != 1)}, {len(jobs)} runs")
         if left_out:
             print(f"Not played, as the report explains: {', '.join(left_out)}")
         rows = self.runner.run(jobs, work)
@@ -205,7 +205,8 @@ def write(report: Report, result: results.Result, salt: str = "") -> None:
     together = iqm(list(by_task.values()))
     report.answer(
         f"{result['agent']} scores {plain(together)} in the interquartile mean of "
-        f"{len(rows)} tasks: 0 is the random policy, 1 the reference of each task."
+        f"{len(rows)} task{'s' * (len(rows) != 1)}: 0 is the random policy, 1 the reference of "
+        "each task."
     )
     columns = ["score", "tier", "mean", "reward", "worst run", "runs", "CPU seconds"]
     report.table("Scores by task", columns, rows)

@@ -57,8 +57,8 @@ class StableSettings:
     mostly with one seed and the equivariant network: no search.
     """
 
-    # "default": SB3's perceptron with two hidden layers. "equivariant": one network for all sources.
-    # "standardized": the same, whose priorities have standard deviation .5 over the sources.
+    # "default": SB3's perceptron with two hidden layers. "equivariant": one network for all
+    # sources. "standardized": the same, whose priorities have standard deviation .5 over these.
     network: str = "equivariant"
     hidden: int = 32  # units of each hidden layer
     gamma: float = 0.9
@@ -312,6 +312,11 @@ class StableBaselines(Learner[StableSettings]):
         """Return the arguments of SB3's algorithm: the settings, in its units."""
         envs, settings = self.envs, asdict(self.settings)
         network = settings.pop("network")
+        if network == "standardized" and self.sequential:
+            raise ValueError(
+                f"{self.name} picks sources and has no priorities that could be standardized; give "
+                'network="equivariant"'
+            )
         policy = policies.policy_arguments(
             envs.venv, settings.pop("hidden"), standardized=network == "standardized"
         )

@@ -171,8 +171,9 @@ def above_bound(table: ScoreTable) -> list[tuple[float, str, str]]:
 
 HOW = (
     "Score: 0 is the random policy, 1 Whittle, which knows all parameters. IQM: interquartile "
-    "mean over the runs of all tasks, which have equal weight. Failed runs: those that are not clearly above the best "
-    "policy that learns nothing (random, fixed, oldest-first or myopic) on the same arrivals. "
+    "mean over the runs of all tasks, which have equal weight. Failed runs: those that are not "
+    "clearly above the best policy that learns nothing (random, fixed, oldest-first or myopic) on "
+    "the same arrivals. "
     "Tasks above: those where the mean over runs is, by the paired 95 % interval. Worst tenth: "
     "mean of the worst tenth of the runs. Area: under the learning curve."
 )

@@ -124,3 +124,30 @@ def test_a_policy_is_told_nothing_of_the_sources_but_what_is_shown() -> None:
     known = policies.policy_arguments(world("ppo", sources=Sources.random(4, 1)))
     same = policies.policy_arguments(world("ppo", sources=Sources.random(4, 2)))
     assert known == same
+
+
+@pytest.mark.parametrize("name", ["a2c", "sac", "td3"])
+def test_standardized_priorities_keep_their_order_and_have_one_spread(name: str) -> None:
+    algorithm, policy, settings = AGENTS[name]
+    env = world(name)
+    options = policies.policy_arguments(env, hidden=8, standardized=True)
+    model = algorithm(policy, env, seed=0, policy_kwargs=options, **settings).learn(16)
+    actor = model.policy.action_net if name == "a2c" else model.actor.mu
+    inner, standardized = (actor if name != "td3" else actor[0])[:2]
+    flat = model.policy.extract_features(
+        torch.as_tensor(env.reset()), *([] if name == "a2c" else [model.actor.features_extractor])
+    )
+    free, priorities = inner(flat), standardized(inner(flat))
+    assert torch.equal(free.argsort(-1), priorities.argsort(-1))
+    torch.testing.assert_close(priorities.mean(-1), torch.zeros(4), atol=1e-5, rtol=0)
+    assert bool((priorities.std(-1) < 0.5).all())
+    assert bool((priorities.std(-1) > 0.1).all())
+
+
+def test_what_picks_sources_has_no_priorities_to_standardize() -> None:
+    from agents.learning import LEARNERS
+    from crawl_env import CrawlVectorEnv
+
+    kind: Any = LEARNERS["dqn"]
+    with pytest.raises(ValueError, match="has no priorities that could be standardized"):
+        kind(CrawlVectorEnv(2, **TABLE1), kind.Settings(network="standardized"))

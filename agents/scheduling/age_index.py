@@ -16,7 +16,7 @@ A source that was never crawled, of age `NEVER`, has the limit of the first two.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,7 @@ from agents.theory.closed_form import (
     retries,
     time_constants,
 )
-from crawl_env.compiled import compiled
+from crawl_env.compiled import compiled, inlined
 
 WHITTLE, MYOPIC, STATIC, AGE = range(4)
 NEVER = 10**9  # age of a source never crawled, `crawl_env.content.world.NEVER`
@@ -39,6 +39,22 @@ _ROUNDED = 1.0 - 1e-12  # of a level that no index below the age exceeds by roun
 LEAST_RATE = 1e-12  # items / step, as in `agents.adaptive`
 
 _NONE = np.zeros(0, np.float32)
+
+
+class Columns(Protocol):
+    """The parameters of a fleet, as `crawl_env.fleet` has them; arrays may be memory-mapped."""
+
+    @property
+    def arrival_rate(self) -> NDArray[Any]: ...
+    @property
+    def mean_utility(self) -> NDArray[Any]: ...
+    @property
+    def decay_rate(self) -> NDArray[Any]: ...
+    @property
+    def cost(self) -> NDArray[Any] | None: ...
+    @property
+    def period(self) -> float: ...
+    def __len__(self) -> int: ...
 
 
 class Parameters(NamedTuple):
@@ -68,11 +84,52 @@ def fixed(array: NDArray[Any]) -> NDArray[Any]:
     return view
 
 
+def parameters_of(columns: Columns, kind: int, part: slice = slice(None)) -> Parameters:
+    """Return what an index is computed from, of a fleet or of a part of it; columns that hold
+    nothing but the default are left out."""
+    rate = np.asarray(columns.arrival_rate[part])
+
+    def optional(name: str, default: float, dtype: np.dtype[Any]) -> NDArray[Any]:
+        column = getattr(columns, name, None)
+        if column is not None:
+            array = np.asarray(column[part])
+            if not array.min() == default == array.max():
+                return fixed(array.astype(dtype, copy=False))
+        return fixed(np.zeros(0, dtype))
+
+    return Parameters(
+        fixed(rate),
+        fixed(np.asarray(columns.mean_utility[part])),
+        fixed(np.asarray(columns.decay_rate[part])),
+        optional("cost", 1.0, rate.dtype),
+        optional("failure_rate", 0.0, rate.dtype),
+        optional("delay", 1.0, np.dtype(np.uint32)),
+        kind,
+        float(columns.period),
+        0.0,
+    )
+
+
 @compiled
 def whole(number: Any) -> int:
     """Return a number as a signed integer of 64 bits, in which steps are computed."""
     result: Any = np.int64(number)
     return result
+
+
+@inlined
+def cost_of(parameters: Parameters, i: int) -> float:
+    """Return the cost of source i."""
+    return np.float64(parameters.cost[i]) if parameters.cost.size else 1.0
+
+
+@inlined
+def failures_of(parameters: Parameters, i: int) -> tuple[float, float]:
+    """Return the probability that a crawl of source i fails, and the steps after which it may be
+    crawled again."""
+    fail = np.float64(parameters.failure_rate[i]) if parameters.failure_rate.size else 0.0
+    delay = np.float64(parameters.delay[i]) if parameters.delay.size else 1.0
+    return fail, delay
 
 
 @compiled
@@ -82,16 +139,12 @@ def scale_of(parameters: Parameters, i: int) -> float:
         return 1.0
     full = rate_of(parameters, i) * np.float64(parameters.mean_utility[i])
     full /= np.float64(parameters.decay_rate[i])
-    if parameters.cost.size:
-        full /= np.float64(parameters.cost[i])
+    full /= cost_of(parameters, i)
     if parameters.kind != STATIC:
         return full
-    fail = 0.0
-    if parameters.failure_rate.size:
-        fail = np.float64(parameters.failure_rate[i])
+    fail, delay = failures_of(parameters, i)
     if not parameters.multiplier < full * (1.0 - fail):
         return 0.0
-    delay = np.float64(parameters.delay[i]) if parameters.delay.size else 1.0
     constants = continuous_age_reaching(parameters.multiplier, full * (1.0 - fail))
     return 1.0 / max(constants / decay_of(parameters, i), delay)
 
@@ -197,17 +250,6 @@ def index_at(parameters: Parameters, i: int, scale: float, decay: float, age: fl
     age = np.inf if age >= NEVER else age
     failing = retries(fail, delay, decay)
     return retried_age_index(age, decay, decayed(decay)[1], scale, failing)
-
-
-@compiled
-def failures_of(parameters: Parameters, i: int) -> tuple[float, float]:
-    """Return the probability that a crawl fails, and the steps after which it is tried again."""
-    fail, delay = 0.0, 1.0
-    if parameters.failure_rate.size:
-        fail = np.float64(parameters.failure_rate[i])
-        if parameters.delay.size:
-            delay = np.float64(parameters.delay[i])
-    return fail, delay
 
 
 @compiled

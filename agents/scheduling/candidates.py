@@ -16,6 +16,7 @@ from agents.scheduling.age_index import (
     NEVER,
     Parameters,
     age_reaching,
+    cost_of,
     decay_of,
     failures_of,
     gather,
@@ -48,7 +49,7 @@ from agents.scheduling.signals import (
     plain_indices_with,
     read_extra,
 )
-from crawl_env.compiled import compiled
+from crawl_env.compiled import compiled, inlined
 
 # The fraction by which the index of a source is known to be below the level while it is no
 # candidate: more than the errors by which the computed index may fail to rise with the age.
@@ -152,9 +153,8 @@ def file_or_join(
         filed = whole(crawls.due[i]) if crawls.due.size else UNFILED
         if filed == CANDIDATE:
             continue
-        scale, decay, gamma = candidates.scale[j], candidates.decay[j], candidates.gamma[j]
         due = whole(_allowed_from(parameters, crawls, i, at))
-        if gamma < reached:
+        if candidates.gamma[j] < reached:
             due = max(due, whole(dues[j - first]))
         if crawls.turns:
             due = min(due, now + crawls.turns - (now - i) % crawls.turns)
@@ -166,13 +166,19 @@ def file_or_join(
             continue
         if crawls.due.size:
             crawls.due[i] = CANDIDATE
-        candidates.source[count] = i
-        candidates.crawled_at[count] = at
-        candidates.scale[count] = scale
-        candidates.decay[count] = decay
-        candidates.gamma[count] = gamma
+        _move(candidates, j, candidates, count)
+        candidates.gamma[count] = candidates.gamma[j]
         count += 1
     candidates.counters[0] = count
+
+
+@inlined
+def _move(origin: Candidates, j: int, to: Candidates, k: int) -> None:
+    """Copy a candidate, without what is set with the index, which every step sets anew."""
+    to.source[k] = origin.source[j]
+    to.crawled_at[k] = origin.crawled_at[j]
+    to.scale[k] = origin.scale[j]
+    to.decay[k] = origin.decay[j]
 
 
 @compiled
@@ -349,10 +355,7 @@ def file_again(
         first, number = candidates.counters[0], min(CHUNK, last - start)
         for j in range(number):
             leave(crawls, whole(candidates.source[start + j]))
-            candidates.source[first + j] = candidates.source[start + j]
-            candidates.crawled_at[first + j] = candidates.crawled_at[start + j]
-            candidates.scale[first + j] = candidates.scale[start + j]
-            candidates.decay[first + j] = candidates.decay[start + j]
+            _move(candidates, start + j, candidates, first + j)
         candidates.counters[0] = first + number
         file_or_join(parameters, crawls, calendar, candidates, first, now, level, work)
 
@@ -397,17 +400,14 @@ def draw_candidates(
 
 @compiled
 def remove(candidates: Candidates, chosen: NDArray[np.bool_], picks: Candidates) -> None:
-    """Move the chosen candidates to `picks`, without the index, which every step sets anew."""
+    """Move the chosen candidates to `picks`."""
     count, moved = 0, 0
     for j in range(candidates.counters[0]):
-        to, k = (picks, moved) if chosen[j] else (candidates, count)
-        to.source[k] = candidates.source[j]
-        to.crawled_at[k] = candidates.crawled_at[j]
-        to.scale[k] = candidates.scale[j]
-        to.decay[k] = candidates.decay[j]
         if chosen[j]:
+            _move(candidates, j, picks, moved)
             moved += 1
         else:
+            _move(candidates, j, candidates, count)
             count += 1
     candidates.counters[0] = count
     picks.counters[0] = moved
@@ -480,8 +480,7 @@ def spent_by_frequencies(parameters: Parameters, sources: NDArray[np.int64]) -> 
     """Return Σ C f over some sources, budget units / step, at the frequencies of `STATIC`."""
     total = 0.0
     for i in sources:
-        cost = np.float64(parameters.cost[i]) if parameters.cost.size else 1.0
-        total += cost * scale_of(parameters, i)
+        total += cost_of(parameters, i) * scale_of(parameters, i)
     return total
 
 
@@ -493,14 +492,12 @@ def crawls_at_multiplier(
     its last crawl: when its index reaches the multiplier."""
     total = 0.0
     for i in sources:
-        cost = np.float64(parameters.cost[i]) if parameters.cost.size else 1.0
-        delay = np.float64(parameters.delay[i]) if parameters.delay.size else 1.0
-        fail = failures_of(parameters, i)[0]
+        fail, delay = failures_of(parameters, i)
         age = age_reaching(
             parameters, i, scale_of(parameters, i), decay_of(parameters, i), multiplier
         )
         age = max(age, delay) + delay * fail / (1.0 - fail)
-        total += cost / ((1.0 - fail) * age)
+        total += cost_of(parameters, i) / ((1.0 - fail) * age)
     return total
 
 
@@ -530,7 +527,7 @@ def choose_in_order(
     left = budget
     for j in order:
         i = sources[j]
-        cost = np.float64(parameters.cost[i]) if parameters.cost.size else 1.0
+        cost = cost_of(parameters, i)
         if on_balance:
             if left <= slack:
                 break

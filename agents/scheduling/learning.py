@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from agents.inference.rates import MOST_ITEMS, Posterior, check_prior, weak_prior
 from agents.scheduling import age_index
-from agents.scheduling.age_index import NEVER, Parameters
+from agents.scheduling.age_index import NEVER, Columns, Parameters
 from agents.scheduling.draws import draw_range
-from agents.scheduling.scheduler import Columns, FleetScheduler, check_columns
+from agents.scheduling.scheduler import FleetScheduler, check_columns
 from crawl_env.errors import as_array, check_range, check_within
 from crawl_env.files.arrays import Array
 from crawl_env.numerics import IntArray

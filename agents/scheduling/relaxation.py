@@ -10,7 +10,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.scheduling.age_index import NEVER, WHITTLE, Parameters, fixed, scale_of
+from agents.scheduling.age_index import (
+    NEVER,
+    WHITTLE,
+    Parameters,
+    cost_of,
+    failures_of,
+    parameters_of,
+    scale_of,
+)
 from agents.theory.closed_form import ages_reaching, decayed, retried_age_reaching, retries
 from agents.theory.price import Tangent, least_dual
 from crawl_env.compiled import compiled
@@ -58,7 +66,7 @@ def columns_relaxation(
     """
     check_positive("budget", budget, "budget units / step")
     check_positive("gap", gap)
-    parameters = whittle_parameters(columns)
+    parameters = parameters_of(columns, WHITTLE)
     guess = sample_multiplier(columns, budget, sample)
     return _minimum(parameters, budget, guess, gap)
 
@@ -72,7 +80,7 @@ def sample_multiplier(columns: FleetColumns, budget: float, sample: int = SAMPLE
     n, sample = len(columns), check_whole("sample", sample, what="sources")
     if n <= 2 * sample:
         return 0.0
-    some = whittle_parameters(columns, np.arange(0, n, n // sample))
+    some = parameters_of(columns, WHITTLE, slice(0, n, n // sample))
     part = budget * some.arrival_rate.size / n
     return _minimum(some, part, 0.0, 1e-6).multiplier
 
@@ -91,7 +99,8 @@ def best_ages(columns: FleetColumns, multiplier: float, part: slice) -> FloatArr
     check_non_negative("multiplier", multiplier, "utility / budget unit")
     start, stop, _ = part.indices(len(columns))
     ages = np.empty(max(stop - start, 0))
-    _each_age(whittle_parameters(columns), multiplier, start, ages)
+    if ages.size:
+        _each_age(parameters_of(columns, WHITTLE, part), multiplier, ages)
     return ages
 
 
@@ -111,28 +120,6 @@ def stationary_ages(columns: FleetColumns, multiplier: float, seed: int = 0) -> 
         rng = np.random.default_rng([seed, number])
         ages[part] = np.minimum(np.floor(rng.random(best.size) * best) + 1.0, NEVER)
     return ages
-
-
-def whittle_parameters(
-    columns: FleetColumns, which: slice | np.ndarray = slice(None)
-) -> Parameters:
-    """Return what the Whittle index is computed from, of all sources or of some."""
-
-    def column(name: str, kind: type[np.generic] = np.float32) -> np.ndarray:
-        found = getattr(columns, name)
-        return fixed(np.zeros(0, kind) if found is None else np.asarray(found)[which])
-
-    return Parameters(
-        column("arrival_rate"),
-        column("mean_utility"),
-        column("decay_rate"),
-        column("cost"),
-        column("failure_rate"),
-        column("delay", np.uint32),
-        WHITTLE,
-        columns.period,
-        0.0,
-    )
 
 
 def _minimum(parameters: Parameters, budget: float, guess: float, gap: float) -> ColumnsRelaxation:
@@ -168,8 +155,7 @@ def _summed(
         _best_ages(parameters, multiplier, first, full[:size], decay[:size], ages[:size])
         for j in range(size):
             i = first + j
-            fail = np.float64(parameters.failure_rate[i]) if parameters.failure_rate.size else 0.0
-            delay = np.float64(parameters.delay[i]) if parameters.delay.size else 1.0
+            fail, delay = failures_of(parameters, i)
             if not ages[j] < np.inf:  # no crawl is worth its cost
                 continue
             success = 1.0 - fail
@@ -179,8 +165,7 @@ def _summed(
             if fail > 0.0:
                 missed = fail * -math.expm1(-decay[j] * delay)
                 content = (success * content + missed) / (success + missed)
-            cost = np.float64(parameters.cost[i]) if parameters.cost.size else 1.0
-            crawls = cost / (success * ages[j] + delay * fail)
+            crawls = cost_of(parameters, i) / (success * ages[j] + delay * fail)
             earned += max(success * full[j] * content - multiplier, 0.0) * crawls
             spent += crawls
     return earned, spent
@@ -200,8 +185,7 @@ def _best_ages(
     ages_reaching(ages, decay, full, np.empty((3, full.size)))
     for j in range(full.size):
         i = first + j
-        fail = np.float64(parameters.failure_rate[i]) if parameters.failure_rate.size else 0.0
-        delay = np.float64(parameters.delay[i]) if parameters.delay.size else 1.0
+        fail, delay = failures_of(parameters, i)
         if fail > 0.0:
             failing, curvature = retries(fail, delay, decay[j]), decayed(decay[j])[1]
             ages[j] = retried_age_reaching(multiplier, decay[j], curvature, full[j], failing)
@@ -210,13 +194,13 @@ def _best_ages(
 
 
 @compiled
-def _each_age(parameters: Parameters, multiplier: float, start: int, out: FloatArray) -> None:
+def _each_age(parameters: Parameters, multiplier: float, out: FloatArray) -> None:
     full, decay = np.empty(_BLOCK), np.empty(_BLOCK)
     for first in range(0, out.size, _BLOCK):
         size = min(_BLOCK, out.size - first)
         part = out[first : first + size]
-        _fill(parameters, start + first, full[:size], decay[:size])
-        _best_ages(parameters, multiplier, start + first, full[:size], decay[:size], part)
+        _fill(parameters, first, full[:size], decay[:size])
+        _best_ages(parameters, multiplier, first, full[:size], decay[:size], part)
 
 
 @compiled
@@ -237,6 +221,5 @@ def _largest(parameters: Parameters) -> float:
     """Return the multiplier from which on nothing is crawled, the largest q u*/C."""
     top = 0.0
     for i in range(parameters.arrival_rate.size):
-        fail = np.float64(parameters.failure_rate[i]) if parameters.failure_rate.size else 0.0
-        top = max(top, (1.0 - fail) * scale_of(parameters, i))
+        top = max(top, (1.0 - failures_of(parameters, i)[0]) * scale_of(parameters, i))
     return top

@@ -6,14 +6,14 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from agents.scheduling import age_index
 from agents.scheduling import candidates as pool
-from agents.scheduling.age_index import NEVER, Parameters, fixed
+from agents.scheduling.age_index import NEVER, Columns, Parameters, parameters_of
 from agents.scheduling.calendar import ENTRIES, Calendar
 from agents.scheduling.candidates import Candidates, Crawls
 from agents.scheduling.signals import Signals, receive
@@ -58,22 +58,6 @@ _DAMAGED = (ValueError, LookupError, TypeError, AttributeError, OverflowError, R
 
 # Signals that no step has looked at yet: sources, expected utility, steps, (K,) each.
 Received = tuple[NDArray[np.uint32], FloatArray, NDArray[np.int64]]
-
-
-class Columns(Protocol):
-    """The parameters of a fleet, as `crawl_env.fleet` has them; arrays may be memory-mapped."""
-
-    @property
-    def arrival_rate(self) -> NDArray[Any]: ...
-    @property
-    def mean_utility(self) -> NDArray[Any]: ...
-    @property
-    def decay_rate(self) -> NDArray[Any]: ...
-    @property
-    def cost(self) -> NDArray[Any] | None: ...
-    @property
-    def period(self) -> float: ...
-    def __len__(self) -> int: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -476,7 +460,7 @@ class FleetScheduler:
 
     def _bind(self, columns: Columns) -> Parameters:
         """Return the columns that the index needs."""
-        parameters = _parameters_of(columns, self.policies[self.policy])
+        parameters = parameters_of(columns, self.policies[self.policy])
         if self.policy == "static":
             return parameters._replace(multiplier=self._static_multiplier(parameters))
         return parameters
@@ -856,36 +840,6 @@ def _multiplier(spends: Callable[[float], float], budget: float) -> float:
     if spends(0.0) <= budget:
         return 0.0
     return first_near(lambda level: spends(level) <= budget, 1.0, tolerance=_TOLERANCE)[1]
-
-
-def _parameters_of(columns: Columns, kind: int) -> Parameters:
-    """Return the columns that the index needs."""
-    rate = np.asarray(columns.arrival_rate)
-    none = np.zeros(0, rate.dtype)
-    cost = _varying(columns.cost, 1.0, rate.dtype)
-    failure_rate = _varying(getattr(columns, "failure_rate", None), 0.0, rate.dtype)
-    delay = _varying(getattr(columns, "delay", None), 1.0, np.dtype(np.uint32))
-    return Parameters(
-        fixed(rate),
-        fixed(np.asarray(columns.mean_utility)),
-        fixed(np.asarray(columns.decay_rate)),
-        fixed(none if cost is None else cost),
-        fixed(none if failure_rate is None else failure_rate),
-        fixed(np.zeros(0, np.uint32) if delay is None else delay),
-        kind,
-        float(columns.period),
-        0.0,
-    )
-
-
-def _varying(column: Any, default: float, dtype: np.dtype[Any]) -> NDArray[Any] | None:
-    """Return an optional column in this type, or None if it holds nothing but the default."""
-    if column is None:
-        return None
-    array = np.asarray(column)
-    if array.min() == default == array.max():
-        return None
-    return array.astype(dtype, copy=False)
 
 
 def _sampled(n: int, rng: np.random.Generator) -> NDArray[np.int64]:

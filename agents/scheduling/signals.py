@@ -18,6 +18,7 @@ from agents.scheduling.age_index import (
     NEVER,
     STATIC,
     Parameters,
+    decay_of,
     failures_of,
     index_at,
     whole,
@@ -54,7 +55,7 @@ def receive(
     """Add signals, (K,), to what is expected."""
     for j in range(len(sources)):
         i = whole(sources[j])
-        decay = np.float64(parameters.decay_rate[i]) * parameters.period
+        decay = decay_of(parameters, i)
         left = expected(signals.utility[i], whole(steps[j]) - whole(signals.at[i]), decay)
         signals.utility[i] = left + utility[j]
         signals.at[i] = steps[j]

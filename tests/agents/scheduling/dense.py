@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.scheduling.age_index import NEVER, Parameters, decay_of, scale_of
-from agents.scheduling.scheduler import POLICIES, _parameters_of
+from agents.scheduling.age_index import NEVER, Parameters, decay_of, parameters_of, scale_of
+from agents.scheduling.scheduler import POLICIES
 from agents.scheduling.signals import expected, index_with
 from crawl_env.compiled import compiled
 from crawl_env.numerics import FloatArray, IntArray
@@ -56,7 +56,7 @@ class DenseScheduler:
         per_host: int | None = None,
     ) -> None:
         n = len(columns)
-        self.parameters: Parameters = _parameters_of(columns, POLICIES[policy])
+        self.parameters: Parameters = parameters_of(columns, POLICIES[policy])
         self.budget, self.multiplier = budget, multiplier
         self.cost = np.ones(n)
         if self.parameters.cost.size:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from agents import index_at_age, myopic_index
 from agents.scheduling import FleetScheduler, age_index
-from agents.scheduling.age_index import NEVER
-from agents.scheduling.scheduler import POLICIES, _parameters_of
+from agents.scheduling.age_index import NEVER, parameters_of
+from agents.scheduling.scheduler import POLICIES
 from agents.theory.frequencies import static_frequencies
 from crawl_env import Sources
 from crawl_env.fleet.columns import FleetColumns
@@ -33,7 +33,7 @@ def fleet(failure_rate: float = 0.0) -> Sources:
 
 
 def indices(sources: Sources, policy: str, age: int) -> np.ndarray:
-    parameters = _parameters_of(sources, POLICIES[policy])
+    parameters = parameters_of(sources, POLICIES[policy])
     values = []
     for i in range(len(sources)):
         scale, decay = age_index.scale_of(parameters, i), age_index.decay_of(parameters, i)
@@ -68,7 +68,7 @@ def test_myopic_is_the_index_of_theory(age, failure_rate):
 )
 def test_an_age_that_reaches_a_level_is_the_first(policy, m, fraction, failure_rate, delay):
     sources = Sources([m], 1.0, [m], 2.0, crawl_delay=delay, failure_rate=failure_rate)
-    parameters = _parameters_of(sources, POLICIES[policy])
+    parameters = parameters_of(sources, POLICIES[policy])
     scale, decay = age_index.scale_of(parameters, 0), age_index.decay_of(parameters, 0)
 
     def index(age: int) -> float:

@@ -17,10 +17,8 @@ from hypothesis import strategies as st
 
 from agents import index_at_age
 from agents.scheduling import AdaptiveFleetScheduler, FleetScheduler
-from agents.scheduling.age_index import NEVER, WHITTLE
+from agents.scheduling.age_index import NEVER, WHITTLE, parameters_of
 from agents.scheduling.calendar import ENTRIES
-from agents.scheduling.relaxation import whittle_parameters
-from agents.scheduling.scheduler import _parameters_of
 from crawl_env import Sources
 from crawl_env.fleet.columns import FleetColumns
 from crawl_env.simulation.top import top_of_large
@@ -105,11 +103,11 @@ def test_one_version_is_compiled_for_all_fleets_of_one_precision():
         Sources([1.0, 2.0], 1.0, 0.1, **optional)
         for optional in ({}, {"cost": [1, 2]}, {"failure_rate": 0.5}, {"crawl_delay": [1, 9]})
     ]
-    precise = {numba.typeof(_parameters_of(fleet, WHITTLE)) for fleet in fleets}
+    precise = {numba.typeof(parameters_of(fleet, WHITTLE)) for fleet in fleets}
     assert len(precise) == 1
     costly = FleetColumns([1.0, 2.0], 1.0, 0.1, [1.0, 2.0], delay=[1, 9])
     kinds = {numba.typeof(FleetScheduler(fleet, 1)._parameters) for fleet in (single, costly)}
-    kinds |= {numba.typeof(whittle_parameters(fleet)) for fleet in (single, costly)}
+    kinds |= {numba.typeof(parameters_of(fleet, WHITTLE)) for fleet in (single, costly)}
     assert len(kinds) == 1
 
 

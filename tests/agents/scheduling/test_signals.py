@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from agents import myopic_index, whittle_index
 from agents.scheduling import AdaptiveFleetScheduler, FleetScheduler
-from agents.scheduling.age_index import NEVER, decay_of, scale_of
+from agents.scheduling.age_index import NEVER, decay_of, parameters_of, scale_of
 from agents.scheduling.calendar import ENTRIES
-from agents.scheduling.scheduler import POLICIES, _parameters_of
+from agents.scheduling.scheduler import POLICIES
 from agents.scheduling.signals import index_with
 from crawl_env import Sources
 from crawl_env.fleet.columns import FleetColumns
@@ -108,7 +108,7 @@ def test_the_index_is_that_of_the_belief(failure_rate):
         ("whittle", whittle_index(content, sources)),
         ("myopic", myopic_index(content, sources)),
     ):
-        p = _parameters_of(sources, POLICIES[policy])
+        p = parameters_of(sources, POLICIES[policy])
         extra = utility / sources.cost
         index = [
             index_with(p, i, scale_of(p, i), decay_of(p, i), float(age[i]), extra[i])

@@ -61,20 +61,14 @@ class IndexTable:
         never = arm.mean_content(np.asarray(np.inf))
         capped = capped & (never > 0)
         oldest = arm.longest.max(where=capped, initial=1.0)
-        if oldest * arm.longest.size <= _MOST_CELLS:
-            ages = np.arange(1.0, oldest + 1).reshape(-1, *(1,) * len(shape))
-            columns = (arm.mean_content(ages), arm.index_at_age(ages))
-            self._content, self._index = (
-                np.concatenate([np.zeros((1, *shape)), c]).reshape(len(ages) + 1, -1).T.ravel()
-                for c in columns
-            )
-            self._nodes = self._exact = len(ages) + 1
-            self._kind = np.arange(arm.longest.size).reshape(shape)
-            self._utility = self._scale = np.ones(shape)
-            return
-        if not sources.is_capped:  # another decay function
-            self._nodes, self._exact = 2 * _NODES, _NODES // 2
-            ages = _ages(arm.longest, self._nodes, self._exact)
+        exact = oldest * arm.longest.size <= _MOST_CELLS
+        if exact or not sources.is_capped:
+            if exact:
+                ages = np.arange(1.0, oldest + 1).reshape(-1, *(1,) * len(shape))
+                self._nodes = self._exact = len(ages) + 1
+            else:  # another decay function
+                self._nodes, self._exact = 2 * _NODES, _NODES // 2
+                ages = _ages(arm.longest, self._nodes, self._exact)
             columns = (arm.mean_content(ages), arm.index_at_age(ages))
             self._content, self._index = (
                 np.concatenate([np.zeros((1, *shape)), c]).reshape(self._nodes, -1).T.ravel()

@@ -45,12 +45,15 @@ HEALTH_CHECKS = {
 
 
 def pytest_sessionstart(session):
-    """Remove machine code that is a month old: most is of sources that have changed since."""
+    """Keep the latest 500 MB of machine code: most of the rest is of sources that have changed."""
     if hasattr(session.config, "workerinput"):
         return
-    for file in MACHINE_CODE.glob("*/*.nb?"):
-        with contextlib.suppress(OSError):  # another session may have removed it
-            if time.time() - file.stat().st_mtime > 30 * 86400:
+    with contextlib.suppress(OSError):  # another session may remove files, too
+        files = [(file.stat(), file) for file in MACHINE_CODE.glob("*/*.nb?")]
+        kept = 0
+        for status, file in sorted(files, key=lambda pair: pair[0].st_mtime, reverse=True):
+            kept += status.st_size
+            if kept > 500_000_000:
                 file.unlink()
     for folder in MACHINE_CODE.glob("*/"):
         with contextlib.suppress(OSError):  # only those that are empty, as numba leaves them

@@ -255,15 +255,6 @@ def test_without_a_horizon_it_goes_on() -> None:
     assert not any(env.step(np.zeros(4, np.float32))[3] for _ in range(1200))
 
 
-def test_a_time_limit_cuts_shorter() -> None:
-    env = gym.make(ID, horizon=7, max_episode_steps=3)
-    env.reset(seed=0)
-    assert [env.step(np.zeros(4, np.float32))[3] for _ in range(3)] == [False, False, True]
-    env = gym.make(ID, horizon=3, max_episode_steps=7)
-    env.reset(seed=0)
-    assert [env.step(np.zeros(4, np.float32))[3] for _ in range(3)] == [False, False, True]
-
-
 def test_an_episode_starts_anew() -> None:
     env = CrawlEnv(features=CHANNELS, budget_rule="average", horizon=3)
     first, _ = env.reset(seed=0)
@@ -489,37 +480,6 @@ def test_no_global_randomness(batch: bool) -> None:
 
 
 # ------------------------------------------------------------------------- aliases
-
-
-@pytest.mark.parametrize(
-    ("features", "budget"), [(("value",), 1), (("harvest",), 5), (tuple(CHANNELS), 2)]
-)
-@pytest.mark.filterwarnings("ignore:budget is 5")
-def test_nothing_returned_is_a_view_of_the_state(features: tuple[str, ...], budget: float) -> None:
-    arguments = {**RANDOM, "features": features, "budget": budget, "arrivals": "deterministic"}
-    clean, spoilt = CrawlEnv(**arguments), CrawlEnv(**arguments)
-    seen, _ = spoilt.reset(seed=1)
-    assert np.array_equal(seen, clean.reset(seed=1)[0])
-    kept = []
-    for action in random_actions(clean, 15):
-        for array in (*arrays_in(spoilt.get_state()), seen):
-            array[...] = 77
-        given = action.copy()
-        seen, reward, _, over, info = spoilt.step(given)
-        assert np.array_equal(given, action)
-        given[...] = np.nan
-        expected = clean.step(action)
-        assert np.array_equal(seen, expected[0])
-        assert reward == expected[1]
-        for array in arrays_in(info):
-            array[...] = True
-        kept.append((expected[0], expected[0].copy()))
-        if over:
-            clean.reset()
-            seen, info = spoilt.reset()
-            assert info == {}
-    for earlier, copy_ in kept:
-        assert np.array_equal(earlier, copy_)
 
 
 @pytest.mark.parametrize("rows", [None, 3])

@@ -174,6 +174,48 @@ def test_a_state_taken_or_returned_to_is_a_copy(task: str, rows: int | None) -> 
         assert pickle.dumps(spoilt) == pickle.dumps(state)
 
 
+def spoil(*trees: Any) -> None:
+    """Change all arrays of numbers that were returned, and those in arrays of objects."""
+    for tree in trees:
+        for array in arrays_in(tree):
+            if array.dtype == object:
+                spoil([one for one in array.ravel() if one is not None])
+                array[...] = None
+            else:
+                array[...] = True if array.dtype == bool else 77
+
+
+@pytest.mark.filterwarnings("ignore:budget is")
+@each_task
+@each_face
+def test_nothing_given_or_returned_is_a_view_of_the_state(task: str, rows: int | None) -> None:
+    """Spoil whatever goes into one of two equal environments or comes out of it."""
+    budget = (1, 2, 5)[list(TASKS).index(task) % 3]
+    clean, spoilt = made(task, rows, budget=budget), made(task, rows, budget=budget)
+    clean.reset(seed=1)
+    spoil(spoilt.reset(seed=1))
+    for step, action in enumerate(random_actions(clean, 13)):
+        given = action.copy()
+        expected, found = clean.step(action), spoilt.step(given)
+        assert all(map(np.array_equal, expected[:4], found[:4]))
+        assert set(expected[4]) == set(found[4])
+        assert np.array_equal(given, action)
+        again = rows is None and expected[3]
+        spoil(found, given, spoilt.get_state(), () if rows is None else spoilt.harvest[:2])
+        if rows and step == 8:
+            masks = [np.array([True, False, False]) for _ in range(2)]
+            one, two = (
+                env.reset(options={"reset_mask": mask})[0]
+                for env, mask in zip((clean, spoilt), masks, strict=True)
+            )
+            assert np.array_equal(one, two)
+            spoil(two, masks[1])
+        if again:
+            one, two = clean.reset()[0], spoilt.reset()[0]
+            assert np.array_equal(one, two)
+            spoil(two)
+
+
 def arrays_of(state: Any) -> Iterator[np.ndarray]:
     return (array for array in arrays_in(state) if array.dtype.kind in "bif")
 

@@ -17,7 +17,6 @@ from tests.crawl_env.env_plain import (
     HIDDEN,
     ID,
     PARAMETERS,
-    arrays_in,
     random_actions,
     run,
     same,
@@ -410,53 +409,6 @@ RANDOM = {
     "budget": 2,
     "horizon": 6,
 }
-
-
-@pytest.mark.parametrize(
-    ("features", "mode", "budget"),
-    [
-        (features, MODES[(a + b) % 3], (1, 2, 5)[b])
-        for a, features in enumerate([("value",), ("harvest",), tuple(CHANNELS)])
-        for b in range(3)
-        if a != b
-    ],
-    ids=str,
-)
-@pytest.mark.filterwarnings("ignore:budget is 5")
-def test_nothing_returned_is_a_view_of_the_state(
-    features: tuple[str, ...], mode: AutoresetMode, budget: float
-) -> None:
-    """Spoil whatever comes back from one of two equal environments."""
-    arguments = {**RANDOM, "features": features, "budget": budget, "horizon": 4}
-    clean, spoilt = (
-        CrawlVectorEnv(3, sources=MIXED, autoreset_mode=mode, **arguments) for _ in range(2)
-    )
-    clean.reset(seed=1)
-    spoilt.reset(seed=1)[0][...] = 77
-    mask = np.array([True, False, False])
-    for t, action in enumerate(random_actions(clean, 13)):
-        given = action.copy()
-        expected, got = clean.step(action), spoilt.step(given)
-        assert same(expected[:4], got[:4])
-        assert set(expected[4]) == set(got[4])
-        assert np.array_equal(given, action)
-        over = expected[3].copy()
-        objects = [
-            x for a in got[4].values() if isinstance(a, np.ndarray) for x in a if a is not None
-        ]
-        for array in (*arrays_in(got), *arrays_in(objects), *spoilt.harvest[:2], given):
-            array[...] = True if array.dtype == bool else (None if array.dtype == object else 7)
-        if t % 3 == 2 or (over.any() and mode is AutoresetMode.DISABLED):
-            masks = [(over | mask).copy() for _ in range(2)]
-            one, two = (
-                env.reset(options={"reset_mask": m})[0]
-                for env, m in zip((clean, spoilt), masks, strict=True)
-            )
-            assert np.array_equal(one, two)
-            two[...] = 77
-            masks[1][...] = True
-        for a, b in zip(arrays_in(clean.get_state()), arrays_in(spoilt.get_state()), strict=True):
-            assert np.array_equal(a, b)
 
 
 # ------------------------------------------------------------------------- fleets drawn anew

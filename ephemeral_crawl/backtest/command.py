@@ -17,21 +17,20 @@ from ephemeral_crawl.backtest.rules import RULES
 from ephemeral_crawl.backtest.summary import FeedEvents
 from ephemeral_crawl.comparison.events import Results, play_all
 from ephemeral_crawl.core.log_options import SignalOptions
-from ephemeral_crawl.core.question import FILE, check_question, question, text_of
+from ephemeral_crawl.core.question import FILE, AnsweringStudy
 from ephemeral_crawl.core.report import Report
-from ephemeral_crawl.core.study import ParallelStudy, attributed
+from ephemeral_crawl.core.study import attributed
 from ephemeral_crawl.live.arguments import seconds
 from ephemeral_crawl.live.settings import Settings
 
 _FRACTIONS = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2)  # of the budget
 _QUICK = (0.8, 0.6, 0.4)
 _DAY, _WEEK = 86_400.0, 7 * 86_400.0
-_HOW = ("out", "replace", "jobs", "engine")  # not part of the question that a report answers
 _FEWEST_WEEKS = 8  # with fewer, the intervals rest on days
 
 
 @dataclass(kw_only=True)
-class Backtest(SignalOptions, ParallelStudy):
+class Backtest(SignalOptions, AnsweringStudy):
     """Plays the live scheduler on a recorded log, item by item, against the rules of feed readers.
 
     The scheduler knows nothing of the feeds at first, and learns from what its own fetches find,
@@ -69,8 +68,6 @@ class Backtest(SignalOptions, ParallelStudy):
     lost."""
     quick: bool = False
     """Play four weeks at most, and the scheduler with fewer budgets."""
-    replace: bool = False
-    """Allow that the report of another question in the folder is replaced."""
 
     def run(self) -> None:
         check_choice("--present", self.present, RULES)
@@ -81,8 +78,6 @@ class Backtest(SignalOptions, ParallelStudy):
         per_hour = 3600.0 * Settings.of(self.budget).budget
         half_life = seconds("--half-life", self.half_life, 1.0)
         self.check(self.items, self.signals)
-        asked = question(self.name(), {k: v for k, v in vars(self).items() if k not in _HOW})
-        check_question(self.folder, asked, self.replace)
         log = self.read(self.items)
         pings = self.pings(log)
         events = FeedEvents(log, pings, self._feeds(log, half_life), per_hour, self.present)
@@ -106,7 +101,6 @@ class Backtest(SignalOptions, ParallelStudy):
             {
                 "feeds.csv": summary.feeds_of(events, results),
                 "records.csv": attributed(summary.records(events, results)),
-                FILE: text_of(asked),
             },
         )
 

@@ -24,7 +24,7 @@ from ephemeral_crawl.comparison.present import Equal, Present
 from ephemeral_crawl.comparison.schedule import Schedule
 from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.report import Report
-from ephemeral_crawl.core.tables import REFERENCE, percent
+from ephemeral_crawl.core.tables import REFERENCE, part_of, percent
 
 # A description of the policies for the reports.
 POLICIES = (
@@ -220,7 +220,7 @@ def _curve(report: Report, results: Results[R]) -> None:
     report.figure(figure, "Fraction of the published utility that is collected, by budget.")
     parts = {**shown, **{name: most for name, most, _ in bounds}}
     rows = [
-        [events.labels.get(name, name), *(_percent(x, whole) for x in got)]
+        [events.labels.get(name, name), *(part_of(x, whole) for x in got)]
         for name, got in parts.items()
     ]
     rows += [[name, *(f"{x:.4g}" for x in price)] for name, price in prices.items()]
@@ -265,10 +265,6 @@ def table(report: Report, results: Results[R], budget: float, caption: str = "")
         ["policy", *columns],
         [*rows, *events.bound_rows(own)],
     )
-
-
-def _percent(part: float, whole: float) -> str:
-    return f"{part / whole:.2%}" if whole > 0 else "n/a"
 
 
 def _schedule(

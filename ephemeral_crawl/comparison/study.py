@@ -41,11 +41,10 @@ from ephemeral_crawl.comparison.present import Equal, Measured, Present, since_l
 from ephemeral_crawl.comparison.report import Plans, write
 from ephemeral_crawl.comparison.sample import MOST, Sample, sample
 from ephemeral_crawl.comparison.schedule import Schedule
-from ephemeral_crawl.core import question
+from ephemeral_crawl.core.question import FILE, AnsweringStudy
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.results import provenance
 from ephemeral_crawl.core.runner import Job, Runner
-from ephemeral_crawl.core.study import Content, ParallelStudy
 from ephemeral_crawl.core.tables import FLOOR, REFERENCE
 
 Parts = dict[tuple[float, str], list[Job]]  # by budget and policy
@@ -54,12 +53,9 @@ _NAMES = ", ".join(AGENTS)
 # What a fetch reveals of single items.
 _REVEALED = ("age", "crawled", "items", *HarvestSums.features)
 
-# Not part of the question that a report answers.
-_HOW = ("out", "jobs", "engine", "replace")
-
 
 @dataclass(kw_only=True)
-class ComparisonStudy(ParallelStudy):
+class ComparisonStudy(AnsweringStudy):
     """A comparison of policies on a fleet under one budget or several."""
 
     known: ClassVar[tuple[str, ...]] = tuple(AGENTS)  # names of --agents
@@ -68,8 +64,8 @@ class ComparisonStudy(ParallelStudy):
         "schedule.parquet",
         "sources.csv",
         "signals.csv",
-        question.FILE,
-        *ParallelStudy.outputs,
+        FILE,
+        *AnsweringStudy.outputs,
     )
 
     budget: Annotated[str, tyro.conf.arg(metavar="M[,M…]")] = ""
@@ -135,8 +131,6 @@ class ComparisonStudy(ParallelStudy):
     quick: bool = False
     """A first answer in seconds: few runs and steps, and a sample of at most 300 sources, with the
     budget scaled to it. The schedule is of all sources all the same."""
-    replace: bool = False
-    """Replace the results in --out even if they answer another question."""
 
     @abstractmethod
     def _events(self) -> StepEvents[Any]:
@@ -286,24 +280,9 @@ class ComparisonStudy(ParallelStudy):
             whole=self.budget_rule == "step" and whole_budget(fleet.cost, budget) is not None,
         )
 
-    # ------------------------------------------------------------------------ the folder
-
     def check(self, *inputs: str | Path | None) -> None:
         super().check(*inputs)
-        question.check_question(self.folder, self._question, self.replace)
         _ = self._signals, self._indexing  # raise ValueError for impossible values
-
-    def publish(self, report: Report, files: Mapping[str, Content], forget: bool = True) -> None:
-        text = question.text_of(self._question)
-        super().publish(report, {**files, question.FILE: text}, forget)
-
-    @property
-    def _question(self) -> question.Question:
-        return question.question(self.name(), self._asked())
-
-    def _asked(self) -> dict[str, Any]:
-        """Return the options that make the question, by name."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _HOW}
 
     @property
     def runner(self) -> Runner:

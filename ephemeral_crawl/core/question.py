@@ -9,12 +9,37 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.core.study import Content, ParallelStudy
+
 FILE = "question.json"
+_HOW = ("out", "jobs", "engine", "replace")  # not part of the question that a report answers
 
 Question = dict[str, Any]  # JSON
+
+
+@dataclass(kw_only=True)
+class AnsweringStudy(ParallelStudy):
+    """A study that replaces results of another question only if it is asked to."""
+
+    replace: bool = False
+    """Replace the results in --out even if they answer another question."""
+
+    def check(self, *inputs: str | Path | None) -> None:
+        super().check(*inputs)
+        check_question(self.folder, self._question, self.replace)
+
+    def publish(self, report: Report, files: Mapping[str, Content], forget: bool = True) -> None:
+        super().publish(report, {**files, FILE: text_of(self._question)}, forget)
+
+    @property
+    def _question(self) -> Question:
+        options = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _HOW}
+        return question(self.name(), options)
 
 
 def question(command: str, options: Mapping[str, Any]) -> Question:

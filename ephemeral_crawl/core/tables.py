@@ -48,6 +48,15 @@ def percent(estimate: Estimate) -> str:
     return f"{estimate.mean:.2%} [{estimate.low:.2%}, {estimate.high:.2%}]"
 
 
+def part_of(part: float, whole: float, digits: int = 2) -> str:
+    """Return a part of a whole in percent.
+
+    >>> part_of(1.0, 8.0), part_of(1.0, 0.0)
+    ('12.50%', 'n/a')
+    """
+    return f"{part / whole:.{digits}%}" if whole > 0 else "n/a"
+
+
 def plain(estimate: Estimate, digits: int = 3) -> str:
     """Return a score as text, with its interval if there is one."""
     if np.isnan(estimate.mean):

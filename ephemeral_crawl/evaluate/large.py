@@ -26,18 +26,19 @@ from agents.scheduling.relaxation import (
 )
 from agents.scheduling.scheduler import POLICIES
 from agents.scheduling.simulation import simulate
+from agents.theory.price import first_where
 from crawl_env import Sources
 from crawl_env.content.arrivals import Arrivals
 from crawl_env.content.names import make_arrivals
 from crawl_env.content.utility import UTILITIES, make_distribution
 from crawl_env.files.batches import SUFFIXES, count_rows, read_column
 from crawl_env.fleet.columns import COLUMNS, FleetColumns
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import BoolArray, FloatArray
 from ephemeral_crawl.comparison.events import IN_TURN, Column, Drawn, Results
 from ephemeral_crawl.comparison.report import answer, overview, table
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
-from ephemeral_crawl.core.tables import REFERENCE, fraction, percent
+from ephemeral_crawl.core.tables import REFERENCE, fraction, part_of, percent
 
 if TYPE_CHECKING:
     from ephemeral_crawl.evaluate.command import Evaluate
@@ -48,6 +49,7 @@ _STEPS = (50, 2000)
 SEEDS = 3
 _SHOWN = 20  # rows of the schedule in the report
 _GAP = 1e-6  # of the bounds from which a budget is computed
+_NEAR = 1e-3  # of this budget
 
 
 def columns_of(study: Evaluate) -> FleetColumns | None:
@@ -266,9 +268,7 @@ class Fleet(Drawn[PolicyRuns]):
             "reward / step": lambda _, run: self.reward(run),
             "as drawn": lambda _, run: number(float(run.reward.mean())),
             "of bound": lambda _, run: percent(fraction(run.expected, bound)),
-            "of published": lambda _, run: (
-                f"{run.expected.mean() / whole:.1%}" if whole > 0 else "n/a"
-            ),
+            "of published": lambda _, run: part_of(float(run.expected.mean()), whole, 1),
             "new items / step": lambda _, run: number(float(run.items.mean())),
             "cost / step": lambda _, run: number(float(run.cost.mean())),
             "time, ms / step": lambda _, run: f"{run.seconds.mean() * 1e3:.3g}",
@@ -321,11 +321,12 @@ def _saved(events: Fleet, results: Results[PolicyRuns], plan: Plan, rule: str) -
     """Return a sentence on the budget with which whittle would collect as much as the rule."""
     wanted = results.reward(plan.budget, rule)
     share = results.reward(plan.budget, REFERENCE) / plan.relaxed.bound
-    low, high = 1e-3 * plan.budget, plan.budget
-    for _ in range(12):
-        middle = float(np.sqrt(low * high))
-        enough = share * columns_relaxation(events.fleet, middle, _GAP).bound >= wanted
-        low, high = (low, middle) if enough else (middle, high)
+
+    def enough(budget: FloatArray) -> BoolArray:
+        found = columns_relaxation(events.fleet, float(budget), _GAP)
+        return np.asarray(share * found.bound >= wanted)
+
+    high = float(first_where(enough, np.array(plan.budget), 1e-3 * plan.budget, _NEAR)[1])
     if high >= plan.budget:
         return f"whittle does not collect more than your present rule ({rule})."
     return (

@@ -21,7 +21,7 @@ from ephemeral_crawl.comparison.study import features_of
 from ephemeral_crawl.core import evaluation, plots
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
-from ephemeral_crawl.core.tables import OBSERVES_ALL, REFERENCE, percent
+from ephemeral_crawl.core.tables import OBSERVES_ALL, REFERENCE, part_of, percent
 from ephemeral_crawl.replay import play
 from ephemeral_crawl.replay.hindsight import Hindsight
 from ephemeral_crawl.replay.play import SCHEDULER, Replay
@@ -221,7 +221,7 @@ class Recording(StepEvents[Replay]):
         view, items, whittle = self._view, len(self.split.rest), runs[REFERENCE]
         published = float(self.split.published.sum())
         return {
-            "of all utility": lambda _, run: _percent(run.total, published),
+            "of all utility": lambda _, run: part_of(run.total, published),
             "minus whittle, points": lambda name, run: (
                 "" if name == REFERENCE else points(view.lead(run, whittle))
             ),
@@ -236,7 +236,7 @@ class Recording(StepEvents[Replay]):
 
     def bound_rows(self, budget: float) -> list[list[object]]:
         bound = self.bound(budget)
-        most = [_percent(bound, self.published), "", number(bound), "", "", "", ""]
+        most = [part_of(bound, self.published), "", number(bound), "", "", "", ""]
         return [["hindsight bound (reference)", *most]]
 
     def ending(self, report: Report, results: Results[Replay], limited: bool) -> None:
@@ -376,7 +376,7 @@ def _time_of_day(report: Report, view: View, results: Results[Replay]) -> None:
         for name in dict.fromkeys([REFERENCE, best, CLAIRVOYANT]):
             if name in of_budget:
                 reward = of_budget[name].reward.mean(axis=0)
-                fractions = [_percent(reward[w].sum(), published[w].sum()) for w in hours]
+                fractions = [part_of(reward[w].sum(), published[w].sum()) for w in hours]
                 rows.append([f"{m:g}", results.events.labels.get(name, name), *fractions])
     ratio = published[hours[0]].sum() / published[hours[1]].sum()
     report.heading("Time of day")
@@ -415,10 +415,6 @@ def points(estimate: Estimate) -> str:
         return "n/a"
     mean, low, high = (100 * x for x in estimate)
     return f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]"
-
-
-def _percent(part: float, whole: float) -> str:
-    return f"{part / whole:.2%}" if whole > 0 else "n/a"
 
 
 def _count(n: float, what: str) -> str:

@@ -30,6 +30,10 @@ class Benchmark(ParallelStudy):
     again, whichever machine ran them, so that the same command resumes an interrupted run.
     """
 
+    main: ClassVar[tuple[str, ...]] = (
+        *("suite", "agents", "tasks", "budgets", "runs", "trials", "redo"),
+        *("only_report", "jobs", "out"),
+    )
     outputs: ClassVar[tuple[str, ...]] = (
         *(RUNS, CURVES, "learners.md"),
         *("records.csv", "summary.md", "report.html"),  # records and summary: of the quick suite

@@ -11,10 +11,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
@@ -97,14 +98,16 @@ def _items(draw: random.Random, now: float, most: int) -> list[tuple[float, floa
     ]
 
 
-def _load(words: list[str], batch: int, seconds: float, with_page: bool = False) -> dict[str, Any]:
-    """Run a server, and let clients lease and report as fast as they can.
+class Process(NamedTuple):
+    """A server that listens on loopback."""
 
-    Arguments:
-        words: its module and arguments; it prints its address.
-        with_page: whether the metrics and the page are read, too.
-    """
-    start = time.perf_counter()
+    number: int
+    port: int
+
+
+@contextmanager
+def started(*words: str) -> Iterator[Process]:
+    """Run a server, given its module and arguments; it prints its address."""
     server = subprocess.Popen(
         [sys.executable, "-m", *words],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -116,25 +119,36 @@ def _load(words: list[str], batch: int, seconds: float, with_page: bool = False)
         found = re.search(r":(\d+)/", server.stdout.readline())
         if found is None:
             raise ValueError("the server did not start; its message is above")
-        port = int(found[1])
-        ask(HTTPConnection("127.0.0.1", port), "GET", "/healthz")
-        started = time.perf_counter() - start
-        clients = [LeasingClient(port, batch, seed) for seed in range(_CLIENTS)]
-        readers = [_Reader(port)] if with_page else []
+        yield Process(server.pid, int(found[1]))
+    finally:
+        server.terminate()
+        server.communicate(timeout=120)
+
+
+def _load(words: list[str], batch: int, seconds: float, with_page: bool = False) -> dict[str, Any]:
+    """Run a server, and let clients lease and report as fast as they can.
+
+    Arguments:
+        words: its module and arguments.
+        with_page: whether the metrics and the page are read, too.
+    """
+    start = time.perf_counter()
+    with started(*words) as server:
+        ask(HTTPConnection("127.0.0.1", server.port), "GET", "/healthz")
+        until_answer = time.perf_counter() - start
+        clients = [LeasingClient(server.port, batch, seed) for seed in range(_CLIENTS)]
+        readers = [_Reader(server.port)] if with_page else []
         run_all(clients, readers, 0.2 * seconds)  # until machine code is loaded
         for client in clients:
             client.leases, client.outcomes, client.pairs = [], [], 0
-        busy, own = processor_time(server.pid), time.process_time()
+        busy, own = processor_time(server.number), time.process_time()
         took = run_all(clients, readers, seconds)
-        busy, own = processor_time(server.pid) - busy, time.process_time() - own
-        memory = _memory(server.pid)
-    finally:
-        server.terminate()
-        server.wait(120)
+        busy, own = processor_time(server.number) - busy, time.process_time() - own
+        memory = _memory(server.number)
     leases = np.concatenate([client.leases for client in clients]) * 1e3
     outcomes = np.concatenate([client.outcomes for client in clients]) * 1e3
     pairs = sum(client.pairs for client in clients)
-    row: dict[str, Any] = {"clients": _CLIENTS, "start_s": f"{started:.1f}"}
+    row: dict[str, Any] = {"clients": _CLIENTS, "start_s": f"{until_answer:.1f}"}
     row["pairs_per_s"] = f"{pairs / took:.0f}"
     for name, times in (("lease", leases), ("record", outcomes)):
         for part in (50, 99):

@@ -12,52 +12,31 @@ measured alone.
 from __future__ import annotations
 
 import argparse
-import os
-import re
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import NamedTuple
 
 from ephemeral_crawl.live import Scheduler
 from ephemeral_crawl.reshard.command import Reshard
-from experiments.live.http import LeasingClient, ask, build_store, processor_time, run_all
+from experiments.live.http import (
+    LeasingClient,
+    Process,
+    ask,
+    build_store,
+    processor_time,
+    run_all,
+    started,
+)
 
 _CLIENTS = 8  # of each server
 _BURST = 1e6
 _BUDGET = ("--budget", "20000/s")
 
 
-class Process(NamedTuple):
-    """A server that listens on loopback."""
-
-    number: int
-    port: int
-
-
-@contextmanager
-def started(*words: str) -> Iterator[Process]:
-    """Run `ephemeral-crawl` with some words; it prints its address."""
-    server = subprocess.Popen(
-        [sys.executable, "-m", "ephemeral_crawl", *words, "--port", "0"],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert server.stdout is not None
-        found = re.search(r":(\d+)/", server.stdout.readline())
-        if found is None:
-            raise ValueError("the server did not start; its message is above")
-        yield Process(server.pid, int(found[1]))
-    finally:
-        server.terminate()
-        server.communicate(timeout=120)
+def _serving(*words: str) -> AbstractContextManager[Process]:
+    return started("ephemeral_crawl", "serve", *words, "--port", "0")
 
 
 def _copied(store: str) -> str:
@@ -78,7 +57,7 @@ def load_on_ray(stores: list[str], batch: int, seconds: float) -> None:
         for k, store in enumerate(stores):
             Path(_copied(store)).rename(Path(folder) / f"{k}.db")
         words = ["--store", f"{folder}/{{shard}}.db", "--shards", str(len(stores)), *_BUDGET]
-        router = stack.enter_context(started("serve", *words))
+        router = stack.enter_context(_serving(*words))
         ask(HTTPConnection("127.0.0.1", router.port), "GET", "/healthz")
         actors = [
             Process(int(path.parent.name), 0)
@@ -99,9 +78,7 @@ def load(name: str, stores: list[str], batch: int, seconds: float, routed: bool 
     copies = {store: _copied(store) for store in stores}  # so that all begin with the same state
     with ExitStack() as stack:
         servers = [
-            stack.enter_context(
-                started("serve", "--store", copies[store], "--burst", f"{_BURST:g}")
-            )
+            stack.enter_context(_serving("--store", copies[store], "--burst", f"{_BURST:g}"))
             for store in stores
         ]
         for server in servers:
@@ -111,7 +88,9 @@ def load(name: str, stores: list[str], batch: int, seconds: float, routed: bool 
             addresses = [f"http://127.0.0.1:{port}" for port in ports]
             # Its rounds are not those of this test: budgets stay as they are.
             words = [*_BUDGET, "--every", "24h", "--servers", *addresses]
-            router = stack.enter_context(started("balance", *words))
+            router = stack.enter_context(
+                started("ephemeral_crawl", "balance", *words, "--port", "0")
+            )
             ports, all_of_them = [router.port], [*servers, router]
         clients = [
             LeasingClient(ports[k % len(ports)], batch, k) for k in range(_CLIENTS * len(stores))

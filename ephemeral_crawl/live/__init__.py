@@ -1,9 +1,9 @@
 """The live scheduler: which source to fetch next, when, and why."""
 
+from ephemeral_crawl.live.agenda import Lease
 from ephemeral_crawl.live.counts import Counts
 from ephemeral_crawl.live.errors import SourceExists, UnknownLease, UnknownSource
 from ephemeral_crawl.live.explanation import Explanation
-from ephemeral_crawl.live.leasing import Lease
 from ephemeral_crawl.live.lessons import Lesson
 from ephemeral_crawl.live.overview import Overview
 from ephemeral_crawl.live.scheduler import Scheduler

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -32,14 +33,25 @@ from crawl_env.compiled import compiled
 from ephemeral_crawl.live import heap as heaps
 from ephemeral_crawl.live import hosts as doors
 from ephemeral_crawl.live import life, price
-from ephemeral_crawl.live.columns import NEVER, NO_HOST, Hosts, Sources
+from ephemeral_crawl.live.choice import Ranked, pick, ranks
+from ephemeral_crawl.live.columns import FLOORED, NEVER, NO_HOST, Hosts, Sources
 from ephemeral_crawl.live.heap import Heap
 from ephemeral_crawl.live.learning import Shared
 from ephemeral_crawl.live.queues import LONG, HostQueues
-from ephemeral_crawl.live.rank import CEILING, OVERDUE, order_of, rank_of
+from ephemeral_crawl.live.rank import (
+    CEILING,
+    INDEX,
+    NEW,
+    OVERDUE,
+    RETRY,
+    ROTATION,
+    SIGNAL,
+    order_of,
+    rank_of,
+)
 
 if TYPE_CHECKING:
-    from ephemeral_crawl.live.state import State
+    from ephemeral_crawl.live.state import Event, Moment, State
 
 Rows = NDArray[np.int32]
 
@@ -53,17 +65,46 @@ _LEAST_STEP, _MOST_STEP = 1.2, 2.0  # factor by which an index rises until it is
 _PART = 1 / 16  # of sources that are due from which on keys are at a higher price
 _NEAR = 0.75  # this price ÷ index of the best
 _SLICES = (64, 1024)  # keys that are computed anew at a time, in case of need
+_LOOKS = 2  # largest number of times that others are looked at if too few are due
 _ROUNDS = 8  # largest number of times that both heaps are looked at in a call
 _MOST_ROUNDS = 64  # if there are tags, many of whose sources may wait for a budget of their own
 
 
-class Ranked(NamedTuple):
-    """Sources that are looked at, (K,) each."""
+_REASONS = {
+    NEW: "not fetched yet",
+    CEILING: "its maximum interval has passed",
+    ROTATION: "not fetched for a whole rotation",
+    SIGNAL: "pinged: its index has reached the price",
+    INDEX: "its index has reached the price",
+    RETRY: "it failed, and may answer again",
+}
+
+
+@dataclass(slots=True)
+class Lease:
+    """The right to fetch a source, until it expires."""
+
+    id: int
+    source: str
+    value: float  # expected worth that the fetch collects
+    index: float  # what it is worth per budget unit, compared with waiting
+    price: float  # which the index has reached
+    reason: str
+    expires: float  # seconds since 1970
+
+
+class Chosen(NamedTuple):
+    """The sources to fetch, in order, (K,) each."""
 
     row: Rows
+    value: NDArray[np.float64]  # expected worth that a fetch collects
     gain: NDArray[np.float64]  # the index
-    rank: NDArray[np.float64]  # see `rank_of`
     reason: NDArray[np.uint8]
+
+
+_NONE = Chosen(
+    np.empty(0, np.int32), np.empty(0, np.float64), np.empty(0, np.float64), np.empty(0, np.uint8)
+)
 
 
 class Agenda:
@@ -80,6 +121,46 @@ class Agenda:
         self._next = 0  # row whose key is computed anew next
         self._left = 0  # rows whose keys are to be computed anew
         self._urgent = False  # whether these are at too high a price, rather than stale
+
+    def choose(self, state: State, limit: int, now: float) -> Chosen:
+        """Return the sources to fetch now, at most `limit`.
+
+        First come the sources that have a maximum interval and were not fetched yet, in decreasing
+        order of their index, then those whose maximum interval has passed, in the order in which it
+        has, then all others in decreasing order of their index, as long as it is at least the
+        price. Sources that are new, or that were not tried for their turn, count as if their index
+        were at least the price, and the more the longer they wait. Where others are preferred to
+        them for long, as on a host that accepts fewer fetches than its best sources are worth, they
+        come before all others one and a half rotations after the last attempt, or after they were
+        added, and the sooner the longer they wait.
+
+        In fleets of at most `EXACT` sources that is so exactly. In larger ones a source can be late
+        until its index is above the price by `TOLERANCE`, and come after others whose index is
+        lower, by up to a quarter. If suddenly far more are due than are asked for, as after an
+        outage, some hundred of them are looked at in each call, and the best of those that were are
+        given; when a store is opened, all are.
+        """
+        balance, asked = state.balance_at(now), state.accepted_at(now)
+        if not balance > 0.0:
+            return _NONE
+        burst = state.settings.burst
+        self.prepare(state, asked, now)
+        for attempt in range(_LOOKS + 1):
+            rows = self.candidates(state, asked, limit, now)
+            looked, near, places, values = _compare(
+                state.table, state.hosts_table, state.shared, rows, asked, self.floor(asked),
+                state.rotation, balance, burst, state.room_at(now), limit, now,
+            )  # fmt: skip
+            if near >= limit or attempt == _LOOKS:
+                break
+            if not self.lower(state, asked, limit, attempt, now):
+                break
+        self.settle(state, looked, places, asked, now)
+        return Chosen(looked.row[places], values, looked.gain[places], looked.reason[places])
+
+    def is_exact(self, state: State) -> bool:
+        """Return whether every key is at a price that is asked for."""
+        return state.rows <= EXACT
 
     def floor(self, asked: float) -> float:
         """Return the index down to which all sources that have it are found among those due."""
@@ -131,11 +212,11 @@ class Agenda:
         """Return sources that may be due and whose hosts accept a fetch: the best, and those in
         the queues of hosts."""
         most, best, queued = _MOST + 8 * limit, _BEST + 2 * limit, max(LOOKED_AT, 4 * limit)
-        opens = state.tags.opens(state.time, state.settings.budget)
+        opens = state.tags_open()
         exact = state.rows <= EXACT
         if exact:
             most = best = queued = state.rows + 1
-        for _ in range(_MOST_ROUNDS if state.tags else _ROUNDS):
+        for _ in range(_MOST_ROUNDS if state.tagged else _ROUNDS):
             rows, limited, hosts, more, level = _candidates(
                 state.table, state.hosts_table, state.shared, self.times, self.due, most, best,
                 self.price, asked, self.level, state.rotation, opens, now,
@@ -148,6 +229,8 @@ class Agenda:
                 heaps.move(self.times, i, again)
             if len(rows) == best or not more:
                 break
+        if not self.queues.openings:
+            return rows
         of_hosts, closed = self.queues.of_open_hosts(state.table, state.hosts_table, queued, now)
         self.rekey(state, closed, now)
         return np.concatenate([rows, *of_hosts]) if of_hosts else rows
@@ -190,6 +273,94 @@ class Agenda:
             state.table, state.shared, self.times, self.due, self.queues.waits, looked, chosen,
             self.price, asked, state.rotation, now,
         )  # fmt: skip
+
+
+def lease_event(
+    state: State, moment: Moment, limit: int, timeout: float
+) -> tuple[Event | None, list[Lease]]:
+    """Return the leases that are given now, and the event.
+
+    Arguments:
+        limit: largest number of leases.
+        timeout: seconds until they expire.
+    """
+    now = moment.time
+    found = state.agenda.choose(state, limit, now)
+    if not len(found.row):
+        return None, []
+    rows = found.row.tolist()
+    first, end, asked = state.last_lease + 1, now + timeout, state.accepted_at(now)
+    expires = end - moment.offset
+    columns = zip(
+        [state.names[i] for i in rows],
+        found.value.tolist(),
+        found.gain.tolist(),
+        found.reason.tolist(),
+        strict=True,
+    )
+    leases = [
+        Lease(number, name or "", value, index, asked, _REASONS[reason], expires)
+        for number, (name, value, index, reason) in enumerate(columns, first)
+    ]
+    if state.tagged:  # at whose prices they are due
+        for lease, factor in zip(leases, state.table["factor"][found.row].tolist(), strict=True):
+            lease.index, lease.price = lease.index * factor, asked * factor
+    return {"kind": "lease", "first": first, "rows": rows, "end": end}, leases
+
+
+@compiled
+def give(sources: Sources, hosts: Hosts, rows: NDArray[np.int32], first: int, end: float) -> float:
+    """Lease sources until `end`, by numbers from `first` on, and return what they cost."""
+    total = 0.0
+    for k in range(len(rows)):
+        i = whole(rows[k])
+        sources.lease[i] = first + k
+        sources.marks[i] &= 0xFF ^ FLOORED
+        # If it is never reported, it may have been fetched at the end.
+        sources.blocked[i] = max(sources.blocked[i], end + np.float64(sources.shortest[i]))
+        total += np.float64(sources.cost[i])
+        host = sources.host[i]
+        while host != NO_HOST:
+            hosts.lease[host] = first + k
+            hosts.held[host] = end + hosts.interval[host]
+            host = hosts.within[host]
+    return total
+
+
+@compiled
+def _compare(
+    sources: Sources,
+    hosts: Hosts,
+    shared: Shared,
+    rows: Rows,
+    asked: float,
+    floor: float,
+    rotation: float,
+    balance: float,
+    burst: float,
+    room: NDArray[np.float64],
+    limit: int,
+    now: float,
+) -> tuple[Ranked, int, NDArray[np.int64], NDArray[np.float64]]:
+    """Return the ranks of sources, how many reach `floor`, the places of those to fetch, in
+    order, and what these would collect.
+
+    Arguments:
+        room: budget units that may be spent on sources of each tag, (T,).
+    """
+    looked = ranks(sources, shared, rows, asked, rotation, now)
+    near = 0
+    for k in range(len(rows)):
+        if looked.reason[k] == CEILING or looked.rank[k] >= floor:
+            near += 1
+    places = pick(sources, hosts, looked, asked, balance, burst, room.copy(), limit)
+    values = np.empty(len(places))
+    for k in range(len(places)):
+        i = whole(rows[places[k]])
+        values[k] = price.value_now(sources, shared, i, now)
+        if life.tried_at(sources, i) == NEVER:
+            looked.reason[places[k]] = NEW
+    return looked, near, places, values
 
 
 @compiled

@@ -1,17 +1,14 @@
-"""Arguments of the live scheduler: durations, rates, names and items, checked as they come in.
+"""Arguments of the live scheduler: durations, rates, names and times, checked as they come in.
 
 Inside, times are float seconds since 1970 and durations float seconds.
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from numbers import Real
 
-from crawl_env.errors import check_within, shown
+from crawl_env.errors import check_whole, check_within, shown
 
 _UNITS = {
     "s": 1.0,
@@ -39,12 +36,18 @@ EARLIEST, LATEST = -62_135_596_800.0, 253_402_300_799.0  # times: the years 1 to
 MOST_WORTH = 1e12  # of an item
 LEAST_COST, MOST_COST = 1e-6, 1e6  # of a fetch; less would be nothing in single precision
 LONGEST_NAME = 2048  # characters
-MOST_ITEMS = 1_000_000  # in a report
-_PAIR = (tuple, list)
+_MOST_WHOLE = 2**63
 
 Duration = str | float | timedelta
 Time = float | datetime | str
 Item = tuple[Time | None, float]
+
+
+def whole(name: str, value: object, least: int = 1) -> int:
+    """Return a whole number that is at least `least`."""
+    if type(value) is int and least <= value < _MOST_WHOLE:  # usually
+        return value
+    return check_whole(name, value, least)
 
 
 def seconds(name: str, value: object, least: float = 0.0) -> float:
@@ -76,6 +79,8 @@ def seconds(name: str, value: object, least: float = 0.0) -> float:
                 f"{name} is {shown(value)}; give a duration such as '5min', '24h' or '90s'"
             )
         value = float(match[1]) * unit
+    if type(value) is float and least <= value <= LONGEST:  # usually
+        return value
     return check_within(name, value, least, LONGEST, unit="seconds")
 
 
@@ -156,40 +161,3 @@ def time_of(name: str, value: object) -> float:
             )
         value = value.timestamp()
     return check_within(name, value, EARLIEST, LATEST, unit="seconds since 1970")
-
-
-def items_of(items: Iterable[object]) -> tuple[Sequence[float], Sequence[float]]:
-    """Return the times of publication, NaN if unknown, and worths of the items of a report.
-
-    Raises:
-        ValueError: an item is not a pair of a time, or None, and a worth that is zero or positive;
-            or there are more than 10⁶.
-    """
-    try:
-        if not isinstance(items, list) and isinstance(items, str | bytes | Mapping):
-            raise TypeError
-        pairs = list(items)
-    except TypeError:
-        raise ValueError(
-            f"items is {shown(items)}; give a list of pairs (published, worth)"
-        ) from None
-    if not pairs:  # often
-        return (), ()
-    if len(pairs) > MOST_ITEMS:
-        raise ValueError(f"there are {len(pairs)} items; report at most {MOST_ITEMS} at once")
-    times, worths = [], []
-    for number, pair in enumerate(pairs):
-        if not (isinstance(pair, _PAIR) and len(pair) == 2):
-            raise ValueError(f"item {number} is {shown(pair)}; give a pair (published, worth)")
-        published, worth = pair
-        # The usual cases first, since there can be many.
-        if type(published) is not float or not EARLIEST <= published <= LATEST:
-            name = f"item {number}: published"
-            published = math.nan if published is None else time_of(name, published)
-        if type(worth) is not float or not 0.0 <= worth <= MOST_WORTH:
-            if not (isinstance(worth, Real) and not isinstance(worth, bool)):
-                raise ValueError(f"item {number}: worth is {shown(worth)}; it must be a number")
-            worth = check_within(f"item {number}: worth", worth, 0.0, MOST_WORTH)
-        times.append(published)
-        worths.append(worth)
-    return times, worths

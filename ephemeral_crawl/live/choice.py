@@ -1,122 +1,43 @@
-"""Which sources a lease gives: those that are due, best first, within budget and politeness."""
+"""Which of the sources that are due come first, and when the next one is due."""
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from agents.scheduling.age_index import whole
 from crawl_env.compiled import compiled
-from ephemeral_crawl.live import agenda as agendas
 from ephemeral_crawl.live import hosts as doors
-from ephemeral_crawl.live import life, price
-from ephemeral_crawl.live.agenda import Ranked
-from ephemeral_crawl.live.columns import NEVER, NO_HOST, Hosts, Sources
+from ephemeral_crawl.live import price
+from ephemeral_crawl.live.columns import NO_HOST, Hosts, Sources
 from ephemeral_crawl.live.learning import Shared
-from ephemeral_crawl.live.rank import CEILING, NEW, rank_of
-from ephemeral_crawl.live.state import State
+from ephemeral_crawl.live.rank import CEILING, rank_of
 from ephemeral_crawl.live.tags import NOTHING_LEFT
+
+if TYPE_CHECKING:
+    from ephemeral_crawl.live.state import State
 
 Rows = NDArray[np.int32]
 
 _ROUNDING = 1e-9
-_LOOKS = 2  # largest number of times that others are looked at if too few are due
 _AGAIN = 1.0  # seconds to which the next time is determined
 _HORIZON = 3.2e9  # seconds
 
 
-class Chosen(NamedTuple):
-    """The sources to fetch, in order, (K,) each."""
+class Ranked(NamedTuple):
+    """Sources that are looked at, (K,) each."""
 
     row: Rows
-    value: NDArray[np.float64]  # expected worth that a fetch collects
     gain: NDArray[np.float64]  # the index
+    rank: NDArray[np.float64]  # see `rank_of`
     reason: NDArray[np.uint8]
 
 
-def choose(state: State, limit: int, now: float) -> Chosen:
-    """Return the sources to fetch now, at most `limit`.
-
-    First come the sources that have a maximum interval and were not fetched yet, in decreasing
-    order of their index, then those whose maximum interval has passed, in the order in which it
-    has, then all others in decreasing order of their index, as long as it is at least the price.
-    Sources that are new, or that were not tried for their turn, count as if their index were at
-    least the price, and the more the longer they wait. Where others are preferred to them for long,
-    as on a host that accepts fewer fetches than its best sources are worth, they come before all
-    others one and a half rotations after the last attempt, or after they were added, and the sooner
-    the longer they wait.
-
-    In fleets of at most `agenda.EXACT` sources that is so exactly. In larger ones a source can be
-    late until its index is above the price by `agenda.TOLERANCE`, and come after others whose
-    index is lower, by up to a quarter. If suddenly far more are due than are asked for, as after an
-    outage, some hundred of them are looked at in each call, and the best of those that were are
-    given; when a store is opened, all are.
-    """
-    balance, asked = state.balance_at(now), state.accepted_at(now)
-    if not balance > 0.0:
-        return _NONE
-    agenda, burst = state.agenda, state.settings.burst
-    agenda.prepare(state, asked, now)
-    for attempt in range(_LOOKS + 1):
-        rows = agenda.candidates(state, asked, limit, now)
-        looked, near, places, values = compare(
-            state.table, state.hosts_table, state.shared, rows, asked, agenda.floor(asked),
-            state.rotation, balance, burst, state.room_at(now), limit, now,
-        )  # fmt: skip
-        if near >= limit or attempt == _LOOKS:
-            break
-        if not agenda.lower(state, asked, limit, attempt, now):
-            break
-    agenda.settle(state, looked, places, asked, now)
-    return Chosen(looked.row[places], values, looked.gain[places], looked.reason[places])
-
-
-_NONE = Chosen(
-    np.empty(0, np.int32), np.empty(0, np.float64), np.empty(0, np.float64), np.empty(0, np.uint8)
-)
-
-
 @compiled
-def compare(
-    sources: Sources,
-    hosts: Hosts,
-    shared: Shared,
-    rows: Rows,
-    asked: float,
-    floor: float,
-    rotation: float,
-    balance: float,
-    burst: float,
-    room: NDArray[np.float64],
-    limit: int,
-    now: float,
-) -> tuple[Ranked, int, NDArray[np.int64], NDArray[np.float64]]:
-    """Return the ranks of sources, how many reach `floor`, the places of those to fetch, in
-    order, and what these would collect.
-
-    Arguments:
-        room: budget units that may be spent on sources of each tag, (T,).
-    """
-    looked = _ranks(sources, shared, rows, asked, rotation, now)
-    near = 0
-    for k in range(len(rows)):
-        if looked.reason[k] == CEILING or looked.rank[k] >= floor:
-            near += 1
-    places = _pick(sources, hosts, looked, asked, balance, burst, room.copy(), limit)
-    values = np.empty(len(places))
-    for k in range(len(places)):
-        i = whole(rows[places[k]])
-        values[k] = price.value_now(sources, shared, i, now)
-        if life.tried_at(sources, i) == NEVER:
-            looked.reason[places[k]] = NEW
-    return looked, near, places, values
-
-
-@compiled
-def _ranks(
+def ranks(
     sources: Sources, shared: Shared, rows: Rows, asked: float, rotation: float, now: float
 ) -> Ranked:
     """Return index, rank and reason of sources."""
@@ -129,7 +50,7 @@ def _ranks(
 
 
 @compiled
-def _pick(
+def pick(
     sources: Sources,
     hosts: Hosts,
     looked: Ranked,
@@ -209,14 +130,14 @@ def _comes_before(looked: Ranked, k: int, other: int) -> bool:
 
 
 def next_time(state: State, now: float) -> float:
-    """Return when `choose` next returns something, to a second, if nothing else happens.
+    """Return when a lease next returns something, to a second, if nothing else happens.
 
     In fleets of more than `agenda.EXACT` sources it is the time at which the first source comes
     into view, which can be earlier.
     """
-    if len(choose(state, 1, now).row):
+    if len(state.agenda.choose(state, 1, now).row):
         return now
-    if state.rows > agendas.EXACT:
+    if not state.agenda.is_exact(state):
         return max(_first_in_view(state), now)
     step = _AGAIN
     while not _anything(state, now + step):
@@ -236,8 +157,9 @@ def next_time(state: State, now: float) -> float:
 def _first_in_view(state: State) -> float:
     s, heap = state.settings, state.agenda.times
     paid = state.time - min(state.balance, 0.0) / s.budget
+    opening = state.agenda.queues.openings[0][0] if state.agenda.queues.openings else math.inf
     first = float(heap.key[heap.order[0]]) if heap.size[0] else math.inf
-    return max(min(first, state.agenda.queues.next_opening()), paid)
+    return max(min(first, opening), paid)
 
 
 def _anything(state: State, now: float) -> bool:
@@ -251,7 +173,7 @@ def _anything(state: State, now: float) -> bool:
         state.balance_at(now),
         state.settings.burst,
         state.rotation,
-        state.tags.opens(state.time, state.settings.budget),
+        state.tags_open(),
         now,
     )
 

@@ -232,7 +232,7 @@ def _next_due(state: State, row: int, sources: Sources, now: float) -> tuple[flo
             free = opens
             reason = f"when its host {state.host_names[host]} accepts a fetch"
     tag = int(sources.tag[i])
-    if (opens := float(state.tags.opens(state.time, state.settings.budget)[tag])) > free:
+    if (opens := float(state.tags_open()[tag])) > free:
         free = opens
         reason = f"when the maximum of its tag {state.tags.names[tag]} leaves budget for it"
     return max(free, fetched), reason

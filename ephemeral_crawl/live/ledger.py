@@ -1,4 +1,4 @@
-"""The state of a scheduler and the journal that it follows from: transactions and snapshots."""
+"""The state of a scheduler and the journal that it follows from: time, transactions, snapshots."""
 
 from __future__ import annotations
 
@@ -12,18 +12,67 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
+from crawl_env.errors import check_within, shown
 from ephemeral_crawl.live import snapshot
-from ephemeral_crawl.live.clock import Clock
 from ephemeral_crawl.live.journal import Journal, NoJournal, open_journal
-from ephemeral_crawl.live.outcomes import Moment
-from ephemeral_crawl.live.state import Event, State
+from ephemeral_crawl.live.state import Event, Moment, State
 
+_STEP = 60.0  # seconds by which a clock may differ from the last event without being set
 _EVERY = 1000  # changes of a source between two snapshots, at least
 _AT_ONCE = 10_000  # sources of which a snapshot takes some milliseconds
 _DAMAGES = (KeyError, TypeError, ValueError, IndexError, OverflowError)
 _LOG = logging.getLogger(__name__)
 
 Decide = Callable[[State, Moment], Event | None]
+
+
+class Clock:
+    """Tells the scheduler's time from that of a clock that may be set back or forth.
+
+    Arguments:
+        clock: function that returns seconds since 1970. If it is `time.time`, it is compared with a
+            clock that cannot be set, so that a leap is told from time that has passed.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        if not callable(clock):
+            raise ValueError(f"clock is {shown(clock)}; give a function that returns seconds")
+        self._clock = clock
+        self.steady = _steady if clock is time.time else None
+        # The scheduler's time, a steady clock's, and the offset that was stored then.
+        self._seen: tuple[float, float, float] | None = None
+        self._jump = (math.nan, 0.0)  # time of the last event, and the offset since then
+
+    def now(self, state: State) -> Moment:
+        """Return the time after the last event of a state."""
+        # Between these, the process may be stopped for a while: time must not seem longer by it.
+        before = self.steady() if self.steady is not None else 0.0
+        clock = self._clock()
+        if not (type(clock) is float and -1e11 <= clock <= 1e12):
+            clock = check_within("the clock's time", clock, -1e11, 1e12, unit="seconds")
+        # A jump that no event has recorded yet is remembered here.
+        offset = self._jump[1] if self._jump[0] == state.time else state.offset
+        now = clock + offset
+        if self.steady is not None:
+            if self._seen is not None:
+                expected = self._seen[0] + max(before - self._seen[1], 0.0)
+                # The clock was set, rather than time passed; set back, unless others have noted it.
+                # No time is lost, since another process would catch up with it: too fast for hosts.
+                if now > expected + _STEP or (
+                    now < expected - _STEP and state.offset == self._seen[2]
+                ):
+                    now = max(expected, state.time)
+                    offset = now - clock
+            self._seen = max(now, state.time), self.steady(), state.offset
+        if now < state.time - _STEP:
+            now, offset = state.time, state.time - clock
+        self._jump = state.time, offset
+        return Moment(max(now, state.time), offset)
+
+
+def _steady() -> float:
+    """Return a clock that cannot be set, and counts the time in which the machine sleeps."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class Ledger:

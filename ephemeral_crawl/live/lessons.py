@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from crawl_env.errors import check_within
-from ephemeral_crawl.live.arguments import Time, items_of, time_of
+from ephemeral_crawl.live.arguments import Time, time_of
+from ephemeral_crawl.live.outcomes import items_of
 
 _PARTS = 64  # of a log, whose items are counted in each
 _LONGEST = 10 * 365 * 86_400.0  # seconds for which a rate is believed to have been observed

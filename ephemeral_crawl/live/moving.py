@@ -40,7 +40,7 @@ def exported(state: State, rows: NDArray[np.int64]) -> dict[str, Any]:
     kinds = [state.kinds[k] if state.kinds else None for k in table["kind"].tolist()]
     of_host = [None if k == NO_HOST else state.host_names[k] for k in table["host"].tolist()]
     tags = [state.tags.names[k] or None for k in table["tag"].tolist()]
-    names = state.names.of(rows.astype(np.int32))
+    names = [state.names[i] for i in rows.tolist()]
     part = len(rows) / max(len(state), 1)
     return {
         "sources": [list(found) for found in zip(names, of_host, kinds, tags, strict=True)],

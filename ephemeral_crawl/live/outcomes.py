@@ -1,26 +1,58 @@
-"""What is reported: outcomes of fetches and pings, checked, and the events that they become."""
+"""What is reported, outcomes of fetches and pings: checked once, as the journal holds it, and what
+it changes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from numbers import Real
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from agents.scheduling.age_index import whole
+from crawl_env.compiled import compiled
 from crawl_env.errors import check_choice, check_whole, check_within, shown, unknown
-from ephemeral_crawl.live import reporting
-from ephemeral_crawl.live.arguments import items_of, name_of, seconds, time_of
-from ephemeral_crawl.live.causes import CAUSES, KINDS, cause_of, number_of
+from ephemeral_crawl.live import learning, life, reporting
+from ephemeral_crawl.live.arguments import EARLIEST, LATEST, MOST_WORTH, name_of, seconds, time_of
+from ephemeral_crawl.live.causes import CAUSES, KINDS, LEARNT, cause_of, number_of
+from ephemeral_crawl.live.columns import FLOORED, NEVER, NO_HOST, Sources
 from ephemeral_crawl.live.errors import UnknownLease, UnknownSource
+from ephemeral_crawl.live.learning import Shared
 from ephemeral_crawl.live.reasons import reason_of
-from ephemeral_crawl.live.reporting import FAILED, FETCHED, RELEASED
-from ephemeral_crawl.live.state import Event, State
 
-OUTCOMES = ("fetched", "failed", "released")  # in the order of `reporting`
-_STEP = 60.0  # seconds before its lease at which a fetch may seem to have been, by other clocks
+if TYPE_CHECKING:
+    from ephemeral_crawl.live.state import Event, Moment, State
+
+OUTCOMES = ("fetched", "failed", "released")
+FETCHED, FAILED, RELEASED = range(3)  # places in these
+# An outcome in an event of the journal, which has a list for each of these, and its HTTP status.
+# Their items are in two more lists: ages in seconds, in ascending order within an outcome, and
+# worths, of which the first ones are those of the items whose age is known.
+OUTCOME = np.dtype(
+    [
+        ("outcome", "u1"),  # place in `OUTCOMES`
+        ("row", "<i4"),
+        ("lease", "<i8"),  # number, 0: fetched without a lease
+        ("at", "<f8"),  # time of the fetch
+        ("until", "<f8"),  # time until which the source must not be fetched
+        ("host_until", "<f8"),  # time until which its host must not be
+        ("items", "<i8"),  # number of items whose worths are told
+        ("dated", "<i8"),  # number of these whose ages are told, too
+        ("more", "<f8"),  # number of further items
+        ("more_worth", "<f8"),  # and their worth
+        ("cause", "u1"),  # why it failed, place in `causes.LEARNT`
+    ]
+)
+_COLUMNS = (*(OUTCOME.names or ()), "status")
+# An array of outcomes, (K,). In kernels its columns are attributes, which mypy does not know.
+Outcomes = Any
+MOST_ITEMS = 1000  # of an outcome in an event; further, older ones are only counted
+_MOST_REPORTED = 1_000_000  # items in a report
 MOST_ASKED = 30 * 86_400.0  # seconds for which a server's wish to be left alone is honoured
-_SAME_PING = 60.0  # seconds
+_SAME_PING = 60.0  # seconds between pings that say the same
+_STEP = 60.0  # seconds before its lease at which a fetch may seem to have been, by other clocks
 _RETRY = 300.0  # seconds after a failure in which a source is left alone
 _ARGUMENTS = {
     kind: dict.fromkeys(("lease", "source", "outcome", *names))  # a set with an order
@@ -30,21 +62,17 @@ _ARGUMENTS = {
         ("released", ("again_after", "reason")),
     )
 }
-_COLUMNS = (
-    *("outcome", "row", "lease", "at", "until", "host_until", "items", "dated"),
-    *("more", "more_worth", "status", "cause"),
-)
 _PING_ARGUMENTS = ("source", "kind", "at")
+_PAIR = (tuple, list)
 _MAPPING = (dict, Mapping)  # the usual type first, since abstract classes take longer
+# Places in the array of counts, in the order of `counts.Counts`.
+LEASES, _FETCHED, _FAILED, _RELEASED, PINGS, _ITEMS, _COLLECTED = range(7)
+NEW, FAILING, PAUSED = range(3)  # places in the array of numbers of sources
+_MOST_FAILURES = 250
+_LARGEST_SHOT = 1e6
+_CAUSES = len(LEARNT)
 
 Parsed = TypeVar("Parsed")
-
-
-class Moment(NamedTuple):
-    """The scheduler's time, which never falls, and what it adds to the clock's."""
-
-    time: float
-    offset: float
 
 
 class Outcome(NamedTuple):
@@ -91,7 +119,9 @@ def each(
 def outcome_of(given: Mapping[str, Any]) -> Outcome:
     """Return an outcome from a dictionary, as `Scheduler.record` takes it."""
     kind = given.get("outcome", "fetched")
-    allowed = _ARGUMENTS[check_choice("outcome", kind, OUTCOMES)]
+    if not isinstance(kind, str) or kind not in _ARGUMENTS:
+        check_choice("outcome", kind, OUTCOMES)  # raises
+    allowed = _ARGUMENTS[kind]
     if not given.keys() <= allowed.keys():
         name = next(name for name in given if name not in allowed)
         raise unknown("argument", name, allowed)
@@ -99,7 +129,8 @@ def outcome_of(given: Mapping[str, Any]) -> Outcome:
         raise ValueError("give either the `lease` or the `source`")
     fetch = given["lease"] if "lease" in given else given["source"]
     if "lease" in given:
-        fetch = check_whole("lease", fetch)
+        if type(fetch) is not int or not 0 < fetch < 2**63:  # which would be unusual
+            fetch = check_whole("lease", fetch)
     elif kind == "released":
         raise ValueError(f"source is {shown(fetch)}; give the id of the lease that is released")
     elif not isinstance(fetch, str):
@@ -107,7 +138,7 @@ def outcome_of(given: Mapping[str, Any]) -> Outcome:
     asked = given.get("retry_after" if kind == "failed" else "again_after")
     name = "retry_after" if kind == "failed" else "again_after"
     at, status, reason = given.get("at"), given.get("status"), given.get("reason")
-    if status is not None:
+    if status is not None and not (type(status) is int and 100 <= status <= 999):
         status = int(check_within("status", check_whole("status", status), 100, 999))
     failure = given.get("kind")
     if failure is not None:
@@ -117,7 +148,7 @@ def outcome_of(given: Mapping[str, Any]) -> Outcome:
         told = failure in (None, "http") and status is not None
         meaning = "" if cause == "unknown" else CAUSES[cause].meaning
         reason = f"HTTP {status}" if told else meaning
-    times, worths = items_of(given.get("items", ()))
+    times, worths = items_of(given["items"]) if "items" in given else ((), ())
     return Outcome(
         fetch,
         OUTCOMES.index(kind),
@@ -129,6 +160,43 @@ def outcome_of(given: Mapping[str, Any]) -> Outcome:
         "" if reason is None else reason_of(reason),
         cause,
     )
+
+
+def items_of(items: Iterable[object]) -> tuple[Sequence[float], Sequence[float]]:
+    """Return the times of publication, NaN if unknown, and worths of the items of a report.
+
+    Raises:
+        ValueError: an item is not a pair of a time, or None, and a worth that is zero or positive;
+            or there are more than 10⁶.
+    """
+    try:
+        if not isinstance(items, list) and isinstance(items, str | bytes | Mapping):
+            raise TypeError
+        pairs = list(items)
+    except TypeError:
+        raise ValueError(
+            f"items is {shown(items)}; give a list of pairs (published, worth)"
+        ) from None
+    if not pairs:  # often
+        return (), ()
+    if len(pairs) > _MOST_REPORTED:
+        raise ValueError(f"there are {len(pairs)} items; report at most {_MOST_REPORTED} at once")
+    times, worths = [], []
+    for number, pair in enumerate(pairs):
+        if not (isinstance(pair, _PAIR) and len(pair) == 2):
+            raise ValueError(f"item {number} is {shown(pair)}; give a pair (published, worth)")
+        published, worth = pair
+        # The usual cases first, since there can be many.
+        if type(published) is not float or not EARLIEST <= published <= LATEST:
+            name = f"item {number}: published"
+            published = math.nan if published is None else time_of(name, published)
+        if type(worth) is not float or not 0.0 <= worth <= MOST_WORTH:
+            if not (isinstance(worth, Real) and not isinstance(worth, bool)):
+                raise ValueError(f"item {number}: worth is {shown(worth)}; it must be a number")
+            worth = check_within(f"item {number}: worth", worth, 0.0, MOST_WORTH)
+        times.append(published)
+        worths.append(worth)
+    return times, worths
 
 
 def ping_of(given: Mapping[str, Any]) -> Ping:
@@ -159,7 +227,7 @@ def _unknown(source: object) -> str:
 def outcome_event(
     state: State, outcomes: Sequence[Outcome], moment: Moment, number: int
 ) -> tuple[Event | None, list[bool]]:
-    """Return what outcomes change, in columns as `reporting.Batch` has them, and which of them
+    """Return what outcomes change, in the columns of `OUTCOME`, and which of them
     count: not those of leases that were reported before.
 
     Arguments:
@@ -212,7 +280,7 @@ def outcome_event(
             reasons.append((len(rows), outcome.reason, outcome.cause))
         rows.append(
             (outcome.kind, row, lease, at, until, host_until, items, dated, more, more_worth,
-             outcome.status, number_of(outcome.cause or "unknown"))
+             number_of(outcome.cause) if outcome.cause else 0, outcome.status)
         )  # fmt: skip
     if not rows:
         return None, counts
@@ -245,7 +313,7 @@ def ping_events(state: State, pings: Sequence[Ping], moment: Moment) -> list[lis
 def _known(state: State, given: Iterable[object]) -> dict[str, int]:
     """Return the rows of the sources among what is given; −1 of those that do not exist."""
     names = [name for name in given if isinstance(name, str)]
-    return dict(zip(names, state.names.rows(names).tolist(), strict=True)) if names else {}
+    return dict(zip(names, state.names.rows(names), strict=True)) if names else {}
 
 
 def _found(
@@ -282,5 +350,197 @@ def _newest(
     worth = [w for _, w in dated]
     if len(dated) < len(times):
         worth += [w for t, w in zip(times, worths, strict=True) if t != t]
-    most = reporting.MOST_ITEMS
+    most = MOST_ITEMS
     return age[:most], worth[:most], max(len(worth) - most, 0), math.fsum(worth[most:])
+
+
+def outcomes_of(event: dict[str, Any]) -> Outcomes:
+    """Return the outcomes of an event.
+
+    Raises:
+        ValueError: its columns are not of the same length.
+    """
+    if "cause" not in event:  # of an earlier version
+        names = [cause_of(None, status) for status in event["status"]]
+        event = {**event, "cause": list(map(number_of, names))}
+    columns = [event[name] for name in OUTCOME.names or ()]
+    return np.array(list(zip(*columns, strict=True)), dtype=OUTCOME)
+
+
+class Tallies(NamedTuple):
+    """Numbers of a fleet that reports change, besides those of its sources and hosts."""
+
+    kind_pings: NDArray[np.float64]  # (K, 4) of each kind of signal, see `learning.KIND_SUMS`
+    sums: NDArray[np.float64]  # see `learning.SUMS`
+    counts: NDArray[np.float64]  # (7,) see `counts.Counts`
+    numbers: NDArray[np.int64]  # (3,) sources that are new, failing, and paused
+    # (2,) different sources in a row for which nobody answered, and the time of the first.
+    run: NDArray[np.float64]
+
+
+@compiled
+def apply(
+    sources: Sources,
+    shared: Shared,
+    tallies: Tallies,
+    outcomes: Outcomes,
+    late: NDArray[np.bool_],
+    age: NDArray[np.float64],
+    worth: NDArray[np.float64],
+    balance: float,
+    burst: float,
+    at_fetch: bool,
+    price_now: float,
+    now: float,
+) -> float:
+    """Apply outcomes, and return the budget units that are left.
+
+    Arguments:
+        outcomes: (K,).
+        late: (K,) whether the lease had expired, so that hosts were not held for it.
+        age: (Σ dated,) seconds, ascending within an outcome.
+        worth: (Σ items,).
+        balance, burst: budget units before, and at most.
+        at_fetch: whether worths are those at the fetch.
+        price_now: price of a budget unit.
+
+    Raises:
+        ValueError: the arguments do not fit together. Nothing is changed.
+    """
+    if not _fit_together(outcomes, len(sources), len(age), len(worth)):
+        raise ValueError("the columns of a batch do not fit together")
+    hosts, counts, numbers, run = shared.hosts, tallies.counts, tallies.numbers, tallies.run
+    ages, worths = 0, 0
+    for k in range(len(outcomes)):
+        i, lease, outcome = whole(outcomes.row[k]), outcomes.lease[k], outcomes.outcome[k]
+        host = sources.host[i]
+        cost = np.float64(sources.cost[i])
+        current = lease != 0 and sources.lease[i] == lease
+        each = host
+        while lease != 0 and each != NO_HOST:
+            if current and not late[k] and hosts.lease[each] < 0:
+                hosts.lease[each] += 1
+            if hosts.lease[each] == lease or hosts.lease[each] == 0:
+                hosts.held[each] = 0.0
+            each = hosts.within[each]
+        if current:
+            sources.lease[i] = 0
+            if sources.marks[i] & FLOORED == 0:
+                sources.blocked[i] = 0.0
+        if outcome == RELEASED:
+            counts[_RELEASED] += 1.0
+            balance = min(balance + cost, burst)
+            if current:
+                sources.blocked[i] = max(sources.blocked[i], outcomes.until[k])
+            continue
+        at = outcomes.at[k]
+        if lease == 0:
+            balance = max(balance - cost, -burst)
+        if not current and sources.lease[i] != 0 and outcomes.until[k] > 0.0:
+            sources.marks[i] |= FLOORED
+        each = host
+        while each != NO_HOST:
+            hosts.fetched[each] = max(hosts.fetched[each], at)
+            each = hosts.within[each]
+        if outcome == FAILED:
+            counts[_FAILED] += 1.0
+            if at >= sources.fetched[i]:  # it has not answered since
+                _fail(sources, shared, numbers, run, i, at, outcomes.cause[k])
+            if host != NO_HOST:
+                hosts.blocked[host] = max(hosts.blocked[host], outcomes.host_until[k])
+        else:
+            counts[_FETCHED] += 1.0
+            numbers[NEW] -= sources.fetched[i] == NEVER and sources.failures[i] == 0
+            if sources.failures[i] > 0 and at >= sources.tried[i]:  # it has not failed since
+                numbers[FAILING] -= 1
+                sources.failures[i] = 0
+            run[0] = 0.0
+            items, more = outcomes.items[k], outcomes.more[k]
+            counts[_ITEMS] += items + more
+            counts[_COLLECTED] += reporting.learn(
+                sources, shared, tallies.kind_pings, tallies.sums, i, at,
+                age[ages : ages + outcomes.dated[k]], worth[worths : worths + items], more,
+                outcomes.more_worth[k], at_fetch, price_now, now,
+            )  # fmt: skip
+            sources.fetched[i] = max(sources.fetched[i], at)
+        ages += outcomes.dated[k]
+        worths += outcomes.items[k]
+        sources.blocked[i] = max(sources.blocked[i], outcomes.until[k])
+    return balance
+
+
+@compiled
+def _fail(
+    sources: Sources,
+    shared: Shared,
+    numbers: NDArray[np.int64],
+    run: NDArray[np.float64],
+    i: int,
+    at: float,
+    cause: int,
+) -> None:
+    """Note a failure of a source."""
+    failures = sources.failures[i]
+    if not life.is_unreached(cause):
+        run[0] = 0.0
+    else:
+        if run[0] == 0.0:
+            run[1] = at
+        if run[0] == 0.0 or failures == 0 or sources.tried[i] < run[1]:
+            run[0] += 1.0
+    if failures == 0:
+        numbers[FAILING] += 1
+        numbers[NEW] -= sources.fetched[i] == NEVER
+        sources.down[i], sources.tried[i] = 0.0, at
+    sources.down[i] += max(at - sources.tried[i], 0.0)
+    sources.tried[i] = max(sources.tried[i], at)
+    if life.is_own_network(shared, run[0]):
+        cause = life.NETWORK
+    if (
+        failures == 0
+        or sources.cause[i] == life.NETWORK
+        or life.more_telling(cause, sources.cause[i])
+    ):
+        sources.cause[i] = cause
+    sources.failures[i] = min(failures + 1, _MOST_FAILURES)
+
+
+@compiled
+def _fit_together(outcomes: Outcomes, rows: int, ages: int, worths: int) -> bool:
+    """Return whether outcomes refer to rows that exist, and to as many items as there are."""
+    for k in range(len(outcomes)):
+        row, items, dated = outcomes.row[k], outcomes.items[k], outcomes.dated[k]
+        if not (
+            0 <= row < rows
+            and outcomes.outcome[k] <= RELEASED
+            and outcomes.cause[k] < _CAUSES
+            and 0 <= dated <= items <= MOST_ITEMS
+            and (items == 0 or outcomes.outcome[k] == FETCHED)
+        ):
+            return False
+        ages -= dated
+        worths -= items
+    return ages == 0 and worths == 0
+
+
+@compiled
+def ping(
+    sources: Sources,
+    shared: Shared,
+    rows: NDArray[np.int32],
+    kinds: NDArray[np.uint8],
+    at: NDArray[np.float64],
+) -> None:
+    """Note pings of sources."""
+    for k in range(len(rows)):
+        i = whole(rows[k])
+        sources.kind[i] = kinds[k]
+        if sources.fetched[i] == NEVER or at[k] < sources.fetched[i]:
+            continue  # it announces nothing that is not known
+        decay = learning.decay_of(sources, shared, i)
+        last = max(sources.pinged[i], at[k])
+        left = np.float64(sources.shot[i]) * math.exp(-decay * (last - sources.pinged[i]))
+        left += math.exp(-decay * (last - at[k]))
+        sources.shot[i] = min(left, _LARGEST_SHOT)
+        sources.pinged[i] = last
+        sources.pending[i] += 1.0

@@ -18,8 +18,7 @@ from ephemeral_crawl.live import hosts as politeness
 from ephemeral_crawl.live.columns import EXISTS, NO_HOST, STOPPED, Hosts, Sources
 from ephemeral_crawl.live.fitting import delays
 from ephemeral_crawl.live.learning import Shared, belief
-from ephemeral_crawl.live.outcomes import Moment
-from ephemeral_crawl.live.state import FleetSample, State
+from ephemeral_crawl.live.state import FleetSample, Moment, State
 from ephemeral_crawl.live.status import tags
 from ephemeral_crawl.live.tags import TagStatus
 
@@ -256,7 +255,7 @@ class _Scan:
         keys = price.keys(state.table, state.shared, rows, value, state.rotation, now)
         shut = np.zeros(len(state.host_names) + 1, np.bool_)  # the last: without a host
         shut[:-1] = politeness.all_accept_at(state.hosts_table[: len(state.host_names)]) > now
-        waits = state.tags.opens(state.time, state.settings.budget) > now
+        waits = state.tags_open() > now
         due = rows[(keys <= now) & ~shut[part["host"]] & ~waits[part["tag"]]]
         index = price.indices(state.table, state.shared, due, now)
         self._due = self._due.with_(due, -index, self._limit)

@@ -35,14 +35,10 @@ class HostQueues:
 
     def __init__(self, rows: int = 0) -> None:
         self.waits = np.zeros(rows, np.uint8)  # whether each source is in a queue or has a slot
-        self._queues: dict[int, list[int]] = {}  # of each host; those that do not wait have left it
-        self._opening: list[tuple[float, int]] = []  # heap of when hosts accept the next fetch
+        self.of_host: dict[int, list[int]] = {}  # of each host; those that do not wait have left it
+        self.openings: list[tuple[float, int]] = []  # heap of when hosts accept the next fetch
         self._inside: dict[int, deque[int]] = {}  # hosts that wait for each domain to accept one
         self._slots: dict[int, float] = {}  # last slot of each host
-
-    def __bool__(self) -> bool:
-        """Whether sources wait for a host."""
-        return bool(self._queues)
 
     def grow(self, rows: int) -> None:
         """Make room for more rows of sources."""
@@ -50,14 +46,10 @@ class HostQueues:
         waits[: len(self.waits)] = self.waits
         self.waits = waits
 
-    def next_opening(self) -> float:
-        """Return when the first host accepts a fetch for which sources wait."""
-        return self._opening[0][0] if self._opening else math.inf
-
     def add(self, hosts: Hosts, i: int, host: int, longest: float, now: float) -> float:
         """Add a source to the queue of a host, or give it a slot if this is not shorter than
         `longest`; return the time of its slot, infinite if it has none."""
-        queue = self._queues.setdefault(host, [])
+        queue = self.of_host.setdefault(host, [])
         if len(queue) >= longest:
             # Not from the end of a lease on, which may be reported long before.
             interval, blocked = hosts[["interval", "blocked"]][host].item()
@@ -72,7 +64,7 @@ class HostQueues:
         return math.inf
 
     def _open(self, hosts: Hosts, host: int, earliest: float = -math.inf) -> None:
-        heappush(self._opening, (max(doors.opening(hosts, host), earliest), host))
+        heappush(self.openings, (max(doors.opening(hosts, host), earliest), host))
 
     def of_open_hosts(
         self, sources: Sources, hosts: Hosts, most: int, now: float
@@ -101,9 +93,9 @@ class HostQueues:
             return number + len(queue)
 
         number, seen = 0, set[int]()
-        while self._opening and self._opening[0][0] <= now and number < most:
-            _, host = heappop(self._opening)
-            if host in seen or not (host in self._queues or host in self._inside):
+        while self.openings and self.openings[0][0] <= now and number < most:
+            _, host = heappop(self.openings)
+            if host in seen or not (host in self.of_host or host in self._inside):
                 continue
             shut = doors.closed(hosts, host, now)
             if shut == host:
@@ -113,19 +105,19 @@ class HostQueues:
             else:
                 number += visit(host)
         for host in seen:
-            if host in self._queues or host in self._inside:
+            if host in self.of_host or host in self._inside:
                 self._open(hosts, host, now)
         return queues, np.concatenate(left)
 
     def _queue(self, sources: Sources, hosts: Hosts, host: int, now: float) -> tuple[Rows, Rows]:
         """Return the sources in the queue of a host that accepts a fetch: those that can be
         fetched, and those that leave it, since their own hosts are closed."""
-        rows = np.unique(np.array(self._queues.get(host, ()), dtype=np.int32))
+        rows = np.unique(np.array(self.of_host.get(host, ()), dtype=np.int32))
         rows, closed = _of_queue(sources, hosts, rows[self.waits[rows] == _QUEUED], host, now)
         if len(rows):
-            self._queues[host][:] = rows.tolist()
+            self.of_host[host][:] = rows.tolist()
         else:
-            self._queues.pop(host, None)
+            self.of_host.pop(host, None)
         return rows, closed
 
     def _wait_for(self, hosts: Hosts, domain: int, host: int) -> None:
@@ -138,7 +130,7 @@ class HostQueues:
     def reopen(self, hosts: Hosts, host: int) -> None:
         """Note that a host and its domains may accept a fetch earlier than it seemed."""
         for each in doors.chain(hosts, host):
-            if each in self._queues or each in self._inside:
+            if each in self.of_host or each in self._inside:
                 self._open(hosts, each)
 
     def dissolve(self, sources: Sources, hosts: Hosts, limited: Iterable[int]) -> Rows:
@@ -150,7 +142,7 @@ class HostQueues:
             changed[host] = True
             for each in doors.chain(hosts, host):
                 gone[each] |= self._slots.pop(each, None) is not None
-                rows = np.array(self._queues.pop(each, ()), dtype=np.int32)
+                rows = np.array(self.of_host.pop(each, ()), dtype=np.int32)
                 found.append(rows[self.waits[rows] == _QUEUED])
                 for inner in self._inside.pop(each, ()):
                     self._open(hosts, inner)

@@ -61,12 +61,12 @@ class Reasons:
     were renamed, and from what."""
 
     def __init__(self) -> None:
-        self._found: dict[int, Reason] = {}  # of rows
+        self.failures: dict[int, Reason] = {}  # of rows
         self._renamed: dict[int, tuple[float, str]] = {}  # time and name before, of rows
 
     def of(self, row: int) -> Reason | None:
         """Return the reason, None if there is none."""
-        return self._found.get(row)
+        return self.failures.get(row)
 
     def renamed(self, row: int) -> tuple[float, str] | None:
         """Return when a source was last renamed, and its name before; None if it never was."""
@@ -78,10 +78,10 @@ class Reasons:
         given = {k: _checked(event["at"][k], *rest) for k, *rest in event.get("reasons", ())}
         for k, row in enumerate(event["row"]):
             if event["outcome"][k] != _RELEASED or k in given:  # fetched, or failed later
-                self._found.pop(row, None)
+                self.failures.pop(row, None)
             if k in given:
-                self._found[row] = given[k]
-        _forget_first(self._found)
+                self.failures[row] = given[k]
+        _forget_first(self.failures)
 
     def rename(self, row: int, at: float, before: str) -> None:
         """Note that a source was renamed."""
@@ -91,12 +91,12 @@ class Reasons:
 
     def forget(self, row: int) -> None:
         """Forget a source."""
-        self._found.pop(row, None)
+        self.failures.pop(row, None)
         self._renamed.pop(row, None)
 
     def rows(self) -> list[tuple[int, float, str, str]]:
         """Return the reasons, as JSON can hold them."""
-        return [(row, *found) for row, found in self._found.items()]
+        return [(row, *found) for row, found in self.failures.items()]
 
     def renamed_rows(self) -> list[tuple[int, float, str]]:
         """Return what was renamed, as JSON can hold it."""
@@ -107,7 +107,7 @@ class Reasons:
         """Return what `rows` and `renamed_rows` have returned, checked: rows are below a number."""
         reasons = Reasons()
         for row, *rest in rows:
-            reasons._found[_below(number, row)] = _checked(*rest)
+            reasons.failures[_below(number, row)] = _checked(*rest)
         for row, at, before in renamed:
             reasons._renamed[_below(number, row)] = float(at), name_of("name", before)
         return reasons

@@ -1,223 +1,28 @@
-"""What outcomes of fetches change, many at once."""
+"""What is learnt from the items that a fetch found."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.scheduling.age_index import whole
 from crawl_env.compiled import compiled
-from ephemeral_crawl.live import causes, learning, life, price
-from ephemeral_crawl.live.columns import FLOORED, NEVER, NO_HOST, Hosts, Sources
+from ephemeral_crawl.live import learning, life, price
+from ephemeral_crawl.live.columns import NEVER, Sources
 from ephemeral_crawl.live.learning import Shared
 
-FETCHED, FAILED, RELEASED = 0, 1, 2  # outcomes
-# Places in the array of counts, in the order of `counts.Counts`.
-LEASES, _FETCHED, _FAILED, _RELEASED, PINGS, _ITEMS, _COLLECTED = range(7)
-NEW, FAILING, PAUSED = range(3)  # places in the array of numbers of sources
-MOST_ITEMS = 1000  # of an outcome; further, older ones are only counted
 _PARTS = 16  # of a gap, for the estimate of the rate
 _BACKLOG = 20.0  # weight of a first fetch, in items
 _LEAST_SPAN = 60.0  # seconds between items of a first fetch that tell a rate
 _UNUSUAL = 8.0  # expected items in the time without any that says that items are missing
 _FRESH = 0.3  # share of an item's worth that must be left to tell how much worths differ
-_MOST_FAILURES = 250
-_LARGEST_SHOT = 1e6
-_CAUSES = len(causes.LEARNT)
 _LONGEST = learning.MEMORIES[-1]
 _MIDDLE = learning.MEMORIES[1]
 
 
-OUTCOME = np.dtype(
-    [
-        ("outcome", "u1"),
-        ("row", "<i4"),
-        ("lease", "<i8"),  # number, 0: fetched without a lease
-        ("at", "<f8"),  # time of the fetch
-        ("until", "<f8"),  # time until which the source must not be fetched
-        ("host_until", "<f8"),  # time until which its host must not be
-        ("items", "<i8"),  # number of items, in `worth`
-        ("dated", "<i8"),  # number of these, the first of them, whose age is in `age`
-        ("more", "<f8"),  # number of further items
-        ("more_worth", "<f8"),  # and their worth
-        ("cause", "u1"),  # why it failed, place in `causes.LEARNT`
-    ]
-)
-# An array of the above, (K,). In kernels its columns are attributes, which mypy does not know.
-Outcomes = Any
-
-
-def outcomes_of(event: dict[str, Any]) -> Outcomes:
-    """Return the outcomes of an event.
-
-    Raises:
-        ValueError: its columns are not of the same length.
-    """
-    if "cause" not in event:  # of an earlier version
-        names = [causes.cause_of(None, status) for status in event["status"]]
-        event = {**event, "cause": list(map(causes.number_of, names))}
-    columns = [event[name] for name in OUTCOME.names or ()]
-    return np.array(list(zip(*columns, strict=True)), dtype=OUTCOME)
-
-
 @compiled
-def apply(
-    sources: Sources,
-    hosts: Hosts,
-    shared: Shared,
-    kind_pings: NDArray[np.float64],
-    sums: NDArray[np.float64],
-    counts: NDArray[np.float64],
-    numbers: NDArray[np.int64],
-    run: NDArray[np.float64],
-    outcomes: Outcomes,
-    late: NDArray[np.bool_],
-    age: NDArray[np.float64],
-    worth: NDArray[np.float64],
-    balance: float,
-    burst: float,
-    at_fetch: bool,
-    price_now: float,
-    now: float,
-) -> float:
-    """Apply outcomes, and return the budget units that are left; NaN, and nothing is changed, if
-    the arguments do not fit together.
-
-    Arguments:
-        outcomes: (K,).
-        late: (K,) whether the lease had expired, so that hosts were not held for it.
-        age: (Σ dated,) seconds, ascending within an outcome.
-        worth: (Σ items,).
-        kind_pings: (K, 4) of each kind, see `learning.KIND_SUMS`.
-        sums: see `learning.SUMS`.
-        counts: (7,) see `counts.Counts`.
-        numbers: (3,) number of sources that are new, failing, and paused.
-        run: (2,) number of different sources in a row for which nobody answered, and the time of
-            the first.
-        balance, burst: budget units before, and at most.
-        at_fetch: whether worths are those at the fetch.
-        price_now: price of a budget unit.
-    """
-    if not _fit_together(outcomes, len(sources), len(age), len(worth)):
-        return np.nan
-    ages, worths = 0, 0
-    for k in range(len(outcomes)):
-        i, lease, outcome = whole(outcomes.row[k]), outcomes.lease[k], outcomes.outcome[k]
-        host = sources.host[i]
-        cost = np.float64(sources.cost[i])
-        current = lease != 0 and sources.lease[i] == lease
-        each = host
-        while lease != 0 and each != NO_HOST:
-            if current and not late[k] and hosts.lease[each] < 0:
-                hosts.lease[each] += 1
-            if hosts.lease[each] == lease or hosts.lease[each] == 0:
-                hosts.held[each] = 0.0
-            each = hosts.within[each]
-        if current:
-            sources.lease[i] = 0
-            if sources.marks[i] & FLOORED == 0:
-                sources.blocked[i] = 0.0
-        if outcome == RELEASED:
-            counts[_RELEASED] += 1.0
-            balance = min(balance + cost, burst)
-            if current:
-                sources.blocked[i] = max(sources.blocked[i], outcomes.until[k])
-            continue
-        at = outcomes.at[k]
-        if lease == 0:
-            balance = max(balance - cost, -burst)
-        if not current and sources.lease[i] != 0 and outcomes.until[k] > 0.0:
-            sources.marks[i] |= FLOORED
-        each = host
-        while each != NO_HOST:
-            hosts.fetched[each] = max(hosts.fetched[each], at)
-            each = hosts.within[each]
-        if outcome == FAILED:
-            counts[_FAILED] += 1.0
-            if at >= sources.fetched[i]:  # it has not answered since
-                _fail(sources, shared, numbers, run, i, at, outcomes.cause[k])
-            if host != NO_HOST:
-                hosts.blocked[host] = max(hosts.blocked[host], outcomes.host_until[k])
-        else:
-            counts[_FETCHED] += 1.0
-            numbers[NEW] -= sources.fetched[i] == NEVER and sources.failures[i] == 0
-            if sources.failures[i] > 0 and at >= sources.tried[i]:  # it has not failed since
-                numbers[FAILING] -= 1
-                sources.failures[i] = 0
-            run[0] = 0.0
-            items, more = outcomes.items[k], outcomes.more[k]
-            counts[_ITEMS] += items + more
-            counts[_COLLECTED] += _learn(
-                sources, shared, kind_pings, sums, i, at, age[ages : ages + outcomes.dated[k]],
-                worth[worths : worths + items], more, outcomes.more_worth[k], at_fetch, price_now,
-                now,
-            )  # fmt: skip
-            sources.fetched[i] = max(sources.fetched[i], at)
-        ages += outcomes.dated[k]
-        worths += outcomes.items[k]
-        sources.blocked[i] = max(sources.blocked[i], outcomes.until[k])
-    return balance
-
-
-@compiled
-def _fail(
-    sources: Sources,
-    shared: Shared,
-    numbers: NDArray[np.int64],
-    run: NDArray[np.float64],
-    i: int,
-    at: float,
-    cause: int,
-) -> None:
-    """Note a failure of a source."""
-    failures = sources.failures[i]
-    if not life.is_unreached(cause):
-        run[0] = 0.0
-    else:
-        if run[0] == 0.0:
-            run[1] = at
-        if run[0] == 0.0 or failures == 0 or sources.tried[i] < run[1]:
-            run[0] += 1.0
-    if failures == 0:
-        numbers[FAILING] += 1
-        numbers[NEW] -= sources.fetched[i] == NEVER
-        sources.down[i], sources.tried[i] = 0.0, at
-    sources.down[i] += max(at - sources.tried[i], 0.0)
-    sources.tried[i] = max(sources.tried[i], at)
-    if life.is_own_network(shared, run[0]):
-        cause = life.NETWORK
-    if (
-        failures == 0
-        or sources.cause[i] == life.NETWORK
-        or life.more_telling(cause, sources.cause[i])
-    ):
-        sources.cause[i] = cause
-    sources.failures[i] = min(failures + 1, _MOST_FAILURES)
-
-
-@compiled
-def _fit_together(outcomes: Outcomes, rows: int, ages: int, worths: int) -> bool:
-    """Return whether outcomes refer to rows that exist, and to as many items as there are."""
-    for k in range(len(outcomes)):
-        row, items, dated = outcomes.row[k], outcomes.items[k], outcomes.dated[k]
-        if not (
-            0 <= row < rows
-            and outcomes.outcome[k] <= RELEASED
-            and outcomes.cause[k] < _CAUSES
-            and 0 <= dated <= items <= MOST_ITEMS
-            and (items == 0 or outcomes.outcome[k] == FETCHED)
-        ):
-            return False
-        ages -= dated
-        worths -= items
-    return ages == 0 and worths == 0
-
-
-@compiled
-def _learn(
+def learn(
     sources: Sources,
     shared: Shared,
     kind_pings: NDArray[np.float64],
@@ -414,45 +219,3 @@ def _is_cut_off(
     if not gap > 4.0 * max(usual - sources.fetched[i], _LEAST_SPAN):
         return False
     return (gap - age[number - 1]) * number / age[number - 1] > _UNUSUAL
-
-
-@compiled
-def give(sources: Sources, hosts: Hosts, rows: NDArray[np.int32], first: int, end: float) -> float:
-    """Lease sources until `end`, by numbers from `first` on, and return what they cost."""
-    total = 0.0
-    for k in range(len(rows)):
-        i = whole(rows[k])
-        sources.lease[i] = first + k
-        sources.marks[i] &= 0xFF ^ FLOORED
-        # If it is never reported, it may have been fetched at the end.
-        sources.blocked[i] = max(sources.blocked[i], end + np.float64(sources.shortest[i]))
-        total += np.float64(sources.cost[i])
-        host = sources.host[i]
-        while host != NO_HOST:
-            hosts.lease[host] = first + k
-            hosts.held[host] = end + hosts.interval[host]
-            host = hosts.within[host]
-    return total
-
-
-@compiled
-def ping(
-    sources: Sources,
-    shared: Shared,
-    rows: NDArray[np.int32],
-    kinds: NDArray[np.uint8],
-    at: NDArray[np.float64],
-) -> None:
-    """Note pings of sources."""
-    for k in range(len(rows)):
-        i = whole(rows[k])
-        sources.kind[i] = kinds[k]
-        if sources.fetched[i] == NEVER or at[k] < sources.fetched[i]:
-            continue  # it announces nothing that is not known
-        decay = learning.decay_of(sources, shared, i)
-        last = max(sources.pinged[i], at[k])
-        left = np.float64(sources.shot[i]) * math.exp(-decay * (last - sources.pinged[i]))
-        left += math.exp(-decay * (last - at[k]))
-        sources.shot[i] = min(left, _LARGEST_SHOT)
-        sources.pinged[i] = last
-        sources.pending[i] += 1.0

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 from types import TracebackType
 from typing import Any, Self
 
@@ -16,17 +17,15 @@ from crawl_env.errors import check_flag, check_whole, shown
 from ephemeral_crawl.live import choice, explanation, moving
 from ephemeral_crawl.live import overview as overviews
 from ephemeral_crawl.live import status as statuses
-from ephemeral_crawl.live.arguments import Duration, Item, Time, name_of, seconds
-from ephemeral_crawl.live.clock import Clock
+from ephemeral_crawl.live.agenda import Lease, lease_event
+from ephemeral_crawl.live.arguments import Duration, Item, Time, name_of, seconds, whole
 from ephemeral_crawl.live.columns import NEVER, PAUSED
 from ephemeral_crawl.live.errors import NewStore, SourceExists
 from ephemeral_crawl.live.explanation import Explanation
 from ephemeral_crawl.live.journal import open_journal
-from ephemeral_crawl.live.leasing import Lease, lease_event
-from ephemeral_crawl.live.ledger import Ledger, check, without_forks
+from ephemeral_crawl.live.ledger import Clock, Ledger, check, without_forks
 from ephemeral_crawl.live.lessons import Lesson
 from ephemeral_crawl.live.outcomes import (
-    Moment,
     each,
     outcome_event,
     outcome_of,
@@ -36,7 +35,7 @@ from ephemeral_crawl.live.outcomes import (
 )
 from ephemeral_crawl.live.overview import Overview
 from ephemeral_crawl.live.settings import Settings, rows_of
-from ephemeral_crawl.live.state import Event, State
+from ephemeral_crawl.live.state import Event, Moment, State
 from ephemeral_crawl.live.status import Status
 from ephemeral_crawl.live.tags import TagStatus, bound_of
 
@@ -233,10 +232,9 @@ class Scheduler:
 
         def decide(state: State, moment: Moment) -> Event | None:
             nonlocal added
-            there = (state.names.rows(list(rows)) >= 0).tolist()
-            new = [row for row, known in zip(rows.values(), there, strict=True) if not known]
+            new = [row for name, row in rows.items() if name not in state.names]
             if len(new) < len(rows) and not exist_ok:
-                name = list(rows)[there.index(True)]
+                name = next(name for name in rows if name in state.names)
                 raise SourceExists(f"there is a source {shown(name)}; use `update` to change it")
             added = len(new)
             return {"kind": "add", "sources": new} if new else None
@@ -451,9 +449,9 @@ class Scheduler:
         names = [name for name, *_ in given["sources"]]
 
         def decide(state: State, moment: Moment) -> Event:
-            there = np.flatnonzero(state.names.rows(names) >= 0)
-            if len(there):
-                raise SourceExists(f"there is a source {shown(names[there[0]])} in both")
+            for name in names:
+                if name in state.names:
+                    raise SourceExists(f"there is a source {shown(name)} in both")
             return {"kind": "adopt", **given}
 
         self._ledger.change(decide)
@@ -506,7 +504,7 @@ class Scheduler:
             raise ValueError(f"text is {shown(text)}; give a string")
         found: list[str] = []
         with self._ledger.reading() as (state, _):
-            for i, name in enumerate(state.names.following(start), start):
+            for i, name in enumerate(islice(state.names, start, None), start):
                 if name is not None and text in name:
                     found.append(name)
                     if len(found) == limit:
@@ -525,14 +523,15 @@ class Scheduler:
         Raises:
             ValueError: an argument is out of range.
         """
-        limit = min(check_whole("limit", limit), _MOST_LEASES)
+        limit = min(whole("limit", limit), _MOST_LEASES)
         time_left = seconds("timeout", timeout, 1e-3)
         leases: list[Lease] = []
         late = False
 
         def decide(state: State, moment: Moment) -> Event | None:
             nonlocal leases, late
-            late = state.settings.is_late(moment.time - moment.offset)
+            s = state.settings
+            late = bool(s.hours) and s.is_late(moment.time - moment.offset)
             if late:
                 return None
             event, leases = lease_event(state, moment, limit, time_left)

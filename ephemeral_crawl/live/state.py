@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crawl_env.numerics import distinct
+from ephemeral_crawl.live import agenda, learning, moving, outcomes, price
 from ephemeral_crawl.live import hosts as doors
-from ephemeral_crawl.live import learning, moving, price, reporting
 from ephemeral_crawl.live.agenda import Agenda
 from ephemeral_crawl.live.columns import (
     EXISTS,
@@ -43,7 +43,7 @@ from ephemeral_crawl.live.learning import Shared
 from ephemeral_crawl.live.names import NameTable
 from ephemeral_crawl.live.reasons import Reasons
 from ephemeral_crawl.live.settings import SOURCE_ARGUMENTS, Settings, SourceSettings
-from ephemeral_crawl.live.tags import Tags
+from ephemeral_crawl.live.tags import ALWAYS, ANY, Tags
 
 Event = dict[str, Any]
 
@@ -59,6 +59,13 @@ _MOST_CORRECTION = 2.0
 _MOST_KINDS = 255
 _MOST_TAUGHT = 500.0  # items in a lesson about worth
 _LISTS = ("row", "rows", "pings", "sources")  # of sources, in events
+
+
+class Moment(NamedTuple):
+    """The scheduler's time, which never falls, and what it adds to the clock's."""
+
+    time: float
+    offset: float
 
 
 class FleetSample(NamedTuple):
@@ -90,7 +97,9 @@ class State:
         self.reasons = Reasons()
         self.tags = Tags()
         self.paused_hosts: list[int] = []
-        self.shared = unfitted(math.log(2.0) / self.settings.half_life)
+        self.shared = unfitted(math.log(2.0) / self.settings.half_life)._replace(
+            hosts=self.hosts_table
+        )
         self.time = -math.inf  # of the last event
         self.offset = 0.0  # what is added to the clock's time
         self.balance = math.inf  # budget units, at `time`
@@ -177,25 +186,25 @@ class State:
     @property
     def running(self) -> int:
         """Number of sources that are not paused."""
-        return len(self) - int(self.numbers_of[reporting.PAUSED])
+        return len(self) - int(self.numbers_of[outcomes.PAUSED])
 
     def count(self) -> None:
         """Count the sources that are new, failing, and paused."""
         table = self.table[: self.rows]
         exists = (table["marks"] & EXISTS) != 0
         for place, found in (
-            (reporting.NEW, (table["fetched"] == NEVER) & (table["failures"] == 0)),
-            (reporting.FAILING, table["failures"] > 0),
-            (reporting.PAUSED, (table["marks"] & STOPPED) != 0),
+            (outcomes.NEW, (table["fetched"] == NEVER) & (table["failures"] == 0)),
+            (outcomes.FAILING, table["failures"] > 0),
+            (outcomes.PAUSED, (table["marks"] & STOPPED) != 0),
         ):
             self.numbers_of[place] = np.count_nonzero(exists & found)
 
     def _count(self, i: int, sign: int) -> None:
         """Count a source in, or out."""
         fails, never = self.table["failures"][i] > 0, self.table["fetched"][i] == NEVER
-        self.numbers_of[reporting.NEW] += sign * (never and not fails)
-        self.numbers_of[reporting.FAILING] += sign * fails
-        self.numbers_of[reporting.PAUSED] += sign * ((self.table["marks"][i] & STOPPED) != 0)
+        self.numbers_of[outcomes.NEW] += sign * (never and not fails)
+        self.numbers_of[outcomes.FAILING] += sign * fails
+        self.numbers_of[outcomes.PAUSED] += sign * ((self.table["marks"][i] & STOPPED) != 0)
 
     @property
     def round(self) -> float:
@@ -215,7 +224,18 @@ class State:
 
     def room_at(self, now: float) -> NDArray[np.float64]:
         """Return the budget units of each tag that may be spent now, (T,)."""
+        if not self.tagged:
+            return ANY
         return self.tags.room_at(now - self.time, self.settings.budget)
+
+    def tags_open(self) -> NDArray[np.float64]:
+        """Return from when on sources of each tag may be leased, (T,)."""
+        return self.tags.opens(self.time, self.settings.budget) if self.tagged else ALWAYS
+
+    @property
+    def tagged(self) -> bool:
+        """Whether there are tags."""
+        return len(self.tags.names) > 1
 
     def price_at(self, now: float) -> float:
         """Return the price of a budget unit, when the bucket is half full."""
@@ -264,7 +284,7 @@ class State:
         self.correction = self._correction_at(now)
         if self.time > -math.inf:
             self.balance = self.balance_at(now)
-            if self.tags:
+            if self.tagged:
                 self.tags.advance(now - self.time, self.settings.budget)
         self.time = now
         self.offset = event["offset"]
@@ -285,7 +305,7 @@ class State:
             return True
         if kind == "add" and len(self) <= _SMALL:
             return True
-        tried = len(self) - int(self.numbers_of[reporting.NEW])
+        tried = len(self) - int(self.numbers_of[outcomes.NEW])
         return self.changes >= max(1, tried // (32 if tried <= _SMALL else 8))
 
     def _keep(self, rows: NDArray[Any]) -> None:
@@ -437,8 +457,8 @@ class State:
         table["tag"][added] = [self.tags.number(name) for name in tags]
         table["importance"][added] = weights
         self.use_tags(added)
-        self.numbers_of[reporting.NEW] += len(added)
-        self.numbers_of[reporting.PAUSED] += np.count_nonzero(table["marks"][added] & STOPPED)
+        self.numbers_of[outcomes.NEW] += len(added)
+        self.numbers_of[outcomes.PAUSED] += np.count_nonzero(table["marks"][added] & STOPPED)
         self._joined(added, cost)
 
     def _place(self, names: Sequence[str]) -> NDArray[np.int32]:
@@ -528,12 +548,12 @@ class State:
     def _hosts(self, names: Iterable[str | None]) -> dict[str | None, int]:
         """Return the row of each host, a new one if there is none."""
         distinct = [name for name in dict.fromkeys(names) if name is not None]
-        found = self.host_names.rows(distinct) if distinct else np.empty(0, np.int64)
+        found = np.array(self.host_names.rows(distinct), dtype=np.int64)
         new = np.flatnonzero(found < 0)
         if len(new):
             used, added = len(self.host_names), [distinct[k] for k in new]
             found[new] = np.arange(used, used + len(new))
-            self.host_names.give(found[new], added)
+            self.host_names.give(found[new].tolist(), added)
             hosts = with_rows(self.hosts_table, len(self.host_names))
             hosts[used : len(self.host_names)] = new_hosts(len(new))
             self.set_tables(self.table, hosts)
@@ -615,13 +635,13 @@ class State:
         if first != self.last_lease + 1:
             raise ValueError(f"the first lease is {first}")
         self._keep(rows)
-        self.balance -= reporting.give(self.table, self.hosts_table, rows, first, end)
-        if self.tags:
+        self.balance -= agenda.give(self.table, self.hosts_table, rows, first, end)
+        if self.tagged:
             self.tags.charge(self.table["tag"][rows], self.table["cost"][rows])
         for lease, i in enumerate(event["rows"], first):
             self.leases[lease] = (i, end, self.time)
         self.last_lease += len(rows)
-        self.counts[reporting.LEASES] += len(rows)
+        self.counts[outcomes.LEASES] += len(rows)
         self.agenda.rekey(self, rows, self.time)
         oldest = self.time - LATE_REPORTS
         while self.leases:
@@ -637,8 +657,8 @@ class State:
         return np.array(rows, dtype=np.int32)
 
     def _record(self, event: Event) -> None:
-        outcomes = reporting.outcomes_of(event)
-        rows = np.ascontiguousarray(outcomes["row"])
+        batch = outcomes.outcomes_of(event)
+        rows = np.ascontiguousarray(batch["row"])
         self._keep(rows)
         late = np.zeros(len(rows), np.bool_)
         for k, (lease, i) in enumerate(zip(event["lease"], event["row"], strict=True)):
@@ -647,34 +667,23 @@ class State:
                 late[k] = end <= self.time
                 if row != i:
                     raise ValueError(f"lease {lease} is not one of row {i}")
-        self.balance = reporting.apply(
-            self.table[: self.rows],
-            self.hosts_table,
-            self.shared,
-            self.kind_pings,
-            self.totals.sums,
-            self.counts,
-            self.numbers_of,
-            self.run,
-            outcomes,
-            late,
-            np.array(event["age"], dtype=np.float64),
-            np.array(event["worth"], dtype=np.float64),
-            self.balance,
-            self.settings.burst,
-            self.settings.worth_at == "fetch",
-            self.price_at(self.time),
-            self.time,
+        tallies = outcomes.Tallies(
+            self.kind_pings, self.totals.sums, self.counts, self.numbers_of, self.run
         )
-        if math.isnan(self.balance):
-            raise ValueError("the columns of a batch do not fit together")
-        if self.tags:
-            released = outcomes["outcome"] == reporting.RELEASED
-            sign = np.where(released, -1.0, outcomes["lease"] == 0)
+        age, worth = (np.array(event[name], dtype=np.float64) for name in ("age", "worth"))
+        self.balance = outcomes.apply(
+            self.table[: self.rows], self.shared, tallies, batch, late, age, worth, self.balance,
+            self.settings.burst, self.settings.worth_at == "fetch", self.price_at(self.time),
+            self.time,
+        )  # fmt: skip
+        if self.tagged:
+            released = batch["outcome"] == outcomes.RELEASED
+            sign = np.where(released, -1.0, batch["lease"] == 0)
             self.tags.charge(self.table["tag"][rows], sign * self.table["cost"][rows])
-        self.reasons.apply(event)
-        self.changes += len(rows) - event["outcome"].count(reporting.RELEASED)
-        if self.agenda.queues:
+        if self.reasons.failures or "reasons" in event:
+            self.reasons.apply(event)
+        self.changes += len(rows) - event["outcome"].count(outcomes.RELEASED)
+        if self.agenda.queues.of_host:
             for host in set(self.table["host"][rows].tolist()):
                 self.agenda.queues.reopen(self.hosts_table, host)
         self.agenda.rekey(self, rows, self.time)
@@ -682,9 +691,9 @@ class State:
     def _signal(self, event: Event) -> None:
         rows = self._rows([row for row, _, _ in event["pings"]])
         kinds = [self._kind(kind) for _, kind, _ in event["pings"]]
-        self.counts[reporting.PINGS] += len(rows)
+        self.counts[outcomes.PINGS] += len(rows)
         self._keep(rows)
-        reporting.ping(
+        outcomes.ping(
             self.table,
             self.shared,
             rows,

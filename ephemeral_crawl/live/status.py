@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from crawl_env.compiled import compiled
-from ephemeral_crawl.live import price, reporting
+from ephemeral_crawl.live import outcomes, price
 from ephemeral_crawl.live.columns import EXISTS, STOPPED, Sources
 from ephemeral_crawl.live.counts import Counts
 from ephemeral_crawl.live.learning import Shared
@@ -40,9 +40,9 @@ def status(state: State, now: float) -> Status:
     step = state.rows // _COUNTED + 1
     return Status(
         sources=len(state),
-        paused=numbers[reporting.PAUSED],
-        new=numbers[reporting.NEW],
-        failing=numbers[reporting.FAILING],
+        paused=numbers[outcomes.PAUSED],
+        new=numbers[outcomes.NEW],
+        failing=numbers[outcomes.FAILING],
         leased=sum([end > now for _, end, _ in state.leases.values()]),
         due=min(step * _due(state.table, state.shared, state.rows, step, value, now), len(state)),
         price=value,
@@ -54,7 +54,7 @@ def status(state: State, now: float) -> Status:
 
 def tags(state: State, now: float) -> list[TagStatus]:
     """Return the tags in numbers, if there are any."""
-    if not state.tags:
+    if not state.tagged:
         return []
     table = state.table[: state.rows]
     number = np.bincount(table["tag"][(table["marks"] & EXISTS) != 0])

@@ -33,7 +33,7 @@ _LEAST_FACTOR, _MOST_FACTOR = 0.01, 1e6
 _LEAST_SHARE, _MOST_SHARE = 1, 2  # bits of `shares`: which bounds are fractions of the budget
 NOTHING_LEFT = 1e-6  # budget units
 _BINDS = 1.005  # factor by which the price of a tag whose budget binds differs
-_ANY, _ALWAYS = np.full(1, math.inf), np.full(1, -math.inf)  # where there are no tags
+ANY, ALWAYS = np.full(1, math.inf), np.full(1, -math.inf)  # where there are no tags
 
 TAG = np.dtype(
     [
@@ -105,10 +105,6 @@ class Tags:
         self.names: list[str] = [""]
         self.table = np.zeros(1, TAG)
         self._clear(self.table)
-
-    def __bool__(self) -> bool:
-        """Whether there are tags."""
-        return len(self.names) > 1
 
     @staticmethod
     def _clear(table: NDArray[Any]) -> None:
@@ -182,16 +178,12 @@ class Tags:
 
     def room_at(self, elapsed: float, budget: float) -> NDArray[np.float64]:
         """Return the budget units of each tag's maximum that can be spent after some time, (T,)."""
-        if not self:
-            return _ANY
         most = self.bounds(budget)[1]
         found: NDArray[np.float64] = self.table["room"] + most * max(elapsed, 1e-9)
         return np.minimum(found, burst_of(most))
 
     def opens(self, now: float, budget: float) -> NDArray[np.float64]:
         """Return from when on sources of each tag may be leased, (T,), given its buckets now."""
-        if not self:
-            return _ALWAYS
         room, most = self.table["room"], self.bounds(budget)[1]
         wait = np.maximum(2.0 * NOTHING_LEFT - room, 0.0) / most
         found: NDArray[np.float64] = np.where(room > NOTHING_LEFT, -math.inf, now + wait)

@@ -13,9 +13,9 @@ from fastapi.responses import PlainTextResponse
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
-from crawl_env.errors import NOTATION, check_whole
+from crawl_env.errors import NOTATION
 from ephemeral_crawl.live import Explanation, Scheduler, Status, TagStatus
-from ephemeral_crawl.live.arguments import seconds
+from ephemeral_crawl.live.arguments import seconds, whole
 from ephemeral_crawl.serve import bodies
 from ephemeral_crawl.serve.admission import Direct, Limits, Token, strict_json
 from ephemeral_crawl.serve.errors import WITH_BODY, Refused, as_json, responses
@@ -65,7 +65,7 @@ def _fetching(router: APIRouter, service: Service, s: Scheduler, limits: Limits)
 
         With `wait`, the answer comes when something is due, or when that time is over.
         """
-        limit = min(check_whole("limit", body.limit), limits.batch)
+        limit = min(whole("limit", body.limit), limits.batch)
         wait = seconds("wait", body.wait)
         leases = await service.lease(limit, body.timeout, wait, request.is_disconnected)
         return bodies.Leases(leases=leases)

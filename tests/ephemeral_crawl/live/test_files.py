@@ -76,6 +76,7 @@ def test_no_use_of_a_store_drops_its_locks(path, monkeypatch):
         "find": lambda: live.find("c"),
         "lease": live.lease,
         "record": lambda: live.record([{"lease": 1}]),
+        "record_one": lambda: live.record_one({"source": "0"}),
         "report": lambda: live.report("1"),
         "failed": lambda: live.failed("2"),
         "release": lambda: live.release(live.lease()[0].id),

@@ -16,7 +16,7 @@ import numpy as np
 import psycopg
 import pytest
 
-from ephemeral_crawl.live import Lesson, Scheduler, copies, ledger, reporting, snapshot
+from ephemeral_crawl.live import Lesson, Scheduler, copies, ledger, outcomes, snapshot
 from ephemeral_crawl.live.columns import HOST, SOURCE
 from ephemeral_crawl.live.journal import base, open_journal, postgres, sqlite
 from ephemeral_crawl.live.state import State
@@ -265,7 +265,7 @@ def test_what_cannot_be_applied_is_not_stored(store, monkeypatch):
     live = Scheduler(store.address, budget="20/h", clock=clock)
     live.add("a")
     with monkeypatch.context() as patch:
-        patch.setattr(reporting, "apply", lambda *_: 1 / 0)
+        patch.setattr(outcomes, "apply", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             live.report("a", [(None, 1.0)])
     assert live.explain("a").fetched_at is None

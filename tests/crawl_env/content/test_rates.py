@@ -263,32 +263,6 @@ def test_every_source_of_a_large_fleet_follows_its_own_rate() -> None:
     assert ((world.value > 0) == night).all()
 
 
-@pytest.mark.parametrize("rate", [KINDS["drift"], KINDS["hawkes"]], ids=["drift", "hawkes"])
-def test_scalar_and_vector_environments_have_one_law(rate: RateModel) -> None:
-    rows, epochs = 250, 4
-    posed: dict[str, Any] = {
-        "sources": FLEET,
-        "arrivals": Arrivals(rate=rate, sampler="items"),
-        "features": ("items",),
-        "budget": 1,
-    }
-    vec = CrawlVectorEnv(rows, **posed)
-    vec.reset(seed=1)
-    for _ in range(epochs):
-        vec.step(np.zeros((rows, 4), np.float32))
-    alone = []
-    for seed in range(rows):
-        env = CrawlEnv(**posed)
-        env.reset(seed=1000 + seed)
-        for _ in range(epochs):
-            env.step(np.zeros(4, np.float32))
-        alone.append((env.world.items[0], env.world.rate[0]))
-    for i in (0, 2):
-        for ours, theirs in ((vec.world.items, 0), (vec.world.rate, 1)):
-            single = np.array([pair[theirs][i] for pair in alone])
-            assert stats.ks_2samp(ours[:, i], single).pvalue > 7e-6
-
-
 # ------------------------------------------------------------------------- the world's rate
 
 

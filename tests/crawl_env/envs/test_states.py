@@ -135,6 +135,17 @@ def is_random(task: str) -> bool:
 
 
 @each_task
+def test_one_row_is_an_environment_alone(task: str) -> None:
+    """Bit for bit, with the same seed."""
+    alone, row = made(task, None), made(task, 1)
+    assert np.array_equal(alone.reset(seed=5)[0], row.reset(seed=5)[0][0])
+    for action in random_actions(alone, 5):
+        one, other = alone.step(action), row.step(action[None])
+        for mine, theirs in zip(one[:4], other[:4], strict=True):
+            assert np.array_equal(mine, theirs[0])
+
+
+@each_task
 @each_face
 def test_states_and_copies_continue_as_if_never_left(task: str, rows: int | None) -> None:
     env, other = made(task, rows), made(task, rows)

@@ -1,5 +1,5 @@
-"""The vector environment is a loop of scalar ones: bit for bit where nothing is random, in law
-where something is; and it resets itself exactly as Gymnasium's SyncVectorEnv does."""
+"""The vector environment is a loop of scalar ones, bit for bit where nothing is random, and resets
+itself exactly as Gymnasium's SyncVectorEnv does. See `test_states` for what is random."""
 
 from __future__ import annotations
 
@@ -184,42 +184,7 @@ def test_equals_an_asynchronous_vector_environment() -> None:
         loop.close()
 
 
-# ------------------------------------------------------------------------- in law
-
-
-@pytest.mark.parametrize(
-    ("arrivals", "rule", "observed"),
-    [
-        ("poisson-items", "step", True),
-        ("poisson-constant-items", "average", [False, True, False, True, True]),
-        ("poisson-gamma-items", "step", [False, True, False, True, True]),
-    ],
-    ids=["exponential", "constant", "gamma"],
-)
-def test_random_environments_agree_in_law(arrivals: str, rule: str, observed: Any) -> None:
-    """Means over 300 environments of each kind, 4.5 standard errors: one false alarm in 150,000
-    for each of about 200 comparisons a case."""
-    rows, epochs = 300, 6
-    arguments = {
-        "sources": MIXED,
-        "budget": 2,
-        "budget_rule": rule,
-        "arrivals": arrivals,
-        "observed": observed,
-        "features": ("value", "age", "harvest", "items"),
-        "start": "random",
-        "horizon": 4,
-    }
-    vec, loop = both(rows, AutoresetMode.NEXT_STEP, **arguments)
-    actions = [np.broadcast_to(a, (rows, 5)) for a in random_actions(CrawlEnv(**arguments), epochs)]
-    runs = []
-    for env, seed in ((vec, 1), (loop, 2000)):
-        runs.append([env.reset(seed=seed)[0], *run(env, actions, reset=False)])
-    for one, two in zip(*runs, strict=True):
-        a, b = (np.asarray(x, dtype=np.float64).reshape(rows, -1) for x in (one, two))
-        spread = np.sqrt((a.var(axis=0, ddof=1) + b.var(axis=0, ddof=1)) / rows)
-        gap = np.abs(a.mean(axis=0) - b.mean(axis=0))
-        assert np.all(gap <= Z_LIMIT * spread + 1e-12 + 1e-6 * np.abs(a.mean(axis=0)))
+# ------------------------------------------------------------------------- rows
 
 
 def test_rows_are_independent() -> None:

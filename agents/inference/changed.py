@@ -33,7 +33,6 @@ NODES: FloatArray = np.r_[1.0:8.0, 2.0 ** np.arange(3.0, 10.25, 0.25)]  # (K,)
 _STEPS = 30  # largest number of Newton steps; the iteration is monotone and converges in fewer
 _CLOSE = 1e-5  # last step relative to the root; the error is of the order of its square
 _GONE = 1e3  # from here on, e^−x is 0
-_NO_GAP = np.zeros(0)
 
 
 class Gaps(NamedTuple):
@@ -79,7 +78,6 @@ class Changed:
     retention: float = 1.0
     period: float = 1.0
     counts: ClassVar[bool] = False
-    all_gaps: ClassVar[bool] = False  # whether the histogram includes the gaps without a change
 
     def __post_init__(self) -> None:
         check_prior(self.prior)
@@ -103,7 +101,7 @@ class Changed:
             shape, rate = copy_to_change(shape, crawled), copy_to_change(rate, crawled)
             histogram = copy_to_change(histogram, crawled, len(NODES))
             rows = np.empty((crawled.size, len(NODES)), dtype=np.float32)
-            counted = np.where(new | self.all_gaps, 1.0, 0.0)
+            counted = np.where(new, 1.0, 0.0)
             _add_gaps(histogram.reshape(-1, len(NODES)), crawled, kept, gap, counted, NODES, rows)
             more = np.ones_like(gap), new, np.where(new, 0.0, gap), gap
             of_crawled = []
@@ -112,7 +110,8 @@ class Changed:
                 _flat(array)[crawled] = of_crawled[-1]
             start = _flat(shape)[crawled] / _flat(rate)[crawled] * self.period
             prior = self.prior.at(crawled, shape.shape)
-            posterior = self.solve(rows, of_crawled, start, prior)
+            with_prior = of_crawled[2] + prior.rate / self.period
+            posterior = changed_posterior(rows, with_prior, prior.shape, start)
             _flat(shape)[crawled] = posterior.shape
             _flat(rate)[crawled] = posterior.rate * self.period
         crawls, changes, idle, steps = sums
@@ -131,44 +130,24 @@ class Changed:
         posterior = Posterior(gaps.shape, gaps.rate)
         return posterior if cells is None else posterior.at(cells, gaps.rate.shape)
 
-    def solve(
-        self,
-        histogram: NDArray[np.float32],
-        sums: list[FloatArray],
-        start: FloatArray,
-        prior: Posterior,
-    ) -> Posterior:
-        """Return the posterior of ΛT, (M,).
-
-        Arguments:
-            histogram: of M sources, (M, K).
-            sums: the four sums of the state, (M,) each.
-            start: the previous mean, from which the root is searched.
-            prior: the prior of these sources.
-        """
-        _, _, idle, _ = sums
-        return changed_posterior(histogram, idle + prior.rate / self.period, prior.shape, start)
-
 
 def changed_posterior(
     changed: NDArray[np.float32],
     idle: FloatArray,
     shape: float | FloatArray,
     start: FloatArray,
-    gap: FloatArray = _NO_GAP,
 ) -> Posterior:
     """Return the Gamma distribution at the root Λ of a + Σ m Λτ/(e^{Λτ} − 1) = ΛU, (M,), 1 / step.
 
     Arguments:
         changed: histograms of the gaps τ after which something was new, (M, K).
         idle: U > 0, (M,), the total of the other gaps, plus b of the prior.
-        shape: a ≥ 0 of the prior; 0 for maximum likelihood, with the error from the curvature in Λ.
+        shape: a > 0 of the prior.
         start: initial value of the search.
-        gap: one more gap of each source, (M,), after which something was new.
     """
     law = Posterior(np.empty(len(changed)), np.empty(len(changed)))
     prior = np.broadcast_to(np.asarray(shape, dtype=np.float64), idle.shape).copy()
-    _solve(changed, NODES, gap, idle, prior, start, not prior.any(), *law)
+    _solve(changed, NODES, idle, prior, start, *law)
     return law
 
 
@@ -176,26 +155,22 @@ def changed_posterior(
 def _solve(
     changed: NDArray[np.float32],
     nodes: FloatArray,
-    one_more: FloatArray,
     idle: FloatArray,
     prior: FloatArray,
     start: FloatArray,
-    likelihood: bool,
     shape: FloatArray,
     rate: FloatArray,
 ) -> None:
     """Fill in shape and rate for every histogram; see `changed_posterior`."""
-    gap, weight = np.zeros(nodes.size + 1), np.zeros(nodes.size + 1)
-    value, slope = np.zeros(nodes.size + 1), np.zeros(nodes.size + 1)
+    gap, weight = np.zeros(nodes.size), np.zeros(nodes.size)
+    value, slope = np.zeros(nodes.size), np.zeros(nodes.size)
     for i in range(len(changed)):
         held, number, time = 0, 0.0, 0.0
-        if one_more.size:
-            gap[0], weight[0] = one_more[i], 1.0
-            held, number, time = 1, 1.0, one_more[i]
         for j in range(nodes.size):
             m = float(changed[i, j])
-            gap[held], weight[held] = nodes[j], m
-            held += m != 0.0
+            if m != 0.0:
+                gap[held], weight[held] = nodes[j], m
+                held += 1
             number += m
             time += m * nodes[j]
         # Σ mx/(e^x − 1) lies between Σ m(1 − x/2) and Σ m, which bounds the root.
@@ -213,13 +188,9 @@ def _solve(
             if abs(step) <= _CLOSE * root:
                 break
         _expected_items(root, gap[:held], value[:held], slope[:held])
-        curved = 0.0 if likelihood else root * idle[i]  # −d/d ln Λ of the score
+        curved = root * idle[i]  # −d/d ln Λ of the score
         for j in range(held):
-            x = root * gap[j]
-            if likelihood:  # curvature in Λ: the terms of the score itself cancel
-                curved += weight[j] * value[j] * (value[j] + x)  # x²e^x/(e^x − 1)²
-            else:
-                curved -= weight[j] * slope[j] * x
+            curved -= weight[j] * slope[j] * (root * gap[j])
         shape[i] = max(curved, LEAST_SHAPE)
         rate[i] = shape[i] / root
 

@@ -27,9 +27,9 @@ class Planner(Agent):
 
     The choices are the M sources that a base policy would crawl, and every set in which one of them
     is replaced by one of the `others` next in its order. What each is worth is the discounted
-    reward of `horizon` steps: the choice, then the base policy. A policy that is improved in this
-    way loses nothing by what it ignores only of later steps, so that it is an upper reference where
-    sources are coupled by a payoff, and takes hundreds of times as long as its base.
+    reward of `horizon` steps: the choice, then the base policy. It heeds what couples the sources
+    in those steps, and takes 30 to 100 times as long as its base: a reference where sources are
+    coupled by a payoff, and no upper bound.
 
     The simulation is the environment with deterministic arrivals, from the present ages and content
     as observed or believed. It knows nothing that the agent does not, and no future. Under a

@@ -53,14 +53,15 @@ Array = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class ResidualEvolutionSettings:
-    """Hyper-parameters, found by hand on the task Deadline60 with 256 environments."""
+    """Hyper-parameters, found by hand on the task Deadline60 with 64 to 256 environments."""
 
     base: str = "whittle"  # the policy that is improved, of `BASES`
     hidden: int = 8  # units
     n_steps: int = 96  # per update, half of them with each sign of the perturbations
     updates_per_fleet: int = 8  # after which the environments are reset
-    noise_std: float = 0.3  # standard deviation of the perturbations of the weights
-    learning_rate: float = 0.1  # of Adam, divided by 1 + updates/learning_rate_decay_updates
+    noise_std: float = 0.3  # of the perturbations of the weights; divided by 1 + updates/…
+    noise_decay_updates: float = 300.0  # … this
+    learning_rate: float = 0.25  # of Adam, divided by 1 + updates/learning_rate_decay_updates
     learning_rate_decay_updates: float = 200.0
     averaging_power: float = 4.0  # p: the policy in use has mean weights, the n-th times n^(p − 1)
 
@@ -76,8 +77,9 @@ class _Inputs:
 
     They are those of `ScaledColumns`, and the logarithm of the base's index relative to the least
     that the budget covers. Under a deadline in l steps, μT(l + 1), its logarithm, whether the
-    source has been crawled for this deadline, and the rank of its decay among those that have not.
-    With topics, the index beside the sum and the largest of the topic, the content beside the
+    source has been crawled for this deadline, its place by what it will hold then, beside the
+    crawls that are left, and its turn among those wanted if the slowest decay comes first. With
+    topics, the index beside the sum and the largest of the topic, the content beside the
     topic's, and the age of its last crawl.
     """
 
@@ -93,7 +95,7 @@ class _Inputs:
     def number(self) -> int:
         """D."""
         aged = "age" in self._own.features
-        return self._own.number + 1 + 4 * (self._steps > 0) + self._topics * (3 + aged)
+        return self._own.number + 1 + 5 * (self._steps > 0) + self._topics * (3 + aged)
 
     def __call__(self, view: ObservationView, index: FloatArray) -> Array:
         index = index / np.maximum(index.max(axis=-1, keepdims=True), _TINY) + _LEAST
@@ -112,8 +114,18 @@ class _Inputs:
         decay = np.broadcast_to(view.sources.decay_per_step, left.shape)
         lost = decay * (left + 1.0)
         done = view["age"] < self._steps - left
-        later = 2.0 * ranks(np.where(done, -1.0, decay)) / self._task.n - 1.0
-        return [np.minimum(lost, 6.0), np.log(lost + _LEAST), done.astype(np.float64), later]
+        room = self._room * (left + 1.0)  # for crawls until the deadline
+        held = np.where(done, -1.0, view.sources.content_at(view["age"] + left))
+        place = ranks(held)
+        wanted = ~done & (place < room)
+        turn = np.where(wanted, ranks(np.where(wanted, -decay, -np.inf)) / room, 1.5)
+        return [
+            np.minimum(lost, 6.0),
+            np.log(lost + _LEAST),
+            done.astype(np.float64),
+            np.log((place + 1.0) / room),
+            turn,
+        ]
 
     def _in_topic(self, view: ObservationView, index: FloatArray) -> list[FloatArray]:
         topic = self._task.sources.topic_of
@@ -297,7 +309,8 @@ class ResidualEvolution(FleetLearner[ResidualEvolutionSettings]):
     def _compare(self, number: int) -> tuple[float, FloatArray]:
         """Play with perturbations of both signs; return the mean reward and the gradient."""
         env, policy = self.training_envs[number].env, self._policies[number]
-        sigma, half = self.settings.noise_std, max(1, self.settings.n_steps // 2)
+        half = max(1, self.settings.n_steps // 2)
+        sigma = self.settings.noise_std / (1 + self.updates / self.settings.noise_decay_updates)
         noise = self.rng.standard_normal((env.num_envs, self.weights.size))
         policy.mean, policy.std = self.mean, self.std
         state, rewards = env.get_state(), []

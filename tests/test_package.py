@@ -83,7 +83,8 @@ def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str
         for top in {file.parts[0] for file in found.files or () if file.parts[0] != ".."}:
             (folder / top).symlink_to(Path(str(found.locate_file(top))).resolve())
     assert linked >= {"numpy", "gymnasium", "numba"}
-    return {"PYTHONPATH": str(folder), "PATH": os.defpath, "OMP_NUM_THREADS": "1"}
+    variables = {"PYTHONPATH": str(folder), "PATH": os.defpath, "OMP_NUM_THREADS": "1"}
+    return {**variables, "NUMBA_CACHE_DIR": os.environ["NUMBA_CACHE_DIR"]}
 
 
 def run(bare: dict[str, str], *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:

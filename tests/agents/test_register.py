@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -172,9 +173,10 @@ def test_an_installed_agent_is_found(installed: Path, monkeypatch: pytest.Monkey
 def command(installed: Path, agents: str) -> subprocess.CompletedProcess[str]:
     words = f"evaluate --sources table1 --budget 2 --agents {agents} --steps 30 --warmup 5"
     options = ["--seeds", "3", "--engine", "sequential", "--out", str(installed / "out")]
+    variables = {"PYTHONPATH": f"{ROOT}:{installed}", "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
     return subprocess.run(
         [sys.executable, "-m", "ephemeral_crawl", *words.split(), *options],
-        env={"PYTHONPATH": f"{ROOT}:{installed}", "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"},
+        env={**variables, "NUMBA_CACHE_DIR": os.environ["NUMBA_CACHE_DIR"]},
         capture_output=True,
         text=True,
         check=False,

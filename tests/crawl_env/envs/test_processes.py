@@ -1,5 +1,6 @@
 """The environment in processes that have not imported the package."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -48,9 +49,10 @@ def test_spawned_processes(tmp_path: Path) -> None:
     """Nothing imports the package but the prefix of the id, also in the worker."""
     script = tmp_path / "spawned.py"
     script.write_text(SPAWNED)
+    variables = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, str(script)],
-        env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        env={**variables, "NUMBA_CACHE_DIR": os.environ["NUMBA_CACHE_DIR"]},
         capture_output=True,
         text=True,
         check=False,

@@ -6,9 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 
 @dataclass
 class Counts:
@@ -29,22 +26,3 @@ class Counts:
         if not all(0.0 <= value < math.inf for value in vars(counts).values()):
             raise ValueError("a count is negative or infinite")
         return counts
-
-
-def left(age: NDArray[np.float64], worth: NDArray[np.float64], decay: float, gap: float) -> float:
-    """Return what items are worth when they are fetched.
-
-    Arguments:
-        age: (K,) their ages, seconds; NaN if unknown, and then uniform over the gap.
-        worth: (K,) when they were published.
-        decay: μ, per second.
-        gap: time since the fetch before, seconds; infinite if there was none.
-
-    >>> round(left(np.array([0.0, 3600.0]), np.ones(2), math.log(2) / 3600, 7200.0), 6)
-    1.5
-    >>> round(left(np.array([np.nan]), np.ones(1), math.log(2) / 3600, 3600.0), 6)  # .5/ln 2
-    0.721348
-    """
-    unknown = -math.expm1(-decay * gap) / (decay * gap) if 0.0 < gap < math.inf else float(gap == 0)
-    share = np.where(np.isnan(age), unknown, np.exp(-decay * np.nan_to_num(age)))
-    return float(share @ worth)

@@ -19,6 +19,7 @@ from ephemeral_crawl.live import overview as overviews
 from ephemeral_crawl.live import status as statuses
 from ephemeral_crawl.live.agenda import Lease, lease_event
 from ephemeral_crawl.live.arguments import Duration, Item, Time, name_of, seconds, whole
+from ephemeral_crawl.live.causes import Kind
 from ephemeral_crawl.live.columns import NEVER, PAUSED
 from ephemeral_crawl.live.errors import NewStore, SourceExists
 from ephemeral_crawl.live.explanation import Explanation
@@ -642,7 +643,7 @@ class Scheduler:
         *,
         retry_after: Duration | None = None,
         status: int | None = None,
-        kind: str | None = None,
+        kind: Kind | None = None,
         at: Time | None = None,
         reason: str | None = None,
     ) -> bool:

@@ -1,26 +1,29 @@
 """What is sent and answered, as OpenAPI documents it.
 
-The scheduler checks the values, so that an argument is refused with the same words in Python and
-over HTTP; here it says what JSON holds them.
+The arguments of a route are those of the method of `Scheduler`: names, types and meanings are read
+from its signature and docstring. The method checks the values, so that an argument is refused with
+the same words in Python and over HTTP.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import inspect
+import re
+from datetime import datetime, timedelta
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, create_model
 
-from ephemeral_crawl.live import Lease, reasons
-from ephemeral_crawl.live.arguments import LONGEST_NAME
-from ephemeral_crawl.live.causes import KINDS
+from ephemeral_crawl.live import Lease, Scheduler
 
 _DURATION = {
     "anyOf": [{"type": "string", "examples": ["5min", "1.5h"]}, {"type": "number", "minimum": 0}],
-    "description": "A duration such as '5min' or '24h', or seconds.",
+    "title": "a duration such as '5min' or '24h', or seconds",
 }
 _TIME = {
     "anyOf": [{"type": "string", "format": "date-time"}, {"type": "number"}],
-    "description": "ISO 8601 with a time zone, or seconds since 1970.",
+    "title": "ISO 8601 with a time zone, or seconds since 1970",
 }
 _ITEM = {
     "type": "array",
@@ -28,66 +31,97 @@ _ITEM = {
     "minItems": 2,
     "maxItems": 2,
 }
+_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
+_FETCHED = {
+    "lease": "The lease, even if it has expired;",
+    "source": "or the name of a source that was fetched without one.",
+}
+_ARGUMENT = re.compile(r"^    (\w+): (.*(?:\n {5,}.*)*)", re.MULTILINE)  # in a docstring
+_EXAMPLES: dict[str, dict[str, Any]] = {
+    "report": {"lease": 17, "items": [["2026-11-23T10:00:00Z", 1.0], [None, 1]], "status": 200},
+    "failed": {"lease": 17, "status": 429, "retry_after": "10min"},
+    "release": {"lease": 17, "again_after": "1min"},
+    "signal": {"source": "https://example.org/feed", "kind": "websub"},
+    "add": {"source": "https://example.org/feed", "host": "example.org", "max_interval": "24h"},
+    "update": {"source": "https://example.org/feed", "max_interval": "6h", "paused": False},
+    "remove": {"source": "https://example.org/feed"},
+    "rename": {"source": "https://example.org/feed", "name": "https://example.org/rss"},
+    "pause": {"tag": "news"},
+    "resume": {"tag": "news"},
+    "configure": {"budget": "40/h"},
+    "limit_host": {"host": "example.org", "interval": "10s"},
+    "limit_tag": {"tag": "news", "least": "10%", "most": "20/h"},
+}
 
-Duration = Annotated[Any, WithJsonSchema(_DURATION)]
-Time = Annotated[Any, WithJsonSchema(_TIME)]
-Name = Annotated[Any, WithJsonSchema({"type": "string", "minLength": 1, "maxLength": LONGEST_NAME})]
-Whole = Annotated[Any, WithJsonSchema({"type": "integer"})]
-Number = Annotated[Any, WithJsonSchema({"type": "number"})]
-Rate = Annotated[
-    Any,
-    WithJsonSchema(
-        {
-            "type": "string",
-            "examples": ["20/h", "1/10s", "08:00 40/h, 22:00 10/h"],
-            "description": "Budget units per time, or a table of times of day from which on there "
-            "is each.",
-        }
-    ),
-]
-Bound = Annotated[
-    Any,
-    WithJsonSchema(
-        {
-            "type": "string",
-            "examples": ["20/h", "10%"],
-            "description": "Budget units per time, or a part of the budget; default: none.",
-        }
-    ),
-]
-Flag = Annotated[Any, WithJsonSchema({"type": "boolean"})]
-Reason = Annotated[
-    Any,
-    WithJsonSchema(
-        {
-            "type": "string",
-            "description": "What went wrong, for people; default: the status. It is cut to "
-            f"{reasons.LONGEST} characters, without the credentials of URLs.",
-        }
-    ),
-]
-Failure = Annotated[
-    Any,
-    WithJsonSchema(
-        {
-            "type": "string",
-            "enum": list(KINDS),
-            "description": "With failed: what went wrong, if there was no status or it does not "
-            "tell.",
-        }
-    ),
-]
-Items = Annotated[
-    Any,
-    WithJsonSchema(
-        {
-            "type": "array",
-            "items": _ITEM,
-            "description": "[published, worth] of each item that is new to you; all of them in the "
-            "first report of a source. `published` is null if it is unknown.",
-        }
-    ),
-]
+
+def _schema(annotation: Any) -> dict[str, Any]:
+    """Return the JSON schema of the type of an argument."""
+    union = () if get_origin(annotation) is Literal else get_args(annotation)
+    kinds = [kind for kind in union or (annotation,) if kind is not NoneType]
+    if NoneType in union and len(kinds) == 1:
+        return {"anyOf": [_schema(kinds[0]), {"type": "null"}]}
+    if timedelta in kinds or datetime in kinds:
+        known = _DURATION if timedelta in kinds else _TIME
+        return {"anyOf": [known, {"type": "null"}]} if NoneType in union else known
+    if get_origin(annotation) is Literal:
+        return {"type": "string", "enum": list(get_args(annotation))}
+    if annotation in _TYPES:
+        return {"type": _TYPES[annotation]}
+    return {"type": "object"}
+
+
+def _meanings(described: Any) -> dict[str, str]:
+    """Return what the docstring of a method, or of the class, says of its arguments."""
+    text = (inspect.getdoc(described) or "").partition("Arguments:\n")[2]
+    return {name: " ".join(said.split()) for name, said in _ARGUMENT.findall(text)}
+
+
+def _fields(method: str) -> dict[str, Any]:
+    """Return the fields of a body: the arguments of a method."""
+    function = getattr(Scheduler, method)
+    types, found = get_type_hints(function), dict[str, Any]()
+    meanings = _meanings(Scheduler) | _meanings(function)
+    for name, parameter in list(inspect.signature(function).parameters.items())[1:]:
+        if name == "fetch":
+            for key, kind in (("lease", int), ("source", str)):
+                found[key] = _field(_schema(kind), None, _FETCHED[key])
+        elif parameter.kind is parameter.VAR_KEYWORD:  # settings of a source
+            found = _fields("add") | found
+        else:
+            schema = {"type": "array", "items": _ITEM} if name == "items" else _schema(types[name])
+            default = ... if parameter.default is parameter.empty else parameter.default
+            found[name] = _field(schema, default, meanings.get(name))
+    return found
+
+
+def _field(schema: dict[str, Any], default: Any, meaning: str | None) -> Any:
+    return Annotated[Any, WithJsonSchema(schema)], Field(default, description=meaning)
+
+
+def body_of(method: str) -> type[BaseModel]:
+    """Return the body of a route that has the arguments of a method; others are refused."""
+    examples = [_EXAMPLES[method]] if method in _EXAMPLES else []
+    return create_model(
+        f"{method.title().replace('_', '')}Body",
+        __config__=ConfigDict(extra="forbid", json_schema_extra=dict[str, Any](examples=examples)),
+        **_fields(method),
+    )
+
+
+_OUTCOME = create_model(
+    "Outcome",
+    __config__=ConfigDict(extra="forbid"),
+    **{
+        "outcome": (Literal["fetched", "failed", "released"], ...),
+        **_fields("release"),
+        **_fields("failed"),
+        **_fields("report"),
+    },
+)
+
+
+def _list_of(model: type[BaseModel]) -> Any:
+    return list[Annotated[dict[str, Any], WithJsonSchema(model.model_json_schema())]]
 
 
 class Body(BaseModel):
@@ -102,55 +136,15 @@ def _example(**values: Any) -> ConfigDict:
 
 class LeaseBody(Body):
     model_config = _example(limit=50, timeout="2min", wait="30s")
-    limit: Whole = Field(1, description="Largest number of leases.")
-    timeout: Duration = Field("5min", description="Until when each must be reported.")
-    wait: Duration = Field(
+    limit: Annotated[Any, WithJsonSchema({"type": "integer"})] = Field(
+        1, description="Largest number of leases."
+    )
+    timeout: Annotated[Any, WithJsonSchema(_DURATION)] = Field(
+        "5min", description="Until when each must be reported."
+    )
+    wait: Annotated[Any, WithJsonSchema(_DURATION)] = Field(
         0.0, description="How long to wait if nothing is due; at most a minute is waited."
     )
-
-
-class Sought(Body):
-    lease: Whole = Field(None, description="The lease, even if it has expired;")
-    source: Name = Field(None, description="or a source that was fetched without one.")
-
-
-class ReportBody(Sought):
-    model_config = _example(lease=17, items=[["2026-11-23T10:00:00Z", 1.0], [None, 1]], status=200)
-    items: Items = Field(default_factory=list)
-    status: Whole | None = Field(None, description="HTTP status.")
-    at: Time = Field(None, description="When it was fetched; default now.")
-    again_after: Duration = Field(0.0, description="Floor, as from `Cache-Control` or `ttl`.")
-
-
-class FailedBody(Sought):
-    model_config = _example(lease=17, status=429, retry_after="10min")
-    retry_after: Duration = Field(None, description="`Retry-After`, for the whole host.")
-    status: Whole | None = Field(None, description="HTTP status.")
-    kind: Failure | None = None
-    at: Time = Field(None, description="When it failed; default now.")
-    reason: Reason | None = None
-
-
-class ReleaseBody(Body):
-    model_config = _example(lease=17, again_after="1min")
-    lease: Whole
-    again_after: Duration = Field(0.0, description="When it may be leased again.")
-    reason: Reason | None = None
-
-
-class Outcome(Body):
-    """What became of a lease, or of a fetch without one."""
-
-    outcome: Literal["fetched", "failed", "released"]
-    lease: Whole = None
-    source: Name = None
-    items: Items = None
-    status: Whole | None = None
-    at: Time = None
-    again_after: Duration = Field(None, description="With fetched and released.")
-    retry_after: Duration = Field(None, description="With failed.")
-    kind: Failure | None = None
-    reason: Reason | None = Field(None, description="With failed and released.")
 
 
 class RecordBody(Body):
@@ -161,100 +155,23 @@ class RecordBody(Body):
             {"outcome": "released", "lease": 19},
         ]
     )
-    outcomes: list[Annotated[dict[str, Any], WithJsonSchema(Outcome.model_json_schema())]]
-
-
-class SignalBody(Body):
-    model_config = _example(source="https://example.org/feed", kind="websub")
-    source: Name
-    kind: Name = Field("ping", description="Such as websub or sitemap; each learns its precision.")
-    at: Time = Field(None, description="Default now.")
+    outcomes: _list_of(_OUTCOME)  # type: ignore[valid-type]
 
 
 class SignalManyBody(Body):
     model_config = _example(pings=[{"source": "https://example.org/feed", "kind": "sitemap"}])
-    pings: list[Annotated[dict[str, Any], WithJsonSchema(SignalBody.model_json_schema())]]
-
-
-class SettingsBody(Body):
-    host: Name | None = Field(None, description="For limit_host; sources of a host are alike.")
-    cost: Number = Field(1.0, description="Budget units of a fetch.")
-    min_interval: Duration = "1min"
-    max_interval: Duration | None = Field(None, description="If the budget allows.")
-    half_life: Duration | None = Field(None, description="Of its items; default the fleet's.")
-    tag: Name | None = Field(None, description="Such as a section or a customer; for limit_tag.")
-    weight: Number = Field(1.0, description="By which the worth of its items is multiplied.")
-
-
-class AddBody(SettingsBody):
-    model_config = _example(
-        source="https://example.org/feed", host="example.org", max_interval="24h"
-    )
-    source: Name
-
-
-class AddManyBody(Body):
-    model_config = _example(sources=[{"source": "https://example.org/feed"}], exist_ok=True)
-    sources: list[Annotated[dict[str, Any], WithJsonSchema(AddBody.model_json_schema())]]
-    exist_ok: bool = Field(False, description="Leave out those that are there.", strict=True)
-
-
-class UpdateBody(AddBody):
-    model_config = _example(source="https://example.org/feed", max_interval="6h", paused=False)
-    paused: Flag = None
+    pings: _list_of(body_of("signal"))  # type: ignore[valid-type]
 
 
 class UpdateManyBody(Body):
     model_config = _example(sources=[{"source": "https://example.org/feed", "weight": 2.0}])
-    sources: list[Annotated[dict[str, Any], WithJsonSchema(UpdateBody.model_json_schema())]]
+    sources: _list_of(body_of("update"))  # type: ignore[valid-type]
 
 
-class ConfigureBody(Body):
-    model_config = _example(budget="40/h")
-    budget: Rate = None
-    zone: Name = Field(None, description="Time zone of a budget by the hour, as Europe/Paris.")
-    burst: Number = Field(
-        None, description="Budget units that can be spent at once; with a new budget, its default."
-    )
-    half_life: Duration = Field(None, description="Of the worth of items; or 'learn'.")
-    worth_at: Name = Field(None, description="publication or fetch.")
-    explore: Number = Field(None, description="Fraction of the budget for visits in rotation.")
-
-
-class SourceBody(Body):
-    model_config = _example(source="https://example.org/feed")
-    source: Name
-
-
-class PauseBody(Body):
-    model_config = _example(tag="news")
-    source: Name = Field(None, description="Or a host, or a tag.")
-    host: Name = Field(None, description="*.example.org: example.org and all hosts below.")
-    tag: Name = None
-
-
-class TagBody(Body):
-    model_config = _example(tag="news", least="10%", most="20/h")
-    tag: Name
-    least: Bound | None = None
-    most: Bound | None = None
-
-
-class RenameBody(Body):
-    model_config = _example(source="https://example.org/feed", name="https://example.org/rss")
-    source: Name
-    name: Name
-
-
-class AdoptBody(Body):
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": []})
-    exported: dict[str, Any] = Field(description="What `export` has returned.")
-
-
-class HostBody(Body):
-    model_config = _example(host="example.org", interval="10s")
-    host: Name = Field(description="*.example.org: example.org and all hosts below, together.")
-    interval: Duration = Field(description="Least time between two fetches; 0: no limit.")
+class AddManyBody(Body):
+    model_config = _example(sources=[{"source": "https://example.org/feed"}], exist_ok=True)
+    sources: _list_of(body_of("add"))  # type: ignore[valid-type]
+    exist_ok: bool = Field(False, description="Leave out those that are there.", strict=True)
 
 
 class Leases(BaseModel):

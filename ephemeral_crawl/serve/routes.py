@@ -52,8 +52,10 @@ def routes(service: Service, limits: Limits) -> APIRouter:
     """Return the routes of a scheduler."""
     router = APIRouter(prefix="/v1")
     _fetching(router, service, service.scheduler, limits)
-    for method, (arguments, *codes) in _CHANGES.items():
-        _changing(router, service, method, arguments, codes, limits)
+    for method, outcome in (("report", "fetched"), ("failed", "failed"), ("release", "released")):
+        _recording(router, service, method, outcome)
+    for method, codes in _CHANGES.items():
+        _changing(router, service, method, codes)
     _asking(router, service, service.scheduler)
     return router
 
@@ -70,97 +72,107 @@ def _fetching(router: APIRouter, service: Service, s: Scheduler, limits: Limits)
         leases = await service.lease(limit, body.timeout, wait, request.is_disconnected)
         return bodies.Leases(leases=leases)
 
-    def recorded(counts: bool) -> bodies.Recorded:
-        if not counts:
+    @router.post("/record", tags=["fetching"], responses=responses(*WITH_BODY, 404))
+    async def record(body: bodies.RecordBody) -> bodies.RecordResults:
+        """Record many outcomes, all or, if one is invalid, none."""
+        _check_batch("outcomes", body.outcomes, limits)
+        return bodies.RecordResults(results=await service.change(s.record, body.outcomes))
+
+    @router.post("/signal_many", tags=["fetching"], responses=responses(*WITH_BODY, 404))
+    async def signal_many(body: bodies.SignalManyBody) -> bodies.Done:
+        """Record many pings, all or, if one is invalid, none."""
+        _check_batch("pings", body.pings, limits)
+        await service.change(s.signal_many, body.pings)
+        return bodies.Done()
+
+    @router.post("/update_many", tags=["sources"], responses=responses(*WITH_BODY, 404))
+    async def update_many(body: bodies.UpdateManyBody) -> bodies.Done:
+        """Change settings of many sources, all or, if one is refused, none."""
+        _check_batch("sources", body.sources, limits)
+        await service.change(s.update_many, body.sources)
+        return bodies.Done()
+
+    @router.post("/add_many", tags=["sources"], responses=responses(*WITH_BODY, 409))
+    async def add_many(body: bodies.AddManyBody) -> bodies.Added:
+        """Add many sources, all or, if one is refused, none."""
+        _check_batch("sources", body.sources, limits)
+        added = await service.change(s.add_many, body.sources, exist_ok=body.exist_ok)
+        return bodies.Added(added=added)
+
+
+# Methods of which nothing is returned, and the errors of their own.
+_CHANGES = {
+    "signal": (404,),
+    "add": (409,),
+    "update": (404,),
+    "remove": (404,),
+    "rename": (404, 409),
+    "pause": (404,),
+    "resume": (404,),
+    "adopt": (409,),
+    "configure": (),
+    "limit_host": (),
+    "limit_tag": (),
+}
+
+
+def _changing(router: APIRouter, service: Service, method: str, codes: Sequence[int]) -> None:
+    """Add the route of a method of which nothing is returned."""
+    function = getattr(service.scheduler, method)
+
+    async def change(body: Any) -> bodies.Done:
+        await service.change(function, **_sent(body))
+        return bodies.Done()
+
+    tag = "fetching" if method == "signal" else "sources"
+    _document(router, method, change, tag, codes)
+
+
+def _recording(router: APIRouter, service: Service, method: str, outcome: str) -> None:
+    """Add the route of a method that records an outcome."""
+    s = service.scheduler
+
+    async def record(body: Any) -> bodies.Recorded:
+        given = _sent(body)
+        if await service.change(s.record_one, {**given, "outcome": outcome}):
+            return bodies.Recorded()
+        expired = None
+        if outcome == "released":
+            expired = await service.call(s.expired_at, given["lease"])
+        if expired is None:
             raise Refused(
                 410,
                 "reported",
                 "the lease was reported before, or its source was removed; nothing was recorded",
             )
-        return bodies.Recorded()
+        raise Refused(
+            410,
+            "expired",
+            f"lease {given['lease']} had expired at {iso(expired)}, and counts as a fetch: the "
+            "budget units that it cost are spent. Nothing needs to be done; the source is leased "
+            "again when it is due",
+        )
 
-    one: dict[str, Any] = {"tags": ["fetching"], "responses": responses(*WITH_BODY, 404, 410)}
-
-    @router.post("/report", **one)
-    async def report(body: bodies.ReportBody) -> bodies.Recorded:
-        """Record a successful fetch."""
-        return recorded(await service.change(s.record_one, _sent(body, outcome="fetched")))
-
-    @router.post("/failed", **one)
-    async def failed(body: bodies.FailedBody) -> bodies.Recorded:
-        """Record a fetch that failed. The source is tried again after a while."""
-        return recorded(await service.change(s.record_one, _sent(body, outcome="failed")))
-
-    @router.post("/release", **one)
-    async def release(body: bodies.ReleaseBody) -> bodies.Recorded:
-        """Give a lease back without a fetch; once it has expired, there is nothing to give back."""
-        counts = await service.change(s.record_one, _sent(body, outcome="released"))
-        expired = None if counts else await service.call(s.expired_at, body.lease)
-        if expired is not None:
-            raise Refused(
-                410,
-                "expired",
-                f"lease {body.lease} had expired at {iso(expired)}, and counts as a fetch: the "
-                "budget units that it cost are spent. Nothing needs to be done; the source is "
-                "leased again when it is due",
-            )
-        return recorded(counts)
-
-    @router.post("/record", tags=["fetching"], responses=responses(*WITH_BODY, 404))
-    async def record(body: bodies.RecordBody) -> bodies.RecordResults:
-        """Record many outcomes, all or, if one is invalid, none."""
-        _check_batch(body, limits)
-        return bodies.RecordResults(results=await service.change(s.record, body.outcomes))
-
-    @router.post("/add_many", tags=["sources"], responses=responses(*WITH_BODY, 409))
-    async def add_many(body: bodies.AddManyBody) -> bodies.Added:
-        """Add many sources, all or, if one is refused, none."""
-        _check_batch(body, limits)
-        return bodies.Added(added=await service.change(s.add_many, **_sent(body)))
+    _document(router, method, record, "fetching", (404, 410))
 
 
-# Methods of which nothing is returned: their arguments, and the errors of their own.
-_CHANGES: dict[str, tuple[Any, ...]] = {
-    "signal": (bodies.SignalBody, 404),
-    "signal_many": (bodies.SignalManyBody, 404),
-    "add": (bodies.AddBody, 409),
-    "update": (bodies.UpdateBody, 404),
-    "remove": (bodies.SourceBody, 404),
-    "rename": (bodies.RenameBody, 404, 409),
-    "update_many": (bodies.UpdateManyBody, 404),
-    "pause": (bodies.PauseBody, 404),
-    "resume": (bodies.PauseBody, 404),
-    "adopt": (bodies.AdoptBody, 409),
-    "configure": (bodies.ConfigureBody,),
-    "limit_host": (bodies.HostBody,),
-    "limit_tag": (bodies.TagBody,),
-}
-
-
-def _changing(
+def _document(
     router: APIRouter,
-    service: Service,
     method: str,
-    arguments: type[bodies.Body],
+    endpoint: Callable[[Any], Awaitable[BaseModel]],
+    tag: str,
     codes: Sequence[int],
-    limits: Limits,
 ) -> None:
-    """Add the route of a method, which is described by the first paragraph of its docstring."""
-    function = getattr(service.scheduler, method)
-
-    async def endpoint(body: Any) -> bodies.Done:
-        _check_batch(body, limits)
-        await service.change(function, **_sent(body))
-        return bodies.Done()
-
-    endpoint.__annotations__["body"] = arguments
+    """Add the route of a method, with the method's arguments and docstring."""
+    endpoint.__annotations__["body"] = bodies.body_of(method)
+    described = inspect.getdoc(getattr(Scheduler, method)) or ""
     router.add_api_route(
         f"/{method}",
         endpoint,
         methods=["POST"],
         name=method,
-        description=(inspect.getdoc(function) or "").partition("\n\n")[0],
-        tags=["fetching" if method.startswith("signal") else "sources"],
+        description=described.partition("\n\nArguments:")[0],
+        tags=[tag],
         responses=responses(*WITH_BODY, *codes),
     )
 
@@ -257,16 +269,13 @@ def hooks_of(
     return router
 
 
-def _sent(body: bodies.Body, **others: Any) -> dict[str, Any]:
-    """Return the arguments that were sent, and others."""
-    return {name: getattr(body, name) for name in body.model_fields_set} | others
+def _sent(body: BaseModel) -> dict[str, Any]:
+    """Return the arguments that were sent."""
+    return {name: getattr(body, name) for name in body.model_fields_set}
 
 
-def _check_batch(body: bodies.Body, limits: Limits) -> None:
-    """Refuse a body with too many outcomes, pings or sources."""
-    for name in ("outcomes", "pings", "sources"):
-        number = len(getattr(body, name, ()))
-        if number > limits.batch:
-            raise Refused(
-                413, "too_large", f"there are {number} {name}; send at most {limits.batch} at once"
-            )
+def _check_batch(name: str, values: list[Any], limits: Limits) -> None:
+    if len(values) > limits.batch:
+        raise Refused(
+            413, "too_large", f"there are {len(values)} {name}; send at most {limits.batch} at once"
+        )

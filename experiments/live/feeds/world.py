@@ -15,6 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ephemeral_crawl.live.causes import Kind
+
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
 DECAY = math.log(2.0) / (3.0 * HOUR)
 SHOWN = 20  # items in a feed
@@ -63,7 +65,7 @@ class Answer:
     delay: float = 0.0  # seconds
     retry_after: float = 0.0  # seconds
     moved: bool = False  # to its second address
-    kind: str = "http"  # of a failure: dns, connection, timeout or http
+    kind: Kind = "http"  # of a failure
 
 
 _DNS, _REFUSED = Answer(None, kind="dns"), Answer(None, kind="connection")

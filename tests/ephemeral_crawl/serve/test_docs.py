@@ -71,7 +71,7 @@ def test_the_commands_of_the_page_have_these_options():
         line.partition("bin/")[2] for block in blocks("ini") for line in block.splitlines()
     ]
     served = [line for line in commands if line.startswith("ephemeral-crawl serve")]
-    assert len(served) == 3
+    assert len(served) == 4
     for line in served:
         assert isinstance(tyro.cli(Serve, args=line.split()[2:]), Command)
 

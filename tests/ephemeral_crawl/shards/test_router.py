@@ -95,7 +95,7 @@ def test_a_crawl_through_the_router_reaches_each_source_at_its_shard():
         status = client.get("/v1/status").json
         assert status["sources"] == 40
         assert status["counts"]["fetched"] == 39
-        assert status["counts"]["pings"] == 41
+        assert status["counts"]["pings"] == 40  # the first one said the same as another
         assert status["budget"] == pytest.approx(300.0)
         assert len(status["shards"]) == 3
         assert client.post("pause", {"source": name}).status == 200

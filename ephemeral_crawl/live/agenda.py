@@ -1,21 +1,22 @@
-"""When to look at which source again: times in a heap, and in another those due, best first.
+"""Which sources to examine, and which of them a lease gives.
 
-A source is in the heap of times with the time at which it becomes due at a price, its *key*. Prices
-change all the time, and keys are not computed anew each time: the agenda knows the highest price
-that a key was computed for. As long as the index that is asked for is at least that, whoever
-reaches it has a key that has passed. If it falls by more than a tolerance and too few are due, all
-keys are computed anew, some at each call. So no call does work that grows with the fleet.
+A source waits in a heap, ordered by the time at which it becomes due at a price; this time is its
+*key*. The price changes all the time, and the keys are not recomputed each time. The agenda
+remembers the highest price at which a key was computed: as long as the requested index is at least
+that price, the key of every source that reaches it has passed. If the requested index falls by more
+than a tolerance, and too few sources are due, all keys are recomputed, a few at each call. So no
+call does work that grows with the fleet.
 
-Sources whose keys have passed are also in the heap of those due, by their rank when they were last
-looked at, and are looked at again when their index has risen by a fifth. If far more are due than
-are asked for, keys are at a price just below the index of the best. So the best come first, however
-many are due, and those that will not be leased soon are hardly looked at.
+Sources whose keys have passed are also in a second heap, ordered by their rank when they were last
+examined. A source is examined again when its index has risen by a fifth. If far more sources are
+due than are asked for, keys are computed at a price just below the index of the best ones: the best
+sources still come first, and those that will not be leased soon are hardly examined.
 
 Sources that are due and whose host accepts one fetch at a time leave both heaps for the queue of
-the host (`queues`), and are compared when it accepts one.
+their host (`queues`), and are compared when it accepts a fetch.
 
-All this follows from the state and is not part of it: it says which sources to look at, and not
-what they are worth.
+All of this is derived from the state and is not stored: it determines which sources are examined,
+and not what they are worth.
 """
 
 from __future__ import annotations
@@ -55,18 +56,18 @@ if TYPE_CHECKING:
 
 Rows = NDArray[np.int32]
 
-EXACT = 1024  # sources up to which every key is at a price that is asked for
-LOOKED_AT = 128  # sources in queues that are compared at a time, at least
+EXACT = 1024  # largest fleet in which all keys follow each requested price
+LOOKED_AT = 128  # least number of sources in queues that are compared in a call
 BELOW, ABOVE = 0.05, 0.02  # logarithm of price asked for ÷ price of keys, in small, large fleets
 TOLERANCE = 0.1  # logarithm by which keys of large fleets can be at a higher price
-_BEST = 16  # sources due that are compared at a time, besides twice as many as are asked for
-_MOST = 128  # sources whose times have come that are looked at, besides 8 for each asked for
-_LEAST_STEP, _MOST_STEP = 1.2, 2.0  # factor by which an index rises until it is looked at again
+_BEST = 16  # sources that are due and compared in a call, besides twice the limit
+_MOST = 128  # sources with passed keys that are examined in a call, besides 8 times the limit
+_LEAST_STEP, _MOST_STEP = 1.2, 2.0  # factor by which an index rises until it is examined again
 _PART = 1 / 16  # of sources that are due from which on keys are at a higher price
 _NEAR = 0.75  # this price ÷ index of the best
-_SLICES = (64, 1024)  # keys that are computed anew at a time, in case of need
-_LOOKS = 2  # largest number of times that others are looked at if too few are due
-_ROUNDS = 8  # largest number of times that both heaps are looked at in a call
+_SLICES = (64, 1024)  # keys that are recomputed in a call, where they are needed
+_LOOKS = 2  # further attempts if too few sources are due
+_ROUNDS = 8  # largest number of passes over both heaps in a call
 _MOST_ROUNDS = 64  # if there are tags, many of whose sources may wait for a budget of their own
 
 
@@ -108,18 +109,18 @@ _NONE = Chosen(
 
 
 class Agenda:
-    """Which sources to look at, at a time."""
+    """The sources to examine next, in two heaps and the queues of hosts."""
 
     def __init__(self) -> None:
         none = np.empty(0)
-        self.times = Heap.of(none, 0)  # when to look at sources, but for those in queues
+        self.times = Heap.of(none, 0)  # when to examine each source that is not in a queue
         self.due = Heap.of(none, 0)  # sources that are due, by `order_of`
         self.queues = HostQueues()
         self.price = math.nan  # highest price that a key was computed for; NaN: there are none
-        self.level = math.nan  # index that the best have; others are looked at less
+        self.level = math.nan  # index of the best sources; others are examined less often
         self.stale = False  # whether estimates have changed for which keys were computed
-        self._next = 0  # row whose key is computed anew next
-        self._left = 0  # rows whose keys are to be computed anew
+        self._next = 0  # row whose key is recomputed next
+        self._left = 0  # number of rows whose keys are still to be recomputed
         self._urgent = False  # whether these are at too high a price, rather than stale
 
     def choose(self, state: State, limit: int, now: float) -> Chosen:
@@ -159,15 +160,16 @@ class Agenda:
         return Chosen(looked.row[places], values, looked.gain[places], looked.reason[places])
 
     def is_exact(self, state: State) -> bool:
-        """Return whether every key is at a price that is asked for."""
+        """Return whether the fleet is so small that all keys follow each requested price."""
         return state.rows <= EXACT
 
     def floor(self, asked: float) -> float:
-        """Return the index down to which all sources that have it are found among those due."""
+        """Return the least index from which on every source is certain to be in the heap of
+        sources that are due."""
         return max(asked, self.price * math.exp(-TOLERANCE))
 
     def prepare(self, state: State, asked: float, now: float) -> None:
-        """Make keys for a price that is asked for, where there are none that serve."""
+        """Compute the keys for a requested price, unless the present ones can be used."""
         if not self.price > 0.0:
             self.price, room = self._aim(state, asked), len(state.table)
             self.level = asked
@@ -182,11 +184,11 @@ class Agenda:
             self._renew(state, state.rows, asked, now)
 
     def _aim(self, state: State, asked: float) -> float:
-        """Return the price for new keys."""
+        """Return the price at which new keys are computed."""
         return asked * math.exp(-BELOW if state.rows <= EXACT else ABOVE)
 
     def rekey(self, state: State, rows: Rows, now: float) -> None:
-        """Compute keys of sources that have changed."""
+        """Recompute the keys of sources that have changed."""
         if not self.price > 0.0:
             return
         if len(self.queues.waits) < len(state.table):
@@ -199,7 +201,7 @@ class Agenda:
         )  # fmt: skip
 
     def _renew(self, state: State, number: int, asked: float, now: float) -> None:
-        """Compute the next keys anew."""
+        """Recompute the keys of the next rows in turn."""
         number = min(number, state.rows)
         _renew(
             state.table, state.shared, self.times, self.due, self.queues.waits, self._next, number,
@@ -236,13 +238,13 @@ class Agenda:
         return np.concatenate([rows, *of_hosts]) if of_hosts else rows
 
     def limits_changed(self, state: State, limited: Iterable[int]) -> None:
-        """Look anew at the sources that wait for hosts whose limits have changed."""
+        """Examine the sources again that wait for hosts whose limits have changed."""
         rows = self.queues.dissolve(state.table, state.hosts_table, limited)
         self.rekey(state, rows, state.time)
 
     def lower(self, state: State, asked: float, limit: int, attempt: int, now: float) -> bool:
-        """Compute some keys anew, where fewer than `limit` are due, if their price is too high or
-        estimates have changed; return whether there were any to compute."""
+        """Recompute some keys when fewer than `limit` sources are due, if their price is too high
+        or estimates have changed; return whether there were any to recompute."""
         if state.rows <= EXACT:
             return False
         if self.price > asked * math.exp(TOLERANCE):
@@ -258,11 +260,11 @@ class Agenda:
     def settle(
         self, state: State, looked: Ranked, chosen: NDArray[np.int64], asked: float, now: float
     ) -> None:
-        """Learn from a choice how sources rank, and which are not due.
+        """Update the heaps after a choice: with the ranks of sources, and those that are not due.
 
         Arguments:
-            chosen: places of those in `looked` that were chosen.
-            asked: the price that was asked for.
+            chosen: places in `looked` of the chosen sources.
+            asked: the requested price.
         """
         number = max(_SLICES[0], 32 * len(chosen)) if self._left and self._urgent else 0
         self._renew(state, max(number, 2 * len(chosen)), asked, now)
@@ -278,7 +280,7 @@ class Agenda:
 def lease_event(
     state: State, moment: Moment, limit: int, timeout: float
 ) -> tuple[Event | None, list[Lease]]:
-    """Return the leases that are given now, and the event.
+    """Return the leases to give now, and the event that records them.
 
     Arguments:
         limit: largest number of leases.
@@ -310,7 +312,7 @@ def lease_event(
 
 @compiled
 def give(sources: Sources, hosts: Hosts, rows: NDArray[np.int32], first: int, end: float) -> float:
-    """Lease sources until `end`, by numbers from `first` on, and return what they cost."""
+    """Lease sources until `end`, numbered from `first`, and return their total cost."""
     total = 0.0
     for k in range(len(rows)):
         i = whole(rows[k])
@@ -374,8 +376,8 @@ def _looked_at(
     rotation: float,
     now: float,
 ) -> tuple[float, float]:
-    """Return when to look at source i again, and its place among those due, infinite if it is not,
-    if its host accepts any number of fetches."""
+    """Return when to examine source i again, and its position in the order of sources that are due
+    (infinite if it is not due), given that its host accepts any number of fetches."""
     free = price.floored(sources, shared, i, -np.inf, np.inf) <= now
     index, rank, reason = rank_of(sources, shared, i, asked, rotation, now)
     if not (free and (index >= value or reason == CEILING)):
@@ -523,7 +525,7 @@ def _renew(
     rotation: float,
     now: float,
 ) -> None:
-    """Compute the keys of some rows, cyclically from one on, except of those in queues."""
+    """Recompute the keys of a number of rows, cyclically from `start`, except of rows in queues."""
     for k in range(number):
         i = whole((start + k) % rows)
         if waits[i] != 0:
@@ -551,7 +553,7 @@ def _settle(
     rotation: float,
     now: float,
 ) -> None:
-    """Note the ranks of those that were looked at and not chosen, and compute new keys of those
+    """Store the ranks of sources that were examined and not chosen, and recompute the keys of those
     that are not due."""
     taken = np.zeros(len(looked.row), np.bool_)
     for k in range(len(chosen)):

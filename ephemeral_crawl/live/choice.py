@@ -28,7 +28,7 @@ _HORIZON = 3.2e9  # seconds
 
 
 class Ranked(NamedTuple):
-    """Sources that are looked at, (K,) each."""
+    """The sources that are compared, (K,) each."""
 
     row: Rows
     gain: NDArray[np.float64]  # the index
@@ -60,8 +60,8 @@ def pick(
     room: NDArray[np.float64],
     limit: int,
 ) -> NDArray[np.int64]:
-    """Return the places of those to fetch, in order: one of each limited host and domain, while the
-    budget lasts."""
+    """Return the places of the sources to fetch, in order: one for each limited host and domain,
+    as long as the budget lasts."""
     waiting, size = np.empty(len(looked.row), np.int64), 0  # a heap of places, the best first
     for k in range(len(looked.row)):
         if looked.reason[k] == CEILING or looked.rank[k] >= asked:

@@ -48,7 +48,7 @@ def chain(hosts: Hosts, host: int) -> Iterator[int]:
 
 @compiled
 def opening(hosts: Hosts, host: int) -> float:
-    """Return from when on a host accepts a fetch, for all that its domains say."""
+    """Return when a host accepts the next fetch, regardless of its domains."""
     opens = hosts.blocked[host]
     if hosts.interval[host] > 0.0:
         opens = max(opens, max(hosts.fetched[host] + hosts.interval[host], hosts.held[host]))
@@ -57,7 +57,7 @@ def opening(hosts: Hosts, host: int) -> float:
 
 @compiled
 def accepts_at(hosts: Hosts, host: int) -> float:
-    """Return from when on a host and its domains accept a fetch."""
+    """Return when a host and all its domains accept the next fetch."""
     opens = -np.inf
     while host != NO_HOST:
         opens = max(opens, opening(hosts, host))
@@ -110,7 +110,7 @@ def all_accept_at(hosts: Hosts) -> NDArray[np.float64]:
 
 
 def tell_domains(hosts: Hosts) -> None:
-    """Note in domains when the last of their hosts was fetched."""
+    """Set the last fetch of each domain to the last one of its hosts."""
     fetched, domain = hosts["fetched"].copy(), hosts["within"]
     while len(inside := np.flatnonzero(domain != NO_HOST)):
         np.maximum.at(hosts["fetched"], domain[inside], fetched[inside])

@@ -130,8 +130,8 @@ class Ledger:
 
     @contextmanager
     def group(self) -> Iterator[None]:
-        """Return a context like `together` that nothing is stored of if it is left by an exception,
-        also if it is part of a larger one and the exception is caught there."""
+        """Return a context like `together`, of which nothing is stored if it is left by an
+        exception, even if that is caught within a larger context."""
         with self.together():
             before = self.number
             try:
@@ -142,8 +142,8 @@ class Ledger:
                 raise
 
     def change(self, decide: Decide) -> bool:
-        """Append the event that is decided, given the present state and time, apply it, and commit
-        it, unless this is part of a larger transaction.
+        """Append the event that `decide` returns for the present state and time, apply it, and
+        commit it, unless this is part of a larger transaction.
 
         An error leaves everything as it was.
 
@@ -261,7 +261,7 @@ class Ledger:
 
 
 def check(journal: Journal) -> None:
-    """Refuse a journal from which no state follows."""
+    """Raise an error if no state can be read from a journal."""
     Ledger(journal, Clock(time.time))._current()
 
 

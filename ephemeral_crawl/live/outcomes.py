@@ -1,5 +1,5 @@
-"""What is reported, outcomes of fetches and pings: checked once, as the journal holds it, and what
-it changes."""
+"""Reports of outcomes and pings: they are checked, become events of the journal, and change the
+state."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Ping(NamedTuple):
 def each(
     name: str, parse: Callable[[Mapping[str, Any]], Parsed], given: Iterable[Mapping[str, Any]]
 ) -> list[Parsed]:
-    """Return what dictionaries say; an error names the number of the one that is refused."""
+    """Parse dictionaries; an error names the number of the invalid one."""
     parsed = []
     try:
         values = iter(given)
@@ -479,7 +479,7 @@ def _fail(
     at: float,
     cause: int,
 ) -> None:
-    """Note a failure of a source."""
+    """Record a failure of a source."""
     failures = sources.failures[i]
     if not life.is_unreached(cause):
         run[0] = 0.0
@@ -531,7 +531,7 @@ def ping(
     kinds: NDArray[np.uint8],
     at: NDArray[np.float64],
 ) -> None:
-    """Note pings of sources."""
+    """Record pings of sources."""
     for k in range(len(rows)):
         i = whole(rows[k])
         sources.kind[i] = kinds[k]

@@ -240,7 +240,7 @@ def overview(reading: Reading, limit: int) -> Overview:
 
 
 class _Scan:
-    """What is seen of a fleet, part by part."""
+    """A pass over the rows of a fleet, part by part."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -249,7 +249,7 @@ class _Scan:
         self._of_kind = np.zeros((0, 5))  # see `learning.add_signals`
 
     def look(self, state: State, start: int, now: float) -> None:
-        """Look at some rows."""
+        """Add some rows."""
         rows = np.arange(start, min(start + _ROWS, state.rows), dtype=np.int32)
         part, value = state.table[start : start + len(rows)], state.price_at(now)
         keys = price.keys(state.table, state.shared, rows, value, state.rotation, now)
@@ -274,7 +274,7 @@ class _Scan:
             learning.add_signals(part, state.shared, self._of_kind)
 
     def told(self, state: State, moment: Moment, buys: Buys) -> Overview:
-        """Return what was seen."""
+        """Return the overview of all rows."""
         now, offset = moment
         hosts = state.hosts_table[: len(state.host_names)]
         opens = politeness.openings(hosts)

@@ -1,9 +1,10 @@
-"""Sources that are due and wait until their host accepts a fetch.
+"""Queues of sources that are due and wait until their host accepts a fetch.
 
-A host that accepts one fetch at a time has a queue of sources, which are compared with each other
-when it accepts one. If its queue is long, further sources get a slot instead: the time at which
-they may join it. A host in a domain that accepts one fetch at a time waits, with its queue, for the
-domain; sources of hosts without a limit are in the queue of the domain itself.
+A host that accepts one fetch at a time has a queue, whose sources are compared with each other when
+the host accepts a fetch. If the queue is long, a further source gets a slot instead: a time at
+which it may join the queue. A host within a domain that accepts one fetch at a time waits for the
+domain, together with its queue. Sources of hosts without a limit of their own are in the queue of
+the domain itself.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ephemeral_crawl.live.columns import NO_HOST, Hosts, Sources
 
 Rows = NDArray[np.int32]
 
-LONG = 128  # sources in the queue of a host, from which on others get a slot
+LONG = 128  # length of a queue from which on further sources get a slot
 _QUEUED, _SLOT = 1, 2  # in `waits`
 
 
@@ -69,8 +70,8 @@ class HostQueues:
     def of_open_hosts(
         self, sources: Sources, hosts: Hosts, most: int, now: float
     ) -> tuple[list[Rows], Rows]:
-        """Return the queues of hosts that accept a fetch, as do their domains, of about `most`
-        sources; and the sources that have left these queues, since their own hosts are closed."""
+        """Return the queues of hosts that accept a fetch together with their domains, of about
+        `most` sources in total, and the sources that left them since their own host is closed."""
         queues: list[Rows] = []
         left: list[Rows] = [np.empty(0, np.int32)]
 
@@ -121,20 +122,20 @@ class HostQueues:
         return rows, closed
 
     def _wait_for(self, hosts: Hosts, domain: int, host: int) -> None:
-        """Let a host wait until a domain accepts a fetch."""
+        """Make a host wait until a domain accepts a fetch."""
         if domain not in self._inside:
             self._inside[domain] = deque()
             self._open(hosts, domain)
         self._inside[domain].append(host)
 
     def reopen(self, hosts: Hosts, host: int) -> None:
-        """Note that a host and its domains may accept a fetch earlier than it seemed."""
+        """Consider a host and its domains again, which may accept a fetch earlier than expected."""
         for each in doors.chain(hosts, host):
             if each in self.of_host or each in self._inside:
                 self._open(hosts, each)
 
     def dissolve(self, sources: Sources, hosts: Hosts, limited: Iterable[int]) -> Rows:
-        """Dissolve the queues of hosts whose limits have changed, and of their domains, and return
+        """Remove the queues of hosts whose limits have changed, and those of their domains; return
         the sources that were in them or had a slot."""
         changed, gone = np.zeros(len(hosts), np.bool_), np.zeros(len(hosts), np.bool_)
         found: list[Rows] = []

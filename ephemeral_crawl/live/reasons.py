@@ -49,7 +49,7 @@ def reason_of(value: object) -> str:
 
 
 class Reason(NamedTuple):
-    """Why a lease or fetch came to nothing."""
+    """Why a lease or a fetch had no result."""
 
     at: float
     text: str
@@ -57,8 +57,8 @@ class Reason(NamedTuple):
 
 
 class Reasons:
-    """When and why leases of sources came to nothing, until they are fetched again; and when they
-    were renamed, and from what."""
+    """When and why the last lease of a source had no result, until it is fetched again; and when a
+    source was renamed, with its former name."""
 
     def __init__(self) -> None:
         self.failures: dict[int, Reason] = {}  # of rows

@@ -146,7 +146,7 @@ class State:
         return copy
 
     def sample(self) -> FleetSample:
-        """Return some sources that stand for all that are not paused."""
+        """Return a sample of the sources that are not paused."""
         return self._sampled(self._evenly_spaced(), self.running)
 
     def _sampled(self, which: NDArray[np.int64], number: int) -> FleetSample:
@@ -200,7 +200,7 @@ class State:
             self.numbers_of[place] = np.count_nonzero(exists & found)
 
     def _count(self, i: int, sign: int) -> None:
-        """Count a source in, or out."""
+        """Add a source to the numbers of sources, or subtract it."""
         fails, never = self.table["failures"][i] > 0, self.table["fetched"][i] == NEVER
         self.numbers_of[outcomes.NEW] += sign * (never and not fails)
         self.numbers_of[outcomes.FAILING] += sign * fails
@@ -309,7 +309,7 @@ class State:
         return self.changes >= max(1, tried // (32 if tried <= _SMALL else 8))
 
     def _keep(self, rows: NDArray[Any]) -> None:
-        """Keep rows of sources that are about to change for the copies that are being made."""
+        """Save rows that are about to change for the copies that are being written."""
         for copy in self._copies:
             copy.keep(rows)
 
@@ -473,7 +473,7 @@ class State:
         return added
 
     def _joined(self, added: NDArray[np.int32], cost: Iterable[float]) -> None:
-        """Let sources that were added count in the price."""
+        """Include sources that were added in the cost of a round and in the price."""
         before = self.cost
         self.cost += math.fsum(cost)
         self.correction *= before / self.cost  # others than those it was learnt from
@@ -481,7 +481,7 @@ class State:
         self.agenda.rekey(self, added, self.time)
 
     def _adopt(self, event: Event) -> None:
-        """Take over sources of another scheduler, with what was learnt of them."""
+        """Add sources of another scheduler, with what it learnt about them."""
         names, hosts, kinds, tags = zip(
             *[source if len(source) > 3 else [*source, None] for source in event["sources"]],
             strict=True,
@@ -613,7 +613,7 @@ class State:
         self.changes = len(self)  # the price changes at once
 
     def _hold(self, hosts: Iterable[int]) -> None:
-        """Let hosts know of all leases that are out, rather than of the last one."""
+        """Store in hosts all open leases of their sources, rather than the last one alone."""
         out: dict[int, list[tuple[int, float]]] = {}  # leases of each host, and their ends
         for lease, (row, end, _) in self.leases.items():
             if end > self.time:

@@ -1,4 +1,4 @@
-"""Who may ask for what: the token, and the checks of every request before it reaches a route."""
+"""Authorisation and limits: the token, and the checks of every request before its route."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def is_local_name(host: str | None) -> bool:
 
 @dataclass(frozen=True)
 class Limits:
-    """What one client may ask for."""
+    """Limits on the requests of one client."""
 
     body: int = 8 * 2**20  # bytes
     batch: int = 10_000  # leases, outcomes, pings or sources in a request
@@ -157,7 +157,7 @@ class Limits:
 
 
 class Rate:
-    """A token bucket for each client, of the latest clients.
+    """A token bucket for each of the most recent clients.
 
     >>> rate = Rate(2.0, burst=3.0)
     >>> [rate.wait("a", now=0.0) for _ in range(4)], rate.wait("b", now=0.0)
@@ -245,7 +245,7 @@ class Admission:
             self.requests.time.labels(route).observe(time.perf_counter() - start)
 
     def _admit(self, scope: Scope) -> None:
-        """Raise Refused unless the client may ask for this."""
+        """Raise Refused unless the client is authorised for this request."""
         headers = dict(scope["headers"])
         hosts = 1 if b"host" in headers else 0
         if len(headers) < len(scope["headers"]):  # some are repeated
@@ -330,7 +330,7 @@ def too_many(what: str, wait: float) -> Refused:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """Return a function that gives the body, and then what else comes."""
+    """Return a function that returns the body first, and later messages after it."""
     given = False
 
     async def again() -> Message:
@@ -344,7 +344,7 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 
 
 def strict_json(body: bytes) -> Any:
-    """Return what JSON says.
+    """Parse JSON strictly.
 
     Raises:
         Refused: it is not JSON, not UTF-8, nested too deeply, has numbers that JSON has not, or

@@ -24,7 +24,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Problem(BaseModel):
-    """What every answer but 2xx holds."""
+    """The content of every answer other than 2xx."""
 
     error: str = Field(examples=["unknown_source"], description="A word for programs.")
     message: str = Field(
@@ -34,7 +34,7 @@ class Problem(BaseModel):
 
 
 class Refused(HTTPException):
-    """An answer that is not what was asked for."""
+    """An error that is answered to the client."""
 
     def __init__(
         self, status: int, error: str, message: str, headers: Mapping[str, str] | None = None
@@ -118,7 +118,7 @@ def refusal(error: Exception) -> Refused:
 
 
 def _said(error: RequestValidationError | ValidationError) -> str:
-    """Return the first error of the arguments, in our words."""
+    """Return a sentence about the first invalid argument."""
     first = error.errors()[0]
     where = [str(part) for part in first["loc"] if part not in ("body", "query")]
     name = shown(" ".join(where))[1:-1] if where else "the body"
@@ -135,7 +135,7 @@ def _said(error: RequestValidationError | ValidationError) -> str:
 
 
 def as_json(value: object) -> str:
-    """Return a value as messages to clients give it."""
+    """Return a value in the notation of messages to clients."""
     return repr(value) if isinstance(value, str) else json.dumps(value, default=repr)
 
 
@@ -153,7 +153,7 @@ def answer_to(error: Exception, route: str) -> Response:
 
 
 def answer_errors(app: FastAPI) -> None:
-    """Let an app answer errors with `Problem`."""
+    """Make an app answer errors with `Problem`."""
 
     async def answer(request: Request, error: Exception) -> Response:
         return answer_to(error, route_of(request.scope))

@@ -121,13 +121,13 @@ class Patient(HttpToolsProtocol):
 
 
 class Stops(Protocol):
-    """Something in which leases may wait, until it is stopped."""
+    """A service whose leases can wait until it is stopped."""
 
     def stop(self) -> None: ...
 
 
 class Server(uvicorn.Server):
-    """Lets leases that wait return when it is asked to end."""
+    """A server that ends the waits of leases when it is asked to stop."""
 
     def __init__(self, config: uvicorn.Config, service: Stops) -> None:
         super().__init__(config)

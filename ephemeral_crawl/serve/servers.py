@@ -1,4 +1,4 @@
-"""The servers of shards: what is asked of them, and rounds of the balancer."""
+"""The servers of shards: requests to them, and rounds of the balancer."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Shards(ABC):
         return [_status(told) for told in await asyncio.gather(*asked, return_exceptions=True)]
 
     async def balance(self, balancer: Balancer) -> list[Quote | None]:
-        """Make a round of a balancer; return what the shards said before."""
+        """Run one round of a balancer; return the quotes of the shards before it."""
         async with self._round:
             found = await self.statuses()
             quotes = [None if status is None else quote_of(status) for status in found]
@@ -96,7 +96,7 @@ class Shards(ABC):
             return quotes
 
     async def _tell(self, budgets: Mapping[int, float]) -> dict[int, float]:
-        """Tell shards their budgets; return those that were confirmed."""
+        """Send shards their budgets; return those that were confirmed."""
         told = await asyncio.gather(
             *(self.post(k, "configure", {"budget": rate_of(x)}) for k, x in budgets.items()),
             return_exceptions=True,

@@ -1,4 +1,4 @@
-"""The scheduler as a service: its calls in a thread of their own, changes that wait in one commit,
+"""The scheduler as a service: calls in a thread of their own, one commit for all waiting changes,
 and leases that wait until something is due."""
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Call(NamedTuple):
 
 
 class Busy(Exception):
-    """There is more to do than the scheduler gets done."""
+    """There are more calls than the scheduler can handle."""
 
 
 class Service:
@@ -100,8 +100,8 @@ class Service:
             self._calls -= 1
 
     def _work(self) -> None:
-        """Make the calls that wait, some changes, then what changes nothing, and so on until all
-        are made that were asked for before `close`."""
+        """Make the waiting calls, alternating between changes and calls that change nothing, until
+        all calls from before `close` have been made."""
         changes, others, pause, closing = deque[_Call](), deque[_Call](), 0.0, False
         while changes or others or not closing:
             time.sleep(pause)
@@ -122,7 +122,7 @@ class Service:
                 _answer([_made(others.popleft())])
 
     def _commit(self, changes: deque[_Call]) -> list[_Made]:
-        """Take changes and make them in one commit; return what they returned."""
+        """Make waiting changes in one commit; return their results."""
         made: list[_Made] = []
         try:
             with self.scheduler.together():
@@ -169,7 +169,7 @@ class Service:
         return found
 
     async def _pause(self) -> None:
-        """Return when something has changed, or after a moment."""
+        """Wait until something has changed, but not for long."""
         waits = [asyncio.ensure_future(e.wait()) for e in (self._changed, self.stopping)]
         try:
             await asyncio.wait(waits, timeout=_AGAIN, return_when=asyncio.FIRST_COMPLETED)
@@ -198,7 +198,7 @@ class Service:
         return status
 
     async def keep_sampling(self) -> None:
-        """Take a sample every minute, for ever."""
+        """Take a sample every minute, until it is cancelled."""
         while True:
             try:
                 await self.sample()
@@ -221,7 +221,7 @@ class Service:
 
 
 def _made(call: _Call) -> _Made:
-    """Make a call, unless nobody waits for it any more."""
+    """Make a call, unless it was cancelled."""
     try:
         return call.answer, None if call.answer.cancelled() else call.function(), None
     except Exception as error:
@@ -229,7 +229,7 @@ def _made(call: _Call) -> _Made:
 
 
 def _answer(made: list[_Made]) -> None:
-    """Hand the results of calls to the coroutines that wait for them."""
+    """Pass the results of calls to the coroutines that wait for them."""
 
     def deliver() -> None:
         for answer, value, error in made:

@@ -31,7 +31,7 @@ _NEGLIGIBLE = 1e-12  # fraction of a price
 
 
 class Quote(NamedTuple):
-    """What a shard says of itself."""
+    """The budget, price and sources of a shard, as it reports them."""
 
     budget: float  # that it has, budget units per hour
     price: float  # worth that one more budget unit collects
@@ -40,7 +40,7 @@ class Quote(NamedTuple):
 
 
 def quote_of(status: Status) -> Quote:
-    """Return what the status of a scheduler says."""
+    """Return the quote in the status of a scheduler."""
     return Quote(status.budget, status.price, status.sources - status.paused, status.new)
 
 
@@ -169,7 +169,7 @@ class Balancer:
         return {int(i): float(self._aims[i]) for i in np.flatnonzero(self._aims < self.given)}
 
     def acknowledge(self, budgets: Mapping[int, float]) -> None:
-        """Note the budgets that shards have confirmed."""
+        """Record the budgets that shards have confirmed."""
         for i, budget in budgets.items():
             self.given[i] = budget
 

@@ -203,7 +203,7 @@ def philox(
 @inlined
 def _begin(state: Stream, seed: int, source: int, place: int, purpose: int) -> None:
     """Set a stream to its beginning; `place` is the number of a block or step."""
-    number = np.uint64(place)
+    number = np.int64(place).view(np.uint64)
     high = (np.uint64(source) >> _HALF) | (np.uint64(purpose) << np.uint64(16))
     a, b, c, d = philox(
         np.uint64(source) & _LOW, high & _LOW, number & _LOW, number >> _HALF, np.uint64(seed)

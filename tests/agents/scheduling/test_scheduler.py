@@ -19,6 +19,7 @@ from agents import index_at_age
 from agents.scheduling import AdaptiveFleetScheduler, FleetScheduler
 from agents.scheduling.age_index import NEVER, WHITTLE, parameters_of
 from agents.scheduling.calendar import ENTRIES
+from agents.scheduling.simulation import simulate
 from crawl_env import Sources
 from crawl_env.fleet.columns import FleetColumns
 from crawl_env.simulation.top import top_of_large
@@ -113,8 +114,10 @@ def test_one_version_is_compiled_for_all_fleets_of_one_precision():
 
 SOURCES = """
 from agents.scheduling import AdaptiveFleetScheduler, FleetScheduler
+from agents.scheduling.simulation import simulate
 from crawl_env.fleet.columns import FleetColumns
 columns = FleetColumns.random(12, seed=0)
+print(simulate(columns, 2, steps=3).items.tolist())
 for kind in (FleetScheduler, AdaptiveFleetScheduler):
     one, other = kind(columns, 2), kind(columns.to_sources(), 2)
     for step in range(40):
@@ -129,14 +132,16 @@ print("alike")
 
 
 def test_sources_select_as_their_columns():
-    """Without compilation, which would take far longer than these steps."""
+    """Without compilation, which would take far longer than these steps, and with which content is
+    the same."""
+    items = simulate(FleetColumns.random(12, seed=0), 2, steps=3).items.tolist()
     done = subprocess.run(
         [sys.executable, "-c", SOURCES],
         env={**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
     )
-    assert done.stdout == "alike\n", done.stderr
+    assert done.stdout == f"{items}\nalike\n", done.stderr
 
 
 def test_given_ages_count_from_the_start():

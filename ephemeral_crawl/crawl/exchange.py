@@ -24,6 +24,7 @@ from crawl_env.log.clock import HOURS
 from ephemeral_crawl.crawl.client import Client, FetchError
 from ephemeral_crawl.crawl.opml import read_opml, write_opml
 from ephemeral_crawl.crawl.sitemaps import MOST_ENTRIES, parse_sitemap
+from ephemeral_crawl.crawl.stores import Stores
 from ephemeral_crawl.crawl.urls import check_url, host_of, source_of
 from ephemeral_crawl.live import Lesson, Scheduler, UnknownSource
 from ephemeral_crawl.live.arguments import Duration, seconds
@@ -81,7 +82,7 @@ def kind_of(path: PathName) -> str:
 
 
 def import_opml(
-    scheduler: Scheduler, path: PathName, *, per_host: Duration = 0.0, **settings: Any
+    scheduler: Scheduler | Stores, path: PathName, *, per_host: Duration = 0.0, **settings: Any
 ) -> Imported:
     """Add the feeds of an OPML file, those in nested outlines as well.
 
@@ -107,7 +108,9 @@ def import_opml(
     return _added(scheduler, rows, per_host, refused)
 
 
-def export_opml(scheduler: Scheduler, path: PathName, titles: dict[str, str] | None = None) -> int:
+def export_opml(
+    scheduler: Scheduler | Stores, path: PathName, titles: dict[str, str] | None = None
+) -> int:
     """Write the sources whose names are URLs as OPML, and return how many."""
     named = titles or {}
     urls = [name for name in scheduler.sources() if name.startswith(("http://", "https://"))]
@@ -115,7 +118,7 @@ def export_opml(scheduler: Scheduler, path: PathName, titles: dict[str, str] | N
 
 
 async def import_sitemap(
-    scheduler: Scheduler,
+    scheduler: Scheduler | Stores,
     address: str,
     client: Client,
     *,
@@ -179,7 +182,7 @@ def _growing(keys: dict[str, None]) -> Iterator[str]:
 
 
 def import_csv(
-    scheduler: Scheduler, path: PathName, *, per_host: Duration = 0.0, **settings: Any
+    scheduler: Scheduler | Stores, path: PathName, *, per_host: Duration = 0.0, **settings: Any
 ) -> Imported:
     """Add the sources of a table: source and, optionally, host, cost, min_interval, max_interval,
     half_life (such as 24h, or seconds), tag, weight and paused (yes or no).
@@ -299,7 +302,7 @@ def _setting(scheduler: Scheduler, column: str, value: Any) -> Any:
     return value
 
 
-def export_csv(scheduler: Scheduler, path: PathName) -> int:
+def export_csv(scheduler: Scheduler | Stores, path: PathName) -> int:
     """Write all sources with their settings, as `import_csv` reads them; return how many."""
     columns: dict[str, list[str]] = {column.name: [] for column in _COLUMNS}
     for name in scheduler.sources():
@@ -318,7 +321,7 @@ def export_csv(scheduler: Scheduler, path: PathName) -> int:
 
 
 def import_log(
-    scheduler: Scheduler, path: PathName, *, per_host: Duration = 0.0, **log: Any
+    scheduler: Scheduler | Stores, path: PathName, *, per_host: Duration = 0.0, **log: Any
 ) -> Imported:
     """Add the sources of a log of items, and start from the rates and worths that it shows.
 
@@ -353,7 +356,7 @@ def import_log(
 
 
 def import_fleet(
-    scheduler: Scheduler,
+    scheduler: Scheduler | Stores,
     path: PathName,
     *,
     unit: str = "hour",
@@ -387,7 +390,7 @@ def import_fleet(
 
 
 def _added(
-    scheduler: Scheduler,
+    scheduler: Scheduler | Stores,
     rows: list[dict[str, Any]],
     per_host: Duration,
     refused: Iterable[str],

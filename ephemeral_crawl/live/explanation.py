@@ -301,7 +301,7 @@ def explain(state: State, i: int, now: float, offset: float) -> Explanation:
         weight=weight,
         tag=state.tags.names[tag] or None,
         binds=state.tags.binds(tag),
-        multiplier=value * (float(factor) - 1.0),
+        multiplier=value * (float(factor) - 1.0) if state.tags.binds(tag) else 0.0,
     )
 
 

@@ -69,7 +69,7 @@ def tags(state: State, now: float) -> list[TagStatus]:
             spends=3600.0 * float(row["spends"]),
             spent=float(row["spent"]),
             price=value * float(row["factor"]),
-            multiplier=value * (float(row["factor"]) - 1.0),
+            multiplier=value * (float(row["factor"]) - 1.0) if state.tags.binds(k) else 0.0,
             binds=state.tags.binds(k),
         )
         for k, (name, row) in enumerate(zip(state.tags.names, state.tags.table, strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +14,7 @@ from ephemeral_crawl.core.base import Command
 
 if TYPE_CHECKING:
     from ephemeral_crawl.crawl.exchange import Imported
+    from ephemeral_crawl.crawl.stores import Stores
     from ephemeral_crawl.live import Scheduler
 
 
@@ -25,16 +27,20 @@ class ManageSources(Command):
     tag, weight and paused, of which all but the first may be missing.
     """
 
-    store: Path = Path("crawl.db")
-    """File of the scheduler; it is made if it does not exist, which needs --budget."""
+    store: Annotated[tuple[str, ...], tyro.conf.arg(metavar="STORE")] = ("crawl.db",)
+    """The scheduler's: crawl.db or sqlite:///crawl.db, made if it does not exist, which needs
+    --budget, or postgresql://user@host/database; or those of all shards, in their order."""
     budget: str | None = None
-    """Fetches per time, such as 20/h."""
+    """Fetches per time, such as 20/h; not of shards."""
     half_life: str | None = None
     """Time in which the worth of an item halves, such as 3h, which is the default."""
     add: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="FILE")] = ()
     """OPML or CSV files of sources to add."""
     sitemap: Annotated[tuple[str, ...], tyro.conf.arg(metavar="URL")] = ()
     """Sitemaps, or indexes of sitemaps, whose pages are added."""
+    tag: str | None = None
+    """Tag of the sources of these files and sitemaps that are new, such as a section or a customer,
+    which may have a budget of its own (`ephemeral-crawl store --tag`)."""
     allow_private: bool = False
     """Also fetch sitemaps from addresses that are not public: loopback and private networks."""
     items: Path | None = None
@@ -48,16 +54,33 @@ class ManageSources(Command):
 
     def run(self) -> None:
         from ephemeral_crawl.crawl import exchange
+        from ephemeral_crawl.crawl.stores import Stores
         from ephemeral_crawl.live import Scheduler
+        from ephemeral_crawl.shards.owner import owner_of
 
         for path in (*self.add, *self.write):
             _ = exchange.kind_of(path)
-        with Scheduler(self.store, budget=self.budget, half_life=self.half_life) as scheduler:
+        if len(self.store) > 1 and self.budget:
+            raise ValueError("--budget is of one store; `balance` divides the budget of shards")
+        with ExitStack() as stack:
+            stores = [
+                stack.enter_context(
+                    Scheduler(
+                        place if ":" in place else Path(place),
+                        budget=self.budget,
+                        half_life=self.half_life,
+                    )
+                )
+                for place in self.store
+            ]
+            scheduler: Scheduler | Stores = stores[0]
+            if len(stores) > 1:
+                scheduler = Stores(stores, lambda name: owner_of(name, len(stores)))
             for path in self.add:
                 of = (
                     exchange.import_csv if exchange.kind_of(path) == "csv" else exchange.import_opml
                 )
-                print(f"{path}: {of(scheduler, path, per_host=self.per_host)}")
+                print(f"{path}: {of(scheduler, path, per_host=self.per_host, tag=self.tag)}")
             for address in self.sitemap:
                 print(f"{address}: {asyncio.run(self._import(scheduler, address))}")
             if self.fleet:
@@ -71,12 +94,15 @@ class ManageSources(Command):
                     exchange.export_csv if exchange.kind_of(path) == "csv" else exchange.export_opml
                 )
                 print(f"{path}: {to(scheduler, path):,} sources")
-            print(f"{self.store}: {len(scheduler):,} sources")
+            for name, store in zip(self.store, stores, strict=True):
+                print(f"{name}: {len(store):,} sources")
 
-    async def _import(self, scheduler: Scheduler, address: str) -> Imported:
+    async def _import(self, scheduler: Scheduler | Stores, address: str) -> Imported:
         from ephemeral_crawl.crawl.client import Client
         from ephemeral_crawl.crawl.exchange import import_sitemap
         from ephemeral_crawl.crawl.sitemaps import MOST_BYTES
 
         async with Client(most_bytes=MOST_BYTES, allow_private=self.allow_private) as client:
-            return await import_sitemap(scheduler, address, client, per_host=self.per_host)
+            return await import_sitemap(
+                scheduler, address, client, per_host=self.per_host, tag=self.tag
+            )

@@ -124,7 +124,9 @@ def test_no_use_of_a_store_drops_its_locks(path, monkeypatch):
         "crawl --dry-run": CrawlFeeds(store=path, dry_run=True).run,
         "crawl --explain": CrawlFeeds(store=path, explain="11").run,
         "crawl --once": CrawlFeeds(store=path, once=True, quiet=True).run,
-        "sources --write": ManageSources(store=path, write=(path.with_name("all.csv"),)).run,
+        "sources --write": ManageSources(
+            store=(str(path),), write=(path.with_name("all.csv"),)
+        ).run,
         "store": ManageStore(store=str(path), budget="30/h", copy_to=f"{path}.copy").run,
         "fork": forks,
     }
@@ -195,7 +197,7 @@ def test_sources_that_are_removed_during_an_export_are_left_out(path, monkeypatc
         live.remove("b")
     monkeypatch.setattr(Scheduler, "sources", lambda _: names)
     written = path.with_name("all.csv")
-    ManageSources(store=path, write=(written,)).run()
+    ManageSources(store=(str(path),), write=(written,)).run()
     assert [line.partition(",")[0] for line in written.read_text().split()] == ["source", "a", "c"]
 
 

@@ -73,7 +73,7 @@ def visit(store: Store, folder: Path, source: str, draw: random.Random) -> None:
         ways += [
             CrawlFeeds(store=file, dry_run=True).run,
             CrawlFeeds(store=file, explain=source).run,
-            ManageSources(store=file, write=(written,)).run,
+            ManageSources(store=(str(file),), write=(written,)).run,
         ]
     draw.choice(ways)()
 

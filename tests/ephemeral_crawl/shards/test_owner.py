@@ -1,6 +1,7 @@
 """Which source is whose, and stores among which sources are divided anew."""
 
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +9,8 @@ import pytest
 from ephemeral_crawl.live import Scheduler
 from ephemeral_crawl.shards.growing import divide_anew
 from ephemeral_crawl.shards.owner import domain_of, owner_of, shard_of
+from ephemeral_crawl.sources.command import ManageSources
+from tests.refusals import refused
 
 START = 1_700_000_000.0
 
@@ -38,6 +41,27 @@ def test_half_of_the_domains_move_if_there_are_twice_as_many_shards_and_only_to_
         assert len(moved) / len(names) == pytest.approx(0.5, abs=0.03)
         counts = Counter(after)
         assert min(counts.values()) > 0.8 * len(names) / (2 * shards)
+
+
+def test_sources_are_imported_into_the_stores_of_their_shards(tmp_path):
+    places = [str(tmp_path / f"{k}.db") for k in range(3)]
+    for place in places:
+        Scheduler(Path(place), budget="10/h").close()
+    names = [f"https://feeds{i}.example{i}.org/rss" for i in range(12)]
+    table, copy = tmp_path / "sources.csv", tmp_path / "copy.csv"
+    rows = [f"{name},{1 + k % 2},{'yes' if k < 3 else ''}" for k, name in enumerate(names)]
+    table.write_text("\n".join(["source,weight,paused", *rows]))
+    ManageSources(store=tuple(places), add=(table,), tag="news", per_host="9s").run()
+    for k, place in enumerate(places):
+        with Scheduler(Path(place)) as shard:
+            mine = [name for name in names if owner_of(name, 3) == k]
+            assert sorted(shard.sources()) == sorted(mine)
+            assert {shard.settings(name)["tag"] for name in mine} == {"news"}
+            assert len(shard.lease(99)) == len([name for name in mine if name not in names[:3]])
+    ManageSources(store=tuple(places), write=(copy,)).run()
+    assert {line.split(",")[0] for line in copy.read_text().splitlines()[1:]} == {*names}
+    with refused("--budget is of one store"):
+        ManageSources(store=tuple(places), budget="20/h").run()
 
 
 def test_growing_loses_nothing_of_what_was_learnt(tmp_path):

@@ -1,0 +1,71 @@
+"""The stores of shards as one, for programs that put sources in or take them out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from ephemeral_crawl.live import Lesson, Scheduler
+from ephemeral_crawl.live.arguments import Duration
+
+T = TypeVar("T")
+
+
+class Stores:
+    """Those methods of `Scheduler` that imports and exports need, for the shards of a fleet.
+
+    What concerns a source is done in the store that it belongs to; in each of them all is done or
+    nothing. Servers may use the stores at the same time.
+
+    Arguments:
+        shards: in their order.
+        owner: returns the number of the shard that a source belongs to.
+    """
+
+    def __init__(self, shards: Sequence[Scheduler], owner: Callable[[str], int]) -> None:
+        self._shards, self._owner = shards, owner
+
+    def add_many(self, sources: Iterable[Mapping[str, Any]], *, exist_ok: bool = False) -> int:
+        """Add sources; return how many were new."""
+        parts = self._parts(sources, lambda source: str(source.get("source")))
+        return sum(shard.add_many(part, exist_ok=exist_ok) for shard, part in parts)
+
+    def limit_hosts(self, intervals: Mapping[str, Duration]) -> None:
+        """Limit hosts, each where its sources are."""
+        for shard, part in self._parts(intervals.items(), lambda host: host[0]):
+            shard.limit_hosts(dict(part))
+
+    def teach(self, lessons: Iterable[Lesson]) -> int:
+        """Use what is known of sources that were not fetched yet; return how many there are."""
+        parts = self._parts(lessons, lambda lesson: lesson.source)
+        return sum(shard.teach(part) for shard, part in parts)
+
+    def pause(self, source: str) -> None:
+        """Do not lease a source."""
+        self._home(source).pause(source)
+
+    def settings(self, source: str) -> dict[str, Any]:
+        """Return the settings of a source."""
+        return self._home(source).settings(source)
+
+    def sources(self) -> list[str]:
+        """Return the names of all sources, shard by shard."""
+        return [name for shard in self._shards for name in shard.sources()]
+
+    def __contains__(self, source: object) -> bool:
+        return isinstance(source, str) and source in self._home(source)
+
+    def __len__(self) -> int:
+        return sum(len(shard) for shard in self._shards)
+
+    def _home(self, source: str) -> Scheduler:
+        return self._shards[self._owner(source)]
+
+    def _parts(
+        self, values: Iterable[T], name: Callable[[T], str]
+    ) -> Iterable[tuple[Scheduler, list[T]]]:
+        """Return what belongs to each shard, if anything does."""
+        parts: list[list[T]] = [[] for _ in self._shards]
+        for value in values:
+            parts[self._owner(name(value))].append(value)
+        return [(shard, part) for shard, part in zip(self._shards, parts, strict=True) if part]

@@ -26,12 +26,6 @@ def fraction(numerator: FloatArray, denominator: float | FloatArray) -> Estimate
     return statistics.mean(numerator / whole)
 
 
-def scores(runs: Mapping[str, Evaluation]) -> dict[str, Estimate]:
-    """Return (agent − random)/(Whittle − random) of every agent."""
-    floor, reference = runs[FLOOR].reward, runs[REFERENCE].reward
-    return {name: statistics.score(run.reward, floor, reference) for name, run in runs.items()}
-
-
 def best_first(rewards: Mapping[str, FloatArray]) -> list[str]:
     """Return the agents' names in decreasing mean reward, given the rewards of their runs."""
     return sorted(rewards, key=lambda name: -rewards[name].mean())

@@ -76,6 +76,7 @@ class Response:
     body: bytes
     url: str
     permanent: str | None  # where the document has moved for good, if it has
+    received: int = 0  # bytes of the headers and of the body as it was sent, redirects included
 
     @property
     def etag(self) -> str:
@@ -198,7 +199,7 @@ class Client:
     async def _follow(
         self, url: str, headers: dict[str, str], form: bytes | None = None
     ) -> Response:
-        permanent, moved = True, None
+        permanent, moved, received = True, None, 0
         for hop in range(_MOST_REDIRECTS + 1):
             try:
                 self._check(url)
@@ -207,19 +208,22 @@ class Client:
                 answer = await self._client.send(request, stream=True, follow_redirects=False)
             except _NotPublic as error:
                 raise (FetchError if hop else NotAllowed)("refused", str(error)) from None
+            received += sum(len(name) + len(value) + 4 for name, value in answer.headers.raw)
             try:
                 target = answer.headers.get("location")
                 redirects = _REDIRECTS if form is None else _REDIRECTS_OF_FORMS
                 if answer.status_code not in redirects or not target:
                     body = b""
                     if 200 <= answer.status_code < 300:
-                        body = await self._body(answer)
+                        body, size = await self._body(answer)
+                        received += size
                     return Response(
                         answer.status_code,
                         {name.lower(): value for name, value in answer.headers.items()},
                         body,
                         url,
                         moved,
+                        received,
                     )
             finally:
                 await answer.aclose()
@@ -239,7 +243,8 @@ class Client:
         if not (self._private or is_public(host)):
             raise _NotPublic(host)
 
-    async def _body(self, answer: httpx.Response) -> bytes:
+    async def _body(self, answer: httpx.Response) -> tuple[bytes, int]:
+        """Return the body of an answer, unpacked, and the number of bytes that were sent."""
         encoding = answer.headers.get("content-encoding", "identity").strip().lower()
         if encoding not in ("identity", "", "gzip", "x-gzip"):
             raise FetchError("content", f"the encoding {shown(encoding)} was not asked for")
@@ -257,7 +262,7 @@ class Client:
                 break
         if packed is not None and not packed.eof:
             raise FetchError("content", "the gzipped document is cut off")
-        return b"".join(parts)
+        return b"".join(parts), received
 
 
 def _target(url: str, location: str) -> str:

@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, TextIO
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TextIO
 
 import tyro
 
@@ -55,6 +55,10 @@ class CrawlFeeds(Command):
     that of the store."""
     zone: str | None = None
     """Time zone of a budget by the hour, such as Europe/Paris; by default UTC."""
+    unit: Literal["requests", "kB", "seconds"] = "requests"
+    """What the budget counts: requests, or what fetches take, kilobytes received or seconds, which
+    is learnt for each feed; then a fetch that finds nothing may cost much less. Say it at every
+    start."""
     half_life: str | None = None
     """Time in which the worth of an item halves, such as 3h, which is the default."""
     store: Path = Path("crawl.db")
@@ -242,6 +246,7 @@ class CrawlFeeds(Command):
                 done=progress.add,
                 idle=progress.idle,
                 subscriptions=subscriptions,
+                unit=self.unit,
             )
             loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM):

@@ -9,10 +9,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import NamedTuple, TextIO
 
+from crawl_env.errors import check_choice
 from ephemeral_crawl.crawl.client import Client, FetchError, NotAllowed, Response
 from ephemeral_crawl.crawl.feeds import Feed, FeedItem, Parser
 from ephemeral_crawl.crawl.memory import Memory, Remembered
@@ -22,6 +24,7 @@ from ephemeral_crawl.live import Lease, Scheduler, UnknownSource
 from ephemeral_crawl.live.arguments import Duration, seconds
 from ephemeral_crawl.live.reasons import reason_of
 
+UNITS = ("requests", "kB", "seconds")  # of the budget
 LONGEST_PAUSE = 86_400.0  # seconds for which a feed's own wish not to be fetched is honoured
 # Seconds until an address that is not allowed is looked at again, at first and after many times.
 _NOT_ALLOWED, _MOST_NOT_ALLOWED = 60.0, 600.0
@@ -59,6 +62,7 @@ class Crawler:
         clock: that of the scheduler.
         done: called after each fetch.
         subscriptions: at the hubs that feeds name.
+        unit: what a fetch costs, one of `UNITS`.
     """
 
     def __init__(
@@ -77,12 +81,14 @@ class Crawler:
         done: Callable[[Visit], object] = lambda visit: None,
         idle: Callable[[], object] = lambda: None,
         subscriptions: Subscriptions | None = None,
+        unit: str = "requests",
     ) -> None:
         self._scheduler, self._client, self._parse = scheduler, client, parse
         self._memory, self._output, self._clock = memory, output, clock
         self._done, self._idle, self._subscriptions = done, idle, subscriptions
         self._parallel, self._lease_time, self._poll = parallel, lease_time, poll
         self._per_host = seconds("per_host", per_host)
+        self._unit = check_choice("unit", unit, UNITS)
         self._stop, self._news = asyncio.Event(), asyncio.Event()
         self._under_way: set[asyncio.Task[None]] = set()
         self._not_allowed: dict[str, float] = {}  # seconds that those feeds have waited
@@ -150,9 +156,9 @@ class Crawler:
     async def _visit(self, lease: Lease) -> None:
         source, response = lease.source, None
         try:
-            known = self._memory.of(source)
+            known, start = self._memory.of(source), self._clock()
             response = await self._client.get(source, known.etag, known.modified)
-            visit = await self._read(lease, known, response)
+            visit = await self._read(lease, known, response, self._clock() - start)
         except NotAllowed as error:  # which costs nothing
             reason = reason_of(str(error))
             wait = min(2.0 * self._not_allowed.get(source, _NOT_ALLOWED / 2.0), _MOST_NOT_ALLOWED)
@@ -187,7 +193,9 @@ class Crawler:
         gone = status == _GONE
         self._done(Visit(lease.source, status, 0, reason, error.kind, paused=gone))
 
-    async def _read(self, lease: Lease, known: Remembered, response: Response) -> Visit:
+    async def _read(
+        self, lease: Lease, known: Remembered, response: Response, took: float
+    ) -> Visit:
         """Report a document, or that there is no other than before.
 
         A page that names a feed is one from which the feed has moved for good.
@@ -211,7 +219,8 @@ class Crawler:
             feed = await self._parsed(response)
             if feed.elsewhere:
                 moved = check_url(feed.elsewhere, "the feed that the page names")
-                response = await self._client.get(moved, "", "")
+                page, response = response, await self._client.get(moved, "", "")
+                response = replace(response, received=page.received + response.received)
                 if not 200 <= response.status < 300:
                     raise ValueError(
                         f"the page names {moved}, which answers HTTP {response.status}"
@@ -236,6 +245,7 @@ class Crawler:
             status=response.status,
             at=fetched,
             again_after=asked,
+            cost=_cost(self._unit, response, took),
         )
         if feed and feed.announces and not first:
             self._announce(source, new)
@@ -304,6 +314,13 @@ class Crawler:
             }
             self._output.write(json.dumps(line, ensure_ascii=False) + "\n")
         self._output.flush()
+
+
+def _cost(unit: str, response: Response, took: float) -> float | None:
+    """Return what a fetch cost, None if it is what was charged for it."""
+    if unit == "requests":
+        return None
+    return response.received / 1000.0 if unit == "kB" else max(took, 0.0)
 
 
 def _plausible(published: float | None) -> float | None:

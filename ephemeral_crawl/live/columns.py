@@ -29,7 +29,9 @@ SOURCE = np.dtype(
         ("lease", "<i8"),  # number of its lease, 0 if it has none
         ("tried", "<f8"),  # time of the last attempt that failed
         ("host", "<i4"),  # row of its host, or NO_HOST
-        ("cost", "<f4"),  # budget units
+        ("cost", "<f4"),  # budget units, what a lease is charged: the mean, if costs are reported
+        ("hit", "<f4"),  # of a fetch that finds items, as reported; 0 if none was
+        ("vain", "<f4"),  # of one that finds nothing, likewise
         ("shortest", "<f4"),  # least time between two fetches, seconds
         ("longest", "<f4"),  # largest time between two fetches, seconds, or infinite
         ("half_life", "<f4"),  # its own, seconds; 0: that of the fleet

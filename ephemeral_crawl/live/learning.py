@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crawl_env.compiled import compiled
+from ephemeral_crawl.live.arguments import LEAST_COST
 from ephemeral_crawl.live.columns import NO_HOST, Hosts, Sources
 
 MEMORIES = (43_200.0, 5.0 * 86_400, 100.0 * 86_400)  # seconds
@@ -48,6 +49,7 @@ SUMS = 4
 # seconds, of those that were alone with one item, and their number, as far as they are true.
 KIND_SUMS = 4
 SUMS_KEPT = 0.9995  # of the first two, per item
+_COST_GAIN = 0.2
 _DECAY = math.log(2.0) / 10_800.0  # per second; guess and its standard error
 _NOISE = math.pi**2 / 6.0  # variance of the logarithm of exponential worths
 _WINDOW = 8.0  # half-lives; older items do not tell how fast worth decays at first
@@ -241,6 +243,26 @@ def true_pings(items: float, pings: float, silent: float, precision: float) -> f
                 total += weight
                 mean += j * weight
     return mean / total
+
+
+@compiled
+def learn_cost(sources: Sources, i: int, spent: float, found: bool) -> None:
+    """Learn what a fetch of source i costs, from one that found items, or nothing.
+
+    The first of its kind says it, later ones change it by a fifth. What a lease is charged is the
+    mean over all fetches, in the same way.
+    """
+    spent = max(spent, LEAST_COST)
+    before = np.float64(sources.hit[i]) if found else np.float64(sources.vain[i])
+    now = spent if before == 0.0 else before + _COST_GAIN * (spent - before)
+    if sources.hit[i] == 0.0 and sources.vain[i] == 0.0:
+        sources.cost[i] = spent
+    else:
+        sources.cost[i] += _COST_GAIN * (spent - np.float64(sources.cost[i]))
+    if found:
+        sources.hit[i] = now
+    else:
+        sources.vain[i] = now
 
 
 @compiled

@@ -15,7 +15,15 @@ from agents.scheduling.age_index import whole
 from crawl_env.compiled import compiled
 from crawl_env.errors import check_choice, check_whole, check_within, shown, unknown
 from ephemeral_crawl.live import learning, life, reporting
-from ephemeral_crawl.live.arguments import EARLIEST, LATEST, MOST_WORTH, name_of, seconds, time_of
+from ephemeral_crawl.live.arguments import (
+    EARLIEST,
+    LATEST,
+    MOST_COST,
+    MOST_WORTH,
+    name_of,
+    seconds,
+    time_of,
+)
 from ephemeral_crawl.live.causes import CAUSES, KINDS, LEARNT, cause_of, number_of
 from ephemeral_crawl.live.columns import FLOORED, NEVER, NO_HOST, Sources
 from ephemeral_crawl.live.errors import UnknownLease, UnknownSource
@@ -43,9 +51,11 @@ OUTCOME = np.dtype(
         ("more", "<f8"),  # number of further items
         ("more_worth", "<f8"),  # and their worth
         ("cause", "u1"),  # why it failed, place in `causes.LEARNT`
+        ("spent", "<f8"),  # budget units that the fetch took; negative: what was charged for it
     ]
 )
-_COLUMNS = (*(OUTCOME.names or ()), "status")
+# Events have the last of them only if a cost was reported.
+_COLUMNS = (*(OUTCOME.names or ())[:-1], "status")
 # An array of outcomes, (K,). In kernels its columns are attributes, which mypy does not know.
 Outcomes = Any
 MOST_ITEMS = 1000  # of an outcome in an event; further, older ones are only counted
@@ -57,8 +67,8 @@ _RETRY = 300.0  # seconds after a failure in which a source is left alone
 _ARGUMENTS = {
     kind: dict.fromkeys(("lease", "source", "outcome", *names))  # a set with an order
     for kind, names in (
-        ("fetched", ("items", "status", "at", "again_after")),
-        ("failed", ("retry_after", "status", "at", "reason", "kind")),
+        ("fetched", ("items", "status", "at", "again_after", "cost")),
+        ("failed", ("retry_after", "status", "at", "reason", "kind", "cost")),
         ("released", ("again_after", "reason")),
     )
 }
@@ -87,6 +97,7 @@ class Outcome(NamedTuple):
     worths: Sequence[float]
     reason: str = ""  # why there was no fetch
     cause: str = ""  # of a failure, one of `causes.CAUSES`
+    cost: float | None = None  # budget units; None if it is not told
 
 
 class Ping(NamedTuple):
@@ -148,6 +159,9 @@ def outcome_of(given: Mapping[str, Any]) -> Outcome:
         told = failure in (None, "http") and status is not None
         meaning = "" if cause == "unknown" else CAUSES[cause].meaning
         reason = f"HTTP {status}" if told else meaning
+    cost = given.get("cost")
+    if cost is not None:
+        cost = check_within("cost", cost, 0.0, MOST_COST, unit="budget units")
     times, worths = items_of(given["items"]) if "items" in given else ((), ())
     return Outcome(
         fetch,
@@ -159,6 +173,7 @@ def outcome_of(given: Mapping[str, Any]) -> Outcome:
         worths,
         "" if reason is None else reason_of(reason),
         cause,
+        cost,
     )
 
 
@@ -243,6 +258,7 @@ def outcome_event(
     ages: list[float] = []
     worths: list[float] = []
     reasons: list[tuple[int, str, str]] = []  # of rows
+    costs: list[float | None] = []
     known = _known(state, [outcome.fetch for outcome in outcomes])
     for k, outcome in enumerate(outcomes):
         try:
@@ -278,6 +294,7 @@ def outcome_event(
             until = now + outcome.wait if outcome.wait else 0.0
         if outcome.reason:
             reasons.append((len(rows), outcome.reason, outcome.cause))
+        costs.append(outcome.cost)
         rows.append(
             (outcome.kind, row, lease, at, until, host_until, items, dated, more, more_worth,
              number_of(outcome.cause) if outcome.cause else 0, outcome.status)
@@ -287,6 +304,8 @@ def outcome_event(
     event: Event = dict(zip(_COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
     if reasons:
         event["reasons"] = reasons
+    if any(cost is not None for cost in costs):
+        event["spent"] = costs
     return {"kind": "record", **event, "age": ages, "worth": worths}, counts
 
 
@@ -363,6 +382,8 @@ def outcomes_of(event: dict[str, Any]) -> Outcomes:
     if "cause" not in event:  # of an earlier version
         names = [cause_of(None, status) for status in event["status"]]
         event = {**event, "cause": list(map(number_of, names))}
+    told = event.get("spent") or [None] * len(event["row"])
+    event = {**event, "spent": [-1.0 if cost is None else cost for cost in told]}
     columns = [event[name] for name in OUTCOME.names or ()]
     return np.array(list(zip(*columns, strict=True)), dtype=OUTCOME)
 
@@ -436,6 +457,10 @@ def apply(
         at = outcomes.at[k]
         if lease == 0:
             balance = max(balance - cost, -burst)
+        if outcomes.spent[k] >= 0.0:
+            balance = max(min(balance + cost - outcomes.spent[k], burst), -burst)
+            found = outcome == FETCHED and outcomes.items[k] + outcomes.more[k] > 0.0
+            learning.learn_cost(sources, i, outcomes.spent[k], found)
         if not current and sources.lease[i] != 0 and outcomes.until[k] > 0.0:
             sources.marks[i] |= FLOORED
         each = host

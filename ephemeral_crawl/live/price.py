@@ -38,6 +38,8 @@ _LAST = MEMORIES - 1  # the longest memory
 _LATEST = 1e12  # seconds since 1970, from which on a source is never due
 _FIRST_RETRY, _LAST_RETRY = 60.0, 1e10  # seconds after a failure that are looked at
 _HALVINGS = 12  # of an interval of times
+_ROUNDS, _CLOSE = 60, 1e-4  # of the search for a time; its relative accuracy
+_EARLIER = 12  # ages at which a peak is looked for
 _HOUR = 3600.0
 
 
@@ -87,14 +89,90 @@ def rotation_of(sources: Sources, i: int, rotation: float) -> float:
 
 
 @compiled
+def adds(sources: Sources, i: int) -> float:
+    """Return by how much a fetch of source i that finds items is known to cost more than one that
+    finds nothing, times the factor of its tag; 0 if both are not known."""
+    if not (sources.hit[i] > sources.vain[i] and sources.vain[i] > 0.0):
+        return 0.0
+    more = np.float64(sources.hit[i]) - np.float64(sources.vain[i])
+    return more * np.float64(sources.factor[i])
+
+
+@compiled
+def marginal_cost(vain: float, more: float, items: float) -> float:
+    """Return the denominator of the index of a fetch whose cost depends on what it finds, c + C'
+    [1 − e^−ℓ (1 + ℓ)] with ℓ = Λτ: the limit T → 0 of `agents.theory.checks`.
+
+    Items cost the same whenever they are fetched: a source whose fetches often find nothing can be
+    looked at more often than its mean cost says.
+
+    Arguments:
+        vain, more: c and C', budget units.
+        items: ℓ, expected number.
+    """
+    return vain + more * (1.0 - math.exp(-items) * (1.0 + items))
+
+
+@compiled
+def time_until(
+    price: float,
+    vain: float,
+    more: float,
+    ceiling: float,
+    quiet: float,
+    decay: float,
+    rate: float,
+) -> float:
+    """Return the time after a fetch at which the index of a source whose fetches cost more if they
+    find items reaches the price if no ping comes, infinite if never.
+
+    It is the smallest root, to which this converges from below.
+
+    Arguments:
+        vain, more: see `marginal_cost`.
+        rate: items per second.
+    """
+    if not ceiling > 0.0:
+        return np.inf
+    time, cost = 0.0, vain
+    for _ in range(_ROUNDS):
+        level = level_reaching(price * cost / ceiling) * ceiling
+        if not level < quiet:
+            return np.inf
+        before, time = time, -math.log1p(-level / quiet) / decay
+        if time - before < _CLOSE * time:
+            break
+        cost = marginal_cost(vain, more, rate * time)
+    spent = vain - more * math.expm1(-rate * time)
+    pays = -math.expm1(-decay * time) * quiet >= price * (1.0 - _CLOSE) * spent
+    return time if pays else np.inf  # past the age at which a fetch is worth most for its cost
+
+
+@compiled
 def index_now(sources: Sources, shared: Shared, i: int, now: float) -> float:
     """Return the index of source i."""
     known = belief(sources, shared, i)
     ceiling, quiet = planned(known, shared.optimism)
     x = waiting(sources, i, now, known, ceiling, quiet)
-    if ceiling > 0.0:
-        x = continuous_index(x / ceiling, ceiling)
-    return life.answering(sources, shared, i, now) * x / charge(sources, i)
+    gained = continuous_index(x / ceiling, ceiling) if ceiling > 0.0 else x
+    answering, more = life.answering(sources, shared, i, now), adds(sources, i)
+    if more == 0.0 or sources.fetched[i] == NEVER:
+        return answering * gained / charge(sources, i)
+    vain = np.float64(sources.vain[i]) * np.float64(sources.factor[i])
+    items = known.silent * max(now - sources.fetched[i], 0.0)
+    if sources.pending[i] > 0.0:
+        none = math.exp(-items) * (1.0 - known.precision) ** np.float64(sources.pending[i])
+        return answering * gained / (vain + more * (1.0 - none))
+    most, share = 0.0, 1.0
+    for _ in range(_EARLIER):  # it never falls: past its peak it is what it was there
+        y = -math.expm1(-known.decay * share * (now - sources.fetched[i])) * quiet
+        gained = continuous_index(y / ceiling, ceiling) if ceiling > 0.0 else y
+        index = gained / marginal_cost(vain, more, share * items)
+        worth = y / (vain - more * math.expm1(-share * items))
+        most, share = max(most, min(index, worth)), 0.7 * share
+        if index <= worth:
+            break
+    return answering * most
 
 
 @compiled
@@ -119,6 +197,14 @@ def due_at(sources: Sources, shared: Shared, i: int, price: float, now: float) -
         return -np.inf
     known = belief(sources, shared, i)
     ceiling, quiet = planned(known, shared.optimism)
+    more = adds(sources, i)
+    if more > 0.0:
+        if sources.pending[i] > 0.0 and index_now(sources, shared, i, now) >= price:
+            return now
+        vain = np.float64(sources.vain[i]) * np.float64(sources.factor[i])
+        return sources.fetched[i] + time_until(
+            price, vain, more, ceiling, quiet, known.decay, known.silent
+        )
     level = level_reaching(price * charge(sources, i) / ceiling) * ceiling
     if not ceiling > 0.0 or level == np.inf:
         level = price * charge(sources, i)
@@ -306,6 +392,9 @@ class Demand(NamedTuple):
     decay: NDArray[np.float64]  # per second
     cost: NDArray[np.float64]  # budget units
     charge: NDArray[np.float64]  # see `charge`
+    vain: NDArray[np.float64]  # budget units of a fetch that finds nothing, if `more` is not 0
+    more: NDArray[np.float64]  # by how much one that finds items costs more; 0 if it is not known
+    rate: NDArray[np.float64]  # items per second
     stretch: NDArray[np.float64]  # by which its rotation is longer
     first: NDArray[np.float64]  # rate of the first item, of a source that has shown none, else 0
     shortest: NDArray[np.float64]  # seconds
@@ -323,6 +412,7 @@ def demand(
     number = len(which)
     ceiling, decay, cost = np.empty(number), np.empty(number), np.empty(number)
     charged, stretch = np.empty(number), np.empty(number)
+    vain, more, rate = np.empty(number), np.empty(number), np.empty(number)
     first, shortest, longest = np.zeros(number), np.empty(number), np.empty(number)
     host, answering, again = np.empty(number, np.int64), np.empty(number), np.zeros(number)
     for k in range(number):
@@ -331,6 +421,8 @@ def demand(
         ceiling[k], _ = planned(known, shared.optimism)
         decay[k], cost[k] = known.decay, sources.cost[i]
         charged[k], stretch[k] = charge(sources, i), sources.stretch[i]
+        vain[k], more[k] = sources.vain[i], adds(sources, i) / np.float64(sources.factor[i])
+        rate[k] = known.silent + known.precision * known.ping_rate
         if sources.items[i, _LAST] == 0.0:
             first[k] = known.silent
         shortest[k] = max(np.float64(sources.shortest[i]), 1.0)
@@ -339,7 +431,20 @@ def demand(
         if sources.failures[i] > 0:
             again[k] = retried_after(sources, shared, i, shared.market, rotation, now)
     return Demand(
-        ceiling, decay, cost, charged, stretch, first, shortest, longest, host, answering, again
+        ceiling,
+        decay,
+        cost,
+        charged,
+        vain,
+        more,
+        rate,
+        stretch,
+        first,
+        shortest,
+        longest,
+        host,
+        answering,
+        again,
     )
 
 
@@ -354,6 +459,14 @@ def surplus_at(ceiling: float, decay: float, cost: float, price: float) -> float
 
 
 @compiled
+def _time_until(wanted: Demand, k: int, price: float) -> float:
+    paid, ceiling = price * wanted.charge[k] / wanted.cost[k], wanted.ceiling[k]
+    return time_until(
+        paid, wanted.vain[k], wanted.more[k], ceiling, ceiling, wanted.decay[k], wanted.rate[k]
+    )
+
+
+@compiled
 def fetches(wanted: Demand, k: int, price: float, surplus: float, rotation: float) -> float:
     """Return how often a source is fetched at a price, per second, whatever its host accepts.
 
@@ -362,7 +475,10 @@ def fetches(wanted: Demand, k: int, price: float, surplus: float, rotation: floa
     """
     cost, ceiling = wanted.charge[k], wanted.ceiling[k]
     share = price * cost / ceiling if ceiling > 0.0 else np.inf
-    interval = continuous_age_reaching(share, 1.0) / wanted.decay[k]
+    if wanted.more[k] > 0.0:
+        interval = _time_until(wanted, k, price)
+    else:
+        interval = continuous_age_reaching(share, 1.0) / wanted.decay[k]
     again = inspection_interval(cost, wanted.first[k], surplus, rotation * wanted.stretch[k])
     interval = max(min(interval, min(wanted.longest[k], again)), wanted.shortest[k])
     answering, again = wanted.answering[k], wanted.again[k]
@@ -387,7 +503,13 @@ def mean_surplus(wanted: Demand, price: float) -> float:
     in units of the price."""
     total, number = 0.0, 0.0
     for k in range(len(wanted.cost)):
-        surplus = surplus_at(wanted.ceiling[k], wanted.decay[k], wanted.charge[k], price)
+        if wanted.more[k] > 0.0:
+            time, decay = _time_until(wanted, k, price), wanted.decay[k]
+            later = wanted.more[k] * wanted.rate[k] * math.exp(-wanted.rate[k] * time)
+            surplus = wanted.ceiling[k] * decay * math.exp(-decay * time) / price
+            surplus = max(surplus - later * wanted.charge[k] / wanted.cost[k], 0.0)
+        else:
+            surplus = surplus_at(wanted.ceiling[k], wanted.decay[k], wanted.charge[k], price)
         total += wanted.answering[k] * surplus
         number += wanted.answering[k]
     return total / number if number > 0.0 else 0.0
@@ -410,6 +532,9 @@ def spending(wanted: Demand, price: float, rotation: float, hosts: Hosts) -> flo
     factor = doors.stretch(hosts, of_host)
     for k in range(number):
         each = wanted.cost[k] * frequency[k]
+        if wanted.more[k] > 0.0 and frequency[k] > 0.0:
+            found = -math.expm1(-wanted.rate[k] / frequency[k])
+            each = (wanted.vain[k] + wanted.more[k] * found) * frequency[k]
         if wanted.host[k] != NO_HOST:
             each /= factor[wanted.host[k]]
         total += each
@@ -428,7 +553,8 @@ def market_price(
     It is between 10⁻⁹ times the highest index, if the budget exceeds what can be spent, and the
     highest index, if maximum intervals alone cost more than the budget.
     """
-    most = float((wanted.ceiling / wanted.charge).max(initial=0.0))
+    lowest = np.where(wanted.more > 0.0, np.minimum(wanted.vain / wanted.cost, 1.0), 1.0)
+    most = float((wanted.ceiling / (wanted.charge * lowest)).max(initial=0.0))
     if not most > 0.0:
         return guess
 
@@ -498,10 +624,13 @@ def interval_at(sources: Sources, shared: Shared, i: int, price: float, rotation
     comes."""
     known = belief(sources, shared, i)
     ceiling, quiet = planned(known, shared.optimism)
-    level = np.inf
+    level, more = np.inf, adds(sources, i)
     if ceiling > 0.0:
         level = level_reaching(price * charge(sources, i) / ceiling) * ceiling
     interval = -math.log1p(-level / quiet) / known.decay if level < quiet else np.inf
+    if more > 0.0:
+        vain = np.float64(sources.vain[i]) * np.float64(sources.factor[i])
+        interval = time_until(price, vain, more, ceiling, quiet, known.decay, known.silent)
     again = _exploration_while_up(sources, shared, i, rotation_of(sources, i, rotation))
     interval = min(interval, min(np.float64(sources.longest[i]), again))
     return max(interval, np.float64(sources.shortest[i]))

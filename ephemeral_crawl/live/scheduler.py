@@ -605,6 +605,7 @@ class Scheduler:
         status: int | None = None,
         at: Time | None = None,
         again_after: Duration = 0.0,
+        cost: float | None = None,
     ) -> bool:
         """Record a successful fetch, of a lease or of a source that was fetched without one.
 
@@ -618,6 +619,10 @@ class Scheduler:
             at: time of the fetch; default now.
             again_after: time after the fetch during which the source must not be fetched again,
                 such as that of `Cache-Control` or `ttl`.
+            cost: budget units that the fetch took, such as its bytes or seconds; default: what the
+                lease was charged, the `cost` of the source. That becomes the mean of what its
+                fetches take; what those cost that find items, and those that do not, is learnt
+                apart, and decides with the others how often it is fetched.
 
         Returns:
             Whether the report counts: False if the lease was reported before, or its source was
@@ -634,6 +639,7 @@ class Scheduler:
                 "status": status,
                 "at": at,
                 "again_after": again_after,
+                "cost": cost,
             }
         )
 
@@ -646,6 +652,7 @@ class Scheduler:
         kind: Kind | None = None,
         at: Time | None = None,
         reason: str | None = None,
+        cost: float | None = None,
     ) -> bool:
         """Record a fetch that failed, of a lease or of a source.
 
@@ -667,6 +674,7 @@ class Scheduler:
             reason: what went wrong, which `explain` says until the next fetch; default: the status,
                 such as "HTTP 500", or what `kind` means. At most 200 characters of it are kept, on
                 one line, without the credentials of URLs.
+            cost: as for `report`.
 
         Returns:
             As for `report`.
@@ -677,6 +685,7 @@ class Scheduler:
             "kind": kind,
             "at": at,
             "reason": reason,
+            "cost": cost,
         }
         return self.record_one({**_fetch(fetch), "outcome": "failed", **given})
 

@@ -34,7 +34,8 @@ _PLAIN = (
 # Columns that rows do not have in files which do not name theirs: those before version 4, those
 # before version 6, and others; and columns that hosts do not have.
 _OF_TAGS = ("tag", "importance", "factor", "stretch")
-_LATER = (("tried", "down", *_OF_TAGS), _OF_TAGS, ())
+_OF_COSTS = ("hit", "vain")
+_LATER = (("tried", "down", *_OF_TAGS, *_OF_COSTS), (*_OF_TAGS, *_OF_COSTS), _OF_COSTS)
 _LATER_HOST = ("trust",)
 _HOST = tuple(name for name in HOST.names or () if name != "within")  # which is derived
 _PART = 1 << 20  # bytes

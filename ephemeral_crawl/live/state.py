@@ -671,6 +671,8 @@ class State:
             self.kind_pings, self.totals.sums, self.counts, self.numbers_of, self.run
         )
         age, worth = (np.array(event[name], dtype=np.float64) for name in ("age", "worth"))
+        told = "spent" in event  # costs
+        before = self.table["cost"][rows].astype(np.float64)
         self.balance = outcomes.apply(
             self.table[: self.rows], self.shared, tallies, batch, late, age, worth, self.balance,
             self.settings.burst, self.settings.worth_at == "fetch", self.price_at(self.time),
@@ -678,8 +680,13 @@ class State:
         )  # fmt: skip
         if self.tagged:
             released = batch["outcome"] == outcomes.RELEASED
-            sign = np.where(released, -1.0, batch["lease"] == 0)
-            self.tags.charge(self.table["tag"][rows], sign * self.table["cost"][rows])
+            charged = before * np.where(released, -1.0, batch["lease"] == 0)
+            charged += np.where(batch["spent"] >= 0.0, batch["spent"] - before, 0.0)
+            self.tags.charge(self.table["tag"][rows], charged)
+        if told:  # of sources that are reported twice, once
+            reported, first = np.unique(rows, return_index=True)
+            after = self.table["cost"][reported].astype(np.float64)
+            self.cost += float((after - before[first]).sum())
         if self.reasons.failures or "reasons" in event:
             self.reasons.apply(event)
         self.changes += len(rows) - event["outcome"].count(outcomes.RELEASED)

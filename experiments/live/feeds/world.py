@@ -22,6 +22,8 @@ DECAY = math.log(2.0) / (3.0 * HOUR)
 SHOWN = 20  # items in a feed
 SHARED = 3  # hosts of half of the feeds
 FAILS = 0.125  # chance that a request to a busy or broken server fails
+# Kilobytes: of an answer without a document, of a document without items, and of each item.
+EMPTY, FRAME, EACH = 0.3, 2.0, 1.0
 PATIENCE = 30.0  # seconds after which a crawler gives up a server that does not answer
 
 
@@ -167,6 +169,7 @@ class World:
     pings: list[tuple[float, int]] = field(default_factory=list)  # time and feed, ascending
     log: list[tuple[float, int]] = field(default_factory=list)  # time and feed of each request
     gains: NDArray[np.float64] = field(init=False)  # worth that was collected, by day
+    kilobytes: float = 0.0  # of answers, where `size` was asked for
 
     def __post_init__(self) -> None:
         self.gains = np.zeros(math.ceil(self.days))
@@ -251,6 +254,16 @@ class World:
         """Return the answer of a feed to a request."""
         self.log.append((now, i))
         return self.feeds[i].answer(now)
+
+    def size(self, i: int, changed: bool, now: float) -> float:
+        """Return the kilobytes of the answer of a feed that shows what it shows at a time: of the
+        whole document unless nothing has changed and it answers 304."""
+        feed = self.feeds[i]
+        listed = feed.listed(now)
+        whole = FRAME + EACH * (listed.stop - listed.start)
+        size = whole if changed or not feed.conditional else EMPTY
+        self.kilobytes += size
+        return size
 
     def show(self, i: int, now: float) -> None:
         """Count what a feed shows as collected; what it no longer shows is lost."""

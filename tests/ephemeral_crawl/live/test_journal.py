@@ -490,7 +490,9 @@ def test_snapshots_of_earlier_versions_are_read():
     last = end + SOURCE.itemsize
     hosts = np.frombuffer(data[last : last + 2 * named.itemsize], named)
     rest = earlier(hosts, named, "trust") + data[last + 2 * named.itemsize :]
-    rows = earlier(np.frombuffer(data[end:last], SOURCE), SOURCE, "tried", "down", *TAGGED)
+    rows = earlier(
+        np.frombuffer(data[end:last], SOURCE), SOURCE, "tried", "down", "hit", "vain", *TAGGED
+    )
     text = json.dumps(header).encode()
     state = snapshot.from_bytes(len(text).to_bytes(8, "little") + text + rows + rest)
     assert (state.shared.market, state.table["tried"][0]) == (price, state.time)

@@ -6,6 +6,7 @@ import random
 import numpy as np
 import pytest
 
+from agents.theory.checks import CheckedArm
 from agents.theory.closed_form import continuous_index
 from agents.theory.index import index_at_age
 from crawl_env import Sources
@@ -297,3 +298,17 @@ def test_items_and_time_of_a_part_fade_from_the_moment_in_which_they_fall(part):
         exposure = kept * before[1][m] + time * within
         assert sources.items[0, m] == pytest.approx(kept * before[0][m] + 4 * within, rel=1e-4)
         assert sources.exposure[0, m] == pytest.approx(exposure, rel=1e-4)
+
+
+def test_the_index_with_a_cost_of_what_is_found_is_the_limit_of_that_in_steps():
+    step, decay, rate, vain, more = 1e-3, 0.5, 0.3, 0.1, 0.9
+    arm = CheckedArm(Sources(rate, 1.0, decay, period=step), vain, np.array([more]))
+    ceiling = rate / decay
+    for age in (0.3, 1.0, 1.8):
+        gained = continuous_index(-math.expm1(-decay * age), ceiling)
+        index = gained / price.marginal_cost(vain, more, rate * age)
+        assert index == pytest.approx(arm.index_at_age(np.array([[age / step]])).item(), rel=5e-3)
+        found = price.time_until(index, vain, more, ceiling, ceiling, decay, rate)
+        assert found == pytest.approx(age, rel=1e-3)
+    dearer = 1.1 * arm.max_multiplier().item()  # than it ever is
+    assert price.time_until(dearer, vain, more, ceiling, ceiling, decay, rate) == np.inf

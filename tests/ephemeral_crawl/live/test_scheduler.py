@@ -947,3 +947,29 @@ def test_the_error_of_the_worth_falls_with_the_number_of_items(scheduler, clock)
         errors.append(known.worth_error / known.worth)
         clock.now += 2 * DAY
     assert 0.02 < errors[1] < errors[0] < 0.2
+
+
+def test_what_fetches_cost_is_learnt_and_paid():
+    """Fetches that find something cost 20 units, others one."""
+    clock = Clock()
+    scheduler = Scheduler(":memory:", budget="100/h", burst=1000, clock=clock)
+    scheduler.add_many({"source": name} for name in ("a", "b"))
+    for lease in scheduler.lease(2):
+        scheduler.report(lease.id, dated(clock, 60, 4000, 9000), cost=20)
+    assert scheduler.status().balance == pytest.approx(960)
+    assert scheduler.settings("a")["cost"] == 20
+    clock.now += HOUR
+    scheduler.report("a", cost=1)
+    scheduler.failed("b", cost=5)
+    assert scheduler.status().balance == pytest.approx(994)
+    state = scheduler._ledger.state
+    assert state.table["hit"][:2].tolist() == [20, 20]
+    assert state.table["vain"][:2].tolist() == [1, 5]
+    assert state.cost == pytest.approx(20 - 0.2 * 19 + 20 - 0.2 * 15)
+    dear = scheduler.explain("a").interval
+    again = snapshot.from_bytes(snapshot.to_bytes(state))
+    assert again.table["vain"][:2].tolist() == [1, 5]
+    state.table["vain"][0] = 20  # now nothing is saved by looking at what has not changed
+    assert scheduler.explain("a").interval > dear
+    with refused("cost is -1"):
+        scheduler.report("a", cost=-1)

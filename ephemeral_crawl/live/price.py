@@ -541,6 +541,12 @@ def spending(wanted: Demand, price: float, rotation: float, hosts: Hosts) -> flo
     return total
 
 
+def _highest_index(wanted: Demand) -> float:
+    """Return the highest index that any of some sources can have."""
+    lowest = np.where(wanted.more > 0.0, np.minimum(wanted.vain / wanted.cost, 1.0), 1.0)
+    return float((wanted.ceiling / (wanted.charge * lowest)).max(initial=0.0))
+
+
 def market_price(
     wanted: Demand,
     budget: float,
@@ -553,8 +559,7 @@ def market_price(
     It is between 10⁻⁹ times the highest index, if the budget exceeds what can be spent, and the
     highest index, if maximum intervals alone cost more than the budget.
     """
-    lowest = np.where(wanted.more > 0.0, np.minimum(wanted.vain / wanted.cost, 1.0), 1.0)
-    most = float((wanted.ceiling / (wanted.charge * lowest)).max(initial=0.0))
+    most = _highest_index(wanted)
     if not most > 0.0:
         return guess
 
@@ -608,7 +613,7 @@ def tag_prices(
         ]
         return np.array(costs)
 
-    most = max(float((part.wanted.ceiling / part.wanted.charge).max(initial=0.0)) for part in parts)
+    most = max(_highest_index(part.wanted) for part in parts)
     if most > 0.0:
         near = first_near(
             lambda price: float(spent(price).sum()) <= budget,

@@ -62,7 +62,6 @@ autosummary_context = {"home": public.home}
 autodoc_inherit_docstrings = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-autodoc_preserve_defaults = True
 autodoc_type_aliases = {name: name for name in ("ArrayLike", "FloatArray", "IntArray", "NDArray")}
 maximum_signature_line_length = 80
 python_use_unqualified_type_names = True

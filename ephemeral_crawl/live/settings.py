@@ -21,6 +21,7 @@ from ephemeral_crawl.live.arguments import (
 
 LEARNT = "learn"
 _MOST_BURST = 1e9
+_LONGEST_DAY = 25 * 3600.0  # seconds, when clocks are put back
 WORTH_AT = ("publication", "fetch")
 SOURCE_ARGUMENTS = (
     *("host", "cost", "min_interval", "max_interval", "half_life"),
@@ -89,8 +90,9 @@ class Settings:
         return Settings.from_dict(values)
 
     def is_late(self, clock: float) -> bool:
-        """Return whether another budget has begun by a time of the clock."""
-        return bool(self.hours) and clock >= self.until
+        """Return whether another budget has begun by a time of the clock, or the clock was set back
+        by more than a day."""
+        return bool(self.hours) and not self.until - _LONGEST_DAY <= clock < self.until
 
     def at(self, clock: float) -> Settings:
         """Return the settings with the budget that they say for a time of the clock."""

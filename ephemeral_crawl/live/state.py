@@ -522,6 +522,7 @@ class State:
         weight: float = 1.0,
     ) -> None:
         source = self.table[i]
+        old = int(source["tag"])
         source["tag"], source["importance"] = self.tags.number(tag), weight
         before = int(source["host"])
         source["host"] = self._hosts([host])[host]
@@ -531,6 +532,9 @@ class State:
         self.cost += more
         if int(source["lease"]) in self.leases:  # a release gives back what a fetch costs then
             self.balance -= more
+            if self.tagged:
+                paid = np.array([-float(source["cost"]), cost])
+                self.tags.charge(np.array([old, source["tag"]]), paid)
         source["cost"] = cost
         source["shortest"] = shortest
         source["longest"] = math.inf if longest is None else longest

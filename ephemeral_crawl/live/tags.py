@@ -170,9 +170,10 @@ class Tags:
 
     def charge(self, tag: NDArray[Any], cost: NDArray[Any]) -> None:
         """Take what fetches cost, (K,), from the buckets of their tags; less than 0 is given
-        back."""
+        back. A fetch that is given back may have been charged before there were tags, so that what
+        a tag has spent stays at 0 then."""
         total = np.bincount(tag, cost, minlength=len(self.table))
-        self.table["spent"] += total
+        self.table["spent"] = np.maximum(self.table["spent"] + total, 0.0)
         self.table["room"] -= total
         self.table["owed"] = np.maximum(self.table["owed"] - total, 0.0)
 

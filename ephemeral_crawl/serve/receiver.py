@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
+from weakref import WeakValueDictionary
 
 from fastapi import APIRouter, Request
 from fastapi.responses import PlainTextResponse
@@ -35,6 +36,7 @@ _MOST_URLS = 10_000  # in a request, by the protocol
 _RATE, _BURST = 1.0, 10_000.0  # URLs per second of a host, on average and at once
 _BELIEVED, _DOUBTED = 86_400.0, 600.0  # seconds for which a key that fits, or does not, is known
 _MOST_KEYS = 10_000  # that are known
+_LOOKS, _MOST_LOOKS = 1 / 60.0, 20.0  # at key files of a host, per second and at once
 _BETWEEN = 2.0  # seconds between two looks at feeds
 _SAME_HOST = 10.0  # and between two at a host
 _PAUSE = 600.0  # seconds after all feeds were looked at
@@ -45,7 +47,8 @@ class IndexNow:
     """Receives the addresses of pages that have changed, by https://www.indexnow.org.
 
     Whoever sends them proves to own the site by a file in it that holds the key that was sent.
-    Addresses that are not sources are left out, before the file is asked for.
+    Addresses that are not sources are left out, before the file is asked for. Files of a host are
+    asked for one at a time, and not often, since anybody can send keys that do not fit.
 
     Arguments:
         service: of the scheduler.
@@ -59,7 +62,8 @@ class IndexNow:
         self._service, self._client, self._clock = service, client, clock
         self._rate = Rate(_RATE, _BURST)
         self._keys: OrderedDict[tuple[str, str], tuple[bool, float]] = OrderedDict()
-        self._turn = asyncio.Lock()
+        self._looks = Rate(_LOOKS, _MOST_LOOKS)
+        self._turns = WeakValueDictionary[str, asyncio.Lock]()  # of each host
 
     async def submit(self, key: object, urls: object, host: object, location: object) -> None:
         """Ping the sources among the addresses.
@@ -104,11 +108,19 @@ class IndexNow:
         await self._service.change(ping)
 
     async def _fits(self, key: str, file: str) -> bool:
-        """Return whether a file holds a key."""
-        async with self._turn:
-            fits, until = self._keys.get((key, file), (False, 0.0))
+        """Return whether a file holds a key.
+
+        Raises:
+            Refused: too many files of the host were asked for.
+        """
+        host = host_of(file)
+        turn = self._turns.setdefault(host, asyncio.Lock())
+        async with turn:
+            fits, until = self._keys.get((key, file), (False, -math.inf))
             if self._clock() < until:
                 return fits
+            if wait := self._looks.wait(host, self._clock()):
+                raise too_many("keys of this host", wait)
             try:
                 answer = await self._client.get(file)
                 fits = answer.status == 200 and hmac.compare_digest(
@@ -166,23 +178,31 @@ class Receiver:
     async def _look_for_hubs(self) -> None:
         """Look at each feed of which it is not known whether it names a hub, one after the other,
         for ever."""
-        find, asked = self._service.scheduler.find, dict[str, float]()  # when each host was
+        asked = dict[str, float]()  # when each host was
         while True:
-            names, start = await self._service.call(find, "http", limit=_PAGE)
-            while names:
-                for name in filter(self._subscriptions.wants, names):
-                    host, now = _host(name), time.monotonic()
-                    if now < asked.get(host, -math.inf) + _SAME_HOST:
-                        continue  # in another round
-                    if host and await self._is_source(name):
-                        asked[host] = now
-                        await self._look(name)
-                        await asyncio.sleep(_BETWEEN)
-                names = []
-                if start:
-                    names, start = await self._service.call(find, "http", start=start, limit=_PAGE)
+            try:
+                await self._look_at_all(asked)
+            except Exception:  # such as a store that is locked: the next round is another
+                _LOG.exception("a round of looks at feeds failed")
             asked = {host: at for host, at in asked.items() if at > time.monotonic() - _SAME_HOST}
             await asyncio.sleep(_SAME_HOST if asked else _PAUSE)
+
+    async def _look_at_all(self, asked: dict[str, float]) -> None:
+        """Look at the feeds of hosts that were not asked just before."""
+        find = self._service.scheduler.find
+        names, start = await self._service.call(find, "http", limit=_PAGE)
+        while names:
+            for name in filter(self._subscriptions.wants, names):
+                host, now = _host(name), time.monotonic()
+                if now < asked.get(host, -math.inf) + _SAME_HOST:
+                    continue  # in another round
+                if host and await self._is_source(name):
+                    asked[host] = now
+                    await self._look(name)
+                    await asyncio.sleep(_BETWEEN)
+            names = []
+            if start:
+                names, start = await self._service.call(find, "http", start=start, limit=_PAGE)
 
     async def _look(self, name: str) -> None:
         hub, topic = "", ""

@@ -67,6 +67,8 @@ class Router:
 
     async def one(self, method: str, given: dict[str, Any]) -> Any:
         """Forward what concerns a source, a host or a lease, or to all shards what does a tag."""
+        if method in ("pause", "resume"):  # null is as if it were not given
+            given = {name: value for name, value in given.items() if value is not None}
         if "tag" in given and (method == "limit_tag" or "source" not in given):
             return await self._of_tag(method, given)
         shard, arguments = self._placed(given)

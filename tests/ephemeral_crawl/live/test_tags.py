@@ -200,6 +200,36 @@ def test_a_budget_follows_the_clock():
         live.configure(budget="08:00 40/h", zone="Mars")
 
 
+def test_a_clock_that_was_wrong_once_does_not_stop_the_hours():
+    clock = Clock(datetime(2026, 3, 28, 6, tzinfo=UTC).timestamp())
+    live = Scheduler(":memory:", budget="08:00 40/h, 22:00 10/h", clock=clock)
+    assert live.status().budget == 10.0
+    clock.now += 400 * 86_400.0
+    live.lease()
+    clock.now -= 400 * 86_400.0 - 7200.0
+    live.lease()
+    assert live.status().budget == 40.0
+
+
+def test_what_is_given_back_after_a_change_of_tag_leaves_the_store_readable(tmp_path):
+    store, clock = f"sqlite:///{tmp_path}/a.db", Clock()
+    with Scheduler(store, budget="600/h", clock=clock) as live:
+        live.add_many({"source": name} for name in "abc")
+        before = {lease.source: lease.id for lease in live.lease(2)}
+        left = ({"a", "b", "c"} - before.keys()).pop()
+        for name in "abc":
+            live.update(name, tag="x")
+        live.limit_tag("y", most="9/h")
+        (lease,) = live.lease()
+        assert lease.source == left
+        live.update(left, tag="y", cost=3.0)
+        assert {tag.tag: tag.spent for tag in live.tags()} == {"": 0.0, "x": 2.0, "y": 3.0}
+        for number in (*before.values(), lease.id):
+            live.release(number)
+    with Scheduler(store, clock=clock) as live:
+        assert {tag.tag: tag.spent for tag in live.tags()} == {"": 0.0, "x": 0.0, "y": 0.0}
+
+
 def test_weights_multiply_worths():
     heavy, _ = known([(1.0, 1.0, 1.0, None), (2.0, 1.0, 1.0, None)], "2/h")
     plain, _ = known([(1.0, 3.0, 1.0, None), (2.0, 1.0, 1.0, None)], "2/h")

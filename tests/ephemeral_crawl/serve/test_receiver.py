@@ -1,5 +1,6 @@
 """What hubs of WebSub and sites send to the server: IndexNow and notices."""
 
+import asyncio
 import hmac
 import json
 import threading
@@ -9,8 +10,15 @@ from typing import ClassVar
 from urllib.parse import parse_qs, urlencode
 from urllib.request import urlopen
 
+import pytest
+
 from ephemeral_crawl.crawl import websub
+from ephemeral_crawl.crawl.client import Response
 from ephemeral_crawl.live import Scheduler
+from ephemeral_crawl.serve import receiver
+from ephemeral_crawl.serve.errors import Refused
+from ephemeral_crawl.serve.receiver import IndexNow
+from ephemeral_crawl.serve.service import Service
 from tests.ephemeral_crawl.crawl.site import feed
 from tests.ephemeral_crawl.serve.running import BEARER, SECRET, running
 
@@ -100,9 +108,54 @@ def test_sites_announce_pages_by_index_now(monkeypatch):
         assert pings(client) == before
 
 
+def test_a_host_that_is_slow_or_floods_with_keys_delays_no_other():
+    scheduler = Scheduler(":memory:", budget="60/h")
+    slow, other = "https://slow.example/a", "https://other.example/a"
+    scheduler.add_many({"source": name} for name in (slow, other))
+    asked = []
+
+    class Files:
+        async def get(self, file):
+            asked.append(file)
+            if file == f"https://slow.example/{KEY}.txt":
+                await asyncio.Event().wait()
+            return Response(200, {}, KEY.encode(), file, None)
+
+    async def submit():
+        service = Service(scheduler)
+        try:
+            index_now = IndexNow(service, Files(), clock=lambda: 0.0)
+            waiting = asyncio.create_task(index_now.submit(KEY, [slow], None, None))
+            while not asked:
+                await asyncio.sleep(0)
+            await index_now.submit(KEY, [other], None, None)
+            statuses = []
+            for k in range(25):
+                with pytest.raises(Refused) as refused:
+                    await index_now.submit(f"wrong-key-{k}", [other], None, None)
+                statuses.append(refused.value.status_code)
+            await index_now.submit(KEY, [other], None, None)  # a key that is known needs no look
+            waiting.cancel()
+            return statuses, scheduler.status().counts.pings
+        finally:
+            service.close()
+
+    assert asyncio.run(submit()) == ([403] * 19 + [429] * 6, 2)
+    assert len(asked) == 21
+
+
 def test_the_server_subscribes_to_the_hubs_that_feeds_name(monkeypatch):
     monkeypatch.setattr(websub, "_EVERY", 0.02)
+    monkeypatch.setattr(receiver, "_PAUSE", 0.02)
     scheduler = Scheduler(":memory:", budget="60/h")
+    find, failures = scheduler.find, [OSError("the store is locked")]
+
+    def fails_once(*given, **more):
+        if failures:
+            raise failures.pop()
+        return find(*given, **more)
+
+    monkeypatch.setattr(scheduler, "find", fails_once)
     with site() as place:
         scheduler.add(f"{place}/feed")
         scheduler.add("no URL")

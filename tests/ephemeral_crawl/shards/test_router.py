@@ -131,7 +131,7 @@ def test_tags_are_told_to_all_shards():
         changes = [{"source": name, "weight": 2.0} for name in NAMES]
         assert client.post("update_many", {"sources": changes}).json == {"done": True}
         assert client.get(f"/v1/explain?source={NAMES[3]}").json["weight"] == 2.0
-        client.post("resume", {"tag": "news"})
+        client.post("resume", {"tag": "news", "source": None})
         host = client.post("pause", {"host": domain_of(NAMES[0])})
         assert host.json == {"done": True}
         assert client.get("/v1/status").json["paused"] == 0  # the sources have no hosts

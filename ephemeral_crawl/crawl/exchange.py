@@ -229,8 +229,9 @@ def change_sources(scheduler: Scheduler, path: PathName) -> int:
     many.
 
     The file is a table (.csv) whose header names `source` and the settings that change, in which an
-    empty cell changes nothing; or it has a JSON object a line (.jsonl), in which null is the
-    default. The settings are those of `Scheduler.update`.
+    empty cell changes nothing; or it has a JSON object a line (.jsonl), in which null means
+    none: no host, maximum interval, half-life or tag of its own. The settings are those of
+    `Scheduler.update`.
 
     Raises:
         ValueError: the file is not such a file; the message names the line and the column.

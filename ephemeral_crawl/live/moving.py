@@ -41,6 +41,7 @@ def exported(state: State, rows: NDArray[np.int64]) -> dict[str, Any]:
     of_host = [None if k == NO_HOST else state.host_names[k] for k in table["host"].tolist()]
     tags = [state.tags.names[k] or None for k in table["tag"].tolist()]
     names = [state.names[i] for i in rows.tolist()]
+    stopped = np.unique(table["tag"])[state.tags.table["paused"][np.unique(table["tag"])]]
     part = len(rows) / max(len(state), 1)
     return {
         "sources": [list(found) for found in zip(names, of_host, kinds, tags, strict=True)],
@@ -48,6 +49,8 @@ def exported(state: State, rows: NDArray[np.int64]) -> dict[str, Any]:
         "hosts": [state.host_names[k] for k in hosts],
         "limits": _written(state.hosts_table[list(hosts)], _OF_HOSTS, HOST_TIMES, state.offset),
         "sums": (part * state.totals.sums).tolist(),
+        "paused_hosts": [state.host_names[k] for k in hosts if k in state.paused_hosts],
+        "paused_tags": [state.tags.names[k] for k in stopped.tolist()],
     }
 
 
@@ -66,6 +69,10 @@ def checked(given: Mapping[str, Any]) -> dict[str, Any]:
                 if name is not None:
                     name_of("host", name)
         hosts = [name_of("host", name) for name in given["hosts"]]
+        paused = {  # earlier versions have none
+            f"paused_{kind}s": [name_of(kind, name) for name in given.get(f"paused_{kind}s", ())]
+            for kind in ("host", "tag")
+        }
         if len({name for name, *_ in sources}) < len(sources) or not sources:
             raise ValueError("a source appears twice, or there is none")
         learnt(given)
@@ -79,7 +86,7 @@ def checked(given: Mapping[str, Any]) -> dict[str, Any]:
         ) from None
     found = [list(source) for source in sources]
     parts = {name: dict(given[name]) for name in ("learnt", "limits")}
-    return {"sources": found, "hosts": hosts, "sums": sums, **parts}
+    return {"sources": found, "hosts": hosts, "sums": sums, **parts, **paused}
 
 
 def learnt(given: Mapping[str, Any], offset: float = 0.0) -> NDArray[Any]:

@@ -410,8 +410,9 @@ class Scheduler:
     def export(self, sources: Iterable[str]) -> dict[str, Any]:
         """Return what is known of sources, and of their hosts, for `adopt` of another scheduler.
 
-        To move them, `remove` them here once they are there. Leases and the reasons of failures do
-        not go along; a source that is leased is not leased there until the lease ends.
+        To move them, `remove` them here once they are there. Leases, the reasons of failures and
+        budgets of tags do not go along; pauses of hosts and tags do, and a source that is leased is
+        not leased there until the lease ends.
 
         Returns:
             A dictionary that JSON can hold.

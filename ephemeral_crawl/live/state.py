@@ -508,6 +508,12 @@ class State:
             )
         self.agenda.limits_changed(self, theirs)
         self._joined(added, learnt["cost"].tolist())
+        for name in event.get("paused_hosts", ()):
+            if self._hosts([name])[name] not in self.paused_hosts:
+                self._pause({"host": name, "paused": True})
+        for name in event.get("paused_tags", ()):
+            if not self.tags.table["paused"][self.tags.number(name)]:
+                self._pause({"tag": name, "paused": True})
         self.changes = len(self)  # what the sources share changes at once
 
     def _describe(

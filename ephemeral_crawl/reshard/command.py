@@ -19,6 +19,7 @@ class Reshard(Command):
 
     Stop the servers and crawlers first. If it is stopped, start it again: nothing is lost, and it
     goes on. The budgets are divided by the number of sources, and add up to what they did before.
+    Those of tags become parts of them, and pauses go along. A budget by the hour is refused.
     """
 
     stores: Annotated[tuple[str, ...], tyro.conf.arg(metavar="STORE")]
@@ -29,12 +30,19 @@ class Reshard(Command):
     def run(self) -> None:
         from ephemeral_crawl.live import Scheduler
         from ephemeral_crawl.live.errors import NewStore
+        from ephemeral_crawl.live.hours import is_table
         from ephemeral_crawl.shards.balancer import NEW
-        from ephemeral_crawl.shards.growing import divide_anew
+        from ephemeral_crawl.shards.growing import divide_anew, share_tags
 
         places = [store if ":" in store else Path(store) for store in self.stores]
         with ExitStack() as stack:
             stores = [stack.enter_context(Scheduler(places[0]))]
+            if is_table(stores[0].settings()["budget"]):
+                raise ValueError(
+                    f"the budget of {self.stores[0]} is {stores[0].settings()['budget']}, which "
+                    "follows the clock; shards have none that does: set a rate first, by "
+                    "`ephemeral-crawl store --budget`, and then others at these times"
+                )
             new = {**stores[0].settings(), "budget": NEW, "burst": None}
             for place in places[1:]:
                 try:
@@ -42,6 +50,7 @@ class Reshard(Command):
                 except NewStore:
                     store = Scheduler(place, **new)
                 stores.append(stack.enter_context(store))
+            share_tags(stores)
             moved = sum(divide_anew(stores))
             print(f"{moved:,} sources moved")
             for name, store in zip(self.stores, stores, strict=True):

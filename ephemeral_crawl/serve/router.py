@@ -109,7 +109,7 @@ class Router:
         known = await self.servers.ask(shard, "GET", f"/v1/export?{words}")
         ((_, host, *more),) = known["sources"]
         known["sources"] = [[name, host and domain_of(name), *more]]
-        known |= {"hosts": [], "limits": {}}  # those of the other domain
+        known |= {"hosts": [], "limits": {}, "paused_hosts": []}  # those of the other domain
         await self.servers.post(home, "adopt", {"exported": known})
         return await self.servers.post(shard, "remove", {"source": source})
 

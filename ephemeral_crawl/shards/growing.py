@@ -11,6 +11,23 @@ from ephemeral_crawl.shards.owner import owner_of
 _AT_ONCE = 1000  # sources in a transaction
 
 
+def share_tags(stores: Sequence[Scheduler]) -> None:
+    """Give the tags of the first store the same budgets in all stores, as parts of the budget,
+    unless a store has budgets of its own for a tag."""
+    budget = stores[0].status().budget
+
+    def part(bound: float | None) -> str | None:
+        return None if bound is None else f"{min(100.0 * bound / budget, 100.0):.9g}%"
+
+    for tag in stores[0].tags():
+        if tag.least is None and tag.most is None:
+            continue
+        for store in stores:
+            known = [found for found in store.tags() if found.tag == tag.tag]
+            if store is stores[0] or all(x.least is None and x.most is None for x in known):
+                store.limit_tag(tag.tag, least=part(tag.least), most=part(tag.most))
+
+
 def divide_anew(stores: Sequence[Scheduler]) -> Iterator[int]:
     """Move every source to the shard that it belongs to, with what was learnt; yield how many were
     moved, now and then.

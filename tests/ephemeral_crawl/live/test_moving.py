@@ -86,7 +86,11 @@ def test_times_are_those_of_the_clock_where_it_was_set(one):
 def test_what_was_adopted_is_replayed_from_the_journal(one, tmp_path):
     now = one.clock[0]
     with Scheduler(tmp_path / "b.db", budget="1/h", clock=lambda: now) as other:
+        one.pause(host="*.example")
+        one.update(one.sources()[0], tag="news")
+        one.pause(tag="news")
         other.adopt(one.export(one.sources()[:7]))
+        assert other.status().paused == 7
         other.adopt(one.export(one.sources()[7:]))
         with Scheduler(tmp_path / "b.db", clock=lambda: now) as again:
             assert len(again) == 20

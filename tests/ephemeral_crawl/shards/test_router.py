@@ -298,10 +298,26 @@ def test_the_commands_divide_budgets_and_stores(tmp_path, capsys, monkeypatch):
     with pytest.raises(ValueError, match="give an address"):
         Balance(servers=("localhost",), budget="1/h").run()
     with Scheduler(tmp_path / "a.db", budget="60/h", half_life="1h") as scheduler:
-        scheduler.add_many({"source": name} for name in NAMES)
-    stores = tuple(str(tmp_path / f"{name}.db") for name in "ab")
+        scheduler.add_many(
+            {"source": name, "host": domain_of(name), "tag": f"{i % 2}"}
+            for i, name in enumerate(NAMES)
+        )
+        scheduler.limit_tag("0", least="20%", most="15/h")
+        scheduler.pause(tag="1")
+        scheduler.pause(host="*.site0.example")
+        paused = scheduler.status().paused
+        scheduler.configure(budget="08:00 60/h")
+        stores = tuple(str(tmp_path / f"{name}.db") for name in "ab")
+        with pytest.raises(ValueError, match="08:00 60/h, which follows the clock"):
+            Reshard(stores=stores).run()
+        scheduler.configure(budget="60/h")
     Reshard(stores=stores).run()
     found = [Scheduler(tmp_path / f"{name}.db") for name in "ab"]
+    assert sum(store.status().paused for store in found) == paused == 21
+    for store in found:
+        (tag,) = [tag for tag in store.tags() if tag.tag == "0"]
+        parts = [bound / store.status().budget for bound in (tag.least, tag.most)]
+        assert parts == pytest.approx([0.2, 0.25])
     assert sum(map(len, found)) == 40
     assert sum(store.status().budget for store in found) == pytest.approx(60.001)
     assert {store.settings()["half_life"] for store in found} == {3600.0}

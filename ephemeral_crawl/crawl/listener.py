@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from http import HTTPStatus
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from ephemeral_crawl.crawl.websub import MOST_BYTES, PATH, Notice, Subscriptions
 
@@ -63,13 +63,13 @@ async def _answer(subscriptions: Subscriptions, reader: asyncio.StreamReader) ->
     words = first.split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
         return Notice(400)
-    parts = urlsplit(words[1])
+    path, _, query = words[1].partition("?")
     headers = {name.strip().lower(): value.strip() for name, _, value in map(_split, lines)}
-    if not parts.path.startswith(PATH):
+    if not path.startswith(PATH):
         return Notice(404)
-    key = parts.path.removeprefix(PATH)
+    key = path.removeprefix(PATH)
     if words[0] == "GET":
-        return subscriptions.verify(key, dict(parse_qsl(parts.query)))
+        return subscriptions.verify(key, dict(parse_qsl(query)))
     if words[0] != "POST":
         return Notice(405)
     length = headers.get("content-length", "")

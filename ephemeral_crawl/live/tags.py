@@ -94,7 +94,9 @@ def bound_of(name: str, value: object) -> tuple[float, bool]:
     except ValueError:
         share = math.nan
     if not 0.0 < share <= 1.0:
-        raise ValueError(f"{name} is {shown(value)}; give a rate such as '20/h', or 0 to 100 %")
+        raise ValueError(
+            f"{name} is {shown(value)}; give a rate such as '20/h', or a part up to '100%'"
+        )
     return share, True
 
 

@@ -127,6 +127,10 @@ def test_what_was_not_asked_for_is_refused():
         chunked = "Transfer-Encoding: chunked\r\n"
         assert (await hub.send("POST", hub.key, lines=chunked))[0] == 411
         assert (await hub.send("GET", "x" * 40_000))[0] == 431
+        reader, writer = await asyncio.open_connection("127.0.0.1", hub.port)
+        writer.write(b"GET //[ HTTP/1.1\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.1 404")
+        writer.close()
 
     run(test)
 

@@ -83,7 +83,7 @@ def test_the_page_shows_budgets_of_tags_and_sets_them():
         ]
         told = client.post("limit_tag", {"tag": "news", "least": "120%"})
         assert told.status == 422
-        assert "0 to 100 %" in told.json["message"]
+        assert "or a part up to '100%'" in told.json["message"]
         assert client.post("pause", {"tag": "<b>news"}).json == {"done": True}
         assert client.post("lease", {}).json == {"leases": []}
         sources = [{"source": "a", "weight": 2.0, "tag": None}]

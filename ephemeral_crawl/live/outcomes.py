@@ -145,7 +145,7 @@ def outcome_of(given: Mapping[str, Any]) -> Outcome:
     elif kind == "released":
         raise ValueError(f"source is {shown(fetch)}; give the id of the lease that is released")
     elif not isinstance(fetch, str):
-        raise UnknownSource(_unknown(fetch))
+        raise _no_source(fetch)
     asked = given.get("retry_after" if kind == "failed" else "again_after")
     name = "retry_after" if kind == "failed" else "again_after"
     at, status, reason = given.get("at"), given.get("status"), given.get("reason")
@@ -228,15 +228,25 @@ def ping_of(given: Mapping[str, Any]) -> Ping:
 
 
 def row_of(state: State, source: object) -> int:
-    """Return the row of a source."""
+    """Return the row of a source.
+
+    Raises:
+        UnknownSource: there is no such source.
+        ValueError: it is not named by text.
+    """
     row = state.names.row(source) if isinstance(source, str) else -1
     if row < 0:
-        raise UnknownSource(_unknown(source))
+        raise _no_source(source)
     return row
 
 
-def _unknown(source: object) -> str:
-    return f"there is no source {shown(source)}; `add` it first"
+def _no_source(source: object, prefix: str = "") -> ValueError:
+    """Return the error about what is not the name of a source."""
+    if isinstance(source, str):
+        return UnknownSource(f"{prefix}there is no source {shown(source)}; `add` it first")
+    return ValueError(
+        f"{prefix}source is {shown(source)}; a source is named by text, such as its URL"
+    )
 
 
 def outcome_event(
@@ -318,7 +328,7 @@ def ping_events(state: State, pings: Sequence[Ping], moment: Moment) -> list[lis
     for k, ping in enumerate(pings):
         row = known.get(ping.source, -1) if isinstance(ping.source, str) else -1
         if row < 0:
-            raise UnknownSource(f"ping {k}: {_unknown(ping.source)}")
+            raise _no_source(ping.source, f"ping {k}: ")
         at = now if ping.at is None else min(ping.at + moment.offset, now)
         if row not in last:
             pending = state.table["pending"][row] > 0.0
@@ -342,7 +352,7 @@ def _found(
     it is reported."""
     if isinstance(fetch, str):
         if known[fetch] < 0:
-            raise UnknownSource(_unknown(fetch))
+            raise _no_source(fetch)
         return known[fetch], 0, -math.inf, math.inf
     lease = state.leases.get(fetch)
     if lease is not None:

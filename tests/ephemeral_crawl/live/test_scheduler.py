@@ -106,6 +106,7 @@ def test_a_batch_with_a_wrong_outcome_changes_nothing(scheduler):
     for bad, words in (
         ({"lease": 99}, "outcome 1: there was no lease 99"),
         ({"source": "nobody"}, "outcome 1: there is no source 'nobody'"),
+        ({"source": 5}, "outcome 1: source is 5; a source is named by text"),
         ({"lease": leases[1].id, "outcome": "lost"}, "outcome 1: unknown outcome 'lost'"),
         ({"lease": leases[1].id, "source": "feed 1"}, "outcome 1: give either"),
         ({"source": "feed 1", "outcome": "released"}, "id of the lease"),

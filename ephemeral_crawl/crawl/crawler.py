@@ -198,7 +198,8 @@ class Crawler:
     ) -> Visit:
         """Report a document, or that there is no other than before.
 
-        A page that names a feed is one from which the feed has moved for good.
+        A page that names a feed is one from which the feed has moved for good. Entries of a sitemap
+        that are sources themselves are pings of these, and no items.
 
         What is new is written first, then remembered, then reported: if the process is killed in
         between, items may be written twice, but none is lost.
@@ -214,6 +215,7 @@ class Crawler:
         feed: Feed | None = None
         first = not known.digest
         new: list[FeedItem] = []
+        sources = set[str]()  # of which a sitemap has new entries
         unstable = False
         if response.status != 304 and digest != known.digest:
             feed = await self._parsed(response)
@@ -231,7 +233,11 @@ class Crawler:
                 digest = blake2b(response.body, digest_size=16).digest()
             new, unstable = self._new_items(source, feed)
             known = Remembered("", "", digest, feed.pause, feed.title)
-            self._write(source, new, first=len(new) == len(feed.items))
+            backlog = len(new) == len(feed.items)
+            if feed.announces:
+                sources = {entry.link for entry in new if entry.link in self._scheduler}
+                new = [entry for entry in new if entry.link not in sources]
+            self._write(source, new, first=backlog)
         fetched = self._clock()
         known = known._replace(
             etag=response.etag or known.etag, modified=response.modified or known.modified
@@ -247,8 +253,8 @@ class Crawler:
             again_after=asked,
             cost=_cost(self._unit, response, took),
         )
-        if feed and feed.announces and not first:
-            self._announce(source, new)
+        if sources and not first:
+            self._announce(source, sources)
         if feed and self._subscriptions is not None:
             name = moved or source
             self._subscriptions.found(name, *hub_of(response, feed))
@@ -271,14 +277,13 @@ class Crawler:
         new = [item for item in by_key if item.alias in unknown or keys[item.alias] > 1]
         return new, len(by_key) - len(new) > 0.5 * len(feed.items)
 
-    def _announce(self, sitemap: str, entries: Sequence[FeedItem]) -> None:
+    def _announce(self, sitemap: str, sources: set[str]) -> None:
         """Ping the sources of the host of a sitemap which it lists anew or with another date; of
         other hosts it may not speak."""
         host = host_of(sitemap)
-        listed = dict.fromkeys(entry.link for entry in entries if entry.link != sitemap)
-        known = [url for url in listed if host_of(url) == host and url in self._scheduler]
+        pinged = sorted(url for url in sources - {sitemap} if host_of(url) == host)
         with self._scheduler.together():
-            for url in known:
+            for url in pinged:
                 with suppress(UnknownSource):
                     self._scheduler.signal(url, "sitemap")
 

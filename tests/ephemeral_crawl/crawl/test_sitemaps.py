@@ -159,3 +159,6 @@ def test_a_sitemap_pings_what_it_lists_with_another_date_and_nothing_else(monkey
     bench.run(24.0, "/map", "/changes", "/stays")
     assert len(days) > 2
     assert pings == [(bench.site.url("/changes"), "sitemap")] * (len(days) - 1)
+    # What is a source itself is no item of the sitemap as well.
+    assert [item["link"] for item in bench.items] == [bench.site.url("/unknown")] * len(days)
+    assert bench.scheduler.status().counts.items == len(days)

@@ -88,7 +88,8 @@ def test_every_learner_is_compared_with_equal_budgets_trials_and_runs() -> None:
     assert [entrant.learner for entrant in FULL.entrants] == list(
         dict.fromkeys(entrant.learner for entrant in FULL.entrants)
     )
-    assert {entrant.learner for entrant in FULL.entrants} == set(KINDS)
+    # Residual evolution is for the tasks of coupled sources, and starts from their best policy.
+    assert {entrant.learner for entrant in FULL.entrants} == set(KINDS) - {"residual-evolution"}
     assert {entrant.learner for entrant in QUICK.entrants} < set(KINDS)
     for entrant in ENTRANTS:
         for number in range(FULL.trials):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from crawl_env.envs.subsets import maximal_subsets
 from crawl_env.fleet.sources import Sources
-from crawl_env.simulation.selection import Hosts, select, whole_budget
+from crawl_env.simulation.selection import BALANCE_TOLERANCE, Hosts, select, whole_budget
 from tests.references import in_line, plainly
 
 VALUES = [-math.inf, -1.0, -0.0, 0.0, 0.5, 1.0, math.inf]
@@ -44,7 +44,7 @@ def taken(
         if balance is None:
             pays = spent + Fraction(cost[i]) <= limit
         else:
-            pays = priority[i] >= 0 and Fraction(balance) > spent
+            pays = priority[i] >= 0 and Fraction(balance) - spent > budget * BALANCE_TOLERANCE
         if allowed[i] and room and pays:
             spent += Fraction(cost[i])
             chosen.add(i)

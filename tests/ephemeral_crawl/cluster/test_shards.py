@@ -153,7 +153,7 @@ def test_the_command_starts_shards_and_a_second_one_forwards_to_them(tmp_path, l
     [
         (["--store", "crawl.db", "--budget", "1/h"], "shards have a store each"),
         (["--shards", "0", "--budget", "1/h"], "--shards is 0"),
-        (["--burst", "3", "--budget", "1/h"], "--burst is for one scheduler"),
+        (["--burst", "3", "--budget", "1/h"], "--burst and --zone are for one scheduler"),
     ],
 )
 def test_what_shards_cannot_be(tmp_path, more, message):

@@ -438,24 +438,39 @@ def test_snapshots_whose_sources_refer_to_no_host_are_refused(host):
 TAGGED = ("tag", "importance", "factor", "stretch")  # columns since version 6
 
 
+def earlier(rows, *later):
+    """Return rows as files had them before there were the later columns."""
+    names = [name for name in rows.dtype.names if name not in later]
+    older = np.zeros(len(rows), [(name, rows.dtype[name]) for name in names])
+    for name in names:
+        older[name] = rows[name]
+    return older.tobytes()
+
+
+def of_version_5(state):
+    """Return the snapshot of a state as version 5 wrote it: without tags, costs that are learnt,
+    the precisions of hosts, and the names of columns."""
+    end = 8 + int.from_bytes(state[:8], "little")
+    header = json.loads(state[8:end])
+    kind = np.dtype([(name, HOST[name]) for name in header.pop("host_columns")])
+    last = end + header["rows"] * SOURCE.itemsize
+    rest = last + len(header["host_names"].splitlines()) * kind.itemsize
+    sources = earlier(np.frombuffer(state[end:last], SOURCE), "hit", "vain", *TAGGED)
+    hosts = earlier(np.frombuffer(state[last:rest], kind), "trust")
+    for name in ("tags", "paused_hosts", "columns", "fresh"):
+        del header[name]
+    for name in ("hours", "zone", "own_burst", "until"):
+        del header["settings"][name]
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + sources + hosts + state[rest:]
+
+
 def test_stores_of_version_5_are_upgraded_in_place(store):
     clock = Clock()
     with Scheduler(store.address, budget="40/h", clock=clock) as live:
         busy(live, clock, steps=3)
         number, state = live._ledger.number, dump(live)
-    end = 8 + int.from_bytes(state[:8], "little")
-    header = json.loads(state[8:end])
-    last = end + header["rows"] * SOURCE.itemsize
-    rows = np.frombuffer(state[end:last], SOURCE)
-    names = [name for name in SOURCE.names if name not in TAGGED]
-    older = np.zeros(len(rows), [(name, SOURCE[name]) for name in names])
-    for name in names:
-        older[name] = rows[name]
-    del header["tags"], header["paused_hosts"]
-    for name in ("hours", "zone", "own_burst", "until"):
-        del header["settings"][name]
-    text = json.dumps(header).encode()
-    before = len(text).to_bytes(8, "little") + text + older.tobytes() + state[last:]
+    before = of_version_5(state)
     store.run("DELETE FROM snapshot")
     with closing(open_journal(store.address, full=False)) as journal:
         journal.write_snapshot(number, [before])
@@ -480,19 +495,11 @@ def test_snapshots_of_earlier_versions_are_read():
     del header["tags"], header["paused_hosts"], header["columns"], header["fresh"]
     header |= {"host_names": ["ä.example", "b.example"], "market": price, "fitted": None}
 
-    def earlier(rows, kind, *later):
-        """Return rows as files had them before there were the later columns."""
-        names = [name for name in kind.names if name not in later]
-        old = [(name, kind[name]) for name in names]
-        return np.array(np.array(rows)[names].tolist(), old).tobytes()
-
     named = np.dtype([(name, HOST[name]) for name in header.pop("host_columns")])
     last = end + SOURCE.itemsize
     hosts = np.frombuffer(data[last : last + 2 * named.itemsize], named)
-    rest = earlier(hosts, named, "trust") + data[last + 2 * named.itemsize :]
-    rows = earlier(
-        np.frombuffer(data[end:last], SOURCE), SOURCE, "tried", "down", "hit", "vain", *TAGGED
-    )
+    rest = earlier(hosts, "trust") + data[last + 2 * named.itemsize :]
+    rows = earlier(np.frombuffer(data[end:last], SOURCE), "tried", "down", "hit", "vain", *TAGGED)
     text = json.dumps(header).encode()
     state = snapshot.from_bytes(len(text).to_bytes(8, "little") + text + rows + rest)
     assert (state.shared.market, state.table["tried"][0]) == (price, state.time)

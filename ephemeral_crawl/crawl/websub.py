@@ -20,6 +20,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from os import PathLike
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlencode, urljoin
 
@@ -121,6 +122,8 @@ class Subscriptions:
         self._public = check_url(public, "public URL").rstrip("/")
         self._client, self._is_source, self._ping = client, is_source, ping
         self._clock = clock
+        if path != ":memory:":
+            Path(path).touch(mode=0o600)  # it holds the secrets of the subscriptions
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._db.execute(
             "CREATE TABLE IF NOT EXISTS subscription (source TEXT PRIMARY KEY, topic TEXT, "

@@ -240,3 +240,9 @@ def test_the_crawl_finds_the_hubs_that_feeds_name():
         "/header": "https://example.org/f",
         "/none": "",
     }
+
+
+def test_the_secrets_of_subscriptions_are_for_their_owner_alone(tmp_path):
+    file = tmp_path / "crawl.db.hubs"
+    Subscriptions(file, "https://example.org", Client(), None, None).close()
+    assert file.stat().st_mode & 0o077 == 0

@@ -11,7 +11,7 @@ EXTRAS = {
     "ray": ("ray",),
     "postgres": ("psycopg",),
     "serve": ("fastapi", "prometheus_client", "pydantic", "starlette", "uvicorn"),
-    "crawl": ("defusedxml", "feedparser", "httpcore", "httpx", "publicsuffixlist"),
+    "crawl": ("defusedxml", "feedparser", "httpcore", "httpx", "protego", "publicsuffixlist"),
     "scrapy": ("scrapy",),
     "reader": ("reader",),
     "offline": ("h5py",),

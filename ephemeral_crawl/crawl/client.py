@@ -141,6 +141,7 @@ class Client:
         if not (user_agent.isascii() and user_agent.isprintable() and user_agent.strip()):
             raise ValueError(f"user agent is {shown(user_agent)}; give printable ASCII text")
         self._timeout, self._most, self._private = timeout, most_bytes, allow_private
+        self.user_agent = user_agent
         guard = None if use_proxies else _Transport(allow_private, resolve or _resolve)
         self._client = httpx.AsyncClient(
             transport=guard,

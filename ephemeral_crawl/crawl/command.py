@@ -39,8 +39,8 @@ class CrawlFeeds(Command):
     """Fetches feeds when they are due, within a budget, and writes what is new.
 
     The schedule learns while it crawls. RSS, Atom and RDF are read, requests are conditional, and
-    what servers ask for is honoured: Retry-After, Cache-Control, ttl, permanent redirects, 410. It
-    does not read robots.txt, as feeds are offered to programs. Ctrl-C ends it after the fetches
+    what servers ask for is honoured: Retry-After, Cache-Control, ttl, permanent redirects, 410;
+    robots.txt for pages alone, as feeds are offered to programs. Ctrl-C ends it after the fetches
     under way, a second one at once; the same command goes on where it was.
     """
 
@@ -223,7 +223,7 @@ class CrawlFeeds(Command):
         from ephemeral_crawl.crawl.memory import Memory
 
         limit = seconds("--timeout", self.timeout, 0.1)
-        memory = Memory(self.store.with_name(self.store.name + ".items"))
+        memory = Memory.beside(self.store)
         parse = LimitedProcess(self.worth)
         progress = _Progress(scheduler)
         async with Client(
@@ -241,7 +241,7 @@ class CrawlFeeds(Command):
                 memory,
                 output,
                 parallel=self.parallel,
-                lease_time=2.0 * limit + 60.0,
+                lease_time=3.0 * limit + 60.0,  # robots.txt, a page, and the feed that it names
                 per_host=self.per_host,
                 done=progress.add,
                 idle=progress.idle,

@@ -16,8 +16,9 @@ from typing import NamedTuple, TextIO
 
 from crawl_env.errors import check_choice
 from ephemeral_crawl.crawl.client import Client, FetchError, NotAllowed, Response
-from ephemeral_crawl.crawl.feeds import Feed, FeedItem, Parser
+from ephemeral_crawl.crawl.feeds import Feed, FeedItem, Parser, is_page
 from ephemeral_crawl.crawl.memory import Memory, Remembered
+from ephemeral_crawl.crawl.robots import Disallowed, Robots
 from ephemeral_crawl.crawl.urls import check_url, host_of
 from ephemeral_crawl.crawl.websub import Subscriptions, hub_of
 from ephemeral_crawl.live import Lease, Scheduler, UnknownSource
@@ -91,6 +92,7 @@ class Crawler:
         self._unit = check_choice("unit", unit, UNITS)
         self._stop, self._news = asyncio.Event(), asyncio.Event()
         self._under_way: set[asyncio.Task[None]] = set()
+        self._robots = Robots(client, clock)
         self._not_allowed: dict[str, float] = {}  # seconds that those feeds have waited
 
     def stop(self) -> None:
@@ -156,13 +158,18 @@ class Crawler:
     async def _visit(self, lease: Lease) -> None:
         source, response = lease.source, None
         try:
+            if self._memory.is_page(source):
+                self._slow_down(source, await self._robots.check(source))
             known, start = self._memory.of(source), self._clock()
             response = await self._client.get(source, known.etag, known.modified)
             visit = await self._read(lease, known, response, self._clock() - start)
         except NotAllowed as error:  # which costs nothing
             reason = reason_of(str(error))
-            wait = min(2.0 * self._not_allowed.get(source, _NOT_ALLOWED / 2.0), _MOST_NOT_ALLOWED)
-            self._not_allowed[source] = wait
+            if isinstance(error, Disallowed):
+                wait = error.again_after
+            else:
+                wait = 2.0 * self._not_allowed.get(source, _NOT_ALLOWED / 2.0)
+                self._not_allowed[source] = wait = min(wait, _MOST_NOT_ALLOWED)
             self._scheduler.release(lease.id, again_after=wait, reason=reason)
             self._done(Visit(source, None, 0, reason, error.kind, allowed=False))
             return
@@ -178,9 +185,12 @@ class Crawler:
         self._not_allowed.pop(source, None)
 
     def _failed(self, lease: Lease, error: FetchError, response: Response | None) -> None:
-        """Report a fetch that came to nothing; a feed that is gone is paused."""
+        """Report a fetch that came to nothing; a feed that is gone is paused, and of a page it is
+        remembered that it is one."""
         status, asked, reason = None, None, reason_of(str(error))
         if response is not None:
+            if is_page(response.body):
+                self._memory.add_pages([lease.source])
             status = response.status
             asked = response.retry_after(self._clock()) if error.kind == "http" else None
         with self._scheduler.together():
@@ -237,6 +247,8 @@ class Crawler:
             if feed.announces:
                 sources = {entry.link for entry in new if entry.link in self._scheduler}
                 new = [entry for entry in new if entry.link not in sources]
+                if not feed.is_index:
+                    self._memory.add_pages(sources)
             self._write(source, new, first=backlog)
         fetched = self._clock()
         known = known._replace(
@@ -286,6 +298,13 @@ class Crawler:
             for url in pinged:
                 with suppress(UnknownSource):
                     self._scheduler.signal(url, "sitemap")
+
+    def _slow_down(self, source: str, delay: float) -> None:
+        """Fetch from the host of a source no more often than its robots.txt asks for."""
+        with suppress(UnknownSource):
+            host = self._scheduler.settings(source)["host"]
+            if host is not None and delay > self._scheduler.host_limit(host):
+                self._scheduler.limit_host(host, delay)
 
     def _move(self, source: str, url: str) -> None:
         """Follow a feed that has moved for good; where two have moved to the same place, one is

@@ -22,6 +22,7 @@ from crawl_env.files.table import Column
 from crawl_env.fleet.sources import Sources
 from crawl_env.log.clock import HOURS
 from ephemeral_crawl.crawl.client import Client, FetchError
+from ephemeral_crawl.crawl.memory import Memory
 from ephemeral_crawl.crawl.opml import read_opml, write_opml
 from ephemeral_crawl.crawl.sitemaps import MOST_ENTRIES, parse_sitemap
 from ephemeral_crawl.crawl.stores import Stores
@@ -123,6 +124,7 @@ async def import_sitemap(
     client: Client,
     *,
     per_host: Duration = 0.0,
+    memory: Memory | None = None,
     **settings: Any,
 ) -> Imported:
     """Add the pages that a sitemap lists, and those of the sitemaps in it if it is an index.
@@ -136,6 +138,7 @@ async def import_sitemap(
         address: URL of the sitemap.
         client: which fetches.
         per_host: least time between two fetches of a host; 0: no limit.
+        memory: of the crawler, which thus knows that these are pages, and reads robots.txt.
         settings: of all new sources, as for `import_opml`.
 
     Raises:
@@ -169,7 +172,10 @@ async def import_sitemap(
     if len(pages) > MOST_ENTRIES:
         refused.append(f"{len(pages) - MOST_ENTRIES:,} pages after the first {MOST_ENTRIES:,}")
     rows = [{"source": url, "host": host, **settings} for url in list(pages)[:MOST_ENTRIES]]
-    return _added(scheduler, rows, per_host, refused)
+    done = _added(scheduler, rows, per_host, refused)
+    if memory is not None:
+        memory.add_pages(row["source"] for row in rows)
+    return done
 
 
 def _growing(keys: dict[str, None]) -> Iterator[str]:

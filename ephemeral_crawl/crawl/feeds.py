@@ -65,6 +65,7 @@ class Feed(NamedTuple):
     pause: float  # seconds for which it asks not to be fetched again: ttl, or syn:updatePeriod
     elsewhere: str = ""  # of a page that names a feed, the address of that
     announces: bool = False  # whether it is a sitemap: its items may be other sources
+    is_index: bool = False  # whether these are sitemaps, rather than pages
     hub: str = ""  # of WebSub, which it names
     topic: str = ""  # and the address by which the hub knows it
 
@@ -102,7 +103,7 @@ def parse_feed(body: bytes, content_type: str = "", url: str = "", worth: str = 
         return _sitemap(body)
     if _is_json(body):
         found = _json_feed(body)
-    elif _PAGE.match(body) and (elsewhere := _named_feed(body, url)):
+    elif is_page(body) and (elsewhere := _named_feed(body, url)):
         return Feed("", [], 0.0, elsewhere)
     else:
         found = _xml_feed(body, content_type)
@@ -121,13 +122,22 @@ def parse_feed(body: bytes, content_type: str = "", url: str = "", worth: str = 
 
 def _sitemap(body: bytes) -> Feed:
     """Return the entries of a sitemap as items, those with the latest dates first."""
-    entries = parse_sitemap(body).entries
+    entries, is_index, _ = parse_sitemap(body)
     entries.sort(key=lambda entry: math.inf if entry.modified is None else -entry.modified)
     items = []
     for url, modified, title in entries:
         items.append(FeedItem(_key(f"{url}\n{modified}"), 0, _text(title), url, modified, 1.0))
     unique = {item.key: item for item in items}
-    return Feed("", list(unique.values())[:MOST_ITEMS], 0.0, announces=True)
+    return Feed("", list(unique.values())[:MOST_ITEMS], 0.0, announces=True, is_index=is_index)
+
+
+def is_page(body: bytes) -> bool:
+    """Return whether a document is an HTML page.
+
+    >>> is_page(b"<!doctype html><html>"), is_page(b"<rss>")
+    (True, False)
+    """
+    return _PAGE.match(body) is not None
 
 
 class _Found(NamedTuple):
@@ -216,7 +226,7 @@ def _why_not(found: Any, body: bytes) -> str:
     """Return why a document is not a feed."""
     if not body.strip():
         return f"{_NOT_A_FEED}: it is empty"
-    if _PAGE.match(body):
+    if is_page(body):
         return f"{_NOT_A_FEED}: it is an HTML page that names none"
     error = found.get("bozo_exception")
     if found.get("version") and isinstance(error, SAXParseException):

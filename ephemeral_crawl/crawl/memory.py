@@ -70,6 +70,12 @@ class Memory:
             "CREATE TABLE IF NOT EXISTS known (feed INTEGER, item INTEGER, shown INTEGER, "
             "PRIMARY KEY (feed, item)) STRICT, WITHOUT ROWID"
         )
+        self._db.execute("CREATE TABLE IF NOT EXISTS page (source TEXT PRIMARY KEY) STRICT")
+
+    @classmethod
+    def beside(cls, store: Path) -> Memory:
+        """Return the table beside the store of a scheduler."""
+        return cls(store.with_name(store.name + ".items"))
 
     def of(self, source: str) -> Remembered:
         """Return what is remembered of a feed."""
@@ -77,6 +83,20 @@ class Memory:
             "SELECT etag, modified, digest, pause, title FROM feed WHERE source = ?", (source,)
         ).fetchone()
         return Remembered(*row) if row else Remembered()
+
+    def add_pages(self, sources: Iterable[str]) -> None:
+        """Remember that sources are pages, unless they give a feed."""
+        with self._db:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.executemany(
+                "INSERT INTO page VALUES (?) ON CONFLICT DO NOTHING",
+                [(source,) for source in sources],
+            )
+
+    def is_page(self, source: str) -> bool:
+        """Return whether a source is a page that never gave a feed."""
+        found = self._db.execute("SELECT 1 FROM page WHERE source = ?", (source,)).fetchone()
+        return found is not None and not self.of(source).digest
 
     def titles(self) -> dict[str, str]:
         """Return the titles of all feeds."""
@@ -119,6 +139,7 @@ class Memory:
     def rename(self, source: str, name: str) -> None:
         """Change the name of a feed; what is remembered of another of that name is forgotten."""
         self.forget(name)
+        self._db.execute("DELETE FROM page WHERE source = ?", (source,))
         self._db.execute("UPDATE feed SET source = ? WHERE source = ?", (name, source))
 
     def forget(self, source: str) -> None:
@@ -130,6 +151,7 @@ class Memory:
                 (source,),
             )
             self._db.execute("DELETE FROM feed WHERE source = ?", (source,))
+            self._db.execute("DELETE FROM page WHERE source = ?", (source,))
 
     def close(self) -> None:
         """Close the file."""

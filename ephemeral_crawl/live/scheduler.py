@@ -374,6 +374,19 @@ class Scheduler:
         if hosts:
             self._ledger.change(lambda state, moment: {"kind": "hosts", "hosts": hosts})
 
+    def host_limit(self, host: str) -> float:
+        """Return the least time between two fetches of a host, seconds, as `limit_host` sets it; 0
+        if there is no limit.
+
+        >>> scheduler = Scheduler(":memory:", budget="600/h")
+        >>> scheduler.limit_host("example.org", "10s")
+        >>> scheduler.host_limit("example.org"), scheduler.host_limit("example.com")
+        (10.0, 0.0)
+        """
+        with self._ledger.reading() as (state, _):
+            row = state.host_names.row(name_of("host", host))
+            return float(state.hosts_table["interval"][row]) if row >= 0 else 0.0
+
     def teach(self, lessons: Iterable[Lesson]) -> int:
         """Use what is known of sources that were not fetched yet; return how many there are.
 

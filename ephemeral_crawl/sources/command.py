@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -100,9 +100,19 @@ class ManageSources(Command):
     async def _import(self, scheduler: Scheduler | Stores, address: str) -> Imported:
         from ephemeral_crawl.crawl.client import Client
         from ephemeral_crawl.crawl.exchange import import_sitemap
+        from ephemeral_crawl.crawl.memory import Memory
         from ephemeral_crawl.crawl.sitemaps import MOST_BYTES
 
-        async with Client(most_bytes=MOST_BYTES, allow_private=self.allow_private) as client:
-            return await import_sitemap(
-                scheduler, address, client, per_host=self.per_host, tag=self.tag
-            )
+        store, memory = self.store[0].removeprefix("sqlite:///"), None
+        with ExitStack() as stack:
+            if len(self.store) == 1 and ":" not in store:  # then `crawl` can crawl it
+                memory = stack.enter_context(closing(Memory.beside(Path(store))))
+            async with Client(most_bytes=MOST_BYTES, allow_private=self.allow_private) as client:
+                return await import_sitemap(
+                    scheduler,
+                    address,
+                    client,
+                    per_host=self.per_host,
+                    memory=memory,
+                    tag=self.tag,
+                )

@@ -67,6 +67,7 @@ def test_no_use_of_a_store_drops_its_locks(path, monkeypatch):
         "pause": lambda: live.pause("c"),
         "resume": lambda: live.resume("c"),
         "limit_host": lambda: live.limit_host("h", "1h"),
+        "host_limit": lambda: live.host_limit("h"),
         "limit_tag": lambda: live.limit_tag("news", most="50%"),
         "tags": live.tags,
         "limit_hosts": lambda: live.limit_hosts({"i": "1h"}),

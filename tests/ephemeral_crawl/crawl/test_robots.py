@@ -1,0 +1,74 @@
+"""robots.txt: pages heed it, feeds do not."""
+
+import pytest
+
+from ephemeral_crawl.crawl.robots import rules_of
+from tests.ephemeral_crawl.crawl.site import feed, message
+from tests.ephemeral_crawl.crawl.test_crawler import Bench
+
+PAGE = message(200, b"<!DOCTYPE html><html><p>Hello")
+
+
+def asked(bench, path):
+    return sum(other == path for other, _ in bench.site.asked)
+
+
+def test_pages_are_fetched_as_robots_txt_allows_and_feeds_as_they_are_due():
+    bench = Bench()
+    rules = b"User-agent: *\nDisallow: /home\nDisallow: /a\nCrawl-delay: 30"
+    bench.site.answers |= {"/robots.txt": message(200, rules), "/a": message(200, feed(1))}
+    bench.site.answers |= {"/home": PAGE, "/open": PAGE}
+    bench.run(72.0, "/home", "/open", "/a")
+    assert asked(bench, "/home") == 1  # which tells that it is a page
+    assert asked(bench, "/open") > 1
+    assert asked(bench, "/a") > 1
+    assert 1 < asked(bench, "/robots.txt") <= 3  # once a day
+    told = bench.scheduler.explain(bench.site.url("/home"))
+    assert f"{bench.site.url('/robots.txt')} does not allow this program to fetch it" in str(told)
+    assert told.failures == 1
+    assert bench.scheduler.host_limit("127.0.0.1") == 30.0
+    counts = bench.scheduler.status().counts
+    assert counts.released == sum(not visit.allowed for visit in bench.visits) > 0
+    assert counts.fetched + counts.failed == sum(visit.allowed for visit in bench.visits)
+
+
+def test_a_page_waits_until_robots_txt_can_be_read():
+    bench, answers, times = Bench(), iter([503, 429, 404]), []
+
+    def answer(headers):
+        times.append(bench.loop.time())
+        said.append(str(bench.scheduler.explain(bench.site.url("/home"))))
+        return message(next(answers))
+
+    said = []
+    bench.site.answers |= {"/robots.txt": answer, "/home": PAGE}
+    bench.run(24.0, "/home")
+    assert len(times) == 3
+    assert times[1] - times[0] >= 600.0
+    assert times[2] - times[1] >= 1200.0
+    assert "/robots.txt cannot be read: HTTP 503" in said[1]
+    assert asked(bench, "/home") > 1
+    assert [visit.allowed for visit in bench.visits[:4]] == [True, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed"),
+    [
+        ("", True),
+        ("User-agent: *\nDisallow: /", False),
+        ("User-agent: *\nDisallow:", True),
+        ("User-agent: *\nDisallow: /\nAllow: /a/", True),
+        ("User-agent: *\nDisallow: /*/b$", False),
+        ("User-agent: *\nDisallow: /\n\nUser-agent: Some-Robot # ours\nDisallow: /c", True),
+        (
+            "User-agent: robot\nUser-agent: some-robot\nDisallow: /\n\nUser-agent: *\nAllow: /",
+            False,
+        ),
+        ("User-agent: robot\nDisallow: /", True),  # another's name, which ours ends with
+        ("User-agent: other\nDisallow: /", True),
+        ("\ufffd\0: <html>", True),
+    ],
+)
+def test_rules_are_those_of_the_longest_name_and_the_longest_path(text, allowed):
+    rules = rules_of(text, "some-robot/1.0 (+https://example.org)")
+    assert rules.can_fetch("https://example.org/a/b", "robot") == allowed

@@ -585,7 +585,7 @@ def tag_prices(
 ) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
     """Return the price of a budget that tags with budgets of their own share (see `tags`), the
     prices at which each would spend its maximum and its minimum alone, (T, 2), 0 and infinite where
-    there is none, and what each spends, (T,), budget units per second.
+    there is none or nothing to fetch, and what each spends, (T,), budget units per second.
 
     Arguments:
         parts: at whose prices, rather than those of the budget, nothing is `charged`.
@@ -595,13 +595,15 @@ def tag_prices(
     def alone(part: Part, bound: float) -> float:
         return market_price(part.wanted, bound * part.size, rotation, part.hosts, guess)
 
+    highest = [_highest_index(part.wanted) for part in parts]
+    # The budgets of a tag bind nothing where none of its sources can be worth a fetch.
     bounds = np.array(
         [
             [
-                alone(part, part.most) if part.most < math.inf else 0.0,
-                alone(part, part.least) if part.least > 0.0 else math.inf,
+                alone(part, part.most) if part.most < math.inf and index > 0.0 else 0.0,
+                alone(part, part.least) if part.least > 0.0 and index > 0.0 else math.inf,
             ]
-            for part in parts
+            for part, index in zip(parts, highest, strict=True)
         ]
     )
 
@@ -613,7 +615,7 @@ def tag_prices(
         ]
         return np.array(costs)
 
-    most = max(_highest_index(part.wanted) for part in parts)
+    most = max(highest)
     if most > 0.0:
         near = first_near(
             lambda price: float(spent(price).sum()) <= budget,

@@ -159,6 +159,13 @@ def test_a_paused_tag_leaves_its_minimum_to_the_others():
     assert [found.spends for found in live.tags()] == pytest.approx([2.0, 0.0], rel=0.01)
 
 
+def test_budgets_of_a_tag_without_sources_do_not_bind():
+    live, _ = known([(1.0, 1.0, 1.0, None), (3.0, 1.0, 1.0, "busy")], "2/h")
+    live.limit_tag("empty", most="1/h")
+    live.pause(tag="busy")
+    assert {found.tag: found.binds for found in live.tags()} == {"": "", "busy": "", "empty": ""}
+
+
 def test_no_source_of_a_tag_is_leased_beyond_its_maximum():
     clock = Clock()
     live = Scheduler(":memory:", budget="1000/h", clock=clock)

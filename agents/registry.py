@@ -170,8 +170,9 @@ def find(name: str) -> Callable[..., Agent]:
     if not found:
         refusal = unknown("agent", name, [*AGENTS, *sorted(point.name for point in installed)])
         raise ValueError(
-            f"{refusal}. agents.register adds one's own, for this process; an entry point in the "
-            f"group {GROUP!r} of an installed package, for all"
+            f"{refusal}. Those that have to be trained are classes, in agents.learning.LEARNERS. "
+            "agents.register adds one's own, for this process; an entry point in the group "
+            f"{GROUP!r} of an installed package, for all"
         )
     if len(found) > 1:
         packages = ", ".join(str(point.dist.name if point.dist else point) for point in found)

@@ -168,7 +168,8 @@ class ComparisonStudy(AnsweringStudy):
         bounds = self._engine_bounds(events, parts, budgets)
         print(
             f"{len(events.fleet)} sources × {events.length} × {len(names)} policies × "
-            f"{len(budgets)} budgets, in {sum(map(len, parts.values()))} parts"
+            f"{len(budgets)} budget{'s' if len(budgets) > 1 else ''}, "
+            f"in {sum(map(len, parts.values()))} parts"
         )
         runs = play_all(self.runner, events, parts)
         costs = {m: indexing.cost_of(events, runs[m], bound) for m, bound in bounds.items()}

@@ -38,10 +38,11 @@ _EVERY = 60.0  # seconds between two lines of progress
 class CrawlFeeds(Command):
     """Fetches feeds when they are due, within a budget, and writes what is new.
 
-    The schedule learns while it crawls. RSS, Atom and RDF are read, requests are conditional, and
-    what servers ask for is honoured: Retry-After, Cache-Control, ttl, permanent redirects, 410;
-    robots.txt for pages alone, as feeds are offered to programs. Ctrl-C ends it after the fetches
-    under way, a second one at once; the same command goes on where it was.
+    The schedule learns while it crawls. RSS, Atom, RDF, JSON Feed and sitemaps are read, requests
+    are conditional, and what servers ask for is honoured: Retry-After, Cache-Control, ttl,
+    permanent redirects, 410; robots.txt for pages alone, as feeds are offered to programs. Ctrl-C
+    ends it after the fetches under way, a second one at once; the same command goes on where it
+    was.
     """
 
     main: ClassVar[tuple[str, ...]] = (

@@ -38,9 +38,9 @@ _STEPS = 30  # of a mean gap between two fetches, in which the order of the firs
 class MakeSchedule(LogOptions, Study):
     """Makes a schedule from a log: an interval, a next fetch and a reason for each source.
 
-    Nothing is simulated, so that it takes seconds and can be made anew every night. `replay` and
-    `backtest` test schedules and schedulers on the log; `ephemeral_crawl.live` learns while it
-    crawls.
+    Nothing is simulated, so that it takes seconds and can be made anew every night. Test
+    schedules on the log with `replay`, and schedulers with `backtest`; `ephemeral_crawl.live`
+    learns while it crawls.
     """
 
     main: ClassVar[tuple[str, ...]] = (

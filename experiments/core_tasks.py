@@ -202,10 +202,11 @@ def _learners(report: Report, tables: Mapping[str, Data]) -> None:
     found = tables_of(records.runs, records.curves)
     if not found:
         return
-    agents = list(next(iter(found.values())).runs)
+    first = next(iter(found.values()))
+    agents = [name for name in first.runs if all(name in table.runs for table in found.values())]
     names = [
         task
-        for task in next(iter(found.values())).ranked
+        for task in first.ranked
         if all(task in table.full(agents, table.ranked) for table in found.values())
     ]
     scores = np.array(

@@ -1,7 +1,7 @@
 """Several servers: on one store, as shards, as shards behind the router, and as shards on Ray.
 
     python -m experiments.live.several --batches 1 10
-    python -m experiments.live.several --postgres postgresql:///test?host=/run/postgresql --batches 1
+    python -m experiments.live.several --postgres postgresql:///test?host=/run/postgresql
 
 prints leases and reports per second, and the processor time that each takes, which depends less on
 what else the machine does. Clients run in one process beside the servers: with two cores or fewer,

@@ -169,7 +169,7 @@ def test_the_server_subscribes_to_the_hubs_that_feeds_name(monkeypatch):
                 signature = {"X_Hub_Signature": f"sha256={digest}"}
                 assert client.ask("POST", path, b"news", **signature).status == 202
                 assert pings(client) == count
-            assert client.ask("POST", path, bytes(2**20 + 1)).status == 413
+            assert client.ask("POST", path, None, Content_Length=str(2**20 + 1)).status == 413
 
 
 def test_a_server_that_is_not_public_receives_nothing():

@@ -24,8 +24,9 @@ from ephemeral_crawl.cluster.connection import connect  # noqa: E402
 
 collect_ignore = ["crawl_env/envs/typed_calls.py"]  # for the type checker: it cannot be imported
 
-# A first example may have to be compiled, and no test depends on the speed of the machine.
-settings.register_profile("ephemeral-crawl", deadline=None)
+# A first example may have to be compiled, and no test depends on the speed of the machine. Examples
+# are the same in each run.
+settings.register_profile("ephemeral-crawl", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("ephemeral-crawl")
 
 # Pools of processes have one, unless a test asks for more: the cores are busy with other tests.

@@ -16,7 +16,7 @@ import numpy as np
 from hypothesis import settings
 
 # The same examples on every machine, and no files left behind.
-plainly = settings(derandomize=True, database=None, max_examples=150)
+plainly = settings(derandomize=True, database=None, max_examples=60)
 
 Z_LIMIT = 4.5  # a right sampler fails one such test in 150,000
 

@@ -259,29 +259,17 @@ def test_importing_loads_numba_besides_gymnasium_and_compiles_nothing(tmp_path: 
 # ------------------------------------------------------------------------- without compilation
 
 
-def test_the_same_functions_run_without_compilation() -> None:
-    """The tests against plain Python that take little time, with numba's compilation off."""
-    files = ["test_selection.py", "test_hosts.py"]
-    chosen = "what_sorting_takes or going_down_the_line or wherever_it_stands"
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider"),
-            *(str(ROOT / "tests" / "crawl_env" / "simulation" / file) for file in files),
-            *("-k", chosen),
-        ],
-        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    assert "skipped" not in done.stdout
-
-
-RANDOM = """
-from tests.crawl_env.test_compiled import random_rewards
+WITHOUT = """
+import warnings
+from tests.crawl_env.simulation import test_hosts, test_selection
+from tests.crawl_env.test_compiled import leases, random_rewards
+test_selection.test_top_takes_what_sorting_takes()
+test_hosts.test_what_is_selected_is_what_going_down_the_line_gives()
+warnings.simplefilter("error")
+for k in range(1, 8):
+    test_selection.test_nan_is_refused_wherever_it_stands(k, rows=3)
 print(*random_rewards())
+print(leases())
 """
 
 
@@ -297,19 +285,6 @@ def random_rewards() -> list[float]:
         for i in range(12):
             found.append(env.step(np.roll(np.array([0.1, 0.5, 0.5, 0.0], np.float32), i))[1])
     return found
-
-
-def test_random_content_is_the_same_without_compilation_and_without_warnings() -> None:
-    variables = {"NUMBA_DISABLE_JIT": "1", "PYTHONWARNINGS": "error"}
-    found = [float(reward) for reward in python(RANDOM, ROOT, **variables).split()]
-    assert np.count_nonzero(found) > 30
-    np.testing.assert_allclose(found, random_rewards(), rtol=1e-9)
-
-
-LEASES = """
-from tests.crawl_env.test_compiled import leases
-print(leases())
-"""
 
 
 def leases() -> list[str]:
@@ -333,9 +308,13 @@ def leases() -> list[str]:
     return found
 
 
-def test_the_live_scheduler_runs_without_compilation() -> None:
-    found = python(LEASES, ROOT, NUMBA_DISABLE_JIT="1")
-    assert found.strip() == str(leases())
+def test_the_same_functions_run_without_compilation_and_without_warnings() -> None:
+    """Those that are tested against plain Python, random content, and the live scheduler."""
+    rewards, leased = python(WITHOUT, ROOT, NUMBA_DISABLE_JIT="1").splitlines()
+    found = [float(reward) for reward in rewards.split()]
+    assert np.count_nonzero(found) > 30
+    np.testing.assert_allclose(found, random_rewards(), rtol=1e-9)
+    assert leased == str(leases())
 
 
 # ------------------------------------------------------------------------- processes and threads

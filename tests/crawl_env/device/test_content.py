@@ -19,7 +19,7 @@ from crawl_env.device.content import Content
 from crawl_env.device.world import TorchWorld
 
 LEVEL = 1e-4
-DRAWS = 20_000
+DRAWS = 8000
 # Dense and sparse, slow and so fast that a step is stationary, one that publishes nothing.
 FLEET = Sources([8.0, 0.3, 5.0, 60.0, 0.0], [1.0, 3.0, 0.5, 2.0, 1.0], [0.3, 0.05, 9.0, 40.0, 1.0])
 

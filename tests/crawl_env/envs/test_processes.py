@@ -16,10 +16,6 @@ ID = "crawl_env:EphemeralCrawl-v0"
 def make():
     return gym.make(ID, budget=2, arrivals="poisson", observed=np.array([True] * 3 + [False]))
 
-def make_flat():
-    return gym.make("crawl_env:EphemeralCrawlFlat-v0", budget=2, arrivals="poisson",
-                    features=("value", "age"))
-
 if __name__ == "__main__":
     vec = gym.vector.AsyncVectorEnv([make], context="spawn")
     one = make()
@@ -29,18 +25,6 @@ if __name__ == "__main__":
         found, expected = vec.step(action[None]), one.step(action)
         same &= np.array_equal(found[0][0], expected[0]) and found[1][0] == expected[1]
     print(same, vec.call("spec")[0].max_episode_steps)
-    vec.close()
-
-    from stable_baselines3.common.vec_env import SubprocVecEnv
-
-    vec, one = SubprocVecEnv([make_flat], start_method="spawn"), make_flat()
-    vec.seed(3)
-    same = np.array_equal(vec.reset()[0], one.reset(seed=3)[0])
-    action = np.linspace(-1, 1, 4, dtype=np.float32)
-    for _ in range(3):
-        found, expected = vec.step(action[None]), one.step(action)
-        same &= np.array_equal(found[0][0], expected[0]) and np.isclose(found[1][0], expected[1])
-    print(same, vec.get_attr("spec")[0].max_episode_steps)
     vec.close()
 """
 
@@ -57,7 +41,7 @@ def test_spawned_processes(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    assert done.stdout.split() == ["True", "500"] * 2, done.stderr
+    assert done.stdout.split() == ["True", "500"], done.stderr
     assert "Overriding environment" not in done.stderr
 
 

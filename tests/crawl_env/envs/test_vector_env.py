@@ -169,21 +169,6 @@ def test_any_size() -> None:
             compare(*both(num_envs, AutoresetMode.NEXT_STEP, sources=fleet, horizon=6), steps=15)
 
 
-def test_equals_an_asynchronous_vector_environment() -> None:
-    arguments = {"features": ("value", "age"), "budget": 2, "horizon": 4}
-    vec = gym.make_vec(ID, num_envs=2, **arguments)
-    loop = gym.make_vec(
-        ID, 2, "async", vector_kwargs={"context": "spawn"}, **arguments
-    )  # spawn: forking a process with torch's threads may hang
-    try:
-        assert np.array_equal(vec.reset(seed=0)[0], loop.reset(seed=0)[0])
-        for action in random_actions(vec, 8):
-            one, two = vec.step(action), loop.step(action)
-            assert same(one[:4], two[:4])
-    finally:
-        loop.close()
-
-
 # ------------------------------------------------------------------------- rows
 
 

@@ -170,7 +170,7 @@ def test_the_world_is_as_items_one_by_one(distribution: str) -> None:
     fleet = Sources(rate, 1.0, decay, capacity=most)
     utility = Exponential() if distribution == "exponential" else Lognormal(0.8)
     arrivals = Arrivals(utility=utility, sampler="items")
-    world = World(fleet, arrivals, 20_000, count=True)
+    world = World(fleet, arrivals, 8000, count=True)
     rng = np.random.default_rng(4)
     world.start(np.zeros(world.shape), rng)
     for _ in range(6):
@@ -179,20 +179,20 @@ def test_the_world_is_as_items_one_by_one(distribution: str) -> None:
     assert world.items is not None
     for i, (ell, mu, k) in enumerate(cells):
         plain = np.array(
-            [item_by_item(plain_rng, ell, mu, k, 6.0, distribution) for _ in range(4000)]
+            [item_by_item(plain_rng, ell, mu, k, 6.0, distribution) for _ in range(1500)]
         )
         mean = fleet.content_at(6.0)[i]
         assert abs(z_of_mean(world.value[:, i], mean)) < Z_LIMIT
         assert abs(z_of_mean(plain, mean)) < Z_LIMIT
         spread = world.value[:, i].var()
-        error = ((world.value[:, i] - mean) ** 2).std() / np.sqrt(20_000)
+        error = ((world.value[:, i] - mean) ** 2).std() / np.sqrt(8000)
         z = z_of_variance(plain, mean, spread)
-        widened = np.hypot(1, error / (((plain - mean) ** 2).std() / np.sqrt(4000)))
+        widened = np.hypot(1, error / (((plain - mean) ** 2).std() / np.sqrt(1500)))
         assert abs(z) / widened < Z_LIMIT
         assert world.items[:, i].max() <= k
         few = poisson.pmf(np.arange(k), 6 * ell) @ np.arange(k)  # E min(N, K)
         counted = few + k * poisson.sf(k - 1, 6 * ell)
-        assert world.items[:, i].mean() == pytest.approx(counted, abs=0.02)  # 5 standard errors
+        assert world.items[:, i].mean() == pytest.approx(counted, abs=0.03)  # 5 standard errors
 
 
 def test_an_item_without_utility_still_takes_a_place() -> None:

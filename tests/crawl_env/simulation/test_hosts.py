@@ -83,7 +83,7 @@ def selections(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(plainly, max_examples=250)
+@settings(plainly, max_examples=120)
 @given(case=selections())
 def test_what_is_selected_is_what_going_down_the_line_gives(case: dict[str, Any]) -> None:
     priority, crawled_at, cost = case["priority"], case["crawled_at"], case["cost"]

@@ -47,8 +47,9 @@ import psycopg
 
 from ephemeral_crawl.live import Scheduler, UnknownSource, snapshot
 from ephemeral_crawl.live.journal import base
-from ephemeral_crawl.live.state import State
 from tests.ephemeral_crawl.live import soak_checks
+from tests.ephemeral_crawl.live.archive import Archive
+from tests.ephemeral_crawl.live.soak_shards import ShardSoak
 from tests.ephemeral_crawl.live.stores import NO_SERVER, Server, Store, servers
 from tests.ephemeral_crawl.live.visitors import Visitor
 
@@ -367,12 +368,8 @@ class Soak:
         self.number = SOURCES
         self.faults = dict.fromkeys(FAULTS, 0)
         self.waiting: list[str] = []  # faults to come
-        self.journal: list[str] = []  # events, also those that the store has removed
-        self.archive = (folder / "journal").open("w", encoding="utf-8")
-        self.archived, self.latest = 0, ""  # number and text of the last event
+        self.archive = Archive(store, folder / "journal")
         self.reading = self.notes.open(encoding="utf-8")
-        self.unseen = set[int]()  # leases that were acknowledged, and not found yet
-        self.recorded = bytearray()  # by lease: whether it is in the journal
         self.visitor = Visitor(store, folder, "mark 0", self.errors)
         self.samples: dict[str, list[float]] = {"this": [], "elder": [], "store": []}
 
@@ -524,28 +521,12 @@ class Soak:
             file.unlink()
 
     def _archive(self) -> None:
-        """Keep the events, before they are removed from the store; refuse that one was lost, or an
-        outcome that was acknowledged before now is not among them."""
+        """Look for what was acknowledged before now."""
         for line in self.reading.read().splitlines():  # each is written at once
             kind, *words = line.split()
             if kind == "acknowledged":
-                self.unseen.add(int(words[0]))
-        with contextlib.suppress(psycopg.OperationalError):
-            rows = self.store.run(
-                f"SELECT number, event FROM journal WHERE number >= {self.archived} ORDER BY number"
-            )
-            if self.archived:
-                assert rows[:1] == [(self.archived, self.latest)], "events were lost"
-            for number, event in rows[self.archived > 0 :]:
-                assert number == self.archived + 1, "the journal has a gap"
-                self.archive.write(event + "\n")
-                self.archived, self.latest = number, event
-                read = json.loads(event)
-                for lease in read["lease"] if read["kind"] == "record" else ():
-                    self.recorded.extend(bytes(max(lease + 1 - len(self.recorded), 0)))
-                    self.recorded[lease] = 1
-            self.unseen -= {lease for lease in self.unseen if any(self.recorded[lease : lease + 1])}
-            assert not self.unseen, f"leases {sorted(self.unseen)[:5]} are lost"
+                self.archive.unseen.add(int(words[0]))
+        self.archive.read()
 
     def _sample(self) -> None:
         """Note sizes, MiB."""
@@ -568,7 +549,6 @@ class Soak:
     def check(self) -> dict[str, Any]:
         """Check the notes, the memory and the state; return what happened, and what should not."""
         self._archive()
-        self.archive.close()
         live, end = self.worker.live, self.clock.true()
         with self.notes.open() as lines:
             notes = soak_checks.Notes.of(lines)
@@ -626,14 +606,11 @@ class Soak:
         again = Scheduler(self.store.address, clock=self.clock)
         again.status()
         assert snapshot.to_bytes(again._ledger.state) == expected, "the snapshot differs"
-        with (self.folder / "journal").open(encoding="utf-8") as events:
-            soak_checks.check_recorded(events, notes.acknowledged)
-        state = State()
-        with (self.folder / "journal").open(encoding="utf-8") as events:
-            for event in events:
-                state.apply(json.loads(event))
-        assert snapshot.to_bytes(state) == expected, "the state is not a replay of the journal"
-        return self.archived
+        self.archive.check(notes.acknowledged)
+        replayed = snapshot.to_bytes(self.archive.replayed())
+        self.archive.close()
+        assert replayed == expected, "the state is not a replay of the journal"
+        return self.archive.number
 
 
 def memory(process: int) -> float:
@@ -647,8 +624,9 @@ class Options:
     minutes: float
     store: str
     speed: float
-    every: float
+    every: float | None
     seed: int
+    shards: int | None
 
 
 def main(given: Options) -> None:
@@ -662,8 +640,14 @@ def main(given: Options) -> None:
         store = server.new()
     else:
         store = Store(f"sqlite:///{folder / 'crawl.db'}", folder / "crawl.db")
+    soak: Soak | ShardSoak
     with everything:
-        soak = Soak(store, server, folder, given.speed, given.every, given.seed)
+        if given.shards is not None:
+            if server is None:
+                sys.exit("shards need --store postgres")
+            soak = ShardSoak(server, folder, given.shards, given.every or 30.0, given.seed)
+        else:
+            soak = Soak(store, server, folder, given.speed, given.every or 1.0, given.seed)
         soak.run(60.0 * given.minutes)
         found = soak.check()
         print(json.dumps(found))
@@ -677,6 +661,7 @@ if __name__ == "__main__":
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--store", choices=("sqlite", "postgres"), default="sqlite")
     parser.add_argument("--speed", type=float, default=120.0, help="seconds per second")
-    parser.add_argument("--every", type=float, default=1.0, help="seconds between two faults")
+    parser.add_argument("--every", type=float, help="seconds between two faults")
+    parser.add_argument("--shards", type=int, help="do as in `soak_shards`, in real time")
     parser.add_argument("--seed", type=int, default=0)
     main(Options(**vars(parser.parse_args())))

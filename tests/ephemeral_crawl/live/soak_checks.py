@@ -102,12 +102,17 @@ class Notes:
         self.leases[lease] = self.leases[lease]._replace(released=begun, confirmed=confirmed)
 
 
-def check_budget(leases: Iterable[Lease], rate: float, burst: float) -> float:
+def check_budget(
+    leases: Iterable[Lease], rate: float, burst: float, level: float | None = None
+) -> float:
     """Refuse leases that no bucket of this rate and size pays for; return its least level.
 
     Each is paid at a moment between the question and the answer, and a release is paid back in the
     same way. The bucket is charged with the answer, and until then it may hold so much more. It is
     paid back with the question, and may hold so much more until the answer.
+
+    Arguments:
+        level: of the bucket at the beginning; by default it is full.
     """
     changes = list[tuple[float, float, float]]()  # time, of the level, and of what it may hold
     for lease in leases:
@@ -116,7 +121,8 @@ def check_budget(leases: Iterable[Lease], rate: float, burst: float) -> float:
         if lease.released < math.inf:
             changes.append((lease.released, lease.cost, lease.cost))
             changes.append((lease.confirmed, 0.0, -lease.cost))
-    level, now, size, least = burst, 0.0, burst, burst
+    level = burst if level is None else level
+    now, size, least = 0.0, burst, level
     # What makes room comes first.
     for time, paid, room in sorted(changes, key=lambda change: (change[0], -change[2])):
         level = min(level + rate * (time - now), size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -33,8 +34,11 @@ class Balance(Command):
     """Addresses of the servers, such as http://127.0.0.1:8501. Their order says which source is
     whose: keep it, and append new ones after `ephemeral-crawl reshard`."""
     budget: Annotated[str | None, tyro.conf.arg(metavar="RATE")] = None
-    """What all of them may fetch together, such as 2000/h. Without it budgets stay as they are, and
-    requests are forwarded, beside another that balances."""
+    """What all of them may fetch together, such as 2000/h, or by the hour, such as "08:00 40/h,
+    22:00 10/h". Without it budgets stay as they are, and requests are forwarded, beside another
+    that balances."""
+    zone: Annotated[str | None, tyro.conf.arg(metavar="ZONE")] = None
+    """Time zone of a budget by the hour, such as Europe/Paris; by default UTC."""
     every: Annotated[str, tyro.conf.arg(metavar="TIME")] = "15min"
     """Time between two rounds."""
     once: bool = False
@@ -75,8 +79,10 @@ class Balance(Command):
             )
         balancer = None
         if self.budget is not None:
-            balancer = Balancer(
-                hourly("--budget", self.budget),
+            balancer = Balancer.of(
+                self.budget,
+                self.zone,
+                time.time(),
                 len(self.servers),
                 hourly("--least", self.least) if self.least else 0.0,
                 hourly("--most", self.most) if self.most else None,

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from crawl_env.errors import check_flag, check_whole, shown
+from crawl_env.errors import check_flag, check_whole, check_within, shown
 from ephemeral_crawl.live import choice, explanation, moving
 from ephemeral_crawl.live import overview as overviews
 from ephemeral_crawl.live import status as statuses
@@ -38,7 +38,7 @@ from ephemeral_crawl.live.overview import Overview
 from ephemeral_crawl.live.settings import Settings, rows_of
 from ephemeral_crawl.live.state import Event, Moment, State
 from ephemeral_crawl.live.status import Status
-from ephemeral_crawl.live.tags import TagStatus, bound_of
+from ephemeral_crawl.live.tags import TagStatus, bounds_of
 
 _MOST_LEASES = 10_000  # at once
 _LOG = logging.getLogger(__name__)
@@ -309,7 +309,15 @@ class Scheduler:
         """End a pause of a source, a host or domain, or a tag."""
         self._pause(False, source, host, tag)
 
-    def limit_tag(self, tag: str, *, least: str | None = None, most: str | None = None) -> None:
+    def limit_tag(
+        self,
+        tag: str,
+        *,
+        least: str | None = None,
+        most: str | None = None,
+        least_part: float = 1.0,
+        most_part: float = 1.0,
+    ) -> None:
         """Give the sources of a tag a minimum and a maximum of their own, in place of those before.
 
         Within the budget the price of the tag is such that it spends at least the minimum and at
@@ -320,6 +328,8 @@ class Scheduler:
             least: a rate such as "5/h", or a fraction of the budget such as "20%"; default: none.
                 If all minima exceed the budget, they are reduced in proportion.
             most: likewise.
+            least_part, most_part: part of a rate that this scheduler has, where several divide it
+                among them, such as shards; a fraction of the budget is of its own.
 
         Raises:
             ValueError: an argument is out of range, or the minimum is above the maximum.
@@ -330,13 +340,13 @@ class Scheduler:
         >>> [(found.tag, found.least, found.most) for found in scheduler.tags()]
         [('', None, None), ('news', 2.0, 5.0)]
         """
-        low, high = (
-            None if bound is None else bound_of(name, bound)
-            for name, bound in (("least", least), ("most", most))
-        )
-        if low and high and low[1] == high[1] and low[0] > high[0]:
-            raise ValueError(f"least is {shown(least)}, which is above most, {shown(most)}")
-        event = {"kind": "tag", "tag": name_of("tag", tag), "least": low, "most": high}
+        low, high = bounds_of(least, most)
+        parts = [
+            check_within(name, part, 0.0, 1.0, open_low=True)
+            for name, part in (("least_part", least_part), ("most_part", most_part))
+        ]
+        named = {"kind": "tag", "tag": name_of("tag", tag)}
+        event: Event = {**named, "least": low, "most": high, "parts": parts}
         self._ledger.change(lambda state, moment: event)
 
     def tags(self) -> list[TagStatus]:

@@ -407,7 +407,8 @@ class State:
 
     def _limit_tag(self, event: Event) -> None:
         number = self.tags.number(event["tag"])
-        self.tags.limit(number, event["least"], event["most"], self.settings.budget)
+        parts = event.get("parts", (1.0, 1.0))
+        self.tags.limit(number, event["least"], event["most"], parts, self.settings.budget)
         if not self.tags.bounded:
             self.tags.unbind()
             self.use_tags()

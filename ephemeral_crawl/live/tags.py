@@ -47,6 +47,8 @@ TAG = np.dtype(
         ("stretch", "<f8"),  # rotation of the tag ÷ that of the fleet
         ("spends", "<f8"),  # budget units per second that it is expected to spend
         ("spent", "<f8"),  # budget units since it was made
+        ("least_part", "<f8"),  # of a rate, which this scheduler has; 1 unless it is a shard
+        ("most_part", "<f8"),
     ]
 )
 
@@ -65,12 +67,21 @@ class TagStatus:
     price: float  # of a budget unit for its sources
     multiplier: float  # its price less that of the budget, which the bound that `binds` costs
     binds: str  # which of its budgets binds: "most", "least", or "" if none does
+    least_set: str | None = None  # what `limit_tag` was given, such as "20%" or "5/h"
+    most_set: str | None = None
+    least_part: float = 1.0  # part of that rate that this scheduler has; 1 unless it is a shard
+    most_part: float = 1.0
 
     def __str__(self) -> str:
-        given = ("least", self.least), ("most", self.most)
+        given = (
+            ("least", self.least, self.least_set, self.least_part),
+            ("most", self.most, self.most_set, self.most_part),
+        )
         bounds = "".join(
-            f", at {name} {bound:.4g}/h" + (" (binds)" if self.binds == name else "")
-            for name, bound in given
+            f", at {name} {bound:.4g}/h"
+            + (f" of {whole} of all shards" if part < 1.0 else "")
+            + (" (binds)" if self.binds == name else "")
+            for name, bound, whole, part in given
             if bound is not None
         )
         return (
@@ -81,7 +92,10 @@ class TagStatus:
         )
 
 
-def bound_of(name: str, value: object) -> tuple[float, bool]:
+Bound = tuple[float, bool]  # of a tag: a rate per second, or a fraction of the budget, and which
+
+
+def bound_of(name: str, value: object) -> Bound:
     """Return a budget of a tag: a rate per second, or a fraction of the budget, and which it is.
 
     >>> bound_of("most", "36/h"), bound_of("least", "25%")
@@ -100,6 +114,34 @@ def bound_of(name: str, value: object) -> tuple[float, bool]:
     return share, True
 
 
+def bounds_of(least: object, most: object) -> tuple[Bound | None, Bound | None]:
+    """Return the minimum and the maximum of a tag as `bound_of` does; None: there is none.
+
+    >>> bounds_of("30/h", "20/h")
+    Traceback (most recent call last):
+    ...
+    ValueError: least is '30/h', which is above most, '20/h'
+    """
+    low, high = (
+        None if bound is None else bound_of(name, bound)
+        for name, bound in (("least", least), ("most", most))
+    )
+    if low and high and low[1] == high[1] and low[0] > high[0]:
+        raise ValueError(f"least is {shown(least)}, which is above most, {shown(most)}")
+    return low, high
+
+
+def text_of(bound: Bound | None) -> str | None:
+    """Return a budget of a tag as `bound_of` takes it.
+
+    >>> text_of((0.01, False)), text_of((0.25, True))
+    ('36/h', '25%')
+    """
+    if bound is None:
+        return None
+    return f"{100.0 * bound[0]:.12g}%" if bound[1] else f"{3600.0 * bound[0]:.12g}/h"
+
+
 class Tags:
     """The tags of a fleet; the first stands for sources that have none."""
 
@@ -112,6 +154,7 @@ class Tags:
     def _clear(table: NDArray[Any]) -> None:
         table["most"] = table["room"] = math.inf
         table["factor"] = table["stretch"] = 1.0
+        table["least_part"] = table["most_part"] = 1.0
 
     def number(self, name: str | None) -> int:
         """Return the number of a tag, a new one if there is none."""
@@ -138,15 +181,17 @@ class Tags:
         Arguments:
             budget: the present one of all, per second.
         """
-        shares = self.table["shares"]
-        least = self.table["least"] * np.where(shares & _LEAST_SHARE, budget, 1.0)
-        most = self.table["most"] * np.where(shares & _MOST_SHARE, budget, 1.0)
+        table, shares = self.table, self.table["shares"]
+        least = table["least"] * np.where(shares & _LEAST_SHARE, budget, table["least_part"])
+        most = table["most"] * np.where(shares & _MOST_SHARE, budget, table["most_part"])
         least = np.minimum(least, most)
         return least * min(budget / max(float(least.sum()), budget), 1.0), most
 
-    def limit(self, number: int, least: Any, most: Any, budget: float) -> None:
-        """Give a tag a minimum and a maximum, as `bound_of` returns them, or None."""
+    def limit(self, number: int, least: Any, most: Any, parts: Any, budget: float) -> None:
+        """Give a tag a minimum and a maximum, as `bound_of` returns them, or None; and which part
+        of each is this scheduler's."""
         row = self.table[number]
+        row["least_part"], row["most_part"] = parts
         had = row["least"] > 0.0, row["most"] < math.inf
         row["least"], row["most"], row["shares"] = 0.0, math.inf, 0
         if least is not None:
@@ -158,6 +203,18 @@ class Tags:
         lowest, highest = (0.5 * burst_of(rate[number]) for rate in self.bounds(budget))
         row["owed"] = 0.0 if least is None else float(row["owed"]) if had[0] else lowest
         row["room"] = math.inf if most is None else float(row["room"]) if had[1] else highest
+
+    def given(self, number: int) -> tuple[str | None, str | None]:
+        """Return the minimum and the maximum of a tag as `Scheduler.limit_tag` takes them."""
+        row = self.table[number]
+
+        shares = int(row["shares"])
+        least = float(row["least"]), bool(shares & _LEAST_SHARE)
+        most = float(row["most"]), bool(shares & _MOST_SHARE)
+        return (
+            text_of(least if least[0] > 0.0 else None),
+            text_of(most if most[0] < math.inf else None),
+        )
 
     def unbind(self) -> None:
         """Give all tags the price of the budget, since none has one of its own."""
@@ -230,15 +287,22 @@ class Tags:
         if not rows:
             return tags
         tags.names = ["", *(name_of("tag", name) for name, *_ in rows[1:])]
-        filled = [tuple(math.inf if x is None else x for x in row) for _, *row in rows]
+        later = len(TAG.names or ()) - (
+            len(rows[0]) - 1
+        )  # columns that the program which wrote them had not
+        filled = [
+            (*(math.inf if x is None else x for x in row), *[1.0] * later) for _, *row in rows
+        ]
         tags.table = np.array(filled, TAG)
         table = tags.table
+        parts = np.array([table["least_part"], table["most_part"]])
         numbers = np.array([table[name] for name in ("least", "most", "owed", "spent", "spends")])
         if (
             len(set(tags.names)) < len(tags.names)
             or not (numbers >= 0.0).all()
             or np.isnan(table["room"]).any()
             or not ((table["factor"] > 0.0) & (table["stretch"] >= 1.0)).all()
+            or not ((parts > 0.0) & (parts <= 1.0)).all()
         ):
             raise ValueError("the tags of sources are damaged")
         return tags

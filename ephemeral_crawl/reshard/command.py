@@ -19,7 +19,7 @@ class Reshard(Command):
 
     Stop the servers and crawlers first. If it is stopped, start it again: nothing is lost, and it
     goes on. The budgets are divided by the number of sources, and add up to what they did before.
-    Those of tags become parts of them, and pauses go along. A budget by the hour is refused.
+    Those of tags and pauses go along. A budget by the hour is refused.
     """
 
     stores: Annotated[tuple[str, ...], tyro.conf.arg(metavar="STORE")]
@@ -40,8 +40,8 @@ class Reshard(Command):
             if is_table(stores[0].settings()["budget"]):
                 raise ValueError(
                     f"the budget of {self.stores[0]} is {stores[0].settings()['budget']}, which "
-                    "follows the clock; shards have none that does: set a rate first, by "
-                    "`ephemeral-crawl store --budget`, and then others at these times"
+                    "follows the clock; stores are divided with a rate: set one first, by "
+                    "`ephemeral-crawl store --budget`, and give `balance --budget` the hours again"
                 )
             new = {**stores[0].settings(), "budget": NEW, "burst": None}
             for place in places[1:]:
@@ -50,8 +50,8 @@ class Reshard(Command):
                 except NewStore:
                     store = Scheduler(place, **new)
                 stores.append(stack.enter_context(store))
-            share_tags(stores)
             moved = sum(divide_anew(stores))
+            share_tags(stores)
             print(f"{moved:,} sources moved")
             for name, store in zip(self.stores, stores, strict=True):
                 found = store.status()

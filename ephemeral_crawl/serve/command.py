@@ -136,20 +136,20 @@ class Serve(Command):
     ) -> None:
         """Start shards, or join them, and forward requests to them."""
         import asyncio
+        import time
 
         from crawl_env.errors import check_whole
-        from ephemeral_crawl.live.arguments import per_second
         from ephemeral_crawl.serve.actors import Actors
         from ephemeral_crawl.serve.routing import forward
         from ephemeral_crawl.serve.server import logs
         from ephemeral_crawl.shards.balancer import Balancer
 
-        if self.burst is not None or self.zone is not None:
-            raise ValueError("--burst and --zone are for one scheduler; budgets of shards change")
+        if self.burst is not None:
+            raise ValueError("--burst is for one scheduler; budgets of shards change")
         balancer = None
         if self.budget is not None:
-            total = 3600.0 * per_second("--budget", self.budget)
-            balancer = Balancer(total, check_whole("--shards", number))
+            number = check_whole("--shards", number)
+            balancer = Balancer.of(self.budget, self.zone, time.time(), number)
         settings = {
             name: value
             for name in ("half_life", "worth_at", "explore")

@@ -21,7 +21,8 @@ from starlette.requests import Request
 
 from crawl_env.errors import check_whole, shown
 from ephemeral_crawl.live import Counts, Status
-from ephemeral_crawl.live.arguments import seconds
+from ephemeral_crawl.live.arguments import name_of, seconds
+from ephemeral_crawl.live.tags import bounds_of, text_of
 from ephemeral_crawl.serve.admission import Admission, Limits, Token, strict_json
 from ephemeral_crawl.serve.errors import Refused, answer_errors
 from ephemeral_crawl.serve.metrics import Requests
@@ -29,6 +30,7 @@ from ephemeral_crawl.serve.page import POLICY
 from ephemeral_crawl.serve.routes import hooks_of
 from ephemeral_crawl.serve.servers import Shards
 from ephemeral_crawl.shards.owner import domain_of, owner_of, shard_of
+from ephemeral_crawl.shards.tag_budgets import is_rate, together
 
 MOST_SHARDS = 1000  # a lease's id is that of its shard times this, plus the number of the shard
 _OF_ONE = (
@@ -49,12 +51,16 @@ _MOST_WAIT = 60.0  # seconds
 
 
 class Router:
-    """Requests to shards, and what their answers are together."""
+    """Requests to shards, and what their answers are together.
 
-    def __init__(self, servers: Shards) -> None:
+    Arguments:
+        balances: whether the budgets of the shards are divided here.
+    """
+
+    def __init__(self, servers: Shards, balances: bool = False) -> None:
         if len(servers) > MOST_SHARDS:
             raise ValueError(f"there are {len(servers)} servers; give at most {MOST_SHARDS}")
-        self.servers = servers
+        self.servers, self.balances = servers, balances
         self._due = np.ones(len(servers))  # number of sources, plus 1
         self._due_at = -np.inf
         self._looking: asyncio.Task[None] | None = None
@@ -86,15 +92,17 @@ class Router:
 
     async def _of_tag(self, method: str, given: dict[str, Any]) -> Any:
         """Tell all shards what concerns a tag, since its sources may be on each of them."""
-        for name in ("least", "most"):
-            bound = given.get(name)
-            if isinstance(bound, str) and not bound.endswith("%"):
-                raise Refused(
-                    422,
-                    "invalid",
-                    f"{name} is {shown(bound)}; with shards, give a part of the budget such as "
-                    "'20%', which holds on each of them: how much of a rate each should have "
-                    "would change with their prices",
+        names = {"tag", "least", "most"}
+        if method == "limit_tag" and given.keys() <= names:
+            bounds = [text_of(x) for x in bounds_of(given.get("least"), given.get("most"))]
+            tag = name_of("tag", given["tag"])
+            if self.balances and (tag in self.servers.tags or any(map(is_rate, bounds))):
+                await self.servers.limit_tag(tag, (bounds[0], bounds[1]))
+                return {"done": True}
+            if any(map(is_rate, bounds)):
+                raise ValueError(
+                    "a rate of a tag is divided among the shards by the server that balances; ask "
+                    "the one that was given --budget, or give a part of the budget such as '20%'"
                 )
         asked = [self.servers.post(k, method, given) for k in range(len(self.servers))]
         answers = await asyncio.gather(*asked, return_exceptions=True)
@@ -287,7 +295,8 @@ def make_router(router: Router, token: Token | None, limits: Limits, budget: Any
     """Return the application that forwards.
 
     Arguments:
-        budget: function that sets the budget of all, given a rate such as "20/h".
+        budget: function that sets the budget of all, given a rate such as "20/h" or a table of
+            hours, and its time zone or None.
     """
     requests = Requests()
 
@@ -331,8 +340,8 @@ def make_router(router: Router, token: Token | None, limits: Limits, budget: Any
 
     @app.get("/v1/tags")
     async def tags() -> JSONResponse:
-        asked = [router.servers.ask(k, "GET", "/v1/tags") for k in range(len(router.servers))]
-        return JSONResponse({"shards": await asyncio.gather(*asked)})
+        each = [found for found in await router.servers.each_tags() if found is not None]
+        return JSONResponse([asdict(tag) for tag in together(each)])
 
     @app.get("/v1/sources")
     async def sources(text: str = "", start: int = 0, limit: int = 100) -> JSONResponse:
@@ -361,7 +370,9 @@ def make_router(router: Router, token: Token | None, limits: Limits, budget: Any
 
     async def configure(given: dict[str, Any]) -> dict[str, Any]:
         if "budget" in given:
-            await budget(given.pop("budget"))
+            await budget(given.pop("budget"), given.pop("zone", None))
+        if "zone" in given:
+            raise ValueError("give the budget by the hour together with its zone")
         for k in range(len(router.servers)) if given else ():
             await router.servers.post(k, "configure", given)
         return {"done": True}

@@ -6,11 +6,9 @@ import asyncio
 import logging
 import math
 import socket
+import time
 from collections.abc import Sequence
 
-from crawl_env.errors import shown
-from ephemeral_crawl.live.arguments import per_second
-from ephemeral_crawl.live.hours import is_table
 from ephemeral_crawl.serve.admission import Limits, Token
 from ephemeral_crawl.serve.router import Router, make_router
 from ephemeral_crawl.serve.server import make_server
@@ -51,18 +49,13 @@ async def forward(
 ) -> None:
     """Forward requests to shards until SIGTERM or SIGINT, and balance meanwhile."""
 
-    async def set_budget(rate: object) -> None:
+    async def set_budget(budget: object, zone: object) -> None:
         if balancer is None:
             raise ValueError("this server does not balance; ask the one that was given --budget")
-        if is_table(rate):
-            raise ValueError(
-                f"budget is {shown(rate)}, a table of hours, which is for one scheduler; with "
-                "shards, set the budget at these times, such as by cron"
-            )
-        balancer.total = 3600.0 * per_second("budget", rate)
+        balancer.set_budget(budget, zone, time.time())
         await shards.balance(balancer)
 
-    router = Router(shards)
+    router = Router(shards, balances=balancer is not None)
     app = make_router(router, token, limits, set_budget)
     address, port = listener.getsockname()[:2]
     place = f"[{address}]" if ":" in address else address

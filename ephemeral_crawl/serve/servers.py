@@ -13,9 +13,10 @@ from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from crawl_env.errors import shown
-from ephemeral_crawl.live import Counts, Status
+from ephemeral_crawl.live import Counts, Status, TagStatus
 from ephemeral_crawl.serve.errors import Refused
-from ephemeral_crawl.shards.balancer import Balancer, Quote, quote_of, rate_of
+from ephemeral_crawl.shards.balancer import Balancer, Quote, quote_of
+from ephemeral_crawl.shards.tag_budgets import Bounds, TagBudgets, TagQuote, is_rate
 
 _LOG = logging.getLogger(__name__)
 _PATIENCE = 30.0  # seconds for an answer
@@ -32,6 +33,7 @@ class Shards(ABC):
 
     def __init__(self, addresses: Sequence[str]) -> None:
         self.addresses = list(addresses)
+        self.tags: dict[str, TagBudgets] = {}  # those whose budgets are divided
         self._round = asyncio.Lock()  # one at a time
 
     def __len__(self) -> int:
@@ -89,26 +91,118 @@ class Shards(ABC):
     async def balance(self, balancer: Balancer) -> list[Quote | None]:
         """Run one round of a balancer; return the quotes of the shards before it."""
         async with self._round:
+            balancer.follow(time.time())
             found = await self.statuses()
             quotes = [None if status is None else quote_of(status) for status in found]
-            balancer.acknowledge(await self._tell(balancer.lower(quotes)))
-            await self._tell(balancer.rise())
+            for part in (balancer.lower(quotes), None):
+                budgets = balancer.rise() if part is None else part
+                told = {k: balancer.arguments(x) for k, x in budgets.items()}
+                confirmed = await self._tell("configure", told)
+                if part is not None:
+                    balancer.acknowledge({k: part[k] for k in confirmed})
+            await self._balance_tags(found)
             return quotes
 
-    async def _tell(self, budgets: Mapping[int, float]) -> dict[int, float]:
-        """Send shards their budgets; return those that were confirmed."""
-        told = await asyncio.gather(
-            *(self.post(k, "configure", {"budget": rate_of(x)}) for k, x in budgets.items()),
+    async def limit_tag(self, tag: str, bounds: Bounds) -> None:
+        """Divide the minimum and the maximum of a tag among the shards, from now on.
+
+        Raises:
+            Refused: a shard does not answer. If that is so at the beginning, nothing is changed.
+        """
+        async with self._round:
+            found = await self.statuses()
+            silent = [self.addresses[k] for k, status in enumerate(found) if status is None]
+            if silent:
+                raise Refused(
+                    503,
+                    "shard",
+                    f"these servers do not answer: {', '.join(silent)}. What they would spend "
+                    "beside the new budget of the tag is not known: nothing was changed",
+                    {"Retry-After": "1"},
+                )
+            if tag not in self.tags:
+                self.tags[tag] = TagBudgets(tag, len(self))
+            self.tags[tag].given = bounds
+            if late := await self._balance_tags(found, only=tag):
+                places = ", ".join(self.addresses[k] for k in late)
+                raise Refused(
+                    503,
+                    "shard",
+                    f"these servers have not confirmed it: {places}. The others have, and these "
+                    "are told again in the next round",
+                    {"Retry-After": "1"},
+                )
+
+    async def _balance_tags(
+        self, statuses: Sequence[Status | None], only: str | None = None
+    ) -> list[int]:
+        """Run one round of the budgets of all tags, or of one; return the shards that did not
+        confirm what they were told."""
+        each = await self.each_tags(statuses)
+        if only is None:
+            self._find_tags(each)
+        late = set[int]()
+        for name, budgets in self.tags.items():
+            if only not in (None, name):
+                continue
+            quotes = [_quote_of_tag(name, *found) for found in zip(statuses, each, strict=True)]
+            for part in ("lower", "rise"):
+                told = budgets.lower(quotes) if part == "lower" else budgets.rise()
+                confirmed = await self._tell("limit_tag", told)
+                late |= told.keys() - confirmed.keys()
+                if part == "lower":
+                    budgets.acknowledge(confirmed)
+        return sorted(late)
+
+    async def each_tags(
+        self, statuses: Sequence[Status | None] | None = None
+    ) -> list[list[TagStatus] | None]:
+        """Return the tags of each shard, (S,); None of those that do not answer."""
+        shards = [k for k in range(len(self)) if statuses is None or statuses[k] is not None]
+        asked = [self.ask(k, "GET", "/v1/tags") for k in shards]
+        told = dict(zip(shards, await asyncio.gather(*asked, return_exceptions=True), strict=True))
+        return [
+            [TagStatus(**tag) for tag in found] if isinstance(found := told.get(k), list) else None
+            for k in range(len(self))
+        ]
+
+    def _find_tags(self, each: Sequence[list[TagStatus] | None]) -> None:
+        """Divide from now on what the shards were told to by others, too."""
+        found: dict[str, set[Bounds]] = {}
+        for tag in (tag for tags in each for tag in tags or () if tag.tag):
+            found.setdefault(tag.tag, set()).add((tag.least_set, tag.most_set))
+        for name, bounds in found.items():
+            rates = [given for given in bounds if any(map(is_rate, given))]
+            if name not in self.tags and rates:
+                self.tags[name] = TagBudgets(name, len(self))
+                self.tags[name].given = rates[0]
+            elif name in self.tags and len(bounds) == 1:
+                self.tags[name].given = bounds.pop()
+
+    async def _tell(
+        self, method: str, arguments: Mapping[int, Mapping[str, Any]]
+    ) -> Mapping[int, Any]:
+        """Tell shards something; return the answers of those that have confirmed it."""
+        answers = await asyncio.gather(
+            *(self.post(k, method, given) for k, given in arguments.items()),
             return_exceptions=True,
         )
-        for error in told:
+        told = dict(zip(arguments, answers, strict=True))
+        for error in told.values():
             if isinstance(error, BaseException):
                 _LOG.warning("a budget was not confirmed: %s", error)
-        return {
-            k: x
-            for (k, x), answer in zip(budgets.items(), told, strict=True)
-            if not isinstance(answer, BaseException)
-        }
+        return {k: x for k, x in told.items() if not isinstance(x, BaseException)}
+
+
+def _quote_of_tag(
+    name: str, status: Status | None, tags: list[TagStatus] | None
+) -> TagQuote | None:
+    if status is None or tags is None:
+        return None
+    new = status.new / max(status.sources, 1)
+    unknown = TagStatus(name, 0, False, None, None, 0.0, 0.0, 0.0, 0.0, "")
+    tag = next((tag for tag in tags if tag.tag == name), unknown)
+    return TagQuote(tag, new * tag.sources)
 
 
 class _Connection(NamedTuple):

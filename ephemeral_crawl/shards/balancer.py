@@ -18,6 +18,8 @@ from agents.theory.price import first_near
 from crawl_env.errors import check_within, shown
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.live import Status
+from ephemeral_crawl.live import hours as tables
+from ephemeral_crawl.live.arguments import per_second
 
 NEW = "0.001/h"  # budget of a store that is new, until the balancer gives it one
 _MOST_MOVE = 4.0  # largest factor by which a shard's budget changes in a round
@@ -116,10 +118,10 @@ class Balancer:
 
     >>> balancer = Balancer(30.0, 2)
     >>> balancer.lower([Quote(20.0, 1.0, 60, 0), Quote(10.0, 16.0, 40, 0)])
-    {0: 10.0}
+    {0: 10.0, 1: 10.0}
     >>> balancer.rise()  # nothing is free before it is confirmed
     {}
-    >>> balancer.acknowledge({0: 10.0})
+    >>> balancer.acknowledge({0: 10.0, 1: 10.0})
     >>> balancer.rise()
     {1: 20.0}
     """
@@ -128,7 +130,7 @@ class Balancer:
         self, total: float, shards: int, least: float = 0.0, most: float | None = None
     ) -> None:
         self.total = check_within("budget", total, _SMALLEST, math.inf, unit="budget units / h")
-        most = total if most is None else most
+        most = math.inf if most is None else most
         if not (0.0 <= least <= most) or least * shards > total or most < _SMALLEST:
             raise ValueError(
                 f"the least budget of a shard is {shown(least)} and the most {shown(most)} an "
@@ -136,12 +138,70 @@ class Balancer:
                 "can have, and that is not above the most"
             )
         self._least, self._most = np.full(shards, least), np.full(shards, most)
+        self._hours: tables.Hours = ()
+        self._zone = "UTC"
         # The most that each may have been told, budget units per hour; infinite: not known.
         self.given = np.full(shards, math.inf)
         self._aims = self._said = self.given
+        self._untold = set(range(shards))  # which may still have the budget of another balancer
+
+    @staticmethod
+    def of(
+        budget: object,
+        zone: object,
+        now: float,
+        shards: int,
+        least: float = 0.0,
+        most: float | None = None,
+    ) -> Balancer:
+        """Return a balancer of a rate or a table of hours; see `set_budget`."""
+        hours = tables.hours_of(str(budget)) if tables.is_table(budget) else ()
+        rates = [rate for _, rate in hours] or [per_second("budget", budget)]
+        balancer = Balancer(3600.0 * max(rates), shards, least, most)
+        balancer.set_budget(budget, zone, now)
+        return balancer
+
+    def set_budget(self, budget: object, zone: object, now: float) -> None:
+        """Divide another budget from the next round on: a rate, or a table of hours in a time zone.
+
+        Arguments:
+            zone: None: UTC.
+            now: seconds since 1970.
+
+        Raises:
+            ValueError: it is neither, or there is no such zone.
+
+        >>> balancer = Balancer(30.0, 2)
+        >>> balancer.set_budget("08:00 40/h, 22:00 10/h", "UTC", now=0.0)
+        >>> balancer.total, balancer.arguments(5.0)
+        (10.0, {'budget': '08:00 20/h, 22:00 5/h', 'zone': 'UTC'})
+        """
+        tables.zone_of(zone := "UTC" if zone is None else zone)
+        hours = tables.hours_of(str(budget)) if tables.is_table(budget) else ()
+        rate = tables.at(hours, str(zone), now)[0] if hours else per_second("budget", budget)
+        self.total, self._hours, self._zone = 3600.0 * rate, hours, str(zone)
+        self._untold = set(range(len(self.given)))
+
+    def follow(self, now: float) -> None:
+        """Divide the budget of another hour if one has begun, as the shards do by themselves: each
+        has its part of every hour."""
+        if self._hours:
+            total = 3600.0 * tables.at(self._hours, self._zone, now)[0]
+            self.given = self.given * (total / self.total)
+            self.total = total
+
+    def arguments(self, budget: float) -> dict[str, str]:
+        """Return what a shard is told of its budget, units per hour: arguments of
+        `Scheduler.configure`."""
+        if not self._hours:
+            return {"budget": rate_of(budget)}
+        part = budget / self.total
+        hours = tuple((start, max(part * rate, _SMALLEST / 3600.0)) for start, rate in self._hours)
+        return {"budget": tables.text_of(hours), "zone": self._zone}
 
     def lower(self, quotes: Sequence[Quote | None]) -> dict[int, float]:
-        """Begin a round; return the new budgets of the shards that get less.
+        """Begin a round; return the new budgets of the shards that get less, and in the first round
+        those of all, so that no shard follows what it was told by another.
 
         Arguments:
             quotes: what each shard says, (S,); None: it does not answer. Until each has answered
@@ -166,12 +226,16 @@ class Balancer:
         prices = np.where(sources > 0, prices, 0.0)
         aims = divide(rest, budgets, prices, least, self._most[answering]) if rest else least
         self._aims[answering] = np.maximum(aims, _SMALLEST)
-        return {int(i): float(self._aims[i]) for i in np.flatnonzero(self._aims < self.given)}
+        changed = self._aims < self.given
+        changed[[i for i in self._untold if answering[i]]] = True
+        lowered = np.minimum(self._aims, self.given)
+        return {int(i): float(lowered[i]) for i in np.flatnonzero(changed)}
 
     def acknowledge(self, budgets: Mapping[int, float]) -> None:
         """Record the budgets that shards have confirmed."""
         for i, budget in budgets.items():
             self.given[i] = budget
+        self._untold -= budgets.keys()
 
     def rise(self) -> dict[int, float]:
         """Return the new budgets of the shards that get more, and of those that have not received

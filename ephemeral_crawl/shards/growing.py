@@ -9,23 +9,28 @@ from ephemeral_crawl.shards.balancer import rate_of
 from ephemeral_crawl.shards.owner import owner_of
 
 _AT_ONCE = 1000  # sources in a transaction
+_NONE = 1e-3  # for which a store without sources of a tag counts: it has a part until it has some
 
 
 def share_tags(stores: Sequence[Scheduler]) -> None:
-    """Give the tags of the first store the same budgets in all stores, as parts of the budget,
-    unless a store has budgets of its own for a tag."""
-    budget = stores[0].status().budget
-
-    def part(bound: float | None) -> str | None:
-        return None if bound is None else f"{min(100.0 * bound / budget, 100.0):.9g}%"
-
-    for tag in stores[0].tags():
-        if tag.least is None and tag.most is None:
+    """Give all stores the budgets that tags have in the first store that has some: of rates a part
+    each, in proportion to the sources of the tag."""
+    each = [{tag.tag: tag for tag in store.tags()} for store in stores]
+    for name in dict.fromkeys(name for tags in each for name in tags if name):
+        found = [tags[name] for tags in each if name in tags]
+        given = next((tag for tag in found if tag.least_set or tag.most_set), None)
+        if given is None:
             continue
-        for store in stores:
-            known = [found for found in store.tags() if found.tag == tag.tag]
-            if store is stores[0] or all(x.least is None and x.most is None for x in known):
-                store.limit_tag(tag.tag, least=part(tag.least), most=part(tag.most))
+        sources = [tags[name].sources + _NONE if name in tags else _NONE for tags in each]
+        for store, number in zip(stores, sources, strict=True):
+            part = number / sum(sources)
+            store.limit_tag(
+                name,
+                least=given.least_set,
+                most=given.most_set,
+                least_part=part,
+                most_part=part,
+            )
 
 
 def divide_anew(stores: Sequence[Scheduler]) -> Iterator[int]:

@@ -65,7 +65,7 @@ def test_a_node_is_killed_and_nothing_that_was_acknowledged_is_lost(tmp_path, cl
     with routed(shards, balancer=balancer) as client:
 
         def balance():
-            assert client.post("configure", {"budget": "1/h"}).status == 200  # makes a round
+            assert client.post("configure", {"budget": f"{BUDGET}/h"}).status == 200
             most.append(sum(shard["budget"] for shard in told() if shard))
             most.append(float(balancer.given.sum()))
 
@@ -153,7 +153,7 @@ def test_the_command_starts_shards_and_a_second_one_forwards_to_them(tmp_path, l
     [
         (["--store", "crawl.db", "--budget", "1/h"], "shards have a store each"),
         (["--shards", "0", "--budget", "1/h"], "--shards is 0"),
-        (["--burst", "3", "--budget", "1/h"], "--burst and --zone are for one scheduler"),
+        (["--burst", "3", "--budget", "1/h"], "--burst is for one scheduler"),
     ],
 )
 def test_what_shards_cannot_be(tmp_path, more, message):

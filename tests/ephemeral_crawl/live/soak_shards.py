@@ -54,6 +54,7 @@ from tests.ephemeral_crawl.live.stores import Server
 
 HOUR = 3600.0
 BUDGET = 14_400.0  # units per hour, of all shards
+TAGGED, MOST = 3, 3_600.0  # every third source has a tag, whose sources get so much at most
 INTERVAL, LEAST = 10.0, 30.0  # seconds between two fetches of a host, and of a source
 FAULTS = ("kill", "kill", "end", "kill router", "end router", "database", "storm")
 STORM = 60.0  # seconds
@@ -182,7 +183,7 @@ class ShardSoak:
                 "source": name,
                 "host": address_of(host_of(i)),
                 "min_interval": LEAST,
-                "tag": "third" if i % 3 == 0 else None,
+                "tag": "tagged" if i % TAGGED == 0 else None,
             }
             for i, name in enumerate(names)
         ]
@@ -190,6 +191,8 @@ class ShardSoak:
         for host in range(0, HOSTS, LIMITED):
             limit = {"host": address_of(host), "interval": INTERVAL}
             await servers.post(0, "limit_host", limit)
+        bounds = {"tag": "tagged", "least": f"{MOST / 2}/h", "most": f"{MOST}/h"}
+        await servers.post(0, "limit_tag", bounds)
         for i in range(FEEDS):
             self.notes("running", self.site.now(), i)
 
@@ -304,11 +307,24 @@ class ShardSoak:
             notes = soak_checks.Notes.of(lines)
         leases, end = notes.leases.values(), self.site.now()
         hosts = dict.fromkeys(range(0, HOSTS, LIMITED), INTERVAL)
+        tagged = {
+            lease
+            for crawler in self.crawlers
+            for lease, source in crawler.leases.items()
+            if source % TAGGED == 0
+        }
         checks: dict[str, Callable[[], object]] = {
             "least balance": lambda: soak_checks.check_budget(
                 leases, BUDGET / HOUR, BUDGET, float(len(self.parts))
             ),
             "largest sum of budgets": self._sum_of_budgets,
+            "least balance of the tag": lambda: soak_checks.check_budget(
+                [lease for number, lease in notes.leases.items() if number in tagged],
+                MOST / HOUR,
+                MOST,
+                0.5 * MOST + len(self.parts),
+            ),
+            "largest sum of maxima": self._sum_of_maxima,
             "shortest of source and host, s": lambda: soak_checks.check_politeness(
                 notes, LEAST, hosts
             ),
@@ -345,6 +361,23 @@ class ShardSoak:
             given[k] = budget
             most = max(most, sum(given))
         assert most <= BUDGET * (1.0 + 1e-9), f"the budgets added up to {most} an hour"
+        return most
+
+    def _sum_of_maxima(self) -> float:
+        """Refuse that the tag might have had more than its maximum on all shards together, once
+        each had been told of one."""
+        changes = [
+            (event["time"], k, HOUR * event["most"][0] * event["parts"][1])
+            for k, archive in enumerate(self.archives)
+            for event in archive.events()
+            if event["kind"] == "tag"
+        ]
+        given, most = [math.inf] * len(self.archives), 0.0
+        for _, k, bound in sorted(changes):
+            given[k] = bound
+            if sum(given) < math.inf:
+                most = max(most, sum(given))
+        assert 0.0 < most <= MOST * (1.0 + 1e-9), f"the maxima added up to {most} an hour"
         return most
 
     def _prices_apart(self) -> list[float]:

@@ -149,6 +149,7 @@ class Crawler:
         self._random = random.Random(seed)
         self._seen = dict[int, set[int]]()  # keys of items
         self._tags = dict[int, str]()
+        self.leases = dict[int, int]()  # the source of each
         self.times: list[tuple[float, float]] = []  # when leases were asked for, and how long
         self.collected = 0
 
@@ -175,8 +176,8 @@ class Crawler:
             await asyncio.sleep(0.2)
 
     async def _handle(self, lease: dict[str, Any], begun: float) -> None:
-        source, number, chance = int(lease["source"].rpartition("/")[2]), lease["id"], 0.0
-        chance = self._random.random()
+        source, number = int(lease["source"].rpartition("/")[2]), lease["id"]
+        self.leases[number], chance = source, self._random.random()
         if chance < 0.02:
             return  # forgotten
         if chance < 0.05:

@@ -5,7 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ephemeral_crawl.live import TagStatus
+from ephemeral_crawl.live.hours import hours_of
 from ephemeral_crawl.shards.balancer import Balancer, Quote, divide
+from ephemeral_crawl.shards.tag_budgets import TagBudgets, TagQuote
 
 FATES = ("answers", "silent", "request lost", "answer lost")
 
@@ -119,8 +122,113 @@ def test_nothing_changes_before_each_shard_has_answered_once():
     assert balancer.lower([Quote(9.0, 1.0, 10, 0), None]) == {}
     assert balancer.rise() == {}
     assert balancer.lower([Quote(9.0, 1.0, 10, 0), Quote(1.0, 1e9, 10, 0)]) == {
-        0: pytest.approx(6.0)
+        0: pytest.approx(6.0),
+        1: 1.0,  # as it is: it might follow the hours of another balancer
     }
+
+
+def test_a_budget_that_is_raised_is_spent():
+    fleet, balancer = Fleet([5.0, 5.0], [1.0, 3.0], [1.0, 1.0]), Balancer(10.0, 2)
+    fleet.round(balancer)
+    balancer.set_budget("100/h", None, 0.0)
+    for _ in range(6):
+        fleet.round(balancer)
+    assert fleet.budgets == pytest.approx([25.0, 75.0], rel=0.05)
+
+
+def test_shards_follow_the_hours_and_never_have_more_than_there_is_at_each():
+    balancer = Balancer.of("08:00 40/h, 22:00 10/h", None, 12 * 3600.0, 2)
+    assert balancer.total == 40.0
+    balancer.acknowledge(balancer.lower([Quote(100.0, 1.0, 10, 0), Quote(30.0, 1.0, 10, 0)]))
+    balancer.rise()
+    told = [balancer.arguments(part)["budget"] for part in balancer.given]
+    hours = np.array([[rate for _, rate in hours_of(table)] for table in told])
+    assert hours.sum(axis=0) * 3600.0 == pytest.approx([40.0, 10.0])
+    assert hours[:, 0] * 3600.0 == pytest.approx(balancer.given)
+    before = balancer.given / 40.0
+    balancer.follow(23 * 3600.0)
+    assert (balancer.total, balancer.given / 10.0) == (10.0, pytest.approx(before))
+    # The second one has not noticed yet, and is told.
+    lowered = balancer.lower(
+        [Quote(balancer.given[0], 1.0, 10, 0), Quote(40.0 * before[1], 1.0, 10, 0)]
+    )
+    assert balancer.given.sum() > 10.0
+    assert 1 in lowered
+    assert lowered[1] <= 10.0
+    balancer.set_budget("20/h", None, 0.0)
+    assert balancer.arguments(5.0) == {"budget": "5.000000000000/h"}
+
+
+class Tagged:
+    """Shards with a tag, whose price is a power of its part: of a budget that binds."""
+
+    def __init__(self, sizes):
+        self.sizes, self.told = np.array(sizes), [(None, None, 1.0, 1.0)] * len(sizes)
+
+    def quotes(self, budgets, fates):
+        found = []
+        for k, (least, most, *parts) in enumerate(self.told):
+            if fates[k] == "silent":
+                found.append(None)
+                continue
+            price = (parts[1] / self.sizes[k]) ** -2.0 if most else 1.0
+            tag = TagStatus(
+                "x", 10, False, None, None, 1.0, 0.0, price, 0.0, "", least, most, *parts
+            )
+            found.append(TagQuote(tag, 0))
+        return found
+
+    def round(self, budgets, fates=None, check=lambda: None):
+        fates = fates or ["answers"] * len(self.sizes)
+        budgets.acknowledge(self._tell(budgets.lower(self.quotes(budgets, fates)), fates, check))
+        self._tell(budgets.rise(), fates, check)
+
+    def _tell(self, changes, fates, check):
+        heard = {}
+        for k, told in changes.items():
+            if fates[k] in ("answers", "answer lost"):
+                parts = (told.get(f"{name}_part", 1.0) for name in ("least", "most"))
+                self.told[k] = (told["least"], told["most"], *parts)
+                check()
+            if fates[k] == "answers":
+                heard[k] = True
+        return heard
+
+    def most(self):
+        return sum(
+            np.inf if most is None else float(most.removesuffix("/h")) * part
+            for _, most, _, part in self.told
+        )
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_the_maxima_of_a_tag_never_add_up_to_more_than_that_of_all_shards(data):
+    number = data.draw(st.integers(1, 5))
+    shards = Tagged(data.draw(st.lists(st.floats(0.01, 10.0), min_size=number, max_size=number)))
+    budgets, most = TagBudgets("x", number), [np.inf]
+
+    def check():
+        now = shards.most()
+        assert now <= max(bound, most[-1]) * (1 + 1e-9)
+        most.append(now)
+
+    bound = 12.0
+    budgets.given = ("1/h", "12/h")
+    shards.round(budgets, check=check)
+    assert shards.most() <= 12.0 * (1 + 1e-9)
+    for _ in range(data.draw(st.integers(1, 5))):
+        fates = data.draw(st.lists(st.sampled_from(FATES), min_size=number, max_size=number))
+        shards.round(budgets, fates, check)
+    bound = 20.0
+    budgets.given = (None, "20/h")
+    for _ in range(12):
+        shards.round(budgets, check=check)
+    assert shards.most() == pytest.approx(20.0, rel=1e-4)
+    assert {told[0] for told in shards.told} == {None}
+    parts = np.array([told[3] for told in shards.told])
+    best = shards.sizes / shards.sizes.sum()
+    assert parts == pytest.approx(np.maximum(best, 0.05 / number), rel=0.2)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 
 from ephemeral_crawl.balance.command import Balance
 from ephemeral_crawl.live import Scheduler
+from ephemeral_crawl.live.hours import hours_of
 from ephemeral_crawl.reshard.command import Reshard
 from ephemeral_crawl.serve.admission import VARIABLE, Limits, Token
 from ephemeral_crawl.serve.errors import Refused
@@ -46,13 +47,14 @@ def routed(to, token=None, balancer=None):
 
     servers = to if isinstance(to, Shards) else Servers(to, token)
 
-    async def budget(rate):
+    async def budget(rate, zone):
         if balancer:
+            balancer.set_budget(rate, zone, time.time())
             await servers.balance(balancer)
 
     async def main():
         async with servers:
-            router = Router(servers)
+            router = Router(servers, balances=balancer is not None)
             app = make_router(router, Token(token) if token else None, limits, budget)
             made.append(make_server(app, router, limits))
             ready.set()
@@ -122,10 +124,12 @@ def test_tags_are_told_to_all_shards():
         client.post("add_many", {"sources": sources})
         assert client.post("limit_tag", {"tag": "news", "most": "20%"}).json == {"done": True}
         told = client.post("limit_tag", {"tag": "news", "most": "9/h"})
-        assert "most is '9/h'; with shards, give a part of the budget" in told.json["message"]
-        each = client.get("/v1/tags").json["shards"]
-        assert [tags[1]["most"] for tags in each] == [20.0] * 3
-        assert sum(tags[1]["sources"] for tags in each) == 40
+        assert "by the server that balances" in told.json["message"]
+        told = client.post("limit_tag", {"tag": "news", "least": "9/h", "most": "8/h"})
+        assert "least is '9/h', which is above most" in told.json["message"]
+        assert [server.scheduler.tags()[1].most for server in servers] == [20.0] * 3
+        _, tag = client.get("/v1/tags").json
+        assert (tag["most"], tag["most_set"], tag["sources"]) == (60.0, "20%", 40)
         assert client.post("pause", {"tag": "news"}).json == {"done": True}
         assert client.get("/v1/status").json["paused"] == 40
         changes = [{"source": name, "weight": 2.0} for name in NAMES]
@@ -135,6 +139,60 @@ def test_tags_are_told_to_all_shards():
         host = client.post("pause", {"host": domain_of(NAMES[0])})
         assert host.json == {"done": True}
         assert client.get("/v1/status").json["paused"] == 0  # the sources have no hosts
+
+
+def test_rates_of_tags_and_hours_hold_for_all_shards_together():
+    balancer = Balancer(300.0, 3)
+    with shards(3) as servers, routed(list(map(address, servers)), None, balancer) as client:
+        sources = [{"source": name, "tag": "news"} for name in NAMES]
+        client.post("add_many", {"sources": sources})
+        asyncio.run(_balanced(servers, balancer))
+        bounds = {"tag": "news", "least": "6/h", "most": "9/h"}
+        assert client.post("limit_tag", bounds).json == {"done": True}
+
+        def each():
+            return [server.scheduler.tags()[1] for server in servers]
+
+        assert sum(tag.most for tag in each()) == pytest.approx(9.0)
+        assert sum(tag.least for tag in each()) == pytest.approx(6.0)
+        assert "/h of 9/h of all shards" in str(each()[0])
+        _, tag = client.get("/v1/tags").json
+        assert (tag["least"], tag["most"]) == (pytest.approx(6.0), pytest.approx(9.0))
+        assert len(client.post("lease", {"limit": 40}).json["leases"]) <= 4.5 + 3 * 0.5
+        # Another balancer goes on with what the shards were told, and moves parts with prices.
+        parts = [tag.most_part for tag in each()]
+        servers[0].scheduler.limit_tag(
+            "news", least="6/h", most="9/h", least_part=parts[0] / 9, most_part=parts[0] / 9
+        )
+        asyncio.run(_balanced(servers, Balancer(300.0, 3)))
+        assert sum(tag.most for tag in each()) == pytest.approx(9.0)
+        assert client.post("limit_tag", {"tag": "news", "most": "30%"}).json == {"done": True}
+        assert {tag.most_set for tag in each()} == {"30%"}
+        table = {"budget": "00:00 60/h, 12:00 30/h", "zone": "Asia/Tokyo"}
+        assert client.post("configure", table).json == {"done": True}
+        settings = [server.scheduler.settings() for server in servers]
+        assert {given["zone"] for given in settings} == {"Asia/Tokyo"}
+        tables = [dict(hours_of(given["budget"])) for given in settings]
+        assert 3600 * sum(table[0.0] for table in tables) == pytest.approx(60.0)
+        assert 3600 * sum(table[43_200.0] for table in tables) == pytest.approx(30.0)
+        status = client.get("/v1/status").json
+        assert min(abs(status["budget"] - total) for total in (30.0, 60.0)) < 1e-9
+        assert "with its zone" in client.post("configure", {"zone": "UTC"}).json["message"]
+
+
+async def _balanced(servers, balancer):
+    async with Servers(list(map(address, servers))) as found:
+        await found.balance(balancer)
+
+
+def test_a_rate_of_a_tag_needs_all_shards():
+    with (
+        shards(1) as (server,),
+        routed([address(server), NOBODY], None, Balancer(10.0, 2)) as client,
+    ):
+        told = client.post("limit_tag", {"tag": "news", "most": "9/h"})
+        assert (told.status, "nothing was changed" in told.json["message"]) == (503, True)
+        assert server.scheduler.tags() == []
 
 
 def test_the_page_and_hooks_are_those_of_the_shards():
@@ -314,10 +372,12 @@ def test_the_commands_divide_budgets_and_stores(tmp_path, capsys, monkeypatch):
     Reshard(stores=stores).run()
     found = [Scheduler(tmp_path / f"{name}.db") for name in "ab"]
     assert sum(store.status().paused for store in found) == paused == 21
-    for store in found:
-        (tag,) = [tag for tag in store.tags() if tag.tag == "0"]
-        parts = [bound / store.status().budget for bound in (tag.least, tag.most)]
-        assert parts == pytest.approx([0.2, 0.25])
+    tags = [tag for store in found for tag in store.tags() if tag.tag == "0"]
+    assert {(tag.least_set, tag.most_set) for tag in tags} == {("20%", "15/h")}
+    assert sum(tag.most for tag in tags) == pytest.approx(15.0)
+    assert [tag.most_part for tag in tags] == pytest.approx(
+        [x.sources / 20 for x in tags], abs=1e-3
+    )
     assert sum(map(len, found)) == 40
     assert sum(store.status().budget for store in found) == pytest.approx(60.001)
     assert {store.settings()["half_life"] for store in found} == {3600.0}

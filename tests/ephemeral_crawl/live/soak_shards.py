@@ -421,7 +421,9 @@ class ShardSoak:
     def _forgotten(self, notes: soak_checks.Notes, end: float) -> float:
         """Refuse that a feed waits for long that is as it should be, and has a longest interval."""
         notes.waits = [
-            wait for wait in notes.waits if kind_of(wait[1]) == "usual" and host_of(wait[1]) % ANGRY
+            wait
+            for wait in notes.waits
+            if wait[1] % OFTEN == 0 and kind_of(wait[1]) == "usual" and host_of(wait[1]) % ANGRY
         ]
         longest = soak_checks.longest_wait(notes, end)
         assert longest < FORGOTTEN, f"a source was not fetched for {longest:.0f} s"

@@ -588,11 +588,24 @@ def digamma(x: FloatArray) -> FloatArray:
     >>> float(digamma(np.array(1.0)).round(10))
     -0.5772156649
     """
-    y = np.array(x, dtype=np.float64)
-    low = np.zeros_like(y)
+    y = np.ascontiguousarray(x, dtype=np.float64)
+    found = np.empty(y.size)
+    _digamma_of_each(y.reshape(-1), found)
+    return found.reshape(np.shape(x))
+
+
+@compiled
+def _digamma_of_each(x: FloatArray, found: FloatArray) -> None:
+    for i in range(x.size):
+        found[i] = _digamma(x[i])
+
+
+@compiled
+def _digamma(x: float) -> float:
+    low = 0.0
     for i in range(_SHIFT):
-        low += 1.0 / (y + i)
-    y += _SHIFT
+        low += 1.0 / (x + i)
+    y = x + _SHIFT
     w = 1.0 / (y * y)
     series = w * (1 / 12 - w * (1 / 120 - w * (1 / 252 - w * (1 / 240 - w / 132))))
     return np.log(y) - 0.5 / y - series - low
@@ -600,13 +613,21 @@ def digamma(x: FloatArray) -> FloatArray:
 
 def _gamma_shape(spread: FloatArray) -> FloatArray:
     """Return the root a of ln a − ψ(a) = spread ≥ 0: Minka's initial value and two Newton steps."""
-    s = np.maximum(spread, 0.5 / _LARGEST_SHAPE)
-    a = (3.0 - s + np.sqrt((s - 3.0) ** 2 + 24.0 * s)) / (12.0 * s)
-    for _ in range(2):
-        h = 1e-4 * a
-        slope = 1.0 / a - (digamma(a + h) - digamma(a - h)) / (2 * h)
-        a = 1.0 / (1.0 / a + (np.log(a) - digamma(a) - s) / (a * a * slope))
-    return np.clip(a, 1.0 / _LARGEST_SHAPE, _LARGEST_SHAPE)
+    found = np.empty(spread.size)
+    _gamma_shape_of_each(spread.reshape(-1), found)
+    return found.reshape(spread.shape)
+
+
+@compiled
+def _gamma_shape_of_each(spread: FloatArray, found: FloatArray) -> None:
+    for i in range(spread.size):
+        s = max(spread[i], 0.5 / _LARGEST_SHAPE)
+        a = (3.0 - s + np.sqrt((s - 3.0) ** 2 + 24.0 * s)) / (12.0 * s)
+        for _ in range(2):
+            h = 1e-4 * a
+            slope = 1.0 / a - (_digamma(a + h) - _digamma(a - h)) / (2 * h)
+            a = 1.0 / (1.0 / a + (np.log(a) - _digamma(a) - s) / (a * a * slope))
+        found[i] = min(max(a, 1.0 / _LARGEST_SHAPE), _LARGEST_SHAPE)
 
 
 def check_prior(prior: Posterior, most: int = 2) -> None:

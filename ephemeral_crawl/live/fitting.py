@@ -115,7 +115,8 @@ def fitted(
             factor = (_HOST_SOURCES + others * (total / number)) / (_HOST_SOURCES + others)
             hosts.factor[found] = np.clip(factor, 0.05, 20.0)
             scale[at_host] = hosts.factor[host[at_host]]
-        if np.allclose((shared.shape, shared.rate), (before.shape, before.rate), _CONVERGED, 0.0):
+        changes = abs(shared.shape / before.shape - 1.0), abs(shared.rate / before.rate - 1.0)
+        if max(changes) <= _CONVERGED:
             break
     answered = (sources.fetched[which] != NEVER) | seen
     failed = ~answered & (sources.failures[which] > 0) & (sources.cause[which] != NETWORK)

@@ -144,6 +144,12 @@ SCALES = (
     ),
 )
 
+_RANDOM_STEPS = Change("random steps besides the bounds, with probability .3", {"epsilon": 0.3})
+
+EXPLORATION = tuple(
+    Case("wiql-ucb", task, 100_000, (_RANDOM_STEPS,)) for task in (_M2, *RECOVERING[3:5])
+)
+
 _THREE = Change("three times the budget", budget=3)
 
 SAMPLES = tuple(Case(name, _M2, 100_000, (_THREE,)) for name in ("dqn", "ppo"))
@@ -255,6 +261,7 @@ class Failures(PartsStudy, ParallelStudy):
     parts: ClassVar[Mapping[str, Part]] = {
         "index": _part(CASES, "Noise, information, exploration and step sizes", "records.csv"),
         "samples": _part(SAMPLES, "More source steps", "samples.csv"),
+        "exploration": _part(EXPLORATION, "Confidence bounds without chance", "exploration.csv"),
         "scales": _part(SCALES, "The scale of priorities and multipliers", "scales.csv"),
     }
 

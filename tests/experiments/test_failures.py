@@ -7,10 +7,10 @@ import json
 import pytest
 
 from agents.learning import LEARNERS
-from experiments.failures import CASES, DEFAULTS, SAMPLES, SCALES, Failures, jobs
+from experiments.failures import CASES, DEFAULTS, EXPLORATION, SAMPLES, SCALES, Failures, jobs
 
 
-@pytest.mark.parametrize("cases", [CASES, SAMPLES, SCALES])
+@pytest.mark.parametrize("cases", [CASES, SAMPLES, SCALES, EXPLORATION])
 def test_experiments_differ_from_the_training_that_fails_in_what_they_say(cases) -> None:
     """A change of nothing, such as a setting that is the default already, would show no cause."""
     places = "agent", "task", "budget", "run"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.learning.base import priorities_of
+from agents.learning.base import epsilon_greedy
 from agents.learning.tabular.base import Tabular, TabularSettings, same_names
 from crawl_env.numerics import FloatArray, IntArray
 
@@ -61,17 +61,19 @@ class WIQL(Tabular[WIQLSettings]):
 class WIQLUCBSettings(WIQLSettings):
     """Hyper-parameters; `confidence` was not tuned by hand."""
 
-    epsilon: float = 0.0  # it explores by confidence bounds
+    epsilon: float = 0.0  # probability of random priorities in a step, besides the bounds
     confidence: float = 1.0  # of the bonus, in mean rewards of a crawl per (1 − gamma)
 
 
 class WIQLUCB(WIQL):
-    """`WIQL` that explores by upper confidence bounds (Auer et al. 2002) in the place of random
+    """`WIQL` that explores by upper confidence bounds (Auer et al. 2002), by default without random
     steps: while it learns, it crawls by index + confidence · r̄/(C (1 − γ)) √(ln t/n), where n is
     the number of crawls of the source at this age, t the number of its steps, and r̄ the mean reward
     of all crawls: the bonus has the scale of Q.
 
-    The trained policy is that of `WIQL`.
+    The trained policy is that of `WIQL`. Bounds alone are deterministic, so that some actions are
+    never tried at some ages; their values stay 0, far below those beside them, and the index of
+    these ages is meaningless. `epsilon=0.3` mends that.
     """
 
     name = "wiql-ucb"
@@ -89,7 +91,7 @@ class WIQLUCB(WIQL):
         confidence: float = self.settings.confidence  # type: ignore[attr-defined]
         scale = mean / self.arms.cost / (1 - self.settings.gamma)
         bonus = confidence * scale * np.sqrt(steps / np.maximum(crawls, 0.1))
-        return priorities_of(score + bonus)
+        return epsilon_greedy(score + bonus, self.settings.epsilon, self.rng)
 
     def transition(
         self, state: IntArray, action: IntArray, reward: FloatArray, next_state: IntArray

@@ -26,7 +26,7 @@ from experiments.core.study import Part, PartsStudy, single
 _NOT_USED = ("available", "balance", "failed")  # features that are constant in these tasks
 
 
-class Training(NamedTuple):
+class TrainingOfTask(NamedTuple):
     """How the residual of a task is trained."""
 
     base: str  # the policy that is improved
@@ -38,9 +38,11 @@ class Training(NamedTuple):
 
 # About a minute of one core each.
 TRAININGS = {
-    "Deadline60": Training("whittle-deadline", "deadline-assignment", 128, 21_600, "deterministic"),
-    "Stories20": Training("whittle", "whittle-stories", 192, 19_200),
-    "Diminishing40": Training("greedy-topics", "myopic", 256, 9_600),
+    "Deadline60": TrainingOfTask(
+        "whittle-deadline", "deadline-assignment", 128, 21_600, "deterministic"
+    ),
+    "Stories20": TrainingOfTask("whittle", "whittle-stories", 192, 19_200),
+    "Diminishing40": TrainingOfTask("greedy-topics", "myopic", 256, 9_600),
 }
 
 

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import hashlib
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
@@ -17,10 +18,10 @@ from crawl_env.errors import shown
 from ephemeral_crawl.cluster.connection import connect
 from ephemeral_crawl.live import Scheduler
 from ephemeral_crawl.live.errors import NewStore
-from ephemeral_crawl.serve.admission import Admission
+from ephemeral_crawl.serve.admission import SHARDS, Admission
 from ephemeral_crawl.serve.app import make_app
 from ephemeral_crawl.serve.errors import refusal
-from ephemeral_crawl.serve.servers import Shards
+from ephemeral_crawl.serve.servers import NO_HEADERS, Shards
 from ephemeral_crawl.serve.service import Service
 from ephemeral_crawl.shards.balancer import NEW
 
@@ -35,15 +36,23 @@ class ShardServer:
     Arguments:
         store: of the scheduler; a new one gets next to no budget, until the balancer gives it one.
         full: whether changes survive a power failure.
+        public: address under which hubs and sites reach it; None: they do not.
+        allow_private: see `Receiver`.
     """
 
-    def __init__(self, store: str | Path, full: bool) -> None:
+    def __init__(
+        self, store: str | Path, full: bool, public: str | None = None, allow_private: bool = False
+    ) -> None:
         self._store, self._full = store, full
+        self._public, self._private = public, allow_private
+        self._receiving: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
         self._service: Service | None = None
         self._app: Admission | None = None
 
-    async def exchange(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+    async def exchange(
+        self, method: str, path: str, body: bytes, headers: Mapping[str, str]
+    ) -> tuple[int, bytes]:
         """Return the status and the body of the answer to a request.
 
         The store is opened for the first one, and as long as that fails for each that follows:
@@ -54,10 +63,14 @@ class ShardServer:
         except Exception as error:
             refused = refusal(error)
             return refused.status_code, bytes(refused.response().body)
-        return await _answer(app, method, path, body)
+        return await _answer(app, method, path, body, headers)
 
     async def close(self) -> None:
         """Write a snapshot, so that the next start is quick."""
+        if self._receiving is not None:
+            self._receiving.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._receiving
         if self._service is not None:
             await asyncio.to_thread(self._service.close)
 
@@ -65,7 +78,16 @@ class ShardServer:
         async with self._opening:
             if self._app is None:
                 self._service = Service(await asyncio.to_thread(self._scheduler))
-                self._app = make_app(self._service)
+                receiver = None
+                if self._public is not None:
+                    from ephemeral_crawl.serve.receiver import Receiver, subscriptions_of
+
+                    place = subscriptions_of(str(self._store))
+                    receiver = Receiver(
+                        self._service, place, self._public, allow_private=self._private
+                    )
+                    self._receiving = asyncio.create_task(receiver.run())
+                self._app = make_app(self._service, receiver=receiver)
                 gc.collect()
                 gc.freeze()  # as in `serve`
             return self._app
@@ -90,6 +112,8 @@ class Actors(Shards):
         number: of shards.
         address: of the cluster; None: as `connect` finds it.
         join: use the shards that another process has started with the same stores.
+        public: address under which hubs and sites reach the router, which passes on what they send;
+            None: they do not.
 
     Raises:
         ValueError: `stores` is not of several shards; they run already, or, with `join`, do not.
@@ -103,6 +127,8 @@ class Actors(Shards):
         *,
         full: bool = False,
         join: bool = False,
+        public: str | None = None,
+        allow_private: bool = False,
     ) -> None:
         places = [place_of(stores, k) for k in range(number)]
         super().__init__([f"actor {k}" for k in range(number)])
@@ -119,8 +145,10 @@ class Actors(Shards):
         )
         try:
             self._actors = [
-                actor.options(name=name, namespace=_NAMESPACE).remote(place, full)
-                for name, place in zip(self._names, places, strict=True)
+                actor.options(name=name, namespace=_NAMESPACE).remote(
+                    place, full, public and f"{public.rstrip('/')}{SHARDS}{k}", allow_private
+                )
+                for k, (name, place) in enumerate(zip(self._names, places, strict=True))
             ]
         except ValueError as error:
             raise ValueError(
@@ -151,12 +179,17 @@ class Actors(Shards):
             self._ray.kill(actor)
 
     async def exchange(
-        self, shard: int, method: str, path: str, body: bytes = b""
+        self,
+        shard: int,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        headers: Mapping[str, str] = NO_HEADERS,
     ) -> tuple[int, bytes]:
         errors = self._ray.exceptions
         try:
             answer: tuple[int, bytes] = await self._actors[shard].exchange.remote(
-                method, path, body
+                method, path, body, dict(headers)
             )
         except errors.RayError as error:
             if self._joined and isinstance(error, errors.ActorDiedError):
@@ -190,7 +223,9 @@ def place_of(stores: str, shard: int) -> str | Path:
     return store if ":" in file else Path(file).absolute()
 
 
-async def _answer(app: Admission, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+async def _answer(
+    app: Admission, method: str, path: str, body: bytes, headers: Mapping[str, str]
+) -> tuple[int, bytes]:
     """Return the status and the body of what an application answers."""
     name, _, query = path.partition("?")
     scope: Scope = {
@@ -201,7 +236,11 @@ async def _answer(app: Admission, method: str, path: str, body: bytes) -> tuple[
         "root_path": "",
         "path": unquote(name),
         "query_string": query.encode(),
-        "headers": [(b"host", b"localhost"), (b"content-type", b"application/json")],
+        "headers": [
+            (b"host", b"localhost"),
+            (b"content-type", b"application/json"),
+            *((name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()),
+        ],
     }
     asked: list[Message] = [{"type": "http.request", "body": body}]
     told: list[Message] = []

@@ -32,7 +32,9 @@ _SHORTEST = 16  # characters of a token
 _LOCAL = ("localhost", "127.0.0.1", "[::1]")
 _MOST_CLIENTS = 10_000  # whose rates are remembered
 _SAFE = ("GET", "HEAD")
-_ANY_TYPE = ("/hooks/", "/websub/")  # paths to which others than JSON may be sent
+# Where hubs and sites reach the server; those of a shard, below /shards/NUMBER of what forwards.
+WEBSUB, INDEXNOW, SHARDS = "/websub/", "/indexnow", "/shards/"
+_ANY_TYPE = ("/hooks/", WEBSUB, SHARDS)  # paths to which others than JSON may be sent
 _MOST_OPEN = 1 << 20  # bytes that may be sent without the token
 _HEADERS = [
     (b"cache-control", b"no-store"),
@@ -321,7 +323,7 @@ def _too_large(most: int) -> Refused:
 
 def _is_open(scope: Scope) -> bool:
     """Return whether no token is needed."""
-    return scope["path"] in ("/healthz", "/indexnow") or scope["path"].startswith(_ANY_TYPE)
+    return scope["path"] in ("/healthz", INDEXNOW) or scope["path"].startswith(_ANY_TYPE)
 
 
 def too_many(what: str, wait: float) -> Refused:

@@ -95,8 +95,8 @@ class Serve(Command):
                 f"give --token-file FILE, which is made if it does not exist, or set {VARIABLE}"
             )
         limits = Limits(rate=check_positive("--rate", self.rate, "requests per second"))
-        if self.public_url is not None and (token is None or self.shards is not None):
-            raise ValueError("--public-url needs a token, as by --token-file, and has no --shards")
+        if self.public_url is not None and token is None:
+            raise ValueError("--public-url needs a token, as by --token-file")
         listener = listen(self.host, self.port)
         if self.shards is not None:
             self._on_ray(self.shards, token, limits, listener)
@@ -123,12 +123,10 @@ class Serve(Command):
             server.run([listener])
 
     def _receiver(self, service: Service) -> Receiver:
-        """Return what receives from hubs and sites; subscriptions are in a file beside the store,
-        or in memory where that is no file."""
-        from ephemeral_crawl.serve.receiver import Receiver
+        """Return what receives from hubs and sites."""
+        from ephemeral_crawl.serve.receiver import Receiver, subscriptions_of
 
-        file = self.store.removeprefix("sqlite:///")
-        path = ":memory:" if ":" in file else file + ".hubs"
+        path = subscriptions_of(self.store)
         return Receiver(service, path, self.public_url or "", allow_private=self.allow_private)
 
     def _on_ray(
@@ -139,6 +137,7 @@ class Serve(Command):
         import time
 
         from crawl_env.errors import check_whole
+        from ephemeral_crawl.crawl.urls import check_url
         from ephemeral_crawl.serve.actors import Actors
         from ephemeral_crawl.serve.routing import forward
         from ephemeral_crawl.serve.server import logs
@@ -155,7 +154,22 @@ class Serve(Command):
             for name in ("half_life", "worth_at", "explore")
             if (value := getattr(self, name)) is not None
         }
-        actors = Actors(self.store, number, self.ray, full=self.full, join=balancer is None)
+        if self.public_url is not None:
+            check_url(self.public_url, "--public-url")
+            if balancer is None:
+                raise ValueError(
+                    "--public-url is for the server that starts the shards, with --budget; others "
+                    "pass on what hubs and sites send without it"
+                )
+        actors = Actors(
+            self.store,
+            number,
+            self.ray,
+            full=self.full,
+            join=balancer is None,
+            public=self.public_url,
+            allow_private=self.allow_private,
+        )
 
         async def run() -> None:
             async with actors:

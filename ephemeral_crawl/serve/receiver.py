@@ -22,15 +22,14 @@ from crawl_env.errors import shown
 from ephemeral_crawl.crawl.client import Client, FetchError
 from ephemeral_crawl.crawl.feeds import LimitedProcess
 from ephemeral_crawl.crawl.urls import check_url, host_of
-from ephemeral_crawl.crawl.websub import KIND, PATH, Subscriptions, look
+from ephemeral_crawl.crawl.websub import KIND, Subscriptions, look
 from ephemeral_crawl.live import UnknownSource
-from ephemeral_crawl.serve.admission import Rate, strict_json, too_many
+from ephemeral_crawl.serve.admission import INDEXNOW, WEBSUB, Rate, strict_json, too_many
 from ephemeral_crawl.serve.errors import Refused
 from ephemeral_crawl.serve.service import Service
 
 _LOG = logging.getLogger(__name__)
 
-INDEXNOW = "/indexnow"
 _KEY = re.compile(r"[A-Za-z0-9-]{8,128}", re.ASCII)
 _MOST_URLS = 10_000  # in a request, by the protocol
 _RATE, _BURST = 1.0, 10_000.0  # URLs per second of a host, on average and at once
@@ -219,13 +218,13 @@ class Receiver:
         """Return the routes by which hubs and sites reach the server."""
         router = APIRouter(tags=["arriving"])
 
-        @router.get(PATH + "{key}", response_class=PlainTextResponse)
+        @router.get(WEBSUB + "{key}", response_class=PlainTextResponse)
         async def verify(key: str, request: Request) -> PlainTextResponse:
             """Confirm a request to a WebSub hub, if it was made."""
             notice = self._subscriptions.verify(key, dict(request.query_params))
             return PlainTextResponse(notice.text, notice.status)
 
-        @router.post(PATH + "{key}", response_class=PlainTextResponse)
+        @router.post(WEBSUB + "{key}", response_class=PlainTextResponse)
         async def notify(key: str, request: Request) -> PlainTextResponse:
             """Receive a notice of a WebSub hub, which is a ping if its signature is right."""
             signature = request.headers.get("x-hub-signature", "")
@@ -254,6 +253,16 @@ class Receiver:
             return PlainTextResponse("")
 
         return router
+
+
+def subscriptions_of(store: str) -> str:
+    """Return the file of the subscriptions of a store: beside it, or in memory if it is no file.
+
+    >>> subscriptions_of("sqlite:///crawl.db"), subscriptions_of("postgresql://db/crawl")
+    ('crawl.db.hubs', ':memory:')
+    """
+    file = store.removeprefix("sqlite:///")
+    return ":memory:" if ":" in file else file + ".hubs"
 
 
 def _host(name: str) -> str:

@@ -8,7 +8,7 @@ import random
 import re
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, astuple, replace
 from functools import partial
 from typing import Any
@@ -18,12 +18,22 @@ import numpy as np
 from fastapi import FastAPI
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from starlette.requests import Request
+from starlette.responses import Response
 
 from crawl_env.errors import check_whole, shown
+from ephemeral_crawl.crawl.urls import check_url
 from ephemeral_crawl.live import Counts, Status
 from ephemeral_crawl.live.arguments import name_of, seconds
 from ephemeral_crawl.live.tags import bounds_of, text_of
-from ephemeral_crawl.serve.admission import Admission, Limits, Token, strict_json
+from ephemeral_crawl.serve.admission import (
+    INDEXNOW,
+    SHARDS,
+    WEBSUB,
+    Admission,
+    Limits,
+    Token,
+    strict_json,
+)
 from ephemeral_crawl.serve.errors import Refused, answer_errors
 from ephemeral_crawl.serve.metrics import Requests
 from ephemeral_crawl.serve.page import POLICY
@@ -43,6 +53,7 @@ _OF_MANY = {
     "add_many": "sources",
     "update_many": "sources",
 }
+_KEY = re.compile(r"[\w-]{1,100}", re.ASCII)  # of a subscription
 _NUMBERED = re.compile(r"^(outcome|ping|source) (\d+):")
 _OLD = 1.0  # seconds for which it is remembered how much is due where
 _ROUNDS = 3  # in which shards are asked for leases that others do not have
@@ -364,6 +375,35 @@ def make_router(router: Router, token: Token | None, limits: Limits, budget: Any
 
     async def signal(source: str, kind: str) -> None:
         await router.one("signal", {"source": source, "kind": kind})
+
+    async def passed_on(shard: int, path: str, request: Request) -> Response:
+        """Return what a shard answers to a hub or a site."""
+        signature = request.headers.get("x-hub-signature")
+        headers = {} if signature is None else {"X-Hub-Signature": signature}
+        query = f"?{request.url.query}" if request.url.query else ""
+        status, text = await router.servers.send(
+            shard, request.method, path + query, await request.body(), headers
+        )
+        kind = "application/json" if text.startswith(b"{") else "text/plain"
+        return Response(text, status, media_type=kind)
+
+    @app.api_route(SHARDS + "{shard}" + WEBSUB + "{key}", methods=["GET", "POST"])
+    async def of_hub(shard: int, key: str, request: Request) -> Response:
+        if not (0 <= shard < len(router.servers) and _KEY.fullmatch(key)):
+            raise Refused(404, "no_route", "there is no such subscription")
+        return await passed_on(shard, WEBSUB + key, request)
+
+    @app.api_route(INDEXNOW, methods=["GET", "POST"])
+    async def of_site(request: Request) -> Response:
+        url: Any = request.query_params.get("url")
+        if request.method == "POST":
+            given = strict_json(await request.body())
+            urls = given.get("urlList") if isinstance(given, dict) else None
+            url = urls[0] if isinstance(urls, list) and urls else None
+        shard = 0  # which says what is wrong
+        with suppress(ValueError):
+            shard = owner_of(check_url(url), len(router.servers))
+        return await passed_on(shard, INDEXNOW, request)
 
     if token is not None:
         app.include_router(hooks_of(partial(of_source, "next_due"), signal, token))

@@ -22,6 +22,7 @@ _LOG = logging.getLogger(__name__)
 _PATIENCE = 30.0  # seconds for an answer
 _IDLE = 5.0  # seconds after which a connection is not used again: before the server closes it
 _MOST = 1 << 26  # bytes of an answer
+NO_HEADERS: Mapping[str, str] = {}
 
 
 class Shards(ABC):
@@ -41,9 +42,17 @@ class Shards(ABC):
 
     @abstractmethod
     async def exchange(
-        self, shard: int, method: str, path: str, body: bytes = b""
+        self,
+        shard: int,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        headers: Mapping[str, str] = NO_HEADERS,
     ) -> tuple[int, bytes]:
         """Send a request; return the status and the body of the answer.
+
+        Arguments:
+            headers: more of them, beside those of a request that sends JSON.
 
         Raises:
             OSError, EOFError, ValueError, LookupError, asyncio.LimitOverrunError: there is none.
@@ -58,11 +67,9 @@ class Shards(ABC):
         Raises:
             Refused: it refuses, or does not answer.
         """
-        address = self.addresses[shard]
         text = b"" if body is None else json.dumps(body).encode()
+        status, answer = await self.send(shard, method, path, text)
         try:
-            async with asyncio.timeout(_PATIENCE):
-                status, answer = await self.exchange(shard, method, path, text)
             if status == 200 and not path.startswith("/v1/"):
                 return answer.decode()
             told = json.loads(answer)
@@ -70,14 +77,36 @@ class Shards(ABC):
                 return told
             again = {"Retry-After": "1"} if status == 503 else None
             raise Refused(status, told["error"], told["message"], again)
+        except (ValueError, LookupError) as error:
+            raise self._silent(shard, error) from error
+
+    async def send(
+        self,
+        shard: int,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        headers: Mapping[str, str] = NO_HEADERS,
+    ) -> tuple[int, bytes]:
+        """Return what `exchange` does.
+
+        Raises:
+            Refused: the server does not answer.
+        """
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                return await self.exchange(shard, method, path, body, headers)
         except (OSError, EOFError, asyncio.LimitOverrunError, ValueError, LookupError) as error:
-            raise Refused(
-                503,
-                "shard",
-                f"the server of shard {shard}, {address}, does not answer as it should "
-                f"({str(error) or type(error).__name__}); the other shards go on, see its log",
-                {"Retry-After": "1"},
-            ) from error
+            raise self._silent(shard, error) from error
+
+    def _silent(self, shard: int, error: Exception) -> Refused:
+        return Refused(
+            503,
+            "shard",
+            f"the server of shard {shard}, {self.addresses[shard]}, does not answer as it should "
+            f"({str(error) or type(error).__name__}); the other shards go on, see its log",
+            {"Retry-After": "1"},
+        )
 
     async def post(self, shard: int, method: str, arguments: Mapping[str, Any]) -> Any:
         """Call a method of a shard that changes something, as `ask`."""
@@ -238,7 +267,12 @@ class Servers(Shards):
             connection.writer.close()
 
     async def exchange(
-        self, shard: int, method: str, path: str, body: bytes = b""
+        self,
+        shard: int,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        headers: Mapping[str, str] = NO_HEADERS,
     ) -> tuple[int, bytes]:
         host, port, context, name = self._places[shard]
         free = self._free[shard]
@@ -253,18 +287,19 @@ class Servers(Shards):
         )
         try:
             head = f"{method} {path} HTTP/1.1\r\nHost: {name}\r\n{self._authorization}"
+            head += "".join(f"{name}: {value}\r\n" for name, value in headers.items())
             head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-            writer.write(head.encode("ascii") + body)
+            writer.write(head.encode("latin-1") + body)
             lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower().split("\r\n")
-            headers = dict(line.split(": ", 1) for line in lines[1:] if line)
-            size = int(headers["content-length"])
+            told = dict(line.split(": ", 1) for line in lines[1:] if line)
+            size = int(told["content-length"])
             if not 0 <= size <= _MOST:
                 raise ValueError(f"its answer has {size} bytes")
             answer = await reader.readexactly(size)
         except BaseException:
             writer.close()
             raise
-        if headers.get("connection") == "close":
+        if told.get("connection") == "close":
             writer.close()
         else:
             free.append(_Connection(reader, writer, time.monotonic()))

@@ -15,7 +15,7 @@ from ephemeral_crawl.shards.balancer import Balancer
 from ephemeral_crawl.shards.owner import domain_of, owner_of
 from tests.conftest import wait_until
 from tests.ephemeral_crawl.cluster.test_sharded import node_of
-from tests.ephemeral_crawl.serve.running import Client
+from tests.ephemeral_crawl.serve.running import SECRET, Client
 from tests.ephemeral_crawl.shards.test_router import NAMES, routed
 
 BUDGET = 36_000.0  # units per hour: ten a second
@@ -142,6 +142,14 @@ def test_the_command_starts_shards_and_a_second_one_forwards_to_them(tmp_path, l
         shards = client.get("/v1/status").json["shards"]
         assert sum(shard["budget"] for shard in shards) == pytest.approx(80.0)
         assert client.post("add", {"source": NAMES[1]}).status == 200
+    token = tmp_path / "token"
+    token.write_text(SECRET)
+    public = ["--public-url", "https://crawl.example.org", "--token-file", str(token)]
+    with served(tmp_path, *on_ray, *public, "--budget", "60/h") as client:
+        answer = client.get("/indexnow?url=https://example.org/&key=short")
+        assert (answer.status, answer.json["error"]) == (422, "indexnow")
+    with served(tmp_path, *on_ray, *public) as message:
+        assert "--public-url is for the server that starts the shards" in message
     with served(tmp_path, *on_ray, "--budget", "60/h") as client:
         assert client.get(f"/v1/explain?source={NAMES[1]}").status == 200
         shards = client.get("/v1/status").json["shards"]

@@ -81,15 +81,17 @@ def running(
     scheduler: Scheduler,
     token: str | None = None,
     limits: Limits | None = None,
-    public: bool = False,
+    public: bool | str = False,
 ) -> Iterator[Client]:
-    """Serve a scheduler on a free port; with `public`, to hubs and IndexNow, too."""
+    """Serve a scheduler on a free port; with `public`, to hubs and IndexNow, too, which reach it
+    there or at another address."""
     limits = limits or Limits()
     service = Service(scheduler)
     listener = listen("127.0.0.1", 0)
     address, receiver = f"http://127.0.0.1:{listener.getsockname()[1]}", None
     if public:
-        receiver = Receiver(service, ":memory:", address, allow_private=True)
+        place = public if isinstance(public, str) else address
+        receiver = Receiver(service, ":memory:", place, allow_private=True)
     app = make_app(service, Token(token) if token else None, limits, receiver)
     server = make_server(app, service, limits)
     with logs():

@@ -60,6 +60,7 @@ KEYS = (f"/{KEY}.txt", f"/news/{KEY}.txt")
 @contextmanager
 def site():
     Site.asked.clear()
+    Site.subscribed.clear()
     server = ThreadingHTTPServer(("127.0.0.1", 0), Site)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"

@@ -1,17 +1,22 @@
 """Servers of shards, their budgets, and one address for all of them: over HTTP on loopback."""
 
 import asyncio
+import hmac
+import json
 import signal
 import threading
 import time
 from contextlib import ExitStack, contextmanager
+from urllib.parse import urlencode
 
 import pytest
 
 from ephemeral_crawl.balance.command import Balance
+from ephemeral_crawl.crawl import websub
 from ephemeral_crawl.live import Scheduler
 from ephemeral_crawl.live.hours import hours_of
 from ephemeral_crawl.reshard.command import Reshard
+from ephemeral_crawl.serve import receiver
 from ephemeral_crawl.serve.admission import VARIABLE, Limits, Token
 from ephemeral_crawl.serve.errors import Refused
 from ephemeral_crawl.serve.router import Router, make_router
@@ -20,6 +25,7 @@ from ephemeral_crawl.serve.servers import Servers, Shards
 from ephemeral_crawl.shards.balancer import Balancer
 from ephemeral_crawl.shards.owner import domain_of, owner_of
 from tests.ephemeral_crawl.serve.running import BEARER, SECRET, Client, running
+from tests.ephemeral_crawl.serve.test_receiver import KEY, Site, site
 
 NAMES = [f"https://site{i}.example/feed" for i in range(40)]
 NOBODY = "http://127.0.0.1:1"
@@ -40,9 +46,9 @@ def address(server):
 
 
 @contextmanager
-def routed(to, token=None, balancer=None):
+def routed(to, token=None, balancer=None, port=0):
     """A client of a router, on a thread of its own, to shards or to the addresses of servers."""
-    listener, limits, ready = listen("127.0.0.1", 0), Limits(), threading.Event()
+    listener, limits, ready = listen("127.0.0.1", port), Limits(), threading.Event()
     made = []
 
     servers = to if isinstance(to, Shards) else Servers(to, token)
@@ -212,6 +218,47 @@ def test_the_page_and_hooks_are_those_of_the_shards():
         assert client.ask("POST", hook).status == 204
         assert client.ask("POST", hook.replace("/hooks/", "/hooks/0")).status == 404
         assert [server.scheduler.status().counts.pings for server in servers] == [0, 1]
+
+
+def test_hubs_and_sites_reach_the_shard_that_owns_the_source(monkeypatch):
+    monkeypatch.setattr(websub, "_EVERY", 0.02)
+    monkeypatch.setattr(receiver, "_PAUSE", 0.02)
+    with listen("127.0.0.1", 0) as found:
+        port = found.getsockname()[1]
+    public = f"http://127.0.0.1:{port}"
+    with ExitStack() as stack:
+        place = stack.enter_context(site())
+        servers = [
+            stack.enter_context(
+                running(Scheduler(":memory:", budget="60/h"), SECRET, public=f"{public}/shards/{k}")
+            )
+            for k in range(3)
+        ]
+        addresses = list(map(address, servers))
+        client = stack.enter_context(routed(addresses, SECRET, port=port))
+        feed, mine = f"{place}/feed", owner_of(place, 3)
+        assert client.post("add", {"source": feed}, **BEARER).status == 200
+        assert Site.subscribed.wait(30)
+        form = next(x for x in Site.asked if isinstance(x, dict))
+        path = form["hub.callback"].removeprefix(public)
+        assert path.startswith(f"/shards/{mine}/websub/")
+        right = hmac.new(form["hub.secret"].encode(), b"news", "sha256").hexdigest()
+        for digest, count in (("0" * 64, 0), (right, 1)):
+            signature = {"X_Hub_Signature": f"sha256={digest}"}
+            assert client.ask("POST", path, b"news", **signature).status == 202
+            assert [x.scheduler.status().counts.pings for x in servers][mine] == count
+        assert client.ask("POST", path[:-1], b"news").status == 410
+        assert client.ask("POST", f"/shards/{mine}/v1/status", b"").status == 404
+        assert client.ask("POST", path.replace(f"/{mine}/", "/7/"), b"").status == 404
+        words = urlencode({"url": feed, "key": KEY})
+        assert client.get(f"/indexnow?{words}").status == 200
+        body = json.dumps({"host": place[7:], "key": KEY, "urlList": [feed]}).encode()
+        answer = client.ask("POST", "/indexnow", body, Content_Type="application/json")
+        assert answer.status == 200
+        counts = [x.scheduler.status().counts.pings for x in servers]
+        assert counts == [3 if k == mine else 0 for k in range(3)]
+        answer = client.get("/indexnow?url=nothing&key=short")
+        assert (answer.status, answer.json["error"]) == (422, "indexnow")
 
 
 def test_what_is_refused_names_what_the_client_sent():

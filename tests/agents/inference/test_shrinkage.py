@@ -233,12 +233,12 @@ def test_credibility_tends_to_the_textbooks_formula() -> None:
     assert found.value == pytest.approx(z * own + (1 - z) * found.mean, rel=0.01)
 
 
-@pytest.mark.parametrize("size", [2, 10, 100])
+@pytest.mark.parametrize("size", [2, 100])
 def test_intervals_of_utilities_cover_what_they_claim(size: int) -> None:
     rng = np.random.default_rng(size)
     for spread in (0.0, 0.6):  # of the logarithm of a source's mean utility
         inside = []
-        for _ in range(max(400 // size, 8)):
+        for _ in range(max(300 // size, 6)):
             true = rng.lognormal(-(spread**2) / 2, spread, size)
             source = np.repeat(np.arange(size), rng.integers(5, 20, size))
             utility = true[source] * rng.gamma(2.0, 0.5, source.size)
@@ -333,12 +333,12 @@ def test_infinite_errors_alone_are_refused() -> None:
         shrinkage.shrunk(np.zeros(2), np.full(2, np.inf))
 
 
-@pytest.mark.parametrize("size", [2, 10, 100])
+@pytest.mark.parametrize("size", [2, 100])
 def test_intervals_of_normal_estimates_cover_what_they_claim(size: int) -> None:
     rng = np.random.default_rng(size)
     for spread in (0.0, 1.0):
         inside = []
-        for _ in range(max(400 // size, 8)):
+        for _ in range(max(300 // size, 6)):
             true, error = rng.normal(0, spread, size), rng.uniform(0.3, 1.2, size)
             found = shrinkage.shrunk(true + error * rng.normal(size=size), error)
             inside += (np.abs(found.value - true) < 1.96 * found.error).tolist()

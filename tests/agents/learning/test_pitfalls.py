@@ -163,7 +163,7 @@ def test_an_average_reward_learner_learns_no_discounted_index() -> None:
 
 def test_a_discounted_learner_learns_the_index_of_its_discount() -> None:
     settings = DeepTOPSettings(gamma=0.6, epsilon=1.0, max_age=5)
-    agent = DeepTOP(restart(8, 4), settings).learn(1200)
+    agent = DeepTOP(restart(8, 4), settings).learn(700)
     found = agent.score(np.arange(1.0, 6)[:, None, None].repeat(4, axis=1)).mean(axis=1)
     own, other = (np.abs(found - index_by_bisection(*RESTART, d)).mean() for d in (0.6, 0.99))
     assert own < 0.5 * other

@@ -92,13 +92,13 @@ def test_the_pairs_cover() -> None:
 def test_every_agent_in_every_kind_of_environment(name: str, kind: str) -> None:
     """Over a reset: actions are in the space, of the seed alone, the same for one observation as
     for the batch, and leave the observation alone."""
-    env = CrawlVectorEnv(5, **arguments_of(kind, name))
+    env = CrawlVectorEnv(3, **arguments_of(kind, name))
     agent, again, alone, other = (agents.make(name, env, seed=seed) for seed in (4, 4, 4, 5))
     observation, _ = env.reset(seed=2)
     state = same_state = other_state = None
-    states: list[Any] = [None] * 5
+    states: list[Any] = [None] * 3
     differs = False
-    for _ in range(16):
+    for _ in range(14):
         given = observation.copy()
         given.flags.writeable = False
         action, state = agent.predict(given, state)
@@ -106,7 +106,7 @@ def test_every_agent_in_every_kind_of_environment(name: str, kind: str) -> None:
         assert action.dtype == np.float32
         np.testing.assert_array_equal(given, observation)
         assert not np.shares_memory(action, given)
-        assert all(len(array) == 5 for array in arrays_of(state or ()))
+        assert all(len(array) == 3 for array in arrays_of(state or ()))
 
         same, same_state = again.predict(np.asfortranarray(given), same_state)
         np.testing.assert_array_equal(action, same)
@@ -347,13 +347,13 @@ def test_random_knows_nothing_of_what_arrives(seed: int) -> None:
 @pytest.mark.parametrize("features", [("value",), ("age",)])
 def test_waits_when_nothing_is_worth_its_charge(name: str, features: tuple[str, ...]) -> None:
     arguments = {"budget": 0.05, "budget_rule": "average", "features": features}
-    history = crawls(name, 2000, rows=1, **arguments)[:, 0]
+    history = crawls(name, 1000, rows=1, **arguments)[:, 0]
     if name == "whittle":
         # λ* is what the best source is worth after some epochs: at first there is money, and
         # nothing to spend it on.
         assert not history[:2].any()
-    assert history.sum() > 0.9 * 0.05 * 2000
-    assert history.sum() <= 0.05 * 2000 + 1
+    assert history.sum() > 0.9 * 0.05 * 1000
+    assert history.sum() <= 0.05 * 1000 + 1
 
 
 def test_waits_below_the_charge_and_crawls_above() -> None:
@@ -391,10 +391,10 @@ def test_spends_no_more_than_the_budget(name: str) -> None:
     budget = float(rng.uniform(0.5, 0.9) * fleet.cost.sum())
     budget = max(budget, fleet.cost.max())
     arguments = {"sources": fleet, "budget": budget, "arrivals": "poisson"}
-    spent = crawls(name, 120, budget_rule="step", **arguments) @ fleet.cost
+    spent = crawls(name, 60, budget_rule="step", **arguments) @ fleet.cost
     assert (spent <= budget * (1 + 1e-12)).all()
-    spent = np.cumsum(crawls(name, 120, budget_rule="average", **arguments) @ fleet.cost, axis=0)
-    allowed = budget * np.arange(1, 121)[:, None] + fleet.cost.max()
+    spent = np.cumsum(crawls(name, 60, budget_rule="average", **arguments) @ fleet.cost, axis=0)
+    allowed = budget * np.arange(1, 61)[:, None] + fleet.cost.max()
     assert (spent <= allowed * (1 + 1e-9)).all()
 
 

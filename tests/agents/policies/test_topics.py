@@ -116,7 +116,7 @@ def test_the_optimum_of_large_limits_is_that_without_a_payoff() -> None:
         optimal_reward(Sources(1.0, 1.0, 0.5, failure_rate=0.1), 1, payoff=DiminishingReturns(1))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_greedy_is_near_the_optimum_and_the_bound_above_it(seed: int) -> None:
     fleet = fleet_of(3, 2, seed)
     payoff = DiminishingReturns(float(fleet.content_at(3).mean()))

@@ -71,7 +71,7 @@ def test_selections_are_those_of_the_dense_policy(
 
 
 @pytest.mark.parametrize(
-    ("budget", "steps"), [(1, 2500), (7, 2500), (150, 500), (299, 500), (300, 500)]
+    ("budget", "steps"), [(1, 1200), (7, 1200), (150, 300), (299, 300), (300, 300)]
 )
 def test_thousands_of_steps(budget, steps):
     """With a small budget, most ages are only reached after many of them."""

@@ -78,12 +78,12 @@ def test_thousands_of_steps_and_a_file(tmp_path, policy):
     scheduler = FleetScheduler(sources, 6, policy, start="random")
     dense = DenseScheduler(sources, 6, policy, ages_of(scheduler))
     rng = np.random.default_rng(0)
-    for step in range(3000):
-        if step < 2500:  # then those that are left decay
+    for step in range(1500):
+        if step < 1200:  # then those that are left decay
             which, utility = signals(rng, 400, 4.0)
             scheduler.signal(which, utility)
             dense.signal(which, utility)
-        if step == 1000:
+        if step == 600:
             scheduler.save(tmp_path / "scheduler.npz")
             scheduler = FleetScheduler.load(tmp_path / "scheduler.npz", sources)
         np.testing.assert_array_equal(scheduler.step(), dense.step(), str(step))

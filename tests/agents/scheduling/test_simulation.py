@@ -20,7 +20,7 @@ FLEET = FleetColumns.random(60, seed=4, regime="sparse")
 @pytest.mark.parametrize("policy", ["whittle", "myopic", "oldest-first"])
 def test_reward_is_that_of_the_dense_world(policy: str) -> None:
     """The policies choose alike, so only content differs. Level 1e-5."""
-    steps, warmup, budget = 400, 100, 4
+    steps, warmup, budget = 200, 50, 4
     env = CrawlVectorEnv(
         16,
         sources=FLEET.to_sources(),

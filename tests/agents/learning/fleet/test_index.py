@@ -218,6 +218,6 @@ def test_it_learns_table_1() -> None:
 def test_what_it_learns_of_small_fleets_it_knows_of_large_ones() -> None:
     unseen = {"arrivals": "poisson", "observed": False}
     drawn = {"sources": fleets, "budget": 2, "start": "random", "horizon": 250, **unseen}
-    agent = EquivariantIndex(practice(20, **drawn)).learn(960)
+    agent = EquivariantIndex(practice(20, **drawn)).learn(480)
     task = {**TABLE1, "sources": many, "budget": 20, **unseen}
     assert 0.85 < scores(agent, task, steps=200, warmup=50, seeds=8) < 1.05

@@ -14,7 +14,7 @@ from tests.agents.learning.common import crawl
 
 def test_finds_the_index_of_the_restart_chain() -> None:
     settings = QWINNSettings(epsilon=1.0, max_age=5)
-    agent = QWINN(restart(8, 4), settings).learn(1250)
+    agent = QWINN(restart(8, 4), settings).learn(900)
     found = agent.score(np.arange(1.0, 6)[:, None, None].repeat(4, axis=1)).T
     error = np.abs(found - index_by_bisection(*RESTART, 0.99))
     assert error.mean() < 0.1

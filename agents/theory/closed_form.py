@@ -24,7 +24,7 @@ them are vectorised, and give the same bits wherever they are called.
 
 from __future__ import annotations
 
-from math import expm1, log
+from math import expm1, log, log1p
 from typing import NamedTuple
 
 import numpy as np
@@ -440,6 +440,43 @@ def continuous_age_reaching(level: float, full: float) -> float:
 
 
 # -------------------------------------------------------------------------------- of many sources
+
+
+@compiled
+def notice_gain(x: float, more: float, ceiling: float, level: float) -> float:
+    """Return what it is worth to be told that a source has `more` content than was believed, in
+    continuous time: what crawls collect from then on, less their price, beyond what they would
+    without the notice.
+
+    A source is crawled when the belief x about its content, which tends to the ceiling A, reaches
+    the level L of the price. Its relative value is
+
+        V(x) = x − L for x ≥ L,    V(x) = (A − L) ln((A − L)/(A − x)) below,
+
+    or 0 below if L ≥ A, where waiting never ends. Without the notice, what waits would be crawled
+    when x has reached L, when a part q = (A − L)/(A − x) of it is left, or 0 if L ≥ A. The gain is
+    V(x + more) − V(x) − q more, and 0 if x ≥ L, since the source is crawled at once anyway.
+
+    Arguments:
+        x: belief before, utility.
+        more: what is announced, in expectation, utility.
+        ceiling: A, of the belief if no notice comes.
+        level: L.
+
+    >>> round(notice_gain(0.5, 1.0, 2.0, 1.0), 4), notice_gain(1.0, 1.0, 2.0, 1.0)
+    (0.2388, 0.0)
+    >>> notice_gain(0.0, 1.0, 0.2, 0.4)  # is crawled after notices alone
+    0.6
+    """
+    if x >= level or not more > 0.0:
+        return 0.0
+    if ceiling <= level:
+        return max(x + more - level, 0.0)
+    left = (ceiling - level) / (ceiling - x)
+    if x + more >= level:
+        return more * (1.0 - left) - (level - x) - (ceiling - level) * log(left)
+    part = more / (ceiling - x)
+    return (ceiling - level) * (-log1p(-part) - part)
 
 
 @compiled

@@ -31,6 +31,7 @@ LONGEST_PAUSE = 86_400.0  # seconds for which a feed's own wish not to be fetche
 _NOT_ALLOWED, _MOST_NOT_ALLOWED = 60.0, 600.0
 _SHORTEST_SLEEP = 1.0  # seconds between two looks at the schedule
 _GONE = 410
+_DAY = 86_400.0
 
 
 class Visit(NamedTuple):
@@ -209,7 +210,8 @@ class Crawler:
         """Report a document, or that there is no other than before.
 
         A page that names a feed is one from which the feed has moved for good. Entries of a sitemap
-        that are sources themselves are pings of these, and no items.
+        that are sources themselves are pings of these, and no items: what these pings are worth is
+        what the sitemap is fetched for.
 
         What is new is written first, then remembered, then reported: if the process is killed in
         between, items may be written twice, but none is lost.
@@ -225,7 +227,7 @@ class Crawler:
         feed: Feed | None = None
         first = not known.digest
         new: list[FeedItem] = []
-        sources = set[str]()  # of which a sitemap has new entries
+        announced: list[FeedItem] | None = None  # new entries of a sitemap that are sources
         unstable = False
         if response.status != 304 and digest != known.digest:
             feed = await self._parsed(response)
@@ -244,11 +246,12 @@ class Crawler:
             new, unstable = self._new_items(source, feed)
             known = Remembered("", "", digest, feed.pause, feed.title)
             backlog = len(new) == len(feed.items)
-            if feed.announces:
-                sources = {entry.link for entry in new if entry.link in self._scheduler}
-                new = [entry for entry in new if entry.link not in sources]
+            others = self._listed(feed)
+            if others - {source}:
+                announced = [entry for entry in new if entry.link in others and not first]
                 if not feed.is_index:
-                    self._memory.add_pages(sources)
+                    self._memory.add_pages(others - {source})
+            new = [entry for entry in new if entry.link not in others]
             self._write(source, new, first=backlog)
         fetched = self._clock()
         known = known._replace(
@@ -257,16 +260,16 @@ class Crawler:
         shown = feed and [key for item in feed.items for key in (item.key, item.alias) if key]
         self._memory.remember(source, known, shown)
         asked = min(max(response.max_age, known.pause), LONGEST_PAUSE)
-        self._scheduler.report(
-            lease.id,
-            [(_plausible(item.published), item.worth) for item in new],
-            status=response.status,
-            at=fetched,
-            again_after=asked,
-            cost=_cost(self._unit, response, took),
-        )
-        if sources and not first:
-            self._announce(source, sources)
+        with self._scheduler.together():
+            self._scheduler.report(
+                lease.id,
+                [(_plausible(item.published), item.worth) for item in new],
+                status=response.status,
+                at=fetched,
+                again_after=asked,
+                cost=_cost(self._unit, response, took),
+                pings=None if announced is None else self._announce(source, announced),
+            )
         if feed and self._subscriptions is not None:
             name = moved or source
             self._subscriptions.found(name, *hub_of(response, feed))
@@ -289,15 +292,25 @@ class Crawler:
         new = [item for item in by_key if item.alias in unknown or keys[item.alias] > 1]
         return new, len(by_key) - len(new) > 0.5 * len(feed.items)
 
-    def _announce(self, sitemap: str, sources: set[str]) -> None:
+    def _listed(self, feed: Feed) -> set[str]:
+        """Return which entries of a sitemap are sources of their own."""
+        links = {entry.link for entry in feed.items} if feed.announces else set()
+        return {link for link in links if link in self._scheduler}
+
+    def _announce(
+        self, sitemap: str, entries: Sequence[FeedItem]
+    ) -> list[tuple[float | None, float]]:
         """Ping the sources of the host of a sitemap which it lists anew or with another date; of
-        other hosts it may not speak."""
-        host = host_of(sitemap)
-        pinged = sorted(url for url in sources - {sitemap} if host_of(url) == host)
-        with self._scheduler.together():
-            for url in pinged:
+        other hosts it may not speak. Return the date of each ping, None if it is not known to the
+        hour, and what the ping is worth."""
+        host, pings = host_of(sitemap), list[tuple[float | None, float]]()
+        for entry in sorted(entries, key=lambda entry: entry.link):
+            if entry.link != sitemap and host_of(entry.link) == host:
+                at = _plausible(entry.published)
+                at = None if at is None or at % _DAY == 0.0 else at
                 with suppress(UnknownSource):
-                    self._scheduler.signal(url, "sitemap")
+                    pings.append((at, self._scheduler.signal(entry.link, "sitemap", at=at)))
+        return pings
 
     def _slow_down(self, source: str, delay: float) -> None:
         """Fetch from the host of a source no more often than its robots.txt asks for."""

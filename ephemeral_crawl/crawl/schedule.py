@@ -51,7 +51,8 @@ def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int | None
     if view.guessed > _GUESSED * total:
         lines.append("What the schedule gains is told when more of them are known.")
     elif running:
-        equal = sum(_collected(e, 3600.0 * len(running) / status.budget) for e in running)
+        each = 3600.0 * len(running) / status.budget
+        equal = sum(_collected(e, each) for e in running if not e.announces)
         lines.append(
             f"Expected: {planned:.3g} an hour, {_percent(planned, total)} of the worth {total:.3g} "
             f"that {view.publishers(status.sources)} publish; with equal intervals: {equal:.3g} "
@@ -78,7 +79,10 @@ def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int | None
         if e.failures:
             every = "fails"
         guess = "?" if e.guessed else " "
-        lines.append(f"{e.rate:8.3g}{guess}  {e.worth:7.3g}  {every:>9}  {due:>9}  {e.source}")
+        lines.append(
+            f"{e.rate:8.3g}{guess}  {e.worth:7.3g}  {every:>9}  {due:>9}  {e.source}"
+            + (" (pings of other sources)" if e.announces else "")
+        )
     lines += _left_out(len(order), limit)
     others = [e for e in known if e.failures or e.failure or e.paused]
     others.sort(key=lambda e: (_standing(e), -e.failures, e.source))

@@ -17,7 +17,8 @@ NO_HOST = -1
 NO_TAG = 0  # number of the tag of sources that have none
 NEVER = -np.inf  # time of the last fetch of a source that was not fetched yet
 # Bits of `marks`. FLOORED: `blocked` outlasts the lease, since it was set by another's report.
-EXISTS, PAUSED, FLOORED, HOST_PAUSED, TAG_PAUSED = 1, 2, 4, 8, 16
+# LOOKS: it announces what others have, and its items are pings, see `looks`.
+EXISTS, PAUSED, FLOORED, HOST_PAUSED, TAG_PAUSED, LOOKS = 1, 2, 4, 8, 16, 32
 STOPPED = PAUSED | HOST_PAUSED | TAG_PAUSED  # any of which keeps a source from being leased
 
 # Times are seconds since 1970, by the scheduler's clock.

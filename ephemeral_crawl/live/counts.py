@@ -18,6 +18,9 @@ class Counts:
     pings: float = 0.0
     items: float = 0.0
     collected: float = 0.0  # worth of the items when they were fetched
+    looks: float = 0.0  # fetches of sources that announce what others have
+    looks_cost: float = 0.0  # budget units that these took
+    looks_worth: float = 0.0  # of the pings that they brought: see `ephemeral_crawl.live.looks`
 
     @staticmethod
     def from_dict(values: dict[str, Any]) -> Counts:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from ephemeral_crawl.live import hosts as politeness
 from ephemeral_crawl.live import learning, life, price
 from ephemeral_crawl.live.causes import CAUSES, LEARNT, UNREACHED
-from ephemeral_crawl.live.columns import HOST_PAUSED, NEVER, PAUSED, STOPPED, Sources
+from ephemeral_crawl.live.columns import HOST_PAUSED, LOOKS, NEVER, PAUSED, STOPPED, Sources
 from ephemeral_crawl.live.fitting import delays
 from ephemeral_crawl.live.learning import Shared
 from ephemeral_crawl.live.state import State
@@ -69,11 +69,18 @@ class Explanation:
     tag: str | None = None
     binds: str = ""  # which budget of its tag binds: "most", "least"; "": that of all sources alone
     multiplier: float = 0.0  # of that budget of its tag: its price less that of the budget
+    announces: bool = False  # whether its items are pings of other sources, as of a sitemap
+    spends: float = 0.0  # budget units per hour that it takes at this price, if it answers
+    brings: float = 0.0  # worth per hour that this brings
 
     def __str__(self) -> str:
+        items = "items per hour, worth"
+        if self.announces:
+            items = "pings of other sources per hour, which bring fetches forward that then collect"
         lines = [
-            f"{self.source}: {_number(self.rate)} ± {_number(self.rate_error)} items per hour, "
-            f"worth {_number(self.worth)} ± {_number(self.worth_error)} each when published; the "
+            f"{self.source}: {_number(self.rate)} ± {_number(self.rate_error)} {items} "
+            f"{_number(self.worth)} ± {_number(self.worth_error)} "
+            f"{'more each, less the price' if self.announces else 'each when published'}; the "
             f"worth halves in {duration(self.half_life)}"
             + (f" ± {duration(self.half_life_error)}." if self.half_life_error else ".")
             + (f" It counts {_number(self.weight)} times." if self.weight != 1.0 else "")
@@ -94,6 +101,12 @@ class Explanation:
                 f"At this price it {'would be' if self.failures else 'is'} fetched every "
                 f"{duration(self.interval)}{' if it answered' if self.failures else ''}; at half "
                 f"of the price it would be every {duration(self.interval_at_half_price)}."
+                + (
+                    f" That takes {_number(self.spends)} budget units an hour, and brings pings "
+                    f"worth {_number(self.brings)}."
+                    if self.announces
+                    else ""
+                )
             )
         if self.max_interval is not None and self.max_interval_costs > 0.0:
             other = self.interval_without
@@ -259,6 +272,7 @@ def explain(state: State, i: int, now: float, offset: float) -> Explanation:
     assert name is not None
     longest = float(sources.longest[i])
     without, costs = _without_ceiling(state, i, value)
+    spends, brings = flow(state, i, value)
     tag, weight, factor = int(sources.tag[i]), float(sources.importance[i]), sources.factor[i]
     return Explanation(
         source=name,
@@ -302,6 +316,22 @@ def explain(state: State, i: int, now: float, offset: float) -> Explanation:
         tag=state.tags.names[tag] or None,
         binds=state.tags.binds(tag),
         multiplier=value * (float(factor) - 1.0) if state.tags.binds(tag) else 0.0,
+        announces=bool(sources.marks[i] & LOOKS),
+        spends=spends,
+        brings=brings,
+    )
+
+
+def flow(state: State, i: int, value: float) -> tuple[float, float]:
+    """Return the budget units per hour that fetches of a source take at a price if it answers, and
+    the worth per hour that they bring."""
+    interval = price.interval_at(state.sources, state.shared, i, value, state.rotation)
+    known = learning.belief(state.sources, state.shared, i)
+    ceiling, _ = price.planned(known, 0.0)
+    rate = 3600.0 / max(interval, 1.0)
+    return (
+        rate * float(state.sources.cost[i]),
+        -ceiling * math.expm1(-known.decay * min(interval, 1e12)) * rate,
     )
 
 

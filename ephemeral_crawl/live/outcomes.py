@@ -67,7 +67,7 @@ _RETRY = 300.0  # seconds after a failure in which a source is left alone
 _ARGUMENTS = {
     kind: dict.fromkeys(("lease", "source", "outcome", *names))  # a set with an order
     for kind, names in (
-        ("fetched", ("items", "status", "at", "again_after", "cost")),
+        ("fetched", ("items", "status", "at", "again_after", "cost", "pings")),
         ("failed", ("retry_after", "status", "at", "reason", "kind", "cost")),
         ("released", ("again_after", "reason")),
     )
@@ -76,7 +76,9 @@ _PING_ARGUMENTS = ("source", "kind", "at")
 _PAIR = (tuple, list)
 _MAPPING = (dict, Mapping)  # the usual type first, since abstract classes take longer
 # Places in the array of counts, in the order of `counts.Counts`.
-LEASES, _FETCHED, _FAILED, _RELEASED, PINGS, _ITEMS, _COLLECTED = range(7)
+LEASES, _FETCHED, _FAILED, _RELEASED, PINGS, ITEMS, COLLECTED, LOOKS, LOOKS_COST, LOOKS_WORTH = (
+    range(10)
+)
 NEW, FAILING, PAUSED = range(3)  # places in the array of numbers of sources
 _MOST_FAILURES = 250
 _LARGEST_SHOT = 1e6
@@ -98,6 +100,8 @@ class Outcome(NamedTuple):
     reason: str = ""  # why there was no fetch
     cause: str = ""  # of a failure, one of `causes.CAUSES`
     cost: float | None = None  # budget units; None if it is not told
+    # Times and worths of the pings of other sources that it brought; None: it announces nothing.
+    pings: tuple[Sequence[float], Sequence[float]] | None = None
 
 
 class Ping(NamedTuple):
@@ -163,6 +167,7 @@ def outcome_of(given: Mapping[str, Any]) -> Outcome:
     if cost is not None:
         cost = check_within("cost", cost, 0.0, MOST_COST, unit="budget units")
     times, worths = items_of(given["items"]) if "items" in given else ((), ())
+    pings = given.get("pings")
     return Outcome(
         fetch,
         OUTCOMES.index(kind),
@@ -174,10 +179,13 @@ def outcome_of(given: Mapping[str, Any]) -> Outcome:
         "" if reason is None else reason_of(reason),
         cause,
         cost,
+        None if pings is None else items_of(pings, "ping"),
     )
 
 
-def items_of(items: Iterable[object]) -> tuple[Sequence[float], Sequence[float]]:
+def items_of(
+    items: Iterable[object], name: str = "item"
+) -> tuple[Sequence[float], Sequence[float]]:
     """Return the times of publication, NaN if unknown, and worths of the items of a report.
 
     Raises:
@@ -190,25 +198,25 @@ def items_of(items: Iterable[object]) -> tuple[Sequence[float], Sequence[float]]
         pairs = list(items)
     except TypeError:
         raise ValueError(
-            f"items is {shown(items)}; give a list of pairs (published, worth)"
+            f"{name}s is {shown(items)}; give a list of pairs (published, worth)"
         ) from None
     if not pairs:  # often
         return (), ()
     if len(pairs) > _MOST_REPORTED:
-        raise ValueError(f"there are {len(pairs)} items; report at most {_MOST_REPORTED} at once")
+        raise ValueError(f"there are {len(pairs)} {name}s; report at most {_MOST_REPORTED} at once")
     times, worths = [], []
     for number, pair in enumerate(pairs):
         if not (isinstance(pair, _PAIR) and len(pair) == 2):
-            raise ValueError(f"item {number} is {shown(pair)}; give a pair (published, worth)")
+            raise ValueError(f"{name} {number} is {shown(pair)}; give a pair (published, worth)")
         published, worth = pair
         # The usual cases first, since there can be many.
         if type(published) is not float or not EARLIEST <= published <= LATEST:
-            name = f"item {number}: published"
-            published = math.nan if published is None else time_of(name, published)
+            what = f"{name} {number}: published"
+            published = math.nan if published is None else time_of(what, published)
         if type(worth) is not float or not 0.0 <= worth <= MOST_WORTH:
             if not (isinstance(worth, Real) and not isinstance(worth, bool)):
-                raise ValueError(f"item {number}: worth is {shown(worth)}; it must be a number")
-            worth = check_within(f"item {number}: worth", worth, 0.0, MOST_WORTH)
+                raise ValueError(f"{name} {number}: worth is {shown(worth)}; it must be a number")
+            worth = check_within(f"{name} {number}: worth", worth, 0.0, MOST_WORTH)
         times.append(published)
         worths.append(worth)
     return times, worths
@@ -269,6 +277,7 @@ def outcome_event(
     worths: list[float] = []
     reasons: list[tuple[int, str, str]] = []  # of rows
     costs: list[float | None] = []
+    looks: list[tuple[int, int, float]] = []  # of rows: number of pings, and their worth
     known = _known(state, [outcome.fetch for outcome in outcomes])
     for k, outcome in enumerate(outcomes):
         try:
@@ -289,8 +298,14 @@ def outcome_event(
         items = dated = more = 0
         if outcome.kind == FETCHED:
             until = at + outcome.wait if outcome.wait else 0.0
-            if outcome.worths:
-                age, worth, more, more_worth = _newest(then, outcome.times, outcome.worths)
+            times, values = outcome.times, outcome.worths
+            if outcome.pings is not None:
+                told, told_worths = outcome.pings
+                looks.append((len(rows), len(told), math.fsum(told_worths)))
+                times = [*times, *told]
+                values = [*values, *_at_publication(state, row, at, then, told, told_worths)]
+            if values:
+                age, worth, more, more_worth = _newest(then, times, values)
                 items, dated = len(worth), len(age)
                 ages += age
                 worths += worth
@@ -316,13 +331,43 @@ def outcome_event(
         event["reasons"] = reasons
     if any(cost is not None for cost in costs):
         event["spent"] = costs
+    if looks:
+        event["looks"] = looks
     return {"kind": "record", **event, "age": ages, "worth": worths}, counts
 
 
-def ping_events(state: State, pings: Sequence[Ping], moment: Moment) -> list[list[Any]]:
+def _at_publication(
+    state: State,
+    row: int,
+    at: float,
+    then: float,
+    times: Sequence[float],
+    worths: Sequence[float],
+) -> list[float]:
+    """Return the worths of pings as a report has those of items: at publication, unless worths are
+    those at the fetch.
+
+    Arguments:
+        at, then: time of the fetch, and by the clock.
+    """
+    if state.settings.worth_at == "fetch":
+        return list(worths)
+    gap = max(at - float(state.table["fetched"][row]), 0.0)
+    decay = learning.decay_of(state.table, state.shared, row)
+    return [
+        min(reporting.at_publication(worth, max(then - time, 0.0), gap, decay), MOST_WORTH)
+        for time, worth in zip(times, worths, strict=True)
+    ]
+
+
+def ping_events(
+    state: State, pings: Sequence[Ping], moment: Moment
+) -> tuple[list[list[Any]], list[int]]:
     """Return row, kind and time of each ping, without those that come within a minute of another
-    since the last fetch of their source: they say nothing more."""
+    since the last fetch of their source: they say nothing more; and which of the pings these
+    are."""
     events: list[list[Any]] = []
+    which: list[int] = []
     now, known = moment.time, _known(state, [ping.source for ping in pings])
     last: dict[int, float] = {}
     for k, ping in enumerate(pings):
@@ -335,8 +380,9 @@ def ping_events(state: State, pings: Sequence[Ping], moment: Moment) -> list[lis
             last[row] = float(state.table["pinged"][row]) if pending else -math.inf
         if abs(at - last[row]) >= _SAME_PING:
             events.append([row, ping.kind, at])
+            which.append(k)
             last[row] = max(at, last[row])
-    return events
+    return events, which
 
 
 def _known(state: State, given: Iterable[object]) -> dict[str, int]:
@@ -403,7 +449,7 @@ class Tallies(NamedTuple):
 
     kind_pings: NDArray[np.float64]  # (K, 4) of each kind of signal, see `learning.KIND_SUMS`
     sums: NDArray[np.float64]  # see `learning.SUMS`
-    counts: NDArray[np.float64]  # (7,) see `counts.Counts`
+    counts: NDArray[np.float64]  # (10,) see `counts.Counts`
     numbers: NDArray[np.int64]  # (3,) sources that are new, failing, and paused
     # (2,) different sources in a row for which nobody answered, and the time of the first.
     run: NDArray[np.float64]
@@ -491,8 +537,8 @@ def apply(
                 sources.failures[i] = 0
             run[0] = 0.0
             items, more = outcomes.items[k], outcomes.more[k]
-            counts[_ITEMS] += items + more
-            counts[_COLLECTED] += reporting.learn(
+            counts[ITEMS] += items + more
+            counts[COLLECTED] += reporting.learn(
                 sources, shared, tallies.kind_pings, tallies.sums, i, at,
                 age[ages : ages + outcomes.dated[k]], worth[worths : worths + items], more,
                 outcomes.more_worth[k], at_fetch, price_now, now,

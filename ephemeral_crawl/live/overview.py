@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from crawl_env.compiled import compiled
 from ephemeral_crawl.live import explanation, learning, life, price
 from ephemeral_crawl.live import hosts as politeness
-from ephemeral_crawl.live.columns import EXISTS, NO_HOST, STOPPED, Hosts, Sources
+from ephemeral_crawl.live.columns import EXISTS, LOOKS, NO_HOST, STOPPED, Hosts, Sources
 from ephemeral_crawl.live.fitting import delays
 from ephemeral_crawl.live.learning import Shared, belief
 from ephemeral_crawl.live.state import FleetSample, Moment, State
@@ -71,6 +71,18 @@ class Wait:
 
 
 @dataclass(frozen=True)
+class Looks:
+    """A source that announces what others have, such as a sitemap; see `Explanation`."""
+
+    source: str
+    interval: float | None  # seconds between two fetches at this price; None: never
+    spends: float  # budget units per hour that this takes
+    pings: float  # per hour, that it has
+    worth: float  # of one, if it comes at once
+    brings: float  # worth per hour that fetches bring
+
+
+@dataclass(frozen=True)
 class Signals:
     """A kind of signal: how good its pings are, over the sources whose last ping was of it."""
 
@@ -105,6 +117,7 @@ class Overview:
     ceilings: float  # budget units per hour that maximum intervals take on their own
     tags: list[TagStatus]  # first the sources without a tag; none if there are no tags
     signals: list[Signals]  # kinds of which pings came, those of most sources first
+    looks: list[Looks]  # sources that announce what others have, those that bring most first
 
     def publishers(self, sources: int) -> str:
         """Return whose items `published` is the worth of, in words.
@@ -197,6 +210,8 @@ def worth_rate(
         known, cost = belief(sources, shared, i), np.float64(sources.cost[i])
         answering = life.answering_soon(sources, shared, i, now)
         ceiling, _ = price.planned(known, 0.0)
+        if sources.marks[i] & LOOKS:  # what it announces, others publish
+            ceiling = 0.0
         ceiling *= answering
         living += answering
         published += ceiling * known.decay
@@ -246,6 +261,7 @@ class _Scan:
         self._limit = limit
         self._due = self._soon = self._failing = _Best()
         self._of_host = np.zeros(0, np.int64)  # number of sources that can be fetched
+        self._looks = _Best()
         self._of_kind = np.zeros((0, 5))  # see `learning.add_signals`
 
     def look(self, state: State, start: int, now: float) -> None:
@@ -265,6 +281,9 @@ class _Scan:
         self._failing = self._failing.with_(
             rows[fails], -part["failures"][fails].astype(np.float64), self._limit
         )
+        looks = rows[(part["marks"] & (EXISTS | LOOKS)) == EXISTS | LOOKS]
+        brings = [explanation.flow(state, i, value)[1] for i in looks.tolist()]
+        self._looks = self._looks.with_(looks, -np.array(brings), self._limit)
         of_host = np.bincount(part["host"][keys < math.inf] + 1, minlength=len(shut))
         of_host[: len(self._of_host)] += self._of_host
         self._of_host = of_host
@@ -307,6 +326,7 @@ class _Scan:
             hosts_waiting=len(shut),
             tags=tags(state, now),
             signals=_signals(state, self._of_kind),
+            looks=_looks(state, self._looks.row.tolist(), now, offset),
             **buys._asdict(),
         )
 
@@ -343,6 +363,12 @@ def _signals(state: State, of_kind: NDArray[np.float64]) -> list[Signals]:
         if sources
     ]
     return sorted(found, key=lambda signals: -signals.sources)
+
+
+def _looks(state: State, rows: list[int], now: float, offset: float) -> list[Looks]:
+    """Return what looks at some sources cost and bring."""
+    known = [explanation.explain(state, i, now, offset) for i in rows if state.names[i] is not None]
+    return [Looks(e.source, e.interval, e.spends, e.rate, e.worth, e.brings) for e in known]
 
 
 def _nexts(state: State, rows: list[int], now: float, offset: float) -> list[Next]:

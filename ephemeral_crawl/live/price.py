@@ -76,6 +76,14 @@ def waiting(
 
 
 @compiled
+def level_at(sources: Sources, i: int, price: float, ceiling: float) -> float:
+    """Return the worth that has to wait at source i for its index to reach the price."""
+    charged = price * charge(sources, i)
+    level = level_reaching(charged / ceiling) * ceiling if ceiling > 0.0 else np.inf
+    return level if level < np.inf else charged
+
+
+@compiled
 def charge(sources: Sources, i: int) -> float:
     """Return the cost of a fetch of source i times the factor by which the price of its tag differs
     from that of the budget: with it, all indices are compared with the latter."""
@@ -205,9 +213,7 @@ def due_at(sources: Sources, shared: Shared, i: int, price: float, now: float) -
         return sources.fetched[i] + time_until(
             price, vain, more, ceiling, quiet, known.decay, known.silent
         )
-    level = level_reaching(price * charge(sources, i) / ceiling) * ceiling
-    if not ceiling > 0.0 or level == np.inf:
-        level = price * charge(sources, i)
+    level = level_at(sources, i, price, ceiling)
     start = sources.fetched[i]
     if sources.shot[i] > 0.0:
         start = max(start, now)

@@ -81,9 +81,7 @@ def _learn_worth(
     if not len(worth):
         return 0.0
     decay = learning.decay_of(sources, shared, i)
-    unknown = 1.0 if gap == 0.0 else 0.0
-    if 0.0 < gap < np.inf:
-        unknown = -math.expm1(-decay * gap) / (decay * gap)
+    unknown = left_of_undated(decay, gap)
     number = len(age) if at_fetch else len(worth)
     total, shares, collected = 0.0, 0.0, 0.0
     for k in range(len(worth)):
@@ -107,6 +105,29 @@ def _learn_worth(
             if share > _FRESH:
                 learning.add_worth(sums, worth[k] / share / mean)
     return collected
+
+
+@compiled
+def left_of_undated(decay: float, gap: float) -> float:
+    """Return which share of its worth an item without a date has left on average: it was published
+    at any time in the gap before the fetch, or long before a first one."""
+    if 0.0 < gap < np.inf:
+        return -math.expm1(-decay * gap) / (decay * gap)
+    return 1.0 if gap == 0.0 else 0.0
+
+
+def at_publication(worth: float, age: float, gap: float, decay: float) -> float:
+    """Return the worth at publication of what is worth so much at the fetch.
+
+    Arguments:
+        age: seconds, NaN if it is unknown.
+        gap: since the last fetch, which is the largest age; infinite at the first fetch.
+    """
+    if gap == math.inf:
+        return worth
+    if math.isnan(age):
+        return worth / left_of_undated(decay, gap)
+    return worth * math.exp(decay * min(age, gap))
 
 
 @compiled

@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 
 from crawl_env.errors import check_flag, check_whole, check_within, shown
-from ephemeral_crawl.live import choice, explanation, moving
+from ephemeral_crawl.live import choice, explanation, looks, moving
 from ephemeral_crawl.live import overview as overviews
 from ephemeral_crawl.live import status as statuses
 from ephemeral_crawl.live.agenda import Lease, lease_event
@@ -630,6 +630,7 @@ class Scheduler:
         at: Time | None = None,
         again_after: Duration = 0.0,
         cost: float | None = None,
+        pings: Iterable[Item] | None = None,
     ) -> bool:
         """Record a successful fetch, of a lease or of a source that was fetched without one.
 
@@ -647,6 +648,10 @@ class Scheduler:
                 lease was charged, the `cost` of the source. That becomes the mean of what its
                 fetches take; what those cost that find items, and those that do not, is learnt
                 apart, and decides with the others how often it is fetched.
+            pings: of a source that announces what others have, such as a sitemap, a pair
+                (published, worth) for each ping that this fetch brought: when the other was
+                changed, None if it is unknown, and what `signal` returned. With the cost they
+                decide how often such a source is fetched; they do not count as items.
 
         Returns:
             Whether the report counts: False if the lease was reported before, or its source was
@@ -664,6 +669,7 @@ class Scheduler:
                 "at": at,
                 "again_after": again_after,
                 "cost": cost,
+                **({} if pings is None else {"pings": pings}),
             }
         )
 
@@ -735,7 +741,7 @@ class Scheduler:
             _, end, _ = state.leases.get(number, (0, math.inf, 0.0))
             return end - moment.offset if end <= moment.time else None
 
-    def signal(self, source: str, kind: str = "ping", *, at: Time | None = None) -> None:
+    def signal(self, source: str, kind: str = "ping", *, at: Time | None = None) -> float:
         """Record a ping: a notice that the source may have something new.
 
         How often a ping is true is learnt from the fetches after it; until then, from the pings of
@@ -745,30 +751,40 @@ class Scheduler:
             source: its name.
             kind: kind of signal, such as "websub" or "sitemap". If a source has pings of several
                 kinds, they are counted together.
-            at: time of the ping; default now.
+            at: time of the ping; default now. One from before the last fetch announces nothing.
+
+        Returns:
+            What the ping is worth: what fetches of the source are expected to collect, less the
+            price, beyond what they would without it; 0 if it announces nothing.
 
         Raises:
             ValueError: an argument is out of range.
             UnknownSource: there is no such source.
         """
         try:
-            self.signal_many([{"source": source, "kind": kind, "at": at}])
+            return self.signal_many([{"source": source, "kind": kind, "at": at}])[0]
         except ValueError as error:
             raise type(error)(str(error).removeprefix("ping 0: ")) from error.__cause__
 
-    def signal_many(self, pings: Iterable[Mapping[str, Any]]) -> None:
-        """Record pings, all or, if one is refused, none.
+    def signal_many(self, pings: Iterable[Mapping[str, Any]]) -> list[float]:
+        """Record pings, all or, if one is refused, none; return what each is worth.
 
         Arguments:
             pings: a dictionary of the arguments of `signal` for each.
         """
         parsed = each("ping", ping_of, pings)
+        worths = [0.0] * len(parsed)
 
         def decide(state: State, moment: Moment) -> Event | None:
-            events = ping_events(state, parsed, moment)
-            return {"kind": "signal", "pings": events} if events else None
+            events, which = ping_events(state, parsed, moment)
+            if not events:
+                return None
+            for k, worth in zip(which, looks.gains(state, events, moment.time), strict=True):
+                worths[k] = float(worth)
+            return {"kind": "signal", "pings": events}
 
         self._ledger.change(decide)
+        return worths
 
     # ------------------------------------------------------------------------------- asking
 

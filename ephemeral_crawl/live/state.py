@@ -24,6 +24,7 @@ from ephemeral_crawl.live.agenda import Agenda
 from ephemeral_crawl.live.columns import (
     EXISTS,
     HOST_PAUSED,
+    LOOKS,
     NEVER,
     NO_HOST,
     PAUSED,
@@ -698,6 +699,7 @@ class State:
             reported, first = np.unique(rows, return_index=True)
             after = self.table["cost"][reported].astype(np.float64)
             self.cost += float((after - before[first]).sum())
+        self._count_looks(event, rows, batch, before)
         if self.reasons.failures or "reasons" in event:
             self.reasons.apply(event)
         self.changes += len(rows) - event["outcome"].count(outcomes.RELEASED)
@@ -705,6 +707,36 @@ class State:
             for host in set(self.table["host"][rows].tolist()):
                 self.agenda.queues.reopen(self.hosts_table, host)
         self.agenda.rekey(self, rows, self.time)
+
+    def _count_looks(
+        self,
+        event: Event,
+        rows: NDArray[np.int32],
+        batch: outcomes.Outcomes,
+        charged: NDArray[np.float64],
+    ) -> None:
+        """Note which sources announce what others have, and what looks at these cost and brought:
+        their pings are no items that were collected.
+
+        Arguments:
+            charged: what a fetch of each row cost before, budget units.
+        """
+        for k, number, worth in event.get("looks", ()):
+            self.table["marks"][rows[k]] |= LOOKS
+            self.counts[outcomes.ITEMS] = max(self.counts[outcomes.ITEMS] - number, 0.0)
+            self.counts[outcomes.COLLECTED] = max(self.counts[outcomes.COLLECTED] - worth, 0.0)
+            self.counts[outcomes.LOOKS_WORTH] += worth
+        if "looks" not in event and not self.looks:
+            return
+        looked = (batch["outcome"] == outcomes.FETCHED) & (self.table["marks"][rows] & LOOKS != 0)
+        self.counts[outcomes.LOOKS] += np.count_nonzero(looked)
+        spent = np.where(batch["spent"] >= 0.0, batch["spent"], charged)
+        self.counts[outcomes.LOOKS_COST] += float(spent[looked].sum())
+
+    @property
+    def looks(self) -> bool:
+        """Whether there is a source that announces what others have."""
+        return bool(self.counts[outcomes.LOOKS] > 0.0)
 
     def _signal(self, event: Event) -> None:
         rows = self._rows([row for row, _, _ in event["pings"]])
@@ -727,12 +759,16 @@ class State:
                 return len(self.kinds) - 1
             self.kinds.append(name)
             self.kind_pings = np.concatenate([self.kind_pings, np.zeros((1, learning.KIND_SUMS))])
-            known, more = self.shared, np.ones(len(self.kinds) - len(self.shared.precision))
-            self.shared = known._replace(
-                precision=np.concatenate([known.precision, 0.5 * more]),
-                fresh=np.concatenate([known.fresh, more]),
-            )
+            self.shared = self.shared_with_kinds(len(self.kinds))
         return self.kinds.index(name)
+
+    def shared_with_kinds(self, number: int) -> Shared:
+        """Return what the sources share, with a guess of so many kinds of signals at least."""
+        known, more = self.shared, np.ones(max(number - len(self.shared.precision), 0))
+        return known._replace(
+            precision=np.concatenate([known.precision, 0.5 * more]),
+            fresh=np.concatenate([known.fresh, more]),
+        )
 
     def _teach(self, event: Event) -> None:
         """Learn from what is known of sources that were not fetched yet."""

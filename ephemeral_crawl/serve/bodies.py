@@ -88,7 +88,8 @@ def _fields(method: str) -> dict[str, Any]:
         elif parameter.kind is parameter.VAR_KEYWORD:  # settings of a source
             found = _fields("add") | found
         else:
-            schema = {"type": "array", "items": _ITEM} if name == "items" else _schema(types[name])
+            pairs = name in ("items", "pings")
+            schema = {"type": "array", "items": _ITEM} if pairs else _schema(types[name])
             default = ... if parameter.default is parameter.empty else parameter.default
             found[name] = _field(schema, default, meanings.get(name))
     return found
@@ -195,6 +196,19 @@ class Added(BaseModel):
 
 class Done(BaseModel):
     done: bool = True
+
+
+_WORTH = "What is expected to be collected beyond what would be without it, less the price."
+
+
+class WorthOfPing(BaseModel):
+    done: bool = True
+    worth: float = Field(description=_WORTH)
+
+
+class WorthsOfPings(BaseModel):
+    done: bool = True
+    worths: list[float] = Field(description=_WORTH)
 
 
 class Names(BaseModel):

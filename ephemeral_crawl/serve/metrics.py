@@ -69,6 +69,9 @@ class _Snapshot(Collector):
             ("pings", counts.pings, "Pings received."),
             ("items", counts.items, "Items reported."),
             ("collected_worth", counts.collected, "Worth of reported items when fetched."),
+            ("looks", counts.looks, "Fetches of sources that announce what others have."),
+            ("looks_cost_units", counts.looks_cost, "Budget units that these took."),
+            ("looks_worth", counts.looks_worth, "Worth of the pings that they brought."),
         ):
             yield CounterMetricFamily(f"{_PREFIX}_{name}", meaning, value)
         outcomes = CounterMetricFamily(

@@ -161,13 +161,14 @@ class Router:
                 raise answer
         if method == "add_many":
             return {"added": sum(answer["added"] for answer in answers)}
-        if method in ("signal_many", "update_many"):
+        if method == "update_many":
             return {"done": True}
-        results = [False] * len(values)
+        told = "worths" if method == "signal_many" else "results"
+        results: list[Any] = [0.0] * len(values)
         for numbers, answer in zip(parts.values(), answers, strict=True):
-            for number, counts in zip(numbers, answer["results"], strict=True):
-                results[number] = counts
-        return {"results": results}
+            for number, result in zip(numbers, answer[told], strict=True):
+                results[number] = result
+        return ({"done": True} if method == "signal_many" else {}) | {told: results}
 
     def _placed(self, given: Any) -> tuple[int, Any]:
         """Return the shard that something concerns, and what it is to be told."""

@@ -79,11 +79,10 @@ def _fetching(router: APIRouter, service: Service, s: Scheduler, limits: Limits)
         return bodies.RecordResults(results=await service.change(s.record, body.outcomes))
 
     @router.post("/signal_many", tags=["fetching"], responses=responses(*WITH_BODY, 404))
-    async def signal_many(body: bodies.SignalManyBody) -> bodies.Done:
+    async def signal_many(body: bodies.SignalManyBody) -> bodies.WorthsOfPings:
         """Record many pings, all or, if one is invalid, none."""
         _check_batch("pings", body.pings, limits)
-        await service.change(s.signal_many, body.pings)
-        return bodies.Done()
+        return bodies.WorthsOfPings(worths=await service.change(s.signal_many, body.pings))
 
     @router.post("/update_many", tags=["sources"], responses=responses(*WITH_BODY, 404))
     async def update_many(body: bodies.UpdateManyBody) -> bodies.Done:
@@ -100,7 +99,7 @@ def _fetching(router: APIRouter, service: Service, s: Scheduler, limits: Limits)
         return bodies.Added(added=added)
 
 
-# Methods of which nothing is returned, and the errors of their own.
+# Methods of which nothing is returned, but of a ping what it is worth; and the errors of their own.
 _CHANGES = {
     "signal": (404,),
     "add": (409,),
@@ -117,15 +116,18 @@ _CHANGES = {
 
 
 def _changing(router: APIRouter, service: Service, method: str, codes: Sequence[int]) -> None:
-    """Add the route of a method of which nothing is returned."""
+    """Add the route of a method that changes something."""
     function = getattr(service.scheduler, method)
 
     async def change(body: Any) -> bodies.Done:
         await service.change(function, **_sent(body))
         return bodies.Done()
 
+    async def ping(body: Any) -> bodies.WorthOfPing:
+        return bodies.WorthOfPing(worth=await service.change(function, **_sent(body)))
+
     tag = "fetching" if method == "signal" else "sources"
-    _document(router, method, change, tag, codes)
+    _document(router, method, ping if method == "signal" else change, tag, codes)
 
 
 def _recording(router: APIRouter, service: Service, method: str, outcome: str) -> None:

@@ -11,7 +11,7 @@ import tyro
 from ephemeral_crawl.core.study import ParallelStudy
 from experiments.core.study import Part, PartsStudy
 from experiments.live import http, large, process
-from experiments.live.feeds import failing, shards
+from experiments.live.feeds import failing, shards, sitemaps
 from experiments.live.feeds import measure as feeds
 
 
@@ -19,8 +19,8 @@ from experiments.live.feeds import measure as feeds
 class Live(PartsStudy, ParallelStudy):
     """Measures the live scheduler: how many leases and reports it handles, in one process and
     over HTTP, how long they take, and what a crawl collects: of sixty feeds, of two hundred
-    beside others that are dead, and of these by several schedulers; and how 64 of them would
-    divide a budget. What is finished is kept if it is stopped."""
+    beside others that are dead, of sites with sitemaps, and by several schedulers; and how 64 of
+    these would divide a budget. What is finished is kept if it is stopped."""
 
     title: ClassVar[str] = "The live scheduler"
     adds: ClassVar[str] = "sources"
@@ -29,13 +29,14 @@ class Live(PartsStudy, ParallelStudy):
         "http": http.PART,
         "feeds": feeds.PART,
         "failing": failing.PART,
+        "sitemaps": sitemaps.PART,
         "shards": shards.PART,
         "balancer": large.PART,
     }
 
     only: Annotated[tuple[str, ...], tyro.conf.arg(metavar="PART")] = ()
-    """Parts to measure: process, http, feeds, failing, shards, balancer; by default all. The
-    record of the others, and of other numbers of sources, is kept."""
+    """Parts to measure: process, http, feeds, failing, sitemaps, shards, balancer; by default all.
+    The record of the others, and of other numbers of sources, is kept."""
     sources: int = 10**6
     """Sources in the store."""
     seconds: float = 20.0

@@ -6,10 +6,10 @@ It takes a fifth of the time and collects the same (tested), so that many seeds 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ephemeral_crawl.crawl.urls import host_of
 from ephemeral_crawl.live import Lease, Scheduler
@@ -17,6 +17,9 @@ from experiments.live.feeds.crawl import POLL
 from experiments.live.feeds.server import address
 from experiments.live.feeds.warp import START
 from experiments.live.feeds.world import Answer, World
+
+if TYPE_CHECKING:
+    from experiments.live.feeds.sitemaps import Sitemap
 
 _PARALLEL = 8
 _SHORTEST = 1.0  # seconds between two looks at the schedule
@@ -33,6 +36,7 @@ def simulate(
     informed: bool = False,
     make: Callable[[Callable[[], float]], Any] | None = None,
     costs: str = "",
+    sitemaps: Sequence[Sitemap] = (),
 ) -> Scheduler:
     """Crawl a world to its end, as `crawl` does; return the scheduler.
 
@@ -45,6 +49,8 @@ def simulate(
         costs: what the scheduler knows of the kilobytes that fetches take, in which the budget is
             then: "learnt", it is told them with each; or "mean", the cost of each source is kept at
             their mean. Default: each costs 1.
+        sitemaps: of the feeds, each of which is a source, too; in the log of the world the first
+            of them is −1, the next −2 and so on.
     """
     now = 0.0
 
@@ -59,6 +65,11 @@ def simulate(
     scheduler.add_many({"source": name, "host": host_of(name)} for name in names)
     for host in {host_of(name) for name in names} if per_host else ():
         scheduler.limit_host(host, per_host)
+    maps = {f"http://site{k}.example/sitemap.xml": k for k in range(len(sitemaps))}
+    for name, k in maps.items():
+        scheduler.add(name, cost=sitemaps[k].cost)
+        if every := sitemaps[k].every:
+            scheduler.update(name, min_interval=every, max_interval=every)
     order = count()
     # What happens, with the time: pings, and answers that servers are slow to give.
     events: list[tuple[float, int, Callable[[], None]]] = []
@@ -110,6 +121,14 @@ def simulate(
             scheduler.rename(lease.source, moved)
             names[i], numbers[moved] = moved, i
 
+    def fetch_sitemap(k: int, lease: Lease) -> None:
+        world.log.append((now, -1 - k))
+        found = sitemaps[k].fetch(now)
+        told = [{"source": names[i], "kind": "sitemap", "at": START + at} for at, i in found]
+        times = [START + at for at, _ in found]
+        worths = zip(times, scheduler.signal_many(told), strict=True)
+        scheduler.report(lease.id, status=200, at=START + now, pings=list(worths))
+
     for time, i in world.pings if pings else []:
         later(time, partial(ping, i))
     while now < world.end:
@@ -117,6 +136,10 @@ def simulate(
         leases = scheduler.lease(free, "5min") if free else []
         at_once = False
         for lease in leases:
+            if lease.source in maps:
+                fetch_sitemap(maps[lease.source], lease)
+                at_once = True
+                continue
             i = numbers[lease.source]
             answer = world.ask(i, now)
             under_way += 1

@@ -146,9 +146,9 @@ def test_a_sitemap_pings_what_it_lists_with_another_date_and_nothing_else(monkey
     bench, pings, days = Bench(), [], []
     signal = bench.scheduler.signal
 
-    def note(source, kind):
-        pings.append((source, kind))
-        signal(source, kind)
+    def note(source, kind, at):
+        pings.append((source, kind, at))
+        return signal(source, kind, at=at)
 
     monkeypatch.setattr(bench.scheduler, "signal", note)
 
@@ -163,7 +163,9 @@ def test_a_sitemap_pings_what_it_lists_with_another_date_and_nothing_else(monkey
     bench.site.answers["/map"] = answer
     bench.run(24.0, "/map", "/changes", "/stays")
     assert len(days) > 2
-    assert pings == [(bench.site.url("/changes"), "sitemap")] * (len(days) - 1)
+    # A day does not say when in it the page was changed.
+    assert pings == [(bench.site.url("/changes"), "sitemap", None)] * (len(days) - 1)
+    assert bench.scheduler.explain(bench.site.url("/map")).announces
     # What is a source itself is no item of the sitemap as well.
     assert [item["link"] for item in bench.items] == [bench.site.url("/unknown")] * len(days)
     assert bench.scheduler.status().counts.items == len(days)

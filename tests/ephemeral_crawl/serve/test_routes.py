@@ -56,7 +56,7 @@ def test_a_crawl_over_http(client):
     assert client.get("/v1/next_due").json["due_at"] <= time.time()
     assert client.post("signal", {"source": told["source"], "kind": "websub"}).status == 200
     pings = [{"source": "x"}, {"source": told["source"], "at": now}]
-    assert client.post("signal_many", {"pings": pings}).json == {"done": True}
+    assert len(client.post("signal_many", {"pings": pings}).json["worths"]) == len(pings)
     assert client.post("update", {"source": "x", "max_interval": "6h"}).status == 200
     assert client.post("rename", {"source": "x", "name": "y"}).status == 200
     assert client.post("resume", {"source": "y"}).status == 200
@@ -68,7 +68,7 @@ def test_a_crawl_over_http(client):
     assert (status["sources"], status["failing"], status["paused"]) == (20, 1, 0)
     assert status["counts"] | {"collected": 0} == {
         "leases": 7, "fetched": 3, "failed": 1, "released": 2, "pings": 2, "items": 11,
-        "collected": 0,
+        "collected": 0, "looks": 0, "looks_cost": 0, "looks_worth": 0,
     }  # fmt: skip
     first = client.get("/v1/sources?limit=15&text=e.example").json
     rest = client.get(f"/v1/sources?limit=15&text=e.example&start={first['next']}").json

@@ -87,7 +87,6 @@ FLEETS = {
 )
 def test_it_is_whittles_policy_where_the_parameters_are_known(fleet, budgets):
     ratios = [ratio(FLEETS[fleet], budget) for budget in budgets]
-    print(fleet, ratios)
     assert ratios == pytest.approx([1.0] * len(budgets), abs=0.005)
 
 

@@ -386,7 +386,7 @@ def test_politeness_is_never_violated(clock):
     fetches: dict[str, list[float]] = {}
     pending: list[tuple[float, int, str, float]] = []
     cost = 0
-    for _ in range(1500):
+    for _ in range(1000):
         clock.now += rng.exponential(5.0)
         for entry in [entry for entry in pending if entry[0] <= clock.now]:
             pending.remove(entry)
@@ -459,7 +459,7 @@ def large_fleet(clock, monkeypatch, budget):
     return scheduler
 
 
-@pytest.mark.parametrize(("limit", "restart"), [(1, True), (4, False), (4, True)])
+@pytest.mark.parametrize(("limit", "restart"), [(1, True), (4, False)])
 def test_large_fleets_are_given_nearly_in_order(clock, monkeypatch, limit, restart):
     """As in fleets above `EXACT`, where far more sources are due than are asked for."""
     scheduler = large_fleet(clock, monkeypatch, f"{300 * limit}/h")
@@ -598,14 +598,14 @@ def test_the_budget_is_spent_and_not_exceeded(clock):
     costs = {str(i): float(rng.integers(1, 4)) for i in range(30)}
     scheduler.add_many({"source": name, "cost": cost} for name, cost in costs.items())
     spent = [0.0]
-    while clock.now < 2 * DAY:
+    while clock.now < DAY:
         clock.now += 60.0
         for lease in scheduler.lease(10):
             number = rng.poisson((1 + int(lease.source)) / 30 * 0.2)
             scheduler.report(lease.id, dated(clock, *rng.uniform(0, 600, number)))
             spent.append(spent[-1] + costs[lease.source])
-    assert spent[-1] <= 30 * 48 + 5
-    assert spent[-1] >= 0.97 * 30 * 48
+    assert spent[-1] <= 30 * 24 + 5
+    assert spent[-1] >= 0.97 * 30 * 24
 
 
 def test_a_ping_makes_due_what_its_precision_deserves(scheduler, clock):
@@ -875,7 +875,7 @@ def test_budget_that_few_sources_cannot_spend_does_not_make_the_price_of_many(cl
 
 def test_the_price_fits_the_budget_however_many_are_added():
     live = Scheduler(":memory:", budget="20/h", clock=Clock())
-    for first, last in ((0, 14), (14, 300), (300, 1000)):
+    for first, last in ((0, 14), (14, 300), (300, 600)):
         for i in range(first, last):
             live.add(str(i))
         told = live.explain("3")

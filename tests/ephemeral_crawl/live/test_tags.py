@@ -126,11 +126,11 @@ def test_tags_spend_their_minimum_and_no_more_than_their_maximum():
     live.limit_tag("b", least="25%")
     crawled(live, clock, rng, rates, 1)
     before, balance = spent(live), live.status().balance
-    crawled(live, clock, rng, rates, 3)
-    per_hour = {tag: (units - before[tag]) / 72.0 for tag, units in spent(live).items()}
-    assert 1.8 <= per_hour["a"] <= 2.0 * (1.0 + 1.0 / 72.0)  # besides what was left before
+    crawled(live, clock, rng, rates, 2)
+    per_hour = {tag: (units - before[tag]) / 48.0 for tag, units in spent(live).items()}
+    assert 1.8 <= per_hour["a"] <= 2.0 * (1.0 + 1.0 / 48.0)  # besides what was left before
     assert per_hour["b"] >= 2.85
-    assert sum(per_hour.values()) == pytest.approx(12.0, abs=(12.0 + balance) / 72.0)
+    assert sum(per_hour.values()) == pytest.approx(12.0, abs=(12.0 + balance) / 48.0)
     assert [found.binds for found in live.tags()] == ["", "most", "least"]
     a, b, c = (live.explain(name) for name in ("a0", "b0", "c0"))
     assert b.price < c.price < a.price

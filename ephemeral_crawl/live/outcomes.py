@@ -3,6 +3,7 @@ state."""
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
@@ -55,6 +56,8 @@ OUTCOME = np.dtype(
     ]
 )
 # Events have the last of them only if a cost was reported.
+_LOG = logging.getLogger(__name__)
+_DAY = 86_400.0  # seconds
 _COLUMNS = (*(OUTCOME.names or ())[:-1], "status")
 # An array of outcomes, (K,). In kernels its columns are attributes, which mypy does not know.
 Outcomes = Any
@@ -319,7 +322,7 @@ def outcome_event(
             until = now + outcome.wait if outcome.wait else 0.0
         if outcome.reason:
             reasons.append((len(rows), outcome.reason, outcome.cause))
-        costs.append(outcome.cost)
+        costs.append(_plausible_cost(state, row, outcome.cost))
         rows.append(
             (outcome.kind, row, lease, at, until, host_until, items, dated, more, more_worth,
              number_of(outcome.cause) if outcome.cause else 0, outcome.status)
@@ -383,6 +386,20 @@ def ping_events(
             which.append(k)
             last[row] = max(at, last[row])
     return events, which
+
+
+def _plausible_cost(state: State, row: int, cost: float | None) -> float | None:
+    """Return a reported cost, at most what the budget brings in a day: more is a mistake, such as
+    of units, which must not close the budget of a tag, or make a source too expensive, for ever."""
+    most = max(_DAY * state.settings.budget, float(state.table["cost"][row]))
+    if cost is None or cost <= most:
+        return cost
+    _LOG.warning(
+        "%s is reported to cost %g budget units, more than the budget brings in a day; it counts "
+        "as %g. Costs are in the units of the budget",
+        shown(state.names[row]), cost, most,
+    )  # fmt: skip
+    return most
 
 
 def _known(state: State, given: Iterable[object]) -> dict[str, int]:

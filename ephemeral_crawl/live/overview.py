@@ -116,6 +116,8 @@ class Overview:
     without_ceilings: float  # worth per hour of the present budget without maximum intervals
     ceilings: float  # budget units per hour that maximum intervals take on their own
     tags: list[TagStatus]  # first the sources without a tag; none if there are no tags
+    # By tag whose maximum is used up: number of sources that wait for it, and for nothing else.
+    tags_waiting: dict[str, int]
     signals: list[Signals]  # kinds of which pings came, those of most sources first
     looks: list[Looks]  # sources that announce what others have, those that bring most first
 
@@ -263,6 +265,7 @@ class _Scan:
         self._of_host = np.zeros(0, np.int64)  # number of sources that can be fetched
         self._looks = _Best()
         self._of_kind = np.zeros((0, 5))  # see `learning.add_signals`
+        self._of_tag = np.zeros(0, np.int64)  # number of sources that wait for its maximum
 
     def look(self, state: State, start: int, now: float) -> None:
         """Add some rows."""
@@ -272,7 +275,11 @@ class _Scan:
         shut = np.zeros(len(state.host_names) + 1, np.bool_)  # the last: without a host
         shut[:-1] = politeness.all_accept_at(state.hosts_table[: len(state.host_names)]) > now
         waits = state.tags_open() > now
-        due = rows[(keys <= now) & ~shut[part["host"]] & ~waits[part["tag"]]]
+        ready = (keys <= now) & ~shut[part["host"]]
+        of_tag = np.bincount(part["tag"][ready], minlength=len(waits)) * waits
+        of_tag[: len(self._of_tag)] += self._of_tag
+        self._of_tag = of_tag
+        due = rows[ready & ~waits[part["tag"]]]
         index = price.indices(state.table, state.shared, due, now)
         self._due = self._due.with_(due, -index, self._limit)
         later = (keys > now) & (keys < math.inf)
@@ -325,6 +332,9 @@ class _Scan:
             ],
             hosts_waiting=len(shut),
             tags=tags(state, now),
+            tags_waiting={
+                state.tags.names[k]: int(self._of_tag[k]) for k in np.flatnonzero(self._of_tag)
+            },
             signals=_signals(state, self._of_kind),
             looks=_looks(state, self._looks.row.tolist(), now, offset),
             **buys._asdict(),

@@ -542,7 +542,7 @@ class State:
             self.balance -= more
             if self.tagged:
                 paid = np.array([-float(source["cost"]), cost])
-                self.tags.charge(np.array([old, source["tag"]]), paid)
+                self.tags.charge(np.array([old, source["tag"]]), paid, self.settings.budget)
         source["cost"] = cost
         source["shortest"] = shortest
         source["longest"] = math.inf if longest is None else longest
@@ -649,7 +649,9 @@ class State:
         self._keep(rows)
         self.balance -= agenda.give(self.table, self.hosts_table, rows, first, end)
         if self.tagged:
-            self.tags.charge(self.table["tag"][rows], self.table["cost"][rows])
+            self.tags.charge(
+                self.table["tag"][rows], self.table["cost"][rows], self.settings.budget
+            )
         for lease, i in enumerate(event["rows"], first):
             self.leases[lease] = (i, end, self.time)
         self.last_lease += len(rows)
@@ -694,7 +696,7 @@ class State:
             released = batch["outcome"] == outcomes.RELEASED
             charged = before * np.where(released, -1.0, batch["lease"] == 0)
             charged += np.where(batch["spent"] >= 0.0, batch["spent"] - before, 0.0)
-            self.tags.charge(self.table["tag"][rows], charged)
+            self.tags.charge(self.table["tag"][rows], charged, self.settings.budget)
         if told:  # of sources that are reported twice, once
             reported, first = np.unique(rows, return_index=True)
             after = self.table["cost"][reported].astype(np.float64)

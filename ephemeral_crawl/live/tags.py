@@ -32,6 +32,7 @@ _SLOPE = 2.0  # of the logarithm of a tag's price by how full the bucket of its 
 _LEAST_FACTOR, _MOST_FACTOR = 0.01, 1e6
 _LEAST_SHARE, _MOST_SHARE = 1, 2  # bits of `shares`: which bounds are fractions of the budget
 NOTHING_LEFT = 1e-6  # budget units
+_MOST_OWED = 86_400.0  # seconds of the maximum of a tag that fetches which cost more can use up
 _BINDS = 1.005  # factor by which the price of a tag whose budget binds differs
 ANY, ALWAYS = np.full(1, math.inf), np.full(1, -math.inf)  # where there are no tags
 
@@ -227,13 +228,15 @@ class Tags:
             level = self.table[name][has] + rate[has] * max(elapsed, 0.0)
             self.table[name][has] = np.minimum(level, burst_of(rate[has]))
 
-    def charge(self, tag: NDArray[Any], cost: NDArray[Any]) -> None:
+    def charge(self, tag: NDArray[Any], cost: NDArray[Any], budget: float) -> None:
         """Take what fetches cost, (K,), from the buckets of their tags; less than 0 is given
         back. A fetch that is given back may have been charged before there were tags, so that what
-        a tag has spent stays at 0 then."""
+        a tag has spent stays at 0 then. What a tag owes of its maximum is paid within a day: it
+        does not owe more."""
         total = np.bincount(tag, cost, minlength=len(self.table))
+        most = self.bounds(budget)[1]
         self.table["spent"] = np.maximum(self.table["spent"] + total, 0.0)
-        self.table["room"] -= total
+        self.table["room"] = np.maximum(self.table["room"] - total, -_MOST_OWED * most)
         self.table["owed"] = np.maximum(self.table["owed"] - total, 0.0)
 
     def room_at(self, elapsed: float, budget: float) -> NDArray[np.float64]:

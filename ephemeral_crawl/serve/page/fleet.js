@@ -24,9 +24,10 @@ const refresh = async () => {
 const send = async (event) => {
   event.preventDefault();
   const form = event.target, said = form.querySelector("output");
+  const method = event.submitter?.dataset.method || form.dataset.method;
   const given = Object.fromEntries([...new FormData(form)].filter(([, value]) => value.trim()));
   try {
-    const answer = await fetch("/v1/" + form.dataset.method, {
+    const answer = await fetch("/v1/" + method, {
       method: "POST", credentials: "same-origin", body: JSON.stringify(given),
       headers: { "Content-Type": "application/json" },
     });

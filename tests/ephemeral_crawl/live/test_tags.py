@@ -185,6 +185,19 @@ def test_no_source_of_a_tag_is_leased_beyond_its_maximum():
     assert len(live.lease(50)) == 50
 
 
+def test_a_cost_that_is_wrong_closes_a_tag_for_a_day_at_most(caplog):
+    live, clock = known([(1.0, 1.0, 1.0, "a"), (1.0, 1.0, 1.0, None)], "100/h")
+    live.limit_tag("a", most="2/h")
+    (lease,) = (lease for lease in live.lease(2) if lease.source == "0")
+    live.report(lease.id, [(None, 1.0)], cost=1e6)
+    assert "0' is reported to cost 1e+06 budget units, more than the budget brings" in caplog.text
+    assert live.settings("0")["cost"] == pytest.approx(2400.0)
+    live.update("0", cost=1.0, max_interval="1h")
+    for wait, number in ((23.0, 0), (1.6, 1)):
+        clock.now += wait * HOUR
+        assert sum(lease.source == "0" for lease in live.lease(2)) == number
+
+
 def test_a_budget_follows_the_clock():
     clock = Clock(datetime(2026, 3, 28, 6, tzinfo=UTC).timestamp())
     live = Scheduler(":memory:", budget="08:00 40/h, 22:00 10/h", zone="Europe/Paris", clock=clock)

@@ -80,6 +80,7 @@ def test_the_page_shows_budgets_of_tags_and_sets_them():
         assert [(method, re.findall(r' name="(\w+)"', fields)) for method, fields in forms] == [
             ("configure", ["budget", "zone"]),
             ("limit_tag", ["tag", "least", "most"]),
+            ("pause", ["source", "host", "tag"]),
         ]
         told = client.post("limit_tag", {"tag": "news", "least": "120%"})
         assert told.status == 422
@@ -90,6 +91,36 @@ def test_the_page_shows_budgets_of_tags_and_sets_them():
         assert client.post("update_many", {"sources": sources}).json == {"done": True}
         assert client.get("/v1/explain?source=a").json["weight"] == 2.0
         assert len(client.post("lease", {}).json["leases"]) == 1
+
+
+def test_the_page_says_what_waits_for_the_maximum_of_its_tag():
+    scheduler = Scheduler(":memory:", budget="1000/h", clock=lambda: 1.7e9)
+    scheduler.add_many({"source": f"a{i}", "tag": "news"} for i in range(9))
+    scheduler.limit_tag("news", most="6/h")
+    assert len(scheduler.lease(9)) == 3  # of a bucket that is half full
+    scheduler.add("b")
+    with running(scheduler) as client:
+        text = client.get("/").text
+        assert "6 more sources of the tag news would be due, but the maximum of" in text
+        assert len(client.post("lease", {"limit": 9}).json["leases"]) == 1
+    fleet = Scheduler(":memory:", budget="1/h")
+    fleet.add("a")
+    assert fleet.overview().tags_waiting == {}
+
+
+def test_a_browser_pauses_and_resumes(chromium):
+    scheduler = Scheduler(":memory:", budget="60/h")
+    scheduler.add("a", tag="news")
+    with running(scheduler) as client:
+        chromium.open(f"http://127.0.0.1:{client.port}/")
+        for k, paused in ((0, 1), (1, 0)):
+            chromium.value("document.querySelector('#paused-tag').value = 'news'")
+            chromium.value(
+                f"document.querySelectorAll('form[data-method=pause] button')[{k}].click()"
+            )
+            chromium.until("document.querySelector('form[data-method=pause] output').innerText")
+            chromium.value("document.querySelector('form[data-method=pause] output').value = ''")
+            assert client.get("/v1/status").json["paused"] == paused
 
 
 def test_what_the_budget_buys_has_labels(client):

@@ -215,10 +215,10 @@ def _history(samples: list[tuple[float, float]]) -> Plot | None:
 def short(value: float) -> str:
     """Return a number with three digits.
 
-    >>> short(0.0), short(12.345), short(1234567.0), short(0.00012)
-    ('0', '12.3', '1,234,567', '0.00012')
+    >>> short(0.0), short(12.345), short(999.9), short(1234567.0), short(0.00012)
+    ('0', '12.3', '1,000', '1,234,567', '0.00012')
     """
-    return f"{value:,.0f}" if abs(value) >= 1000.0 else f"{value:.3g}"
+    return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
 
 
 def whole(value: float) -> str:

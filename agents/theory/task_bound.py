@@ -14,7 +14,8 @@ from agents.theory.price import least_where
 from agents.theory.relaxation import relaxation
 from agents.theory.renewal import simplified
 from agents.theory.topics import conceded, topic_weights, weighted
-from crawl_env import Deadline, DiminishingReturns, Sources, Task
+from crawl_env import Arrivals, Deadline, DiminishingReturns, Engine, Sources, Stories, Task
+from crawl_env.content.utility import EqualUtilities
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation.selection import affordable
 
@@ -84,13 +85,18 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
     `agents.theory.engine.relaxation` where nothing is known of content before a crawl. Where
     content is observed or signalled it is the smaller of two bounds that hold, that without the
     engine, and that of a crawler that crawls everything in every step; it is not the sharpest. It
-    holds for every threshold, order and buffer of the engine.
+    holds for every buffer of the engine. Where an engine is first in, first out and refuses
+    nothing, which items it indexes does not depend on their utilities, which nobody knows before
+    they are indexed: the bound is then that of items worth ξ̄ each.
 
     With a deadline it is that of `agents.theory.deadline` where nothing is known of content before
     a crawl. Where content is observed or signalled it is the bound without the deadline, which
     holds, since items lose utility until then, but is loose. With diminishing returns per topic it
     is that of `agents.theory.topics`. With another payoff it is NaN, unless the payoff says that
     its reward never exceeds what is collected (`Payoff.at_most_collected`).
+
+    Where sources share stories it is that of `agents.theory.stories`, unless content is observed or
+    there is another payoff as well: then stories count as different, which holds, but is loose.
 
     With looks it is the bound if all content is observed for nothing: it holds, and is loose. If
     crawls that find nothing cost less, it is that of the arms in `agents.theory.checks` where
@@ -116,6 +122,8 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
         return _with_unchanged(task, fleet)
     if isinstance(task.payoff, Deadline) and not information(task).is_informed:
         return _with_deadline(task, task.payoff.steps, fleet)
+    if isinstance(task.arrivals, Stories) and _is_shared(task) and task.payoff is None:
+        return _with_stories(task, task.arrivals, fleet)
     if isinstance(task.payoff, DiminishingReturns):
         return _with_topics(task, task.payoff.limit, fleet)
     if task.payoff is not None and not task.payoff.at_most_collected:
@@ -153,6 +161,23 @@ def _with_deadline(task: Task, steps: int, fleet: Sources) -> Bound:
     return Bound(np.nan if known is Information.UNKNOWN else bound, multiplier, known.value)
 
 
+def _is_shared(task: Task) -> bool:
+    """Return whether sources share stories, none of which is observed."""
+    together = np.bincount(task.sources.topic_of).max() > 1
+    return bool(together) and not information(task).is_informed
+
+
+def _with_stories(task: Task, stories: Stories, fleet: Sources) -> Bound:
+    from agents.theory.stories import stories_bound  # needs SciPy
+
+    if fleet.cost.ndim > 1:
+        rows = [_with_stories(task, stories, fleet.fleet(b)) for b in range(len(fleet.cost))]
+        bounds, multipliers = (np.array([row[k] for row in rows]) for k in (0, 1))
+        return Bound(bounds, multipliers, rows[0].name)
+    found = stories_bound(fleet, task.budget, stories, task.budget_rule)
+    return Bound(*found, information(task).value)
+
+
 def _with_topics(task: Task, limit: float, fleet: Sources) -> Bound:
     if fleet.cost.ndim > 1:
         rows = [_with_topics(task, limit, fleet.fleet(b)) for b in range(len(fleet.cost))]
@@ -179,6 +204,8 @@ def _with_engine(task: Task, fleet: Sources) -> EngineBound:
     live = _payable(task, fleet)
     utility, decay = item_utility(task), decay_of(task)
     if not known.is_informed:
+        if _is_blind(engine) and isinstance(task.arrivals, Arrivals):
+            utility = EqualUtilities()
         found = engine_relaxation(live, task.budget, engine.rate, utility, decay, task.per_host)
         bound = np.nan if known is Information.UNKNOWN else found.bound
         return EngineBound(bound, found.multiplier, known.value, found.price)
@@ -188,6 +215,11 @@ def _with_engine(task: Task, fleet: Sources) -> EngineBound:
     if served.bound < free.bound:
         return EngineBound(served.bound, served.multiplier, free.name, served.price)
     return EngineBound(*free)
+
+
+def _is_blind(engine: Engine) -> bool:
+    """Return whether which items an engine indexes, and when, does not depend on their utility."""
+    return engine.discipline == "fifo" and engine.threshold == 0.0
 
 
 def _without_engine(task: Task, fleet: Sources) -> Bound:

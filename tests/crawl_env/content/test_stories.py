@@ -152,8 +152,7 @@ def test_whittle_stories_gains_and_no_policy_exceeds_the_bound() -> None:
     runs = compare(["whittle", "whittle-stories"], task, steps=600, warmup=100, seeds=2)
     naive, aware = (runs[name].reward.mean() for name in ("whittle", "whittle-stories"))
     bound = task_bound(Task(**task)).bound
-    assert naive * 1.05 < aware < bound
-    assert bound == pytest.approx(relaxed_bound(fleet, 1))
+    assert naive * 1.05 < aware < bound < relaxed_bound(fleet, 1)
 
 
 def test_without_shared_stories_it_is_whittle() -> None:

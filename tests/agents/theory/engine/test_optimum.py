@@ -72,7 +72,8 @@ def test_refusing_helps_and_more_choice_helps():
         process = EngineProcess(PAIR, 1, Engine(rate=0.5, capacity=3), 15, thresholds)
         found.append(process.optimum(1e-7)[0])
     assert found[0] < found[1] < found[2]
-    assert found[2] < task_bound(Task(PAIR, 1, engine=Engine(rate=0.5), observed=False)).bound
+    refusing = Engine(rate=0.5, threshold=0.2)
+    assert found[2] < task_bound(Task(PAIR, 1, engine=refusing, observed=False)).bound
 
 
 def test_nothing_older_matters():

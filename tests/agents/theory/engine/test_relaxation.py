@@ -105,7 +105,7 @@ def test_the_search_for_a_minimum():
 
 def test_the_bound_of_a_task():
     posed = {"sources": FLEET, "budget": 2, "budget_rule": "average"}
-    slow = Engine(rate=1, capacity=5)
+    slow, fifo = Engine(rate=1, capacity=5, discipline="value"), Engine(rate=1, capacity=5)
     blind = task_bound(Task(**posed, engine=slow, observed=False))
     assert isinstance(blind, EngineBound)
     assert (*blind, blind.price) == (*engine_relaxation(FLEET, 2, 1)[:2], "not observed",
@@ -115,6 +115,12 @@ def test_the_bound_of_a_task():
         task_bound(Task(**posed, engine=e, arrivals="poisson-items")) for e in (slow, None)
     )
     assert blind.bound < seen.bound < free.bound
+    # What is first in, first out cannot choose items by their utilities, unless it refuses some.
+    equal = engine_relaxation(FLEET, 2, 1, EqualUtilities())
+    assert task_bound(Task(**posed, engine=fifo, observed=False))[:2] == equal[:2]
+    assert equal.bound < 0.9 * blind.bound
+    choosy = Engine(rate=1, capacity=5, threshold=0.1)
+    assert task_bound(Task(**posed, engine=choosy, observed=False)).bound == blind.bound
     assert not isinstance(free, EngineBound)
     ample = task_bound(Task(**posed, engine=Engine(rate=float("inf"))))
     assert tuple(ample) == tuple(free)

@@ -198,18 +198,6 @@ def test_age_alone_is_as_good_as_the_belief(name: str, seed: int, rule: str) -> 
     np.testing.assert_array_equal(by_age, plain)
 
 
-def test_age_and_belief_give_the_same_priority() -> None:
-    arguments = {"sources": MIXED, "budget": 2, "arrivals": "poisson", "observed": False}
-    by_age = CrawlVectorEnv(4, features=("age",), start="random", **arguments)
-    by_value = CrawlVectorEnv(4, features=("value",), start="random", **arguments)
-    first, second = agents.make("whittle", by_age), agents.make("whittle", by_value)
-    seen, known = by_age.reset(seed=1)[0], by_value.reset(seed=1)[0]
-    for _ in range(20):
-        action, same = first.predict(seen)[0], second.predict(known)[0]
-        np.testing.assert_allclose(action, same, atol=3e-7)
-        seen, known = by_age.step(action)[0], by_value.step(action)[0]
-
-
 @pytest.mark.parametrize("name", ["whittle", "myopic"])
 def test_acts_on_what_it_sees_and_believes_the_rest(name: str) -> None:
     mask = np.array([True, False, True, False, True])

@@ -199,43 +199,6 @@ def test_float64_priorities_keep_their_order() -> None:
     assert np.flatnonzero(observation) == [1]
 
 
-@plainly
-@given(data=st.data(), rule=st.sampled_from(["step", "average"]), seed=st.integers(0, 2**31))
-def test_spending_keeps_its_promise(data: Any, rule: str, seed: int) -> None:
-    """Never above M in an epoch; on average, never above M by more than one source's cost."""
-    n = data.draw(st.integers(1, 6))
-    cost = np.array(data.draw(st.lists(st.floats(0.01, 10), min_size=n, max_size=n)))
-    budget = data.draw(st.floats(0.01, 12))
-    assume(rule == "average" or cost.min() <= budget)
-    fleet = Sources([1.0] * n, [1.0] * n, [0.1] * n, cost)
-    arrivals = data.draw(st.sampled_from(["deterministic", "poisson-items"]))
-    with unreachable_is_fine():
-        env = CrawlEnv(
-            sources=fleet, budget=budget, budget_rule=rule, arrivals=arrivals, features=("crawled",)
-        )
-    env.reset(seed=seed)
-    eager = data.draw(st.booleans())
-    spent = 0.0
-    for t in range(1, 25):
-        priority = np.ones(n, np.float32) if eager else data.draw(priorities(n))
-        now = float(cost @ env.step(priority)[0][:, 0])
-        spent += now
-        if rule == "step":
-            assert now <= budget * (1 + 1e-11)
-        else:
-            assert spent <= t * budget + cost.max() + 1e-9 * budget * t
-
-
-def test_epoch_spending_leaves_nothing_affordable_waiting() -> None:
-    env = CrawlEnv(sources=COSTLY, budget=5.0, features=("crawled",))
-    env.reset(seed=0)
-    for action in random_actions(env, 60):
-        taken = env.step(action)[0][:, 0].astype(bool)
-        left = 5.0 - COSTLY.cost[taken].sum()
-        assert left >= 0
-        assert np.all(COSTLY.cost[~taken] > left)
-
-
 # ------------------------------------------------------------------------- episodes
 
 
@@ -616,17 +579,6 @@ def test_an_age_without_a_count_of_items_is_refused_alike(arrivals: str) -> None
 
 
 # ------------------------------------------------------------------------- starts
-
-
-@pytest.mark.parametrize("observed", [True, False], ids=["observed", "unobserved"])
-@pytest.mark.parametrize("start", ["fresh", "empty", "full"])
-def test_deterministic_starts(start: str, observed: bool) -> None:
-    env = CrawlEnv(features=("value", "age"), start=start, observed=observed)
-    seen, _ = env.reset(seed=0)
-    age = START_AGE[start]
-    plain = [PlainSource(*row) for row in zip(*TABLE1.values(), strict=True)]
-    assert seen[:, 0] == pytest.approx([source.content(age) for source in plain], rel=1e-6)
-    assert seen[:, 1].tolist() == [age] * 4
 
 
 @pytest.mark.filterwarnings("ignore:budget is .* at most")

@@ -41,7 +41,8 @@ _UNANSWERED = 3600.0  # seconds in which a hub asks back, or is asked again
 _RETRIES = (600.0, 86_400.0)  # seconds after a hub failed, at first and after many times
 _LOOK = 7 * 86_400.0  # seconds after which a feed that named no hub is looked at again
 _EVERY = 30.0  # seconds between two rounds
-_AT_ONCE = 20  # requests to hubs in a round
+_AT_ONCE = 8  # hubs that are asked at once
+_OF_A_HUB, _IN_A_ROUND = 20, 1000  # requests in a round
 _METHODS = {"sha1", "sha256", "sha384", "sha512"}
 ASKED, ACTIVE, LEAVING, NONE = "asked", "active", "leaving", "none"  # states
 
@@ -108,6 +109,8 @@ class Subscriptions:
         is_source: whether there is a source of a name, that is not paused.
         ping: called with the name of a source that has something new.
         clock: seconds since 1970.
+        look: returns which hub and topic a source names at present: where feeds are not fetched by
+            this program, it looks whether they still name the hub before a subscription is renewed.
     """
 
     def __init__(
@@ -118,10 +121,11 @@ class Subscriptions:
         is_source: Callable[[str], Awaitable[bool]],
         ping: Callable[[str], Awaitable[None]],
         clock: Callable[[], float] = time.time,
+        look: Callable[[str], Awaitable[tuple[str, str]]] | None = None,
     ) -> None:
         self._public = check_url(public, "public URL").rstrip("/")
         self._client, self._is_source, self._ping = client, is_source, ping
-        self._clock = clock
+        self._clock, self._look = clock, look
         if path != ":memory:":
             Path(path).touch(mode=0o600)  # it holds the secrets of the subscriptions
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -152,6 +156,12 @@ class Subscriptions:
             if not hub:
                 self._put(known._replace(again=now + _LOOK))
         elif hub:
+            if known and known.hub:  # which sends no more: under a name that no source has
+                leaves = known._replace(
+                    source=f"\n{known.key}", state=LEAVING, again=now, failures=0
+                )
+                self._forget(known)
+                self._put(leaves)
             key, secret = secrets.token_urlsafe(24), secrets.token_urlsafe(32)
             self._put(HubSubscription(source, topic, hub, key, secret, ASKED, now, 0))
         elif known and known.hub:
@@ -172,25 +182,58 @@ class Subscriptions:
             await asyncio.sleep(_EVERY)
 
     async def round(self) -> None:
-        """Send the requests that are due, to at most a few hubs."""
+        """Send requests that are due: to several hubs at once, to each of them one after the other,
+        at most a few, and none after one that fails."""
         due = self._db.execute(
-            "SELECT * FROM subscription WHERE again <= ? AND hub != '' ORDER BY again LIMIT ?",
-            (self._clock(), _AT_ONCE),
+            "SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY hub ORDER BY again) AS place "
+            "FROM subscription WHERE again <= ? AND hub != '') WHERE place <= ? "
+            "ORDER BY place, again LIMIT ?",
+            (self._clock(), _OF_A_HUB, _IN_A_ROUND),
         ).fetchall()
-        for row in due:
-            await self._ask(HubSubscription(*row))
+        of_hub: dict[str, list[HubSubscription]] = {}
+        for *row, _ in due:
+            known = HubSubscription(*row)
+            of_hub.setdefault(known.hub, []).append(known)
+        free = asyncio.Semaphore(_AT_ONCE)
 
-    async def _ask(self, known: HubSubscription) -> None:
-        """Ask the hub of a source to send notices, or to send no more if it is gone."""
+        async def ask(subscriptions: list[HubSubscription]) -> None:
+            async with free:
+                for known in subscriptions:
+                    if not await self._ask(known):
+                        break
+
+        async with asyncio.TaskGroup() as tasks:
+            for subscriptions in of_hub.values():
+                tasks.create_task(ask(subscriptions))
+
+    async def _changed(self, known: HubSubscription) -> bool:
+        """Return whether a source names another hub than the one that it is subscribed at, or none,
+        which is noted then."""
+        if self._look is None or known.state != ACTIVE:
+            return False
+        try:
+            hub, topic = await self._look(known.source)
+        except FetchError:  # which says nothing about its hub
+            return False
+        if (hub, topic) == (known.hub, known.topic):
+            return False
+        self.found(known.source, hub, topic)
+        return True
+
+    async def _ask(self, known: HubSubscription) -> bool:
+        """Ask the hub of a source to send notices, or to send no more if it is gone; return whether
+        the hub answers, as far as is known."""
         now = self._clock()
         if known.state == ASKED and not await self._is_source(known.source):
             self._forget(known)  # what the hub asks back is refused
-            return
+            return True
         if known.state == LEAVING and known.failures:  # it was asked before
             self._forget(known)
-            return
+            return True
         if known.state == ACTIVE and not await self._is_source(known.source):
             known = known._replace(state=LEAVING)
+        if await self._changed(known):
+            return True
         fields = {
             "hub.callback": self._public + PATH + known.key,
             "hub.mode": "unsubscribe" if known.state == LEAVING else "subscribe",
@@ -208,6 +251,8 @@ class Subscriptions:
                 raise FetchError("http", f"HTTP {answer.status}")
         except FetchError as error:
             self._failed(known, str(error))
+            return False
+        return True
 
     def _failed(self, known: HubSubscription, why: str) -> None:
         """Ask a hub again later, if nothing else was agreed on meanwhile."""

@@ -11,6 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
@@ -49,6 +50,11 @@ class IndexNow:
     Addresses that are not sources are left out, before the file is asked for. Files of a host are
     asked for one at a time, and not often, since anybody can send keys that do not fit.
 
+    How many addresses a host may send is counted apart for keys that are known to fit and for
+    others: what strangers send leaves those who own the site what they may send, and strangers
+    cannot have any number of addresses looked up. Likewise keys that do not fit are remembered
+    apart, and however many there are, none that fits is forgotten for them.
+
     Arguments:
         service: of the scheduler.
         client: which fetches the files.
@@ -59,8 +65,10 @@ class IndexNow:
         self, service: Service, client: Client, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._service, self._client, self._clock = service, client, clock
-        self._rate = Rate(_RATE, _BURST)
-        self._keys: OrderedDict[tuple[str, str], tuple[bool, float]] = OrderedDict()
+        self._rate, self._strangers = Rate(_RATE, _BURST), Rate(_RATE, _BURST)
+        # Until when keys and their files are known to fit, or not to.
+        self._fitting: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._refused: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._looks = Rate(_LOOKS, _MOST_LOOKS)
         self._turns = WeakValueDictionary[str, asyncio.Lock]()  # of each host
 
@@ -88,9 +96,9 @@ class IndexNow:
         for name in names:
             if not name.partition(":")[2].startswith(own):
                 raise _invalid(422, f"{shown(name)} is not below the place of the key file, {own}")
-        wait = self._rate.wait(host_of(names[0]), self._clock(), float(len(names)))
-        if wait:
-            raise too_many("URLs of this host", wait)
+        owner = host_of(names[0])
+        believed = self._clock() < self._fitting.get((key, file), -math.inf)
+        self._charge(self._rate if believed else self._strangers, owner, len(names))
         scheduler = self._service.scheduler
         known = await self._service.call(lambda: [name for name in names if name in scheduler])
         if not known:
@@ -98,6 +106,8 @@ class IndexNow:
         if not await self._fits(key, file):
             text = f"{shown(file)} does not hold the key; put it there, and nothing else"
             raise Refused(403, "key", text)
+        if not believed:
+            self._charge(self._rate, owner, len(names))
 
         def ping() -> None:
             for name in known:
@@ -105,6 +115,15 @@ class IndexNow:
                     scheduler.signal(name, "indexnow")
 
         await self._service.change(ping)
+
+    def _charge(self, rate: Rate, host: str, urls: int) -> None:
+        """Take URLs of a host from what it may send.
+
+        Raises:
+            Refused: there were too many.
+        """
+        if wait := rate.wait(host, self._clock(), float(urls)):
+            raise too_many("URLs of this host", wait)
 
     async def _fits(self, key: str, file: str) -> bool:
         """Return whether a file holds a key.
@@ -115,9 +134,9 @@ class IndexNow:
         host = host_of(file)
         turn = self._turns.setdefault(host, asyncio.Lock())
         async with turn:
-            fits, until = self._keys.get((key, file), (False, -math.inf))
-            if self._clock() < until:
-                return fits
+            for keys in (self._fitting, self._refused):
+                if self._clock() < keys.get((key, file), -math.inf):
+                    return keys is self._fitting
             if wait := self._looks.wait(host, self._clock()):
                 raise too_many("keys of this host", wait)
             try:
@@ -128,10 +147,10 @@ class IndexNow:
             except FetchError as error:
                 _LOG.info("%s: %s", file, error)
                 fits = False
-            until = self._clock() + (_BELIEVED if fits else _DOUBTED)
-            self._keys[key, file] = fits, until
-            if len(self._keys) > _MOST_KEYS:
-                self._keys.popitem(last=False)
+            keys = self._fitting if fits else self._refused
+            keys[key, file] = self._clock() + (_BELIEVED if fits else _DOUBTED)
+            if len(keys) > _MOST_KEYS:
+                keys.popitem(last=False)
             return fits
 
 
@@ -151,7 +170,10 @@ class Receiver:
         self._service = service
         self._client = Client(allow_private=allow_private)
         self._parse = LimitedProcess()
-        self._subscriptions = Subscriptions(path, public, self._client, self._is_source, self._ping)
+        self._subscriptions = Subscriptions(
+            *(path, public, self._client, self._is_source, self._ping),
+            look=partial(look, client=self._client, parse=self._parse),
+        )
         self._index_now = IndexNow(service, self._client)
 
     async def _is_source(self, name: str) -> bool:

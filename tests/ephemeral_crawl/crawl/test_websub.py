@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlencode
 import pytest
 
 from ephemeral_crawl.crawl import listener
-from ephemeral_crawl.crawl.client import Client
+from ephemeral_crawl.crawl.client import Client, FetchError, Response
 from ephemeral_crawl.crawl.feeds import parse_feed
 from ephemeral_crawl.crawl.websub import ACTIVE, ASKED, LEASE, NONE, Subscriptions
 from tests.ephemeral_crawl.crawl.site import feed, message
@@ -193,8 +193,12 @@ def test_a_feed_that_names_another_hub_or_none_has_another_subscription_or_none(
         first = hub.key
         hub.subscriptions.found(FEED, hub.url, FEED)
         await hub.subscriptions.round()
-        assert hub.key != first
+        modes = {asked["hub.topic"]: asked["hub.mode"] for asked in hub.asked[1:]}
+        assert modes == {FEED: "subscribe", TOPIC: "unsubscribe"}
         assert (await hub.send("POST", first))[0] == 410
+        ended = {"mode": "unsubscribe", "topic": TOPIC, "challenge": "x"}
+        assert await hub.send("GET", first, **ended) == (200, "x")
+        assert (await hub.send("GET", first, **ended))[0] == 404
         hub.subscriptions.found(FEED, "", "")
         await hub.subscriptions.round()
         assert hub.asked[-1]["hub.mode"] == "unsubscribe"
@@ -205,6 +209,82 @@ def test_a_feed_that_names_another_hub_or_none_has_another_subscription_or_none(
         assert hub.subscriptions.wants("other")
 
     run(test)
+
+
+def subscriptions(post, **options):
+    """Return subscriptions whose requests to hubs a function answers, and a clock."""
+
+    class Hubs:
+        async def post(self, hub, body):
+            form = {name: value for name, (value,) in parse_qs(body.decode()).items()}
+            return await post(hub, form)
+
+    async def is_source(name):
+        return True
+
+    now = [1e9]
+    return Subscriptions(
+        ":memory:", "http://me.example", Hubs(), is_source, None, lambda: now[0], **options
+    ), now
+
+
+def test_a_hub_that_is_slow_or_fails_keeps_no_other_waiting():
+    asked, go_on = [], asyncio.Event()
+
+    async def post(hub, form):
+        asked.append((hub, form["hub.topic"]))
+        if "slow" in hub:
+            await go_on.wait()
+        return Response(503 if "bad" in hub else 202, {}, b"", hub, None)
+
+    async def main():
+        live, _ = subscriptions(post)
+        for kind in ("slow", "bad", "good"):
+            for k in range(3):
+                live.found(f"{kind}{k}", f"https://{kind}.example/", f"https://a.example/{k}")
+        under_way = asyncio.create_task(live.round())
+        while sum("good" in hub for hub, _ in asked) < 3:
+            await asyncio.sleep(0)
+        others = sorted(hub for hub, _ in asked if "good" not in hub)
+        assert others == ["https://bad.example/", "https://slow.example/"]  # once each
+        go_on.set()
+        await under_way
+        assert sum("slow" in hub for hub, _ in asked) == 3
+
+    asyncio.run(asyncio.wait_for(main(), 60.0))
+
+
+def test_a_hub_that_has_changed_is_noticed_before_the_subscription_is_renewed():
+    asked, names = [], ["https://old.example/", FetchError("http", "HTTP 503")]
+    names.append("https://new.example/")
+
+    async def post(hub, form):
+        asked.append((form["hub.mode"], hub))
+        if form["hub.mode"] == "subscribe":
+            key = form["hub.callback"].rpartition("/")[2]
+            query = {"hub.mode": "subscribe", "hub.topic": TOPIC, "hub.lease_seconds": "1000"}
+            live.verify(key, query)
+        return Response(202, {}, b"", hub, None)
+
+    async def look(source):
+        hub = names.pop(0)
+        if isinstance(hub, FetchError):
+            raise hub
+        return hub, TOPIC
+
+    async def main():
+        live.found(FEED, "https://old.example/", TOPIC)
+        for _ in range(5):
+            await live.round()
+            now[0] += 801.0 if len(names) else 1.0
+
+    live, now = subscriptions(post, look=look)
+    asyncio.run(main())
+    assert asked[:3] == [("subscribe", "https://old.example/")] * 3
+    assert sorted(asked[3:]) == [
+        ("subscribe", "https://new.example/"),
+        ("unsubscribe", "https://old.example/"),
+    ]
 
 
 ELEMENTS = f"<link rel='hub' href='https://hub.example/'/><link rel='self' href='{TOPIC}'/>"

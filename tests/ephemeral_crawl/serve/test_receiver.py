@@ -145,6 +145,43 @@ def test_a_host_that_is_slow_or_floods_with_keys_delays_no_other():
     assert len(asked) == 21
 
 
+def test_strangers_use_up_nothing_that_the_owner_of_a_site_has(monkeypatch):
+    monkeypatch.setattr(receiver, "_MOST_KEYS", 5)
+    scheduler = Scheduler(":memory:", budget="60/h")
+    page = "https://a.example/a"
+    scheduler.add(page)
+    pages = [page] + [f"https://a.example/{k}" for k in range(5_999)]
+
+    class Files:
+        async def get(self, file):
+            return Response(200, {}, KEY.encode(), file, None)
+
+    async def submit():
+        service = Service(scheduler)
+        try:
+            index_now, statuses = IndexNow(service, Files(), clock=lambda: 0.0), []
+
+            async def send(key, urls):
+                try:
+                    await index_now.submit(key, urls, None, None)
+                    return 200
+                except Refused as refused:
+                    return refused.status_code
+
+            first = await send(KEY, [page])
+            statuses = [await send(f"wrong-key-{k}", [page]) for k in range(10)]
+            many = [await send("wrong-key", pages) for _ in range(3)]
+            return first, statuses, many, [await send(KEY, pages) for _ in range(2)]
+        finally:
+            service.close()
+
+    first, statuses, many, own = asyncio.run(submit())
+    assert first == 200
+    assert statuses == [403] * 10
+    assert many == [403, 429, 429]  # nobody's addresses are looked up without end
+    assert own == [200, 429]
+
+
 def test_the_server_subscribes_to_the_hubs_that_feeds_name(monkeypatch):
     monkeypatch.setattr(websub, "_EVERY", 0.02)
     monkeypatch.setattr(receiver, "_PAUSE", 0.02)

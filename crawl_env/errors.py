@@ -63,6 +63,15 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> ValueError:
     return ValueError(f"unknown {kind} {shown(name)}{hint} Known: {listed}{more}")
 
 
+def counted(number: float, one: str, many: str = "") -> str:
+    """Return a number of things in words.
+
+    >>> counted(1, "feed"), counted(2000, "feed"), counted(0, "fetch", "fetches")
+    ('1 feed', '2,000 feeds', '0 fetches')
+    """
+    return f"{number:,.0f} {one if number == 1 else many or one + 's'}"
+
+
 def check_choice(kind: str, value: object, choices: Iterable[str]) -> str:
     """Return `value`, which must be one of `choices`.
 

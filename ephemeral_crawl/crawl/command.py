@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TextIO
 
 import tyro
 
-from crawl_env.errors import check_whole
+from crawl_env.errors import check_whole, counted
 from crawl_env.files.regular import regular
 from ephemeral_crawl.core.base import Command
 from ephemeral_crawl.core.logs import Form, Level, logged
@@ -345,7 +345,11 @@ class _Progress:
             paused = "; it is paused, see --explain and --resume" if visit.paused else ""
             _tell(logging.WARNING, f"{visit.source}: {visit.error}{paused}", visit)
         elif _LOG.isEnabledFor(logging.DEBUG):
-            _tell(logging.DEBUG, f"{visit.source}: {visit.status}, {visit.new} new items", visit)
+            _tell(
+                logging.DEBUG,
+                f"{visit.source}: {visit.status}, {counted(visit.new, 'new item')}",
+                visit,
+            )
         if time.monotonic() - self._last > _EVERY:
             self.end()
 
@@ -367,9 +371,9 @@ class _Progress:
         fields = {"fetches": self._fetched, "new": self._new, "failures": self._failed}
         fields |= {"sources": status.sources, "not_fetched": status.new, "due": status.due}
         _LOG.info(
-            f"{self._fetched:,} fetches, {self._new:,} new items, {self._failed:,} failures; "
-            f"{status.new:,} of {status.sources:,} feeds not fetched yet, {status.due:,} due"
-            + following,
+            f"{counted(self._fetched, 'fetch', 'fetches')}, {counted(self._new, 'new item')}, "
+            f"{counted(self._failed, 'failure')}; {status.new:,} of "
+            f"{counted(status.sources, 'feed')} not fetched yet, {status.due:,} due" + following,
             extra={"fields": fields},
         )
 

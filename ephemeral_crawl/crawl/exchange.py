@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from crawl_env import ItemLog
-from crawl_env.errors import shown
+from crawl_env.errors import counted, shown
 from crawl_env.files import table
 from crawl_env.files.regular import regular
 from crawl_env.files.table import Column
@@ -58,7 +58,7 @@ class Imported:
     refused: tuple[str, ...] = ()  # why entries were left out, one sentence each
 
     def __str__(self) -> str:
-        text = f"{self.added:,} sources added, {self.known:,} known before or repeated"
+        text = f"{counted(self.added, 'source')} added, {self.known:,} known before or repeated"
         if self.taught:
             text += f"; {self.taught:,} start from what the file tells"
         if self.refused:
@@ -224,9 +224,10 @@ def import_csv(
         except ValueError as error:
             raise ValueError(f"{found.row(i)}: {error}") from None
         rows.append(row)
-    done = _added(scheduler, rows, per_host, [])
-    for name in dict.fromkeys(paused):
-        scheduler.pause(name)
+    with scheduler.together():
+        done = _added(scheduler, rows, per_host, [])
+        for name in dict.fromkeys(paused):
+            scheduler.pause(name)
     return done
 
 

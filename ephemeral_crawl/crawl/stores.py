@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
 from ephemeral_crawl.live import Lesson, Scheduler
@@ -43,6 +44,14 @@ class Stores:
     def pause(self, source: str) -> None:
         """Do not lease a source."""
         self._home(source).pause(source)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Return a context in which the changes of each store are stored by one commit."""
+        with ExitStack() as stack:
+            for shard in self._shards:
+                stack.enter_context(shard.together())
+            yield
 
     def settings(self, source: str) -> dict[str, Any]:
         """Return the settings of a source."""

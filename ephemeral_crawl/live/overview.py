@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crawl_env.compiled import compiled
+from crawl_env.errors import counted
 from ephemeral_crawl.live import explanation, learning, life, price
 from ephemeral_crawl.live import hosts as politeness
 from ephemeral_crawl.live.columns import EXISTS, LOOKS, NO_HOST, STOPPED, Hosts, Sources
@@ -129,7 +130,7 @@ class Overview:
         """
         living = min(round(self.living), sources)
         if living == sources:
-            return f"{sources:,} sources"
+            return counted(sources, "source")
         return f"the {living:,} of {sources:,} sources that are expected to answer"
 
     @property

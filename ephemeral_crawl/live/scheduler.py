@@ -496,6 +496,18 @@ class Scheduler:
         with self._ledger.reading() as (state, _):
             return len(state)
 
+    def count(self, *, host: str | None = None, tag: str | None = None) -> int:
+        """Return the number of sources at a host or in a domain such as "*.example.org", of a tag,
+        or of both.
+
+        >>> scheduler = Scheduler(":memory:", budget="20/h")
+        >>> scheduler.add("a", host="a.example.org", tag="news")
+        >>> scheduler.count(host="a.example.org"), scheduler.count(tag="sports")
+        (1, 0)
+        """
+        with self._ledger.reading() as (state, _):
+            return state.count_of(host, tag)
+
     def __contains__(self, source: object) -> bool:
         with self._ledger.reading() as (state, _):
             return source in state.names

@@ -184,6 +184,23 @@ class State:
             found = found[:: len(found) // _SAMPLE + 1]
         return found
 
+    def count_of(self, host: str | None, tag: str | None) -> int:
+        """Return the number of sources at a host or in a domain, and of a tag, as far as given."""
+        table = self.table[: self.rows]
+        found = (table["marks"] & EXISTS) != 0
+        if tag is not None:
+            names = self.tags.names
+            found &= table["tag"] == (names.index(tag) if tag in names else len(names))
+        if host is not None:
+            inside = [
+                doors.domain_of(name or "", {host: 0}) == 0
+                if doors.is_domain(host)
+                else name == host
+                for name in self.host_names
+            ]
+            found &= np.array([*inside, False])[table["host"]]  # the last: without a host
+        return int(np.count_nonzero(found))
+
     @property
     def running(self) -> int:
         """Number of sources that are not paused."""

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crawl_env.errors import shown
+from crawl_env.errors import counted, shown
 from ephemeral_crawl.live.arguments import name_of, per_second
 from ephemeral_crawl.live.settings import burst_of
 
@@ -86,7 +86,7 @@ class TagStatus:
             if bound is not None
         )
         return (
-            f"{self.tag or 'without a tag'}: {self.sources:,} sources"
+            f"{self.tag or 'without a tag'}: {counted(self.sources, 'source')}"
             + (" (paused)" if self.paused else "")
             + f"{bounds}, expected to spend {self.spends:.4g}/h; price {self.price:.3g}, "
             f"{self.spent:,.6g} units spent"

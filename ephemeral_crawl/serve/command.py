@@ -81,7 +81,7 @@ class Serve(Command):
     """Log lines of text, or one JSON object a line."""
 
     def run(self) -> None:
-        from crawl_env.errors import check_positive
+        from crawl_env.errors import check_positive, counted
         from ephemeral_crawl.live import Scheduler
         from ephemeral_crawl.serve.admission import VARIABLE, Limits, find_token, is_loopback
         from ephemeral_crawl.serve.app import make_app
@@ -115,7 +115,7 @@ class Serve(Command):
         receiver = self._receiver(service) if self.public_url is not None else None
         address, port = listener.getsockname()[:2]
         shown = f"[{address}]" if ":" in address else address
-        print(f"Serving http://{shown}:{port}/ ({len(scheduler):,} sources)", flush=True)
+        print(f"Serving http://{shown}:{port}/ ({counted(len(scheduler), 'source')})", flush=True)
         server = make_server(make_app(service, token, limits, receiver), service, limits)
         gc.collect()
         gc.freeze()  # what is loaded stays, and looking through it for garbage takes .1 s and more

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from crawl_env.errors import counted
 from ephemeral_crawl.core.base import Command
 
 if TYPE_CHECKING:
@@ -93,9 +94,9 @@ class ManageSources(Command):
                 to = (
                     exchange.export_csv if exchange.kind_of(path) == "csv" else exchange.export_opml
                 )
-                print(f"{path}: {to(scheduler, path):,} sources")
+                print(f"{path}: {counted(to(scheduler, path), 'source')}")
             for name, store in zip(self.store, stores, strict=True):
-                print(f"{name}: {len(store):,} sources")
+                print(f"{name}: {counted(len(store), 'source')}")
 
     async def _import(self, scheduler: Scheduler | Stores, address: str) -> Imported:
         from ephemeral_crawl.crawl.client import Client

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from crawl_env.errors import shown
+from crawl_env.errors import counted, shown
 from ephemeral_crawl.core.base import Command
 
 if TYPE_CHECKING:
     from ephemeral_crawl.live import Scheduler
+
+_SHOWN = 20  # tags
 
 
 @dataclass(kw_only=True)
@@ -68,12 +70,15 @@ class ManageStore(Command):
                 scheduler.configure(**given)  # type: ignore[arg-type]
             if self.changes is not None:
                 print(
-                    f"{self.changes}: {change_sources(scheduler, self.changes):,} sources changed"
+                    f"{self.changes}: "
+                    f"{counted(change_sources(scheduler, self.changes), 'source')} changed"
                 )
             if self.tag is not None:
                 scheduler.limit_tag(self.tag, least=self.least, most=self.most)
+                _warn_of_nobody(scheduler, "tag", self.tag)
             for stop, kind, name in paused:
                 (scheduler.pause if stop else scheduler.resume)(**{kind: name})
+                _warn_of_nobody(scheduler, kind, name)
             print(f"{self.store}: {_summary(scheduler)}")
             for tag in scheduler.tags():
                 print(f"  {tag}")
@@ -89,6 +94,18 @@ def _named(text: str) -> tuple[str, str]:
     if not colon or kind not in ("source", "host", "tag"):
         raise ValueError(f"{shown(text)} is no KIND:NAME; write tag:news or host:example.org")
     return kind, name
+
+
+def _warn_of_nobody(scheduler: Scheduler, kind: str, name: str) -> None:
+    """Say so if what was set for a host or a tag concerns no source, as after a misspelling."""
+    if kind == "source" or scheduler.count(**{kind: name}):
+        return
+    known = [tag.tag for tag in scheduler.tags() if tag.tag and tag.sources]
+    others = f" Tags with sources: {', '.join(known[:_SHOWN]) or 'none'}." if kind == "tag" else ""
+    print(
+        f"There is no source {'of the' if kind == 'tag' else 'at the'} {kind} {shown(name)}: what "
+        f"was set holds for those that will be added, if it is not misspelt.{others}"
+    )
 
 
 def _place(store: str) -> str | Path:
@@ -114,6 +131,6 @@ def _existing(store: str) -> str | Path:
 def _summary(scheduler: Scheduler) -> str:
     found = scheduler.status()
     return (
-        f"{found.sources:,} sources ({found.paused:,} paused, {found.failing:,} failing), budget "
-        f"{found.budget:g}/h, {found.counts.fetched:,.0f} fetches reported"
+        f"{counted(found.sources, 'source')} ({found.paused:,} paused, {found.failing:,} failing), "
+        f"budget {found.budget:g}/h, {counted(found.counts.fetched, 'fetch', 'fetches')} reported"
     )

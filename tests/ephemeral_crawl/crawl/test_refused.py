@@ -189,7 +189,7 @@ def test_large_opml_are_read_as_a_stream(tmp_path):
     assert len(read_opml(path)) == 20_000
 
 
-def test_what_is_exported_is_imported_again(tmp_path):
+def test_what_is_exported_is_imported_again(tmp_path, monkeypatch):
     first, second = (Scheduler(":memory:", budget="20/h") for _ in range(2))
     first.add("https://a.example/?x&y", host="a.example", max_interval="24h", cost=2.5)
     first.add('=cmd|" /c"!A1, "quoted"', half_life="90min")
@@ -198,7 +198,12 @@ def test_what_is_exported_is_imported_again(tmp_path):
     assert exchange.import_csv(second, tmp_path / "sources.csv").added == 2
     for name in first.sources():
         assert second.settings(name) == first.settings(name)
-    third = Scheduler(":memory:", budget="20/h")
+    third = Scheduler(tmp_path / "crawl.db", budget="20/h")
+    with monkeypatch.context() as patch:  # all of it is stored at once, or nothing
+        patch.setattr(third, "pause", lambda source: third.remove("no source"))
+        with suppress(ValueError):
+            exchange.import_csv(third, tmp_path / "sources.csv", max_interval="2h")
+        assert len(third) == 0
     exchange.import_csv(third, tmp_path / "sources.csv", max_interval="2h")
     longest = [third.settings(name)["max_interval"] for name in first.sources()]
     assert longest == [86_400.0, 7200.0]  # where the table does not say otherwise

@@ -48,6 +48,12 @@ def test_budgets_of_tags_and_pauses_are_set(path, capsys):
     ManageStore(store=str(path), resume=("host:h",), budget="08:00 40/h", zone="Asia/Tokyo").run()
     assert len(live.lease(9)) == 2
     assert live.settings()["zone"] == "Asia/Tokyo"
+    capsys.readouterr()
+    ManageStore(store=str(path), tag="nwes", most="9/h", pause=("host:*.h.example",)).run()
+    told = capsys.readouterr().out
+    assert "no source of the tag 'nwes'" in told
+    assert "Tags with sources: news" in told
+    assert "no source at the host '*.h.example'" in told
     with refused("'news' is no KIND:NAME; write tag:news"):
         ManageStore(store=str(path), pause=("news",)).run()
 

@@ -49,7 +49,6 @@ from ephemeral_crawl.core.tables import FLOOR, REFERENCE
 
 Parts = dict[tuple[float, str], list[Job]]  # by budget and policy
 
-_NAMES = ", ".join(AGENTS)
 # What a fetch reveals of single items.
 _REVEALED = ("age", "crawled", "items", *HarvestSums.features)
 
@@ -120,10 +119,10 @@ class ComparisonStudy(AnsweringStudy):
     agents: Annotated[
         tuple[str, ...],
         tyro.conf.arg(
-            help=f"Policies to compare: {_NAMES}. {REFERENCE} and {FLOOR} are always included; "
-            "whittle-exact only if random content is observed or announced by signals, since it is "
-            f"the same as whittle otherwise; and {', '.join(ON_REQUEST)} only if they are named, "
-            f"but for {PingFirst.name} with signals."
+            help=f"Policies to compare; {REFERENCE} and {FLOOR} are always included, and "
+            f"{PingFirst.name} with signals. whittle-exact is left out where it is the same as "
+            "whittle: unless random content is observed or announced by signals. Besides those of "
+            f"the default: {', '.join(ON_REQUEST)}."
         ),
     ] = tuple(name for name in AGENTS if name not in ON_REQUEST)
     seed: int = 0

@@ -10,6 +10,7 @@ import ast
 import dataclasses
 import inspect
 import os
+import re
 import sys
 import textwrap
 import warnings
@@ -245,11 +246,13 @@ def _described(kind: type[Command], shown: Collection[str]) -> type[Command]:
         return "" if label in ("", "None", "''", "False") else f"(default: {label})"
 
     suppressed: Any = tyro.conf.Suppress
+    texts = _texts(kind)
     hints, fields = get_type_hints(kind, include_extras=True), dataclasses.fields(kind)
     content: dict[str, Any] = {"__annotations__": {}, "__doc__": kind.__doc__}
     for field in fields:
         kind_of: Any = hints[field.name]
-        hint: Any = Annotated[kind_of, tyro.conf.arg(help_behavior_hint=default)]
+        about = tyro.conf.arg(help=texts.get(field.name), help_behavior_hint=default)
+        hint: Any = Annotated[kind_of, about]
         if field.name not in shown:
             hint, content[field.name] = suppressed[Any], None
         elif field.default is not dataclasses.MISSING:
@@ -260,6 +263,33 @@ def _described(kind: type[Command], shown: Collection[str]) -> type[Command]:
             content[field.name] = dataclasses.field()
         content["__annotations__"][field.name] = hint
     return dataclasses.dataclass(kw_only=True)(type(kind.__name__, (kind,), content))
+
+
+def _texts(kind: type[Command]) -> dict[str, str]:
+    """Return what a command says of each option, each paragraph in one line: those who show it
+    break lines, and what reads it by itself takes a line that begins with no letter for an item of
+    a list."""
+    found = dict[str, str]()
+    for base in reversed(kind.__mro__):
+        if not (dataclasses.is_dataclass(base) and _is_ours(base.__module__)):
+            continue
+        (node,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        assert isinstance(node, ast.ClassDef)
+        for field, text in pairwise(node.body):
+            if (
+                isinstance(field, ast.AnnAssign)
+                and isinstance(field.target, ast.Name)
+                and isinstance(text, ast.Expr)
+                and isinstance(text.value, ast.Constant)
+                and isinstance(text.value.value, str)
+            ):
+                found[field.target.id] = _paragraphs(text.value.value)
+    return found
+
+
+def _paragraphs(text: str) -> str:
+    """Return a text with each of its paragraphs in one line."""
+    return "\n\n".join(" ".join(part.split()) for part in re.split(r"\n\s*\n", text.strip()))
 
 
 def _is_ours(name: str) -> bool:

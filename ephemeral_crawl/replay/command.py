@@ -42,10 +42,9 @@ class ReplayLog(Log, ComparisonStudy):
     agents: Annotated[
         tuple[str, ...],
         tyro.conf.arg(
-            help=f"Policies to compare: {', '.join(known)}, which is the live scheduler, started "
-            f"from the fleet. {REFERENCE} and {FLOOR} are always included; "
-            f"{', '.join(ON_REQUEST)} only if they are named, but for {PingFirst.name} with "
-            "signals."
+            help=f"Policies to compare; {REFERENCE} and {FLOOR} are always included, and "
+            f"{PingFirst.name} with signals. The scheduler is the live one, started from the "
+            f"fleet. Besides those of the default: {', '.join(ON_REQUEST)}."
         ),
     ] = tuple(name for name in known if name not in ON_REQUEST)
     seeds: Annotated[int | None, tyro.conf.arg(metavar="S")] = None

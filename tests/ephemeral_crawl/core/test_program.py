@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,19 @@ def test_errors_end_with_a_sentence(error: BaseException, code: object) -> None:
     with pytest.raises(SystemExit) as stopped:
         raising(error).run([])
     assert stopped.value.code == code
+
+
+def test_texts_of_options_are_broken_where_the_line_ends_alone() -> None:
+    """Also where a line of the source begins with no letter, such as with a number."""
+    words = [sys.executable, "-m", "ephemeral_crawl", "balance", "--help"]
+    plain = {**os.environ, "COLUMNS": "80", "PYTHONIOENCODING": "utf-8", "NO_COLOR": "1"}
+    text = subprocess.run(words, capture_output=True, text=True, check=True, env=plain).stdout
+    box = [line.strip("│").rstrip() for line in text.splitlines() if line.startswith("│")]
+    sides = [(line, after) for line, after in pairwise(box) if after.startswith(" " * 10)]
+    assert len(sides) > 10
+    for line, after in sides:
+        if not line.lstrip().startswith("-"):
+            assert len(line) + 1 + len(after.split()[0]) > 74, (line, after)
 
 
 def test_a_missing_file_is_named_with_its_option() -> None:

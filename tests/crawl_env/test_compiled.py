@@ -266,8 +266,7 @@ from tests.crawl_env.test_compiled import leases, random_rewards
 test_selection.test_top_takes_what_sorting_takes()
 test_hosts.test_what_is_selected_is_what_going_down_the_line_gives()
 warnings.simplefilter("error")
-for k in range(1, 8):
-    test_selection.test_nan_is_refused_wherever_it_stands(k, rows=3)
+test_selection.test_nan_is_refused_by_source_and_environment("top", 3)
 print(*random_rewards())
 print(leases())
 """

@@ -389,21 +389,6 @@ def test_spends_no_more_than_the_budget(name: str) -> None:
 # -------------------------------------------------------------------------------------- refusals
 
 
-def test_refuses_what_is_not_shown() -> None:
-    for name in ("whittle", "lagrangian", "myopic"):
-        env = gym.make("EphemeralCrawl-v0", features=("harvest", "crawled"))
-        with pytest.raises(ValueError, match=f"{name}.*needs one of the features value, age.*Add"):
-            agents.make(name, env)
-    for name in ("whittle", "lagrangian", "static", "myopic", "fixed"):
-        env = gym.make(
-            "EphemeralCrawl-v0", sources=drawn, features=("value", "decay_rate", "mean_utility")
-        )
-        with pytest.raises(ValueError, match="add arrival_rate, cost to `features`"):
-            agents.make(name, env)
-    for name in ("oldest-first", "random"):
-        agents.make(name, gym.make("EphemeralCrawl-v0", sources=drawn, features=("harvest",)))
-
-
 @pytest.mark.parametrize("dead", [1e-4, 1e-12])
 def test_dead_sources_do_not_cost_the_living_their_order(dead: float) -> None:
     """Priorities are float32: a scale taken from the dead would round the living alike."""

@@ -174,49 +174,6 @@ def test_random_content_has_its_mean_in_every_layout(block: int, own: bool) -> N
         assert abs(z_of_mean(earned[:, cell], expected[cell])) < Z_LIMIT, cell
 
 
-def test_table_1_with_one_crawl_reaches_the_published_average() -> None:
-    """Sources 1 and 2 in turn: 260.38993 in the long run; 254.6576 over 61 epochs from empty."""
-    for age, epochs, expected, rel in [(1.0, 400, 260.389930, 1e-8), (0.0, 61, 254.6576, 2e-7)]:
-        world, rng = World(Sources.preset("table1"), Deterministic()), np.random.default_rng(0)
-        world.start(np.full((1, 4), age), rng)
-        earned = []
-        for t in range(epochs):
-            # From empty there is nothing in the first epoch; then the richest index first.
-            pick = (t % 2) if age else (t + 1) % 2
-            earned.append(float(world.crawl(np.array([pick]))[0]))
-            world.advance(rng)
-        mean = np.mean(earned[100:]) if age else np.mean(earned)
-        assert mean == pytest.approx(expected, rel=rel)
-
-
-def test_permuting_the_sources_permutes_everything() -> None:
-    block, n, rows, rng = 7, 17, 3, np.random.default_rng(7)
-    fleet, order = Sources.random(n, seed=3), rng.permutation(n)
-    one = in_blocks_of(block, fleet, Deterministic(), rows, count=True)
-    two = in_blocks_of(block, fleet.select(order), Deterministic(), rows, count=True)
-    ages = rng.integers(0, 6, (rows, n)).astype(float)
-    one.start(ages, rng)
-    two.start(ages[:, order], rng)
-    for _ in range(12):
-        mask = rng.random((rows, n)) < 0.3
-        one.crawl(np.flatnonzero(mask))
-        two.crawl(np.flatnonzero(mask[:, order]))
-        one.advance(rng)
-        two.advance(rng)
-        for name in ("value", "age", "items"):
-            assert np.array_equal(getattr(one, name)[:, order], getattr(two, name)), name
-
-
-def test_rows_do_not_touch_each_other() -> None:
-    world, rng = World(Sources.preset("table1"), Deterministic(), 3), np.random.default_rng(0)
-    world.start(np.ones((3, 4)), rng)
-    world.crawl(np.array([4, 5, 6, 7]))
-    world.advance(rng)
-    assert world.age.tolist() == [[2.0] * 4, [1.0] * 4, [2.0] * 4]
-    np.testing.assert_allclose(world.value[1], world.sources.inflow)
-    np.testing.assert_allclose(world.value[[0, 2]], [world.sources.content_at(2)] * 2)
-
-
 # ------------------------------------------------------------------------- crawling
 
 
@@ -417,9 +374,6 @@ def test_other_sources_publish_from_the_next_epoch_on() -> None:
     expected = first.inflow * second.retention + second.inflow
     np.testing.assert_allclose(world.value, [expected] * 2, rtol=1e-13)
     assert world.sources is second
-
-
-# ------------------------------------------------------------------------- state
 
 
 # ------------------------------------------------------------------------- limits

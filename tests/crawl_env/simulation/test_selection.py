@@ -115,23 +115,6 @@ def test_top_of_a_large_fleet(n: int, rows: int, k: int, dtype: type) -> None:
         assert np.all(np.diff(picked) > 0)
 
 
-def test_ties_go_to_the_older_then_to_the_lower_number() -> None:
-    priority = np.zeros((1, 5))
-    crawled_at = np.array([[-1.0, -4.0, -4.0, -9.0, -4.0]])
-    assert set(np.ravel(select_top(priority, 1, crawled_at))) == {3}
-    assert set(np.ravel(select_top(priority, 2, crawled_at))) == {3, 1}
-    assert set(np.ravel(select_top(priority, 3, crawled_at))) == {3, 1, 2}
-    assert set(np.ravel(select_top(priority, 4, crawled_at))) == {3, 1, 2, 4}
-
-
-@pytest.mark.parametrize("rows", [1, 2])
-def test_both_zeros_tie(rows: int) -> None:
-    priority = np.tile([[-0.0, 0.0, -0.0]], (rows, 1))
-    crawled_at = np.tile([[-2.0, -1.0, -3.0]], (rows, 1))
-    assert by_row(select_top(priority, 1, crawled_at), rows, 3) == [{2}] * rows
-    assert by_row(select_top(priority, 2, crawled_at), rows, 3) == [{0, 2}] * rows
-
-
 def test_rounding_to_float32_does_not_make_new_ties() -> None:
     """Neighbouring doubles differ; the same numbers as float32 tie, and the older wins."""
     priority = np.array([[1.0, 1.0 + 2e-16 * 2]])
@@ -293,17 +276,6 @@ def test_ten_tenths_fit_into_one() -> None:
     assert picked.tolist() == list(range(10))
 
 
-def test_what_does_not_fit_is_skipped_and_the_next_one_tried() -> None:
-    cost = np.array([2.0, 3.0, 1.0, 1.0])
-    priority = np.array([[4.0, 3.0, 2.0, 1.0], [1.0, 4.0, 3.0, 2.0]])
-    picked = select_greedy(priority, np.zeros((2, 4)), cost, 4.0)
-    assert by_row(picked, 2, 4) == [{0, 2, 3}, {1, 2}]
-
-
-def test_fill_takes_nothing_where_nothing_fits() -> None:
-    assert select_greedy(np.ones((2, 2)), np.zeros((2, 2)), np.array([2.0, 3.0]), 1.0).size == 0
-
-
 # ------------------------------------------------------------------------- draw
 
 
@@ -326,13 +298,6 @@ def test_draw_takes_in_line_while_the_balance_is_positive(
     ]
     assert picked.ndim == 1
     assert by_row(picked, rows, n) == expected
-
-
-def test_draw_reads_costs_that_differ_by_row() -> None:
-    cost = np.array([[3.0, 1.0, 1.0], [1.0, 1.0, 1.0]])
-    priority = np.array([[3.0, 2.0, 1.0]] * 2)
-    picked = select_from_balance(priority, np.zeros((2, 3)), cost, np.array([2.0, 2.0]), 2.0)
-    assert by_row(picked, 2, 3) == [{0}, {0, 1}]
 
 
 def test_a_balance_emptied_by_tenths_is_empty() -> None:
@@ -402,57 +367,6 @@ def test_where_all_tie_nobody_waits_longer_than_a_full_turn(rows: int) -> None:
 # ------------------------------------------------------------------------- at the edges
 
 
-def reference(
-    priority: np.ndarray, last: np.ndarray, cost: np.ndarray, budget: float, mode: str, **more: Any
-) -> list[set[int]]:
-    """Select one source after the other, in exact arithmetic on the decimals of the costs."""
-    balance, allowed = more.get("balance"), more.get("allowed")
-    found = []
-    for env, row in enumerate(priority):
-        line = sorted(range(row.size), key=lambda i: (-row[i], last[env, i], i))
-        left = Fraction(str(budget if balance is None else balance[env]))
-        taken: set[int] = set()
-        for i in line:
-            price = Fraction(str(cost[i]))
-            fits = price <= left if mode == "step" else left > 0 and row[i] >= 0
-            if fits and (allowed is None or allowed[env, i]):
-                taken.add(i)
-                left -= price
-        found.append(taken)
-    return found
-
-
-@pytest.mark.parametrize("rows", [1, 2, 5])
-@pytest.mark.parametrize("k", range(1, 8))
-def test_the_top_settles_ties_in_both_types(k: int, rows: int) -> None:
-    """With and without ties: the largest value repeated, ties at the threshold by age, ties in age
-    by number."""
-    rng = np.random.default_rng(k)
-    for trial in range(60):
-        levels = (2, 3, 5, 10**6)[trial % 4]
-        priority = rng.integers(0, levels, (rows, 7)).astype(np.float32)
-        if trial % 8 == 7:
-            priority[:, 1:] = -np.inf
-        last = rng.integers(-2, 1, (rows, 7)).astype(float)
-        expected = reference(priority, last, np.ones(7), k, "step")
-        for dtype in (np.float32, np.float64):
-            given = priority.astype(dtype)
-            picked = select_top(given, k, last)
-            assert by_row(picked, rows, 7) == expected
-            assert np.array_equal(given, priority)
-            assert np.all(np.diff(picked) > 0)
-
-
-@pytest.mark.parametrize("k", range(1, 8))
-@pytest.mark.parametrize("rows", [1, 3])
-def test_nan_is_refused_wherever_it_stands(k: int, rows: int) -> None:
-    for place in range(7):
-        priority = np.arange(7.0 * rows).reshape(rows, 7)
-        priority[-1, place] = np.nan
-        with pytest.raises(ValueError, match=rf"source {place} \(environment {rows - 1}\)"):
-            select_top(priority, k, np.zeros((rows, 7)))
-
-
 @pytest.mark.parametrize("k", [1, 20, 150])
 @pytest.mark.parametrize("place", [0, 63, 64, 200, 319, 320, 324])
 def test_nan_is_refused_wherever_it_stands_in_a_large_fleet(place: int, k: int) -> None:
@@ -475,35 +389,6 @@ def test_a_sum_fits_to_within_rounding_and_no_more(share: float) -> None:
     picked = select_greedy(np.array([[3.0, 2.0, 1.0]]), np.zeros((1, 3)), mixed, budget)
     assert by_row(picked, 1, 3) == [expected]
     assert affordable(np.array([0.3 * share, 0.1]), budget).tolist() == [share < 1 + 1e-10, True]
-
-
-def test_the_budget_pays_for_all_that_remains_after_a_skip() -> None:
-    cost = np.array([2.0, 2.0, 1.0, 1.0, 0.5])
-    for budget in (0.4, 0.5, 1.0, 2.5, 3.0, 3.5, 4.0, 4.5, 6.0, 6.5, 7.0):
-        rng = np.random.default_rng(int(10 * budget))
-        priority = rng.integers(0, 4, (6, 5)).astype(float)
-        last = rng.integers(0, 3, (6, 5)).astype(float)
-        allowed = rng.random((6, 5)) < 0.6
-        for may in (None, allowed):
-            picked = select_greedy(priority, last, cost, budget, may)
-            expected = reference(priority, last, cost, budget, "step", allowed=may)
-            assert by_row(picked, 6, 5) == expected
-
-
-@pytest.mark.parametrize("limited", [False, True], ids=["all allowed", "some allowed"])
-def test_the_balance_is_spent_in_order_until_it_is_empty(limited: bool) -> None:
-    """Balances around every number of crawls, of every sign, and priorities around 0."""
-    rng = np.random.default_rng(4)
-    for cost in (np.ones(6), np.array([1.0, 0.5, 2.0, 0.5, 1.0, 3.0])):
-        for trial in range(60):
-            priority = rng.choice([-1.0, -0.5, -0.0, 0.0, 0.5, 1.0], (4, 6))
-            last = rng.integers(0, 3, (4, 6)).astype(float)
-            pool = ([-2.0, -0.5, 0.0, 0.5], [0.5, 1.0, 1.5, 2.0], [0, 0, 3.0, 8.0], [-1.0] * 4)
-            balance = np.array(pool[trial % 4])
-            allowed = rng.random((4, 6)) < 0.7 if limited else None
-            picked = select_from_balance(priority, last, cost, balance, 1.0, allowed)
-            more = {"balance": balance, "allowed": allowed}
-            assert by_row(picked, 4, 6) == reference(priority, last, cost, 1.0, "average", **more)
 
 
 @pytest.mark.parametrize(("left", "crawls"), [(1e-8, 1), (1.1e-9, 1), (0.9e-9, 0), (0.0, 0)])

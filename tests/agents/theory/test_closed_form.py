@@ -121,20 +121,6 @@ def test_60_digits() -> None:
     assert worst[0] < 5e-15, f"relative error {worst[0]:.2g} at μT = {worst[1]:g}, y = {worst[2]:g}"
 
 
-def test_60_digits_at_ages() -> None:
-    rng = np.random.default_rng(2)
-    with mpmath.workdps(60):
-        for decay in DECAYS:
-            ages = np.floor(10 ** rng.uniform(0, max(1.0, np.log10(30 / decay)), 8))
-            got = index_at_age(ages[:, None], one(decay, 357.0, 3.0), 1.0)[:, 0]
-            for age, index in zip(ages, got, strict=True):
-                m, k = mpmath.mpf(float(decay)), int(age)
-                lost = -mpmath.expm1(-m)
-                ceiling = mpmath.mpf(357.0 * decay) / m / 3
-                expected = ceiling * (-mpmath.expm1(-m * k) - k * lost * mpmath.exp(-m * k))
-                assert relative_error(index, expected) < 5e-15, (decay, age)
-
-
 @pytest.mark.parametrize("discount", [1e-3, 0.9, 1 - 1e-9])
 def test_60_digits_discounted(discount: float) -> None:
     rng = np.random.default_rng(3)
@@ -272,22 +258,6 @@ def test_wobble_between_consecutive_floats() -> None:
         x = (around.view(np.int64)[:, None] + np.arange(-100, 101)).view(np.float64)
         index = index_of(x, source).reshape(x.shape)
         assert (index >= np.maximum.accumulate(index, axis=1) * (1 - WOBBLE)).all()
-
-
-@pytest.mark.parametrize("discount", [1.0, 0.99])
-def test_after_many_epochs_uncrawled(discount: float) -> None:
-    decays = np.logspace(-12, 3, 46)
-    fleet = Sources(7.3 * decays, 1.0, decays, 2.0)
-    x = np.zeros(len(fleet))
-    for _ in range(100_000):
-        x *= fleet.retention
-        x += fleet.inflow
-    index = whittle_index(x, fleet, discount)
-    assert np.isfinite(index).all()
-    assert (index >= 0).all()
-    assert (index <= x / 2).all()
-    full = decays > 1e-3
-    np.testing.assert_allclose(index[full], fleet.ceiling[full] / 2, rtol=1e-12)
 
 
 @plainly

@@ -99,25 +99,6 @@ def test_every_channel_follows_plain_python(case: Any) -> None:
         np.testing.assert_allclose(seen, plain.observation(ALL), rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("delay", [0.0, 3.0])
-def test_a_failed_crawl_does_not_make_a_source_younger(delay: float) -> None:
-    """Whether or not a delay holds: only success empties a source and resets its age."""
-    fleet = Sources(5.0, 1.0, [0.3, 0.3], failure_rate=[0.9, 0.0], crawl_delay=delay)
-    env = CrawlEnv(sources=fleet, features=("age", "failed", "value"), budget=1)
-    env.reset(seed=0)
-    age, fails = 1.0, 0
-    for _ in range(60):
-        (seen, _), *_ = env.step(np.array([1.0, 0.0], dtype=np.float32))
-        tried_in_vain = bool(seen[1])
-        succeeded = seen[0] == 1.0
-        assert not (tried_in_vain and succeeded)
-        age = 1.0 if succeeded else age + 1.0
-        fails += tried_in_vain
-        assert seen[0] == age
-        assert seen[2] == pytest.approx(fleet.content_at(age)[0], rel=1e-6)
-    assert fails > 10
-
-
 def test_a_success_in_the_world_counts_as_an_attempt() -> None:
     """Also where a planner does not say which crawls failed."""
     world = CrawlEnv(sources=Sources(5.0, 1.0, [0.3, 0.3], crawl_delay=3, failure_rate=0.5)).world
@@ -184,18 +165,6 @@ class Watch:
 def wild(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     """Priorities with many ties, infinities and both signs."""
     return rng.choice([-np.inf, -1, -0.0, 0.5, 1, np.inf], shape).astype(np.float32)
-
-
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("arrivals", ["deterministic", "poisson-items"])
-def test_no_action_breaks_a_limit(arrivals: str, rule: str) -> None:
-    fleet, rng = everything(), np.random.default_rng(0)
-    env = CrawlEnv(sources=fleet, budget=3, budget_rule=rule, arrivals=arrivals, per_host=1)
-    watch = Watch(fleet, 3, rule, 1, 1)
-    env.reset(seed=0, options={"age": np.full(8, 9.0)})
-    for _ in range(150):
-        env.step(wild(rng, (8,)))
-        watch.epoch(env._simulation.harvest.picked)
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
@@ -281,25 +250,6 @@ def test_delays_are_whole_epochs_rounded_up() -> None:
     assert Sources(1.0, 1.0, 0.1, crawl_delay=0.3, period=0.1).delay.tolist() == [3]
 
 
-def test_a_balance_gathers_what_cannot_be_spent() -> None:
-    """Nothing runs away: what a long delay leaves unspent can be spent afterwards, and spending
-    is never above the budget on average by more than one source's cost."""
-    fleet = Sources(1.0, 1.0, np.full(4, 0.1), crawl_delay=10.0)
-    env = CrawlEnv(
-        sources=fleet, budget=0.2, budget_rule="average", features=("balance", "crawled")
-    )
-    env.reset(seed=0, options={"age": np.full(4, 1.0)})
-    spent, balances = 0.0, []
-    for epoch in range(200):
-        seen, *_ = env.step(np.ones(4, dtype=np.float32))
-        spent += seen[:, 1].sum()
-        balances.append(float(seen[0, 0]))
-        assert spent <= 0.2 * (epoch + 1) + 1
-        assert balances[-1] == pytest.approx(0.2 * (epoch + 2) - spent, abs=1e-5)
-    assert max(balances) == pytest.approx(0.2 * 10, abs=1e-5)  # saved while nothing was available
-    assert spent / 200 == pytest.approx(0.2, abs=0.01)
-
-
 # ------------------------------------------------------------------------- failures
 
 
@@ -335,9 +285,6 @@ def test_failures_have_their_rate_and_cost_their_budget() -> None:
         )
         assert outcome.size > 5000
         assert abs(z_of_share(outcome, rate[i])) < Z_LIMIT
-
-
-# ------------------------------------------------------------------------- states and copies
 
 
 # ------------------------------------------------------------------------- capacities

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from time import process_time
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -56,6 +56,7 @@ def jobs(study: Any) -> list[Job]:
         }
         for seed in range(study.seeds)
         for task, training in TRAININGS.items()
+        if task in (study.tasks or TRAININGS)
     ]  # fmt: skip
 
 
@@ -140,6 +141,7 @@ class ResidualEvolutionStudy(PartsStudy, ParallelStudy):
     """Trains residuals of structured policies, from several seeds, for three tasks of the benchmark
     whose sources are coupled by more than the budget."""
 
+    adds: ClassVar[str] = "task"
     title: ClassVar[str] = "What structured policies leave"
     parts: ClassVar[Mapping[str, Part]] = single(
         Part(
@@ -171,6 +173,8 @@ class ResidualEvolutionStudy(PartsStudy, ParallelStudy):
         )
     )
 
+    tasks: tuple[Literal["Deadline60", "Stories20", "Diminishing40"], ...] = ()
+    """Tasks to run; the records of the others are kept. By default all are run."""
     seeds: int = 5
     """Trainings for each task."""
     steps: int | None = None

@@ -598,10 +598,11 @@ def _fleet(sums: Array32) -> FloatArray:
     sources, by the method of moments (empirical Bayes): 1/CV² of the rates, C = Σh²/Σh relative to
     the harvest per tour, 1/CV² of the flows, the harvest per exposure, the variance of ln w within
     a source, the number of items that counts as much as the fleet's level, and the mean of ln h."""
-    gap = harvest = items = number = log = age = down = across = hits = 0.0
+    crawls = gap = harvest = items = number = log = age = down = across = hits = 0.0
     harvest2 = exposure = survived = log_harvest = 0.0
     for i in range(len(sums)):
         row = sums[i]
+        crawls += row[0]
         gap += row[1]
         harvest += row[3]
         harvest2 += row[4]
@@ -623,7 +624,8 @@ def _fleet(sums: Array32) -> FloatArray:
     out[3] = (log + out[2] * age) / number if number > 0.0 else np.log(out[0])
     out[4] = (hits + 0.5) / (gap + 1.0)
     unit, rate = out[0], out[1]
-    clump = harvest2 / harvest / unit if harvest > 0.0 else 1.0
+    # At least what it is if all harvests are equal: the squares of tiny ones vanish in float32.
+    clump = max(harvest2 / harvest, harvest / crawls) / unit if harvest > 0.0 else 1.0
     flow = harvest / unit / exposure if harvest > 0.0 else 1.0
     rates = gaps = flows = exposures = levels = square = 0.0
     for i in range(len(sums)):
@@ -685,7 +687,8 @@ def _inputs(
         harvest = row[3] / unit
         for j in range(3):
             x[4 + j] = np.log((harvest + 0.3) / (row[6 + j] + 0.3))
-        clump = row[4] / row[3] / unit if row[3] > 0.0 else 1.0
+        size = max(row[4] / row[3], row[3] / row[0]) if row[3] > 0.0 else unit  # see `_fleet`
+        clump = size / unit
         x[7] = 0.0
         x[8] = 0.0
         if row[3] > 0.0:
@@ -716,7 +719,7 @@ def _inputs(
             x[14] = np.log(across / weight + 0.1)
             x[15] = (row[16] + own * row[14] + 2.0 * level) / (found + 2.0) - np.log(unit)
         x[16] = 0.0
-        x[39] = np.log((row[3] / row[4] * row[3] if row[4] > 0.0 else 0.0) + 0.3)
+        x[39] = np.log(row[3] / size + 0.3)
         flow = harvest / max(row[7], 1e-6)
         for m in range(2):
             at, memory = (_LONG_AT, _LONG) if m == 0 else (_SHORT_AT, _SHORT)

@@ -84,6 +84,12 @@ def test_neither_the_unit_of_time_nor_that_of_utility_matters(features, time, ut
     assert np.ptp(mine) > 0.1
 
 
+def test_harvests_whose_squares_vanish_are_ranked():
+    seen = history(HARVEST)
+    seen[..., HARVEST.index("harvest")] *= 1e-26
+    assert np.ptp(indices(InContext(task_of(HARVEST)), seen)) > 0.1
+
+
 @SEEN
 def test_permuted_sources_have_permuted_priorities(features):
     seen, order = history(features), np.random.default_rng(1).permutation(N)

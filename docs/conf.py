@@ -27,6 +27,7 @@ extensions = [
     "sphinx_design",
     "docstrings",
     "figures",
+    "tasks",
 ]
 exclude_patterns = ["_*"]
 suppress_warnings = [

@@ -246,13 +246,94 @@ def page(known: dict[str, dict[str, Reference]]) -> str:
 
 
 def _entry(task: BenchmarkTask, known: dict[str, Reference]) -> str:
+    return "\n".join(
+        [
+            f"### {task.name}\n",
+            f"{_what(task)}\n",
+            *([_pictured(task, "")] if known else []),
+            f"- Information: {_observed(task)}.",
+            *_protocol(task),
+            *(f"- v{i}: {text}" for i, text in enumerate(task.history)),
+            *(f"- Erratum: {text}" for text in task.errata),
+            *([""] if known else []),
+            _table(task, known) if known else "",
+        ]
+    )
+
+
+def task_page(task: BenchmarkTask, known: dict[str, Reference], pictures: str) -> str:
+    """Return the page of one task in Markdown.
+
+    Arguments:
+        known: its recorded references, {} if there are none.
+        pictures: the path from the page to the folder of the pictures, with a slash at its end.
+    """
+    budgets = ", ".join(f"`{task.name}-v{task.version}@1e{len(str(b)) - 1}`" for b in task.budgets)
+    digest = f"The SHA-256 of its description, which results state, is `{task.hash}`."
+    parts = [
+        f"# {task.name}\n",
+        f"{_what(task)} It is of the tier *{task.tier}*; [all tasks](../tasks.md).\n",
+        *([_pictured(task, pictures)] if known else []),
+        "## Information\n",
+        f"An agent may observe and use *{_observed(task)}*, and nothing else.\n",
+        "## How it is played\n",
+        *_protocol(task),
+        f"- Budgets of training, in source-steps: {budgets}; settings may be chosen by "
+        f"{task.trials} trials on the splits train and validation.",
+        "\n```{code-block} python",
+        f'env = gym.make("{task.id}")  # after import crawl_env',
+        f'agents.benchmark("random", tasks="{task.id}")',
+        "```\n",
+        "## References\n",
+        _table(task, known) if known else "None are recorded: the log is another on every machine.",
+        "\n## Versions\n",
+        *(f"- v{i}: {text}" for i, text in enumerate(task.history)),
+        *([f"\n{digest}"] if _is_same_everywhere(task) else []),
+        "\n## Errata\n",
+        *(f"- {text}" for text in task.errata or ("None are known.",)),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def contents(known: dict[str, dict[str, Reference]]) -> str:
+    """Return a table of all tasks in Markdown, with links to their pages."""
+    rows = [["task", "what it is", "information", "best without learning", "bound"]]
+    rows.append(["---", "---", "---", "---:", "---:"])
+    for tier in TIERS:
+        rows.append([f"**{_TIERS[tier]}**", "", "", "", ""])
+        for task in (task for task in TASKS.values() if task.tier == tier):
+            recorded = known.get(task.id, {})
+            scores = [
+                f"{score_of(task, recorded, name).mean:.3f}" if name in recorded else "n/a"
+                for name in (UNLEARNT, BOUND)
+            ]
+            name = f"[{task.name}](task/{task.name}.md)" + " (core)" * (task.name in CORE)
+            rows.append([name, task.label, task.information, *scores])
+    return markdown(rows)
+
+
+def recorded_references() -> dict[str, dict[str, Reference]]:
+    """Return the recorded references of all tasks that have some, by their ids."""
+    return {key: found for key, task in tasks().items() if (found := task.references)}
+
+
+def _what(task: BenchmarkTask) -> str:
     core = ", in the core" * (task.name in CORE)
+    return f"`{task.id}`{core}. {task.group}; {task.label}."
+
+
+def _pictured(task: BenchmarkTask, pictures: str) -> str:
+    return f"![Scores of the references of {task.name}]({pictures}{task.name}.png)\n"
+
+
+def _observed(task: BenchmarkTask) -> str:
+    return f"{task.information} ({', '.join(f'`{x}`' for x in task.features)})"
+
+
+def _protocol(task: BenchmarkTask) -> list[str]:
+    """Return the items of a list: how a task is played."""
     posed = task.arguments if task.recording else task.arguments_of("test", 0)
     lines = [
-        f"### {task.name}\n",
-        f"`{task.id}`{core}. {task.group}; {task.label}.\n",
-        *([f"![Scores of the references of {task.name}]({task.name}.png)\n"] if known else []),
-        f"- Information: {task.information} ({', '.join(f'`{x}`' for x in task.features)}).",
         f"- Protocol: {task.seeds} runs of {task.steps:,} steps after {task.warmup:,}"
         + f", discounted by {task.discount:g}" * (task.discount < 1)
         + f"; score 1 is `{task.best}`.",
@@ -262,30 +343,27 @@ def _entry(task: BenchmarkTask, known: dict[str, Reference]) -> str:
         lines.append(_recording(task.recording))
     if task.trains_on:
         lines.append(f"- Trained on: {', '.join(task.trains_on)}.")
-    lines += [f"- v{i}: {text}" for i, text in enumerate(task.history)]
-    lines += [
-        *([""] if known else []),
-        markdown(
-            [
-                ["reference", "policy", "reward", "standard error", "runs", "score"],
-                ["---", "---", "---:", "---:", "---:", "---:"],
-                *(
-                    [
-                        name,
-                        one.policy,
-                        f"{one.mean:.5g}",
-                        "n/a" if one.runs == 1 else f"{one.standard_error:.2g}",
-                        str(one.runs),
-                        plain(score_of(task, known, name)),
-                    ]
-                    for name, one in known.items()
-                ),
-            ]
-        )
-        if known
-        else "",
-    ]
-    return "\n".join(lines)
+    return lines
+
+
+def _table(task: BenchmarkTask, known: dict[str, Reference]) -> str:
+    return markdown(
+        [
+            ["reference", "policy", "reward", "standard error", "runs", "score"],
+            ["---", "---", "---:", "---:", "---:", "---:"],
+            *(
+                [
+                    name,
+                    one.policy,
+                    f"{one.mean:.5g}",
+                    "n/a" if one.runs == 1 else f"{one.standard_error:.2g}",
+                    str(one.runs),
+                    plain(score_of(task, known, name)),
+                ]
+                for name, one in known.items()
+            ),
+        ]
+    )
 
 
 def _recording(recording: Recording) -> str:

@@ -26,6 +26,7 @@ DOCS = ROOT / "docs"
 PAGES = {
     path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
     for path in (ROOT / "README.md", *sorted(DOCS.rglob("*.md")))
+    if path.parent != DOCS / "researchers" / "task"  # written by the build
 }
 
 

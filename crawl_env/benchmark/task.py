@@ -99,7 +99,8 @@ class BenchmarkTask:
             its own, and the log is repeated at its end; an agent may train in the first part.
         stronger: policies of more knowledge or more computation whose rewards are recorded, too.
         version: changes with the meaning of the task; scores of different versions differ.
-        history: what each version changed, the first one first; and errata.
+        history: what each version changed, the first one first.
+        errata: what was found wrong in a version that is kept, or in what was said of it.
     """
 
     name: str
@@ -120,6 +121,7 @@ class BenchmarkTask:
     stronger: tuple[str, ...] = ()
     version: int = 0
     history: tuple[str, ...] = field(default=("First version.",))
+    errata: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
@@ -209,7 +211,7 @@ class BenchmarkTask:
     def describe(self) -> dict[str, Any]:
         """Return everything on which the meaning of a score depends, as JSON."""
         found = asdict(self) | {"id": self.id, "features": list(self.features)}
-        for words in ("group", "label", "history", "tier", "stronger"):  # may be improved
+        for words in ("group", "label", "history", "errata", "tier", "stronger"):  # may be improved
             del found[words]
         if self.recording is None:
             del found["recording"]

@@ -1,5 +1,6 @@
 """The recorded references, and the page of the tasks."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -7,7 +8,13 @@ import pytest
 from agents.evaluation.rollout import evaluate
 from crawl_env.benchmark import TASKS
 from crawl_env.benchmark.task import Reference
-from experiments.references import expected_at_random, runs_without_room
+from experiments.references import (
+    contents,
+    expected_at_random,
+    recorded_references,
+    runs_without_room,
+    task_page,
+)
 
 DRAWN = [name for name, task in TASKS.items() if "drawn-" in task.arguments["sources"]]
 
@@ -30,3 +37,16 @@ def test_what_random_crawls_collect_is_known(name):
         "random", task.arguments_of("test", 0), steps=20_000, seeds=1, seed=task.seed("test", 0)
     )
     assert expected_at_random(task, 0) == pytest.approx(found.reward[0], rel=0.06)
+
+
+def test_every_task_has_a_page_and_a_row_of_the_table_of_contents():
+    known = recorded_references()
+    listed = contents(known)
+    for task in TASKS.values():
+        shown = task_page(task, known.get(task.id, {}), "pictures/")
+        assert f"[{task.name}](task/{task.name}.md)" in listed
+        headings = re.findall("^## (.*)$", shown, re.M)
+        assert headings == ["Information", "How it is played", "References", "Versions", "Errata"]
+        assert all(f"`{feature}`" in shown for feature in task.features)
+        assert f"- v{task.version}: {task.history[-1]}" in shown
+        assert (f"(pictures/{task.name}.png)" in shown) == (task.id in known)

@@ -13,6 +13,9 @@ from crawl_env import Sources
 from crawl_env.errors import check_positive
 from crawl_env.numerics import FloatArray
 
+_SAMPLE = 4096  # sources of which the multiplier is found first
+_ROUGH, _CLOSE = 1e-2, 1e-13  # fractions of λ to which it and that of all sources are bounded
+
 __all__ = ["rates_within", "static_frequencies", "static_reward"]
 
 
@@ -40,11 +43,19 @@ def static_frequencies(sources: Sources, budget: float) -> FloatArray:
     full, m = sources.ceiling / sources.cost, sources.decay_per_step
     most = (full > 0) / sources.delay  # crawls per step
 
-    def rate(multiplier: FloatArray) -> FloatArray:
-        return np.minimum(_rate(multiplier, full, m), most)
+    def rate(multiplier: FloatArray, some: slice = slice(None)) -> FloatArray:
+        return np.minimum(_rate(multiplier, full[..., some], m[..., some]), most[..., some])
 
-    none_from = full.max(axis=-1, keepdims=True)
-    return rates_within(rate, most, none_from, sources.cost, budget) / sources.period
+    def spent_by_sample(multiplier: FloatArray) -> FloatArray:
+        return (sources.cost[..., sample] * rate(multiplier, sample)).sum(axis=-1, keepdims=True)
+
+    none_from, guess = full.max(axis=-1, keepdims=True), np.zeros(())
+    sample = slice(None, None, len(sources) // _SAMPLE)
+    if len(sources) > _SAMPLE:
+        part = most[..., sample].shape[-1] / len(sources)
+        low, high = near_level(spent_by_sample, budget * part, none_from, tolerance=_ROUGH)
+        guess = np.sqrt(low * high)
+    return rates_within(rate, most, none_from, sources.cost, budget, guess) / sources.period
 
 
 def rates_within(
@@ -53,6 +64,7 @@ def rates_within(
     enough: FloatArray,
     cost: FloatArray,
     budget: float,
+    guess: FloatArray | float = 0.0,
 ) -> FloatArray:
     """Return the rates of crawls at the multiplier at which they spend the budget, (..., N).
 
@@ -62,6 +74,7 @@ def rates_within(
         enough: a multiplier, (..., 1), at which the budget suffices.
         cost: budget units per crawl, (..., N).
         budget: M, budget units per step.
+        guess: a multiplier near the one sought, (..., 1); 0: none.
     """
 
     def spent(rate: FloatArray) -> FloatArray:
@@ -70,10 +83,13 @@ def rates_within(
     covered = spent(most) <= budget
     if covered.all():
         return most
-    known = near_level(lambda price: spent(rate(price)), budget, enough)
-    low, high = first_where(lambda price: spent(rate(price)) <= budget, enough, known=known)
-    # The rates at two neighbours differ where λ meets some u*/C to rounding, as it does when decay
-    # is fast: there any split is best, and this one spends the budget.
+    known = near_level(lambda price: spent(rate(price)), budget, enough, guess)
+    low, high = first_where(
+        lambda price: spent(rate(price)) <= budget, enough, tolerance=_CLOSE, known=known
+    )
+    # Between the bounds the rates are linear in λ to rounding. Where λ meets some u*/C to rounding,
+    # as it does when decay is fast, they jump: there any split is best, and this one spends the
+    # budget.
     few, many = rate(high), rate(low)
     missing, step = budget - spent(few), spent(many) - spent(few)
     part = np.clip(np.divide(missing, step, out=np.ones_like(step), where=step > missing), 0.0, 1.0)

@@ -21,7 +21,9 @@ _HALVES, _FAR = 40, 2.0**-40  # halvings before what is still above 0 is searche
 _FIRST, _LAST = 1.02, 1e6  # factors by which a bracket of λ is widened
 _FAR_DOWN = 2.0**-20  # steps in which a far minimiser is approached
 _CLOSE = 1e-13  # fraction of λ at which bounds are close
-_STEP_DOWN = 0.25  # factor by which λ is reduced until more than a level is spent
+_STEP_DOWN = 0.25  # factor by which λ is reduced at most until more than a level is spent
+_FARTHEST = 64.0  # powers of that factor that are one step
+_LEAST_STEP = 1.03  # factor by which it is changed at least until there are bounds on both sides
 _MOST_STEPS = 60
 _SECTIONS = 75  # golden ones: the bracket shrinks by 2e-16
 _GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
@@ -90,44 +92,107 @@ def first_where(
         bracket.learn(middle, done)
 
 
-def near_level(
-    spent: Callable[[FloatArray], FloatArray], level: float, high: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Return close bounds on the smallest λ in (0, high] at which no more than a level is spent.
+class LevelBracket:
+    """Bounds on the smallest λ in (0, high] at which no more than a level is spent, any shape.
 
-    The next λ is where the spending would be the level if it were a power of λ between the bounds,
-    as it nearly is in large fleets (`_power`), by the Illinois method: of a bound that stays, the
-    logarithm counts half.
+    The λ to be examined next is found by Chandrupatla's method (1997) from the
+    logarithms of λ and of the spending, which is nearly a power of λ in large fleets: by inverse
+    quadratic interpolation, or by halves where that is not safe, as next to a jump. Until there are
+    bounds on both sides, the power is taken to be −1, −1/2, −1/4, … in turn, so that the next λ is
+    likely to lie beyond the one that is sought.
+
+    Arguments:
+        level: budget units, positive.
+        high: a λ at which nothing is spent.
+        guess: λ with which the search begins, broadcast to the shape of `high`; 0: none.
+        low: a λ at which more than the level is spent; 0: none is known.
+    """
+
+    def __init__(
+        self,
+        level: float,
+        high: FloatArray,
+        guess: FloatArray | float = 0.0,
+        low: FloatArray | float = 0.0,
+    ) -> None:
+        self._level, self._reach = level, 1.0
+        self.low, self.high = np.zeros_like(high) + low, high.copy()
+        # Logarithms of what is spent at the bounds, as a fraction of the level.
+        self._above, self._below = np.full_like(high, np.inf), np.full_like(high, -np.inf)
+        between = np.where(self.low > 0.0, np.sqrt(self.low) * np.sqrt(high), _STEP_DOWN * high)
+        self._middle = np.where((guess > self.low) & (guess < high), guess, between)
+
+    def middle(self) -> FloatArray:
+        """Return the λ to be examined next."""
+        return self._middle
+
+    def learn(self, spent: FloatArray, done: BoolArray) -> None:
+        """Move the bounds to the `middle`, at which so much is spent: the upper one where it is
+        `done`, no more than the level, else the lower one."""
+        with np.errstate(divide="ignore"):
+            x, excess = self._middle, np.log(spent / self._level)
+        replaced = np.where(done, self.high, self.low), np.where(done, self._below, self._above)
+        self.low, self.high = np.where(done, self.low, x), np.where(done, x, self.high)
+        self._above = np.where(done, self._above, excess)
+        self._below = np.where(done, excess, self._below)
+        opposite = np.where(done, self.low, self.high), np.where(done, self._above, self._below)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            inside = self._inside((x, excess), opposite, replaced)
+            farthest = _STEP_DOWN ** min(self._reach, _FARTHEST)
+            down = np.clip(np.exp(self._reach * self._below), farthest, 1.0 / _LEAST_STEP)
+            up = self.low * np.maximum(np.exp(self._reach * self._above), _LEAST_STEP)
+        up = np.minimum(up, np.sqrt(self.low) * np.sqrt(self.high))
+        outside = np.where(self.low > 0.0, up, down * self.high)
+        two_sided = np.isfinite(self._above) & np.isfinite(self._below)
+        self._middle, self._reach = np.where(two_sided, inside, outside), 2.0 * self._reach
+
+    @staticmethod
+    def _inside(
+        last: tuple[FloatArray, FloatArray],
+        opposite: tuple[FloatArray, FloatArray],
+        replaced: tuple[FloatArray, FloatArray],
+    ) -> FloatArray:
+        """Return the λ between the last bound and the opposite one at which the logarithm of the
+        spending is likely to be 0, from these and the bound that was replaced: λ and logarithm of
+        each."""
+        (x, f), (b, g), (c, h) = last, opposite, replaced
+        whole, former = np.log(b) - np.log(x), np.log(c) - np.log(x)
+        share, ratio = whole / (whole - former), (f - g) / (h - g)
+        safe = (ratio**2 < share) & ((1.0 - ratio) ** 2 < 1.0 - share)
+        part = f / (g - f) * h / (g - h) + former / whole * f / (h - f) * g / (h - g)
+        line = np.where(np.isfinite(h), 0.5, f / (f - g))  # between the first two bounds
+        part = np.where(safe & np.isfinite(part), part, line)
+        least = np.minimum(0.25 * _CLOSE / np.abs(whole), 0.5)
+        return np.asarray(np.exp(np.log(x) + np.clip(part, least, 1.0 - least) * whole))
+
+
+def near_level(
+    spent: Callable[[FloatArray], FloatArray],
+    level: float,
+    high: FloatArray,
+    guess: FloatArray | float = 0.0,
+    tolerance: float = _CLOSE,
+) -> tuple[FloatArray, FloatArray]:
+    """Return close bounds on the smallest λ in (0, high] at which no more than a level is spent, by
+    `LevelBracket`.
 
     Arguments:
         spent: what is spent at λ, of its shape; it never increases, and at `high` it is 0.
         level: budget units, positive.
+        guess: λ with which the search begins, broadcast to the shape of `high`; 0: none.
+        tolerance: distance of the bounds as a fraction of the upper one at which the search ends.
 
     >>> low, high = near_level(lambda x: 1 / x - 1 / 9, 2.0, np.array([9.0]))
     >>> bool(low[0] < 9 / 19 < high[0]), bool((high - low < 1e-12).all())
     (True, True)
     """
-    low, high = np.zeros_like(high), high.copy()
-    above, below = np.full_like(high, np.inf), np.full_like(high, -np.inf)  # logarithms
-    stayed = np.zeros_like(high)  # the bound that moved last: 1 for high, −1 for low
+    bracket = LevelBracket(level, high, guess)
     for _ in range(_MOST_STEPS):
-        if np.all(high - low <= _CLOSE * high):
+        if np.all(bracket.high - bracket.low <= tolerance * bracket.high):
             break
-        finite = np.isfinite(above) & np.isfinite(below) & (above > below)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            part = np.where(finite, above / (above - below), 0.5)
-            power = low * (high / low) ** part
-            halved = np.where(low > 0.0, np.sqrt(low * high), _STEP_DOWN * high)
-        inside = np.clip(power, low * (1.0 + 0.25 * _CLOSE), high * (1.0 - 0.25 * _CLOSE))
-        x = np.where(finite, inside, halved)
-        with np.errstate(divide="ignore"):
-            excess = np.log(spent(x) / level)
-        done = excess <= 0.0
-        above = np.where(done, np.where(stayed > 0, 0.5 * above, above), excess)
-        below = np.where(done, excess, np.where(stayed < 0, 0.5 * below, below))
-        high, low = np.where(done, x, high), np.where(done, low, x)
-        stayed = np.where(done, 1.0, -1.0)
-    return low, high
+        found = spent(bracket.middle())
+        bracket.learn(found, found <= level)
+    return bracket.low, bracket.high
 
 
 def first_near(

@@ -8,14 +8,13 @@ crawling can earn more: see `agents.theory.task_bound`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
 from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
 
 from agents.theory.hosts import HostMultipliers
-from agents.theory.price import Bracket
+from agents.theory.price import Bracket, LevelBracket
 from agents.theory.renewal import RenewalArm, renewal_arm
 from crawl_env.content.utility import EXPONENTIAL, Decay
 from crawl_env.errors import check_positive
@@ -23,9 +22,9 @@ from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import BoolArray, FloatArray
 from crawl_env.simulation.selection import TOLERANCE, Hosts
 
-_MOST_HALVINGS = 200
+_MOST_STEPS = 200
+_CLOSE, _CLOSE_WITHIN_HOSTS = 1e-15, 1e-12  # fractions of λ at which bounds are close
 Condition = Callable[[FloatArray], BoolArray]  # on the spending per step
-Intervals = tuple[FloatArray, FloatArray]  # the largest too short and the largest possible
 
 
 class Relaxation(NamedTuple):
@@ -63,6 +62,7 @@ def relaxation(
     low, high = search.first_where_both(
         lambda spent: spent <= budget * (1 + TOLERANCE),
         lambda spent: spent < budget * (1 - TOLERANCE),
+        budget,
     )
     multiplier = 0.5 * (low + high)
     bound = multiplier[..., 0] * budget + search.earned(multiplier)
@@ -104,76 +104,92 @@ def _check_per_host(per_host: int) -> None:
         raise ValueError(f"per_host is {per_host!r}; it must be a positive number of crawls")
 
 
-class _Place(NamedTuple):
-    """How far a search has come."""
-
-    bracket: Bracket  # of λ
-    shortest: FloatArray  # bounds on the intervals, (..., N)
-    longest: FloatArray
-    halvings: int = 0
-
-
 class _Search:
-    """Bisection on λ that keeps, for every source, the intervals between which its own lies."""
+    """A search for λ that keeps, for every source, the intervals between which its own lies."""
 
     def __init__(self, arm: RenewalArm, per_host: int = 1) -> None:
         self._arm, self._cost = arm, arm.sources.cost
         self._top = arm.max_multiplier()
-        self._intervals = arm.shortest, arm.longest
         hosts = Hosts.of(arm.sources, per_host)
         self._hosts = None if hosts is None else HostMultipliers(arm, hosts)
-        self._tolerance = 1e-12 if self._hosts else 1e-15
 
     def first_where_both(
-        self, enough: Condition, fewer: Condition
+        self, enough: Condition, fewer: Condition, budget: float
     ) -> tuple[FloatArray, FloatArray]:
         """Return the smallest λ, (..., 1), where the spending per step satisfies `enough`, and the
         smallest where it satisfies `fewer`, which is at least that one.
 
-        The second search goes on from where the two first give different answers. With hosts, whose
-        spending is known only as well as an answer needs, it begins anew near the first λ.
+        The two differ where the spending is the budget in a whole interval of λ.
         """
-        start = _Place(Bracket(np.zeros_like(self._top), self._top.copy()), *self._intervals)
         if self._hosts:
-            least, _ = self._first_where(enough, start)
-            return least, self._first_where(fewer, start, least)[0]
-        least, parting = self._first_where(enough, start, fewer=fewer)
-        return least, self._first_where(fewer, parting)[0]
+            least = self._first_where_within_hosts(enough)
+            return least, self._first_where_within_hosts(fewer, least)
+        at_once = _spent(self._arm, self._arm.shortest + 1.0, np.zeros_like(self._top))
+        free = enough(at_once), fewer(at_once)
+        least, there = self._first_where(enough, LevelBracket(budget, self._top), free[0])
+        least, there = np.where(free[0], 0.0, least), np.where(free[0], at_once, there)
+        known = free[1] | fewer(there)
+        if known.all():
+            return least, least
+        most, _ = self._first_where(fewer, LevelBracket(budget, self._top, low=least), known)
+        return least, np.where(known, least, most)
 
     def _first_where(
-        self,
-        enough: Condition,
-        place: _Place,
-        least: FloatArray | None = None,
-        fewer: Condition | None = None,
-    ) -> tuple[FloatArray, _Place]:
-        """Return the smallest λ, at least `least`, where the spending per step satisfies `enough`,
-        (..., 1), and the last place at which `fewer` had the same answers."""
-        bracket, shortest, longest = copy(place.bracket), place.shortest, place.longest
-        if self._hosts:
-            self._hosts.restart()
-        zero = np.zeros_like(self._top)
-        free = enough(self._spent(zero, self._intervals, zero, self._top, enough)[0])
-        alike = True
-        for step in range(place.halvings, _MOST_HALVINGS):
-            low, high = bracket.low, bracket.high
-            if step > 0 and np.all(free | (high - low <= self._tolerance * high)):
+        self, holds: Condition, bracket: LevelBracket, known: BoolArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the smallest λ where the spending per step satisfies a condition, and what is
+        spent there, (..., 1) each, except where the answer is `known`.
+
+        Once three of four sources cannot change in what is left of the bracket, they are left out.
+        """
+        arm, rest, there = self._arm, np.zeros_like(self._top), np.zeros_like(self._top)
+        shortest, longest = arm.shortest, arm.longest
+        for _ in range(_MOST_STEPS):
+            if np.all(known | (bracket.high - bracket.low <= _CLOSE * bracket.high)):
                 break
             middle = bracket.middle()
-            if self._hosts and least is not None and step < 2:  # it is hardly ever larger
-                near = least * (1.0 + (4.0 * step - 2.0) * self._tolerance)
+            interval = arm.interval(middle, shortest, longest)
+            spent = rest + _spent(arm, interval, middle)
+            done = holds(spent)
+            bracket.learn(spent, done)
+            there = np.where(done, spent, there)
+            longest = np.where(done, interval, longest)
+            shortest = np.where(done, shortest, interval - 1.0)
+            ends = (bracket.low < arm.break_even) & (arm.break_even < bracket.high)
+            changes = ((longest - shortest > 1.0) | ends).reshape(-1, longest.shape[-1]).any(axis=0)
+            if 0 < 4 * np.count_nonzero(changes) <= changes.size:
+                some = np.flatnonzero(changes)
+                rest = rest + _spent(arm, longest, bracket.low, np.logical_not(changes))
+                arm, shortest, longest = arm.select(some), shortest[..., some], longest[..., some]
+        return bracket.high, there
+
+    def _first_where_within_hosts(
+        self, holds: Condition, least: FloatArray | None = None
+    ) -> FloatArray:
+        """Return the smallest λ, at least `least`, where the spending per step within the limits of
+        the hosts satisfies a condition, (..., 1). That is known only as well as the answer needs,
+        so that each search begins anew, near the first λ."""
+        arm, hosts, zero = self._arm, self._hosts, np.zeros_like(self._top)
+        assert hosts is not None
+        hosts.restart()
+        bracket, shortest, longest = Bracket(zero, self._top.copy()), arm.shortest, arm.longest
+        crawls = _crawls(arm, shortest + 1.0, zero)
+        free = holds(hosts.spending(zero, crawls, zero, self._top, holds))
+        for step in range(_MOST_STEPS):
+            low, high = bracket.low, bracket.high
+            if step > 0 and np.all(free | (high - low <= _CLOSE_WITHIN_HOSTS * high)):
+                break
+            middle = bracket.middle()
+            if least is not None and step < 2:  # it is hardly ever larger
+                near = least * (1.0 + (4.0 * step - 2.0) * _CLOSE_WITHIN_HOSTS)
                 middle = np.where((low < near) & (near < high), near, middle)
-            spent, interval = self._spent(middle, (shortest, longest), low, high, enough)
-            done = enough(spent)
-            alike = alike and fewer is not None and np.array_equal(done, fewer(spent))
-            if self._hosts:
-                self._hosts.learn(done)
+            interval = arm.interval(middle, shortest, longest)
+            done = holds(hosts.spending(middle, _crawls(arm, interval, middle), low, high, holds))
+            hosts.learn(done)
             bracket.learn(middle, done)
             longest = np.where(done, interval, longest)
-            shortest = np.where(done, shortest, interval - 1)
-            if alike:
-                place = _Place(copy(bracket), shortest, longest, step + 1)
-        return np.where(free, 0.0, bracket.high), place
+            shortest = np.where(done, shortest, interval - 1.0)
+        return np.where(free, 0.0, bracket.high)
 
     def earned(self, multiplier: FloatArray) -> FloatArray:
         """Return Σ_h ν_h H + Σ_i max(0, (G − (λC + ν)/q)/L), utility per step, (...)."""
@@ -185,25 +201,18 @@ class _Search:
         rate = np.maximum(arm.reward_rate(interval, multiplier * cost + nu), 0.0)
         return rate.sum(axis=-1) + self._hosts.paid(nu)
 
-    def _spent(
-        self,
-        multiplier: FloatArray,
-        limits: Intervals,
-        low: FloatArray,
-        high: FloatArray,
-        enough: Condition,
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return the spending per step, (..., 1), with hosts perhaps a bound on it that is as good
-        for `enough`, and the intervals without hosts, (..., N); `low`, `high` are bounds on λ."""
-        crawls, interval = self._crawls(multiplier, limits)
-        if self._hosts:
-            return self._hosts.spending(multiplier, crawls, low, high, enough), interval
-        return (crawls * self._cost).sum(axis=-1, keepdims=True), interval
 
-    def _crawls(self, multiplier: FloatArray, limits: Intervals) -> tuple[FloatArray, FloatArray]:
-        """Return the crawls per step and the intervals."""
-        arm, interval = self._arm, self._arm.interval(multiplier, *limits)
-        return np.where(multiplier < arm.break_even, arm.crawl_rate(interval), 0.0), interval
+def _crawls(arm: RenewalArm, interval: FloatArray, multiplier: FloatArray) -> FloatArray:
+    """Return the crawls per step, (..., N), at intervals, of the sources that pay at λ."""
+    return np.where(multiplier < arm.break_even, arm.crawl_rate(interval), 0.0)
+
+
+def _spent(
+    arm: RenewalArm, interval: FloatArray, multiplier: FloatArray, some: BoolArray | None = None
+) -> FloatArray:
+    """Return what these crawls cost per step, (..., 1), of all sources or of some, (N,)."""
+    cost = _crawls(arm, interval, multiplier) * arm.sources.cost
+    return np.asarray((cost if some is None else cost[..., some]).sum(axis=-1, keepdims=True))
 
 
 def _refuse_batch(sources: Sources, function: str) -> None:

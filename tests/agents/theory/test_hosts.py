@@ -37,15 +37,15 @@ def intervals_searched(monkeypatch: pytest.MonkeyPatch, sources: Sources, budget
 
 
 def test_shared_hosts_cost_little_more_than_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where sources of a host cost the same; the nested search for both needs 60 times as many.
+    """Where sources of a host cost the same; the nested search for both needs 200 times as many.
 
-    Without hosts, the searches for the two ends of λ share their beginning."""
+    Without hosts, λ is interpolated, and one search finds both ends of it."""
     alone = intervals_searched(monkeypatch, fleet(300), 30)
     shared = intervals_searched(monkeypatch, fleet(300, hosts=60), 30)
-    assert 0 < alone < shared < 3 * alone
+    assert 0 < alone < shared < 6 * alone
     cost = np.random.default_rng(0).choice([0.5, 1.0, 2.0], 300)
     mixed = intervals_searched(monkeypatch, fleet(300, cost, hosts=60), 30)
-    assert mixed < 10 * alone
+    assert mixed < 30 * alone
 
 
 @pytest.mark.parametrize("equal", [True, False], ids=["equal costs", "mixed costs"])

@@ -87,7 +87,8 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
     engine, and that of a crawler that crawls everything in every step; it is not the sharpest. It
     holds for every buffer of the engine. Where an engine is first in, first out and refuses
     nothing, which items it indexes does not depend on their utilities, which nobody knows before
-    they are indexed: the bound is then that of items worth ξ̄ each.
+    they are indexed: the bound is then that of items worth ξ̄ each. λ* and κ* are always those of an
+    engine that may refuse items, for which κ* is the best threshold.
 
     With a deadline it is that of `agents.theory.deadline` where nothing is known of content before
     a crawl. Where content is observed or signalled it is the bound without the deadline, which
@@ -204,10 +205,12 @@ def _with_engine(task: Task, fleet: Sources) -> EngineBound:
     live = _payable(task, fleet)
     utility, decay = item_utility(task), decay_of(task)
     if not known.is_informed:
-        if _is_blind(engine) and isinstance(task.arrivals, Arrivals):
-            utility = EqualUtilities()
-        found = engine_relaxation(live, task.budget, engine.rate, utility, decay, task.per_host)
+        given = task.budget, engine.rate
+        found = engine_relaxation(live, *given, utility, decay, task.per_host)
         bound = np.nan if known is Information.UNKNOWN else found.bound
+        if _is_blind(engine) and isinstance(task.arrivals, Arrivals):
+            equal = engine_relaxation(live, *given, EqualUtilities(), decay, task.per_host)
+            bound = np.minimum(bound, equal.bound)  # or NaN
         return EngineBound(bound, found.multiplier, known.value, found.price)
     free = _without_engine(task, fleet)
     everything = max(task.budget, float(live.cost.sum()))

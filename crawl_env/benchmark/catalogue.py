@@ -432,15 +432,17 @@ def tasks(tier: str | None = None) -> dict[str, BenchmarkTask]:
 
 
 def named(name: str) -> BenchmarkTask:
-    """Return a task by its id or its name.
+    """Return a task by its id, with or without the namespace, or its name.
 
     Raises:
         ValueError: there is no such task, or the id has another version.
 
     >>> named("EphemeralCrawl/Drift100-v0").label
     'rates drift, N = 100, M = 10'
+    >>> named("Drift100-v0") is named("Drift100")
+    True
     """
-    known = {**TASKS, **tasks()}
+    known = {**TASKS, **tasks(), **{key.rpartition("/")[2]: one for key, one in tasks().items()}}
     if name in known:
         return known[name]
     bare = name.rpartition("/")[2].rpartition("-v")[0]

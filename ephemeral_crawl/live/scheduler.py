@@ -497,8 +497,8 @@ class Scheduler:
             return len(state)
 
     def count(self, *, host: str | None = None, tag: str | None = None) -> int:
-        """Return the number of sources at a host or in a domain such as "*.example.org", of a tag,
-        or of both.
+        """Return the number of sources at a host or in a domain such as ``*.example.org``, of a
+        tag, or of both.
 
         >>> scheduler = Scheduler(":memory:", budget="20/h")
         >>> scheduler.add("a", host="a.example.org", tag="news")

@@ -25,13 +25,15 @@ from experiments.benchmark.learning.scores import ScoreTable
 _WIDTH = 4.4  # inches
 _ACROSS = 3  # panels side by side
 _LEAST = -0.2  # scores below are drawn there
+_DARKEST = 0.1  # of score below the best policy that learns nothing, where Whittle is less above it
 
 
 def heat_map(table: ScoreTable, tasks: Sequence[str]) -> Any:
     """Return the interquartile means of the scores of all agents on some tasks, by information set.
 
     The colour is what was learnt: the part of the way from the best policy that learns nothing to
-    Whittle, blue, or back from it, red. Tasks without room have no colour.
+    Whittle, blue; red is as far below that policy, and no less than a tenth of score at its
+    darkest. Tasks without room have no colour.
     """
     sets = information_sets(table, tasks)
     names = ["best idle policy", *(agent for _, agents in sets for agent in agents)]
@@ -42,7 +44,8 @@ def heat_map(table: ScoreTable, tasks: Sequence[str]) -> Any:
         for i, agent in enumerate(names[1:], 1):
             if task in table.runs[agent]:
                 score[i, j] = table.iqm(agent, [task]).mean
-                learnt = (score[i, j] - least) / max(1 - least, 1e-6)
+                above = score[i, j] - least
+                learnt = above / max(1 - least, 1e-6 if above > 0 else _DARKEST)
                 colour[i, j] = learnt if task in table.ranked else 0.0
     figure, axes = plots.new(width=_WIDTH, height=1.9 + 0.21 * len(names))
     plots.cells(axes, colour, score, (-1, 1))

@@ -51,8 +51,9 @@ def _budget(report: Report, table: ScoreTable, largest: bool) -> None:
     for i, some in enumerate(batched(grouped, _COLUMNS)):
         report.figure(
             figures.heat_map(table, some),
-            "Scores (IQM over runs). Blue: part of the way from the best policy that "
-            "learns nothing (first row) to Whittle; red: below it. Lines divide what agents know.",
+            f"{_where(some)}. Scores (IQM over runs). Blue: part of the way from the best policy "
+            "that learns nothing (first row) to Whittle; red: below it; no colour: the task leaves "
+            "no room. Lines divide what agents know.",
             name=f"scores-{table.budget}-{i + 1}" if largest else None,
         )
     tasks = table.ranked
@@ -86,6 +87,11 @@ def _budget(report: Report, table: ScoreTable, largest: bool) -> None:
             scoreboard.COSTS,
             scoreboard.costs(table),
         )
+
+
+def _where(tasks: Sequence[str]) -> str:
+    """Return the groups of some tasks."""
+    return "; ".join(dict.fromkeys(scoreboard.group_of(task) for task in tasks))
 
 
 def source(rows: Sequence[Row]) -> str:

@@ -116,9 +116,10 @@ def test_the_bound_of_a_task():
     )
     assert blind.bound < seen.bound < free.bound
     # What is first in, first out cannot choose items by their utilities, unless it refuses some.
-    equal = engine_relaxation(FLEET, 2, 1, EqualUtilities())
-    assert task_bound(Task(**posed, engine=fifo, observed=False))[:2] == equal[:2]
-    assert equal.bound < 0.9 * blind.bound
+    found = task_bound(Task(**posed, engine=fifo, observed=False))
+    assert found.bound == engine_relaxation(FLEET, 2, 1, EqualUtilities()).bound
+    assert found.bound < 0.9 * blind.bound
+    assert (found.multiplier, found.price) == (blind.multiplier, blind.price)
     choosy = Engine(rate=1, capacity=5, threshold=0.1)
     assert task_bound(Task(**posed, engine=choosy, observed=False)).bound == blind.bound
     assert not isinstance(free, EngineBound)

@@ -14,6 +14,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.theory.closed_form import continuous_age_index
 from ephemeral_crawl.backtest.rules import RULES as IN_USE
 from experiments.live.feeds.world import DAY, DECAY, HOUR, Nature, World
 
@@ -74,8 +75,8 @@ class Oracle(Follower):
         since = now - np.maximum(self._known, self._start)
         x = self._silent * full * -np.expm1(-DECAY * np.maximum(since, 0.0))
         x += self._precision * self._mean * self._true
-        y = np.minimum(x / np.where(full > 0.0, full, 1.0), 1.0 - 1e-12)
-        index = np.where(x < full, full * (y + (1.0 - y) * np.log1p(-y)), x)
+        share = np.minimum(x / np.where(full > 0.0, full, 1.0), 1.0 - 1e-12)
+        index = np.where(x < full, full * continuous_age_index(-np.log1p(-share)), x)
         there = [feed.outage(now) is None for feed in self.feeds]
         return np.where((full > 0.0) & there, index, 0.0)
 

@@ -47,6 +47,7 @@ import psycopg
 
 from ephemeral_crawl.live import Scheduler, UnknownSource, snapshot
 from ephemeral_crawl.live.journal import base
+from ephemeral_crawl.live.journal import sqlite as sqlite_journal
 from tests.ephemeral_crawl.live import soak_checks
 from tests.ephemeral_crawl.live.archive import Archive
 from tests.ephemeral_crawl.live.soak_shards import ShardSoak
@@ -66,7 +67,9 @@ LIMITED = 2  # every second host has an interval
 TOGETHER = 3  # as has every third domain
 DEAD, OF = 4, 13  # so many of so many sources never answer, or not on every other day
 ANGRY = 5  # every fifth host answers 429 half of the time
-STUCK = 120.0  # real seconds in which a worker must get something done
+# Real seconds for which a lock is waited for, and in which a worker must get something done: many
+# times as long as on an idle machine, since a busy one may leave who holds a lock without a turn.
+PATIENCE, STUCK = 600.0, 900.0
 FORGOTTEN = 100 * HOUR  # one and a half rotations of 50 hours, and a host that answers 429
 SETTLED = 1800.0  # real seconds after which memory no longer grows
 KEPT = 3000  # events in the journal before the last snapshot
@@ -346,7 +349,7 @@ class Soak:
         every: float,
         seed: int,
     ) -> None:
-        base.KEPT = KEPT
+        base.KEPT, sqlite_journal.PATIENCE = KEPT, PATIENCE
         self.store, self.server, self.folder, self.every = store, server, folder, every
         self.clock, self.random = SoakClock(speed), random.Random(seed)
         self.notes, self.errors = folder / "notes", folder / "errors"
@@ -504,7 +507,9 @@ class Soak:
             self.server.stop(self.random.choice(("fast", "immediate")))
             self.server.start()
         else:  # another program keeps the file for a while
-            with contextlib.closing(sqlite3.connect(self.store.file or "", timeout=60)) as other:
+            with contextlib.closing(
+                sqlite3.connect(self.store.file or "", timeout=PATIENCE)
+            ) as other:
                 other.execute("BEGIN IMMEDIATE")
                 time.sleep(0.5)
                 other.execute("ROLLBACK")

@@ -28,7 +28,7 @@ from agents.theory.freshness_rates import harmonic_rates, randomized_rates
 from agents.theory.multiplier import spendable
 from crawl_env import Sources, task_of
 from crawl_env.content.world import NEVER
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import FloatArray, IntArray
 
 _TINY = np.finfo(float).tiny
 
@@ -146,6 +146,12 @@ class LambdaCrawl(FreshnessStatic):
 
     def _optimal(self, sources: Sources, budget: float) -> FloatArray:
         return harmonic_rates(sources, budget, self._weight, self._told)
+
+    def _in_order(self, lateness: FloatArray) -> IntArray:
+        """Sources that tell every change are crawled by their pings instead: they come last."""
+        if self._told.any():
+            lateness = np.where(self._told, np.inf, lateness)
+        return super()._in_order(lateness)
 
     def begin(self, view: ObservationView) -> State:
         state = super().begin(view)

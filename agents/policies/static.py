@@ -48,6 +48,7 @@ class Static(Agent):
         task = self.task
         needs_parameters(task, self.name)
         self._constant: FloatArray | None = None
+        self._most = _most_crawls(task)
         if task.draw is None:
             self._constant = self._rates(task.sources)
 
@@ -73,13 +74,18 @@ class Static(Agent):
         after = new_credit, new_age, lateness, spent
         _after_the_last(rate, cost, *before, crawled, on_average, *after)
         # Priorities are distinct in float32, since ties would be broken by unobserved ages.
-        order = _in_order(lateness)
+        order = self._in_order(lateness)
         priority = np.empty(shape)
         _prioritise(order, rate, new_credit, on_average, priority)
         balance = balance + self.task.budget - spent
         chosen = np.zeros(shape, bool)
         chosen.reshape(-1)[selected(self.task, priority.astype(np.float32), view, balance)] = True
         return priority, (rate, new_credit, new_age, chosen, balance)
+
+    def _in_order(self, lateness: FloatArray) -> IntArray:
+        """Return the sources, (B, N), of which those that may be crawled now come first, the most
+        urgent before the others."""
+        return in_order(lateness, self._most)
 
     def _rates(self, sources: Sources) -> FloatArray:
         """Return crawls per step, (N,) or (B, N), of sources that the budget can cover."""
@@ -95,12 +101,29 @@ class Static(Agent):
         return np.array([_within_hosts(fleet, budget, hosts) for fleet in fleets])
 
 
-def _in_order(values: FloatArray) -> IntArray:
-    """Return the positions of numbers, (B, N), in ascending order; equal ones by position.
+def _most_crawls(task: Task) -> int:
+    """Return how many of the most urgent sources can be crawled in a step: all of them, unless they
+    cost the same and nothing but the budget of the step forbids a crawl."""
+    free = task.draw is None and task.budget_rule == "step"
+    free = free and not (task.sources.is_delayed or task.hosts)
+    whole = selection.whole_budget(task.sources.cost, task.budget) if free else None
+    return task.n if whole is None else min(max(whole, 1), task.n)
 
-    Where all differ, a sort that is not stable gives the same several times as fast.
-    """
-    order = np.argsort(values, axis=-1)
+
+def in_order(values: FloatArray, most: int) -> IntArray:
+    """Return the positions of numbers, (B, N), such that the `most` least ones are the first, in
+    ascending order; equal ones by position. The order of the others is arbitrary."""
+    if 4 * most < values.shape[-1]:
+        last = np.partition(values, most - 1, axis=-1)[:, most - 1 : most]
+        first = values <= last
+        rows = [np.flatnonzero(row) for row in first]
+        sorted_rows = [
+            some[np.argsort(row[some], kind="stable")]
+            for row, some in zip(values, rows, strict=True)
+        ]
+        others = [np.flatnonzero(~row) for row in first]
+        return np.array([np.concatenate(both) for both in zip(sorted_rows, others, strict=True)])
+    order = np.argsort(values, axis=-1)  # where all differ, several times as fast as a stable sort
     sorted_values = np.take_along_axis(values, order, axis=-1)
     if (sorted_values[:, 1:] == sorted_values[:, :-1]).any():
         order = np.argsort(values, axis=-1, kind="stable")

@@ -11,6 +11,7 @@ import pytest
 import agents
 from agents import relaxed_bound
 from agents.evaluation.rollout import evaluate, with_features
+from agents.policies.static import in_order
 from agents.theory.frequencies import static_frequencies, static_reward
 from crawl_env import CrawlVectorEnv, Sources
 
@@ -181,3 +182,12 @@ def test_host_limits_hold_in_every_fleet_of_a_batch() -> None:
         np.testing.assert_array_equal(action[b], expected[0])
         np.testing.assert_allclose(state[0][b], expected[1][0][0])
         assert state[0][b][:3].sum() <= 1 + 1e-9
+
+
+def test_only_those_that_may_be_crawled_are_put_in_order() -> None:
+    values = np.random.default_rng(0).integers(0, 20, (4, 50)).astype(float)  # many are equal
+    stable = np.argsort(values, axis=-1, kind="stable")
+    for most in (1, 7, 12, 13, 50):
+        order = in_order(values, most)
+        np.testing.assert_array_equal(order[:, :most], stable[:, :most])
+        np.testing.assert_array_equal(np.sort(order, axis=-1), np.arange(50) * np.ones((4, 1)))

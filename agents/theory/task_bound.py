@@ -10,6 +10,7 @@ from agents.theory.arm import Information, decay_of, information, item_utility, 
 from agents.theory.checks import conditional_arm, least_priced
 from agents.theory.deadline import deadline_bound
 from agents.theory.observed import ObservedArm
+from agents.theory.periodic import cycle_of, daily_inflow, periodic_relaxation
 from agents.theory.price import least_where
 from agents.theory.relaxation import relaxation
 from agents.theory.renewal import simplified
@@ -28,11 +29,11 @@ class Bound(NamedTuple):
     name: of the information set: "deterministic", or with random arrivals "not observed",
         "signals", "partly observed", "partly observed, signals" or "observed". Bounds of different
         information sets are not comparable, since observing content, or its signals, raises the
-        attainable reward. "unknown", with NaN as bound, where arrivals are recorded, their rates
-        vary (that of a known daily cycle is `agents.theory.periodic.periodic_bound`), or the decay
-        of content that is observed, sends signals or is capped is not
-        exponential; the multiplier is then that of the fleet with unobserved content, exponential
-        decay and constant rates.
+        attainable reward. "cycle known" where rates have a daily cycle, for a crawler that knows
+        it. "unknown", with NaN as bound, where arrivals are recorded, their rates vary otherwise,
+        or the decay of content that is observed, sends signals or is capped is not exponential; the
+        multiplier is then that of the fleet with unobserved content, exponential decay and constant
+        rates.
     """
 
     bound: float | FloatArray  # utility / step
@@ -96,6 +97,9 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
     is that of `agents.theory.topics`. With another payoff it is NaN, unless the payoff says that
     its reward never exceeds what is collected (`Payoff.at_most_collected`).
 
+    Of rates with a daily cycle it is that of `agents.theory.periodic`, for a crawler that knows the
+    cycle, under `budget_rule="step"` and where content is not observed; else NaN.
+
     Where sources share stories it is that of `agents.theory.stories`, unless content is observed or
     there is another payoff as well: then stories count as different, which holds, but is loose.
 
@@ -127,6 +131,8 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
         return _with_stories(task, task.arrivals, fleet)
     if isinstance(task.payoff, DiminishingReturns):
         return _with_topics(task, task.payoff.limit, fleet)
+    if cycle_of(task) is not None and task.payoff is None and task.engine is None:
+        return _with_cycle(task, fleet)
     if task.payoff is not None and not task.payoff.at_most_collected:
         unknown = _without_engine(task, fleet)
         return Bound(np.nan * unknown.bound, unknown.multiplier, Information.UNKNOWN.value)
@@ -160,6 +166,21 @@ def _with_deadline(task: Task, steps: int, fleet: Sources) -> Bound:
     bound, multiplier = deadline_bound(live, task.budget, steps, task.budget_rule)
     known = information(task)
     return Bound(np.nan if known is Information.UNKNOWN else bound, multiplier, known.value)
+
+
+def _with_cycle(task: Task, fleet: Sources) -> Bound:
+    if fleet.cost.ndim > 1:
+        rows = [_with_cycle(task, fleet.fleet(b)) for b in range(len(fleet.cost))]
+        bounds, multipliers = (np.array([row[k] for row in rows]) for k in (0, 1))
+        return Bound(bounds, multipliers, rows[0].name)
+    unknown, inflow = _without_engine(task, fleet), daily_inflow(task, fleet)
+    informed = (task.observed | (fleet.recall > 0)).any()
+    decays = task.arrivals.exponential
+    if inflow is None or informed or not decays or task.budget_rule != "step":
+        return unknown
+    live = affordable(fleet.cost, task.budget)
+    found = periodic_relaxation(fleet.select(live), inflow[live], task.budget)
+    return Bound(found.bound, float(found.multiplier.mean()), "cycle known")
 
 
 def _is_shared(task: Task) -> bool:

@@ -76,7 +76,11 @@ def test_the_bound_and_the_policies_at_the_exact_optimum() -> None:
     bound = periodic_bound(Task(**task))
     assert best <= bound * (1 + 1e-6)
     assert bound < 1.03 * best
-    assert np.isnan(task_bound(Task(**task)).bound)
+    assert task_bound(Task(**task))[::2] == (bound, "cycle known")
+    assert np.isnan(task_bound(Task(**{**task, "budget_rule": "average"})).bound)
+    assert np.isnan(task_bound(Task(**{**task, "observed": True})).bound)
+    both = task_bound(Task(**task), Sources.stack([fleet, fleet]))
+    assert both.bound == pytest.approx([bound, bound])  # type: ignore[arg-type]
     # Items are many, so that 12 runs of 1,200 steps have little noise.
     names = ["whittle", "whittle-periodic", "lagrangian-periodic"]
     runs = compare(names, task, steps=1200, warmup=60, seeds=12, seed=1)

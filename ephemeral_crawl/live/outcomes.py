@@ -322,7 +322,8 @@ def outcome_event(
             until = now + outcome.wait if outcome.wait else 0.0
         if outcome.reason:
             reasons.append((len(rows), outcome.reason, outcome.cause))
-        costs.append(_plausible_cost(state, row, outcome.cost))
+        cost = outcome.cost
+        costs.append(cost if cost is None else _plausible_cost(state, row, cost))
         rows.append(
             (outcome.kind, row, lease, at, until, host_until, items, dated, more, more_worth,
              number_of(outcome.cause) if outcome.cause else 0, outcome.status)
@@ -388,11 +389,11 @@ def ping_events(
     return events, which
 
 
-def _plausible_cost(state: State, row: int, cost: float | None) -> float | None:
+def _plausible_cost(state: State, row: int, cost: float) -> float:
     """Return a reported cost, at most what the budget brings in a day: more is a mistake, such as
     of units, which must not close the budget of a tag, or make a source too expensive, for ever."""
     most = max(_DAY * state.settings.budget, float(state.table["cost"][row]))
-    if cost is None or cost <= most:
+    if cost <= most:
         return cost
     _LOG.warning(
         "%s is reported to cost %g budget units, more than the budget brings in a day; it counts "

@@ -341,7 +341,10 @@ def make_router(router: Router, token: Token | None, limits: Limits, budget: Any
             raise Refused(404, "no_route", f"there is no shard {k}; there are 0 to {number - 1}")
         text = await router.servers.ask(k, "GET", f"/?{urlencode({'source': source})}")
         links = " ".join(f'<a href="/?shard={i}">{i}</a>' for i in range(number))
-        text = text.replace("<body>", f"<body><nav>Shard {k} of {links}</nav>", 1)
+        about = (
+            f"Shard {k} of {links}. Budgets and pauses that are set here are those of all shards."
+        )
+        text = text.replace("<body>", f"<body><nav><p>{about}</p></nav>", 1)
         return HTMLResponse(text, headers={"Content-Security-Policy": POLICY})
 
     @app.get("/v1/status")

@@ -12,7 +12,7 @@ from experiments.engine.command import AGENTS, INVENTED
 
 def test_the_quick_study_and_its_report(tmp_path, capsys):
     out = tmp_path / "engine"
-    short = ["--suite", "quick", "--seeds", "3", "--steps", "20"]
+    short = ["--suite", "quick", "--seeds", "2", "--steps", "10"]
     PROGRAM.run(["engine", *short, "--part", "service", "recordings", "--engine", "sequential",
                  "--out", str(out)])  # fmt: skip
     assert "whittle-engine" in capsys.readouterr().out

@@ -16,10 +16,18 @@ TASK = "Recovering4M1Discounted"
 RESULTS = ROOT / leaderboard.FOLDER
 
 
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A result of the random policy, as text."""
+    path = tmp_path_factory.mktemp("result") / "mine.json"
+    benchmark("random", TASK, name="<b>mine</b>", out=path)
+    return path.read_text()
+
+
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, result: str) -> Path:
     (tmp_path / "candidates").mkdir()
-    benchmark("random", TASK, name="<b>mine</b>", out=tmp_path / "candidates" / "mine.json")
+    (tmp_path / "candidates" / "mine.json").write_text(result)
     return tmp_path
 
 

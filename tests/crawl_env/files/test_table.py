@@ -65,15 +65,6 @@ def test_columns_may_stand_in_any_order_and_cost_may_be_left_out(tmp_path: Path)
     )
 
 
-def test_an_empty_optional_cell_is_the_default(tmp_path: Path) -> None:
-    text = "source,arrival_rate,mean_utility,decay_rate,cost,capacity,host\n"
-    text += "a,1,1,1,,3,\nb,1,1,1,2, ,h\nc,1,1,1,3,inf,h\n"
-    fleet = Sources.from_csv(write(tmp_path / "f.csv", text))
-    assert fleet.cost.tolist() == [1.0, 2.0, 3.0]
-    assert fleet.capacity.tolist() == [3.0, math.inf, math.inf]
-    assert fleet.hosts == ("", "h", "h")
-
-
 HARMLESS = {
     "byte order mark": "\ufeff" + HEADER + "a,1,2,3,4\nb,5,6,7,8\n",
     "blank lines": HEADER + "\na,1,2,3,4\n\n\nb,5,6,7,8\n\n",

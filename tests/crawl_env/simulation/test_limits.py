@@ -464,12 +464,6 @@ def test_per_host_is_a_positive_whole_number(per_host: Any, wrong: str) -> None:
         CrawlEnv(per_host=per_host)
 
 
-@pytest.mark.parametrize("bad", ["abc", ["a"]])
-def test_hosts_are_one_a_source(bad: Any) -> None:
-    with pytest.raises(ValueError, match=r"one host per source|entries for 2 sources"):
-        Sources(1.0, 1.0, [1.0, 2.0], hosts=bad)
-
-
 @pytest.mark.filterwarnings("ignore:.*Box observation space m.* value is")
 @pytest.mark.filterwarnings("ignore:.*unconventional shape")
 @pytest.mark.parametrize("arrivals", ["deterministic", "poisson-items"])

@@ -162,6 +162,13 @@ def test_rewards_are_floats_also_where_nothing_is_crawled() -> None:
     assert reward.tolist() == [0.0, 0.0, 0.0]
 
 
+def test_any_size_with_the_arguments_that_are_usual() -> None:
+    for n in (1, 2, 33):
+        for num_envs in (1, 2, 7):
+            fleet = Sources.random(n, seed=n)
+            compare(*both(num_envs, AutoresetMode.NEXT_STEP, sources=fleet, horizon=6), steps=15)
+
+
 # ------------------------------------------------------------------------- rows
 
 

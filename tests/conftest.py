@@ -37,11 +37,13 @@ os.environ.setdefault("LOKY_MAX_CPU_COUNT", "1")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A node that is killed is noticed after 1.5 s.
-HEALTH_CHECKS = {
+# A node that is killed is noticed after 1.5 s, and Ray's workers, which are of lower priority by
+# default, have that of the tests which wait for them.
+RAY_SETTINGS = {
     "RAY_health_check_initial_delay_ms": "0",
     "RAY_health_check_period_ms": "500",
     "RAY_health_check_failure_threshold": "3",
+    "RAY_worker_niceness": "0",
 }
 
 
@@ -76,8 +78,11 @@ def pytest_collection():
 def pytest_collection_modifyitems(items):
     """First the longest test, so that no process works on it alone at the end; then those that need
     Ray, so that one process starts it."""
-    items.sort(key=lambda item: ("test_the_site_builds" not in item.nodeid,
-                                 "/cluster" not in item.nodeid))  # fmt: skip
+    items.sort(key=lambda item: ("test_the_site_builds" not in item.nodeid, not needs_ray(item)))
+
+
+def needs_ray(item):
+    return item is not None and "local_ray" in getattr(item, "fixturenames", ())
 
 
 @pytest.fixture
@@ -85,14 +90,14 @@ def local_ray():
     """Ray, which goes on until the next test does not need it: its processes are never idle."""
     if not find_spec("ray"):  # not imported before `connect`, as in a program
         pytest.skip("needs the extra 'ray'")
-    os.environ.update(HEALTH_CHECKS)
+    os.environ.update(RAY_SETTINGS)
     return connect(cpus=2)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item, nextitem):
     yield
-    if "/cluster" in item.nodeid and not (nextitem and "/cluster" in nextitem.nodeid):
+    if needs_ray(item) and not needs_ray(nextitem):
         end_ray()
 
 

@@ -46,14 +46,20 @@ QUICK = {name: ["--quick", *FEW] for name in ("evaluate", "replay")}
 QUICK["backtest"] = ["--quick", "--begin", "0.95"]
 
 
-@pytest.mark.parametrize("page", [page for page, code in PYTHON.items() if code])
-def test_python_of_the_page_runs(page, tmp_path, monkeypatch, request):
-    if "ShardedScheduler" in PYTHON[page]:
-        request.getfixturevalue("local_ray")
+ON_RAY = {page for page, code in PYTHON.items() if "ShardedScheduler" in code}
+
+
+@pytest.mark.parametrize("page", [p for p, code in PYTHON.items() if code and p not in ON_RAY])
+def test_python_of_the_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(registry, "AGENTS", dict(registry.AGENTS))  # a page may register its own
     monkeypatch.setattr(subprocess, "run", in_this_process)
     exec(compile(PYTHON[page], page, "exec"), {})
+
+
+@pytest.mark.parametrize("page", sorted(ON_RAY))
+def test_python_of_the_page_runs_on_ray(page, tmp_path, monkeypatch, local_ray):
+    test_python_of_the_page_runs(page, tmp_path, monkeypatch)
 
 
 RUN = subprocess.run

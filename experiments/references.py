@@ -15,7 +15,7 @@ import numpy as np
 from agents.evaluation import statistics
 from agents.evaluation.benchmark import reference_run, run_score
 from agents.evaluation.statistics import Estimate
-from crawl_env import BenchmarkTask, CrawlVectorEnv, tasks
+from crawl_env import BenchmarkTask, CrawlVectorEnv, Stories, tasks
 from crawl_env.benchmark import CORE, TASKS, TIERS, named
 from crawl_env.benchmark.recordings import Recording
 from crawl_env.benchmark.task import REFERENCES, Reference
@@ -218,7 +218,8 @@ def expected_at_random(task: BenchmarkTask, run: int) -> float | None:
     U is its inflow per step. None with an engine or another payoff, which take some of it.
     """
     env = CrawlVectorEnv(1, **task.informed_arguments("test", run))
-    if env.task.engine is not None or env.task.payoff is not None:
+    lossy = env.task.engine is not None or env.task.payoff is not None
+    if lossy or isinstance(env.task.arrivals, Stories):
         return None
     env.reset(seed=task.seed("test", run))
     sources = env.world.sources

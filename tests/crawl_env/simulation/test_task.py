@@ -28,10 +28,6 @@ def costs(*cost: float) -> Sources:
     return Sources([1.0] * len(cost), 1.0, 1.0, cost)
 
 
-def random_fleet(n: int) -> Sources:
-    return Sources.random(n)
-
-
 # ------------------------------------------------------------------------- defaults
 
 

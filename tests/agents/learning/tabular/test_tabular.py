@@ -40,7 +40,6 @@ CHAINS = pytest.mark.parametrize(
     [(CIRCULANT, CIRCULANT_INDEX), (RESTART, RESTART_INDEX)],
     ids=["circulant", "restart"],
 )
-TABULAR = [name for name, learner in LEARNERS.items() if issubclass(learner, Tabular)]
 
 
 def crawl(rows: int = 1, **arguments: Any) -> CrawlVectorEnv:

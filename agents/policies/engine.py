@@ -38,12 +38,13 @@ class WhittleEngine(Whittle):
     It finds its prices from the task alone when it is made. Where nothing is known of content
     before a crawl and the engine is first in, first out, it uses the index of
     `agents.theory.engine.backlog`, by age and backlog, or in fleets of up to six sources the policy
-    of `agents.theory.engine.lookahead`, unless an index clearly earns more in simulation. Otherwise
-    (another order, observed content, signals, failures, capacities, crawl delays, shared hosts,
-    `budget_rule="average"`, or tables that would be too large) it uses x_k(κ*) of the relaxation
-    for the content, discounted by the waiting time of the present backlog, unless the plain Whittle
-    index earns more in a short simulation. Observed content counts as the age at which it is
-    expected. Without an engine, or with one of infinite rate, it is `Whittle`.
+    of `agents.theory.engine.lookahead`, unless the plain Whittle index clearly earns more in
+    simulation. Otherwise (another order, observed content, signals, failures, capacities, crawl
+    delays, shared hosts, `budget_rule="average"`, or tables that would be too large) it uses
+    x_k(κ*) of the relaxation for the content, discounted by the waiting time of the present
+    backlog, unless the plain Whittle index earns more in a short simulation. Observed content
+    counts as the age at which it is expected. Without an engine, or with one of infinite rate, it
+    is `Whittle`.
 
     Making it takes a second or so, some seconds in large fleets or while kernels are compiled, for
     each fleet where fleets are drawn.

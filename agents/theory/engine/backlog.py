@@ -25,9 +25,9 @@ is kept; the index that ignores the engine takes part. This is a heuristic: valu
 sources and queue, and nothing is proved about its limit. Where all that is found joins the queue,
 the price of a place decides whether a source is served at all (`agents.theory.engine.relaxation`),
 so that first some sources may be left out: those whose items are worth least at a multiplier, as
-many as is best in simulation. In a small fleet the other sources are no average: a constant is
-added to the index of each, also chosen by simulation, and the policy of
-`agents.theory.engine.lookahead` is used unless this index earns more by two standard errors.
+many as is best in simulation. In a small fleet the other sources are no average: the policy of
+`agents.theory.engine.lookahead` is used instead, unless the index that ignores the engine earns
+more by two standard errors.
 """
 
 from __future__ import annotations
@@ -56,12 +56,10 @@ _MOST_PHASES = 8
 _FADED = 5.0  # time constants after which a source is taken to be as old as it gets
 _ROUNDS = 8
 _DAMPING = 0.5
-_SCALES = (1.0, 0.4, 0.55, 0.7, 0.8, 0.9, 1.15, 1.4)
 _STEPS, _RUNS = 4000, 8  # of a simulation
 _COMPARED, _SURE = 10_000, 2.0  # steps, and standard errors, by which an index beats looking ahead
 _WORK = 4e8  # of one, in choices among sources
 _FEW = 6  # sources up to which the policy that looks ahead is sought
-_SHIFTS = (1e3, 0.8, 0.4, 0.2, 0.1)  # as fractions of its mean size
 _LAST = 1e3  # times the largest index by which sources that are left out are below
 _PASSED = (0.3, 0.45, 0.6, 0.7, 0.8, 0.9, 1.0, 1.15, 1.35, 1.7)  # items found / items indexed
 _GRID = 256  # multipliers at which an arm is solved
@@ -101,7 +99,8 @@ class QueueIndex:
         table: (F, N, ages, K + 1) utility / budget unit, by the state of `service`.
         service: how the engine takes items.
         is_plain: whether it is the index that ignores the engine.
-        ahead: in a small fleet, the policy that looks ahead, unless an index clearly earns more.
+        ahead: in a small fleet, the policy that looks ahead, unless the index that ignores the
+            engine clearly earns more.
         reward: the reward per step in simulation.
     """
 
@@ -178,29 +177,27 @@ class QueueIndex:
         chosen, self.is_plain, turns = table, True, _ROUNDS
         if best.reward.mean() > (1.0 - _NEGLIGIBLE) * best.worth * best.number:
             turns = 0  # the engine takes hardly anything from what the crawler brings
-        nobody = np.zeros(len(table), bool)
-        starts = [(nobody, best)] if turns else []
-        if turns and len(table) > _FEW:
+        self.ahead: Lookahead | None = None
+        if turns and len(table) <= _FEW:
+            ahead = Looking(self._fleet(), self.service, self._capacity, self._moves)
+            # It was the best of many by simulation: the two are compared on new arrivals.
+            best = self._simulate(table, _COMPARED, seed=1)
+            reward = ahead.simulated(_COMPARED, _RUNS, seed=1)
+            if not _better(best.reward, reward, _SURE):
+                self.ahead, self.is_plain, best = ahead.best, False, best._replace(reward=reward)
+        elif turns:
+            nobody = np.zeros(len(table), bool)
+            starts = [(nobody, best)]
             for some in self._least_worth():
                 rest = _without(table, some)
                 tried = self._simulate(rest)
                 if _better(tried.reward, best.reward):
                     best, chosen, self.is_plain = tried, rest, False
                     starts = [(nobody, starts[0][1]), (some, tried)]
-        for left_out, found in starts:
-            for tried, other in self._iterated(left_out, found, turns):
-                if _better(tried.reward, best.reward):
-                    best, chosen, self.is_plain = tried, other, False
-        self.ahead: Lookahead | None = None
-        if turns and len(self.sources) <= _FEW:
-            best, chosen, moved = self._shifted(best, chosen)
-            self.is_plain = self.is_plain and not moved
-            ahead = Looking(self._fleet(), self.service, self._capacity, self._moves)
-            # Both were the best of many by simulation: they are compared on new arrivals.
-            best = self._simulate(chosen, _COMPARED, seed=1)
-            reward = ahead.simulated(_COMPARED, _RUNS, seed=1)
-            if not _better(best.reward, reward, _SURE):
-                self.ahead, self.is_plain, best = ahead.best, False, best._replace(reward=reward)
+            for left_out, found in starts:
+                for tried, other in self._iterated(left_out, found, turns):
+                    if _better(tried.reward, best.reward):
+                        best, chosen, self.is_plain = tried, other, False
         shape = *chosen.shape[:2], len(self.service.left), self._capacity + 1
         self.table = np.moveaxis(chosen.reshape(shape), 2, 0)
         self.reward = float(best.reward.mean())
@@ -214,15 +211,9 @@ class QueueIndex:
             weight = 1.0 if turn == 0 else _DAMPING
             value = value + weight * (self._relative_value(found) - value)
             law = law + weight * (found.states - law)
-            # At last, the value of a backlog is doubted.
-            scales = _SCALES if turn == turns - 1 else (1.0,)
-            for scale in scales:
-                table = _without(self._index(scale * value, law, found), left_out)
-                tried = self._simulate(table)
-                if scale == 1.0:
-                    latest = tried
-                yield tried, table
-            found = latest
+            table = _without(self._index(value, law, found), left_out)
+            found = self._simulate(table)
+            yield found, table
 
     def _least_worth(self) -> list[BoolArray]:
         """Return sources that might be left out, (N,), more and more: those whose items are worth
@@ -245,22 +236,6 @@ class QueueIndex:
                 mask[order[:size]] = False
                 masks.append(mask)
         return masks
-
-    def _shifted(self, best: Outcome, table: FloatArray) -> tuple[Outcome, FloatArray, bool]:
-        """Search for a constant of each source that, added to its index, earns more; the largest
-        have a source crawled always or never."""
-        unit = float(np.abs(table).mean())
-        moved = False
-        for size in _SHIFTS:
-            for i in range(len(table)):
-                for sign in (1.0, -1.0):
-                    other = table.copy()
-                    other[i] += sign * size * unit
-                    found = self._simulate(other)
-                    if _better(found.reward, best.reward):
-                        best, table, moved = found, other, True
-                        break
-        return best, table, moved
 
     def _fleet(self) -> Fleet:
         faded = np.ceil(_FADED / self.sources.decay_per_step).astype(int)

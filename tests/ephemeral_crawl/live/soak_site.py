@@ -187,11 +187,11 @@ class Crawler:
                 self._note("released", number, asked, self._site.now())
             return
         method, outcome = await self._fetch(source, begun, lease["source"])
+        fetched = self._site.now()
         if await self._insist(method, {"lease": number, **outcome}):
             self._note("acknowledged", number)
             if outcome.get("status") == 429:
-                now = self._site.now()
-                self._note("429", now, host_of(source), now + ASKED)
+                self._note("429", self._site.now(), host_of(source), fetched + ASKED)
             if chance < 0.1:
                 assert not await self._insist(method, {"lease": number, **outcome})
 

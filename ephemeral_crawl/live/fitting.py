@@ -23,7 +23,6 @@ _LEAST_ITEMS = 0.5
 _ANSWERING, _TRIED = 0.9, 10.0  # guess of the share of sources that answer; its weight, in sources
 _FEW, _MOST_STEPS = 20_000, 200  # sources × steps, and steps, of a fit
 _CONVERGED = 1e-4
-_PROMPT = 2.0  # weight of the guess that pings come at once, in pings
 _LEAST_PRECISION = 1e-3
 _VOICE = 2.0  # weight of the guess that half of the pings of a kind are true, in hosts
 
@@ -137,7 +136,7 @@ def fitted(
 def delays(kinds: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the mean time from an item to its ping of each kind of signal, at least one number,
     seconds."""
-    found: NDArray[np.float64] = kinds[:, 2] / (kinds[:, 3] + _PROMPT)
+    found: NDArray[np.float64] = kinds[:, 2] / (kinds[:, 3] + learning.PROMPT_PINGS)
     return found if len(found) else np.zeros(1)
 
 

@@ -14,10 +14,11 @@ mean, where the share of an item's worth that is left at the fetch is known from
 
 **Signals.** In a gap τ with n pings, k items are Poisson(Λ_s τ) + Binomial(n, p) with the silent
 rate Λ_s and the precision p. The expected number of true pings given k, n and the estimates so far
-is added to the counts of p, and the other items to those of Λ_s. Until a source has pings of its
-own, its precision is that of the same kind of signal at the other hosts, or what those of its host
-say. Each host has one voice in the precision of a kind (`fitting.precisions`), so that a host whose
-pings are false, however many there are, changes nothing for others.
+is added to the counts of p, and the other items to those of Λ_s. Of a ping that was alone, dates
+say more than numbers: its item came shortly before it (`reporting`). Until a source has pings of
+its own, its precision is that of the same kind of signal at the other hosts, or what those of its
+host say. Each host has one voice in the precision of a kind (`fitting.precisions`), so that a host
+whose pings are false, however many there are, changes nothing for others.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ _MEMORY = np.array(MEMORIES)
 _PRIOR_WEIGHT = np.log([0.1, 0.3, 0.6])
 _KEPT = 0.98  # of the logarithms of weights, per observation
 PRECISION_PINGS = 4.0  # weight of the fleet's precision, in pings of the source
+PROMPT_PINGS = 2.0  # weight of the guess that pings come at once, in pings
 _MOST_PRECISION = 0.99  # of a prior
 _EXACT = 64  # number of pings up to which the expected number of true ones is summed exactly
 _SHORTEST = 1.0  # seconds; shorter gaps do not tell memories apart

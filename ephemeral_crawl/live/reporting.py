@@ -16,6 +16,8 @@ _PARTS = 16  # of a gap, for the estimate of the rate
 _BACKLOG = 20.0  # weight of a first fetch, in items
 _LEAST_SPAN = 60.0  # seconds between items of a first fetch that tell a rate
 _UNUSUAL = 8.0  # expected items in the time without any that says that items are missing
+_ANY = 0.1  # part of the pings whose delay may be anything
+_PROMPT = 300.0  # seconds; shortest mean delay that is believed, since dates are not exact
 _FRESH = 0.3  # share of an item's worth that must be left to tell how much worths differ
 _LONGEST = learning.MEMORIES[-1]
 _MIDDLE = learning.MEMORIES[1]
@@ -181,7 +183,20 @@ def _learn_rate(
         kept = math.exp(-gap / _MIDDLE)
         known = learning.belief(sources, shared, i)
         precision = learning.precision(sources, shared, i)
-        announced = learning.true_pings(number, pings, known.silent * gap, precision)
+        sums = kind_pings[sources.kind[i]]
+        delay = sums[2] / (sums[3] + learning.PROMPT_PINGS)
+        alone = pings == 1.0 and dated == number and sources.pinged[i] <= at
+        if alone:
+            announced = _is_true(
+                age[:dated],
+                at - sources.pinged[i],
+                gap,
+                known.silent,
+                precision,
+                max(delay, _PROMPT),
+            )
+        else:
+            announced = learning.true_pings(number, pings, known.silent * gap, precision)
         sources.pings[i] = kept * sources.pings[i] + pings
         sources.true_pings[i] = kept * sources.true_pings[i] + announced
         sources.pinged_for[i] = kept * sources.pinged_for[i] + gap
@@ -198,6 +213,38 @@ def _learn_rate(
         learning.observe(sources, shared, i, np.full(1, silent * number), gap)
     else:
         _observe(sources, shared, i, age[:dated], parts, gap, silent)
+
+
+@compiled
+def _is_true(
+    age: NDArray[np.float64],
+    since: float,
+    gap: float,
+    silent: float,
+    precision: float,
+    delay: float,
+) -> float:
+    """Return the probability that the only ping of a gap announced one of its dated items.
+
+    How many items there are hardly tells it where each fetch follows one ping: a high precision
+    with few silent items then predicts as many as a low one with many. When they were published
+    does: an item that is announced came shortly before the ping, others at any time of the gap.
+    With the density f of the delay the odds are p/(1 − p) Σ f(delay)/Λ_s.
+
+    Arguments:
+        age: of the items, seconds.
+        since: seconds from the ping to the fetch.
+        silent: Λ_s, per second.
+        delay: mean of the delay, which is exponential but for a part of `_ANY` of the pings.
+    """
+    total = 0.0
+    for k in range(len(age)):
+        late = age[k] - since
+        total += _ANY / gap
+        if late >= 0.0:
+            total += (1.0 - _ANY) * math.exp(-late / delay) / delay
+    odds = precision * total
+    return odds / (odds + (1.0 - precision) * silent) if odds > 0.0 else 0.0
 
 
 @compiled

@@ -608,6 +608,24 @@ def test_the_budget_is_spent_and_not_exceeded(clock):
     assert spent[-1] >= 0.97 * 30 * 24
 
 
+def test_precision_is_told_by_dates_where_numbers_of_items_cannot_tell_it(scheduler, clock):
+    """An item and a ping between two fetches on average, with much or little precision."""
+    rng, found = np.random.default_rng(1), []
+    for name, precision in (("good", 0.8), ("bad", 0.3)):
+        scheduler.add(name)
+        scheduler.report(name, [])
+        for _ in range(150):
+            begin = clock()
+            ping = begin + rng.uniform(0.0, 4 * HOUR)
+            times = [ping - 30.0] if rng.random() < precision and ping - 30.0 > begin else []
+            times += (begin + rng.uniform(0.0, 4 * HOUR, rng.poisson(1.0 - precision))).tolist()
+            clock.now += 4 * HOUR
+            scheduler.signal(name, at=ping)
+            scheduler.report(name, [(time, 1.0) for time in times])
+        found.append(scheduler.explain(name).precision)
+    assert found == pytest.approx([0.8, 0.3], abs=0.12)
+
+
 def test_a_ping_makes_due_what_its_precision_deserves(scheduler, clock):
     known(scheduler, clock, interval=2 * DAY)
     clock.now += HOUR

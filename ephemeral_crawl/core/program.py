@@ -266,9 +266,10 @@ def _described(kind: type[Command], shown: Collection[str]) -> type[Command]:
 
 
 def _texts(kind: type[Command]) -> dict[str, str]:
-    """Return what a command says of each option, each paragraph in one line: those who show it
-    break lines, and what reads it by itself takes a line that begins with no letter for an item of
-    a list."""
+    """Return the help text of each option of a command, with each paragraph on one line.
+
+    tyro wraps the lines, and takes a line that does not begin with a letter for an item of a list.
+    """
     found = dict[str, str]()
     for base in reversed(kind.__mro__):
         if not (dataclasses.is_dataclass(base) and _is_ours(base.__module__)):

@@ -37,7 +37,7 @@ def intervals_searched(monkeypatch: pytest.MonkeyPatch, sources: Sources, budget
 
 
 def test_shared_hosts_cost_little_more_than_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where sources of a host cost the same; the nested search for both needs 200 times as many.
+    """Where sources of a host cost the same, the search for both multipliers is not a nested one.
 
     Without hosts, λ is interpolated, and one search finds both ends of it."""
     alone = intervals_searched(monkeypatch, fleet(300), 30)

@@ -59,7 +59,7 @@ DECAYS = np.geomspace(1 / 27, 27.0, 7)  # (J,) κ
 _PROBES = np.array([0.2, 1.0, 5.0])  # decays per tour whose likelihoods are inputs
 _LONG, _SHORT = 30.0, 5.0  # tours over which the two shorter memories fade to 1/e
 _VARIANCE = np.pi**2 / 6  # of ln ξ, for exponential ξ
-_MOST = 1e15  # utility of a crawl
+_LEAST, _MOST = 1e-30, 1e15  # utility of a crawl: below, float32 has too few digits, and it is none
 _NEWTON = 50  # steps at most
 _PER_TOUR = 4  # how often all sources are inferred anew
 
@@ -549,7 +549,7 @@ def _add(sums: Array32, cells: NDArray[np.intp], gaps: FloatArray, found: FloatA
     their sources; `unit` is the tour, time."""
     for k in range(cells.size):
         row, x = sums[cells[k]], gaps[k]
-        h = min(max(found[0, k], 0.0), _MOST)
+        h = min(found[0, k], _MOST) if found[0, k] >= _LEAST else 0.0
         if not (found[0, k] >= 0.0 and x < 1e6):
             continue
         hit = 1.0 if h > 0.0 else 0.0

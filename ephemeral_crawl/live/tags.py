@@ -147,9 +147,13 @@ class Tags:
     """The tags of a fleet; the first stands for sources that have none."""
 
     def __init__(self) -> None:
-        self.names: list[str] = [""]
+        self._give([""])
         self.table = np.zeros(1, TAG)
         self._clear(self.table)
+
+    def _give(self, names: list[str]) -> None:
+        self.names = names
+        self._numbers = {name: k for k, name in enumerate(names)}
 
     @staticmethod
     def _clear(table: NDArray[Any]) -> None:
@@ -161,13 +165,14 @@ class Tags:
         """Return the number of a tag, a new one if there is none."""
         if name is None:
             return 0
-        if name not in self.names:
+        if name not in self._numbers:
             if len(self.names) > MOST_TAGS:
                 raise ValueError(f"there are {MOST_TAGS} tags, the most that there can be")
+            self._numbers[name] = len(self.names)
             self.names.append(name)
             self.table = np.append(self.table, np.zeros(1, TAG))
             self._clear(self.table[-1:])
-        return self.names.index(name)
+        return self._numbers[name]
 
     @property
     def bounded(self) -> bool:
@@ -208,7 +213,6 @@ class Tags:
     def given(self, number: int) -> tuple[str | None, str | None]:
         """Return the minimum and the maximum of a tag as `Scheduler.limit_tag` takes them."""
         row = self.table[number]
-
         shares = int(row["shares"])
         least = float(row["least"]), bool(shares & _LEAST_SHARE)
         most = float(row["most"]), bool(shares & _MOST_SHARE)
@@ -289,13 +293,10 @@ class Tags:
         tags = Tags()
         if not rows:
             return tags
-        tags.names = ["", *(name_of("tag", name) for name, *_ in rows[1:])]
-        later = len(TAG.names or ()) - (
-            len(rows[0]) - 1
-        )  # columns that the program which wrote them had not
-        filled = [
-            (*(math.inf if x is None else x for x in row), *[1.0] * later) for _, *row in rows
-        ]
+        tags._give(["", *(name_of("tag", name) for name, *_ in rows[1:])])
+        columns = len(TAG.names or ())
+        parts_of_all = [1.0] * (columns + 1 - len(rows[0]))  # rows of earlier versions have none
+        filled = [(*(math.inf if x is None else x for x in row), *parts_of_all) for _, *row in rows]
         tags.table = np.array(filled, TAG)
         table = tags.table
         parts = np.array([table["least_part"], table["most_part"]])

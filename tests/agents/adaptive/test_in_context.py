@@ -90,6 +90,16 @@ def test_harvests_whose_squares_vanish_are_ranked():
     assert np.ptp(indices(InContext(task_of(HARVEST)), seen)) > 0.1
 
 
+def test_a_harvest_that_is_hardly_a_number_is_none():
+    seen = history(HARVEST)
+    column, none = HARVEST.index("harvest"), seen.copy()
+    seen[..., 0, column] = np.where(seen[..., 0, column] > 0.0, 1e-45, 0.0)
+    none[..., 0, column] = 0.0
+    mine, other = (indices(InContext(task_of(HARVEST)), each) for each in (seen, none))
+    assert np.isfinite(mine).all()
+    assert np.array_equal(mine, other)
+
+
 @SEEN
 def test_permuted_sources_have_permuted_priorities(features):
     seen, order = history(features), np.random.default_rng(1).permutation(N)

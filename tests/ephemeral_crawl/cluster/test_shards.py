@@ -152,8 +152,11 @@ def test_the_command_starts_shards_and_a_second_one_forwards_to_them(tmp_path, l
         assert "--public-url is for the server that starts the shards" in message
     with served(tmp_path, *on_ray, "--budget", "60/h") as client:
         assert client.get(f"/v1/explain?source={NAMES[1]}").status == 200
-        shards = client.get("/v1/status").json["shards"]
-        assert sum(shard["budget"] for shard in shards) == pytest.approx(60.0)
+
+        def budget():  # which is below that of the command until the first round has ended
+            return sum(shard["budget"] for shard in client.get("/v1/status").json["shards"])
+
+        wait_until(lambda: budget() == pytest.approx(60.0))
 
 
 @pytest.mark.parametrize(

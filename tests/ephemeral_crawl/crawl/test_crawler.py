@@ -546,7 +546,7 @@ def test_a_crawl_that_is_ended_leaves_no_process_and_no_warning(signals, tmp_pat
     if signals == ["SIGKILL"]:
         assert lines == []
     else:  # only what it says at its end
-        new = {"SIGTERM": "2 fetches, 2,001 new", "SIGINT": "1 fetches, 1 new"}[signals[0]]
+        new = {"SIGTERM": "2 fetches, 2,001 new", "SIGINT": "1 fetch, 1 new"}[signals[0]]
         assert {line.startswith(new) for line in lines} == {True}
         with Scheduler(tmp_path / "crawl.db") as scheduler:
             assert scheduler.status().leased == 0

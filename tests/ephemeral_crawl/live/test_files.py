@@ -78,6 +78,7 @@ def test_no_use_of_a_store_drops_its_locks(path, monkeypatch):
         "settings": lambda: live.settings("c"),
         "sources": live.sources,
         "find": lambda: live.find("c"),
+        "count": lambda: live.count(host="h"),
         "lease": live.lease,
         "record": lambda: live.record([{"lease": 1}]),
         "record_one": lambda: live.record_one({"source": "0"}),

@@ -146,8 +146,7 @@ def tables(todo: Sequence[Job], results: Sequence[Result]) -> dict[str, Rows]:
     Raises:
         ValueError: two entrants of a case did not meet the same content.
     """
-    check_paired(todo, results)
-    return {RUNS: rows_of(todo, results), CURVES: curves_of(todo, results)}
+    return {**runs_alone(todo, results), CURVES: curves_of(todo, results)}
 
 
 def rows_of(todo: Sequence[Job], results: Sequence[Result]) -> Rows:
@@ -196,6 +195,12 @@ def crawls_of(
     for job, result in zip(todo, results, strict=True):
         found.setdefault((job["case"], name_of(job)), []).extend(result["crawls"])
     return {key: np.array(crawls, dtype=np.float64) for key, crawls in found.items()}
+
+
+def runs_alone(todo: Sequence[Job], results: Sequence[Result]) -> dict[str, Rows]:
+    """Return the rows of the runs, for a part that shows no curves; errors as of `tables`."""
+    check_paired(todo, results)
+    return {RUNS: rows_of(todo, results)}
 
 
 def played(**of_part: Any) -> Part:

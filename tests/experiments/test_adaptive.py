@@ -393,4 +393,4 @@ def test_the_committed_record_is_readable_and_says_what_the_page_says() -> None:
                 )
                 assert f"{100 * mine / best:.2f} %" in line, (label, regime)
     curves = read_csv(RECORD / "curves.csv.gz")[:1]
-    assert set(curves[0]) == {"part", "case", "entrant", "run", "step", "collected", "expected"}
+    assert {"part", "case", "entrant", "run", "step", "collected", "expected"} <= set(curves[0])

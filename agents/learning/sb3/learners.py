@@ -383,7 +383,8 @@ class StableBaselines(Learner[StableSettings]):
         return sequential_scores(self._scores, observation, self.envs.picks)
 
     def _scores(self, observation: NDArray[np.float32]) -> FloatArray:
-        self.model.policy.set_training_mode(False)
+        if self.model.policy.training:  # setting it walks through all modules, in every step
+            self.model.policy.set_training_mode(False)
         with torch.no_grad():
             tensor = torch.from_numpy(observation).to(self.model.device)
             scores = self.algorithm.scores(self.model, tensor)

@@ -130,23 +130,25 @@ def file_or_join(
     last = candidates.counters[0]
     set_index(parameters, crawls, candidates, first, now)
     reached = level * (1.0 - GUARD)
-    ready = parameters.delay.size == 0 and crawls.due.size == 0
-    if ready:
-        for j in range(first, last):
-            ready &= candidates.gamma[j] >= reached
-    if ready:
+    ready = True
+    for j in range(first, last):
+        ready &= candidates.gamma[j] >= reached
+    if ready and parameters.delay.size == 0 and crawls.due.size == 0:
         return
-    scales, decays = candidates.scale[first:last], candidates.decay[first:last]
     dues = work[0, : last - first]
-    if is_plain(parameters) and reached > 0.0:
-        plain_ages_reaching(scales, decays, reached, work)
-    else:
-        for j in range(len(dues)):
-            if candidates.gamma[first + j] < reached:
-                i = whole(candidates.source[first + j])
-                dues[j] = age_reaching(parameters, i, scales[j], decays[j], reached)
-    extra = candidates.extra[first:last]
-    dues_with(dues, candidates.crawled_at[first:last], scales, decays, extra, now)
+    if not ready:
+        scales, decays = candidates.scale[first:last], candidates.decay[first:last]
+        if is_plain(parameters) and reached > 0.0:
+            plain_ages_reaching(scales, decays, reached, work)
+        else:
+            for j in range(len(dues)):
+                if candidates.gamma[first + j] < reached:
+                    i = whole(candidates.source[first + j])
+                    dues[j] = age_reaching(parameters, i, scales[j], decays[j], reached)
+        extra = candidates.extra[first:last]
+        dues_with(dues, candidates.crawled_at[first:last], scales, decays, extra, now)
+    if crawls.due.size:  # read in the loop below from the cache, since reads overlap here alone
+        gather(crawls.due, candidates.source[first:last], work[1])
     count = first
     for j in range(first, last):
         i, at = whole(candidates.source[j]), whole(candidates.crawled_at[j])
@@ -210,22 +212,20 @@ def set_index(
 ) -> None:
     """Compute the index of the candidates from number `first` on at their present ages."""
     last, plain = candidates.counters[0], is_plain(parameters)
+    crawled_at, scales = candidates.crawled_at[first:last], candidates.scale[first:last]
+    decays, extra = candidates.decay[first:last], candidates.extra[first:last]
+    index = candidates.gamma[first:last]
+    signalled = crawls.signals.utility.size > 0
+    if signalled:
+        source = candidates.source[first:last]
+        read_extra(parameters, crawls.signals, source, decays, now, index, extra)
+        signalled = False
+        for j in range(len(extra)):
+            signalled |= extra[j] > 0.0
     if plain:
-        plain_indices(
-            candidates.crawled_at[first:last],
-            candidates.scale[first:last],
-            candidates.decay[first:last],
-            now,
-            candidates.gamma[first:last],
-        )
-    extra = candidates.extra[first:last]
-    if crawls.signals.utility.size:
-        source, decays = candidates.source[first:last], candidates.decay[first:last]
-        read_extra(parameters, crawls.signals, source, decays, now, extra)
-        if plain:
-            crawled_at, scales = candidates.crawled_at[first:last], candidates.scale[first:last]
-            index = candidates.gamma[first:last]
-            plain_indices_with(crawled_at, scales, decays, extra, now, index)
+        plain_indices(crawled_at, scales, decays, now, index)
+    if plain and signalled:
+        plain_indices_with(crawled_at, scales, decays, extra, now, index)
     if not plain:
         for j in range(first, last):
             age = age_of(whole(candidates.crawled_at[j]), now)
@@ -276,6 +276,44 @@ def file_sources(
 
 
 @compiled
+def file_signalled(
+    parameters: Parameters,
+    crawls: Crawls,
+    calendar: Calendar,
+    candidates: Candidates,
+    sources: NDArray[np.uint32],
+    first: int,
+    now: int,
+    level: float,
+) -> int:
+    """File sources again that have got signals, (K,), as `file_sources` does.
+
+    Sources that no age brings to the level, with all that is expected of them, keep their entries:
+    they would become due never, and a source is filed again only to become due earlier.
+    """
+    work, least = np.empty((4, CHUNK)), level * (1.0 - 2.0 * GUARD)
+    for start in range(first, len(sources), CHUNK):
+        end = min(start + CHUNK, len(sources))
+        count = kept = whole(candidates.counters[0])
+        last = count + end - start
+        if len(candidates.source) < last:
+            return start
+        source, scale = candidates.source[count:last], candidates.scale[count:last]
+        decay, extra = candidates.decay[count:last], candidates.extra[count:last]
+        source[:] = sources[start:end]
+        read_scales(parameters, source, scale, decay)
+        read_extra(parameters, crawls.signals, source, decay, now, work[0], extra)
+        for j in range(count, last):
+            if candidates.scale[j] + candidates.extra[j] >= least:
+                _move(candidates, j, candidates, kept)
+                kept += 1
+        candidates.counters[0] = kept
+        gather(crawls.crawled_at, candidates.source[count:kept], candidates.crawled_at[count:kept])
+        file_or_join(parameters, crawls, calendar, candidates, count, now, level, work)
+    return len(sources)
+
+
+@compiled
 def file_detached(
     parameters: Parameters,
     crawls: Crawls,
@@ -293,6 +331,8 @@ def file_detached(
         if not chunk:
             return True
         count = number = whole(candidates.counters[0])
+        if crawls.due.size:  # as in `file_or_join`
+            gather(crawls.due, calendar.chunks[chunk - 1, 1 : 1 + fill], work[0])
         for place in range(fill):
             i = calendar.chunks[chunk - 1, place + 1]
             if crawls.due.size:

@@ -565,12 +565,14 @@ class FleetScheduler:
             low, high = np.searchsorted(skipped, [first, first + _BLOCK])
             self._file(np.delete(part, skipped[low:high].astype(np.int64) - first))
 
-    def _file(self, sources: NDArray[np.uint32]) -> None:
+    def _file(
+        self, sources: NDArray[np.uint32], file: Callable[..., int] = pool.file_sources
+    ) -> None:
         """Make the sources candidates, or enter them into the calendar."""
         place = 0
         while place < len(sources):
             self._make_room()
-            place = pool.file_sources(*self._arrays, sources, place, self._now, self._level)
+            place = file(*self._arrays, sources, place, self._now, self._level)
 
     # ----------------------------------------------------------------------------- the step
 
@@ -600,7 +602,7 @@ class FleetScheduler:
                 pool.detach_of_step(self._calendar, self._now, turn)
                 while not pool.file_detached(*self._arrays, self._now, self._level):
                     self._make_room()
-            self._file(signalled)
+            self._file(signalled, pool.file_signalled)
             self._prepared = True
         self._supply(demand)
         self._offered = min(demand, len(self._candidates))

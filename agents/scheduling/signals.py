@@ -20,10 +20,11 @@ from agents.scheduling.age_index import (
     Parameters,
     decay_of,
     failures_of,
+    gather,
     index_at,
     whole,
 )
-from agents.scheduling.calendar import LATEST
+from agents.scheduling.calendar import CHUNK, LATEST
 from agents.theory.closed_form import content_index, decayed, retries, theorem_1, time_constants
 from crawl_env.compiled import compiled, inlined
 from crawl_env.numerics import FloatArray
@@ -53,19 +54,27 @@ def receive(
     steps: NDArray[np.int64],
 ) -> None:
     """Add signals, (K,), to what is expected."""
-    for j in range(len(sources)):
-        i = whole(sources[j])
-        decay = decay_of(parameters, i)
-        left = expected(signals.utility[i], whole(steps[j]) - whole(signals.at[i]), decay)
-        signals.utility[i] = left + utility[j]
-        signals.at[i] = steps[j]
+    work = np.empty(CHUNK)
+    for first in range(0, len(sources), CHUNK):
+        last = min(first + CHUNK, len(sources))
+        # Read in the loop below from the cache, since reads overlap here alone.
+        gather(signals.at, sources[first:last], work)
+        gather(signals.utility, sources[first:last], work)
+        gather(parameters.decay_rate, sources[first:last], work)
+        for j in range(first, last):
+            i = whole(sources[j])
+            since = float(steps[j] - whole(signals.at[i]))
+            left = expected(signals.utility[i], since * decay_of(parameters, i))
+            signals.utility[i] = utility[j] + left
+            signals.at[i] = steps[j]
 
 
 @inlined
-def expected(utility: float, since: int, decay: float) -> float:
-    """Return what is left of e after some steps; 0 after 100 time constants."""
-    aged = float(since) * decay
-    return utility * decayed(aged)[0] if 0.0 < aged <= _GONE else (0.0 if aged > 0.0 else utility)
+def expected(utility: float, aged: float) -> float:
+    """Return what is left of e after so many time constants; 0 after 100, and all before 0."""
+    left = utility * decayed(aged)[0]
+    left = left if aged <= _GONE else 0.0
+    return left if aged > 0.0 else utility
 
 
 @compiled
@@ -75,17 +84,21 @@ def read_extra(
     source: NDArray[np.uint32],
     decay: FloatArray,
     now: int,
+    work: FloatArray,
     out: FloatArray,
 ) -> None:
     """Compute what is expected now from the signals of some sources, (K,), in the unit of
-    `scale_of`."""
+    `scale_of`.
+
+    work: (K,), temporary.
+    """
+    gather(signals.utility, source, out)
+    gather(signals.at, source, work)
     for j in range(len(source)):
-        i = source[j]
-        out[j] = signals.utility[i]
-        if out[j] > 0.0:
-            out[j] = expected(out[j], now - whole(signals.at[i]), decay[j])
-            if parameters.cost.size:
-                out[j] /= np.float64(parameters.cost[i])
+        out[j] = expected(out[j], (now - work[j]) * decay[j])
+    if parameters.cost.size:
+        for j in range(len(source)):
+            out[j] /= np.float64(parameters.cost[source[j]])
 
 
 @inlined

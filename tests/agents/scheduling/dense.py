@@ -27,7 +27,7 @@ def indices(
     index = np.empty(len(age))
     for i in range(len(age)):
         scale, decay = scale_of(parameters, i), decay_of(parameters, i)
-        extra = expected(utility[i], since[i], decay)
+        extra = expected(utility[i], since[i] * decay)
         if parameters.cost.size:
             extra /= np.float64(parameters.cost[i])
         index[i] = index_with(parameters, i, scale, decay, float(age[i]), extra)
@@ -85,7 +85,7 @@ class DenseScheduler:
         """Add expected utility, (K,), to some sources."""
         for i, more in zip(sources, utility, strict=True):
             since, decay = self.steps - int(self.signalled_at[i]), decay_of(self.parameters, int(i))
-            self.utility[i] = expected(float(self.utility[i]), since, decay) + more
+            self.utility[i] = expected(float(self.utility[i]), since * decay) + more
             self.signalled_at[i] = self.steps
 
     def step(self, failed: FloatArray | None = None) -> IntArray:

@@ -17,7 +17,7 @@ import json
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -97,6 +97,9 @@ class Settings:
     optimism: float = 0.5  # share of the quantile in the index
     growth: float = 0.2  # β, see `agents.adaptive.in_context`
     without: str = ""  # a group of inputs that is hidden from the network, of `GROUPS`
+
+
+FINETUNING = Settings(rounds=1, worlds=40, epochs=6, learning_rate=5e-4)
 
 
 class World(NamedTuple):
@@ -469,7 +472,7 @@ def finetune(
     log: ItemLog | None = None,
     *,
     start: Network | None = None,
-    settings: Settings | None = None,
+    settings: Settings = FINETUNING,
     processes: int = 2,
     show: Callable[[str], object] = print,
 ) -> tuple[Network, dict[str, Any]]:
@@ -481,9 +484,8 @@ def finetune(
         fleet: as fitted to the log by `ephemeral-crawl fit`.
         log: what the sources published.
     """
-    given = settings or Settings(rounds=1, worlds=40, epochs=6, learning_rate=5e-4)
     begin = shipped() if start is None else start
-    return train(given, start=begin, own=fleet, log=log, processes=processes, show=show)
+    return train(settings, start=begin, own=fleet, log=log, processes=processes, show=show)
 
 
 def _blank() -> Network:
@@ -514,8 +516,7 @@ def main() -> None:
         network, about = train(Settings(**chosen))
     else:
         log = ItemLog.from_csv(items, curves) if items else None
-        usual = {"rounds": 1, "worlds": 40, "epochs": 6, "learning_rate": 5e-4}
-        settings = Settings(**{**usual, **chosen})
+        settings = replace(FINETUNING, **chosen)
         network, about = finetune(Sources.from_csv(sources), log, settings=settings)
     print(write(out, network, about), out)
 

@@ -20,9 +20,9 @@ class LiveScheduler(Policy):
     """`ephemeral_crawl.live.Scheduler` in one environment that replays a log.
 
     It starts from the rates, mean utilities and half-lives of the fleet, as `ephemeral-crawl crawl
-    --fleet` does, and is told that all sources were just crawled. Of each crawl it is told when the
-    items were published and what they were worth then; pings reach it in the middle of the step
-    before, on average.
+    --fleet` does, or, if it is not `taught`, from the half-lives alone; and it is told that all
+    sources were just crawled. Of each crawl it is told when the items were published and what they
+    were worth then; pings reach it in the middle of the step before, on average.
 
     Its budget is a token bucket that holds the budget of a step, so that it never spends more in
     one; the environment's has to hold on average, or it would crawl others with what is left.
@@ -31,9 +31,10 @@ class LiveScheduler(Policy):
         task: of the environment, without hosts, delays and failures.
         log: the items of the sources of the fleet.
         start: step at which the run starts.
+        taught: whether it knows the rates and mean utilities of the fleet beforehand.
     """
 
-    def __init__(self, task: Task, log: ItemLog, start: int = 0) -> None:
+    def __init__(self, task: Task, log: ItemLog, start: int = 0, *, taught: bool = True) -> None:
         self.task, fleet = task, task.sources
         unit = 3600.0 * HOURS[log.unit]
         self._length = fleet.period * unit
@@ -61,7 +62,7 @@ class LiveScheduler(Policy):
         per_hour = fleet.arrival_rate / HOURS[log.unit]
         self._scheduler.teach(
             Lesson.of_rate(str(i), float(per_hour[i]), float(fleet.mean_utility[i]))
-            for i in range(len(fleet))
+            for i in range(len(fleet) if taught else 0)
         )
         self._scheduler.record({"source": str(i)} for i in range(len(fleet)))
 

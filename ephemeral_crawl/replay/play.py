@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from agents.adaptive.policies import Certainty, Optimism
 from agents.evaluation.rollout import Rollout, with_features
 from agents.policies.base import Policy, State
-from agents.policies.index import Myopic, Whittle
-from agents.policies.industry import Miniflux, Nutch
-from agents.policies.lagrangian import Lagrangian
-from agents.policies.simple import Fixed, OldestFirst
-from agents.policies.static import Scheduled, Static
+from agents.policies.static import Scheduled
 from agents.registry import make
 from crawl_env import CrawlVectorEnv, ItemLog, PingLog, Signals, Sources, Trace
 from crawl_env.compiled import compiled
@@ -26,12 +21,6 @@ from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.replay.live import LiveScheduler
 
 SCHEDULER = "scheduler"  # the live scheduler, which starts from the fleet and goes on learning
-
-# Agents that draw nothing at random, so that one of them can act in all runs.
-_NOT_RANDOM = {
-    *(Whittle, Lagrangian, Static, Scheduled, Myopic, OldestFirst, Fixed),
-    *(Nutch, Miniflux, Certainty, Optimism),
-}
 
 
 class Replay(NamedTuple):
@@ -101,35 +90,20 @@ def rollout_of(job: Job, trace: Trace, pings: PingLog | None = None) -> Rollout:
     elif "rates" not in job:
         name, arguments = with_features(name, arguments)
 
-    def agent(env: CrawlVectorEnv, seed: int) -> Policy:
+    def agent(env: CrawlVectorEnv) -> Policy:
         if "rates" in job:
             return Scheduled(env, job["rates"])
         if name == SCHEDULER:
-            return LiveScheduler(env.task, trace.log, seed - job["seed"])
-        return make(name, env, seed=seed)
+            return OnePerRun([LiveScheduler(env.task, trace.log, run) for run in range(runs)])
+        return make(name, env, seed=job["seed"])
 
-    return runs_of(agent, arguments, job["runs"], job["seed"])
-
-
-def runs_of(
-    agent: Callable[[CrawlVectorEnv, int], Policy], arguments: dict[str, Any], runs: int, seed: int
-) -> Rollout:
-    """Return agents in S environments: run s is played by `agent(env, seed + s)`.
-
-    Agents that draw nothing at random do not depend on the seed: one of them plays all runs.
-    """
-
-    def players(env: CrawlVectorEnv) -> Policy:
-        first = agent(env, seed)
-        if type(first) in _NOT_RANDOM:
-            return first
-        return _OnePerRun([first, *(agent(env, seed + run) for run in range(1, runs))])
-
-    return Rollout(players, arguments, runs, seed)
+    runs = job["runs"]
+    return Rollout(agent, arguments, runs, job["seed"])
 
 
-class _OnePerRun(Policy):
-    """Several agents of one task, the first of which acts in the first run, and so on."""
+class OnePerRun(Policy):
+    """Several agents of one task, the first of which acts in the first run, and so on; for agents
+    that cannot act in several runs at once, or that are not the same in all of them."""
 
     def __init__(self, agents: Sequence[Policy]) -> None:
         self.task = agents[0].task

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,15 @@ import numpy as np
 
 from agents.adaptive.in_context import ContextMemory, InContext, Network
 from agents.evaluation import statistics
-from agents.policies.base import ObservationView, Policy, State
+from agents.evaluation.rollout import Rollout
+from agents.policies.base import (
+    ObservationView,
+    Policy,
+    Predictor,
+    State,
+    arrays_of,
+    with_arrays,
+)
 from crawl_env import CrawlVectorEnv, Trace
 from crawl_env.log.clock import HOURS
 from crawl_env.numerics import FloatArray
@@ -22,6 +30,8 @@ from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.study import Rows
 from ephemeral_crawl.core.tables import percent
 from ephemeral_crawl.replay import play as replay
+from ephemeral_crawl.replay.live import LiveScheduler
+from ephemeral_crawl.replay.play import SCHEDULER
 from ephemeral_crawl.replay.split import WEEK, Log, Split
 from experiments.adaptive.entrants import (
     CERTAINTY,
@@ -55,11 +65,12 @@ from experiments.core.data import (
 from experiments.core.study import Part, each_run
 
 BUDGETS = (2.0, 5.0, 10.0, 20.0)
-RUNS = 6  # of each entrant, which start one step after the other
+RUNS = 5  # of each entrant, which start one step after the other
 MONTH = 4  # blocks, which are weeks unless they were given
 KEPT = 0.9995  # of what is known, over one step
 FEWEST = 5  # blocks of which an interval is given
 _LEARNS = "self-tuning from nothing"
+COLD_SCHEDULER = "live scheduler from nothing, told μ"
 
 
 def jobs(study: Any) -> list[Job]:
@@ -84,6 +95,7 @@ def jobs(study: Any) -> list[Job]:
                 "observed": False,
                 "start": "empty",
                 "features": list(shown(chosen)),
+                "budget_rule": "average" if chosen["agent"] == SCHEDULER else "step",
             },
             "split": posed,
             "runs": min(2 if size.quick else RUNS, split.steps),
@@ -110,19 +122,22 @@ def work(job: Job) -> Result:
     split = _split(job["split"])
     arguments = {**evaluation.arguments_of(job), "arrivals": split.trace}
 
-    seated = job["entrant"]
-    weights = _finetuned(job["split"]) if seated.get("finetuned") else None
-    memory = _memory(split, arguments, weights) if seated.get("remembers") else None
+    seated, seed, runs = job["entrant"], job["seed"], job["runs"]
 
-    def chosen(env: CrawlVectorEnv, seed: int) -> Any:
+    def chosen(env: CrawlVectorEnv) -> Predictor:
+        if seated["agent"] == SCHEDULER:
+            task, log = env.task, split.trace.log
+            starts = (LiveScheduler(task, log, start, taught=False) for start in range(runs))
+            return replay.OnePerRun([*starts])
         if seated["agent"] != IN_CONTEXT:
             return seat(env, seated, seed)
-        agent = InContext(env, seed=seed, weights=weights)
-        return agent if memory is None else Remembering(agent, memory)
+        if not seated.get("finetuned"):
+            return _in_context(env, split, arguments, seated)
+        networks = (_finetuned(job["split"], seed + run) for run in range(runs))
+        each = [_in_context(env, split, arguments, seated, weights) for weights in networks]
+        return replay.OnePerRun(each)
 
-    run = replay.play(
-        replay.runs_of(chosen, arguments, job["runs"], job["seed"]), split.trace, split.steps
-    )
+    run = replay.play(Rollout(chosen, arguments, runs, seed), split.trace, split.steps)
     period = split.fleet.period
     length = max(1, round(job["block"] / period))
     starts = np.arange(0, split.steps, length)
@@ -133,40 +148,49 @@ def work(job: Job) -> Result:
     }
 
 
+def _in_context(
+    env: CrawlVectorEnv,
+    split: Split,
+    arguments: dict[str, Any],
+    seated: dict[str, Any],
+    weights: Network | None = None,
+) -> Policy:
+    """Return the in-context agent, which may have crawled the first part of the log."""
+    agent = InContext(env, weights=weights)
+    if not seated.get("remembers"):
+        return agent
+    past = Trace(split.past.select(split.trace.log.names), random_start=False)
+    first = CrawlVectorEnv(1, **{**arguments, "arrivals": past, "horizon": None})
+    observation, _ = first.reset(seed=0)
+    state: State | None = None
+    for _ in range(past.steps(split.fleet.period)):
+        action, state = agent.predict(observation, state)
+        observation = first.step(action)[0]
+    return Remembering(agent, ContextMemory(*(state or ())))
+
+
 class Remembering(Policy):
     """An in-context agent that begins with what its own crawls of the first part have shown."""
 
     def __init__(self, agent: InContext, memory: ContextMemory) -> None:
         self.task, self._agent, self._memory = agent.task, agent, memory
 
-    def begin(self, view: ObservationView) -> ContextMemory:
+    def begin(self, view: ObservationView) -> State:
         fresh = self._agent.begin(view)
-        return self._memory._replace(age=fresh.age)
+        each = (np.repeat(array, view.batch, axis=0) for array in arrays_of(self._memory))
+        return ContextMemory(*with_arrays(self._memory, each))._replace(age=fresh.age)
 
     def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
         return self._agent.decide(view, state)
 
 
-def _memory(split: Split, arguments: dict[str, Any], weights: Network | None) -> ContextMemory:
-    """Return the state of an in-context agent that has crawled the first part of a log."""
-    past = Trace(split.past.select(split.trace.log.names), random_start=False)
-    env = CrawlVectorEnv(1, **{**arguments, "arrivals": past, "horizon": None})
-    agent = InContext(env, weights=weights)
-    observation, _ = env.reset(seed=0)
-    state: State | None = None
-    for _ in range(past.steps(split.fleet.period)):
-        action, state = agent.predict(observation, state)
-        observation = env.step(action)[0]
-    return ContextMemory(*(state or ()))
-
-
-@lru_cache(maxsize=1)
-def _finetuned(posed: str) -> Network:
+@lru_cache(maxsize=RUNS)
+def _finetuned(posed: str, seed: int) -> Network:
     """Return the network of in-context, trained further on the first part of a log alone."""
-    from agents.adaptive.training import finetune  # it imports torch, which others do not need
+    from agents.adaptive.training import FINETUNING, finetune  # only this needs torch
 
-    split = _split(posed)
-    return finetune(split.fleet, split.past, processes=1, show=len)[0]
+    split, settings = _split(posed), replace(FINETUNING, seed=seed)
+    return finetune(split.fleet, split.past, settings=settings, processes=1, show=len)[0]
 
 
 def entrants(split: Split) -> list[dict[str, Any]]:
@@ -195,6 +219,7 @@ def entrants(split: Split) -> list[dict[str, Any]]:
     return [
         entrant(REFERENCE),
         *refitted,
+        named(COLD_SCHEDULER, {"agent": SCHEDULER}),
         *(
             named(f"{_LEARNS}{words}", entrant(TUNING, estimator, brought, **own))
             for words, estimator, brought, own in (

@@ -224,6 +224,22 @@ def test_the_scheduler_uses_the_pings_of_a_replay():
     assert told.cost < 1.01
 
 
+def test_a_scheduler_that_is_not_taught_has_to_find_out_which_sources_are_good():
+    split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 120)
+    log = split.trace.log
+    (job,) = recording(split).jobs(replay.SCHEDULER, 1.0)
+    arguments = {**evaluation.arguments_of(job), "arrivals": split.trace, "features": ("age",)}
+    total = {
+        taught: play(
+            Rollout(lambda env, t=taught: LiveScheduler(env.task, log, taught=t), arguments),
+            split.trace,
+            120,
+        ).total
+        for taught in (True, False)
+    }
+    assert total[True] > 1.1 * total[False]
+
+
 # ------------------------------------------------------------------------------------ the command
 
 
@@ -332,7 +348,7 @@ def test_the_first_part_must_hold_items(tmp_path):
         Log(items=log, decay_rate=1.0, train_until="10.5").split(None, 0.1, steps=1)
 
 
-@pytest.mark.parametrize("agent", ["static", "clairvoyant", "adaptive-thompson", replay.SCHEDULER])
+@pytest.mark.parametrize("agent", ["static", "clairvoyant", "adaptive-optimism", replay.SCHEDULER])
 def test_runs_start_one_step_after_the_other(agent: str) -> None:
     split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 150)
     (together,) = recording(split, runs=3, seed=5).jobs(agent, 2.0)

@@ -65,7 +65,7 @@ class Adaptive(Log, SuiteStudy):
     """quick: few runs, a minute or two. full: what is reported, over an hour on two cores."""
     seeds: int | None = None
     """Runs of each entrant, instead of those of the suite; several times as many where sources are
-    given up, and 2 or 6 of a recorded log."""
+    given up, and 2 or 5 of a recorded log."""
 
     @property
     def size(self) -> Size:

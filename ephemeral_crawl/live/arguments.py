@@ -108,6 +108,17 @@ def per_second(name: str, value: object) -> float:
     return rate
 
 
+def rate_text(rate: float) -> str:
+    """Return a rate per second as `per_second` takes it.
+
+    >>> rate_text(0.01), rate_text(2e-9), per_second("budget", rate_text(5e8))
+    ('36/h', '0.0000072/h', 500000000.0)
+    """
+    hourly = 3600.0 * rate
+    text = f"{hourly:.12g}"
+    return f"{text if 'e' not in text else f'{hourly:.15f}'.rstrip('0').rstrip('.')}/h"
+
+
 def _unit(word: str) -> float | None:
     return _UNITS.get(word) or _UNITS.get(word.removesuffix("s"))
 

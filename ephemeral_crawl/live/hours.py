@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
 from crawl_env.errors import shown
-from ephemeral_crawl.live.arguments import per_second
+from ephemeral_crawl.live.arguments import per_second, rate_text
 
 _HOUR = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)\s+(\S.*)", re.ASCII)
 _MOST = 96  # hours in a table
@@ -54,9 +54,11 @@ def text_of(hours: Hours) -> str:
 
     >>> text_of(hours_of("22:00 10/h, 08:00 40/h"))
     '08:00 40/h, 22:00 10/h'
+    >>> text_of(((0.0, 2e-9),))
+    '00:00 0.0000072/h'
     """
     return ", ".join(
-        f"{start // 3600:02.0f}:{start % 3600 // 60:02.0f} {3600.0 * rate:.12g}/h"
+        f"{start // 3600:02.0f}:{start % 3600 // 60:02.0f} {rate_text(rate)}"
         for start, rate in hours
     )
 
@@ -88,15 +90,18 @@ def at(hours: Hours, zone: str, clock: float) -> tuple[float, float]:
     (0.005, 28800.0)
     >>> at(hours_of("08:00 36/h, 22:00 18/h"), "Europe/Paris", 82_800.0)  # midnight there
     (0.005, 111600.0)
+    >>> at(hours_of("02:00 36/h, 03:00 18/h"), "Europe/Paris", 1_774_782_000.0)[0]  # no 2:00 then
+    0.005
     """
     here = zone_of(zone)
     now = datetime.fromtimestamp(clock, here)
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
-    # The same moments of three days, as clocks in that zone show them.
-    changes = sorted(
+    # The same moments of three days, as clocks in that zone show them. They are not sorted: in an
+    # hour that is left out when clocks are set forward, an earlier one can come at the same time.
+    changes = [
         ((midnight + timedelta(days=day, seconds=start)).replace(tzinfo=here).timestamp(), rate)
         for day in (-1, 0, 1)
         for start, rate in hours
-    )
+    ]
     rate = next(rate for start, rate in reversed(changes) if start <= clock)
-    return rate, next(start for start, _ in changes if start > clock)
+    return rate, min(start for start, _ in changes if start > clock)

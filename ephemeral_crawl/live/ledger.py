@@ -156,6 +156,7 @@ class Ledger:
             event = decide(state, moment)
             if event is None:
                 return False
+            state.check(event)
             event |= {"time": moment.time, "offset": moment.offset}
             try:
                 self.journal.append(self.number + 1, event)

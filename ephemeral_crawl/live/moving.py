@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from crawl_env.errors import shown
 from ephemeral_crawl.live import hosts as doors
-from ephemeral_crawl.live.arguments import name_of
+from ephemeral_crawl.live.arguments import LEAST_COST, MOST_COST, name_of
 from ephemeral_crawl.live.causes import LEARNT
-from ephemeral_crawl.live.columns import HOST, NO_HOST, SOURCE
+from ephemeral_crawl.live.columns import HOST, NEVER, NO_HOST, SOURCE
 
 if TYPE_CHECKING:
     from ephemeral_crawl.live.state import State
@@ -25,6 +25,14 @@ SOURCE_TIMES, HOST_TIMES = ("fetched", "blocked", "pinged", "tried"), ("fetched"
 _OF_SOURCES = tuple(name for name in SOURCE.names or () if name not in _OWN)
 _OF_HOSTS = ("interval", *HOST_TIMES)
 _FEW = 4  # sums over the fleet
+_LARGEST, _LATEST = 1e30, 1e12  # numbers and times in columns
+_RANGES = {  # of columns; others are from 0 to the largest
+    "fetched": (NEVER, _LATEST),
+    **dict.fromkeys(("blocked", "pinged", "tried", "held"), (-_LATEST, _LATEST)),
+    "cost": (0.5 * LEAST_COST, 2.0 * MOST_COST),  # in single precision
+    "longest": (0.0, np.inf),
+    "weight": (-np.inf, 0.0),
+}
 
 
 def exported(state: State, rows: NDArray[np.int64]) -> dict[str, Any]:
@@ -80,7 +88,7 @@ def checked(given: Mapping[str, Any]) -> dict[str, Any]:
         sums = [float(x) for x in given["sums"]]
         if len(sums) != _FEW or not all(0.0 <= abs(x) < np.inf for x in sums):
             raise ValueError("the sums over the fleet are damaged")
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise ValueError(
             f"these are not sources that a scheduler has exported: {error or shown(given)}"
         ) from None
@@ -138,7 +146,8 @@ def _read(
         except binascii.Error as error:
             raise ValueError(f"the column {name}: {error}") from None
         values = values.reshape(rows[name].shape)
-        if values.dtype.kind == "f" and np.isnan(values).any():
-            raise ValueError(f"a number of the column {name} is NaN")
+        low, high = _RANGES.get(name, (0.0, _LARGEST))
+        if not ((values >= low) & (values <= high)).all():
+            raise ValueError(f"a number of the column {name} is out of range")
         rows[name] = values + offset if name in times else values
     return rows

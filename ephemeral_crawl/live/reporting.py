@@ -18,6 +18,7 @@ _LEAST_SPAN = 60.0  # seconds between items of a first fetch that tell a rate
 _UNUSUAL = 8.0  # expected items in the time without any that says that items are missing
 _ANY = 0.1  # part of the pings whose delay may be anything
 _PROMPT = 300.0  # seconds; shortest mean delay that is believed, since dates are not exact
+_MOST_EXPONENT = 700.0  # of which there is an exponential
 _FRESH = 0.3  # share of an item's worth that must be left to tell how much worths differ
 _LONGEST = learning.MEMORIES[-1]
 _MIDDLE = learning.MEMORIES[1]
@@ -129,7 +130,7 @@ def at_publication(worth: float, age: float, gap: float, decay: float) -> float:
         return worth
     if math.isnan(age):
         return worth / left_of_undated(decay, gap)
-    return worth * math.exp(decay * min(age, gap))
+    return worth * math.exp(min(decay * min(age, gap), _MOST_EXPONENT))
 
 
 @compiled

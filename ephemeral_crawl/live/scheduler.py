@@ -807,7 +807,8 @@ class Scheduler:
         ping or change.
 
         Arguments:
-            source: its name; default: when `lease` next gives something, to a second.
+            source: its name; default: when `lease` next gives something, to a second, or when the
+                next budget of a table of hours begins, if that is before.
 
         Returns:
             Seconds since 1970; None if never. It may be in the past.
@@ -815,6 +816,8 @@ class Scheduler:
         with self._ledger.reading() as (state, moment):
             if source is None:
                 due = choice.next_time(state, moment.time)
+                if state.settings.hours:
+                    due = min(due, state.settings.until + moment.offset)
             else:
                 i = row_of(state, source)
                 due, _ = explanation.next_due(state, i, moment.time)

@@ -52,6 +52,7 @@ LATE_REPORTS = 30 * 86_400.0  # seconds after its end in which a lease can still
 SLOPE = 1.0  # of the logarithm of the price by how full the budget's bucket is
 _SMALL = 256  # number of sources up to which the price is right after each one that is added
 _SETTINGS = 1 + len(SOURCE_ARGUMENTS)  # of a source, with its name
+_TAG = 1 + SOURCE_ARGUMENTS.index("tag")  # place among these
 _LEAST_SAMPLE = 128  # sources of a tag to which its price is fitted, if there are so many
 _SAMPLE = 4096  # largest number of sources to which the fleet's parameters and price are fitted
 _LEAST_RETRYING = 1e-6
@@ -295,6 +296,11 @@ class State:
         return self.leases[lease][1] if lease in self.leases else -math.inf
 
     # ------------------------------------------------------------------------------- changing
+
+    def check(self, event: Event) -> None:
+        """Raise ValueError if an event cannot be applied, of which half would remain in memory."""
+        if tags := _TAGS.get(event["kind"]):
+            self.tags.check_room(tags(event))
 
     def apply(self, event: Event) -> None:
         """Change the state by an event."""
@@ -815,6 +821,18 @@ def _described(row: list[Any]) -> list[Any]:
     return row if len(row) == _SETTINGS else [*row, None, 1.0]
 
 
+# The tags that an event names.
+_TAGS: dict[str, Callable[[Event], list[str | None]]] = {
+    "add": lambda event: [row[_TAG] for row in event["sources"]],
+    "update": lambda event: [event["settings"][_TAG - 1]],
+    "update_many": lambda event: [source["settings"][_TAG - 1] for source in event["sources"]],
+    "tag": lambda event: [event["tag"]],
+    "pause": lambda event: [event.get("tag")],
+    "adopt": lambda event: [
+        *(tag for source in event["sources"] for tag in source[3:]),  # earlier versions have none
+        *event["paused_tags"],
+    ],
+}
 _APPLY: dict[str, Callable[[State, Event], None]] = {
     "configure": State._configure,
     "add": State._add,

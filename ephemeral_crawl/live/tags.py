@@ -16,6 +16,7 @@ whose level moves the tag's price, and without a token of its maximum no source 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crawl_env.errors import counted, shown
-from ephemeral_crawl.live.arguments import name_of, per_second
+from ephemeral_crawl.live.arguments import name_of, per_second, rate_text
 from ephemeral_crawl.live.settings import burst_of
 
 MOST_TAGS = 10_000
@@ -140,7 +141,7 @@ def text_of(bound: Bound | None) -> str | None:
     """
     if bound is None:
         return None
-    return f"{100.0 * bound[0]:.12g}%" if bound[1] else f"{3600.0 * bound[0]:.12g}/h"
+    return f"{100.0 * bound[0]:.12g}%" if bound[1] else rate_text(bound[0])
 
 
 class Tags:
@@ -161,13 +162,21 @@ class Tags:
         table["factor"] = table["stretch"] = 1.0
         table["least_part"] = table["most_part"] = 1.0
 
+    def check_room(self, names: Iterable[str | None]) -> None:
+        """Raise ValueError if there would be too many tags with those of some names."""
+        new = {name for name in names if name is not None} - self._numbers.keys()
+        if len(self.names) + len(new) > MOST_TAGS + 1:
+            raise ValueError(
+                f"there would be more than {MOST_TAGS:,} tags, the most that there can be; tags "
+                "that were used once count, too"
+            )
+
     def number(self, name: str | None) -> int:
         """Return the number of a tag, a new one if there is none."""
         if name is None:
             return 0
         if name not in self._numbers:
-            if len(self.names) > MOST_TAGS:
-                raise ValueError(f"there are {MOST_TAGS} tags, the most that there can be")
+            self.check_room([name])
             self._numbers[name] = len(self.names)
             self.names.append(name)
             self.table = np.append(self.table, np.zeros(1, TAG))

@@ -211,8 +211,8 @@ class SqliteJournal(SqlJournal):
         while True:
             try:
                 ((mode,),) = self.rows("PRAGMA journal_mode = WAL")
-            except sqlite3.OperationalError as error:  # it does not wait for others by itself
-                if "locked" not in str(error) or time.monotonic() > end:
+            except TimeoutError:  # at once: it does not wait for others by itself
+                if time.monotonic() > end:
                     raise
                 time.sleep(_PAUSE)
             else:
@@ -243,25 +243,27 @@ class SqliteJournal(SqlJournal):
         try:
             connection.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
-            if "locked" not in str(error):
-                raise
             raise self._unusable(error) from error
         try:
             yield
             connection.execute("COMMIT")
             self._keep_place()
-        except BaseException:
+        except BaseException as error:
             if self._connection is connection and connection.in_transaction:
                 connection.execute("ROLLBACK")
+            if isinstance(error, sqlite3.OperationalError):  # such as that the disk is full
+                raise self._unusable(error) from error
             raise
 
     def rows(self, statement: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         try:
             return self._use().execute(statement, parameters).fetchall()
         except sqlite3.DatabaseError as error:
-            if "malformed" not in str(error) and "decode" not in str(error):
-                raise
-            raise ValueError(f"{self.name} is damaged: {error}. {RESTORE}") from error
+            if "malformed" in str(error) or "decode" in str(error):
+                raise ValueError(f"{self.name} is damaged: {error}. {RESTORE}") from error
+            if isinstance(error, sqlite3.OperationalError):
+                raise self._unusable(error) from error
+            raise
 
 
 def is_new(path: Path) -> bool:

@@ -12,6 +12,7 @@ from tests.ephemeral_crawl.live.world import Clock
 
 DURATIONS = (0.0, 1e-9, 1.0, 60.0, 3600.0, 86_400.0, 3.2e9)
 COSTS = (1e-6, 0.5, 1.0, 1e6)
+RATES = (None, "1/100d", "20/h", "1000000000/s", "1e-9%", "100%")
 WORTHS = (0.0, 5e-324, 1e-300, 1e-30, 0.7, 1.0, 1e12)
 
 
@@ -25,7 +26,9 @@ class Calls:
         at_fetch = seed % 2
         self.scheduler = Scheduler(
             ":memory:",
-            budget=pick(["1/h", "20/h", "1/100d", "1000000000/s"]),
+            budget=pick(
+                ["1/h", "20/h", "1/100d", "1000000000/s", "00:00 1000000000/s, 00:01 1/100d"]
+            ),
             burst=pick([None, 1e-6, 1.0, 1e9]),
             worth_at="fetch" if at_fetch else "publication",
             half_life=pick([1.0, 3.2e9, "learn" if at_fetch else "3h"]),
@@ -47,7 +50,7 @@ class Calls:
         return self.random.choice(self.leases + self.names)
 
     def make(self):
-        s, pick, draw = self.scheduler, self.random.choice, self.random.randrange(12)
+        s, pick, draw = self.scheduler, self.random.choice, self.random.randrange(14)
         if draw <= 1 or not self.names:
             name = f"source {len(self.names)}"
             s.add(
@@ -57,6 +60,8 @@ class Calls:
                 min_interval=pick(DURATIONS),
                 max_interval=pick([None, *DURATIONS[2:]]),
                 half_life=pick([None, 1.0, 3600.0, 3.2e9]),
+                tag=pick([None, "a", "b"]),
+                weight=pick([1e-6, 1.0, 1e6]),
             )
             self.names.append(name)
         elif draw == 2:
@@ -69,11 +74,21 @@ class Calls:
                 self.leases.append(lease.id)
                 assert all(map(math.isfinite, (lease.value, lease.index, lease.price))), lease
         elif draw <= 8:
-            s.report(self.fetch(), self.items(), at=self.time(), again_after=pick(DURATIONS))
+            told = {
+                "at": self.time(),
+                "again_after": pick(DURATIONS),
+                "cost": pick([None, 0.0, *COSTS]),
+            }
+            told |= pick([{}, {}, {"pings": self.items()}])
+            s.report(self.fetch(), self.items(), **told)
         elif draw == 9:
             s.failed(self.fetch(), retry_after=pick([None, *DURATIONS]), at=self.time())
         elif draw == 10:
             s.update(pick(self.names), cost=pick(COSTS), min_interval=pick(DURATIONS))
+        elif draw == 11:
+            s.limit_tag(pick("ab"), least=pick(RATES), most=pick(RATES))
+        elif draw == 12:
+            pick([s.pause, s.resume])(**pick([{"tag": "a"}, {"host": "g"}]))
         else:
             by = pick([1.0, 3600.0, 86_400.0, 3e7, 1e9, -1e9])
             self.clock.now = min(max(self.clock.now + by, -6e10), 2.4e11)
@@ -99,7 +114,7 @@ def test_extreme_values_leave_right_numbers(seed):
         told = [s.explain(name) for name in calls.names]
         text = "\n".join(map(str, told))
         s.next_due()
-    check([status, status.counts, fleet, *fleet.due, *fleet.soon, *told])
+    check([status, status.counts, fleet, *fleet.tags, *fleet.looks, *fleet.due, *fleet.soon, *told])
     assert all(0.0 <= x < math.inf for x in (*fleet.budgets, *fleet.collects, fleet.published))
     assert all(min(e.rate, e.worth, e.value, e.price) >= 0.0 for e in told)
     assert "nan" not in text

@@ -319,7 +319,8 @@ failed = 0
 for k in range(30):
     try:
         live.add(f"later {k}", host="h" * 500)
-    except Exception as error:
+    except OSError as error:
+        assert "crawl.db cannot be used: " in str(error)
         failed += 1
     else:
         print(f"later {k}", flush=True)

@@ -100,6 +100,10 @@ def test_what_was_adopted_is_replayed_from_the_journal(one, tmp_path):
 def test_what_was_not_exported_is_refused(one):
     good, other = one.export(one.sources()[:3]), scheduler(lambda: one.clock[0])
     nan = base64.b64encode(np.full(3, np.nan).tobytes()).decode()
+
+    def column(value):
+        return base64.b64encode(np.full(3, value, np.float32).tobytes()).decode()
+
     for bad in (
         {},
         {**good, "sources": good["sources"] * 2},
@@ -109,6 +113,10 @@ def test_what_was_not_exported_is_refused(one):
         {**good, "learnt": {**good["learnt"], "fetched": "?"}},
         {**good, "learnt": {**good["learnt"], "fetched": good["learnt"]["cost"]}},
         {**good, "learnt": {**good["learnt"], "other": nan}},
+        {**good, "learnt": {**good["learnt"], "cost": column(np.inf)}},
+        {**good, "learnt": {**good["learnt"], "cost": column(-1.0)}},
+        {**good, "learnt": []},
+        {**good, "sums": [10**400] * 4},
         {**good, "learnt": {**good["learnt"], "cause": base64.b64encode(b"\xff" * 3).decode()}},
     ):
         with pytest.raises(ValueError, match="not sources that a scheduler has exported"):

@@ -224,6 +224,7 @@ def test_a_clock_that_was_wrong_once_does_not_stop_the_hours():
     clock = Clock(datetime(2026, 3, 28, 6, tzinfo=UTC).timestamp())
     live = Scheduler(":memory:", budget="08:00 40/h, 22:00 10/h", clock=clock)
     assert live.status().budget == 10.0
+    assert live.next_due() == clock.now + 7200.0  # when more may be spent
     clock.now += 400 * 86_400.0
     live.lease()
     clock.now -= 400 * 86_400.0 - 7200.0
@@ -248,6 +249,24 @@ def test_what_is_given_back_after_a_change_of_tag_leaves_the_store_readable(tmp_
             live.release(number)
     with Scheduler(store, clock=clock) as live:
         assert {tag.tag: tag.spent for tag in live.tags()} == {"": 0.0, "x": 0.0, "y": 0.0}
+
+
+def test_more_tags_than_there_can_be_change_nothing(monkeypatch):
+    monkeypatch.setattr("ephemeral_crawl.live.tags.MOST_TAGS", 2)
+    live = Scheduler(":memory:", budget="600/h", clock=Clock())
+    live.add("a", tag="x")
+    with refused("more than 2 tags"):
+        live.add_many({"source": tag, "tag": tag} for tag in "xyz")
+    live.pause(tag="y")
+    for change in (
+        lambda: live.pause(tag="z"),
+        lambda: live.limit_tag("z"),
+        lambda: live.update("a", tag="z"),
+        lambda: live.update_many([{"source": "a", "tag": "z"}]),
+    ):
+        with refused("more than 2 tags"):
+            change()
+    assert (live.sources(), [tag.tag for tag in live.tags()]) == (["a"], ["", "x", "y"])
 
 
 def test_weights_multiply_worths():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import sqlite3
 import sys
@@ -147,8 +148,13 @@ class CrawlFeeds(Command):
             elif self.dry_run:
                 print(describe(scheduler, time.time, None if self.all else SHOWN))
             else:
-                with self._output() as output, contextlib.suppress(KeyboardInterrupt):
-                    asyncio.run(self._crawl(scheduler, output))
+                try:
+                    with self._output() as output, contextlib.suppress(KeyboardInterrupt):
+                        asyncio.run(self._crawl(scheduler, output))
+                except sqlite3.Error as error:
+                    raise OSError(
+                        f"what is known of the items of {self.store} cannot be stored: {error}"
+                    ) from error
 
     def _named(self, scheduler: Scheduler, part: str) -> str:
         """Return a source that is named, or by a part that no other has."""
@@ -181,7 +187,9 @@ class CrawlFeeds(Command):
                 try:
                     old.backup(new)
                 except sqlite3.DatabaseError as error:
-                    raise ValueError(f"{self.store} is not a store: {error}") from error
+                    raise ValueError(
+                        f"{self.store} cannot be copied to {folder}, where it is looked at: {error}"
+                    ) from error
                 finally:
                     old.close()
                     new.close()
@@ -311,7 +319,19 @@ class CrawlFeeds(Command):
             yield sys.stdout
             return
         with open(self.out, "a", encoding="utf-8") as file:
+            if _is_cut_off(Path(self.out)):
+                file.write("\n")
             yield file
+
+
+def _is_cut_off(path: Path) -> bool:
+    """Return whether the last line of a file was not written to its end, as when the process was
+    killed or the disk was full: its items are written again, and on a line of their own."""
+    if not path.is_file() or not path.stat().st_size:
+        return False
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) != b"\n"
 
 
 class _Progress:

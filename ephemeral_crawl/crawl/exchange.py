@@ -6,6 +6,7 @@ import asyncio
 import csv
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -148,10 +149,8 @@ async def import_sitemap(
     first, wait = check_url(address), seconds("per_host", per_host)
     host, maps = host_of(first), {first: None}
     pages, refused, read = dict[str, None](), list[str](), 0
+    beyond = Counter[tuple[str, int]]()  # what is left out, of which there may be millions
     for number, url in enumerate(_growing(maps)):
-        if number == _MOST_MAPS:
-            refused.append(f"{len(maps) - number:,} sitemaps after the first {_MOST_MAPS}")
-            break
         if number:
             await asyncio.sleep(wait)
         try:
@@ -164,14 +163,18 @@ async def import_sitemap(
             continue
         read += 1
         own = [entry.url for entry in found.entries if host_of(entry.url) == host]
-        (maps if found.is_index else pages).update(dict.fromkeys(own))
+        kept, most = (maps, _MOST_MAPS) if found.is_index else (pages, MOST_ENTRIES)
+        for url in own:
+            if len(kept) < most:
+                kept[url] = None
+            elif url not in kept:
+                beyond["sitemaps" if found.is_index else "pages", most] += 1
         if others := len(found.entries) - len(own) + found.refused:
             refused.append(f"{url}: {others:,} entries that are no URL of {host}")
     if not read:
         raise ValueError(f"no sitemap can be read: {refused[0]}")
-    if len(pages) > MOST_ENTRIES:
-        refused.append(f"{len(pages) - MOST_ENTRIES:,} pages after the first {MOST_ENTRIES:,}")
-    rows = [{"source": url, "host": host, **settings} for url in list(pages)[:MOST_ENTRIES]]
+    refused += [f"{n:,} {what} after the first {most:,}" for (what, most), n in beyond.items()]
+    rows = [{"source": url, "host": host, **settings} for url in pages]
     done = _added(scheduler, rows, per_host, refused)
     if memory is not None:
         memory.add_pages(row["source"] for row in rows)

@@ -35,7 +35,8 @@ _LONGEST = 1000  # characters of a title or link
 _SECONDS = 20.0  # to parse a feed
 _MEMORY = 2 << 30  # bytes, of the process that parses
 _NOT_A_FEED = "the document does not parse as a feed"
-_PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<!--.*?-->\s*)*<(?:!doctype\s+)?html\b", re.I | re.S)
+# Comments are not matched again where no element follows: that would take for ever.
+_PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s*+(?><!--.*?-->\s*)*+<(?:!doctype\s+)?html\b", re.I | re.S)
 _DECLARED = 200  # bytes in which a document declares its encoding
 _UTF_16 = re.compile(rb"""\A(\s*<\?xml[^>]{0,100}?encoding\s*=\s*["'])utf-16\w*""", re.I)
 _BY_NUMBER = re.compile(rb"&#(x[0-9a-f]{1,8}|[0-9]{1,10});", re.I)

@@ -17,7 +17,7 @@ _FIRST_WAIT = 600.0  # seconds until one that could not be fetched is asked for 
 _MOST_BYTES = 512_000  # of a robots.txt that are read; the RFC asks for 500 KiB at least
 _MOST_SITES = 10_000  # that are remembered
 _TOO_MANY_REQUESTS = 429
-_AGENT = re.compile(r"\s*user[- ]?agent\s*:?\s*([^\s#][^#]*)", re.I)
+_AGENT = re.compile(r"\s*user[- ]?agent\s*+:?\s*+([^\s#][^#]*)", re.I)
 _OWN, _ANY = "robot", "*"  # names under which the rules for this program are kept
 
 

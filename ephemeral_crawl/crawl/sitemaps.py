@@ -23,7 +23,7 @@ _LONGEST_TEXT = 10_000  # characters of an element that are kept
 _MOST_DEPTH = 20
 _GZIP = b"\x1f\x8b"
 _ROOT = re.compile(
-    rb"(?:\xef\xbb\xbf)?\s*(?:<\?.*?\?>\s*|<!--.*?-->\s*)*<(?:[\w.-]+:)?(?:urlset|sitemapindex)\b",
+    rb"(?:\xef\xbb\xbf)?\s*+(?><\?.*?\?>\s*|<!--.*?-->\s*)*+<(?:[\w.-]+:)?(?:urlset|sitemapindex)\b",
     re.S,
 )
 _HEAD = 1 << 16  # bytes in which the root begins

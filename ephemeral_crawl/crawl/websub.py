@@ -111,6 +111,9 @@ class Subscriptions:
         clock: seconds since 1970.
         look: returns which hub and topic a source names at present: where feeds are not fetched by
             this program, it looks whether they still name the hub before a subscription is renewed.
+
+    Raises:
+        ValueError: the public address is not a URL, or the file is something else.
     """
 
     def __init__(
@@ -129,11 +132,18 @@ class Subscriptions:
         if path != ":memory:":
             Path(path).touch(mode=0o600)  # it holds the secrets of the subscriptions
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        self._db.execute(
-            "CREATE TABLE IF NOT EXISTS subscription (source TEXT PRIMARY KEY, topic TEXT, "
-            "hub TEXT, key TEXT UNIQUE, secret TEXT, state TEXT, again REAL, failures INTEGER) "
-            "STRICT, WITHOUT ROWID"
-        )
+        try:
+            self._db.execute(
+                "CREATE TABLE IF NOT EXISTS subscription (source TEXT PRIMARY KEY, topic TEXT, "
+                "hub TEXT, key TEXT UNIQUE, secret TEXT, state TEXT, again REAL, failures INTEGER) "
+                "STRICT, WITHOUT ROWID"
+            )
+        except sqlite3.DatabaseError as error:
+            self._db.close()
+            raise ValueError(
+                f"{path}, with the subscriptions at hubs, cannot be used: {error}. Delete it, and "
+                "they are asked for anew"
+            ) from error
 
     def close(self) -> None:
         """Close the file. Subscriptions last, for the next start."""

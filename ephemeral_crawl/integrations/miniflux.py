@@ -6,6 +6,7 @@ Miniflux runs with DISABLE_SCHEDULER_SERVICE=1. Its documented routes are used: 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,8 @@ import httpx
 from ephemeral_crawl.crawl.urls import host_of
 from ephemeral_crawl.live import Lease, Scheduler
 from ephemeral_crawl.live.arguments import Item, time_of
+
+_LOG = logging.getLogger(__name__)
 
 _SHOWN = 100  # entries of a feed that are looked at
 _LEASE = "5min"
@@ -42,12 +45,21 @@ class MinifluxSidecar:
         self._latest: dict[int, int] = {}  # number of the last entry that is known, by feed
 
     def run(self, stop: Callable[[], bool] = lambda: False) -> None:
-        """Refresh what is due until `stop` returns True."""
-        followed = -_FOLLOW
+        """Refresh what is due until `stop` returns True. Feeds that were added to Miniflux, or are
+        gone there, are noticed every ten minutes, if it answers.
+
+        Raises:
+            httpx.HTTPError: Miniflux does not answer at the beginning, or refuses the token.
+        """
+        self.follow()
+        followed = time.monotonic()
         while not stop():
             if time.monotonic() - followed >= _FOLLOW:
-                self.follow()
                 followed = time.monotonic()
+                try:
+                    self.follow()
+                except httpx.HTTPError as error:  # such as while it is started again
+                    _LOG.warning("Miniflux does not answer: %s", error)
             if not self.refresh():
                 due = self._scheduler.next_due()
                 wait = _LONGEST_SLEEP if due is None else due - time.time()

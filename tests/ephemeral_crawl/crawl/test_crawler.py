@@ -699,6 +699,15 @@ def test_hosts_are_asked_no_more_often_than_they_allow():
         assert np.diff(times).min() >= HOUR - 1e-6
 
 
+@pytest.mark.parametrize("before", ["", '{"source": "a"}\n', '{"source": "a'])
+def test_a_line_that_was_cut_off_spoils_no_other(before, tmp_path):
+    out = tmp_path / "items.jsonl"
+    out.write_text(before)
+    with CrawlFeeds(out=str(out))._output() as file:
+        file.write("{}\n")
+    assert out.read_text().splitlines() == [*before.splitlines(), "{}"]
+
+
 def test_what_the_command_logs_can_be_read_by_programs(tmp_path, capsys):
     (tmp_path / "feeds.csv").write_text("source\nhttp://127.0.0.1:1/feed\n")
     asked = {"feeds": (tmp_path / "feeds.csv",), "budget": "10/h", "once": True}

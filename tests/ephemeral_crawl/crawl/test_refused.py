@@ -247,7 +247,9 @@ HEAD = "<rss version='2.0'><channel><title>T</title>"
 NOT_FEEDS = [b"", b"\0" * 100, b"hello", b"<html><body>404</body></html>", b"\xff\xfe<", b"{}"]
 
 
-@pytest.mark.parametrize("body", [*NOT_FEEDS, gzip.compress(b"no feed", mtime=0), b"<a>" * 2000])
+@pytest.mark.parametrize(
+    "body", [*NOT_FEEDS, gzip.compress(b"no feed", mtime=0), b"<a>" * 2000, b"<!---->" * 99]
+)
 def test_documents_that_are_no_feeds(body):
     with refused("does not parse as a feed"):
         feeds.parse_feed(body)

@@ -67,6 +67,7 @@ def test_a_page_waits_until_robots_txt_can_be_read():
         ("User-agent: robot\nDisallow: /", True),  # another's name, which ours ends with
         ("User-agent: other\nDisallow: /", True),
         ("\ufffd\0: <html>", True),
+        ("User-agent" + " " * 10**5 + "#\nDisallow: /", True),
     ],
 )
 def test_rules_are_those_of_the_longest_name_and_the_longest_path(text, allowed):

@@ -13,6 +13,7 @@ from ephemeral_crawl.crawl.feeds import parse_feed
 from ephemeral_crawl.crawl.websub import ACTIVE, ASKED, LEASE, NONE, Subscriptions
 from tests.ephemeral_crawl.crawl.site import feed, message
 from tests.ephemeral_crawl.crawl.test_crawler import Bench
+from tests.refusals import refused
 
 FEED, TOPIC = "https://example.org/feed", "https://example.org/feed.xml"
 
@@ -326,3 +327,6 @@ def test_the_secrets_of_subscriptions_are_for_their_owner_alone(tmp_path):
     file = tmp_path / "crawl.db.hubs"
     Subscriptions(file, "https://example.org", Client(), None, None).close()
     assert file.stat().st_mode & 0o077 == 0
+    file.write_text("something else")
+    with refused("crawl.db.hubs, with the subscriptions at hubs, cannot be used"):
+        Subscriptions(file, "https://example.org", Client(), None, None)

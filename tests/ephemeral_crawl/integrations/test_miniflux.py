@@ -124,6 +124,19 @@ def test_feeds_come_and_go(miniflux):
     assert scheduler.status().paused == 0
 
 
+def test_the_side_car_goes_on_when_miniflux_does_not_answer(miniflux, monkeypatch):
+    monkeypatch.setattr("ephemeral_crawl.integrations.miniflux._FOLLOW", 0.0)
+    feeds, turns = miniflux.feeds, iter(range(9))
+
+    def stop():
+        turn = next(turns)
+        miniflux.feeds = None if turn == 1 else feeds  # of which its answer breaks off
+        return turn == 3
+
+    sidecar(miniflux, Scheduler(":memory:", budget="9/h")).run(stop)
+    assert sorted(miniflux.refreshed) == [1, 2]
+
+
 def test_a_wrong_token_is_an_error(miniflux):
     with pytest.raises(httpx.HTTPStatusError, match="401"):
         sidecar(miniflux, Scheduler(":memory:", budget="4/h"), "wrong").follow()

@@ -49,8 +49,8 @@ class ManageStore(Command):
     """What is fetched again."""
     changes: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """CSV or JSON lines of sources and of those settings of each that change: host, cost,
-    min_interval, max_interval, half_life, tag, weight, paused. All are changed or, if one is
-    refused, none."""
+    min_interval, max_interval, half_life, tag, weight, paused. If one is refused, nothing is
+    changed, also of what other options say."""
     copy_to: Annotated[str | None, tyro.conf.arg(metavar="STORE")] = None
     """A new store to copy everything to, which is opened once as a check."""
 
@@ -66,18 +66,17 @@ class ManageStore(Command):
         paused += [(False, *_named(x)) for x in self.resume]
         given = {name: value for name, value in given.items() if value is not None}
         with Scheduler(_existing(self.store)) as scheduler:
-            if given:
-                scheduler.configure(**given)  # type: ignore[arg-type]
+            with scheduler.together():
+                if given:
+                    scheduler.configure(**given)  # type: ignore[arg-type]
+                changed = 0 if self.changes is None else change_sources(scheduler, self.changes)
+                if self.tag is not None:
+                    scheduler.limit_tag(self.tag, least=self.least, most=self.most)
+                for stop, kind, name in paused:
+                    (scheduler.pause if stop else scheduler.resume)(**{kind: name})
             if self.changes is not None:
-                print(
-                    f"{self.changes}: "
-                    f"{counted(change_sources(scheduler, self.changes), 'source')} changed"
-                )
-            if self.tag is not None:
-                scheduler.limit_tag(self.tag, least=self.least, most=self.most)
-                _warn_of_nobody(scheduler, "tag", self.tag)
-            for stop, kind, name in paused:
-                (scheduler.pause if stop else scheduler.resume)(**{kind: name})
+                print(f"{self.changes}: {counted(changed, 'source')} changed")
+            for kind, name in [("tag", self.tag or ""), *(named for _, *named in paused)]:
                 _warn_of_nobody(scheduler, kind, name)
             print(f"{self.store}: {_summary(scheduler)}")
             for tag in scheduler.tags():
@@ -98,7 +97,7 @@ def _named(text: str) -> tuple[str, str]:
 
 def _warn_of_nobody(scheduler: Scheduler, kind: str, name: str) -> None:
     """Say so if what was set for a host or a tag concerns no source, as after a misspelling."""
-    if kind == "source" or scheduler.count(**{kind: name}):
+    if not name or kind == "source" or scheduler.count(**{kind: name}):
         return
     known = [tag.tag for tag in scheduler.tags() if tag.tag and tag.sources]
     others = f" Tags with sources: {', '.join(known[:_SHOWN]) or 'none'}." if kind == "tag" else ""

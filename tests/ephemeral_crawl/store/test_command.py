@@ -82,8 +82,8 @@ def test_a_file_of_changes_is_refused_as_a_whole(path, name, text, error):
     changes.write_text(text)
     before = live.settings("a")
     with refused(error, str(changes)):
-        ManageStore(store=str(path), changes=changes).run()
-    assert live.settings("a") == before
+        ManageStore(store=str(path), changes=changes, budget="9/h").run()
+    assert (live.settings("a"), live.status().budget) == (before, 60.0)
 
 
 def test_a_file_changes_sources(path, capsys):

@@ -123,22 +123,17 @@ def test_the_hidden_parameters_are_not_used():
     np.testing.assert_array_equal(indices(InContext(task), seen), indices(InContext(other), seen))
 
 
-@pytest.mark.parametrize(
-    ("features", "least"),
-    [(HARVEST, 0.75), (SUMS, 0.8), (TOLD, 0.9)],
-    ids=["harvest", "sums", "told"],
-)
-def test_the_shipped_weights_are_as_good_as_measured(features, least):
+def test_the_shipped_weights_are_as_good_as_measured():
     def fleet(rng: np.random.Generator) -> Sources:
         return Sources.random(50, rng, "sparse")
 
     task: dict[str, Any] = {"sources": fleet, "budget": 5, "arrivals": "poisson-items"}
-    task |= {"observed": False, "features": tuple(dict.fromkeys((*features, *PARAMETERS)))}
-    hidden = {**task, "features": (*features, "cost")}
-    size: dict[str, Any] = {"steps": 400, "warmup": 200, "seeds": 10}
+    task |= {"observed": False, "features": ("age", *PARAMETERS)}
+    size: dict[str, Any] = {"steps": 200, "warmup": 200, "seeds": 8}
     best, worst = (agents.evaluate(x, task, **size).reward for x in ("whittle", "random"))
-    mine = agents.evaluate("in-context", hidden, **size).reward
-    assert statistics.score(mine, worst, best).mean > least
+    for features, least in ((HARVEST, 0.75), (SUMS, 0.8), (TOLD, 0.9)):
+        mine = agents.evaluate("in-context", {**task, "features": (*features, "cost")}, **size)
+        assert statistics.score(mine.reward, worst, best).mean > least
 
 
 def test_the_shipped_file_is_small_and_names_its_hash():
@@ -185,7 +180,7 @@ def test_the_average_budget_is_kept():
     task = task_of(HARVEST)
     arguments = {"sources": task.sources, "budget": 2.5, "budget_rule": "average"}
     arguments |= {"observed": False, "arrivals": "poisson"}
-    run = agents.evaluate("in-context", arguments, steps=400, seeds=2)
+    run = agents.evaluate("in-context", arguments, steps=300, seeds=1)
     np.testing.assert_allclose(run.cost, 2.5, rtol=0.1)
 
 
@@ -250,7 +245,7 @@ def test_known_content_has_the_index_of_theorem_1(decay):
 
 
 def test_content_that_is_observed_is_used():
-    fleets = [Sources.random(20, seed, "sparse") for seed in range(4)]
+    fleets = [Sources.random(20, seed, "sparse") for seed in range(2)]
     reward = {}
     for features in (HARVEST, ("content", *HARVEST)):
         found = [
@@ -258,7 +253,7 @@ def test_content_that_is_observed_is_used():
                 "in-context",
                 {"sources": fleet, "budget": 2, "arrivals": "poisson", "features": features,
                  "observed": [True, False] * 10},
-                steps=400, warmup=200, seeds=1, seed=seed,
+                steps=300, warmup=100, seeds=1, seed=seed,
             ).reward.mean()
             for seed, fleet in enumerate(fleets)
         ]  # fmt: skip
@@ -279,9 +274,9 @@ def test_pings_are_worth_what_they_announce() -> None:
                 "signals": {"recall": 0.8, "precision": 0.8},
                 "features": features,
             },
-            steps=600,
-            warmup=200,
-            seeds=4,
+            steps=300,
+            warmup=100,
+            seeds=3,
         ).reward.mean()
         for features in (SUMS, (*SUMS, "pings"))
     ]

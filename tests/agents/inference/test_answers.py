@@ -34,13 +34,14 @@ def test_fleets_do_not_mix_and_nothing_tried_is_likely_to_answer():
     assert state.failed.tolist() == [[0, 0, 0], [5, 0, 0]]
 
 
-@pytest.mark.parametrize("agent", ["in-context", "adaptive-self-tuning", "adaptive-certainty"])
-def test_sources_that_fail_are_left_alone(agent):
+def test_sources_that_fail_are_left_alone():
     """Half of the sources fail 99 of 100 crawls. Agents that do not observe it do worse than the
     random policy; those that do come most of the way to the one that knows all parameters."""
-    fleets = [Sources.random(60, seed, "sparse") for seed in range(3)]
+    fleets = [Sources.random(60, seed, "sparse") for seed in range(2)]
     failing = np.where(np.arange(60) % 2 == 0, 0.99, 0.0)
-    reward = {"random": 0.0, "whittle": 0.0, agent: 0.0, "without": 0.0}
+    learning = ("in-context", "adaptive-self-tuning", "adaptive-certainty")
+    blind = {f"{name}, blind": name for name in learning}  # does not observe what fails
+    reward = dict.fromkeys(("random", "whittle", *learning, *blind), 0.0)
     for seed, fleet in enumerate(fleets):
         parameters = fleet.arrival_rate, fleet.mean_utility, fleet.decay_rate
         sources = Sources(*parameters, failure_rate=failing)
@@ -49,9 +50,10 @@ def test_sources_that_fail_are_left_alone(agent):
             "features": ("age", "crawled", "harvest"),
         }  # fmt: skip
         for name in reward:
-            made = make(agent, Task(**task)) if name == "without" else name
+            made = make(blind[name], Task(**task)) if name in blind else name
             found = evaluate(made, task, steps=400, warmup=200, seeds=1, seed=seed)
             reward[name] += float(found.reward.mean())
     gap = reward["whittle"] - reward["random"]
-    assert reward[agent] - reward["random"] > 0.5 * gap
-    assert reward["without"] < reward["random"]
+    for agent in learning:
+        assert reward[agent] - reward["random"] > 0.5 * gap
+        assert reward[f"{agent}, blind"] < reward["random"]

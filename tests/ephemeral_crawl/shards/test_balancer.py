@@ -48,7 +48,7 @@ class Fleet:
         return heard
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_the_budgets_never_add_up_to_more_than_the_whole(data):
     """Whatever is lost on the way, and also if they did at first."""
@@ -81,7 +81,7 @@ def test_the_budgets_never_add_up_to_more_than_the_whole(data):
     assert fleet.budgets.sum() == pytest.approx(total)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(st.integers(1, 40), st.floats(1e-2, 1e9), st.integers(0, 2**32 - 1))
 def test_a_division_keeps_to_the_whole_and_to_the_bounds(number, total, seed):
     draw = np.random.default_rng(seed)
@@ -201,7 +201,7 @@ class Tagged:
         )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(st.data())
 def test_the_maxima_of_a_tag_never_add_up_to_more_than_that_of_all_shards(data):
     number = data.draw(st.integers(1, 5))

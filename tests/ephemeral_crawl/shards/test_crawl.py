@@ -10,11 +10,11 @@ from experiments.live.feeds.world import HOUR, fleet
 def test_shards_collect_what_one_scheduler_does_from_the_first_day_on():
     """Here a shard of eight would be given next to nothing if it were for its first prices alone,
     and never find out what its sources are worth."""
-    one, world = fleet(0, 67, days=1.0), fleet(0, 67, days=1.0)
+    one, world = fleet(0, 67, days=0.5), fleet(0, 67, days=0.5)
     simulate(one, 40.0)
     shards = Shards(40.0, 8, balanced=True)
     simulate(world, 40.0, make=shards.start)
     assert world.collected > 0.95 * one.collected
-    last = [apart for time, apart in shards.apart.items() if time > 20 * HOUR]
+    last = [apart for time, apart in shards.apart.items() if time > 8 * HOUR]
     assert np.mean(last) < 0.05
     assert shards.most < 40.0 * (1 + 1e-9)

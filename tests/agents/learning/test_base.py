@@ -122,7 +122,7 @@ def test_a_killed_run_goes_on_and_ends_as_one_that_was_not(
     tmp_path: Path, server: ForkServerContext
 ) -> None:
     path, rng = tmp_path / "killed", np.random.default_rng(0)
-    for _ in range(5):
+    for _ in range(3):
         started = begun(server, path)
         time.sleep(rng.uniform(0, 0.1))  # into learning or into writing
         started.kill()

@@ -211,7 +211,7 @@ def test_what_was_seen_after_the_last_crawl_is_forgotten_in_another_crawl(tmp_pa
 
 
 def test_it_learns_table_1() -> None:
-    agent = EquivariantIndex(practice(64, start="random")).learn(480)
+    agent = EquivariantIndex(practice(32, start="random")).learn(320)
     assert 0.95 < scores(agent, TABLE1, steps=280, warmup=70, seeds=8) < 1.001
 
 

@@ -218,7 +218,7 @@ def test_columns_are_standardised_by_what_was_seen_first() -> None:
 
 
 def test_it_learns_table_1() -> None:
-    agent = EquivariantPPO(practice(64, start="random"), seed=1).learn(800)
+    agent = EquivariantPPO(practice(32, start="random"), seed=1).learn(640)
     runs = compare(
         {"whittle": "whittle", "random": "random", "learnt": agent.policy_for},
         TABLE1,

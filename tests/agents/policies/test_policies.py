@@ -73,7 +73,7 @@ PAIRS = [
 
 def arguments_of(kind: str, name: str) -> dict[str, Any]:
     """Return the environment's arguments, with all features that the agent asks for."""
-    return {"horizon": 12, **with_features(name, KINDS[kind])[1]}
+    return {"horizon": 6, **with_features(name, KINDS[kind])[1]}
 
 
 # ------------------------------------------------------------------------------- all agents alike
@@ -98,7 +98,7 @@ def test_every_agent_in_every_kind_of_environment(name: str, kind: str) -> None:
     state = same_state = other_state = None
     states: list[Any] = [None] * 3
     differs = False
-    for _ in range(14):
+    for _ in range(8):
         given = observation.copy()
         given.flags.writeable = False
         action, state = agent.predict(given, state)
@@ -248,16 +248,16 @@ def test_drawn_fleets_are_known_from_their_channels(rule: str, arrivals: str) ->
         "budget": 2, "budget_rule": rule, "features": ("value", *CHANNELS), "horizon": 40,
         "arrivals": arrivals,
     }  # fmt: skip
-    env = CrawlVectorEnv(4, sources=drawn_costs, **arguments)
+    env = CrawlVectorEnv(3, sources=drawn_costs, **arguments)
     for name in ("whittle", "lagrangian", "static", "myopic", "oldest-first", "fixed"):
         if name == "lagrangian" and rule == "average":
             continue  # ranks by λ*, which is simulated for a batch at a time
         agent = agents.make(name, env, seed=0)
         for seed in range(2):
             observation, _ = env.reset(seed=seed)
-            for _ in range(6):
+            for _ in range(3):
                 action = agent.predict(observation)[0]
-                for b in range(4):
+                for b in range(3):
                     fleet = Sources(
                         *(observation[b, :, 1 + i].astype(float) for i in range(4)), period=0.5
                     )

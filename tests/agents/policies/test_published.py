@@ -168,7 +168,7 @@ def test_neurwin_protocol(row: tuple[Any, ...]) -> None:
 @pytest.mark.parametrize("row", DEEPTOP, ids=lambda row: f"{row[0]} choose {row[1]}")
 def test_deeptop_protocol(row: tuple[Any, ...]) -> None:
     for name, value in zip(NAMES, row[2:], strict=False):
-        assert score_of(name, *row[:2], steps=6000, warmup=6000) == printed(value), name
+        assert score_of(name, *row[:2], steps=3000, warmup=3000) == printed(value), name
 
 
 @pytest.mark.parametrize("row", NEURWIN, ids=lambda row: f"{row[0]} choose {row[1]}")
@@ -198,18 +198,18 @@ def test_deeptop_random(row: tuple[Any, ...]) -> None:
 
 
 def fleet_f(budget: float, observed: bool) -> tuple[float, float]:
-    """Return the mean reward of Whittle on 400 × 800 epochs, and its standard error."""
+    """Return the mean reward of Whittle on 200 × 800 epochs, and its standard error."""
     arguments = {
         "sources": "fleet-f", "budget": budget, "arrivals": "poisson", "observed": observed,
     }  # fmt: skip
-    got = evaluate("whittle", arguments, steps=800, warmup=200, seeds=400, seed=3).reward
+    got = evaluate("whittle", arguments, steps=800, warmup=200, seeds=200, seed=3).reward
     return float(got.mean()), float(got.std(ddof=1) / np.sqrt(got.size))
 
 
 @pytest.mark.parametrize(("budget", "expected"), [(2, 7.993), (10, 10.684)])
 def test_fleet_f_observed(budget: int, expected: float) -> None:
     mean, error = fleet_f(budget, observed=True)
-    assert error < 0.01
+    assert error < 0.012
     assert abs(mean - expected) < Z_LIMIT * np.hypot(error, 0.0015)  # published as ± .003
 
 
@@ -217,7 +217,7 @@ def test_fleet_f_observed(budget: int, expected: float) -> None:
 def test_fleet_f_unobserved(budget: int, bound: float) -> None:
     assert relaxed_bound(Sources.preset("fleet-f"), budget) == pytest.approx(bound, abs=5.1e-4)
     mean, error = fleet_f(budget, observed=False)
-    assert error < 0.01
+    assert error < 0.012
     assert mean < bound + 5e-4 + Z_LIMIT * error
     assert mean > 0.97 * bound
 
@@ -229,7 +229,7 @@ def test_fleet_f_observed_average_is_not_below_epoch(budget: int) -> None:
     arguments = {"sources": "fleet-f", "budget": budget, "arrivals": "poisson"}
     hard, free = (
         evaluate(
-            "whittle", {**arguments, "budget_rule": rule}, steps=400, warmup=100, seeds=200, seed=5
+            "whittle", {**arguments, "budget_rule": rule}, steps=300, warmup=100, seeds=80, seed=5
         )
         for rule in ("step", "average")
     )

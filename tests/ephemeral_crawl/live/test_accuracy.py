@@ -17,12 +17,10 @@ from tests.ephemeral_crawl.live.world import (
     round_robin,
 )
 
-SEEDS = (1, 2)
-
 
 @cache
 def mean(collect, per_hour, **world):
-    return np.mean([collect(World(seed, days=5.0, **world), per_hour) for seed in SEEDS])
+    return collect(World(1, days=5.0, **world), per_hour)
 
 
 # Measured: .925 and .980; in eight days .970 and .993, of which the first are for learning.
@@ -32,9 +30,9 @@ def test_it_collects_nearly_what_known_parameters_would(per_hour, least):
 
 
 def test_the_approximations_of_large_fleets_cost_little(monkeypatch):
-    exact = crawl(World(1, days=2.0), 12)
+    exact = crawl(World(1, days=1.0), 12)
     monkeypatch.setattr(agenda, "EXACT", 0)
-    assert crawl(World(1, days=2.0), 12) == pytest.approx(exact, rel=0.02)
+    assert crawl(World(1, days=1.0), 12) == pytest.approx(exact, rel=0.02)
 
 
 def test_it_collects_more_than_rules_in_use():
@@ -52,7 +50,7 @@ def test_pings_are_worth_something():
 
 def test_half_lives_can_be_learnt():
     """With worths as they are when fetched; the first guess is 3 hours."""
-    world, clock = World(3, days=4.0), Clock()
+    world, clock = World(3, days=3.0), Clock()
     world.decay /= 4.0  # half-life 12 h
     scheduler = Scheduler(
         ":memory:", budget="12/h", half_life="learn", worth_at="fetch", clock=clock

@@ -60,7 +60,7 @@ class LiveAgent:
 
 
 def reward(task, agent):
-    return evaluate(agent, task, steps=400, warmup=200, seeds=1).reward[0]
+    return evaluate(agent, task, steps=280, warmup=140, seeds=1).reward[0]
 
 
 def ratio(sources, budget, **settings):
@@ -83,7 +83,7 @@ FLEETS = {
 
 
 @pytest.mark.parametrize(
-    ("fleet", "budgets"), [("table1", (1, 2, 3)), ("dense", (2, 20)), ("sparse", (6,))]
+    ("fleet", "budgets"), [("table1", (1, 3)), ("dense", (2, 20)), ("sparse", (6,))]
 )
 def test_it_is_whittles_policy_where_the_parameters_are_known(fleet, budgets):
     ratios = [ratio(FLEETS[fleet], budget) for budget in budgets]
@@ -95,11 +95,11 @@ def test_what_the_length_of_a_step_costs():
     sources = FLEETS["table1"]
     decay, ceiling = sources.decay_rate, sources.ceiling
     age, collected = np.ones(len(sources)), 0.0
-    for step in range(600):
+    for step in range(420):
         z = decay * age
         best = int((ceiling * (1.0 - np.exp(-z) * (1.0 + z))).argmax())
-        if step >= 200:
-            collected += ceiling[best] * -np.expm1(-z[best]) / 400
+        if step >= 140:
+            collected += ceiling[best] * -np.expm1(-z[best]) / 280
         age += 1.0
         age[best] = 1.0
     task = Task(sources, budget=1, observed=False, arrivals="deterministic")

@@ -464,19 +464,19 @@ def test_large_fleets_are_given_nearly_in_order(clock, monkeypatch, limit, resta
     """As in fleets above `EXACT`, where far more sources are due than are asked for."""
     scheduler = large_fleet(clock, monkeypatch, f"{300 * limit}/h")
     lost = []
-    for k in range(400):
-        clock.now += 4 * HOUR if k in (0, 200) else 12.0
-        if restart and k == 200:
+    for k in range(240):
+        clock.now += 4 * HOUR if k in (0, 120) else 12.0
+        if restart and k == 120:
             ledger = scheduler._ledger
             ledger.state = snapshot.from_bytes(snapshot.to_bytes(ledger.state))
         every, _, _ = indices(scheduler)
         leases = scheduler.lease(limit)
         every[[int(lease.source) for lease in leases]] = 0.0
-        if k % 200 > 50 or (restart and k >= 200):  # it has looked at all that have become due
+        if k % 120 > 50 or (restart and k >= 120):  # it has looked at all that have become due
             assert leases
             lost.append(1.0 - leases[-1].index / max(every.max(), leases[-1].index))
         scheduler.record([{"lease": x.id, "items": dated(clock, 5)} for x in leases])
-    assert scheduler.status().counts.leases > 390 * limit
+    assert scheduler.status().counts.leases > 230 * limit
     assert np.mean(lost) < 0.1
     assert np.max(lost) < 0.25
 
@@ -488,7 +488,7 @@ def test_in_large_fleets_nobody_is_much_too_late(clock, monkeypatch):
     )
     scheduler = large_fleet(clock, monkeypatch, "100000/h")
     late, early = [], []
-    for k in range(200):
+    for k in range(130):
         clock.now += 600.0
         every, asked, _ = indices(scheduler)
         leases = scheduler.lease(200)
@@ -497,7 +497,7 @@ def test_in_large_fleets_nobody_is_much_too_late(clock, monkeypatch):
             late.append(every.max() / asked)
         early += [lease.index / asked for lease in leases if "index" in lease.reason]
         scheduler.record([{"lease": x.id, "items": dated(clock, 5)[: k % 2]} for x in leases])
-    assert len(late) > 60
+    assert len(late) > 40
     assert np.max(late[20:]) < 1.11
     assert np.mean(late[20:]) < 1.1
     assert min(early) >= 1.0
@@ -557,15 +557,15 @@ def test_nobody_starves_on_a_host_that_cannot_serve_all(clock, monkeypatch, smal
     if not small:
         monkeypatch.setattr(agenda, "EXACT", 0)
     scheduler = Scheduler(":memory:", budget="100000/h", clock=clock)
-    scheduler.add_many({"source": str(i), "host": "h"} for i in range(300))
+    scheduler.add_many({"source": str(i), "host": "h"} for i in range(150))
     scheduler.limit_host("h", "2s")
-    fetched = dict.fromkeys(map(str, range(300)), 0)
-    for _ in range(2400):
+    fetched = dict.fromkeys(map(str, range(150)), 0)
+    for _ in range(1200):
         clock.now += 1.0
         for lease in scheduler.lease(4):
             fetched[lease.source] += 1
             scheduler.report(lease.id, [(clock() - 1.0, 1.0)] * (int(lease.source) % 3))
-    assert sum(fetched.values()) >= 1199  # one every two seconds
+    assert sum(fetched.values()) >= 599  # one every two seconds
     assert min(fetched.values()) >= 1
 
 
@@ -598,14 +598,14 @@ def test_the_budget_is_spent_and_not_exceeded(clock):
     costs = {str(i): float(rng.integers(1, 4)) for i in range(30)}
     scheduler.add_many({"source": name, "cost": cost} for name, cost in costs.items())
     spent = [0.0]
-    while clock.now < DAY:
+    while clock.now < DAY / 2:
         clock.now += 60.0
         for lease in scheduler.lease(10):
             number = rng.poisson((1 + int(lease.source)) / 30 * 0.2)
             scheduler.report(lease.id, dated(clock, *rng.uniform(0, 600, number)))
             spent.append(spent[-1] + costs[lease.source])
-    assert spent[-1] <= 30 * 24 + 5
-    assert spent[-1] >= 0.97 * 30 * 24
+    assert spent[-1] <= 30 * 12 + 5
+    assert spent[-1] >= 0.97 * 30 * 12
 
 
 def test_precision_is_told_by_dates_where_numbers_of_items_cannot_tell_it(scheduler, clock):
@@ -893,7 +893,7 @@ def test_budget_that_few_sources_cannot_spend_does_not_make_the_price_of_many(cl
 
 def test_the_price_fits_the_budget_however_many_are_added():
     live = Scheduler(":memory:", budget="20/h", clock=Clock())
-    for first, last in ((0, 14), (14, 300), (300, 600)):
+    for first, last in ((0, 14), (14, 100), (100, 250)):
         for i in range(first, last):
             live.add(str(i))
         told = live.explain("3")
@@ -908,7 +908,7 @@ def test_nobody_waits_for_ever_on_a_host_that_is_used_to_capacity():
     scheduler.limit_host("h", "10min")
     rotation = scheduler._ledger.state.rotation
     fetched, longest = dict.fromkeys(map(str, range(40)), now), 0.0
-    while now < start + 6 * rotation:
+    while now < start + 4 * rotation:
         for lease in scheduler.lease():
             since, gap = now - fetched[lease.source], 600.0 if int(lease.source) < 20 else 1e7
             times = np.arange(now, fetched[lease.source], -gap)[1:]

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_faults_of_all_kinds_break_no_promise():
-    options = ["--minutes", "0.08", "--every", "0.1", "--seed", "1"]
+    options = ["--minutes", "0.06", "--every", "0.08", "--seed", "1"]
     command = [sys.executable, "-m", soak.__name__, *options]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr

@@ -168,7 +168,7 @@ def test_neurwin_protocol(row: tuple[Any, ...]) -> None:
 @pytest.mark.parametrize("row", DEEPTOP, ids=lambda row: f"{row[0]} choose {row[1]}")
 def test_deeptop_protocol(row: tuple[Any, ...]) -> None:
     for name, value in zip(NAMES, row[2:], strict=False):
-        assert score_of(name, *row[:2], steps=3000, warmup=3000) == printed(value), name
+        assert score_of(name, *row[:2], steps=6000, warmup=6000) == printed(value), name
 
 
 @pytest.mark.parametrize("row", NEURWIN, ids=lambda row: f"{row[0]} choose {row[1]}")

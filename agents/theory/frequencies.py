@@ -7,14 +7,14 @@ from collections.abc import Callable
 import numpy as np
 
 from agents.theory.closed_form import continuous_ages_reaching
-from agents.theory.price import first_where, near_level
+from agents.theory.price import CLOSE, first_where, near_level
 from agents.theory.renewal import simplified
 from crawl_env import Sources
 from crawl_env.errors import check_positive
 from crawl_env.numerics import FloatArray
 
 _SAMPLE = 4096  # sources of which the multiplier is found first
-_ROUGH, _CLOSE = 1e-2, 1e-13  # fractions of λ to which it and that of all sources are bounded
+_ROUGH = 1e-2  # fraction of λ to which that of the sample is bounded
 
 __all__ = ["rates_within", "static_frequencies", "static_reward"]
 
@@ -85,7 +85,7 @@ def rates_within(
         return most
     known = near_level(lambda price: spent(rate(price)), budget, enough, guess)
     low, high = first_where(
-        lambda price: spent(rate(price)) <= budget, enough, tolerance=_CLOSE, known=known
+        lambda price: spent(rate(price)) <= budget, enough, tolerance=CLOSE, known=known
     )
     # Between the bounds the rates are linear in λ to rounding. Where λ meets some u*/C to rounding,
     # as it does when decay is fast, they jump: there any split is best, and this one spends the

@@ -20,7 +20,7 @@ from crawl_env.numerics import BoolArray, FloatArray
 _HALVES, _FAR = 40, 2.0**-40  # halvings before what is still above 0 is searched for by logarithm
 _FIRST, _LAST = 1.02, 1e6  # factors by which a bracket of λ is widened
 _FAR_DOWN = 2.0**-20  # steps in which a far minimiser is approached
-_CLOSE = 1e-13  # fraction of λ at which bounds are close
+CLOSE = 1e-13  # fraction of λ at which bounds are close, where the caller names no other
 _STEP_DOWN = 0.25  # factor by which λ is reduced at most until more than a level is spent
 _FARTHEST = 64.0  # powers of that factor that are one step
 _LEAST_STEP = 1.03  # factor by which it is changed at least until there are bounds on both sides
@@ -164,7 +164,7 @@ class LevelBracket:
         part = f / (g - f) * h / (g - h) + former / whole * f / (h - f) * g / (h - g)
         line = np.where(np.isfinite(h), 0.5, f / (f - g))  # between the first two bounds
         part = np.where(safe & np.isfinite(part), part, line)
-        least = np.minimum(0.25 * _CLOSE / np.abs(whole), 0.5)
+        least = np.minimum(0.25 * CLOSE / np.abs(whole), 0.5)
         return np.asarray(np.exp(np.log(x) + np.clip(part, least, 1.0 - least) * whole))
 
 
@@ -173,7 +173,7 @@ def near_level(
     level: float,
     high: FloatArray,
     guess: FloatArray | float = 0.0,
-    tolerance: float = _CLOSE,
+    tolerance: float = CLOSE,
 ) -> tuple[FloatArray, FloatArray]:
     """Return close bounds on the smallest λ in (0, high] at which no more than a level is spent, by
     `LevelBracket`.

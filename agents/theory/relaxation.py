@@ -23,7 +23,10 @@ from crawl_env.numerics import BoolArray, FloatArray
 from crawl_env.simulation.selection import TOLERANCE, Hosts
 
 _MOST_STEPS = 200
-_CLOSE, _CLOSE_WITHIN_HOSTS = 1e-15, 1e-12  # fractions of λ at which bounds are close
+# Fractions of λ at which bounds are close. Without hosts they enclose a λ at which the spending
+# jumps, to rounding (`price.CLOSE` is for spending that is continuous); within hosts, the spending
+# is known to the accuracy of their multipliers only.
+_CLOSE, _CLOSE_WITHIN_HOSTS = 1e-15, 1e-12
 Condition = Callable[[FloatArray], BoolArray]  # on the spending per step
 
 

@@ -11,6 +11,7 @@ import dataclasses
 import inspect
 import os
 import re
+import shutil
 import sys
 import textwrap
 import warnings
@@ -113,7 +114,13 @@ class Program:
         shown = known if everything else kind.main or known
         only = (tyro.conf.DisallowNone, tyro.conf.FlagCreatePairsOff)
         try:
-            tyro.cli(_described(kind, shown), prog=f"{self.name} {name}", args=["-h"], config=only)
+            tyro.cli(
+                _described(kind, shown),
+                prog=f"{self.name} {name}",
+                description=_wrapped(kind.__doc__ or ""),
+                args=["-h"],
+                config=only,
+            )
         finally:
             if more := len(known) - len(shown):
                 print(f"{more} more options: {self.name} {name} --help-all")
@@ -286,6 +293,17 @@ def _texts(kind: type[Command]) -> dict[str, str]:
             ):
                 found[field.target.id] = _paragraphs(text.value.value)
     return found
+
+
+def _wrapped(text: str) -> str:
+    """Return a text in lines as wide as the terminal.
+
+    tyro wraps the texts of options, but joins the lines of what stands above them, except those
+    that begin with a space.
+    """
+    width = shutil.get_terminal_size().columns
+    paragraphs = _paragraphs(text).split("\n\n")
+    return "\n\n".join(textwrap.fill(p, width, subsequent_indent="  ") for p in paragraphs)
 
 
 def _paragraphs(text: str) -> str:

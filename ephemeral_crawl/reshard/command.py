@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import tyro
@@ -31,10 +30,11 @@ class Reshard(Command):
         from ephemeral_crawl.live import Scheduler
         from ephemeral_crawl.live.errors import NewStore
         from ephemeral_crawl.live.hours import is_table
+        from ephemeral_crawl.live.journal import store_named
         from ephemeral_crawl.shards.balancer import NEW
         from ephemeral_crawl.shards.growing import divide_anew, share_tags
 
-        places = [store if ":" in store else Path(store) for store in self.stores]
+        places = [store_named(store) for store in self.stores]
         with ExitStack() as stack:
             stores = [stack.enter_context(Scheduler(places[0]))]
             if is_table(stores[0].settings()["budget"]):

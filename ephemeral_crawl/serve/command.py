@@ -81,12 +81,9 @@ class Serve(Command):
     """Log lines of text, or one JSON object a line."""
 
     def run(self) -> None:
-        from crawl_env.errors import check_positive, counted
-        from ephemeral_crawl.live import Scheduler
+        from crawl_env.errors import check_positive
         from ephemeral_crawl.serve.admission import VARIABLE, Limits, find_token, is_loopback
-        from ephemeral_crawl.serve.app import make_app
-        from ephemeral_crawl.serve.server import listen, logs, make_server
-        from ephemeral_crawl.serve.service import Service
+        from ephemeral_crawl.serve.server import listen
 
         token = find_token(self.token_file)
         if token is None and not is_loopback(self.host):
@@ -97,12 +94,23 @@ class Serve(Command):
         limits = Limits(rate=check_positive("--rate", self.rate, "requests per second"))
         if self.public_url is not None and token is None:
             raise ValueError("--public-url needs a token, as by --token-file")
-        listener = listen(self.host, self.port)
-        if self.shards is not None:
-            self._on_ray(self.shards, token, limits, listener)
-            return
+        with listen(self.host, self.port) as listener:
+            if self.shards is None:
+                self._alone(token, limits, listener)
+            else:
+                self._on_ray(self.shards, token, limits, listener)
+
+    def _alone(self, token: Token | None, limits: Limits, listener: socket.socket) -> None:
+        """Serve one scheduler until SIGTERM or SIGINT."""
+        from crawl_env.errors import counted
+        from ephemeral_crawl.live import Scheduler
+        from ephemeral_crawl.live.journal import store_named
+        from ephemeral_crawl.serve.app import make_app
+        from ephemeral_crawl.serve.server import logs, make_server
+        from ephemeral_crawl.serve.service import Service
+
         scheduler = Scheduler(
-            self.store if ":" in self.store else Path(self.store),
+            store_named(self.store),
             budget=self.budget,
             zone=self.zone,
             burst=self.burst,

@@ -57,6 +57,7 @@ class ManageStore(Command):
     def run(self) -> None:
         from ephemeral_crawl.crawl.exchange import change_sources
         from ephemeral_crawl.live import Scheduler
+        from ephemeral_crawl.live.journal import store_named
 
         given = {"budget": self.budget, "burst": self.burst, "explore": self.explore}
         given |= {"zone": self.zone}
@@ -82,8 +83,8 @@ class ManageStore(Command):
             for tag in scheduler.tags():
                 print(f"  {tag}")
             if self.copy_to is not None:
-                scheduler.copy(_place(self.copy_to))
-                with Scheduler(_place(self.copy_to)) as copy:
+                scheduler.copy(store_named(self.copy_to))
+                with Scheduler(store_named(self.copy_to)) as copy:
                     print(f"{self.copy_to}: {_summary(copy)}")
 
 
@@ -107,17 +108,15 @@ def _warn_of_nobody(scheduler: Scheduler, kind: str, name: str) -> None:
     )
 
 
-def _place(store: str) -> str | Path:
-    return store if ":" in store else Path(store)
-
-
 def _existing(store: str) -> str | Path:
     """Return a store as `Scheduler` takes it.
 
     Raises:
         ValueError: it is a file that does not exist, or in memory only.
     """
-    place = _place(store)
+    from ephemeral_crawl.live.journal import store_named
+
+    place = store_named(store)
     file = Path(str(place).removeprefix("sqlite:///"))
     if store == ":memory:" or (not store.startswith("postgres") and not file.exists()):
         raise ValueError(

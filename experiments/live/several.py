@@ -19,6 +19,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 from ephemeral_crawl.live import Scheduler
+from ephemeral_crawl.live.journal import store_named
 from ephemeral_crawl.reshard.command import Reshard
 from experiments.live.http import (
     LeasingClient,
@@ -42,13 +43,9 @@ def _serving(*words: str) -> AbstractContextManager[Process]:
 def _copied(store: str) -> str:
     """Return the address of a copy of a store."""
     copy = f"{store}{time.time_ns()}"
-    with Scheduler(_place(store)) as scheduler:
-        scheduler.copy(_place(copy))
+    with Scheduler(store_named(store)) as scheduler:
+        scheduler.copy(store_named(copy))
     return copy
-
-
-def _place(store: str) -> str | Path:
-    return store if ":" in store else Path(store)
 
 
 def load_on_ray(stores: list[str], batch: int, seconds: float) -> None:
@@ -138,8 +135,8 @@ def main() -> None:
             with Scheduler(Path(first)) as scheduler:
                 scheduler.copy(schemas[0])
             first, shards = schemas[0], schemas[1:]
-        with Scheduler(_place(first)) as scheduler:
-            scheduler.copy(_place(shards[0]))
+        with Scheduler(store_named(first)) as scheduler:
+            scheduler.copy(store_named(shards[0]))
         start = time.process_time()
         Reshard(stores=tuple(shards)).run()
         print(f"divided in {time.process_time() - start:.1f} s of processor time")

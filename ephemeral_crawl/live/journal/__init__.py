@@ -15,9 +15,15 @@ from crawl_env.errors import shown
 from ephemeral_crawl.live.journal.base import Event, Journal, NoJournal, readable
 from ephemeral_crawl.live.journal.sqlite import SqliteJournal
 
-__all__ = ["Event", "Journal", "NoJournal", "open_journal"]
+__all__ = ["Event", "Journal", "NoJournal", "open_journal", "store_named"]
 
 _SERVERS = ("postgresql://", "postgres://")
+
+
+def store_named(name: str) -> str | Path:
+    """Return a store, as `open_journal` takes it, by the name that a command was given: that of a
+    file, if there is no colon in it."""
+    return name if ":" in name else Path(name)
 
 
 def open_journal(

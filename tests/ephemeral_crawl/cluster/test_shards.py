@@ -10,6 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from ephemeral_crawl.serve.command import Serve
+from ephemeral_crawl.serve.server import listen
 from ephemeral_crawl.shards.balancer import Balancer
 from ephemeral_crawl.shards.owner import domain_of, owner_of
 from tests.conftest import wait_until
@@ -167,3 +169,15 @@ def test_the_command_starts_shards_and_a_second_one_forwards_to_them(tmp_path, l
 def test_what_shards_cannot_be(tmp_path, more, message):
     with served(tmp_path, *more) as told:
         assert message in told
+
+
+def test_a_refused_command_does_not_listen_any_more(tmp_path):
+    with listen("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+    command = Serve(store=str(tmp_path / "{shard}.db"), shards=2, budget="1/h", burst=3, port=port)
+    with pytest.raises(
+        ValueError, match="--burst is for one scheduler"
+    ) as refused:  # keeps what the command has left open
+        command.run()
+    listen("127.0.0.1", port).close()
+    assert refused

@@ -71,6 +71,7 @@ def test_texts_of_options_are_broken_where_the_line_ends_alone() -> None:
     words = [sys.executable, "-m", "ephemeral_crawl", "balance", "--help"]
     plain = {**os.environ, "COLUMNS": "80", "PYTHONIOENCODING": "utf-8", "NO_COLOR": "1"}
     text = subprocess.run(words, capture_output=True, text=True, check=True, env=plain).stdout
+    assert max(map(len, text.splitlines())) == 80
     box = [line.strip("│").rstrip() for line in text.splitlines() if line.startswith("│")]
     sides = [(line, after) for line, after in pairwise(box) if after.startswith(" " * 10)]
     assert len(sides) > 10

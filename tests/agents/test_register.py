@@ -17,6 +17,7 @@ import pytest
 import agents
 from agents.policies.base import ObservationView
 from agents.registry import AGENTS, GROUP, find
+from ephemeral_crawl.__main__ import PROGRAM
 
 ROOT = Path(__file__).parents[2]
 POSED = {"sources": "table1", "budget": 2}
@@ -193,13 +194,16 @@ def test_installed_agents_are_known_to_the_command_and_see_what_they_observe(
 
 
 def test_an_agent_that_does_not_say_what_it_observes_is_refused_before_any_work(
-    installed: Path,
+    installed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    done = command(installed, "secretive")
-    assert done.returncode == 1
+    monkeypatch.syspath_prepend(installed)
+    words = "evaluate --sources table1 --budget 2 --agents secretive --seeds 3 --out"
+    with pytest.raises(SystemExit) as stop:
+        PROGRAM.run([*words.split(), str(installed / "out")])
+    said = str(stop.value)
     assert "agent 'secretive' cannot act here: the environment does not show the feature age" in (
-        done.stderr
+        said
     )
-    assert 'as in features = ("age",)' in done.stderr
-    assert not done.stdout
+    assert 'as in features = ("age",)' in said
+    assert not capsys.readouterr().out
     assert not list(installed.glob("out*"))

@@ -23,9 +23,6 @@ def test_the_quick_study_and_its_report(tmp_path, capsys):
     assert {(row["recording"], row["agent"]) for row in replayed} == {
         (INVENTED, agent) for agent in AGENTS[:2]
     }
-    before = (out / "service.csv.gz").read_bytes()
-    PROGRAM.run(["engine", "--only-report", "--out", str(out)])
-    assert (out / "service.csv.gz").read_bytes() == before
 
 
 @pytest.mark.parametrize("case", [6, 8])

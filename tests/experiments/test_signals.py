@@ -42,10 +42,9 @@ def test_the_quick_study_and_its_report(tmp_path, capsys):
     PROGRAM.run(["signals", "--suite", "quick", "--engine", "sequential", "--out", str(out)])
     said = capsys.readouterr().out
     assert "share of all utility" in said
-    tables = {path.name: path.read_bytes() for path in out.glob("*.csv.gz")}
-    assert {*tables} == {f"{name}.csv.gz" for name in Signals.parts if name != "recordings"}
-    PROGRAM.run(["signals", "--only-report", "--out", str(out)])
-    assert {path.name: path.read_bytes() for path in out.glob("*.csv.gz")} == tables
+    assert {path.name for path in out.glob("*.csv.gz")} == {
+        f"{name}.csv.gz" for name in Signals.parts if name != "recordings"
+    }
     data, bound = Data(read_csv(out / "quality.csv.gz")), mean("bound", "published")
     none, signalled, observed = (
         bound(data, {"fleet": "fleet F", "budget": 2, "quality": name}).mean

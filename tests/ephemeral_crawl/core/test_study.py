@@ -100,12 +100,12 @@ def test_a_new_study_is_a_folder_or_a_module(tmp_path):
 @BOTH
 def test_every_study_is_a_command_with_help(program, capsys):
     width = max(map(len, program.commands()))
+    overview = program.overview().replace("\n", " ").replace(" " * (width + 4), "")
     for name, module in program.commands().items():
         kind = program._kind(name)
         assert kind.name() == name
         if issubclass(kind, Study) and name not in ("hacker-news", "example"):
             assert "report.html" in kind.outputs
-        overview = program.overview().replace("\n", " ").replace(" " * (width + 4), "")
         assert summary(module) in overview
 
 

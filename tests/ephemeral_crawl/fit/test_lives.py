@@ -68,16 +68,16 @@ def test_the_rate_is_that_of_the_life() -> None:
     """Unbiased: the items that delimit a life do not count."""
     rng = np.random.default_rng(1)
     for birth, death in ((0.0, 500.0), (500.0, SPAN), (300.0, 700.0)):
-        log = poisson_log(rng, np.full(400, 0.1), birth, death)
+        log = poisson_log(rng, np.full(250, 0.1), birth, death)
         alive = lives(log)
         assert (alive.dead == (death < SPAN)).mean() > 0.99
         raw = alive.counts(log) / alive.span
-        assert raw.mean() == pytest.approx(0.1, abs=4 * raw.std() / np.sqrt(400))
+        assert raw.mean() == pytest.approx(0.1, abs=4 * raw.std() / np.sqrt(250))
         assert shrinkage.rates(alive.counts(log), alive.span).mean == pytest.approx(0.1, rel=0.03)
 
 
 def test_checks_look_at_the_life_only() -> None:
-    log = poisson_log(np.random.default_rng(2), np.full(100, 0.2), 0, 600)
+    log = poisson_log(np.random.default_rng(2), np.full(50, 0.2), 0, 600)
     alive = lives(log)
     assert alive.dead.all()
     for check in (checks.dispersion, lambda log, **x: checks.drift(log, **x)):

@@ -104,6 +104,8 @@ def learnt(given: Mapping[str, Any], offset: float = 0.0) -> NDArray[Any]:
         offset: what is added to the clock's times.
     """
     rows = _read(given["learnt"], SOURCE, _OF_SOURCES, SOURCE_TIMES, len(given["sources"]), offset)
+    if not (rows["cost"] > 0.0).all():
+        raise ValueError("a source has no cost")
     if len(rows) and not rows["cause"].max() < len(LEARNT):
         raise ValueError("a source failed of something that is not known")
     return rows

@@ -537,7 +537,8 @@ class State:
             if self._hosts([name])[name] not in self.paused_hosts:
                 self._pause({"host": name, "paused": True})
         for name in event.get("paused_tags", ()):
-            if not self.tags.table["paused"][self.tags.number(name)]:
+            tag = self.tags.number(name)  # which may make another table
+            if not self.tags.table["paused"][tag]:
                 self._pause({"tag": name, "paused": True})
         self.changes = len(self)  # what the sources share changes at once
 

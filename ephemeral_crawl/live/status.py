@@ -66,7 +66,7 @@ def tags(state: State, now: float) -> list[TagStatus]:
             paused=bool(row["paused"]),
             least=round(3600.0 * float(bounds[0][k]), 9) or None,
             most=round(3600.0 * most, 9) if (most := float(bounds[1][k])) < math.inf else None,
-            spends=3600.0 * float(row["spends"]),
+            spends=3600.0 * float(row["spends"]) if state.tags.bounded else None,
             spent=float(row["spent"]),
             price=value * float(row["factor"]),
             multiplier=value * (float(row["factor"]) - 1.0) if state.tags.binds(k) else 0.0,

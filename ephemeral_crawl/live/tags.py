@@ -64,7 +64,7 @@ class TagStatus:
     paused: bool
     least: float | None  # of the present budget; None: it has no minimum
     most: float | None
-    spends: float  # that it is expected to spend
+    spends: float | None  # that it is expected to spend; None: unknown, as no tag has a budget
     spent: float  # budget units since the tag was made
     price: float  # of a budget unit for its sources
     multiplier: float  # its price less that of the budget, which the bound that `binds` costs
@@ -86,11 +86,11 @@ class TagStatus:
             for name, bound, whole, part in given
             if bound is not None
         )
+        spends = "" if self.spends is None else f", expected to spend {self.spends:.4g}/h"
         return (
             f"{self.tag or 'without a tag'}: {counted(self.sources, 'source')}"
             + (" (paused)" if self.paused else "")
-            + f"{bounds}, expected to spend {self.spends:.4g}/h; price {self.price:.3g}, "
-            f"{self.spent:,.6g} units spent"
+            + f"{bounds}{spends}; price {self.price:.3g}, {self.spent:,.6g} units spent"
         )
 
 

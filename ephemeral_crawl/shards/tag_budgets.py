@@ -47,7 +47,7 @@ def _together(tags: Sequence[TagStatus]) -> TagStatus:
         return None if None in found else sum(found)
 
     spends = total("spends")
-    weights = [tag.spends / spends if spends > 0.0 else 1.0 / len(tags) for tag in tags]
+    weights = [(tag.spends or 0.0) / spends if spends else 1.0 / len(tags) for tag in tags]
 
     def mean(name: str) -> float:
         return math.fsum(w * getattr(tag, name) for w, tag in zip(weights, tags, strict=True))

@@ -57,6 +57,7 @@ class ManageSources(Command):
         from ephemeral_crawl.crawl import exchange
         from ephemeral_crawl.crawl.stores import Stores
         from ephemeral_crawl.live import Scheduler
+        from ephemeral_crawl.live.errors import NewStore
         from ephemeral_crawl.shards.owner import owner_of
 
         for path in (*self.add, *self.write):
@@ -64,16 +65,24 @@ class ManageSources(Command):
         if len(self.store) > 1 and self.budget:
             raise ValueError("--budget is of one store; `balance` divides the budget of shards")
         with ExitStack() as stack:
-            stores = [
-                stack.enter_context(
-                    Scheduler(
-                        place if ":" in place else Path(place),
-                        budget=self.budget,
-                        half_life=self.half_life,
+            try:
+                stores = [
+                    stack.enter_context(
+                        Scheduler(
+                            place if ":" in place else Path(place),
+                            budget=self.budget,
+                            half_life=self.half_life,
+                        )
                     )
-                )
-                for place in self.store
-            ]
+                    for place in self.store
+                ]
+            except NewStore as error:
+                if len(self.store) == 1:
+                    raise
+                place = str(error).partition(" is new")[0]
+                raise ValueError(
+                    f"{place} is new: start the server of each shard first, with --budget"
+                ) from None
             scheduler: Scheduler | Stores = stores[0]
             if len(stores) > 1:
                 scheduler = Stores(stores, lambda name: owner_of(name, len(stores)))

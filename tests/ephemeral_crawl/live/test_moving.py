@@ -115,6 +115,7 @@ def test_what_was_not_exported_is_refused(one):
         {**good, "learnt": {**good["learnt"], "other": nan}},
         {**good, "learnt": {**good["learnt"], "cost": column(np.inf)}},
         {**good, "learnt": {**good["learnt"], "cost": column(-1.0)}},
+        {**good, "learnt": {}},
         {**good, "learnt": []},
         {**good, "sums": [10**400] * 4},
         {**good, "learnt": {**good["learnt"], "cause": base64.b64encode(b"\xff" * 3).decode()}},
@@ -122,6 +123,6 @@ def test_what_was_not_exported_is_refused(one):
         with pytest.raises(ValueError, match="not sources that a scheduler has exported"):
             other.adopt(bad)
     assert len(other) == 0
-    other.adopt(good)
+    other.adopt({**good, "paused_tags": ["of no source"]})
     with pytest.raises(SourceExists):
         other.adopt(good)

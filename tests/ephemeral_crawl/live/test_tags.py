@@ -294,6 +294,7 @@ def test_hosts_and_tags_are_paused():
     live.add("d", host="d.example.org")
     live.add("e", tag="y")
     assert (live.lease(9), live.status().paused) == ([], 5)
+    assert str(live.tags()[1]).startswith("x: 2 sources; price ")  # what it spends is not known
     reasons = {name: live.explain(name).reason for name in "abcde"}
     assert reasons["a"] == reasons["d"] == "since its host is paused"
     assert (reasons["c"], reasons["e"]) == ("since it is paused", "since its tag is paused")

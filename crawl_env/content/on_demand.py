@@ -7,8 +7,8 @@ determined by (seed, source, block). So the items of an interval of steps are th
 policy asks for them, and in whatever order; those of two adjacent intervals are the items of both.
 
 A total that is drawn at once, as in the dense world, could not be divided between two intervals.
-Blocks of one step are never divided: where items of exponential utility decay slowly, their total
-is drawn at once, and then their number given the total.
+Blocks of one step are never divided: where items of exponential utility decay slowly, their number
+and total are drawn at once.
 """
 
 from __future__ import annotations
@@ -232,27 +232,25 @@ def doublings(rate: float) -> int:
 
 
 @inlined
-def _total_of_step(state: Stream, strength: float, odds: float) -> tuple[float, float]:
+def _total_of_step(state: Stream, rate: float, decay: float, lost: float) -> tuple[float, float]:
     """Draw the number of items of a step, and their total utility at its end in units of αξ̄, where
-    ξ is exponential; given Λ/μ and (1 − α)/α.
+    ξ is exponential; given ΛT, μT and 1 − α.
 
-    As in `crawl_env.content.totals.ExponentialTotals`, B ~ NegativeBinomial(Λ/μ, α), and the total
-    is Gamma(B). B is the sum of a logarithmic number for each item, so that, given B, the number of
-    items is that of tables at which B guests of a Chinese restaurant of strength θ = Λ/μ sit: guest
-    i + 1 takes a new one with probability θ/(θ + i).
+    As in `crawl_env.content.totals.ExponentialTotals`, the total is Gamma(B). B is a sum over the
+    items, each of which counts j times with probability (1 − α)^j/(jμT). Those that count once and
+    those that count more often are independent of each other.
     """
-    batches = poisson(state, gamma(state, strength) * odds)
-    if batches == 0.0:
-        return 0.0, 0.0
-    total = gamma_from_one(state, batches)
-    # 1/x is the probability that all guests since the last one at a taken table took a new one.
-    number, x, u, share = batches, 1.0, uniform(state), 1.0 / strength
-    for i in range(1, int(batches)):
-        x += x * (i * share)
-        if u * x > 1.0:
-            number -= 1.0
-            x, u = 1.0, uniform(state)
-    return number, total
+    once = rate * (lost / decay)
+    number, others = poisson(state, once), poisson(state, max(rate - once, 0.0))
+    batches = number
+    for _ in range(int(others)):
+        j, left, p = 2.0, uniform(state) * (decay - lost), 0.5 * lost * lost
+        while left >= p and p > 1e-20:
+            left -= p
+            p *= lost * j / (j + 1.0)
+            j += 1.0
+        batches += j
+    return number + others, gamma_from_one(state, batches) if batches > 0.0 else 0.0
 
 
 @compiled
@@ -278,16 +276,14 @@ def _collect(
         k = doublings(rate[j])
         steps, length = 1 << k, 2.0**k
         at_once = k == 0 and law == _EXPONENTIAL and decay[j] <= SLOW
-        strength, odds = 0.0, 0.0
-        if at_once:
-            strength, odds = rate[j] / decay[j], math.expm1(decay[j])
+        lost = -math.expm1(-decay[j])
         found, total = 0, 0.0
         for block in range(last >> k, ((now - 1) >> k) + 1 if rate[j] > 0.0 else last >> k):
             _begin(state, seed, sources[j], block, _ITEMS)
             if at_once:
-                number, worth = _total_of_step(state, strength, odds)
+                number, worth = _total_of_step(state, rate[j], decay[j], lost)
                 found += int(number)
-                total += worth * math.exp(-decay[j] * float(now - block))
+                total = (total + worth) * (1.0 - lost)
                 continue
             n = int(poisson(state, rate[j] * length))
             start = float(last - block * steps)  # of the interval, in steps from the block's begin

@@ -172,6 +172,11 @@ def readers_may_leave() -> Iterator[None]:
                     stream.flush()
 
 
+def breaking(stream: TextIO) -> TextIO:
+    """Return a stream that breaks when its pipe is closed, for what must not be lost then."""
+    return stream._stream if isinstance(stream, _Unbroken) else stream
+
+
 class _Unbroken:
     """A stream that goes nowhere once its pipe is closed."""
 

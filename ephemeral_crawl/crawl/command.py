@@ -22,6 +22,7 @@ from crawl_env.errors import check_whole, counted
 from crawl_env.files.regular import regular
 from ephemeral_crawl.core.base import Command
 from ephemeral_crawl.core.logs import Form, Level, logged
+from ephemeral_crawl.core.program import breaking
 from ephemeral_crawl.live.arguments import seconds
 from ephemeral_crawl.live.reasons import redacted
 
@@ -151,6 +152,11 @@ class CrawlFeeds(Command):
                 try:
                     with self._output() as output, contextlib.suppress(KeyboardInterrupt):
                         asyncio.run(self._crawl(scheduler, output))
+                except BrokenPipeError as error:
+                    raise OSError(
+                        "nobody reads the items that are printed any more, so that the crawl has "
+                        "ended; the same command goes on where it was"
+                    ) from error
                 except sqlite3.Error as error:
                     raise OSError(
                         f"what is known of the items of {self.store} cannot be stored: {error}"
@@ -316,7 +322,7 @@ class CrawlFeeds(Command):
     @contextlib.contextmanager
     def _output(self) -> Iterator[TextIO]:
         if self.out == "-":
-            yield sys.stdout
+            yield breaking(sys.stdout)
             return
         with open(self.out, "a", encoding="utf-8") as file:
             if _is_cut_off(Path(self.out)):

@@ -338,6 +338,7 @@ class Crawler:
         if self._output is None or not items:
             return
         now = _stamp(self._clock())
+        encoding = self._output.encoding or "utf-8"  # which may be that of the terminal
         for item in items:
             line = {
                 "source": source,
@@ -349,7 +350,8 @@ class Crawler:
                 "worth": item.worth,
                 "backlog": first,
             }
-            self._output.write(json.dumps(line, ensure_ascii=False) + "\n")
+            text = json.dumps(line, ensure_ascii=not encoding.lower().startswith("utf"))
+            self._output.write(text + "\n")
         self._output.flush()
 
 

@@ -372,6 +372,9 @@ class LimitedProcess:
             except (asyncio.IncompleteReadError, ConnectionError):  # it has ended
                 code = await self._ended(process)
                 raise FetchError("content", _why_ended(code)) from None
+            except OSError as error:  # there is no memory for it, or there are too many processes
+                text = f"the process that parses cannot be started: {error.strerror or error}"
+                raise FetchError("connection", text) from None
             except asyncio.CancelledError:  # the next answer would be that to this document
                 await self.close()
                 raise

@@ -1,6 +1,7 @@
 """The crawler: what it makes of what servers answer, over HTTP in accelerated time."""
 
 import asyncio
+import errno
 import io
 import json
 import math
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import redirect_stdout
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
@@ -17,6 +19,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from ephemeral_crawl.core.program import readers_may_leave
 from ephemeral_crawl.crawl import exchange, feeds
 from ephemeral_crawl.crawl.client import Client, FetchError
 from ephemeral_crawl.crawl.command import CrawlFeeds
@@ -484,6 +487,15 @@ def test_why_the_process_that_parses_has_ended():
         assert f"exit code {code}" in feeds._why_ended(code)
 
 
+def test_a_process_that_cannot_be_started_does_not_end_the_crawl(monkeypatch):
+    async def fails(*_, **__):
+        raise BlockingIOError(errno.EAGAIN, "no memory")
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", fails)
+    with pytest.raises(FetchError, match="cannot be started: no memory"):
+        asyncio.run(feeds.LimitedProcess()(b"", "", ""))
+
+
 def test_parsing_is_limited_in_time():
     async def parse(seconds):
         parser = feeds.LimitedProcess(seconds=seconds)
@@ -706,6 +718,26 @@ def test_a_line_that_was_cut_off_spoils_no_other(before, tmp_path):
     with CrawlFeeds(out=str(out))._output() as file:
         file.write("{}\n")
     assert out.read_text().splitlines() == [*before.splitlines(), "{}"]
+
+
+def test_a_crawl_whose_items_nobody_reads_any_more_ends():
+    reader, writer = os.pipe()
+    os.close(reader)
+    with (
+        os.fdopen(writer, "w") as out,
+        redirect_stdout(out),
+        readers_may_leave(),
+        CrawlFeeds()._output() as file,
+        pytest.raises(BrokenPipeError),
+    ):
+        print("{}", file=file, flush=True)
+
+
+def test_items_are_written_in_any_encoding():
+    out = io.TextIOWrapper(io.BytesIO(), encoding="latin-1", write_through=True)
+    item = feeds.FeedItem(1, 0, "привет", "", None, 1.0)
+    Crawler(None, None, None, None, out)._write("a", [item], first=False)
+    assert json.loads(out.buffer.getvalue())["title"] == "привет"
 
 
 def test_what_the_command_logs_can_be_read_by_programs(tmp_path, capsys):

@@ -3,6 +3,7 @@ machine for those that need it."""
 
 import contextlib
 import gc
+import io
 import os
 import signal
 import sys
@@ -119,6 +120,8 @@ def each_figure_is_drawn_once(request, monkeypatch):
     """
     if not request.node.nodeid.startswith(COMMANDS):
         return
+    from matplotlib.figure import Figure
+
     from ephemeral_crawl.core import svg
 
     draw = svg.inline
@@ -131,7 +134,21 @@ def each_figure_is_drawn_once(request, monkeypatch):
         old, (picture, *more) = FIGURES[key]
         return picture.replace(f"f{old}-", f"f{number}-"), *more
 
+    save = Figure.savefig
+
+    def saved(figure, file, **how):
+        if how.get("format") == "svg":
+            return save(figure, file, **how)
+        place = sys._getframe(1)
+        key = place.f_code.co_filename, place.f_lineno, *map(form, figure.axes)
+        if key not in PICTURES:
+            save(figure, made := io.BytesIO(), **{"format": "png", **how})
+            PICTURES[key] = made.getvalue()
+        write = file.write if hasattr(file, "write") else Path(file).write_bytes
+        return write(PICTURES[key])
+
     monkeypatch.setattr(svg, "inline", drawn)
+    monkeypatch.setattr(Figure, "savefig", saved)
 
 
 COMMANDS = (
@@ -142,7 +159,7 @@ COMMANDS = (
         for name in ("backtest", "comparison", "evaluate", "example", "fit", "replay", "schedule")
     ),
 )
-FIGURES = {}
+FIGURES, PICTURES = {}, {}  # in the page, and beside it
 
 
 def form(axes):

@@ -94,9 +94,9 @@ def test_features_do_not_change_what_arrives(rate: str) -> None:
     ]
     assert len(names) >= 15
     # All laws of utility and decay with a constant rate, each of them with one that varies.
-    for name in names if rate == "constant" else names[list(RATES).index(rate) % 3 :: 3]:
+    for name in names if rate == "constant" else names[list(RATES).index(rate) % 5 :: 5]:
         assert_same_for_all(name, FLEET)
-    for name in names[:: len(names) // 5]:
+    for name in names[:: len(names) // 3]:
         assert_same_for_all(name, LIMITED)
 
 

@@ -30,7 +30,7 @@ FORMATS = {
 }
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     rows=st.lists(st.tuples(names.filter(str.strip), moments), min_size=1, max_size=6),
     form=st.sampled_from(sorted(FORMATS)),
@@ -70,7 +70,7 @@ cells = st.one_of(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(
     header=st.sampled_from(HEADERS),
     rows=st.lists(st.lists(cells, min_size=1, max_size=4), max_size=5),

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _EVERY = 60.0  # seconds between two lines of progress
+_BESIDE = (".items", ".hubs", "-wal", "-shm")  # ends of the names of files beside the store
 
 
 @dataclass(kw_only=True)
@@ -211,8 +212,11 @@ class CrawlFeeds(Command):
             regular(path)
         if self.store.parts[0].endswith(":"):
             raise ValueError(f"--store is {self.store}; give the path of a file, such as crawl.db")
-        if Path(self.out).resolve() == self.store.resolve():
-            raise ValueError(f"--out is {self.out}, which is the store; give another file")
+        store = str(self.store.resolve())
+        if str(Path(self.out).resolve()) in (store, *(store + end for end in _BESIDE)):
+            raise ValueError(
+                f"--out is {self.out}, which is the store, or belongs to it; give another file"
+            )
         if is_new(self.store) and not ((self.feeds or self.items) and self.budget):
             raise ValueError(
                 f"there is no store {self.store} yet; to begin, name an OPML file and a budget: "

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from ephemeral_crawl.core.base import Command
+
+if TYPE_CHECKING:
+    from ephemeral_crawl.live import Scheduler
 
 
 @dataclass(kw_only=True)
@@ -29,7 +32,6 @@ class Reshard(Command):
     def run(self) -> None:
         from ephemeral_crawl.live import Scheduler
         from ephemeral_crawl.live.errors import NewStore
-        from ephemeral_crawl.live.hours import is_table
         from ephemeral_crawl.live.journal import store_named
         from ephemeral_crawl.shards.balancer import NEW
         from ephemeral_crawl.shards.growing import divide_anew, share_tags
@@ -37,22 +39,30 @@ class Reshard(Command):
         places = [store_named(store) for store in self.stores]
         with ExitStack() as stack:
             stores = [stack.enter_context(Scheduler(places[0]))]
-            if is_table(stores[0].settings()["budget"]):
-                raise ValueError(
-                    f"the budget of {self.stores[0]} is {stores[0].settings()['budget']}, which "
-                    "follows the clock; stores are divided with a rate: set one first, by "
-                    "`ephemeral-crawl store --budget`, and give `balance --budget` the hours again"
-                )
+            _refuse_hours(self.stores[0], stores[0])
             new = {**stores[0].settings(), "budget": NEW, "burst": None}
-            for place in places[1:]:
+            for name, place in zip(self.stores[1:], places[1:], strict=True):
                 try:
                     store = Scheduler(place)
                 except NewStore:
                     store = Scheduler(place, **new)
                 stores.append(stack.enter_context(store))
+                _refuse_hours(name, store)
             moved = sum(divide_anew(stores))
             share_tags(stores)
             print(f"{moved:,} sources moved")
             for name, store in zip(self.stores, stores, strict=True):
                 found = store.status()
                 print(f"{name}: {found.sources:,} sources, budget {found.budget:g}/h")
+
+
+def _refuse_hours(name: str, store: Scheduler) -> None:
+    """Raise ValueError if the budget of a store follows the clock, which would be lost."""
+    from ephemeral_crawl.live.hours import is_table
+
+    if is_table(budget := store.settings()["budget"]):
+        raise ValueError(
+            f"the budget of {name} is {budget}, which follows the clock; stores are divided with a "
+            "rate: set one for each first, by `ephemeral-crawl store --budget`, and give `balance "
+            "--budget` the hours again"
+        )

@@ -188,8 +188,9 @@ def test_a_snapshot_is_not_written_to_a_store_that_has_the_same_name(path, caplo
 
 def test_items_are_not_appended_to_the_store(path):
     Scheduler(path, budget="20/h").close()
-    with refused("which is the store"):
-        CrawlFeeds(store=path, out=str(path)).run()
+    for out in (path, path.with_name("crawl.db.items")):
+        with refused("which is the store"):
+            CrawlFeeds(store=path, out=str(out)).run()
 
 
 def test_sources_that_are_removed_during_an_export_are_left_out(path, monkeypatch):

@@ -417,6 +417,10 @@ def test_the_commands_divide_budgets_and_stores(tmp_path, capsys, monkeypatch):
         with pytest.raises(ValueError, match="08:00 60/h, which follows the clock"):
             Reshard(stores=stores).run()
         scheduler.configure(budget="60/h")
+    Scheduler(tmp_path / "b.db", budget="09:00 .001/h").close()
+    with pytest.raises(ValueError, match=r"b\.db is 09:00 0.001/h, which follows the clock"):
+        Reshard(stores=stores).run()
+    Scheduler(tmp_path / "b.db", budget="0.001/h", half_life="1h").close()
     Reshard(stores=stores).run()
     found = [Scheduler(tmp_path / f"{name}.db") for name in "ab"]
     assert sum(store.status().paused for store in found) == paused == 21

@@ -8,7 +8,7 @@ import logging
 import math
 import re
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -71,6 +71,7 @@ class IndexNow:
         self._refused: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._looks = Rate(_LOOKS, _MOST_LOOKS)
         self._turns = WeakValueDictionary[str, asyncio.Lock]()  # of each host
+        self._waiting = Counter[str]()  # requests that wait for a key file of each host
 
     async def submit(self, key: object, urls: object, host: object, location: object) -> None:
         """Ping the sources among the addresses.
@@ -129,14 +130,34 @@ class IndexNow:
         """Return whether a file holds a key.
 
         Raises:
-            Refused: too many files of the host were asked for.
+            Refused: too many files of the host were asked for, or wait for an answer.
         """
         host = host_of(file)
+        if (known := self._known(key, file)) is not None:
+            return known
+        if self._waiting[host] >= _MOST_LOOKS:  # which would take connections from others
+            raise too_many("keys of this host", 1.0 / _LOOKS)
+        self._waiting[host] += 1
+        try:
+            return await self._looked(key, file, host)
+        finally:
+            self._waiting[host] -= 1
+            if not self._waiting[host]:
+                del self._waiting[host]
+
+    def _known(self, key: str, file: str) -> bool | None:
+        """Return whether a file holds a key, None if it is not known."""
+        for keys in (self._fitting, self._refused):
+            if self._clock() < keys.get((key, file), -math.inf):
+                return keys is self._fitting
+        return None
+
+    async def _looked(self, key: str, file: str, host: str) -> bool:
+        """Look whether a file holds a key, when it is its turn at the host."""
         turn = self._turns.setdefault(host, asyncio.Lock())
         async with turn:
-            for keys in (self._fitting, self._refused):
-                if self._clock() < keys.get((key, file), -math.inf):
-                    return keys is self._fitting
+            if (known := self._known(key, file)) is not None:
+                return known
             if wait := self._looks.wait(host, self._clock()):
                 raise too_many("keys of this host", wait)
             try:

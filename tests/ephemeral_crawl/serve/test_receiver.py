@@ -136,7 +136,14 @@ def test_a_host_that_is_slow_or_floods_with_keys_delays_no_other():
                     await index_now.submit(f"wrong-key-{k}", [other], None, None)
                 statuses.append(refused.value.status_code)
             await index_now.submit(KEY, [other], None, None)  # a key that is known needs no look
-            waiting.cancel()
+            wrong = [index_now.submit(f"wrong-key-{k}", [slow], None, None) for k in range(25)]
+            tasks = [*map(asyncio.create_task, wrong), waiting]
+            refused_now, left = await asyncio.wait(
+                tasks, timeout=9.0, return_when=asyncio.FIRST_COMPLETED
+            )
+            assert {task.exception().status_code for task in refused_now} == {429}  # nor wait
+            for task in left:
+                task.cancel()
             return statuses, scheduler.status().counts.pings
         finally:
             service.close()

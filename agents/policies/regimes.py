@@ -15,16 +15,11 @@ from numpy.typing import NDArray
 from agents.inference.regimes import Paths, RegimeFilter
 from agents.policies.base import Environment, ObservationView, State, graded, needs_all
 from agents.policies.index import Whittle
-from crawl_env import NEVER, Arrivals, Regimes, Task
+from agents.theory.regimes import regimes_of
+from crawl_env import NEVER, Task
 from crawl_env.numerics import FloatArray
 
 _LEAST = 1e-12  # factor, so that it can be divided by
-
-
-def _regimes_of(task: Task) -> Regimes | None:
-    """Return the law of the arrival rates of a task, if topics are hot or cold."""
-    rate = task.arrivals.rate if isinstance(task.arrivals, Arrivals) else None
-    return rate if isinstance(rate, Regimes) else None
 
 
 class _AtRates(Whittle):
@@ -112,11 +107,11 @@ class WhittleRegimes(_AtRates):
 
     @classmethod
     def features_in(cls, task: Task) -> tuple[str, ...]:
-        return () if _regimes_of(task) is None else cls.features
+        return () if regimes_of(task) is None else cls.features
 
     def __init__(self, env: Environment, *, seed: int | None = None, paths: int = 64) -> None:
         super().__init__(env, seed=seed)
-        rate, self._filter = _regimes_of(self.task), None
+        rate, self._filter = regimes_of(self.task), None
         if rate is not None:
             needs_all(self.task, self.name, *self.features)
             self._filter = RegimeFilter(rate, self.task.sources.topic_of, paths)

@@ -12,10 +12,20 @@ from agents.theory.deadline import deadline_bound
 from agents.theory.observed import ObservedArm
 from agents.theory.periodic import cycle_of, daily_inflow, periodic_relaxation
 from agents.theory.price import least_where
+from agents.theory.regimes import regimes_of, regimes_relaxation
 from agents.theory.relaxation import relaxation
 from agents.theory.renewal import simplified
 from agents.theory.topics import conceded, topic_weights, weighted
-from crawl_env import Arrivals, Deadline, DiminishingReturns, Engine, Sources, Stories, Task
+from crawl_env import (
+    Arrivals,
+    Deadline,
+    DiminishingReturns,
+    Engine,
+    Regimes,
+    Sources,
+    Stories,
+    Task,
+)
 from crawl_env.content.utility import EqualUtilities
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation.selection import affordable
@@ -30,10 +40,10 @@ class Bound(NamedTuple):
         "signals", "partly observed", "partly observed, signals" or "observed". Bounds of different
         information sets are not comparable, since observing content, or its signals, raises the
         attainable reward. "cycle known" where rates have a daily cycle, for a crawler that knows
-        it. "unknown", with NaN as bound, where arrivals are recorded, their rates vary otherwise,
-        or the decay of content that is observed, sends signals or is capped is not exponential; the
-        multiplier is then that of the fleet with unobserved content, exponential decay and constant
-        rates.
+        it; "regimes known" where topics are hot or cold, for one that is told. "unknown", with NaN
+        as bound, where arrivals are recorded, their rates vary otherwise, or the decay of content
+        that is observed, sends signals or is capped is not exponential; the multiplier is then that
+        of the fleet with unobserved content, exponential decay and constant rates.
     """
 
     bound: float | FloatArray  # utility / step
@@ -98,7 +108,9 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
     its reward never exceeds what is collected (`Payoff.at_most_collected`).
 
     Of rates with a daily cycle it is that of `agents.theory.periodic`, for a crawler that knows the
-    cycle, under `budget_rule="step"` and where content is not observed; else NaN.
+    cycle, under `budget_rule="step"` and where content is not observed; else NaN. Where topics are
+    hot or cold it is that of `agents.theory.regimes`, for a crawler that is told their regimes,
+    where content is not observed; else NaN.
 
     Where sources share stories it is that of `agents.theory.stories`, unless content is observed or
     there is another payoff as well: then stories count as different, which holds, but is loose.
@@ -133,6 +145,9 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
         return _with_topics(task, task.payoff.limit, fleet)
     if cycle_of(task) is not None and task.payoff is None and task.engine is None:
         return _with_cycle(task, fleet)
+    law = regimes_of(task)
+    if law is not None and task.payoff is None and task.engine is None:
+        return _with_regimes(task, law, fleet)
     if task.payoff is not None and not task.payoff.at_most_collected:
         unknown = _without_engine(task, fleet)
         return Bound(np.nan * unknown.bound, unknown.multiplier, Information.UNKNOWN.value)
@@ -174,13 +189,28 @@ def _with_cycle(task: Task, fleet: Sources) -> Bound:
         bounds, multipliers = (np.array([row[k] for row in rows]) for k in (0, 1))
         return Bound(bounds, multipliers, rows[0].name)
     unknown, inflow = _without_engine(task, fleet), daily_inflow(task, fleet)
-    informed = (task.observed | (fleet.recall > 0)).any()
-    decays = task.arrivals.exponential
-    if inflow is None or informed or not decays or task.budget_rule != "step":
+    if inflow is None or not _is_mean_content(task, fleet) or task.budget_rule != "step":
         return unknown
     live = affordable(fleet.cost, task.budget)
     found = periodic_relaxation(fleet.select(live), inflow[live], task.budget)
     return Bound(found.bound, float(found.multiplier.mean()), "cycle known")
+
+
+def _with_regimes(task: Task, law: Regimes, fleet: Sources) -> Bound:
+    if not _is_mean_content(task, fleet):
+        return _without_engine(task, fleet)
+    if fleet.cost.ndim > 1:
+        rows = [_with_regimes(task, law, fleet.fleet(b)) for b in range(len(fleet.cost))]
+        bounds, multipliers = (np.array([row[k] for row in rows]) for k in (0, 1))
+        return Bound(bounds, multipliers, rows[0].name)
+    return Bound(*regimes_relaxation(_payable(task, fleet), task.budget, law), "regimes known")
+
+
+def _is_mean_content(task: Task, fleet: Sources) -> bool:
+    """Return whether a crawler that knows the rates knows the mean content of every source and
+    nothing more before a crawl, and content decays exponentially."""
+    informed = (task.observed | (fleet.recall > 0)).any()
+    return task.arrivals.exponential and not bool(informed)
 
 
 def _is_shared(task: Task) -> bool:

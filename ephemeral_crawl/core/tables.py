@@ -92,6 +92,8 @@ HOLDS_FOR = {
     "not observed": "policy that does not observe content before it crawls",
     "observed": "policy, even one that observes all content before it crawls,",
     "partly observed": "policy with the same observations",
+    "cycle known": "policy that does not observe content, even one that knows the daily cycle,",
+    "regimes known": "policy that does not observe content, even one that is told the regimes,",
     "signals": "policy with the same signals, which observes no content before it crawls,",
     "partly observed, signals": "policy with the same observations and signals",
 }

@@ -33,6 +33,7 @@ class Reshard(Command):
         from ephemeral_crawl.live import Scheduler
         from ephemeral_crawl.live.errors import NewStore
         from ephemeral_crawl.live.journal import store_named
+        from ephemeral_crawl.live.reasons import redacted
         from ephemeral_crawl.shards.balancer import NEW
         from ephemeral_crawl.shards.growing import divide_anew, share_tags
 
@@ -53,16 +54,17 @@ class Reshard(Command):
             print(f"{moved:,} sources moved")
             for name, store in zip(self.stores, stores, strict=True):
                 found = store.status()
-                print(f"{name}: {found.sources:,} sources, budget {found.budget:g}/h")
+                print(f"{redacted(name)}: {found.sources:,} sources, budget {found.budget:g}/h")
 
 
 def _refuse_hours(name: str, store: Scheduler) -> None:
     """Raise ValueError if the budget of a store follows the clock, which would be lost."""
     from ephemeral_crawl.live.hours import is_table
+    from ephemeral_crawl.live.reasons import redacted
 
     if is_table(budget := store.settings()["budget"]):
         raise ValueError(
-            f"the budget of {name} is {budget}, which follows the clock; stores are divided with a "
-            "rate: set one for each first, by `ephemeral-crawl store --budget`, and give `balance "
-            "--budget` the hours again"
+            f"the budget of {redacted(name)} is {budget}, which follows the clock; stores are "
+            "divided with a rate: set one for each first, by `ephemeral-crawl store --budget`, and "
+            "give `balance --budget` the hours again"
         )

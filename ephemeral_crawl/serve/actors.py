@@ -18,6 +18,7 @@ from crawl_env.errors import shown
 from ephemeral_crawl.cluster.connection import connect
 from ephemeral_crawl.live import Scheduler
 from ephemeral_crawl.live.errors import NewStore
+from ephemeral_crawl.live.reasons import redacted
 from ephemeral_crawl.serve.admission import SHARDS, Admission
 from ephemeral_crawl.serve.app import make_app
 from ephemeral_crawl.serve.errors import refusal
@@ -217,8 +218,8 @@ def place_of(stores: str, shard: int) -> str | Path:
     file = store.removeprefix("sqlite:///")
     if store == stores or store == ":memory:":
         raise ValueError(
-            f"store is {shown(stores)}; shards have a store each: give {{shard}} in the place of "
-            "their number, as in shard{shard}.db or postgresql://user@host/db?schema=shard{shard}"
+            f"store is {redacted(shown(stores))}; shards have a store each: give {{shard}} in the "
+            "place of their number, as in shard{shard}.db or postgresql://user@host/db?schema=shard{shard}"
         )
     return store if ":" in file else Path(file).absolute()
 

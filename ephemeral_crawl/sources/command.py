@@ -58,6 +58,7 @@ class ManageSources(Command):
         from ephemeral_crawl.crawl.stores import Stores
         from ephemeral_crawl.live import Scheduler
         from ephemeral_crawl.live.errors import NewStore
+        from ephemeral_crawl.live.reasons import redacted
         from ephemeral_crawl.shards.owner import owner_of
 
         for path in (*self.add, *self.write):
@@ -105,7 +106,7 @@ class ManageSources(Command):
                 )
                 print(f"{path}: {counted(to(scheduler, path), 'source')}")
             for name, store in zip(self.store, stores, strict=True):
-                print(f"{name}: {counted(len(store), 'source')}")
+                print(f"{redacted(name)}: {counted(len(store), 'source')}")
 
     async def _import(self, scheduler: Scheduler | Stores, address: str) -> Imported:
         from ephemeral_crawl.crawl.client import Client

@@ -58,6 +58,7 @@ class ManageStore(Command):
         from ephemeral_crawl.crawl.exchange import change_sources
         from ephemeral_crawl.live import Scheduler
         from ephemeral_crawl.live.journal import store_named
+        from ephemeral_crawl.live.reasons import redacted
 
         given = {"budget": self.budget, "burst": self.burst, "explore": self.explore}
         given |= {"zone": self.zone}
@@ -79,13 +80,13 @@ class ManageStore(Command):
                 print(f"{self.changes}: {counted(changed, 'source')} changed")
             for kind, name in [("tag", self.tag or ""), *(named for _, *named in paused)]:
                 _warn_of_nobody(scheduler, kind, name)
-            print(f"{self.store}: {_summary(scheduler)}")
+            print(f"{redacted(self.store)}: {_summary(scheduler)}")
             for tag in scheduler.tags():
                 print(f"  {tag}")
             if self.copy_to is not None:
                 scheduler.copy(store_named(self.copy_to))
                 with Scheduler(store_named(self.copy_to)) as copy:
-                    print(f"{self.copy_to}: {_summary(copy)}")
+                    print(f"{redacted(self.copy_to)}: {_summary(copy)}")
 
 
 def _named(text: str) -> tuple[str, str]:
@@ -115,13 +116,14 @@ def _existing(store: str) -> str | Path:
         ValueError: it is a file that does not exist, or in memory only.
     """
     from ephemeral_crawl.live.journal import store_named
+    from ephemeral_crawl.live.reasons import redacted
 
     place = store_named(store)
     file = Path(str(place).removeprefix("sqlite:///"))
     if store == ":memory:" or (not store.startswith("postgres") and not file.exists()):
         raise ValueError(
-            f"there is no store {store}; name one that exists. `ephemeral-crawl serve` and `crawl` "
-            "make new ones"
+            f"there is no store {redacted(store)}; name one that exists. `ephemeral-crawl serve` "
+            "and `crawl` make new ones"
         )
     return place
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from crawl_env.errors import shown
 from ephemeral_crawl.live.journal.base import Event, Journal, NoJournal, readable
 from ephemeral_crawl.live.journal.sqlite import SqliteJournal
+from ephemeral_crawl.live.reasons import redacted
 
 __all__ = ["Event", "Journal", "NoJournal", "open_journal", "store_named"]
 
@@ -56,6 +57,6 @@ def open_journal(
 
         return PostgresJournal(store, new=new, check=check)
     raise ValueError(
-        f"store is {shown(store)}; give ':memory:', 'sqlite:///crawl.db', "
+        f"store is {redacted(shown(store))}; give ':memory:', 'sqlite:///crawl.db', "
         "'sqlite:////var/crawl.db', a pathlib.Path or 'postgresql://user@host/database'"
     )

@@ -141,8 +141,8 @@ class Subscriptions:
         except sqlite3.DatabaseError as error:
             self._db.close()
             raise ValueError(
-                f"{path}, with the subscriptions at hubs, cannot be used: {error}. Delete it, and "
-                "they are asked for anew"
+                f"{path}, with the subscriptions at hubs, cannot be used: {error}. If it is "
+                "damaged, delete it, and they are asked for anew"
             ) from error
 
     def close(self) -> None:

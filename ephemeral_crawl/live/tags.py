@@ -167,8 +167,8 @@ class Tags:
         new = {name for name in names if name is not None} - self._numbers.keys()
         if len(self.names) + len(new) > MOST_TAGS + 1:
             raise ValueError(
-                f"there would be more than {MOST_TAGS:,} tags, the most that there can be; tags "
-                "that were used once count, too"
+                f"there would be more than {MOST_TAGS:,} tags, the most that there can be, of "
+                "which those that were used once count, too; give one that there is"
             )
 
     def number(self, name: str | None) -> int:

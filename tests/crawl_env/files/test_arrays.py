@@ -154,8 +154,8 @@ def mutations(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
         yield from (with_first(array, *flat[1:2]), with_first(array, *flat[1:2], *flat[:1]))
 
 
-# Each array is changed in every fifth way, in turn; in files that share most of their arrays with
-# others, in every 25th.
+# Each array is changed in every third way, in turn; in files that share most of their arrays with
+# others, in every twelfth.
 WHOLE = ("scheduler", "learner", "shard", "fleet")
 
 
@@ -175,7 +175,7 @@ def test_a_file_with_another_array_is_refused_or_goes_on(kind: str, tmp_path: Pa
     path = tmp_path / name
     write(path)
     whole, expected = read(path), str(go_on(path))
-    step = 5 if kind in WHOLE else 25
+    step = 3 if kind in WHOLE else 12
     for i, (array, values) in enumerate(whole.items()):
         others = {other: kept for other, kept in whole.items() if other != array}
         for changed in (others, {**others, "renamed": values}):

@@ -152,7 +152,7 @@ class Service:
         if found or not wait > 0.0:
             return found
         try:
-            async with asyncio.timeout(min(wait, self.most_wait)), self._turn:
+            async with asyncio.timeout(min(wait, self.most_wait)) as patience, self._turn:
                 while not (found or self.stopping.is_set() or await gone()):
                     self._changed.clear()
                     # Not to be interrupted by the timeout: leases would be lost until they expire.
@@ -165,7 +165,8 @@ class Service:
                     if not found:
                         await self._pause()
         except TimeoutError:
-            pass
+            if not patience.expired():  # it is the store that others kept for too long
+                raise
         return found
 
     async def _pause(self) -> None:

@@ -145,6 +145,30 @@ def test_a_store_that_is_locked_is_told_to_all(store, monkeypatch):
     assert stored(store) == ["d"]
 
 
+def test_a_lease_that_waits_is_told_that_the_store_is_locked(monkeypatch):
+    live, answers = Scheduler(":memory:", budget="9/h"), iter([[], TimeoutError("locked")])
+
+    def lease(*_):
+        if isinstance(answer := next(answers), Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(live, "lease", lease)
+
+    async def gone():
+        return False
+
+    async def main():
+        service = Service(live)
+        try:
+            await service.lease(1, "1min", 30.0, gone)
+        finally:
+            service.close()
+
+    with pytest.raises(TimeoutError, match="locked"):
+        asyncio.run(main())
+
+
 def test_an_overview_is_shown_again_for_a_while(monkeypatch):
     live, made = Scheduler(":memory:", budget="1/h"), []
     overview = live.overview

@@ -138,7 +138,8 @@ def file_or_join(
     dues = work[0, : last - first]
     if not ready:
         scales, decays = candidates.scale[first:last], candidates.decay[first:last]
-        if is_plain(parameters) and reached > 0.0:
+        plain = is_plain(parameters) and reached > 0.0
+        if plain:
             plain_ages_reaching(scales, decays, reached, work)
         else:
             for j in range(len(dues)):
@@ -146,7 +147,8 @@ def file_or_join(
                     i = whole(candidates.source[first + j])
                     dues[j] = age_reaching(parameters, i, scales[j], decays[j], reached)
         extra = candidates.extra[first:last]
-        dues_with(dues, candidates.crawled_at[first:last], scales, decays, extra, now)
+        crawled_at = candidates.crawled_at[first:last]
+        dues_with(dues, crawled_at, scales, decays, extra, now, reached, plain)
     if crawls.due.size:  # read in the loop below from the cache, since reads overlap here alone
         gather(crawls.due, candidates.source[first:last], work[1])
     count = first

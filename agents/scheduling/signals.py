@@ -25,11 +25,19 @@ from agents.scheduling.age_index import (
     whole,
 )
 from agents.scheduling.calendar import CHUNK, LATEST
-from agents.theory.closed_form import content_index, decayed, retries, theorem_1, time_constants
+from agents.theory.closed_form import (
+    content_index,
+    decayed,
+    retries,
+    share_reaching,
+    theorem_1,
+    time_constants,
+)
 from crawl_env.compiled import compiled, inlined
 from crawl_env.numerics import FloatArray
 
 _BELOW_1 = 1.0 - 2.0**-53
+_ROUNDED = 1.0 - 1e-12  # of a time that no index below the level exceeds by rounding
 _GONE = 100.0  # time constants after which nothing of a signal is left, e^−100 = 4e-44
 
 
@@ -153,19 +161,25 @@ def dues_with(
     decay: FloatArray,
     extra: FloatArray,
     now: int,
+    level: float,
+    plain: bool,
 ) -> None:
     """Replace the `age_reaching` of a level, (K,), by the steps until which the index, now below
     it, stays below.
 
-    With x < u*, the source is as if crawled k' steps ago, x = u*(1 − α^k'), and its index is below
-    the level as long as k' has not passed the last age at which it is. With x ≥ u*, the index falls
-    to that of u*, and is never due.
+    With x < u*, the source is as if crawled k' steps ago, x = u*(1 − α^k'). Its index is below the
+    level as long as x is below the content at which it is the level, which is known if the index is
+    `plain`; else as long as k' has not passed the last age at which it is. With x ≥ u*, the index
+    falls to that of u*, and is never due.
     """
     for j in range(len(age)):
         at = float(crawled_at[j])
         share = belief(now - at, decay[j], extra[j], scale[j]) / scale[j]
         passed = time_constants(min(share, _BELOW_1)) / decay[j]
-        due = now + max(np.ceil(age[j] - 1.0 - passed), 1.0)
+        enough = share_reaching(level, age[j], decay[j], decayed(decay[j])[1], scale[j])
+        last = time_constants(max(min(enough, _BELOW_1), 0.0)) / decay[j] * _ROUNDED
+        last = max(last, age[j] - 1.0) if plain else age[j] - 1.0
+        due = now + max(np.ceil(last - passed), 1.0)
         due = due if share < 1.0 else float(LATEST)
         due = due if extra[j] > 0.0 and at > 0.0 else max(at + age[j], now + 1.0)
         age[j] = min(due, float(LATEST)) if age[j] <= NEVER else float(LATEST)

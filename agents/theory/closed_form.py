@@ -174,6 +174,23 @@ def closed_form(steps: float, level: float, decay: float, curvature: float, full
 
 
 @inlined
+def share_reaching(
+    index: float, steps: float, decay: float, curvature: float, full: float
+) -> float:
+    """Return the fraction y = x/u* at which `closed_form` is `index`, given its η, the smallest age
+    at which the index is reached.
+
+    >>> from math import exp
+    >>> m = 0.7
+    >>> round(share_reaching(0.25170734810429524, 1.0, m, 1 + (exp(-m) - 1) / m, 1.0), 12)
+    0.5
+    """
+    aged = steps * decay
+    early = aged * (decayed(aged)[1] - curvature)  # g(ηm) − η g(m)
+    return (index / full + early) / (aged * (1.0 - curvature))
+
+
+@inlined
 def theorem_1(x: float, ceiling: float, cost: float, decay: float, curvature: float) -> float:
     """Return the index γ(x) of a source, utility / budget unit; x/C from the ceiling u* on."""
     at_once = x / cost

@@ -322,7 +322,7 @@ CONTENT: tuple[Item, ...] = (
     "knows rates, mean utilities and decay as fitted to the first part, and keeps to them. “From "
     "nothing”: knows only T and M, and learns from its own crawls. “Prior”: begins with the rates "
     "of the first part, with the weight of the whole of it, of a tenth or of a hundredth. All "
-    "variants that were tried are listed. Gain: over whittle, with 95 % intervals of the mean over "
+    "variants of this run are listed. Gain: over whittle, with 95 % intervals of the mean over "
     f"the runs, paired by block, which is a week by default. {REFITTED} is fitted to the part that "
     "is replayed: a reference.",
     Table(

@@ -17,6 +17,7 @@ from experiments.benchmark.suite import SUITE
 RESULTS = ROOT / "results"
 REPLAY = RESULTS / "hacker-news-replay"
 FOLDERS = {  # of which study, where its name does not say so
+    "adaptive-weibo": "adaptive",
     "benchmark-full": "benchmark",
     "hacker-news-replay/observed": "replay",
     "hacker-news-replay/not-observed": "replay",

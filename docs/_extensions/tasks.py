@@ -17,11 +17,14 @@ PICTURES = "../../../results/references/"
 
 
 class Contents(SphinxDirective):
-    """The table of all tasks with links to their pages: ```{tasks}```."""
+    """The table of all tasks with links to their pages, which the sidebar lists in the order of the
+    catalogue, by tier: ```{tasks}```."""
 
     def run(self) -> list[nodes.Node]:
         self.env.note_dependency(str(REFERENCES))
-        return self.parse_text_to_nodes(contents(recorded_references()))
+        pages = "\n".join(f"task/{name}" for name in TASKS)
+        sidebar = f"```{{toctree}}\n:hidden:\n\n{pages}\n```\n"
+        return self.parse_text_to_nodes(f"{contents(recorded_references())}\n\n{sidebar}")
 
 
 def write(app: Any) -> None:

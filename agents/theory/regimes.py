@@ -53,8 +53,8 @@ def regimes_relaxation(sources: Sources, budget: float, law: Regimes) -> Relaxat
 
     No policy exceeds the bound in the long run that does not observe content, which decays
     exponentially, and whose crawls cost M on average. Failures count as higher costs, which can
-    only raise it; capacities, crawl delays and hosts are ignored. It takes a third of a second for
-    100 sources.
+    only raise it; capacities, crawl delays and hosts are ignored. It takes a tenth of a second for
+    100 sources where switches are rare.
 
     Arguments:
         sources: a fleet, (N,), with the mean rates.

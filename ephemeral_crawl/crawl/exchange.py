@@ -164,10 +164,10 @@ async def import_sitemap(
         read += 1
         own = [entry.url for entry in found.entries if host_of(entry.url) == host]
         kept, most = (maps, _MOST_MAPS) if found.is_index else (pages, MOST_ENTRIES)
-        for url in own:
+        for link in own:
             if len(kept) < most:
-                kept[url] = None
-            elif url not in kept:
+                kept[link] = None
+            elif link not in kept:
                 beyond["sitemaps" if found.is_index else "pages", most] += 1
         if others := len(found.entries) - len(own) + found.refused:
             refused.append(f"{url}: {others:,} entries that are no URL of {host}")

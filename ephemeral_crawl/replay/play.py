@@ -90,15 +90,16 @@ def rollout_of(job: Job, trace: Trace, pings: PingLog | None = None) -> Rollout:
     elif "rates" not in job:
         name, arguments = with_features(name, arguments)
 
+    runs, seed = job["runs"], job["seed"]
+
     def agent(env: CrawlVectorEnv) -> Policy:
         if "rates" in job:
             return Scheduled(env, job["rates"])
         if name == SCHEDULER:
             return OnePerRun([LiveScheduler(env.task, trace.log, run) for run in range(runs)])
-        return make(name, env, seed=job["seed"])
+        return make(name, env, seed=seed)
 
-    runs = job["runs"]
-    return Rollout(agent, arguments, runs, job["seed"])
+    return Rollout(agent, arguments, runs, seed)
 
 
 class OnePerRun(Policy):

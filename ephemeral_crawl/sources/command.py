@@ -58,6 +58,7 @@ class ManageSources(Command):
         from ephemeral_crawl.crawl.stores import Stores
         from ephemeral_crawl.live import Scheduler
         from ephemeral_crawl.live.errors import NewStore
+        from ephemeral_crawl.live.journal import store_named
         from ephemeral_crawl.live.reasons import redacted
         from ephemeral_crawl.shards.owner import owner_of
 
@@ -66,24 +67,20 @@ class ManageSources(Command):
         if len(self.store) > 1 and self.budget:
             raise ValueError("--budget is of one store; `balance` divides the budget of shards")
         with ExitStack() as stack:
-            try:
-                stores = [
-                    stack.enter_context(
-                        Scheduler(
-                            place if ":" in place else Path(place),
-                            budget=self.budget,
-                            half_life=self.half_life,
-                        )
+            stores: list[Scheduler] = []
+            for name in self.store:
+                try:
+                    store = Scheduler(
+                        store_named(name), budget=self.budget, half_life=self.half_life
                     )
-                    for place in self.store
-                ]
-            except NewStore as error:
-                if len(self.store) == 1:
-                    raise
-                place = str(error).partition(" is new")[0]
-                raise ValueError(
-                    f"{place} is new: start the server of each shard first, with --budget"
-                ) from None
+                except NewStore:
+                    if len(self.store) == 1:
+                        raise
+                    raise ValueError(
+                        f"{redacted(name)} is new: start the server of each shard first, with "
+                        "--budget"
+                    ) from None
+                stores.append(stack.enter_context(store))
             scheduler: Scheduler | Stores = stores[0]
             if len(stores) > 1:
                 scheduler = Stores(stores, lambda name: owner_of(name, len(stores)))

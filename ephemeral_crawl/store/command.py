@@ -78,7 +78,9 @@ class ManageStore(Command):
                     (scheduler.pause if stop else scheduler.resume)(**{kind: name})
             if self.changes is not None:
                 print(f"{self.changes}: {counted(changed, 'source')} changed")
-            for kind, name in [("tag", self.tag or ""), *(named for _, *named in paused)]:
+            if self.tag is not None:
+                _warn_of_nobody(scheduler, "tag", self.tag)
+            for _, kind, name in paused:
                 _warn_of_nobody(scheduler, kind, name)
             print(f"{redacted(self.store)}: {_summary(scheduler)}")
             for tag in scheduler.tags():
@@ -99,7 +101,7 @@ def _named(text: str) -> tuple[str, str]:
 
 def _warn_of_nobody(scheduler: Scheduler, kind: str, name: str) -> None:
     """Say so if what was set for a host or a tag concerns no source, as after a misspelling."""
-    if not name or kind == "source" or scheduler.count(**{kind: name}):
+    if kind == "source" or scheduler.count(**{kind: name}):
         return
     known = [tag.tag for tag in scheduler.tags() if tag.tag and tag.sources]
     others = f" Tags with sources: {', '.join(known[:_SHOWN]) or 'none'}." if kind == "tag" else ""

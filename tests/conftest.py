@@ -15,6 +15,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+# Python's own bytecode is kept, too: the processes that tests start would all compile the sources.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # Compiled functions are kept in the user's cache folder, where a new checkout finds those of
 # another one that have the same source. This must be set before numba is imported.
 USER_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

@@ -125,7 +125,9 @@ def test_feeds_come_and_go(miniflux):
 
 
 def test_the_side_car_goes_on_when_miniflux_does_not_answer(miniflux, monkeypatch):
+    waits = []
     monkeypatch.setattr("ephemeral_crawl.integrations.miniflux._FOLLOW", 0.0)
+    monkeypatch.setattr("ephemeral_crawl.integrations.miniflux.time.sleep", waits.append)
     feeds, turns = miniflux.feeds, iter(range(9))
 
     def stop():
@@ -135,6 +137,7 @@ def test_the_side_car_goes_on_when_miniflux_does_not_answer(miniflux, monkeypatc
 
     sidecar(miniflux, Scheduler(":memory:", budget="9/h")).run(stop)
     assert sorted(miniflux.refreshed) == [1, 2]
+    assert waits == [60.0, 60.0]  # once both feeds are refreshed
 
 
 def test_a_wrong_token_is_an_error(miniflux):

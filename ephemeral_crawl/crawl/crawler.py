@@ -95,6 +95,8 @@ class Crawler:
         self._under_way: set[asyncio.Task[None]] = set()
         self._robots = Robots(client, clock)
         self._not_allowed: dict[str, float] = {}  # seconds that those feeds have waited
+        # Seconds between two fetches that the robots.txt of each site of a host asks for.
+        self._delays: dict[str, dict[str, float]] = {}
 
     def stop(self) -> None:
         """Let the fetches under way end, and begin no other; the second time, give them up."""
@@ -168,6 +170,8 @@ class Crawler:
             reason = reason_of(str(error))
             if isinstance(error, Disallowed):
                 wait = error.again_after
+                if error.delay is not None:
+                    self._slow_down(source, error.delay)
             else:
                 wait = 2.0 * self._not_allowed.get(source, _NOT_ALLOWED / 2.0)
                 self._not_allowed[source] = wait = min(wait, _MOST_NOT_ALLOWED)
@@ -313,11 +317,23 @@ class Crawler:
         return pings
 
     def _slow_down(self, source: str, delay: float) -> None:
-        """Fetch from the host of a source no more often than its robots.txt asks for."""
+        """Fetch from the host of a source no more often than the robots.txt of its sites ask for,
+        nor than it is limited otherwise: what they no longer ask for is taken back."""
         with suppress(UnknownSource):
             host = self._scheduler.settings(source)["host"]
-            if host is not None and delay > self._scheduler.host_limit(host):
-                self._scheduler.limit_host(host, delay)
+            if host is None:
+                return
+            delays = self._delays.setdefault(host, {})
+            delays["/".join(source.split("/")[:3])] = delay
+            present = self._scheduler.host_limit(host)
+            own = self._memory.own_limit(host, present)
+            limit = max(own, *delays.values())
+            if limit == present:
+                return
+            if limit > present:  # or it would count as set by others if the process were killed
+                self._memory.note_limit(host, own, limit)
+            self._scheduler.limit_host(host, limit)
+            self._memory.note_limit(host, own, limit)
 
     def _move(self, source: str, url: str) -> None:
         """Follow a feed that has moved for good; where two have moved to the same place, one is

@@ -71,6 +71,9 @@ class Memory:
             "PRIMARY KEY (feed, item)) STRICT, WITHOUT ROWID"
         )
         self._db.execute("CREATE TABLE IF NOT EXISTS page (source TEXT PRIMARY KEY) STRICT")
+        self._db.execute(
+            "CREATE TABLE IF NOT EXISTS slowed (host TEXT PRIMARY KEY, own REAL, asked REAL) STRICT"
+        )
 
     @classmethod
     def beside(cls, store: Path) -> Memory:
@@ -97,6 +100,23 @@ class Memory:
         """Return whether a source is a page that never gave a feed."""
         found = self._db.execute("SELECT 1 FROM page WHERE source = ?", (source,)).fetchone()
         return found is not None and not self.of(source).digest
+
+    def own_limit(self, host: str, present: float) -> float:
+        """Return the limit that a host has apart from what robots.txt asks for, seconds.
+
+        Arguments:
+            present: its limit; if it is not the one that was noted, others have set it since.
+        """
+        found = self._db.execute(
+            "SELECT own FROM slowed WHERE host = ? AND asked = ?", (host, present)
+        ).fetchone()
+        return float(found[0]) if found else present
+
+    def note_limit(self, host: str, own: float, asked: float) -> None:
+        """Note which limit a host has, and which it has apart from what robots.txt asks for."""
+        self._db.execute("DELETE FROM slowed WHERE host = ?", (host,))
+        if asked > own:
+            self._db.execute("INSERT INTO slowed VALUES (?, ?, ?)", (host, own, asked))
 
     def titles(self) -> dict[str, str]:
         """Return the titles of all feeds."""

@@ -26,11 +26,12 @@ class Disallowed(NotAllowed):
 
     Attributes:
         again_after: seconds after which it may be different.
+        delay: what `Robots.check` returns of other URLs of the site; None if it is not known.
     """
 
-    def __init__(self, reason: str, again_after: float) -> None:
+    def __init__(self, reason: str, again_after: float, delay: float | None) -> None:
         super().__init__("refused", reason)
-        self.again_after = again_after
+        self.again_after, self.delay = again_after, delay
 
 
 class _Site:
@@ -79,10 +80,11 @@ class Robots:
                 await self._fetch(site, address)
         wait = max(site.until - self._clock(), 0.0)
         if site.rules is None:
-            raise Disallowed(f"{address} cannot be read: {site.failure}", wait)
+            raise Disallowed(f"{address} cannot be read: {site.failure}", wait, None)
+        delay = min(site.rules.crawl_delay(_OWN) or 0.0, LONGEST_DELAY)
         if not site.rules.can_fetch(url, _OWN):
-            raise Disallowed(f"{address} does not allow this program to fetch it", wait)
-        return min(site.rules.crawl_delay(_OWN) or 0.0, LONGEST_DELAY)
+            raise Disallowed(f"{address} does not allow this program to fetch it", wait, delay)
+        return delay
 
     async def _fetch(self, site: _Site, address: str) -> None:
         try:

@@ -18,6 +18,7 @@ from crawl_env.errors import shown
 from ephemeral_crawl.cluster.connection import connect
 from ephemeral_crawl.live import Scheduler
 from ephemeral_crawl.live.errors import NewStore
+from ephemeral_crawl.live.journal import file_of, store_named
 from ephemeral_crawl.live.reasons import redacted
 from ephemeral_crawl.serve.admission import SHARDS, Admission
 from ephemeral_crawl.serve.app import make_app
@@ -83,7 +84,7 @@ class ShardServer:
                 if self._public is not None:
                     from ephemeral_crawl.serve.receiver import Receiver, subscriptions_of
 
-                    place = subscriptions_of(str(self._store))
+                    place = subscriptions_of(self._store)
                     receiver = Receiver(
                         self._service, place, self._public, allow_private=self._private
                     )
@@ -215,13 +216,13 @@ def place_of(stores: str, shard: int) -> str | Path:
     'postgresql://db/crawl?schema=s3'
     """
     store = stores.replace("{shard}", str(shard))
-    file = store.removeprefix("sqlite:///")
     if store == stores or store == ":memory:":
         raise ValueError(
             f"store is {redacted(shown(stores))}; shards have a store each: give {{shard}} in the "
             "place of their number, as in shard{shard}.db or postgresql://user@host/db?schema=shard{shard}"
         )
-    return store if ":" in file else Path(file).absolute()
+    file = file_of(place := store_named(store))
+    return place if file is None else file.absolute()
 
 
 async def _answer(

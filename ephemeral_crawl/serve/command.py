@@ -132,9 +132,10 @@ class Serve(Command):
 
     def _receiver(self, service: Service) -> Receiver:
         """Return what receives from hubs and sites."""
+        from ephemeral_crawl.live.journal import store_named
         from ephemeral_crawl.serve.receiver import Receiver, subscriptions_of
 
-        path = subscriptions_of(self.store)
+        path = subscriptions_of(store_named(self.store))
         return Receiver(service, path, self.public_url or "", allow_private=self.allow_private)
 
     def _on_ray(

@@ -11,7 +11,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
@@ -22,9 +22,11 @@ from fastapi.responses import PlainTextResponse
 from crawl_env.errors import shown
 from ephemeral_crawl.crawl.client import Client, FetchError
 from ephemeral_crawl.crawl.feeds import LimitedProcess
+from ephemeral_crawl.crawl.robots import Robots
 from ephemeral_crawl.crawl.urls import check_url, host_of
 from ephemeral_crawl.crawl.websub import KIND, Subscriptions, look
 from ephemeral_crawl.live import UnknownSource
+from ephemeral_crawl.live.journal import file_of
 from ephemeral_crawl.serve.admission import INDEXNOW, WEBSUB, Rate, strict_json, too_many
 from ephemeral_crawl.serve.errors import Refused
 from ephemeral_crawl.serve.service import Service
@@ -38,7 +40,7 @@ _BELIEVED, _DOUBTED = 86_400.0, 600.0  # seconds for which a key that fits, or d
 _MOST_KEYS = 10_000  # that are known
 _LOOKS, _MOST_LOOKS = 1 / 60.0, 20.0  # at key files of a host, per second and at once
 _BETWEEN = 2.0  # seconds between two looks at feeds
-_SAME_HOST = 10.0  # and between two at a host
+_SAME_HOST = 10.0  # and between two at a host, unless its robots.txt asks for more
 _PAUSE = 600.0  # seconds after all feeds were looked at
 _PAGE = 1000  # names at a time
 
@@ -191,9 +193,10 @@ class Receiver:
         self._service = service
         self._client = Client(allow_private=allow_private)
         self._parse = LimitedProcess()
+        self._robots = Robots(self._client, time.monotonic)
+        self._again: dict[str, float] = {}  # from when on each host may be looked at
         self._subscriptions = Subscriptions(
-            *(path, public, self._client, self._is_source, self._ping),
-            look=partial(look, client=self._client, parse=self._parse),
+            *(path, public, self._client, self._is_source, self._ping), look=self._hub_of
         )
         self._index_now = IndexNow(service, self._client)
 
@@ -220,26 +223,26 @@ class Receiver:
     async def _look_for_hubs(self) -> None:
         """Look at each feed of which it is not known whether it names a hub, one after the other,
         for ever."""
-        asked = dict[str, float]()  # when each host was
         while True:
             try:
-                await self._look_at_all(asked)
+                await self._look_at_all()
             except Exception:  # such as a store that is locked: the next round is another
                 _LOG.exception("a round of looks at feeds failed")
-            asked = {host: at for host, at in asked.items() if at > time.monotonic() - _SAME_HOST}
-            await asyncio.sleep(_SAME_HOST if asked else _PAUSE)
+            now = time.monotonic()
+            self._again = {host: at for host, at in self._again.items() if at > now}
+            wait = min(self._again.values(), default=math.inf) - now
+            await asyncio.sleep(min(max(wait, _SAME_HOST), _PAUSE))
 
-    async def _look_at_all(self, asked: dict[str, float]) -> None:
+    async def _look_at_all(self) -> None:
         """Look at the feeds of hosts that were not asked just before."""
         find = self._service.scheduler.find
         names, start = await self._service.call(find, "http", limit=_PAGE)
         while names:
             for name in filter(self._subscriptions.wants, names):
-                host, now = _host(name), time.monotonic()
-                if now < asked.get(host, -math.inf) + _SAME_HOST:
+                host = _host(name)
+                if time.monotonic() < self._again.get(host, -math.inf):
                     continue  # in another round
                 if host and await self._is_source(name):
-                    asked[host] = now
                     await self._look(name)
                     await asyncio.sleep(_BETWEEN)
             names = []
@@ -249,13 +252,27 @@ class Receiver:
     async def _look(self, name: str) -> None:
         hub, topic = "", ""
         try:
-            hub, topic = await look(name, self._client, self._parse)
+            hub, topic = await self._hub_of(name)
         except FetchError as error:
             _LOG.info("%s: %s", name, error)
         except Exception:  # such as a store that is locked: others are looked at
             _LOG.exception("%s was not looked at", name)
             return
         self._subscriptions.found(name, hub, topic)
+
+    async def _hub_of(self, name: str) -> tuple[str, str]:
+        """Return which hub and topic a source names, if its robots.txt allows to look: it may be a
+        page as well as a feed, and this is a request beside those of the crawler.
+
+        Raises:
+            FetchError: it does not allow it, or the source cannot be fetched.
+        """
+        delay = _SAME_HOST
+        try:
+            delay = max(delay, await self._robots.check(name))
+            return await look(name, self._client, self._parse)
+        finally:
+            self._again[_host(name)] = time.monotonic() + delay
 
     def routes(self) -> APIRouter:
         """Return the routes by which hubs and sites reach the server."""
@@ -298,14 +315,15 @@ class Receiver:
         return router
 
 
-def subscriptions_of(store: str) -> str:
-    """Return the file of the subscriptions of a store: beside it, or in memory if it is no file.
+def subscriptions_of(store: str | Path) -> str:
+    """Return the file of the subscriptions of a store, as `Scheduler` takes it: beside it, or in
+    memory if it is no file.
 
     >>> subscriptions_of("sqlite:///crawl.db"), subscriptions_of("postgresql://db/crawl")
     ('crawl.db.hubs', ':memory:')
     """
-    file = store.removeprefix("sqlite:///")
-    return ":memory:" if ":" in file else file + ".hubs"
+    file = file_of(store)
+    return ":memory:" if file is None else f"{file}.hubs"
 
 
 def _host(name: str) -> str:

@@ -110,11 +110,12 @@ class ManageSources(Command):
         from ephemeral_crawl.crawl.exchange import import_sitemap
         from ephemeral_crawl.crawl.memory import Memory
         from ephemeral_crawl.crawl.sitemaps import MOST_BYTES
+        from ephemeral_crawl.live.journal import file_of, store_named
 
-        store, memory = self.store[0].removeprefix("sqlite:///"), None
+        file, memory = file_of(store_named(self.store[0])), None
         with ExitStack() as stack:
-            if len(self.store) == 1 and ":" not in store:  # then `crawl` can crawl it
-                memory = stack.enter_context(closing(Memory.beside(Path(store))))
+            if len(self.store) == 1 and file is not None:  # then `crawl` can crawl it
+                memory = stack.enter_context(closing(Memory.beside(file)))
             async with Client(most_bytes=MOST_BYTES, allow_private=self.allow_private) as client:
                 return await import_sitemap(
                     scheduler,

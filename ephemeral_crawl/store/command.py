@@ -117,12 +117,11 @@ def _existing(store: str) -> str | Path:
     Raises:
         ValueError: it is a file that does not exist, or in memory only.
     """
-    from ephemeral_crawl.live.journal import store_named
+    from ephemeral_crawl.live.journal import file_of, store_named
     from ephemeral_crawl.live.reasons import redacted
 
-    place = store_named(store)
-    file = Path(str(place).removeprefix("sqlite:///"))
-    if store == ":memory:" or (not store.startswith("postgres") and not file.exists()):
+    file = file_of(place := store_named(store))
+    if store == ":memory:" or (file is not None and not file.exists()):
         raise ValueError(
             f"there is no store {redacted(store)}; name one that exists. `ephemeral-crawl serve` "
             "and `crawl` make new ones"

@@ -16,8 +16,9 @@ from ephemeral_crawl.live.journal.base import Event, Journal, NoJournal, readabl
 from ephemeral_crawl.live.journal.sqlite import SqliteJournal
 from ephemeral_crawl.live.reasons import redacted
 
-__all__ = ["Event", "Journal", "NoJournal", "open_journal", "store_named"]
+__all__ = ["Event", "Journal", "NoJournal", "file_of", "open_journal", "store_named"]
 
+_FILE = "sqlite:///"
 _SERVERS = ("postgresql://", "postgres://")
 
 
@@ -25,6 +26,19 @@ def store_named(name: str) -> str | Path:
     """Return a store, as `open_journal` takes it, by the name that a command was given: that of a
     file, if there is no colon in it."""
     return name if ":" in name else Path(name)
+
+
+def file_of(store: object) -> Path | None:
+    """Return the file of a store, as `open_journal` takes it; None of one that is no file.
+
+    >>> str(file_of("sqlite:///crawl.db")), str(file_of(Path("a:b.db"))), file_of(":memory:")
+    ('crawl.db', 'a:b.db', None)
+    """
+    if isinstance(store, os.PathLike):
+        return Path(store)
+    if isinstance(store, str) and store.startswith(_FILE) and len(store) > len(_FILE):
+        return Path(store.removeprefix(_FILE))
+    return None
 
 
 def open_journal(
@@ -42,16 +56,12 @@ def open_journal(
         check: called with a journal of an earlier version before it is changed, which an error
             prevents.
     """
-    if isinstance(store, os.PathLike):
-        return SqliteJournal(Path(store), full=full, new=new, check=check)
     if store == ":memory:":
         return NoJournal()
-    if isinstance(store, str) and store.startswith("sqlite:///") and len(store) > 10:
-        if "\0" in store:
+    if (file := file_of(store)) is not None:
+        if "\0" in str(file):
             raise ValueError(f"store is {shown(store)}; a path has no NUL characters")
-        return SqliteJournal(
-            Path(store.removeprefix("sqlite:///")), full=full, new=new, check=check
-        )
+        return SqliteJournal(file, full=full, new=new, check=check)
     if isinstance(store, str) and store.startswith(_SERVERS):
         from ephemeral_crawl.live.journal.postgres import PostgresJournal  # an optional dependency
 

@@ -32,6 +32,24 @@ def test_pages_are_fetched_as_robots_txt_allows_and_feeds_as_they_are_due():
     assert counts.fetched + counts.failed == sum(visit.allowed for visit in bench.visits)
 
 
+def test_a_crawl_delay_holds_as_long_as_robots_txt_has_it():
+    bench, limits = Bench(), []
+    asks = message(200, b"User-agent: *\nCrawl-delay: 30")
+    # What robots.txt says from day to day, and the limit that others set then.
+    days = iter([(asks, 10.0), (asks, 60.0), (asks, 10.0), (message(404), None), (asks, None)])
+
+    def answer(headers):
+        limits.append(bench.scheduler.host_limit("127.0.0.1"))
+        said, own = next(days)
+        if own is not None:
+            bench.scheduler.limit_host("127.0.0.1", own)
+        return said
+
+    bench.site.answers |= {"/robots.txt": answer, "/open": PAGE}
+    bench.run(108.0, "/open")
+    assert limits == [0.0, 30.0, 60.0, 30.0, 10.0]
+
+
 def test_a_page_waits_until_robots_txt_can_be_read():
     bench, answers, times = Bench(), iter([503, 429, 404]), []
 

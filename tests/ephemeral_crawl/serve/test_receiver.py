@@ -30,11 +30,14 @@ class Site(BaseHTTPRequestHandler):
     """A site with a key file, a feed that names a hub, and the hub, which asks back at once."""
 
     asked: ClassVar[list] = []  # paths, or forms
+    rules = b"User-agent: *\nDisallow: /private\nCrawl-delay: 0.01"
     subscribed = threading.Event()
 
     def do_GET(self):
         self.asked.append(self.path)
-        held = {"/feed": feed(1, head=LINK)} | dict.fromkeys(KEYS, KEY.encode() + b"\n")
+        held = {"/feed": feed(1, head=LINK), "/robots.txt": self.rules} | dict.fromkeys(
+            KEYS, KEY.encode() + b"\n"
+        )
         self.send_response(200 if self.path in held else 404)
         self.end_headers()
         self.wfile.write(held.get(self.path, b""))
@@ -201,13 +204,17 @@ def test_the_server_subscribes_to_the_hubs_that_feeds_name(monkeypatch):
         return find(*given, **more)
 
     monkeypatch.setattr(scheduler, "find", fails_once)
+    monkeypatch.setattr(receiver, "_SAME_HOST", 0.0)
+    monkeypatch.setattr(receiver, "_BETWEEN", 0.0)
     with site() as place:
+        scheduler.add(f"{place}/private")
         scheduler.add(f"{place}/feed")
         scheduler.add("no URL")
         with running(scheduler, SECRET, public=True) as client:
             assert Site.subscribed.wait(30)
             form = next(x for x in Site.asked if isinstance(x, dict))
             assert form["hub.topic"] == f"{place}/feed"
+            assert Site.asked[:2] == ["/robots.txt", "/feed"]
             path = form["hub.callback"].removeprefix(f"http://127.0.0.1:{client.port}")
             right = hmac.new(form["hub.secret"].encode(), b"news", "sha256").hexdigest()
             for digest, count in (("0" * 64, 0), (right, 1)):

@@ -118,7 +118,7 @@ def test_a_backup_is_restored_with_all_that_was_acknowledged(path, capsys):
     path.unlink()
     with refused(f"there is no store {path}; name one that exists"):
         ManageStore(store=str(path)).run()
-    with refused("there is no store postgre://***@host/db; name"):  # not the password
+    with refused("store is 'postgre://***@host/db'; give"):  # not the password
         ManageStore(store="postgre://me:geheim@host/db").run()
     assert not path.exists()
     ManageStore(store=str(backup), copy_to=f"sqlite:///{restored}").run()

@@ -289,7 +289,7 @@ class FleetScheduler:
             )
         if which.size and self._parameters.kind in (age_index.WHITTLE, age_index.MYOPIC):
             step = np.full(which.shape, self._now + self._prepared, np.int64)
-            added = np.broadcast_to(added, which.shape)
+            added = added if added.shape else added.repeat(which.size)
             self._received.append((which.astype(np.uint32), added, step))
 
     def _per_crawl(self, name: str, given: ArrayLike) -> NDArray[Any]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from crawl_env.compiled import compiled, inlined
 from crawl_env.content.items import check_drawable
 from crawl_env.content.process import ArrivalProcess, Block, CellFeed, Cells, Feed, Published
 from crawl_env.content.stock import Stock
-from crawl_env.content.utility import Distribution, make_distribution
+from crawl_env.content.utility import EXPONENTIAL, Distribution, make_distribution
 from crawl_env.errors import check_non_negative, check_within
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import FloatArray, IntArray
@@ -97,6 +100,16 @@ class StoryFeed(CellFeed):
 
     _arrivals: Stories
 
+    @cached_property
+    def decay(self) -> FloatArray:
+        """Decay per step of the cells, (B·N,)."""
+        return np.ravel(np.broadcast_to(self._sources.decay_per_step, self._shape))
+
+    @cached_property
+    def retention(self) -> FloatArray:
+        """Fraction of utility that is left after a step, (B, N)."""
+        return np.exp(-self.decay).reshape(self._shape)
+
     def draw(
         self, envs: IntArray, window: float, first: int, rng: np.random.Generator
     ) -> tuple[Published, int]:
@@ -117,22 +130,23 @@ class StoryFeed(CellFeed):
         expected = most.T * window / arrivals.overlap
         check_drawable(float(expected.sum()))
         drawn = rng.poisson(expected)
-        row, of_topic = (np.repeat(i.ravel(), drawn.ravel()) for i in np.indices(drawn.shape))
-        age = rng.random(row.size) * window
-        size = arrivals.utility.sample(rng, row.size)
-        members, sizes = np.argsort(topic, kind="stable"), np.bincount(topic)
-        begin = np.cumsum(sizes) - sizes
-        story = np.repeat(np.arange(row.size), sizes[of_topic])
-        place = np.arange(story.size)
-        place -= np.repeat(np.cumsum(sizes[of_topic]) - sizes[of_topic], sizes[of_topic])
-        source = members[begin[of_topic[story]] + place]
-        share = rate[row[story], source] / np.maximum(most.T[row, of_topic][story], 1e-300)
-        reported = rng.random(story.size) < arrivals.overlap * share
-        story, source = story[reported], source[reported]
-        late = arrivals.lag * rng.standard_exponential(story.size)
-        utility = size[story] * at(sources.mean_utility)[row[story], source]
-        cell = envs[row[story]] * n + source
-        return Published(cell, age[story] - late, utility, first + story), row.size
+        stories, sizes = int(drawn.sum()), np.bincount(topic)
+        age = rng.random(stories) * window
+        size = arrivals.utility.sample(rng, stories)
+        chance = np.ascontiguousarray(arrivals.overlap * (rate / np.maximum(most[topic].T, 1e-300)))
+        uniform = rng.random(int((drawn @ sizes).sum()))
+        items = Published(
+            np.empty(uniform.size, dtype=np.intp),
+            np.empty(uniform.size),
+            np.empty(uniform.size),
+            np.empty(uniform.size, dtype=np.intp),
+        )
+        members = np.argsort(topic, kind="stable")
+        utility = np.ascontiguousarray(at(sources.mean_utility))
+        n = _report(drawn, members, sizes, age, size, chance, utility, uniform, envs, first, *items)
+        reports = items.only(slice(n))
+        np.subtract(reports.age, arrivals.lag * rng.standard_exponential(n), out=reports.age)
+        return reports, stories
 
     def longest(self, envs: IntArray, steps: FloatArray) -> float:
         """Return the number of steps whose stories matter to content of `steps` (b, N) steps."""
@@ -144,18 +158,31 @@ class StoryFeed(CellFeed):
 class StoryStock(Stock):
     """Uncollected items of stories, each of which pays once.
 
-    Items that have been paid elsewhere have utility 0.
+    A step takes time for the items that are drawn, and a crawl for those that it collects and for
+    all others of their stories; what waits takes none. Items are written one behind the other, so
+    that those of a story lie side by side, and those of a cell that have appeared are a linked
+    list. Where there is no more room, those that have been collected or have faded are left out of
+    a new copy. Items that have been paid elsewhere have utility 0.
 
     Attributes:
         known: (B, N) number of items of the last crawl of each source that had been paid.
     """
+
+    # `_items`, of which the first `_used` are in use, in the order of their stories. The age is
+    # that at step 0 of the clock, and the cell is _NONE once an item has been collected.
+    # `_before` of each item is the one before it in the list of its cell, `_last` of each cell the
+    # last one, and `_coming` are the items that have not appeared.
 
     _feed: StoryFeed
 
     def __init__(self, feed: Feed, shape: tuple[int, int], count: bool = False) -> None:
         super().__init__(feed, shape, count)
         self.known = np.zeros(shape)
-        self._items, self._stories = Published.concatenate([]), 0
+        self._clock, self._stories = 0.0, 0
+        self._coming = np.zeros(0, dtype=np.intp)
+        # (2, B·N) numbers of items that have appeared: those that can be paid, and the others.
+        self._counts = np.zeros((2, self.flat.size))
+        self._begin(Published.concatenate([]), 0)
 
     def change_feed(self, feed: Feed) -> None:
         assert isinstance(feed, StoryFeed)
@@ -164,18 +191,17 @@ class StoryStock(Stock):
         self._flat_count = None if self.count is None else self.count.reshape(-1)
 
     def start(self, envs: IntArray, steps: FloatArray, rng: np.random.Generator) -> None:
-        n = self.value.shape[1]
-        self.known[envs] = 0.0
-        self._items = self._items.only(~np.isin(self._items.cell // n, envs))
+        n, kept = self.value.shape[1], self._kept()
+        self.known[envs] = self.value[envs] = 0.0
+        self._counts[:, self._numbers(envs)] = 0.0
         drawn = self._draw(envs, self._feed.longest(envs, steps), rng)
         since = np.zeros(self.value.shape)
         since[envs] = steps
         collected = drawn.age > since.reshape(-1)[drawn.cell]
         drawn.utility[np.isin(drawn.number, drawn.number[collected])] = 0.0
-        self._items = Published.concatenate([self._items, drawn.only(~collected)])
-        self._refresh()
-        if self.count is not None:
-            self.count[envs] = np.where(np.isinf(steps), 0.0, self.count[envs])
+        drawn = drawn.only(~collected)
+        self._begin(kept.only(~np.isin(kept.cell // n, envs)), drawn.cell.size)
+        self._add(drawn)
 
     def _draw(self, envs: IntArray, window: float, rng: np.random.Generator) -> Published:
         drawn, stories = self._feed.draw(envs, window, self._stories, rng)
@@ -183,49 +209,245 @@ class StoryStock(Stock):
         return drawn
 
     def advance(self, rng: np.random.Generator) -> None:
-        new = self._draw(np.arange(self.value.shape[0]), 1.0, rng)
-        aged = self._items._replace(age=self._items.age + 1.0)
-        self._items = Published.concatenate([aged, new])
-        self._refresh()
-
-    def _refresh(self) -> None:
-        """Compute the value and the count from the items, without those that have faded."""
-        left = self._feed.survival(self._items._replace(age=np.maximum(self._items.age, 0.0)))
-        self._items, left = self._items.only(left > 0), left[left > 0]
-        cell, seen = self._items.cell, self._items.age >= 0
-        present = np.where(seen, self._items.utility * left, 0.0)
-        self.flat[...] = np.bincount(cell, present, self.flat.size)
-        if self._flat_count is not None:
-            self._flat_count[...] = np.bincount(cell[seen], minlength=self.flat.size)
+        self._clock += 1.0
+        self.value *= self._feed.retention
+        self._coming = self._coming[: _appear(self._coming, *self._arrays)]
+        self._add(self._draw(np.arange(self.value.shape[0]), 1.0, rng))
 
     def crawl(self, cells: IntArray) -> FloatArray:
         """Collect the items of the cells (K,), and return the utility that each pays, (K,)."""
-        asked = np.zeros(self.flat.size, dtype=bool)
-        asked[cells] = True
-        taken = asked[self._items.cell] & (self._items.age >= 0)
-        found = self._items.only(taken)
-        found = found.only(np.argsort(found.cell, kind="stable"))
-        known = np.bincount(found.cell[found.utility == 0], minlength=self.flat.size)
-        self.known.reshape(-1)[cells] = known[cells]
-        stories, first = np.unique(found.number, return_index=True)
-        pays = found.only(first)
-        worth = pays.utility * self._feed.survival(pays)
-        paid: FloatArray = np.bincount(pays.cell, worth, self.flat.size).astype(np.float64)
-        rest = self._items.only(~taken)
-        rest.utility[np.isin(rest.number, stories)] = 0.0
-        self._items = rest
-        self._refresh()
-        return paid[cells]
+        self.known.reshape(-1)[cells] = self._counts[1, cells]
+        paid = np.zeros(cells.size)
+        _collect(np.argsort(cells), cells, paid, *self._arrays)
+        self._sum_counts()
+        return paid
 
     def empty(self, cells: IntArray) -> None:
         pass  # `crawl` has removed the items
 
+    def _add(self, new: Published) -> None:
+        """Add items of new stories."""
+        number = new.cell.size
+        if self._used + number > self._before.size:
+            self._begin(self._kept(), number)
+        added = np.arange(self._used, self._used + number)
+        self._write(new._replace(age=new.age - self._clock))
+        later = added[: _appear(added, *self._arrays)]
+        self._coming = np.concatenate([self._coming, later])
+        self._sum_counts()
+
+    def _begin(self, items: Published, number: int) -> None:
+        """Replace the items by some that are in the values and counts, with room for so many
+        others."""
+        room = max(_ROOM, _SPACIOUS * (items.cell.size + number))
+        whole, real = np.empty((3, room), dtype=np.intp), np.empty((2, room))
+        self._items, self._used = Published(whole[0], real[0], real[1], whole[1]), 0
+        self._before, self._last = whole[2], np.full(self.flat.size, _NONE)
+        self._write(items)
+        appeared = items.age + self._clock >= 0.0
+        self._coming = np.flatnonzero(~appeared)
+        _link(np.flatnonzero(appeared), items.cell, self._before, self._last)
+
+    def _write(self, items: Published) -> None:
+        """Write items behind those that are there."""
+        here = slice(self._used, self._used + items.cell.size)
+        for column, values in zip(self._items, items, strict=True):
+            column[here] = values
+        self._used = here.stop
+
+    @property
+    def _arrays(self) -> tuple[Any, ...]:
+        """What the compiled functions below work on."""
+        lists = self._before, self._last, self._counts
+        items = self._items.only(slice(self._used))
+        return self._clock, self._feed.decay, *lists, self.flat, *items
+
+    def _kept(self) -> Published:
+        """Return a copy of the items that have been neither collected nor faded."""
+        items = self._items.only(slice(self._used))
+        items = items.only(items.cell != _NONE)
+        age = np.maximum(items.age + self._clock, 0.0)
+        return items.only(self._feed.survival(items._replace(age=age)) > 0.0)
+
+    def _sum_counts(self) -> None:
+        if self._flat_count is not None:
+            np.sum(self._counts, axis=0, out=self._flat_count)
+
     def get_state(self) -> dict[str, Any]:
-        kept = Published.copied(self._items), self._stories, self.known.copy()
-        return {**super().get_state(), "stories": kept}
+        copies = self._counts.copy(), self.known.copy()
+        return {
+            **super().get_state(),
+            "stories": (self._clock, self._stories, self._kept(), *copies),
+        }
 
     def set_state(self, state: dict[str, Any]) -> None:
         super().set_state(state)
-        items, self._stories, known = state["stories"]
-        self._items = Published.copied(items)
-        self.known[...] = known
+        self._clock, self._stories, items, counts, known = state["stories"]
+        self._begin(Published.copied(items), 0)
+        self._counts[...], self.known[...] = counts, known
+
+
+_NONE = -1  # no item, or no cell
+_END = EXPONENTIAL.end
+_ROOM, _SPACIOUS = 64, 2  # items at least; places for each item after a new copy
+
+
+@compiled
+def _report(
+    drawn: IntArray,
+    members: IntArray,
+    sizes: IntArray,
+    age: FloatArray,
+    size: FloatArray,
+    chance: FloatArray,
+    mean_utility: FloatArray,
+    uniform: FloatArray,
+    envs: IntArray,
+    first: int,
+    cell: IntArray,
+    ages: FloatArray,
+    utility: FloatArray,
+    number: IntArray,
+) -> int:
+    """Write the reports of stories without their lags, and return the number of reports.
+
+    Arguments:
+        drawn: (b, topics) number of stories.
+        members: (N,) the sources of one topic after the other, of which there are `sizes`.
+        age, size: of each story.
+        chance, mean_utility: (b, N) of a source, the former of reporting a story of its topic.
+        uniform: a random number for each story and source of its topic.
+        envs: (b,) numbers of the environments.
+        first: number of the first story.
+        cell, ages, utility, number: the columns of the reports, written.
+    """
+    n, story, draw = 0, 0, 0
+    for row in range(drawn.shape[0]):
+        begin = 0
+        for topic in range(drawn.shape[1]):
+            for _ in range(drawn[row, topic]):
+                for i in range(begin, begin + sizes[topic]):
+                    source = members[i]
+                    cell[n] = envs[row] * chance.shape[1] + source
+                    ages[n] = age[story]
+                    utility[n] = size[story] * mean_utility[row, source]
+                    number[n] = first + story
+                    n += uniform[draw] < chance[row, source]
+                    draw += 1
+                story += 1
+            begin += sizes[topic]
+    return n
+
+
+@inlined
+def _insert(place: int, here: int, before: IntArray, last: IntArray) -> None:
+    """Insert an item in the list of its cell, which is in the order of the places, so that sums
+    over it do not depend on copies and states in between."""
+    later, at = _NONE, last[here]
+    while at > place:
+        later, at = at, before[at]
+    before[place] = at
+    if later == _NONE:
+        last[here] = place
+    else:
+        before[later] = place
+
+
+@compiled
+def _link(places: IntArray, cell: IntArray, before: IntArray, last: IntArray) -> None:
+    """Insert items in the lists of their cells."""
+    for place in places:
+        _insert(place, cell[place], before, last)
+
+
+@compiled
+def _appear(
+    places: IntArray,
+    clock: float,
+    decay: FloatArray,
+    before: IntArray,
+    last: IntArray,
+    counts: FloatArray,
+    value: FloatArray,
+    cell: IntArray,
+    age: FloatArray,
+    utility: FloatArray,
+    number: IntArray,
+) -> int:
+    """Add those of some items that have appeared to their cells; move the places of the others to
+    the front, and return the number of these."""
+    n = 0
+    for place in places:
+        if age[place] + clock < 0.0:
+            places[n] = place
+            n += 1
+            continue
+        here = cell[place]
+        _insert(place, here, before, last)
+        counts[0 if utility[place] > 0.0 else 1, here] += 1.0
+        value[here] += utility[place] * math.exp(-decay[here] * (age[place] + clock))
+    return n
+
+
+@inlined
+def _void(
+    place: int,
+    clock: float,
+    decay: FloatArray,
+    counts: FloatArray,
+    value: FloatArray,
+    cell: IntArray,
+    age: FloatArray,
+    utility: FloatArray,
+) -> None:
+    """Take its utility from an item whose story has been paid, unless it has faded."""
+    here = cell[place]
+    z = decay[here] * (age[place] + clock)
+    if utility[place] == 0.0 or z >= _END:
+        return
+    if z >= 0.0:  # it has appeared
+        counts[0, here] -= 1.0
+        counts[1, here] += 1.0
+        left = value[here] - utility[place] * math.exp(-z)
+        value[here] = max(left, 0.0) if counts[0, here] > 0.0 else 0.0
+    utility[place] = 0.0
+
+
+@compiled
+def _collect(
+    order: IntArray,
+    cells: IntArray,
+    paid: FloatArray,
+    clock: float,
+    decay: FloatArray,
+    before: IntArray,
+    last: IntArray,
+    counts: FloatArray,
+    value: FloatArray,
+    cell: IntArray,
+    age: FloatArray,
+    utility: FloatArray,
+    number: IntArray,
+) -> None:
+    """Collect the items of some cells, one cell after the other in an order, and add to `paid`."""
+    for k in order:
+        here = cells[k]
+        place = last[here]
+        while place != _NONE:
+            z = decay[here] * (age[place] + clock)
+            if utility[place] > 0.0 and z < _END:
+                paid[k] += utility[place] * math.exp(-z)
+                first = last_of_story = place
+                while first > 0 and number[first - 1] == number[place]:
+                    first -= 1
+                while (
+                    last_of_story + 1 < number.size and number[last_of_story + 1] == number[place]
+                ):
+                    last_of_story += 1
+                for other in range(first, last_of_story + 1):
+                    if cell[other] != _NONE and other != place:
+                        _void(other, clock, decay, counts, value, cell, age, utility)
+            cell[place] = _NONE
+            place = before[place]
+        last[here] = _NONE
+        counts[0, here] = counts[1, here] = value[here] = 0.0

@@ -111,6 +111,11 @@ def test_a_plain_program_gives_the_same_rewards(
                     paid.add(story)
         assert found == pytest.approx(reward, abs=1e-9)
         assert np.array_equal(shown[:, 2:], np.stack([items, known], axis=1))
+        value = np.zeros(4)
+        for k, (time, source, utility, story) in enumerate(reports):
+            if time <= now and k not in gone and story not in paid:
+                value[source] += utility * math.exp(-decay[source] * (now - time))
+        assert shown[:, 0] == pytest.approx(value, rel=1e-6, abs=1e-9)
         seen += int(known.sum())
     assert seen > 20
 

@@ -75,8 +75,7 @@ class Settings:
         if budget is not None or zone is not None:
             values["until"] = 0.0
         if burst is not None:
-            values["burst"] = check_within("burst", burst, 0.0, _MOST_BURST, open_low=True)
-            values["own_burst"] = True
+            values |= {"burst": check_burst(burst), "own_burst": True}
         if half_life is not None:
             values["half_life"] = (
                 0.0 if half_life == LEARNT else seconds("half_life", half_life, 1.0)
@@ -132,7 +131,7 @@ class Settings:
             check_within("budget", rate, 1e-9, 1e9)
         check_within("until", settings.until, 0.0, LATEST)
         check_within("budget", settings.budget, 1e-9, 1e9)
-        check_within("burst", settings.burst, 0.0, _MOST_BURST, open_low=True)
+        check_burst(settings.burst)
         check_within("half_life", settings.half_life, 0.0, 3.2e9)
         check_choice("worth_at", settings.worth_at, WORTH_AT)
         check_within("explore", settings.explore, 0.0, 0.5)
@@ -144,6 +143,11 @@ class Settings:
                 "report what items are worth when they are fetched, with worth_at='fetch'"
             )
         return settings
+
+
+def check_burst(burst: object) -> float:
+    """Return a burst, budget units, checked."""
+    return check_within("burst", burst, 0.0, _MOST_BURST, open_low=True)
 
 
 def burst_of(budget: Any) -> Any:

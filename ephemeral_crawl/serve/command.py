@@ -152,12 +152,12 @@ class Serve(Command):
         from ephemeral_crawl.serve.server import logs
         from ephemeral_crawl.shards.balancer import Balancer
 
-        if self.burst is not None:
-            raise ValueError("--burst is for one scheduler; budgets of shards change")
         balancer = None
         if self.budget is not None:
             number = check_whole("--shards", number)
-            balancer = Balancer.of(self.budget, self.zone, time.time(), number)
+            balancer = Balancer.of(self.budget, self.zone, time.time(), number, burst=self.burst)
+        elif self.burst is not None:
+            raise ValueError("--burst is divided among shards with --budget; give both")
         settings = {
             name: value
             for name in ("half_life", "worth_at", "explore")

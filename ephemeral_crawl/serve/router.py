@@ -308,7 +308,7 @@ def make_router(router: Router, token: Token | None, limits: Limits, budget: Any
 
     Arguments:
         budget: function that sets the budget of all, given a rate such as "20/h" or a table of
-            hours, and its time zone or None.
+            hours, its time zone, and what can be spent at once; each of them may be None.
     """
     requests = Requests()
 
@@ -413,10 +413,11 @@ def make_router(router: Router, token: Token | None, limits: Limits, budget: Any
         app.include_router(hooks_of(partial(of_source, "next_due"), signal, token))
 
     async def configure(given: dict[str, Any]) -> dict[str, Any]:
-        if "budget" in given:
-            await budget(given.pop("budget"), given.pop("zone", None))
-        if "zone" in given:
+        divided = [given.pop(name, None) for name in ("budget", "zone", "burst")]
+        if divided[0] is None and divided[1] is not None:
             raise ValueError("give the budget by the hour together with its zone")
+        if divided[0] is not None or divided[2] is not None:
+            await budget(*divided)
         for k in range(len(router.servers)) if given else ():
             await router.servers.post(k, "configure", given)
         return {"done": True}

@@ -8,6 +8,7 @@ import math
 import socket
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from ephemeral_crawl.serve.admission import Limits, Token
 from ephemeral_crawl.serve.router import Router, make_router
@@ -49,10 +50,10 @@ async def forward(
 ) -> None:
     """Forward requests to shards until SIGTERM or SIGINT, and balance meanwhile."""
 
-    async def set_budget(budget: object, zone: object) -> None:
+    async def set_budget(budget: object, zone: object, burst: Any) -> None:
         if balancer is None:
             raise ValueError("this server does not balance; ask the one that was given --budget")
-        balancer.set_budget(budget, zone, time.time())
+        balancer.set_budget(budget, zone, time.time(), burst)
         await shards.balance(balancer)
 
     router = Router(shards, balances=balancer is not None)

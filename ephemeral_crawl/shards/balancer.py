@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from crawl_env.numerics import FloatArray
 from ephemeral_crawl.live import Status
 from ephemeral_crawl.live import hours as tables
 from ephemeral_crawl.live.arguments import per_second
+from ephemeral_crawl.live.settings import check_burst
 
 NEW = "0.001/h"  # budget of a store that is new, until the balancer gives it one
 _MOST_MOVE = 4.0  # largest factor by which a shard's budget changes in a round
@@ -140,6 +141,7 @@ class Balancer:
         self._least, self._most = np.full(shards, least), np.full(shards, most)
         self._hours: tables.Hours = ()
         self._zone = "UTC"
+        self._burst: float | None = None  # of all; None: that of an hour of each
         # The most that each may have been told, budget units per hour; infinite: not known.
         self.given = np.full(shards, math.inf)
         self._aims = self._said = self.given
@@ -153,33 +155,45 @@ class Balancer:
         shards: int,
         least: float = 0.0,
         most: float | None = None,
+        burst: float | None = None,
     ) -> Balancer:
-        """Return a balancer of a rate or a table of hours; see `set_budget`."""
+        """Return a balancer of a rate or a table of hours, and a burst; see `set_budget`."""
         hours = tables.hours_of(str(budget)) if tables.is_table(budget) else ()
         rates = [rate for _, rate in hours] or [per_second("budget", budget)]
         balancer = Balancer(3600.0 * max(rates), shards, least, most)
-        balancer.set_budget(budget, zone, now)
+        balancer.set_budget(budget, zone, now, burst)
         return balancer
 
-    def set_budget(self, budget: object, zone: object, now: float) -> None:
+    def set_budget(
+        self, budget: object, zone: object, now: float, burst: float | None = None
+    ) -> None:
         """Divide another budget from the next round on: a rate, or a table of hours in a time zone.
 
         Arguments:
+            budget: None: the present one.
             zone: None: UTC.
             now: seconds since 1970.
+            burst: budget units that all shards together can spend at once, which they share in
+                proportion to their budgets; None: each has the default one of its budget.
 
         Raises:
-            ValueError: it is neither, or there is no such zone.
+            ValueError: it is neither, there is no such zone, or the burst is out of range.
 
         >>> balancer = Balancer(30.0, 2)
         >>> balancer.set_budget("08:00 40/h, 22:00 10/h", "UTC", now=0.0)
         >>> balancer.total, balancer.arguments(5.0)
         (10.0, {'budget': '08:00 20/h, 22:00 5/h', 'zone': 'UTC'})
+        >>> balancer.set_budget("20/h", None, now=0.0, burst=6.0)
+        >>> balancer.arguments(10.0)
+        {'budget': '10.000000000000/h', 'burst': 3.0}
         """
-        tables.zone_of(zone := "UTC" if zone is None else zone)
-        hours = tables.hours_of(str(budget)) if tables.is_table(budget) else ()
-        rate = tables.at(hours, str(zone), now)[0] if hours else per_second("budget", budget)
-        self.total, self._hours, self._zone = 3600.0 * rate, hours, str(zone)
+        burst = None if burst is None else check_burst(burst)
+        if budget is not None:
+            tables.zone_of(zone := "UTC" if zone is None else zone)
+            hours = tables.hours_of(str(budget)) if tables.is_table(budget) else ()
+            rate = tables.at(hours, str(zone), now)[0] if hours else per_second("budget", budget)
+            self.total, self._hours, self._zone = 3600.0 * rate, hours, str(zone)
+        self._burst = burst
         self._untold = set(range(len(self.given)))
 
     def follow(self, now: float) -> None:
@@ -190,14 +204,15 @@ class Balancer:
             self.given = self.given * (total / self.total)
             self.total = total
 
-    def arguments(self, budget: float) -> dict[str, str]:
+    def arguments(self, budget: float) -> dict[str, Any]:
         """Return what a shard is told of its budget, units per hour: arguments of
         `Scheduler.configure`."""
-        if not self._hours:
-            return {"budget": rate_of(budget)}
         part = budget / self.total
+        burst = {} if self._burst is None else {"burst": part * self._burst}
+        if not self._hours:
+            return {"budget": rate_of(budget), **burst}
         hours = tuple((start, max(part * rate, _SMALLEST / 3600.0)) for start, rate in self._hours)
-        return {"budget": tables.text_of(hours), "zone": self._zone}
+        return {"budget": tables.text_of(hours), "zone": self._zone, **burst}
 
     def lower(self, quotes: Sequence[Quote | None]) -> dict[int, float]:
         """Begin a round; return the new budgets of the shards that get less, and in the first round

@@ -163,7 +163,7 @@ def test_the_command_starts_shards_and_a_second_one_forwards_to_them(tmp_path, l
     [
         (["--store", "crawl.db", "--budget", "1/h"], "shards have a store each"),
         (["--shards", "0", "--budget", "1/h"], "--shards is 0"),
-        (["--burst", "3", "--budget", "1/h"], "--burst is for one scheduler"),
+        (["--burst", "3"], "--burst is divided among shards with --budget"),
         (["--public-url", "https://a.example"], "--public-url is for the server that starts the"),
     ],
 )
@@ -177,9 +177,9 @@ def test_what_shards_cannot_be(tmp_path, more, message, monkeypatch):
 def test_a_refused_command_does_not_listen_any_more(tmp_path):
     with listen("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
-    command = Serve(store=str(tmp_path / "{shard}.db"), shards=2, budget="1/h", burst=3, port=port)
+    command = Serve(store=str(tmp_path / "{shard}.db"), shards=2, burst=3, port=port)
     with pytest.raises(
-        ValueError, match="--burst is for one scheduler"
+        ValueError, match="--burst is divided among shards with --budget"
     ) as refused:  # keeps what the command has left open
         command.run()
     listen("127.0.0.1", port).close()

@@ -53,9 +53,9 @@ def routed(to, token=None, balancer=None, port=0):
 
     servers = to if isinstance(to, Shards) else Servers(to, token)
 
-    async def budget(rate, zone):
+    async def budget(rate, zone, burst):
         if balancer:
-            balancer.set_budget(rate, zone, time.time())
+            balancer.set_budget(rate, zone, time.time(), burst)
             await servers.balance(balancer)
 
     async def main():
@@ -175,6 +175,12 @@ def test_rates_of_tags_and_hours_hold_for_all_shards_together():
         assert sum(tag.most for tag in each()) == pytest.approx(9.0)
         assert client.post("limit_tag", {"tag": "news", "most": "30%"}).json == {"done": True}
         assert {tag.most_set for tag in each()} == {"30%"}
+        for change in ({"burst": 12.0}, {"budget": "90/h", "burst": 9.0}, {"budget": "90/h"}):
+            assert client.post("configure", change).json == {"done": True}
+            asyncio.run(_balanced(servers, balancer))  # in which budgets move
+            bursts = [server.scheduler.settings()["burst"] for server in servers]
+            assert sum(bursts) == pytest.approx(change.get("burst", 90.0))
+        assert "burst is 0" in client.post("configure", {"burst": 0}).json["message"]
         table = {"budget": "00:00 60/h, 12:00 30/h", "zone": "Asia/Tokyo"}
         assert client.post("configure", table).json == {"done": True}
         settings = [server.scheduler.settings() for server in servers]

@@ -39,7 +39,7 @@ from typing import NamedTuple
 import numpy as np
 
 from agents.theory.renewal import renewal_arm, simplified
-from agents.theory.shot_noise import Content, one_item
+from agents.theory.shot_noise import Content, Item, one_item
 from agents.theory.thresholds import thresholds
 from crawl_env import Sources
 from crawl_env.compiled import compiled, inlined
@@ -65,7 +65,7 @@ class ThresholdTable(NamedTuple):
     """An arm in units of ξ̄: what crawling from each of its states on means."""
 
     top: float  # where the states end
-    even: float  # see `_grid`
+    even: float  # see `grid_of`
     break_even: FloatArray  # (n,) Cγ/ξ̄: at it, crawling and waiting are equally good
     reward: FloatArray  # (n,) R, mean content at the crawl
     steps: FloatArray  # (n,) N, mean steps between crawls
@@ -111,10 +111,9 @@ def _solved(
 ) -> ThresholdTable:
     ceiling, loss = items / decay, -expm1(-decay)
     item = one_item(utility)
-    spread = sqrt(items * (item.weight @ item.value**2) / (2 * decay))
-    top = ceiling + _SPREADS * spread + item.quantile(1.0 - _TAIL)
+    top = reach_of(items, decay, item)
     even = ceiling / top
-    grid, mean = _grid(top, even, states), ceiling * loss
+    grid, mean = grid_of(top, even, states), ceiling * loss
     if recall == precision == 1.0:
         state = grid[:-1]
         # The state after a step of waiting; the first row is that of a source just crawled.
@@ -135,7 +134,13 @@ def _solved(
 _kept = lru_cache(maxsize=4096)(_solved)
 
 
-def _grid(top: float, even: float, states: int) -> FloatArray:
+def reach_of(items: float, decay: float, item: Item) -> float:
+    """Return where the states of an arm end, in units of ξ̄: hardly any content is above."""
+    spread = sqrt(items * (item.weight @ item.value**2) / (2 * decay))
+    return float(items / decay + _SPREADS * spread + item.quantile(1.0 - _TAIL))
+
+
+def grid_of(top: float, even: float, states: int) -> FloatArray:
     """Return the states and one point more, (n + 1,): x = top·(even·t + (1 − even)·t²), t = j/n.
 
     Even steps as far as u* goes, finer near zero where a source is mostly empty.
@@ -332,7 +337,7 @@ def _each_index(
     out: FloatArray,
 ) -> None:
     """value, out: (R, cells), out with the closed form at first; cell, arm: (S,); columns: (8, S);
-    uneven: whether states are others than those of `_grid`, (S,); states, table: (arms, n)."""
+    uneven: whether states are others than those of `grid_of`, (S,); states, table: (arms, n)."""
     n = _STATES
     share = 1.0 - 1.0 / n
     top, even, scale, cost = columns[0], columns[1], columns[2], columns[3]

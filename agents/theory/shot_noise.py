@@ -9,7 +9,7 @@ Nothing is drawn at random here, except from distributions of which only `sample
 from __future__ import annotations
 
 from functools import cached_property
-from math import ceil, log, log2, sqrt
+from math import ceil, expm1, log, log2, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +31,8 @@ _FAST, _FINER = (
 _MANY = 100.0  # items per step from which the probability of none is negligible
 _OFF = 0.1  # error of E ξ² that is too large
 _HEAVIEST = 1e3  # E ξ²/ξ̄² that a lattice can hold
+_PARTS = 16  # ages per time constant of a span
+_GONE = 30.0  # time constants after which nothing is left of an item
 _FAR = 1e-7  # fraction of items that may lie beyond the lattice
 
 
@@ -108,6 +110,37 @@ class Content:
         transform = np.exp(pings * np.fft.rfft(one, 1 << (2 * size - 1).bit_length()))
         content.mass = np.maximum(np.fft.irfft(transform)[:size], 0.0)
         return content
+
+    @classmethod
+    def within(
+        cls,
+        items: float,
+        decay: float,
+        item: Item,
+        steps: FloatArray,
+        step: float,
+        points: int,
+    ) -> list[Content]:
+        """Return the distributions of what is left of the items published in the last `steps`, (K,)
+        increasing, on a lattice of so many points.
+
+        Each is larger in convex order than the exact one, but for the values that stand for the
+        distribution of ξ: ages, too, are split between two so that the mean is unchanged. What lies
+        beyond the lattice is missing from the mass.
+        """
+        rate, begin, laws = np.zeros(points), 0.0, []
+        for end in np.minimum(steps, _GONE / decay).tolist():
+            length = max(end - begin, 0.0)
+            retained, weight = _ages(decay, begin, length)
+            values = np.outer(item.value, retained).ravel() / step
+            rate += _spread(values, items * length * np.outer(item.weight, weight).ravel(), points)
+            begin += length
+            transform = np.exp(np.fft.rfft(rate, 2 * points) - items * begin)
+            content = cls.__new__(cls)
+            content.step = step
+            content.mass = np.maximum(np.fft.irfft(transform, 2 * points)[:points], 0.0)
+            laws.append(content)
+        return laws
 
     @cached_property
     def _below(self) -> tuple[FloatArray, FloatArray]:
@@ -195,6 +228,17 @@ def _retained(decay: float) -> FloatArray:
     """Return the mean of exp(−m·age) over each of equal parts of the step, (_AGES,)."""
     kept = np.exp(-decay * np.linspace(0.0, 1.0, _AGES + 1))
     return (kept[:-1] - kept[1:]) * _AGES / decay
+
+
+def _ages(decay: float, begin: float, length: float) -> tuple[FloatArray, FloatArray]:
+    """Return values of exp(−m·age) and weights adding up to 1 that are larger in convex order than
+    that of an age uniform on a span, and have the same mean."""
+    parts = min(max(ceil(_PARTS * decay * length), 4), _AGES * 8)
+    width = decay * length / parts
+    older = 0.5 + width / 12 if width < 1e-4 else 1.0 / -expm1(-width) - 1.0 / width
+    weight = np.full(parts + 1, 1.0 / parts)
+    weight[0], weight[-1] = (1.0 - older) / parts, older / parts
+    return np.exp(-decay * begin - width * np.arange(parts + 1)), weight
 
 
 def one_item(utility: Distribution) -> Item:

@@ -94,6 +94,7 @@ HOLDS_FOR = {
     "partly observed": "policy with the same observations",
     "cycle known": "policy that does not observe content, even one that knows the daily cycle,",
     "regimes known": "policy that does not observe content, even one that is told the regimes,",
+    "looks": "policy of crawls and looks",
     "signals": "policy with the same signals, which observes no content before it crawls,",
     "partly observed, signals": "policy with the same observations and signals",
 }

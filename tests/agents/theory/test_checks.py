@@ -99,12 +99,11 @@ def test_the_bound_of_conditional_crawls_is_attained_on_average() -> None:
 def test_looks_pay() -> None:
     asked = {**SPARSE, "look_cost": 0.1}
     runs = {"steps": 800, "seeds": 6}
-    free = task_bound(Task(**asked))
-    seen = task_bound(Task(**SPARSE, arrivals="poisson", observed=True))
-    assert free == seen
+    bound = task_bound(Task(**asked)).bound
+    assert bound < 0.9 * task_bound(Task(**SPARSE, arrivals="poisson", observed=True)).bound
     plain, looks = (evaluate(a, asked, **runs).reward for a in ("whittle", "whittle-looks"))
     assert (looks > 1.1 * plain).all()
-    assert looks.mean() < free.bound
+    assert 0.94 * bound < looks.mean() < 1.02 * bound
     on_average = evaluate("whittle-looks", {**asked, "budget_rule": "average"}, **runs)
     assert on_average.cost.mean() <= 2.0 + 1e-9
     assert on_average.reward.mean() > 1.05 * plain.mean()

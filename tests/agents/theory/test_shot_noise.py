@@ -65,6 +65,30 @@ def test_exponential_utilities_as_in_the_exact_formula(items: float, decay: floa
         )
 
 
+@pytest.mark.parametrize(("items", "decay"), [(0.3, 0.2), (2.0, 1.0), (40.0, 0.1)])
+def test_what_spans_leave_is_larger_in_convex_order_than_in_the_exact_formula(
+    items: float, decay: float
+) -> None:
+    """The formula above for one step of length k, and in the limit Gamma(ℓ/m, 1)."""
+    steps, shape = np.array([1.0, 3.0, np.inf]), items / decay
+    top = shape + 12.0 * np.sqrt(shape) + 30.0
+    laws = Content.within(items, decay, one_item(Exponential()), steps, top / 1022, 1024)
+    b = np.arange(1, 2000)
+    for k, content in zip(steps, laws, strict=True):
+        mean, alpha = -shape * np.expm1(-decay * k), np.exp(-decay * k)
+        assert content.mass @ values(content) == pytest.approx(mean, rel=1e-6)
+        for level in mean * np.array([0.3, 1.0, 2.0]):
+            if np.isfinite(k):
+                weight, z = stats.nbinom.pmf(b, shape, alpha), level / alpha
+                below = level * special.gammainc(b, z) - alpha * b * special.gammainc(b + 1, z)
+                exact = level * np.exp(-items * k) + weight @ below
+            else:
+                exact = level * special.gammainc(shape, level)
+                exact -= shape * special.gammainc(shape + 1, level)
+            got = float(content.shortfall(np.array(level)))
+            assert exact - 1e-5 * mean < got < exact + 0.005 * mean
+
+
 @each_law
 @pytest.mark.parametrize(("items", "decay"), [(0.3, 0.5), (60.0, 1.0)])
 def test_simulated_content_has_this_law(law: Distribution, items: float, decay: float) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from crawl_env import BenchmarkTask, CrawlVectorEnv, Stories, tasks
 from crawl_env.benchmark import CORE, TASKS, TIERS, named
 from crawl_env.benchmark.recordings import Recording
 from crawl_env.benchmark.task import REFERENCES, Reference
+from crawl_env.errors import check_choice
 from crawl_env.files.atomic import write_text
 from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.report import Report
@@ -51,8 +52,8 @@ class ReferencesStudy(ParallelStudy):
 
     tasks: tuple[str, ...] = ()
     """Ids, names or tiers of the tasks to measure, by default those without recorded references."""
-    only_bounds: bool = False
-    """Compute the bounds of the named tasks again, and keep the recorded rewards of policies."""
+    only: tuple[str, ...] = ()
+    """References to measure, such as bound or planner; the recorded ones of the tasks are kept."""
     only_report: bool = False
     """Write the page from the recorded references; nothing is run."""
 
@@ -61,8 +62,8 @@ class ReferencesStudy(ParallelStudy):
         recorded = json.loads(REFERENCES.read_text()) if REFERENCES.exists() else {}
         recorded = {key: recorded[key] for key in tasks() if key in recorded}
         for task in [] if self.only_report else self._chosen(recorded):
-            if self.only_bounds and recorded.get(task.id, {}).get("hash") == task.hash:
-                recorded[task.id] = self._bounded(task, recorded[task.id])
+            if self.only and recorded.get(task.id, {}).get("hash") == task.hash:
+                recorded[task.id] = self._renewed(task, recorded[task.id])
             else:
                 recorded[task.id] = self._measured(task)
             in_order = {key: recorded[key] for key in tasks() if key in recorded}
@@ -113,17 +114,8 @@ class ReferencesStudy(ParallelStudy):
     def _measured(self, task: BenchmarkTask) -> dict[str, Any]:
         more = (task.best, *task.stronger)
         policies = dict.fromkeys((*_IGNORANT, *_MODELLED * task.is_known, "whittle", *more))
-        jobs: list[Job] = [
-            {"task": task.id, "hash": task.hash, "policy": name, "run": run}
-            for name in (*policies, *(BOUND,) * (task.discount == 1 and task.recording is None))
-            for run in range(1 if self._repeats(name, task) else task.seeds)
-        ]
-        print(f"{task.id}: {len(jobs)} runs")
-        rewards: dict[str, list[float]] = {}
-        results = self.runner.run(jobs, work)
-        for job, result in zip(jobs, results, strict=True):
-            rewards.setdefault(job["policy"], []).append(result["reward"])
-        rewards = {name: found * (task.seeds // len(found)) for name, found in rewards.items()}
+        bounded = task.discount == 1 and task.recording is None
+        rewards = self._rewards(task, [*policies, *(BOUND,) * bounded])
         unlearnt = max(set(policies) - {"whittle", *more}, key=lambda p: np.mean(rewards[p]))
         found = {"random": "random", UNLEARNT: unlearnt, "whittle": "whittle"}
         found |= {name: name for name in more}
@@ -138,19 +130,31 @@ class ReferencesStudy(ParallelStudy):
             "references": _checked(task, rows),
         }
 
-    def _bounded(self, task: BenchmarkTask, before: dict[str, Any]) -> dict[str, Any]:
-        """Return what is recorded of a task with its bounds computed again."""
-        jobs: list[Job] = [
-            {"task": task.id, "hash": task.hash, "policy": BOUND, "run": run}
-            for run in range(1 if self._repeats(BOUND, task) else task.seeds)
-        ]
-        found = [result["reward"] for result in self.runner.run(jobs, work)]
-        rows = _references(before)
-        rows.pop(BOUND, None)
-        if np.isfinite(found).all():
-            rows[BOUND] = Reference(BOUND, tuple(found * (task.seeds // len(found))))
-        made = {"bound_made_by": provenance()}
+    def _renewed(self, task: BenchmarkTask, before: dict[str, Any]) -> dict[str, Any]:
+        """Return what is recorded of a task with some of its references measured again."""
+        order = ("random", UNLEARNT, "whittle", task.best, *task.stronger, BOUND)
+        choices = (*task.stronger, BOUND)  # those by which scores are not computed
+        for name in self.only:
+            check_choice(f"reference of {task.id}", name, choices)
+        rows = {k: one for k, one in _references(before).items() if k not in self.only}
+        rewards = self._rewards(task, self.only)
+        rows |= {k: Reference(k, tuple(x)) for k, x in rewards.items() if np.isfinite(x).all()}
+        rows = {name: rows[name] for name in dict.fromkeys(order) if name in rows}
+        made = {f"{name}_made_by": provenance() for name in self.only}
         return {**before, **made, "references": _checked(task, rows)}
+
+    def _rewards(self, task: BenchmarkTask, names: Sequence[str]) -> dict[str, list[float]]:
+        """Return the rewards of policies, or the bounds, in all runs."""
+        jobs: list[Job] = [
+            {"task": task.id, "hash": task.hash, "policy": name, "run": run}
+            for name in names
+            for run in range(1 if self._repeats(name, task) else task.seeds)
+        ]
+        print(f"{task.id}: {len(jobs)} runs")
+        rewards: dict[str, list[float]] = {}
+        for job, result in zip(jobs, self.runner.run(jobs, work), strict=True):
+            rewards.setdefault(job["policy"], []).append(result["reward"])
+        return {name: found * (task.seeds // len(found)) for name, found in rewards.items()}
 
 
 def _checked(task: BenchmarkTask, rows: Mapping[str, Reference]) -> dict[str, dict[str, Any]]:
@@ -179,8 +183,7 @@ def _checked(task: BenchmarkTask, rows: Mapping[str, Reference]) -> dict[str, di
 
 def _made_by(found: dict[str, Any], reference: str) -> dict[str, Any]:
     """Return what made a recorded reference."""
-    made = found.get("bound_made_by") if reference == BOUND else None
-    return dict(found["made_by"] if made is None else made)
+    return dict(found.get(f"{reference}_made_by", found["made_by"]))
 
 
 def _is_same_everywhere(task: BenchmarkTask) -> bool:
@@ -460,7 +463,9 @@ def _picture(known: dict[str, dict[str, Reference]]) -> Any:
     for task in ranked:
         scores = {name: score_of(task, known[task.id], name).mean for name in known[task.id]}
         marks[UNLEARNT].append(scores[UNLEARNT])
-        marks[_STRONGER].append(max((scores[name] for name in task.stronger), default=np.nan))
+        marks[_STRONGER].append(
+            max((scores[x] for x in task.stronger if x in scores), default=np.nan)
+        )
         marks[BOUND].append(scores.get(BOUND, np.nan))
     rows = range(len(ranked))
     low = np.array(marks[UNLEARNT])

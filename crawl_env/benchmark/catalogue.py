@@ -270,7 +270,7 @@ def _open() -> Iterator[BenchmarkTask]:
         steps=480,
         warmup=240,
         best="whittle-deadline",
-        stronger=("deadline-assignment",),
+        stronger=("deadline-assignment", "planner"),
     )
     yield task(
         "Looks100",
@@ -296,6 +296,7 @@ def _open() -> Iterator[BenchmarkTask]:
         steps=600,
         warmup=200,
         best="greedy-topics",
+        stronger=("planner",),
     )
     yield task(
         "Stories20",

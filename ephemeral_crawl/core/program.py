@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -128,7 +129,7 @@ class Program:
 
     def commands(self) -> dict[str, Path]:
         """Return the names of all commands and their modules."""
-        alone = {m.stem: m for m in self.folder.glob("*.py") if _command_in(m) is not None}
+        alone = {m.stem: m for m in self.folder.glob("*.py") if _docstring_in(m) is not None}
         found = alone | {m.parent.name: m for m in self.folder.glob("*/command.py")}
         return {name.replace("_", "-"): found[name] for name in sorted(found)}
 
@@ -211,18 +212,21 @@ class _Unbroken:
 
 def summary(module: Path) -> str:
     """Return the first sentence of a command's docstring, as it stands in its module."""
-    node = _command_in(module)
-    if node is None:
+    docstring = _docstring_in(module)
+    if docstring is None:
         raise TypeError(f"{module} defines no subclass of ephemeral_crawl.core.base.Command")
-    text = " ".join((ast.get_docstring(node) or "").split())
+    text = " ".join(docstring.split())
     ends = [i + 1 for end in (". ", "? ", "! ") if (i := text.find(end)) >= 0]
     return text[: min(ends, default=len(text))]
 
 
-def _command_in(module: Path) -> ast.ClassDef | None:
+@cache
+def _docstring_in(module: Path) -> str | None:
+    """Return the docstring of the command that a module defines, None if it defines none."""
     tree = ast.parse(module.read_text(encoding="utf-8"))
     classes = (node for node in tree.body if isinstance(node, ast.ClassDef))
-    return next((node for node in classes if _is_command(node)), None)
+    node = next((node for node in classes if _is_command(node)), None)
+    return None if node is None else ast.get_docstring(node) or ""
 
 
 def _is_command(node: ast.ClassDef) -> bool:
@@ -284,19 +288,26 @@ def _texts(kind: type[Command]) -> dict[str, str]:
     """
     found = dict[str, str]()
     for base in reversed(kind.__mro__):
-        if not (dataclasses.is_dataclass(base) and _is_ours(base.__module__)):
-            continue
-        (node,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
-        assert isinstance(node, ast.ClassDef)
-        for field, text in pairwise(node.body):
-            if (
-                isinstance(field, ast.AnnAssign)
-                and isinstance(field.target, ast.Name)
-                and isinstance(text, ast.Expr)
-                and isinstance(text.value, ast.Constant)
-                and isinstance(text.value.value, str)
-            ):
-                found[field.target.id] = _paragraphs(text.value.value)
+        if dataclasses.is_dataclass(base) and _is_ours(base.__module__):
+            found |= _texts_in(base)
+    return found
+
+
+@cache
+def _texts_in(kind: type) -> dict[str, str]:
+    """Return the texts below the fields that a class itself defines."""
+    found = dict[str, str]()
+    (node,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    assert isinstance(node, ast.ClassDef)
+    for field, text in pairwise(node.body):
+        if (
+            isinstance(field, ast.AnnAssign)
+            and isinstance(field.target, ast.Name)
+            and isinstance(text, ast.Expr)
+            and isinstance(text.value, ast.Constant)
+            and isinstance(text.value.value, str)
+        ):
+            found[field.target.id] = _paragraphs(text.value.value)
     return found
 
 

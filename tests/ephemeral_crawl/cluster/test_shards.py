@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -18,8 +19,9 @@ from ephemeral_crawl.shards.balancer import Balancer
 from ephemeral_crawl.shards.owner import domain_of, owner_of
 from tests.conftest import wait_until
 from tests.ephemeral_crawl.cluster.test_sharded import node_of
-from tests.ephemeral_crawl.serve.running import SECRET, Client
+from tests.ephemeral_crawl.serve.running import BEARER, SECRET, Client
 from tests.ephemeral_crawl.shards.test_router import NAMES, routed
+from tests.refusals import refused
 
 BUDGET = 36_000.0  # units per hour: ten a second
 NUMBER = 4
@@ -121,7 +123,7 @@ def served(folder, *more):
     )
     try:
         found = re.search(r":(\d+)/ \(2 shards\)", process.stdout.readline())
-        yield Client(int(found[1]), None, None) if found else process.communicate(timeout=60)[1]
+        yield Client(int(found[1]), None, None)
     finally:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
@@ -129,24 +131,24 @@ def served(folder, *more):
 
 def test_the_command_starts_shards_and_a_second_one_forwards_to_them(tmp_path, local_ray):
     on_ray = ["--ray", local_ray.get_runtime_context().gcs_address]
-    with served(tmp_path, *on_ray) as message:
-        assert "does not run on this cluster; give --budget" in message
-    with served(tmp_path, *on_ray, "--budget", "60/h", "--half-life", "5h") as client:
-        with served(tmp_path, *on_ray) as other:
-            assert other.post("add", {"source": NAMES[0]}).status == 200
-            assert client.post("remove", {"source": NAMES[0]}).status == 200
-            answer = other.post("configure", {"budget": "1/h"})
-            assert "ask the one that was given --budget" in answer.json["message"]
-        with served(tmp_path, *on_ray, "--budget", "60/h") as message:
-            assert "another process has started these shards" in message
-        assert client.post("configure", {"budget": "80/h"}).status == 200
-        shards = client.get("/v1/status").json["shards"]
-        assert sum(shard["budget"] for shard in shards) == pytest.approx(80.0)
-        assert client.post("add", {"source": NAMES[1]}).status == 200
+    here = Serve(store=str(tmp_path / "{shard}.db"), shards=2, port=0)
+    with refused("does not run on this cluster; give --budget"):
+        here.run()
     token = tmp_path / "token"
     token.write_text(SECRET)
     public = ["--public-url", "https://crawl.example.org", "--token-file", str(token)]
-    with served(tmp_path, *on_ray, *public, "--budget", "60/h") as client:
+    with served(tmp_path, *on_ray, *public, "--budget", "60/h", "--half-life", "5h") as client:
+        with served(tmp_path, *on_ray) as other:
+            assert other.post("add", {"source": NAMES[0]}).status == 200
+            assert client.post("remove", {"source": NAMES[0]}, **BEARER).status == 200
+            answer = other.post("configure", {"budget": "1/h"})
+            assert "ask the one that was given --budget" in answer.json["message"]
+        with refused("another process has started these shards"):
+            replace(here, budget="60/h").run()
+        assert client.post("configure", {"budget": "80/h"}, **BEARER).status == 200
+        shards = client.get("/v1/status", **BEARER).json["shards"]
+        assert sum(shard["budget"] for shard in shards) == pytest.approx(80.0)
+        assert client.post("add", {"source": NAMES[1]}, **BEARER).status == 200
         answer = client.get("/indexnow?url=https://example.org/&key=short")
         assert (answer.status, answer.json["error"]) == (422, "indexnow")
     with served(tmp_path, *on_ray, "--budget", "60/h") as client:

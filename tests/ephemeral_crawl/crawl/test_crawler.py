@@ -8,7 +8,6 @@ import math
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from contextlib import redirect_stdout
@@ -33,6 +32,7 @@ from experiments.live.feeds.rules import RULES, follow
 from experiments.live.feeds.warp import START, WarpedLoop
 from experiments.live.feeds.world import HOUR, World
 from tests.ephemeral_crawl.crawl.site import Site, feed, message
+from tests.processes import command
 from tests.refusals import refused
 
 
@@ -519,10 +519,12 @@ def test_parsing_is_limited_in_time():
 @pytest.mark.parametrize("signals", [["SIGTERM"], ["SIGINT", "SIGINT"], ["SIGKILL"]], ids=str)
 def test_a_crawl_that_is_ended_leaves_no_process_and_no_warning(signals, tmp_path):
     documents = {"/a": feed(1), "/b": feed(*range(10_000 if signals == ["SIGTERM"] else 100_000))}
-    sent = threading.Event()
+    printed, sent = threading.Event(), threading.Event()
 
     class Feeds(BaseHTTPRequestHandler):
         def do_GET(self):
+            if self.path == "/b":
+                printed.wait(60)
             self.send_response(200)
             self.end_headers()
             self.wfile.write(documents[self.path])
@@ -537,15 +539,10 @@ def test_a_crawl_that_is_ended_leaves_no_process_and_no_warning(signals, tmp_pat
         urls = [f"http://127.0.0.1:{server.server_port}{path}" for path in documents]
         (tmp_path / "feeds.csv").write_text("\n".join(["source", *urls]))
         words = ["feeds.csv", "--budget", "9/h", "--per-host", "0s", "--allow-private"]
-        crawl = subprocess.Popen(
-            [sys.executable, "-m", "ephemeral_crawl", "crawl", *words, "--max-size", "99"],
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
-        )
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        crawl = command("crawl", *words, "--max-size", "99", cwd=tmp_path, **streams)
         assert json.loads(crawl.stdout.readline())["title"] == "Item 1"
+        printed.set()
         assert sent.wait(60)
         time.sleep(0.3)  # it is being parsed
         for name in signals:

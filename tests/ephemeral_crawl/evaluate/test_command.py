@@ -3,7 +3,6 @@
 import re
 import signal
 import subprocess
-import sys
 import time
 from functools import cache
 
@@ -18,6 +17,7 @@ from crawl_env import Engine, Sources, Task
 from ephemeral_crawl.evaluate.command import Evaluate
 from ephemeral_crawl.evaluate.model import Model
 from tests.ephemeral_crawl.commands import FLEET, evaluated, rows, run, totals
+from tests.processes import command
 
 AGENTS = [name for name in ALL if name not in ON_REQUEST]  # those compared by default
 
@@ -178,9 +178,8 @@ def test_a_killed_run_goes_on_where_it_stopped(tmp_path):
     many = ",".join(map(str, range(1, 10)))  # parts, so that the run is stopped long before its end
     words = ["evaluate", "--sources", str(FLEET), "--budget", many, "--engine", "sequential"]
     words += ["--steps", "400", "--warmup", "0", "--seeds", "40", "--out", str(out)]
-    command = [sys.executable, "-m", "ephemeral_crawl", *words]
     kept = tmp_path / ".out.kept"
-    first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    first = command(*words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     while first.poll() is None and len(list(kept.glob("*.json"))) < 3:
         time.sleep(0.02)
     first.send_signal(signal.SIGINT)
@@ -192,7 +191,7 @@ def test_a_killed_run_goes_on_where_it_stopped(tmp_path):
     assert 3 <= done < parts
     before = {path.name: path.stat().st_mtime_ns for path in kept.glob("*.json")}
     assert len(before) == done
-    second = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    second = command(*words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while second.poll() is None and len(list(kept.glob("*.json"))) <= done:
         time.sleep(0.02)
     second.kill()  # without a chance to say or to keep anything

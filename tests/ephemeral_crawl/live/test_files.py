@@ -1,12 +1,13 @@
 """What becomes of the files of a store: locks, links, forks, and names that others get."""
 
 import os
+import resource
 import signal
 import sqlite3
 import subprocess
-import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,9 @@ from ephemeral_crawl.sources.command import ManageSources
 from ephemeral_crawl.store.command import ManageStore
 from tests.ephemeral_crawl.live.stores import Store
 from tests.ephemeral_crawl.live.world import Clock
+from tests.processes import forked
 from tests.refusals import refused
 
-ROOT = Path(__file__).parents[3]
 LOCKS = Path("/proc/locks")
 
 
@@ -306,42 +307,33 @@ def test_file_systems_of_networks_are_warned_of(path, monkeypatch, caplog, kind)
     assert ("one machine" in caplog.text) == (kind != "ext4")
 
 
-FULL = """
-import resource, signal, sys
-from pathlib import Path
-from ephemeral_crawl.live import Scheduler
-path = Path(sys.argv[1])
-live = Scheduler(path, budget="20/h")
-live.add_many({"source": str(i)} for i in range(50))
-size = path.with_name(path.name + "-wal").stat().st_size
-resource.setrlimit(resource.RLIMIT_FSIZE, (size + int(sys.argv[2]), resource.RLIM_INFINITY))
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-failed = 0
-for k in range(30):
-    try:
-        live.add(f"later {k}", host="h" * 500)
-    except OSError as error:
-        assert "crawl.db cannot be used: " in str(error)
-        failed += 1
-    else:
-        print(f"later {k}", flush=True)
-assert failed, "the disk was not full"
-resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
-live.add("last")
-print("last", flush=True)
-"""
+def fill(path, room):
+    """Add sources to a file that may grow by so many bytes; print which were added."""
+    live = Scheduler(path, budget="20/h")
+    live.add_many({"source": str(i)} for i in range(50))
+    size = path.with_name(path.name + "-wal").stat().st_size
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + room, resource.RLIM_INFINITY))
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    errors = []
+    for k in range(30):
+        try:
+            live.add(f"later {k}", host="h" * 500)
+        except OSError as error:
+            errors.append(str(error))
+        else:
+            print(f"later {k}", flush=True)
+    assert errors, "the disk was not full"
+    assert all("crawl.db cannot be used: " in text for text in errors)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+    live.add("last")
+    print("last", flush=True)
 
 
 @pytest.mark.parametrize("room", [5000, 20_000])
 def test_on_a_full_disk_what_is_acknowledged_is_stored(path, room):
-    run = subprocess.run(
-        [sys.executable, "-c", FULL, str(path), str(room)],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    acknowledged = run.stdout.splitlines()
+    run = forked(partial(fill, path, room), stdout=subprocess.PIPE)
+    acknowledged = run.communicate()[0].splitlines()
+    assert run.returncode == 0
     assert acknowledged[-1] == "last"
     assert Scheduler(path).sources()[50:] == acknowledged
 

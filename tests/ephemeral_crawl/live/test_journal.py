@@ -6,11 +6,10 @@ import os
 import signal
 import sqlite3
 import subprocess
-import sys
 import threading
 import time
 from contextlib import closing, contextmanager, nullcontext, suppress
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 import psycopg
@@ -24,9 +23,8 @@ from tests.ephemeral_crawl.live import kills
 from tests.ephemeral_crawl.live.stores import NO_SERVER, Store, reported, servers
 from tests.ephemeral_crawl.live.world import Clock
 from tests.ephemeral_crawl.serve.running import running
+from tests.processes import command, forked
 from tests.refusals import refused
-
-ROOT = Path(__file__).parents[3]
 
 
 def dump(live):
@@ -199,8 +197,7 @@ def test_two_schedulers_on_a_store_are_one(store):
 def test_kill_9_loses_no_acknowledged_report(store, tmp_path):
     """Processes on one store are killed at random moments."""
     out = tmp_path / "acknowledged"
-    command = [sys.executable, "-m", kills.__name__, store.address, str(out), "4"]
-    subprocess.run(command, cwd=ROOT, check=True)
+    assert forked(partial(kills.main, store.address, str(out), 4)).wait() == 0
     acknowledged = {int(line) for line in out.read_text().splitlines()}
     assert len(acknowledged) >= 3
     reports = reported(store)  # none counts twice
@@ -238,10 +235,8 @@ def test_kill_9_of_a_server_loses_no_acknowledged_report(store):
                     assert ask("report", {"lease": lease["id"]}) == {"recorded": True}
                     acknowledged.add(lease["id"])
 
-    command = [sys.executable, "-m", "ephemeral_crawl", "serve", "--store", store.address]
-    served = subprocess.Popen(
-        [*command, "--port", "0", "--full"], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
+    words = ["serve", "--store", store.address, "--port", 0, "--full"]
+    served = command(*words, stdout=subprocess.PIPE)
     port = int(served.stdout.readline().rpartition(":")[2].partition("/")[0])
     crawlers = [threading.Thread(target=crawl, args=(port,)) for _ in range(8)]
     for crawler in crawlers:

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from contextlib import ExitStack, contextmanager
 
 import pytest
@@ -14,15 +13,14 @@ from ephemeral_crawl.serve.servers import Servers
 from ephemeral_crawl.shards.balancer import Balancer
 from ephemeral_crawl.shards.owner import domain_of, owner_of
 from tests.ephemeral_crawl.shards.test_router import NAMES, routed
+from tests.processes import command
 
 
 @contextmanager
 def server(store, port=0, *more):
     """Run a server in a process of its own; yield its process and port."""
-    words = ["serve", "--store", str(store), "--port", str(port), *more]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "ephemeral_crawl", *words], stdout=subprocess.PIPE, text=True
-    )
+    words = ["serve", "--store", store, "--port", port, *more]
+    process = command(*words, stdout=subprocess.PIPE)
     try:
         yield process, int(re.search(r":(\d+)/", process.stdout.readline())[1])
     finally:

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import agents
+from agents.evaluation.rollout import evaluate
 from agents.learning.fleet.ppo import EquivariantPPO
 from agents.learning.tabular.wiql import WIQL
 from agents.theory.index import whittle_index
@@ -231,6 +233,20 @@ def test_measured_is_the_frozen_policy_not_the_exploring_run(records: Records) -
     }
     reward = numbers(training.train(unit)["runs"][0]["rewards"]).mean()
     assert reward > level["random"] + 0.8 * (level["whittle"] - level["random"])
+
+
+def test_decisions_that_are_looked_up_are_those_of_every_step() -> None:
+    features = ("value", "age", "crawled", "harvest")
+    arguments = {**arguments_of({"arguments": M2.arguments}), "features": features}
+    length: Any = {"steps": 200, "warmup": 20, "seeds": 1, "seed": 3}
+    for name, is_kept in (("whittle", True), ("adaptive-thompson", False)):  # which has a state
+        env = CrawlVectorEnv(1, **arguments)
+        looked_up = training.LookedUp(agents.make(name, env, seed=0))
+        found = evaluate(looked_up, arguments, **length)
+        every = evaluate(agents.make(name, env, seed=0), arguments, **length)
+        np.testing.assert_array_equal(found.reward, every.reward)
+        np.testing.assert_array_equal(found.frequency, every.frequency)
+        assert (0 < len(looked_up._actions) < 50) == is_kept
 
 
 def test_no_training_meets_the_arrivals_of_the_measurements(

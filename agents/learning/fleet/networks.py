@@ -7,13 +7,14 @@ arXiv 1703.06114).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from crawl_env import Task
+from crawl_env.fleet.parameters import PARAMETERS
 
 _LEAST = 0.01  # added to a utility, relative to its scale, before the logarithm
 _TINY = 1e-6  # added to a rate per step before the logarithm
@@ -54,6 +55,15 @@ class _Features:
         return torch.log(x * self._period + _TINY)  # arrival_rate, decay_rate
 
 
+class _Parameters(NamedTuple):
+    """What the columns of a batch have of the parameters of its fleets."""
+
+    shown: Mapping[str, Tensor]  # the parameters as they were observed, (..., N) each
+    columns: Mapping[str, Tensor]  # their columns, (..., N) each
+    fraction: Tensor  # the last column, (..., N)
+    scale: Tensor | float | None  # of utilities, (..., 1); None if it depends on the state
+
+
 class ScaledColumns(_Features):
     """Converts observations into dimensionless columns: (..., N, F) to (..., N, D) float32.
 
@@ -62,6 +72,10 @@ class ScaledColumns(_Features):
     balance to the budget. Positive numbers enter as logarithms. The last column is the fraction of
     the fleet that the budget of a step covers, M/ΣC (M/N without costs). Only the observation, M, N
     and T are used.
+
+    The columns of parameters are kept for the next call. If it is given a batch of the same shape
+    with the same parameters, as in every step of an environment whose fleet does not change, they
+    are not computed again.
 
     Arguments:
         shown: the features of the observation, in order; `picked` is the last one of
@@ -87,6 +101,10 @@ class ScaledColumns(_Features):
         self.features = tuple(shown if features is None else features)
         super().__init__(shown, self.features, period)
         self._budget = budget
+        # Without the arrival rates, mean utilities are relative to a scale that may vary.
+        varying = () if self._flow else ("mean_utility",)
+        self._fixed = [n for n in self.features if n in PARAMETERS and n not in varying]
+        self._kept: _Parameters | None = None
 
     @classmethod
     def of(cls, task: Task, features: Sequence[str] | None = None) -> ScaledColumns:
@@ -100,11 +118,37 @@ class ScaledColumns(_Features):
 
     def __call__(self, observation: Tensor) -> Tensor:
         observed = {name: observation[..., place] for name, place in self._place.items()}
-        scale = self._scale(observed)
-        columns = [self._relative(name, observed, scale) for name in self.features]
-        cost = observed.get("cost", torch.ones_like(observation[..., 0]))
-        fraction = torch.log(self._budget / cost.sum(-1, keepdim=True))
-        return torch.stack([*columns, fraction.expand_as(cost)], dim=-1).float()
+        kept = self._kept
+        if kept is None or not self._are_kept(kept, observed, observation[..., 0]):
+            kept = self._kept = self._of_parameters(observed, observation[..., 0])
+        scale = self._scale(observed) if kept.scale is None else kept.scale
+        columns = [
+            kept.columns[name] if name in kept.columns else self._relative(name, observed, scale)
+            for name in self.features
+        ]
+        return torch.stack([*columns, kept.fraction], dim=-1).float()
+
+    def _are_kept(self, kept: _Parameters, observed: dict[str, Tensor], like: Tensor) -> bool:
+        """Return whether the parameters, the shape and the device are those of the last batch."""
+        fraction = kept.fraction
+        return (
+            fraction.shape == like.shape
+            and fraction.dtype == like.dtype
+            and fraction.device == like.device
+            and all(torch.equal(observed[name], its) for name, its in kept.shown.items())
+        )
+
+    def _of_parameters(self, observed: dict[str, Tensor], like: Tensor) -> _Parameters:
+        cost = observed.get("cost", torch.ones_like(like))
+        fraction = torch.log(self._budget / cost.sum(-1, keepdim=True)).expand_as(cost)
+        scale = self._scale(observed) if self._flow else None
+        unit = 1.0 if scale is None else scale
+        return _Parameters(
+            {name: observed[name].clone() for name in self._fixed},
+            {name: self._relative(name, observed, unit) for name in self._fixed},
+            fraction,
+            scale,
+        )
 
     def _scale(self, observed: dict[str, Tensor]) -> Tensor | float:
         if self._flow:

@@ -19,6 +19,7 @@ from agents.learning.arms import (
     restore_env,
     task_description,
 )
+from agents.learning.fleet.networks import ScaledColumns
 from agents.learning.storage import check_generator, check_keys, check_like
 from crawl_env import CrawlEnv, CrawlVectorEnv, TaskArguments
 from crawl_env.envs.sb3 import CrawlVecEnv
@@ -64,6 +65,11 @@ class TrainingVecEnv:
     @property
     def features(self) -> tuple[str, ...]:
         return self._env.task.features
+
+    def columns(self) -> ScaledColumns:
+        """Return the map from observations of the `VecEnv` to the columns of its policies."""
+        task, picked = self._env.task, ("picked",) if self._sequential else ()
+        return ScaledColumns((*task.features, *picked), task.budget, task.sources.period)
 
     def get_state(self) -> dict[str, Any]:
         states = self.venv.env_method("get_state", indices=None if self._sequential else [0])

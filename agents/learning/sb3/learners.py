@@ -40,9 +40,10 @@ from agents.learning.storage import (
     check_optimizer,
     tensors,
 )
+from agents.policies.base import ObservationView
 from crawl_env import CrawlVectorEnv
 from crawl_env.errors import check_choice, check_non_negative, unknown
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import FloatArray, ranks
 
 NETWORKS = ("default", "equivariant", "standardized")
 
@@ -165,48 +166,47 @@ class Algorithm(NamedTuple):
     model: Any  # SB3's class
     Settings: type[StableSettings]
     equivariant: type[Any]  # its policy with one network for all sources
-    # Maps a model and observations (B, N, F) to the mean priority, logit or Q-value of each source,
-    # (B, N): of priorities before SB3 clips or squashes them, which would produce ties.
+    # Maps a model and the columns of the sources, (B, N·D), to the mean priority, logit or Q-value
+    # of each source, (B, N): of priorities before SB3 clips or squashes them, which would produce
+    # ties.
     scores: Callable[[Any, Tensor], Tensor]
     sequential: bool = False  # whether it picks one source after the other
 
 
-def _means(model: Any, observation: Tensor) -> Tensor:
-    mean: Tensor = model.policy.get_distribution(observation).distribution.mean
+def _of_actor_critic(model: Any, columns: Tensor) -> Tensor:
+    policy = model.policy
+    numbers: Tensor = policy.action_net(policy.mlp_extractor.forward_actor(columns))
+    return numbers
+
+
+def _means_of_actor(model: Any, columns: Tensor) -> Tensor:
+    mean: Tensor = model.actor.mu(model.actor.latent_pi(columns))
     return mean
 
 
-def _means_of_actor(model: Any, observation: Tensor) -> Tensor:
-    mean: Tensor = model.actor.get_action_dist_params(observation)[0]
-    return mean
+def _before_tanh(model: Any, columns: Tensor) -> Tensor:
+    *layers, _ = model.actor.mu
+    for layer in layers:
+        columns = layer(columns)
+    return columns
 
 
-def _before_tanh(model: Any, observation: Tensor) -> Tensor:
-    actor = model.actor
-    mean: Tensor = actor.mu[:-1](actor.extract_features(observation, actor.features_extractor))
-    return mean
-
-
-def _q_values(model: Any, observation: Tensor) -> Tensor:
-    value: Tensor = model.q_net(observation)
+def _q_values(model: Any, columns: Tensor) -> Tensor:
+    value: Tensor = model.q_net.q_net(columns)
     return value
 
 
-def _mean_quantiles(model: Any, observation: Tensor) -> Tensor:
-    value: Tensor = model.quantile_net(observation).mean(dim=1)
-    return value
-
-
-def _logits(model: Any, observation: Tensor) -> Tensor:
-    logits: Tensor = model.policy.get_distribution(observation).distribution.logits
-    return logits
+def _mean_quantiles(model: Any, columns: Tensor) -> Tensor:
+    network = model.quantile_net
+    quantiles: Tensor = network.quantile_net(columns)
+    return quantiles.view(len(columns), network.n_quantiles, -1).mean(dim=1)
 
 
 ALGORITHMS: dict[str, Algorithm] = {
     # Schulman et al., arXiv 1707.06347; a Gaussian for each source's priority
-    "ppo": Algorithm(PPO, PPOSettings, policies.EquivariantActorCritic, _means),
+    "ppo": Algorithm(PPO, PPOSettings, policies.EquivariantActorCritic, _of_actor_critic),
     # Mnih et al., arXiv 1602.01783; a Gaussian for each source's priority
-    "a2c": Algorithm(A2C, A2CSettings, policies.EquivariantActorCritic, _means),
+    "a2c": Algorithm(A2C, A2CSettings, policies.EquivariantActorCritic, _of_actor_critic),
     # Haarnoja et al., arXiv 1812.05905
     "sac": Algorithm(SAC, SACSettings, policies.EquivariantSAC, _means_of_actor),
     # Fujimoto et al., arXiv 1802.09477
@@ -217,7 +217,11 @@ ALGORITHMS: dict[str, Algorithm] = {
     "qr-dqn": Algorithm(QRDQN, QRDQNSettings, policies.EquivariantQRDQN, _mean_quantiles, True),
     # Huang and Ontañón, arXiv 2006.14171; masks picked sources
     "maskable-ppo": Algorithm(
-        MaskablePPO, MaskablePPOSettings, policies.EquivariantMaskableActorCritic, _logits, True
+        MaskablePPO,
+        MaskablePPOSettings,
+        policies.EquivariantMaskableActorCritic,
+        _of_actor_critic,
+        True,
     ),
 }
 
@@ -302,6 +306,7 @@ class StableBaselines(Learner[StableSettings]):
             self.model = self.algorithm.model(**self._arguments())
             self.model.set_logger(Logger(folder=None, output_formats=[]))
             envs.venv.restored = envs.venv.reset()  # the model resets them when it starts to learn
+        self._columns = envs.columns()
         if hasattr(self.model, "exploration_schedule"):
             self.model.exploration_schedule = self._exploration_rate
         settings: Any = self.settings
@@ -376,19 +381,28 @@ class StableBaselines(Learner[StableSettings]):
         reward = self.envs.picks * (venv.total - total) / (venv.steps - steps)
         return {"reward per step": reward, **metrics}
 
-    def score(self, state: FloatArray) -> FloatArray:
-        observation = state.astype(np.float32)
-        if not self.sequential:
-            return self._scores(observation)
-        return sequential_scores(self._scores, observation, self.envs.picks)
+    def priority(self, view: ObservationView) -> FloatArray:
+        # All features in their order, without a copy of each in float64.
+        return priorities_of(self.score(view.array)).astype(np.float64)
 
-    def _scores(self, observation: NDArray[np.float32]) -> FloatArray:
+    def score(self, state: FloatArray) -> FloatArray:
+        observation = state.astype(np.float32, copy=False)
+        if self.sequential:
+            none_picked = np.zeros((*observation.shape[:-1], 1), dtype=np.float32)
+            observation = np.concatenate([observation, none_picked], axis=-1)
         if self.model.policy.training:  # setting it walks through all modules, in every step
             self.model.policy.set_training_mode(False)
-        with torch.no_grad():
-            tensor = torch.from_numpy(observation).to(self.model.device)
-            scores = self.algorithm.scores(self.model, tensor)
-        return scores.cpu().numpy().astype(np.float64)
+        with torch.inference_mode():
+            columns = self._columns(torch.from_numpy(np.ascontiguousarray(observation))).numpy()
+            if not self.sequential:
+                return self._scores(columns)
+            picked = self._columns.features.index("picked")
+            return sequential_scores(self._scores, columns, self.envs.picks, picked)
+
+    def _scores(self, columns: NDArray[np.float32]) -> FloatArray:
+        """Return the scores of sources, (B, N), from their columns, (B, N, D)."""
+        tensor = torch.from_numpy(columns).flatten(1).to(self.model.device)
+        return self.algorithm.scores(self.model, tensor).cpu().numpy().astype(np.float64)
 
     def state_dict(self) -> dict[str, Any]:
         model, venv = self.model, self.envs.venv
@@ -457,27 +471,29 @@ class StableBaselines(Learner[StableSettings]):
 
 def sequential_scores(
     score: Callable[[NDArray[np.float32]], FloatArray],
-    observation: NDArray[np.float32],
+    columns: NDArray[np.float32],
     picks: int,
+    picked: int = -1,
 ) -> FloatArray:
     """Return scores (B, N) whose `picks` largest are the sources chosen by sequential picks.
 
     Arguments:
-        score: maps observations with the column `picked`, (B, N, F + 1), to the value of picking
-            each source now, (B, N).
-        observation: (B, N, F).
+        score: maps columns (B, N, D) to the value of picking each source now, (B, N).
+        columns: (B, N, D) before the first pick. The column `picked` is overwritten.
+        picks: number of picks.
+        picked: the column that is 1 for the sources that have been picked, and 0 for the others.
 
-    >>> def score(observation):  # the neighbour of the last pick is best, else the last source
-    ...     return np.roll(observation[..., -1], 1, axis=-1) + np.arange(4) / 10
+    >>> def score(columns):  # the neighbour of the last pick is best, else the last source
+    ...     return np.roll(columns[..., -1], 1, axis=-1) + np.arange(4) / 10
     >>> zeros = np.zeros((1, 4, 1), dtype=np.float32)
     >>> sequential_scores(score, zeros, 2)[0].argsort()[::-1]
     array([3, 0, 2, 1])
     """
-    picked = np.zeros((*observation.shape[:-1], 1), dtype=np.float32)
-    order = np.zeros(observation.shape[:-1])  # the earlier picked, the larger
+    envs = np.arange(len(columns))
+    order = np.zeros(columns.shape[:-1])  # the earlier picked, the larger
     for left in range(picks, 0, -1):
-        value = np.where(order > 0, -np.inf, score(np.concatenate([observation, picked], axis=-1)))
-        best = value.argmax(axis=-1)[:, None]
-        np.put_along_axis(picked[..., 0], best, 1.0, axis=-1)
-        np.put_along_axis(order, best, float(left), axis=-1)
-    return np.where(order > 0, 1.0 + order, priorities_of(value))
+        value = np.where(order > 0, -np.inf, score(columns))
+        best = value.argmax(axis=-1)
+        columns[envs, best, picked] = 1.0
+        order[envs, best] = left
+    return np.where(order > 0, order, -ranks(value))

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from agents.evaluation.rollout import evaluate
 from agents.learning import Learner
+from agents.policies.base import Policy, State
 from agents.theory.index import whittle_index
 from crawl_env import CrawlVectorEnv
 from crawl_env.numerics import FloatArray
@@ -203,13 +205,43 @@ def _arguments_of(job: Job, test: dict[str, Any]) -> dict[str, Any]:
 
 def _measure(learner: Learner[Any], job: Job, test: dict[str, Any], protocol: str) -> FloatArray:
     """Return the mean reward per step of the frozen policy in each run, (S,)."""
-    policy_for: Callable[[CrawlVectorEnv], Any] | None = getattr(learner, "policy_for", None)
-    run = evaluate(
-        learner if policy_for is None else policy_for,
-        _arguments_of(job, test),
-        **test[protocol],
+    policy_for: Callable[[CrawlVectorEnv], Policy] = getattr(
+        learner, "policy_for", lambda _: learner
     )
-    return run.reward
+    repeats = test["arguments"]["arrivals"] == "deterministic"
+
+    def agent(env: CrawlVectorEnv) -> Policy:
+        return LookedUp(policy_for(env)) if repeats else policy_for(env)
+
+    return evaluate(agent, _arguments_of(job, test), **test[protocol]).reward
+
+
+class LookedUp(Policy):
+    """A frozen policy whose decisions are looked up where it has had the same observation before.
+
+    With deterministic arrivals a fleet soon goes through the same few states again and again.
+    Decisions of a policy with a recurrent state are not kept, since they depend on more than the
+    observation.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.task, self._policy = policy.task, policy
+        self._actions: dict[bytes, NDArray[Any]] = {}
+
+    def predict(
+        self,
+        observation: ArrayLike,
+        state: State | None = None,
+        episode_start: NDArray[np.bool_] | None = None,
+        deterministic: bool = True,
+    ) -> tuple[NDArray[Any], State | None]:
+        key = np.asarray(observation).tobytes()
+        if key in self._actions:
+            return self._actions[key], None
+        action, state = self._policy.predict(observation, state, episode_start, deterministic)
+        if state is None:
+            self._actions[key] = action
+        return action, state
 
 
 def index_error(

@@ -78,6 +78,24 @@ def test_columns_of_a_fleet_by_hand() -> None:
     np.testing.assert_allclose(columns(shown), expected, atol=2e-6)
 
 
+@pytest.mark.parametrize(
+    "features", [ALL, ("age",), ("value", "mean_utility", "age"), ("value", "cost")]
+)
+def test_columns_that_are_kept_are_those_that_would_be_computed(features: tuple[str, ...]) -> None:
+    """A batch after the same fleet, after others, after one of another shape, and changed in place
+    by its owner."""
+    kept, rng = ScaledColumns(features, 2.0, 0.5), np.random.default_rng(0)
+    shown = rng.uniform(0.5, 2.0, (2, 3, len(features))).astype(np.float32)
+    for changed in (("age", "value"), ("cost", "mean_utility"), features, ()):
+        for rows in (slice(None), slice(1)):
+            for name in {*changed} & {*features}:
+                column = shown[..., features.index(name)]
+                column += rng.uniform(0, 1, column.shape).astype(np.float32)
+            batch = torch.from_numpy(shown[rows])
+            assert torch.equal(kept(batch), ScaledColumns(features, 2.0, 0.5)(batch))
+            assert torch.equal(kept(batch), kept(batch.clone()))
+
+
 def test_columns_are_finite() -> None:
     for value in (0.0, 1e-30, 1e30):
         shown = torch.full((2, 3, len(ALL)), value)

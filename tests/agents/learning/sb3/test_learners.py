@@ -111,6 +111,46 @@ def test_weights_move_and_global_generators_do_not(kind: Kind) -> None:
     assert torch.equal(torch.get_rng_state(), generators[2])
 
 
+# What SB3 itself computes from whole observations: mean priorities, Q-values or logits.
+THEIRS: dict[str, Any] = {
+    "ppo": lambda model, seen: model.policy.get_distribution(seen).distribution.mean,
+    "a2c": lambda model, seen: model.policy.get_distribution(seen).distribution.mean,
+    "sac": lambda model, seen: model.actor.get_action_dist_params(seen)[0],
+    "td3": lambda model, seen: torch.atanh(model.actor(seen).double()),
+    "dqn": lambda model, seen: model.q_net(seen),
+    "qr-dqn": lambda model, seen: model.quantile_net(seen).mean(dim=1),
+    "maskable-ppo": lambda model, seen: model.policy.get_distribution(seen).distribution.logits,
+}
+
+
+@pytest.mark.parametrize(("kind", "network"), PAIRS)
+def test_decisions_are_those_of_sb3s_networks_step_by_step(kind: Kind, network: str) -> None:
+    """In every step of three runs at once, from whole observations, pick by pick."""
+    learner = agent(kind, network).learn(32)
+    env = crawl(horizon=None)
+    seen, _ = env.reset(seed=0)
+    for _ in range(40):
+        action, _ = learner.predict(seen)
+        for row, own in zip(seen, action, strict=True):
+            theirs = order_by_sb3(learner, row)
+            assert np.argsort(-own)[: len(theirs)].tolist() == theirs
+        seen, *_ = env.step(action)
+
+
+def order_by_sb3(learner: Any, row: Any) -> list[int]:
+    """Return all sources in the order of their priorities, or the two that are picked."""
+    values = lambda shown: THEIRS[learner.name](learner.model, torch.from_numpy(shown[None]))[0]  # noqa: E731
+    with torch.no_grad():
+        if not learner.sequential:
+            return values(row).argsort(descending=True, stable=True).tolist()
+        picked: list[int] = []
+        for _ in range(2):
+            mask = np.isin(np.arange(len(row)), picked)
+            value = values(np.column_stack([row, mask.astype(np.float32)])).numpy()
+            picked.append(int(np.where(mask, -np.inf, value).argmax()))
+        return picked
+
+
 @pytest.mark.parametrize("kind", [k for k in KINDS if k.sequential], ids=lambda kind: kind.name)
 def test_picks_are_those_of_sb3_in_the_wrapper(kind: Kind) -> None:
     learner = agent(kind, "default").learn(48)

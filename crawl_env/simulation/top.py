@@ -85,9 +85,9 @@ def _kth(priority: Priority, crawled_at: Priority, cells: IntArray, size: int, k
 def _some_reach(priority: Priority, start: int, threshold: float) -> bool:
     """Return whether some of the CHUNK priorities from `start` are not below the threshold, which
     holds for NaN too."""
-    reach = 0
+    reach = np.uint32(0)  # no wider than a float32, as vector instructions need it
     for i in range(CHUNK):  # unsigned indices are not checked for being negative
-        reach += not priority[np.uintp(start + i)] < threshold
+        reach = np.uint32(reach + (not priority[np.uintp(start + i)] < threshold))
     return reach > 0
 
 
@@ -135,7 +135,8 @@ def _top_by_threshold(
     size, i = 0, start
     while i < stop:
         end = min(i + CHUNK, stop)
-        if end - i < CHUNK or _some_reach(priority, i, threshold):
+        # The last cells are compared together with some before them.
+        if end - start < CHUNK or _some_reach(priority, end - CHUNK, threshold):
             for cell in range(i, end):
                 x = priority[np.uintp(cell)]
                 if x != x:
@@ -172,8 +173,9 @@ def top_of_large(
         best: (B·k,), written.
     """
     sets = max(SETS, 4 * k)
-    found, numbers, highest = np.empty(n + 1, np.intp), np.empty(sets, np.intp), np.empty(sets)
-    threshold = -np.inf
+    found, numbers = np.empty(n + 1, np.intp), np.empty(sets, np.intp)
+    highest = np.full(sets, -np.inf, priority.dtype)  # comparisons of one type are twice as fast
+    threshold = highest[0]
     for row in range(priority.size // n):
         start, stop = row * n, (row + 1) * n
         if n > 2 * sets:

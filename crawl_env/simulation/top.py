@@ -88,7 +88,7 @@ def _some_reach(priority: Priority, start: int, threshold: float) -> bool:
     reach = np.uint32(0)  # no wider than a float32, as vector instructions need it
     for i in range(CHUNK):  # unsigned indices are not checked for being negative
         reach = np.uint32(reach + (not priority[np.uintp(start + i)] < threshold))
-    return reach > 0
+    return bool(reach > 0)
 
 
 @compiled

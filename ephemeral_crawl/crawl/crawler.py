@@ -97,6 +97,7 @@ class Crawler:
         self._not_allowed: dict[str, float] = {}  # seconds that those feeds have waited
         # Seconds between two fetches that the robots.txt of each site of a host asks for.
         self._delays: dict[str, dict[str, float]] = {}
+        self._cleaned = -math.inf  # when what is known of removed sources was forgotten
 
     def stop(self) -> None:
         """Let the fetches under way end, and begin no other; the second time, give them up."""
@@ -118,6 +119,8 @@ class Crawler:
         try:
             while not self._stop.is_set():
                 self._news.clear()
+                if self._clock() >= self._cleaned + _DAY:
+                    self._forget_removed()
                 free = self._parallel - len(under_way)
                 leases = self._scheduler.lease(free, self._lease_time) if free else []
                 for lease in leases:
@@ -138,6 +141,14 @@ class Crawler:
             if under_way:
                 await asyncio.wait(under_way)
                 self._finish()
+
+    def _forget_removed(self) -> None:
+        """Forget what is known of feeds that are no sources any more."""
+        names = self._memory.names()  # before the sources, to which others may be added meanwhile
+        for name in names.difference(self._scheduler.sources()):
+            self._memory.forget(name)
+            self._not_allowed.pop(name, None)
+        self._cleaned = self._clock()
 
     def _waits_for_hosts(self) -> bool:
         """Return whether a source is due, and the next is leased once its host accepts a fetch."""

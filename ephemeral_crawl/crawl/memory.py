@@ -118,6 +118,11 @@ class Memory:
         if asked > own:
             self._db.execute("INSERT INTO slowed VALUES (?, ?, ?)", (host, own, asked))
 
+    def names(self) -> set[str]:
+        """Return the names of all feeds and pages."""
+        found = self._db.execute("SELECT source FROM feed UNION SELECT source FROM page")
+        return {name for (name,) in found}
+
     def titles(self) -> dict[str, str]:
         """Return the titles of all feeds."""
         return dict(self._db.execute("SELECT source, title FROM feed").fetchall())

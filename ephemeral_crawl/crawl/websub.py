@@ -156,8 +156,7 @@ class Subscriptions:
     def wants(self, source: str) -> bool:
         """Return whether a source is to be looked at, since it is not known whether it names a
         hub."""
-        known = self.of(source)
-        return known is None or (known.state == NONE and known.again <= self._clock())
+        return self.of(source) is None
 
     def found(self, source: str, hub: str, topic: str) -> None:
         """Note what a feed names: `hub_of`. The next round subscribes, or unsubscribes."""
@@ -193,7 +192,9 @@ class Subscriptions:
 
     async def round(self) -> None:
         """Send requests that are due: to several hubs at once, to each of them one after the other,
-        at most a few, and none after one that fails."""
+        at most a few, and none after one that fails. That a source names no hub is forgotten when
+        it is to be looked at again."""
+        self._db.execute("DELETE FROM subscription WHERE again <= ? AND hub = ''", (self._clock(),))
         due = self._db.execute(
             "SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY hub ORDER BY again) AS place "
             "FROM subscription WHERE again <= ? AND hub != '') WHERE place <= ? "

@@ -1,11 +1,13 @@
-"""The names of sources, or of hosts: one for each row, and the row of each."""
+"""The names of sources, hosts or tags: one for each row, and the row of each."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 
 _LONGEST = 2**15 - 1  # bytes of a name
 _CHUNK = 10_000  # names that are encoded at a time
+_ROOM = 64  # rows from which on those are looked for whose names are not used any more
 
 
 class NameTable(list[str | None]):
@@ -24,6 +26,8 @@ class NameTable(list[str | None]):
         super().__init__()
         self._rows: dict[str, int] = {}
         self.number = 0  # of names
+        self.free: list[int] = []  # rows that are used again, the last one first
+        self.room = _ROOM  # rows that there may be before `free_unused` is to be called again
 
     @staticmethod
     def of_lines(lines: bytes | memoryview) -> NameTable:
@@ -69,6 +73,45 @@ class NameTable(list[str | None]):
         self.extend([None] * (max(rows, default=-1) + 1 - len(self)))
         for name, row in new.items():
             self[row] = name
+
+    def is_full(self, number: int, most: float = math.inf) -> bool:
+        """Return whether so many new names need more rows than there is room for, or than `most`,
+        so that `free_unused` is to be called before they are added."""
+        more = number - len(self.free)
+        return more > 0 and len(self) + more > min(self.room, most)
+
+    def free_unused(self, rows: Sequence[int]) -> None:
+        """Take the names of rows away that nothing uses any more, and let these be used again.
+
+        Then there is room for twice as many names as are left: the time that it takes to look for
+        such rows is in proportion to the number of names that are added.
+        """
+        for row in rows:
+            self.take(row)
+        self.free += reversed(rows)  # the first is used first
+        self.room = max(2 * self.number, _ROOM)
+
+    def set_free(self, rows: list[int], reserved: int = 0) -> None:
+        """Let rows be used again.
+
+        Arguments:
+            reserved: number of rows, the first ones, that never have names.
+
+        Raises:
+            ValueError: these are not the rows that have no names.
+        """
+        named = [row for row in rows if not (reserved <= row < len(self) and self[row] is None)]
+        if named or len(set(rows)) < len(rows) or len(rows) != len(self) - reserved - self.number:
+            raise ValueError("free rows have names, or others have none")
+        self.free = rows
+
+    def add(self, names: Sequence[str]) -> list[int]:
+        """Give new names rows, those that are free first, and return them."""
+        again = min(len(self.free), len(names))
+        rows = [self.free.pop() for _ in range(again)]
+        rows += range(len(self), len(self) + len(names) - again)
+        self.give(rows, names)
+        return rows
 
     def take(self, row: int) -> None:
         """Take the name of a row away."""

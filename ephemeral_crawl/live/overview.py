@@ -334,7 +334,8 @@ class _Scan:
             hosts_waiting=len(shut),
             tags=tags(state, now),
             tags_waiting={
-                state.tags.names[k]: int(self._of_tag[k]) for k in np.flatnonzero(self._of_tag)
+                state.tags.names[k] or "": int(self._of_tag[k])
+                for k in np.flatnonzero(self._of_tag)
             },
             signals=_signals(state, self._of_kind),
             looks=_looks(state, self._looks.row.tolist(), now, offset),

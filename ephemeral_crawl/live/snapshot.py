@@ -28,7 +28,7 @@ from ephemeral_crawl.live.state import State
 from ephemeral_crawl.live.tags import Tags
 
 _PLAIN = (
-    *("free", "kinds", "last_lease", "cost"),
+    *("kinds", "last_lease", "cost"),
     *("offset", "balance", "correction", "changes"),
 )
 # Columns that rows do not have in files which do not name theirs: those before version 4, those
@@ -58,6 +58,10 @@ def parts(state: State) -> Iterator[bytes]:
     """
     header = {name: getattr(state, name) for name in _PLAIN}
     header |= {
+        "free": state.names.free,
+        # Rows of hosts and tags that there may be, and those that are free.
+        "host_rows": [state.host_names.room, state.host_names.free],
+        "tag_rows": [state.tags.names.room, state.tags.names.free],
         "settings": state.settings.as_dict(),
         "rows": state.rows,
         "host_names": b"".join(state.host_names.lines()).decode(),
@@ -151,17 +155,15 @@ def _state(data: bytes) -> State:
     state.names = NameTable.of_lines(view[last:])
     if len(state.names) != rows:
         raise ValueError(f"{rows} rows have {len(state.names)} names")
-    unnamed = [i for i in sorted(state.free) if not 0 <= i < rows or state.names[i] is not None]
-    if unnamed or len(set(state.free)) != rows - state.names.number:
-        raise ValueError("free rows have names, or others have none")
-    if state.host_names.number != hosts:
-        raise ValueError("a host has no name")
+    state.names.set_free(header["free"])
+    _set_rows(state.host_names, header.get("host_rows"))
     state.find_domains()
     if rows and not (state.sources.host.min() >= NO_HOST and state.sources.host.max() < hosts):
         raise ValueError("a source refers to a host that does not exist")
     if rows and not state.sources.cause.max() < len(LEARNT):
         raise ValueError("a source failed of something that is not known")
     state.tags = Tags.of_rows(header.get("tags", []))
+    _set_rows(state.tags.names, header.get("tag_rows"), 1)
     if rows and not state.sources.tag.max() < len(state.tags.names):
         raise ValueError("a source refers to a tag that does not exist")
     if rows and not state.sources.importance[state.sources.marks > 0].min(initial=1.0) > 0.0:
@@ -196,6 +198,13 @@ def _host_names(stored: object) -> NameTable:
     names = NameTable()
     names.give(range(len(stored)), stored)
     return names
+
+
+def _set_rows(names: NameTable, stored: list[Any] | None, reserved: int = 0) -> None:
+    """Set which rows of hosts or tags are used again; in files of earlier versions none are."""
+    room, free = (2 * names.number, []) if stored is None else stored
+    names.room = max(int(room), names.room)
+    names.set_free(free, reserved)
 
 
 def _table(data: memoryview, kind: np.dtype[Any], rows: int) -> NDArray[Any]:

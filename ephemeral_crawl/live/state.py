@@ -86,7 +86,6 @@ class State:
         self.settings = Settings.of("1/h")
         self.set_tables(new_sources(), new_hosts())
         self.names = NameTable()
-        self.free: list[int] = []
         self.host_names = NameTable()
         self.kinds: list[str] = []
         self.kind_pings = np.zeros((0, learning.KIND_SUMS))
@@ -190,8 +189,7 @@ class State:
         table = self.table[: self.rows]
         found = (table["marks"] & EXISTS) != 0
         if tag is not None:
-            names = self.tags.names
-            found &= table["tag"] == (names.index(tag) if tag in names else len(names))
+            found &= (table["tag"] == self.tags.names.row(tag)) & (tag in self.tags.names)
         if host is not None:
             inside = [
                 doors.domain_of(name or "", {host: 0}) == 0
@@ -300,7 +298,7 @@ class State:
     def check(self, event: Event) -> None:
         """Raise ValueError if an event cannot be applied, of which half would remain in memory."""
         if tags := _TAGS.get(event["kind"]):
-            self.tags.check_room(tags(event))
+            self.tags.check_room(tags(event), self._tags_used)
 
     def apply(self, event: Event) -> None:
         """Change the state by an event."""
@@ -430,7 +428,7 @@ class State:
         self.table["marks"][rows] = marks
 
     def _limit_tag(self, event: Event) -> None:
-        number = self.tags.number(event["tag"])
+        number = self._tag(event["tag"])
         parts = event.get("parts", (1.0, 1.0))
         self.tags.limit(number, event["least"], event["most"], parts, self.settings.budget)
         if not self.tags.bounded:
@@ -442,7 +440,7 @@ class State:
     def _pause(self, event: Event) -> None:
         """Pause or resume what is on a host, or has a tag."""
         if "tag" in event:
-            number = self.tags.number(event["tag"])
+            number = self._tag(event["tag"])
             self.tags.table["paused"][number] = event["paused"]
             rows = self._tagged(number)
         else:
@@ -461,6 +459,15 @@ class State:
         table = self.table[: self.rows]
         return np.flatnonzero((table["tag"] == number) & (table["marks"] & EXISTS)).astype(np.int32)
 
+    def _tag(self, name: str | None) -> int:
+        """Return the number of a tag, a new one if there is none."""
+        return self.tags.numbers([name], self._tags_used)[name]
+
+    def _tags_used(self) -> NDArray[np.int64]:
+        """Return the numbers of the tags of all sources."""
+        table = self.table[: self.rows]
+        return distinct(table["tag"][(table["marks"] & EXISTS) != 0])
+
     def _configure(self, event: Event) -> None:
         self.settings = Settings.from_dict(event["settings"])
         self.balance = min(self.balance, self.settings.burst)  # it is full at first
@@ -470,6 +477,7 @@ class State:
             *map(_described, event["sources"]), strict=True
         )
         added, number = self._place(names), self._hosts(hosts)
+        tag = self.tags.numbers(tags, self._tags_used)
         table = self.table
         table["host"][added] = [number[name] for name in hosts]
         table["cost"][added] = cost
@@ -479,7 +487,7 @@ class State:
         table["fetched"][added] = NEVER
         table["pinged"][added] = self.time
         table["marks"][added] = EXISTS
-        table["tag"][added] = [self.tags.number(name) for name in tags]
+        table["tag"][added] = [tag[name] for name in tags]
         table["importance"][added] = weights
         self.use_tags(added)
         self.numbers_of[outcomes.NEW] += len(added)
@@ -488,12 +496,8 @@ class State:
 
     def _place(self, names: Sequence[str]) -> NDArray[np.int32]:
         """Give rows to new sources."""
-        again = min(len(self.free), len(names))
-        rows = [self.free.pop() for _ in range(again)]
-        rows += range(self.rows, self.rows + len(names) - again)
-        self.names.give(rows, names)
+        added = np.array(self.names.add(names), dtype=np.int32)
         self.set_tables(with_rows(self.table, self.rows), self.hosts_table)
-        added = np.array(rows, dtype=np.int32)
         self._keep(added)
         return added
 
@@ -516,7 +520,8 @@ class State:
         added, number = self._place(names), self._hosts([*hosts, *event["hosts"]])
         learnt["host"] = [number[name] for name in hosts]
         learnt["kind"] = [0 if kind is None else self._kind(kind) for kind in kinds]
-        learnt["tag"] = [self.tags.number(name) for name in tags]
+        tag = self.tags.numbers(tags, self._tags_used)
+        learnt["tag"] = [tag[name] for name in tags]
         learnt["importance"][learnt["importance"] == 0.0] = 1.0  # of an earlier version
         self.table[added] = learnt
         self.use_tags(added)
@@ -537,8 +542,8 @@ class State:
             if self._hosts([name])[name] not in self.paused_hosts:
                 self._pause({"host": name, "paused": True})
         for name in event.get("paused_tags", ()):
-            tag = self.tags.number(name)  # which may make another table
-            if not self.tags.table["paused"][tag]:
+            k = self._tag(name)  # which may make another table
+            if not self.tags.table["paused"][k]:
                 self._pause({"tag": name, "paused": True})
         self.changes = len(self)  # what the sources share changes at once
 
@@ -555,7 +560,7 @@ class State:
     ) -> None:
         source = self.table[i]
         old = int(source["tag"])
-        source["tag"], source["importance"] = self.tags.number(tag), weight
+        source["tag"], source["importance"] = self._tag(tag), weight
         before = int(source["host"])
         source["host"] = self._hosts([host])[host]
         if self.leased_until(i) > self.time and source["host"] != before:
@@ -582,23 +587,39 @@ class State:
             doors.tell_domains(hosts)
 
     def _hosts(self, names: Iterable[str | None]) -> dict[str | None, int]:
-        """Return the row of each host, a new one if there is none."""
-        distinct = [name for name in dict.fromkeys(names) if name is not None]
-        found = np.array(self.host_names.rows(distinct), dtype=np.int64)
-        new = np.flatnonzero(found < 0)
-        if len(new):
-            used, added = len(self.host_names), [distinct[k] for k in new]
-            found[new] = np.arange(used, used + len(new))
-            self.host_names.give(found[new].tolist(), added)
+        """Return the row of each host, a new one, or one that is not used any more, if there is
+        none."""
+        given = [name for name in dict.fromkeys(names) if name is not None]
+        added = [name for name in given if name not in self.host_names]
+        if added:
+            if self.host_names.is_full(len(added)):
+                self._free_hosts([name for name in given if name in self.host_names])
+            rows = self.host_names.add(added)
             hosts = with_rows(self.hosts_table, len(self.host_names))
-            hosts[used : len(self.host_names)] = new_hosts(len(new))
+            hosts[rows] = new_hosts(len(rows))
             self.set_tables(self.table, hosts)
             self.shared = self.shared._replace(hosts=hosts)
             if any(map(doors.is_domain, added)):
                 self.find_domains()
             elif self._domains:
-                hosts["within"][found[new]] = [doors.domain_of(x, self._domains) for x in added]
-        return {None: NO_HOST, **dict(zip(distinct, found.tolist(), strict=True))}
+                hosts["within"][rows] = [doors.domain_of(x, self._domains) for x in added]
+        return {None: NO_HOST, **dict(zip(given, self.host_names.rows(given), strict=True))}
+
+    def _free_hosts(self, names: Iterable[str]) -> None:
+        """Free the rows of hosts and domains without sources that have no limit, are not paused,
+        and did not ask to be left alone, but for those of some names."""
+        hosts, table = self.hosts_table[: len(self.host_names)], self.table[: self.rows]
+        used = (hosts["interval"] > 0.0) | (hosts["blocked"] > self.time)
+        used[[*self.paused_hosts, *self.host_names.rows(names), *self.host_names.free]] = True
+        host = distinct(table["host"][(table["marks"] & EXISTS) != 0])
+        used[host[host != NO_HOST]] = True
+        for row in np.flatnonzero(used).tolist() if self._domains else ():
+            used[list(doors.chain(hosts, row))] = True
+        unused = np.flatnonzero(~used).tolist()
+        self.agenda.limits_changed(self, unused)
+        self._domains = {name: row for name, row in self._domains.items() if used[row]}
+        self.host_names.free_unused(unused)
+        hosts[unused] = new_hosts(len(unused))
 
     def _remove(self, event: Event) -> None:
         i = self.row(event["source"])
@@ -611,7 +632,7 @@ class State:
         self.table[i] = np.zeros((), self.table.dtype)
         self.table["host"][i] = NO_HOST
         self.reasons.forget(i)
-        self.free.append(i)
+        self.names.free.append(i)
         self.changes += 1
         self._rekey(i)
 

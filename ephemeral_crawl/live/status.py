@@ -61,7 +61,7 @@ def tags(state: State, now: float) -> list[TagStatus]:
     bounds, value = state.tags.bounds(state.settings.budget), state.price_at(now)
     return [
         TagStatus(
-            tag=name,
+            tag=name or "",
             sources=int(number[k]) if k < len(number) else 0,
             paused=bool(row["paused"]),
             least=round(3600.0 * float(bounds[0][k]), 9) or None,
@@ -77,6 +77,7 @@ def tags(state: State, now: float) -> list[TagStatus]:
             most_part=float(row["most_part"]),
         )
         for k, (name, row) in enumerate(zip(state.tags.names, state.tags.table, strict=True))
+        if name is not None or k == 0
         for given in (state.tags.given(k),)
     ]
 

@@ -16,7 +16,7 @@ whose level moves the tag's price, and without a token of its maximum no source 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from crawl_env.errors import counted, shown
 from ephemeral_crawl.live.arguments import name_of, per_second, rate_text
+from ephemeral_crawl.live.names import NameTable
 from ephemeral_crawl.live.settings import burst_of
 
 MOST_TAGS = 10_000
@@ -144,44 +145,74 @@ def text_of(bound: Bound | None) -> str | None:
     return f"{100.0 * bound[0]:.12g}%" if bound[1] else rate_text(bound[0])
 
 
+def _new_tags(number: int) -> NDArray[Any]:
+    """Return rows of tags without a budget."""
+    table = np.zeros(number, TAG)
+    table["most"] = table["room"] = math.inf
+    for name in ("factor", "stretch", "least_part", "most_part"):
+        table[name] = 1.0
+    return table
+
+
 class Tags:
     """The tags of a fleet; the first stands for sources that have none."""
 
     def __init__(self) -> None:
-        self._give([""])
-        self.table = np.zeros(1, TAG)
-        self._clear(self.table)
+        self.names = NameTable()  # the first row has none
+        self.names.append(None)
+        self.table = _new_tags(1)
 
-    def _give(self, names: list[str]) -> None:
-        self.names = names
-        self._numbers = {name: k for k, name in enumerate(names)}
+    def check_room(
+        self, names: Iterable[str | None], used: Callable[[], NDArray[np.int64]]
+    ) -> None:
+        """Raise ValueError if there would be too many tags with those of some names.
 
-    @staticmethod
-    def _clear(table: NDArray[Any]) -> None:
-        table["most"] = table["room"] = math.inf
-        table["factor"] = table["stretch"] = 1.0
-        table["least_part"] = table["most_part"] = 1.0
+        Arguments:
+            used: returns the numbers of the tags of all sources.
+        """
+        given = {name for name in names if name is not None}
+        new = sum(name not in self.names for name in given)
+        if self.names.number + new > MOST_TAGS:
+            unused = len(self._unused(given, used))
+            if self.names.number - unused + new > MOST_TAGS:
+                raise ValueError(
+                    f"there would be more than {MOST_TAGS:,} tags, the most that there can be, of "
+                    "which those that have a budget or are paused count, too; give one that there "
+                    "is"
+                )
 
-    def check_room(self, names: Iterable[str | None]) -> None:
-        """Raise ValueError if there would be too many tags with those of some names."""
-        new = {name for name in names if name is not None} - self._numbers.keys()
-        if len(self.names) + len(new) > MOST_TAGS + 1:
-            raise ValueError(
-                f"there would be more than {MOST_TAGS:,} tags, the most that there can be, of "
-                "which those that were used once count, too; give one that there is"
-            )
+    def numbers(
+        self, names: Iterable[str | None], used: Callable[[], NDArray[np.int64]]
+    ) -> dict[str | None, int]:
+        """Return the number of each tag, a new one, or one that is not used any more, if there is
+        none.
 
-    def number(self, name: str | None) -> int:
-        """Return the number of a tag, a new one if there is none."""
-        if name is None:
-            return 0
-        if name not in self._numbers:
-            self.check_room([name])
-            self._numbers[name] = len(self.names)
-            self.names.append(name)
-            self.table = np.append(self.table, np.zeros(1, TAG))
-            self._clear(self.table[-1:])
-        return self._numbers[name]
+        Arguments:
+            used: as for `check_room`.
+        """
+        given = list(dict.fromkeys(name for name in names if name is not None))
+        new = [name for name in given if name not in self.names]
+        if self.names.is_full(len(new), MOST_TAGS + 1):
+            unused = self._unused(given, used)
+            self.table[unused] = _new_tags(len(unused))
+            self.names.free_unused(unused)
+        self.names.add(new)
+        more = len(self.names) - len(self.table)
+        self.table = np.concatenate([self.table, _new_tags(more)]) if more else self.table
+        return {None: 0, **{name: self.names.row(name) for name in given}}
+
+    def _unused(self, names: Iterable[str], used: Callable[[], NDArray[np.int64]]) -> list[int]:
+        """Return the tags without sources and without a budget, that are not paused, but for those
+        of some names."""
+        table, is_used = self.table, np.zeros(len(self.table), np.bool_)
+        is_used[used()] = True
+        is_used |= (table["least"] > 0.0) | (table["most"] < math.inf) | table["paused"]
+        kept = {0, *self.names.rows(names)}
+        return [
+            k
+            for k in np.flatnonzero(~is_used).tolist()
+            if k not in kept and self.names[k] is not None
+        ]
 
     @property
     def bounded(self) -> bool:
@@ -292,7 +323,7 @@ class Tags:
     def as_rows(self) -> list[list[Any]]:
         """Return the tags as JSON holds them: infinite numbers as None."""
         return [
-            [name, *(None if x == math.inf else x for x in row)]
+            [name or "", *(None if x == math.inf else x for x in row)]
             for name, row in zip(self.names, self.table.tolist(), strict=True)
         ]
 
@@ -302,7 +333,9 @@ class Tags:
         tags = Tags()
         if not rows:
             return tags
-        tags._give(["", *(name_of("tag", name) for name, *_ in rows[1:])])
+        names = {k: name_of("tag", name) for k, (name, *_) in enumerate(rows) if name}
+        tags.names.extend([None] * (len(rows) - 1))
+        tags.names.give(list(names), list(names.values()))
         columns = len(TAG.names or ())
         parts_of_all = [1.0] * (columns + 1 - len(rows[0]))  # rows of earlier versions have none
         filled = [(*(math.inf if x is None else x for x in row), *parts_of_all) for _, *row in rows]
@@ -311,7 +344,7 @@ class Tags:
         parts = np.array([table["least_part"], table["most_part"]])
         numbers = np.array([table[name] for name in ("least", "most", "owed", "spent", "spends")])
         if (
-            len(set(tags.names)) < len(tags.names)
+            0 in names
             or not (numbers >= 0.0).all()
             or np.isnan(table["room"]).any()
             or not ((table["factor"] > 0.0) & (table["stretch"] >= 1.0)).all()

@@ -15,7 +15,7 @@ from crawl_env.errors import shown
 
 Event = dict[str, Any]
 
-VERSION = 6  # of the tables, and of what is in them
+VERSION = 7  # of the tables, and of what is in them
 KEPT = 10_000  # events before the last snapshot
 PATIENCE = 30.0  # seconds to wait for another process, or for the database
 _REMOVED = 1000  # events in a transaction

@@ -33,6 +33,7 @@ _STEPS: list[list[str]] = [  # from each version of the tables to the next
     [],  # events and snapshots say why and since when sources fail
     [f"ALTER TABLE {table} ADD COLUMN checksum bigint" for table in ("journal", "snapshot")],
     [],  # sources have tags and weights
+    [],  # rows of hosts and tags that are not used any more have no names
 ]
 _LOST = (psycopg.OperationalError, psycopg.InterfaceError)
 # A machine that vanishes is noticed within half a minute: by us, and by the server, for which

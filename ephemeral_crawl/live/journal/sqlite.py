@@ -41,6 +41,7 @@ _STEPS = [  # from each version of the tables to the next
     [],  # events and snapshots say why and since when sources fail
     [f"ALTER TABLE {table} ADD COLUMN checksum INTEGER" for table in ("journal", "snapshot")],
     [],  # sources have tags and weights
+    [],  # rows of hosts and tags that are not used any more have no names
 ]
 _LOG = logging.getLogger(__name__)
 

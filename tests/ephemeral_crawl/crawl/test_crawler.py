@@ -93,7 +93,9 @@ def test_new_items_are_written_once_and_reported():
         return message(200, feed(*shown))
 
     bench.site.answers["/a"] = answer
+    bench.memory.remember("removed", Remembered(), [1])
     bench.run(24.0, "/a")
+    assert bench.memory.names() == {bench.site.url("/a")}
     assert len(bench.visits) > 2
     assert max(bench.tasks) < 10
     assert [item["title"] for item in bench.items] == [f"Item {n}" for n in shown]

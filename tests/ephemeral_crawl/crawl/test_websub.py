@@ -207,6 +207,7 @@ def test_a_feed_that_names_another_hub_or_none_has_another_subscription_or_none(
         assert hub.subscriptions.of("other").state == NONE
         assert not hub.subscriptions.wants("other")
         hub.now += 8 * 86_400
+        await hub.subscriptions.round()
         assert hub.subscriptions.wants("other")
 
     run(test)

@@ -473,6 +473,41 @@ def test_stores_of_version_5_are_upgraded_in_place(store):
         live.add("later", tag="x")
 
 
+def test_rows_of_hosts_and_tags_that_nothing_uses_are_used_again(store):
+    clock = Clock()
+    set_up = {"kept.example", "*.inner.example", "*.limited.example", "stopped.example"}
+    with Scheduler(store.address, budget="600/h", clock=clock) as live:
+        live.add("kept", host="kept.example", tag="kept")
+        live.add("inner", host="a.inner.example")
+        live.limit_hosts({"*.limited.example": 60.0, "was.example": 60.0, "*.inner.example": 0.0})
+        live.limit_hosts({"was.example": 0.0})
+        live.pause(host="stopped.example")
+        live.pause(tag="stopped")
+        live.add("busy", host="busy.example")
+        live.failed("busy", status=429, retry_after="10d")
+        live.remove("busy")
+    for k in range(4):  # by processes one after the other, the last of which reads a snapshot
+        with Scheduler(store.address, clock=clock) as live, live.together():
+            for i in range(60 * k, 60 * k + 60):
+                live.add(str(i), host=f"{i}.limited.example", tag=str(i))
+                assert (live.settings(str(i))["tag"], live.count(tag=str(i))) == (str(i), 1)
+                live.remove(str(i))
+            state = live._ledger.state
+            assert max(len(state.host_names), len(state.tags.names)) <= 65
+            assert set_up | {"busy.example"} <= set(state.host_names)
+            assert {"kept", "stopped"} <= {tag.tag for tag in live.tags()}
+            assert set(live.settings("kept").values()) >= {"kept.example", "kept"}
+            assert live.host_limit("*.limited.example") == 60.0
+        assert snapshot.to_bytes(state) == replayed(store)
+    assert "was.example" not in state.host_names
+    clock.now += 11 * 86_400.0
+    with Scheduler(store.address, clock=clock) as live:
+        live.add_many({"source": str(i), "host": str(i), "tag": "kept"} for i in range(100))
+        assert "busy.example" not in live._ledger.state.host_names
+        assert live.count(tag="kept") == 101
+        assert live.count(host="7") == 1
+
+
 def test_snapshots_of_earlier_versions_are_read():
     with Scheduler(":memory:", budget="20/h", clock=lambda: 1e9) as scheduler:
         scheduler.add("a", host="ä.example")

@@ -1,6 +1,7 @@
 """README and documentation: code and commands run, and tables and numbers are those of the code."""
 
 import csv
+import gc
 import inspect
 import re
 import shlex
@@ -8,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from contextlib import redirect_stdout
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from crawl_env import CrawlEnv
 from crawl_env.simulation.observation import FEATURES
 from ephemeral_crawl import __main__ as commands
 from experiments.__main__ import PROGRAM as STUDIES
+from tests.processes import forked
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -113,17 +116,23 @@ def test_links_of_the_page_lead_to_files(page):
         assert (ROOT / page).parent.joinpath(target).exists(), f"{page} links to {target}"
 
 
+def build(folder):
+    """Build the site: with a plain theme and without an index for its search, which take half of
+    the time; pages and references are the same."""
+    from sphinx.builders.html import StandaloneHTMLBuilder
+    from sphinx.cmd.build import main
+
+    StandaloneHTMLBuilder.search = False
+    gc.disable()  # looking for garbage among the trees of all pages would take a quarter of it
+    settings = ["-D", "nb_execution_mode=off", "-D", "html_theme=basic"]
+    sys.exit(main(["-nW", "--keep-going", "-q", *settings, str(DOCS), str(folder)]))
+
+
 def test_the_site_builds_without_warnings(tmp_path):
     shutil.rmtree(DOCS / "api" / "generated", ignore_errors=True)  # pages of names that are gone
-    # With a plain theme, which takes half of the time; pages and references are the same.
-    settings = ["-D", "nb_execution_mode=off", "-D", "html_theme=basic"]
-    words = ["-nW", "--keep-going", "-q", *settings, str(DOCS), str(tmp_path)]
-    # Looking for garbage among the trees of all pages would take a quarter of the time.
-    build = "import gc; gc.disable(); from sphinx.cmd.build import main; raise SystemExit(main())"
-    done = subprocess.run(
-        [sys.executable, "-c", build, *words], cwd=ROOT, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    done = forked(partial(build, tmp_path), cwd=ROOT, stderr=subprocess.PIPE)
+    _, said = done.communicate()
+    assert done.returncode == 0, said
     start = (tmp_path / "index.html").read_text(encoding="utf-8")
     outside = re.findall(r"""<(?:script|link|img)[^>]*(?:src|href)=["'](?:https?:)?//""", start)
     assert not outside, "the site must open without a network"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from math import isnan
 from typing import Annotated, Any, ClassVar
 
@@ -37,8 +38,11 @@ FIGURES: dict[str, Callable[[Job], Iterator[Figure]]] = {
     "adaptive": lambda job: steps.adaptive_figures(
         job["rounds"], min(job["largest"], steps.LEARNING)
     ),
+    "making": lambda job: steps.making_figures(job["rounds"], min(job["largest"], steps.LEARNING)),
     "scheduler": lambda job: (
-        steps.scheduler_figures(job["rounds"]) if job["largest"] >= steps.LARGE else iter(())
+        chain(steps.scheduler_figures(job["rounds"]), steps.signal_figures(job["rounds"]))
+        if job["largest"] >= steps.LARGE
+        else iter(())
     ),
     "tensors": lambda job: tensors.figures(job["rounds"]),
     "start": lambda job: processes.start_figures(job["rounds"]),
@@ -231,9 +235,9 @@ class Throughput(PartsStudy):
     rounds: int = 9
     """Rounds of each measurement."""
     only: Annotated[tuple[str, ...], tyro.conf.arg(metavar="PART")] = ()
-    """Parts to measure: gymnasium, whittle, content, signals, payoffs, adaptive, scheduler,
-    tensors, start, replay, sizes, files; by default all. The record of the other parts is kept, so
-    that a machine with a GPU can add its rows by --only tensors."""
+    """Parts to measure: gymnasium, whittle, content, signals, payoffs, adaptive, making,
+    scheduler, tensors, start, replay, sizes, files; by default all. The record of the other parts
+    is kept, so that a machine with a GPU can add its rows by --only tensors."""
     items: str = ""
     """Log of items for the replay, as for `ephemeral-crawl evaluate`; without it none is made."""
     curves: str = ""

@@ -61,6 +61,13 @@ def compared(
     )
 
 
+def of_each(group: str, what: str, unit: str, limit: float, timing: Timing, scale: float) -> Figure:
+    """Return a time, in a unit of which a second a call is so many, that is to be at most the
+    limit."""
+    times = [scale * seconds for seconds in timing.rounds]
+    return Figure(group, what, scale * timing.median, unit, "≤", limit, min(times), max(times))
+
+
 def in_turn(
     group: str, what: str, sense: Sense, limit: float, ours: Call, other: Call, rounds: int
 ) -> Figure:

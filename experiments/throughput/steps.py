@@ -4,6 +4,7 @@ the machine can do, of what an environment may have beside its arrivals, and of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import cycle
 from math import ceil
 from typing import Any
@@ -12,6 +13,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import VectorEnv
 
+from agents import make
 from agents.scheduling.scheduler import FleetScheduler
 from agents.theory.closed_form import ClosedForm
 from crawl_env import (
@@ -24,6 +26,7 @@ from crawl_env import (
     Signals,
     Sources,
     Stories,
+    Task,
     TaskArguments,
     World,
 )
@@ -31,8 +34,8 @@ from crawl_env.fleet.columns import FleetColumns
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation.selection import select_top
 from experiments.adaptive import cost
-from experiments.core.clock import Call, Timing, interleaved
-from experiments.throughput.figure import Figure, compared, in_turn
+from experiments.core.clock import Call, interleaved
+from experiments.throughput.figure import Figure, compared, in_turn, of_each
 
 # ------------------------------------------------------------------------------ against Gymnasium's
 
@@ -174,6 +177,19 @@ def adaptive_figures(rounds: int, n: int = LEARNING) -> Iterator[Figure]:
         yield compared(ADAPTIVE, what, "≤", 2.0, each.step, each.best_step)
 
 
+# Name of an agent, and nanoseconds a source that making it may take.
+MAKING = {"lagrangian": 500.0, "static": 300.0}
+
+
+def making_figures(rounds: int, n: int = LEARNING) -> Iterator[Figure]:
+    """Yield the time of making the agents that compute a frequency or a price beforehand."""
+    task = Task(Sources.random(n, seed=0), max(1, n // 100))
+    times = interleaved({name: partial(make, name, task) for name in MAKING}, max(3, rounds // 3))
+    for name, limit in MAKING.items():
+        what = f"making {name}, {n:,} sources, M = N/100"
+        yield of_each("Making agents", what, "ns a source", limit, times[name], 1e9 / n)
+
+
 def fleet_of(n: int, rate: float) -> Sources:
     """Return sources that differ in utility and decay."""
     rng = np.random.default_rng(0)
@@ -292,12 +308,21 @@ def scheduler_figures(
     schedulers = {n: _warm(n, m) for n in (small, large)}
     times = interleaved({str(n): each.step for n, each in schedulers.items()}, rounds)
     one, many = times[str(small)], times[str(large)]
-    per_crawl = Timing(tuple(1e6 * seconds / m for seconds in many.rounds))
-    spread = min(per_crawl.rounds), max(per_crawl.rounds)
     what = f"time per crawl, {large:,} sources, {m:,} crawls per step, known rates"
-    yield Figure(SCHEDULER, what, per_crawl.median, "µs", "≤", 1.0, *spread)
+    yield of_each(SCHEDULER, what, "µs", 1.0, many, 1e6 / m)
     what = f"step of {large:,} sources against one of {small:,}, {m:,} crawls each"
     yield compared(SCHEDULER, what, "≤", 1.5, many, one)
+
+
+def signal_figures(
+    rounds: int, sizes: tuple[tuple[int, int], ...] = ((10**5, 10**3), (10**6, 10**4))
+) -> Iterator[Figure]:
+    """Yield the time of a step with as many signals as crawls, against one without, for fleets and
+    crawls of some sizes."""
+    for n, m in sizes:
+        what = f"step of {n:,} sources, {m:,} crawls and as many signals, against none"
+        steps = _signalled(_warm(n, m)), _warm(n, m).step
+        yield in_turn(SCHEDULER, what, "≤", 2.0, *steps, rounds)
 
 
 def _warm(n: int, m: int) -> FleetScheduler:
@@ -306,3 +331,17 @@ def _warm(n: int, m: int) -> FleetScheduler:
     for _ in range(ceil(_TOURS * n / m)):
         scheduler.step()
     return scheduler
+
+
+def _signalled(scheduler: FleetScheduler) -> Call:
+    """Return a step with as many signals as crawls, at sources drawn uniformly, after as many such
+    steps as can crawl all sources."""
+    rng, n, m = np.random.default_rng(0), scheduler.n, int(scheduler.budget)
+
+    def step() -> None:
+        scheduler.signal(rng.integers(n, size=m), 0.5)
+        scheduler.step()
+
+    for _ in range(ceil(n / m)):
+        step()
+    return step

@@ -58,6 +58,9 @@ def test_large_fleets_are_measured_beside_copies(monkeypatch):
     per_crawl, growth = steps.scheduler_figures(2, 1000, 4000, 50)
     assert per_crawl.unit == "µs"
     assert growth.ours > 0
+    (signals,) = steps.signal_figures(2, ((1000, 50),))
+    assert signals.value > 0
+    assert [figure.value > 0 for figure in steps.making_figures(3, 1000)] == [True, True]
 
 
 def test_signals_are_measured_beside_none():

@@ -25,8 +25,6 @@ USER_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 MACHINE_CODE = USER_CACHE / "ephemeral-crawl" / "tests"
 os.environ.setdefault("NUMBA_CACHE_DIR", str(MACHINE_CODE))
 
-from ephemeral_crawl.cluster.connection import connect  # noqa: E402
-
 collect_ignore = ["crawl_env/envs/typed_calls.py"]  # for the type checker: it cannot be imported
 
 # A first example may have to be compiled, and no test depends on the speed of the machine. Examples
@@ -95,6 +93,8 @@ def local_ray():
     """Ray, which goes on until the next test does not need it: its processes are never idle."""
     if not find_spec("ray"):  # not imported before `connect`, as in a program
         pytest.skip("needs the extra 'ray'")
+    from ephemeral_crawl.cluster.connection import connect  # by the processes that run tests alone
+
     os.environ.update(RAY_SETTINGS)
     return connect(cpus=2)
 

@@ -27,15 +27,17 @@ def command(*words, **options):
 
 def forked(function, **options):
     """Call a function in a process of its own; the options are those of `Popen`, without `env`."""
-    # Popen waits until its child has closed all files, or has become another program, which it does
-    # not here.
-    become = partial(_become, function)
+    become = partial(_become, function)  # Popen waits until its child has closed a pipe
     return Popen(["forked"], preexec_fn=become, restore_signals=False, text=True, **options)
 
 
 def _become(function):
-    gc.freeze()  # no object of the tests is destroyed here: it may close a file of the same number
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    gc.freeze()
+    # The numbers of the files of the tests stay taken: an object may end here that closes its own.
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for number in map(int, os.listdir("/dev/fd")):
+        if number > 2 and number != nowhere:
+            os.dup2(nowhere, number, inheritable=False)
     try:
         sys.stdin, sys.stdout = os.fdopen(0), os.fdopen(1, "w")
         sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace")

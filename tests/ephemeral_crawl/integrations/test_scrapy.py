@@ -1,50 +1,48 @@
 """The mix-in in Scrapy itself, which runs in a process of its own, against a server on loopback."""
 
 import json
-import os
 import subprocess
-import sys
 import threading
+import time
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
-from ephemeral_crawl.live import Scheduler
-
-ROOT = Path(__file__).parents[3]
-SPIDER = """
-import sys, time
 import scrapy
 from scrapy.crawler import CrawlerProcess
+
 from ephemeral_crawl.integrations import scrapy as mixin
 from ephemeral_crawl.integrations.scrapy import ScheduledSpider
 from ephemeral_crawl.live import Scheduler
+from tests.processes import forked
 
-mixin._LONGEST_SLEEP = 1e6  # while all sources are being fetched: a report ends it
 
-class News(ScheduledSpider, scrapy.Spider):
-    name = "news"
-    scheduler = Scheduler(f"sqlite:///{sys.argv[1]}", budget="3600/h", burst=50)
-    custom_settings = {
-        "CLOSESPIDER_PAGECOUNT": 8,
-        "CLOSESPIDER_TIMEOUT": 100,
-        # While robots.txt is being fetched, Scrapy 2.19 lets others that wait for it pass.
-        "CONCURRENT_REQUESTS": 1,
-        "FEEDS": {sys.argv[2]: {"format": "jsonlines"}},
-        "LOG_LEVEL": "ERROR",
-        "ROBOTSTXT_OBEY": True,
-        "TELNETCONSOLE_ENABLED": False,
-    }
+def spider_crawls(store, out):
+    """Let a spider crawl until it has seen eight pages; write what it finds to a file."""
 
-    def find(self, response):
-        if b"trap" in response.body:
-            raise ValueError("the page is not as expected")
-        for name in response.text.split():
-            yield time.time() - 60.0, 2.0, {"name": name}
+    class News(ScheduledSpider, scrapy.Spider):
+        name = "news"
+        scheduler = Scheduler(store, budget="36000/h", burst=50)
+        custom_settings = {  # noqa: RUF012
+            "CLOSESPIDER_PAGECOUNT": 8,
+            "CLOSESPIDER_TIMEOUT": 100,
+            # While robots.txt is being fetched, Scrapy 2.19 lets others that wait for it pass.
+            "CONCURRENT_REQUESTS": 1,
+            "FEEDS": {out.as_uri(): {"format": "jsonlines"}},
+            "LOG_LEVEL": "ERROR",
+            "ROBOTSTXT_OBEY": True,
+            "TELNETCONSOLE_ENABLED": False,
+        }
 
-process = CrawlerProcess()
-process.crawl(News)
-process.start()
-"""
+        def find(self, response):
+            if b"trap" in response.body:
+                raise ValueError("the page is not as expected")
+            for name in response.text.split():
+                yield time.time() - 60.0, 2.0, {"name": name}
+
+    mixin._LONGEST_SLEEP = 1e6  # while all sources are being fetched: a report ends it
+    process = CrawlerProcess()
+    process.crawl(News)
+    process.start()
 
 
 class _Site(BaseHTTPRequestHandler):
@@ -78,17 +76,12 @@ def test_a_spider_fetches_what_is_due_and_reports(tmp_path):
     site = f"http://127.0.0.1:{server.server_port}"
     store, out = tmp_path / "crawl.db", tmp_path / "items.jsonl"
     try:
-        with Scheduler(store, budget="3600/h", burst=50) as scheduler:
+        with Scheduler(store, budget="36000/h", burst=50) as scheduler:
             for path in ("a", "same", "busy", "broken", "trap", "private"):
-                scheduler.add(f"{site}/{path}", host=path, min_interval="1s")
-        done = subprocess.run(
-            [sys.executable, "-c", SPIDER, str(store), out.as_uri()],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert done.returncode == 0, done.stderr
+                scheduler.add(f"{site}/{path}", host=path, min_interval=".1s")
+        done = forked(partial(spider_crawls, store, out), stderr=subprocess.PIPE)
+        _, said = done.communicate(timeout=120)
+        assert done.returncode == 0, said
     finally:
         server.shutdown()
         thread.join()

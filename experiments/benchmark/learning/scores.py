@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,9 +18,12 @@ from experiments.benchmark.learning.plan import BASELINES, BOUND, IDLE, UNOBSERV
 Row = dict[str, Any]
 
 
+@cache
 def numbers(text: str) -> FloatArray:
-    """Return the numbers of `listed`."""
-    return np.array([float(x) for x in str(text).split()])
+    """Return the numbers of `listed`, as an array that cannot be written to."""
+    found = np.array(str(text).split(), dtype=float)
+    found.flags.writeable = False
+    return found
 
 
 class Point(NamedTuple):

@@ -116,7 +116,7 @@ def end_ray():
 
 @pytest.fixture(autouse=True)
 def each_figure_is_drawn_once(request, monkeypatch):
-    """In the tests of commands and of records, a figure is drawn when the code first makes one of
+    """In the tests of commands, a figure is drawn when the code first makes one of
     its form.
 
     To draw figures takes most of the time of a report. What figures look like, and that they are
@@ -157,7 +157,7 @@ def each_figure_is_drawn_once(request, monkeypatch):
 
 COMMANDS = (
     "tests/test_docs.py",
-    "tests/experiments/test_records.py",
+    "tests/experiments/test_adaptive.py",
     *(
         f"tests/ephemeral_crawl/{name}"
         for name in ("backtest", "comparison", "evaluate", "example", "fit", "replay", "schedule")

@@ -128,6 +128,7 @@ SEARCHES = {
     "agents/theory/closed_form.py": "whole ages at which the Whittle index reaches a level",
     "agents/theory/renewal.py": "whole ages, of an index without a closed form",
     "agents/theory/observed.py": "places in a table",
+    "agents/theory/price.py": "the home of searches for prices",
     "crawl_env/content/items.py": "places in a list",
     "crawl_env/log/decay_curves.py": "places in a curve",
     "ephemeral_crawl/live/choice.py": "the next moment at which a source can be leased",

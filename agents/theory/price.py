@@ -226,8 +226,13 @@ def first_near(
         if high == most:
             return most, most
         low, high, factor = high, min(high * factor, most), factor * factor
-    found = first_where(lambda x: np.asarray(holds(float(x))), np.array(high), low, tolerance)
-    return float(found[0]), float(found[1])
+    halved = 0
+    while True:  # as in `first_where`, for one number without arrays
+        middle = 0.5 * (low + high) if low > 0.0 or halved < _HALVES else _FAR * high
+        if not low < middle < high or high - low <= tolerance * high:
+            return low, high
+        low, high = (low, middle) if holds(middle) else (middle, high)
+        halved += 1
 
 
 # ----------------------------------------------------------------- where a function is least

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from crawl_env.compiled import compiled
 from crawl_env.errors import ElementError, as_array, shown
 from crawl_env.files import table
 from crawl_env.files.table import Column
@@ -131,19 +132,39 @@ class DecayCurves:
             ValueError: one of the items has no curve.
         """
         index, ages = np.broadcast_arrays(np.asarray(item, dtype=np.intp), np.maximum(age, 0.0))
-        low, high = self.first[index], self.first[index + 1]
-        if np.any(low == high):
-            without = int(index.flat[np.flatnonzero(low == high)[0]])
-            raise ValueError(f"item {without} has no curve; choose items that are `recorded`")
+        without = self.first[index] == self.first[index + 1]
+        if without.any():
+            first = int(index.flat[np.flatnonzero(without)[0]])
+            raise ValueError(f"item {first} has no curve; choose items that are `recorded`")
+        left = np.empty(ages.shape)
+        points = self.first, self.age, self.remaining
+        _interpolate(*points, np.ravel(index), np.ravel(ages), left.reshape(-1))
+        return left[()]  # a number of a number
+
+
+@compiled
+def _interpolate(
+    first: IntArray,
+    age: FloatArray,
+    remaining: FloatArray,
+    items: IntArray,
+    ages: FloatArray,
+    left: FloatArray,
+) -> None:
+    """Write what is left of items at some ages, (n,), between the points of their curves."""
+    for j in range(items.size):
+        low, high = first[items[j]], first[items[j] + 1]
         last = high - 1
-        while np.any(high - low > 1):  # bisection; the age of point `low` is at most `age`
+        while high - low > 1:  # bisection; the age of point `low` is at most that asked for
             middle = (low + high) // 2
-            reached = self.age[middle] <= ages
-            low, high = np.where(reached, middle, low), np.where(reached, high, middle)
-        after = np.minimum(low + 1, last)
-        width = self.age[after] - self.age[low]
-        part = np.divide(ages - self.age[low], width, out=np.zeros(ages.shape), where=width > 0)
-        return self.remaining[low] + part * (self.remaining[after] - self.remaining[low])
+            if age[middle] <= ages[j]:
+                low = middle
+            else:
+                high = middle
+        after = min(low + 1, last)
+        width = age[after] - age[low]
+        part = (ages[j] - age[low]) / width if width > 0.0 else 0.0
+        left[j] = remaining[low] + part * (remaining[after] - remaining[low])
 
 
 def _check_points(first: IntArray, age: FloatArray, remaining: FloatArray) -> None:

@@ -154,9 +154,10 @@ class State:
         """Return some sources that stand for a number of them."""
         sources = self.table[which]
         hosts, added = np.array([NO_HOST]), distinct(sources["host"])
+        added = added[added != NO_HOST]
         while len(added):
             hosts = np.union1d(hosts, added)
-            added = np.setdiff1d(self.hosts_table["within"][added[added != NO_HOST]], hosts)
+            added = np.setdiff1d(self.hosts_table["within"][added], hosts)
         table = self.hosts_table[hosts[1:]]
         for rows, name in ((sources, "host"), (table, "within")):
             rows[name] = np.searchsorted(hosts, rows[name]) - 1

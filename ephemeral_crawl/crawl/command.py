@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _EVERY = 60.0  # seconds between two lines of progress
+_PATIENCE = 1.0  # seconds in which nothing else is done while another process has the store locked
 _BESIDE = (".items", ".hubs", "-wal", "-shm")  # ends of the names of files beside the store
 
 
@@ -243,6 +244,8 @@ class CrawlFeeds(Command):
 
         limit = seconds("--timeout", self.timeout, 0.1)
         memory = Memory.beside(self.store)
+        for file in (scheduler, memory):
+            file.set_patience(_PATIENCE)
         parse = LimitedProcess(self.worth)
         progress = _Progress(scheduler)
         async with Client(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import math
 import time
 from collections import Counter
@@ -11,8 +12,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from hashlib import blake2b
-from typing import NamedTuple, TextIO
+from typing import NamedTuple, TextIO, TypeVar
 
 from crawl_env.errors import check_choice
 from ephemeral_crawl.crawl.client import Client, FetchError, NotAllowed, Response
@@ -23,15 +25,21 @@ from ephemeral_crawl.crawl.urls import check_url, host_of
 from ephemeral_crawl.crawl.websub import Subscriptions, hub_of
 from ephemeral_crawl.live import Lease, Scheduler, UnknownSource
 from ephemeral_crawl.live.arguments import Duration, seconds
+from ephemeral_crawl.live.errors import StoreLocked
 from ephemeral_crawl.live.reasons import reason_of
+
+_LOG = logging.getLogger(__name__)
 
 UNITS = ("requests", "kB", "seconds")  # of the budget
 LONGEST_PAUSE = 86_400.0  # seconds for which a feed's own wish not to be fetched is honoured
 # Seconds until an address that is not allowed is looked at again, at first and after many times.
 _NOT_ALLOWED, _MOST_NOT_ALLOWED = 60.0, 600.0
 _SHORTEST_SLEEP = 1.0  # seconds between two looks at the schedule
+_LOCKED = 2.0  # seconds until a store that another process has locked is tried again
 _GONE = 410
 _DAY = 86_400.0
+
+T = TypeVar("T")
 
 
 class Visit(NamedTuple):
@@ -98,6 +106,8 @@ class Crawler:
         # Seconds between two fetches that the robots.txt of each site of a host asks for.
         self._delays: dict[str, dict[str, float]] = {}
         self._cleaned = -math.inf  # when what is known of removed sources was forgotten
+        self._storing = asyncio.Lock()  # held while a store is locked by another process
+        self._locked: float | None = None  # since when, by the loop
 
     def stop(self) -> None:
         """Let the fetches under way end, and begin no other; the second time, give them up."""
@@ -119,19 +129,19 @@ class Crawler:
         try:
             while not self._stop.is_set():
                 self._news.clear()
-                if self._clock() >= self._cleaned + _DAY:
-                    self._forget_removed()
                 free = self._parallel - len(under_way)
-                leases = self._scheduler.lease(free, self._lease_time) if free else []
-                for lease in leases:
+                leases = self._lease(free) if free else []
+                for lease in leases or ():
                     under_way.add(asyncio.create_task(self._visit(lease)))
-                left -= len(leases)
-                if not under_way:
+                left -= len(leases or ())
+                if not under_way and leases is not None:
                     if once and (left <= 0 or not self._waits_for_hosts()):
                         return
                     self._idle()
                 news = asyncio.create_task(self._news.wait())
-                wait = self._until_due() if free > len(leases) else self._poll
+                wait = _LOCKED
+                if leases is not None:
+                    wait = self._until_due() if free > len(leases) else self._poll
                 await asyncio.wait(
                     {news, *under_way}, timeout=wait, return_when=asyncio.FIRST_COMPLETED
                 )
@@ -141,6 +151,53 @@ class Crawler:
             if under_way:
                 await asyncio.wait(under_way)
                 self._finish()
+
+    def _lease(self, most: int) -> list[Lease] | None:
+        """Return the feeds to fetch now; None if another process has the store locked."""
+        if self._storing.locked():  # what was fetched is stored first
+            return None
+        try:
+            if self._clock() >= self._cleaned + _DAY:
+                self._forget_removed()
+            leases = self._scheduler.lease(most, self._lease_time)
+        except StoreLocked as error:
+            self._wait_for(error)
+            return None
+        self._go_on()
+        return leases
+
+    async def _stored(self, change: Callable[[], T]) -> T:
+        """Return what a change of a store returns, when no other process has the store locked."""
+        async with self._storing:  # one after the other
+            while True:
+                try:
+                    result = change()
+                except StoreLocked as error:
+                    self._wait_for(error)
+                    await asyncio.sleep(_LOCKED)
+                else:
+                    self._go_on()
+                    return result
+
+    def _wait_for(self, error: StoreLocked) -> None:
+        """Say once that a store is locked."""
+        if self._locked is None:
+            self._locked = self._clock()
+            _LOG.warning(
+                "%s is locked by another process: the crawl waits, keeps what it has fetched, and "
+                "goes on when that process has finished. If it does not, end it (on Linux "
+                "`fuser %s` names it); Ctrl-C, twice, ends the crawl",
+                error.store,
+                error.store,
+            )
+
+    def _go_on(self) -> None:
+        if self._locked is not None:
+            _LOG.warning(
+                "the store can be used again after %.0f s: the crawl goes on",
+                self._clock() - self._locked,
+            )
+            self._locked = None
 
     def _forget_removed(self) -> None:
         """Forget what is known of feeds that are no sources any more."""
@@ -173,7 +230,7 @@ class Crawler:
         source, response = lease.source, None
         try:
             if self._memory.is_page(source):
-                self._slow_down(source, await self._robots.check(source))
+                await self._slow_down(source, await self._robots.check(source))
             known, start = self._memory.of(source), self._clock()
             response = await self._client.get(source, known.etag, known.modified)
             visit = await self._read(lease, known, response, self._clock() - start)
@@ -182,41 +239,48 @@ class Crawler:
             if isinstance(error, Disallowed):
                 wait = error.again_after
                 if error.delay is not None:
-                    self._slow_down(source, error.delay)
+                    await self._slow_down(source, error.delay)
             else:
                 wait = 2.0 * self._not_allowed.get(source, _NOT_ALLOWED / 2.0)
                 self._not_allowed[source] = wait = min(wait, _MOST_NOT_ALLOWED)
-            self._scheduler.release(lease.id, again_after=wait, reason=reason)
+            await self._stored(
+                lambda: self._scheduler.release(lease.id, again_after=wait, reason=reason)
+            )
             self._done(Visit(source, None, 0, reason, error.kind, allowed=False))
             return
         except FetchError as error:
-            self._failed(lease, error, response)
+            await self._failed(lease, error, response)
         except ValueError as error:
-            self._failed(lease, FetchError("format", str(error)), response)
+            await self._failed(lease, FetchError("format", str(error)), response)
         except asyncio.CancelledError:
-            self._scheduler.release(lease.id)
+            with suppress(StoreLocked):  # then it expires
+                self._scheduler.release(lease.id)
             return
         else:
             self._done(visit)
         self._not_allowed.pop(source, None)
 
-    def _failed(self, lease: Lease, error: FetchError, response: Response | None) -> None:
+    async def _failed(self, lease: Lease, error: FetchError, response: Response | None) -> None:
         """Report a fetch that came to nothing; a feed that is gone is paused, and of a page it is
         remembered that it is one."""
         status, asked, reason = None, None, reason_of(str(error))
         if response is not None:
             if is_page(response.body):
-                self._memory.add_pages([lease.source])
+                await self._stored(lambda: self._memory.add_pages([lease.source]))
             status = response.status
             asked = response.retry_after(self._clock()) if error.kind == "http" else None
-        with self._scheduler.together():
-            self._scheduler.failed(
-                lease.id, status=status, kind=error.kind, retry_after=asked, reason=reason
-            )
-            if status == _GONE:
-                with suppress(UnknownSource):
-                    self._scheduler.pause(lease.source)
         gone = status == _GONE
+
+        def report() -> None:
+            with self._scheduler.together():
+                self._scheduler.failed(
+                    lease.id, status=status, kind=error.kind, retry_after=asked, reason=reason
+                )
+                if gone:
+                    with suppress(UnknownSource):
+                        self._scheduler.pause(lease.source)
+
+        await self._stored(report)
         self._done(Visit(lease.source, status, 0, reason, error.kind, paused=gone))
 
     async def _read(
@@ -265,7 +329,7 @@ class Crawler:
             if others - {source}:
                 announced = [entry for entry in new if entry.link in others and not first]
                 if not feed.is_index:
-                    self._memory.add_pages(others - {source})
+                    await self._stored(lambda: self._memory.add_pages(others - {source}))
             new = [entry for entry in new if entry.link not in others]
             self._write(source, new, first=backlog)
         fetched = self._clock()
@@ -273,24 +337,28 @@ class Crawler:
             etag=response.etag or known.etag, modified=response.modified or known.modified
         )
         shown = feed and [key for item in feed.items for key in (item.key, item.alias) if key]
-        self._memory.remember(source, known, shown)
+        await self._stored(lambda: self._memory.remember(source, known, shown))
         asked = min(max(response.max_age, known.pause), LONGEST_PAUSE)
-        with self._scheduler.together():
-            self._scheduler.report(
-                lease.id,
-                [(_plausible(item.published), item.worth) for item in new],
-                status=response.status,
-                at=fetched,
-                again_after=asked,
-                cost=_cost(self._unit, response, took),
-                pings=None if announced is None else self._announce(source, announced),
-            )
+
+        def report() -> None:
+            with self._scheduler.together():
+                self._scheduler.report(
+                    lease.id,
+                    [(_plausible(item.published), item.worth) for item in new],
+                    status=response.status,
+                    at=fetched,
+                    again_after=asked,
+                    cost=_cost(self._unit, response, took),
+                    pings=None if announced is None else self._announce(source, announced),
+                )
+
+        await self._stored(report)
         if feed and self._subscriptions is not None:
             name = moved or source
             self._subscriptions.found(name, *hub_of(response, feed))
         if moved in ("", source):
             return Visit(source, response.status, len(new), "", unstable=unstable)
-        self._move(source, moved)
+        await self._move(source, moved)
         return Visit(source, response.status, len(new), "", moved=moved, unstable=unstable)
 
     async def _parsed(self, response: Response) -> Feed:
@@ -327,7 +395,7 @@ class Crawler:
                     pings.append((at, self._scheduler.signal(entry.link, "sitemap", at=at)))
         return pings
 
-    def _slow_down(self, source: str, delay: float) -> None:
+    async def _slow_down(self, source: str, delay: float) -> None:
         """Fetch from the host of a source no more often than the robots.txt of its sites ask for,
         nor than it is limited otherwise: what they no longer ask for is taken back."""
         with suppress(UnknownSource):
@@ -341,25 +409,34 @@ class Crawler:
             limit = max(own, *delays.values())
             if limit == present:
                 return
+            note = partial(self._memory.note_limit, host, own, limit)
             if limit > present:  # or it would count as set by others if the process were killed
-                self._memory.note_limit(host, own, limit)
-            self._scheduler.limit_host(host, limit)
-            self._memory.note_limit(host, own, limit)
+                await self._stored(note)
+            await self._stored(lambda: self._scheduler.limit_host(host, limit))
+            await self._stored(note)
 
-    def _move(self, source: str, url: str) -> None:
+    async def _move(self, source: str, url: str) -> None:
         """Follow a feed that has moved for good; where two have moved to the same place, one is
         removed."""
+
+        def rename() -> bool:
+            """Rename or remove it in the scheduler; return whether it is renamed."""
+            with self._scheduler.together():
+                if url in self._scheduler:
+                    self._scheduler.remove(source)
+                    return False
+                self._scheduler.rename(source, url)
+                if host_of(url) != host_of(check_url(source)):
+                    self._scheduler.update(url, host=host_of(url))
+                    if self._per_host:
+                        self._scheduler.limit_host(host_of(url), self._per_host)
+                return True
+
         with suppress(UnknownSource):
-            if url in self._scheduler:
-                self._scheduler.remove(source)
-                self._memory.forget(source)
-                return
-            self._scheduler.rename(source, url)
-            self._memory.rename(source, url)
-            if host_of(url) != host_of(check_url(source)):
-                self._scheduler.update(url, host=host_of(url))
-                if self._per_host:
-                    self._scheduler.limit_host(host_of(url), self._per_host)
+            if await self._stored(rename):
+                await self._stored(lambda: self._memory.rename(source, url))
+            else:
+                await self._stored(lambda: self._memory.forget(source))
 
     def _write(self, source: str, items: Sequence[FeedItem], *, first: bool) -> None:
         if self._output is None or not items:

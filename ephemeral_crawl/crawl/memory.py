@@ -4,16 +4,18 @@ conditional. A SQLite file of bounded size beside the scheduler's."""
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
 
+from ephemeral_crawl.live.errors import StoreLocked
+from ephemeral_crawl.live.journal import PATIENCE
 from ephemeral_crawl.live.journal.sqlite import is_new
 
 KEPT = 8000  # identities of items, up to two each, of a feed; those longest out of it go first
 _APPLICATION = 0x4570436D
-_PATIENCE = 30.0  # seconds to wait for another process
 
 
 class Remembered(NamedTuple):
@@ -34,14 +36,21 @@ class Memory:
 
     Raises:
         ValueError: the file is something else.
+        TimeoutError: another process changes it for 30 s, or as `set_patience` says; also later, by
+            all methods that change something. Nothing is changed then.
     """
 
     def __init__(self, path: str | PathLike[str]) -> None:
         if path != ":memory:":
             is_new(Path(path))
-        self._db = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
+        self._name, self._patience = str(path), PATIENCE
+        self._db = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
         try:
-            self._prepare()
+            with self._changing():
+                self._prepare()
+        except StoreLocked:
+            self._db.close()
+            raise
         except sqlite3.DatabaseError as error:
             self._db.close()
             raise ValueError(f"{path} is not a file of known items: {error}") from error
@@ -80,6 +89,28 @@ class Memory:
         """Return the table beside the store of a scheduler."""
         return cls(store.with_name(store.name + ".items"))
 
+    def set_patience(self, patience: float) -> None:
+        """Wait for other processes for so many seconds at most."""
+        self._patience = patience
+        self._db.execute(f"PRAGMA busy_timeout = {1000.0 * patience:.0f}")
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Return a context in which this is changed."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error):
+                raise
+            raise StoreLocked(self._name, self._patience) from error
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Return a context in which all is changed, or nothing."""
+        with self._changing(), self._db:
+            self._db.execute("BEGIN IMMEDIATE")
+            yield
+
     def of(self, source: str) -> Remembered:
         """Return what is remembered of a feed."""
         row = self._db.execute(
@@ -89,8 +120,7 @@ class Memory:
 
     def add_pages(self, sources: Iterable[str]) -> None:
         """Remember that sources are pages, unless they give a feed."""
-        with self._db:
-            self._db.execute("BEGIN IMMEDIATE")
+        with self._transaction():
             self._db.executemany(
                 "INSERT INTO page VALUES (?) ON CONFLICT DO NOTHING",
                 [(source,) for source in sources],
@@ -114,9 +144,10 @@ class Memory:
 
     def note_limit(self, host: str, own: float, asked: float) -> None:
         """Note which limit a host has, and which it has apart from what robots.txt asks for."""
-        self._db.execute("DELETE FROM slowed WHERE host = ?", (host,))
-        if asked > own:
-            self._db.execute("INSERT INTO slowed VALUES (?, ?, ?)", (host, own, asked))
+        with self._transaction():
+            self._db.execute("DELETE FROM slowed WHERE host = ?", (host,))
+            if asked > own:
+                self._db.execute("INSERT INTO slowed VALUES (?, ?, ?)", (host, own, asked))
 
     def names(self) -> set[str]:
         """Return the names of all feeds and pages."""
@@ -136,8 +167,7 @@ class Memory:
 
     def remember(self, source: str, feed: Remembered, items: Iterable[int] | None) -> None:
         """Store what the next request needs, and the items that the feed shows; None: as before."""
-        with self._db:
-            self._db.execute("BEGIN IMMEDIATE")
+        with self._transaction():
             (number,) = self._db.execute(
                 "INSERT INTO feed (source, etag, modified, digest, pause, title) "
                 "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (source) DO UPDATE SET "
@@ -163,20 +193,22 @@ class Memory:
 
     def rename(self, source: str, name: str) -> None:
         """Change the name of a feed; what is remembered of another of that name is forgotten."""
-        self.forget(name)
-        self._db.execute("DELETE FROM page WHERE source = ?", (source,))
-        self._db.execute("UPDATE feed SET source = ? WHERE source = ?", (name, source))
+        with self._transaction():
+            self._forget(name)
+            self._db.execute("DELETE FROM page WHERE source = ?", (source,))
+            self._db.execute("UPDATE feed SET source = ? WHERE source = ?", (name, source))
 
     def forget(self, source: str) -> None:
         """Forget a feed."""
-        with self._db:
-            self._db.execute("BEGIN IMMEDIATE")
-            self._db.execute(
-                "DELETE FROM known WHERE feed IN (SELECT number FROM feed WHERE source = ?)",
-                (source,),
-            )
-            self._db.execute("DELETE FROM feed WHERE source = ?", (source,))
-            self._db.execute("DELETE FROM page WHERE source = ?", (source,))
+        with self._transaction():
+            self._forget(source)
+
+    def _forget(self, source: str) -> None:
+        self._db.execute(
+            "DELETE FROM known WHERE feed IN (SELECT number FROM feed WHERE source = ?)", (source,)
+        )
+        self._db.execute("DELETE FROM feed WHERE source = ?", (source,))
+        self._db.execute("DELETE FROM page WHERE source = ?", (source,))
 
     def close(self) -> None:
         """Close the file."""

@@ -17,3 +17,18 @@ class SourceExists(ValueError):
 
 class NewStore(ValueError):
     """There is no scheduler in the store, and no budget for a new one."""
+
+
+class StoreLocked(TimeoutError):
+    """Another process changes the store, and takes longer than one is willing to wait.
+
+    Attributes:
+        store: its name.
+    """
+
+    def __init__(self, store: str, patience: float) -> None:
+        super().__init__(
+            f"{store} is locked by another process for more than {patience:g} s; nothing was "
+            "changed. Try again"
+        )
+        self.store = store

@@ -847,6 +847,12 @@ class Scheduler:
 
     # ------------------------------------------------------------------------------- storage
 
+    def set_patience(self, patience: Duration) -> None:
+        """Wait so long while another process changes the store, rather than 30 s; after that
+        methods that change something raise `TimeoutError`, and change nothing."""
+        with self._ledger.lock:
+            self._ledger.journal.set_patience(seconds("patience", patience))
+
     @contextmanager
     def together(self) -> Iterator[None]:
         """Return a context in which all changes are stored by one commit, at its end.

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from crawl_env.errors import shown
-from ephemeral_crawl.live.journal.base import Event, Journal, NoJournal, readable
+from ephemeral_crawl.live.journal.base import PATIENCE, Event, Journal, NoJournal, readable
 from ephemeral_crawl.live.journal.sqlite import SqliteJournal
 from ephemeral_crawl.live.reasons import redacted
 
-__all__ = ["Event", "Journal", "NoJournal", "file_of", "open_journal", "store_named"]
+__all__ = ["PATIENCE", "Event", "Journal", "NoJournal", "file_of", "open_journal", "store_named"]
 
 _FILE = "sqlite:///"
 _SERVERS = ("postgresql://", "postgres://")

@@ -31,6 +31,10 @@ class Journal(Protocol):
         """Of the store, for messages; without a password."""
         ...
 
+    def set_patience(self, patience: float) -> None:
+        """Wait for other processes for so many seconds at most, `PATIENCE` at first."""
+        ...
+
     def exclusive(self) -> AbstractContextManager[None]:
         """Return a context in which no other process changes the journal; it commits at its end,
         and changes nothing if it is left by an exception."""
@@ -82,6 +86,9 @@ class NoJournal:
     def __init__(self) -> None:
         self._number = 0
 
+    def set_patience(self, patience: float) -> None:
+        pass
+
     def exclusive(self) -> AbstractContextManager[None]:
         return _NOTHING
 
@@ -119,7 +126,12 @@ class SqlJournal(ABC):
     """
 
     name: str
+    patience = PATIENCE
     _check: Callable[[SqlJournal], object]  # refuses what this program cannot read
+
+    def set_patience(self, patience: float) -> None:
+        self.patience = patience
+        self.disconnect()  # the next connection has it
 
     @abstractmethod
     def exclusive(self) -> AbstractContextManager[None]:

@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 from crawl_env.errors import shown
 from crawl_env.extras import missing
+from ephemeral_crawl.live.errors import StoreLocked
 from ephemeral_crawl.live.journal.base import PATIENCE, VERSION, SqlJournal, readable
 
 try:
@@ -47,9 +48,9 @@ _CONNECTION: dict[str, Any] = {
     "tcp_user_timeout": 30_000,  # ms
 }
 _SESSION = (
-    f"SET lock_timeout = '{PATIENCE:g}s'; SET tcp_keepalives_idle = 10; "
+    "SET lock_timeout = '{:.0f}ms'; SET tcp_keepalives_idle = 10; "
     "SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3"
-).encode()
+)
 _PAUSE, _LONGEST_PAUSE = 0.05, 2.0  # seconds between attempts to connect
 
 Result = TypeVar("Result")
@@ -110,7 +111,7 @@ class PostgresJournal(SqlJournal):
         connection = psycopg.connect(**known, autocommit=True)
         path = sql.SQL("SET search_path = {}").format(sql.Identifier(self._schema))
         connection.execute(path)
-        connection.execute(_SESSION)
+        connection.execute(_SESSION.format(1000.0 * self.patience).encode())
         self._connection = connection
         return connection
 
@@ -195,10 +196,7 @@ class PostgresJournal(SqlJournal):
         try:
             connection = self._patiently(self._begin)
         except psycopg.errors.LockNotAvailable:
-            raise TimeoutError(
-                f"{self.name} is locked by another process for more than {PATIENCE:g} s; nothing "
-                "was changed. Try again"
-            ) from None
+            raise StoreLocked(self.name, self.patience) from None
         try:
             yield
             connection.execute("COMMIT")

@@ -14,6 +14,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
+from ephemeral_crawl.live.errors import StoreLocked
 from ephemeral_crawl.live.journal.base import PATIENCE, RESTORE, VERSION, SqlJournal, readable
 
 APPLICATION = 0x4570436C  # "EpCl", which marks the file as one of these
@@ -111,7 +112,7 @@ class SqliteJournal(SqlJournal):
         connection = self._connection = sqlite3.connect(
             f"{self._path.as_uri()}?mode={mode}",
             uri=True,
-            timeout=PATIENCE,
+            timeout=self.patience,
             isolation_level=None,
             check_same_thread=False,
         )
@@ -164,10 +165,7 @@ class SqliteJournal(SqlJournal):
     def _unusable(self, error: sqlite3.OperationalError) -> OSError:
         if "locked" not in str(error):
             return OSError(f"{self.name} cannot be used: {error}")
-        return TimeoutError(
-            f"{self.name} is locked by another process for more than {PATIENCE:g} s; nothing was "
-            "changed. Try again"
-        )
+        return StoreLocked(self.name, self.patience)
 
     def disconnect(self) -> None:
         connection, self._connection = self._connection, None
@@ -179,6 +177,11 @@ class SqliteJournal(SqlJournal):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
         else:  # what is in a log that was deleted is saved
             connection.close()
+
+    def set_patience(self, patience: float) -> None:
+        self.patience = patience
+        if self._connection is not None:
+            self._connection.execute(f"PRAGMA busy_timeout = {1000.0 * patience:.0f}")
 
     def again(self) -> Self:
         beside = copy.copy(self)
@@ -212,7 +215,7 @@ class SqliteJournal(SqlJournal):
         while True:
             try:
                 ((mode,),) = self.rows("PRAGMA journal_mode = WAL")
-            except TimeoutError:  # at once: it does not wait for others by itself
+            except StoreLocked:  # at once: it does not wait for others by itself
                 if time.monotonic() > end:
                     raise
                 time.sleep(_PAUSE)

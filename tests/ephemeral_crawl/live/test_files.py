@@ -93,6 +93,7 @@ def test_no_use_of_a_store_drops_its_locks(path, monkeypatch):
         "status": live.status,
         "overview": live.overview,
         "together": together,
+        "set_patience": lambda: live.set_patience("20s"),
         "copy": lambda: live.copy(path.with_name("copy")),
         "close": lambda: Scheduler(path).close(),  # of another on the same file
     }

@@ -60,20 +60,22 @@ def _greedy(
     """Write priorities, (B, N), that decrease in the order in which sources are selected; 0 where
     they no longer fit the budget."""
     n = topic.size
+    alone = np.empty(n)  # the score of each source if nothing of its topic is selected before it
     for b in range(len(value)):
-        collected = np.zeros(topic.max() + 1)
+        for i in range(n):
+            worth = -limit * np.expm1(-value[b, i] / limit) * success[b, i] / cost[b, i]
+            alone[i] = worth**_WEIGHT * index[b, i] ** (1.0 - _WEIGHT)
+        rest = np.ones(topic.max() + 1)  # the part of it that the selection of a topic leaves
         left = budget * (1.0 + 1e-12)
         for k in range(n):
             best, most = -1, -1.0
             for i in range(n):
                 if out[b, i] == 0.0 and cost[b, i] <= left:
-                    worth = limit * np.exp(-collected[topic[i]] / limit)
-                    worth *= -np.expm1(-value[b, i] / limit) * success[b, i] / cost[b, i]
-                    score = worth**_WEIGHT * index[b, i] ** (1.0 - _WEIGHT)
+                    score = alone[i] * rest[topic[i]]
                     if score > most:
                         best, most = i, score
             if best < 0:
                 break
             out[b, best] = 1.0 - k / (n + 1.0)
             left -= cost[b, best]
-            collected[topic[best]] += value[b, best] * success[b, best]
+            rest[topic[best]] *= np.exp(-_WEIGHT * value[b, best] * success[b, best] / limit)

@@ -3,7 +3,6 @@ looked at."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,10 +11,10 @@ from numpy.typing import NDArray
 from agents.policies.base import Environment, ObservationView, State, graded, needs
 from agents.policies.index import Whittle
 from agents.theory.arm import PerFleet
-from agents.theory.checks import CheckedArm, conditional_arm, least_priced, look_arm
-from agents.theory.multiplier import BudgetMultiplier, Index
-from agents.theory.renewal import RenewalArm, renewal_arm, simplified
-from crawl_env import Sources, Task
+from agents.theory.checks import conditional_arm, look_arm
+from agents.theory.multiplier import BudgetMultiplier
+from agents.theory.task_bound import task_bound
+from crawl_env import Sources
 from crawl_env.numerics import FloatArray
 
 
@@ -54,7 +53,7 @@ class WhittleConditional(Whittle):
     def _budget_multiplier(self) -> BudgetMultiplier:
         if not self._is_cheaper or self.task.observed.any():
             return super()._budget_multiplier()
-        return _Multiplier(self.task, self.index, lambda sources: [self._checked(sources)])
+        return _OfBound(self.task, self.index)
 
 
 class WhittleLooks(Whittle):
@@ -90,28 +89,11 @@ class WhittleLooks(Whittle):
     def _budget_multiplier(self) -> BudgetMultiplier:
         if self.task.look_cost is None:
             return super()._budget_multiplier()
-        return _Multiplier(
-            self.task,
-            self.index,
-            lambda sources: [self._look_of(sources), renewal_arm(simplified(sources))],
-        )
+        return _OfBound(self.task, self.index)
 
 
-class _Multiplier(BudgetMultiplier):
-    """λ* of sources each of which is used in the best of several ways, of which it has the arms."""
-
-    def __init__(
-        self, task: Task, index: Index, arms: Callable[[Sources], Sequence[CheckedArm | RenewalArm]]
-    ) -> None:
-        super().__init__(task, index)
-        self._arms = arms
+class _OfBound(BudgetMultiplier):
+    """λ* of the relaxed bound, which takes the cost of what finds nothing into account."""
 
     def _find(self, sources: Sources) -> FloatArray:
-        arms = self._arms(sources)
-        high = np.max([arm.max_multiplier() for arm in arms], axis=0)
-
-        def net(multiplier: FloatArray) -> FloatArray:
-            best: FloatArray = np.max([arm.net_reward(multiplier) for arm in arms], axis=0)
-            return best
-
-        return np.atleast_1d(least_priced(net, high, self._task.budget).multiplier)
+        return np.atleast_1d(task_bound(self._task, sources).multiplier)

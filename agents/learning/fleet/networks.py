@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -218,9 +219,21 @@ class FleetNetwork(Standardised):
 
     def forward(self, columns: Tensor) -> Tensor:
         columns = self.standard(columns)
-        own = torch.tanh(self.own(columns))
-        hidden = torch.tanh(self.deep(own) + self.fleet(own.mean(-2, keepdim=True)))
+        own = _tanh(self.own(columns))
+        hidden = _tanh(self.deep(own) + self.fleet(own.mean(-2, keepdim=True)))
         return (self.out(hidden) + self.linear(columns)).squeeze(-1)
+
+
+def _tanh(x: Tensor) -> Tensor:
+    """Return tanh(x); x may be overwritten.
+
+    In inference mode on a CPU it is NumPy's, which takes a seventh of the time of PyTorch's (AMD
+    EPYC with AVX-512) and differs from it by rounding.
+    """
+    if torch.is_inference_mode_enabled() and x.device.type == "cpu":
+        np.tanh(x.numpy(), out=x.numpy())
+        return x
+    return torch.tanh(x)
 
 
 class SourceColumns(_Features):

@@ -103,6 +103,13 @@ def test_columns_are_finite() -> None:
         assert torch.isfinite(ScaledColumns(ALL, 1.0, 1.0)(shown)).all()
 
 
+def test_scores_in_inference_mode_are_those_of_training_but_for_rounding() -> None:
+    network, columns = stirred(6), torch.randn(3, 50, 6, generator=torch.Generator().manual_seed(0))
+    trained = network(columns).detach()
+    with torch.inference_mode():
+        torch.testing.assert_close(network(columns), trained, rtol=1e-5, atol=1e-5)
+
+
 def test_thresholds_tell_what_was_crawled() -> None:
     drawn = np.random.default_rng(0).normal(size=(50, 6)).astype(np.float32)
     active = np.argsort(np.argsort(-drawn)) < 2

@@ -568,8 +568,8 @@ def _each_age_reaching(
     which, reached, work = np.empty(n, np.int64), np.empty(n), np.empty((5, n))
     for r in range(len(level)):
         p, count = r % table.shape[1], 0
-        out[r] = longest[r]
         for i in range(n):
+            out[r, i] = longest[r, i]
             # The index is u*/C at most.
             if shortest[r, i] + 1.0 < longest[r, i] and level[r, i] <= table[4, p, i]:
                 which[count], reached[count] = i, level[r, i]

@@ -93,13 +93,19 @@ def _some_reach(priority: Priority, start: int, threshold: float) -> bool:
 
 @compiled
 def _lower_bound(
-    priority: Priority, start: int, stop: int, k: int, highest: Priority, numbers: IntArray
+    priority: Priority,
+    crawled_at: FloatArray,
+    start: int,
+    stop: int,
+    k: int,
+    highest: Priority,
+    numbers: IntArray,
 ) -> float:
     """Return a lower bound of the k-th largest of priority[start:stop], without NaN.
 
     It is the k-th largest of the maxima of more than k disjoint sets of cells: so many cells at
-    least are not below it, and few more if there are many sets. The other arguments are memory for
-    one number of each set.
+    least are not below it, and few more if there are many sets. `crawled_at` breaks ties, on which
+    the bound does not depend. The last two arguments are memory for one number of each set.
     """
     for j in range(highest.size):
         highest[j] = -np.inf
@@ -110,7 +116,7 @@ def _lower_bound(
     if k > 1:
         for j in range(numbers.size):
             numbers[j] = j
-        return highest[_kth(highest, highest, numbers, numbers.size, k)]
+        return highest[_kth(highest, crawled_at, numbers, numbers.size, k)]
     bound = highest[0]
     for j in range(1, highest.size):
         bound = max(bound, highest[j])
@@ -179,7 +185,7 @@ def top_of_large(
     for row in range(priority.size // n):
         start, stop = row * n, (row + 1) * n
         if n > 2 * sets:
-            threshold = _lower_bound(priority, start, stop, k, highest, numbers)
+            threshold = _lower_bound(priority, crawled_at, start, stop, k, highest, numbers)
         if not _top_by_threshold(priority, crawled_at, start, stop, k, threshold, found):
             return False
         for j in range(k):

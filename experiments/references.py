@@ -214,6 +214,7 @@ def planned(task: BenchmarkTask, runs: Sequence[int]) -> list[float]:
     """
     agent, posed = with_features(Planner.name, task.informed_arguments("test", runs[0]))
     assert agent is Planner
+    posed["horizon"] = None  # an episode does not end before the run
     planner = Planner(CrawlVectorEnv(len(runs), **posed))
     envs = [CrawlVectorEnv(1, **posed) for _ in runs]
     seeds = [task.seed("test", run) for run in runs]

@@ -72,15 +72,21 @@ def test_sources_are_due_when_their_index_reaches_the_price():
     sources, shared = fleet()
     sources.shot[::2], sources.pinged_for[::2], sources.pings[::2] = 0.5, 50 * HOUR, 4.0
     sources.pinged[:] = -HOUR
+    sources.vain[1::4], sources.hit[1::4], sources.factor[1] = 0.2, 2.5, 1.5
+    sources.pending[7], sources.vain[7], sources.hit[7] = 1.0, 0.2, 2.5
     reached = 0
     for i in range(8):
-        for value in (0.01, 0.3, 2.0):
+        rel = 1e-3 if sources.hit[i] else 1e-6  # of what is found in rounds
+        for value in (0.01, 0.3, 1.0, 2.0):
             due = price.due_at(sources, shared, i, value, 0.0)
             if due > 0 and due < math.inf:
                 reached += 1
-                assert price.index_now(sources, shared, i, due) == pytest.approx(value, rel=1e-6)
+                assert price.index_now(sources, shared, i, due) == pytest.approx(value, rel=rel)
+                if not (sources.shot[i] or sources.pending[i]):
+                    interval = price.interval_at(sources, shared, i, value, math.inf)
+                    assert interval == pytest.approx(due - sources.fetched[i], rel=rel)
             elif due <= 0:
-                assert price.index_now(sources, shared, i, 0.0) >= value * (1 - 1e-6)
+                assert price.index_now(sources, shared, i, 0.0) >= value * (1 - rel)
             else:
                 later = [price.index_now(sources, shared, i, t * HOUR) for t in range(100)]
                 assert max(later) < value
@@ -93,6 +99,7 @@ def test_the_market_price_spends_the_budget():
     sources.host[:5] = 0
     sources.items[3:6] = 0.0
     hosts["interval"][0] = HOUR
+    shared = shared._replace(hosts=columns.record_view(hosts))
     wanted = price.demand(sources, shared, np.arange(20), 1e6, 0.0)
     for budget in (0.5 / HOUR, 4 / HOUR):
         value = price.market_price(wanted, budget, 1e6, hosts, 1.0)
@@ -103,15 +110,35 @@ def test_the_market_price_spends_the_budget():
         assert less <= budget <= more
 
 
-def test_the_surplus_is_what_the_best_interval_earns():
+def test_surplus_and_spending_are_those_of_the_best_interval():
     sources, shared = fleet(20)
+    sources.vain[::2], sources.hit[::2] = 0.3, 2.0  # the others cost the same whatever they find
+    sources.factor[::4] = 1.5
+    sources.pings[8:12], sources.true_pings[8:12], sources.pinged_for[8:12] = 9.0, 6.0, 90.0 * HOUR
     wanted, value = price.demand(sources, shared, np.arange(20), 1e6, 0.0), 0.4
+    wanted.answering[3], wanted.again[3] = 0.4, 5.0 * HOUR  # it fails
     tau = np.geomspace(0.01 * HOUR, 1000 * HOUR, 20_000)
-    ceiling, decay, cost = (np.array(x)[:, None] for x in wanted[:3])
-    earned = (ceiling * -np.expm1(-decay * tau) - value * cost) / tau
-    best = np.maximum(earned.max(axis=1), 0.0)
-    assert 0 < (best > 1e-12).sum() < 20
-    assert price.mean_surplus(wanted, value) == pytest.approx(best.mean() / value, rel=1e-5)
+    ceiling, decay = np.array(wanted.ceiling)[:, None], np.array(wanted.decay)[:, None]
+    vain = np.where(sources.hit > 0.0, sources.vain, sources.cost)[:, None].astype(float)
+    more = np.where(sources.hit > 0.0, sources.hit - sources.vain, 0.0)[:, None].astype(float)
+    spent = vain - more * np.expm1(-wanted.rate[:, None] * tau)
+    paid = value * sources.factor[:, None].astype(float) * spent
+    earned = (ceiling * -np.expm1(-decay * tau) - paid) / tau
+    best, k = np.maximum(earned.max(axis=1), 0.0), earned.argmax(axis=1)
+    worth_it = best > 1e-12
+    assert 5 < worth_it.sum() < 20
+    mean = np.average(best, weights=wanted.answering)
+    assert price.mean_surplus(wanted, value) == pytest.approx(mean / value, rel=1e-4)
+    interval = np.where(worth_it, tau[k], math.inf)
+    wanted.longest[0], wanted.longest[np.flatnonzero(~worth_it)[0]] = 0.5 * interval[0], 40.0 * HOUR
+    wanted.shortest[1] = 2.0 * interval[1]
+    interval = np.clip(interval, wanted.shortest, wanted.longest)
+    fetches = wanted.answering / (interval + wanted.again)
+    fetches[3] += 0.6 / wanted.again[3]
+    each = vain[:, 0] - more[:, 0] * np.expm1(-wanted.rate / np.maximum(fetches, 1e-12))
+    spending = price.spending(wanted, value, math.inf, columns.record_view(columns.new_hosts()))
+    assert spending == pytest.approx(fetches @ each, rel=1e-3)
+    assert price.retries(wanted) == pytest.approx(0.6 * wanted.cost[3] / wanted.again[3])
 
 
 def test_sources_that_never_had_an_item_are_inspected_at_the_best_interval():

@@ -296,7 +296,6 @@ def _open() -> Iterator[BenchmarkTask]:
         steps=600,
         warmup=200,
         best="greedy-topics",
-        stronger=("planner",),
     )
     yield task(
         "Stories20",

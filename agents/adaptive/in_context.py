@@ -238,10 +238,13 @@ class InContext(Agent):
         seed: unused; the agent draws nothing at random.
         weights: a file of weights made by `agents.adaptive.training`; default those of the
             package.
+        memory: the time scale, in tours, over which the crawls of a source are forgotten; by
+            default they are kept for ever. A shorter memory follows sources that change over
+            months, and costs precision where nothing changes.
 
     Raises:
         ValueError: the features lack `crawled` or `harvest`, or `cost` if fleets are drawn at
-            reset; or the file is damaged.
+            reset; the file is damaged; or `memory` is not positive.
 
     >>> from agents import evaluate
     >>> task = {"sources": "table1", "budget": 2, "arrivals": "poisson", "observed": False}
@@ -262,8 +265,12 @@ class InContext(Agent):
         *,
         seed: int | None = None,
         weights: str | PathLike[str] | Network | None = None,
+        memory: float = np.inf,
     ) -> None:
         super().__init__(env, seed=seed)
+        if not memory > 0:
+            raise ValueError(f"memory is {memory}; it must be positive (tours)")
+        self.memory = memory
         task = self.task
         needs(task, self.name, "crawled")
         needs(task, self.name, "harvest")
@@ -364,7 +371,7 @@ class InContext(Agent):
                 found[row] = self._column(view, name)[cells]
         sums = memory.sums.copy()
         gaps, unit = memory.age.reshape(-1)[cells], self.tour
-        _add(sums.reshape(-1, _S), cells, gaps / unit, found, unit * self.known.period)
+        _add(sums.reshape(-1, _S), cells, gaps / unit, found, unit * self.known.period, self.memory)
         return memory._replace(age=age, sums=sums), crawled
 
     def _heard(
@@ -437,7 +444,7 @@ class InContext(Agent):
             told = self._told(view, self.shows)
             _inputs(
                 memory.sums.reshape(-1, _S), cells, n, memory.age.reshape(-1), fleet,
-                memory.clock[:, 0] / self.tour, self.tour, np.array(self.shows), told, inputs,
+                self._clocks(memory), self.tour, np.array(self.shows), told, inputs,
                 centre,
             )  # fmt: skip
             decay.reshape(-1)[cells] = centre
@@ -460,12 +467,16 @@ class InContext(Agent):
         centre = np.empty(cells.size, dtype=np.float32)
         _inputs(
             memory.sums.reshape(-1, _S), cells, n, memory.age.reshape(-1), fleet,
-            memory.clock[:, 0] / self.tour, self.tour, np.array(shows), self._told(view, shows),
+            self._clocks(memory), self.tour, np.array(shows), self._told(view, shows),
             inputs, centre,
         )  # fmt: skip
         each = inputs.reshape(rows.size, n, F)[:, :, POOLED]
         context = np.concatenate([each.mean(axis=1), each.std(axis=1)], axis=1)
         return inputs, context, fleet[rows], centre
+
+    def _clocks(self, memory: ContextMemory) -> FloatArray:
+        """Return the tours since the beginning that are remembered, (B,)."""
+        return np.minimum(memory.clock[:, 0] / self.tour, self.memory)
 
     def _told(self, view: ObservationView, shows: Shows) -> FloatArray:
         """Return ln of the mean utility relative to its mean over the fleet, and of the decay per
@@ -544,9 +555,10 @@ def _index_of_content(content: FloatArray, weights: Array32, decay: FloatArray) 
 
 @compiled
 def _add(sums: Array32, cells: NDArray[np.intp], gaps: FloatArray, found: FloatArray,
-         unit: float) -> None:  # fmt: skip
+         unit: float, most: float) -> None:  # fmt: skip
     """Add crawls, (K,), after gaps in tours, with harvest, items and sums (7, K), to the sums of
-    their sources; `unit` is the tour, time."""
+    their sources; `unit` is the tour, time. The sums over more than `most` tours are scaled
+    down to as many, so that earlier crawls fade over this time."""
     for k in range(cells.size):
         row, x = sums[cells[k]], gaps[k]
         h = min(found[0, k], _MOST) if found[0, k] >= _LEAST else 0.0
@@ -589,6 +601,12 @@ def _add(sums: Array32, cells: NDArray[np.intp], gaps: FloatArray, found: FloatA
         if h > 0.0:
             row[_LAST_AT + 2] += np.log(h)
             row[_LAST_AT + 3] += np.log(h) ** 2
+        if row[1] > most:
+            share = most / row[1]
+            for j in range(_LONG_AT):
+                row[j] *= share
+            row[_LAST_AT + 2] *= share
+            row[_LAST_AT + 3] *= share
 
 
 @compiled

@@ -123,6 +123,45 @@ def test_the_hidden_parameters_are_not_used():
     np.testing.assert_array_equal(indices(InContext(task), seen), indices(InContext(other), seen))
 
 
+def test_crawls_fade_over_the_memory():
+    """The sums of a source are those of the last tours, as many as its memory, and crawls of the
+    first of these count e times less than the last."""
+    task, tours, find = task_of(HARVEST), 5.0, SUMS_KEPT.index
+    agent = InContext(task, memory=tours)
+    env = CrawlVectorEnv(1, task.sources, 3, arrivals=task.arrivals, observed=False,
+                         features=HARVEST, horizon=None)  # fmt: skip
+    seen = env.reset(seed=0)[0]
+    state = None
+    crawls = np.zeros(N)
+    for step in range(400):
+        crawled = (np.arange(N) + step) % 4 == 0  # every source once a tour
+        seen = env.step(crawled[None].astype(np.float32))[0]
+        seen[..., HARVEST.index("harvest")] = 7.0 if step < 380 else 0.0
+        _, state = agent.predict(seen, state)
+        crawls += crawled
+    sums = state[3][0]
+    np.testing.assert_allclose(sums[:, find("gap")], tours, rtol=1e-5)
+    np.testing.assert_allclose(sums[:, find("crawls")], tours, rtol=0.02)
+    kept = (1 + 1 / tours) ** -5  # the last five crawls found nothing
+    np.testing.assert_allclose(sums[:, find("harvest")], 7.0 * tours * kept, rtol=0.02)
+
+
+@SEEN
+def test_a_memory_that_is_not_full_changes_nothing(features):
+    seen = history(features)
+    whole, long, short = (
+        indices(InContext(task_of(features), memory=memory), seen) for memory in (np.inf, 30.0, 1.0)
+    )
+    np.testing.assert_array_equal(long, whole)
+    assert not np.allclose(short, whole, rtol=1e-3)
+
+
+@pytest.mark.parametrize("memory", [0.0, -1.0, float("nan")])
+def test_a_memory_must_be_positive(memory):
+    with pytest.raises(ValueError, match="memory is"):
+        InContext(task_of(HARVEST), memory=memory)
+
+
 def test_the_shipped_weights_are_as_good_as_measured():
     def fleet(rng: np.random.Generator) -> Sources:
         return Sources.random(50, rng, "sparse")

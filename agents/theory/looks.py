@@ -42,10 +42,10 @@ from crawl_env.numerics import FloatArray, IntArray
 
 _STATES = 64
 _LATTICE = 1024  # points of the law of S_j, up to the largest content of the grid
-_SINGLY = 32  # steps that are told apart; then the spans are this fraction of the time until then
+_SINGLY = 32  # steps that are told apart; then a span is this fraction of the time before it
 _GROWTH = 1 / 8
 _LONGEST = 5.0  # time constants after which the last span begins
-_KEPT = 128  # arms of a search for λ that are kept, a megabyte each; the others are made again
+_KEPT = 128  # arms of a search for λ that are kept, 1 to 4 MB each; the others are made again
 _HIGHEST = 0.8  # of the largest content: what a crawl is taken to cost at most
 _FREE = 1e-9  # of the cost of a crawl: what a look at an observed source costs
 _MOST_POLICIES = 200

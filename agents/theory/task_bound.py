@@ -41,8 +41,8 @@ class Bound(NamedTuple):
         "signals", "partly observed", "partly observed, signals" or "observed". Bounds of different
         information sets are not comparable, since observing content, or its signals, raises the
         attainable reward. "cycle known" where rates have a daily cycle, for a crawler that knows
-        it; "regimes known" where topics are hot or cold, for one that is told. "looks" where the
-        rest can be looked at. "unknown", with NaN as bound, where arrivals are recorded, their
+        it; "regimes known" where topics are hot or cold, for one that is told. "looks" where
+        sources can be looked at. "unknown", with NaN as bound, where arrivals are recorded, their
         rates vary otherwise, or the decay of content that is observed, sends signals or is capped
         is not exponential; the multiplier is then that of the fleet with unobserved content,
         exponential decay and constant rates.

@@ -239,8 +239,8 @@ class InContext(Agent):
         weights: a file of weights made by `agents.adaptive.training`; default those of the
             package.
         memory: the time scale, in tours, over which the crawls of a source are forgotten; by
-            default they are kept for ever. A shorter memory follows sources that change over
-            months, and costs precision where nothing changes.
+            default they are kept for ever. A shorter memory follows sources that publish often
+            and change over months, and costs precision where nothing changes.
 
     Raises:
         ValueError: the features lack `crawled` or `harvest`, or `cost` if fleets are drawn at

@@ -10,6 +10,7 @@ import signal
 import sqlite3
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from ephemeral_crawl.live import Scheduler
 
 _LOG = logging.getLogger(__name__)
+_LONG = 3.0  # seconds after which it is said that something is compiled
 _EVERY = 60.0  # seconds between two lines of progress
 _PATIENCE = 1.0  # seconds in which nothing else is done while another process has the store locked
 _BESIDE = (".items", ".hubs", "-wal", "-shm")  # ends of the names of files beside the store
@@ -151,6 +153,7 @@ class CrawlFeeds(Command):
             elif self.dry_run:
                 print(describe(scheduler, time.time, None if self.all else SHOWN))
             else:
+                _compile()
                 try:
                     with self._output() as output, contextlib.suppress(KeyboardInterrupt):
                         asyncio.run(self._crawl(scheduler, output))
@@ -211,7 +214,7 @@ class CrawlFeeds(Command):
         for path in self.feeds:
             _ = exchange.kind_of(path)
             regular(path)
-        if self.store.parts[0].endswith(":"):
+        if "".join(self.store.parts[:1]).endswith(":"):
             raise ValueError(f"--store is {self.store}; give the path of a file, such as crawl.db")
         store = str(self.store.resolve())
         if str(Path(self.out).resolve()) in (store, *(store + end for end in _BESIDE)):
@@ -335,6 +338,30 @@ class CrawlFeeds(Command):
             if _is_cut_off(Path(self.out)):
                 file.write("\n")
             yield file
+
+
+def _compile() -> None:
+    """Let a scheduler in memory do what the crawl's will do, so that it is compiled, or read from
+    the cache, before anything is fetched: fetches under way would run out of time meanwhile."""
+    from ephemeral_crawl.live import Scheduler
+
+    text = "compiling, as in the first crawl after an installation, which takes up to a minute"
+    told = threading.Timer(_LONG, _LOG.info, [text])
+    told.daemon = True
+    told.start()
+    with Scheduler(":memory:", budget="60/h") as scheduler:
+        scheduler.add_many({"source": name, "host": name} for name in "abc")
+        scheduler.limit_hosts({"a": 1.0})
+        fetched, failed, released = scheduler.lease(3)
+        with scheduler.together():
+            scheduler.signal(fetched.source)
+            scheduler.report(fetched.id, [(time.time(), 1.0)], cost=1.0)
+        scheduler.failed(failed.id)
+        scheduler.release(released.id)
+        scheduler.lease()
+        scheduler.next_due()
+        scheduler.status()
+    told.cancel()
 
 
 def _is_cut_off(path: Path) -> bool:

@@ -13,6 +13,7 @@ import threading
 import time
 from contextlib import redirect_stdout
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -783,3 +784,19 @@ def test_what_the_command_logs_can_be_read_by_programs(tmp_path, capsys):
     assert ", 0 due, next fetch in " in lines[-1]["message"]
     CrawlFeeds(**asked, store=tmp_path / "b.db", log_level="error", allow_private=True).run()
     assert not capsys.readouterr().err
+
+
+def test_everything_is_compiled_before_anything_is_fetched(tmp_path, monkeypatch):
+    store, order = tmp_path / "crawl.db", []
+    with Scheduler(store, budget="20/h") as scheduler:
+        scheduler.add("https://a.example/feed")
+
+    async def crawl(*_):
+        order.append("crawl")
+
+    monkeypatch.setattr("ephemeral_crawl.crawl.command._compile", lambda: order.append("compile"))
+    monkeypatch.setattr(CrawlFeeds, "_crawl", crawl)
+    CrawlFeeds(store=store, once=True).run()
+    assert order == ["compile", "crawl"]
+    with refused("is a folder"):
+        CrawlFeeds(store=Path()).run()

@@ -5,6 +5,7 @@ import contextlib
 import gc
 import io
 import os
+import pickle
 import signal
 import sys
 import time
@@ -155,6 +156,28 @@ def each_figure_is_drawn_once(request, monkeypatch):
     monkeypatch.setattr(Figure, "savefig", saved)
 
 
+@pytest.fixture(autouse=True)
+def each_log_is_fitted_once(request, monkeypatch):
+    """In the tests that run the commands of pages and of the example, the decay and the signals of
+    a log are estimated by the first command that is given it. What is estimated is tested in
+    `fit`."""
+    if not request.node.nodeid.startswith(EXAMPLES):
+        return
+    from ephemeral_crawl.fit import decay, signals
+
+    def once(measure):
+        def fitted(*arguments, **named):
+            key = measure.__module__, pickle.dumps((arguments, named))
+            if key not in FITS:
+                FITS[key] = measure(*arguments, **named)
+            return FITS[key]
+
+        return fitted
+
+    for module in (decay, signals):
+        monkeypatch.setattr(module, "measure", once(module.measure))
+
+
 COMMANDS = (
     "tests/test_docs.py",
     "tests/experiments/test_adaptive.py",
@@ -163,7 +186,13 @@ COMMANDS = (
         for name in ("backtest", "comparison", "evaluate", "example", "fit", "replay", "schedule")
     ),
 )
+EXAMPLES = (
+    "tests/test_docs.py",
+    "tests/ephemeral_crawl/comparison/test_signals.py",
+    "tests/ephemeral_crawl/example",
+)
 FIGURES, PICTURES = {}, {}  # in the page, and beside it
+FITS = {}
 
 
 def form(axes):

@@ -159,8 +159,12 @@ class Sources:
     def _check_derived(self) -> None:
         decay = self.decay_per_step
         with np.errstate(over="ignore", invalid="ignore"):
-            derived = self.ceiling + decay + self.ceiling * decay + self.crawl_delay / self.period
-            derived += self.ping_rate * self.period + decay * self.signal_delay / self.period
+            # One term a line: mypy takes seconds for the sum in one expression.
+            derived = self.ceiling + decay
+            derived += self.ceiling * decay
+            derived += self.crawl_delay / self.period
+            derived += self.ping_rate * self.period
+            derived += decay * self.signal_delay / self.period
         bad = np.argwhere(~(np.isfinite(derived) & (decay > 0)))
         if bad.size:
             i = int(bad[0][-1])

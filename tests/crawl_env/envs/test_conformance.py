@@ -14,7 +14,7 @@ import pytest
 from gymnasium.utils import env_checker
 from stable_baselines3.common.env_checker import check_env as check_env_sb3
 
-from crawl_env import Sources
+from crawl_env import CrawlEnv, Sources
 from crawl_env.simulation.observation import SUMMED
 from tests.crawl_env.env_plain import (
     CHANNELS,
@@ -177,6 +177,7 @@ def test_numpy_integers_as_horizon_pass_both_checks(name: str) -> None:
 def test_check_env_with_every_render_mode(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pygame")
     monkeypatch.setenv("SDL_VIDEODRIVER", os.environ.get("SDL_VIDEODRIVER", "dummy"))
+    monkeypatch.setitem(CrawlEnv.metadata, "render_fps", 1000)  # nobody looks
     warnings.filterwarnings("ignore", message="pkg_resources")  # pygame 2.6 imports it
     env_checker.check_env(gym.make(ID).unwrapped)
     for mode in gym.make(ID).metadata["render_modes"]:

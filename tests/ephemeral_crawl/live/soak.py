@@ -500,7 +500,9 @@ class Soak:
             with contextlib.suppress(ProcessLookupError):  # it was killed meanwhile
                 os.kill(child, signal.SIGCONT)
 
-        threading.Timer(pause, go_on).start()
+        timer = threading.Timer(pause, go_on)
+        timer.daemon = True  # at the end nobody waits for it
+        timer.start()
 
     def _restart(self) -> None:
         if self.server is not None:

@@ -83,7 +83,9 @@ Pair = {name}
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of modules, next to which their machine code is cached."""
+    """A folder of modules, next to which their machine code is cached, and no bytecode: Python
+    would read it after a change in the same second that leaves the size of the file."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.setattr(numba.config, "CACHE_DIR", "")
     monkeypatch.syspath_prepend(str(tmp_path))
     return tmp_path

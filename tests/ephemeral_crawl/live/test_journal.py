@@ -817,8 +817,8 @@ def test_a_store_that_was_made_and_not_used_is_new(store):
 def test_a_store_that_is_being_made_for_too_long_says_so(server, monkeypatch):
     if server is None:
         pytest.skip(NO_SERVER)
-    store, session = server.new(), postgres._SESSION
-    monkeypatch.setattr(postgres, "_SESSION", session + b"; SET lock_timeout = '100ms'")
+    store = server.new()
+    monkeypatch.setattr(postgres.PostgresJournal, "patience", 0.1)
     schema = store.address.rpartition("=")[2]
     with psycopg.connect(store.address.partition("&schema=")[0]) as other:
         other.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [schema])

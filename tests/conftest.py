@@ -117,8 +117,7 @@ def end_ray():
 
 @pytest.fixture(autouse=True)
 def each_figure_is_drawn_once(request, monkeypatch):
-    """In the tests of commands, a figure is drawn when the code first makes one of
-    its form.
+    """In the tests of commands, a figure is drawn when the code first makes one of its form.
 
     To draw figures takes most of the time of a report. What figures look like, and that they are
     the same each time, is tested in `core` and with the studies of `experiments`.

@@ -49,6 +49,7 @@ from agents.policies.base import (
 from agents.theory.closed_form import age_index, decayed
 from crawl_env import NEVER, Task
 from crawl_env.compiled import compiled
+from crawl_env.errors import check_positive
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
 from crawl_env.simulation.observation import SUMMED
 
@@ -268,9 +269,7 @@ class InContext(Agent):
         memory: float = np.inf,
     ) -> None:
         super().__init__(env, seed=seed)
-        if not memory > 0:
-            raise ValueError(f"memory is {memory}; it must be positive (tours)")
-        self.memory = memory
+        self.memory = np.inf if memory == np.inf else check_positive("memory", memory, "tours")
         task = self.task
         needs(task, self.name, "crawled")
         needs(task, self.name, "harvest")

@@ -28,7 +28,7 @@ from crawl_env import (
     Task,
 )
 from crawl_env.content.utility import EqualUtilities
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import BoolArray, FloatArray
 from crawl_env.simulation.selection import affordable
 
 _SLOW = 1e-6  # μT below which λ* may be many orders of magnitude below the largest index
@@ -175,8 +175,7 @@ def _with_looks(task: Task, cost: float, fleet: Sources) -> Bound:
         rows = [_with_looks(task, cost, fleet.fleet(b)) for b in range(len(fleet.cost))]
         bounds, multipliers = (np.array([row[k] for row in rows]) for k in (0, 1))
         return Bound(bounds, multipliers, rows[0].name)
-    live = task.budget_rule != "step" or affordable(fleet.cost, task.budget)
-    live = np.broadcast_to(live, fleet.cost.shape)
+    live = _is_payable(task, fleet)
     costs = np.where(task.observed, 0.0, cost)[live]
     found = looks_relaxation(fleet.select(live), task.budget, costs, utility_of(task))
     return Bound(*found, "looks")
@@ -262,9 +261,14 @@ def _with_topics(task: Task, limit: float, fleet: Sources) -> Bound:
 
 def _payable(task: Task, fleet: Sources) -> Sources:
     """Return the sources of a fleet (N,) that can ever be crawled."""
+    return fleet.select(_is_payable(task, fleet))
+
+
+def _is_payable(task: Task, fleet: Sources) -> BoolArray:
+    """Return which sources of a fleet (N,) can ever be crawled, (N,)."""
     if task.budget_rule != "step":
-        return fleet
-    return fleet.select(affordable(fleet.cost, task.budget))
+        return np.ones(len(fleet), dtype=np.bool_)
+    return affordable(fleet.cost, task.budget)
 
 
 def _with_engine(task: Task, fleet: Sources) -> EngineBound:

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TextIO
 
@@ -30,6 +31,7 @@ from ephemeral_crawl.live.reasons import redacted
 if TYPE_CHECKING:
     from ephemeral_crawl.crawl.client import Client
     from ephemeral_crawl.crawl.crawler import Visit
+    from ephemeral_crawl.crawl.waiting import Waiting
     from ephemeral_crawl.crawl.websub import Subscriptions
     from ephemeral_crawl.live import Scheduler
 
@@ -121,32 +123,46 @@ class CrawlFeeds(Command):
     def run(self) -> None:
         from ephemeral_crawl.crawl import exchange
         from ephemeral_crawl.crawl.schedule import SHOWN, UNIT, describe
+        from ephemeral_crawl.crawl.waiting import Waiting
         from ephemeral_crawl.live import Scheduler
 
         self._check()
         level: Level = "error" if self.quiet else self.log_level
+        waiting = Waiting()
+
+        def opened() -> Scheduler:
+            return Scheduler(
+                store,
+                budget=self.budget,
+                zone=self.zone,
+                half_life=self.half_life,
+                patience=_PATIENCE,
+            )
+
         with (
             logged(("ephemeral_crawl",), level, self.log_format, "%(message)s", redacted),
             self._place() as store,
-            Scheduler(
-                store, budget=self.budget, zone=self.zone, half_life=self.half_life
-            ) as scheduler,
+            waiting.until(opened) as scheduler,
         ):
             for path in self.feeds:
                 settings = {"max_interval": self.max_interval} if self.max_interval else {}
                 of = (
                     exchange.import_csv if exchange.kind_of(path) == "csv" else exchange.import_opml
                 )
-                done = of(scheduler, path, per_host=self.per_host, **settings)
+                done = waiting.until(
+                    partial(of, scheduler, path, per_host=self.per_host, **settings)
+                )
                 _LOG.info("%s: %s", path, done)
             if self.items:
-                done = exchange.import_log(scheduler, self.items, per_host=self.per_host)
+                done = waiting.until(
+                    partial(exchange.import_log, scheduler, self.items, per_host=self.per_host)
+                )
                 _LOG.info("%s: %s", self.items, done)
             if not len(scheduler):
                 raise ValueError(f"{self.store} has no sources; name an OPML or CSV file of feeds")
             if self.resume:
                 name = self._named(scheduler, self.resume)
-                scheduler.resume(name)
+                waiting.until(partial(scheduler.resume, name))
                 print(scheduler.explain(name))
             elif self.explain:
                 print(scheduler.explain(self._named(scheduler, self.explain)), UNIT, sep="\n")
@@ -156,7 +172,7 @@ class CrawlFeeds(Command):
                 _compile()
                 try:
                     with self._output() as output, contextlib.suppress(KeyboardInterrupt):
-                        asyncio.run(self._crawl(scheduler, output))
+                        asyncio.run(self._crawl(scheduler, output, waiting))
                 except BrokenPipeError as error:
                     raise OSError(
                         "nobody reads the items that are printed any more, so that the crawl has "
@@ -239,16 +255,14 @@ class CrawlFeeds(Command):
         if not 0 < self.max_size <= 1000:
             raise ValueError(f"--max-size is {self.max_size:g}; it must be above 0, at most 1000")
 
-    async def _crawl(self, scheduler: Scheduler, output: TextIO) -> None:
+    async def _crawl(self, scheduler: Scheduler, output: TextIO, waiting: Waiting) -> None:
         from ephemeral_crawl.crawl.client import USER_AGENT, Client
         from ephemeral_crawl.crawl.crawler import Crawler
         from ephemeral_crawl.crawl.feeds import LimitedProcess
         from ephemeral_crawl.crawl.memory import Memory
 
         limit = seconds("--timeout", self.timeout, 0.1)
-        memory = Memory.beside(self.store)
-        for file in (scheduler, memory):
-            file.set_patience(_PATIENCE)
+        memory = waiting.until(partial(Memory.beside, self.store, _PATIENCE))
         parse = LimitedProcess(self.worth)
         progress = _Progress(scheduler)
         async with Client(
@@ -258,7 +272,9 @@ class CrawlFeeds(Command):
             user_agent=self.user_agent or USER_AGENT,
             use_proxies=self.use_proxies,
         ) as client:
-            subscriptions = self._subscriptions(scheduler, client, lambda: crawler.look())
+            subscriptions = waiting.until(
+                lambda: self._subscriptions(scheduler, client, lambda: crawler.look())
+            )
             crawler = Crawler(
                 scheduler,
                 client,
@@ -349,19 +365,21 @@ def _compile() -> None:
     told = threading.Timer(_LONG, _LOG.info, [text])
     told.daemon = True
     told.start()
-    with Scheduler(":memory:", budget="60/h") as scheduler:
-        scheduler.add_many({"source": name, "host": name} for name in "abc")
-        scheduler.limit_hosts({"a": 1.0})
-        fetched, failed, released = scheduler.lease(3)
-        with scheduler.together():
-            scheduler.signal(fetched.source)
-            scheduler.report(fetched.id, [(time.time(), 1.0)], cost=1.0)
-        scheduler.failed(failed.id)
-        scheduler.release(released.id)
-        scheduler.lease()
-        scheduler.next_due()
-        scheduler.status()
-    told.cancel()
+    try:
+        with Scheduler(":memory:", budget="60/h") as scheduler:
+            scheduler.add_many({"source": name, "host": name} for name in "abc")
+            scheduler.limit_hosts({"a": 1.0})
+            fetched, failed, released = scheduler.lease(3)
+            with scheduler.together():
+                scheduler.signal(fetched.source)
+                scheduler.report(fetched.id, [(time.time(), 1.0)], cost=1.0)
+            scheduler.failed(failed.id)
+            scheduler.release(released.id)
+            scheduler.lease()
+            scheduler.next_due()
+            scheduler.status()
+    finally:
+        told.cancel()
 
 
 def _is_cut_off(path: Path) -> bool:

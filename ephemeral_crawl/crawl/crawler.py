@@ -22,6 +22,7 @@ from ephemeral_crawl.crawl.feeds import Feed, FeedItem, Parser, is_page
 from ephemeral_crawl.crawl.memory import Memory, Remembered
 from ephemeral_crawl.crawl.robots import Disallowed, Robots
 from ephemeral_crawl.crawl.urls import check_url, host_of
+from ephemeral_crawl.crawl.waiting import PAUSE, Waiting
 from ephemeral_crawl.crawl.websub import Subscriptions, hub_of
 from ephemeral_crawl.live import Lease, Scheduler, UnknownSource
 from ephemeral_crawl.live.arguments import Duration, seconds
@@ -35,7 +36,6 @@ LONGEST_PAUSE = 86_400.0  # seconds for which a feed's own wish not to be fetche
 # Seconds until an address that is not allowed is looked at again, at first and after many times.
 _NOT_ALLOWED, _MOST_NOT_ALLOWED = 60.0, 600.0
 _SHORTEST_SLEEP = 1.0  # seconds between two looks at the schedule
-_LOCKED = 2.0  # seconds until a store that another process has locked is tried again
 _GONE = 410
 _DAY = 86_400.0
 
@@ -103,11 +103,9 @@ class Crawler:
         self._under_way: set[asyncio.Task[None]] = set()
         self._robots = Robots(client, clock)
         self._not_allowed: dict[str, float] = {}  # seconds that those feeds have waited
-        # Seconds between two fetches that the robots.txt of each site of a host asks for.
-        self._delays: dict[str, dict[str, float]] = {}
         self._cleaned = -math.inf  # when what is known of removed sources was forgotten
         self._storing = asyncio.Lock()  # held while a store is locked by another process
-        self._locked: float | None = None  # since when, by the loop
+        self._waiting = Waiting(clock)
 
     def stop(self) -> None:
         """Let the fetches under way end, and begin no other; the second time, give them up."""
@@ -139,7 +137,7 @@ class Crawler:
                         return
                     self._idle()
                 news = asyncio.create_task(self._news.wait())
-                wait = _LOCKED
+                wait = PAUSE
                 if leases is not None:
                     wait = self._until_due() if free > len(leases) else self._poll
                 await asyncio.wait(
@@ -161,9 +159,9 @@ class Crawler:
                 self._forget_removed()
             leases = self._scheduler.lease(most, self._lease_time)
         except StoreLocked as error:
-            self._wait_for(error)
+            self._waiting.begin(error)
             return None
-        self._go_on()
+        self._waiting.end()
         return leases
 
     async def _stored(self, change: Callable[[], T]) -> T:
@@ -173,38 +171,30 @@ class Crawler:
                 try:
                     result = change()
                 except StoreLocked as error:
-                    self._wait_for(error)
-                    await asyncio.sleep(_LOCKED)
+                    self._waiting.begin(error)
+                    await asyncio.sleep(PAUSE)
                 else:
-                    self._go_on()
+                    self._waiting.end()
                     return result
 
-    def _wait_for(self, error: StoreLocked) -> None:
-        """Say once that a store is locked."""
-        if self._locked is None:
-            self._locked = self._clock()
-            _LOG.warning(
-                "%s is locked by another process: the crawl waits, keeps what it has fetched, and "
-                "goes on when that process has finished. If it does not, end it (on Linux "
-                "`fuser %s` names it); Ctrl-C, twice, ends the crawl",
-                error.store,
-                error.store,
-            )
-
-    def _go_on(self) -> None:
-        if self._locked is not None:
-            _LOG.warning(
-                "the store can be used again after %.0f s: the crawl goes on",
-                self._clock() - self._locked,
-            )
-            self._locked = None
-
     def _forget_removed(self) -> None:
-        """Forget what is known of feeds that are no sources any more."""
+        """Forget what is known of feeds that are no sources any more, and the limits of hosts that
+        none is at, but for those that others have set."""
         names = self._memory.names()  # before the sources, to which others may be added meanwhile
-        for name in names.difference(self._scheduler.sources()):
+        sources = set(self._scheduler.sources())
+        for name in names - sources:
             self._memory.forget(name)
-            self._not_allowed.pop(name, None)
+        for name in self._not_allowed.keys() - sources:
+            del self._not_allowed[name]
+        self._memory.keep_delays(map(_site_of, sources))
+        with self._scheduler.together():
+            unused = self._scheduler.unused_limits()
+            own = {host: self._memory.own_limit(host, limit) for host, limit in unused.items()}
+            kept = {host: 0.0 if limit == self._per_host else limit for host, limit in own.items()}
+            changed = {host: kept[host] for host in unused if kept[host] != unused[host]}
+            self._scheduler.limit_hosts(changed)
+        for host in changed:
+            self._memory.note_limit(host, kept[host], 0.0)
         self._cleaned = self._clock()
 
     def _waits_for_hosts(self) -> bool:
@@ -354,8 +344,8 @@ class Crawler:
 
         await self._stored(report)
         if feed and self._subscriptions is not None:
-            name = moved or source
-            self._subscriptions.found(name, *hub_of(response, feed))
+            found = partial(self._subscriptions.found, moved or source, *hub_of(response, feed))
+            await self._stored(found)
         if moved in ("", source):
             return Visit(source, response.status, len(new), "", unstable=unstable)
         await self._move(source, moved)
@@ -402,11 +392,12 @@ class Crawler:
             host = self._scheduler.settings(source)["host"]
             if host is None:
                 return
-            delays = self._delays.setdefault(host, {})
-            delays["/".join(source.split("/")[:3])] = delay
+            longest = await self._stored(
+                lambda: self._memory.note_delay(_site_of(source), host, delay)
+            )
             present = self._scheduler.host_limit(host)
             own = self._memory.own_limit(host, present)
-            limit = max(own, *delays.values())
+            limit = max(own, longest)
             if limit == present:
                 return
             note = partial(self._memory.note_limit, host, own, limit)
@@ -457,6 +448,11 @@ class Crawler:
             text = json.dumps(line, ensure_ascii=not encoding.lower().startswith("utf"))
             self._output.write(text + "\n")
         self._output.flush()
+
+
+def _site_of(source: str) -> str:
+    """Return the part of a URL that has a robots.txt of its own."""
+    return "/".join(source.split("/")[:3])
 
 
 def _cost(unit: str, response: Response, took: float) -> float | None:

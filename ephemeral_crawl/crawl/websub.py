@@ -15,7 +15,6 @@ import hmac
 import logging
 import math
 import secrets
-import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -24,9 +23,11 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlencode, urljoin
 
+from ephemeral_crawl.crawl.beside import FileBeside
 from ephemeral_crawl.crawl.client import Client, FetchError, Response
 from ephemeral_crawl.crawl.feeds import Feed, Parser
-from ephemeral_crawl.crawl.urls import check_url
+from ephemeral_crawl.crawl.urls import check_url, host_of
+from ephemeral_crawl.live.errors import StoreLocked
 from ephemeral_crawl.live.reasons import reason_of
 
 _LOG = logging.getLogger(__name__)
@@ -41,9 +42,14 @@ _UNANSWERED = 3600.0  # seconds in which a hub asks back, or is asked again
 _RETRIES = (600.0, 86_400.0)  # seconds after a hub failed, at first and after many times
 _LOOK = 7 * 86_400.0  # seconds after which a feed that named no hub is looked at again
 _EVERY = 30.0  # seconds between two rounds
-_AT_ONCE = 8  # hubs that are asked at once
-_OF_A_HUB, _IN_A_ROUND = 20, 1000  # requests in a round
+_AT_ONCE = 8  # hosts of hubs that are asked at once
+_OF_A_HOST, _IN_A_ROUND = 20, 1000  # requests in a round
+_PATIENCE = 1.0  # seconds in which nothing else is done while another process changes the file
 _METHODS = {"sha1", "sha256", "sha384", "sha512"}
+_TABLES = (
+    "CREATE TABLE IF NOT EXISTS subscription (source TEXT PRIMARY KEY, topic TEXT, hub TEXT, "
+    "key TEXT UNIQUE, secret TEXT, state TEXT, again REAL, failures INTEGER) STRICT, WITHOUT ROWID",
+)
 ASKED, ACTIVE, LEAVING, NONE = "asked", "active", "leaving", "none"  # states
 
 
@@ -58,6 +64,18 @@ class HubSubscription(NamedTuple):
     state: str
     again: float  # when something is to be done, seconds since 1970
     failures: int  # consecutive, of requests to the hub
+
+
+class NotYet(Exception):
+    """A source is not looked at now, since its host was asked just before.
+
+    Attributes:
+        wait: seconds after which it may be.
+    """
+
+    def __init__(self, wait: float) -> None:
+        super().__init__(f"in {wait:.0f} s")
+        self.wait = wait
 
 
 class Notice(NamedTuple):
@@ -110,10 +128,13 @@ class Subscriptions:
         ping: called with the name of a source that has something new.
         clock: seconds since 1970.
         look: returns which hub and topic a source names at present: where feeds are not fetched by
-            this program, it looks whether they still name the hub before a subscription is renewed.
+            this program, it looks whether they still name the hub before a subscription is renewed;
+            `NotYet` puts that off.
 
     Raises:
         ValueError: the public address is not a URL, or the file is something else.
+        TimeoutError: another process changes the file for a second; also later, by all methods that
+            change something. Nothing is changed then.
     """
 
     def __init__(
@@ -131,23 +152,11 @@ class Subscriptions:
         self._clock, self._look = clock, look
         if path != ":memory:":
             Path(path).touch(mode=0o600)  # it holds the secrets of the subscriptions
-        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        try:
-            self._db.execute(
-                "CREATE TABLE IF NOT EXISTS subscription (source TEXT PRIMARY KEY, topic TEXT, "
-                "hub TEXT, key TEXT UNIQUE, secret TEXT, state TEXT, again REAL, failures INTEGER) "
-                "STRICT, WITHOUT ROWID"
-            )
-        except sqlite3.DatabaseError as error:
-            self._db.close()
-            raise ValueError(
-                f"{path}, with the subscriptions at hubs, cannot be used: {error}. If it is "
-                "damaged, delete it, and they are asked for anew"
-            ) from error
+        self._file = FileBeside(path, "subscriptions at hubs", _TABLES, _PATIENCE)
 
     def close(self) -> None:
         """Close the file. Subscriptions last, for the next start."""
-        self._db.close()
+        self._file.close()
 
     def of(self, source: str) -> HubSubscription | None:
         """Return what is known of the hub of a source."""
@@ -169,8 +178,9 @@ class Subscriptions:
                 leaves = known._replace(
                     source=f"\n{known.key}", state=LEAVING, again=now, failures=0
                 )
-                self._forget(known)
-                self._put(leaves)
+                with self._file.transaction():
+                    self._forget(known)
+                    self._put(leaves)
             key, secret = secrets.token_urlsafe(24), secrets.token_urlsafe(32)
             self._put(HubSubscription(source, topic, hub, key, secret, ASKED, now, 0))
         elif known and known.hub:
@@ -186,44 +196,49 @@ class Subscriptions:
         while True:
             try:
                 await self.round()
+            except StoreLocked as error:
+                _LOG.warning("subscriptions at hubs wait: %s", error)
             except Exception:  # the next round is another
                 _LOG.exception("a round of subscriptions failed")
             await asyncio.sleep(_EVERY)
 
     async def round(self) -> None:
-        """Send requests that are due: to several hubs at once, to each of them one after the other,
-        at most a few, and none after one that fails. That a source names no hub is forgotten when
-        it is to be looked at again."""
-        self._db.execute("DELETE FROM subscription WHERE again <= ? AND hub = ''", (self._clock(),))
-        due = self._db.execute(
+        """Send requests that are due: to the hubs of several hosts (registered domains) at once, to
+        those of each host one after the other, at most a few, and none after one that fails. That a
+        source names no hub is forgotten when it is to be looked at again."""
+        self._file.rows("DELETE FROM subscription WHERE again <= ? AND hub = ''", (self._clock(),))
+        due = self._file.rows(
             "SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY hub ORDER BY again) AS place "
             "FROM subscription WHERE again <= ? AND hub != '') WHERE place <= ? "
             "ORDER BY place, again LIMIT ?",
-            (self._clock(), _OF_A_HUB, _IN_A_ROUND),
-        ).fetchall()
-        of_hub: dict[str, list[HubSubscription]] = {}
+            (self._clock(), _OF_A_HOST, _IN_A_ROUND),
+        )
+        of_host: dict[str, list[HubSubscription]] = {}
         for *row, _ in due:
             known = HubSubscription(*row)
-            of_hub.setdefault(known.hub, []).append(known)
+            of_host.setdefault(host_of(known.hub), []).append(known)
         free = asyncio.Semaphore(_AT_ONCE)
 
         async def ask(subscriptions: list[HubSubscription]) -> None:
             async with free:
-                for known in subscriptions:
+                for known in subscriptions[:_OF_A_HOST]:
                     if not await self._ask(known):
                         break
 
         async with asyncio.TaskGroup() as tasks:
-            for subscriptions in of_hub.values():
+            for subscriptions in of_host.values():
                 tasks.create_task(ask(subscriptions))
 
     async def _changed(self, known: HubSubscription) -> bool:
         """Return whether a source names another hub than the one that it is subscribed at, or none,
-        which is noted then."""
+        which is noted then, or is to be looked at later."""
         if self._look is None or known.state != ACTIVE:
             return False
         try:
             hub, topic = await self._look(known.source)
+        except NotYet as error:
+            self._put(known._replace(again=self._clock() + error.wait))
+            return True
         except FetchError:  # which says nothing about its hub
             return False
         if (hub, topic) == (known.hub, known.topic):
@@ -310,18 +325,16 @@ class Subscriptions:
     # ------------------------------------------------------------------------------- the file
 
     def _one(self, column: str, value: str) -> HubSubscription | None:
-        row = self._db.execute(
-            f"SELECT * FROM subscription WHERE {column} = ?", (value,)
-        ).fetchone()
-        return row and HubSubscription(*row)
+        rows = self._file.rows(f"SELECT * FROM subscription WHERE {column} = ?", (value,))
+        return HubSubscription(*rows[0]) if rows else None
 
     def _put(self, known: HubSubscription) -> None:
-        self._db.execute(
+        self._file.rows(
             "INSERT OR REPLACE INTO subscription VALUES (?, ?, ?, ?, ?, ?, ?, ?)", known
         )
 
     def _forget(self, known: HubSubscription) -> None:
-        self._db.execute("DELETE FROM subscription WHERE key = ?", (known.key,))
+        self._file.rows("DELETE FROM subscription WHERE key = ?", (known.key,))
 
 
 def is_signed(secret: str, signature: str, body: bytes) -> bool:

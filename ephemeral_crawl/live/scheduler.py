@@ -79,10 +79,14 @@ class Scheduler:
             is set back does not stop the scheduler; one that leaps is like an outage.
         full: whether a change in a file also survives a power failure, rather than only the end of
             the process. In PostgreSQL the server's settings decide.
+        patience: time for which every method waits while another process changes the store; after
+            that it raises `TimeoutError`, and changes nothing.
 
     Raises:
         ValueError: an argument is out of range, or the file is not a scheduler's.
         FileNotFoundError: the folder of the file does not exist.
+        TimeoutError: another process changes the store for longer than `patience`; also later, by
+            every method that changes something.
         OSError: the file cannot be used, or was deleted, moved or replaced; also later, by every
             method.
         ConnectionError: the server of the database cannot be used; also later, by every method.
@@ -113,6 +117,7 @@ class Scheduler:
         zone: str | None = None,
         clock: Callable[[], float] = time.time,
         full: bool = False,
+        patience: Duration = 30.0,
     ) -> None:
         time_of_clock = Clock(clock)
         given = _given(
@@ -128,6 +133,7 @@ class Scheduler:
             journal = open_journal(
                 store,
                 full=check_flag("full", full),
+                patience=seconds("patience", patience),
                 new=lambda name: _new_settings(given, name),
                 check=check,
             )
@@ -396,6 +402,18 @@ class Scheduler:
         with self._ledger.reading() as (state, _):
             row = state.host_names.row(name_of("host", host))
             return float(state.hosts_table["interval"][row]) if row >= 0 else 0.0
+
+    def unused_limits(self) -> dict[str, float]:
+        """Return the limits of hosts without sources, seconds, but for those of domains. They are
+        kept until they are set to 0.
+
+        >>> scheduler = Scheduler(":memory:", budget="600/h")
+        >>> scheduler.limit_host("example.org", "10s")
+        >>> scheduler.unused_limits()
+        {'example.org': 10.0}
+        """
+        with self._ledger.reading() as (state, _):
+            return state.unused_limits()
 
     def teach(self, lessons: Iterable[Lesson]) -> int:
         """Use what is known of sources that were not fetched yet; return how many there are.
@@ -846,12 +864,6 @@ class Scheduler:
         return overviews.overview(self._ledger.reading, check_whole("limit", limit))
 
     # ------------------------------------------------------------------------------- storage
-
-    def set_patience(self, patience: Duration) -> None:
-        """Wait so long while another process changes the store, rather than 30 s; after that
-        methods that change something raise `TimeoutError`, and change nothing."""
-        with self._ledger.lock:
-            self._ledger.journal.set_patience(seconds("patience", patience))
 
     @contextmanager
     def together(self) -> Iterator[None]:

@@ -606,14 +606,26 @@ class State:
                 hosts["within"][rows] = [doors.domain_of(x, self._domains) for x in added]
         return {None: NO_HOST, **dict(zip(given, self.host_names.rows(given), strict=True))}
 
+    def unused_limits(self) -> dict[str, float]:
+        """Return the limits of hosts without sources, seconds, but for those of domains."""
+        interval = self.hosts_table["interval"][: len(self.host_names)].copy()
+        interval[self._hosts_used()] = 0.0
+        named = [(self.host_names[row] or "", row) for row in np.flatnonzero(interval).tolist()]
+        return {name: float(interval[row]) for name, row in named if not doors.is_domain(name)}
+
+    def _hosts_used(self) -> NDArray[np.int64]:
+        """Return the rows of the hosts of all sources."""
+        table = self.table[: self.rows]
+        rows = distinct(table["host"][(table["marks"] & EXISTS) != 0])
+        return rows[rows != NO_HOST]
+
     def _free_hosts(self, names: Iterable[str]) -> None:
         """Free the rows of hosts and domains without sources that have no limit, are not paused,
         and did not ask to be left alone, but for those of some names."""
-        hosts, table = self.hosts_table[: len(self.host_names)], self.table[: self.rows]
+        hosts = self.hosts_table[: len(self.host_names)]
         used = (hosts["interval"] > 0.0) | (hosts["blocked"] > self.time)
         used[[*self.paused_hosts, *self.host_names.rows(names), *self.host_names.free]] = True
-        host = distinct(table["host"][(table["marks"] & EXISTS) != 0])
-        used[host[host != NO_HOST]] = True
+        used[self._hosts_used()] = True
         for row in np.flatnonzero(used).tolist() if self._domains else ():
             used[list(doors.chain(hosts, row))] = True
         unused = np.flatnonzero(~used).tolist()

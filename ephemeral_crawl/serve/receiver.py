@@ -24,7 +24,7 @@ from ephemeral_crawl.crawl.client import Client, FetchError
 from ephemeral_crawl.crawl.feeds import LimitedProcess
 from ephemeral_crawl.crawl.robots import Robots
 from ephemeral_crawl.crawl.urls import check_url, host_of
-from ephemeral_crawl.crawl.websub import KIND, Subscriptions, look
+from ephemeral_crawl.crawl.websub import KIND, NotYet, Subscriptions, look
 from ephemeral_crawl.live import UnknownSource
 from ephemeral_crawl.live.journal import file_of
 from ephemeral_crawl.serve.admission import INDEXNOW, WEBSUB, Rate, strict_json, too_many
@@ -239,20 +239,25 @@ class Receiver:
         names, start = await self._service.call(find, "http", limit=_PAGE)
         while names:
             for name in filter(self._subscriptions.wants, names):
-                host = _host(name)
-                if time.monotonic() < self._again.get(host, -math.inf):
+                if self._wait(name) > 0.0:
                     continue  # in another round
-                if host and await self._is_source(name):
+                if _host(name) and await self._is_source(name):
                     await self._look(name)
                     await asyncio.sleep(_BETWEEN)
             names = []
             if start:
                 names, start = await self._service.call(find, "http", start=start, limit=_PAGE)
 
+    def _wait(self, name: str) -> float:
+        """Return the seconds until the host of a source may be asked again; none if not above 0."""
+        return self._again.get(_host(name), -math.inf) - time.monotonic()
+
     async def _look(self, name: str) -> None:
         hub, topic = "", ""
         try:
             hub, topic = await self._hub_of(name)
+        except NotYet:
+            return
         except FetchError as error:
             _LOG.info("%s: %s", name, error)
         except Exception:  # such as a store that is locked: others are looked at
@@ -265,9 +270,13 @@ class Receiver:
         page as well as a feed, and this is a request beside those of the crawler.
 
         Raises:
+            NotYet: its host was asked just before.
             FetchError: it does not allow it, or the source cannot be fetched.
         """
+        if (wait := self._wait(name)) > 0.0:
+            raise NotYet(wait)
         delay = _SAME_HOST
+        self._again[_host(name)] = time.monotonic() + delay
         try:
             delay = max(delay, await self._robots.check(name))
             return await look(name, self._client, self._parse)

@@ -45,6 +45,7 @@ def open_journal(
     store: object,
     *,
     full: bool,
+    patience: float = PATIENCE,
     new: Callable[[str], object] = lambda name: None,
     check: Callable[[Journal], object] = readable,
 ) -> Journal:
@@ -52,6 +53,7 @@ def open_journal(
     "postgresql://host/database".
 
     Arguments:
+        patience: seconds for which it waits for another process that changes the store.
         new: called with the name of a store before it is made, which an error prevents.
         check: called with a journal of an earlier version before it is changed, which an error
             prevents.
@@ -61,11 +63,11 @@ def open_journal(
     if (file := file_of(store)) is not None:
         if "\0" in str(file):
             raise ValueError(f"store is {shown(store)}; a path has no NUL characters")
-        return SqliteJournal(file, full=full, new=new, check=check)
+        return SqliteJournal(file, full=full, patience=patience, new=new, check=check)
     if isinstance(store, str) and store.startswith(_SERVERS):
         from ephemeral_crawl.live.journal.postgres import PostgresJournal  # an optional dependency
 
-        return PostgresJournal(store, new=new, check=check)
+        return PostgresJournal(store, patience=patience, new=new, check=check)
     raise ValueError(
         f"store is {redacted(shown(store))}; give ':memory:', 'sqlite:///crawl.db', "
         "'sqlite:////var/crawl.db', a pathlib.Path or 'postgresql://user@host/database'"

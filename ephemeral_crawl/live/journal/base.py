@@ -31,13 +31,13 @@ class Journal(Protocol):
         """Of the store, for messages; without a password."""
         ...
 
-    def set_patience(self, patience: float) -> None:
-        """Wait for other processes for so many seconds at most, `PATIENCE` at first."""
-        ...
-
     def exclusive(self) -> AbstractContextManager[None]:
         """Return a context in which no other process changes the journal; it commits at its end,
-        and changes nothing if it is left by an exception."""
+        and changes nothing if it is left by an exception.
+
+        Raises:
+            StoreLocked: another process changes it for longer than one is willing to wait.
+        """
         ...
 
     def since(self, number: int) -> list[tuple[int, Event]] | None:
@@ -86,9 +86,6 @@ class NoJournal:
     def __init__(self) -> None:
         self._number = 0
 
-    def set_patience(self, patience: float) -> None:
-        pass
-
     def exclusive(self) -> AbstractContextManager[None]:
         return _NOTHING
 
@@ -126,12 +123,7 @@ class SqlJournal(ABC):
     """
 
     name: str
-    patience = PATIENCE
     _check: Callable[[SqlJournal], object]  # refuses what this program cannot read
-
-    def set_patience(self, patience: float) -> None:
-        self.patience = patience
-        self.disconnect()  # the next connection has it
 
     @abstractmethod
     def exclusive(self) -> AbstractContextManager[None]:

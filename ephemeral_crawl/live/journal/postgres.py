@@ -66,10 +66,12 @@ class PostgresJournal(SqlJournal):
     Arguments:
         address: "postgresql://user@host:port/database?schema=name", with the parameters of libpq;
             the password is better in a file (`passfile`) or in the environment.
+        patience: seconds for which it waits for another process that changes the tables.
         new: called with the name of the store before it is made.
         check: called with the journal before its version is changed, which an error prevents.
 
     Raises:
+        StoreLocked: another process makes or changes the tables.
         ConnectionError: the server cannot be reached, or refuses.
         ValueError: the address is wrong, or the schema is not one of a scheduler.
     """
@@ -78,10 +80,11 @@ class PostgresJournal(SqlJournal):
         self,
         address: str,
         *,
+        patience: float = PATIENCE,
         new: Callable[[str], object] = lambda name: None,
         check: Callable[[SqlJournal], object] = readable,
     ) -> None:
-        self._given, self._new, self._check = address, new, check
+        self._given, self._patience, self._new, self._check = address, patience, new, check
         self._address, self._schema = _parted(address)
         known = psycopg.conninfo.conninfo_to_dict(self._address)
         # Nothing else of the address is shown: it may hold a password.
@@ -93,10 +96,7 @@ class PostgresJournal(SqlJournal):
             self._prepare()
         except psycopg.errors.LockNotAvailable:
             self.close()
-            raise TimeoutError(
-                f"{self.name} is being made or changed by another process for more than "
-                f"{PATIENCE:g} s; try again"
-            ) from None
+            raise StoreLocked(self.name, patience) from None
         except psycopg.Error as error:
             self.close()
             raise _unreachable(self.name, error) from None
@@ -111,7 +111,7 @@ class PostgresJournal(SqlJournal):
         connection = psycopg.connect(**known, autocommit=True)
         path = sql.SQL("SET search_path = {}").format(sql.Identifier(self._schema))
         connection.execute(path)
-        connection.execute(_SESSION.format(1000.0 * self.patience).encode())
+        connection.execute(_SESSION.format(1000.0 * self._patience).encode())
         self._connection = connection
         return connection
 
@@ -196,7 +196,7 @@ class PostgresJournal(SqlJournal):
         try:
             connection = self._patiently(self._begin)
         except psycopg.errors.LockNotAvailable:
-            raise StoreLocked(self.name, self.patience) from None
+            raise StoreLocked(self.name, self._patience) from None
         try:
             yield
             connection.execute("COMMIT")
@@ -240,7 +240,7 @@ class PostgresJournal(SqlJournal):
         return self._patiently(attempt)
 
     def again(self) -> Self:
-        return type(self)(self._given)
+        return type(self)(self._given, patience=self._patience)
 
     def disconnect(self) -> None:
         if self._connection is not None:

@@ -58,11 +58,13 @@ class SqliteJournal(SqlJournal):
     reason no connection goes through a fork.
 
     Arguments:
+        patience: seconds for which it waits for another process that changes the file.
         new: called with the name of the file before it is made.
         check: called with the journal before its version is changed, which an error prevents.
 
     Raises:
         FileNotFoundError: the folder does not exist.
+        StoreLocked: another process changes the file.
         OSError: the file cannot be used.
         ValueError: the file is not one of a scheduler, or of a later version.
     """
@@ -72,6 +74,7 @@ class SqliteJournal(SqlJournal):
         path: Path,
         *,
         full: bool = False,
+        patience: float = PATIENCE,
         new: Callable[[str], object] = lambda name: None,
         check: Callable[[SqlJournal], object] = readable,
     ) -> None:
@@ -80,6 +83,7 @@ class SqliteJournal(SqlJournal):
         if path.is_dir():
             raise ValueError(f"{path} is a folder; give the name of a file")
         self.name, self._full, self._closed, self._check = str(path), full, False, check
+        self._patience = patience
         self._path = Path(os.path.realpath(path))  # as SQLite names the log
         self._beside = [f"{self._path}{end}" for end in ("-wal", "-shm")]
         self._files: tuple[int, ...] | None = None  # that are used
@@ -112,7 +116,7 @@ class SqliteJournal(SqlJournal):
         connection = self._connection = sqlite3.connect(
             f"{self._path.as_uri()}?mode={mode}",
             uri=True,
-            timeout=self.patience,
+            timeout=self._patience,
             isolation_level=None,
             check_same_thread=False,
         )
@@ -165,7 +169,7 @@ class SqliteJournal(SqlJournal):
     def _unusable(self, error: sqlite3.OperationalError) -> OSError:
         if "locked" not in str(error):
             return OSError(f"{self.name} cannot be used: {error}")
-        return StoreLocked(self.name, self.patience)
+        return StoreLocked(self.name, self._patience)
 
     def disconnect(self) -> None:
         connection, self._connection = self._connection, None
@@ -177,11 +181,6 @@ class SqliteJournal(SqlJournal):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
         else:  # what is in a log that was deleted is saved
             connection.close()
-
-    def set_patience(self, patience: float) -> None:
-        self.patience = patience
-        if self._connection is not None:
-            self._connection.execute(f"PRAGMA busy_timeout = {1000.0 * patience:.0f}")
 
     def again(self) -> Self:
         beside = copy.copy(self)
@@ -211,7 +210,7 @@ class SqliteJournal(SqlJournal):
             self.rows(f"PRAGMA user_version = {VERSION}")
 
     def _write_ahead(self) -> None:
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + self._patience
         while True:
             try:
                 ((mode,),) = self.rows("PRAGMA journal_mode = WAL")

@@ -21,7 +21,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ephemeral_crawl.core.program import readers_may_leave
-from ephemeral_crawl.crawl import exchange, feeds
+from ephemeral_crawl.crawl import command as crawl_command
+from ephemeral_crawl.crawl import exchange, feeds, waiting
 from ephemeral_crawl.crawl.client import Client, FetchError
 from ephemeral_crawl.crawl.command import CrawlFeeds
 from ephemeral_crawl.crawl.crawler import Crawler
@@ -109,11 +110,10 @@ def test_new_items_are_written_once_and_reported():
 @pytest.mark.parametrize("ends", [True, False])
 def test_a_crawl_waits_for_a_process_that_has_its_store_locked(tmp_path, caplog, ends):
     bench, path = Bench(), tmp_path / "crawl.db"
-    bench.scheduler = Scheduler(path, budget="2/h", burst=10, clock=bench.loop.clock)
-    bench.memory = Memory.beside(path)
+    given = {"burst": 10, "clock": bench.loop.clock, "patience": 0.0}
+    bench.scheduler = Scheduler(path, budget="2/h", **given)
+    bench.memory = Memory.beside(path, 0.0)
     others = [sqlite3.connect(name, isolation_level=None) for name in (f"{path}.items", path)]
-    for file in (bench.scheduler, bench.memory):
-        file.set_patience(0.0)
 
     def answer(headers):
         for wait, other in enumerate(others * (not bench.visits), 1):  # free one after the other
@@ -132,6 +132,42 @@ def test_a_crawl_waits_for_a_process_that_has_its_store_locked(tmp_path, caplog,
     assert len(told) == (4 if ends else 1)
     for other in others:
         other.close()
+
+
+def test_a_store_that_is_locked_when_the_crawl_starts_is_waited_for(tmp_path, capsys, monkeypatch):
+    path = tmp_path / "crawl.db"
+    with Scheduler(path, budget="2/h") as scheduler:
+        scheduler.add("http://127.0.0.1:9/")
+    Memory.beside(path).close()
+    others = [sqlite3.connect(name, isolation_level=None) for name in (path, f"{path}.items")]
+    for other in others:
+        other.execute("BEGIN IMMEDIATE")
+    left = list(others)
+    monkeypatch.setattr(waiting.time, "sleep", lambda pause: left.pop(0).execute("ROLLBACK"))
+    monkeypatch.setattr("ephemeral_crawl.crawl.command._PATIENCE", 0.0)
+    monkeypatch.setattr("ephemeral_crawl.crawl.command._compile", lambda: None)
+    (tmp_path / "more.csv").write_text("source\nhttp://127.0.0.1:9/b\n")
+    CrawlFeeds(feeds=(tmp_path / "more.csv",), store=path, budget="3/h", once=True).run()
+    told = capsys.readouterr().err
+    assert told.count(f"{path} is locked by another process") == 1
+    assert told.count("can be used again") == 2
+    assert Scheduler(path).status().counts.released == 2
+    for other in others:
+        other.close()
+
+
+def test_the_limits_of_hosts_without_sources_are_forgotten():
+    bench = Bench(per_host="10s")
+    bench.scheduler.limit_hosts(dict.fromkeys(("a", "*.a", "127.0.0.1"), 10.0) | {"b": 30, "c": 60})
+    bench.memory.note_limit("c", 10.0, 60.0)  # robots.txt asked for the rest
+    bench.scheduler.add("http://127.0.0.1:9/", host="127.0.0.1")
+    bench.run(0.1)
+    assert {name: bench.scheduler.host_limit(name) for name in ("a", "*.a", "127.0.0.1")} == {
+        "a": 0.0,  # given by a rule for all hosts
+        "*.a": 10.0,
+        "127.0.0.1": 10.0,
+    }
+    assert bench.scheduler.unused_limits() == {"b": 30.0}
 
 
 def test_requests_are_conditional_and_304_is_a_fetch():
@@ -798,5 +834,22 @@ def test_everything_is_compiled_before_anything_is_fetched(tmp_path, monkeypatch
     monkeypatch.setattr(CrawlFeeds, "_crawl", crawl)
     CrawlFeeds(store=store, once=True).run()
     assert order == ["compile", "crawl"]
+
+
+def test_nothing_is_said_any_more_of_a_compilation_that_fails(monkeypatch):
+    timers = []
+
+    class Timer(threading.Timer):
+        def start(self):
+            timers.append(self)
+
+    monkeypatch.setattr(threading, "Timer", Timer)
+    monkeypatch.setattr(Scheduler, "lease", None)
+    with pytest.raises(TypeError):
+        crawl_command._compile()
+    assert timers[0].finished.is_set()
+
+
+def test_a_folder_is_no_store():
     with refused("is a folder"):
         CrawlFeeds(store=Path()).run()

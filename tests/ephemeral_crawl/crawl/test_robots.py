@@ -50,6 +50,25 @@ def test_a_crawl_delay_holds_as_long_as_robots_txt_has_it():
     assert limits == [0.0, 30.0, 60.0, 30.0, 10.0]
 
 
+def test_a_site_without_a_crawl_delay_does_not_end_that_of_another_after_a_restart():
+    bench, other, limits = Bench(), "http://127.0.0.1:9", []
+    bench.scheduler.add(f"{other}/", host="127.0.0.1")
+    bench.scheduler.limit_host("127.0.0.1", 30.0)
+    bench.memory.note_delay(other, "127.0.0.1", 30.0)  # as the process before did
+    bench.memory.note_limit("127.0.0.1", 5.0, 30.0)
+
+    def answer(headers):
+        limits.append(bench.scheduler.host_limit("127.0.0.1"))
+        if len(limits) == 2:
+            bench.scheduler.remove(f"{other}/")
+        return message(404)
+
+    bench.site.answers |= {"/robots.txt": answer, "/open": PAGE}
+    bench.run(84.0, "/open")
+    assert limits[:2] == [30.0, 30.0]
+    assert bench.scheduler.host_limit("127.0.0.1") == 5.0
+
+
 def test_a_page_waits_until_robots_txt_can_be_read():
     bench, answers, times = Bench(), iter([503, 429, 404]), []
 

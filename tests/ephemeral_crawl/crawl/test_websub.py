@@ -3,14 +3,15 @@
 import asyncio
 import contextlib
 import hmac
+import sqlite3
 from urllib.parse import parse_qs, urlencode
 
 import pytest
 
-from ephemeral_crawl.crawl import listener
+from ephemeral_crawl.crawl import listener, websub
 from ephemeral_crawl.crawl.client import Client, FetchError, Response
 from ephemeral_crawl.crawl.feeds import parse_feed
-from ephemeral_crawl.crawl.websub import ACTIVE, ASKED, LEASE, NONE, Subscriptions
+from ephemeral_crawl.crawl.websub import ACTIVE, ASKED, LEASE, NONE, NotYet, Subscriptions
 from tests.ephemeral_crawl.crawl.site import feed, message
 from tests.ephemeral_crawl.crawl.test_crawler import Bench
 from tests.refusals import refused
@@ -289,6 +290,68 @@ def test_a_hub_that_has_changed_is_noticed_before_the_subscription_is_renewed():
     ]
 
 
+def test_a_file_of_subscriptions_that_is_locked_is_waited_for(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(websub, "_PATIENCE", 0.0)
+    known = Subscriptions(tmp_path / "hubs", "https://me.example", Client(), None, None)
+    bench = Bench(subscriptions=known)
+    other = sqlite3.connect(tmp_path / "hubs", isolation_level=None)
+
+    def answer(headers):
+        other.execute("BEGIN IMMEDIATE")
+        bench.loop.call_later(60.0, other.execute, "ROLLBACK")
+        return message(200, NAMING["rss"])
+
+    bench.site.answers["/a"] = answer
+    bench.run(0.5, "/a")
+    assert f"{tmp_path / 'hubs'} is locked" in caplog.text
+    assert known.of(bench.site.url("/a")).topic == TOPIC
+    known.close()
+    other.close()
+
+
+def test_hubs_of_one_host_are_asked_one_after_the_other():
+    under_way, most = set(), []
+
+    async def post(hub, form):
+        under_way.add(hub)
+        most.append(len(under_way))
+        await asyncio.sleep(0.0)
+        under_way.remove(hub)
+        return Response(202, {}, b"", hub, None)
+
+    live, _ = subscriptions(post)
+    for k in range(30):
+        live.found(str(k), f"https://h{k}.hub.example/", f"https://a.example/{k}")
+    asyncio.run(live.round())
+    assert most == [1] * 20
+
+
+def test_a_renewal_waits_until_the_host_of_its_source_may_be_asked():
+    asked, waits = [], [40.0, None]
+
+    async def post(hub, form):
+        asked.append(hub)
+        live.verify(form["hub.callback"].rpartition("/")[2], {
+            "hub.mode": "subscribe", "hub.topic": TOPIC, "hub.lease_seconds": "1000"
+        })  # fmt: skip
+        return Response(202, {}, b"", hub, None)
+
+    async def look(source):
+        if wait := waits.pop(0):
+            raise NotYet(wait)
+        return "https://hub.example/", TOPIC
+
+    live, now = subscriptions(post, look=look)
+    live.found(FEED, "https://hub.example/", TOPIC)
+    times = []
+    for _ in range(3):
+        asyncio.run(live.round())
+        times.append(len(asked))
+        now[0] = live.of(FEED).again
+    assert times == [1, 1, 2]
+    assert now[0] == 1e9 + 800.0 + 40.0 + 800.0
+
+
 ELEMENTS = f"<link rel='hub' href='https://hub.example/'/><link rel='self' href='{TOPIC}'/>"
 NAMING = {
     "rss": feed(1, head=ELEMENTS.replace("<link", "<a:link xmlns:a='http://www.w3.org/2005/Atom'")),
@@ -328,6 +391,6 @@ def test_the_secrets_of_subscriptions_are_for_their_owner_alone(tmp_path):
     file = tmp_path / "crawl.db.hubs"
     Subscriptions(file, "https://example.org", Client(), None, None).close()
     assert file.stat().st_mode & 0o077 == 0
-    file.write_text("something else")
-    with refused("crawl.db.hubs, with the subscriptions at hubs, cannot be used"):
+    file.write_text("something else" * 100)
+    with refused("crawl.db.hubs is not a file of subscriptions at hubs: file is not a database"):
         Subscriptions(file, "https://example.org", Client(), None, None)

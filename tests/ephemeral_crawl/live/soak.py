@@ -47,7 +47,6 @@ import psycopg
 
 from ephemeral_crawl.live import Scheduler, UnknownSource, snapshot
 from ephemeral_crawl.live.journal import base
-from ephemeral_crawl.live.journal import sqlite as sqlite_journal
 from tests.ephemeral_crawl.live import soak_checks
 from tests.ephemeral_crawl.live.archive import Archive
 from tests.ephemeral_crawl.live.soak_shards import ShardSoak
@@ -104,7 +103,7 @@ def opened(address: str, clock: SoakClock) -> Scheduler:
     """Return a scheduler that knows the clock, and a steady one, as it does the system's."""
     while True:
         try:
-            live = Scheduler(address, clock=clock)
+            live = Scheduler(address, clock=clock, patience=PATIENCE)
         except ConnectionError:
             continue
         live._ledger.clock.steady = clock.true
@@ -349,7 +348,7 @@ class Soak:
         every: float,
         seed: int,
     ) -> None:
-        base.KEPT, sqlite_journal.PATIENCE = KEPT, PATIENCE
+        base.KEPT = KEPT
         self.store, self.server, self.folder, self.every = store, server, folder, every
         self.clock, self.random = SoakClock(speed), random.Random(seed)
         self.notes, self.errors = folder / "notes", folder / "errors"

@@ -93,7 +93,7 @@ def test_no_use_of_a_store_drops_its_locks(path, monkeypatch):
         "status": live.status,
         "overview": live.overview,
         "together": together,
-        "set_patience": lambda: live.set_patience("20s"),
+        "unused_limits": live.unused_limits,
         "copy": lambda: live.copy(path.with_name("copy")),
         "close": lambda: Scheduler(path).close(),  # of another on the same file
     }
@@ -266,12 +266,11 @@ def test_a_file_that_is_being_made_is_waited_for(path):
     other.close()
 
 
-def test_a_file_that_is_kept_by_another_program_says_so(path, monkeypatch):
-    monkeypatch.setattr(sqlite, "PATIENCE", 0.1)
+def test_a_file_that_is_kept_by_another_program_says_so(path):
     with sqlite3.connect(path, isolation_level=None) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(TimeoutError, match="locked by another process"):
-            Scheduler(path, budget="1/h")
+            Scheduler(path, budget="1/h", patience="0.1s")
     other.close()
 
 

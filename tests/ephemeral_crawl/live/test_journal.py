@@ -814,16 +814,15 @@ def test_a_store_that_was_made_and_not_used_is_new(store):
     assert Scheduler(store.address, budget="20/h").status().budget == 20.0
 
 
-def test_a_store_that_is_being_made_for_too_long_says_so(server, monkeypatch):
+def test_a_store_that_is_being_made_for_too_long_says_so(server):
     if server is None:
         pytest.skip(NO_SERVER)
     store = server.new()
-    monkeypatch.setattr(postgres.PostgresJournal, "patience", 0.1)
     schema = store.address.rpartition("=")[2]
     with psycopg.connect(store.address.partition("&schema=")[0]) as other:
         other.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [schema])
-        with pytest.raises(TimeoutError, match="is being made"):
-            Scheduler(store.address, budget="20/h")
+        with pytest.raises(TimeoutError, match="locked by another process"):
+            Scheduler(store.address, budget="20/h", patience=0.1)
 
 
 def test_a_snapshot_that_is_not_finished_changes_nothing(store):

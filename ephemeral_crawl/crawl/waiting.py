@@ -1,0 +1,61 @@
+"""Waiting for another process that has a store locked."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from ephemeral_crawl.live.errors import StoreLocked
+
+_LOG = logging.getLogger(__name__)
+
+PAUSE = 2.0  # seconds until a store that another process has locked is tried again
+
+T = TypeVar("T")
+
+
+class Waiting:
+    """Says once that a store is locked, and once that it can be used again.
+
+    Arguments:
+        clock: seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._since: float | None = None
+
+    def begin(self, error: StoreLocked) -> None:
+        """Say that a store is locked."""
+        if self._since is None:
+            self._since = self._clock()
+            _LOG.warning(
+                "%s is locked by another process: the crawl waits, keeps what it has fetched, and "
+                "goes on when that process has finished. If it does not, end it (on Linux "
+                "`fuser %s` names it); Ctrl-C, twice, ends the crawl",
+                error.store,
+                error.store,
+            )
+
+    def end(self) -> None:
+        """Say that it can be used again, if it was locked."""
+        if self._since is not None:
+            _LOG.warning(
+                "the store can be used again after %.0f s: the crawl goes on",
+                self._clock() - self._since,
+            )
+            self._since = None
+
+    def until(self, change: Callable[[], T]) -> T:
+        """Return what a change of a store returns, when no other process has the store locked."""
+        while True:
+            try:
+                result = change()
+            except StoreLocked as error:
+                self.begin(error)
+                time.sleep(PAUSE)
+            else:
+                self.end()
+                return result

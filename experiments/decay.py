@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
-import agents
 from agents.evaluation import statistics
-from agents.evaluation.rollout import with_features
-from agents.policies.base import Agent, Environment
+from agents.evaluation.rollout import AgentLike, Rollout, with_features
+from agents.policies.base import Environment
 from agents.policies.index import Whittle
 from agents.registry import AGENTS
 from agents.theory.renewal import RenewalArm, renewal_arm
@@ -115,15 +115,22 @@ class AssumedDecay(Whittle):
 
     Arguments:
         env: with the feature `value` or `age`.
-        sources: the fleet assumed, (N,) or (B, N).
+        fleet: returns the fleet assumed, (N,) or (B, N); it is called at the first step, when
+            fleets have been drawn.
         decay: the decay function assumed.
     """
 
     name = "whittle, assumed decay"
 
-    def __init__(self, env: Environment, sources: Sources, decay: Decay = EXPONENTIAL) -> None:
-        self._assumed = renewal_arm(sources, decay)
+    def __init__(
+        self, env: Environment, fleet: Callable[[], Sources], decay: Decay = EXPONENTIAL
+    ) -> None:
+        self._fleet, self._decay = fleet, decay
         super().__init__(env)
+
+    @cached_property
+    def _assumed(self) -> RenewalArm:
+        return renewal_arm(self._fleet(), self._decay)
 
     def arm(self, sources: Sources) -> RenewalArm:
         return self._assumed
@@ -142,15 +149,12 @@ def work(job: Job) -> Result:
     """
     decay, seeds, task = decay_function(job["decay"]), job["seeds"], job["columns"]
     arguments = _arguments(task, decay)
-    env = CrawlVectorEnv(seeds, **arguments)
-    observation, _ = env.reset(seed=task["seed"])
-    agent, arm = _agent(task, env, decay), renewal_arm(env.world.sources, decay)
-    state, starts, reward = None, np.ones(seeds, dtype=bool), np.zeros(seeds)
+    rollout = Rollout(_agent(task, decay), arguments, seeds, task["seed"])
+    env, reward = rollout.env, np.zeros(seeds)
+    arm = renewal_arm(env.world.sources, decay)
     for step in range(job["warmup"] + job["steps"]):
-        action, state = agent.predict(observation, state, starts)
         age = env.world.age.astype(np.float64)
-        observation, earned, *_ = env.step(action)
-        starts = np.zeros(seeds, dtype=bool)
+        earned = rollout.step()
         if step >= job["warmup"]:
             if not task["drawn"]:
                 earned = collected(arm.mean_content(age), env.harvest.picked)
@@ -176,12 +180,17 @@ def _arguments(task: Mapping[str, Any], decay: Decay) -> dict[str, Any]:
     return with_features(AGENTS.get(task["policy"], Whittle), arguments)[1]
 
 
-def _agent(task: Mapping[str, Any], env: CrawlVectorEnv, decay: Decay) -> Agent:
-    name, sources = task["policy"], env.world.sources
-    if name not in WHITTLES:
-        return agents.make(name, env, seed=task["seed"])
-    assumed = fitted(sources, decay) if name == FITTED else sources
-    return AssumedDecay(env, assumed, decay if name == KNOWING else EXPONENTIAL)
+def _agent(task: Mapping[str, Any], decay: Decay) -> AgentLike:
+    name = task["policy"]
+
+    def assuming(env: CrawlVectorEnv) -> AssumedDecay:
+        def fleet() -> Sources:
+            known = env.world.sources
+            return fitted(known, decay) if name == FITTED else known
+
+        return AssumedDecay(env, fleet, decay if name == KNOWING else EXPONENTIAL)
+
+    return assuming if name in WHITTLES else name
 
 
 # ----------------------------------------------------------------------------------------- the jobs

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 import agents
 from agents import optimal_reward, relaxation, whittle_index
-from agents.evaluation.rollout import evaluate
+from agents.evaluation.rollout import Rollout, evaluate
 from agents.policies.base import ObservationView
 from agents.policies.index import IndexAgent
 from agents.theory.observed import ObservedArm
-from crawl_env import CrawlVectorEnv, Sources
+from crawl_env import Sources
 from crawl_env.content.arrivals import Arrivals
 from crawl_env.content.utility import Exponential, Lognormal
 from crawl_env.numerics import FloatArray
@@ -41,17 +41,15 @@ class Trajectory(NamedTuple):
 
 def crawl(steps: int, agent: str = "whittle", seed: int = 0, **arguments: Any) -> Trajectory:
     """Let an agent crawl for some steps; arguments are those of the environment."""
-    env = CrawlVectorEnv(1, horizon=None, **arguments)
-    policy = agents.make(agent, env)
-    observation, _ = env.reset(seed=seed)
+    rollout = Rollout(agent, arguments, seed=seed)
+    env = rollout.env
     contents, crawled, rewards = [], [], []
     for _ in range(steps):
         contents.append(env.world.value[0].copy())
-        observation, reward, *_ = env.step(policy.predict(observation)[0])
+        rewards.append(rollout.step()[0])
         chosen = np.zeros(env.task.n, dtype=bool)
         chosen[env.harvest.picked] = True
         crawled.append(chosen)
-        rewards.append(reward[0])
     return Trajectory(np.array(contents), np.array(crawled), np.array(rewards))
 
 

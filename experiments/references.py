@@ -14,9 +14,7 @@ import numpy as np
 
 from agents.evaluation import statistics
 from agents.evaluation.benchmark import reference_run, run_score
-from agents.evaluation.rollout import with_features
 from agents.evaluation.statistics import Estimate
-from agents.policies.planner import Planner
 from crawl_env import BenchmarkTask, CrawlVectorEnv, Stories, tasks
 from crawl_env.benchmark import CORE, TASKS, TIERS, named
 from crawl_env.benchmark.recordings import Recording
@@ -147,16 +145,15 @@ class ReferencesStudy(ParallelStudy):
 
     def _rewards(self, task: BenchmarkTask, names: Sequence[str]) -> dict[str, list[float]]:
         """Return the rewards of policies, or the bounds, in all runs."""
-        jobs: list[Job] = []
-        for name in names:
-            runs = list(range(1 if self._repeats(name, task) else task.seeds))
-            parts: list[Any] = [runs] if name == Planner.name else runs
-            for part in parts:
-                jobs.append({"task": task.id, "hash": task.hash, "policy": name, "run": part})
+        jobs: list[Job] = [
+            {"task": task.id, "hash": task.hash, "policy": name, "run": run}
+            for name in names
+            for run in range(1 if self._repeats(name, task) else task.seeds)
+        ]
         print(f"{task.id}: {len(jobs)} parts")
         rewards: dict[str, list[float]] = {}
         for job, result in zip(jobs, self.runner.run(jobs, work), strict=True):
-            rewards.setdefault(job["policy"], []).extend(np.atleast_1d(result["reward"]).tolist())
+            rewards.setdefault(job["policy"], []).append(result["reward"])
         return {name: found * (task.seeds // len(found)) for name, found in rewards.items()}
 
 
@@ -195,37 +192,13 @@ def _is_same_everywhere(task: BenchmarkTask) -> bool:
 
 
 def work(job: Job) -> Result:
-    """Return the reward of a policy, or the bound, of a run; NaN if no bound is known. Of the
-    planner, return the rewards of several runs."""
+    """Return the reward of a policy, or the bound, of a run; NaN if no bound is known."""
     task = named(job["task"])
-    if job["policy"] == Planner.name:
-        return {"reward": planned(task, job["run"])}
     if job["policy"] != BOUND:
         return {"reward": reference_run(job["policy"], task, job["run"])}
     seed = task.seed("test", job["run"])
     posed = task.informed_arguments("test", job["run"])
     return {"reward": float(np.mean(bound_of(posed, 1, seed).bound))}
-
-
-def planned(task: BenchmarkTask, runs: Sequence[int]) -> list[float]:
-    """Return the rewards of the planner in runs whose environments differ by their seeds alone.
-
-    One planner acts in all of them: it decides as it does in each alone, in a third of the time.
-    """
-    agent, posed = with_features(Planner.name, task.informed_arguments("test", runs[0]))
-    assert agent is Planner
-    posed["horizon"] = None  # an episode does not end before the run
-    planner = Planner(CrawlVectorEnv(len(runs), **posed))
-    envs = [CrawlVectorEnv(1, **posed) for _ in runs]
-    seeds = [task.seed("test", run) for run in runs]
-    shown = [env.reset(seed=seed)[0] for env, seed in zip(envs, seeds, strict=True)]
-    rewards = []
-    for _ in range(task.warmup + task.steps):
-        action = planner.predict(np.concatenate(shown), deterministic=True)[0]
-        stepped = [env.step(one[None]) for env, one in zip(envs, action, strict=True)]
-        shown = [observation for observation, *_ in stepped]
-        rewards.append([float(reward[0]) for _, reward, *_ in stepped])
-    return list(np.mean(rewards[task.warmup :], axis=0))
 
 
 def runs_without_room(task: BenchmarkTask, known: Mapping[str, Reference]) -> list[int]:

@@ -179,7 +179,6 @@ class SB3Time(PartsStudy):
         Part(
             jobs=jobs,
             work=work,
-            rows=lambda job, result: iter([result]),
             alone=True,
             content=CONTENT,
             claim=claim,

@@ -14,12 +14,11 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 import tyro
 
-from agents import Whittle
+from agents.evaluation.rollout import Rollout
 from agents.evaluation.statistics import number
 from agents.scheduling import FleetScheduler
 from agents.scheduling.relaxation import columns_relaxation, stationary_ages
 from agents.scheduling.simulation import error_of, simulate
-from crawl_env import CrawlVectorEnv
 from crawl_env.fleet.columns import FleetColumns
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
@@ -154,22 +153,17 @@ def _compile(regime: str) -> None:
 
 def _dense(fleet: FleetColumns, budget: float) -> float:
     """Return the time of a step of the dense world with the dense Whittle policy."""
-    env = CrawlVectorEnv(
-        1,
-        sources=fleet.to_sources(),
-        budget=budget,
-        arrivals="poisson",
-        observed=False,
-        start="random",
-        horizon=None,
-    )
-    agent = Whittle(env)
-    observation, _ = env.reset(seed=SEED)
-    state, times = None, []
+    task = {
+        "sources": fleet.to_sources(),
+        "budget": budget,
+        "arrivals": "poisson",
+        "observed": False,
+        "start": "random",
+    }
+    rollout, times = Rollout("whittle", task, seed=SEED), []
     for _ in range(_DENSE_STEPS):
         began = process_time()
-        action, state = agent.predict(observation, state)
-        observation, *_ = env.step(action)
+        rollout.step()
         times.append(process_time() - began)
     return float(np.median(times))
 
@@ -303,7 +297,6 @@ def tables(report: Report, data: Data) -> None:
 REWARDS_AND_TIMES = Part(
     jobs=jobs,
     work=measured_apart,
-    rows=lambda job, result: iter(result["rows"]),
     content=(
         figures,
         tables,

@@ -235,6 +235,11 @@ def _labelled(agents: object) -> Mapping[str, AgentLike]:
 class Rollout:
     """An agent in S parallel environments; the arguments are those of `evaluate`.
 
+    Attributes:
+        env: the environments.
+        observation: what they show before the next step.
+        state: the agent's recurrent state after the last step; None if it has none.
+
     >>> rollout = Rollout("whittle", {"sources": "table1", "budget": 2})
     >>> rollout.step().round(3), rollout.env.harvest.picked
     (array([327.447]), array([0, 1]))
@@ -246,25 +251,25 @@ class Rollout:
         agent, arguments = with_features(agent, env)
         self.env = CrawlVectorEnv(seeds, **{**arguments, "horizon": None})
         self._predictor = _predictor(agent, self.env, seed)
-        self._observation, _ = self.env.reset(seed=seed)
-        self._state: State | None = None
+        self.observation, _ = self.env.reset(seed=seed)
+        self.state: State | None = None
         self._start = np.ones(seeds, dtype=bool)
 
     def step(self) -> FloatArray:
         """Take one step with the agent; return the rewards, (S,)."""
-        action, self._state = self._predictor.predict(
-            self._observation, self._state, self._start, deterministic=True
+        action, self.state = self._predictor.predict(
+            self.observation, self.state, self._start, deterministic=True
         )
         if action.ndim == 1 and action.dtype.kind in "iu":
             action = self._subset_action.actions(action)
-        self._observation, reward, *_ = self.env.step(action)
+        self.observation, reward, *_ = self.env.step(action)
         self._start = np.zeros_like(self._start)
         return reward
 
     def restart(self, state: dict[str, Any]) -> None:
         """Continue from a state of the environment, `env.get_state()`; the agent begins anew."""
-        self._observation = self.env.set_state(state)
-        self._state, self._start = None, np.ones_like(self._start)
+        self.observation = self.env.set_state(state)
+        self.state, self._start = None, np.ones_like(self._start)
 
     @cached_property
     def _subset_action(self) -> VectorSubsetAction:

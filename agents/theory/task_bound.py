@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -142,13 +143,13 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
     if task.unchanged_cost is not None and not information(task).is_informed:
         return _with_unchanged(task, fleet)
     if isinstance(task.payoff, Deadline) and not information(task).is_informed:
-        return _with_deadline(task, task.payoff.steps, fleet)
+        return _of_each(fleet, _with_deadline, task, task.payoff.steps)
     if isinstance(task.arrivals, Stories) and _is_shared(task) and task.payoff is None:
-        return _with_stories(task, task.arrivals, fleet)
+        return _of_each(fleet, _with_stories, task, task.arrivals)
     if isinstance(task.payoff, DiminishingReturns):
-        return _with_topics(task, task.payoff.limit, fleet)
+        return _of_each(fleet, _with_topics, task, task.payoff.limit)
     if cycle_of(task) is not None and task.payoff is None and task.engine is None:
-        return _with_cycle(task, fleet)
+        return _of_each(fleet, _with_cycle, task)
     law = regimes_of(task)
     if law is not None and task.payoff is None and task.engine is None:
         return _with_regimes(task, law, fleet)
@@ -157,13 +158,20 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
         return Bound(np.nan * unknown.bound, unknown.multiplier, Information.UNKNOWN.value)
     if task.engine is None:
         return _without_engine(task, fleet)
+    return _of_each(fleet, _with_engine, task)
+
+
+def _of_each(fleet: Sources, bound: Callable[..., Bound], *given: Any) -> Bound:
+    """Return what a function of `given` and a fleet, (N,), does: of the fleet, or of each one of a
+    batch, (B, N)."""
     if fleet.cost.ndim == 1:
-        return _with_engine(task, fleet)
-    rows = [_with_engine(task, fleet.fleet(b)) for b in range(len(fleet.cost))]
-    bound, multiplier, price = (
-        np.array([getattr(row, name) for row in rows]) for name in ("bound", "multiplier", "price")
-    )
-    return EngineBound(bound, multiplier, rows[0].name, price)
+        return bound(*given, fleet)
+    rows = [bound(*given, fleet.fleet(b)) for b in range(len(fleet.cost))]
+    bounds, multipliers = (np.array([row[k] for row in rows]) for k in (0, 1))
+    if isinstance(rows[0], EngineBound):
+        prices = np.array([row.price for row in rows if isinstance(row, EngineBound)])
+        return EngineBound(bounds, multipliers, rows[0].name, prices)
+    return Bound(bounds, multipliers, rows[0].name)
 
 
 def _with_looks(task: Task, cost: float, fleet: Sources) -> Bound:
@@ -171,10 +179,10 @@ def _with_looks(task: Task, cost: float, fleet: Sources) -> Bound:
     more = task.unchanged_cost is not None or task.payoff is not None or task.engine is not None
     if more or information(seen) is not Information.OBSERVED:
         return task_bound(seen, fleet)
-    if fleet.cost.ndim > 1:
-        rows = [_with_looks(task, cost, fleet.fleet(b)) for b in range(len(fleet.cost))]
-        bounds, multipliers = (np.array([row[k] for row in rows]) for k in (0, 1))
-        return Bound(bounds, multipliers, rows[0].name)
+    return _of_each(fleet, _with_priced_looks, task, cost)
+
+
+def _with_priced_looks(task: Task, cost: float, fleet: Sources) -> Bound:
     live = _is_payable(task, fleet)
     costs = np.where(task.observed, 0.0, cost)[live]
     found = looks_relaxation(fleet.select(live), task.budget, costs, utility_of(task))
@@ -192,10 +200,6 @@ def _with_unchanged(task: Task, fleet: Sources) -> Bound:
 
 
 def _with_deadline(task: Task, steps: int, fleet: Sources) -> Bound:
-    if fleet.cost.ndim > 1:
-        rows = [_with_deadline(task, steps, fleet.fleet(b)) for b in range(len(fleet.cost))]
-        bounds, multipliers = (np.array([row[k] for row in rows]) for k in (0, 1))
-        return Bound(bounds, multipliers, rows[0].name)
     live = _payable(task, fleet)
     bound, multiplier = deadline_bound(live, task.budget, steps, task.budget_rule)
     known = information(task)
@@ -203,10 +207,6 @@ def _with_deadline(task: Task, steps: int, fleet: Sources) -> Bound:
 
 
 def _with_cycle(task: Task, fleet: Sources) -> Bound:
-    if fleet.cost.ndim > 1:
-        rows = [_with_cycle(task, fleet.fleet(b)) for b in range(len(fleet.cost))]
-        bounds, multipliers = (np.array([row[k] for row in rows]) for k in (0, 1))
-        return Bound(bounds, multipliers, rows[0].name)
     unknown, inflow = _without_engine(task, fleet), daily_inflow(task, fleet)
     if inflow is None or not _is_mean_content(task, fleet) or task.budget_rule != "step":
         return unknown
@@ -218,10 +218,10 @@ def _with_cycle(task: Task, fleet: Sources) -> Bound:
 def _with_regimes(task: Task, law: Regimes, fleet: Sources) -> Bound:
     if not _is_mean_content(task, fleet):
         return _without_engine(task, fleet)
-    if fleet.cost.ndim > 1:
-        rows = [_with_regimes(task, law, fleet.fleet(b)) for b in range(len(fleet.cost))]
-        bounds, multipliers = (np.array([row[k] for row in rows]) for k in (0, 1))
-        return Bound(bounds, multipliers, rows[0].name)
+    return _of_each(fleet, _with_known_regimes, task, law)
+
+
+def _with_known_regimes(task: Task, law: Regimes, fleet: Sources) -> Bound:
     return Bound(*regimes_relaxation(_payable(task, fleet), task.budget, law), "regimes known")
 
 
@@ -241,19 +241,11 @@ def _is_shared(task: Task) -> bool:
 def _with_stories(task: Task, stories: Stories, fleet: Sources) -> Bound:
     from agents.theory.stories import stories_bound  # needs SciPy
 
-    if fleet.cost.ndim > 1:
-        rows = [_with_stories(task, stories, fleet.fleet(b)) for b in range(len(fleet.cost))]
-        bounds, multipliers = (np.array([row[k] for row in rows]) for k in (0, 1))
-        return Bound(bounds, multipliers, rows[0].name)
     found = stories_bound(fleet, task.budget, stories, task.budget_rule)
     return Bound(*found, information(task).value)
 
 
 def _with_topics(task: Task, limit: float, fleet: Sources) -> Bound:
-    if fleet.cost.ndim > 1:
-        rows = [_with_topics(task, limit, fleet.fleet(b)) for b in range(len(fleet.cost))]
-        bounds, multipliers = (np.array([row[k] for row in rows]) for k in (0, 1))
-        return Bound(bounds, multipliers, rows[0].name)
     weights = topic_weights(fleet, task.budget, limit)
     found = _without_engine(task, weighted(fleet, weights))
     return found._replace(bound=found.bound + conceded(weights, limit))

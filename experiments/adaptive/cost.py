@@ -178,7 +178,6 @@ def claim(data: Data) -> str:
 PART = Part(
     jobs=jobs,
     work=work,
-    rows=lambda job, result: iter(result["rows"]),
     file=RUNS,
     alone=True,
     heading="What it takes in time",

@@ -50,7 +50,6 @@ from experiments.adaptive.entrants import (
 from experiments.adaptive.runs import RUNS as RUNS_FILE
 from experiments.core import recordings
 from experiments.core.data import (
-    Case,
     Column,
     Computed,
     Data,
@@ -60,6 +59,7 @@ from experiments.core.data import (
     Table,
     gain,
     mean,
+    total,
     versus,
 )
 from experiments.core.study import Part, each_run
@@ -168,13 +168,10 @@ class Remembering(Policy):
 def _remembering(agent: InContext, split: Split, arguments: dict[str, Any]) -> Remembering:
     """Return an agent after it has crawled the first part of a log."""
     past = Trace(split.past.select(split.trace.log.names), random_start=False)
-    env = CrawlVectorEnv(1, **{**arguments, "arrivals": past, "horizon": None})
-    observation, _ = env.reset(seed=0)
-    state: State | None = None
+    rollout = Rollout(agent, {**arguments, "arrivals": past})
     for _ in range(past.steps(split.fleet.period)):
-        action, state = agent.predict(observation, state)
-        observation = env.step(action)[0]
-    return Remembering(agent, ContextMemory(*(state or ())))
+        rollout.step()
+    return Remembering(agent, ContextMemory(*(rollout.state or ())))
 
 
 @lru_cache(maxsize=RUNS)
@@ -262,11 +259,6 @@ def entrants(split: Split) -> list[dict[str, Any]]:
 _GAIN = versus(statistics.gain, "reward", agent=REFERENCE)
 
 
-def _collected(data: Data, case: Case) -> str:
-    reward, published = (data.numbers(name, **case).sum() for name in ("reward", "published"))
-    return f"{reward / published:.2%}"
-
-
 def claim(data: Data) -> str:
     """Return what a crawler that begins with nothing collects of a recorded log."""
     shares = ", ".join(
@@ -329,7 +321,7 @@ CONTENT: tuple[Item, ...] = (
         "M = {budget}",
         {"agent": "agent"},
         (
-            Column("fraction of the utility published", _collected, str),
+            Column("fraction of the utility published", total("reward", "published"), ".2%"),
             Column("gain over whittle", _GAIN),
         ),
         each=("budget",),

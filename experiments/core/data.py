@@ -121,6 +121,17 @@ def gain(column: str, per: str = "", level: float = 0.95, **other: Any) -> Cell:
     return versus(statistic, column, per, **other)
 
 
+def total(column: str, per: str) -> Cell:
+    """Return the cell with the sum of a column over the rows of a case, as a fraction of that of
+    another column; without an interval."""
+
+    def cell(data: Data, case: Case) -> Estimate:
+        part, whole = (data.numbers(name, **case).sum() for name in (column, per))
+        return Estimate(*[float(part / whole)] * 3)
+
+    return cell
+
+
 def value(column: str, **other: Any) -> Cell:
     """Return the cell with a value that all rows of a case have."""
 

@@ -62,17 +62,20 @@ def _bound(task: str) -> Result:
 
 def each_run(job: Job, result: Result, run: str = "run") -> Iterator[dict[str, Any]]:
     """Yield a row for each run of a job: its columns, and its results, of which lists have a value
-    for each run; one row if there are none.
+    for each run; one row if there are none. A result with a list `rows` has made them itself.
 
     >>> job, result = {"columns": {"agent": "a"}}, {"reward": [1.5, 2.5], "bound": 4.0}
     >>> list(each_run(job, result))[1]
     {'agent': 'a', 'run': 1, 'reward': '2.5', 'bound': '4.0'}
     """
+    if isinstance(result.get("rows"), list):
+        yield from result["rows"]
+        return
     lengths = [len(x) for x in result.values() if isinstance(x, list)]
     for i in range(max(lengths, default=1)):
         of_run = {name: x[i] if isinstance(x, list) else x for name, x in result.items()}
         shown = {name: repr(x) if isinstance(x, float) else x for name, x in of_run.items()}
-        yield {**job["columns"], **({run: i} if lengths else {}), **shown}
+        yield {**job.get("columns", {}), **({run: i} if lengths else {}), **shown}
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,19 @@ from ephemeral_crawl.core.evaluation import arguments_of
 from ephemeral_crawl.core.runner import Job
 from ephemeral_crawl.core.tables import percent
 from experiments.core import recordings
-from experiments.core.data import Across, Case, Cell, Data, Lines, Table, gain, mean, share, versus
+from experiments.core.data import (
+    Across,
+    Case,
+    Cell,
+    Data,
+    Lines,
+    Table,
+    gain,
+    mean,
+    share,
+    total,
+    versus,
+)
 from experiments.core.study import Part, Recordings, Size, SuiteStudy
 from experiments.engine import exact, learner
 from experiments.signals.tasks import job
@@ -192,12 +204,6 @@ def _recording_jobs(study: Any) -> list[Job]:
     ]
 
 
-def _collected(data: Data, case: Case) -> statistics.Estimate:
-    """Return the indexed part of the utility published."""
-    reward, published = (data.numbers(name, **case).sum() for name in ("reward", "published"))
-    return statistics.Estimate(*[float(reward / published)] * 3)
-
-
 _OVER_PLAIN = versus(statistics.gain, "reward", agent=PLAIN)
 
 
@@ -225,7 +231,7 @@ RECORDED = Part(
             "Utility indexed, as a part of what is published, by the threshold below which items "
             "are refused.",
             x="service",
-            y=_collected,
+            y=total("reward", "published"),
             line="agent",
             rows="threshold",
             columns="recording",
@@ -238,7 +244,7 @@ RECORDED = Part(
             "Gain over whittle in front of the same engine; whittle: share of what is published",
             {"recording": "recording", "service": "service", "threshold": "refused below"},
             (
-                Across("agent", (_collected,), share, (PLAIN,)),
+                Across("agent", (total("reward", "published"),), share, (PLAIN,)),
                 Across("agent", (_OVER_PLAIN,), only=AGENTS[1:]),
             ),
         ),

@@ -205,7 +205,6 @@ _STORE = {"sources": "sources", "store": "store"}
 PART = Part(
     jobs=jobs,
     work=work,
-    rows=lambda job, result: iter(result["rows"]),
     file="process.csv",
     heading="In one process",
     content=(

@@ -25,6 +25,7 @@ from experiments.core.data import (
     change,
     mean,
     share,
+    total,
     value,
     versus,
 )
@@ -384,17 +385,13 @@ def _recording_jobs(study: Any) -> list[Job]:
     ]
 
 
-def _recorded_share(data: Data, case: Case) -> float:
-    collected, published = (data.numbers(name, **case).sum() for name in PUBLISHED)
-    return float(collected / published)
-
-
+_recorded_share = total(*PUBLISHED)
 _recorded_gain = versus(statistics.gain, "reward", quality=NONE)
 
 
-def _recorded_text(collected: float, gained: statistics.Estimate) -> str:
+def _recorded_text(collected: statistics.Estimate, gained: statistics.Estimate) -> str:
     interval = f"{gained.mean:+.0%} [{gained.low:+.0%}, {gained.high:+.0%}]"
-    return f"{collected:.1%}" + (f" ({interval})" if gained.mean else "")
+    return share(collected) + (f" ({interval})" if gained.mean else "")
 
 
 def _recorded_claim(data: Data) -> str:
@@ -402,7 +399,7 @@ def _recorded_claim(data: Data) -> str:
     for recording in data.values("recording"):
         case = data.cases("recording", "budget", recording=recording)[0]
         none, some, seen = (
-            f"{_recorded_share(data, {**case, 'quality': name}):.0%}"
+            f"{_recorded_share(data, {**case, 'quality': name}).mean:.0%}"
             for name in (NONE, label(0.5, 0.8), OBSERVED)
         )
         claims.append(

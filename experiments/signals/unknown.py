@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import agents
 from agents.evaluation import statistics
+from agents.evaluation.rollout import Rollout
 from agents.evaluation.statistics import Estimate
 from agents.inference import CrawlOutcome, HarvestSums, Quality, SignalQuality, State
 from crawl_env import CrawlVectorEnv
@@ -121,32 +123,29 @@ def work(job: Job) -> Result:
     """Return the reward per step of each run after `warmup` steps, and the expected utility
     published per step, (S,) each."""
     length, seeds = job["runs"], job["runs"]["seeds"]
-    env = CrawlVectorEnv(seeds, **arguments_of(job), horizon=None)
-    agent = _agent(job["agent"], env, length["seed"])
-    seen, _ = env.reset(seed=length["seed"])
+    agent = partial(_agent, name=job["agent"], seed=length["seed"])
+    rollout = Rollout(agent, arguments_of(job), seeds, length["seed"])
     arrival_rate, utility = (
-        seen[..., len(SHOWN) + i].astype(float)
+        rollout.observation[..., len(SHOWN) + i].astype(float)
         for i, name in enumerate(PARAMETERS)
         if name in ("arrival_rate", "mean_utility")
     )
     false = (1 - LEFT) * arrival_rate * RECALL / PRECISIONS[0]
     pings, rng = SHOWN.index("pings"), generator(length["seed"], "policy")
-    state, total = None, np.zeros(seeds)
+    total = np.zeros(seeds)
     for step in range(length["warmup"] + length["steps"]):
         measured = step >= length["warmup"]
         if job["falls"] and measured:
-            kept = rng.binomial(seen[..., pings].astype(int), LEFT)
-            seen[..., pings] = kept + rng.poisson(false)
-        action, state = agent.predict(seen, state)
-        seen, reward, *_ = env.step(action)
-        total += reward * measured
+            kept = rng.binomial(rollout.observation[..., pings].astype(int), LEFT)
+            rollout.observation[..., pings] = kept + rng.poisson(false)
+        total += rollout.step() * measured
     return {
         "reward": (total / length["steps"]).tolist(),
         "published": (arrival_rate * utility).sum(axis=-1).tolist(),
     }
 
 
-def _agent(name: str, env: CrawlVectorEnv, seed: int) -> agents.Agent:
+def _agent(env: CrawlVectorEnv, name: str, seed: int) -> agents.Agent:
     """Return an agent by its name in the table."""
     kind = name.removesuffix(KNOWN).removesuffix(IGNORED)
     if name.endswith(IGNORED):

@@ -55,10 +55,6 @@ def _job(study: Any) -> Job:
     return {name: getattr(study, name) for name in names}
 
 
-def _rows(job: Job, result: Result) -> Iterator[dict[str, Any]]:
-    return iter(result["rows"])
-
-
 def _figures(job: Job) -> Result:
     return {"rows": [figure.row() for figure in FIGURES[job["part"]](job)]}
 
@@ -206,7 +202,6 @@ class Throughput(PartsStudy):
                 (_tables,),
                 _claim,
                 work=_figures,
-                rows=_rows,
                 file="figures.csv",
                 alone=True,
             )
@@ -217,7 +212,6 @@ class Throughput(PartsStudy):
             STEPS,
             lambda data: "",
             work=_size,
-            rows=lambda job, result: iter([result]),
             file="world.csv",
             alone=True,
         ),
@@ -226,7 +220,6 @@ class Throughput(PartsStudy):
             (FILES,),
             lambda data: "",
             work=_file,
-            rows=_rows,
             file="files.csv",
             alone=True,
         ),

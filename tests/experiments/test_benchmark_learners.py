@@ -328,7 +328,7 @@ class Knows:
         value = self.sources.ceiling * (1 - self.sources.retention**age)
         return self.factor * whittle_index(value, self.sources, self.discount)
 
-    def predict(self, observation: Any) -> Any:
+    def predict(self, observation: Any, *_: Any) -> Any:
         score = self.score(observation[..., [0]])
         return (score / (1 + score)).astype(np.float32), None
 

@@ -43,7 +43,7 @@ def test_sources_are_ranked_by_the_index_of_the_assumed_decay(decay):
     index = arm.index_at_age(age)
     for feature, shown in (("age", age), ("value", arm.mean_content(age))):
         task = Task(FLEET, 3, features=(feature,), arrivals="poisson")
-        agent = AssumedDecay(task, FLEET, decay)
+        agent = AssumedDecay(task, lambda: FLEET, decay)
         priority = agent.predict(shown[..., None].astype(np.float32))[0]
         ranked = np.take_along_axis(index, np.argsort(priority, axis=-1), axis=-1)
         assert np.all(np.diff(ranked, axis=-1) >= -1e-5 * index.max())

@@ -5,14 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from agents.evaluation.benchmark import reference_run
 from agents.evaluation.rollout import evaluate
 from crawl_env.benchmark import TASKS
 from crawl_env.benchmark.task import Reference
 from experiments.references import (
     contents,
     expected_at_random,
-    planned,
     recorded_references,
     runs_without_room,
     task_page,
@@ -52,10 +50,3 @@ def test_every_task_has_a_page_and_a_row_of_the_table_of_contents():
         assert all(f"`{feature}`" in shown for feature in task.features)
         assert f"- v{task.version}: {task.history[-1]}" in shown
         assert (f"(pictures/{task.name}.png)" in shown) == (task.id in known)
-
-
-def test_one_planner_acts_in_several_runs_as_in_each_alone():
-    arguments = {**TASKS["Deadline60"].arguments, "horizon": 5}  # which runs go beyond
-    task = replace(TASKS["Deadline60"], arguments=arguments, steps=10, warmup=2)
-    alone = [reference_run("planner", task, run) for run in (0, 1)]
-    assert planned(task, [0, 1]) == pytest.approx(alone, rel=1e-12)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from agents.evaluation.rollout import evaluate
+from agents.evaluation.rollout import Rollout, evaluate
 from agents.learning import Learner
 from agents.policies.base import Policy, State
 from agents.theory.index import whittle_index
@@ -254,12 +254,12 @@ def index_error(
     """
     if not learner.estimates_index:
         return None
-    env = CrawlVectorEnv(1, **{**arguments, "horizon": None})
-    sources, features = env.task.sources, env.task.features
+    rollout = Rollout(learner, arguments, seed=seed)
+    sources, features = rollout.env.task.sources, rollout.env.task.features
     columns = [features.index(name) for name in learner.state_features]
-    observation, _ = env.reset(seed=seed)
     error = total = 0.0
     for step in range(steps):
+        observation = rollout.observation
         age = observation[..., features.index("age")].astype(np.float64)
         if step >= steps // 3:
             value = -np.expm1(age * np.log(sources.retention)) * sources.ceiling
@@ -268,6 +268,5 @@ def index_error(
                 np.abs(learner.score(observation[..., columns].astype(np.float64)) - true).sum()
             )
             total += float(true.sum())
-        action, _ = learner.predict(observation)
-        observation, *_ = env.step(action)
+        rollout.step()
     return error / total

@@ -14,11 +14,16 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
+from crawl_env.errors import counted
 from ephemeral_crawl.live.errors import StoreLocked
 from ephemeral_crawl.live.journal.base import PATIENCE, RESTORE, VERSION, SqlJournal, readable
 
 APPLICATION = 0x4570436C  # "EpCl", which marks the file as one of these
 _LEAST = 512  # bytes of a file with something in it
+_LOG_HEADER, _FRAME_HEADER = 32, 24  # bytes of a write-ahead log, and of each of its frames
 _PAUSE = 0.05  # seconds between attempts
 _MOUNTS = Path("/proc/self/mountinfo")  # of Linux
 _NETWORKS = ("nfs", "cifs", "smb", "9p", "afs", "ceph", "fuse.", "glusterfs", "lustre", "gfs2")
@@ -202,6 +207,7 @@ class SqliteJournal(SqlJournal):
         objects = self.rows(_OBJECTS)
         version = self._version(objects) if objects else 0
         self._write_ahead()
+        self._check_log()
         if version == VERSION:
             return
         with self.exclusive():
@@ -224,6 +230,27 @@ class SqliteJournal(SqlJournal):
         self._files = self._found()
         if mode != "wal" or self._files is None:
             raise OSError(f"{self.name} cannot have a write-ahead log there; use a local disk")
+
+    def _check_log(self) -> None:
+        """Warn if commits in the log are lost, since it is damaged before them: SQLite leaves out
+        what follows a frame that is not as it was written, and says nothing. A log that is cut off
+        cannot be told from one that was not longer."""
+        ((page,),) = self.rows("PRAGMA page_size")
+        with self.exclusive():  # so that all commits are whole
+            salts, commits = _commits(self._beside[0], page)
+        ((_, used, _),) = self.rows("PRAGMA wal_checkpoint(PASSIVE)")  # frames, −1 if unknown
+        lost = np.count_nonzero(commits >= used)
+        if used < 0 or not lost:
+            return
+        with self.exclusive():
+            if salts != _commits(self._beside[0], page)[0]:  # another log has begun since
+                return
+        _LOG.warning(
+            "%s is damaged, by a disk or because the machine stopped, and what was stored in it "
+            "after that place is lost: at least %s. Check the disk",
+            self._beside[0],
+            counted(int(lost), "change"),
+        )
 
     def _version(self, objects: Sequence[tuple[Any, ...]]) -> int:
         """Return the version; refuse files whose tables are not exactly those of that version:
@@ -284,6 +311,36 @@ def is_new(path: Path) -> bool:
     if 0 < size < _LEAST:  # SQLite takes one of a byte for a new one
         raise ValueError(f"{path} is not a database of SQLite; give the name of a new file")
     return size == 0
+
+
+def _commits(log: str, page: int) -> tuple[bytes, NDArray[np.intp]]:
+    """Return the salts of a write-ahead log, and which of its frames say that they end a commit
+    (https://www.sqlite.org/fileformat2.html#the_write_ahead_log).
+
+    Arguments:
+        page: bytes of a page.
+    """
+    rows = (os.stat(log).st_size - _LOG_HEADER) // (_FRAME_HEADER + page)
+    if rows < 1:
+        return b"", np.zeros(0, np.intp)
+    shape = rows, _FRAME_HEADER + page
+    frames = np.memmap(log, np.uint8, "r", _LOG_HEADER, shape)[:, :_FRAME_HEADER]
+    header = np.fromfile(log, ">u4", _LOG_HEADER // 4)
+    salts = header[4:6].tobytes()
+    if _checksum_of(header) != header[6:].tolist():  # then SQLite reads nothing
+        salts = frames[0, 8:16].tobytes()
+    salted = (frames[:, 8:16] == np.frombuffer(salts, np.uint8)).all(axis=1)
+    return salts, np.flatnonzero(salted & frames[:, 4:8].any(axis=1))
+
+
+def _checksum_of(header: NDArray[np.uint32]) -> list[int]:
+    """Return the checksum of the header of a write-ahead log."""
+    words = header[:6].view("<u4" if header[0] % 2 == 0 else ">u4").tolist()
+    first = second = 0
+    for one, other in zip(words[::2], words[1::2], strict=True):
+        first = (first + one + second) % (1 << 32)
+        second = (second + other + first) % (1 << 32)
+    return [first, second]
 
 
 def _warn_of_networks(path: Path) -> None:

@@ -258,6 +258,27 @@ def test_a_fork_keeps_the_files_when_its_parent_ends(path):
     assert sorted(Scheduler(path).sources()) == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize("place", [None, 5, 20, 0.3, 0.9])
+def test_what_a_damaged_log_has_lost_is_said(path, tmp_path, caplog, place):
+    live, copy = Scheduler(path, budget="20/h"), tmp_path / "copy.db"
+    for k in range(10):
+        live.add(str(k))
+    log = bytearray(Path(f"{path}-wal").read_bytes())
+    if place is not None:
+        at = place if place >= 1 else int(place * len(log))
+        log[at : at + 4] = b"dirt"
+    copy.write_bytes(path.read_bytes())  # as they are if the process is killed
+    Path(f"{copy}-wal").write_bytes(log)
+    found = len(Scheduler(copy, budget="20/h"))
+    said = [record.getMessage() for record in caplog.records]
+    if place is None:
+        assert (found, said) == (10, [])
+    else:
+        assert found < 10
+        assert f"{copy}-wal is damaged" in said[0]
+    assert len(live) == 10
+
+
 def test_a_file_that_is_being_made_is_waited_for(path):
     with sqlite3.connect(path, isolation_level=None, check_same_thread=False) as other:
         other.execute("BEGIN IMMEDIATE")

@@ -48,6 +48,10 @@ class Stock:
         self._feed = feed
         self.flat = self.value.reshape(-1)
         self._flat_count = None if self.count is None else self.count.reshape(-1)
+        self._prepare(feed)
+
+    def _prepare(self, feed: Feed) -> None:
+        """Compute what a step needs of the feed."""
         self._drawn: list[list[Published]] = [[] for _ in feed.blocks]
         self._blocks: list[tuple[FloatArray, FloatArray | None, FloatArray, Add]] = []
         for i, (here, block) in enumerate(feed.blocks):
@@ -144,11 +148,8 @@ class Stock:
 class MeanStock(Stock):
     """Content that is its mean."""
 
-    def change_feed(self, feed: Feed) -> None:
+    def _prepare(self, feed: Feed) -> None:
         assert isinstance(feed, MeanFeed)
-        self._feed = feed
-        self.flat = self.value.reshape(-1)
-        self._flat_count = None if self.count is None else self.count.reshape(-1)
         self.flow, self._items = feed.flow, feed.items
 
     def advance(self, rng: np.random.Generator) -> None:
@@ -169,12 +170,12 @@ def _advance(value: FloatArray, flow: FloatArray) -> None:
 
 
 class ItemStock(Stock):
-    """Content whose items are stored singly.
+    """Content whose items are stored singly, and announced.
 
     Arguments:
         feed: the arrivals; it must draw single items.
         shape: (B, N).
-        count, announce: as in `Stock`.
+        count: as in `Stock`.
         capacity: (B·N,) number of latest items that a source shows, or None for all.
         recursive: whether the value is computed by the recursion, which requires exponential decay
             and no capacities; it is then bit for bit the same as without stored items.
@@ -185,54 +186,36 @@ class ItemStock(Stock):
         feed: Feed,
         shape: tuple[int, int],
         count: bool,
-        announce: bool,
         capacity: FloatArray | None,
         recursive: bool,
     ) -> None:
         size = shape[0] * shape[1]
         self.store = ItemLists(feed, size) if recursive else ItemStore(feed, size, capacity)
         self._capacity = capacity
-        super().__init__(feed, shape, count, announce)
+        super().__init__(feed, shape, count, announce=True)
 
     def change_feed(self, feed: Feed) -> None:
         super().change_feed(feed)
         self.store.feed = feed
 
     def start(self, envs: IntArray, steps: FloatArray, rng: np.random.Generator) -> None:
-        past, cells = self._feed.past(envs, steps.ravel()), self._numbers(envs)
+        super().start(envs, steps, rng)
+        cells = self._numbers(envs)
         self.store.empty(cells)
-        value, count = np.zeros(steps.size), np.zeros(steps.size)
-        drawn = []
-        for items in past.draw(rng):
-            past.cells.collect(items, value, count)
-            drawn.append(items._replace(cell=cells[items.cell]))
-        self._add(drawn)
-        if isinstance(self.store, ItemStore):
-            value = self.store.value()[cells]
-        if self._capacity is not None:
-            count = np.minimum(count, self._capacity[cells])
-        self._set(envs, steps, value, count)
-
-    def _add(self, drawn: list[Published]) -> None:
-        self.store.add(drawn)
-        if self._announce:
-            self.published = drawn
+        self._store(cells)
 
     def advance(self, rng: np.random.Generator) -> None:
+        super().advance(rng)
         self.store.advance()
-        drawn = []
-        blocks = self._feed.blocks
-        for (here, block), own in zip(blocks, generators(blocks, rng), strict=True):
-            value, count = self.flat[here], self._count_of(here)
-            np.multiply(value, block.cells.retention, value)
-            for items in block.draw(own):
-                block.cells.collect(items, value, count)
-                drawn.append(_numbered(items, here))
-        self._add(drawn)
+        self._store(slice(None))
+
+    def _store(self, cells: IntArray | slice) -> None:
+        """Store the items that have arrived at some cells, and compute what depends on them."""
+        self.store.add(self.published)
         if isinstance(self.store, ItemStore):
-            self.flat[...] = self.store.value()
+            self.flat[cells] = self.store.value()[cells]
         if self._flat_count is not None and self._capacity is not None:
-            np.minimum(self._flat_count, self._capacity, out=self._flat_count)
+            self._flat_count[cells] = np.minimum(self._flat_count[cells], self._capacity[cells])
 
     def empty(self, cells: IntArray) -> None:
         super().empty(cells)

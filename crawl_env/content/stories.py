@@ -184,11 +184,8 @@ class StoryStock(Stock):
         self._counts = np.zeros((2, self.flat.size))
         self._begin(Published.concatenate([]), 0)
 
-    def change_feed(self, feed: Feed) -> None:
+    def _prepare(self, feed: Feed) -> None:
         assert isinstance(feed, StoryFeed)
-        self._feed = feed
-        self.flat = self.value.reshape(-1)
-        self._flat_count = None if self.count is None else self.count.reshape(-1)
 
     def start(self, envs: IntArray, steps: FloatArray, rng: np.random.Generator) -> None:
         n, kept = self.value.shape[1], self._kept()

@@ -157,7 +157,7 @@ class World:
             return Stock(self._feed, self.shape, count, self._listens)
         capacity = np.broadcast_to(self.sources.capacity, self.shape).ravel() if capped else None
         recursive = self.arrivals.exponential and not capped
-        return ItemStock(self._feed, self.shape, count, self._listens, capacity, recursive)
+        return ItemStock(self._feed, self.shape, count, capacity, recursive)
 
     @property
     def age(self) -> FloatArray:

@@ -58,7 +58,6 @@ class WhittleEngine(Whittle):
 
     def __init__(self, env: Environment, *, seed: int | None = None) -> None:
         self._table_of = PerFleet(self._made)
-        self._drawn: dict[int, PerFleet[Made | None]] = {}
         super().__init__(env, seed=seed)
         if self._engine is None:
             return
@@ -101,11 +100,8 @@ class WhittleEngine(Whittle):
         plain, out = None, np.empty((view.batch, self.task.n), dtype=np.float32)
         rows: list[int | None] = [None] if self.task.draw is None else [*range(view.batch)]
         for b in rows:
-            made = (
-                self._table_of(view.sources)
-                if b is None
-                else self._tables(view.sources.fleet(b), b)
-            )
+            fleet = view.sources if b is None else view.sources.fleet(b)
+            made = self._table_of(fleet, b or 0)
             which = slice(None) if b is None else slice(b, b + 1)
             if made is None:
                 plain = self.priority(view) if plain is None else plain
@@ -115,12 +111,6 @@ class WhittleEngine(Whittle):
         return out, (phase,)
 
     # ------------------------------------------------------------------------------- the index
-
-    def _tables(self, sources: Sources, env: int) -> Made | None:
-        """Return what `_made` does, kept for each environment whose fleet is drawn."""
-        if env not in self._drawn:
-            self._drawn[env] = PerFleet(self._made)
-        return self._drawn[env](sources)
 
     def _made(self, sources: Sources) -> Made | None:
         """Return the index and λ*; None for the plain Whittle index."""

@@ -135,7 +135,6 @@ class LagrangianPeriodic(WhittlePeriodic):
     def __init__(self, env: Environment, *, seed: int | None = None) -> None:
         super().__init__(env, seed=seed)
         self._known = PerFleet(self._prepared)
-        self._drawn: dict[int, PerFleet[_Known]] = {}
         if self.task.draw is None:
             self._known(self.task.sources)
 
@@ -145,8 +144,7 @@ class LagrangianPeriodic(WhittlePeriodic):
         priority = np.empty(value.shape, dtype=np.float32)
         for b in range(len(value)):
             fleet, row = sources.fleet(b), slice(b, b + 1)
-            known = self._drawn.setdefault(b, PerFleet(self._prepared))(fleet)
-            priority[row] = self._graded(value[row], time[row], fleet, known)
+            priority[row] = self._graded(value[row], time[row], fleet, self._known(fleet, b))
         return priority
 
     def _graded(

@@ -149,7 +149,8 @@ def item_utility(task: Task) -> Distribution:
 
 
 class PerFleet(Generic[T]):
-    """A function of a fleet whose last result is kept while the fleet stays equal.
+    """A function of a fleet whose last result is kept while the fleet stays equal; where each of
+    several environments has a fleet of its own, the last result of each, by its number.
 
     >>> length = PerFleet(len)
     >>> length(Sources.preset("table1"))
@@ -158,12 +159,13 @@ class PerFleet(Generic[T]):
 
     def __init__(self, function: Callable[[Sources], T]) -> None:
         self._function = function
-        self._last: tuple[Sources, T] | None = None
+        self._last: dict[int, tuple[Sources, T]] = {}
 
-    def __call__(self, sources: Sources) -> T:
-        if self._last is None or not _same(sources, self._last[0]):
-            self._last = sources, self._function(sources)
-        return self._last[1]
+    def __call__(self, sources: Sources, env: int = 0) -> T:
+        last = self._last.get(env)
+        if last is None or not _same(sources, last[0]):
+            last = self._last[env] = sources, self._function(sources)
+        return last[1]
 
 
 def _same(one: Sources, other: Sources) -> bool:

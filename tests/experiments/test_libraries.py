@@ -12,7 +12,7 @@ import pytest
 from agents import Whittle, evaluate
 from crawl_env import CrawlEnv, Sources
 from ephemeral_crawl.core.results import ROOT, read_csv
-from experiments.libraries import command, discount, recipe
+from experiments.libraries import command, recipe
 from experiments.libraries.command import Libraries, matrix
 from experiments.libraries.recipe import SCRIPTS, InstallationFailed, Recipe, python_of, recipes
 
@@ -99,7 +99,7 @@ def test_unknown_libraries_and_sizes_are_refused(tmp_path: Path) -> None:
 
 def test_the_discount_factor_decides_what_can_be_learnt() -> None:
     table1 = Sources.preset("table1")
-    rewards = [discount.reward_per_step(factor, table1, 2) for factor in (0, 0.7, 0.9)]
+    rewards = [command.reward_per_step(factor, table1, 2) for factor in (0, 0.7, 0.9)]
     assert rewards == sorted(rewards)
     records = [row for row in read_csv(RECORD / "records.csv") if row["score"]]
     assert rewards[0] == pytest.approx(

@@ -112,6 +112,8 @@ class Ledger:
                 yield
                 return
             before = math.inf
+            if self.state is None:  # it may take long to read and to compile: nobody waits for that
+                self._current()
             try:
                 with self.journal.exclusive():
                     self._current()

@@ -258,6 +258,21 @@ def test_a_fork_keeps_the_files_when_its_parent_ends(path):
     assert sorted(Scheduler(path).sources()) == ["a", "b", "c"]
 
 
+def test_a_store_that_is_opened_keeps_nobody_waiting_while_it_is_read(path, monkeypatch):
+    live, read = Scheduler(path, budget="20/h"), ledger.Ledger._caught_up
+    live.add("a")
+    added = []
+
+    def slowly(self, state, missed):
+        if missed and not added:
+            added.append(live.add("b"))
+        return read(self, state, missed)
+
+    monkeypatch.setattr(ledger.Ledger, "_caught_up", slowly)
+    assert len(Scheduler(path, budget="30/h", patience=0.0)) == 2
+    assert len(added) == 1
+
+
 @pytest.mark.parametrize("place", [None, 5, 20, 0.3, 0.9])
 def test_what_a_damaged_log_has_lost_is_said(path, tmp_path, caplog, place):
     live, copy = Scheduler(path, budget="20/h"), tmp_path / "copy.db"

@@ -307,7 +307,7 @@ def task_page(task: BenchmarkTask, known: dict[str, Reference], pictures: str) -
         pictures: the path from the page to the folder of the pictures, with a slash at its end.
     """
     budgets = ", ".join(f"`{task.name}-v{task.version}@1e{len(str(b)) - 1}`" for b in task.budgets)
-    digest = f"The SHA-256 of its description, which results state, is `{task.hash}`."
+    same = _is_same_everywhere(task)
     parts = [
         f"# {task.name}\n",
         f"{_what(task)} It is of the tier *{task.tier}*; [all tasks](../tasks.md).\n",
@@ -326,7 +326,7 @@ def task_page(task: BenchmarkTask, known: dict[str, Reference], pictures: str) -
         _table(task, known) if known else "None are recorded: the log is another on every machine.",
         "\n## Versions\n",
         *(f"- v{i}: {text}" for i, text in enumerate(task.history)),
-        *([f"\n{digest}"] if _is_same_everywhere(task) else []),
+        f"\nThe SHA-256 of its description, which results state, is `{task.hash}`." if same else "",
         "\n## Errata\n",
         *(f"- {text}" for text in task.errata or ("None are known.",)),
     ]

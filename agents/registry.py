@@ -34,7 +34,7 @@ from agents.policies.stories import WhittleStories
 from agents.policies.topics import GreedyTopics
 from crawl_env.errors import shown, unknown
 
-_AGENTS: tuple[type[Agent], ...] = (
+_USUAL: tuple[type[Agent], ...] = (
     Whittle,
     WhittleExact,
     Lagrangian,
@@ -49,6 +49,11 @@ _AGENTS: tuple[type[Agent], ...] = (
     Optimism,
     Thompson,
     SelfTuning,
+)
+# Agents that the commands compare only if they are named: they were trained, or made for
+# signals, an indexing engine, looks, topics, daily cycles, other payoffs and costs or another
+# objective, or see what no crawler does.
+_SPECIAL: tuple[type[Agent], ...] = (
     InContext,
     PingFirst,
     Freshness,
@@ -67,32 +72,11 @@ _AGENTS: tuple[type[Agent], ...] = (
     GreedyTopics,
     WhittleStories,
 )
+_AGENTS = (*_USUAL, *_SPECIAL)
+ON_REQUEST = tuple(agent.name for agent in _SPECIAL)
 
 # The agent classes by name, and what `register` added.
 AGENTS: dict[str, Callable[..., Agent]] = {agent.name: agent for agent in _AGENTS}
-
-# Agents that the commands compare only if they are named: they were trained, or made for
-# signals, an indexing engine, looks, topics, daily cycles, other payoffs and costs or another
-# objective, or see what no crawler does.
-ON_REQUEST = (
-    InContext.name,
-    PingFirst.name,
-    Freshness.name,
-    FreshnessStatic.name,
-    LambdaCrawl.name,
-    WhittleEngine.name,
-    WhittleKnapsack.name,
-    WhittlePeriodic.name,
-    LagrangianPeriodic.name,
-    WhittleDeadline.name,
-    DeadlineAssignment.name,
-    WhittleConditional.name,
-    WhittleLooks.name,
-    WhittleCurrent.name,
-    WhittleRegimes.name,
-    GreedyTopics.name,
-    WhittleStories.name,
-)
 
 GROUP = "ephemeral_crawl.agents"  # of entry points
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,9 @@ from crawl_env.errors import check_positive
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation.selection import Hosts, affordable
+
+_MOST_SWEEPS = 100_000
+_TINY = 1e-12
 
 
 def optimal_reward(
@@ -99,6 +102,33 @@ def _refuse_large(n: int, states: float, max_states: int) -> None:
         )
 
 
+def relative_values(
+    improved: Callable[[FloatArray], FloatArray], shape: tuple[int, ...], tolerance: float
+) -> tuple[FloatArray, float, float]:
+    """Return the values of the states of a decision process relative to each other, under the
+    average reward, and bounds on the optimum that agree to a tolerance (relative), by value
+    iteration.
+
+    min(TV − V) ≤ optimum ≤ max(TV − V) for any V; half steps keep periodic policies from cycling.
+
+    Arguments:
+        improved: returns TV, the best reward of a step and value after it, of V.
+        shape: of an array over all states.
+
+    Raises:
+        RuntimeError: value iteration did not converge.
+    """
+    value = np.zeros(shape)
+    for _ in range(_MOST_SWEEPS):
+        change = improved(value) - value
+        low, high = float(change.min()), float(change.max())
+        if high - low <= tolerance * max(abs(high), _TINY):
+            return value, low, high
+        value += 0.5 * change
+        value -= value.flat[0]
+    raise RuntimeError("value iteration did not converge; raise the tolerance")
+
+
 def _joint_value(
     sources: Sources,
     caps: NDArray[np.int_],
@@ -107,11 +137,8 @@ def _joint_value(
     optimistic: bool,
     tolerance: float,
 ) -> tuple[float, float]:
-    """Return bounds on the optimal average reward under capped ages, by value iteration.
-
-    min(TV − V) ≤ optimum ≤ max(TV − V) for any V; half steps keep periodic policies from
-    cycling. Axis i of V is the age of source i.
-    """
+    """Return bounds on the optimal average reward under capped ages, by value iteration. Axis i of
+    the values is the age of source i."""
     success = 1.0 - sources.failure_rate
     ages = [np.arange(1.0, cap + 1) for cap in caps]
     content = [sources.select([i]).content_at(k[:, None])[:, 0] for i, k in enumerate(ages)]
@@ -124,8 +151,8 @@ def _joint_value(
     may = [_along(k >= sources.delay[i], i, n) for i, k in enumerate(ages)]
     brings = [may[i] * _along(success[i] * content[i], i, n) for i in range(n)]
     rewards = [_reward(brings, action, sources, payoff) for action in actions]
-    value = np.zeros(tuple(caps))
-    for _ in range(100_000):
+
+    def improved(value: FloatArray) -> FloatArray:
         best = np.full(value.shape, -np.inf)
         for action, reward in zip(actions, rewards, strict=True):
             after = value
@@ -136,13 +163,9 @@ def _joint_value(
                     waited = np.where(may[i], emptied, waited)
                 after = waited
             np.maximum(best, reward + after, out=best)
-        change = best - value
-        low, high = float(change.min()), float(change.max())
-        if high - low <= tolerance * abs(high):
-            return low, high
-        value += 0.5 * change
-        value -= value.flat[0]
-    raise RuntimeError("value iteration did not converge; raise the tolerance")
+        return best
+
+    return relative_values(improved, tuple(caps), tolerance)[1:]
 
 
 def _reward(

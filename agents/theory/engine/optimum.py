@@ -15,14 +15,13 @@ from scipy import sparse, stats
 
 from agents.theory.engine.joining import joining
 from agents.theory.engine.queue import kept_at_place, served, service_of
+from agents.theory.optimum import relative_values
 from crawl_env import Engine, Sources
 from crawl_env.content.utility import Distribution, Exponential
 from crawl_env.envs.subsets import maximal_subsets
 from crawl_env.errors import check_positive
 from crawl_env.numerics import FloatArray, IntArray
 
-_MOST_SWEEPS = 100_000
-_TINY = 1e-12
 _EARLY = 1e-9  # weight of each step, in the reward of a policy
 
 
@@ -82,25 +81,21 @@ class EngineProcess:
         """Return the largest long-run reward per step, to a relative tolerance, and the best choice
         in every state, (F, ages…, K + 1): the number of the subset in `actions`, plus their number
         times that of the threshold.
-
-        min(TV − V) ≤ optimum ≤ max(TV − V) for any V; half steps keep periodic policies from
-        cycling.
         """
-        value = np.zeros(self.shape)
-        for _ in range(_MOST_SWEEPS):
-            worth = np.full(self.shape, -np.inf)
-            best = np.zeros(self.shape, dtype=int)
-            for number, one in enumerate(self._choices):
-                found = self._worth(value, *one)
-                better = found > worth
-                worth, best = np.where(better, found, worth), np.where(better, number, best)
-            change = worth - value
-            low, high = float(change.min()), float(change.max())
-            if high - low <= tolerance * max(abs(high), _TINY):
-                return 0.5 * (low + high), best
-            value += 0.5 * change
-            value -= value.flat[0]
-        raise RuntimeError("value iteration did not converge; raise the tolerance")
+        value, low, high = relative_values(
+            lambda value: self._improved(value)[0], self.shape, tolerance
+        )
+        return 0.5 * (low + high), self._improved(value)[1]
+
+    def _improved(self, value: FloatArray) -> tuple[FloatArray, IntArray]:
+        """Return what the best choice in every state is worth, and its number."""
+        worth = np.full(self.shape, -np.inf)
+        best = np.zeros(self.shape, dtype=int)
+        for number, one in enumerate(self._choices):
+            found = self._worth(value, *one)
+            better = found > worth
+            worth, best = np.where(better, found, worth), np.where(better, number, best)
+        return worth, best
 
     def reward(self, choice: IntArray) -> float:
         """Return the long-run reward per step of a policy that is given like the optimal one, from

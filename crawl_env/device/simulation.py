@@ -14,13 +14,12 @@ from crawl_env.content.world import NEVER
 from crawl_env.device.content import UTILITIES
 from crawl_env.device.selection import select_top
 from crawl_env.device.world import TorchWorld, host
-from crawl_env.errors import unknown
 from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.fleet.sources import Sources
 from crawl_env.rng import STREAMS, generator
 from crawl_env.simulation.observation import COUNTED, SUMMED
 from crawl_env.simulation.selection import whole_budget
-from crawl_env.simulation.simulation import OPTIONS, Harvest
+from crawl_env.simulation.simulation import Harvest, given_by
 from crawl_env.simulation.task import Task
 
 _ELSEWHERE = "CrawlVectorEnv, on the CPU, has"
@@ -108,7 +107,7 @@ class TorchSimulation:
         options: dict[str, Any] | None = None,
     ) -> None:
         """Start the environments of the mask (B,), default all; `options` may set value and age."""
-        given = self._set_by(options or {})
+        value, age = self._set_by(options or {})
         drawn = self._random(rng)
         which = np.ones(self.num_envs, dtype=bool) if mask is None else mask
         numbers = np.flatnonzero(which)
@@ -117,13 +116,11 @@ class TorchSimulation:
             fleets = self.task.drawn(self.world.sources, numbers, rng)
             self.world.set_sources(fleets)
             self._prepare()
-        age = given["age"]
         if age is None:
             several = numbers.size if self.task.start == "random" else 1
             age = self._steps(self.task.start_ages(several, rng)).expand(numbers.size, -1)
         else:
             age = age.expand(self.world.shape)[rows]
-        value = given["value"]
         self.world.start(
             age, rows, drawn, None if value is None else value.expand(self.world.shape)[rows]
         )
@@ -275,43 +272,17 @@ class TorchSimulation:
         shown = [name for name in PARAMETERS if name in task.features]
         self._parameters = {name: self._tensor(getattr(sources, name)) for name in shown}
 
-    def _set_by(self, options: dict[str, Any]) -> dict[str, Tensor | None]:
-        for name in options:
-            if name not in OPTIONS:
-                raise unknown("reset option", name, OPTIONS)
-        given = {name: self._option(name, options.get(name)) for name in OPTIONS}
-        if given["value"] is not None and given["age"] is None:
-            given["age"] = self._steps(np.ones(()))
-        return given
-
-    def _option(self, name: str, given: Any) -> Tensor | None:
-        if given is None:
-            return None
-        try:
-            array = host(given) if isinstance(given, Tensor) else np.asarray(given, np.float64)
-        except (TypeError, ValueError):
-            raise ValueError(
-                f"options[{name!r}] is {given!r}; give one number per source"
-            ) from None
-        if array.shape not in ((self.task.n,), self.world.shape):
-            raise ValueError(
-                f"options[{name!r}] has shape {array.shape}; give ({self.task.n},), one per source"
-            )
-        if not np.all((array >= 0) & (array <= np.finfo(np.float32).max)):
-            raise ValueError(
-                f"options[{name!r}] must be zero or positive, and finite in float32, everywhere"
-            )
-        if name == "age":
-            if (np.floor(array) != array).any():
-                raise ValueError("options['age'] must be a whole number of steps everywhere")
-            if self.world.items is not None and array.max() >= NEVER:
-                raise ValueError(
-                    f"options['age'] reaches {NEVER:g}, which means never crawled; such a source "
-                    "holds infinitely many items. Leave out the features 'items' and 'changed', or "
-                    "give smaller ages"
-                )
-            return self._steps(array)
-        return self._tensor(array)
+    def _set_by(self, options: dict[str, Any]) -> tuple[Tensor | None, Tensor | None]:
+        held = {name: host(x) if isinstance(x, Tensor) else x for name, x in options.items()}
+        value, age = given_by(held, self.world.shape, self.world.items is not None)
+        if age is not None and (np.floor(age) != age).any():
+            raise ValueError("options['age'] must be a whole number of steps everywhere")
+        if value is not None and age is None:
+            age = np.ones(())
+        return (
+            None if value is None else self._tensor(value),
+            None if age is None else self._steps(age),
+        )
 
 
 def _scaled(observation: Tensor, scales: Tensor) -> Tensor:

@@ -440,9 +440,7 @@ class Simulation:
         return np.asarray(sums, dtype=np.float64)  # of nothing, bincount returns integers
 
     def _set_by(self, options: dict[str, Any]) -> tuple[FloatArray | None, FloatArray | None]:
-        for name in options:
-            if name not in OPTIONS:
-                raise unknown("reset option", name, OPTIONS)
+        value, age = given_by(options, self.world.shape, self.world.items is not None)
         if "value" in options and self.world.keeps_items:
             raise ValueError(
                 "options['value'] cannot be set if items are stored singly (a trace, "
@@ -454,32 +452,45 @@ class Simulation:
                 "options['value'] cannot be set if sources send signals, since pings announce the "
                 "items of which the content consists; set options['age'] instead"
             )
-        value, age = (self._option(name, options.get(name)) for name in OPTIONS)
         if value is not None and age is None:
             age = np.ones(self.world.shape)
         return value, age
 
-    def _option(self, name: str, given: ArrayLike | None) -> FloatArray | None:
-        if given is None:
-            return None
-        try:
-            array = np.asarray(given, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise ValueError(
-                f"options[{name!r}] is {given!r}; give one number per source"
-            ) from None
-        if array.shape not in ((self.task.n,), self.world.shape):
-            raise ValueError(
-                f"options[{name!r}] has shape {array.shape}; give ({self.task.n},), one per source"
-            )
-        if not np.all((array >= 0) & (array <= np.finfo(np.float32).max)):
-            raise ValueError(
-                f"options[{name!r}] must be zero or positive, and finite in float32, everywhere"
-            )
-        if name == "age" and self.world.items is not None and array.max() >= NEVER:
-            raise ValueError(
-                f"options['age'] reaches {NEVER:g}, which means never crawled; such a source holds "
-                "infinitely many items. Leave out the features 'items' and 'changed', or give "
-                "smaller ages"
-            )
-        return array
+
+def given_by(
+    options: dict[str, Any], shape: tuple[int, int], counts: bool
+) -> tuple[FloatArray | None, FloatArray | None]:
+    """Return the value and the age that options of a reset give, (N,) or (B, N); None for none.
+
+    Arguments:
+        shape: (B, N).
+        counts: whether the items published since the last crawl are counted.
+    """
+    for name in options:
+        if name not in OPTIONS:
+            raise unknown("reset option", name, OPTIONS)
+    value, age = (_option(name, options.get(name), shape) for name in OPTIONS)
+    if counts and age is not None and age.max() >= NEVER:
+        raise ValueError(
+            f"options['age'] reaches {NEVER:g}, which means never crawled; such a source holds "
+            "infinitely many items. Leave out the features 'items' and 'changed', or give "
+            "smaller ages"
+        )
+    return value, age
+
+
+def _option(name: str, given: ArrayLike | None, shape: tuple[int, int]) -> FloatArray | None:
+    if given is None:
+        return None
+    try:
+        array = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"options[{name!r}] is {given!r}; give one number per source") from None
+    n = shape[-1]
+    if array.shape not in ((n,), shape):
+        raise ValueError(f"options[{name!r}] has shape {array.shape}; give ({n},), one per source")
+    if not np.all((array >= 0) & (array <= np.finfo(np.float32).max)):
+        raise ValueError(
+            f"options[{name!r}] must be zero or positive, and finite in float32, everywhere"
+        )
+    return array

@@ -350,10 +350,14 @@ class CrawlFeeds(Command):
         if self.out == "-":
             yield breaking(sys.stdout)
             return
-        with open(self.out, "a", encoding="utf-8") as file:
+        file = open(self.out, "a", encoding="utf-8")  # noqa: SIM115
+        try:
             if _is_cut_off(Path(self.out)):
                 file.write("\n")
             yield file
+        finally:
+            with contextlib.suppress(OSError):  # all was written before, or this has been said
+                file.close()
 
 
 def _compile() -> None:

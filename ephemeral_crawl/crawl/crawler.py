@@ -209,10 +209,11 @@ class Crawler:
 
     def _finish(self) -> None:
         """Leave out the fetches that have ended; raise what should not have happened."""
-        for task in [task for task in self._under_way if task.done()]:
-            self._under_way.discard(task)
-            if not task.cancelled():
-                task.result()
+        ended = [task for task in self._under_way if task.done()]
+        self._under_way.difference_update(ended)
+        failures = [task.exception() for task in ended if not task.cancelled()]
+        for failure in filter(None, failures):
+            raise failure
 
     # ------------------------------------------------------------------------------- one fetch
 
@@ -434,6 +435,7 @@ class Crawler:
             return
         now = _stamp(self._clock())
         encoding = self._output.encoding or "utf-8"  # which may be that of the terminal
+        lines = []
         for item in items:
             line = {
                 "source": source,
@@ -446,8 +448,15 @@ class Crawler:
                 "backlog": first,
             }
             text = json.dumps(line, ensure_ascii=not encoding.lower().startswith("utf"))
-            self._output.write(text + "\n")
-        self._output.flush()
+            lines.append(text + "\n")
+        try:
+            self._output.writelines(lines)
+            self._output.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:  # such as that the disk is full
+            text = f"new items cannot be written: {error.strerror}"
+            raise OSError(error.errno, text, self._output.name) from error
 
 
 def _site_of(source: str) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import gc
 import io
 import json
 import math
@@ -797,6 +798,26 @@ def test_a_crawl_whose_items_nobody_reads_any_more_ends():
         pytest.raises(BrokenPipeError),
     ):
         print("{}", file=file, flush=True)
+
+
+def test_a_full_disk_ends_the_crawl_with_one_error():
+    class Full(io.StringIO):
+        name = "items.jsonl"
+
+        def flush(self):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    bench, logged = Bench(), []
+    bench.output = Full()
+    bench.loop.set_exception_handler(lambda loop, context: logged.append(context))
+    bench.site.answers |= {path: message(200, feed(1)) for path in ("/a", "/b", "/c")}
+    with pytest.raises(OSError, match="new items cannot be written: No space") as error:
+        bench.run(1.0, "/a", "/b", "/c")
+    assert error.value.filename == "items.jsonl"
+    del error
+    gc.collect()
+    assert not logged
+    assert not bench.memory.names()
 
 
 def test_items_are_written_in_any_encoding():

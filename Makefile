@@ -41,4 +41,4 @@ linkcheck: setup  # needs the network
 	$(SPHINX) site/.linkcheck -b linkcheck
 
 clean:
-	rm -rf .venv dist site jupyter_execute docs/api/generated docs/researchers/task .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv dist site jupyter_execute docs/api/generated docs/researchers/task .pytest_cache .ruff_cache

@@ -179,7 +179,7 @@ def each_log_is_fitted_once(request, monkeypatch):
 
 COMMANDS = (
     "tests/test_docs.py",
-    "tests/experiments/test_adaptive.py",
+    "tests/experiments",
     *(
         f"tests/ephemeral_crawl/{name}"
         for name in ("backtest", "comparison", "evaluate", "example", "fit", "replay", "schedule")

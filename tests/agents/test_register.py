@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -171,26 +168,16 @@ def test_an_installed_agent_is_found(installed: Path, monkeypatch: pytest.Monkey
         agents.make("installed", agents_env())
 
 
-def command(installed: Path, agents: str) -> subprocess.CompletedProcess[str]:
-    words = f"evaluate --sources table1 --budget 2 --agents {agents} --steps 30 --warmup 5"
-    options = ["--seeds", "3", "--engine", "sequential", "--out", str(installed / "out")]
-    variables = {"PYTHONPATH": f"{ROOT}:{installed}", "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
-    return subprocess.run(
-        [sys.executable, "-m", "ephemeral_crawl", *words.split(), *options],
-        env={**variables, "NUMBA_CACHE_DIR": os.environ["NUMBA_CACHE_DIR"]},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 def test_installed_agents_are_known_to_the_command_and_see_what_they_observe(
-    installed: Path,
+    installed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    done = command(installed, "installed every-other")
-    assert done.returncode == 0, done.stderr
-    assert "installed" in done.stdout
-    assert "every-other" in done.stdout
+    monkeypatch.syspath_prepend(installed)
+    words = "evaluate --sources table1 --budget 2 --agents installed every-other --steps 30"
+    options = "--warmup 5 --seeds 3 --engine sequential --out"
+    PROGRAM.run([*words.split(), *options.split(), str(installed / "out")])
+    said = capsys.readouterr().out
+    assert "installed" in said
+    assert "every-other" in said
 
 
 def test_an_agent_that_does_not_say_what_it_observes_is_refused_before_any_work(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -54,11 +55,12 @@ M2, DENSE = short(tasks.TABLE1[1]), short(tasks.RANDOM[0])
 SMALL = Suite(
     (Entrant("wiql"), Entrant("whittle-q")),
     each(M2, DENSE),
-    budgets=(4_000,),
+    budgets=(2_000,),
     runs=2,
     trials=2,
     tuning=(DENSE,),
 )
+PLENTY = 10**9  # source steps, for which no learner is given fewer environments
 ONE = dataclasses.replace(SMALL, entrants=SMALL.entrants[:1], trainings=each(M2), trials=1)
 
 
@@ -133,9 +135,9 @@ def test_the_best_trial_is_chosen_and_none_from_few(records: Records) -> None:
     for best in (0, 1):
         rows = [{**row, "rewards": f"{10.0 + (row['trial'] == best)!r}"} for row in tuned]
         chosen = choice(Records([*rows, *levels], []), SMALL)
-        assert chosen(SMALL.entrants[0], 4_000) == best
+        assert chosen(SMALL.entrants[0], 2_000) == best
     few = choice(Records([*levels, *(row for row in rows if row["trial"] == 1)], []), SMALL)
-    assert few(SMALL.entrants[0], 4_000) == 0
+    assert few(SMALL.entrants[0], 2_000) == 0
 
 
 def test_records_survive_files_and_are_not_run_again(
@@ -159,11 +161,15 @@ def test_only_what_is_missing_or_to_be_redone_is_run(
     records: Records, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran: list[str] = []
-    work = runs.work
 
     def noted(unit: Any) -> Any:
-        ran.append(unit.get("entrant", unit["kind"]))
-        return work(unit)
+        """Note who is run, and return a recorded row of another run; for LSPE, which has none, one
+        of WIQL."""
+        ran.append(unit["entrant"])
+        kind = {"lspe": "wiql"}.get(unit["entrant"], unit["entrant"]), unit["protocol"]
+        row = next(row for row in records.runs if (row["entrant"], row["protocol"]) == kind)
+        its = {name: value for name, value in row.items() if name != "job"}
+        return {"runs": [{**its, "entrant": unit["entrant"]}], "curves": []}
 
     monkeypatch.setattr(runs, "work", noted)
     more = dataclasses.replace(SMALL, entrants=(*SMALL.entrants, Entrant("lspe")))
@@ -263,7 +269,7 @@ def test_no_training_meets_the_arrivals_of_the_measurements(
         monkeypatch.setattr(kind, "reset", noted)
     for entrant in ENTRANTS:
         begun.clear()
-        training.prepared(plan.training_job(entrant, Training((M2,), (M2,)), 4_000, 19))
+        training.prepared(plan.training_job(entrant, Training((M2,), (M2,)), PLENTY, 19))
         met = {seed for seed in begun if seed is not None}
         assert met or entrant.learner == "neurwin"  # whose simulator draws from its own generator
         assert plan.EVALUATION_SEED not in met
@@ -275,14 +281,16 @@ def test_nobody_takes_more_source_steps_than_others(
 ) -> None:
     """At most the budget, and all of it but for the last update; what they earn does not matter."""
     monkeypatch.setattr(training, "_measure", lambda *_: np.ones(1))
-    unit = plan.training_job(entrant, Training((M2,), (M2,)), 2_500, 0)
+    budget = 2_500 if entrant.learner == "neurwin" else 1_000  # an update of whom takes 1,600
+    unit = plan.training_job(entrant, Training((M2,), (M2,)), budget, 0)
     envs, learner = training.prepared(unit)
+    monkeypatch.setattr(training, "prepared", lambda job: (envs, learner))
     done = training.train({**unit, "index_steps": 3})
     spent = [row["source_steps"] for row in (*done["curves"], *done["runs"])]
     assert spent == sorted(spent)
     update = learner.steps_per_update * envs[0].num_envs * 4
     assert spent[0] == 0
-    assert 2_500 - update < spent[-1] <= 2_500
+    assert budget - update < spent[-1] <= budget
 
 
 def test_fleets_of_runs_are_those_of_their_baselines() -> None:
@@ -300,14 +308,12 @@ def test_fleets_of_runs_are_those_of_their_baselines() -> None:
 
 
 def test_learners_are_trained_on_what_they_can_be_made_for() -> None:
+    refusal = pytest.raises(ValueError, match=r"picks|CrawlVectorEnv|list|one fleet|drawn")
     for entrant in ENTRANTS:
         for one in (*each(M2, tasks.MIXED[1]), FULL.trainings[-1]):
-            unit = plan.training_job(entrant, one, 1, 0)
-            if plan.plays(entrant, one):
+            unit = plan.training_job(entrant, one, PLENTY, 0)
+            with nullcontext() if plan.plays(entrant, one) else refusal:
                 training.prepared({**unit, "num_envs": min(8, entrant.num_envs)})
-            else:
-                with pytest.raises(ValueError, match=r"picks|CrawlVectorEnv|list|one fleet|drawn"):
-                    training.prepared({**unit, "num_envs": min(8, entrant.num_envs)})
 
 
 class Knows:
@@ -350,9 +356,9 @@ def test_learners_without_an_index_have_no_error(records: Records) -> None:
 
 
 def test_steps_of_all_environments_and_sources_are_counted() -> None:
-    unit = plan.training_job(Entrant("equivariant-ppo", KNOWN), Training((M2, M2), (M2,)), 2_048, 0)
+    unit = plan.training_job(Entrant("equivariant-ppo", KNOWN), Training((M2, M2), (M2,)), 512, 0)
     row = training.train({**unit, "index_steps": 3})["runs"][0]
-    assert row["source_steps"] == 4 * row["env_steps"] == 2_048
+    assert row["source_steps"] == 4 * row["env_steps"] == 512
 
 
 # -- what the tables say ----------------------------------------
@@ -415,7 +421,7 @@ def test_nobody_is_ranked_by_a_task_without_room() -> None:
 
 def test_agents_that_see_ages_alone_are_held_against_the_bound_of_not_seeing() -> None:
     seen = short(tasks.TABLE1[4])
-    suite = Suite((Entrant("wiql"), Entrant("equivariant-ppo", KNOWN)), each(seen), (2_000,), 1, 1)
+    suite = Suite((Entrant("wiql"), Entrant("equivariant-ppo", KNOWN)), each(seen), (400,), 1, 1)
     rows = [
         {"job": key_of(unit), **row} for unit in plan.plan(suite) for row in plan.work(unit)["runs"]
     ]

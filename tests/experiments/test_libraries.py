@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+import runpy
 import sys
 from pathlib import Path
 
@@ -14,14 +16,28 @@ from crawl_env import CrawlEnv, Sources
 from ephemeral_crawl.core.results import ROOT, read_csv
 from experiments.libraries import command, recipe
 from experiments.libraries.command import Libraries, matrix
-from experiments.libraries.recipe import SCRIPTS, InstallationFailed, Recipe, python_of, recipes
+from experiments.libraries.recipe import (
+    SCRIPTS,
+    InstallationFailed,
+    Recipe,
+    last_line,
+    python_of,
+    recipes,
+)
 
 RECORD = ROOT / "results" / "libraries"
 PYTHON = Path(sys.executable)
 
 
-def test_the_recipe_of_stable_baselines3_runs_with_few_steps() -> None:
-    result = Recipe(SCRIPTS / "training" / "sb3_ppo.py").run(PYTHON, 1, 2048, 300)
+def test_the_recipe_of_stable_baselines3_runs_with_few_steps(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In this process, which has imported its libraries."""
+    script = SCRIPTS / "training" / "sb3_ppo.py"
+    monkeypatch.syspath_prepend(str(script.parent))
+    monkeypatch.setattr(sys, "argv", [str(script), "--seed", "1", "--steps", "2048"])
+    runpy.run_path(str(script), run_name="__main__")
+    result = json.loads(last_line(capsys.readouterr().out))
     assert result["package"] == "stable_baselines3"
     assert (result["seed"], result["steps"]) == (1, 2048)
     gain = (result["reward"] - result["random"]) / (result["whittle"] - result["random"])
@@ -30,19 +46,29 @@ def test_the_recipe_of_stable_baselines3_runs_with_few_steps() -> None:
     assert result["score"] < 1.01
 
 
+ECHO = """
+import json, sys
+print("so far:")
+print(json.dumps({"words": sys.argv[1:]}))
+"""
+
+
 @pytest.mark.parametrize(
-    ("script", "problem"),
+    ("script", "result"),
     [
-        ("raise ValueError('no such id')", "ValueError: no such id"),
-        ("print('hello')", "printed no result"),
-        ("import sys; sys.exit(3)", "exit status 3"),
-        ("import time; time.sleep(60)", "stopped after 1 s"),
+        (ECHO, {"words": ["--seed", "5", "--steps", "20"]}),
+        ("raise ValueError('no such id')", {"problem": "ValueError: no such id"}),
+        ("print('hello')", {"problem": "printed no result"}),
+        ("import sys; sys.exit(3)", {"problem": "exit status 3"}),
+        ("import time; time.sleep(60)", {"problem": "stopped after 1 s"}),
     ],
 )
-def test_what_is_wrong_with_a_recipe_is_said(tmp_path: Path, script: str, problem: str) -> None:
+def test_a_recipe_is_run_and_what_is_wrong_with_it_is_said(
+    tmp_path: Path, script: str, result: dict[str, object]
+) -> None:
     file = tmp_path / "lib_some.py"
     file.write_text(script, encoding="utf-8")
-    assert Recipe(file).run(PYTHON, 0, None, 1 if "sleep" in script else 60) == {"problem": problem}
+    assert Recipe(file).run(PYTHON, 5, 20, 1 if "sleep" in script else 60) == result
 
 
 def test_an_environment_that_cannot_be_installed_is_a_failure_of_its_recipes_only(

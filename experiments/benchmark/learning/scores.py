@@ -157,11 +157,11 @@ def _run(levels: Levels, row: Row, evaluations: list[Row]) -> Run:
     reward, error = float(rewards.mean()), row.get("index_error", "")
     observes = "value" in row.get("features", "value").split()
     fraction, bound = levels.fraction(reward, row, observes)
-    idle = max((levels.rewards(name, row) for name in IDLE), key=lambda found: found.mean())
+    best = max(IDLE, key=lambda name: levels.mean(name, row))
     return Run(
         score=levels.score(reward, row, "full"),
-        idle=levels.score(float(idle.mean()), row, "full"),
-        failed=not clearly_above(rewards, idle),
+        idle=levels.score(levels.mean(best, row), row, "full"),
+        failed=not clearly_above(rewards, levels.rewards(best, row)),
         fraction=fraction,
         bound=bound,
         source_steps=int(row.get("source_steps") or 0),
@@ -197,27 +197,32 @@ class Levels:
     """The rewards of baselines and bounds, by task and fleet."""
 
     def __init__(self, rows: Iterable[Row]) -> None:
-        self._known = {
+        known = {
             (row["entrant"], row["task"], str(row["fleet"]), row["protocol"]): row
             for row in rows
             if row["protocol"] in ("full", "short")
         }
+        self._rewards = {key: numbers(row["rewards"]) for key, row in known.items()}
+        self._mean = {key: float(rewards.mean()) for key, rewards in self._rewards.items()}
+        self._information = {key: row.get("information", "") for key, row in known.items()}
 
     def has(self, row: Row, *names: str) -> bool:
         """Return whether policies, by default those at which scores are 0 and 1, were evaluated on
         the task and fleet of a row."""
         needed = names or ("random", "whittle")
-        return all((name, *self._place(row), "full") in self._known for name in needed)
+        return all((name, *self._place(row), "full") in self._mean for name in needed)
 
     def rewards(self, entrant: str, row: Row, protocol: str = "full") -> FloatArray:
         """Return the rewards of a policy on the task and fleet of a row, (S,)."""
-        return numbers(self._known[entrant, *self._place(row), protocol]["rewards"])
+        return self._rewards[entrant, *self._place(row), protocol]
+
+    def mean(self, entrant: str, row: Row, protocol: str = "full") -> float:
+        """Return the mean reward of a policy on the task and fleet of a row."""
+        return self._mean[entrant, *self._place(row), protocol]
 
     def score(self, reward: float, row: Row, protocol: str) -> float:
         """Return (reward − random)/(Whittle − random) in the task and fleet of a row."""
-        random, whittle = (
-            float(self.rewards(who, row, protocol).mean()) for who in ("random", "whittle")
-        )
+        random, whittle = (self.mean(who, row, protocol) for who in ("random", "whittle"))
         return (reward - random) / (whittle - random)
 
     def fraction(self, reward: float, row: Row, observes: bool) -> tuple[float, str]:
@@ -228,9 +233,9 @@ class Levels:
         """
         names = (BOUND,) if observes else (UNOBSERVED_BOUND, BOUND)
         for name in names:
-            found = self._known.get((name, *self._place(row), "full"))
-            if found is not None:
-                return reward / float(numbers(found["rewards"]).mean()), found["information"]
+            if self.has(row, name):
+                key = name, *self._place(row), "full"
+                return reward / self._mean[key], self._information[key]
         return np.nan, ""
 
     def _place(self, row: Row) -> tuple[str, str]:

@@ -101,17 +101,17 @@ def prepared(job: Job) -> tuple[list[CrawlVectorEnv], Learner[Any]]:
         ValueError: the learner cannot be trained in these environments.
     """
     num_envs = job["num_envs"]
-    while True:
-        envs = _envs(job, num_envs)
-        learner = _learner(job, envs)
-        fits = _UPDATES * learner.steps_per_update * _sources(envs) <= job["budget"]
-        if fits or num_envs % 2:
-            return envs, learner
-        try:
-            _learner(job, _envs(job, num_envs // 2))
-        except ValueError:  # NeurWIN's mini-batches take eight
-            return envs, learner
+    envs = _envs(job, num_envs)
+    learner = _learner(job, envs)
+    while _UPDATES * learner.steps_per_update * _sources(envs) > job["budget"] and not num_envs % 2:
         num_envs //= 2
+        fewer = _envs(job, num_envs)
+        try:
+            learner = _learner(job, fewer)
+        except ValueError:  # NeurWIN's mini-batches take eight
+            break
+        envs = fewer
+    return envs, learner
 
 
 def _pauses(steps: int, per_update: int) -> list[int]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
+from agents.adaptive import training
 from agents.adaptive.in_context import DECAYS, Network
 from agents.adaptive.training import (
     _EXTREME,
     Rows,
     Settings,
     Torch,
+    World,
     basis_of,
     draw_world,
     finetune,
@@ -22,12 +26,19 @@ from agents.adaptive.training import (
 from agents.theory.closed_form import age_index, decayed
 from crawl_env import ItemLog, Sources
 
-TINY = Settings(worlds=12, rounds=1, epochs=4, hidden=16)
+TINY = Settings(worlds=12, rounds=1, epochs=8, hidden=16)
+
+
+def short_world(rng: np.random.Generator, *own: Any) -> World:
+    world = draw_world(rng, *own)
+    return world._replace(steps=min(world.steps, 150))
 
 
 @pytest.fixture(scope="module")
 def trained() -> Network:
-    return train(TINY, processes=1, show=lambda line: None)[0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "draw_world", short_world)
+        return train(TINY, processes=1, show=lambda line: None)[0]
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +53,7 @@ def unseen(worlds: list[Rows]) -> Rows:
 
 def rows_of(world: int) -> Rows:
     rng = np.random.default_rng((7, world))
-    return simulate(draw_world(rng), None, rng)
+    return simulate(short_world(rng), None, rng)
 
 
 def mean_of(network: Network, rows: Rows) -> np.ndarray:
@@ -88,7 +99,8 @@ def test_the_curves_are_those_of_theorem_1():
     np.testing.assert_allclose(basis[0], expected, rtol=1e-5)
 
 
-def test_a_network_can_be_trained_further_on_ones_own_log(trained):
+def test_a_network_can_be_trained_further_on_ones_own_log(trained, monkeypatch):
+    monkeypatch.setattr(training, "draw_world", short_world)
     fleet = Sources.random(6, 0, "sparse")
     times = np.sort(np.random.default_rng(0).uniform(0, 300, 80))
     log = ItemLog(list(fleet.names), np.arange(80) % 6, published=times, utility=np.ones(80),

@@ -302,10 +302,11 @@ def test_the_floor_on_average_counts_attempts_that_fail():
     age a has 1/(1 − f) attempts, and lasts a + d f/(1 − f) steps."""
     rng, n = np.random.default_rng(4), 50
     delay, fail, cost = rng.integers(1, 4, n), rng.uniform(0.0, 0.8, n), rng.uniform(0.5, 2.0, n)
-    sources = Sources(
-        *rng.uniform(0.1, 2.0, (2, n)), 0.05, cost=cost, crawl_delay=delay, failure_rate=fail
+    columns = FleetColumns(
+        *rng.uniform(0.1, 2.0, (2, n)), 0.05, cost, delay=delay, failure_rate=fail
     )
-    floor = FleetScheduler(sources, 4.0, budget_rule="average")._floor
+    floor = FleetScheduler(columns, 4.0, budget_rule="average")._floor
+    sources = columns.to_sources()
     index = np.stack([index_at_age(np.full(n, age), sources) for age in range(1, 400)])
 
     def spent(level):

@@ -1,8 +1,8 @@
 """The parts of the study of the live scheduler that measure its load."""
 
-import gc
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
@@ -10,17 +10,12 @@ from experiments.live import process
 from experiments.live.command import Live
 
 
-@pytest.fixture
-def frozen_again():
-    """A part unfreezes all objects, those of the collection of the tests, too."""
-    yield
-    gc.freeze()
-
-
-@pytest.mark.usefixtures("frozen_again")
 def test_finished_parts_are_kept_and_other_sizes_stay_in_the_record(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(process, "SMALL", 40)
     monkeypatch.setattr(process, "BATCHES", (1, 8))
+    # All objects of the tests are neither collected nor thawed, and no processes are started.
+    monkeypatch.setattr(process, "gc", Mock())
+    monkeypatch.setattr(process, "ProcessPoolExecutor", lambda n, **_: ThreadPoolExecutor(n))
     done = []
 
     def stopped(job):
@@ -34,8 +29,6 @@ def test_finished_parts_are_kept_and_other_sizes_stay_in_the_record(tmp_path, mo
     with pytest.raises(SystemExit):
         Live(only=("process",), sources=80, seconds=0.02, out=out).run()
     assert "2 of 4 parts are finished" in capsys.readouterr().out
-    # The first store was opened in a new process, as all are; the others are in this one.
-    monkeypatch.setattr(process, "ProcessPoolExecutor", lambda n, **_: ThreadPoolExecutor(n))
     monkeypatch.setitem(Live.parts, "process", process.PART)
     Live(only=("process",), sources=80, seconds=0.02, out=out).run()
     Live(only=("process",), sources=60, seconds=0.02, out=out).run()

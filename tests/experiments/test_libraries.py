@@ -35,6 +35,7 @@ def test_the_recipe_of_stable_baselines3_runs_with_few_steps(
     """In this process, which has imported its libraries."""
     script = SCRIPTS / "training" / "sb3_ppo.py"
     monkeypatch.syspath_prepend(str(script.parent))
+    monkeypatch.setattr("scoring.EPISODES", 2)
     monkeypatch.setattr(sys, "argv", [str(script), "--seed", "1", "--steps", "2048"])
     runpy.run_path(str(script), run_name="__main__")
     result = json.loads(last_line(capsys.readouterr().out))

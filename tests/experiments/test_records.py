@@ -1,5 +1,7 @@
 """The committed records: each is read by the code that would read it, and tells what is quoted."""
 
+import csv
+import gzip
 import re
 import shutil
 
@@ -59,11 +61,11 @@ def test_a_record_is_read_and_may_be_replaced_by_its_study(folder):
     tables = [file for file in path.iterdir() if ".csv" in file.suffixes]
     columns = []
     for file in tables:
-        rows = read_csv(file)
-        assert rows, file
-        assert all(None not in row and None not in row.values() for row in rows), file
+        with (gzip.open if file.suffix == ".gz" else open)(file, "rt", encoding="utf-8") as text:
+            names, *rows = csv.reader(text)
+        assert {len(row) for row in rows} == {len(names)}, file
         assert str(ROOT) not in file.name
-        columns.append(set(rows[0]))
+        columns.append(set(names))
     # At least one table says where it comes from.
     assert any({"commit", "numpy", "machine"} <= names for names in columns)
 

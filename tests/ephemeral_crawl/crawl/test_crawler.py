@@ -99,7 +99,7 @@ def test_new_items_are_written_once_and_reported():
 
     bench.site.answers["/a"] = answer
     bench.memory.remember("removed", Remembered(), [1])
-    bench.run(24.0, "/a")
+    bench.run(8.0, "/a")
     assert bench.memory.names() == {bench.site.url("/a")}
     assert len(bench.visits) > 2
     assert max(bench.tasks) < 10
@@ -490,7 +490,7 @@ def test_dates_that_cannot_be_leave_right_numbers(date):
         return message(200, feed(*shown, date=date))
 
     bench.site.answers["/a"] = answer
-    bench.run(24.0, "/a")
+    bench.run(8.0, "/a")
     told = bench.scheduler.explain(bench.site.url("/a"))
     assert math.isfinite(told.rate)
     assert 0 < told.rate < 100
@@ -548,11 +548,9 @@ def test_files_of_others_are_refused(tmp_path):
         Memory(tmp_path / "crawl.db")
 
 
-ENDS = {signal.SIGKILL: "ran out of memory", signal.SIGABRT: "ended by the signal SIGABRT"}
-
-
 def test_why_the_process_that_parses_has_ended():
     assert "takes more than 2 GiB of memory" in feeds._why_ended(feeds._OUT_OF_MEMORY)
+    assert "ended by the signal SIGABRT" in feeds._why_ended(-signal.SIGABRT)
     for code in (0, 1, -1000, None):
         assert f"exit code {code}" in feeds._why_ended(code)
 
@@ -573,11 +571,10 @@ def test_parsing_is_limited_in_time():
             with pytest.raises(FetchError, match="parsing it takes more than") as error:
                 await parser(feed(*range(20_000)), "", "")
             assert error.value.kind == "content"
-            for number, words in ENDS.items():
-                assert len((await parser(feed(1), "", "")).items) == 1
-                parser._process.send_signal(number)
-                with pytest.raises(FetchError, match=words):
-                    await parser(feed(1), "", "")
+            assert len((await parser(feed(1), "", "")).items) == 1
+            parser._process.send_signal(signal.SIGKILL)
+            with pytest.raises(FetchError, match="ran out of memory"):
+                await parser(feed(1), "", "")
             return await parser(feed(1), "", "")
         finally:
             await parser.close()
@@ -588,7 +585,7 @@ def test_parsing_is_limited_in_time():
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 @pytest.mark.parametrize("signals", [["SIGTERM"], ["SIGINT", "SIGINT"], ["SIGKILL"]], ids=str)
 def test_a_crawl_that_is_ended_leaves_no_process_and_no_warning(signals, tmp_path):
-    documents = {"/a": feed(1), "/b": feed(*range(10_000 if signals == ["SIGTERM"] else 100_000))}
+    documents = {"/a": feed(1), "/b": feed(*range(4000 if signals == ["SIGTERM"] else 30_000))}
     printed, sent = threading.Event(), threading.Event()
 
     class Feeds(BaseHTTPRequestHandler):
@@ -770,11 +767,11 @@ def test_the_reference_crawl_collects_nearly_what_an_oracle_would():
 
 
 def test_hosts_are_asked_no_more_often_than_they_allow():
-    world = World(2, days=1.0, shared_hosts=True)
+    world = World(2, days=0.5, shared_hosts=True)
     crawl(world, 6, per_host=HOUR)
     for host in range(3):
         times = [t for t, i in world.log if world.feeds[i].host == host]
-        assert len(times) > 12
+        assert len(times) > 6
         assert np.diff(times).min() >= HOUR - 1e-6
 
 

@@ -16,7 +16,6 @@ from experiments.signals.tasks import (
     DESCRIPTION,
     NONE,
     OBSERVED,
-    PUBLISHED,
     SHARE,
     gain,
     job,
@@ -137,5 +136,3 @@ PART = Part(
     ),
     claim=claim,
 )
-
-__all__ = ["PART", "PUBLISHED", "SHOWN"]

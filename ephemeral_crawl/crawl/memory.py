@@ -42,9 +42,7 @@ class Memory(FileBeside):
         patience: seconds for which it waits for another process that changes the file.
 
     Raises:
-        ValueError: the file is something else.
-        TimeoutError: another process changes it; also later, by all methods that change something.
-            Nothing is changed then.
+        ValueError, TimeoutError, OSError: as of `FileBeside`.
     """
 
     def __init__(self, path: str | PathLike[str], patience: float = PATIENCE) -> None:

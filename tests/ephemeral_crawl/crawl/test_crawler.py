@@ -540,12 +540,23 @@ def test_what_is_known_of_a_feed_is_what_was_remembered_of_it(changes):
 
 def test_files_of_others_are_refused(tmp_path):
     (tmp_path / "text").write_text("hello" * 1000)
-    with refused("is not a database"):
+    with pytest.raises(OSError, match="is not a database"):
         Memory(tmp_path / "text")
     with Scheduler(tmp_path / "crawl.db", budget="1/h"):
         pass
     with refused("not one of known items"):
         Memory(tmp_path / "crawl.db")
+
+
+def test_damage_of_what_is_known_of_items_says_what_to_do(tmp_path):
+    path, bench = tmp_path / "known", Bench()
+    Memory(path).close()
+    content = path.read_bytes()
+    path.write_bytes(content[:4096] + bytes(len(content) - 4096))
+    bench.memory = Memory(path)
+    with pytest.raises(OSError, match=r"malformed\. If it is damaged, delete it"):
+        bench.run(1.0, "/a")
+    assert bench.scheduler.status().counts.failed == 0
 
 
 def test_why_the_process_that_parses_has_ended():

@@ -179,7 +179,7 @@ def test_requests_are_conditional_and_304_is_a_fetch():
         return message(*((304,) if same else (200, feed(1))), ETag='"x"', Last_Modified="then")
 
     bench.site.answers["/a"] = answer
-    bench.run(24.0, "/a")
+    bench.run(8.0, "/a")
     assert [visit.status for visit in bench.visits[:3]] == [200, 304, 304]
     assert len(bench.items) == 1
     assert bench.scheduler.status().counts.failed == 0
@@ -189,7 +189,7 @@ def test_the_same_document_is_not_parsed_again(monkeypatch):
     bench, parsed = Bench(), []
     monkeypatch.setattr(feeds, "parse_feed", lambda *a: parsed.append(a) or feeds.Feed("", [], 0.0))
     bench.site.answers["/a"] = message(200, feed(1))
-    bench.run(24.0, "/a")
+    bench.run(8.0, "/a")
     assert len(bench.visits) > 1
     assert len(parsed) == 1
 
@@ -197,7 +197,7 @@ def test_the_same_document_is_not_parsed_again(monkeypatch):
 def test_a_feed_that_is_gone_is_paused():
     bench = Bench()
     bench.site.answers["/a"] = message(410)
-    bench.run(48.0, "/a")
+    bench.run(12.0, "/a")
     assert [(visit.status, visit.paused) for visit in bench.visits] == [(410, True)]
     assert bench.scheduler.status().paused == 1
     url = bench.site.url("/a")
@@ -224,7 +224,7 @@ def test_failures_say_why_until_the_next_fetch():
         return next(answers, message(304))
 
     bench.site.answers["/a"] = answer
-    bench.run(72.0, "/a")
+    bench.run(24.0, "/a")
     assert "It was not fetched yet." in said[0]
     told = "never fetched successfully; its last fetch failed; the last attempt was at 2023-11-14"
     assert told in said[1]
@@ -257,7 +257,7 @@ def test_a_server_that_asks_to_be_left_alone_for_ever_does_not_end_the_crawl(wai
 def test_an_etag_that_cannot_be_sent_again_is_not():
     bench = Bench()
     bench.site.answers["/a"] = message(200, feed(1), ETag='"é"', Last_Modified="yesterday")
-    bench.run(12.0, "/a")
+    bench.run(6.0, "/a")
     assert {visit.error for visit in bench.visits} == {""}
     asked = [headers for _, headers in bench.site.asked[1:]]
     assert asked
@@ -339,7 +339,7 @@ def test_permanent_redirects_rename_the_source(status, kept):
         "/a": message(status, Location="/new"),
         "/new": message(200, feed(1), ETag='"x"'),
     }
-    bench.run(12.0, "/a")
+    bench.run(4.0, "/a")
     assert bench.scheduler.sources() == [bench.site.url(kept)]
     assert bench.memory.of(bench.site.url(kept)).etag == '"x"'
     assert len(bench.items) == 1
@@ -429,7 +429,7 @@ def test_of_two_feeds_that_moved_to_one_place_one_stays():
     bench = Bench()
     moved = message(301, Location="/new")
     bench.site.answers |= {"/a": moved, "/b": moved, "/new": message(200, feed(1))}
-    bench.run(12.0, "/a", "/b")
+    bench.run(4.0, "/a", "/b")
     assert bench.scheduler.sources() == [bench.site.url("/new")]
 
 

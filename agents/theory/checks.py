@@ -31,6 +31,7 @@ from crawl_env.numerics import BoolArray, FloatArray
 
 _SLOWEST = 1e-12  # items / step of a source without arrivals, which earns nothing
 _FULL = 45.0  # time constants after which nothing grows any more
+_NEGLIGIBLE = 1e-17  # of the bound at λ = 0, what is paid at a λ that is negligible
 
 
 class CheckedArm:
@@ -117,16 +118,24 @@ def look_arm(task: Task, sources: Sources) -> CheckedArm:
 
 
 def least_priced(
-    net_reward: Callable[[FloatArray], FloatArray], high: FloatArray, budget: float
+    net_reward: Callable[[FloatArray], FloatArray],
+    high: FloatArray,
+    budget: float,
+    slow: bool = False,
 ) -> Relaxation:
     """Minimise λM + Σ_i β_i(λ) over λ in [0, high], where β is the net reward of each source, (...,
-    N), at λ, (..., 1): the relaxed bound and λ*, floats, or arrays (B,) for a batch."""
+    N), at λ, (..., 1): the relaxed bound and λ*, floats, or arrays (B,) for a batch.
+
+    Arguments:
+        slow: whether λ* may be many orders of magnitude below `high`.
+    """
 
     def dual(multiplier: FloatArray) -> FloatArray:
         net: FloatArray = net_reward(multiplier).sum(axis=-1, keepdims=True)
         return multiplier * budget + net
 
-    multiplier = least_where(dual, high)
+    negligible = _NEGLIGIBLE * dual(np.zeros_like(high)) / budget if slow else 0.0
+    multiplier = least_where(dual, high, negligible)
     bound = dual(multiplier)
     if multiplier.ndim == 1:
         return Relaxation(float(bound[0]), float(multiplier[0]))

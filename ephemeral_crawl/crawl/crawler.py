@@ -456,7 +456,7 @@ class Crawler:
             raise
         except OSError as error:  # such as that the disk is full
             text = f"new items cannot be written: {error.strerror}"
-            raise OSError(error.errno, text, self._output.name) from error
+            raise OSError(error.errno, text, getattr(self._output, "name", None)) from error
 
 
 def _site_of(source: str) -> str:

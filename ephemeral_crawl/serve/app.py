@@ -74,7 +74,7 @@ def make_app(
     )
     answer_errors(app)
     router = routes(service, limits)
-    app.include_router(router)
+    app.router.routes += router.routes  # to include it would make each of them again
     if receiver is not None:
         app.include_router(receiver.routes())
     if token is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 from datetime import datetime, timedelta
+from functools import cache
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -99,6 +100,7 @@ def _field(schema: dict[str, Any], default: Any, meaning: str | None) -> Any:
     return Annotated[Any, WithJsonSchema(schema)], Field(default, description=meaning)
 
 
+@cache
 def body_of(method: str) -> type[BaseModel]:
     """Return the body of a route that has the arguments of a method; others are refused."""
     examples = [_EXAMPLES[method]] if method in _EXAMPLES else []

@@ -39,7 +39,8 @@ class Data:
 
     def where(self, **case: Any) -> list[Row]:
         """Return the rows with these values."""
-        return self._by(*case).get(tuple(map(str, case.values())), [])
+        columns = sorted(case)
+        return self._by(*columns).get(tuple(str(case[name]) for name in columns), [])
 
     def cases(self, *columns: str, **case: Any) -> list[dict[str, str]]:
         """Return the different values of some columns, in the order of the rows, among those with

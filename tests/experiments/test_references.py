@@ -34,9 +34,9 @@ def test_the_bound_of_every_generated_fleet_is_above_the_random_policy(name):
 def test_what_random_crawls_collect_is_known(name):
     task = replace(TASKS[name], seeds=1)
     found = evaluate(
-        "random", task.arguments_of("test", 0), steps=20_000, seeds=1, seed=task.seed("test", 0)
+        "random", task.arguments_of("test", 0), steps=8000, seeds=1, seed=task.seed("test", 0)
     )
-    assert expected_at_random(task, 0) == pytest.approx(found.reward[0], rel=0.06)
+    assert expected_at_random(task, 0) == pytest.approx(found.reward[0], rel=0.08)
 
 
 def test_every_task_has_a_page_and_a_row_of_the_table_of_contents():

@@ -504,7 +504,7 @@ def test_signals_are_learnt_where_there_are_any() -> None:
 
 
 def test_learning_the_quality_of_signals_costs_little() -> None:
-    """Of `whittle`, which knows everything, in the second half of 700 steps."""
+    """Of `whittle`, which knows everything, in the second half of 500 steps."""
     task: dict[str, Any] = {
         "sources": Sources.random(20, 0, "sparse"), "budget": 1,
         "features": ("value", *SUMS, "items"),
@@ -515,7 +515,7 @@ def test_learning_the_quality_of_signals_costs_little() -> None:
         **{kind.name: kind.name for kind in (Thompson, SelfTuning)},
         "ignoring": lambda env: Thompson(env, seed=0, estimator="gamma-poisson"),
     }
-    runs = compare(agents_compared, task, steps=350, warmup=350, seeds=3)
+    runs = compare(agents_compared, task, steps=250, warmup=250, seeds=3)
     known = runs["known"].reward.mean()
     assert runs["adaptive-thompson"].reward.mean() > 0.97 * known
     assert runs["adaptive-self-tuning"].reward.mean() > 0.95 * known

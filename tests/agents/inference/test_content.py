@@ -28,7 +28,7 @@ def updated(estimator: Any, state: Any, outcome: CrawlOutcome, *revealed: np.nda
 
 
 @pytest.mark.parametrize("kind", [Harvests, HarvestSums])
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_no_outcome_breaks_an_estimate(kind: Any, data: Any) -> None:
     estimator = kind(data.draw(st.sampled_from([1.0, 0.01, 300.0])))

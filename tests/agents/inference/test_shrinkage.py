@@ -50,9 +50,9 @@ def test_rates_are_the_posterior_of_the_hierarchical_model() -> None:
     """Against sums over a grid of the mean and the shape, with scipy's negative binomial."""
     counts, span = np.array([0, 2, 3, 9]), 10.0
     average = counts.mean()
-    share = (np.arange(800) + 0.5) / 800
+    share = (np.arange(400) + 0.5) / 400
     a = (average * share / (1 - share))[:, None]
-    mean = average * np.exp(np.linspace(-8, 20, 1500))  # items; a priori 1/mean
+    mean = average * np.exp(np.linspace(-8, 20, 700))  # items; a priori 1/mean
     weight = np.ones((a.size, mean.size))
     for n in counts:
         weight *= stats.nbinom.pmf(n, a, a / (a + mean))
@@ -167,9 +167,9 @@ def test_equal_spans_give_the_closed_form(size: int) -> None:
 def test_rates_over_own_spans_are_the_posterior_of_the_model() -> None:
     """Against sums over a grid of the mean and the shape, with scipy's negative binomial."""
     counts, spans = np.array([0, 2, 3, 9]), np.array([10.0, 10.0, 4.0, 2.0])
-    share = (np.arange(800) + 0.5) / 800
+    share = (np.arange(400) + 0.5) / 400
     a = (counts.mean() * share / (1 - share))[:, None]
-    mean = np.exp(np.linspace(-12, 22, 1500))  # items / time; a priori 1/mean
+    mean = np.exp(np.linspace(-12, 22, 800))  # items / time; a priori 1/mean
     weight = np.ones((a.size, mean.size))
     for n, t in zip(counts, spans, strict=True):
         weight *= stats.nbinom.pmf(n, a, a / (a + mean * t))

@@ -253,7 +253,7 @@ def test_evaluations_take_what_has_learnt() -> None:
     from crawl_env.envs.sb3 import CrawlVecEnv
 
     arguments = {"arrivals": "deterministic", "features": FEATURES}
-    agent = LagrangeQ(crawl(**arguments)).learn(3000)
+    agent = LagrangeQ(crawl(**arguments)).learn(2000)
     mean = evaluate(agent, arguments, steps=100, seeds=1).reward.mean()
     assert mean == pytest.approx(260.38993, rel=0.01)  # chance: 177
     env = CrawlVecEnv(num_envs=2, horizon=100, **arguments)

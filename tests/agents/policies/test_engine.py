@@ -79,24 +79,21 @@ def test_one_observation_or_a_batch(discipline, observed):
 
 
 def test_never_clearly_behind_and_below_the_bound():
-    """10 comparisons at three errors: one fails by chance once in 70 seeds of the arrivals."""
+    """6 comparisons at three errors: one fails by chance once in 120 seeds of the arrivals."""
     gains = []
-    for seed, regime in enumerate(["sparse", "dense"]):
+    for seed, regime, share, kind in (
+        (0, "sparse", 0.1, {"service": "poisson"}),
+        (0, "sparse", 0.4, {"discipline": "value"}),
+        (1, "dense", 0.4, {"service": "poisson"}),
+    ):
         fleet = Sources.random(8, seed, regime)
-        flow = float(fleet.arrival_rate.sum())
-        for share in (0.1, 0.4, 1.5) if regime == "sparse" else (0.4,):
-            for kind in ({"service": "poisson"}, {"discipline": "value"}):
-                if kind == {"discipline": "value"} and (regime, share) != ("sparse", 0.4):
-                    continue
-                engine = Engine(rate=share * flow, capacity=4, **kind)
-                task = Task(fleet, 2, engine=engine, observed=False)
-                runs = compare(["whittle", "whittle-engine"], task, steps=60, warmup=20, seeds=16)
-                ours, plain = (runs[name].reward for name in ("whittle-engine", "whittle"))
-                error = (ours - plain).std(ddof=1) / 4
-                assert (ours - plain).mean() >= -3 * error
-                gains.append(ours.mean() / plain.mean())
-                top = task_bound(task).bound
-                assert ours.mean() < top + 3 * ours.std() / 4
+        engine = Engine(rate=share * float(fleet.arrival_rate.sum()), capacity=4, **kind)
+        task = Task(fleet, 2, engine=engine, observed=False)
+        runs = compare(["whittle", "whittle-engine"], task, steps=60, warmup=20, seeds=16)
+        ours, plain = (runs[name].reward for name in ("whittle-engine", "whittle"))
+        assert (ours - plain).mean() >= -3 * (ours - plain).std(ddof=1) / 4
+        gains.append(ours.mean() / plain.mean())
+        assert ours.mean() < task_bound(task).bound + 3 * ours.std() / 4
     assert max(gains) > 2
 
 

@@ -73,7 +73,7 @@ def test_follows_the_rule_step_by_step(name: str, rule: str, shown: str) -> None
 def test_what_changes_often_is_crawled_often() -> None:
     task = {"sources": FLEET, "arrivals": "poisson", "observed": False, "budget_rule": "average"}
     for name in ("nutch", "miniflux"):
-        frequency = evaluate(name, {**task, "budget": 4}, steps=3000, seeds=2).frequency
+        frequency = evaluate(name, {**task, "budget": 4}, steps=1200, seeds=2).frequency
         assert frequency[4] > 1.5 * frequency[1] > 1.5 * frequency[3]
         assert frequency[3] < 1 / 20
 

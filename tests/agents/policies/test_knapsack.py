@@ -75,7 +75,7 @@ def test_it_is_within_a_hundredth_of_the_exact_optimum_where_greed_is_not() -> N
             warnings.simplefilter("ignore")  # a budget that no set of crawls uses up
             best = optimal_reward(fleet, 3.0, 1e-5)
             rewards = [
-                evaluate(name, {"sources": fleet, "budget": 3.0}, steps=840, warmup=420, seeds=1)
+                evaluate(name, {"sources": fleet, "budget": 3.0}, steps=420, warmup=210, seeds=1)
                 for name in ("whittle", "whittle-knapsack")
             ]
         losses.append([1.0 - run.reward[0] / best for run in rewards])

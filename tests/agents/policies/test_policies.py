@@ -285,12 +285,12 @@ def test_fixed_takes_the_largest_inflow_per_cost() -> None:
 
 
 def test_random_is_uniform() -> None:
-    history = crawls("random", 4000, rows=10, sources="recovering-5", budget=2, seed=3)
+    history = crawls("random", 1500, rows=10, sources="recovering-5", budget=2, seed=3)
     share = history.mean(axis=(0, 1))
-    error = np.sqrt(0.4 * 0.6 / 40_000)
+    error = np.sqrt(0.4 * 0.6 / 15_000)
     assert (np.abs(share - 0.4) < Z_LIMIT * error).all()
-    pairs = np.einsum("tbi,tbj->ij", *[history.astype(float)] * 2)[np.triu_indices(5, 1)] / 40_000
-    assert (np.abs(pairs - 0.1) < Z_LIMIT * np.sqrt(0.1 * 0.9 / 40_000)).all()
+    pairs = np.einsum("tbi,tbj->ij", *[history.astype(float)] * 2)[np.triu_indices(5, 1)] / 15_000
+    assert (np.abs(pairs - 0.1) < Z_LIMIT * np.sqrt(0.1 * 0.9 / 15_000)).all()
 
 
 class Uniform(ArrivalProcess):
@@ -335,13 +335,13 @@ def test_random_knows_nothing_of_what_arrives(seed: int) -> None:
 @pytest.mark.parametrize("features", [("value",), ("age",)])
 def test_waits_when_nothing_is_worth_its_charge(name: str, features: tuple[str, ...]) -> None:
     arguments = {"budget": 0.05, "budget_rule": "average", "features": features}
-    history = crawls(name, 1000, rows=1, **arguments)[:, 0]
+    history = crawls(name, 400, rows=1, **arguments)[:, 0]
     if name == "whittle":
         # λ* is what the best source is worth after some epochs: at first there is money, and
         # nothing to spend it on.
         assert not history[:2].any()
-    assert history.sum() > 0.9 * 0.05 * 1000
-    assert history.sum() <= 0.05 * 1000 + 1
+    assert history.sum() > 0.9 * 0.05 * 400
+    assert history.sum() <= 0.05 * 400 + 1
 
 
 def test_waits_below_the_charge_and_crawls_above() -> None:

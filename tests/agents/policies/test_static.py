@@ -44,7 +44,7 @@ SHOWN = [("value",), ("age",), ("value", "crawled"), ("age", "balance")]
 def test_keeps_its_frequencies_whatever_is_shown(rule: str, start: str) -> None:
     fleet = Sources.random(12, seed=5)
     arguments = {"sources": fleet, "budget": 3, "budget_rule": rule, "start": start}
-    crawled, *others = (history(1000, features=shown, **arguments) for shown in SHOWN)
+    crawled = history(1000, features=SHOWN[0], **arguments)
     f = static_frequencies(fleet, 3)
     np.testing.assert_allclose(crawled.mean(axis=0), f, atol=2.5e-3)
     if rule == "step":
@@ -52,8 +52,8 @@ def test_keeps_its_frequencies_whatever_is_shown(rule: str, start: str) -> None:
     # No source is ever far from its share: the count of crawls is right to two.
     due = np.outer(np.arange(1, 1001), f)
     assert np.abs(np.cumsum(crawled, axis=0) - due).max() < 2
-    for other in others:
-        np.testing.assert_array_equal(crawled, other)
+    for shown in SHOWN[1:]:
+        np.testing.assert_array_equal(history(200, features=shown, **arguments), crawled[:200])
 
 
 @pytest.mark.parametrize("rule", ["step", "average"])
@@ -128,8 +128,8 @@ def best_periodic(fleet: Sources, longest: int) -> float:
 @pytest.mark.parametrize("seed", range(2))
 def test_earns_nearly_what_the_best_periodic_schedule_does(seed: int) -> None:
     fleet = Sources.random(3, seed=seed)
-    best = best_periodic(fleet, 8)
-    got = evaluate("static", {"sources": fleet}, steps=3000, warmup=500, seeds=1).reward[0]
+    best = best_periodic(fleet, 7)
+    got = evaluate("static", {"sources": fleet}, steps=1200, warmup=300, seeds=1).reward[0]
     assert best <= relaxed_bound(fleet, 1) * (1 + 1e-9)
     assert 0.97 * best <= got <= relaxed_bound(fleet, 1) * (1 + 1e-4)
 
@@ -138,7 +138,7 @@ def test_earns_nearly_what_the_best_periodic_schedule_does(seed: int) -> None:
 def test_earns_less_than_the_bound_and_little_less_than_the_formula(seed: int, rule: str) -> None:
     fleet = Sources.random(30, seed=seed)
     arguments = {"sources": fleet, "budget": 4, "budget_rule": rule}
-    got = evaluate("static", arguments, steps=3000, warmup=500, seeds=1).reward[0]
+    got = evaluate("static", arguments, steps=1200, warmup=300, seeds=1).reward[0]
     formula = static_reward(fleet, static_frequencies(fleet, 4))
     assert 0.99 * formula < got < relaxed_bound(fleet, 4) * (1 + 1e-4)
 

@@ -44,7 +44,7 @@ def test_without_regimes_they_are_whittle(name: str, rate: Any) -> None:
 def test_inferred_regimes_are_worth_much_and_known_ones_more() -> None:
     task = posed(Regimes(), sources=lambda rng: fleet_of(40, 5, rng), features=("value", *KNOWN))
     names = ["whittle", "whittle-regimes", "whittle-current"]
-    runs = compare(names, task, steps=400, warmup=50, seeds=12)
+    runs = compare(names, task, steps=250, warmup=50, seeds=12)
     plain, inferred, told = (runs[name].reward for name in names)
     for better, worse in ((inferred, plain), (told, inferred)):
         gain = better - worse

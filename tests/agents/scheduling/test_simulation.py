@@ -17,7 +17,7 @@ from tests.refusals import refused
 FLEET = FleetColumns.random(60, seed=4, regime="sparse")
 
 
-@pytest.mark.parametrize("policy", ["whittle", "myopic", "oldest-first"])
+@pytest.mark.parametrize("policy", ["whittle", "oldest-first"])
 def test_reward_is_that_of_the_dense_world(policy: str) -> None:
     """The policies choose alike, so only content differs. Level 1e-5."""
     steps, warmup, budget = 200, 50, 4
@@ -72,10 +72,10 @@ def test_failures_collect_nothing_and_leave_content() -> None:
 def test_adaptive_policies_learn_the_rates() -> None:
     """They end near the policy that knows the rates, and begin far from it."""
     fleet, budget = FleetColumns.random(2000, seed=7, regime="sparse"), 40
-    known = simulate(fleet, budget, steps=300, warmup=1500).mean
+    known = simulate(fleet, budget, steps=200, warmup=800).mean
     first = simulate(fleet, budget, "adaptive-certainty", steps=50).mean
     for policy in ("adaptive-certainty", "adaptive-thompson"):
-        assert simulate(fleet, budget, policy, steps=300, warmup=1500).mean > 0.9 * known
+        assert simulate(fleet, budget, policy, steps=200, warmup=800).mean > 0.9 * known
     assert first < 0.75 * known
 
 

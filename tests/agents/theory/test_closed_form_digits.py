@@ -45,7 +45,7 @@ def test_age_index_is_exact_and_never_falls() -> None:
     rng = np.random.default_rng(7)
     for m in DECAYS:
         curvature = float(remainder_ratio(m))
-        spread = np.floor(10 ** rng.uniform(0, max(1.0, np.log10(45 / m)), 40))
+        spread = np.floor(10 ** rng.uniform(0, max(1.0, np.log10(45 / m)), 15))
         places = np.floor(np.array([0.499, 0.5, 0.501, 0.6931, 0.6932, 2.0, 30.0, 37.0]) / m)
         starts = np.maximum(np.concatenate([[1.0], spread, places]), 1.0)
         ages = np.unique(starts[:, None] + np.arange(8.0))

@@ -37,7 +37,7 @@ def fleet_of(seed: int, n: int, slowest: float, fastest: float) -> tuple[Sources
     return fleet, float(rng.uniform(0.02, 0.9) * cost.sum())
 
 
-@settings(plainly, max_examples=300)
+@settings(plainly, max_examples=100)
 @given(
     seed=st.integers(0, 10**6), n=st.integers(1, 8), fastest=st.sampled_from([-1.0, 0.3, 1.0, 2.0])
 )

@@ -78,7 +78,7 @@ def test_a_budget_below_one_crawl_is_priced_as_well():
     price = BudgetMultiplier(
         Task(fleet, 0.25, budget_rule="average", arrivals="poisson"), whittle_index
     )(fleet)
-    assert spending(fleet, price.item(), whittle_index, 20_000) == pytest.approx(0.25, rel=0.1)
+    assert spending(fleet, price.item(), whittle_index, 8000) == pytest.approx(0.25, rel=0.1)
 
 
 def test_a_recording_is_not_looked_into():

@@ -220,7 +220,7 @@ def test_a_batch_of_fleets_is_the_loop_over_them() -> None:
 # ------------------------------------------------------------------------- nobody beats it
 
 
-@settings(plainly, max_examples=60)
+@settings(plainly, max_examples=30)
 @given(
     fleet=small_fleets(most=3, slow=0.3),
     budget=st.sampled_from([0.5, 1.0, 2.0, 2.5]),

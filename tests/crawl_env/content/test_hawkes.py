@@ -43,7 +43,7 @@ def test_counts_have_the_moments_of_a_hawkes_process(n: float, period: float) ->
     rate, decay = 0.9, 1.5
     settled = math.ceil(40 / (decay * (1 - n)) / period)
     sizes = [settled, 1, 2, 8]
-    found = counts(Hawkes(n, decay), rate, period, sizes, 12_000)
+    found = counts(Hawkes(n, decay), rate, period, sizes, 6000)
     assert abs(z_of_mean(found[0], rate * settled * period)) < Z_LIMIT
     for size, items in zip(sizes[1:], found[1:], strict=True):
         mean = rate * size * period
@@ -53,10 +53,10 @@ def test_counts_have_the_moments_of_a_hawkes_process(n: float, period: float) ->
 
 
 def test_over_long_times_variance_is_that_many_times_the_mean() -> None:
-    """The Fano factor tends to 1/(1 − n)²: here within 1 %, and its error is 1.4 %."""
+    """The Fano factor tends to 1/(1 − n)²: here within 1 %, and its error is 2.2 %."""
     n, rate, window = 0.6, 2.0, 500
-    _, items = counts(Hawkes(n, 3.0), rate, 1.0, [40, window], 10_000)
-    assert items.var() / items.mean() == pytest.approx(1 / (1 - n) ** 2, rel=0.07)
+    _, items = counts(Hawkes(n, 3.0), rate, 1.0, [40, window], 4000)
+    assert items.var() / items.mean() == pytest.approx(1 / (1 - n) ** 2, rel=0.09)
     assert variance(rate, n, 3.0, window) / (rate * window) == pytest.approx(6.25, rel=0.01)
 
 

@@ -127,7 +127,7 @@ def env_of(published: list[tuple[float, float, int]], **arguments: Any) -> Crawl
 
 
 @given(items, engines, choices, st.sampled_from(sorted(REMAINS)))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_item_by_item_as_a_plain_simulation(
     published: list[tuple[float, float, int]], engine: Engine, left_out: list[int], decay: str
 ) -> None:

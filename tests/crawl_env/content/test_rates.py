@@ -193,7 +193,7 @@ def test_a_profile_begins_at_its_phase_and_its_scale_means_nothing() -> None:
 @EACH
 def test_over_long_runs_a_source_publishes_at_its_arrival_rate(rate: RateModel) -> None:
     """Sums over each row's whole days are independent of other rows'."""
-    world, rng = started(rate, 600, count=True)
+    world, rng = started(rate, 250, count=True)
     world.items[...] = 0
     epochs = 330  # whole days of both cycles
     for _ in range(epochs):

@@ -152,7 +152,7 @@ def test_names_and_copies() -> None:
 @pytest.mark.parametrize("age", [1.0, 60.0, 1e9])
 def test_content_has_the_mean_and_variance_of_its_age(decay: Decay, age: float) -> None:
     """E X = u*∫R and, for constant ξ, Var X = Λξ̄²/μ ∫R²; at 1e9 the source was never crawled."""
-    n, rate, decay_rate = 4000, 0.8, 0.2
+    n, rate, decay_rate = 1500, 0.8, 0.2
     world = World(
         Sources(np.full(n, rate), 3.0, decay_rate), Arrivals(utility=EqualUtilities(), decay=decay)
     )

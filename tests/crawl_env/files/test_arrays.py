@@ -154,8 +154,8 @@ def mutations(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
         yield from (with_first(array, *flat[1:2]), with_first(array, *flat[1:2], *flat[:1]))
 
 
-# Each array is changed in every third way, in turn; in files that share most of their arrays with
-# others, in every twelfth.
+# Each array is changed in every fifth way, in turn; in files that share most of their arrays with
+# others, in every twentieth.
 WHOLE = ("scheduler", "learner", "shard", "fleet")
 
 
@@ -175,7 +175,7 @@ def test_a_file_with_another_array_is_refused_or_goes_on(kind: str, tmp_path: Pa
     path = tmp_path / name
     write(path)
     whole, expected = read(path), str(go_on(path))
-    step = 3 if kind in WHOLE else 12
+    step = 5 if kind in WHOLE else 20
     for i, (array, values) in enumerate(whole.items()):
         others = {other: kept for other, kept in whole.items() if other != array}
         for changed in (others, {**others, "renamed": values}):
@@ -215,7 +215,7 @@ def test_damaged_files_are_refused_by_name(kind: str, tmp_path: Path) -> None:
         file.write_bytes(content)
         with refused(name, "decay_rate" * path.is_dir()):
             go_on(path)
-    for place in rng.integers(len(whole), size=20 if kind in WHOLE else 5):
+    for place in rng.integers(len(whole), size=12 if kind in WHOLE else 4):
         file.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         with suppress(ValueError):  # or the damage does not matter
             go_on(path)

@@ -19,7 +19,7 @@ FEATURES = ("value", "age", "seen", "shown")
 N = len(FLEET)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     st.integers(0, 10**6),
     st.sampled_from(["step", "average"]),

@@ -427,7 +427,7 @@ def test_self_tuning_learns_decay_and_utility() -> None:
     rollout = Rollout(SelfTuning, {**UNSEEN, "sources": fleet, "budget": 3}, seeds=4)
     for _ in range(300):
         rollout.step()
-    state: Any = rollout._state
+    state: Any = rollout.state
     rate, utility, decay = model_of(state)
     visited = rollout.env.world.age < 50
     np.testing.assert_allclose(np.log(rate[visited] / 2.0), 0.0, atol=0.4)

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from agents import AGENTS, registry
+from agents.evaluation import rollout
 from agents.learning import LEARNERS
 from crawl_env import CrawlEnv
 from crawl_env.simulation.observation import FEATURES
@@ -56,6 +57,8 @@ ON_RAY = {page for page, code in PYTHON.items() if "ShardedScheduler" in code}
 def test_python_of_the_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(registry, "AGENTS", dict(registry.AGENTS))  # a page may register its own
+    short = rollout._USUAL._replace(steps=100, warmup=10, seeds=2)  # where a page says nothing
+    monkeypatch.setattr(rollout, "_USUAL", short)
     monkeypatch.setattr(subprocess, "run", in_this_process)
     exec(compile(PYTHON[page], page, "exec"), {})
 

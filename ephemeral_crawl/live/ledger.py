@@ -114,6 +114,8 @@ class Ledger:
             before = math.inf
             if self.state is None:  # it may take long to read and to compile: nobody waits for that
                 self._current()
+                if self.number == 0:  # what another process copies into a new store has no events
+                    self.state = None
             try:
                 with self.journal.exclusive():
                     self._current()

@@ -126,11 +126,14 @@ def build(folder):
     from sphinx.builders.html import StandaloneHTMLBuilder as Site
     from sphinx.cmd.build import main
 
-    def first(method):
-        return lambda site, page, *a, **k: method(site, page, *a, **k) if page == "index" else {}
+    def of_start(method):
+        def called(site, page, *more, **named):
+            return method(site, page, *more, **named) if page == "index" else {}
 
-    Site.search, Site.get_doc_context = False, first(Site.get_doc_context)
-    Site.handle_page = first(Site.handle_page)
+        return called
+
+    Site.search, Site.get_doc_context = False, of_start(Site.get_doc_context)
+    Site.handle_page = of_start(Site.handle_page)
     gc.disable()  # looking for garbage among the trees of all pages would take a quarter of it
     settings = ["nb_execution_mode=off", "html_theme=basic", "smartquotes=0"]
     defined = [word for setting in settings for word in ("-D", setting)]

@@ -46,6 +46,9 @@ def store(request, tmp_path):
     return server.new()
 
 
+on_postgres = pytest.mark.parametrize("store", ["postgres"], indirect=True)
+
+
 def replayed(store):
     """Return the state as all events of the journal, from the first, give it."""
     state = State()
@@ -814,10 +817,8 @@ def test_a_store_that_was_made_and_not_used_is_new(store):
     assert Scheduler(store.address, budget="20/h").status().budget == 20.0
 
 
-def test_a_store_that_is_being_made_for_too_long_says_so(server):
-    if server is None:
-        pytest.skip(NO_SERVER)
-    store = server.new()
+@on_postgres
+def test_a_store_that_is_being_made_for_too_long_says_so(store):
     schema = store.address.rpartition("=")[2]
     with psycopg.connect(store.address.partition("&schema=")[0]) as other:
         other.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [schema])
@@ -955,10 +956,8 @@ def test_addresses_that_are_wrong(address, words):
         "CREATE VIEW {}.version AS SELECT 1 AS version",
     ],
 )
-def test_schemas_of_others_are_refused(server, statement):
-    if server is None:
-        pytest.skip(NO_SERVER)
-    store = server.new()
+@on_postgres
+def test_schemas_of_others_are_refused(store, statement):
     schema = store.address.rpartition("=")[2]
     store.run(f"CREATE SCHEMA {schema}")
     store.run(statement.format(schema))
@@ -976,10 +975,8 @@ def test_schemas_of_others_are_refused(server, statement):
         "ALTER TABLE {}.journal ENABLE ROW LEVEL SECURITY",
     ],
 )
-def test_nothing_that_a_schema_hides_is_run(server, statement):
-    if server is None:
-        pytest.skip(NO_SERVER)
-    store = server.new()
+@on_postgres
+def test_nothing_that_a_schema_hides_is_run(store, statement):
     schema = store.address.rpartition("=")[2]
     Scheduler(store.address, budget="1/h").close()
     store.run("CREATE DOMAIN evil AS text CHECK (length(VALUE) > 0)")
@@ -989,10 +986,8 @@ def test_nothing_that_a_schema_hides_is_run(server, statement):
         Scheduler(store.address)
 
 
-def test_a_server_that_refuses_is_a_connection_error(server):
-    if server is None:
-        pytest.skip(NO_SERVER)
-    store = server.new()
+@on_postgres
+def test_a_server_that_refuses_is_a_connection_error(store):
     live = Scheduler(store.address, budget="1/h")
     store.run("ALTER TABLE journal ADD CHECK (number < 2)")
     with pytest.raises(ConnectionError, match="check constraint"):
@@ -1003,10 +998,8 @@ def test_a_server_that_refuses_is_a_connection_error(server):
             call()
 
 
-def test_a_server_over_http_works_on_it(server, capfd):
-    if server is None:
-        pytest.skip(NO_SERVER)
-    store = server.new()
+@on_postgres
+def test_a_server_over_http_works_on_it(server, store, capfd):
     with running(Scheduler(store.address, budget="60/h")) as client:
         assert client.post("add", {"source": "a"}).status == 200
         (lease,) = client.post("lease", {}).json["leases"]

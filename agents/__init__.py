@@ -1,5 +1,6 @@
 """Policies, learning agents and bounds for EphemeralCrawl; `make` creates policies by name."""
 
+from agents.adaptive.engine import AdaptiveEngine
 from agents.adaptive.in_context import InContext
 from agents.adaptive.policies import Certainty, Optimism, SelfTuning, Thompson
 from agents.evaluation import compare, evaluate
@@ -28,6 +29,7 @@ from agents.theory.task_bound import task_bound
 
 __all__ = [
     "AGENTS",
+    "AdaptiveEngine",
     "AdaptiveFleetScheduler",
     "Agent",
     "Certainty",

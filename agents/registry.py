@@ -14,6 +14,7 @@ from collections.abc import Callable
 from os import PathLike
 from typing import TypedDict, Unpack
 
+from agents.adaptive.engine import AdaptiveEngine
 from agents.adaptive.in_context import InContext
 from agents.adaptive.policies import Certainty, Optimism, SelfTuning, Thompson
 from agents.inference import Estimator
@@ -60,6 +61,7 @@ _SPECIAL: tuple[type[Agent], ...] = (
     FreshnessStatic,
     LambdaCrawl,
     WhittleEngine,
+    AdaptiveEngine,
     WhittleKnapsack,
     WhittlePeriodic,
     LagrangianPeriodic,

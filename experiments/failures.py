@@ -18,8 +18,9 @@ from ephemeral_crawl.core.tables import plain
 from experiments.benchmark.learning.entrants import ENTRANTS, Training
 from experiments.benchmark.learning.plan import IDLE, baseline, training_job
 from experiments.benchmark.learning.scores import numbers
+from experiments.benchmark.learning.tasks import MIXED, RANDOM, RECOVERING, TABLE1
 from experiments.benchmark.learning.training import train
-from experiments.benchmark.tasks import MIXED, RANDOM, RECOVERING, TABLE1, Setting
+from experiments.benchmark.suite import Setting
 from experiments.core.data import Column, Data, Table, mean, versus
 from experiments.core.study import Part, PartsStudy
 

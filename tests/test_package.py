@@ -10,11 +10,9 @@ import sys
 import tarfile
 import tomllib
 import zipfile
-from contextlib import chdir
 from importlib.metadata import distribution
 from pathlib import Path
 
-import hatchling.build
 import pytest
 
 import crawl_env
@@ -27,8 +25,10 @@ CITATION = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 
 
 def build(kind: str, source: Path, target: Path) -> Path:
-    with chdir(source):  # as a front end such as pip does
-        return target / getattr(hatchling.build, f"build_{kind}")(str(target))
+    command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(target)]
+    subprocess.run(command, cwd=source, check=True, capture_output=True)
+    (made,) = target.glob({"wheel": "*.whl", "sdist": "*.tar.gz"}[kind])
+    return made
 
 
 @pytest.fixture(scope="module")

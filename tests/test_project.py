@@ -186,19 +186,6 @@ def test_the_index_is_inverted_and_prices_are_searched_for_in_one_place():
     assert inverting <= set(INVERSES), "an inverse of its own: use agents.theory.closed_form"
 
 
-def test_exact_optima_are_iterated_and_agents_of_studies_step_in_one_place():
-    iterating, stepping = set(), set()
-    for top in ("crawl_env", "agents", "ephemeral_crawl", "experiments"):
-        for file in (ROOT / top).rglob("*.py"):
-            text, name = file.read_text(encoding="utf-8"), file.relative_to(ROOT).as_posix()
-            if re.search(r"(\w+) -= \1\.flat\[0\]", text):  # relative value iteration
-                iterating.add(name)
-            if top == "experiments" and ".predict(" in text and re.search(r"env\.step\(", text):
-                stepping.add(name)
-    assert iterating == {"agents/theory/optimum.py"}
-    assert not stepping, "steps of its own: use agents.evaluation.rollout.Rollout"
-
-
 # Names that two classes of a package share, since they are the same concept.
 SHARED = {
     "Outcome": "what became of a fetch: as a body of HTTP, and checked",

@@ -4,6 +4,7 @@ Their estimators are in `agents.inference`; those that documents name are found 
 """
 
 from agents.adaptive.base import Adaptive
+from agents.adaptive.engine import AdaptiveEngine
 from agents.adaptive.in_context import InContext
 from agents.adaptive.policies import Certainty, Optimism, SelfTuning, Thompson
 from agents.inference import ESTIMATORS, Estimator, GammaPoisson, Posterior
@@ -11,6 +12,7 @@ from agents.inference import ESTIMATORS, Estimator, GammaPoisson, Posterior
 __all__ = [
     "ESTIMATORS",
     "Adaptive",
+    "AdaptiveEngine",
     "Certainty",
     "Estimator",
     "GammaPoisson",

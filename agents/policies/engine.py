@@ -85,6 +85,11 @@ class WhittleEngine(Whittle):
         live, budget = payable(fleet, task)
         return engine_relaxation(live, budget, rate, item_utility(task), decay_of(task))
 
+    def heeds(self, sources: Sources, env: int = 0) -> bool:
+        """Return whether the index of a fleet, (N,), heeds the engine: not if there is none, or if
+        the plain Whittle index earns as much. `env` numbers environments whose fleets are drawn."""
+        return self._engine is not None and self._table_of(sources, env) is not None
+
     def begin(self, view: ObservationView) -> State:
         """The state is what a deterministic engine of fractional rate has left over, by number."""
         return () if self._engine is None else (np.full(view.batch, -1),)

@@ -31,7 +31,6 @@ from crawl_env.numerics import BoolArray, FloatArray
 
 _SLOWEST = 1e-12  # items / step of a source without arrivals, which earns nothing
 _FULL = 45.0  # time constants after which nothing grows any more
-_NEGLIGIBLE = 1e-17  # of the bound at λ = 0, what is paid at a λ that is negligible
 
 
 class CheckedArm:
@@ -118,24 +117,16 @@ def look_arm(task: Task, sources: Sources) -> CheckedArm:
 
 
 def least_priced(
-    net_reward: Callable[[FloatArray], FloatArray],
-    high: FloatArray,
-    budget: float,
-    slow: bool = False,
+    net_reward: Callable[[FloatArray], FloatArray], high: FloatArray, budget: float
 ) -> Relaxation:
     """Minimise λM + Σ_i β_i(λ) over λ in [0, high], where β is the net reward of each source, (...,
-    N), at λ, (..., 1): the relaxed bound and λ*, floats, or arrays (B,) for a batch.
-
-    Arguments:
-        slow: whether λ* may be many orders of magnitude below `high`.
-    """
+    N), at λ, (..., 1): the relaxed bound and λ*, floats, or arrays (B,) for a batch."""
 
     def dual(multiplier: FloatArray) -> FloatArray:
         net: FloatArray = net_reward(multiplier).sum(axis=-1, keepdims=True)
         return multiplier * budget + net
 
-    negligible = _NEGLIGIBLE * dual(np.zeros_like(high)) / budget if slow else 0.0
-    multiplier = least_where(dual, high, negligible)
+    multiplier = least_where(dual, high)
     bound = dual(multiplier)
     if multiplier.ndim == 1:
         return Relaxation(float(bound[0]), float(multiplier[0]))

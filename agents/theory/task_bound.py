@@ -13,6 +13,7 @@ from agents.theory.deadline import deadline_bound
 from agents.theory.looks import looks_relaxation
 from agents.theory.observed import ObservedArm
 from agents.theory.periodic import cycle_of, daily_inflow, periodic_relaxation
+from agents.theory.price import least_where
 from agents.theory.regimes import regimes_of, regimes_relaxation
 from agents.theory.relaxation import relaxation
 from agents.theory.renewal import simplified
@@ -306,8 +307,15 @@ def _without_engine(task: Task, fleet: Sources) -> Bound:
     fleet = simplified(Sources(**{**fleet.__getstate__(), "capacity": np.inf}))
     arms = ObservedArm(fleet, task.observed & payable, utility_of(task))
 
-    def net_reward(multiplier: FloatArray) -> FloatArray:
-        return np.where(payable, arms.net_reward(multiplier), 0.0)
+    def dual(multiplier: FloatArray) -> FloatArray:
+        net = np.where(payable, arms.net_reward(multiplier), 0.0)
+        return multiplier * task.budget + net.sum(axis=-1, keepdims=True)
 
-    slow = bool(fleet.decay_per_step.min() < _SLOW)
-    return Bound(*least_priced(net_reward, arms.max_multiplier(), task.budget, slow), known.value)
+    high, negligible = arms.max_multiplier(), np.zeros(1)
+    if fleet.decay_per_step.min() < _SLOW:
+        negligible = 1e-17 * dual(np.zeros_like(high)) / task.budget
+    multiplier = least_where(dual, high, negligible)
+    bound = dual(multiplier)
+    if fleet.cost.ndim == 1:
+        return Bound(float(bound[0]), float(multiplier[0]), known.value)
+    return Bound(bound[:, 0], multiplier[:, 0], known.value)

@@ -25,11 +25,9 @@ class FileBeside:
         patience: seconds for which it waits for another process that changes the file.
 
     Raises:
-        ValueError: the file is another of SQLite.
+        ValueError: the file is something else, or damaged.
         StoreLocked: another process changes it; also later, by all methods. Nothing is changed
             then.
-        OSError: the file cannot be used, such as because it is damaged or the disk is full; also
-            later.
     """
 
     def __init__(
@@ -37,18 +35,23 @@ class FileBeside:
     ) -> None:
         if path != ":memory:":
             is_new(Path(path))
-        self._name, self._what, self._patience = str(path), what, patience
-        with self._errors():
-            self._db = sqlite3.connect(
-                path, timeout=patience, isolation_level=None, check_same_thread=False
-            )
+        self._name, self._patience = str(path), patience
+        self._db = sqlite3.connect(
+            path, timeout=patience, isolation_level=None, check_same_thread=False
+        )
         try:
-            self._prepare(tables)
+            self._prepare(what, tables)
+        except sqlite3.DatabaseError as error:
+            self.close()
+            raise ValueError(
+                f"{path} is not a file of {what}: {error}. If it was one, it is damaged: delete "
+                "it, and it is made anew"
+            ) from error
         except BaseException:
             self.close()
             raise
 
-    def _prepare(self, tables: Sequence[str]) -> None:
+    def _prepare(self, what: str, tables: Sequence[str]) -> None:
         self.rows("PRAGMA trusted_schema = OFF")
         with closing(sqlite3.connect(":memory:")) as ours:
             for statement in tables:
@@ -56,7 +59,7 @@ class FileBeside:
             # Those of others could have triggers or views.
             if not set(self.rows(_OBJECTS)) <= {*ours.execute(_OBJECTS)}:
                 raise ValueError(
-                    f"{self._name} is a SQLite file, but not one of {self._what}; name another"
+                    f"{self._name} is a SQLite file, but not one of {what}; name another"
                 )
         self.rows("PRAGMA journal_mode = WAL")
         self.rows("PRAGMA synchronous = NORMAL")
@@ -65,29 +68,25 @@ class FileBeside:
                 self._db.execute(statement)
 
     @contextmanager
-    def _errors(self) -> Iterator[None]:
-        """Return a context whose errors say what can be done."""
+    def _waiting(self) -> Iterator[None]:
+        """Return a context in which other processes are waited for."""
         try:
             yield
-        except sqlite3.DatabaseError as error:
-            if "locked" in str(error):
-                raise StoreLocked(self._name, self._patience) from error
-            damaged = not isinstance(error, sqlite3.OperationalError)
-            advice = ". If it is damaged, delete it, and it is made anew" if damaged else ""
-            raise OSError(
-                f"{self._name} cannot be used as a file of {self._what}: {error}{advice}"
-            ) from error
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error):
+                raise
+            raise StoreLocked(self._name, self._patience) from error
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Return a context in which all is changed, or nothing."""
-        with self._errors(), self._db:
+        with self._waiting(), self._db:
             self._db.execute("BEGIN IMMEDIATE")
             yield
 
     def rows(self, statement: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Run a statement, and return the rows that it gives."""
-        with self._errors():
+        with self._waiting():
             return self._db.execute(statement, parameters).fetchall()
 
     def close(self) -> None:

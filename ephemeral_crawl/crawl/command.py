@@ -178,6 +178,10 @@ class CrawlFeeds(Command):
                         "nobody reads the items that are printed any more, so that the crawl has "
                         "ended; the same command goes on where it was"
                     ) from error
+                except sqlite3.Error as error:
+                    raise OSError(
+                        f"what is known of the items of {self.store} cannot be stored: {error}"
+                    ) from error
 
     def _named(self, scheduler: Scheduler, part: str) -> str:
         """Return a source that is named, or by a part that no other has."""

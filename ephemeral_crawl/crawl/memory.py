@@ -42,7 +42,9 @@ class Memory(FileBeside):
         patience: seconds for which it waits for another process that changes the file.
 
     Raises:
-        ValueError, TimeoutError, OSError: as of `FileBeside`.
+        ValueError: the file is something else.
+        TimeoutError: another process changes it; also later, by all methods that change something.
+            Nothing is changed then.
     """
 
     def __init__(self, path: str | PathLike[str], patience: float = PATIENCE) -> None:

@@ -132,8 +132,9 @@ class Subscriptions:
             `NotYet` puts that off.
 
     Raises:
-        ValueError: the public address is not a URL, or the file is another of SQLite.
-        TimeoutError, OSError: as of `FileBeside`, after a second.
+        ValueError: the public address is not a URL, or the file is something else.
+        TimeoutError: another process changes the file for a second; also later, by all methods that
+            change something. Nothing is changed then.
     """
 
     def __init__(

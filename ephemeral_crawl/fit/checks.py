@@ -108,7 +108,7 @@ def _squares(n: int, days: int, size: int, rng: np.random.Generator) -> NDArray[
         else:
             cell = day_of + np.arange(batch)[:, None] * days
             counts = np.bincount(cell.ravel(), minlength=batch * days).reshape(batch, days)
-            parts.append(np.einsum("ij,ij->i", counts, counts))
+            parts.append((counts**2).sum(axis=1))
     return np.concatenate(parts)
 
 

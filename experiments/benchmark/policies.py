@@ -30,7 +30,7 @@ from ephemeral_crawl.core.tables import (
     plain,
     records,
 )
-from experiments.benchmark.tasks import SUITE, Setting
+from experiments.benchmark.suite import SUITE, Setting
 from experiments.core.data import Data
 
 # Only one of the policies that estimate arrival rates is included: they are the slowest.

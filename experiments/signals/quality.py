@@ -16,6 +16,7 @@ from experiments.signals.tasks import (
     DESCRIPTION,
     NONE,
     OBSERVED,
+    PUBLISHED,
     SHARE,
     gain,
     job,
@@ -136,3 +137,5 @@ PART = Part(
     ),
     claim=claim,
 )
+
+__all__ = ["PART", "PUBLISHED", "SHOWN"]

@@ -5,9 +5,9 @@ import pytest
 
 from ephemeral_crawl.core import evaluation
 from ephemeral_crawl.core.tables import bound_of
-from experiments.benchmark import command, policies, tasks
-from experiments.benchmark.learning import entrants
-from experiments.benchmark.tasks import SUITE, Setting
+from experiments.benchmark import command, policies
+from experiments.benchmark.learning import entrants, tasks
+from experiments.benchmark.suite import SUITE, Setting
 
 
 def short(setting: Setting) -> Setting:

@@ -19,7 +19,6 @@ from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.evaluation import arguments_of
 from ephemeral_crawl.core.results import ROOT, write_csv
 from ephemeral_crawl.core.runner import Runner
-from experiments.benchmark import tasks
 from experiments.benchmark.learning import (
     entrants,
     figures,
@@ -27,6 +26,7 @@ from experiments.benchmark.learning import (
     runs,
     scoreboard,
     section,
+    tasks,
     training,
 )
 from experiments.benchmark.learning.entrants import (
@@ -44,7 +44,7 @@ from experiments.benchmark.learning.entrants import (
 from experiments.benchmark.learning.plan import key_of
 from experiments.benchmark.learning.runs import Records, choice, complete
 from experiments.benchmark.learning.scores import ScoreTable, clearly_above, numbers, tables_of
-from experiments.benchmark.tasks import Setting
+from experiments.benchmark.suite import Setting
 
 
 def short(setting: Setting) -> Setting:

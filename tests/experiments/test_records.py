@@ -16,7 +16,7 @@ from ephemeral_crawl.core.folders import check_folder
 from ephemeral_crawl.core.results import ROOT, read_csv
 from experiments.__main__ import PROGRAM as STUDIES
 from experiments.benchmark import policies
-from experiments.benchmark.tasks import SUITE
+from experiments.benchmark.suite import SUITE
 
 RESULTS = ROOT / "results"
 REPLAY = RESULTS / "hacker-news-replay"

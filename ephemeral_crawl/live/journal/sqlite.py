@@ -171,7 +171,7 @@ class SqliteJournal(SqlJournal):
             "in place, and open the scheduler again"
         )
 
-    def _unusable(self, error: sqlite3.DatabaseError) -> OSError:
+    def _unusable(self, error: sqlite3.OperationalError) -> OSError:
         if "locked" not in str(error):
             return OSError(f"{self.name} cannot be used: {error}")
         return StoreLocked(self.name, self._patience)
@@ -281,7 +281,7 @@ class SqliteJournal(SqlJournal):
         except BaseException as error:
             if self._connection is connection and connection.in_transaction:
                 connection.execute("ROLLBACK")
-            if isinstance(error, sqlite3.DatabaseError):  # such as that the disk is full
+            if isinstance(error, sqlite3.OperationalError):  # such as that the disk is full
                 raise self._unusable(error) from error
             raise
 

@@ -16,7 +16,7 @@ from ephemeral_crawl.core import evaluation
 from ephemeral_crawl.core.runner import Job, Result
 from experiments.benchmark.learning.entrants import KINDS, MANY, Entrant, Suite, Training
 from experiments.benchmark.learning.training import code_of, listed, made_by, train
-from experiments.benchmark.tasks import Setting
+from experiments.benchmark.suite import Setting
 
 # Policies that learn nothing; the best of them is what a learner must exceed, task by task.
 IDLE = ("random", "fixed", "oldest-first", "myopic")

@@ -40,11 +40,6 @@ def page_of(*names):
     return report.html([{"commit": names[0], "command": names[1], "date": "2026-11-20"}])
 
 
-@pytest.fixture(scope="module")
-def page():
-    return page_of("a", "b")
-
-
 class Elements(HTMLParser):
     """The elements of a page, their attributes, and its text outside of scripts and styles."""
 
@@ -74,7 +69,8 @@ def test_hostile_names_are_text_everywhere():
     assert page.count("<script") == 1
 
 
-def test_a_page_loads_nothing_and_runs_only_its_own_script(page):
+def test_a_page_loads_nothing_and_runs_only_its_own_script():
+    page = page_of("a", "b")
     for _, attributes in Elements(page).elements:
         for key, value in attributes.items():
             if key in ("src", "href", "xlink:href"):
@@ -87,23 +83,24 @@ def test_a_page_loads_nothing_and_runs_only_its_own_script(page):
     assert f"script-src 'sha256-{digest}'" in page
 
 
-def test_identifiers_are_unique_and_references_are_to_them(page):
-    elements = Elements(page).elements
+def test_identifiers_are_unique_and_references_are_to_them():
+    elements = Elements(page_of("a", "b")).elements
     names = [of["id"] for _, of in elements if "id" in of]
     assert len(names) > 20
     assert len(names) == len(set(names))
     references = [v[1:] for _, of in elements for k, v in of.items() if k == "xlink:href"]
+    page = page_of("a", "b")
     references += re.findall(r"url\(#([^)]+)\)", page) + re.findall(r'href="#([^"]+)"', page)
     assert references
     assert set(references) <= set(names)
 
 
-def test_the_same_report_is_the_same_page(page):
-    assert page_of("a", "b") == page
+def test_the_same_report_is_the_same_page():
+    assert page_of("a", "b") == page_of("a", "b")
 
 
-def test_a_curve_its_band_and_its_entry_belong_together(page):
-    elements = Elements(page).elements
+def test_a_curve_its_band_and_its_entry_belong_together():
+    elements = Elements(page_of("a", "b")).elements
     for number in "01":
         kinds = [of["class"] for _, of in elements if of.get("data-series") == number]
         # Two figures, each with two panels of a line and a band, and an entry of a line and a text.
@@ -111,7 +108,8 @@ def test_a_curve_its_band_and_its_entry_belong_together(page):
         assert kinds.count("entry") == 4
 
 
-def test_figures_follow_the_colours_of_the_page(page):
+def test_figures_follow_the_colours_of_the_page():
+    page = page_of("a", "b")
     assert "var(--ink)" in page
     assert plots.INK not in page.partition("</style>")[2]
 

@@ -99,7 +99,7 @@ def test_new_items_are_written_once_and_reported():
 
     bench.site.answers["/a"] = answer
     bench.memory.remember("removed", Remembered(), [1])
-    bench.run(8.0, "/a")
+    bench.run(24.0, "/a")
     assert bench.memory.names() == {bench.site.url("/a")}
     assert len(bench.visits) > 2
     assert max(bench.tasks) < 10
@@ -179,7 +179,7 @@ def test_requests_are_conditional_and_304_is_a_fetch():
         return message(*((304,) if same else (200, feed(1))), ETag='"x"', Last_Modified="then")
 
     bench.site.answers["/a"] = answer
-    bench.run(8.0, "/a")
+    bench.run(24.0, "/a")
     assert [visit.status for visit in bench.visits[:3]] == [200, 304, 304]
     assert len(bench.items) == 1
     assert bench.scheduler.status().counts.failed == 0
@@ -189,7 +189,7 @@ def test_the_same_document_is_not_parsed_again(monkeypatch):
     bench, parsed = Bench(), []
     monkeypatch.setattr(feeds, "parse_feed", lambda *a: parsed.append(a) or feeds.Feed("", [], 0.0))
     bench.site.answers["/a"] = message(200, feed(1))
-    bench.run(8.0, "/a")
+    bench.run(24.0, "/a")
     assert len(bench.visits) > 1
     assert len(parsed) == 1
 
@@ -197,7 +197,7 @@ def test_the_same_document_is_not_parsed_again(monkeypatch):
 def test_a_feed_that_is_gone_is_paused():
     bench = Bench()
     bench.site.answers["/a"] = message(410)
-    bench.run(12.0, "/a")
+    bench.run(48.0, "/a")
     assert [(visit.status, visit.paused) for visit in bench.visits] == [(410, True)]
     assert bench.scheduler.status().paused == 1
     url = bench.site.url("/a")
@@ -224,7 +224,7 @@ def test_failures_say_why_until_the_next_fetch():
         return next(answers, message(304))
 
     bench.site.answers["/a"] = answer
-    bench.run(24.0, "/a")
+    bench.run(72.0, "/a")
     assert "It was not fetched yet." in said[0]
     told = "never fetched successfully; its last fetch failed; the last attempt was at 2023-11-14"
     assert told in said[1]
@@ -257,7 +257,7 @@ def test_a_server_that_asks_to_be_left_alone_for_ever_does_not_end_the_crawl(wai
 def test_an_etag_that_cannot_be_sent_again_is_not():
     bench = Bench()
     bench.site.answers["/a"] = message(200, feed(1), ETag='"é"', Last_Modified="yesterday")
-    bench.run(6.0, "/a")
+    bench.run(12.0, "/a")
     assert {visit.error for visit in bench.visits} == {""}
     asked = [headers for _, headers in bench.site.asked[1:]]
     assert asked
@@ -339,7 +339,7 @@ def test_permanent_redirects_rename_the_source(status, kept):
         "/a": message(status, Location="/new"),
         "/new": message(200, feed(1), ETag='"x"'),
     }
-    bench.run(4.0, "/a")
+    bench.run(12.0, "/a")
     assert bench.scheduler.sources() == [bench.site.url(kept)]
     assert bench.memory.of(bench.site.url(kept)).etag == '"x"'
     assert len(bench.items) == 1
@@ -429,7 +429,7 @@ def test_of_two_feeds_that_moved_to_one_place_one_stays():
     bench = Bench()
     moved = message(301, Location="/new")
     bench.site.answers |= {"/a": moved, "/b": moved, "/new": message(200, feed(1))}
-    bench.run(4.0, "/a", "/b")
+    bench.run(12.0, "/a", "/b")
     assert bench.scheduler.sources() == [bench.site.url("/new")]
 
 
@@ -490,7 +490,7 @@ def test_dates_that_cannot_be_leave_right_numbers(date):
         return message(200, feed(*shown, date=date))
 
     bench.site.answers["/a"] = answer
-    bench.run(8.0, "/a")
+    bench.run(24.0, "/a")
     told = bench.scheduler.explain(bench.site.url("/a"))
     assert math.isfinite(told.rate)
     assert 0 < told.rate < 100
@@ -540,7 +540,7 @@ def test_what_is_known_of_a_feed_is_what_was_remembered_of_it(changes):
 
 def test_files_of_others_are_refused(tmp_path):
     (tmp_path / "text").write_text("hello" * 1000)
-    with pytest.raises(OSError, match="is not a database"):
+    with refused("is not a database"):
         Memory(tmp_path / "text")
     with Scheduler(tmp_path / "crawl.db", budget="1/h"):
         pass
@@ -548,20 +548,11 @@ def test_files_of_others_are_refused(tmp_path):
         Memory(tmp_path / "crawl.db")
 
 
-def test_damage_of_what_is_known_of_items_says_what_to_do(tmp_path):
-    path, bench = tmp_path / "known", Bench()
-    Memory(path).close()
-    content = path.read_bytes()
-    path.write_bytes(content[:4096] + bytes(len(content) - 4096))
-    bench.memory = Memory(path)
-    with pytest.raises(OSError, match=r"malformed\. If it is damaged, delete it"):
-        bench.run(1.0, "/a")
-    assert bench.scheduler.status().counts.failed == 0
+ENDS = {signal.SIGKILL: "ran out of memory", signal.SIGABRT: "ended by the signal SIGABRT"}
 
 
 def test_why_the_process_that_parses_has_ended():
     assert "takes more than 2 GiB of memory" in feeds._why_ended(feeds._OUT_OF_MEMORY)
-    assert "ended by the signal SIGABRT" in feeds._why_ended(-signal.SIGABRT)
     for code in (0, 1, -1000, None):
         assert f"exit code {code}" in feeds._why_ended(code)
 
@@ -582,10 +573,11 @@ def test_parsing_is_limited_in_time():
             with pytest.raises(FetchError, match="parsing it takes more than") as error:
                 await parser(feed(*range(20_000)), "", "")
             assert error.value.kind == "content"
-            assert len((await parser(feed(1), "", "")).items) == 1
-            parser._process.send_signal(signal.SIGKILL)
-            with pytest.raises(FetchError, match="ran out of memory"):
-                await parser(feed(1), "", "")
+            for number, words in ENDS.items():
+                assert len((await parser(feed(1), "", "")).items) == 1
+                parser._process.send_signal(number)
+                with pytest.raises(FetchError, match=words):
+                    await parser(feed(1), "", "")
             return await parser(feed(1), "", "")
         finally:
             await parser.close()
@@ -596,7 +588,7 @@ def test_parsing_is_limited_in_time():
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 @pytest.mark.parametrize("signals", [["SIGTERM"], ["SIGINT", "SIGINT"], ["SIGKILL"]], ids=str)
 def test_a_crawl_that_is_ended_leaves_no_process_and_no_warning(signals, tmp_path):
-    documents = {"/a": feed(1), "/b": feed(*range(4000 if signals == ["SIGTERM"] else 30_000))}
+    documents = {"/a": feed(1), "/b": feed(*range(10_000 if signals == ["SIGTERM"] else 100_000))}
     printed, sent = threading.Event(), threading.Event()
 
     class Feeds(BaseHTTPRequestHandler):
@@ -778,11 +770,11 @@ def test_the_reference_crawl_collects_nearly_what_an_oracle_would():
 
 
 def test_hosts_are_asked_no_more_often_than_they_allow():
-    world = World(2, days=0.5, shared_hosts=True)
+    world = World(2, days=1.0, shared_hosts=True)
     crawl(world, 6, per_host=HOUR)
     for host in range(3):
         times = [t for t, i in world.log if world.feeds[i].host == host]
-        assert len(times) > 6
+        assert len(times) > 12
         assert np.diff(times).min() >= HOUR - 1e-6
 
 

@@ -34,7 +34,6 @@ def test_pages_are_fetched_as_robots_txt_allows_and_feeds_as_they_are_due():
 
 def test_a_crawl_delay_holds_as_long_as_robots_txt_has_it():
     bench, limits = Bench(), []
-    bench.scheduler.configure(budget="1/h")
     asks = message(200, b"User-agent: *\nCrawl-delay: 30")
     # What robots.txt says from day to day, and the limit that others set then.
     days = iter([(asks, 10.0), (asks, 60.0), (asks, 10.0), (message(404), None), (asks, None)])
@@ -53,7 +52,6 @@ def test_a_crawl_delay_holds_as_long_as_robots_txt_has_it():
 
 def test_a_site_without_a_crawl_delay_does_not_end_that_of_another_after_a_restart():
     bench, other, limits = Bench(), "http://127.0.0.1:9", []
-    bench.scheduler.configure(budget="1/h")
     bench.scheduler.add(f"{other}/", host="127.0.0.1")
     bench.scheduler.limit_host("127.0.0.1", 30.0)
     bench.memory.note_delay(other, "127.0.0.1", 30.0)  # as the process before did

@@ -14,6 +14,7 @@ from ephemeral_crawl.crawl.feeds import parse_feed
 from ephemeral_crawl.crawl.websub import ACTIVE, ASKED, LEASE, NONE, NotYet, Subscriptions
 from tests.ephemeral_crawl.crawl.site import feed, message
 from tests.ephemeral_crawl.crawl.test_crawler import Bench
+from tests.refusals import refused
 
 FEED, TOPIC = "https://example.org/feed", "https://example.org/feed.xml"
 
@@ -391,5 +392,5 @@ def test_the_secrets_of_subscriptions_are_for_their_owner_alone(tmp_path):
     Subscriptions(file, "https://example.org", Client(), None, None).close()
     assert file.stat().st_mode & 0o077 == 0
     file.write_text("something else" * 100)
-    with pytest.raises(OSError, match=r"hubs: file is not a database. If it is damaged, delete it"):
+    with refused("crawl.db.hubs is not a file of subscriptions at hubs: file is not a database"):
         Subscriptions(file, "https://example.org", Client(), None, None)

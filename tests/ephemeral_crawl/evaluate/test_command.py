@@ -39,8 +39,7 @@ def test_it_writes_records_sources_and_a_report(tmp_path, capsys):
 
 
 def test_where_rates_vary_no_bound_is_told(tmp_path, capsys):
-    few = {"agents": ("whittle",), "steps": 20}
-    evaluated(tmp_path, sources="table1", budget="2", arrivals="poisson-hawkes", **few)
+    evaluated(tmp_path, sources="table1", budget="2", arrivals="poisson-hawkes", steps=20)
     printed = capsys.readouterr().out
     assert "of bound (unknown)" in printed
     assert "No upper bound is known" in printed
@@ -66,7 +65,7 @@ def test_no_clear_winner_where_policies_do_the_same(tmp_path, capsys):
 
 
 def test_the_clairvoyant_is_last_and_never_recommended(tmp_path, capsys):
-    out = evaluated(tmp_path, budget="4, 3", agents=("whittle", "random", "static"))
+    out = evaluated(tmp_path, budget="4, 3", steps=200)
     printed = capsys.readouterr().out
     assert (out / "report.html").read_text(encoding="utf-8").count("<svg ") == 1
     assert {r["budget"] for r in rows(out / "records.csv")} == {"3.0", "4.0"}
@@ -147,13 +146,13 @@ def test_the_best_of_many_equal_policies_is_rarely_recommended():
 
 def test_seeds_in_parts_are_the_same_for_every_policy_and_are_joined(tmp_path, monkeypatch):
     monkeypatch.setattr("ephemeral_crawl.evaluate.model.PART", 2 * 20 * 70)
-    few = {"agents": ("whittle", "fixed"), "seeds": 5}
-    out = evaluated(tmp_path, **few)
+    out = evaluated(tmp_path, seeds=5)
     records = rows(out / "records.csv")
-    assert len(records) == 5 * 5  # random, the clairvoyant and the schedule are played, too
+    # The clairvoyant is in the place of whittle-exact, and the schedule is played.
+    assert len(records) == (len(AGENTS) + 1) * 5
     assert len({r["reward"] for r in records if r["agent"] == "fixed"}) == 5
     monkeypatch.setattr("ephemeral_crawl.evaluate.model.PART", 2e8)
-    whole = rows(evaluated(tmp_path / "whole", **few) / "records.csv")
+    whole = rows(evaluated(tmp_path / "whole", seeds=5) / "records.csv")
     mean = [
         np.mean([float(r["reward"]) for r in x if r["agent"] == "fixed"]) for x in (records, whole)
     ]
@@ -161,7 +160,7 @@ def test_seeds_in_parts_are_the_same_for_every_policy_and_are_joined(tmp_path, m
 
 
 def test_absolute_paths_do_not_enter_the_records(tmp_path):
-    run(f"evaluate --sources {FLEET} --budget 4 --steps 9 --agents nutch --run-on sequential --out",
+    run(f"evaluate --sources {FLEET} --budget 4 --steps 9 --seeds 3 --run-on sequential --out",
         str(tmp_path / "o"))  # fmt: skip
     text = (tmp_path / "o" / "records.csv").read_text(encoding="utf-8")
     assert str(tmp_path) not in text

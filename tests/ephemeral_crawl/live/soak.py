@@ -430,11 +430,9 @@ class Soak:
         """Let the next thing go wrong."""
         if not self.waiting:
             self.waiting = self.random.sample(FAULTS, len(FAULTS))
-        # One that has just started has no steady clock yet, and takes a leap for an outage; and it
-        # is not stopped.
-        done = [self.nursery.done_at(number) for number in self.children.values()]
-        early = {"clock": not all(done), "stop": not any(done)}
-        which = next((k for k, kind in enumerate(self.waiting) if not early.get(kind)), None)
+        # One that has just started has no steady clock yet, and takes a leap for an outage.
+        ready = all(map(self.nursery.done_at, self.children.values()))
+        which = next((k for k, kind in enumerate(self.waiting) if ready or kind != "clock"), None)
         if which is None:
             return
         kind, live = self.waiting.pop(which), self.worker.live

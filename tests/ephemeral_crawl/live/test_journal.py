@@ -489,9 +489,9 @@ def test_rows_of_hosts_and_tags_that_nothing_uses_are_used_again(store):
         live.add("busy", host="busy.example")
         live.failed("busy", status=429, retry_after="10d")
         live.remove("busy")
-    for k in range(3):  # by processes one after the other, the last of which reads a snapshot
+    for k in range(4):  # by processes one after the other, the last of which reads a snapshot
         with Scheduler(store.address, clock=clock) as live, live.together():
-            for i in range(50 * k, 50 * k + 50):
+            for i in range(60 * k, 60 * k + 60):
                 live.add(str(i), host=f"{i}.limited.example", tag=str(i))
                 assert (live.settings(str(i))["tag"], live.count(tag=str(i))) == (str(i), 1)
                 live.remove(str(i))

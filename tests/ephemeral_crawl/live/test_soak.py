@@ -17,7 +17,7 @@ from tests.processes import forked
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_faults_of_all_kinds_break_no_promise():
-    asked = soak.Options(0.03, "sqlite", speed=120.0, every=0.05, seed=1, shards=None)
+    asked = soak.Options(0.06, "sqlite", speed=120.0, every=0.08, seed=1, shards=None)
     run = forked(partial(soak.main, asked), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     printed, said = run.communicate()
     assert run.returncode == 0, printed + said

@@ -146,7 +146,7 @@ def test_all_policies_meet_the_same_items(tmp_path):
 
 def test_nothing_after_the_split_reaches_the_fleet_and_nothing_later_a_crawl(tmp_path):
     log = ItemLog.from_csv(EXAMPLE)
-    shuffled = np.where(log.published > 1100, log.utility[::-1] * 5 + 1, log.utility)
+    shuffled = np.where(log.published > 1500, log.utility[::-1] * 5 + 1, log.utility)
     other = ItemLog(log.names, log.source, log.published, shuffled, log.start, log.end)
     other.to_csv(tmp_path / "other.csv")
     splits = [
@@ -166,10 +166,10 @@ def test_nothing_after_the_split_reaches_the_fleet_and_nothing_later_a_crawl(tmp
         for split in splits:
             arguments = {"sources": split.fleet, "budget": budget, "budget_rule": rule}
             arguments |= {"observed": observed, "start": "empty", "arrivals": split.trace}
-            reward.append(play(Rollout(name, arguments), split.trace, 120).reward[0])
-        # The last step before 1100 begins at 99.
-        assert reward[0][:100].tolist() == reward[1][:100].tolist(), (name, rule, observed)
-        assert reward[0][100:].tolist() != reward[1][100:].tolist()
+            reward.append(play(Rollout(name, arguments), split.trace, 520).reward[0])
+        # The last step before 1500 begins at 499.
+        assert reward[0][:500].tolist() == reward[1][:500].tolist(), (name, rule, observed)
+        assert reward[0][500:].tolist() != reward[1][500:].tolist()
 
 
 def test_the_scheduler_is_told_what_its_crawls_found_and_no_more(monkeypatch):
@@ -211,7 +211,7 @@ def test_the_scheduler_is_told_what_its_crawls_found_and_no_more(monkeypatch):
 
 def test_the_scheduler_uses_the_pings_of_a_replay():
     """With perfect pings it collects far more, and what it is not shown it does not use."""
-    split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 150)
+    split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 300)
     log = split.trace.log
     pings = PingLog(log.names, log.source, log.published, log.start, log.end)
     (job,) = recording(split).jobs(replay.SCHEDULER, 1.0)
@@ -268,10 +268,9 @@ def test_it_writes_records_sources_and_a_report(tmp_path, capsys):
 def test_an_indexing_engine_and_what_it_costs(tmp_path, capsys):
     """The reward is what the engine indexes of recorded items."""
 
-    few = {"agents": ("whittle",), "steps": 150}
-    free = totals(replayed(tmp_path, **few))
+    free = totals(replayed(tmp_path))
     capsys.readouterr()
-    queued = totals(replayed(tmp_path, engine_rate=0.5, engine_capacity=2, **few))
+    queued = totals(replayed(tmp_path, engine_rate=0.5, engine_capacity=2))
     printed = capsys.readouterr().out
     assert queued.keys() == {*free, "whittle-engine"}
     assert 0 < queued["whittle"] < free["whittle"]
@@ -286,14 +285,13 @@ def test_an_indexing_engine_and_what_it_costs(tmp_path, capsys):
 
 
 def test_several_budgets_are_drawn_as_a_curve_and_few_blocks_give_no_winner(tmp_path, capsys):
-    few = {"agents": ("whittle", "random"), "steps": 300}
-    out = replayed(tmp_path, budget="2,4", **few)
+    out = replayed(tmp_path, budget="2,4", steps=300)
     printed = capsys.readouterr().out
     assert "Collected utility by budget" in printed
     assert "2 weeks, which is too few for confidence intervals" in printed
     assert "Recommended policy: " not in printed
     assert (out / "report.html").read_text(encoding="utf-8").count("<svg ") == 3
-    replayed(tmp_path, block=24.0, **few)
+    replayed(tmp_path, steps=300, block=24.0)
     assert "Student's t over 13 24-hour blocks and 2 runs" in capsys.readouterr().out
 
 
@@ -321,7 +319,7 @@ def test_content_can_be_seen_and_the_budget_saved(tmp_path, capsys):
 
 def test_sources_nobody_knew_of_are_not_crawled_but_count(tmp_path, capsys):
     text = EXAMPLE.read_text(encoding="utf-8") + "newcomer,1700,1000\nlate,1701,1\n"
-    out = replayed(tmp_path, items=written(tmp_path, text), agents=("whittle",), steps=None)
+    out = replayed(tmp_path, items=written(tmp_path, text), steps=None)
     printed = capsys.readouterr().out
     assert "New: 2 sources published nothing before the split" in printed
     assert "newcomer (1000), late (1)" in printed

@@ -1,56 +1,12 @@
-"""The tasks of the study: the checks among `crawl_env.tasks`, on which the index policies are
-evaluated, and those of the learning agents."""
+"""The tasks of the learning agents; see `experiments.benchmark.suite.Setting`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
-import crawl_env
-from crawl_env import Sources, tasks
-from crawl_env.benchmark.catalogue import DRAWN, POISSON_UNOBSERVED
+from crawl_env import Sources
 from ephemeral_crawl.core.evaluation import fleet_as_json
-
-EXAMPLE = Path(crawl_env.__file__).parent / "fleet" / "presets" / "mixed-costs.csv"
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A task and the protocol by which the studies evaluate agents on it.
-
-    A `crawl_env.BenchmarkTask` has an id, seeds of its own and references besides, which hold for
-    its arguments and protocol only; those of a setting may be changed.
-    """
-
-    group: str
-    name: str
-    arguments: dict[str, Any]
-    steps: int
-    warmup: int = 0
-    discount: float = 1.0  # γ; below 1, the discounted return is reported
-    seeds: int = 20
-
-    @property
-    def is_deterministic(self) -> bool:
-        """Whether the arrivals are deterministic, so that only the agent may be random."""
-        return bool(self.arguments["arrivals"] == "deterministic")
-
-
-SUITE = [
-    Setting(
-        task.group,
-        task.label,
-        dict(task.arguments),
-        task.steps,
-        task.warmup,
-        task.discount,
-        task.seeds,
-    )
-    for task in tasks("checks").values()
-]
-
-# ------------------------------------------------------------------------- of the learning agents
+from experiments.benchmark.suite import DRAWN, EXAMPLE, POISSON_UNOBSERVED, SUITE, Setting
 
 Tasks = tuple[Setting, ...]
 

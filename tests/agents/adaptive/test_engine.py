@@ -1,0 +1,74 @@
+"""`adaptive-engine`: against `whittle-engine`, which knows the sources, and `SelfTuning`."""
+
+import numpy as np
+import pytest
+
+from agents import compare, make
+from agents.adaptive import AdaptiveEngine, SelfTuning
+from agents.adaptive.base import Memory
+from agents.adaptive.engine import QueuePlan
+from crawl_env import CrawlVectorEnv, Engine, Sources
+from tests.refusals import refused
+
+FLEET = Sources([3.0, 2.0, 1.0, 0.5, 2.0, 1.0, 0.3, 4.0], [1.0, 0.7, 2.0, 5.0, 0.2, 3.0, 4.0, 0.1],
+                [0.3, 0.15, 0.2, 0.1, 0.4, 0.3, 0.2, 0.2])  # fmt: skip
+PARAMETERS = ("arrival_rate", "mean_utility", "decay_rate", "cost")
+SEEN = ("age", "crawled", "harvest", "items", "backlog")
+TASK = {
+    "sources": FLEET,
+    "budget": 2,
+    "arrivals": "poisson-items",
+    "observed": False,
+    "engine": Engine(rate=2, capacity=4),
+    "features": (*SEEN, *PARAMETERS),
+}
+
+
+def test_it_earns_most_of_what_the_policy_does_that_knows_the_sources():
+    agents = ["adaptive-engine", "whittle-engine", "adaptive-self-tuning"]
+    runs = compare(agents, TASK, steps=75, warmup=45, seeds=2)
+    ours, known, without = (runs[name].reward.mean() for name in agents)
+    assert ours > 0.6 * known  # four seeds: .75 to 1.04
+    assert ours > 1.5 * without  # 1.88 to 2.41
+
+
+def test_told_the_truth_it_is_whittle_engine(monkeypatch):
+    env = CrawlVectorEnv(2, **TASK)
+    truth = [np.broadcast_to(getattr(FLEET, name), (2, len(FLEET))) for name in PARAMETERS]
+    monkeypatch.setattr(AdaptiveEngine, "_estimates", lambda *_: np.stack(truth, axis=-1))
+    agent, known = AdaptiveEngine(env, seed=0), make("whittle-engine", env)
+    first = 10 * agent.known.round
+    observation, state, other = env.reset(seed=0)[0], None, None
+    for step in range(first + 5):
+        action, state = agent.predict(observation, state)
+        expected, other = known.predict(observation, other)
+        same = np.array_equal(np.argsort(action), np.argsort(expected))
+        assert same == (step >= first - 1) or step < first - 1
+        observation, *_ = env.step(action)
+    assert QueuePlan(*Memory(*state).plan).due[0, 0] == 3 * first
+    assert agent.posterior(state).mean.shape == (2, len(FLEET))
+
+
+def test_without_an_engine_it_is_self_tuning():
+    env = CrawlVectorEnv(2, **{**TASK, "engine": None, "features": SEEN[:4]})
+    agents = AdaptiveEngine(env, seed=0), SelfTuning(env, seed=0)
+    observation, states = env.reset(seed=0)[0], [None, None]
+    for _ in range(30):
+        found = [a.predict(observation, s) for a, s in zip(agents, states, strict=True)]
+        states = [state for _, state in found]
+        np.testing.assert_array_equal(found[0][0], found[1][0])
+        observation, *_ = env.step(found[0][0])
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"observed": True}, "content is observed"),
+        ({"sources": Sources(np.ones(8), 1.0, 0.2, failure_rate=0.1)}, "crawls can fail"),
+        ({"features": SEEN[:4]}, "backlog"),
+        ({"features": (*SEEN[:3], "backlog")}, "items"),
+    ],
+)
+def test_what_is_refused(changed, words):
+    with refused("adaptive-engine", words):
+        make("adaptive-engine", CrawlVectorEnv(1, **{**TASK, **changed}))

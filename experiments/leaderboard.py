@@ -128,6 +128,7 @@ def page(entries: list[tuple[str, dict[str, Any]]], salt: str = "") -> str:
     for tier in ("core", *(tier for tier in TIERS if tier != "checks")):
         wanted = list(tasks(tier))
         rows: list[tuple[float, list[str], dict[str, FloatArray]]] = []
+        partial: list[tuple[tuple[str, str], dict[str, FloatArray]]] = []
         for state, result in entries:
             played = [row for row in result["runs"] if row["task"] in wanted]
             scores = run_scores(played, "test", salt)
@@ -138,21 +139,39 @@ def page(entries: list[tuple[str, dict[str, Any]]], salt: str = "") -> str:
                 own = [_safe(result["agent"]), plain(together), f"{worst:.3f}"]
                 cells = [*own, budget, str(result["trials"]), state]
                 rows.append((together.mean, cells, scores))
+                continue
+            partial.append(((_safe(result["agent"]), f"{result['training']:,}"), scores))
         if rows:
             rows.sort(key=lambda row: -row[0])
             head = ["agent", "IQM of scores", "worst decile", "training", "trials", "state"]
             table = [head, ["---", *["---:"] * 4, "---"], *(cells for _, cells, _ in rows)]
             parts.append(f"\n**{tier}** ({len(wanted)} tasks)\n\n{markdown(table)}")
+            listed = {(cells[0], cells[3]) for _, cells, _ in rows}
+            others = [entry for entry in partial if entry[0] not in listed]
+            best = {task_id: _best(task_id, others) for task_id in wanted}
             single = [["task", *(cells[0] for _, cells, _ in rows)], ["---", *["---:"] * len(rows)]]
             for task_id in wanted:
                 means = [f"{scores[task_id].mean():.3f}" for *_, scores in rows]
                 single.append([task_id.rpartition("/")[2], *means])
+            if any(best.values()):
+                column = "best that plays some of these tasks", "---", *best.values()
+                single = [[*row, cell] for row, cell in zip(single, column, strict=True)]
             parts.append(f"Mean score of each task:\n\n{markdown(single)}")
     if len(parts) == 1:
         parts.append(
             f"No result of all tasks of a tier, or of the core ({', '.join(CORE)}), yet.\n"
         )
     return "\n".join(parts)
+
+
+def _best(task_id: str, others: list[tuple[tuple[str, str], dict[str, FloatArray]]]) -> str:
+    """Return the largest mean score in a task, with the agent and its training; "" if none is."""
+    found = [
+        (float(scores[task_id].mean()), f"{name} (training {training})")
+        for (name, training), scores in others
+        if task_id in scores
+    ]
+    return "{:.3f} {}".format(*max(found)) if found else ""
 
 
 def _safe(text: str) -> str:

@@ -40,6 +40,7 @@ _FIRST_RETRY, _LAST_RETRY = 60.0, 1e10  # seconds after a failure that are looke
 _HALVINGS = 12  # of an interval of times
 _ROUNDS, _CLOSE = 60, 1e-4  # of the search for a time; its relative accuracy
 _EARLIER = 12  # ages at which a peak is looked for
+_SATURATED = 20.0  # time constants of decay after which nothing more comes to wait
 _HOUR = 3600.0
 
 
@@ -167,17 +168,18 @@ def index_now(sources: Sources, shared: Shared, i: int, now: float) -> float:
     if more == 0.0 or sources.fetched[i] == NEVER:
         return answering * gained / charge(sources, i)
     vain = np.float64(sources.vain[i]) * np.float64(sources.factor[i])
-    items = known.silent * max(now - sources.fetched[i], 0.0)
+    age = max(now - sources.fetched[i], 0.0)
     if sources.pending[i] > 0.0:
-        none = math.exp(-items) * (1.0 - known.precision) ** np.float64(sources.pending[i])
+        none = math.exp(-known.silent * age)
+        none *= (1.0 - known.precision) ** np.float64(sources.pending[i])
         return answering * gained / (vain + more * (1.0 - none))
-    most, share = 0.0, 1.0
+    most, age = 0.0, min(age, _SATURATED / known.decay)
     for _ in range(_EARLIER):  # it never falls: past its peak it is what it was there
-        y = -math.expm1(-known.decay * share * (now - sources.fetched[i])) * quiet
+        y = -math.expm1(-known.decay * age) * quiet
         gained = continuous_index(y / ceiling, ceiling) if ceiling > 0.0 else y
-        index = gained / marginal_cost(vain, more, share * items)
-        worth = y / (vain - more * math.expm1(-share * items))
-        most, share = max(most, min(index, worth)), 0.7 * share
+        index = gained / marginal_cost(vain, more, known.silent * age)
+        worth = y / (vain - more * math.expm1(-known.silent * age))
+        most, age = max(most, min(index, worth)), 0.7 * age
         if index <= worth:
             break
     return answering * most

@@ -10,7 +10,7 @@ from agents.theory.checks import CheckedArm
 from agents.theory.closed_form import continuous_index
 from agents.theory.index import index_at_age
 from crawl_env import Sources
-from ephemeral_crawl.live import Scheduler, columns, heap, learning, price, snapshot
+from ephemeral_crawl.live import Scheduler, columns, heap, learning, life, price, snapshot
 from ephemeral_crawl.live.fitting import Totals, fitted, unfitted
 from ephemeral_crawl.live.names import NameTable
 from tests.ephemeral_crawl.live.world import DAY, HOUR, Clock
@@ -91,6 +91,55 @@ def test_sources_are_due_when_their_index_reaches_the_price():
                 later = [price.index_now(sources, shared, i, t * HOUR) for t in range(100)]
                 assert max(later) < value
     assert reached > 3
+
+
+def test_what_waits_at_a_source_that_is_pinged_for_ever_is_its_ceiling():
+    sources, shared = fleet(1)
+    every, now = 600.0, 100 * DAY
+    sources.pings[0], sources.true_pings[0], sources.pinged_for[0] = 90.0, 70.0, 90.0 * every
+    known = learning.belief(sources, shared, 0)
+    ceiling, quiet = price.planned(known, shared.optimism)
+    assert quiet > price.planned(known, 0.0)[1]
+    pings = np.arange(every / 2, 50 * DAY, every)
+    sources.fetched[0] = now - 50 * DAY
+    sources.pinged[0] = now - 1000.0
+    sources.shot[0] = np.exp(-known.decay * (pings - 1000.0)).sum()
+    waits = price.waiting(sources, 0, now, known, ceiling, quiet)
+    assert waits == pytest.approx(ceiling, rel=1e-3)
+    assert waits > 1.2 * quiet
+    sources.fetched[0] = now
+    rest = price.waiting(sources, 0, now, known, ceiling, quiet)  # of the pings alone
+    assert waits - rest == pytest.approx(quiet, rel=1e-6)
+
+
+def test_the_index_never_falls_while_nothing_is_heard_of_a_source():
+    sources, shared = fleet(1)
+    sources.items[0], sources.exposure[0] = 2.0, 400 * HOUR  # seldom, and they are soon worthless
+    sources.vain[0], sources.hit[0], sources.fetched[0] = 0.05, 3.0, 0.0
+    ages = np.geomspace(60.0, 100 * DAY, 200)
+    found = np.array([price.index_now(sources, shared, 0, age) for age in ages])
+    assert (found >= 0.96 * np.maximum.accumulate(found)).all()
+    ceiling, _ = price.planned(learning.belief(sources, shared, 0), shared.optimism)
+    assert found[-1] > 10.0 * ceiling / 3.0  # of all that ever waits, at the cost of finding it
+
+
+def test_a_ping_makes_a_fetch_dearer_that_costs_more_if_it_finds_items():
+    sources, shared = fleet(1)
+    sources.vain[0], sources.hit[0], sources.factor[0], sources.fetched[0] = 0.5, 2.5, 1.5, -HOUR
+    sources.pending[0], sources.shot[0] = 2.0, 1.5
+    known = learning.belief(sources, shared, 0)
+    ceiling, quiet = price.planned(known, shared.optimism)
+    share = price.waiting(sources, 0, 0.0, known, ceiling, quiet) / ceiling
+    none = math.exp(-known.silent * HOUR) * (1.0 - known.precision) ** 2
+    cost = 1.5 * (0.5 * none + 2.5 * (1.0 - none))
+    answers = life.answering(sources, shared, 0, 0.0)
+    index = answers * continuous_index(share, ceiling) / cost
+    assert price.index_now(sources, shared, 0, 0.0) == pytest.approx(index)
+    for vain, hit in ((0.0, 2.5), (0.5, 0.0), (0.5, 0.5)):  # one is not known, or they are the same
+        sources.vain[0], sources.hit[0] = vain, hit
+        assert price.adds(sources, 0) == 0.0
+    sources.stretch[0] = 4.0
+    assert price.rotation_of(sources, 0, 5.0) == 20.0
 
 
 def test_the_market_price_spends_the_budget():

@@ -54,6 +54,7 @@ MORE = (
     "#FF5C5C",
     "#7A5195",
     "#4C9F70",
+    "#8F7A4D",
 )
 MAGENTA, INDIGO, LILAC, TEAL, OLIVE, SALMON, ROSE, STEEL, MOSS, RUST = MORE[:10]
 _LATER = MORE[10:]
@@ -97,6 +98,7 @@ STYLES: dict[str, Style] = {
     "greedy-topics": (_LATER[6], "-", "p"),
     "in-context": (_LATER[7], "--", "o"),
     "whittle-stories": (_LATER[8], "-", "*"),
+    "adaptive-engine": (_LATER[9], "--", "D"),
     "bound": (INK, "--", ""),
     # Learners: those of one family share a colour.
     "whittle-q": (BLUE, "-", "^"),

@@ -63,7 +63,7 @@ KINDS: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 
-DRAWS = ("random", "adaptive-thompson", "adaptive-self-tuning")
+DRAWS = ("random", "adaptive-thompson", "adaptive-self-tuning", "adaptive-engine")
 NAMES = list(agents.AGENTS)
 # Every agent in every other kind, and every kind with every other agent.
 PAIRS = [

@@ -120,8 +120,8 @@ def test_every_agent_in_every_kind_of_environment(name: str, kind: str) -> None:
         if kind == "drawn average":  # λ* is found for a batch at a time
             np.testing.assert_array_equal(np.argsort(action), np.argsort(expected))
             np.testing.assert_allclose(action, expected, atol=0.1)
-        else:
-            np.testing.assert_array_equal(action, expected)
+        else:  # numpy may round the last digit of a long array differently
+            np.testing.assert_array_max_ulp(action, np.stack(expected), maxulp=1)
 
         observation, reward, *_ = env.step(action)
         assert np.isfinite(reward).all()

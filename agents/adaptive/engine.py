@@ -9,7 +9,7 @@ import numpy as np
 from agents.adaptive.base import NUMBER, Memory
 from agents.adaptive.policies import SelfTuning, TuningState
 from agents.inference.rates import Estimator
-from agents.policies.base import Environment, ObservationView, State, needs
+from agents.policies.base import Environment, ObservationView, State, needs, needs_all
 from agents.policies.engine import WhittleEngine
 from crawl_env import Sources, Task
 from crawl_env.fleet.parameters import PARAMETERS
@@ -68,16 +68,13 @@ class AdaptiveEngine(SelfTuning):
     ) -> None:
         super().__init__(env, seed=seed, estimator=estimator)
         self._shown = None if self.task.engine is None else self._task_of_estimates()
-        self._policies: dict[
-            int, WhittleEngine
-        ] = {}  # by row of the batch, since each keeps tables
+        self._policies: dict[int, WhittleEngine] = {}  # by row of the batch: each has its tables
 
     def _task_of_estimates(self) -> Task:
         """Return the task in which `WhittleEngine` acts: fleets are observed, and nothing else is
         but age and backlog."""
         task = self.task
-        for feature in ("age", "backlog"):
-            needs(task, self.name, feature)
+        needs_all(task, self.name, "age", "backlog")
         needs(task, self.name, *NUMBER)
         if task.observed.any() or task.sources.is_signalled or task.sources.fails:
             raise ValueError(

@@ -93,8 +93,8 @@ def test_features_do_not_change_what_arrives(rate: str) -> None:
         and (word or not any(f"-{other}" in name for other in RATES if other != "constant"))
     ]
     assert len(names) >= 15
-    # Each law of utility and of decay with a constant rate, and with one that varies.
-    for name in names[::2] if rate == "constant" else names[list(RATES).index(rate) % 5 :: 5]:
+    # Each law of utility, each of decay and each sampler with a constant rate, some with others.
+    for name in names[::3] if rate == "constant" else names[list(RATES).index(rate) % 5 :: 5]:
         assert_same_for_all(name, FLEET)
     for name in names[:: len(names) // 3]:
         assert_same_for_all(name, LIMITED)

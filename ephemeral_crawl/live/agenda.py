@@ -34,12 +34,7 @@ from crawl_env.compiled import compiled
 from ephemeral_crawl.live import heap as heaps
 from ephemeral_crawl.live import hosts as doors
 from ephemeral_crawl.live import life, price
-from ephemeral_crawl.live.choice import Ranked, pick, ranks
-from ephemeral_crawl.live.columns import FLOORED, NEVER, NO_HOST, Hosts, Sources
-from ephemeral_crawl.live.heap import Heap
-from ephemeral_crawl.live.learning import Shared
-from ephemeral_crawl.live.queues import LONG, HostQueues
-from ephemeral_crawl.live.rank import (
+from ephemeral_crawl.live.choice import (
     CEILING,
     INDEX,
     NEW,
@@ -47,9 +42,17 @@ from ephemeral_crawl.live.rank import (
     RETRY,
     ROTATION,
     SIGNAL,
+    Purse,
+    Ranked,
     order_of,
+    pick,
     rank_of,
+    ranks,
 )
+from ephemeral_crawl.live.columns import FLOORED, NEVER, NO_HOST, Hosts, Sources
+from ephemeral_crawl.live.heap import Heap
+from ephemeral_crawl.live.learning import Shared
+from ephemeral_crawl.live.queues import LONG, HostQueues
 
 if TYPE_CHECKING:
     from ephemeral_crawl.live.state import Event, Moment, State
@@ -103,6 +106,24 @@ class Chosen(NamedTuple):
     reason: NDArray[np.uint8]
 
 
+class Heaps(NamedTuple):
+    """Where sources wait until they are examined."""
+
+    times: Heap  # when to examine each source that is not in a queue
+    due: Heap  # sources that are due, by `order_of`
+    waits: NDArray[np.uint8]  # (R,) see `HostQueues`; 0: the source is in no queue
+
+
+class Examination(NamedTuple):
+    """At which prices sources are examined, and when."""
+
+    value: float  # price that keys are computed for
+    asked: float  # index that a source needs to be leased
+    level: float  # index of the best sources; others are examined less often
+    rotation: float  # largest time between two fetches, seconds
+    now: float
+
+
 _NONE = Chosen(
     np.empty(0, np.int32), np.empty(0, np.float64), np.empty(0, np.float64), np.empty(0, np.uint8)
 )
@@ -144,14 +165,13 @@ class Agenda:
         balance, asked = state.balance_at(now), state.accepted_at(now)
         if not balance > 0.0:
             return _NONE
-        burst = state.settings.burst
         self.prepare(state, asked, now)
         for attempt in range(_LOOKS + 1):
-            rows = self.candidates(state, asked, limit, now)
+            rows, at = self.candidates(state, asked, limit, now), self._at(state, asked, now)
+            purse = Purse(balance, state.settings.burst, state.room_at(now))
             looked, near, places, values = _compare(
-                state.table, state.hosts_table, state.shared, rows, asked, self.floor(asked),
-                state.rotation, balance, burst, state.room_at(now), limit, now,
-            )  # fmt: skip
+                state.table, state.shared, rows, self.floor(asked), purse, limit, at
+            )
             if near >= limit or attempt == _LOOKS:
                 break
             if not self.lower(state, asked, limit, attempt, now):
@@ -163,6 +183,13 @@ class Agenda:
         """Return whether the fleet is so small that all keys follow each requested price."""
         return state.rows <= EXACT
 
+    @property
+    def _heaps(self) -> Heaps:
+        return Heaps(self.times, self.due, self.queues.waits)
+
+    def _at(self, state: State, asked: float, now: float) -> Examination:
+        return Examination(self.price, asked, self.level, state.rotation, now)
+
     def floor(self, asked: float) -> float:
         """Return the least index from which on every source is certain to be in the heap of
         sources that are due."""
@@ -173,19 +200,17 @@ class Agenda:
         if not self.price > 0.0:
             self.price, room = self._aim(state, asked), len(state.table)
             self.level = asked
-            times, orders = _start(
-                state.table, state.hosts_table, state.shared, state.rows, self.price, asked,
-                state.rotation, now,
-            )  # fmt: skip
+            at = self._at(state, asked, now)
+            times, orders = _start(state.table, state.shared, state.rows, at)
             self.times, self.due = Heap.of(times, room), Heap.of(orders, room)
             self.queues = HostQueues(room)
-        elif state.rows <= EXACT and (self.price > asked or self.stale):
+        elif self.is_exact(state) and (self.price > asked or self.stale):
             self.price, self.stale = min(self.price, self._aim(state, asked)), False
             self._renew(state, state.rows, asked, now)
 
     def _aim(self, state: State, asked: float) -> float:
         """Return the price at which new keys are computed."""
-        return asked * math.exp(-BELOW if state.rows <= EXACT else ABOVE)
+        return asked * math.exp(-BELOW if self.is_exact(state) else ABOVE)
 
     def rekey(self, state: State, rows: Rows, now: float) -> None:
         """Recompute the keys of sources that have changed."""
@@ -195,18 +220,12 @@ class Agenda:
             room = len(state.table)
             self.queues.grow(room)
             self.times, self.due = self.times.with_rows(room), self.due.with_rows(room)
-        _rekey(
-            state.table, state.shared, self.times, self.due, self.queues.waits, rows, self.price,
-            state.rotation, now,
-        )  # fmt: skip
+        _rekey(state.table, state.shared, self._heaps, rows, self.price, state.rotation, now)
 
     def _renew(self, state: State, number: int, asked: float, now: float) -> None:
         """Recompute the keys of the next rows in turn."""
-        number = min(number, state.rows)
-        _renew(
-            state.table, state.shared, self.times, self.due, self.queues.waits, self._next, number,
-            state.rows, self.price, asked, self.level, state.rotation, now,
-        )  # fmt: skip
+        number, at = min(number, state.rows), self._at(state, asked, now)
+        _renew(state.table, state.shared, self._heaps, self._next, number, state.rows, at)
         self._next = (self._next + number) % max(state.rows, 1)
         self._left = max(self._left - number, 0)
 
@@ -214,15 +233,14 @@ class Agenda:
         """Return sources that may be due and whose hosts accept a fetch: the best, and those in
         the queues of hosts."""
         most, best, queued = _MOST + 8 * limit, _BEST + 2 * limit, max(LOOKED_AT, 4 * limit)
-        opens = state.tags_open()
-        exact = state.rows <= EXACT
+        opens, exact = state.tags_open(), self.is_exact(state)
         if exact:
             most = best = queued = state.rows + 1
         for _ in range(_MOST_ROUNDS if state.tagged else _ROUNDS):
+            at = self._at(state, asked, now)
             rows, limited, hosts, more, level = _candidates(
-                state.table, state.hosts_table, state.shared, self.times, self.due, most, best,
-                self.price, asked, self.level, state.rotation, opens, now,
-            )  # fmt: skip
+                state.table, state.shared, self._heaps, most, best, opens, at
+            )
             self.level = max(level, asked)
             for i, host in zip(limited.tolist(), hosts.tolist(), strict=True):
                 again = self.queues.add(
@@ -245,7 +263,7 @@ class Agenda:
     def lower(self, state: State, asked: float, limit: int, attempt: int, now: float) -> bool:
         """Recompute some keys when fewer than `limit` sources are due, if their price is too high
         or estimates have changed; return whether there were any to recompute."""
-        if state.rows <= EXACT:
+        if self.is_exact(state):
             return False
         if self.price > asked * math.exp(TOLERANCE):
             lower = min(_NEAR * self.level, self.price * math.exp(-TOLERANCE))
@@ -271,10 +289,8 @@ class Agenda:
         self.price = max(self.price, self._aim(state, asked))
         if self.due.size[0] > max(_PART * state.rows, EXACT):  # the others need not be compared
             self.price = max(self.price, _NEAR * self.level)
-        _settle(
-            state.table, state.shared, self.times, self.due, self.queues.waits, looked, chosen,
-            self.price, asked, state.rotation, now,
-        )  # fmt: skip
+        at = self._at(state, asked, now)
+        _settle(state.table, state.shared, self._heaps, looked, chosen, at)
 
 
 def lease_event(
@@ -332,63 +348,46 @@ def give(sources: Sources, hosts: Hosts, rows: NDArray[np.int32], first: int, en
 @compiled
 def _compare(
     sources: Sources,
-    hosts: Hosts,
     shared: Shared,
     rows: Rows,
-    asked: float,
     floor: float,
-    rotation: float,
-    balance: float,
-    burst: float,
-    room: NDArray[np.float64],
+    purse: Purse,
     limit: int,
-    now: float,
+    at: Examination,
 ) -> tuple[Ranked, int, NDArray[np.int64], NDArray[np.float64]]:
     """Return the ranks of sources, how many reach `floor`, the places of those to fetch, in
-    order, and what these would collect.
-
-    Arguments:
-        room: budget units that may be spent on sources of each tag, (T,).
-    """
-    looked = ranks(sources, shared, rows, asked, rotation, now)
+    order, and what these would collect."""
+    looked = ranks(sources, shared, rows, at.asked, at.rotation, at.now)
     near = 0
     for k in range(len(rows)):
         if looked.reason[k] == CEILING or looked.rank[k] >= floor:
             near += 1
-    places = pick(sources, hosts, looked, asked, balance, burst, room.copy(), limit)
+    places = pick(sources, shared.hosts, looked, at.asked, purse, limit)
     values = np.empty(len(places))
     for k in range(len(places)):
         i = whole(rows[places[k]])
-        values[k] = price.value_now(sources, shared, i, now)
+        values[k] = price.value_now(sources, shared, i, at.now)
         if life.tried_at(sources, i) == NEVER:
             looked.reason[places[k]] = NEW
     return looked, near, places, values
 
 
 @compiled
-def _looked_at(
-    sources: Sources,
-    shared: Shared,
-    i: int,
-    value: float,
-    asked: float,
-    level: float,
-    rotation: float,
-    now: float,
-) -> tuple[float, float]:
+def _examined(sources: Sources, shared: Shared, i: int, at: Examination) -> tuple[float, float]:
     """Return when to examine source i again, and its position in the order of sources that are due
     (infinite if it is not due), given that its host accepts any number of fetches."""
+    now, rotation = at.now, at.rotation
     free = price.floored(sources, shared, i, -np.inf, np.inf) <= now
-    index, rank, reason = rank_of(sources, shared, i, asked, rotation, now)
-    if not (free and (index >= value or reason == CEILING)):
-        key = price.key_of(sources, shared, i, value, rotation, now)
+    index, rank, reason = rank_of(sources, shared, i, at.asked, rotation, now)
+    if not (free and (index >= at.value or reason == CEILING)):
+        key = price.key_of(sources, shared, i, at.value, rotation, now)
         if key > now:
             return key, np.inf
     start = life.tried_at(sources, i)
     if start == NEVER:
         start, again = sources.pinged[i], np.inf
     else:
-        step = min(max(np.sqrt(level / index), _LEAST_STEP), _MOST_STEP)
+        step = min(max(np.sqrt(at.level / index), _LEAST_STEP), _MOST_STEP)
         again = price.due_at(sources, shared, i, step * index, now)
     interval = price.exploration_interval(sources, shared, i, rotation)
     longest, longer = (
@@ -404,42 +403,29 @@ def _looked_at(
 
 @compiled
 def _start(
-    sources: Sources,
-    hosts: Hosts,
-    shared: Shared,
-    rows: int,
-    value: float,
-    asked: float,
-    rotation: float,
-    now: float,
+    sources: Sources, shared: Shared, rows: int, at: Examination
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return when to look at each source, and the places of those due; those of limited hosts are
     to be looked at."""
     times, orders = np.empty(rows), np.full(rows, np.inf)
     for i in range(rows):
-        limit, until = doors.limit_of(hosts, sources.host[i])
-        if limit == NO_HOST and until <= now:
-            times[i], orders[i] = _looked_at(sources, shared, i, value, asked, asked, rotation, now)
+        limit, until = doors.limit_of(shared.hosts, sources.host[i])
+        if limit == NO_HOST and until <= at.now:
+            times[i], orders[i] = _examined(sources, shared, i, at)
         else:
-            times[i] = price.key_of(sources, shared, i, value, rotation, now)
+            times[i] = price.key_of(sources, shared, i, at.value, at.rotation, at.now)
     return times, orders
 
 
 @compiled
 def _candidates(
     sources: Sources,
-    hosts: Hosts,
     shared: Shared,
-    times: Heap,
-    due: Heap,
+    where: Heaps,
     most: int,
     best: int,
-    value: float,
-    asked: float,
-    level: float,
-    rotation: float,
     opens: NDArray[np.float64],
-    now: float,
+    at: Examination,
 ) -> tuple[Rows, Rows, Rows, bool, float]:
     """Look at sources whose time has come, at most `most`, and find the best of those due.
 
@@ -449,6 +435,7 @@ def _candidates(
         of the last of the best, 0 if these are all or it is due at any price. Sources of hosts that
         have no limit and asked to be left alone wait until then, and those of tags until `opens`.
     """
+    times, due, hosts, now = where.times, where.due, shared.hosts, at.now
     limited, limits = np.empty(most, np.int32), np.empty(most, np.int32)
     number, looked = 0, 0
     while looked < most and times.size[0] > 0 and times.key[times.order[0]] <= now:
@@ -463,14 +450,15 @@ def _candidates(
                 number += 1
                 again = np.inf
         elif until <= now:
-            again, order = _looked_at(sources, shared, i, value, asked, level, rotation, now)
+            again, order = _examined(sources, shared, i, at)
         heaps.move(times, i, again)
         heaps.move(due, i, order)
         looked += 1
     rows = heaps.first(due, best)
     level = 0.0
     if len(rows) == best:
-        index, rank, reason = rank_of(sources, shared, whole(rows[-1]), asked, rotation, now)
+        last = whole(rows[-1])
+        index, rank, reason = rank_of(sources, shared, last, at.asked, at.rotation, now)
         level = index if rank == index and reason != CEILING else 0.0
     free, more = 0, looked == most
     for k in range(len(rows)):
@@ -491,9 +479,7 @@ def _candidates(
 def _rekey(
     sources: Sources,
     shared: Shared,
-    times: Heap,
-    due: Heap,
-    waits: NDArray[np.uint8],
+    where: Heaps,
     rows: Rows,
     value: float,
     rotation: float,
@@ -501,40 +487,35 @@ def _rekey(
 ) -> None:
     for k in range(len(rows)):
         i = whole(rows[k])
-        waits[i] = 0
-        heaps.move(due, i, np.inf)
+        where.waits[i] = 0
+        heaps.move(where.due, i, np.inf)
         key = sources.blocked[i]  # early enough
         if key <= now:
             key = price.key_of(sources, shared, i, value, rotation, now)
-        heaps.move(times, i, key)
+        heaps.move(where.times, i, key)
 
 
 @compiled
 def _renew(
     sources: Sources,
     shared: Shared,
-    times: Heap,
-    due: Heap,
-    waits: NDArray[np.uint8],
+    where: Heaps,
     start: int,
     number: int,
     rows: int,
-    value: float,
-    asked: float,
-    level: float,
-    rotation: float,
-    now: float,
+    at: Examination,
 ) -> None:
     """Recompute the keys of a number of rows, cyclically from `start`, except of rows in queues."""
+    times, due, waits = where
     for k in range(number):
         i = whole((start + k) % rows)
         if waits[i] != 0:
             continue
         if due.place[i] >= 0:
-            again, order = _looked_at(sources, shared, i, value, asked, level, rotation, now)
+            again, order = _examined(sources, shared, i, at)
             heaps.move(due, i, order)
         else:
-            again = price.key_of(sources, shared, i, value, rotation, now)
+            again = price.key_of(sources, shared, i, at.value, at.rotation, at.now)
         if again != times.key[i]:
             heaps.move(times, i, again)
 
@@ -543,15 +524,10 @@ def _renew(
 def _settle(
     sources: Sources,
     shared: Shared,
-    times: Heap,
-    due: Heap,
-    waits: NDArray[np.uint8],
+    where: Heaps,
     looked: Ranked,
     chosen: NDArray[np.int64],
-    value: float,
-    asked: float,
-    rotation: float,
-    now: float,
+    at: Examination,
 ) -> None:
     """Store the ranks of sources that were examined and not chosen, and recompute the keys of those
     that are not due."""
@@ -560,10 +536,12 @@ def _settle(
         taken[chosen[k]] = True
     for k in range(len(looked.row)):
         i = whole(looked.row[k])
-        if taken[k] or due.place[i] < 0:
+        if taken[k] or where.due.place[i] < 0:
             continue
         order = order_of(looked.rank[k], looked.reason[k])
-        if looked.gain[k] < value and looked.rank[k] < asked and looked.reason[k] != CEILING:
+        below = looked.gain[k] < at.value and looked.rank[k] < at.asked
+        if below and looked.reason[k] != CEILING:
             order = np.inf
-            heaps.move(times, i, price.key_of(sources, shared, i, value, rotation, now))
-        heaps.move(due, i, order)
+            key = price.key_of(sources, shared, i, at.value, at.rotation, at.now)
+            heaps.move(where.times, i, key)
+        heaps.move(where.due, i, order)

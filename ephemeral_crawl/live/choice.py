@@ -1,8 +1,9 @@
-"""Which of the sources that are due come first, and when the next one is due."""
+"""Which of the sources that are due come first, why they are due, and when the next one is."""
 
 from __future__ import annotations
 
 import math
+from heapq import heapify, heappop
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -11,10 +12,9 @@ from numpy.typing import NDArray
 from agents.scheduling.age_index import whole
 from crawl_env.compiled import compiled
 from ephemeral_crawl.live import hosts as doors
-from ephemeral_crawl.live import price
-from ephemeral_crawl.live.columns import NO_HOST, Hosts, Sources
+from ephemeral_crawl.live import life, price
+from ephemeral_crawl.live.columns import NEVER, NO_HOST, Hosts, Sources
 from ephemeral_crawl.live.learning import Shared
-from ephemeral_crawl.live.rank import CEILING, rank_of
 from ephemeral_crawl.live.tags import NOTHING_LEFT
 
 if TYPE_CHECKING:
@@ -22,9 +22,68 @@ if TYPE_CHECKING:
 
 Rows = NDArray[np.int32]
 
+NEW, CEILING, ROTATION, SIGNAL, INDEX, RETRY = range(6)  # reasons
+OVERDUE = 1.5  # rotations after which a source comes before those that were fetched since
+_FIRST = 1e30  # by which its rank is multiplied
+_LATE = 1e13  # seconds
 _ROUNDING = 1e-9
 _AGAIN = 1.0  # seconds to which the next time is determined
 _HORIZON = 3.2e9  # seconds
+
+
+@compiled
+def rank_of(
+    sources: Sources, shared: Shared, i: int, asked: float, rotation: float, now: float
+) -> tuple[float, float, int]:
+    """Return index, rank and reason of source i, which can be fetched.
+
+    The rank is the index, or if it is higher and the source is new or its exploration interval has
+    passed, the price that is asked for, and more the longer it waits; past the maximum interval it
+    is minus the time at which it passed, or the index if the source was not tried yet.
+    """
+    index = price.index_now(sources, shared, i, now)
+    interval = price.exploration_interval(sources, shared, i, rotation)
+    tried = life.tried_at(sources, i)
+    rotation = price.rotation_of(sources, i, rotation)
+    since, rank = now - tried, index
+    reason = SIGNAL if sources.pending[i] > 0.0 else INDEX
+    if tried == NEVER:
+        rank = _explored(index, asked, now - sources.pinged[i], interval, rotation)
+        reason = NEW
+    elif since >= interval:
+        rank = _explored(index, asked, since, interval, rotation)
+        if index < asked:
+            reason = ROTATION
+    if sources.failures[i] > 0:
+        reason = RETRY
+    longest = price.longest_interval(sources, shared, i)
+    if since >= longest and longest < np.inf:
+        reason, rank = CEILING, index
+        if tried != NEVER:
+            rank = -(tried + longest)
+    return index, rank, reason
+
+
+@compiled
+def _explored(index: float, asked: float, since: float, interval: float, rotation: float) -> float:
+    """Return the rank of a source that is new, or was not tried for its exploration interval: what
+    is lost until it is tried grows with the time."""
+    rank = max(index, asked * max(since / interval, 1.0))
+    return _FIRST * since / rotation * rank if since >= OVERDUE * rotation else rank
+
+
+@compiled
+def order_of(rank: float, reason: int) -> float:
+    """Return a number by which sources are in order: past their maximum intervals, of higher rank.
+
+    >>> ranks = [(1.7, CEILING), (-1.7e9, CEILING), (-1.8e9, CEILING), (0.2, NEW), (0.1, INDEX)]
+    >>> [order_of(*rank) for rank in ranks] == sorted(order_of(*rank) for rank in ranks)
+    True
+    """
+    if reason == CEILING and rank < 0.0:
+        return -_LATE - rank
+    order = -math.log(max(rank, 1e-300))
+    return -10.0 * _LATE + 1e3 * order if reason == CEILING else order
 
 
 class Ranked(NamedTuple):
@@ -49,39 +108,38 @@ def ranks(
     return Ranked(rows, index, rank, reason)
 
 
+class Purse(NamedTuple):
+    """The budget units that can be spent at present."""
+
+    balance: float
+    burst: float  # the most that can be saved up
+    room: NDArray[np.float64]  # (T,) that may be spent on sources of each tag
+
+
 @compiled
 def pick(
-    sources: Sources,
-    hosts: Hosts,
-    looked: Ranked,
-    asked: float,
-    balance: float,
-    burst: float,
-    room: NDArray[np.float64],
-    limit: int,
+    sources: Sources, hosts: Hosts, looked: Ranked, asked: float, purse: Purse, limit: int
 ) -> NDArray[np.int64]:
     """Return the places of the sources to fetch, in order: one for each limited host and domain,
-    as long as the budget lasts."""
-    waiting, size = np.empty(len(looked.row), np.int64), 0  # a heap of places, the best first
-    for k in range(len(looked.row)):
-        if looked.reason[k] == CEILING or looked.rank[k] >= asked:
-            waiting[size] = k
-            size += 1
-    for at in range(size // 2 - 1, -1, -1):
-        _sink(looked, waiting, at, size)
-    chosen = np.empty(min(limit, size), np.int64)
+    as long as the budget lasts. First come those past their maximum interval, of equal ones those
+    of higher rank, of equal ones those of a lower row."""
+    waiting = [
+        (looked.reason[k] != CEILING, -looked.rank[k], looked.row[k], k)
+        for k in range(len(looked.row))
+        if looked.reason[k] == CEILING or looked.rank[k] >= asked
+    ]
+    heapify(waiting)
+    chosen = np.empty(min(limit, len(waiting)), np.int64)
     busy = [NO_HOST]  # limited hosts and domains
+    balance, room = purse.balance, purse.room.copy()
     number = 0
-    while size > 0 and number < limit:
-        k = waiting[0]
-        i = looked.row[k]
+    while len(waiting) > 0 and number < limit:
+        _, _, i, k = waiting[0]
         cost = np.float64(sources.cost[i])
         # What costs more than a full bucket holds is fetched when the bucket is full.
-        if balance < min(cost, burst) - _ROUNDING:
+        if balance < min(cost, purse.burst) - _ROUNDING:
             break
-        size -= 1
-        waiting[0] = waiting[size]
-        _sink(looked, waiting, 0, size)
+        heappop(waiting)
         if not room[sources.tag[i]] > NOTHING_LEFT:
             continue
         first = host = doors.limited(hosts, sources.host[i])
@@ -97,36 +155,6 @@ def pick(
         chosen[number] = k
         number += 1
     return chosen[:number]
-
-
-@compiled
-def _sink(looked: Ranked, waiting: NDArray[np.int64], at: int, size: int) -> None:
-    """Move a place down in a heap until it comes before those below it."""
-    k = waiting[at]
-    while True:
-        below = 2 * at + 1
-        if below >= size:
-            break
-        if below + 1 < size and _comes_before(looked, waiting[below + 1], waiting[below]):
-            below += 1
-        if not _comes_before(looked, waiting[below], k):
-            break
-        waiting[at] = waiting[below]
-        at = below
-    if size > 0:
-        waiting[at] = k
-
-
-@compiled
-def _comes_before(looked: Ranked, k: int, other: int) -> bool:
-    """Return whether a source is fetched before another: past its maximum interval, of higher rank,
-    of a lower row."""
-    late, other_late = looked.reason[k] == CEILING, looked.reason[other] == CEILING
-    if late != other_late:
-        return late
-    if looked.rank[k] != looked.rank[other]:
-        return looked.rank[k] > looked.rank[other]
-    return looked.row[k] < looked.row[other]
 
 
 def next_time(state: State, now: float) -> float:
@@ -164,29 +192,20 @@ def _first_in_view(state: State) -> float:
 
 def _anything(state: State, now: float) -> bool:
     """Return whether a source can be leased at a time."""
-    return anything(
-        state.table,
-        state.hosts_table,
-        state.shared,
-        state.rows,
-        state.accepted_at(now),
-        state.balance_at(now),
-        state.settings.burst,
-        state.rotation,
-        state.tags_open(),
-        now,
+    purse = Purse(state.balance_at(now), state.settings.burst, state.room_at(now))
+    asked, opens = state.accepted_at(now), state.tags_open()
+    return _can_lease(
+        state.table, state.shared, state.rows, asked, purse, state.rotation, opens, now
     )
 
 
 @compiled
-def anything(
+def _can_lease(
     sources: Sources,
-    hosts: Hosts,
     shared: Shared,
     rows: int,
     asked: float,
-    balance: float,
-    burst: float,
+    purse: Purse,
     rotation: float,
     opens: NDArray[np.float64],
     now: float,
@@ -196,11 +215,11 @@ def anything(
     for i in range(rows):
         if price.floored(sources, shared, i, -np.inf, rotation) > now:
             continue
-        if max(doors.accepts_at(hosts, sources.host[i]), opens[sources.tag[i]]) > now:
+        if max(doors.accepts_at(shared.hosts, sources.host[i]), opens[sources.tag[i]]) > now:
             continue
         _, rank, reason = rank_of(sources, shared, i, asked, rotation, now)
         if (reason == CEILING, rank) > (ceiling, best):
             best, best_cost, ceiling = rank, np.float64(sources.cost[i]), reason == CEILING
-    if balance <= 0.0 or balance < min(best_cost, burst) - _ROUNDING:
+    if purse.balance <= 0.0 or purse.balance < min(best_cost, purse.burst) - _ROUNDING:
         return False
     return ceiling or best >= asked

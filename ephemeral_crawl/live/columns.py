@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 MEMORIES = 3  # number of memories, see `learning`
 NO_HOST = -1
-NO_TAG = 0  # number of the tag of sources that have none
 NEVER = -np.inf  # time of the last fetch of a source that was not fetched yet
 # Bits of `marks`. FLOORED: `blocked` outlasts the lease, since it was set by another's report.
 # LOOKS: it announces what others have, and its items are pings, see `looks`.
@@ -36,7 +35,7 @@ SOURCE = np.dtype(
         ("shortest", "<f4"),  # least time between two fetches, seconds
         ("longest", "<f4"),  # largest time between two fetches, seconds, or infinite
         ("half_life", "<f4"),  # its own, seconds; 0: that of the fleet
-        ("tag", "<u2"),  # number of its tag, or NO_TAG
+        ("tag", "<u2"),  # number of its tag, 0 if it has none
         ("importance", "<f4"),  # by which the worth of its items is multiplied
         ("factor", "<f4"),  # by which the price of its tag differs; derived from the tag
         ("stretch", "<f4"),  # by which the rotation of its tag is longer; derived likewise

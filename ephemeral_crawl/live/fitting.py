@@ -42,10 +42,6 @@ class Totals:
         used = (1.0 - kept) / (1.0 - learning.SUMS_KEPT)
         self.sums[:2] = kept * self.sums[:2] + [used * min(mean, 1e4), used]
 
-    def add_ages(self, age: NDArray[np.float64], worth: NDArray[np.float64]) -> None:
-        """Add the items of one fetch, whose worths are those at the fetch."""
-        learning.add_ages(self.sums, age, worth)
-
     def decay(self) -> tuple[float, float]:
         """Return the learnt decay rate and its standard error, per second.
 

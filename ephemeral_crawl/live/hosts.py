@@ -91,38 +91,37 @@ def limit_of(hosts: Hosts, host: int) -> tuple[int, float]:
     return limit, until
 
 
-def openings(hosts: Hosts) -> NDArray[np.float64]:
-    """Return `opening` of each host, (H,)."""
-    next_one = np.maximum(hosts["fetched"] + hosts["interval"], hosts["held"])
-    opens = np.where(hosts["interval"] > 0.0, next_one, -np.inf)
-    found: NDArray[np.float64] = np.maximum(opens, hosts["blocked"])
+@compiled
+def openings(hosts: Hosts, with_domains: bool) -> NDArray[np.float64]:
+    """Return when each host accepts the next fetch, (H,), with all its domains or regardless of
+    these."""
+    found = np.empty(len(hosts))
+    for host in range(len(hosts)):
+        found[host] = accepts_at(hosts, host) if with_domains else opening(hosts, host)
     return found
 
 
-def all_accept_at(hosts: Hosts) -> NDArray[np.float64]:
-    """Return `accepts_at` of each host, (H,)."""
-    own, domain = openings(hosts), hosts["within"]
-    opens = own.copy()
+def _domains(hosts: Hosts) -> Iterator[tuple[NDArray[np.intp], NDArray[np.int64]]]:
+    """Return the hosts that are in a domain, and this domain of each; then those whose domain is in
+    another, and that one; and so on."""
+    domain = hosts["within"]
     while len(inside := np.flatnonzero(domain != NO_HOST)):
-        opens[inside] = np.maximum(opens[inside], own[domain[inside]])
+        yield inside, domain[inside]
         domain = np.where(domain != NO_HOST, hosts["within"][domain], NO_HOST)
-    return opens
 
 
 def tell_domains(hosts: Hosts) -> None:
     """Set the last fetch of each domain to the last one of its hosts."""
-    fetched, domain = hosts["fetched"].copy(), hosts["within"]
-    while len(inside := np.flatnonzero(domain != NO_HOST)):
-        np.maximum.at(hosts["fetched"], domain[inside], fetched[inside])
-        domain = np.where(domain != NO_HOST, hosts["within"][domain], NO_HOST)
+    fetched = hosts["fetched"].copy()
+    for inside, domain in _domains(hosts):
+        np.maximum.at(hosts["fetched"], domain, fetched[inside])
 
 
 def with_domains(hosts: Hosts, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return numbers of hosts, (H,), those of a domain with all that is in it."""
-    found, domain = numbers.copy(), hosts["within"]
-    while len(inside := np.flatnonzero(domain != NO_HOST)):
-        np.add.at(found, domain[inside], numbers[inside])
-        domain = np.where(domain != NO_HOST, hosts["within"][domain], NO_HOST)
+    found = numbers.copy()
+    for inside, domain in _domains(hosts):
+        np.add.at(found, domain, numbers[inside])
     return found
 
 

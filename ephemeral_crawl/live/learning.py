@@ -280,12 +280,6 @@ def worth_of(sources: Sources, shared: Shared, i: int) -> float:
 
 
 @compiled
-def silent_rate(sources: Sources, shared: Shared, i: int) -> float:
-    """Return the rate of items of source i that no ping announces, per second."""
-    return belief(sources, shared, i).silent
-
-
-@compiled
 def learnt_decay(sums: NDArray[np.float64]) -> tuple[float, float]:
     """Return the decay rate that `SUMS` tell, and its standard error, per second."""
     precision = 1.0 / _DECAY**2 + sums[2] / _NOISE

@@ -16,7 +16,7 @@ from crawl_env.compiled import compiled
 from crawl_env.errors import counted
 from ephemeral_crawl.live import explanation, learning, life, price
 from ephemeral_crawl.live import hosts as politeness
-from ephemeral_crawl.live.columns import EXISTS, LOOKS, NO_HOST, STOPPED, Hosts, Sources
+from ephemeral_crawl.live.columns import EXISTS, LOOKS, NO_HOST, STOPPED, Sources
 from ephemeral_crawl.live.fitting import delays
 from ephemeral_crawl.live.learning import Shared, belief
 from ephemeral_crawl.live.state import FleetSample, Moment, State
@@ -181,14 +181,12 @@ class Buys(NamedTuple):
 def worth_rate(
     sources: Sources,
     shared: Shared,
-    which: NDArray[np.int64],
     price_: float,
     rotation: float,
-    hosts: Hosts,
     now: float,
     late: float = 0.0,
 ) -> tuple[float, float, float, float, float]:
-    """Return the worth per second that some sources are expected to collect at a price, and to
+    """Return the worth per second that sources are expected to collect at a price, and to
     publish, the part of the latter that rests on no fetch, what their fetches cost, and how many of
     the sources are expected to answer.
 
@@ -199,18 +197,17 @@ def worth_rate(
         late: seconds for which each fetch waits after it is due.
     """
     total, published, guessed, spent, living = 0.0, 0.0, 0.0, 0.0, 0.0
-    intervals, fetches = np.empty(len(which)), np.zeros(len(hosts))
-    for k in range(len(which)):
-        i = which[k]
-        intervals[k] = max(price.interval_at(sources, shared, i, price_, rotation), 1.0) + late
+    intervals, fetches = np.empty(len(sources)), np.zeros(len(shared.hosts))
+    for i in range(len(sources)):
+        intervals[i] = max(price.interval_at(sources, shared, i, price_, rotation), 1.0) + late
         if sources.failures[i] > 0:
-            intervals[k] += price.retried_after(sources, shared, i, price_, rotation, now)
+            intervals[i] += price.retried_after(sources, shared, i, price_, rotation, now)
         if sources.host[i] != NO_HOST:
-            fetches[sources.host[i]] += 1.0 / intervals[k]
-    factor = politeness.stretch(hosts, fetches)
-    for k in range(len(which)):
-        i, interval = which[k], intervals[k]
-        known, cost = belief(sources, shared, i), np.float64(sources.cost[i])
+            fetches[sources.host[i]] += 1.0 / intervals[i]
+    factor = politeness.stretch(shared.hosts, fetches)
+    for i in range(len(sources)):
+        interval, cost = intervals[i], np.float64(sources.cost[i])
+        known = belief(sources, shared, i)
         answering = life.answering_soon(sources, shared, i, now)
         ceiling, _ = price.planned(known, 0.0)
         if sources.marks[i] & LOOKS:  # what it announces, others publish
@@ -274,7 +271,7 @@ class _Scan:
         part, value = state.table[start : start + len(rows)], state.price_at(now)
         keys = price.keys(state.table, state.shared, rows, value, state.rotation, now)
         shut = np.zeros(len(state.host_names) + 1, np.bool_)  # the last: without a host
-        shut[:-1] = politeness.all_accept_at(state.hosts_table[: len(state.host_names)]) > now
+        shut[:-1] = politeness.openings(state.hosts_table[: len(state.host_names)], True) > now
         waits = state.tags_open() > now
         ready = (keys <= now) & ~shut[part["host"]]
         of_tag = np.bincount(part["tag"][ready], minlength=len(waits)) * waits
@@ -304,7 +301,7 @@ class _Scan:
         """Return the overview of all rows."""
         now, offset = moment
         hosts = state.hosts_table[: len(state.host_names)]
-        opens = politeness.openings(hosts)
+        opens = politeness.openings(hosts, False)
         of_host = politeness.with_domains(hosts, self._of_host[1:])
         shut = np.flatnonzero(opens > now)
         waits = _Best().with_(shut, -opens[shut], self._limit).row.tolist()
@@ -412,9 +409,9 @@ def _buys(sample: FleetSample, budget: float, rotation: float, market: float, no
         rotation: largest time between two fetches of a source, seconds.
         market: the present price.
     """
-    sources, shared, which, part = sample
+    sources, shared, part = sample
     budgets = [round(3600.0 * budget * factor, 12) for factor in BUDGETS]
-    if not len(which):
+    if not len(sources):
         return Buys(budgets, [0.0] * len(budgets))
     guess = market
 
@@ -428,7 +425,7 @@ def _buys(sample: FleetSample, budget: float, rotation: float, market: float, no
         at_price = shared._replace(surplus=surplus)
 
         def late_by(late: float) -> tuple[float, float, float, float, float]:
-            return worth_rate(sources, at_price, which, guess, again, shared.hosts, now, late)
+            return worth_rate(sources, at_price, guess, again, now, late)
 
         worth, published, guessed, spent, living = late_by(0.0)
         if spent > _OVERSPENT * paid:
@@ -443,13 +440,13 @@ def _buys(sample: FleetSample, budget: float, rotation: float, market: float, no
             worth, *_ = late_by(high)
         return worth, published, guessed, living
 
-    wanted = price.demand(sources, shared, which, rotation, now)
+    wanted = price.demand(sources, shared, rotation, now)
     found = [collected(factor) for factor in BUDGETS]
     here, published, guessed, living = found[BUDGETS.index(1.0)]
-    limits = np.maximum(wanted.longest, wanted.shortest)
+    limits = np.maximum(wanted["longest"], wanted["shortest"])
     if np.isfinite(limits).any():
         sources["longest"] = np.inf  # of the sample, which is a copy
-        wanted = price.demand(sources, shared, which, rotation, now)
+        wanted = price.demand(sources, shared, rotation, now)
         here, *_ = collected(1.0)
     return Buys(
         budgets,
@@ -458,5 +455,5 @@ def _buys(sample: FleetSample, budget: float, rotation: float, market: float, no
         3600.0 * guessed / part,
         living / part,
         3600.0 * here / part,
-        3600.0 * float((wanted.cost / limits).sum()) / part,
+        3600.0 * float((wanted["cost"] / limits).sum()) / part,
     )

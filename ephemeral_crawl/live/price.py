@@ -16,8 +16,8 @@ unnoticed reaches what a fetch costs ÷ what the source earns per second at the 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -393,67 +393,55 @@ def indices(
     return found
 
 
-class Demand(NamedTuple):
-    """What fetches of some sources are worth and cost, (K,) each."""
+# What fetches of a source are worth and cost.
+DEMAND = np.dtype(
+    [
+        ("ceiling", "<f8"),  # u*
+        ("decay", "<f8"),  # per second
+        ("cost", "<f8"),  # budget units
+        ("charge", "<f8"),  # see `charge`
+        ("vain", "<f8"),  # budget units of a fetch that finds nothing, if `more` is not 0
+        ("more", "<f8"),  # by how much one that finds items costs more; 0 if it is not known
+        ("rate", "<f8"),  # items per second
+        ("stretch", "<f8"),  # by which its rotation is longer
+        ("first", "<f8"),  # rate of the first item, of a source that has shown none, else 0
+        ("shortest", "<f8"),  # seconds
+        ("longest", "<f8"),  # seconds, or infinite
+        ("host", "<i8"),  # or NO_HOST
+        ("answering", "<f8"),  # probability that it answers, over the next day
+        ("again", "<f8"),  # time between attempts while it fails, seconds; 0: it did not fail
+    ]
+)
+# An array of this type, (K,). In kernels its columns are attributes, which mypy does not know.
+Demand = Any
 
-    ceiling: NDArray[np.float64]  # u*
-    decay: NDArray[np.float64]  # per second
-    cost: NDArray[np.float64]  # budget units
-    charge: NDArray[np.float64]  # see `charge`
-    vain: NDArray[np.float64]  # budget units of a fetch that finds nothing, if `more` is not 0
-    more: NDArray[np.float64]  # by how much one that finds items costs more; 0 if it is not known
-    rate: NDArray[np.float64]  # items per second
-    stretch: NDArray[np.float64]  # by which its rotation is longer
-    first: NDArray[np.float64]  # rate of the first item, of a source that has shown none, else 0
-    shortest: NDArray[np.float64]  # seconds
-    longest: NDArray[np.float64]  # seconds, or infinite
-    host: NDArray[np.int64]  # or NO_HOST
-    answering: NDArray[np.float64]  # probability that it answers, over the next day
-    again: NDArray[np.float64]  # time between attempts while it fails, seconds; 0: it did not fail
+
+def demand(sources: Sources, shared: Shared, rotation: float, now: float) -> Demand:
+    """Return what fetches of sources are worth and cost."""
+    wanted = np.zeros(len(sources), DEMAND)
+    _find_demand(wanted, sources, shared, rotation, now)
+    return wanted
 
 
 @compiled
-def demand(
-    sources: Sources, shared: Shared, which: NDArray[np.int64], rotation: float, now: float
-) -> Demand:
-    """Return what fetches of some sources are worth and cost."""
-    number = len(which)
-    ceiling, decay, cost = np.empty(number), np.empty(number), np.empty(number)
-    charged, stretch = np.empty(number), np.empty(number)
-    vain, more, rate = np.empty(number), np.empty(number), np.empty(number)
-    first, shortest, longest = np.zeros(number), np.empty(number), np.empty(number)
-    host, answering, again = np.empty(number, np.int64), np.empty(number), np.zeros(number)
-    for k in range(number):
-        i = which[k]
+def _find_demand(
+    wanted: Demand, sources: Sources, shared: Shared, rotation: float, now: float
+) -> None:
+    for i in range(len(sources)):
         known = belief(sources, shared, i)
-        ceiling[k], _ = planned(known, shared.optimism)
-        decay[k], cost[k] = known.decay, sources.cost[i]
-        charged[k], stretch[k] = charge(sources, i), sources.stretch[i]
-        vain[k], more[k] = sources.vain[i], adds(sources, i) / np.float64(sources.factor[i])
-        rate[k] = known.silent + known.precision * known.ping_rate
+        wanted.ceiling[i], _ = planned(known, shared.optimism)
+        wanted.decay[i], wanted.cost[i] = known.decay, sources.cost[i]
+        wanted.charge[i], wanted.stretch[i] = charge(sources, i), sources.stretch[i]
+        wanted.vain[i] = sources.vain[i]
+        wanted.more[i] = adds(sources, i) / np.float64(sources.factor[i])
+        wanted.rate[i] = known.silent + known.precision * known.ping_rate
         if sources.items[i, _LAST] == 0.0:
-            first[k] = known.silent
-        shortest[k] = max(np.float64(sources.shortest[i]), 1.0)
-        longest[k], host[k] = sources.longest[i], sources.host[i]
-        answering[k] = life.answering_soon(sources, shared, i, now)
+            wanted.first[i] = known.silent
+        wanted.shortest[i] = max(np.float64(sources.shortest[i]), 1.0)
+        wanted.longest[i], wanted.host[i] = sources.longest[i], sources.host[i]
+        wanted.answering[i] = life.answering_soon(sources, shared, i, now)
         if sources.failures[i] > 0:
-            again[k] = retried_after(sources, shared, i, shared.market, rotation, now)
-    return Demand(
-        ceiling,
-        decay,
-        cost,
-        charged,
-        vain,
-        more,
-        rate,
-        stretch,
-        first,
-        shortest,
-        longest,
-        host,
-        answering,
-        again,
-    )
+            wanted.again[i] = retried_after(sources, shared, i, shared.market, rotation, now)
 
 
 @compiled
@@ -499,7 +487,7 @@ def fetches(wanted: Demand, k: int, price: float, surplus: float, rotation: floa
 def retries(wanted: Demand) -> float:
     """Return the cost per second of attempts at sources that fail, as long as they do."""
     total = 0.0
-    for k in range(len(wanted.cost)):
+    for k in range(len(wanted)):
         if wanted.again[k] > 0.0:
             total += (1.0 - wanted.answering[k]) * wanted.cost[k] / wanted.again[k]
     return total
@@ -510,7 +498,7 @@ def mean_surplus(wanted: Demand, price: float) -> float:
     """Return what sources that answer earn per second over the cost of their fetches, on average,
     in units of the price."""
     total, number = 0.0, 0.0
-    for k in range(len(wanted.cost)):
+    for k in range(len(wanted)):
         if wanted.more[k] > 0.0:
             time, decay = _time_until(wanted, k, price), wanted.decay[k]
             later = wanted.more[k] * wanted.rate[k] * math.exp(-wanted.rate[k] * time)
@@ -531,7 +519,7 @@ def spending(wanted: Demand, price: float, rotation: float, hosts: Hosts) -> flo
     factor.
     """
     surplus = mean_surplus(wanted, price) if rotation < np.inf else 0.0
-    number, total = len(wanted.cost), 0.0
+    number, total = len(wanted), 0.0
     frequency, of_host = np.empty(number), np.zeros(len(hosts))
     for k in range(number):
         frequency[k] = fetches(wanted, k, price, surplus, rotation)
@@ -551,31 +539,32 @@ def spending(wanted: Demand, price: float, rotation: float, hosts: Hosts) -> flo
 
 def _highest_index(wanted: Demand) -> float:
     """Return the highest index that any of some sources can have."""
-    lowest = np.where(wanted.more > 0.0, np.minimum(wanted.vain / wanted.cost, 1.0), 1.0)
-    return float((wanted.ceiling / (wanted.charge * lowest)).max(initial=0.0))
+    lowest = np.where(wanted["more"] > 0.0, np.minimum(wanted["vain"] / wanted["cost"], 1.0), 1.0)
+    return float((wanted["ceiling"] / (wanted["charge"] * lowest)).max(initial=0.0))
 
 
 def market_price(
-    wanted: Demand,
-    budget: float,
-    rotation: float,
-    hosts: Hosts,
-    guess: float,
+    wanted: Demand, budget: float, rotation: float, hosts: Hosts, guess: float
 ) -> float:
     """Return the price at which some sources are fetched for `budget` units per second.
 
     It is between 10⁻⁹ times the highest index, if the budget exceeds what can be spent, and the
     highest index, if maximum intervals alone cost more than the budget.
     """
-    most = _highest_index(wanted)
-    if not most > 0.0:
-        return guess
 
     def is_enough(value: float) -> bool:
         return spending(wanted, value, rotation, hosts) <= budget
 
-    least = most * _SMALLEST
-    return math.sqrt(math.prod(first_near(is_enough, guess, least, most, _TOLERANCE, _STEP)))
+    return _lowest_price(is_enough, _highest_index(wanted), guess)
+
+
+def _lowest_price(is_enough: Callable[[float], bool], most: float, guess: float) -> float:
+    """Return the lowest price at which a budget is enough, which is at most the highest index; the
+    guess if that is 0."""
+    if not most > 0.0:
+        return guess
+    near = first_near(is_enough, guess, most * _SMALLEST, most, _TOLERANCE, _STEP)
+    return math.sqrt(math.prod(near))
 
 
 class Part(NamedTuple):
@@ -623,13 +612,7 @@ def tag_prices(
         ]
         return np.array(costs)
 
-    most = max(highest)
-    if most > 0.0:
-        near = first_near(
-            lambda price: float(spent(price).sum()) <= budget,
-            guess, most * _SMALLEST, most, _TOLERANCE, _STEP,
-        )  # fmt: skip
-        guess = math.sqrt(math.prod(near))
+    guess = _lowest_price(lambda price: float(spent(price).sum()) <= budget, max(highest), guess)
     return guess, bounds, spent(guess)
 
 

@@ -151,7 +151,8 @@ def _state(data: bytes) -> State:
             table["tried"] = np.where(table["failures"] > 0, state.time, 0.0)
         if "importance" in later:
             table["importance"] = 1.0
-    state.set_tables(table, host_table)
+    state.set_sources(table)
+    state.shared = state.shared._replace(hosts=host_table)
     state.names = NameTable.of_lines(view[last:])
     if len(state.names) != rows:
         raise ValueError(f"{rows} rows have {len(state.names)} names")
@@ -185,7 +186,7 @@ def _state(data: bytes) -> State:
     assumed = unfitted(0.0)._asdict() | {"market": header.get("market", 1.0)}
     shared = assumed | header["shared"]
     known = {name: float(shared[name]) for name in _SHARED}
-    state.shared = Shared(**known, precision=precision, fresh=fresh, hosts=state.hosts_table)
+    state.shared = Shared(**known, precision=precision, fresh=fresh, hosts=host_table)
     return state
 
 

@@ -75,7 +75,6 @@ class FleetSample(NamedTuple):
 
     sources: Sources  # (S,)
     shared: Shared
-    which: NDArray[np.int64]  # (S,) all rows
     part: float  # of all sources that are not paused
 
 
@@ -84,7 +83,7 @@ class State:
 
     def __init__(self) -> None:
         self.settings = Settings.of("1/h")
-        self.set_tables(new_sources(), new_hosts())
+        self.set_sources(new_sources())
         self.names = NameTable()
         self.host_names = NameTable()
         self.kinds: list[str] = []
@@ -98,9 +97,7 @@ class State:
         self.reasons = Reasons()
         self.tags = Tags()
         self.paused_hosts: list[int] = []
-        self.shared = unfitted(math.log(2.0) / self.settings.half_life)._replace(
-            hosts=self.hosts_table
-        )
+        self.shared = unfitted(math.log(2.0) / self.settings.half_life)
         self.time = -math.inf  # of the last event
         self.offset = 0.0  # what is added to the clock's time
         self.balance = math.inf  # budget units, at `time`
@@ -113,13 +110,17 @@ class State:
         self._domains: dict[str, int] = {}  # rows of hosts that stand for a domain; derived
         self._copies: WeakSet[Copy] = WeakSet()  # which are being made
 
-    def set_tables(self, sources: Sources, hosts: Hosts) -> None:
-        """Use other rows of sources and hosts."""
-        self.table, self.hosts_table = sources, hosts
+    def set_sources(self, sources: Sources) -> None:
+        """Use other rows of sources."""
+        self.table: Sources = sources
         self.sources: Sources = record_view(sources)
-        self.hosts: Hosts = record_view(hosts)
 
     # ------------------------------------------------------------------------------- reading
+
+    @property
+    def hosts_table(self) -> Hosts:
+        """Rows of hosts."""
+        return self.shared.hosts
 
     @property
     def rows(self) -> int:
@@ -161,12 +162,8 @@ class State:
         table = self.hosts_table[hosts[1:]]
         for rows, name in ((sources, "host"), (table, "within")):
             rows[name] = np.searchsorted(hosts, rows[name]) - 1
-        return FleetSample(
-            sources,
-            self.shared._replace(hosts=table),
-            np.arange(len(which)),
-            len(which) / max(number, 1),
-        )
+        shared = self.shared._replace(hosts=table)
+        return FleetSample(sources, shared, len(which) / max(number, 1))
 
     def _evenly_spaced(self, marks: int = EXISTS | STOPPED) -> NDArray[np.int64]:
         """Return the rows of sources, at most some thousand.
@@ -351,10 +348,8 @@ class State:
         if self.tags and self.tags.bounded:
             self._set_prices_of_tags()
         sample = self.sample()
-        if len(sample.which):
-            wanted = price.demand(
-                sample.sources, sample.shared, sample.which, self.rotation, self.time
-            )
+        if len(sample.sources):
+            wanted = price.demand(sample.sources, sample.shared, self.rotation, self.time)
             market = price.market_price(
                 wanted,
                 s.budget * sample.part,
@@ -393,9 +388,7 @@ class State:
             few = rows[:: len(rows) // max(_SAMPLE // len(tags), _LEAST_SAMPLE) + 1]
             sample = self._sampled(few, len(rows))
             sample.sources["factor"], sample.sources["stretch"] = 1.0, tags["stretch"][k]
-            wanted = price.demand(
-                sample.sources, sample.shared, sample.which, self.rotation, self.time
-            )
+            wanted = price.demand(sample.sources, sample.shared, self.rotation, self.time)
             size = sample.part or 1.0
             parts.append(price.Part(wanted, sample.shared.hosts, size, least[k], most[k]))
         common, alone, tags["spends"] = price.tag_prices(
@@ -498,7 +491,7 @@ class State:
     def _place(self, names: Sequence[str]) -> NDArray[np.int32]:
         """Give rows to new sources."""
         added = np.array(self.names.add(names), dtype=np.int32)
-        self.set_tables(with_rows(self.table, self.rows), self.hosts_table)
+        self.set_sources(with_rows(self.table, self.rows))
         self._keep(added)
         return added
 
@@ -598,7 +591,6 @@ class State:
             rows = self.host_names.add(added)
             hosts = with_rows(self.hosts_table, len(self.host_names))
             hosts[rows] = new_hosts(len(rows))
-            self.set_tables(self.table, hosts)
             self.shared = self.shared._replace(hosts=hosts)
             if any(map(doors.is_domain, added)):
                 self.find_domains()

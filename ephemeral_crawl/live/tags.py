@@ -296,11 +296,9 @@ class Tags:
         found: NDArray[np.float64] = np.where(room > NOTHING_LEFT, -math.inf, now + wait)
         return found
 
-    def set_prices(
-        self, common: float, alone: NDArray[np.float64], budget: float
-    ) -> NDArray[np.float64]:
-        """Learn the prices at which the maximum and the minimum of each tag would be spent, and
-        return how the price of each tag differs from that of the budget, (T,), as a factor.
+    def set_prices(self, common: float, alone: NDArray[np.float64], budget: float) -> None:
+        """Learn the prices at which the maximum and the minimum of each tag would be spent, from
+        which follows how the price of each tag differs from that of the budget.
 
         Arguments:
             common: λ, the price of the budget.
@@ -313,7 +311,6 @@ class Tags:
         high = alone[:, 1] * np.exp(_SLOPE * (0.5 - np.clip(owed, 0.0, 1.0)))
         price = np.minimum(np.maximum(common, low), high)
         self.table["factor"] = np.clip(price / common, _LEAST_FACTOR, _MOST_FACTOR)
-        return np.asarray(self.table["factor"])
 
     def binds(self, number: int) -> str:
         """Return which budget of a tag binds: "most", "least", or "" if none does."""

@@ -133,9 +133,8 @@ def half_empty(store):
 
 def test_at_half_of_the_price_sources_without_items_are_inspected_more_often():
     live = half_empty(":memory:")
-    state, which = live._ledger.state, np.arange(60)
-    told = live.explain("3")
-    wanted = price.demand(state.table, state.shared, which, state.rotation, state.time)
+    state, told = live._ledger.state, live.explain("3")
+    wanted = price.demand(state.table[:60], state.shared, state.rotation, state.time)
     surplus = price.mean_surplus(wanted, 0.5 * state.shared.market)
     best = math.sqrt(2.0 / (surplus * told.rate / HOUR))
     assert told.interval_at_half_price == pytest.approx(best, rel=1e-6)
@@ -163,19 +162,17 @@ def test_nothing_is_inspected_if_exploring_ends_while_all_sources_are_paused(tmp
 def test_what_another_budget_collects_is_what_can_be_paid_for():
     """Also if half of the sources have had no item, and are inspected as often as pays."""
     live = half_empty(":memory:")
-    state, which = live._ledger.state, np.arange(60)
+    state = live._ledger.state
     sample, told = state.sample(), live.overview()
-    wanted = price.demand(sample.sources, sample.shared, which, state.rotation, state.time)
+    wanted = price.demand(sample.sources, sample.shared, state.rotation, state.time)
     limits, guess = sample.shared.hosts, state.shared.market
     for factor, collects in zip(overview.BUDGETS, told.collects, strict=True):
         budget, rotation = factor * state.settings.budget, state.rotation / factor
         value = price.market_price(wanted, budget, rotation, limits, guess)
         shared = sample.shared._replace(surplus=price.mean_surplus(wanted, value))
-        each = (price.interval_at(sample.sources, shared, i, value, rotation) for i in which)
+        each = (price.interval_at(sample.sources, shared, i, value, rotation) for i in range(60))
         assert sum(1.0 / x for x in each) == pytest.approx(budget, rel=2e-3)
-        worth, *_ = overview.worth_rate(
-            sample.sources, shared, which, value, rotation, limits, state.time
-        )
+        worth, *_ = overview.worth_rate(sample.sources, shared, value, rotation, state.time)
         assert collects == pytest.approx(3600.0 * worth, rel=2e-3)
 
 

@@ -149,7 +149,7 @@ def test_the_market_price_spends_the_budget():
     sources.items[3:6] = 0.0
     hosts["interval"][0] = HOUR
     shared = shared._replace(hosts=columns.record_view(hosts))
-    wanted = price.demand(sources, shared, np.arange(20), 1e6, 0.0)
+    wanted = price.demand(sources, shared, 1e6, 0.0)
     for budget in (0.5 / HOUR, 4 / HOUR):
         value = price.market_price(wanted, budget, 1e6, hosts, 1.0)
         # Spending jumps where a source is no longer worth a fetch.
@@ -164,7 +164,7 @@ def test_surplus_and_spending_are_those_of_the_best_interval():
     sources.vain[::2], sources.hit[::2] = 0.3, 2.0  # the others cost the same whatever they find
     sources.factor[::4] = 1.5
     sources.pings[8:12], sources.true_pings[8:12], sources.pinged_for[8:12] = 9.0, 6.0, 90.0 * HOUR
-    wanted, value = price.demand(sources, shared, np.arange(20), 1e6, 0.0), 0.4
+    wanted, value = columns.record_view(price.demand(sources, shared, 1e6, 0.0)), 0.4
     wanted.answering[3], wanted.again[3] = 0.4, 5.0 * HOUR  # it fails
     tau = np.geomspace(0.01 * HOUR, 1000 * HOUR, 20_000)
     ceiling, decay = np.array(wanted.ceiling)[:, None], np.array(wanted.decay)[:, None]
@@ -267,7 +267,9 @@ def test_the_decay_is_the_slope_within_fetches():
     for _ in range(400):
         worth = rng.lognormal(0, 2)  # differs between sources; valuable ones are fetched sooner
         age = rng.uniform(0, 10 * HOUR / worth**0.2, rng.integers(1, 6))
-        totals.add_ages(age, worth * rng.exponential(1.0, age.size) * np.exp(-decay * age))
+        learning.add_ages(
+            totals.sums, age, worth * rng.exponential(1.0, age.size) * np.exp(-decay * age)
+        )
     found, error = totals.decay()
     assert abs(found - decay) < 4 * error
     assert error < 0.2 * decay

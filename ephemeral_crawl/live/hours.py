@@ -15,23 +15,20 @@ _MOST = 96  # hours in a table
 Hours = tuple[tuple[float, float], ...]
 
 
-def is_table(budget: object) -> bool:
-    """Return whether a budget is a table of hours rather than a rate."""
-    return isinstance(budget, str) and ":" in budget
-
-
-def hours_of(budget: str) -> Hours:
+def hours_of(budget: object) -> Hours:
     """Return the times of a day, seconds from midnight on, from which on there is each budget, per
-    second.
+    second; none of a budget that is no table of hours.
 
-    >>> hours_of("08:00 36/h, 22:00 18/h")
-    ((28800.0, 0.01), (79200.0, 0.005))
+    >>> hours_of("08:00 36/h, 22:00 18/h"), hours_of("36/h")
+    (((28800.0, 0.01), (79200.0, 0.005)), ())
     >>> hours_of("8 40/h, 22:00 10/h")
     Traceback (most recent call last):
     ...
     ValueError: budget is '8 40/h, 22:00 10/h': '8 40/h' is not a time of day and a rate, such as \
 '08:00 40/h'
     """
+    if not (isinstance(budget, str) and ":" in budget):
+        return ()
     found: dict[float, float] = {}
     for part in budget.split(","):
         match = _HOUR.fullmatch(part.strip())

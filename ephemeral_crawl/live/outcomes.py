@@ -30,6 +30,7 @@ from ephemeral_crawl.live.columns import FLOORED, NEVER, NO_HOST, Sources
 from ephemeral_crawl.live.errors import UnknownLease, UnknownSource
 from ephemeral_crawl.live.learning import Shared
 from ephemeral_crawl.live.reasons import reason_of
+from ephemeral_crawl.live.reporting import Items, Tallies, Terms
 
 if TYPE_CHECKING:
     from ephemeral_crawl.live.state import Event, Moment, State
@@ -462,17 +463,6 @@ def outcomes_of(event: dict[str, Any]) -> Outcomes:
     return np.array(list(zip(*columns, strict=True)), dtype=OUTCOME)
 
 
-class Tallies(NamedTuple):
-    """Numbers of a fleet that reports change, besides those of its sources and hosts."""
-
-    kind_pings: NDArray[np.float64]  # (K, 4) of each kind of signal, see `learning.KIND_SUMS`
-    sums: NDArray[np.float64]  # see `learning.SUMS`
-    counts: NDArray[np.float64]  # (10,) see `counts.Counts`
-    numbers: NDArray[np.int64]  # (3,) sources that are new, failing, and paused
-    # (2,) different sources in a row for which nobody answered, and the time of the first.
-    run: NDArray[np.float64]
-
-
 @compiled
 def apply(
     sources: Sources,
@@ -484,9 +474,7 @@ def apply(
     worth: NDArray[np.float64],
     balance: float,
     burst: float,
-    at_fetch: bool,
-    price_now: float,
-    now: float,
+    terms: Terms,
 ) -> float:
     """Apply outcomes, and return the budget units that are left.
 
@@ -496,8 +484,6 @@ def apply(
         age: (Σ dated,) seconds, ascending within an outcome.
         worth: (Σ items,).
         balance, burst: budget units before, and at most.
-        at_fetch: whether worths are those at the fetch.
-        price_now: price of a budget unit.
 
     Raises:
         ValueError: the arguments do not fit together. Nothing is changed.
@@ -554,13 +540,15 @@ def apply(
                 numbers[FAILING] -= 1
                 sources.failures[i] = 0
             run[0] = 0.0
-            items, more = outcomes.items[k], outcomes.more[k]
-            counts[ITEMS] += items + more
-            counts[COLLECTED] += reporting.learn(
-                sources, shared, tallies.kind_pings, tallies.sums, i, at,
-                age[ages : ages + outcomes.dated[k]], worth[worths : worths + items], more,
-                outcomes.more_worth[k], at_fetch, price_now, now,
-            )  # fmt: skip
+            number, more = outcomes.items[k], outcomes.more[k]
+            items = Items(
+                age[ages : ages + outcomes.dated[k]],
+                worth[worths : worths + number],
+                more,
+                outcomes.more_worth[k],
+            )
+            counts[ITEMS] += number + more
+            counts[COLLECTED] += reporting.learn(sources, shared, tallies, i, at, items, terms)
             sources.fetched[i] = max(sources.fetched[i], at)
         ages += outcomes.dated[k]
         worths += outcomes.items[k]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,37 +25,58 @@ _LONGEST = learning.MEMORIES[-1]
 _MIDDLE = learning.MEMORIES[1]
 
 
+class Tallies(NamedTuple):
+    """Numbers of a fleet that reports change, besides those of its sources and hosts."""
+
+    kind_pings: NDArray[np.float64]  # (K, 4) of each kind of signal, see `learning.KIND_SUMS`
+    sums: NDArray[np.float64]  # see `learning.SUMS`
+    counts: NDArray[np.float64]  # (10,) see `counts.Counts`
+    numbers: NDArray[np.int64]  # (3,) sources that are new, failing, and paused
+    # (2,) different sources in a row for which nobody answered, and the time of the first.
+    run: NDArray[np.float64]
+
+
+class Items(NamedTuple):
+    """The items that a fetch found."""
+
+    age: NDArray[np.float64]  # (D,) seconds, ascending, of those whose age is known
+    worth: NDArray[np.float64]  # (K,) of these first, then of others
+    more: float  # number of further items
+    more_worth: float  # and their worth
+
+
+class Terms(NamedTuple):
+    """How reports are understood."""
+
+    at_fetch: bool  # whether worths are those at the fetch
+    price: float  # of a budget unit
+    now: float
+
+
 @compiled
 def learn(
     sources: Sources,
     shared: Shared,
-    kind_pings: NDArray[np.float64],
-    sums: NDArray[np.float64],
+    tallies: Tallies,
     i: int,
     at: float,
-    given_age: NDArray[np.float64],
-    worth: NDArray[np.float64],
-    more: float,
-    more_worth: float,
-    at_fetch: bool,
-    price_now: float,
-    now: float,
+    items: Items,
+    terms: Terms,
 ) -> float:
     """Learn from the items of a fetch, and return what they were worth then."""
     first = sources.fetched[i] == NEVER
     gap = np.inf if first else max(at - sources.fetched[i], 0.0)
-    age = np.minimum(given_age, gap)
+    age = np.minimum(items.age, gap)
+    items = Items(age, items.worth, items.more, items.more_worth)
     later = sources.pending[i] > 0.0 and sources.pinged[i] > at  # than the fetch
-    collected = _learn_worth(sources, shared, sums, i, age, worth, more, more_worth, gap, at_fetch)
+    collected = _learn_worth(sources, shared, tallies.sums, i, items, gap, terms.at_fetch)
     if first and life.has_answered(sources, i):
         pass  # it was taught, and these items were counted then
     elif first:
         _learn_backlog(sources, shared, i, age)
     else:
         pings = np.float64(sources.pending[i]) - (1.0 if later else 0.0)
-        _learn_rate(
-            sources, shared, kind_pings, i, age, len(worth) + more, gap, at, pings, price_now, now
-        )
+        _learn_rate(sources, shared, tallies.kind_pings, i, items, gap, at, pings, terms)
     sources.pending[i] = 1.0 if later else 0.0
     sources.shot[i] = sources.pending[i]
     return collected
@@ -66,10 +88,7 @@ def _learn_worth(
     shared: Shared,
     sums: NDArray[np.float64],
     i: int,
-    age: NDArray[np.float64],
-    worth: NDArray[np.float64],
-    more: float,
-    more_worth: float,
+    items: Items,
     gap: float,
     at_fetch: bool,
 ) -> float:
@@ -77,6 +96,7 @@ def _learn_worth(
 
     Items without a date are spread evenly over the gap.
     """
+    age, worth, more, more_worth = items
     if gap < np.inf:
         kept = math.exp(-gap / _LONGEST)
         sources.worth[i] *= kept
@@ -159,21 +179,20 @@ def _learn_rate(
     shared: Shared,
     kind_pings: NDArray[np.float64],
     i: int,
-    age: NDArray[np.float64],
-    number: float,
+    items: Items,
     gap: float,
     at: float,
     pings: float,
-    price_now: float,
-    now: float,
+    terms: Terms,
 ) -> None:
     """Learn the rate, and the precision of pings, from the number of items of a gap."""
+    age, number = items.age, len(items.worth) + items.more
     if gap <= 0.0:  # reported after a later fetch: items that were missed before
         for m in range(len(learning.MEMORIES)):
             sources.items[i, m] += number
         return
     dated = len(age)
-    if dated == number and _is_cut_off(sources, shared, i, age, gap, price_now, now):
+    if dated == number and _is_cut_off(sources, shared, i, age, gap, terms):
         gap = age[dated - 1]
         dated -= 1
         number -= 1.0
@@ -273,8 +292,7 @@ def _is_cut_off(
     i: int,
     age: NDArray[np.float64],
     gap: float,
-    price_now: float,
-    now: float,
+    terms: Terms,
 ) -> bool:
     """Return whether items of the beginning of a gap seem to be missing.
 
@@ -284,7 +302,7 @@ def _is_cut_off(
     number = len(age)
     if number < _UNUSUAL or not age[number - 1] > 0.0:
         return False
-    usual = price.due_at(sources, shared, i, price_now, now)
+    usual = price.due_at(sources, shared, i, terms.price, terms.now)
     if not gap > 4.0 * max(usual - sources.fetched[i], _LEAST_SPAN):
         return False
     return (gap - age[number - 1]) * number / age[number - 1] > _UNUSUAL

@@ -66,7 +66,7 @@ class Settings:
         """Return the settings with those given, as arguments of `Scheduler`, in their place."""
         values = self.as_dict()
         if budget is not None:
-            table = tables.hours_of(str(budget)) if tables.is_table(budget) else ()
+            table = tables.hours_of(budget)
             values["budget"] = table[0][1] if table else per_second("budget", budget)
             values["burst"] = float(burst_of(values["budget"]))
             values |= {"hours": table, "own_burst": False}
@@ -75,17 +75,13 @@ class Settings:
         if budget is not None or zone is not None:
             values["until"] = 0.0
         if burst is not None:
-            values |= {"burst": check_burst(burst), "own_burst": True}
+            values |= {"burst": burst, "own_burst": True}
         if half_life is not None:
             values["half_life"] = (
                 0.0 if half_life == LEARNT else seconds("half_life", half_life, 1.0)
             )
-        if worth_at is not None:
-            values["worth_at"] = check_choice("worth_at", worth_at, WORTH_AT)
-        if explore is not None:
-            values["explore"] = check_within("explore", explore, 0.0, 0.5)
-        if seed is not None:
-            values["seed"] = check_whole("seed", seed, 0)
+        others = {"worth_at": worth_at, "explore": explore, "seed": seed}
+        values |= {name: value for name, value in others.items() if value is not None}
         return Settings.from_dict(values)
 
     def is_late(self, clock: float) -> bool:
@@ -118,24 +114,28 @@ class Settings:
 
     @staticmethod
     def from_dict(values: dict[str, Any]) -> Settings:
-        """Return stored settings, checked."""
+        """Return settings that are stored, or are to be, checked."""
         names = {field.name for field in fields(Settings)}
         for name in values:
             if name not in names:
                 raise unknown("setting", name, names)
-        hours = tuple((float(start), float(rate)) for start, rate in values.get("hours", ()))
-        settings = Settings(**{**values, "hours": hours})
-        tables.zone_of(settings.zone)
-        for start, rate in hours:
-            check_within("hours", start, 0.0, 86_400.0)
-            check_within("budget", rate, 1e-9, 1e9)
-        check_within("until", settings.until, 0.0, LATEST)
-        check_within("budget", settings.budget, 1e-9, 1e9)
-        check_burst(settings.burst)
-        check_within("half_life", settings.half_life, 0.0, 3.2e9)
-        check_choice("worth_at", settings.worth_at, WORTH_AT)
-        check_within("explore", settings.explore, 0.0, 0.5)
-        check_whole("seed", settings.seed, 0)
+        given = Settings(**values)
+        hours = tuple(
+            (check_within("hours", start, 0.0, 86_400.0), check_within("budget", rate, 1e-9, 1e9))
+            for start, rate in given.hours
+        )
+        tables.zone_of(given.zone)
+        settings = replace(
+            given,
+            budget=check_within("budget", given.budget, 1e-9, 1e9),
+            burst=check_burst(given.burst),
+            half_life=check_within("half_life", given.half_life, 0.0, 3.2e9),
+            worth_at=check_choice("worth_at", given.worth_at, WORTH_AT),
+            explore=check_within("explore", given.explore, 0.0, 0.5),
+            seed=check_whole("seed", given.seed, 0),
+            hours=hours,
+            until=check_within("until", given.until, 0.0, LATEST),
+        )
         if settings.half_life == 0.0 and settings.worth_at == "publication":
             raise ValueError(
                 "half_life is 'learn' and worth_at is 'publication'; what an item was worth when "

@@ -43,6 +43,7 @@ from ephemeral_crawl.live.fitting import Totals, fitted, unfitted
 from ephemeral_crawl.live.learning import Shared
 from ephemeral_crawl.live.names import NameTable
 from ephemeral_crawl.live.reasons import Reasons
+from ephemeral_crawl.live.reporting import Tallies, Terms
 from ephemeral_crawl.live.settings import SOURCE_ARGUMENTS, Settings, SourceSettings
 from ephemeral_crawl.live.tags import ALWAYS, ANY, Tags
 
@@ -731,16 +732,14 @@ class State:
                 late[k] = end <= self.time
                 if row != i:
                     raise ValueError(f"lease {lease} is not one of row {i}")
-        tallies = outcomes.Tallies(
-            self.kind_pings, self.totals.sums, self.counts, self.numbers_of, self.run
-        )
+        tallies = Tallies(self.kind_pings, self.totals.sums, self.counts, self.numbers_of, self.run)
         age, worth = (np.array(event[name], dtype=np.float64) for name in ("age", "worth"))
         told = "spent" in event  # costs
         before = self.table["cost"][rows].astype(np.float64)
+        s = self.settings
         self.balance = outcomes.apply(
             self.table[: self.rows], self.shared, tallies, batch, late, age, worth, self.balance,
-            self.settings.burst, self.settings.worth_at == "fetch", self.price_at(self.time),
-            self.time,
+            s.burst, Terms(s.worth_at == "fetch", self.price_at(self.time), self.time),
         )  # fmt: skip
         if self.tagged:
             released = batch["outcome"] == outcomes.RELEASED

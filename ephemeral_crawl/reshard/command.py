@@ -59,10 +59,10 @@ class Reshard(Command):
 
 def _refuse_hours(name: str, store: Scheduler) -> None:
     """Raise ValueError if the budget of a store follows the clock, which would be lost."""
-    from ephemeral_crawl.live.hours import is_table
+    from ephemeral_crawl.live.hours import hours_of
     from ephemeral_crawl.live.reasons import redacted
 
-    if is_table(budget := store.settings()["budget"]):
+    if hours_of(budget := store.settings()["budget"]):
         raise ValueError(
             f"the budget of {redacted(name)} is {budget}, which follows the clock; stores are "
             "divided with a rate: set one for each first, by `ephemeral-crawl store --budget`, and "

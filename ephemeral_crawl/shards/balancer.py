@@ -158,8 +158,7 @@ class Balancer:
         burst: float | None = None,
     ) -> Balancer:
         """Return a balancer of a rate or a table of hours, and a burst; see `set_budget`."""
-        hours = tables.hours_of(str(budget)) if tables.is_table(budget) else ()
-        rates = [rate for _, rate in hours] or [per_second("budget", budget)]
+        rates = [rate for _, rate in tables.hours_of(budget)] or [per_second("budget", budget)]
         balancer = Balancer(3600.0 * max(rates), shards, least, most)
         balancer.set_budget(budget, zone, now, burst)
         return balancer
@@ -190,7 +189,7 @@ class Balancer:
         burst = None if burst is None else check_burst(burst)
         if budget is not None:
             tables.zone_of(zone := "UTC" if zone is None else zone)
-            hours = tables.hours_of(str(budget)) if tables.is_table(budget) else ()
+            hours = tables.hours_of(budget)
             rate = tables.at(hours, str(zone), now)[0] if hours else per_second("budget", budget)
             self.total, self._hours, self._zone = 3600.0 * rate, hours, str(zone)
         self._burst = burst

@@ -258,7 +258,7 @@ class CrawlFeeds(Command):
     async def _crawl(self, scheduler: Scheduler, output: TextIO, waiting: Waiting) -> None:
         from ephemeral_crawl.crawl.client import USER_AGENT, Client
         from ephemeral_crawl.crawl.crawler import Crawler
-        from ephemeral_crawl.crawl.feeds import LimitedProcess
+        from ephemeral_crawl.crawl.limited import LimitedProcess
         from ephemeral_crawl.crawl.memory import Memory
 
         limit = seconds("--timeout", self.timeout, 0.1)

@@ -1,39 +1,29 @@
 """Feeds: items with an identity and a date, from documents that nobody vouches for.
 
-Documents are parsed in a process of their own, whose time and memory are limited, so that a
-document that is made to take long does not stop the crawl.
+A crawl parses them in another process, see `limited`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import calendar
 import io
 import json
 import math
-import os
 import re
-import signal
-import sys
-import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from hashlib import blake2b
 from html.parser import HTMLParser
-from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urljoin, urlsplit
 from xml.sax import SAXException, SAXParseException
 
-from ephemeral_crawl.crawl.client import FetchError
 from ephemeral_crawl.crawl.sitemaps import is_sitemap, parse_sitemap, unpacked
 
 MOST_ITEMS = 2000  # of a feed, the newest; further ones are not looked at
 MOST_WORTH = 1e9
 _LONGEST = 1000  # characters of a title or link
-_SECONDS = 20.0  # to parse a feed
-_MEMORY = 2 << 30  # bytes, of the process that parses
 _NOT_A_FEED = "the document does not parse as a feed"
 # Comments are not matched again where no element follows: that would take for ever.
 _PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s*+(?><!--.*?-->\s*)*+<(?:!doctype\s+)?html\b", re.I | re.S)
@@ -42,7 +32,6 @@ _UTF_16 = re.compile(rb"""\A(\s*<\?xml[^>]{0,100}?encoding\s*=\s*["'])utf-16\w*"
 _BY_NUMBER = re.compile(rb"&#(x[0-9a-f]{1,8}|[0-9]{1,10});", re.I)
 _HEAD = 2**18  # bytes of a page in which it names its feeds
 _FEED_TYPES = ("application/rss+xml", "application/atom+xml", "application/feed+json")
-_OUT_OF_MEMORY = 3  # exit code of the process that parses
 _PERIODS = {"hourly": 3600.0, "daily": 86_400.0, "weekly": 604_800.0, "monthly": 2_592_000.0}
 _PERIODS["yearly"] = 31_536_000.0
 
@@ -339,143 +328,3 @@ def _text(value: object, longest: int = _LONGEST) -> str:
         return ""
     kept = (c if c.isprintable() else " " for c in value[:longest])
     return " ".join("".join(kept).split())
-
-
-# ------------------------------------------------------------------------------- limited processes
-
-
-class LimitedProcess:
-    """Parses in another process, of limited time and memory, which ends with this one.
-
-    Arguments:
-        worth: as for `parse_feed`.
-        seconds: for a document.
-    """
-
-    def __init__(self, worth: str = "", seconds: float = _SECONDS) -> None:
-        self._worth, self._seconds = worth, seconds
-        self._process: asyncio.subprocess.Process | None = None
-        self._turn = asyncio.Lock()
-
-    async def __call__(self, body: bytes, content_type: str, url: str) -> Feed:
-        async with self._turn:
-            given = json.dumps([content_type, url, self._worth]).encode()
-            try:
-                process = self._process or await self._start()
-                async with asyncio.timeout(self._seconds):
-                    process.stdin.write(_frame(given) + _frame(body))  # type: ignore[union-attr]
-                    answer = json.loads(await _read(process))
-            except TimeoutError:
-                await self.close()
-                text = f"parsing it takes more than {self._seconds:g} s"
-                raise FetchError("content", text) from None
-            except (asyncio.IncompleteReadError, ConnectionError):  # it has ended
-                code = await self._ended(process)
-                raise FetchError("content", _why_ended(code)) from None
-            except OSError as error:  # there is no memory for it, or there are too many processes
-                text = f"the process that parses cannot be started: {error.strerror or error}"
-                raise FetchError("connection", text) from None
-            except asyncio.CancelledError:  # the next answer would be that to this document
-                await self.close()
-                raise
-        if isinstance(answer, str):
-            raise ValueError(answer)
-        title, items, *rest = answer
-        return Feed(title, [FeedItem(*item) for item in items], *rest)
-
-    async def _start(self) -> asyncio.subprocess.Process:
-        """Return a process that runs `_work`, once it is ready.
-
-        It has a session of its own, so that Ctrl-C is left to this process.
-        """
-        path = os.pathsep.join(name or os.getcwd() for name in sys.path)
-        self._process = process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-P", "-c", f"from {__name__} import _work; _work()"),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            start_new_session=True,
-            env={**os.environ, "PYTHONPATH": path},
-        )
-        try:
-            await _read(process)
-        except asyncio.IncompleteReadError:
-            raise RuntimeError("the process that parses feeds ended when it was started") from None
-        return process
-
-    async def _ended(self, process: asyncio.subprocess.Process) -> int | None:
-        """Return how a process ended that says no more, None if it has not."""
-        code = None
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._seconds):
-                code = await process.wait()
-        await self.close()
-        return code
-
-    async def close(self) -> None:
-        """End the process."""
-        process, self._process = self._process, None
-        if process is not None:
-            with suppress(ProcessLookupError):
-                process.kill()
-            process.stdin.close()  # type: ignore[union-attr]
-            await process.communicate()
-
-
-def _why_ended(code: int | None) -> str:
-    """Return why the process that parses has ended, by its exit code; a signal's is negative."""
-    if code == _OUT_OF_MEMORY:
-        return f"parsing it takes more than {_MEMORY >> 30} GiB of memory"
-    if code == -signal.SIGKILL:
-        return "the process that parsed it was killed, probably as this machine ran out of memory"
-    if code is not None and code < 0:
-        with suppress(ValueError):
-            return (
-                f"the process that parsed it was ended by the signal {signal.Signals(-code).name}"
-            )
-    return f"the process that parsed it ended unexpectedly, with the exit code {code}"
-
-
-def _frame(data: bytes) -> bytes:
-    return len(data).to_bytes(8, "big") + data
-
-
-async def _read(process: asyncio.subprocess.Process) -> bytes:
-    size = await process.stdout.readexactly(8)  # type: ignore[union-attr]
-    return await process.stdout.readexactly(int.from_bytes(size, "big"))  # type: ignore[union-attr]
-
-
-def _work() -> None:
-    """Parse what comes through the standard input, until it ends: with the process that started
-    this one, also if that was killed."""
-    import feedparser  # noqa: F401  # which takes a while
-
-    with suppress(ImportError, ValueError, OSError):
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what is under way is to end in order
-    documents: SimpleQueue[tuple[bytes, bytes]] = SimpleQueue()
-    threading.Thread(target=_receive, args=(documents,), daemon=True).start()
-    answer: Any = None
-    while True:
-        sys.stdout.buffer.write(_frame(json.dumps(answer).encode()))
-        sys.stdout.buffer.flush()
-        given, body = documents.get()
-        try:
-            answer = parse_feed(body, *json.loads(given))
-        except RecursionError:
-            answer = "it is nested too deeply"
-        except ValueError as error:
-            answer = str(error)
-        except MemoryError:
-            os._exit(_OUT_OF_MEMORY)
-
-
-def _receive(documents: SimpleQueue[tuple[bytes, bytes]]) -> None:
-    def part() -> bytes:
-        return sys.stdin.buffer.read(int.from_bytes(sys.stdin.buffer.read(8), "big"))
-
-    while given := part():
-        documents.put((given, part()))
-    os._exit(0)

@@ -21,7 +21,7 @@ from fastapi.responses import PlainTextResponse
 
 from crawl_env.errors import shown
 from ephemeral_crawl.crawl.client import Client, FetchError
-from ephemeral_crawl.crawl.feeds import LimitedProcess
+from ephemeral_crawl.crawl.limited import LimitedProcess
 from ephemeral_crawl.crawl.robots import Robots
 from ephemeral_crawl.crawl.urls import check_url, host_of
 from ephemeral_crawl.crawl.websub import KIND, NotYet, Subscriptions, look

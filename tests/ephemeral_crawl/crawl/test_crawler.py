@@ -10,6 +10,7 @@ import os
 import signal
 import sqlite3
 import subprocess
+import sys
 import threading
 import time
 from contextlib import redirect_stdout
@@ -23,7 +24,7 @@ from hypothesis import strategies as st
 
 from ephemeral_crawl.core.program import readers_may_leave
 from ephemeral_crawl.crawl import command as crawl_command
-from ephemeral_crawl.crawl import exchange, feeds, waiting
+from ephemeral_crawl.crawl import exchange, feeds, limited, waiting
 from ephemeral_crawl.crawl.client import Client, FetchError
 from ephemeral_crawl.crawl.command import CrawlFeeds
 from ephemeral_crawl.crawl.crawler import Crawler
@@ -552,9 +553,9 @@ ENDS = {signal.SIGKILL: "ran out of memory", signal.SIGABRT: "ended by the signa
 
 
 def test_why_the_process_that_parses_has_ended():
-    assert "takes more than 2 GiB of memory" in feeds._why_ended(feeds._OUT_OF_MEMORY)
+    assert "takes more than 2 GiB of memory" in limited._why_ended(limited.OUT_OF_MEMORY)
     for code in (0, 1, -1000, None):
-        assert f"exit code {code}" in feeds._why_ended(code)
+        assert f"exit code {code}" in limited._why_ended(code)
 
 
 def test_a_process_that_cannot_be_started_does_not_end_the_crawl(monkeypatch):
@@ -563,12 +564,21 @@ def test_a_process_that_cannot_be_started_does_not_end_the_crawl(monkeypatch):
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", fails)
     with pytest.raises(FetchError, match="cannot be started: no memory"):
-        asyncio.run(feeds.LimitedProcess()(b"", "", ""))
+        asyncio.run(limited.LimitedProcess()(b"", "", ""))
+
+
+def test_the_process_that_parses_imports_only_what_it_needs():
+    program = "from ephemeral_crawl.crawl.worker import work; work()"
+    words = [sys.executable, "-X", "importtime", "-c", program]
+    process = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=True)
+    imported = {line.rpartition(b"|")[2].strip() for line in process.stderr.splitlines()}
+    assert {b"feedparser", b"crawl_env.errors"} <= imported
+    assert not {b"numba", b"httpx", b"gymnasium"} & imported
 
 
 def test_parsing_is_limited_in_time():
     async def parse(seconds):
-        parser = feeds.LimitedProcess(seconds=seconds)
+        parser = limited.LimitedProcess(seconds=seconds)
         try:
             with pytest.raises(FetchError, match="parsing it takes more than") as error:
                 await parser(feed(*range(20_000)), "", "")

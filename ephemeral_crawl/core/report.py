@@ -27,6 +27,7 @@ from ephemeral_crawl.core.results import provenance
 Row = Sequence[Any]
 
 _PAGE = Path(__file__).parent / "page"
+STYLE = (_PAGE / "report.css").read_text(encoding="utf-8")
 _CONTENTS = 4  # a page with so many headings lists them at the top
 
 
@@ -196,21 +197,34 @@ def made_by(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 @cache
 def _template() -> Template:
+    script = (_PAGE / "report.js").read_text(encoding="utf-8")
+    return template(_PAGE / "report.html", STYLE, script, anchor=anchor, code=code)
+
+
+def template(place: Path, style: str, script: str, **filters: Any) -> Template:
+    """Return the template of a page, in which whatever is shown is escaped.
+
+    Arguments:
+        style, script: our own, which the page includes as they are.
+        filters: functions by which the template shows values.
+    """
     environment = Environment(
-        loader=FileSystemLoader(_PAGE),
+        loader=FileSystemLoader(place.parent),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    script = (_PAGE / "report.js").read_text(encoding="utf-8")
-    environment.filters.update(anchor=anchor, code=code)
+    environment.filters.update(filters)
     environment.globals.update(
-        style=Markup((_PAGE / "report.css").read_text(encoding="utf-8")),  # our own files
-        script=Markup(script),
-        script_digest="sha256-" + b64encode(sha256(script.encode()).digest()).decode(),
+        style=Markup(style), script=Markup(script), script_digest=digest(script)
     )
-    return environment.get_template("report.html")
+    return environment.get_template(place.name)
+
+
+def digest(text: str) -> str:
+    """Return the hash by which the policy of a page permits a script or a style."""
+    return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"
 
 
 def anchor(heading: str) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import math
 import re
 import socket
 import ssl
@@ -19,7 +18,6 @@ import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from ipaddress import ip_address
 from typing import Any
@@ -38,7 +36,6 @@ MOST_BYTES = 10 << 20  # of a document, unpacked
 _MOST_REDIRECTS = 5
 _MOST_ADDRESSES = 4  # of a name that are tried
 _LONGEST_FIELD = 1000  # characters of an ETag that is kept
-_YEAR = 31_536_000.0
 _REDIRECTS = (301, 302, 303, 307, 308)
 _REDIRECTS_OF_FORMS = (307, 308)
 _PERMANENT = (301, 308)
@@ -100,18 +97,6 @@ class Response:
             return 0.0
         age = self.headers.get("age", "")
         return max(float(found[1]) - (float(age) if age.isdecimal() and len(age) < 10 else 0), 0.0)
-
-    def retry_after(self, now: float) -> float | None:
-        """Return the seconds for which the server asks to be left alone, at most a year:
-        Retry-After holds them, or a date; None if it is absent or unreadable."""
-        text = self.headers.get("retry-after", "").strip()
-        if text.isascii() and text.isdecimal():
-            return min(float(text[:10]), _YEAR)
-        try:
-            wait = parsedate_to_datetime(text).timestamp() - now
-        except (TypeError, ValueError, OverflowError, IndexError):
-            return None
-        return min(max(wait, 0.0), _YEAR) if math.isfinite(wait) else None
 
 
 class Client:

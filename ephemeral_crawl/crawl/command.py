@@ -146,9 +146,7 @@ class CrawlFeeds(Command):
         ):
             for path in self.feeds:
                 settings = {"max_interval": self.max_interval} if self.max_interval else {}
-                of = (
-                    exchange.import_csv if exchange.kind_of(path) == "csv" else exchange.import_opml
-                )
+                of = exchange.IMPORTS[exchange.kind_of(path)]
                 done = waiting.until(
                     partial(of, scheduler, path, per_host=self.per_host, **settings)
                 )

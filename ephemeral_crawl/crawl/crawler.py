@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import math
 import time
 from collections import Counter
@@ -25,11 +24,9 @@ from ephemeral_crawl.crawl.urls import check_url, host_of
 from ephemeral_crawl.crawl.waiting import PAUSE, Waiting
 from ephemeral_crawl.crawl.websub import Subscriptions, hub_of
 from ephemeral_crawl.live import Lease, Scheduler, UnknownSource
-from ephemeral_crawl.live.arguments import Duration, seconds
+from ephemeral_crawl.live.arguments import Duration, retry_after, seconds
 from ephemeral_crawl.live.errors import StoreLocked
 from ephemeral_crawl.live.reasons import reason_of
-
-_LOG = logging.getLogger(__name__)
 
 UNITS = ("requests", "kB", "seconds")  # of the budget
 LONGEST_PAUSE = 86_400.0  # seconds for which a feed's own wish not to be fetched is honoured
@@ -259,7 +256,8 @@ class Crawler:
             if is_page(response.body):
                 await self._stored(lambda: self._memory.add_pages([lease.source]))
             status = response.status
-            asked = response.retry_after(self._clock()) if error.kind == "http" else None
+            if error.kind == "http":
+                asked = retry_after(response.headers.get("retry-after", ""), self._clock())
         gone = status == _GONE
 
         def report() -> None:

@@ -400,6 +400,10 @@ def import_fleet(
     return Imported(done.added, done.known, scheduler.teach(lessons))
 
 
+IMPORTS = {"opml": import_opml, "csv": import_csv}  # by what `kind_of` returns
+EXPORTS = {"opml": export_opml, "csv": export_csv}
+
+
 def _added(
     scheduler: Scheduler | Stores,
     rows: list[dict[str, Any]],

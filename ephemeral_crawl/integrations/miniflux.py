@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from ephemeral_crawl.crawl.urls import host_of
+from ephemeral_crawl.integrations import follow
 from ephemeral_crawl.live import Lease, Scheduler
 from ephemeral_crawl.live.arguments import Item, time_of
 
@@ -74,16 +74,8 @@ class MinifluxSidecar:
         """
         feeds = {feed["feed_url"]: feed for feed in self._get("/v1/feeds")}
         self._ids = {url: int(feed["id"]) for url, feed in feeds.items()}
-        for name in self._scheduler.sources():
-            if name not in feeds:
-                self._scheduler.remove(name)
-        self._scheduler.add_many(
-            ({"source": url, "host": host_of(url) or None} for url in feeds), exist_ok=True
-        )
-        for url, feed in feeds.items():
-            disabled = bool(feed.get("disabled", False))
-            if self._scheduler.settings(url)["paused"] != disabled:
-                self._scheduler.update(url, paused=disabled)
+        enabled = {url: not feed.get("disabled", False) for url, feed in feeds.items()}
+        follow(self._scheduler, enabled)
 
     def refresh(self, limit: int = 8) -> int:
         """Refresh the feeds that are due, and return how many there were."""

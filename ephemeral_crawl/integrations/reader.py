@@ -7,7 +7,7 @@ from typing import Any
 from reader import FeedNotFoundError, ParseError, Reader
 from reader.types import EntryUpdateStatus
 
-from ephemeral_crawl.crawl.urls import source_of
+from ephemeral_crawl.integrations import follow
 from ephemeral_crawl.live import Lease, Scheduler
 from ephemeral_crawl.live.arguments import Item
 
@@ -57,14 +57,7 @@ class ScheduledReader:
     def follow(self) -> None:
         """Add the feeds that the reader has, and remove those that it no longer has."""
         feeds = {feed.url: feed.updates_enabled for feed in self._reader.get_feeds()}
-        for name in self._scheduler.sources():
-            if name not in feeds:
-                self._scheduler.remove(name)
-        new = [{"source": url, "host": _host(url)} for url in feeds if url not in self._scheduler]
-        self._scheduler.add_many(new)
-        for url, enabled in feeds.items():
-            if self._scheduler.settings(url)["paused"] == enabled:
-                self._scheduler.update(url, paused=not enabled)
+        follow(self._scheduler, feeds)
 
     def _entry(self, reader: Reader, entry: Any, status: EntryUpdateStatus) -> None:
         if status is EntryUpdateStatus.NEW:
@@ -86,10 +79,3 @@ class ScheduledReader:
         if interval is not None:
             minutes = min(max(round(interval / 60.0), 1), 31 * 24 * 60)
             reader.set_tag(url, ".reader.update", {"interval": minutes})
-
-
-def _host(url: str) -> str | None:
-    try:
-        return source_of(url)[1]
-    except ValueError:  # such as the path of a file
-        return None

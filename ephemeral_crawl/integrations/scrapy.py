@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import suppress
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 from scrapy import Request
@@ -14,7 +13,7 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 
 from ephemeral_crawl.live import Scheduler
-from ephemeral_crawl.live.arguments import Duration, Time
+from ephemeral_crawl.live.arguments import Duration, Time, retry_after
 
 _LONGEST_SLEEP = 60.0  # seconds between two looks at the schedule: others may change it
 
@@ -97,20 +96,11 @@ class ScheduledSpider:
         lease = failure.request.cb_kwargs["lease"]
         answer = getattr(failure.value, "response", None)
         if answer is not None:
-            self.scheduler.failed(lease, status=answer.status, retry_after=_retry_after(answer))
+            asked = (answer.headers.get("Retry-After") or b"").decode("latin-1")
+            wait = retry_after(asked, time.time())
+            self.scheduler.failed(lease, status=answer.status, retry_after=wait)
         elif failure.check(IgnoreRequest):
             self.scheduler.release(lease, again_after="24h", reason=str(failure.value))
         else:
             self.scheduler.failed(lease, reason=str(failure.value))
         self._reported.set()
-
-
-def _retry_after(response: Response) -> float | None:
-    """Return the seconds of Retry-After, given so or as a date."""
-    text = (response.headers.get("Retry-After") or b"").decode("latin-1").strip()
-    if text.isascii() and text.isdecimal():
-        return float(text[:9])
-    try:
-        return min(max(parsedate_to_datetime(text).timestamp() - time.time(), 0.0), 1e9)
-    except (TypeError, ValueError, OverflowError, IndexError):
-        return None

@@ -165,18 +165,19 @@ class Agenda:
         balance, asked = state.balance_at(now), state.accepted_at(now)
         if not balance > 0.0:
             return _NONE
-        self.prepare(state, asked, now)
+        at = Examination(self.price, asked, self.level, state.rotation, now)
+        self.prepare(state, at)
         for attempt in range(_LOOKS + 1):
-            rows, at = self.candidates(state, asked, limit, now), self._at(state, asked, now)
+            rows = self.candidates(state, limit, at)
             purse = Purse(balance, state.settings.burst, state.room_at(now))
             looked, near, places, values = _compare(
                 state.table, state.shared, rows, self.floor(asked), purse, limit, at
             )
             if near >= limit or attempt == _LOOKS:
                 break
-            if not self.lower(state, asked, limit, attempt, now):
+            if not self.lower(state, limit, attempt, at):
                 break
-        self.settle(state, looked, places, asked, now)
+        self.settle(state, looked, places, at)
         return Chosen(looked.row[places], values, looked.gain[places], looked.reason[places])
 
     def is_exact(self, state: State) -> bool:
@@ -187,26 +188,26 @@ class Agenda:
     def _heaps(self) -> Heaps:
         return Heaps(self.times, self.due, self.queues.waits)
 
-    def _at(self, state: State, asked: float, now: float) -> Examination:
-        return Examination(self.price, asked, self.level, state.rotation, now)
+    def _present(self, at: Examination) -> Examination:
+        """Return an examination with the present price of keys, and index of the best."""
+        return at._replace(value=self.price, level=self.level)
 
     def floor(self, asked: float) -> float:
         """Return the least index from which on every source is certain to be in the heap of
         sources that are due."""
         return max(asked, self.price * math.exp(-TOLERANCE))
 
-    def prepare(self, state: State, asked: float, now: float) -> None:
+    def prepare(self, state: State, at: Examination) -> None:
         """Compute the keys for a requested price, unless the present ones can be used."""
         if not self.price > 0.0:
-            self.price, room = self._aim(state, asked), len(state.table)
-            self.level = asked
-            at = self._at(state, asked, now)
-            times, orders = _start(state.table, state.shared, state.rows, at)
+            self.price, room = self._aim(state, at.asked), len(state.table)
+            self.level = at.asked
+            times, orders = _start(state.table, state.shared, state.rows, self._present(at))
             self.times, self.due = Heap.of(times, room), Heap.of(orders, room)
             self.queues = HostQueues(room)
-        elif self.is_exact(state) and (self.price > asked or self.stale):
-            self.price, self.stale = min(self.price, self._aim(state, asked)), False
-            self._renew(state, state.rows, asked, now)
+        elif self.is_exact(state) and (self.price > at.asked or self.stale):
+            self.price, self.stale = min(self.price, self._aim(state, at.asked)), False
+            self._renew(state, state.rows, at)
 
     def _aim(self, state: State, asked: float) -> float:
         """Return the price at which new keys are computed."""
@@ -222,14 +223,15 @@ class Agenda:
             self.times, self.due = self.times.with_rows(room), self.due.with_rows(room)
         _rekey(state.table, state.shared, self._heaps, rows, self.price, state.rotation, now)
 
-    def _renew(self, state: State, number: int, asked: float, now: float) -> None:
+    def _renew(self, state: State, number: int, at: Examination) -> None:
         """Recompute the keys of the next rows in turn."""
-        number, at = min(number, state.rows), self._at(state, asked, now)
-        _renew(state.table, state.shared, self._heaps, self._next, number, state.rows, at)
-        self._next = (self._next + number) % max(state.rows, 1)
+        rows, heaps = state.rows, self._heaps
+        number = min(number, rows)
+        _renew(state.table, state.shared, heaps, self._next, number, rows, self._present(at))
+        self._next = (self._next + number) % max(rows, 1)
         self._left = max(self._left - number, 0)
 
-    def candidates(self, state: State, asked: float, limit: int, now: float) -> Rows:
+    def candidates(self, state: State, limit: int, at: Examination) -> Rows:
         """Return sources that may be due and whose hosts accept a fetch: the best, and those in
         the queues of hosts."""
         most, best, queued = _MOST + 8 * limit, _BEST + 2 * limit, max(LOOKED_AT, 4 * limit)
@@ -237,60 +239,59 @@ class Agenda:
         if exact:
             most = best = queued = state.rows + 1
         for _ in range(_MOST_ROUNDS if state.tagged else _ROUNDS):
-            at = self._at(state, asked, now)
             rows, limited, hosts, more, level = _candidates(
-                state.table, state.shared, self._heaps, most, best, opens, at
+                state.table, state.shared, self._heaps, most, best, opens, self._present(at)
             )
-            self.level = max(level, asked)
+            self.level = max(level, at.asked)
             for i, host in zip(limited.tolist(), hosts.tolist(), strict=True):
                 again = self.queues.add(
-                    state.hosts_table, i, host, math.inf if exact else LONG, now
+                    state.shared.hosts, i, host, math.inf if exact else LONG, at.now
                 )
                 heaps.move(self.times, i, again)
             if len(rows) == best or not more:
                 break
         if not self.queues.openings:
             return rows
-        of_hosts, closed = self.queues.of_open_hosts(state.table, state.hosts_table, queued, now)
-        self.rekey(state, closed, now)
+        of_hosts, closed = self.queues.of_open_hosts(
+            state.table, state.shared.hosts, queued, at.now
+        )
+        self.rekey(state, closed, at.now)
         return np.concatenate([rows, *of_hosts]) if of_hosts else rows
 
     def limits_changed(self, state: State, limited: Iterable[int]) -> None:
         """Examine the sources again that wait for hosts whose limits have changed."""
-        rows = self.queues.dissolve(state.table, state.hosts_table, limited)
+        rows = self.queues.dissolve(state.table, state.shared.hosts, limited)
         self.rekey(state, rows, state.time)
 
-    def lower(self, state: State, asked: float, limit: int, attempt: int, now: float) -> bool:
+    def lower(self, state: State, limit: int, attempt: int, at: Examination) -> bool:
         """Recompute some keys when fewer than `limit` sources are due, if their price is too high
         or estimates have changed; return whether there were any to recompute."""
         if self.is_exact(state):
             return False
-        if self.price > asked * math.exp(TOLERANCE):
+        if self.price > at.asked * math.exp(TOLERANCE):
             lower = min(_NEAR * self.level, self.price * math.exp(-TOLERANCE))
-            self.price = max(lower, self._aim(state, asked))
+            self.price = max(lower, self._aim(state, at.asked))
             self._left, self._urgent = state.rows, True
         elif self.stale and not self._left:
             self._left, self.stale, self._urgent = state.rows, False, False
         number = min(self._left, max(_SLICES[attempt if self._urgent else 0], 32 * limit))
-        self._renew(state, number, asked, now)
+        self._renew(state, number, at)
         return number > 0
 
     def settle(
-        self, state: State, looked: Ranked, chosen: NDArray[np.int64], asked: float, now: float
+        self, state: State, looked: Ranked, chosen: NDArray[np.int64], at: Examination
     ) -> None:
         """Update the heaps after a choice: with the ranks of sources, and those that are not due.
 
         Arguments:
             chosen: places in `looked` of the chosen sources.
-            asked: the requested price.
         """
         number = max(_SLICES[0], 32 * len(chosen)) if self._left and self._urgent else 0
-        self._renew(state, max(number, 2 * len(chosen)), asked, now)
-        self.price = max(self.price, self._aim(state, asked))
+        self._renew(state, max(number, 2 * len(chosen)), at)
+        self.price = max(self.price, self._aim(state, at.asked))
         if self.due.size[0] > max(_PART * state.rows, EXACT):  # the others need not be compared
             self.price = max(self.price, _NEAR * self.level)
-        at = self._at(state, asked, now)
-        _settle(state.table, state.shared, self._heaps, looked, chosen, at)
+        _settle(state.table, state.shared, self._heaps, looked, chosen, self._present(at))
 
 
 def lease_event(

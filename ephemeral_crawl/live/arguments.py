@@ -5,6 +5,7 @@ Inside, times are float seconds since 1970 and durations float seconds.
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import datetime, timedelta
 
@@ -31,6 +32,7 @@ _RATE = re.compile(_NUMBER + r"\s*(?:/|per)\s*(?:(\d{1,9})\s*)?([a-z]{1,7})\s*",
 _CONTROL = re.compile(
     r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029\ufeff\u202a-\u202e\u2066-\u2069]"
 )
+_YEAR = 31_536_000.0  # seconds
 LONGEST = 3.2e9  # seconds in a duration, a hundred years
 EARLIEST, LATEST = -62_135_596_800.0, 253_402_300_799.0  # times: the years 1 to 9999
 MOST_WORTH = 1e12  # of an item
@@ -82,6 +84,29 @@ def seconds(name: str, value: object, least: float = 0.0) -> float:
     if type(value) is float and least <= value <= LONGEST:  # usually
         return value
     return check_within(name, value, least, LONGEST, unit="seconds")
+
+
+def retry_after(text: str, now: float) -> float | None:
+    """Return the seconds for which a server asks to be left alone, at most a year: its header
+    Retry-After holds them, or a date; None if it is absent or unreadable.
+
+    Arguments:
+        now: seconds since 1970.
+
+    >>> retry_after("120", 0.0), retry_after("Thu, 01 Jan 1970 00:01:00 GMT", 0.0)
+    (120.0, 60.0)
+    >>> retry_after("", 0.0)
+    """
+    from email.utils import parsedate_to_datetime  # which takes a while to import
+
+    text = text.strip()
+    if text.isascii() and text.isdecimal():
+        return min(float(text[:10]), _YEAR)
+    try:
+        wait = parsedate_to_datetime(text).timestamp() - now
+    except (TypeError, ValueError, OverflowError, IndexError):
+        return None
+    return min(max(wait, 0.0), _YEAR) if math.isfinite(wait) else None
 
 
 def per_second(name: str, value: object) -> float:

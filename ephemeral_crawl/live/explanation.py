@@ -240,8 +240,8 @@ def _next_due(state: State, row: int, sources: Sources, now: float) -> tuple[flo
             reason = "since it was passed over"
         else:
             reason = "as asked with the last report"
-    for host in politeness.chain(state.hosts_table, int(sources.host[i])):
-        if (opens := politeness.opening(state.hosts_table, host)) > free:
+    for host in politeness.chain(state.shared.hosts, int(sources.host[i])):
+        if (opens := politeness.opening(state.shared.hosts, host)) > free:
             free = opens
             reason = f"when its host {state.host_names[host]} accepts a fetch"
     tag = int(sources.tag[i])

@@ -43,7 +43,7 @@ def exported(state: State, rows: NDArray[np.int64]) -> dict[str, Any]:
     """
     table = state.table[rows]
     hosts = dict.fromkeys(
-        k for i in table["host"].tolist() for k in doors.chain(state.hosts_table, int(i))
+        k for i in table["host"].tolist() for k in doors.chain(state.shared.hosts, int(i))
     )
     kinds = [state.kinds[k] if state.kinds else None for k in table["kind"].tolist()]
     of_host = [None if k == NO_HOST else state.host_names[k] for k in table["host"].tolist()]
@@ -55,7 +55,7 @@ def exported(state: State, rows: NDArray[np.int64]) -> dict[str, Any]:
         "sources": [list(found) for found in zip(names, of_host, kinds, tags, strict=True)],
         "learnt": _written(table, _OF_SOURCES, SOURCE_TIMES, state.offset),
         "hosts": [state.host_names[k] for k in hosts],
-        "limits": _written(state.hosts_table[list(hosts)], _OF_HOSTS, HOST_TIMES, state.offset),
+        "limits": _written(state.shared.hosts[list(hosts)], _OF_HOSTS, HOST_TIMES, state.offset),
         "sums": (part * state.totals.sums).tolist(),
         "paused_hosts": [state.host_names[k] for k in hosts if k in state.paused_hosts],
         "paused_tags": [state.tags.names[k] for k in stopped.tolist()],

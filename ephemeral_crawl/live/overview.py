@@ -16,7 +16,8 @@ from crawl_env.compiled import compiled
 from crawl_env.errors import counted
 from ephemeral_crawl.live import explanation, learning, life, price
 from ephemeral_crawl.live import hosts as politeness
-from ephemeral_crawl.live.columns import EXISTS, LOOKS, NO_HOST, STOPPED, Sources
+from ephemeral_crawl.live.columns import EXISTS, LOOKS, NO_HOST, Sources
+from ephemeral_crawl.live.explanation import Explanation
 from ephemeral_crawl.live.fitting import delays
 from ephemeral_crawl.live.learning import Shared, belief
 from ephemeral_crawl.live.state import FleetSample, Moment, State
@@ -33,54 +34,12 @@ BUDGETS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)  # ÷ the present one
 
 
 @dataclass(frozen=True)
-class Next:
-    """A source that is due, or will be."""
-
-    source: str
-    due_at: float  # seconds since 1970
-    reason: str
-    value: float  # expected worth that a fetch would collect now
-    index: float
-    price: float  # that its index has to reach
-
-
-@dataclass(frozen=True)
-class Failing:
-    """A source whose last fetch failed."""
-
-    source: str
-    failures: int  # consecutive
-    again_at: float | None  # when it is tried again, seconds since 1970; None if never
-    reason: str  # why the last attempt came to nothing; "" if it is not known
-    dead: float  # probability that it answers nothing for a month
-    paused: bool = False
-    advice: str = ""  # what to do if it is probably dead, or paused; "" otherwise
-
-    @property
-    def probably_dead(self) -> bool:
-        """Whether it will hardly answer again."""
-        return self.dead >= explanation.PROBABLY
-
-
-@dataclass(frozen=True)
 class Wait:
     """A host, or a domain, that accepts no fetch at present."""
 
     host: str
     sources: int
     until: float  # seconds since 1970
-
-
-@dataclass(frozen=True)
-class Looks:
-    """A source that announces what others have, such as a sitemap; see `Explanation`."""
-
-    source: str
-    interval: float | None  # seconds between two fetches at this price; None: never
-    spends: float  # budget units per hour that this takes
-    pings: float  # per hour, that it has
-    worth: float  # of one, if it comes at once
-    brings: float  # worth per hour that fetches bring
 
 
 @dataclass(frozen=True)
@@ -101,14 +60,9 @@ class Signals:
 
 
 @dataclass(frozen=True)
-class Overview:
-    """The fleet at a glance."""
+class Buys:
+    """What budgets buy."""
 
-    due: list[Next]  # best first
-    soon: list[Next]  # of those that are not due, in order of time
-    failing: list[Failing]  # those that failed most often first
-    hosts: list[Wait]  # those that wait longest first
-    hosts_waiting: int  # of which `hosts` may be a part
     budgets: list[float]  # budget units per hour, ascending; the present one is among them
     collects: list[float]  # worth per hour that each collects, as far as is known
     published: float  # worth per hour that is published, as far as is known
@@ -116,11 +70,23 @@ class Overview:
     living: float  # number of sources that publish it: of those not paused, expected to answer
     without_ceilings: float  # worth per hour of the present budget without maximum intervals
     ceilings: float  # budget units per hour that maximum intervals take on their own
+
+
+@dataclass(frozen=True)
+class Overview(Buys):
+    """The fleet at a glance."""
+
+    due: list[Explanation]  # sources that are due, best first
+    soon: list[Explanation]  # of those that are not due, in order of time
+    failing: list[Explanation]  # whose last fetch failed, those that failed most often first
+    hosts: list[Wait]  # those that wait longest first
+    hosts_waiting: int  # of which `hosts` may be a part
     tags: list[TagStatus]  # first the sources without a tag; none if there are no tags
     # By tag whose maximum is used up: number of sources that wait for it, and for nothing else.
     tags_waiting: dict[str, int]
     signals: list[Signals]  # kinds of which pings came, those of most sources first
-    looks: list[Looks]  # sources that announce what others have, those that bring most first
+    # Sources that announce what others have, such as sitemaps, those that bring most first.
+    looks: list[Explanation]
 
     def publishers(self, sources: int) -> str:
         """Return whose items `published` is the worth of, in words.
@@ -163,18 +129,6 @@ class Overview:
                 "others hardly ever: raise the budget, or allow longer intervals."
             )
         return text.strip()
-
-
-class Buys(NamedTuple):
-    """What budgets buy, per hour; see `Overview`."""
-
-    budgets: list[float]
-    collects: list[float]
-    published: float = 0.0
-    guessed: float = 0.0
-    living: float = 0.0
-    without_ceilings: float = 0.0
-    ceilings: float = 0.0
 
 
 @compiled
@@ -271,7 +225,7 @@ class _Scan:
         part, value = state.table[start : start + len(rows)], state.price_at(now)
         keys = price.keys(state.table, state.shared, rows, value, state.rotation, now)
         shut = np.zeros(len(state.host_names) + 1, np.bool_)  # the last: without a host
-        shut[:-1] = politeness.openings(state.hosts_table[: len(state.host_names)], True) > now
+        shut[:-1] = politeness.openings(state.shared.hosts[: len(state.host_names)], True) > now
         waits = state.tags_open() > now
         ready = (keys <= now) & ~shut[part["host"]]
         of_tag = np.bincount(part["tag"][ready], minlength=len(waits)) * waits
@@ -300,30 +254,21 @@ class _Scan:
     def told(self, state: State, moment: Moment, buys: Buys) -> Overview:
         """Return the overview of all rows."""
         now, offset = moment
-        hosts = state.hosts_table[: len(state.host_names)]
+
+        def explained(found: _Best) -> list[Explanation]:
+            """Return the explanations of sources, without those that were removed meanwhile."""
+            there = [i for i in found.row.tolist() if state.names[i] is not None]
+            return [explanation.explain(state, i, now, offset) for i in there]
+
+        hosts = state.shared.hosts[: len(state.host_names)]
         opens = politeness.openings(hosts, False)
         of_host = politeness.with_domains(hosts, self._of_host[1:])
         shut = np.flatnonzero(opens > now)
         waits = _Best().with_(shut, -opens[shut], self._limit).row.tolist()
         return Overview(
-            due=_nexts(state, self._due.row.tolist(), now, offset),
-            soon=sorted(
-                _nexts(state, self._soon.row.tolist(), now, offset), key=lambda found: found.due_at
-            ),
-            failing=[
-                Failing(
-                    name,
-                    int(state.table["failures"][i]),
-                    again - offset if again < math.inf else None,
-                    reason.text if (reason := state.reasons.of(i)) else "",
-                    life.dead(state.table, state.shared, i),
-                    bool(state.table["marks"][i] & STOPPED),
-                    explanation.advice_on(state, i),
-                )
-                for i in self._failing.row.tolist()
-                if (name := state.names[i]) is not None
-                for again in [max(explanation.next_due(state, i, now)[0], now)]
-            ],
+            due=explained(self._due),
+            soon=sorted(explained(self._soon), key=lambda found: found.due_at or math.inf),
+            failing=explained(self._failing),
             hosts=[
                 Wait(state.host_names[k] or "", int(of_host[k]), float(opens[k]) - offset)
                 for k in waits
@@ -335,8 +280,8 @@ class _Scan:
                 for k in np.flatnonzero(self._of_tag)
             },
             signals=_signals(state, self._of_kind),
-            looks=_looks(state, self._looks.row.tolist(), now, offset),
-            **buys._asdict(),
+            looks=explained(self._looks),
+            **vars(buys),
         )
 
 
@@ -374,33 +319,6 @@ def _signals(state: State, of_kind: NDArray[np.float64]) -> list[Signals]:
     return sorted(found, key=lambda signals: -signals.sources)
 
 
-def _looks(state: State, rows: list[int], now: float, offset: float) -> list[Looks]:
-    """Return what looks at some sources cost and bring."""
-    known = [explanation.explain(state, i, now, offset) for i in rows if state.names[i] is not None]
-    return [Looks(e.source, e.interval, e.spends, e.rate, e.worth, e.brings) for e in known]
-
-
-def _nexts(state: State, rows: list[int], now: float, offset: float) -> list[Next]:
-    found = []
-    for i in rows:
-        name = state.names[i]
-        if name is None:  # it was removed meanwhile
-            continue
-        at, reason = explanation.next_due(state, i, now)
-        factor = float(state.table["factor"][i])
-        found.append(
-            Next(
-                source=name,
-                due_at=at - offset,
-                reason=reason,
-                value=price.value_now(state.table, state.shared, i, now),
-                index=price.index_now(state.table, state.shared, i, now) * factor,
-                price=state.price_at(now) * factor,
-            )
-        )
-    return found
-
-
 def _buys(sample: FleetSample, budget: float, rotation: float, market: float, now: float) -> Buys:
     """Return what budgets buy.
 
@@ -412,7 +330,7 @@ def _buys(sample: FleetSample, budget: float, rotation: float, market: float, no
     sources, shared, part = sample
     budgets = [round(3600.0 * budget * factor, 12) for factor in BUDGETS]
     if not len(sources):
-        return Buys(budgets, [0.0] * len(budgets))
+        return Buys(budgets, [0.0] * len(budgets), *[0.0] * 5)
     guess = market
 
     def collected(factor: float) -> tuple[float, float, float, float]:

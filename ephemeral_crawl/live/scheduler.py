@@ -401,7 +401,7 @@ class Scheduler:
         """
         with self._ledger.reading() as (state, _):
             row = state.host_names.row(name_of("host", host))
-            return float(state.hosts_table["interval"][row]) if row >= 0 else 0.0
+            return float(state.shared.hosts["interval"][row]) if row >= 0 else 0.0
 
     def unused_limits(self) -> dict[str, float]:
         """Return the limits of hosts without sources, seconds, but for those of domains. They are

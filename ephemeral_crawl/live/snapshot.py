@@ -82,7 +82,7 @@ def parts(state: State) -> Iterator[bytes]:
         "host_columns": _HOST,
     }
     text = json.dumps(header, allow_nan=False).encode()
-    hosts = state.hosts_table[: len(state.host_names)][list(_HOST)].astype(_columns(HOST, _HOST))
+    hosts = state.shared.hosts[: len(state.host_names)][list(_HOST)].astype(_columns(HOST, _HOST))
     return _parts(text, state.copied(), hosts.tobytes(), state.names.lines())
 
 

@@ -30,7 +30,6 @@ from ephemeral_crawl.live.columns import (
     PAUSED,
     STOPPED,
     TAG_PAUSED,
-    Hosts,
     Sources,
     new_hosts,
     new_sources,
@@ -119,11 +118,6 @@ class State:
     # ------------------------------------------------------------------------------- reading
 
     @property
-    def hosts_table(self) -> Hosts:
-        """Rows of hosts."""
-        return self.shared.hosts
-
-    @property
     def rows(self) -> int:
         """Number of rows in use or free."""
         return len(self.names)
@@ -159,8 +153,8 @@ class State:
         added = added[added != NO_HOST]
         while len(added):
             hosts = np.union1d(hosts, added)
-            added = np.setdiff1d(self.hosts_table["within"][added], hosts)
-        table = self.hosts_table[hosts[1:]]
+            added = np.setdiff1d(self.shared.hosts["within"][added], hosts)
+        table = self.shared.hosts[hosts[1:]]
         for rows, name in ((sources, "host"), (table, "within")):
             rows[name] = np.searchsorted(hosts, rows[name]) - 1
         shared = self.shared._replace(hosts=table)
@@ -416,7 +410,7 @@ class State:
         if self.paused_hosts:
             hosts, place = np.unique(host, return_inverse=True)
             stopped = [
-                any(above in self.paused_hosts for above in doors.chain(self.hosts_table, int(k)))
+                any(above in self.paused_hosts for above in doors.chain(self.shared.hosts, int(k)))
                 for k in hosts
             ]
             marks[np.array(stopped, dtype=np.bool_)[place]] |= HOST_PAUSED
@@ -528,8 +522,8 @@ class State:
         self.totals.sums += event["sums"]
         theirs = [number[name] for name in event["hosts"]]
         for name in ("interval", *moving.HOST_TIMES):
-            self.hosts_table[name][theirs] = np.maximum(
-                self.hosts_table[name][theirs], limits[name]
+            self.shared.hosts[name][theirs] = np.maximum(
+                self.shared.hosts[name][theirs], limits[name]
             )
         self.agenda.limits_changed(self, theirs)
         self._joined(added, learnt["cost"].tolist())
@@ -559,7 +553,7 @@ class State:
         before = int(source["host"])
         source["host"] = self._hosts([host])[host]
         if self.leased_until(i) > self.time and source["host"] != before:
-            self._hold(doors.chain(self.hosts_table, int(source["host"])))
+            self._hold(doors.chain(self.shared.hosts, int(source["host"])))
         more = cost - float(source["cost"])
         self.cost += more
         if int(source["lease"]) in self.leases:  # a release gives back what a fetch costs then
@@ -577,7 +571,7 @@ class State:
         names = self.host_names
         self._domains = {name: k for k, name in enumerate(names) if name and doors.is_domain(name)}
         if self._domains:
-            hosts = self.hosts_table[: len(names)]
+            hosts = self.shared.hosts[: len(names)]
             hosts["within"] = [doors.domain_of(name or "", self._domains) for name in names]
             doors.tell_domains(hosts)
 
@@ -590,7 +584,7 @@ class State:
             if self.host_names.is_full(len(added)):
                 self._free_hosts([name for name in given if name in self.host_names])
             rows = self.host_names.add(added)
-            hosts = with_rows(self.hosts_table, len(self.host_names))
+            hosts = with_rows(self.shared.hosts, len(self.host_names))
             hosts[rows] = new_hosts(len(rows))
             self.shared = self.shared._replace(hosts=hosts)
             if any(map(doors.is_domain, added)):
@@ -601,7 +595,7 @@ class State:
 
     def unused_limits(self) -> dict[str, float]:
         """Return the limits of hosts without sources, seconds, but for those of domains."""
-        interval = self.hosts_table["interval"][: len(self.host_names)].copy()
+        interval = self.shared.hosts["interval"][: len(self.host_names)].copy()
         interval[self._hosts_used()] = 0.0
         named = [(self.host_names[row] or "", row) for row in np.flatnonzero(interval).tolist()]
         return {name: float(interval[row]) for name, row in named if not doors.is_domain(name)}
@@ -615,7 +609,7 @@ class State:
     def _free_hosts(self, names: Iterable[str]) -> None:
         """Free the rows of hosts and domains without sources that have no limit, are not paused,
         and did not ask to be left alone, but for those of some names."""
-        hosts = self.hosts_table[: len(self.host_names)]
+        hosts = self.shared.hosts[: len(self.host_names)]
         used = (hosts["interval"] > 0.0) | (hosts["blocked"] > self.time)
         used[[*self.paused_hosts, *self.host_names.rows(names), *self.host_names.free]] = True
         used[self._hosts_used()] = True
@@ -669,7 +663,7 @@ class State:
     def _limit_hosts(self, event: Event) -> None:
         hosts = self._hosts(event["hosts"])
         for name, interval in event["hosts"].items():
-            self.hosts_table["interval"][hosts[name]] = interval
+            self.shared.hosts["interval"][hosts[name]] = interval
         limited = [hosts[name] for name in event["hosts"]]
         self._hold(limited)
         self.agenda.limits_changed(self, limited)
@@ -680,9 +674,9 @@ class State:
         out: dict[int, list[tuple[int, float]]] = {}  # leases of each host, and their ends
         for lease, (row, end, _) in self.leases.items():
             if end > self.time:
-                for host in doors.chain(self.hosts_table, int(self.table["host"][row])):
+                for host in doors.chain(self.shared.hosts, int(self.table["host"][row])):
                     out.setdefault(host, []).append((lease, end))
-        table = self.hosts_table
+        table = self.shared.hosts
         for host in hosts:
             if leases := out.get(host):
                 table["held"][host] = max(end for _, end in leases) + table["interval"][host]
@@ -698,7 +692,7 @@ class State:
         if first != self.last_lease + 1:
             raise ValueError(f"the first lease is {first}")
         self._keep(rows)
-        self.balance -= agenda.give(self.table, self.hosts_table, rows, first, end)
+        self.balance -= agenda.give(self.table, self.shared.hosts, rows, first, end)
         if self.tagged:
             self.tags.charge(
                 self.table["tag"][rows], self.table["cost"][rows], self.settings.budget
@@ -756,7 +750,7 @@ class State:
         self.changes += len(rows) - event["outcome"].count(outcomes.RELEASED)
         if self.agenda.queues.of_host:
             for host in set(self.table["host"][rows].tolist()):
-                self.agenda.queues.reopen(self.hosts_table, host)
+                self.agenda.queues.reopen(self.shared.hosts, host)
         self.agenda.rekey(self, rows, self.time)
 
     def _count_looks(

@@ -7,7 +7,7 @@ import gc
 import hashlib
 import json
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import unquote
@@ -47,10 +47,9 @@ class ShardServer:
     ) -> None:
         self._store, self._full = store, full
         self._public, self._private = public, allow_private
-        self._receiving: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
-        self._service: Service | None = None
         self._app: Admission | None = None
+        self._running = AsyncExitStack()  # the application, from its beginning to its end
 
     async def exchange(
         self, method: str, path: str, body: bytes, headers: Mapping[str, str]
@@ -69,27 +68,21 @@ class ShardServer:
 
     async def close(self) -> None:
         """Write a snapshot, so that the next start is quick."""
-        if self._receiving is not None:
-            self._receiving.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._receiving
-        if self._service is not None:
-            await asyncio.to_thread(self._service.close)
+        await self._running.aclose()
 
     async def _opened(self) -> Admission:
         async with self._opening:
             if self._app is None:
-                self._service = Service(await asyncio.to_thread(self._scheduler))
+                service = Service(await asyncio.to_thread(self._scheduler))
                 receiver = None
                 if self._public is not None:
                     from ephemeral_crawl.serve.receiver import Receiver, subscriptions_of
 
                     place = subscriptions_of(self._store)
-                    receiver = Receiver(
-                        self._service, place, self._public, allow_private=self._private
-                    )
-                    self._receiving = asyncio.create_task(receiver.run())
-                self._app = make_app(self._service, receiver=receiver)
+                    receiver = Receiver(service, place, self._public, allow_private=self._private)
+                self._app = make_app(service, receiver=receiver)
+                app = self._app.app
+                await self._running.enter_async_context(app.router.lifespan_context(app))
                 gc.collect()
                 gc.freeze()  # as in `serve`
             return self._app

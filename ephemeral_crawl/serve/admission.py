@@ -21,8 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fastapi import FastAPI
 from starlette.requests import Request
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from ephemeral_crawl.serve.errors import Refused, answer_to, route_of
 from ephemeral_crawl.serve.metrics import Requests
@@ -191,7 +192,7 @@ class Admission:
         token: without one, only requests under a name of this machine pass.
     """
 
-    app: ASGIApp
+    app: FastAPI
     direct: Mapping[str, Direct]
     token: Token | None
     limits: Limits

@@ -106,7 +106,7 @@ class Serve(Command):
         from ephemeral_crawl.live import Scheduler
         from ephemeral_crawl.live.journal import store_named
         from ephemeral_crawl.serve.app import make_app
-        from ephemeral_crawl.serve.server import logs, make_server
+        from ephemeral_crawl.serve.server import announce, logs, make_server
         from ephemeral_crawl.serve.service import Service
 
         scheduler = Scheduler(
@@ -121,9 +121,7 @@ class Serve(Command):
         )
         service = Service(scheduler)
         receiver = self._receiver(service) if self.public_url is not None else None
-        address, port = listener.getsockname()[:2]
-        shown = f"[{address}]" if ":" in address else address
-        print(f"Serving http://{shown}:{port}/ ({counted(len(scheduler), 'source')})", flush=True)
+        announce(listener, counted(len(scheduler), "source"))
         server = make_server(make_app(service, token, limits, receiver), service, limits)
         gc.collect()
         gc.freeze()  # what is loaded stays, and looking through it for garbage takes .1 s and more

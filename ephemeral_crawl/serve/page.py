@@ -4,41 +4,30 @@ from __future__ import annotations
 
 import math
 import time
-from base64 import b64encode
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cache
-from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
-from markupsafe import Markup
+from jinja2 import Template
 
-import ephemeral_crawl
 from crawl_env import __version__
+from ephemeral_crawl.core import report
 from ephemeral_crawl.live import Explanation, Overview, Status
 from ephemeral_crawl.live.explanation import duration
 from ephemeral_crawl.live.reasons import redacted
 from ephemeral_crawl.serve.service import Service
 
 _PAGE = Path(__file__).parent / "page"
-_STYLE = (Path(ephemeral_crawl.__file__).parent / "core" / "page" / "report.css").read_text(
-    encoding="utf-8"
-) + (_PAGE / "fleet.css").read_text(encoding="utf-8")
+_STYLE = report.STYLE + (_PAGE / "fleet.css").read_text(encoding="utf-8")
 _SCRIPT = (_PAGE / "fleet.js").read_text(encoding="utf-8")
-
-
-def _digest(text: str) -> str:
-    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
-
-
 # Nothing from elsewhere, no script and no style but ours, no frame around it.
 POLICY = (
-    f"default-src 'none'; script-src {_digest(_SCRIPT)}; style-src {_digest(_STYLE)}; "
-    "img-src data:; connect-src 'self'; form-action 'self'; base-uri 'none'; "
-    "frame-ancestors 'none'"
+    f"default-src 'none'; script-src '{report.digest(_SCRIPT)}'; "
+    f"style-src '{report.digest(_STYLE)}'; img-src data:; connect-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
 )
 _NAMES = {0.25: "a quarter", 0.5: "half", 1.0: "as now", 2.0: "double", 4.0: "four times"}
 _UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
@@ -84,6 +73,7 @@ def show(
         budgets=_budgets(fleet, status),
         buys=_buys(fleet, status),
         history=_history([(at, s.counts.collected) for at, s in service.samples]),
+        version=__version__,
         now=time.time(),
     )
 
@@ -250,19 +240,12 @@ def iso(at: float) -> str:
 
 @cache
 def _template() -> Template:
-    environment = Environment(
-        loader=FileSystemLoader(_PAGE),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+    return report.template(
+        *(_PAGE / "fleet.html", _STYLE, _SCRIPT),
+        hidden=redacted,
+        short=short,
+        whole=whole,
+        relative=relative,
+        iso=iso,
+        duration=duration,
     )
-    environment.filters.update(
-        hidden=redacted, short=short, whole=whole, relative=relative, iso=iso, duration=duration
-    )
-    environment.globals.update(
-        style=Markup(_STYLE),  # our own files
-        script=Markup(_SCRIPT),
-        version=__version__,
-    )
-    return environment.get_template("fleet.html")

@@ -7,7 +7,7 @@ import json
 import random
 import re
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, astuple, replace
 from functools import partial
@@ -115,12 +115,8 @@ class Router:
                     "a rate of a tag is divided among the shards by the server that balances; ask "
                     "the one that was given --budget, or give a part of the budget such as '20%'"
                 )
-        asked = [self.servers.post(k, method, given) for k in range(len(self.servers))]
-        answers = await asyncio.gather(*asked, return_exceptions=True)
-        for answer in answers:  # of all shards, before one of them is refused
-            if isinstance(answer, BaseException):
-                raise answer
-        return answers[0]
+        asked = (self.servers.post(k, method, given) for k in range(len(self.servers)))
+        return (await _all(asked))[0]
 
     async def _move(self, shard: int, home: int, source: str, name: str) -> Any:
         """Rename a source that then belongs to another shard, with what was learnt of it."""
@@ -154,11 +150,7 @@ class Router:
                 code = refused.status_code
                 raise Refused(code, refused.error, text, refused.headers) from None
 
-        asked = [ask(*part) for part in parts.items()]
-        answers: list[Any] = await asyncio.gather(*asked, return_exceptions=True)
-        for answer in answers:  # of all shards, before one of them is refused
-            if isinstance(answer, BaseException):
-                raise answer
+        answers = await _all(ask(*part) for part in parts.items())
         if method == "add_many":
             return {"added": sum(answer["added"] for answer in answers)}
         if method == "update_many":
@@ -287,6 +279,16 @@ class Router:
         asked = [self.servers.ask(k, "GET", "/v1/next_due") for k in range(len(self.servers))]
         found = [answer["due_at"] for answer in await asyncio.gather(*asked)]
         return min((due for due in found if due is not None), default=None)
+
+
+async def _all(asked: Iterable[Awaitable[Any]]) -> list[Any]:
+    """Return the answers of several shards, once all of them have answered; raise the first error
+    among them."""
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    for answer in answers:
+        if isinstance(answer, BaseException):
+            raise answer
+    return answers
 
 
 def shares(number: int, weights: np.ndarray, start: float) -> list[int]:

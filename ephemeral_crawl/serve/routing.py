@@ -12,7 +12,7 @@ from typing import Any
 
 from ephemeral_crawl.serve.admission import Limits, Token
 from ephemeral_crawl.serve.router import Router, make_router
-from ephemeral_crawl.serve.server import make_server
+from ephemeral_crawl.serve.server import announce, make_server
 from ephemeral_crawl.serve.servers import Shards
 from ephemeral_crawl.shards.balancer import Balancer, Quote
 
@@ -58,9 +58,7 @@ async def forward(
 
     router = Router(shards, balances=balancer is not None)
     app = make_router(router, token, limits, set_budget)
-    address, port = listener.getsockname()[:2]
-    place = f"[{address}]" if ":" in address else address
-    print(f"Serving http://{place}:{port}/ ({len(shards)} shards)", flush=True)
+    announce(listener, f"{len(shards)} shards")
     rounds = balancer and asyncio.create_task(keep_balanced(shards, balancer, every, once=False))
     await make_server(app, router, limits).serve([listener])
     if rounds:

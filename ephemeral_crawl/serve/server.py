@@ -170,6 +170,13 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
+def announce(listener: socket.socket, what: str) -> None:
+    """Print where requests are answered, and of what."""
+    address, port = listener.getsockname()[:2]
+    place = f"[{address}]" if ":" in address else address
+    print(f"Serving http://{place}:{port}/ ({what})", flush=True)
+
+
 def logs(level: Level = "warning", form: Form = "text") -> AbstractContextManager[None]:
     """Return a context in which the server and the scheduler log on standard error."""
     text = "%(asctime)s %(levelname)s %(name)s: %(message)s"

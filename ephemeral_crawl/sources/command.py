@@ -85,9 +85,7 @@ class ManageSources(Command):
             if len(stores) > 1:
                 scheduler = Stores(stores, lambda name: owner_of(name, len(stores)))
             for path in self.add:
-                of = (
-                    exchange.import_csv if exchange.kind_of(path) == "csv" else exchange.import_opml
-                )
+                of = exchange.IMPORTS[exchange.kind_of(path)]
                 print(f"{path}: {of(scheduler, path, per_host=self.per_host, tag=self.tag)}")
             for address in self.sitemap:
                 print(f"{address}: {asyncio.run(self._import(scheduler, address))}")
@@ -98,9 +96,7 @@ class ManageSources(Command):
                 done = exchange.import_log(scheduler, self.items, per_host=self.per_host)
                 print(f"{self.items}: {done}")
             for path in self.write:
-                to = (
-                    exchange.export_csv if exchange.kind_of(path) == "csv" else exchange.export_opml
-                )
+                to = exchange.EXPORTS[exchange.kind_of(path)]
                 print(f"{path}: {counted(to(scheduler, path), 'source')}")
             for name, store in zip(self.store, stores, strict=True):
                 print(f"{redacted(name)}: {counted(len(store), 'source')}")

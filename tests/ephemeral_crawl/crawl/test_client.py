@@ -12,6 +12,7 @@ import httpcore
 import pytest
 
 from ephemeral_crawl.crawl.client import Client, FetchError, Response, _failure
+from ephemeral_crawl.live.arguments import retry_after
 from experiments.live.feeds.crawl import WarpedClient
 from experiments.live.feeds.warp import WarpedLoop
 from tests.ephemeral_crawl.crawl.site import Site, feed, message, packed
@@ -260,7 +261,7 @@ def test_user_agents_that_would_add_headers():
     ],
 )
 def test_retry_after(text, seconds):
-    assert Response(429, {"retry-after": text}, b"", "", None).retry_after(NOW) == seconds
+    assert retry_after(text, NOW) == seconds
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ import numpy as np
 
 from ephemeral_crawl.crawl.client import Client, FetchError
 from ephemeral_crawl.crawl.feeds import parse_feed
+from ephemeral_crawl.live.arguments import retry_after
 from ephemeral_crawl.serve.errors import Refused
 from ephemeral_crawl.serve.servers import Servers
 from tests.ephemeral_crawl.crawl.odd_feeds import Odd, corpus
@@ -203,7 +204,7 @@ class Crawler:
             if answer.status == 304:
                 return "report", {"status": 304}
             if answer.status != 200:
-                wait = answer.retry_after(time.time())
+                wait = retry_after(answer.headers.get("retry-after", ""), time.time())
                 return "failed", {"status": answer.status, "retry_after": wait}
             feed = parse_feed(answer.body, answer.headers.get("content-type", ""), url)
         except ValueError:

@@ -92,7 +92,7 @@ def opens(state, name):
     """Return from when on a host of this name and its domains accept a fetch, by their names."""
     found = -math.inf
     for other, row in _rows(state).items():
-        interval, fetched, held, blocked, *_ = state.hosts_table[row].item()
+        interval, fetched, held, blocked, *_ = state.shared.hosts[row].item()
         if other == name:
             found = max(found, blocked)
         inside = other.startswith("*.") and f".{name}".endswith(other[1:])
@@ -111,7 +111,7 @@ def brute_force(scheduler, of_host, limit):
     tried = np.where(sources.failures > 0, sources.tried, sources.fetched)
     free = (sources.blocked <= now) & (tried + sources.shortest <= now)
     free &= (sources.marks & PAUSED) == 0
-    interval = state.hosts_table["interval"]
+    interval = state.shared.hosts["interval"]
     limited = [name for name, row in _rows(state).items() if interval[row] > 0.0]
     chosen, busy = [], set()
     for i in np.argsort(-index, kind="stable").tolist():
@@ -165,7 +165,7 @@ def test_the_best_of_each_host_and_domain_is_leased():
     world.check(since)
     state = scheduler._ledger.state
     again = snapshot.from_bytes(snapshot.to_bytes(state))
-    assert (again.hosts_table == state.hosts_table[: len(again.host_names)]).all()
+    assert (again.shared.hosts == state.shared.hosts[: len(again.host_names)]).all()
 
 
 def test_in_large_fleets_all_hosts_of_a_domain_have_their_turn(monkeypatch):

@@ -164,7 +164,7 @@ def test_dead_sources_take_little_of_the_budget_and_all_of_it_is_spent():
     assert fleet.guessed < 0.05 * fleet.published
     assert len(fleet.failing) == 20
     assert all(x.dead > 0.5 for x in fleet.failing)
-    assert all(x.again_at is None or x.again_at > told.failed_at for x in fleet.failing)
+    assert all(x.due_at is None or x.due_at > told.failed_at for x in fleet.failing)
 
 
 def test_sources_that_come_back_are_found_soon():

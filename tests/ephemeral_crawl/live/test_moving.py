@@ -67,7 +67,7 @@ def test_all_sources_are_known_elsewhere_as_here(one):
         assert its["rate"] == pytest.approx(mine["rate"], rel=0.05)
         assert its["value"] == pytest.approx(mine["value"], rel=0.05)
     for host, interval in (("a1.example", 600.0), ("*.example", 1.0)):
-        assert b.hosts_table["interval"][b.host_names.row(host)] == interval
+        assert b.shared.hosts["interval"][b.host_names.row(host)] == interval
     assert len(other.lease(5)) <= 1  # for the limit of the domain
 
 

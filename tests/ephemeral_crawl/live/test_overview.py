@@ -37,10 +37,9 @@ def test_due_sources_come_best_first_with_their_reasons(told):
     assert "s40" not in {x.source for x in seen.due}  # new, and of a host in wait
     assert [x.index for x in seen.due] == sorted((x.index for x in seen.due), reverse=True)
     for x in seen.due:
-        why = explained[x.source]
-        assert (x.reason, x.value, x.index) == (why.reason, why.value, why.index)
+        assert x == explained[x.source]
         assert x.due_at <= now
-        assert not why.paused
+        assert not x.paused
     assert [x.due_at for x in seen.soon] == sorted(x.due_at for x in seen.soon)
     assert all(x.due_at > now for x in seen.soon)
 
@@ -48,7 +47,7 @@ def test_due_sources_come_best_first_with_their_reasons(told):
 def test_failing_sources_and_hosts_in_wait(told):
     seen, _, now = told
     assert [(x.source, x.failures) for x in seen.failing] == [("s2", 3)]
-    assert seen.failing[0].again_at > now + 0.9 * HOUR
+    assert seen.failing[0].due_at > now + 0.9 * HOUR
     assert [(x.host, x.sources, x.until - now) for x in seen.hosts] == [("slow", 6, DAY)]
     assert seen.hosts_waiting == 1
 
@@ -58,9 +57,8 @@ def test_a_failing_source_that_is_paused_is_not_tried_again():
     live.add("a")
     live.failed("a", status=410)
     live.pause("a")
-    assert [(x.source, x.again_at, x.reason) for x in live.overview().failing] == [
-        ("a", None, "HTTP 410")
-    ]
+    (failing,) = live.overview().failing
+    assert (failing.source, failing.due_at, failing.failure) == ("a", None, "HTTP 410")
 
 
 def test_what_the_budget_buys_is_what_fetches_at_these_intervals_collect(told):

@@ -331,7 +331,7 @@ def test_the_reason_of_a_failure_is_kept_until_the_next_fetch(tmp_path, clock):
     assert (found["b"].failed_at, found["c"].failed_at) == (clock(), None)
     assert "its last fetch failed." in str(found["c"])
     assert "not fetched yet; it was passed over at" in str(found["d"])
-    failing = {failing.source: failing.reason for failing in scheduler.overview().failing}
+    failing = {failing.source: failing.failure for failing in scheduler.overview().failing}
     assert failing == {"a": told, "b": "HTTP 503", "c": ""}
     scheduler.failed("b")  # of which no reason is known
     assert scheduler.explain("b").failure == ""

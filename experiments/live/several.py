@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ephemeral_crawl.live import Scheduler
 from ephemeral_crawl.live.journal import store_named
-from ephemeral_crawl.reshard.command import Reshard
+from ephemeral_crawl.reshard import Reshard
 from experiments.live.http import (
     LeasingClient,
     Process,

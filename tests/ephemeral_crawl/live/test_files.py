@@ -16,8 +16,8 @@ from ephemeral_crawl.crawl.command import CrawlFeeds
 from ephemeral_crawl.crawl.memory import Memory
 from ephemeral_crawl.live import Lesson, Scheduler, ledger
 from ephemeral_crawl.live.journal import open_journal, sqlite
-from ephemeral_crawl.sources.command import ManageSources
-from ephemeral_crawl.store.command import ManageStore
+from ephemeral_crawl.sources import ManageSources
+from ephemeral_crawl.store import ManageStore
 from tests.ephemeral_crawl.live.stores import Store
 from tests.ephemeral_crawl.live.world import Clock
 from tests.processes import forked

@@ -20,7 +20,7 @@ from ephemeral_crawl.crawl.command import CrawlFeeds
 from ephemeral_crawl.live import Scheduler
 from ephemeral_crawl.serve import app, server, service  # noqa: F401 (imported once for all forks)
 from ephemeral_crawl.serve.command import Serve
-from ephemeral_crawl.sources.command import ManageSources
+from ephemeral_crawl.sources import ManageSources
 from tests.ephemeral_crawl.live.stores import Store
 
 _LONGEST = 0.5  # seconds that a server runs

@@ -10,7 +10,7 @@ from agents.theory.schedule import relaxed_schedule
 from crawl_env import Sources
 from ephemeral_crawl import __main__ as cli
 from ephemeral_crawl.example.command import Example
-from ephemeral_crawl.schedule.command import collected
+from ephemeral_crawl.schedule import collected
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 from ephemeral_crawl.live import Scheduler
 from ephemeral_crawl.shards.growing import divide_anew
 from ephemeral_crawl.shards.owner import domain_of, owner_of, shard_of
-from ephemeral_crawl.sources.command import ManageSources
+from ephemeral_crawl.sources import ManageSources
 from tests.refusals import refused
 
 START = 1_700_000_000.0

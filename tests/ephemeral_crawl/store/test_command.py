@@ -3,7 +3,7 @@
 import pytest
 
 from ephemeral_crawl.live import Scheduler
-from ephemeral_crawl.store.command import ManageStore
+from ephemeral_crawl.store import ManageStore
 from tests.ephemeral_crawl.live.stores import Store
 from tests.ephemeral_crawl.live.world import HOUR, Clock
 from tests.refusals import refused

@@ -1,1 +1,0 @@
-"""`ephemeral-crawl balance`: one budget for the servers of shards."""

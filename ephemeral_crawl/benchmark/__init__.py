@@ -1,1 +1,0 @@
-"""`ephemeral-crawl benchmark`: an agent on the tasks of the benchmark."""

@@ -1,1 +1,0 @@
-"""`ephemeral-crawl reshard`: divides the sources of shards anew among their stores."""

@@ -1,1 +1,0 @@
-"""An interval and a next fetch per source from a log, without simulation: for `cron`."""

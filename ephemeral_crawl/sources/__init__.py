@@ -1,1 +1,0 @@
-"""Import and export of the sources of a live scheduler."""

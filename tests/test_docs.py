@@ -12,7 +12,6 @@ from contextlib import redirect_stdout
 from functools import partial
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -34,7 +33,7 @@ PAGES = {
 }
 
 
-def blocks(language: str, text: str) -> str:
+def blocks(language, text):
     """Return the code of the page in one language, which runs in one namespace."""
     return "\n".join(re.findall(rf"^```(?:{language})\n(.*?)^```", text, re.M | re.S))
 
@@ -71,7 +70,7 @@ def test_python_of_the_page_runs_on_ray(page, tmp_path, monkeypatch, local_ray):
 RUN = subprocess.run
 
 
-def in_this_process(words: list[str], **options: Any) -> Any:
+def in_this_process(words, **options):
     """Run a command of the project as `subprocess.run` would, without importing everything anew."""
     if words[:3] != [sys.executable, "-m", "ephemeral_crawl"]:
         return RUN(words, **options)
@@ -81,14 +80,14 @@ def in_this_process(words: list[str], **options: Any) -> Any:
     return subprocess.CompletedProcess(words, 0, printed.getvalue(), "")
 
 
-def runs_elsewhere(lines: list[str]) -> bool:
+def runs_elsewhere(lines):
     return any(set(lines) < set(others) for others in COMMANDS.values())
 
 
 @pytest.mark.parametrize("page", [p for p, lines in COMMANDS.items() if not runs_elsewhere(lines)])
 def test_commands_of_the_page_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    tested: list[list[str]] = []  # what `example` prints, which its own test runs
+    tested = []  # what `example` prints, which its own test runs
     targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
     for line in COMMANDS[page]:
         program, *words = shlex.split(line, comments=True)
@@ -150,7 +149,7 @@ def test_the_site_builds_without_warnings(tmp_path):
     assert not outside, "the site must open without a network"
 
 
-def first_columns(text: str, count: int) -> list[list[str]]:
+def first_columns(text, count):
     """Return the code in the first cells of each row of the tables."""
     rows = [line.split("|")[1 : count + 1] for line in text.splitlines() if line.startswith("| `")]
     return [[cell.strip().strip("`") for cell in row] for row in rows]
@@ -169,7 +168,7 @@ def test_the_table_of_learners_is_the_registry():
     assert {name for row in rows for name in re.findall(r"`([\w-]+)`", row)} == set(LEARNERS)
 
 
-def section(title: str) -> str:
+def section(title):
     text = inspect.cleandoc(CrawlEnv.__doc__ or "")
     return text.partition(f"## {title}\n")[2].partition("\n## ")[0]
 

@@ -1,7 +1,5 @@
 """The wheel and the sdist, and what works with the core dependencies alone."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re
@@ -24,7 +22,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 CITATION = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 
 
-def build(kind: str, source: Path, target: Path) -> Path:
+def build(kind, source, target):
     command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(target)]
     subprocess.run(command, cwd=source, check=True, capture_output=True)
     (made,) = target.glob({"wheel": "*.whl", "sdist": "*.tar.gz"}[kind])
@@ -32,11 +30,11 @@ def build(kind: str, source: Path, target: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(tmp_path_factory):
     return build("wheel", ROOT, tmp_path_factory.mktemp("wheel"))
 
 
-def test_the_wheel_holds_the_packages_with_their_types_and_data(wheel: Path) -> None:
+def test_the_wheel_holds_the_packages_with_their_types_and_data(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names}
     assert tops == {
@@ -53,7 +51,7 @@ def test_the_wheel_holds_the_packages_with_their_types_and_data(wheel: Path) -> 
     assert any(name.endswith("LICENSE") for name in names)
 
 
-def test_the_sdist_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+def test_the_sdist_builds_the_same_wheel(wheel, tmp_path):
     sdist = build("sdist", ROOT, tmp_path)
     with tarfile.open(sdist) as archive:
         archive.extractall(tmp_path, filter="data")
@@ -65,7 +63,7 @@ def test_the_sdist_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def bare(wheel, tmp_path_factory):
     """The environment variables with which Python finds the installed wheel and what it requires,
     but nothing else that is installed here."""
     folder = tmp_path_factory.mktemp("bare")
@@ -87,7 +85,7 @@ def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str
     return {**variables, "NUMBA_CACHE_DIR": os.environ["NUMBA_CACHE_DIR"]}
 
 
-def run(bare: dict[str, str], *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def run(bare, *words, cwd):
     # -S leaves out the packages that are installed for this interpreter.
     return subprocess.run(
         [sys.executable, "-S", *words],
@@ -140,9 +138,7 @@ for attempt in (learning, sb3, tensors, picture, parquet):
 """
 
 
-def test_the_core_dependencies_run_the_environment_and_say_what_else_needs(
-    bare: dict[str, str], tmp_path: Path
-) -> None:
+def test_the_core_dependencies_run_the_environment_and_say_what_else_needs(bare, tmp_path):
     done = run(bare, "-c", CORE, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     said = dict(line.split(": ", 1) for line in done.stdout.splitlines())
@@ -154,7 +150,7 @@ def test_the_core_dependencies_run_the_environment_and_say_what_else_needs(
         assert f'pip install ".[{extra}]"' in said[attempt]
 
 
-def test_the_command_says_which_extra_it_needs(bare: dict[str, str], tmp_path: Path) -> None:
+def test_the_command_says_which_extra_it_needs(bare, tmp_path):
     script = str(Path(bare["PYTHONPATH"]) / "bin" / "ephemeral-crawl")
     shown = run(bare, script, "--help", cwd=tmp_path)
     assert shown.returncode == 0, shown.stderr
@@ -167,7 +163,7 @@ def test_the_command_says_which_extra_it_needs(bare: dict[str, str], tmp_path: P
     assert "part of the extra 'commands'" in refused.stderr
 
 
-def test_the_command_names_a_package_of_the_same_name(bare: dict[str, str], tmp_path: Path) -> None:
+def test_the_command_names_a_package_of_the_same_name(bare, tmp_path):
     """openai-agents, installed later, overwrites the package `agents`."""
     (tmp_path / "agents").mkdir()
     (tmp_path / "agents" / "__init__.py").write_text("import openai\n")
@@ -184,7 +180,7 @@ def test_the_command_names_a_package_of_the_same_name(bare: dict[str, str], tmp_
     assert "environment of its own" in done.stderr
 
 
-def test_the_extras_list_what_the_package_imports() -> None:
+def test_the_extras_list_what_the_package_imports():
     """Every third-party import is a core dependency or belongs to an extra."""
     known = {"numpy", "numba", "gymnasium", "crawl_env", "agents", "ephemeral_crawl"}
     known |= {name for names in EXTRAS.values() for name in names}
@@ -204,7 +200,7 @@ def test_the_extras_list_what_the_package_imports() -> None:
         assert all(name in required for name in names), extra
 
 
-def test_the_version_is_stated_once() -> None:
+def test_the_version_is_stated_once():
     assert "version" in PROJECT["project"]["dynamic"]
     assert re.search(rf"^version: {re.escape(crawl_env.__version__)}$", CITATION, re.M)
     cited = (ROOT / "docs" / "citing.md").read_text(encoding="utf-8")

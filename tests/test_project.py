@@ -39,7 +39,7 @@ def test_the_rows_of_the_readme_are_rows_of_the_benchmark():
         assert shown == [found[name] for name in names[1:]], task
 
 
-def cells_of(table: str) -> list[list[str]]:
+def cells_of(table):
     lines = [line for line in table.splitlines() if line.startswith("| ")]
     rows = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in lines]
     return [row for row in rows if not row[0].startswith("---")]
@@ -54,7 +54,7 @@ class Facts(NamedTuple):
 
 
 @cache
-def facts_of(file: Path) -> Facts:
+def facts_of(file):
     tree = ast.parse(file.read_text(encoding="utf-8"))
     nodes = list(ast.walk(tree))
     imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
@@ -87,7 +87,7 @@ LAYERS = (
 )
 
 
-def imports_of(top: str) -> set[tuple[str, str]]:
+def imports_of(top):
     """Return which packages of the project import which, by their first two names."""
     found = set()
     for file in (ROOT / top).rglob("*.py"):
@@ -109,7 +109,7 @@ def imports_of(top: str) -> set[tuple[str, str]]:
     return {(importer, imported) for importer, imported in found if importer != imported}
 
 
-def is_module(package: str, name: str) -> bool:
+def is_module(package, name):
     path = ROOT / package.replace(".", "/") / name
     return path.with_suffix(".py").exists() or path.is_dir()
 
@@ -148,7 +148,7 @@ INVERSE = re.compile(
 )
 
 
-def halves(node: ast.AST) -> bool:
+def halves(node):
     """Whether a node is a sum times .5, or divided by 2."""
     if not isinstance(node, ast.BinOp):
         return False
@@ -158,7 +158,7 @@ def halves(node: ast.AST) -> bool:
     return two and added and isinstance(node.op, ast.Mult | ast.Div | ast.FloorDiv)
 
 
-def searches_in(nodes: list[ast.AST]) -> bool:
+def searches_in(nodes):
     """Whether a loop assigns the middle of two numbers, or a solver of SciPy's is imported."""
     loops = (node for node in nodes if isinstance(node, ast.For | ast.While))
     assigned = (x.value for loop in loops for x in ast.walk(loop) if isinstance(x, ast.Assign))
@@ -201,7 +201,7 @@ def test_no_two_classes_of_a_package_have_one_name():
 
 
 def test_commands_and_studies_do_not_import_each_other_in_circles():
-    graph: dict[str, set[str]] = {}
+    graph = {}
     for importer, imported in imports_of("ephemeral_crawl") | imports_of("experiments"):
         graph.setdefault(importer, set()).add(imported)
     TopologicalSorter(graph).prepare()  # raises CycleError where there is a circle

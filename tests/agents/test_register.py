@@ -1,18 +1,13 @@
 """Agents of one's own, known by name: registered, or installed with an entry point."""
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import agents
-from agents.policies.base import ObservationView
 from agents.registry import AGENTS, GROUP, find
 from ephemeral_crawl.__main__ import PROGRAM
 
@@ -26,7 +21,7 @@ class Ceiling(agents.IndexAgent):
     name = "ceiling"
     features = ("age",)
 
-    def index(self, value: Any, sources: Any) -> Any:
+    def index(self, value, sources):
         return 0 * value + sources.ceiling
 
 
@@ -34,19 +29,19 @@ class Oldest(agents.Agent):
     name = "oldest"
     features = ("age",)
 
-    def priority(self, view: ObservationView) -> Any:
+    def priority(self, view):
         return -1 / view["age"]
 
 
 @pytest.fixture(autouse=True)
-def _restored() -> Iterator[None]:
+def _restored():
     before = dict(AGENTS)
     yield
     AGENTS.clear()
     AGENTS.update(before)
 
 
-def test_a_registered_agent_is_made_and_compared_by_name() -> None:
+def test_a_registered_agent_is_made_and_compared_by_name():
     agents.register("ceiling", Ceiling)
     agents.register("oldest", Oldest)
     assert isinstance(agents.make("ceiling", agents_env()), Ceiling)
@@ -56,13 +51,13 @@ def test_a_registered_agent_is_made_and_compared_by_name() -> None:
     assert np.array_equal(runs["oldest"].reward, runs["oldest-first"].reward)  # sees `age`
 
 
-def agents_env() -> Any:
+def agents_env():
     from crawl_env import CrawlEnv
 
     return CrawlEnv(**POSED, features=("value", "age"))
 
 
-def test_a_factory_may_be_a_function() -> None:
+def test_a_factory_may_be_a_function():
     agents.register("thrifty", partial(agents.Certainty, estimator="likelihood"))
     assert find("thrifty").func is agents.Certainty
     agents.register("shy", lambda env, seed=None: agents.Whittle(env, seed=seed))
@@ -71,15 +66,15 @@ def test_a_factory_may_be_a_function() -> None:
 
 
 @pytest.mark.parametrize("name", ["whittle", "ceiling", "clairvoyant"])
-def test_a_name_belongs_to_one_agent(name: str) -> None:
+def test_a_name_belongs_to_one_agent(name):
     agents.register("ceiling", Ceiling)
     with pytest.raises(ValueError, match=rf"'{name}' is taken by .*; register under another name"):
         agents.register(name, Oldest)
     assert find("ceiling") is Ceiling
 
 
-def test_the_cell_of_a_notebook_can_be_run_again() -> None:
-    def cell() -> Any:
+def test_the_cell_of_a_notebook_can_be_run_again():
+    def cell():
         class Mine(agents.IndexAgent):
             name = "mine"
 
@@ -102,25 +97,25 @@ def test_the_cell_of_a_notebook_can_be_run_again() -> None:
         ("mine", max, TypeError, "Give a subclass of agents.Agent"),
     ],
 )
-def test_what_cannot_be_registered(name: str, factory: Any, error: Any, words: str) -> None:
+def test_what_cannot_be_registered(name, factory, error, words):
     with pytest.raises(error, match=words):
         agents.register(name, factory)
 
 
 @pytest.mark.parametrize("made", [None, 3])
-def test_a_factory_must_make_agents(made: Any) -> None:
+def test_a_factory_must_make_agents(made):
     agents.register("mine", lambda env, seed: made)
     with pytest.raises(TypeError, match=rf"factory of agent 'mine' returned {made}; it must"):
         agents.evaluate("mine", POSED, steps=1)
 
 
-def test_an_agent_without_priorities_says_what_to_implement() -> None:
+def test_an_agent_without_priorities_says_what_to_implement():
     agents.register("mine", agents.Agent)
     with pytest.raises(NotImplementedError, match="Agent must implement priority"):
         agents.evaluate("mine", POSED, steps=1)
 
 
-def test_an_unknown_name_says_how_to_add_agents() -> None:
+def test_an_unknown_name_says_how_to_add_agents():
     with pytest.raises(ValueError, match=r"did you mean 'whittle'\?.*agents.register.*" + GROUP):
         agents.make("whitle", agents_env())
 
@@ -140,7 +135,7 @@ SECRETIVE = EVERY_OTHER.replace("EveryOther", "Secretive").replace("features =",
 
 
 @pytest.fixture
-def installed(tmp_path: Path) -> Path:
+def installed(tmp_path):
     """A package with two entry points, one of them broken."""
     code = f"import numpy as np\n{INSTALLED}\n{EVERY_OTHER}\n{SECRETIVE}"
     (tmp_path / "own_agents.py").write_text(code)
@@ -153,7 +148,7 @@ def installed(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_an_installed_agent_is_found(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_installed_agent_is_found(installed, monkeypatch):
     monkeypatch.syspath_prepend(installed)
     assert agents.make("installed", agents_env()).name == "ceiling"
     with pytest.raises(ImportError, match="'own_agents:Nothing', cannot be loaded"):
@@ -169,8 +164,8 @@ def test_an_installed_agent_is_found(installed: Path, monkeypatch: pytest.Monkey
 
 
 def test_installed_agents_are_known_to_the_command_and_see_what_they_observe(
-    installed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    installed, monkeypatch, capsys
+):
     monkeypatch.syspath_prepend(installed)
     words = "evaluate --sources table1 --budget 2 --agents installed every-other --steps 30"
     options = "--warmup 5 --seeds 3 --engine sequential --out"
@@ -181,8 +176,8 @@ def test_installed_agents_are_known_to_the_command_and_see_what_they_observe(
 
 
 def test_an_agent_that_does_not_say_what_it_observes_is_refused_before_any_work(
-    installed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    installed, monkeypatch, capsys
+):
     monkeypatch.syspath_prepend(installed)
     words = "evaluate --sources table1 --budget 2 --agents secretive --seeds 3 --out"
     with pytest.raises(SystemExit) as stop:

@@ -1,10 +1,6 @@
 """Agents by name through every wrapper that leaves observations alone; refusals with a remedy."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -34,30 +30,30 @@ FIRST = [0, 2]  # Table 1 in the state of `STATE`: by Whittle, by myopic
 STATE = np.array([[180.0], [130.0], [10.0], [90.0]], dtype=np.float32)
 
 
-def crawl(**arguments: Any) -> gym.Env[Any, Any]:
+def crawl(**arguments):
     return gym.make("EphemeralCrawl-v0", **arguments)
 
 
-def cart() -> gym.Env[Any, Any]:
+def cart():
     return gym.make("CartPole-v1")
 
 
-def native(n: int = 2, **arguments: Any) -> Any:
+def native(n=2, **arguments):
     return gym.make_vec(
         "EphemeralCrawl-v0", num_envs=n, vectorization_mode="vector_entry_point", **arguments
     )
 
 
-def drawn(rng: np.random.Generator) -> Sources:
+def drawn(rng):
     return Sources.random(4, rng)
 
 
 @pytest.fixture
-def closing() -> Iterator[Callable[[Any], Any]]:
+def closing():
     """Close what runs in other processes, dead or alive, after a test."""
-    opened: list[Any] = []
+    opened = []
 
-    def keep(env: Any) -> Any:
+    def keep(env):
         opened.append(env)
         return env
 
@@ -74,7 +70,7 @@ def closing() -> Iterator[Callable[[Any], Any]]:
             remote.close()
 
 
-TRANSPARENT: dict[str, Callable[[], Any]] = {
+TRANSPARENT = {
     "made": crawl,
     "unwrapped": lambda: crawl().unwrapped,
     "task": lambda: crawl().unwrapped.task,
@@ -109,7 +105,7 @@ TRANSPARENT: dict[str, Callable[[], Any]] = {
 }
 
 
-def acts(env: Any) -> list[int]:
+def acts(env):
     """Return the first choice of Whittle and myopic in a state in which they differ."""
     return [
         int(np.argmax(agents.make(name, env).predict(STATE)[0])) for name in ("whittle", "myopic")
@@ -117,7 +113,7 @@ def acts(env: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("how", TRANSPARENT)
-def test_looks_through(how: str) -> None:
+def test_looks_through(how):
     env = TRANSPARENT[how]()
     for name in BY_VALUE:
         agent = agents.make(name, env, seed=1)
@@ -127,13 +123,13 @@ def test_looks_through(how: str) -> None:
     assert task_of(env).sources == Sources.preset("table1")
 
 
-def test_looks_into_other_processes(closing: Callable[[Any], Any]) -> None:
+def test_looks_into_other_processes(closing):
     for env in (
         closing(AsyncVectorEnv([crawl] * 2)),
         closing(SubprocVecEnv([crawl, crawl])),
     ):
         assert acts(env) == acts(crawl())
-        wrapped: Any = (
+        wrapped = (
             VecMonitor(env)
             if isinstance(env, SubprocVecEnv)
             else vector_wrappers.RecordEpisodeStatistics(env)
@@ -144,7 +140,7 @@ def test_looks_into_other_processes(closing: Callable[[Any], Any]) -> None:
         assert wrapped.step(agent.predict(seen)[0])[0].shape == (2, 4, 1)
 
 
-def test_agent_plays_through_wrappers() -> None:
+def test_agent_plays_through_wrappers():
     for env in (
         vector_wrappers.ClipAction(native(3, budget=2)),
         SyncVectorEnv([lambda: wrappers.ClipAction(crawl(budget=2))] * 3),
@@ -162,7 +158,7 @@ def test_agent_plays_through_wrappers() -> None:
 # -------------------------------------------------------------------------------------- refusals
 
 REMEDY = "Pass agents.make the environment without that wrapper"
-CHANGED: dict[str, tuple[Callable[[], Any], str]] = {
+CHANGED = {
     "FlattenObservation": (lambda: wrappers.FlattenObservation(crawl()), "FlattenObservation"),
     "NormalizeObservation": (
         lambda: wrappers.NormalizeObservation(crawl()), "NormalizeObservation",
@@ -210,7 +206,7 @@ CHANGED: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 @pytest.mark.parametrize("how", CHANGED)
-def test_refuses_wrappers_that_change_what_is_seen_or_done(how: str) -> None:
+def test_refuses_wrappers_that_change_what_is_seen_or_done(how):
     build, what = CHANGED[how]
     env = build()
     for name in BY_VALUE:
@@ -219,14 +215,14 @@ def test_refuses_wrappers_that_change_what_is_seen_or_done(how: str) -> None:
         assert REMEDY in str(caught.value)
 
 
-def test_refuses_actions_changed_within_their_space() -> None:
+def test_refuses_actions_changed_within_their_space():
     """As observations changed within theirs: turned round, the best source would come last."""
     env = wrappers.TransformAction(crawl(), lambda action: -action, None)
     with pytest.raises(ValueError, match=re.escape(REMEDY)):
         agents.make("whittle", env)
 
 
-FOREIGN: dict[str, Callable[[], Any]] = {
+FOREIGN = {
     "env": cart,
     "unwrapped": lambda: cart().unwrapped,
     "SyncVectorEnv": lambda: SyncVectorEnv([cart] * 2),
@@ -236,47 +232,45 @@ FOREIGN: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("how", FOREIGN)
-def test_refuses_foreign_environments(how: str) -> None:
+def test_refuses_foreign_environments(how):
     with pytest.raises(ValueError, match=r"not an EphemeralCrawl environment; make one with gym"):
         agents.make("whittle", FOREIGN[how]())
 
 
 @pytest.mark.parametrize("kind", [AsyncVectorEnv, SubprocVecEnv])
 @pytest.mark.filterwarnings("ignore")
-def test_refuses_foreign_environments_in_other_processes(
-    closing: Callable[[Any], Any], kind: Callable[[Any], Any]
-) -> None:
+def test_refuses_foreign_environments_in_other_processes(closing, kind):
     env = closing(kind([cart]))
     with pytest.raises(ValueError, match=r"not an EphemeralCrawl environment; make one with gym"):
         agents.make("whittle", env)
 
 
 @pytest.mark.parametrize("thing", [None, "EphemeralCrawl-v0", 3])
-def test_refuses_what_is_no_environment(thing: Any) -> None:
+def test_refuses_what_is_no_environment(thing):
     with pytest.raises((ValueError, TypeError), match=r"gym\.make"):
         agents.make("whittle", thing)
 
 
-def test_unknown_name_suggests_the_nearest() -> None:
+def test_unknown_name_suggests_the_nearest():
     for name, nearest in (("whitle", "whittle"), ("oldest", "oldest-first"), ("radnom", "random")):
         with pytest.raises(ValueError, match=f"unknown agent '{name}'; did you mean '{nearest}'"):
             agents.make(name, crawl())
 
 
-def test_the_clairvoyant_is_no_agent() -> None:
+def test_the_clairvoyant_is_no_agent():
     assert "clairvoyant" not in agents.AGENTS
     with pytest.raises(ValueError, match=r"reference, not an agent.*evaluate\('clairvoyant'"):
         agents.make("clairvoyant", crawl())
 
 
-def test_unknown_name_lists_what_there_is() -> None:
+def test_unknown_name_lists_what_there_is():
     with pytest.raises(ValueError, match="unknown agent 'zzz'") as caught:
         agents.make("zzz", crawl())
     for name in agents.AGENTS:
         assert name in str(caught.value)
 
 
-def test_refuses_missing_features_and_channels() -> None:
+def test_refuses_missing_features_and_channels():
     with pytest.raises(ValueError, match="needs one of the features value, age"):
         agents.make("whittle", crawl(features=("crawled",)))
     for name in ("nutch", "miniflux"):
@@ -303,7 +297,7 @@ def test_refuses_missing_features_and_channels() -> None:
     ],
     ids=["env", "native", "sync", "dummy", "sb3"],
 )
-def test_drawn_fleets(build: Callable[[Any], Any]) -> None:
+def test_drawn_fleets(build):
     env = build(lambda rng: Sources.random(4, rng))
     for name in BY_VALUE:
         assert agents.make(name, env).task.draw is not None
@@ -311,9 +305,7 @@ def test_drawn_fleets(build: Callable[[Any], Any]) -> None:
 
 @pytest.mark.parametrize("kind", [AsyncVectorEnv, SubprocVecEnv])
 @pytest.mark.filterwarnings("ignore")
-def test_drawn_fleets_in_other_processes(
-    closing: Callable[[Any], Any], kind: Callable[[Any], Any]
-) -> None:
+def test_drawn_fleets_in_other_processes(closing, kind):
     """A function written on the spot cannot be sent between processes; the agent needs none."""
     make = lambda: crawl(sources=lambda rng: Sources.random(4, rng), features=CHANNELS)  # noqa: E731
     env = closing(kind([make]))
@@ -323,7 +315,7 @@ def test_drawn_fleets_in_other_processes(
     assert agent.predict(seen)[0].shape == (1, 4)
 
 
-def test_tasks_hold_what_the_environment_was_given() -> None:
+def test_tasks_hold_what_the_environment_was_given():
     for env in (
         crawl(sources="recovering-6", budget=3, features=("age",), observed=False),
         native(sources="recovering-6", budget=3, features=("age",), observed=False),
@@ -335,7 +327,7 @@ def test_tasks_hold_what_the_environment_was_given() -> None:
         assert not task.observed.any()
 
 
-def test_every_agent_is_a_public_class_with_its_name_and_registered_once() -> None:
+def test_every_agent_is_a_public_class_with_its_name_and_registered_once():
     for name, kind in agents.AGENTS.items():
         assert kind.name == name
         assert getattr(agents, kind.__name__) is kind
@@ -347,9 +339,9 @@ def test_every_agent_is_a_public_class_with_its_name_and_registered_once() -> No
         assert kind(own.task).task is own.task
 
 
-def test_options_are_those_of_the_agent() -> None:
+def test_options_are_those_of_the_agent():
     env = crawl(features=("age", "crawled", "harvest", "value"))
-    agent: Any = agents.make("adaptive-optimism", env, confidence=0.7, estimator="fleet-prior")
+    agent = agents.make("adaptive-optimism", env, confidence=0.7, estimator="fleet-prior")
     assert agent.confidence == 0.7
     with pytest.raises(TypeError, match="agent 'whittle' has no option 'estimator'; it takes none"):
         agents.make("whittle", env, estimator="fleet-prior")
@@ -360,12 +352,12 @@ def test_options_are_those_of_the_agent() -> None:
         agents.make("adaptive-thompson", env, confidence=0.7)
 
 
-def test_the_multiplier_is_found_when_the_agent_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_multiplier_is_found_when_the_agent_is_made(monkeypatch):
     env = crawl(budget=2.5, budget_rule="average", arrivals="poisson", sources="table1")
     players = [agents.make(name, env) for name in ("whittle", "whittle-exact", "lagrangian")]
     observation, _ = env.reset(seed=0)
 
-    def unexpected(*arguments: Any) -> None:
+    def unexpected(*arguments):
         raise AssertionError("λ* is found inside predict")
 
     monkeypatch.setattr(BudgetMultiplier, "_find", unexpected)

@@ -13,7 +13,7 @@ from gymnasium.envs.registration import EnvSpec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawl_env import BenchmarkTask, CrawlVectorEnv, tasks
+from crawl_env import CrawlVectorEnv, tasks
 from crawl_env.benchmark import CORE, SPLITS, TASKS, named
 from tests.refusals import refused
 
@@ -22,7 +22,7 @@ MODELLED = {name: task for name, task in TASKS.items() if task.recording is None
 BY_ID = pytest.mark.parametrize("task", MODELLED.values(), ids=list(MODELLED))
 
 
-def meaning(task: BenchmarkTask) -> float:
+def meaning(task):
     """The reward of twelve steps under priorities that depend on the observation and the step."""
     arguments = {**task.arguments_of("test", 0), "horizon": None}
     env = CrawlVectorEnv(1, **arguments)

@@ -1,7 +1,5 @@
 """Compiled functions: where their machine code is cached, when it is stale, forks and threads."""
 
-from __future__ import annotations
-
 import importlib
 import math
 import os
@@ -10,7 +8,6 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numba
 import numpy as np
@@ -24,7 +21,7 @@ from ephemeral_crawl.live import Scheduler
 ROOT = Path(__file__).parent.parent.parent
 
 
-def python(code: str, folder: Path, **variables: str) -> str:
+def python(code, folder, **variables):
     """Return what code prints that runs in a new process, with modules of the folder first."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_")}
     paths = f"{folder}{os.pathsep}{ROOT}"
@@ -83,7 +80,7 @@ Pair = {name}
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """A folder of modules, next to which their machine code is cached, and no bytecode: Python
     would read it after a change in the same second that leaves the size of the file."""
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
@@ -92,7 +89,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def loaded(name: str) -> Any:
+def loaded(name):
     """Import a module and its callees as a new process would."""
     for old in (name, "callee"):
         sys.modules.pop(old, None)
@@ -100,12 +97,12 @@ def loaded(name: str) -> Any:
     return importlib.import_module(name)
 
 
-def hits(function: Any) -> int:
+def hits(function):
     """Return how often the machine code was read instead of made."""
     return sum(function.stats.cache_hits.values())
 
 
-def test_machine_code_is_cached_until_a_function_that_it_contains_changes(folder: Path) -> None:
+def test_machine_code_is_cached_until_a_function_that_it_contains_changes(folder):
     (folder / "caller.py").write_text(CALLER)
     for factor, found in (("3.0", 0), ("3.0", 1), ("4.5", 0)):
         (folder / "callee.py").write_text(CALLEE.format(factor))
@@ -114,9 +111,7 @@ def test_machine_code_is_cached_until_a_function_that_it_contains_changes(folder
         assert hits(times) == found
 
 
-def test_checkouts_share_a_chosen_folder_and_leave_the_code_of_others_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checkouts_share_a_chosen_folder_and_leave_the_code_of_others_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "code"))
     for place, factor, found in (
         ("a", "3.0", 0),
@@ -134,7 +129,7 @@ def test_checkouts_share_a_chosen_folder_and_leave_the_code_of_others_alone(
         assert hits(times) == found
 
 
-def test_machine_code_depends_on_constants_of_other_modules(folder: Path) -> None:
+def test_machine_code_depends_on_constants_of_other_modules(folder):
     (folder / "caller.py").write_text(CONSTANT)
     for factor, found in (("3.0", 0), ("3.0", 1), ("4.5", 0)):
         (folder / "callee.py").write_text(f"FACTOR = {factor}")
@@ -143,7 +138,7 @@ def test_machine_code_depends_on_constants_of_other_modules(folder: Path) -> Non
         assert hits(times) == found
 
 
-def test_an_unreadable_cache_is_made_again(folder: Path) -> None:
+def test_an_unreadable_cache_is_made_again(folder):
     (folder / "caller.py").write_text(CALLER)
     (folder / "callee.py").write_text(CALLEE.format("3.0"))
     loaded("caller").times(2.0)
@@ -159,7 +154,7 @@ def test_an_unreadable_cache_is_made_again(folder: Path) -> None:
     assert hits(times) == 1
 
 
-def test_a_cache_that_names_a_class_which_is_gone_is_made_again(folder: Path) -> None:
+def test_a_cache_that_names_a_class_which_is_gone_is_made_again(folder):
     for name in ("Before", "After_"):  # of one length: the line of the function stays
         (folder / "module.py").write_text(TUPLE.format(name=name))
         module = loaded("module")
@@ -167,13 +162,13 @@ def test_a_cache_that_names_a_class_which_is_gone_is_made_again(folder: Path) ->
         assert hits(module.first) == 0
 
 
-def test_one_version_serves_all_constants() -> None:
+def test_one_version_serves_all_constants():
     @compiled
-    def sum_of(n: int, times: float) -> float:
+    def sum_of(n, times):
         return n * times
 
     @compiled
-    def several(x: float) -> float:
+    def several(x):
         return sum_of(1, x) + sum_of(2, times=x) + sum_of(int(x), x)
 
     assert several(3.0) == 18.0
@@ -191,7 +186,7 @@ LOG_POISSON = 3 * math.log(2) - 2 - math.log(6)
 
 
 @pytest.fixture(scope="module")
-def read_only(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+def read_only(tmp_path_factory):
     """A copy of the package, and variables with which neither its folders nor the home hold a
     cache. Files in the place of folders refuse it to every user, root included."""
     folder = tmp_path_factory.mktemp("installed")
@@ -205,9 +200,7 @@ def read_only(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str,
     return folder, {"HOME": str(home), "XDG_CACHE_HOME": str(home)}
 
 
-def test_without_a_folder_to_write_to_functions_are_compiled_once_per_process(
-    read_only: tuple[Path, dict[str, str]],
-) -> None:
+def test_without_a_folder_to_write_to_functions_are_compiled_once_per_process(read_only):
     folder, variables = read_only
     place, result, _ = python(CALL, folder, **variables).splitlines()
     assert place == str(folder / "crawl_env" / "__init__.py")
@@ -215,9 +208,7 @@ def test_without_a_folder_to_write_to_functions_are_compiled_once_per_process(
     assert not [path for path in folder.rglob("*") if path.suffix in (".nbi", ".nbc")]
 
 
-def test_the_folder_of_the_cache_can_be_chosen(
-    read_only: tuple[Path, dict[str, str]], tmp_path: Path
-) -> None:
+def test_the_folder_of_the_cache_can_be_chosen(read_only, tmp_path):
     folder, variables = read_only
     variables = {**variables, "NUMBA_CACHE_DIR": str(tmp_path)}
     assert python(CALL, folder, **variables).splitlines()[2] == "0"
@@ -225,8 +216,8 @@ def test_the_folder_of_the_cache_can_be_chosen(
     assert python(CALL, folder, **variables).splitlines()[2] == "1"
 
 
-def test_a_full_disk_does_not_stop_a_call(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
+def test_a_full_disk_does_not_stop_a_call(folder, monkeypatch):
+    def fail(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(IndexDataCacheFile, "_open_for_write", fail)
@@ -253,7 +244,7 @@ print(len(ours) > 5, sum(len(x.overloads) for x in ours))
 """
 
 
-def test_importing_loads_numba_besides_gymnasium_and_compiles_nothing(tmp_path: Path) -> None:
+def test_importing_loads_numba_besides_gymnasium_and_compiles_nothing(tmp_path):
     assert python(IMPORT, tmp_path) == "crawl_env\nTrue 0\n"
 
 
@@ -273,9 +264,9 @@ print(leases())
 """
 
 
-def random_rewards() -> list[float]:
+def random_rewards():
     """Return rewards of environments with random content of several kinds."""
-    kinds: list[Any] = ["poisson", "poisson-items", Arrivals(utility="lognormal", rate="drift")]
+    kinds = ["poisson", "poisson-items", Arrivals(utility="lognormal", rate="drift")]
     found = []
     for arrivals in (*kinds, Arrivals(decay="lomax"), Arrivals(rate="hawkes")):
         # Cells whose totals are drawn by inversion, by rejection, and hardly ever.
@@ -287,7 +278,7 @@ def random_rewards() -> list[float]:
     return found
 
 
-def leases() -> list[str]:
+def leases():
     """Return what a live scheduler leases of feeds, hosts with limits and feeds that fail."""
     now = [1e9]
     scheduler = Scheduler(":memory:", budget="60/h", clock=lambda: now[0])
@@ -308,7 +299,7 @@ def leases() -> list[str]:
     return found
 
 
-def test_the_same_functions_run_without_compilation_and_without_warnings() -> None:
+def test_the_same_functions_run_without_compilation_and_without_warnings():
     """Those that are tested against plain Python, random content, and the live scheduler."""
     rewards, leased = python(WITHOUT, ROOT, NUMBA_DISABLE_JIT="1").splitlines()
     found = [float(reward) for reward in rewards.split()]
@@ -320,7 +311,7 @@ def test_the_same_functions_run_without_compilation_and_without_warnings() -> No
 # ------------------------------------------------------------------------- processes and threads
 
 
-def rewards(seed: int, n: int = 40) -> list[float]:
+def rewards(seed, n=40):
     """Return rewards of a scalar and of a vector environment of random actions."""
     env, vec, rng = CrawlEnv(budget=2), CrawlVectorEnv(3, budget=2), np.random.default_rng(seed)
     env.reset(seed=seed)
@@ -333,7 +324,7 @@ def rewards(seed: int, n: int = 40) -> list[float]:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
-def test_a_forked_process_goes_on_with_compiled_functions() -> None:
+def test_a_forked_process_goes_on_with_compiled_functions():
     expected = rewards(1)
     reader, writer = os.pipe()
     child = os.fork()
@@ -350,13 +341,13 @@ def test_a_forked_process_goes_on_with_compiled_functions() -> None:
     os.waitpid(child, 0)
 
 
-def test_threads_step_their_environments_at_the_same_time() -> None:
+def test_threads_step_their_environments_at_the_same_time():
     expected = [rewards(seed, 200) for seed in range(4)]
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(lambda seed: rewards(seed, 200), range(4))) == expected
 
 
-def test_threads_may_compile_at_the_same_time(folder: Path) -> None:
+def test_threads_may_compile_at_the_same_time(folder):
     (folder / "caller.py").write_text(CALLER)
     (folder / "callee.py").write_text(CALLEE.format("3.0"))
     times = loaded("caller").times

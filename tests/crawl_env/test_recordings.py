@@ -2,7 +2,6 @@
 
 import gzip
 from dataclasses import replace
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -19,7 +18,7 @@ NAME = "DebianChangelogs"  # without recorded references, which are those of oth
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """A recording of 40 hours, of which the task plays the second half."""
     rng = np.random.default_rng(0)
     place = tmp_path / "small"
@@ -100,7 +99,7 @@ def test_without_the_recordings_their_tasks_are_left_out(monkeypatch):
     }
 
 
-def entry(package: str, version: str, date: str) -> str:
+def entry(package, version, date):
     return f"{package} ({version}) unstable; urgency=low\n\n  * Text.\n\n -- A B <a@b>  {date}\n\n"
 
 

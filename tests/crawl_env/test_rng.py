@@ -1,21 +1,17 @@
 """Random streams."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
 from crawl_env.rng import STREAMS, generator, seed_sequence
 
 
-def test_streams_differ_from_each_other_and_from_the_seed_alone() -> None:
+def test_streams_differ_from_each_other_and_from_the_seed_alone():
     first = {generator(7, stream).integers(2**63) for stream in STREAMS}
     assert len(first | {np.random.default_rng(7).integers(2**63)}) == len(STREAMS) + 1
 
 
-def test_a_stream_is_determined_by_seed_and_name_and_fresh_without_a_seed() -> None:
+def test_a_stream_is_determined_by_seed_and_name_and_fresh_without_a_seed():
     assert generator(7, "policy").random() == generator(7, "policy").random()
     assert generator(None, "policy").random() != generator(None, "policy").random()
     # The numbers of recorded results: they must not change.
@@ -24,6 +20,6 @@ def test_a_stream_is_determined_by_seed_and_name_and_fresh_without_a_seed() -> N
 
 
 @pytest.mark.parametrize("seed", ["7", -1, 1.5])
-def test_what_is_no_seed_is_named(seed: Any) -> None:
+def test_what_is_no_seed_is_named(seed):
     with pytest.raises(ValueError, match=r"seed is .*; it must be a whole number of at least 0"):
         seed_sequence(seed, "policy")

@@ -1,12 +1,9 @@
 """Threads around compiled functions: results, exceptions, nesting, forks, and their number."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -18,7 +15,7 @@ from crawl_env.content.world import World
 
 
 @pytest.fixture(params=[1, 2, 3])
-def number(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+def number(request, monkeypatch):
     """Use that many threads, whatever the machine has."""
     monkeypatch.setattr(threads, "_threads", threads._Threads())
     monkeypatch.setattr(threads, "_allowed", lambda: request.param)
@@ -27,28 +24,28 @@ def number(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
         threads._threads.pool.shutdown()
 
 
-def test_every_call_is_made_once(number: int) -> None:
+def test_every_call_is_made_once(number):
     for n in (0, 1, 2, 50):
         calls = np.zeros(n, dtype=int)
 
-        def call(i: int, calls: np.ndarray = calls) -> None:
+        def call(i, calls=calls):
             calls[i] += 1
 
         threads.each(call, n)
         assert (calls == 1).all()
 
 
-def test_calls_are_made_at_the_same_time(number: int) -> None:
+def test_calls_are_made_at_the_same_time(number):
     together = threading.Barrier(number)
     threads.each(lambda _: together.wait(10) and None, number)
 
 
 @pytest.mark.parametrize("error", [ValueError, IndexError, KeyboardInterrupt])
-def test_an_exception_ends_all_calls_and_is_raised(number: int, error: type[BaseException]) -> None:
-    begun: list[int] = []
+def test_an_exception_ends_all_calls_and_is_raised(number, error):
+    begun = []
     active = threading.Semaphore(number)
 
-    def fail(i: int) -> None:
+    def fail(i):
         assert active.acquire(blocking=False)
         begun.append(i)
         try:
@@ -62,25 +59,25 @@ def test_an_exception_ends_all_calls_and_is_raised(number: int, error: type[Base
         threads.each(fail, 1000)
     assert len(begun) < 1000
     assert all(active.acquire(blocking=False) for _ in range(number))  # none is under way
-    done: list[int] = []
+    done = []
     threads.each(done.append, 4)  # and later calls work
     assert sorted(done) == [0, 1, 2, 3]
 
 
-def test_calls_may_be_nested(number: int) -> None:
-    done: list[int] = []
+def test_calls_may_be_nested(number):
+    done = []
     threads.each(lambda i: threads.each(lambda j: done.append(10 * i + j), 3), 4)
     assert sorted(done) == [10 * i + j for i in range(4) for j in range(3)]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_a_forked_process_has_threads_of_its_own(number: int) -> None:
+def test_a_forked_process_has_threads_of_its_own(number):
     threads.each(lambda _: None, 8)
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        done: list[int] = []
+        done = []
         threads.each(done.append, 8)
         os.write(write, bytes([sum(done)]))
         os._exit(0)
@@ -91,9 +88,7 @@ def test_a_forked_process_has_threads_of_its_own(number: int) -> None:
 
 
 @pytest.mark.parametrize(("setting", "most"), [("1", 1), ("2,4", 2), ("0", 99), ("many", 99)])
-def test_the_number_follows_the_setting(
-    setting: str, most: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_number_follows_the_setting(setting, most, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", setting)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(7), raising=False)
     assert threads._allowed() == min(7, most)
@@ -102,9 +97,7 @@ def test_the_number_follows_the_setting(
 
 
 @pytest.mark.parametrize("name", ["poisson", "poisson-lognormal", "poisson-drift", "poisson-items"])
-def test_content_does_not_depend_on_the_number_of_threads(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_content_does_not_depend_on_the_number_of_threads(name, monkeypatch):
     monkeypatch.setattr(process, "BLOCK", 40)  # 130 cells are 4 blocks
     fleet = Sources.random(130, seed=1)
     worlds = []
@@ -130,7 +123,7 @@ class Counting:
     second_moment = 1.0
     calls = 0
 
-    def sample(self, rng: np.random.Generator, n: int) -> np.ndarray:
+    def sample(self, rng, n):
         self.calls += 1
         assert threading.current_thread() is threading.main_thread()
         return np.ones(n)
@@ -138,9 +131,7 @@ class Counting:
 
 @pytest.mark.parametrize("number", [3], indirect=True)
 @pytest.mark.parametrize("place", ["utility", "rate"])
-def test_what_is_not_of_this_package_is_called_by_one_thread(
-    place: str, number: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not_of_this_package_is_called_by_one_thread(place, number, monkeypatch):
     monkeypatch.setattr(process, "BLOCK", 40)
     own = Counting()
     arrivals = Arrivals(rate=Jumps(1.0, own)) if place == "rate" else Arrivals(utility=own)
@@ -152,9 +143,7 @@ def test_what_is_not_of_this_package_is_called_by_one_thread(
     assert own.calls > before + 40
 
 
-def test_content_of_several_blocks_can_be_restored_from_the_state_of_one_generator(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_content_of_several_blocks_can_be_restored_from_the_state_of_one_generator(monkeypatch):
     monkeypatch.setattr(process, "BLOCK", 40)
     world, rng = (
         World(Sources.random(130, seed=1), make_arrivals("poisson")),

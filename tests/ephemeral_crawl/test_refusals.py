@@ -1,7 +1,6 @@
 """What the commands refuse, in the user's terms, before they write anything."""
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +17,7 @@ SCHEDULE = "schedule --items example/log.csv"
 
 
 @pytest.fixture(scope="module")
-def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def example(tmp_path_factory):
     """A folder with the files of the example, and logs of pings that do not fit."""
     folder = tmp_path_factory.mktemp("example")
     Example(out=folder / "example").run()
@@ -97,9 +96,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
     ],
 )
-def test_bad_input_is_said_in_the_users_terms(
-    words: str, message: str, example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bad_input_is_said_in_the_users_terms(words, message, example, tmp_path, monkeypatch):
     monkeypatch.chdir(example)
     given = words.replace("FLEET", str(FLEET)).replace("LOG", str(LOG))
     with pytest.raises(SystemExit, match=re.escape(message)):
@@ -108,7 +105,7 @@ def test_bad_input_is_said_in_the_users_terms(
 
 
 @pytest.mark.parametrize("what", ["a file", "a folder of others", "the folder of the input"])
-def test_results_never_replace_what_is_not_theirs(what: str, tmp_path: Path) -> None:
+def test_results_never_replace_what_is_not_theirs(what, tmp_path):
     out, fleet = tmp_path / "out", FLEET
     if what == "a file":
         out.write_text("precious", encoding="utf-8")
@@ -122,7 +119,7 @@ def test_results_never_replace_what_is_not_theirs(what: str, tmp_path: Path) -> 
     assert sorted(p.name for p in tmp_path.rglob("*")) == before
 
 
-def test_another_question_does_not_replace_the_report(tmp_path: Path) -> None:
+def test_another_question_does_not_replace_the_report(tmp_path):
     out = tmp_path / "out"
     words = f"evaluate --sources {FLEET} --steps 5 --seeds 3 --agents whittle --quick --out {out}"
     run(f"{words} --budget 4")

@@ -1,12 +1,8 @@
 """The adaptive study: who sees what, what is counted, what is fitted, and what is written."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -40,18 +36,18 @@ EXAMPLE = ROOT / "ephemeral_crawl" / "data" / "example-log.csv"
 FLEET = {"sources": "drawn-sparse-12", "budget": 2}
 
 
-def few(chosen: list[dict[str, Any]], *wanted: str) -> list[dict[str, Any]]:
+def few(chosen, *wanted):
     return [p for p in chosen if entrants.name_of({"entrant": p}) in wanted]
 
 
-def test_the_exponent_of_a_power_law() -> None:
+def test_the_exponent_of_a_power_law():
     marks = np.array(runs.marks_of(2000), dtype=float)
     for b in (0.5, 1.0, 0.0):
         found = exponent(np.linspace(1, 4, 20)[:, None] * marks**b, marks, first=100)
         np.testing.assert_allclose(found, b, atol=1e-9)
 
 
-def test_the_interval_of_an_exponent_holds_it() -> None:
+def test_the_interval_of_an_exponent_holds_it():
     """Random walks about t^.5; of 40 intervals that hold 95 %, fewer than 32 in one of 4,000."""
     marks = np.arange(100.0, 2001.0, 100.0)
     rng = np.random.default_rng(0)
@@ -64,7 +60,7 @@ def test_the_interval_of_an_exponent_holds_it() -> None:
     assert held >= 32
 
 
-def test_only_late_epochs_are_fitted_and_gains_have_no_exponent() -> None:
+def test_only_late_epochs_are_fitted_and_gains_have_no_exponent():
     marks = np.array([1.0, 10.0, 100.0, 200.0, 400.0])
     lost = np.where(marks < 100, 1e6, marks**0.3)[None]
     assert exponent(lost, marks, first=100).mean == pytest.approx(0.3)
@@ -73,7 +69,7 @@ def test_only_late_epochs_are_fitted_and_gains_have_no_exponent() -> None:
     assert np.isnan(exponent(one_gains, marks, first=100).mean)
 
 
-def test_abandonment_by_hand() -> None:
+def test_abandonment_by_hand():
     """A round is 3 steps: what is crawled once in 5 of them, is at least 7 times in 100. In the
     record, runs and sources are counted."""
     crawls = np.array([[50, 7, 6, 0], [50, 7, 6, 0]])
@@ -98,14 +94,14 @@ def test_abandonment_by_hand() -> None:
     assert share == abandonment.binomial(1, 2)
 
 
-def test_binomial_intervals() -> None:
+def test_binomial_intervals():
     """Wilson's, for 10 of 100: by hand."""
     assert abandonment.binomial(10, 100)[1:] == pytest.approx((0.05523, 0.17437), abs=1e-5)
     assert abandonment.binomial(0, 400).low == 0.0
     assert abandonment.binomial(5, 5).high == 1.0
 
 
-def test_entrants_see_what_they_are_told_of_and_not_the_rates() -> None:
+def test_entrants_see_what_they_are_told_of_and_not_the_rates():
     assert entrants.shown(entrant("whittle"), observed=True) == (
         "value", "age", "arrival_rate", "mean_utility", "decay_rate", "cost",
     )  # fmt: skip
@@ -115,7 +111,7 @@ def test_entrants_see_what_they_are_told_of_and_not_the_rates() -> None:
     assert tuning == ("age", "crawled", "items", "harvest", "cost")
 
 
-def test_all_entrants_meet_the_same_content() -> None:
+def test_all_entrants_meet_the_same_content():
     """Whatever they are shown and crawl; seeds in several jobs are runs of one entrant."""
     everybody = [*information.ENTRANTS, entrant(entrants.CLAIRVOYANT)]
     todo = [job("case", p, FLEET, 40, 2, seed) for p in everybody for seed in (5, 7)]
@@ -135,7 +131,7 @@ def test_all_entrants_meet_the_same_content() -> None:
         check_paired(todo, results)
 
 
-def test_expected_rewards_are_the_mean_of_what_is_collected() -> None:
+def test_expected_rewards_are_the_mean_of_what_is_collected():
     """Of adaptive crawls, under rates that jump; 4 standard errors: one in 16,000 fails."""
     result = work(
         job("case", entrant(entrants.THOMPSON), FLEET, 60, 200, 1, ("jumps", {"rate": 0.05}))
@@ -145,7 +141,7 @@ def test_expected_rewards_are_the_mean_of_what_is_collected() -> None:
     assert abs(gap.mean()) < 4 * gap.std(ddof=1) / np.sqrt(200)
 
 
-def test_the_clairvoyant_is_whittle_while_they_stay() -> None:
+def test_the_clairvoyant_is_whittle_while_they_stay():
     ends = [
         np.array(work(job("case", entrant(name), FLEET, 60, 3))["expected"])[:, -1]
         for name in ("whittle", entrants.CLAIRVOYANT)
@@ -153,7 +149,7 @@ def test_the_clairvoyant_is_whittle_while_they_stay() -> None:
     np.testing.assert_allclose(ends[0], ends[1], rtol=1e-3)  # whittle sees them as float32
 
 
-def test_the_clairvoyant_knows_the_content_after_rates_have_changed() -> None:
+def test_the_clairvoyant_knows_the_content_after_rates_have_changed():
     """Content by plain recursion; its order is that of Λ(t)γ(x/Λ(t))."""
     arguments = {
         "sources": Sources([1.0, 2.0, 3.0], 1.5, 0.3), "budget": 1, "observed": False,
@@ -176,7 +172,7 @@ def test_the_clairvoyant_knows_the_content_after_rates_have_changed() -> None:
     assert changed > 5
 
 
-def test_the_clairvoyant_gains_where_rates_change() -> None:
+def test_the_clairvoyant_gains_where_rates_change():
     law = ("jumps", {"rate": 0.02})
     whittle, knowing = (
         np.array(work(job("case", entrant(name), FLEET, 200, 10, 0, law))["expected"])[:, -1]
@@ -185,7 +181,7 @@ def test_the_clairvoyant_gains_where_rates_change() -> None:
     assert knowing.mean() > 1.02 * whittle.mean()
 
 
-def test_regimes_change_all_at_once_at_the_marks() -> None:
+def test_regimes_change_all_at_once_at_the_marks():
     fleet = {"sources": "random-sparse-100-0", "budget": 10}
     arrivals = runs.arrivals_of(*changes.switching(10))
     env = CrawlVectorEnv(
@@ -204,7 +200,7 @@ def test_regimes_change_all_at_once_at_the_marks() -> None:
     np.testing.assert_allclose(third, first)
 
 
-def test_recovery_by_hand() -> None:
+def test_recovery_by_hand():
     best = np.full(4, 100.0)
     for mine, after in (
         ([95, 96, 97, 98], 10.0), ([50, 96, 94, 97], 40.0), ([50, 60, 99, 94], np.inf),
@@ -215,7 +211,7 @@ def test_recovery_by_hand() -> None:
     assert changes.after_switch(gained.cumsum(axis=1)).tolist() == [[7.0, 1.0]]
 
 
-def test_steps_until_back_and_what_a_change_costs() -> None:
+def test_steps_until_back_and_what_a_change_costs():
     """Of two rounds a regime: the first is half lost, the second whole."""
     best = np.ones((3, 2 * changes.SWITCHES))
     mine = best.copy()
@@ -230,7 +226,7 @@ def test_steps_until_back_and_what_a_change_costs() -> None:
     assert changes.lag(data, case).mean == pytest.approx(0.5 * changes.ROUND)
 
 
-def test_how_far_behind_the_best_is_of_the_worst_case() -> None:
+def test_how_far_behind_the_best_is_of_the_worst_case():
     rewards = {"one": (10, 9, 8, 9.9), "other": (10, 6, 7, 9.9)}
     names = ("knows-rates-now", "thompson, a", "thompson, b", "whittle, mean rates")
     rows = [
@@ -244,7 +240,7 @@ def test_how_far_behind_the_best_is_of_the_worst_case() -> None:
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def small(monkeypatch):
     learning = (entrants.THOMPSON, entrants.OPTIMISM, entrants.CERTAINTY, entrants.TUNING)
     chosen = ("whittle", "random", *learning, "thompson, fleet prior")
     monkeypatch.setattr(regret, "ENTRANTS", few(regret.ENTRANTS, *chosen))
@@ -269,13 +265,13 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_study_writes_records_and_a_report_which_is_remade_from_them(
-    small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    small, tmp_path, monkeypatch
+):
     out, log = tmp_path / "out", {"items": EXAMPLE, "decay_rate": 0.12, "block": 20}
-    settings: Any = {"jobs": 1, "engine": "sequential", "out": out}
-    done: list[Any] = []
+    settings = {"jobs": 1, "engine": "sequential", "out": out}
+    done = []
 
-    def stopping(unit: Any) -> Any:
+    def stopping(unit):
         if len(done) == 2:
             raise KeyboardInterrupt
         done.append(unit)
@@ -308,7 +304,7 @@ def test_the_study_writes_records_and_a_report_which_is_remade_from_them(
     assert not list(tmp_path.glob(".*"))
 
 
-def test_everybody_on_a_recorded_log_can_be_made() -> None:
+def test_everybody_on_a_recorded_log_can_be_made():
     split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 40)
     chosen = recorded.entrants(split)
     assert len({entrants.name_of({"entrant": p}) for p in chosen}) == len(chosen)
@@ -327,7 +323,7 @@ def test_everybody_on_a_recorded_log_can_be_made() -> None:
         assert sum(float(rollout.step()[0]) for _ in range(20)) > 0
 
 
-def test_what_the_first_part_showed_helps_in_context_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_first_part_showed_helps_in_context_later(monkeypatch):
     """The network is not trained further here, so that fine-tuning changes nothing."""
     monkeypatch.setattr(recorded, "_finetuned", lambda posed, seed: shipped())
     study = Adaptive(items=EXAMPLE, decay_rate=0.12, steps=60, part=("recorded",))
@@ -341,17 +337,17 @@ def test_what_the_first_part_showed_helps_in_context_later(monkeypatch: pytest.M
     assert reward[", told μ"] > 0.8 * reward[""], "the live scheduler"
 
 
-def test_bad_options_are_refused_in_the_users_terms(tmp_path: Path) -> None:
+def test_bad_options_are_refused_in_the_users_terms(tmp_path):
     for options, what in (
         ({"seeds": 0}, "--seeds is 0"),
         ({"steps": 10}, "--steps is 10"),
         ({"part": ("recorded",)}, "give --items"),
     ):
         with pytest.raises(ValueError, match=what):
-            Adaptive(out=tmp_path / "out", **{"part": ("regret",), **options}).run()  # type: ignore[arg-type]
+            Adaptive(out=tmp_path / "out", **{"part": ("regret",), **options}).run()
 
 
-def test_the_quick_suite_is_a_part_of_the_full_one() -> None:
+def test_the_quick_suite_is_a_part_of_the_full_one():
     for part in (each for each in Adaptive.parts.values() if each.work is work):
         quick, full = (
             {(u["case"], entrants.name_of(u)) for u in part.jobs(Adaptive(suite=suite))}
@@ -383,8 +379,8 @@ SHOWN = {  # what the page calls an entrant of the record, in which part
 }
 
 
-def test_the_committed_record_is_readable_and_says_what_the_page_says() -> None:
-    second: dict[tuple[str, ...], list[float]] = {}
+def test_the_committed_record_is_readable_and_says_what_the_page_says():
+    second = {}
     for row in read_csv(RECORD / "runs.csv.gz"):
         if row["part"] in ("regret", "information") and row["second_half_expected"] != "nan":
             key = row["part"], row["case"], row["entrant"]

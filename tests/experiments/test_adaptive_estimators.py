@@ -1,9 +1,6 @@
 """The estimator that only the study uses, against simulation."""
 
-from __future__ import annotations
-
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,27 +17,27 @@ from tests.agents.inference.common import (
 )
 
 
-def test_no_outcome_breaks_an_estimate() -> None:
+def test_no_outcome_breaks_an_estimate():
     @settings(max_examples=10)
     @given(data=st.data())
-    def check(data: Any) -> None:
+    def check(data):
         check_any_outcome(Drifting(), data)
 
     check()
     check_not_crawled(Drifting())
 
 
-def test_the_unit_of_time_does_not_matter() -> None:
+def test_the_unit_of_time_does_not_matter():
     check_unit_of_time(partial(make_estimator, "drifting"))
 
 
-def test_restarts_follow_a_change() -> None:
+def test_restarts_follow_a_change():
     for before, after in ((1.0, 8.0), (8.0, 1.0)):
         follows = crawl_changing(Drifting(), before, after)
         assert np.median(np.abs(follows / after - 1)) < 0.3
 
 
-def test_false_alarms_are_rarer_than_promised() -> None:
+def test_false_alarms_are_rarer_than_promised():
     """250 runs of 400 crawls at each of five rates; an alarm is an exposure that falls."""
     rng = np.random.default_rng(7)
     rate = np.repeat([[0.02, 0.1, 0.5, 2.0, 20.0]], 250, axis=0)
@@ -54,7 +51,7 @@ def test_false_alarms_are_rarer_than_promised() -> None:
     assert (alarms < 0.01 * 250 * 400).all()
 
 
-def test_a_change_is_found_within_some_crawls() -> None:
+def test_a_change_is_found_within_some_crawls():
     rng = np.random.default_rng(8)
     estimator = Drifting()
     state = estimator.begin((500,))
@@ -68,7 +65,7 @@ def test_a_change_is_found_within_some_crawls() -> None:
     assert np.quantile(found, 0.95) <= 10
 
 
-def test_arguments_priors_and_names() -> None:
+def test_arguments_priors_and_names():
     own = Posterior(np.array([2.0, 0.5]), np.array([1.0, 10.0]))
     estimator = Drifting(prior=own)
     np.testing.assert_allclose(estimator.posterior(estimator.begin((3, 2))).mean[0], own.mean)

@@ -11,7 +11,7 @@ from experiments.asymptotic import CASES, FLEETS, LINES, WAYS, Asymptotic, slope
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory):
+def folder(tmp_path_factory):
     out = tmp_path_factory.mktemp("asymptotic") / "report"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(asymptotic, "STEPS", 70)

@@ -10,7 +10,7 @@ from experiments.benchmark.learning import entrants, tasks
 from experiments.benchmark.suite import SUITE, Setting
 
 
-def short(setting: Setting) -> Setting:
+def short(setting):
     return Setting(
         **{**vars(setting), "steps": 12, "warmup": 0, "seeds": 2, "arguments": setting.arguments}
     )

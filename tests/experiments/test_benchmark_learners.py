@@ -1,10 +1,7 @@
 """The learners' benchmark: what is measured, what is taken up again, and what the tables say."""
 
-from __future__ import annotations
-
 import dataclasses
 from contextlib import nullcontext
-from typing import Any
 
 import numpy as np
 import pytest
@@ -43,11 +40,10 @@ from experiments.benchmark.learning.entrants import (
 )
 from experiments.benchmark.learning.plan import key_of
 from experiments.benchmark.learning.runs import Records, choice, complete
-from experiments.benchmark.learning.scores import ScoreTable, clearly_above, numbers, tables_of
-from experiments.benchmark.suite import Setting
+from experiments.benchmark.learning.scores import clearly_above, numbers, tables_of
 
 
-def short(setting: Setting) -> Setting:
+def short(setting):
     return dataclasses.replace(setting, steps=40, warmup=10, seeds=4)
 
 
@@ -64,31 +60,31 @@ PLENTY = 10**9  # source steps, for which no learner is given fewer environments
 ONE = dataclasses.replace(SMALL, entrants=SMALL.entrants[:1], trainings=each(M2), trials=1)
 
 
-def run(folder: Any, these: Suite = SMALL, found: Records | None = None, **k: Any) -> Records:
+def run(folder, these=SMALL, found=None, **k):
     nothing = Records([], [])
     return complete(
         these, found or nothing, Runner(folder / "kept", engine="sequential", jobs=1), **k
     )
 
 
-def write(records: Records, folder: Any) -> None:
+def write(records, folder):
     write_csv(folder / runs.RUNS, records.runs)
     write_csv(folder / runs.CURVES, records.curves)
 
 
 @pytest.fixture(scope="module")
-def records(tmp_path_factory: pytest.TempPathFactory) -> Records:
+def records(tmp_path_factory):
     return run(tmp_path_factory.mktemp("small"))
 
 
-def as_text(row: dict[str, Any]) -> dict[str, str]:
+def as_text(row):
     return {name: str(value) for name, value in row.items() if value not in ("", None)}
 
 
 # -- what is run, and what is not run again ----------------------------------------
 
 
-def test_every_learner_is_compared_with_equal_budgets_trials_and_runs() -> None:
+def test_every_learner_is_compared_with_equal_budgets_trials_and_runs():
     assert [entrant.learner for entrant in FULL.entrants] == list(
         dict.fromkeys(entrant.learner for entrant in FULL.entrants)
     )
@@ -107,7 +103,7 @@ def test_every_learner_is_compared_with_equal_budgets_trials_and_runs() -> None:
                 assert settings[name] < 1 or default[name] >= 1
 
 
-def test_units_differ_and_their_names_do_not_depend_on_code() -> None:
+def test_units_differ_and_their_names_do_not_depend_on_code():
     units = [*plan.tuning(SMALL), *plan.plan(SMALL)]
     baselines = {key_of(unit) for unit in units if unit["kind"] != "training"}
     trainings = [key_of(unit) for unit in units if unit["kind"] == "training"]
@@ -117,7 +113,7 @@ def test_units_differ_and_their_names_do_not_depend_on_code() -> None:
     assert not other & set(trainings)
 
 
-def test_settings_are_chosen_on_fleets_and_seeds_that_occur_nowhere_else() -> None:
+def test_settings_are_chosen_on_fleets_and_seeds_that_occur_nowhere_else():
     tuned, tested = (
         [unit for unit in units if unit["kind"] == "training"]
         for units in (plan.tuning(SMALL), plan.plan(SMALL))
@@ -126,7 +122,7 @@ def test_settings_are_chosen_on_fleets_and_seeds_that_occur_nowhere_else() -> No
         assert not {what(unit) for unit in tuned} & {what(unit) for unit in tested}
 
 
-def test_the_best_trial_is_chosen_and_none_from_few(records: Records) -> None:
+def test_the_best_trial_is_chosen_and_none_from_few(records):
     tuned = [row for row in records.runs if row["protocol"] == "tuning"]
     levels = [row for row in records.runs if row["protocol"] in ("full", "short")]
     assert {(row["entrant"], row["trial"]) for row in tuned} == {
@@ -140,15 +136,13 @@ def test_the_best_trial_is_chosen_and_none_from_few(records: Records) -> None:
     assert few(SMALL.entrants[0], 2_000) == 0
 
 
-def test_records_survive_files_and_are_not_run_again(
-    records: Records, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_survive_files_and_are_not_run_again(records, tmp_path, monkeypatch):
     write(records, tmp_path)
     read = Records.read(tmp_path)
     for mine, its in ((records.runs, read.runs), (records.curves, read.curves)):
         assert [as_text(row) for row in mine] == [as_text(row) for row in its]
 
-    def fail(unit: Any) -> Any:
+    def fail(unit):
         raise AssertionError(f"{unit} is run again")
 
     monkeypatch.setattr(runs, "work", fail)
@@ -157,12 +151,10 @@ def test_records_survive_files_and_are_not_run_again(
     assert tables_of(records.runs, records.curves) == tables_of(again.runs, again.curves)
 
 
-def test_only_what_is_missing_or_to_be_redone_is_run(
-    records: Records, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ran: list[str] = []
+def test_only_what_is_missing_or_to_be_redone_is_run(records, tmp_path, monkeypatch):
+    ran = []
 
-    def noted(unit: Any) -> Any:
+    def noted(unit):
         """Note who is run, and return a recorded row of another run; for LSPE, which has none, one
         of WIQL."""
         ran.append(unit["entrant"])
@@ -193,7 +185,7 @@ def test_only_what_is_missing_or_to_be_redone_is_run(
         runs.complete(SMALL, grown, Runner(tmp_path / "d", engine="threading"))
 
 
-def test_a_report_of_what_is_done_runs_nothing(records: Records, tmp_path: Any) -> None:
+def test_a_report_of_what_is_done_runs_nothing(records, tmp_path):
     some = Records([row for row in records.runs if row["entrant"] != "wiql"], records.curves)
     shown = run(tmp_path, found=some, only_done=True)
     assert {row["entrant"] for row in shown.runs} == {row["entrant"] for row in some.runs}
@@ -201,7 +193,7 @@ def test_a_report_of_what_is_done_runs_nothing(records: Records, tmp_path: Any) 
         run(tmp_path, only_done=True)
 
 
-def test_a_learners_code_is_all_that_it_imports_of_the_learners() -> None:
+def test_a_learners_code_is_all_that_it_imports_of_the_learners():
     from agents.learning.fleet import networks as fleet_networks
     from agents.learning.neural import networks
 
@@ -217,7 +209,7 @@ def test_a_learners_code_is_all_that_it_imports_of_the_learners() -> None:
 # -- what is measured ----------------------------------------
 
 
-def test_pauses_do_not_change_what_is_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pauses_do_not_change_what_is_learnt(monkeypatch):
     unit = next(unit for unit in plan.plan(SMALL) if unit["kind"] == "training")
     paused = training.train(unit)
     pauses = training._pauses
@@ -228,7 +220,7 @@ def test_pauses_do_not_change_what_is_learnt(monkeypatch: pytest.MonkeyPatch) ->
     assert paused["curves"][-1]["reward"] == through["curves"][-1]["reward"]
 
 
-def test_measured_is_the_frozen_policy_not_the_exploring_run(records: Records) -> None:
+def test_measured_is_the_frozen_policy_not_the_exploring_run(records):
     """An agent whose every choice in training is chance still learns what is worth crawling."""
     chance = Entrant("whittle-q", settings={"epsilon": 1.0})
     unit = plan.training_job(chance, Training((M2,), (M2,)), 12_000, 0)
@@ -241,10 +233,10 @@ def test_measured_is_the_frozen_policy_not_the_exploring_run(records: Records) -
     assert reward > level["random"] + 0.8 * (level["whittle"] - level["random"])
 
 
-def test_decisions_that_are_looked_up_are_those_of_every_step() -> None:
+def test_decisions_that_are_looked_up_are_those_of_every_step():
     features = ("value", "age", "crawled", "harvest")
     arguments = {**arguments_of({"arguments": M2.arguments}), "features": features}
-    length: Any = {"steps": 200, "warmup": 20, "seeds": 1, "seed": 3}
+    length = {"steps": 200, "warmup": 20, "seeds": 1, "seed": 3}
     for name, is_kept in (("whittle", True), ("adaptive-thompson", False)):  # which has a state
         env = CrawlVectorEnv(1, **arguments)
         looked_up = training.LookedUp(agents.make(name, env, seed=0))
@@ -255,14 +247,12 @@ def test_decisions_that_are_looked_up_are_those_of_every_step() -> None:
         assert (0 < len(looked_up._actions) < 50) == is_kept
 
 
-def test_no_training_meets_the_arrivals_of_the_measurements(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    begun: list[Any] = []
+def test_no_training_meets_the_arrivals_of_the_measurements(monkeypatch):
+    begun = []
     for kind in (CrawlVectorEnv, CrawlEnv):
         reset = kind.reset
 
-        def noted(self: Any, *, seed: Any = None, reset: Any = reset, **k: Any) -> Any:
+        def noted(self, *, seed=None, reset=reset, **k):
             begun.append(seed)
             return reset(self, seed=seed, **k)
 
@@ -276,9 +266,7 @@ def test_no_training_meets_the_arrivals_of_the_measurements(
 
 
 @pytest.mark.parametrize("entrant", ENTRANTS, ids=lambda entrant: entrant.learner)
-def test_nobody_takes_more_source_steps_than_others(
-    entrant: Entrant, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nobody_takes_more_source_steps_than_others(entrant, monkeypatch):
     """At most the budget, and all of it but for the last update; what they earn does not matter."""
     monkeypatch.setattr(training, "_measure", lambda *_: np.ones(1))
     budget = 2_500 if entrant.learner == "neurwin" else 1_000  # an update of whom takes 1,600
@@ -293,7 +281,7 @@ def test_nobody_takes_more_source_steps_than_others(
     assert budget - update < spent[-1] <= budget
 
 
-def test_fleets_of_runs_are_those_of_their_baselines() -> None:
+def test_fleets_of_runs_are_those_of_their_baselines():
     trained = [unit for unit in plan.plan(SMALL) if unit["kind"] == "training"]
     for unit in trained:
         (test,) = unit["tests"]
@@ -307,7 +295,7 @@ def test_fleets_of_runs_are_those_of_their_baselines() -> None:
     assert not np.array_equal(fleets[0].arrival_rate, fleets[1].arrival_rate)
 
 
-def test_learners_are_trained_on_what_they_can_be_made_for() -> None:
+def test_learners_are_trained_on_what_they_can_be_made_for():
     refusal = pytest.raises(ValueError, match=r"picks|CrawlVectorEnv|list|one fleet|drawn")
     for entrant in ENTRANTS:
         for one in (*each(M2, tasks.MIXED[1]), FULL.trainings[-1]):
@@ -322,40 +310,40 @@ class Knows:
     estimates_index = True
     state_features = ("age",)
 
-    def __init__(self, factor: float, discount: float = 1.0) -> None:
+    def __init__(self, factor, discount=1.0):
         from crawl_env import Sources
 
         self.sources, self.factor = Sources.preset("table1"), factor
         self.discount = discount
         self.settings = type("Settings", (), {"gamma": discount})()
 
-    def score(self, state: Any) -> Any:
+    def score(self, state):
         age = state[..., 0].astype(float)
         value = self.sources.ceiling * (1 - self.sources.retention**age)
         return self.factor * whittle_index(value, self.sources, self.discount)
 
-    def predict(self, observation: Any, *_: Any) -> Any:
+    def predict(self, observation, *_):
         score = self.score(observation[..., [0]])
         return (score / (1 + score)).astype(np.float32), None
 
 
 @pytest.mark.parametrize("discount", [1.0, 0.9])
-def test_the_index_error_is_relative_and_knows_the_discount(discount: float) -> None:
+def test_the_index_error_is_relative_and_knows_the_discount(discount):
     arguments = {"sources": "table1", "budget": 2, "features": AGES}
-    found = [training.index_error(Knows(f, discount), arguments) for f in (1.0, 1.5)]  # type: ignore[arg-type]
+    found = [training.index_error(Knows(f, discount), arguments) for f in (1.0, 1.5)]
     assert found == pytest.approx([0.0, 0.5], abs=1e-6)
     other = Knows(1.0, 0.5)
     other.settings = Knows(1.0, discount).settings  # says one discount, and has another's index
-    assert training.index_error(other, arguments) > 0.02  # type: ignore[arg-type, operator]
+    assert training.index_error(other, arguments) > 0.02
 
 
-def test_learners_without_an_index_have_no_error(records: Records) -> None:
+def test_learners_without_an_index_have_no_error(records):
     by_player = {row["entrant"]: row.get("index_error") for row in records.runs}
     assert by_player["wiql"] is None
     assert by_player["whittle-q"] >= 0
 
 
-def test_steps_of_all_environments_and_sources_are_counted() -> None:
+def test_steps_of_all_environments_and_sources_are_counted():
     unit = plan.training_job(Entrant("equivariant-ppo", KNOWN), Training((M2, M2), (M2,)), 512, 0)
     row = training.train({**unit, "index_steps": 3})["runs"][0]
     assert row["source_steps"] == 4 * row["env_steps"] == 512
@@ -365,25 +353,25 @@ def test_steps_of_all_environments_and_sources_are_counted() -> None:
 
 
 @pytest.fixture(scope="module")
-def table(records: Records) -> ScoreTable:
+def table(records):
     (found,) = tables_of(records.runs, records.curves).values()
     return found
 
 
-def test_the_whittle_policy_scores_1_and_chance_0(table: ScoreTable) -> None:
+def test_the_whittle_policy_scores_1_and_chance_0(table):
     for task in table.tasks:
         for policy, score in (("whittle", 1.0), ("random", 0.0)):
             (found,) = table.scores(policy, [task])
             np.testing.assert_allclose(found, score, atol=1e-12)
 
 
-def test_nobody_is_above_the_bound(table: ScoreTable) -> None:
+def test_nobody_is_above_the_bound(table):
     assert scoreboard.above_bound(table) == []
     bounds = {run.bound for by_task in table.runs.values() for rs in by_task.values() for run in rs}
     assert bounds == {"deterministic", "not observed"}
 
 
-def test_who_does_what_needs_no_learning_has_failed(table: ScoreTable) -> None:
+def test_who_does_what_needs_no_learning_has_failed(table):
     """Myopic has .84 on Table 1, where a threshold of .8 for all tasks let it pass."""
     m2, dense = table.tasks
     assert scoreboard.idle(table, m2)[0] in ("myopic", "fixed")
@@ -397,7 +385,7 @@ def test_who_does_what_needs_no_learning_has_failed(table: ScoreTable) -> None:
             assert run.failed == (run.score <= run.idle * (1 + 1e-9))
 
 
-def test_clearly_above_is_by_the_paired_interval() -> None:
+def test_clearly_above_is_by_the_paired_interval():
     rng = np.random.default_rng(0)
     luck = rng.normal(10, 3, 20)
     better = luck + rng.normal(0.5, 0.1, 20)
@@ -406,7 +394,7 @@ def test_clearly_above_is_by_the_paired_interval() -> None:
     assert not clearly_above(luck, luck)
 
 
-def test_nobody_is_ranked_by_a_task_without_room() -> None:
+def test_nobody_is_ranked_by_a_task_without_room():
     """With M = 1, the myopic policy is optimal on Table 1."""
     suite = dataclasses.replace(ONE, trainings=each(short(tasks.TABLE1[0]), M2), runs=1)
     rows, curves = Records([], []), []
@@ -419,7 +407,7 @@ def test_nobody_is_ranked_by_a_task_without_room() -> None:
     assert table.ranked == [plan.name_of(M2)]
 
 
-def test_agents_that_see_ages_alone_are_held_against_the_bound_of_not_seeing() -> None:
+def test_agents_that_see_ages_alone_are_held_against_the_bound_of_not_seeing():
     seen = short(tasks.TABLE1[4])
     suite = Suite((Entrant("wiql"), Entrant("equivariant-ppo", KNOWN)), each(seen), (400,), 1, 1)
     rows = [
@@ -432,7 +420,7 @@ def test_agents_that_see_ages_alone_are_held_against_the_bound_of_not_seeing() -
     assert table.information == {"wiql": "ages", "equivariant-ppo": "content and parameters"}
 
 
-def test_runs_without_their_baselines_are_left_out(records: Records) -> None:
+def test_runs_without_their_baselines_are_left_out(records):
     some = [
         row
         for row in records.runs
@@ -443,7 +431,7 @@ def test_runs_without_their_baselines_are_left_out(records: Records) -> None:
     assert sorted(counts.values()) == [1, 2]
 
 
-def test_the_random_policy_meets_the_same_fleets_as_all() -> None:
+def test_the_random_policy_meets_the_same_fleets_as_all():
     many = dataclasses.replace(FULL, trainings=FULL.trainings[-1:], runs=1)
     for unit in plan.plan(many):
         if unit["kind"] == "baseline":
@@ -451,7 +439,7 @@ def test_the_random_policy_meets_the_same_fleets_as_all() -> None:
             assert unit["runs"]["seeds"] == setting.seeds
 
 
-def test_a_part_is_run_and_the_rest_of_the_record_kept(records: Records, tmp_path: Any) -> None:
+def test_a_part_is_run_and_the_rest_of_the_record_kept(records, tmp_path):
     from experiments.benchmark.command import Benchmark
 
     out = tmp_path / "full"
@@ -466,16 +454,16 @@ def test_a_part_is_run_and_the_rest_of_the_record_kept(records: Records, tmp_pat
             Benchmark(suite="quick", out=tmp_path / "new", only_report=True).run()
         for bad in ({"agents": ("wiqll",)}, {"tasks": ("M = 22",)}, {"runs": 0}):
             with pytest.raises(ValueError, match=r"did you mean|unknown|give 1 or more"):
-                Benchmark(suite="full", out=out, **bad).run()  # type: ignore[arg-type]
+                Benchmark(suite="full", out=out, **bad).run()
         part = {"agents": ("wiql",), "tasks": ("M = 2, deterministic",), "trials": 1}
-        Benchmark(suite="full", out=out, engine="sequential", runs=1, **part).run()  # type: ignore[arg-type]
+        Benchmark(suite="full", out=out, engine="sequential", runs=1, **part).run()
     again = Records.read(out)
     assert len(again.runs) == len(records.runs)  # settings of another trial take the place of a run
     assert (out / "report.html").stat().st_size > 10_000
     assert list(out.glob("scores-*.png"))
 
 
-def test_reports_can_be_read(table: ScoreTable) -> None:
+def test_reports_can_be_read(table):
     """A cell has one number, with its interval at most; figures fit on 440 pixels."""
     for row in scoreboard.aggregates(table, table.ranked):
         assert len(row) == len(scoreboard.AGGREGATES)
@@ -497,7 +485,7 @@ def test_reports_can_be_read(table: ScoreTable) -> None:
 COMMITTED = ROOT / "results" / "benchmark-full"
 
 
-def test_the_committed_record_is_what_its_table_and_the_documentation_say() -> None:
+def test_the_committed_record_is_what_its_table_and_the_documentation_say():
     record = Records.read(COMMITTED)
     tables = tables_of(record.runs, record.curves)
     shown = scoreboard.summary(tables, section.source(record.runs))

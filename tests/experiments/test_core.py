@@ -33,7 +33,7 @@ ROWS = [
 ]
 
 
-def shown(*content, rows=ROWS, capsys) -> list[list[str]]:
+def shown(*content, rows=ROWS, capsys):
     """Return what a report prints, in cells."""
     capsys.readouterr()
     write(Report("Title"), Data(rows), content)

@@ -1,14 +1,12 @@
 """Tests of `experiments.core_tasks`."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from experiments.core_tasks import best_subsets, mean_of_tiers
 
 
-def test_the_error_is_that_of_leaving_each_agent_out() -> None:
+def test_the_error_is_that_of_leaving_each_agent_out():
     rng = np.random.default_rng(1)
     scores, target = rng.normal(size=(9, 5)), rng.normal(size=9)
     fit = best_subsets(scores, target, size=2)
@@ -25,6 +23,6 @@ def test_the_error_is_that_of_leaving_each_agent_out() -> None:
         assert plain == pytest.approx(np.sqrt(np.mean((target - x.mean(axis=1)) ** 2)))
 
 
-def test_tiers_have_equal_weight() -> None:
+def test_tiers_have_equal_weight():
     scores = np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
     assert mean_of_tiers(scores, ["a", "a", "b"]).tolist() == [0.5, 0.5]

@@ -1,7 +1,5 @@
 """Tests of `experiments.failures`."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -11,10 +9,10 @@ from experiments.failures import CASES, DEFAULTS, EXPLORATION, SAMPLES, SCALES, 
 
 
 @pytest.mark.parametrize("cases", [CASES, SAMPLES, SCALES, EXPLORATION])
-def test_experiments_differ_from_the_training_that_fails_in_what_they_say(cases) -> None:
+def test_experiments_differ_from_the_training_that_fails_in_what_they_say(cases):
     """A change of nothing, such as a setting that is the default already, would show no cause."""
     places = "agent", "task", "budget", "run"
-    seen: dict[str, list[str]] = {}
+    seen = {}
     for job in jobs(Failures(seeds=2), cases):
         job["settings"] = vars(LEARNERS[job["learner"]].Settings(**job["settings"]))
         columns = job.pop("columns")

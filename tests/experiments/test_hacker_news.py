@@ -1,10 +1,7 @@
 """The reader of the recorded front page, on a small history made here."""
 
-from __future__ import annotations
-
 import json
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +11,7 @@ from experiments.hacker_news import HackerNews
 MIDNIGHT = 1_604_707_200  # 2020-11-07T00:00:00Z
 
 
-def entry(number: int, votes: int, url: str) -> dict[str, object]:
+def entry(number, votes, url):
     return {
         "title": f"Story {number}",
         "url": url,
@@ -39,11 +36,11 @@ PAGES = [
 
 
 @pytest.fixture
-def checkout(tmp_path: Path) -> Path:
+def checkout(tmp_path):
     folder = tmp_path / "hn-history"
     folder.mkdir()
 
-    def git(*words: str, hour: float = 0.0) -> None:
+    def git(*words, hour=0.0):
         stamp = f"{MIDNIGHT + int(hour * 3600)} +0000"
         subprocess.run(
             ["git", "-c", "user.name=x", "-c", "user.email=x@example.org", *words],
@@ -61,11 +58,11 @@ def checkout(tmp_path: Path) -> Path:
     return folder
 
 
-def read(folder: Path) -> ItemLog:
+def read(folder):
     return ItemLog.from_csv(folder / "items.csv.gz", folder / "curves.csv.gz", start=0, end=48)
 
 
-def test_snapshots_become_items_and_curves(checkout: Path, tmp_path: Path, capsys) -> None:
+def test_snapshots_become_items_and_curves(checkout, tmp_path, capsys):
     HackerNews(history=checkout, min_items=1, out=tmp_path / "out").run()
     log = read(tmp_path / "out")
     assert [log.names[i] for i in log.source] == ["a.org", "news.ycombinator.com", "a.org"]
@@ -81,7 +78,7 @@ def test_snapshots_become_items_and_curves(checkout: Path, tmp_path: Path, capsy
     assert "time 0 is 2020-11-07T00:00:00Z, the log covers 0.5000 to 26.0000 hours" in said
 
 
-def test_rare_sites_and_other_days_are_left_out(checkout: Path, tmp_path: Path, capsys) -> None:
+def test_rare_sites_and_other_days_are_left_out(checkout, tmp_path, capsys):
     HackerNews(history=checkout, min_items=2, out=tmp_path / "out").run()
     assert read(tmp_path / "out").names == ("a.org",)
     assert "1 items of 1 sites with fewer than 2" in capsys.readouterr().out
@@ -89,7 +86,7 @@ def test_rare_sites_and_other_days_are_left_out(checkout: Path, tmp_path: Path, 
     assert read(tmp_path / "out").utility.tolist() == [40.0, 0.0, 0.0]
 
 
-def test_what_is_wrong_is_said(checkout: Path, tmp_path: Path) -> None:
+def test_what_is_wrong_is_said(checkout, tmp_path):
     with pytest.raises(ValueError, match="git clone https"):
         HackerNews(history=tmp_path, out=tmp_path / "out").run()
     with pytest.raises(ValueError, match="0 snapshots between --since and --until"):

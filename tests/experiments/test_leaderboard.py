@@ -1,7 +1,6 @@
 """Results that others submit: published as data, or refused with a reason."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +16,7 @@ RESULTS = ROOT / leaderboard.FOLDER
 
 
 @pytest.fixture(scope="module")
-def result(tmp_path_factory: pytest.TempPathFactory) -> str:
+def result(tmp_path_factory):
     """A result of the random policy, as text."""
     path = tmp_path_factory.mktemp("result") / "mine.json"
     benchmark("random", TASK, name="<b>mine</b>", out=path)
@@ -25,7 +24,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, result: str) -> Path:
+def folder(tmp_path, result):
     (tmp_path / "candidates").mkdir()
     (tmp_path / "candidates" / "mine.json").write_text(result)
     return tmp_path

@@ -1,7 +1,5 @@
 """The study of libraries: recipes are run and judged, and the matrix is that of the records."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import runpy
@@ -29,9 +27,7 @@ RECORD = ROOT / "results" / "libraries"
 PYTHON = Path(sys.executable)
 
 
-def test_the_recipe_of_stable_baselines3_runs_with_few_steps(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_recipe_of_stable_baselines3_runs_with_few_steps(monkeypatch, capsys):
     """In this process, which has imported its libraries."""
     script = SCRIPTS / "training" / "sb3_ppo.py"
     monkeypatch.syspath_prepend(str(script.parent))
@@ -64,18 +60,16 @@ print(json.dumps({"words": sys.argv[1:]}))
         ("import time; time.sleep(60)", {"problem": "stopped after 1 s"}),
     ],
 )
-def test_a_recipe_is_run_and_what_is_wrong_with_it_is_said(
-    tmp_path: Path, script: str, result: dict[str, object]
-) -> None:
+def test_a_recipe_is_run_and_what_is_wrong_with_it_is_said(tmp_path, script, result):
     file = tmp_path / "lib_some.py"
     file.write_text(script, encoding="utf-8")
     assert Recipe(file).run(PYTHON, 5, 20, 1 if "sleep" in script else 60) == result
 
 
 def test_an_environment_that_cannot_be_installed_is_a_failure_of_its_recipes_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(python: Path, *words: str) -> None:
+    tmp_path, monkeypatch
+):
+    def refuse(python, *words):
         raise InstallationFailed("pip install failed: no such version")
 
     monkeypatch.setattr(recipe, "_pip", refuse)
@@ -89,7 +83,7 @@ def test_an_environment_that_cannot_be_installed_is_a_failure_of_its_recipes_onl
     assert python_of(Recipe(SCRIPTS / "training" / "sb3_ppo.py"), tmp_path) == PYTHON
 
 
-def _run(score: float, problem: str = "") -> dict[str, object]:
+def _run(score, problem=""):
     return {
         "recipe": "a_b",
         "library": "A",
@@ -107,24 +101,24 @@ def _run(score: float, problem: str = "") -> dict[str, object]:
     }
 
 
-def test_the_worst_run_decides() -> None:
+def test_the_worst_run_decides():
     assert command.verdict([_run(0.99), _run(1.0)]) == command.REACHES
     assert command.verdict([_run(1.0), _run(0.98)]) == command.FALLS_SHORT
     assert command.verdict([_run(1.0), _run(1.0, "ValueError: x | y")]) == command.FAILS
     assert r"seed 0: x \| y" in matrix([_run(1.0), _run(1.0, "x | y")])
 
 
-def test_unknown_libraries_and_sizes_are_refused(tmp_path: Path) -> None:
+def test_unknown_libraries_and_sizes_are_refused(tmp_path):
     for wrong, message in (
         ({"only": ("sb4",)}, "sb3"),
         ({"seeds": 0}, "--seeds is 0"),
         ({"only_report": True}, "no tables to make a report from"),
     ):
         with pytest.raises(ValueError, match=message):
-            Libraries(out=tmp_path / "out", **wrong).run()  # type: ignore[arg-type]
+            Libraries(out=tmp_path / "out", **wrong).run()
 
 
-def test_the_discount_factor_decides_what_can_be_learnt() -> None:
+def test_the_discount_factor_decides_what_can_be_learnt():
     table1 = Sources.preset("table1")
     rewards = [command.reward_per_step(factor, table1, 2) for factor in (0, 0.7, 0.9)]
     assert rewards == sorted(rewards)
@@ -135,13 +129,13 @@ def test_the_discount_factor_decides_what_can_be_learnt() -> None:
     assert rewards[2] == pytest.approx(float(records[0]["whittle"]), rel=1e-3)
 
 
-def test_every_recipe_is_recorded_and_the_matrix_is_that_of_the_records() -> None:
+def test_every_recipe_is_recorded_and_the_matrix_is_that_of_the_records():
     records = read_csv(RECORD / "records.csv")
     assert {row["recipe"] for row in records} == {one.name for one in recipes()}
     assert matrix(records) == (RECORD / "matrix.md").read_text(encoding="utf-8")
 
 
-def test_the_record_says_that_each_library_works_and_learns() -> None:
+def test_the_record_says_that_each_library_works_and_learns():
     records = read_csv(RECORD / "records.csv")
     for one in recipes():
         runs = [row for row in records if row["recipe"] == one.name]
@@ -149,13 +143,13 @@ def test_the_record_says_that_each_library_works_and_learns() -> None:
         assert len(runs) >= (3 if one.trains else 1), one
 
 
-def test_the_best_score_within_an_episode() -> None:
+def test_the_best_score_within_an_episode():
     """That of docs/researchers/libraries.md, by backward induction over ages, capped at 16."""
     env = CrawlEnv("table1", budget=2)
     fleet, horizon = env.task.sources, env.task.horizon
     pairs = list(itertools.combinations(range(4), 2))
 
-    def after(ages: tuple[int, ...], pair: tuple[int, ...]) -> tuple[int, ...]:
+    def after(ages, pair):
         return tuple(1 if i in pair else min(age + 1, 16) for i, age in enumerate(ages))
 
     start = (1, 1, 1, 1)

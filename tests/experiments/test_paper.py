@@ -1,7 +1,6 @@
 """The paper command: its report holds the published numbers, and is written whole."""
 
 import csv
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,14 +13,14 @@ from experiments.paper import Paper
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     out = tmp_path_factory.mktemp("paper") / "report"
     Paper(out=out, seeds=4, steps=300).run()
     return out
 
 
 @pytest.fixture(scope="module")
-def numbers(folder: Path) -> dict[str, float]:
+def numbers(folder):
     with (folder / "records.csv").open(encoding="utf-8") as file:
         return {row["quantity"]: float(row["value"]) for row in csv.DictReader(file)}
 

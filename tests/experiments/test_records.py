@@ -103,7 +103,7 @@ def test_the_benchmarks_summary_is_that_of_its_records():
 
 def test_the_replays_findings_are_those_of_its_records():
     text = (REPLAY / "findings.md").read_text(encoding="utf-8")
-    sums: dict[str, dict[str, list[float]]] = {}  # by budget and agent: rewards of the blocks
+    sums = {}  # by budget and agent: rewards of the blocks
     for row in read_csv(REPLAY / "not-observed" / "records.csv"):
         if row["block"] != "all":
             of_budget = sums.setdefault(row["budget"], {})

@@ -1,7 +1,5 @@
 """Tests of `experiments.residual_evolution`."""
 
-from __future__ import annotations
-
 import pytest
 
 from crawl_env.benchmark import named
@@ -9,7 +7,7 @@ from experiments.core.data import Data
 from experiments.residual_evolution import TRAININGS, over, worst
 
 
-def _rows() -> Data:
+def _rows():
     """Return two trainings on three fleets, the second of which gains twice as much."""
     return Data(
         [
@@ -20,7 +18,7 @@ def _rows() -> Data:
     )
 
 
-def test_a_gain_is_of_the_mean_of_all_trainings() -> None:
+def test_a_gain_is_of_the_mean_of_all_trainings():
     gain = over("its", 1.0)(_rows(), {"task": "a"})
     assert gain.mean == pytest.approx(0.15)
     assert over("its")(_rows(), {"task": "a", "training": 1}).mean == pytest.approx(1.2)
@@ -28,7 +26,7 @@ def test_a_gain_is_of_the_mean_of_all_trainings() -> None:
 
 
 @pytest.mark.parametrize("name", TRAININGS)
-def test_both_policies_of_a_task_are_in_its_record(name: str) -> None:
+def test_both_policies_of_a_task_are_in_its_record(name):
     training, task = TRAININGS[name], named(name)
     known = {reference.policy for reference in task.references.values()}
     assert {training.base, training.beside} <= known

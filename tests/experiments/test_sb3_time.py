@@ -1,9 +1,6 @@
 """The command sb3-time on a tiny size: that its parts are parts, not how long they take."""
 
-from __future__ import annotations
-
 import csv
-from pathlib import Path
 
 import pytest
 
@@ -11,9 +8,7 @@ from experiments import sb3_time
 from experiments.sb3_time import CASES, NATIVE, ONE_BY_ONE, SB3Time
 
 
-def test_the_parts_are_measured_and_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_parts_are_measured_and_written(tmp_path, monkeypatch, capsys):
     some = (("a2c", NATIVE), ("a2c", ONE_BY_ONE), ("dqn", ONE_BY_ONE))
     assert set(some) < set(CASES)
     monkeypatch.setattr(sb3_time, "CASES", some)
@@ -30,6 +25,6 @@ def test_the_parts_are_measured_and_written(
     assert "Speed-up by the native environment. a2c" in capsys.readouterr().out
 
 
-def test_nothing_to_time_is_refused(tmp_path: Path) -> None:
+def test_nothing_to_time_is_refused(tmp_path):
     with pytest.raises(ValueError, match="--rounds is 0"):
         SB3Time(out=tmp_path / "t", rounds=0).run()

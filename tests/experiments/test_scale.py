@@ -1,21 +1,17 @@
 """The study of large fleets, on small ones."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ephemeral_crawl.core.results import read_csv
-from ephemeral_crawl.core.runner import Job, Result
 from experiments import scale
 from experiments.scale import POLICIES, Scale, measured
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick(monkeypatch):
     monkeypatch.setattr(scale, "STEPS", (5, 10))
     monkeypatch.setattr(scale, "WARMUP", 20)
     monkeypatch.setattr(scale, "MOST_ADAPTIVE", 2000)
@@ -25,12 +21,12 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 NAMES = ("n", "budget", "regime", "dense")
 
 
-def _measured_here(job: Job) -> Result:
+def _measured_here(job):
     return {"rows": [size._asdict() for size in measured(**{k: job[k] for k in NAMES})]}
 
 
 @pytest.mark.usefixtures("quick")
-def test_study(tmp_path: Path) -> None:
+def test_study(tmp_path):
     study = Scale(sizes=(2000, 6000), largest_dense=2000, out=tmp_path / "scale")
     study.run()
     rows = read_csv(tmp_path / "scale" / "records.csv")
@@ -50,12 +46,10 @@ def test_study(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_an_interrupted_study_keeps_the_sizes_that_are_finished(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    played: list[int] = []
+def test_an_interrupted_study_keeps_the_sizes_that_are_finished(tmp_path, monkeypatch):
+    played = []
 
-    def interrupted(job: Job) -> Result:
+    def interrupted(job):
         played.append(job["n"])
         if played == [2000, 3000]:
             raise KeyboardInterrupt

@@ -1,9 +1,6 @@
 """The in-context agent: free of units and of the order of sources, and as good as was measured."""
 
-from __future__ import annotations
-
 import hashlib
-from typing import Any
 
 import numpy as np
 import pytest
@@ -34,14 +31,14 @@ SEEN = pytest.mark.parametrize("features", [HARVEST, SUMS, TOLD], ids=["harvest"
 N = 12
 
 
-def task_of(features: tuple[str, ...], period: float = 1.0, unit: float = 1.0) -> Task:
+def task_of(features, period=1.0, unit=1.0):
     fleet = Sources.random(N, 3, "sparse")
     scaled = fleet.arrival_rate * 5 / period, fleet.mean_utility * unit, fleet.decay_rate / period
     sources = Sources(*scaled, period=period)
     return Task(sources, 3, arrivals="poisson-items", observed=False, features=features)
 
 
-def history(features: tuple[str, ...], steps: int = 30) -> np.ndarray:
+def history(features, steps=30):
     """Return observations of two runs under a policy at random, (steps, 2, N, F)."""
     task = task_of(features)
     env = CrawlVectorEnv(2, task.sources, 3, arrivals=task.arrivals, observed=False,
@@ -52,7 +49,7 @@ def history(features: tuple[str, ...], steps: int = 30) -> np.ndarray:
     return np.array(seen)
 
 
-def indices(agent: InContext, seen: np.ndarray) -> np.ndarray:
+def indices(agent, seen):
     """Return the priorities in every step of a given history, (steps, B, N)."""
     state, chosen = None, []
     for observation in seen:
@@ -163,12 +160,12 @@ def test_a_memory_must_be_positive(memory):
 
 
 def test_the_shipped_weights_are_as_good_as_measured():
-    def fleet(rng: np.random.Generator) -> Sources:
+    def fleet(rng):
         return Sources.random(50, rng, "sparse")
 
-    task: dict[str, Any] = {"sources": fleet, "budget": 5, "arrivals": "poisson-items"}
+    task = {"sources": fleet, "budget": 5, "arrivals": "poisson-items"}
     task |= {"observed": False, "features": ("age", *PARAMETERS)}
-    size: dict[str, Any] = {"steps": 200, "warmup": 200, "seeds": 8}
+    size = {"steps": 200, "warmup": 200, "seeds": 8}
     best, worst = (agents.evaluate(x, task, **size).reward for x in ("whittle", "random"))
     for features, least in ((HARVEST, 0.75), (SUMS, 0.8), (TOLD, 0.9)):
         mine = agents.evaluate("in-context", {**task, "features": (*features, "cost")}, **size)
@@ -301,7 +298,7 @@ def test_content_that_is_observed_is_used():
     assert (seen > 1.1 * hidden).all()
 
 
-def test_pings_are_worth_what_they_announce() -> None:
+def test_pings_are_worth_what_they_announce():
     reward = [
         agents.evaluate(
             "in-context",

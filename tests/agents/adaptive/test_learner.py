@@ -1,10 +1,5 @@
 """Adaptive agents among the learners: what was learnt, frozen; refusals; exact repetition."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -16,7 +11,7 @@ from tests.agents.learning.chains import restart
 from tests.agents.learning.common import crawl
 
 
-def test_it_learns_the_rates_and_plays_the_index_at_them() -> None:
+def test_it_learns_the_rates_and_plays_the_index_at_them():
     env = crawl(1, budget=2, arrivals="poisson-items", observed=False)
     agent = ThompsonLearner(env).learn(600)
     # Some 300 crawls of a source, which count 250 λ items each.
@@ -28,11 +23,11 @@ def test_it_learns_the_rates_and_plays_the_index_at_them() -> None:
     np.testing.assert_allclose(agent.score(state)[0], index_at_age(state[0, :, 0], learnt))
 
 
-def test_before_the_first_epoch_it_has_the_prior() -> None:
+def test_before_the_first_epoch_it_has_the_prior():
     np.testing.assert_allclose(ThompsonLearner(crawl(1)).rate(), 50.0)
 
 
-def test_the_estimator_is_a_setting() -> None:
+def test_the_estimator_is_a_setting():
     other = ThompsonLearner(crawl(1), AdaptiveSettings(estimator="changed")).learn(40)
     assert not np.allclose(other.rate(), ThompsonLearner(crawl(1)).learn(40).rate())
     with pytest.raises(ValueError, match="estimator"):
@@ -47,29 +42,29 @@ def test_the_estimator_is_a_setting() -> None:
         ({"budget_rule": "average"}, "budget_rule='step'"),
     ],
 )
-def test_other_crawls_are_refused(arguments: dict[str, Any], words: str) -> None:
+def test_other_crawls_are_refused(arguments, words):
     features = ("age", "crawled", "harvest")
     with pytest.raises(ValueError, match=words):
         ThompsonLearner(CrawlVectorEnv(1, **{"features": features, **arguments}))
 
 
-def test_several_rows_are_refused() -> None:
+def test_several_rows_are_refused():
     with pytest.raises(ValueError, match="num_envs=1"):
         ThompsonLearner(crawl(2))
 
 
-def test_arms_that_are_no_crawl_are_refused() -> None:
-    arms: Any = restart(1, 4)
+def test_arms_that_are_no_crawl_are_refused():
+    arms = restart(1, 4)
     with pytest.raises(ValueError, match="is trained on crawls only"):
         ThompsonLearner(arms)
 
 
-def test_damaged_states_are_refused(tmp_path: Path) -> None:
+def test_damaged_states_are_refused(tmp_path):
     file = tmp_path / "agent"
     ThompsonLearner(crawl(1)).learn(20).save(file)
     saved = storage.load(file)
     known = saved["learnt"]["known"]
-    wrong: list[Any] = [known[:-1], [], "7"]
+    wrong = [known[:-1], [], "7"]
     for i, array in enumerate(known):
         if i == 1:  # the multiplier, which is not used
             continue

@@ -1,9 +1,6 @@
 """Adaptive agents: what they may know, their recurrent state, and how near they come to knowing."""
 
-from __future__ import annotations
-
 from copy import copy
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import agents
-from agents.adaptive import Adaptive, Certainty, Optimism, SelfTuning, Thompson
+from agents.adaptive import Certainty, Optimism, SelfTuning, Thompson
 from agents.adaptive.base import Memory
 from agents.evaluation.rollout import Rollout, compare, evaluate, with_features
 from agents.evaluation.statistics import score
@@ -32,15 +29,15 @@ from crawl_env import NEVER, CrawlVectorEnv, Signals, Sources, Task
 from crawl_env.fleet.parameters import PARAMETERS, SIGNALS
 from tests.agents.inference.common import UNIT
 
-KINDS: tuple[type[Adaptive], ...] = (Certainty, Optimism, Thompson, SelfTuning)
+KINDS = (Certainty, Optimism, Thompson, SelfTuning)
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 COUNTS = ("age", "crawled", "items", "harvest")
 SUMS = ("age", "crawled", *HarvestSums.features)
 CHANGES = ("age", "crawled", "changed")
-UNSEEN: dict[str, Any] = {"arrivals": "poisson-items", "observed": False, "features": COUNTS}
+UNSEEN = {"arrivals": "poisson-items", "observed": False, "features": COUNTS}
 
 
-def poisoned(task: Task, names: tuple[str, ...]) -> Task:
+def poisoned(task, names):
     """Return the task with NaN for some of the sources' parameters; that there are signals, and
     without them nothing, remains known."""
     fleet = Sources(**task.sources.__getstate__())
@@ -52,7 +49,7 @@ def poisoned(task: Task, names: tuple[str, ...]) -> Task:
     return other
 
 
-def hidden_from(kind: type[Adaptive]) -> tuple[str, ...]:
+def hidden_from(kind):
     return PARAMETERS[:3] if kind is SelfTuning else PARAMETERS[:1]
 
 
@@ -70,12 +67,12 @@ def hidden_from(kind: type[Adaptive]) -> tuple[str, ...]:
         ("average", ("crawled", *SUMS[2:], "pings")),
     ],
 )
-def test_hidden_parameters_are_not_read(rule: str, shown: tuple[str, ...]) -> None:
+def test_hidden_parameters_are_not_read(rule, shown):
     for kind in KINDS:
         check_hidden(kind, rule, shown)
 
 
-def check_hidden(kind: type[Adaptive], rule: str, shown: tuple[str, ...]) -> None:
+def check_hidden(kind, rule, shown):
     arguments = {
         "sources": Sources.random(8, 0), "budget": 2, "budget_rule": rule, "horizon": None,
         "arrivals": "poisson-items", "features": shown, "observed": np.arange(8) % 2 == 0,
@@ -85,7 +82,7 @@ def check_hidden(kind: type[Adaptive], rule: str, shown: tuple[str, ...]) -> Non
     env = CrawlVectorEnv(2, **arguments)
     honest, blind = kind(env, seed=1), kind(poisoned(env.task, hidden_from(kind)), seed=1)
     seen, _ = env.reset(seed=0)
-    states: list[Any] = [None, None]
+    states = [None, None]
     for _ in range(40):
         spoilt = seen
         if "value" in shown:  # of sources not observed it shows the belief, made of the parameters
@@ -98,7 +95,7 @@ def check_hidden(kind: type[Adaptive], rule: str, shown: tuple[str, ...]) -> Non
         seen, *_ = env.step(action)
 
 
-def fleet_in(time: float, utility: float) -> Sources:
+def fleet_in(time, utility):
     """Return one fleet in other units; `time` and `utility` are the numbers that stand for 1."""
     one = Sources.random(12, 3, "sparse")
     return Sources(
@@ -106,7 +103,7 @@ def fleet_in(time: float, utility: float) -> Sources:
     )
 
 
-def in_units(seen: Any, shown: tuple[str, ...], time: float, utility: float) -> Any:
+def in_units(seen, shown, time, utility):
     """Return an observation in other units."""
     column = {name: seen[..., i].astype(float) for i, name in enumerate(shown)}
     shift = np.log(utility)
@@ -132,21 +129,17 @@ def in_units(seen: Any, shown: tuple[str, ...], time: float, utility: float) -> 
         (SUMS, "average", "fleet-prior"),
     ],
 )
-def test_units_of_time_and_utility_do_not_matter(
-    shown: tuple[str, ...], rule: str, estimator: str | None
-) -> None:
+def test_units_of_time_and_utility_do_not_matter(shown, rule, estimator):
     for kind in KINDS:
         check_units(kind, shown, rule, estimator)
 
 
-def model_of(state: Any) -> tuple[Any, ...]:
+def model_of(state):
     """Return rate, mean utility and decay of the fleet that `SelfTuning` plans with."""
     return state.plan.drawn.rate, state.plan.utility, state.plan.decay
 
 
-def check_units(
-    kind: type[Adaptive], shown: tuple[str, ...], rule: str, estimator: str | None
-) -> None:
+def check_units(kind, shown, rule, estimator):
     """The same crawls in units a billion times as large or small give the same priorities, and
     estimates in these units."""
     if kind is SelfTuning and estimator == "changed":
@@ -155,7 +148,7 @@ def check_units(
     arguments = {"budget": 2, "budget_rule": rule, **UNSEEN, "features": shown, "horizon": None}
     tasks = [CrawlVectorEnv(2, sources=fleet_in(*unit), **arguments) for unit in units]
     crawlers = [kind(env, seed=0, estimator=estimator) for env in tasks]
-    states: list[Any] = [None] * len(units)
+    states = [None] * len(units)
     seen, _ = tasks[0].reset(seed=1)
     for _ in range(30):
         actions = []
@@ -178,7 +171,7 @@ def check_units(
 
 
 @every_kind
-def test_rows_and_episodes_do_not_mix(kind: type[Adaptive]) -> None:
+def test_rows_and_episodes_do_not_mix(kind):
     """A row alone, or in a batch where others start anew, is treated alike."""
     env = CrawlVectorEnv(3, sources=Sources.random(6, 1), budget=2, horizon=None, **UNSEEN)
     agent = kind(env, seed=0)
@@ -207,7 +200,7 @@ def test_rows_and_episodes_do_not_mix(kind: type[Adaptive]) -> None:
 
 
 @pytest.mark.parametrize("shown", [COUNTS, SUMS])
-def test_what_one_row_learns_does_not_depend_on_the_others(shown: tuple[str, ...]) -> None:
+def test_what_one_row_learns_does_not_depend_on_the_others(shown):
     task = Task(
         Sources.random(5, 0), arrivals="poisson-items", budget=2, observed=False, features=shown
     )
@@ -234,7 +227,7 @@ def test_what_one_row_learns_does_not_depend_on_the_others(shown: tuple[str, ...
 # ------------------------------------------------------------------------- what crawls reveal
 
 
-def test_gaps_are_counted_with_and_without_ages() -> None:
+def test_gaps_are_counted_with_and_without_ages():
     """The posterior holds as many items, in the time that the crawls cover."""
     fleet = Sources([0.3, 1.0, 4.0, 0.1], 1.0, 0.2, period=0.5)
     for shown in (COUNTS, COUNTS[1:]):
@@ -243,7 +236,7 @@ def test_gaps_are_counted_with_and_without_ages() -> None:
         )
         agent = Thompson(env, seed=0)
         seen, _ = env.reset(seed=1)
-        state: Any = None
+        state = None
         last, items, covered = np.full((2, 4), -1.0), np.zeros((2, 4)), np.zeros((2, 4))
         for t in range(60):
             action, state = agent.predict(seen, state)
@@ -258,13 +251,13 @@ def test_gaps_are_counted_with_and_without_ages() -> None:
 
 
 @pytest.mark.parametrize("shown", [COUNTS, ("crawled", "harvest", "failed"), SUMS, CHANGES])
-def test_failed_crawls_reveal_nothing_and_the_gap_goes_on(shown: tuple[str, ...]) -> None:
+def test_failed_crawls_reveal_nothing_and_the_gap_goes_on(shown):
     fleet = Sources([2.0, 1.0, 0.5], 1.0, 0.2, failure_rate=0.6)
     arguments = {**UNSEEN, "features": shown, "sources": fleet, "budget": 2, "horizon": None}
     env = CrawlVectorEnv(50, **arguments)
     agent = Thompson(env, seed=0)
     seen, _ = env.reset(seed=2)
-    state: Any = None
+    state = None
     for _ in range(300):
         action, after = agent.predict(seen, state)
         assert isinstance(after, Memory)
@@ -281,7 +274,7 @@ def test_failed_crawls_reveal_nothing_and_the_gap_goes_on(shown: tuple[str, ...]
 
 
 @every_kind
-def test_content_that_arrived_in_an_unknown_time_reveals_nothing(kind: type[Adaptive]) -> None:
+def test_content_that_arrived_in_an_unknown_time_reveals_nothing(kind):
     """The first crawl of sources never crawled before; the second is the first that counts."""
     env = CrawlVectorEnv(
         1, sources=Sources([4.0, 1.0], 1.0, 0.2), arrivals="poisson", budget=2, observed=False,
@@ -309,7 +302,7 @@ REPORTS = st.one_of(
 @every_kind
 @settings(max_examples=8)
 @given(data=st.data())
-def test_no_observation_breaks_an_agent(kind: type[Adaptive], data: Any) -> None:
+def test_no_observation_breaks_an_agent(kind, data):
     shown = data.draw(
         st.sampled_from(
             [
@@ -324,7 +317,7 @@ def test_no_observation_breaks_an_agent(kind: type[Adaptive], data: Any) -> None
     )  # fmt: skip
     estimator = "changed" if "changed" in shown else None
     agent = kind(poisoned(task, hidden_from(kind)), seed=0, estimator=estimator)
-    state: Any = None
+    state = None
     seen = np.ones((2, 3, len(shown)), dtype=np.float32)
     for _ in range(data.draw(st.integers(1, 8))):
         for channel, name in enumerate(shown):
@@ -341,7 +334,7 @@ def test_no_observation_breaks_an_agent(kind: type[Adaptive], data: Any) -> None
 # ------------------------------------------------------------------------------ what they collect
 
 
-def test_delays_and_failures_at_once_do_no_harm() -> None:
+def test_delays_and_failures_at_once_do_no_harm():
     fleet = Sources(
         np.geomspace(0.2, 2.0, 6), 1.0, 0.2, failure_rate=0.3, crawl_delay=[1, 2, 3, 4, 5, 6]
     )
@@ -357,7 +350,7 @@ def test_delays_and_failures_at_once_do_no_harm() -> None:
     "estimator", [GammaPoisson(retention=0.999), Forgetting(), FleetPrior(), Changed()],
     ids=["gamma-poisson", "forgetting", "fleet-prior", "changed"],
 )  # fmt: skip
-def test_every_estimator_serves_every_agent(estimator: Any) -> None:
+def test_every_estimator_serves_every_agent(estimator):
     """On a sparse fleet, where "changed or not" reveals nearly as much as counts."""
     arguments = {**UNSEEN, "sources": Sources.random(30, 3, "sparse"), "budget": 3}
     entrants = {k.name: _with(k, estimator) for k in (Certainty, Optimism, Thompson)}
@@ -370,12 +363,12 @@ def test_every_estimator_serves_every_agent(estimator: Any) -> None:
         assert runs[name].reward.mean() > worst + 0.5 * (best - worst)
 
 
-def _with(kind: type[Adaptive], estimator: Any) -> Any:
+def _with(kind, estimator):
     return lambda env: kind(env, seed=0, estimator=estimator)
 
 
 @pytest.mark.parametrize("regime", ["dense", "sparse"])
-def test_learning_costs_little(regime: str) -> None:
+def test_learning_costs_little(regime):
     """Of what Whittle collects with known rates, later than at the start; with items and with
     harvests alone, from which a few items a source reveal little of Λξ̄ and μ."""
     arguments = {**UNSEEN, "sources": Sources.random(30, 7, regime), "budget": 3}
@@ -390,7 +383,7 @@ def test_learning_costs_little(regime: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [Certainty, Optimism, Thompson], ids=lambda kind: kind.name)
-def test_changed_or_not_suffices_where_sources_publish_little(kind: type[Adaptive]) -> None:
+def test_changed_or_not_suffices_where_sources_publish_little(kind):
     arguments = {**UNSEEN, "features": CHANGES, "sources": Sources.random(30, 7, "sparse")}
     env = CrawlVectorEnv(2, **arguments, budget=3, horizon=None)
     agent, known = kind(env, seed=1), agents.make("whittle", env)
@@ -398,7 +391,7 @@ def test_changed_or_not_suffices_where_sources_publish_little(kind: type[Adaptiv
     collected = []
     for each in (agent, known):
         seen, _ = env.reset(seed=3)
-        state: Any = None
+        state = None
         total = 0.0
         for t in range(600):
             action, state = each.predict(seen, state)
@@ -408,7 +401,7 @@ def test_changed_or_not_suffices_where_sources_publish_little(kind: type[Adaptiv
     assert collected[0] > 0.94 * collected[1]
 
 
-def test_certainty_gives_sources_up_where_the_others_do_not() -> None:
+def test_certainty_gives_sources_up_where_the_others_do_not():
     """A prior far below the rates of a dense fleet: what was never crawled never will be."""
     low = GammaPoisson(Posterior(np.array(0.5), np.array(0.5)))
     arguments = {**UNSEEN, "sources": Sources.random(100, 0), "budget": 10}
@@ -422,12 +415,12 @@ def test_certainty_gives_sources_up_where_the_others_do_not() -> None:
     assert score[Optimism] > score[Certainty] + 0.02 * base
 
 
-def test_self_tuning_learns_decay_and_utility() -> None:
+def test_self_tuning_learns_decay_and_utility():
     fleet = Sources(2.0, np.geomspace(0.3, 3.0, 12), np.repeat([0.05, 0.4], 6))
     rollout = Rollout(SelfTuning, {**UNSEEN, "sources": fleet, "budget": 3}, seeds=4)
     for _ in range(300):
         rollout.step()
-    state: Any = rollout.state
+    state = rollout.state
     rate, utility, decay = model_of(state)
     visited = rollout.env.world.age < 50
     np.testing.assert_allclose(np.log(rate[visited] / 2.0), 0.0, atol=0.4)
@@ -435,7 +428,7 @@ def test_self_tuning_learns_decay_and_utility() -> None:
     assert np.median(np.abs(error)) < 0.35
 
 
-def test_observed_value_decides() -> None:
+def test_observed_value_decides():
     """Of equal sources, the one of the largest value is crawled first."""
     fleet = Sources(np.full(4, 3.0), 1.0, 0.2)
     env = CrawlVectorEnv(1, sources=fleet, features=("value", *COUNTS), arrivals="poisson-items")
@@ -446,7 +439,7 @@ def test_observed_value_decides() -> None:
         assert np.argsort(action).tolist() == [0, 2, 3, 1]
 
 
-def test_average_budgets_are_spent() -> None:
+def test_average_budgets_are_spent():
     arguments = {
         **UNSEEN, "sources": Sources.random(20, 4, "sparse"), "budget": 1.5,
         "budget_rule": "average",
@@ -458,7 +451,7 @@ def test_average_budgets_are_spent() -> None:
         assert runs[name].reward.mean() > 0.75 * runs["whittle"].reward.mean()
 
 
-def test_evaluations_add_the_features_they_need_and_all_meet_the_same_content() -> None:
+def test_evaluations_add_the_features_they_need_and_all_meet_the_same_content():
     features = with_features("adaptive-thompson", {"features": ("age",)})[1]["features"]
     assert features == ("age", "crawled", "harvest")
     fleet = Sources([0.2, 3.0, 40.0, 60.0], 1.0, 0.2)  # dense and sparse
@@ -471,7 +464,7 @@ def test_evaluations_add_the_features_they_need_and_all_meet_the_same_content() 
 # --------------------------------------------------------------------------------------- arguments
 
 
-def test_agents_are_made_by_class_and_by_name() -> None:
+def test_agents_are_made_by_class_and_by_name():
     env = CrawlVectorEnv(2, sources=Sources(1.0, [1.0, 2.0], 0.1, period=2.0), features=COUNTS)
     for kind in KINDS:
         assert type(agents.make(kind.name, env)) is type(kind(env)) is type(kind(env.task)) is kind
@@ -484,7 +477,7 @@ def test_agents_are_made_by_class_and_by_name() -> None:
         agents.make("adaptive-thompson", env, confidence=0.7)
 
 
-def test_signals_are_learnt_where_there_are_any() -> None:
+def test_signals_are_learnt_where_there_are_any():
     quality = Signals(recall=0.5, precision=0.8)
     for kind in KINDS:
         task = Task(signals=quality, features=(*SUMS, "items", "pings")[1:])
@@ -503,9 +496,9 @@ def test_signals_are_learnt_where_there_are_any() -> None:
         Thompson(Task(signals=quality, features=(*CHANGES, "pings")), estimator=SignalQuality())
 
 
-def test_learning_the_quality_of_signals_costs_little() -> None:
+def test_learning_the_quality_of_signals_costs_little():
     """Of `whittle`, which knows everything, in the second half of 500 steps."""
-    task: dict[str, Any] = {
+    task = {
         "sources": Sources.random(20, 0, "sparse"), "budget": 1,
         "features": ("value", *SUMS, "items"),
         "signals": Signals(recall=0.5, precision=0.8),
@@ -522,11 +515,11 @@ def test_learning_the_quality_of_signals_costs_little() -> None:
     assert runs["ignoring"].reward.mean() < 0.85 * known
 
 
-def test_self_tuning_learns_rare_items_that_decay_slowly_from_harvests_alone() -> None:
+def test_self_tuning_learns_rare_items_that_decay_slowly_from_harvests_alone():
     """From a crawl that found nothing it must not conclude that nothing is ever published."""
     rng = np.random.default_rng(0)
     rate = np.exp(rng.uniform(np.log(4e-4), np.log(0.15), 100))
-    task: dict[str, Any] = {
+    task = {
         "sources": Sources(rate, rng.lognormal(0, 0.8, 100), 0.029), "budget": 4,
         "arrivals": "poisson", "observed": False, "features": ("age", "crawled", "harvest"),
     }  # fmt: skip
@@ -536,7 +529,7 @@ def test_self_tuning_learns_rare_items_that_decay_slowly_from_harvests_alone() -
     assert score(learnt, worst, best).mean > 0.86
 
 
-def test_the_default_estimators_of_self_tuning() -> None:
+def test_the_default_estimators_of_self_tuning():
     """ "forgetting" where the number of items is shown; where it is not, none is used."""
     assert isinstance(SelfTuning(Task(features=COUNTS)).estimator, Forgetting)
     alone = Task(features=("age", "crawled", "harvest"))
@@ -546,7 +539,7 @@ def test_the_default_estimators_of_self_tuning() -> None:
 DRAWN = {"sources": lambda rng: Sources.random(4, rng)}
 
 
-REFUSED: list[tuple[Any, dict[str, Any], dict[str, Any], str]] = [
+REFUSED = [
         (Certainty, {"features": ("age", "items")}, {}, "needs the feature crawled"),
         (Certainty, {"features": ("age", "crawled")}, {}, "features changed, items, harvest_num"),
         (Certainty, {"features": CHANGES}, {"estimator": "gamma-poisson"},
@@ -563,7 +556,7 @@ REFUSED: list[tuple[Any, dict[str, Any], dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-def test_unusable_tasks_and_options_are_refused() -> None:
+def test_unusable_tasks_and_options_are_refused():
     for kind, arguments, options, what in REFUSED:
         with pytest.raises(ValueError, match=what):
             kind(Task(**arguments), **options)

@@ -1,21 +1,15 @@
 """Training of the in-context agent: it learns, twice the same, and can be continued."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 
 from agents.adaptive import training
-from agents.adaptive.in_context import DECAYS, Network
+from agents.adaptive.in_context import DECAYS
 from agents.adaptive.training import (
     _EXTREME,
-    Rows,
     Settings,
     Torch,
-    World,
     basis_of,
     draw_world,
     finetune,
@@ -29,34 +23,34 @@ from crawl_env import ItemLog, Sources
 TINY = Settings(worlds=12, rounds=1, epochs=8, hidden=16)
 
 
-def short_world(rng: np.random.Generator, *own: Any) -> World:
+def short_world(rng, *own):
     world = draw_world(rng, *own)
     return world._replace(steps=min(world.steps, 150))
 
 
 @pytest.fixture(scope="module")
-def trained() -> Network:
+def trained():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "draw_world", short_world)
         return train(TINY, processes=1, show=lambda line: None)[0]
 
 
 @pytest.fixture(scope="module")
-def worlds() -> list[Rows]:
+def worlds():
     return [rows_of(k) for k in range(4)]
 
 
 @pytest.fixture(scope="module")
-def unseen(worlds: list[Rows]) -> Rows:
+def unseen(worlds):
     return joined(worlds)
 
 
-def rows_of(world: int) -> Rows:
+def rows_of(world):
     rng = np.random.default_rng((7, world))
     return simulate(short_world(rng), None, rng)
 
 
-def mean_of(network: Network, rows: Rows) -> np.ndarray:
+def mean_of(network, rows):
     """Return the mean of the index that a network infers from rows, (K,)."""
     module = Torch(len(network.bias))
     module.load(network)
@@ -65,7 +59,7 @@ def mean_of(network: Network, rows: Rows) -> np.ndarray:
         return module(*map(torch.from_numpy, given))[0].exp().numpy()
 
 
-def deviance(inferred: np.ndarray, rows: Rows) -> float:
+def deviance(inferred, rows):
     """Return the loss that is minimised."""
     error = np.log(rows.label / inferred)
     beyond = np.maximum(error - _EXTREME, 0.0)

@@ -1,12 +1,8 @@
 """`agents.benchmark` and the results that it writes."""
 
-from __future__ import annotations
-
 import copy
 import json
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +23,7 @@ class Oldest(agents.Agent):
     name = "oldest"
     features = ("age",)
 
-    def priority(self, view: Any) -> Any:
+    def priority(self, view):
         return view["age"] / (1 + view["age"])
 
 
@@ -36,22 +32,22 @@ class Learnt(Oldest):
 
     excess = 1
 
-    def __init__(self, env: Any, *, seed: int | None = None) -> None:
+    def __init__(self, env, *, seed=None):
         super().__init__(env, seed=seed)
         self._env = env
 
-    def learn(self, steps: int) -> None:
+    def learn(self, steps):
         self._env.reset(seed=self._seed)
         for _ in range(self.excess * steps):
             self._env.step(self._env.action_space.sample())
 
 
 @pytest.fixture(scope="module")
-def result() -> Any:
+def result():
     return agents.benchmark(Oldest, SMALL)
 
 
-def test_a_result_has_the_rewards_of_evaluate_on_the_seeds_of_the_task(result: Any) -> None:
+def test_a_result_has_the_rewards_of_evaluate_on_the_seeds_of_the_task(result):
     task = TASKS[SMALL]
     assert [row["run"] for row in result["runs"]] == list(range(task.seeds))
     for row in result["runs"][:3]:
@@ -67,11 +63,11 @@ def test_a_result_has_the_rewards_of_evaluate_on_the_seeds_of_the_task(result: A
     entry.check_result(json.loads(json.dumps(result)))
 
 
-def test_it_resumes_and_refuses_the_results_of_others(tmp_path: Path) -> None:
+def test_it_resumes_and_refuses_the_results_of_others(tmp_path):
     out = tmp_path / "result.json"
     count = 0
 
-    def stop(done: int, of: int, task: str) -> None:
+    def stop(done, of, task):
         nonlocal count
         count += 1
         if count == 3:
@@ -90,7 +86,7 @@ def test_it_resumes_and_refuses_the_results_of_others(tmp_path: Path) -> None:
     assert json.loads(out.read_text()) == whole
 
 
-def changed(result: Any, change: Any, seal: bool = True) -> Any:
+def changed(result, change, seal=True):
     other = copy.deepcopy(result)
     change(other)
     return entry.sealed(other) if seal else other
@@ -122,14 +118,12 @@ def changed(result: Any, change: Any, seal: bool = True) -> Any:
         (lambda r: r.update(split="validation"), "run it on 'test'"),
     ],
 )
-def test_what_is_not_published(result: Any, change: Any, words: str) -> None:
+def test_what_is_not_published(result, change, words):
     with refused(words):
         entry.check_result(changed(result, change))
 
 
-def test_an_organiser_checks_results_with_the_salt_of_their_seeds(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_organiser_checks_results_with_the_salt_of_their_seeds(monkeypatch):
     monkeypatch.setitem(TASKS, SMALL, replace(TASKS[SMALL], seeds=4))
     found = json.loads(json.dumps(agents.benchmark("oldest-first", SMALL, salt="s")))
     entry.check_result(found, "s")
@@ -139,14 +133,14 @@ def test_an_organiser_checks_results_with_the_salt_of_their_seeds(
         entry.check_result(found)
 
 
-def test_an_altered_result_is_found_by_its_hash(result: Any) -> None:
+def test_an_altered_result_is_found_by_its_hash(result):
     with refused("was altered: its hash is not that of its content"):
         entry.check_result(changed(result, lambda r: r.update(agent="better"), seal=False))
     with refused("this is no result"):
         entry.check_result({"agent": "mine"})
 
 
-def test_an_agent_observes_no_more_than_the_task_shows() -> None:
+def test_an_agent_observes_no_more_than_the_task_shows():
     with refused("whittle observes value", "which EphemeralCrawl/Drift100-v0 does not show"):
         entry.playable(type("W", (agents.Whittle,), {"features": ("value",)}), ["Drift100"])
     can, left_out = entry.playable("adaptive-optimism", "learning")
@@ -159,7 +153,7 @@ def test_an_agent_observes_no_more_than_the_task_shows() -> None:
         agents.benchmark("whittle", [])
 
 
-def test_training_is_counted_and_limited() -> None:
+def test_training_is_counted_and_limited():
     task = TASKS["Sparse10Trained"]
     row = entry.play(Learnt, task, 0, training=800)
     assert row["samples"] == 800
@@ -169,10 +163,10 @@ def test_training_is_counted_and_limited() -> None:
         entry.play(Oldest, task, 0, training=800)
 
 
-def test_scores_of_runs_are_one_for_the_reference_and_average_to_the_score_of_the_task() -> None:
+def test_scores_of_runs_are_one_for_the_reference_and_average_to_the_score_of_the_task():
     task = TASKS["Sparse100ItemsCold"]
 
-    def scores(rewards: Any) -> Any:
+    def scores(rewards):
         rows = [{"task": task.id, "reward": float(reward)} for reward in rewards]
         return entry.run_scores(rows)[task.id], entry.scores_of(rows)[task.id].mean
 
@@ -184,7 +178,7 @@ def test_scores_of_runs_are_one_for_the_reference_and_average_to_the_score_of_th
     assert single.std() > 0.1
 
 
-def test_recorded_references_are_those_of_the_tasks() -> None:
+def test_recorded_references_are_those_of_the_tasks():
     recorded = json.loads(REFERENCES.read_text(encoding="utf-8"))
     for task in tasks().values():
         if task.recording is not None and not task.recording.digest:

@@ -1,40 +1,33 @@
 """Evaluation of functions, and of trained models with the observations and actions of training."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import gymnasium as gym
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 import agents
 from agents import compare, evaluate
-from agents.evaluation.rollout import Evaluation
 from crawl_env import CrawlEnv, CrawlVectorEnv, Task
 from crawl_env.envs.sb3 import CrawlVecEnv
 from crawl_env.envs.wrappers import SequentialSelection, SubsetAction, VectorSubsetAction
 
 FLAT, DISCRETE = "EphemeralCrawlFlat-v0", "EphemeralCrawlDiscrete-v0"
-TASK: dict[str, Any] = {"budget": 2, "arrivals": "poisson"}
-RUNS: dict[str, Any] = {"steps": 30, "warmup": 3, "seeds": 3, "seed": 4}
-SMALL: dict[str, Any] = {"policy_kwargs": {"net_arch": [8]}, "seed": 0, "n_steps": 16}
+TASK = {"budget": 2, "arrivals": "poisson"}
+RUNS = {"steps": 30, "warmup": 3, "seeds": 3, "seed": 4}
+SMALL = {"policy_kwargs": {"net_arch": [8]}, "seed": 0, "n_steps": 16}
 
 
-def trained(env: Any) -> PPO:
+def trained(env):
     return PPO("MlpPolicy", env, batch_size=16, n_epochs=1, **SMALL).learn(64)
 
 
-def normalised(env: VecEnv) -> VecNormalize:
+def normalised(env):
     return VecNormalize(env, gamma=0.9)
 
 
-MODELS: dict[str, Any] = {
+MODELS = {
     "plain": lambda: CrawlVecEnv(2, **TASK),
     "flat": lambda: make_vec_env(FLAT, 2, env_kwargs=TASK),
     "scaled": lambda: CrawlVecEnv(2, **TASK, scaled=True),
@@ -46,7 +39,7 @@ MODELS: dict[str, Any] = {
     "normalised flat": lambda: normalised(make_vec_env(FLAT, 2, env_kwargs=TASK)),
     "normalised discrete": lambda: normalised(make_vec_env(DISCRETE, 2, env_kwargs=TASK)),
 }
-GIVEN: dict[str, Any] = {
+GIVEN = {
     "arguments": lambda: TASK,
     "plain": lambda: gym.make("EphemeralCrawl-v0", **TASK),
     "flat": lambda: gym.make(FLAT, **TASK),
@@ -56,9 +49,9 @@ GIVEN: dict[str, Any] = {
 }
 
 
-def by_hand(model: PPO, **form: bool) -> NDArray[np.float64]:
+def by_hand(model, **form):
     """Return the mean reward of each of three environments, stepped as a user would."""
-    env: Any = CrawlVectorEnv(3, **TASK, **form, horizon=None)
+    env = CrawlVectorEnv(3, **TASK, **form, horizon=None)
     if isinstance(model.action_space, gym.spaces.Discrete):
         env = VectorSubsetAction(env)
     normaliser = model.get_vec_normalize_env()
@@ -68,16 +61,15 @@ def by_hand(model: PPO, **form: bool) -> NDArray[np.float64]:
         shown = seen if normaliser is None else normaliser.normalize_obs(seen)
         seen, reward, *_ = env.step(model.predict(shown, deterministic=True)[0])
         rewards.append(reward)
-    mean: NDArray[np.float64] = np.mean(rewards[3:], axis=0)
-    return mean
+    return np.mean(rewards[3:], axis=0)
 
 
-def same(one: Evaluation, two: Evaluation) -> bool:
+def same(one, two):
     return all(np.array_equal(vars(one)[name], vars(two)[name]) for name in vars(one))
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_a_model_is_compared_as_it_is(kind: str) -> None:
+def test_a_model_is_compared_as_it_is(kind):
     """The others face the same arrivals as without it, whatever its observations and actions."""
     model = trained(MODELS[kind]())
     runs = compare({"model": model, "whittle": "whittle"}, TASK, **RUNS)
@@ -90,7 +82,7 @@ def test_a_model_is_compared_as_it_is(kind: str) -> None:
 
 
 @pytest.mark.parametrize("given", GIVEN)
-def test_the_environment_is_given_in_any_form(given: str) -> None:
+def test_the_environment_is_given_in_any_form(given):
     models = {kind: trained(MODELS[kind]()) for kind in ("discrete", "normalised")}
     everyone = {**models, "whittle": "whittle"}
     runs = compare(everyone, GIVEN[given](), **RUNS)
@@ -99,7 +91,7 @@ def test_the_environment_is_given_in_any_form(given: str) -> None:
         assert np.array_equal(runs[name].reward, expected[name].reward), name
 
 
-def test_normalisation_matters_and_its_statistics_stay() -> None:
+def test_normalisation_matters_and_its_statistics_stay():
     env = MODELS["normalised"]()
     model = trained(env)
     mean, count = env.obs_rms.mean.copy(), env.obs_rms.count
@@ -110,7 +102,7 @@ def test_normalisation_matters_and_its_statistics_stay() -> None:
     assert not same(first, evaluate(model, TASK, **RUNS))
 
 
-def test_a_loaded_model_needs_its_environment(tmp_path: Path) -> None:
+def test_a_loaded_model_needs_its_environment(tmp_path):
     env = MODELS["normalised"]()
     model = trained(env)
     model.save(tmp_path / "model.zip")
@@ -123,7 +115,7 @@ def test_a_loaded_model_needs_its_environment(tmp_path: Path) -> None:
     assert same(evaluate(again, TASK, **RUNS), expected)
 
 
-def test_an_agent_made_for_flat_observations_is_compared_as_it_is() -> None:
+def test_an_agent_made_for_flat_observations_is_compared_as_it_is():
     agent = agents.Whittle(gym.make(FLAT, **TASK))
     assert same(evaluate(agent, TASK, **RUNS), evaluate("whittle", TASK, **RUNS))
 
@@ -141,19 +133,17 @@ def test_an_agent_made_for_flat_observations_is_compared_as_it_is() -> None:
     ],
     ids=["order", "missing", "scales"],
 )
-def test_an_agent_made_for_other_observations_is_refused(
-    made_for: Any, task: Any, message: str
-) -> None:
+def test_an_agent_made_for_other_observations_is_refused(made_for, task, message):
     with pytest.raises(ValueError, match=message):
         evaluate(agents.Whittle(Task(**made_for)), task, **RUNS)
 
 
-def test_an_agent_may_be_made_for_another_task_with_the_same_observations() -> None:
+def test_an_agent_may_be_made_for_another_task_with_the_same_observations():
     agent = agents.Whittle(Task(budget=1, features=("age",)))
     evaluate(agent, {"budget": 2, "features": ("age",)}, **RUNS)
 
 
-def test_a_dqn_on_subsets() -> None:
+def test_a_dqn_on_subsets():
     model = DQN("MlpPolicy", gym.make(DISCRETE, **TASK), learning_starts=8, seed=0).learn(16)
     runs = compare({"dqn": model, "random": "random"}, gym.make(DISCRETE, **TASK), **RUNS)
     assert runs["dqn"].cost.tolist() == [2, 2, 2]
@@ -184,13 +174,13 @@ def test_a_dqn_on_subsets() -> None:
     ],
     ids=["features", "sources", "subsets", "as many subsets", "picks", "observations", "actions"],
 )
-def test_a_model_of_another_task_is_refused(env: Any, task: Any, message: str) -> None:
+def test_a_model_of_another_task_is_refused(env, task, message):
     model = PPO("MlpPolicy", env(), batch_size=16, **SMALL)
     with pytest.raises(ValueError, match=message):
         evaluate(model, task, **RUNS)
 
 
-def test_a_model_without_its_environment_is_refused_if_its_subsets_are_more() -> None:
+def test_a_model_without_its_environment_is_refused_if_its_subsets_are_more():
     model = PPO("MlpPolicy", make_vec_env(DISCRETE, 1), batch_size=16, **SMALL)
     model.env = None
     with (
@@ -203,10 +193,10 @@ def test_a_model_without_its_environment_is_refused_if_its_subsets_are_more() ->
 # ------------------------------------------------------------------------------------- functions
 
 
-def test_a_function_of_the_observation() -> None:
+def test_a_function_of_the_observation():
     shapes = set()
 
-    def myopic(observation: NDArray[np.float32]) -> NDArray[np.float32]:
+    def myopic(observation):
         shapes.add(observation.shape)
         return observation[:, 0]
 
@@ -216,11 +206,11 @@ def test_a_function_of_the_observation() -> None:
     assert same(runs["mine"], runs["myopic"])
 
 
-def test_a_function_of_flat_observations_that_returns_subsets() -> None:
+def test_a_function_of_flat_observations_that_returns_subsets():
     env = gym.make(DISCRETE, **TASK)
     subsets = env.get_wrapper_attr("subsets")
 
-    def myopic(observation: NDArray[np.float32]) -> int:
+    def myopic(observation):
         assert observation.shape == (4,)
         assert observation.max() < 1
         return int(np.argmax([observation[list(subset)].sum() for subset in subsets]))
@@ -234,39 +224,39 @@ def test_a_function_of_flat_observations_that_returns_subsets() -> None:
     [np.zeros(3), np.zeros((4, 1)), (np.zeros(4), None), 0.5, None, "whittle", 6, -1],
     ids=repr,
 )
-def test_another_result_of_a_function_is_refused(returned: Any) -> None:
+def test_another_result_of_a_function_is_refused(returned):
     with pytest.raises(ValueError, match=r"(?s)returned .* return 4 priorities|numbered 0"):
         evaluate(lambda observation: returned, TASK, **RUNS)
 
 
-def test_a_function_returns_either_priorities_or_subsets() -> None:
+def test_a_function_returns_either_priorities_or_subsets():
     results = iter([0, np.zeros(4), 0])
     with pytest.raises(ValueError, match="return the same for all"):
         evaluate(lambda observation: next(results), TASK, **RUNS)
 
 
-def test_functions_that_make_agents() -> None:
-    def factory(env: CrawlVectorEnv) -> agents.Whittle:
+def test_functions_that_make_agents():
+    def factory(env):
         return agents.Whittle(env)
 
     assert same(evaluate(factory, TASK, **RUNS), evaluate("whittle", TASK, **RUNS))
     with pytest.raises(ValueError, match="returned 7 for the parameter `env`"):
         evaluate(lambda env: 7, TASK, **RUNS)
     with pytest.raises(ValueError, match=r"agent is 7; give a name"):
-        evaluate(7, TASK, **RUNS)  # type: ignore[arg-type]
+        evaluate(7, TASK, **RUNS)
 
 
-def test_subsets_of_fleets_with_other_costs_are_refused() -> None:
+def test_subsets_of_fleets_with_other_costs_are_refused():
     from crawl_env import Sources
 
-    def draw(rng: np.random.Generator) -> Sources:
+    def draw(rng):
         return Sources([1, 1], [1, 1], [0.5, 0.5], [1, rng.uniform(0.5, 1)])
 
     with pytest.raises(ValueError, match="changed the costs"):
         evaluate(lambda observation: 0, {"sources": draw, "budget": 1}, **RUNS)
 
 
-def test_subset_action_is_known_by_its_wrapper() -> None:
+def test_subset_action_is_known_by_its_wrapper():
     assert evaluate("whittle", SubsetAction(CrawlEnv()), **RUNS).cost.tolist() == [1, 1, 1]
     with pytest.raises(ValueError, match="changes observations"):
         evaluate("whittle", gym.wrappers.FlattenObservation(CrawlEnv()), **RUNS)

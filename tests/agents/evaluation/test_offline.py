@@ -1,9 +1,6 @@
 """Offline data sets, read by Minari itself where it is installed."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,14 +13,14 @@ TASK = "SignalsUnknown50"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     pytest.importorskip("h5py")
     folder = tmp_path_factory.mktemp("datasets")
     record(TASK, "oldest-first", folder, episodes=2)
     return folder
 
 
-def test_the_layout_is_minaris(folder: Path) -> None:
+def test_the_layout_is_minaris(folder):
     h5py = pytest.importorskip("h5py")
     place = folder / "ephemeral-crawl" / f"{TASK}-oldest-first-v0" / "data"
     known, task = json.loads((place / "metadata.json").read_text()), named(TASK)
@@ -41,9 +38,7 @@ def test_the_layout_is_minaris(folder: Path) -> None:
         record(TASK, "oldest-first", folder)
 
 
-def test_minari_reads_the_data_set_and_makes_its_environment_again(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_minari_reads_the_data_set_and_makes_its_environment_again(folder, monkeypatch):
     minari = pytest.importorskip("minari")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(folder))
     data = minari.load_dataset(f"ephemeral-crawl/{TASK}-oldest-first-v0")
@@ -59,7 +54,7 @@ def test_minari_reads_the_data_set_and_makes_its_environment_again(
         assert found == pytest.approx(reward)
 
 
-def test_without_h5py_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_h5py_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "h5py", None)
     with pytest.raises(ModuleNotFoundError, match="part of the extra 'offline'"):
         record(TASK, "random", "nowhere")

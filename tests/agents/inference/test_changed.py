@@ -1,7 +1,5 @@
 """Rates from "changed or not": the posterior's mode, against simulation and plain sums."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -17,7 +15,7 @@ from tests.agents.inference.common import (
 )
 
 
-def test_the_estimate_is_the_root_of_the_score() -> None:
+def test_the_estimate_is_the_root_of_the_score():
     """Against the sum over crawls in plain Python, at gaps that are nodes."""
     rng = np.random.default_rng(3)
     for _ in range(20):
@@ -37,14 +35,12 @@ def test_the_estimate_is_the_root_of_the_score() -> None:
     shape=st.floats(0.1, 10.0),
     start=st.floats(1e-6, 1e3),
 )
-def test_newton_finds_the_root_and_its_curvature(
-    gaps: list[float], idle: float, shape: float, start: float
-) -> None:
+def test_newton_finds_the_root_and_its_curvature(gaps, idle, shape, start):
     """By bisection, with the printed score and its numerical derivative."""
     held = np.array([[gaps.count(node) for node in NODES]], dtype=np.float32)
     tau = np.array(gaps)
 
-    def score(rate: float) -> float:
+    def score(rate):
         return float(
             shape + (rate * tau / np.expm1(np.minimum(rate * tau, 700.0))).sum() - rate * idle
         )
@@ -57,7 +53,7 @@ def test_newton_finds_the_root_and_its_curvature(
     np.testing.assert_allclose(law.shape, max(curved, 0.5), rtol=1e-4)
 
 
-def test_it_is_unbiased_at_regular_gaps_and_intervals_cover() -> None:
+def test_it_is_unbiased_at_regular_gaps_and_intervals_cover():
     rng = np.random.default_rng(2)
     gaps = np.full((400, 100), 2.0)
     law = learn(Changed(), gaps, rng.poisson(RATE * gaps))
@@ -66,13 +62,13 @@ def test_it_is_unbiased_at_regular_gaps_and_intervals_cover() -> None:
     assert abs(covered - 0.95) < 0.04
 
 
-def test_it_follows_a_change_if_it_forgets() -> None:
+def test_it_follows_a_change_if_it_forgets():
     stays, follows = (crawl_changing(Changed(retention=r), 1.0, 0.1) for r in (1.0, 0.93))
     assert np.median(stays) > 0.4
     assert np.median(np.abs(follows / 0.1 - 1)) < 0.5
 
 
-def test_the_past_fades_with_time_towards_the_prior() -> None:
+def test_the_past_fades_with_time_towards_the_prior():
     estimator, weak = Changed(retention=0.9), weak_prior()
     first = estimator.update(estimator.begin((1,)), CrawlOutcome.of([4.0], [8.0]))
     law = estimator.posterior(first)
@@ -89,7 +85,7 @@ def test_the_past_fades_with_time_towards_the_prior() -> None:
     assert again[0] == pytest.approx(1 + 0.9**7)
 
 
-def test_arguments_and_priors_of_single_sources() -> None:
+def test_arguments_and_priors_of_single_sources():
     own = Posterior(np.array([2.0, 0.5]), np.array([1.0, 10.0]))
     np.testing.assert_allclose(Changed(own).posterior(Changed(own).begin((3, 2))).mean[0], own.mean)
     for arguments, what in (({"period": -1.0}, "period is -1"), ({"retention": 1.5}, "retention")):

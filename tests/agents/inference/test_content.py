@@ -1,9 +1,5 @@
 """Mean utility and decay, from whole crawls and from sums over items: simulation and algebra."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -22,7 +18,7 @@ NUMBERS = st.one_of(
 )
 
 
-def updated(estimator: Any, state: Any, outcome: CrawlOutcome, *revealed: np.ndarray) -> Any:
+def updated(estimator, state, outcome, *revealed):
     """Return the state after a step whose crawls revealed numbers (B, N)."""
     return estimator.update(state, outcome, *(x.reshape(-1)[outcome.cells] for x in revealed))
 
@@ -30,7 +26,7 @@ def updated(estimator: Any, state: Any, outcome: CrawlOutcome, *revealed: np.nda
 @pytest.mark.parametrize("kind", [Harvests, HarvestSums])
 @settings(max_examples=10)
 @given(data=st.data())
-def test_no_outcome_breaks_an_estimate(kind: Any, data: Any) -> None:
+def test_no_outcome_breaks_an_estimate(kind, data):
     estimator = kind(data.draw(st.sampled_from([1.0, 0.01, 300.0])))
     state = estimator.begin((2, 3))
     for _ in range(data.draw(st.integers(1, 20))):
@@ -52,9 +48,7 @@ def test_no_outcome_breaks_an_estimate(kind: Any, data: Any) -> None:
 # -------------------------------------------------------------- number and total utility of crawls
 
 
-def crawled(
-    learner: Harvests, crawls: int, n: int, decay: Any, seed: int, unit: float = 1.0
-) -> Any:
+def crawled(learner, crawls, n, decay, seed, unit=1.0):
     """Return the state after crawls with gaps from 1 to 20, one fleet of n sources that publish one
     item per step; `unit` is that of utility."""
     rng = np.random.default_rng(seed)
@@ -73,7 +67,7 @@ def crawled(
 
 
 @pytest.mark.parametrize("decay", [0.05, 0.2, 0.6])
-def test_gaps_reveal_decay_and_utility(decay: float) -> None:
+def test_gaps_reveal_decay_and_utility(decay):
     learner, cells = Harvests(), np.arange(30)
     state = crawled(learner, 200, 30, decay, 4)
     weight, utility = learner.decays(state, cells).T, learner.utility(state, cells).T
@@ -87,7 +81,7 @@ def test_gaps_reveal_decay_and_utility(decay: float) -> None:
     np.testing.assert_allclose(means[1], weight @ DECAYS, rtol=1e-5)
 
 
-def test_harvests_do_not_depend_on_units() -> None:
+def test_harvests_do_not_depend_on_units():
     cells = np.arange(5)
     reference = Harvests().estimate(crawled(Harvests(), 40, 5, 0.2, 1), cells)
     for time, utility in ((2.0**30, 2.0**30), (2.0**-30, 2.0**-30)):
@@ -97,7 +91,7 @@ def test_harvests_do_not_depend_on_units() -> None:
         np.testing.assert_allclose(means[1] * time, reference[1], rtol=1e-3)
 
 
-def test_a_source_without_items_has_the_decay_and_utility_of_the_fleet() -> None:
+def test_a_source_without_items_has_the_decay_and_utility_of_the_fleet():
     learner = Harvests()
     state = crawled(learner, 60, 200, np.r_[np.full(150, 0.1), np.full(50, 1.0)], 5)
     new = tuple(np.concatenate([x, np.zeros_like(x[:, :1])], axis=1) for x in state[3:])
@@ -111,7 +105,7 @@ def test_a_source_without_items_has_the_decay_and_utility_of_the_fleet() -> None
     assert weight[0, near[1]].sum() == pytest.approx(0.25, abs=0.15)
 
 
-def test_countless_items_of_no_utility_do_not_affect_other_sources() -> None:
+def test_countless_items_of_no_utility_do_not_affect_other_sources():
     learner = Harvests()
     state = learner.begin((1, 3))
     items, utility = np.array([[9e8, 5.0, 5.0]]), np.array([[0.0, 4.0, 4.0]])
@@ -125,7 +119,7 @@ def test_countless_items_of_no_utility_do_not_affect_other_sources() -> None:
 
 
 @pytest.mark.parametrize("decay", [0.05, 1.0])
-def test_items_inferred_from_harvests_are_unbiased(decay: float) -> None:
+def test_items_inferred_from_harvests_are_unbiased(decay):
     """Content of exponential utilities: the error is that of the posterior."""
     rng = np.random.default_rng(9)
     utility, gap, runs = 2.0, 4.0, 1000
@@ -148,16 +142,14 @@ def test_items_inferred_from_harvests_are_unbiased(decay: float) -> None:
 # ------------------------------------------------------------------------- sums over single items
 
 
-def sums_of(source: Any, age: Any, utility: Any, n: int) -> list[np.ndarray]:
+def sums_of(source, age, utility, n):
     """Return the sums that the environment shows of a fleet of n, (1, n) each."""
     log = np.log(utility)
     terms = (np.ones_like(age), age, age**2, log, age * log)
     return [np.bincount(source, term, n)[None] for term in terms]
 
 
-def harvested(
-    rng: np.random.Generator, decay: Any, utility: Any, items: int, noise: str = "exponential"
-) -> list[np.ndarray]:
+def harvested(rng, decay, utility, items, noise="exponential"):
     n = len(decay)
     source = np.repeat(np.arange(n), items)
     age = rng.uniform(0, 6.0, source.size)
@@ -167,11 +159,11 @@ def harvested(
     return sums_of(source, age, utility[source] * drawn * np.exp(-decay[source] * age), n)
 
 
-def fleet_of(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+def fleet_of(rng, n):
     return rng.uniform(0.05, 0.45, n), rng.lognormal(0.3, 0.6, n)
 
 
-def learnt(learner: HarvestSums, sums: list[np.ndarray], steps: int = 32) -> Any:
+def learnt(learner, sums, steps=32):
     """Return the state after one step with crawls and others without, which fit the fleet."""
     shape = (sums[0].shape[0], sums[0].shape[1])
     gap = np.full(shape, learner.period)
@@ -181,7 +173,7 @@ def learnt(learner: HarvestSums, sums: list[np.ndarray], steps: int = 32) -> Any
     return state
 
 
-def test_the_posterior_is_that_of_the_matrix() -> None:
+def test_the_posterior_is_that_of_the_matrix():
     """Against numpy's inverse of the precision matrix, source by source."""
     rng = np.random.default_rng(0)
     sums = harvested(rng, *fleet_of(rng, 5), items=7)
@@ -202,7 +194,7 @@ def test_the_posterior_is_that_of_the_matrix() -> None:
 
 
 @pytest.mark.parametrize("items", [3, 30, 1000])
-def test_credible_intervals_cover_the_truth(items: int) -> None:
+def test_credible_intervals_cover_the_truth(items):
     rng = np.random.default_rng(1)
     decay, utility = fleet_of(rng, 400)
     state = learnt(HarvestSums(), harvested(rng, decay, utility, items))
@@ -215,7 +207,7 @@ def test_credible_intervals_cover_the_truth(items: int) -> None:
         assert abs(covered - 0.9) < 0.07
 
 
-def test_estimates_are_the_posterior_means() -> None:
+def test_estimates_are_the_posterior_means():
     """Of ξ̄ against draws from the distribution of its logarithm; 4 standard errors."""
     rng = np.random.default_rng(5)
     state = learnt(HarvestSums(), harvested(rng, *fleet_of(rng, 20), 5))
@@ -227,7 +219,7 @@ def test_estimates_are_the_posterior_means() -> None:
     assert (np.abs(utility - drawn.mean(axis=0)) < 4 * drawn.std(axis=0) / 200).all()
 
 
-def test_many_items_determine_the_estimates_whatever_the_distribution() -> None:
+def test_many_items_determine_the_estimates_whatever_the_distribution():
     """For lognormal utilities γ stands for σ²/2 = .72: all ξ̄ are too low by one factor, e^−.14."""
     for noise, factor in (("exponential", 1.0), ("lognormal", np.exp(EULER - 0.72))):
         rng = np.random.default_rng(2)
@@ -238,13 +230,13 @@ def test_many_items_determine_the_estimates_whatever_the_distribution() -> None:
         np.testing.assert_allclose(decay, true_decay, atol=0.025)
 
 
-def test_sums_do_not_depend_on_units() -> None:
+def test_sums_do_not_depend_on_units():
     """From the first items on, when little is known, and after the fleet has been fitted."""
     for steps in (0, 5, 32):
         check_units(steps)
 
 
-def check_units(steps: int) -> None:
+def check_units(steps):
     rng, cells = np.random.default_rng(2), np.arange(20)
     number, age, age2, log, age_log = harvested(rng, *fleet_of(rng, 20), items=3)
     reference = HarvestSums().estimate(
@@ -260,7 +252,7 @@ def check_units(steps: int) -> None:
         np.testing.assert_allclose(found[1] * time, reference[1], rtol=1e-6)
 
 
-def test_sources_without_items_have_the_mean_of_the_fleet() -> None:
+def test_sources_without_items_have_the_mean_of_the_fleet():
     rng = np.random.default_rng(4)
     true_decay, true_utility = fleet_of(rng, 300)
     sums = harvested(rng, true_decay, true_utility, 100)
@@ -273,7 +265,7 @@ def test_sources_without_items_have_the_mean_of_the_fleet() -> None:
 
 @settings(max_examples=15)
 @given(data=st.data())
-def test_the_order_of_crawls_does_not_matter(data: Any) -> None:
+def test_the_order_of_crawls_does_not_matter(data):
     """But for rounding; within the steps between two fits of the fleet."""
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
     parts = [harvested(rng, *fleet_of(rng, 3), items=i + 1) for i in range(4)]

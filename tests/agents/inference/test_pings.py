@@ -1,16 +1,13 @@
 """The silent rate and the precision: against integrals, and in simulation."""
 
-from __future__ import annotations
-
 from itertools import product
-from typing import Any
 
 import mpmath
 import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from agents.inference import CrawlOutcome, FleetPrior, Posterior, SignalQuality, make_estimator
+from agents.inference import CrawlOutcome, FleetPrior, SignalQuality, make_estimator
 from agents.inference.ping_likelihood import (
     after_change,
     after_count,
@@ -19,16 +16,15 @@ from agents.inference.ping_likelihood import (
     has_ceased,
 )
 from agents.inference.pings import PRECISIONS, no_change, passed
-from crawl_env.numerics import FloatArray
 
 
-def integrals(shape: float, rate: float, likelihood: Any) -> tuple[float, float, float]:
+def integrals(shape, rate, likelihood):
     """Return the log-probability of an observation, and mean and variance of Λ_s after it."""
     law = stats.gamma(shape, scale=1 / rate)
     ends = law.ppf(1e-13), law.isf(1e-13)
 
-    def moment(power: int) -> float:
-        def of(log: float) -> float:
+    def moment(power):
+        def of(log):
             x = np.exp(log)
             return float(law.pdf(x) * likelihood(x) * x ** (power + 1))
 
@@ -39,7 +35,7 @@ def integrals(shape: float, rate: float, likelihood: Any) -> tuple[float, float,
     return np.log(total), mean, second / total - mean**2
 
 
-def probability(k: int, mean: float, n: int, p: float) -> float:
+def probability(k, mean, n, p):
     """Return P(k), k ~ Poisson(mean) + Binomial(n, p)."""
     true = np.arange(min(k, n) + 1)
     return float((stats.binom.pmf(true, n, p) * stats.poisson.pmf(k - true, mean)).sum())
@@ -54,15 +50,13 @@ CASES = [
 
 
 @pytest.mark.parametrize(("shape", "rate", "gap", "n", "k"), CASES)
-def test_one_crawl_is_the_integral_over_the_silent_rate(
-    shape: float, rate: float, gap: float, n: int, k: int
-) -> None:
+def test_one_crawl_is_the_integral_over_the_silent_rate(shape, rate, gap, n, k):
     for p in PRECISIONS[[0, 7, 15]]:
         counted = integrals(shape, rate, lambda x, p=p: probability(k, x * gap, n, p))
         found = after_count(shape, rate, gap, n, p, k)
         np.testing.assert_allclose(found, counted, rtol=1e-6, atol=1e-12)
 
-        def nothing(x: float, p: float = p) -> float:
+        def nothing(x, p=p):
             return float((1 - p) ** n * np.exp(-x * gap))
 
         for changed in (False, True):
@@ -74,10 +68,10 @@ def test_one_crawl_is_the_integral_over_the_silent_rate(
             np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-12)
 
 
-def test_something_new_after_any_gap() -> None:
+def test_something_new_after_any_gap():
     """Against 60 digits, for gaps that are short or long against what is known of Λ_s."""
 
-    def expected(*law: float) -> list[float]:
+    def expected(*law):
         a, b, gap, n, p = map(mpmath.mpf, law)
         kept = (1 - p) ** n * (b / (b + gap)) ** a  # probability of nothing new
         mean, square = (
@@ -95,13 +89,13 @@ def test_something_new_after_any_gap() -> None:
 
 
 @pytest.mark.parametrize("gap", [0.0, 1e-300, 1e-100, 1e100])
-def test_no_gap_breaks_a_likelihood(gap: float) -> None:
+def test_no_gap_breaks_a_likelihood(gap):
     for a, b, n, p, k in product((1e-6, 3.0), (1e-9, 1e9), (0, 50), (0.002, 0.998), (0, 1, 60)):
         assert np.isfinite(after_count(a, b, gap, n, p, k)).all()
         assert np.isfinite(after_change(a, b, gap, n, p, k > 0)).all()
 
 
-def test_large_counts_are_nearly_normal() -> None:
+def test_large_counts_are_nearly_normal():
     for p, k in ((0.2, 130.0), (0.6, 190.0), (0.9, 240.0)):
         exact = after_count(400.0, 40.0, 10.0, 150.0, p, k)
         normal = after_large_count(400.0, 40.0, 10.0, 150.0, p, k)
@@ -116,7 +110,7 @@ def test_large_counts_are_nearly_normal() -> None:
     assert logs[1] - logs[0] == pytest.approx(logs[3] - logs[2], abs=0.1)
 
 
-def test_sources_that_never_ping_have_the_posterior_of_counts() -> None:
+def test_sources_that_never_ping_have_the_posterior_of_counts():
     rng = np.random.default_rng(0)
     signals, plain = SignalQuality(retention=1.0), FleetPrior()
     state, other = signals.begin((2, 5)), plain.begin((2, 5))
@@ -130,9 +124,8 @@ def test_sources_that_never_ping_have_the_posterior_of_counts() -> None:
 
 
 def crawled(
-    estimator: SignalQuality, rates: FloatArray, recall: float, precision: float, steps: int,
-    batch: int = 10, counted: bool = True,
-) -> Any:  # fmt: skip
+    estimator, rates, recall, precision, steps,
+    batch = 10, counted = True):  # fmt: skip
     """Return the state after `steps` in which waiting pings cause crawls, and others occur."""
     rng, shape = np.random.default_rng(1), (batch, rates.size)
     state, age, pings, items = estimator.begin(shape), *np.zeros((3, *shape))
@@ -152,13 +145,13 @@ def crawled(
     return state
 
 
-def covered(law: Posterior, truth: FloatArray | float) -> float:
+def covered(law, truth):
     """Return how often the central interval of probability .9 contains the truth."""
     return float(((law.quantile(0.05) <= truth) & (truth <= law.quantile(0.95))).mean())
 
 
 @pytest.mark.parametrize("precision", [0.8, 0.2, 0.02])
-def test_bias_and_coverage(precision: float) -> None:
+def test_bias_and_coverage(precision):
     """Bounds are five standard errors of 400 sources, or the width of a cell of the precisions; the
     seed is fixed."""
     rates = np.geomspace(0.05, 1.0, 40)
@@ -172,7 +165,7 @@ def test_bias_and_coverage(precision: float) -> None:
     assert abs((quality.silent / (0.5 * rates) - 1).mean()) < 0.1
 
 
-def test_changes_alone_identify_both_where_some_gaps_have_none() -> None:
+def test_changes_alone_identify_both_where_some_gaps_have_none():
     rates = np.geomspace(0.05, 0.3, 20)
     estimator = SignalQuality(counts=False)
     state = crawled(estimator, rates, 0.5, 0.8, 800, counted=False)
@@ -181,7 +174,7 @@ def test_changes_alone_identify_both_where_some_gaps_have_none() -> None:
     assert abs(quality.precision.mean() - 0.8) < 0.04
 
 
-def test_draws_have_the_moments_of_the_posterior() -> None:
+def test_draws_have_the_moments_of_the_posterior():
     estimator = SignalQuality()
     state = crawled(estimator, np.array([0.1, 0.6]), 0.5, 0.3, 60, batch=1)
     rng, cells = np.random.default_rng(0), np.array([0, 1])
@@ -192,7 +185,7 @@ def test_draws_have_the_moments_of_the_posterior() -> None:
     np.testing.assert_allclose(deviation[0], estimator.posterior(state, cells).deviation, rtol=0.12)
 
 
-def test_weighting_forgets_and_batches_are_loops() -> None:
+def test_weighting_forgets_and_batches_are_loops():
     rates = np.full(6, 0.5)
     for retention in (1.0, 0.9):
         estimator = SignalQuality(retention=retention, hazard=0.0)
@@ -209,7 +202,7 @@ def test_weighting_forgets_and_batches_are_loops() -> None:
     assert (estimator.posterior(state).deviation > deviation).all()
 
 
-def test_crawls_after_an_unknown_number_of_pings_are_ignored() -> None:
+def test_crawls_after_an_unknown_number_of_pings_are_ignored():
     cells, ones = np.arange(2), np.ones(2)
     outcome = CrawlOutcome.at((2,), cells, ones, ones, ones > 0, 1.0, np.array([-1.0, 3.0]))
     assert outcome.cells.tolist() == [1]
@@ -217,7 +210,7 @@ def test_crawls_after_an_unknown_number_of_pings_are_ignored() -> None:
     assert outcome.pings.tolist() == [3.0]
 
 
-def test_a_precision_that_falls_is_noticed_sooner_with_a_hazard() -> None:
+def test_a_precision_that_falls_is_noticed_sooner_with_a_hazard():
     cells, one = np.arange(1), np.ones(1)
     estimates = []
     for hazard in (0.0, 2e-4):
@@ -233,7 +226,7 @@ def test_a_precision_that_falls_is_noticed_sooner_with_a_hazard() -> None:
 
 @pytest.mark.parametrize("pings", [1e3, 1e8])
 @pytest.mark.parametrize("counts", [False, True])
-def test_pings_that_announce_next_to_nothing(counts: bool, pings: float) -> None:
+def test_pings_that_announce_next_to_nothing(counts, pings):
     """Two items in ten crawls, each after very many pings: the rate is that of the items."""
     estimator = SignalQuality(counts=counts)
     state, one = estimator.begin((1, 1)), np.array([0])
@@ -249,7 +242,7 @@ def test_pings_that_announce_next_to_nothing(counts: bool, pings: float) -> None
     assert np.isfinite(estimator.posterior(state).deviation).all()
 
 
-def test_it_is_made_by_name() -> None:
+def test_it_is_made_by_name():
     estimator = make_estimator("signals", retention=0.99, counts=False)
     assert isinstance(estimator, SignalQuality)
     assert (estimator.retention, estimator.counts) == (0.99, False)
@@ -259,7 +252,7 @@ def test_it_is_made_by_name() -> None:
         SignalQuality(hazard=1.0)
 
 
-def test_the_odds_of_a_change_of_the_fleet_are_those_of_all_times_of_it() -> None:
+def test_the_odds_of_a_change_of_the_fleet_are_those_of_all_times_of_it():
     """Against the sum over the time of the change, with a probability of `hazard` per step."""
     rng, hazard = np.random.default_rng(0), 0.01
     logs, chance = rng.normal(0, 1, (9, 4)), np.array([0.1, 0.2, 0.3, 0.4])
@@ -272,7 +265,7 @@ def test_the_odds_of_a_change_of_the_fleet_are_those_of_all_times_of_it() -> Non
     np.testing.assert_allclose(np.exp(odds), expected, rtol=1e-9)
 
 
-def test_the_odds_of_silence_are_those_of_all_times_of_an_end() -> None:
+def test_the_odds_of_silence_are_those_of_all_times_of_an_end():
     hazard, rate = 1e-3, 0.3
     limit = np.log1p(4 * rate / hazard) / rate  # odds of 4
     for silence, expected in ((0.99 * limit, False), (1.01 * limit, True)):
@@ -281,7 +274,7 @@ def test_the_odds_of_silence_are_those_of_all_times_of_an_end() -> None:
         assert has_ceased(rate, silence, hazard) == expected
 
 
-def test_a_change_of_the_fleet_is_noticed_from_few_crawls_of_each_source() -> None:
+def test_a_change_of_the_fleet_is_noticed_from_few_crawls_of_each_source():
     """The sources are crawled in turn, a few times each; then items come without pings."""
     n, seen = 30, []
     for hazard in (0.0, 2e-4):
@@ -304,13 +297,13 @@ def test_a_change_of_the_fleet_is_noticed_from_few_crawls_of_each_source() -> No
     assert soon < 0.15 < 0.3 < late
 
 
-def test_items_of_pings_that_cease_come_unannounced_until_pings_come_again() -> None:
+def test_items_of_pings_that_cease_come_unannounced_until_pings_come_again():
     estimator, n = SignalQuality(), 4
     state = crawled(estimator, np.full(n, 0.5), 0.6, 0.8, 400, batch=1)
     before = estimator.quality(state)
     quiet, one = np.zeros((1, n)), np.eye(1, n)
 
-    def heard(state: Any, arrived: FloatArray) -> Any:
+    def heard(state, arrived):
         nothing = np.zeros(0)
         cells = np.zeros(0, dtype=np.intp)
         return estimator.update(

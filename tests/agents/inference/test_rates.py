@@ -1,9 +1,6 @@
 """Estimators that count, against simulation: error, coverage, changes; and any report to all."""
 
-from __future__ import annotations
-
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +32,7 @@ from tests.agents.inference.common import (
     learn,
 )
 
-EVERY: dict[str, Any] = {
+EVERY = {
     "gamma-poisson": GammaPoisson(),
     "gamma-poisson, retention .9": GammaPoisson(retention=0.9),
     "forgetting": Forgetting(),
@@ -52,24 +49,24 @@ WEAK = weak_prior()
 @pytest.mark.parametrize("name", EVERY)
 @settings(max_examples=15)
 @given(data=st.data())
-def test_no_outcome_breaks_an_estimate(name: str, data: Any) -> None:
+def test_no_outcome_breaks_an_estimate(name, data):
     check_any_outcome(EVERY[name], data)
 
 
-def test_the_unit_of_time_does_not_matter() -> None:
+def test_the_unit_of_time_does_not_matter():
     for name in ESTIMATORS:
         check_unit_of_time(partial(make_estimator, name))
 
 
 @settings(max_examples=15)
 @given(data=st.data())
-def test_without_forgetting_neither_order_nor_idle_steps_matter(data: Any) -> None:
+def test_without_forgetting_neither_order_nor_idle_steps_matter(data):
     for estimator in (GammaPoisson(), Changed()):
         check_order(estimator, data)
         check_not_crawled(estimator)
 
 
-def test_the_error_is_the_known_one_and_intervals_cover() -> None:
+def test_the_error_is_the_known_one_and_intervals_cover():
     """Reference: two independent computations with a few hundred runs, .130 and .139; theory says
     (ΛΣτ)^−½ = .141."""
     rng = np.random.default_rng(0)
@@ -81,7 +78,7 @@ def test_the_error_is_the_known_one_and_intervals_cover() -> None:
     assert abs(np.mean(np.abs(law.mean - RATE) < 1.96 * law.deviation) - 0.95) < 0.03
 
 
-def test_gamma_poisson_is_the_exact_posterior() -> None:
+def test_gamma_poisson_is_the_exact_posterior():
     """Rates drawn from the prior lie below the posterior's quantiles as often as these say."""
     rng = np.random.default_rng(1)
     prior = Posterior(np.array(2.0), np.array(4.0))
@@ -97,7 +94,7 @@ def test_gamma_poisson_is_the_exact_posterior() -> None:
     assert stats.ks_2samp(drawn, place).pvalue > 1e-5
 
 
-def test_quantiles_are_accurate() -> None:
+def test_quantiles_are_accurate():
     levels = np.array([0.6, 0.75, 0.9, 0.95, 0.99, 0.999])
     for shape in (0.5, 1.0, 4.0, 50.0, 1e4):
         law = Posterior(np.array(shape), np.array(3.0))
@@ -105,12 +102,12 @@ def test_quantiles_are_accurate() -> None:
         np.testing.assert_allclose(law.quantile(levels), exact, rtol=0.031 if shape < 4 else 0.008)
 
 
-def test_every_source_may_have_its_own_prior() -> None:
+def test_every_source_may_have_its_own_prior():
     for build in (GammaPoisson, partial(Forgetting, (0.9,))):
         check_own_priors(build)
 
 
-def check_own_priors(build: Any) -> None:
+def check_own_priors(build):
     """Check that what one source reveals does not depend on the priors of others, and that the
     prior is returned before any crawl."""
     own = Posterior(np.array([2.0, 0.5]), np.array([1.0, 10.0]))
@@ -125,7 +122,7 @@ def check_own_priors(build: Any) -> None:
 # ------------------------------------------------------------------------------- rates that change
 
 
-def test_forgetting_follows_a_change() -> None:
+def test_forgetting_follows_a_change():
     for before, after in ((1.0, 8.0), (8.0, 1.0)):
         stays = crawl_changing(GammaPoisson(), before, after)
         assert np.median(np.abs(stays / after - 1)) > 0.5
@@ -133,7 +130,7 @@ def test_forgetting_follows_a_change() -> None:
         assert np.median(np.abs(follows / after - 1)) < 0.3
 
 
-def test_the_past_fades_with_time_towards_the_prior() -> None:
+def test_the_past_fades_with_time_towards_the_prior():
     estimator = GammaPoisson(retention=0.9)
     first = estimator.update(estimator.begin((1,)), CrawlOutcome.of([4.0], [8.0]))
     state = first
@@ -147,7 +144,7 @@ def test_the_past_fades_with_time_towards_the_prior() -> None:
     assert estimator.posterior(state).mean == pytest.approx(float(WEAK.mean), rel=1e-6)
 
 
-def test_the_retention_of_the_best_predictions_is_used() -> None:
+def test_the_retention_of_the_best_predictions_is_used():
     """By plain sums, crawl by crawl; the posterior is that of the best ρ alone."""
     rng = np.random.default_rng(0)
     estimator = Forgetting((1.0, 0.9), Posterior(np.array(0.5), np.array(0.2)))
@@ -155,8 +152,8 @@ def test_the_retention_of_the_best_predictions_is_used() -> None:
     gaps, items = rng.integers(1, 9, (6, 1, 3)), rng.poisson(2.0, (6, 1, 3))
     crawled = rng.random(gaps.shape) < 0.7
     state, states = estimator.begin((1, 3)), [one.begin((1, 3)) for one in alone]
-    errors: list[list[float]] = [[], []]
-    variances: list[list[float]] = [[], []]
+    errors = [[], []]
+    variances = [[], []]
     for gap, n, which in zip(gaps, items, crawled, strict=True):
         outcome = CrawlOutcome.of(gap, n, which, elapsed=2.0)
         for k, one in enumerate(alone):
@@ -181,7 +178,7 @@ def test_the_retention_of_the_best_predictions_is_used() -> None:
         np.testing.assert_allclose(ours, theirs, rtol=1e-12)
 
 
-def test_clusters_do_not_look_like_changing_rates() -> None:
+def test_clusters_do_not_look_like_changing_rates():
     """Items that arrive several at a time, at constant rates: next to nothing is forgotten. (By the
     exact distribution of counts it would be a tenth in every step.)"""
     for cluster in (1, 5):
@@ -195,7 +192,7 @@ def test_clusters_do_not_look_like_changing_rates() -> None:
         assert estimator.retentions[estimator.best(state)[0]] >= 0.99
 
 
-def test_each_row_of_the_batch_has_its_own_retention() -> None:
+def test_each_row_of_the_batch_has_its_own_retention():
     """Of two crawlers of 40 sources each, one meets rates that change every 10 steps."""
     rng, estimator = np.random.default_rng(1), Forgetting()
     state, rate = estimator.begin((2, 40)), np.full((2, 40), 3.0)
@@ -211,7 +208,7 @@ def test_each_row_of_the_batch_has_its_own_retention() -> None:
 # ------------------------------------------------------------------------------- the fleet's prior
 
 
-def test_the_fitted_prior_is_that_of_the_fleet() -> None:
+def test_the_fitted_prior_is_that_of_the_fleet():
     for shape, rate in ((0.6, 2.0), (3.0, 30.0), (8.0, 0.5)):
         rng = np.random.default_rng(4)
         truth = rng.gamma(shape, 1 / rate, (2, 2000))
@@ -221,7 +218,7 @@ def test_the_fitted_prior_is_that_of_the_fleet() -> None:
         np.testing.assert_allclose(fitted.mean, shape / rate, rtol=0.06)
 
 
-def test_the_fit_increases_the_marginal_likelihood_and_improves_on_a_weak_prior() -> None:
+def test_the_fit_increases_the_marginal_likelihood_and_improves_on_a_weak_prior():
     rng = np.random.default_rng(5)
     truth = rng.gamma(4.0, 1 / 40.0, (1, 200))
     exposure = rng.uniform(5, 40, (1, 200))
@@ -244,7 +241,7 @@ def test_the_fit_increases_the_marginal_likelihood_and_improves_on_a_weak_prior(
     assert error["fleet"] < 0.5 * error["weak"]
 
 
-def test_the_fit_to_few_sources_or_none_that_publish() -> None:
+def test_the_fit_to_few_sources_or_none_that_publish():
     items = np.array([0.0, 1.0, 1e6])[:, None]  # of three fleets
     for n in (1, 2, 50):
         shape = (300, 3, n)
@@ -255,7 +252,7 @@ def test_the_fit_to_few_sources_or_none_that_publish() -> None:
         assert (np.abs(law.mean - items / 3.0) < 2e-3 + 0.02 * items).all()
 
 
-def test_digamma_is_accurate() -> None:
+def test_digamma_is_accurate():
     x = np.geomspace(1e-12, 1e15, 400)
     np.testing.assert_allclose(digamma(x), special.digamma(x), rtol=1e-10, atol=1e-10)
     assert digamma(np.array([1, 2])).dtype == np.float64
@@ -264,22 +261,22 @@ def test_digamma_is_accurate() -> None:
 # ------------------------------------------------------------------------------------------ names
 
 
-def test_estimators_are_made_by_name_or_given() -> None:
+def test_estimators_are_made_by_name_or_given():
     own = GammaPoisson(retention=0.5)
     assert make_estimator(own) is own
     for name in ESTIMATORS:
         estimator = make_estimator(name, period=2.0)
         mean = estimator.posterior(estimator.begin((1, 2))).mean
         np.testing.assert_allclose(mean, 25.0)  # 50 per step of two units of time
-    assert make_estimator("forgetting", retentions=(1.0, 0.5)).retentions == (1.0, 0.5)  # type: ignore[attr-defined]
+    assert make_estimator("forgetting", retentions=(1.0, 0.5)).retentions == (1.0, 0.5)
 
 
-def test_bad_arguments_are_refused() -> None:
-    cases: list[tuple[Any, str]] = [
+def test_bad_arguments_are_refused():
+    cases = [
         (lambda: GammaPoisson(retention=0.0), "retention is 0; it must be above 0 and at most 1"),
         (lambda: GammaPoisson(Posterior(np.array(0.0), np.array(1.0))), "prior's shape is 0"),
         (lambda: GammaPoisson(period=-1), "period is -1; it must be positive"),
-        (lambda: GammaPoisson((1.0, 2.0)), r"prior is \(1.0, 2.0\); give a Posterior"),  # type: ignore[arg-type]
+        (lambda: GammaPoisson((1.0, 2.0)), r"prior is \(1.0, 2.0\); give a Posterior"),
         (lambda: Forgetting(()), "retentions is empty"),
         (lambda: Forgetting(prior=Posterior(np.ones((5, 2)), np.ones(2))), "too many axes"),
         (lambda: FleetPrior(Posterior(np.ones(3), np.array(1.0))), "one shape or rate per"),

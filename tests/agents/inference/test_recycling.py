@@ -1,9 +1,5 @@
 """Copies that use older arrays again, against plain copies."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,7 +10,7 @@ from agents.inference.rates import copy_to_change
 
 
 @pytest.fixture(autouse=True)
-def _few() -> Iterator[None]:
+def _few():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_FEW", 0)
         yield
@@ -23,7 +19,7 @@ def _few() -> Iterator[None]:
 @pytest.mark.parametrize("width", [1, 3])
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_what_is_still_referred_to_never_changes(width: int, data: st.DataObject) -> None:
+def test_what_is_still_referred_to_never_changes(width, data):
     n = 9
     kept = [np.zeros((2, n) if width == 1 else (2, n, width))]
     plain = [kept[0].copy()]
@@ -43,7 +39,7 @@ def test_what_is_still_referred_to_never_changes(width: int, data: st.DataObject
             np.testing.assert_array_equal(array, expected)
 
 
-def test_an_array_is_used_again_once_nobody_refers_to_it() -> None:
+def test_an_array_is_used_again_once_nobody_refers_to_it():
     cells = np.array([2, 5])
     first = np.zeros(8)
     second = copy_to_change(first, cells)
@@ -54,7 +50,7 @@ def test_an_array_is_used_again_once_nobody_refers_to_it() -> None:
     assert id(copy_to_change(third, cells)) != id(second)  # which is still needed here
 
 
-def test_nothing_is_kept_after_the_last_array_is_dropped() -> None:
+def test_nothing_is_kept_after_the_last_array_is_dropped():
     before = len(module._older)
     array = copy_to_change(np.zeros(8), np.array([1]))
     assert len(module._older) == before + 1

@@ -1,7 +1,5 @@
 """The filter of hidden regimes, against all paths of the regimes, written out."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -17,7 +15,7 @@ TOPICS = np.array([0, 1, 0, 0])
 MEAN = np.array([3.0, 0.7, 0.2, 8.0])
 
 
-def all_paths(law: Regimes, age: np.ndarray, crawled: np.ndarray, items: np.ndarray) -> np.ndarray:
+def all_paths(law, age, crawled, items):
     """Return the expected factor of each source after T steps, (N,), by all 2^(T+1) paths."""
     factors, expected = law.factors, np.zeros(TOPICS.size)
     for topic in set(TOPICS):
@@ -38,14 +36,14 @@ def all_paths(law: Regimes, age: np.ndarray, crawled: np.ndarray, items: np.ndar
     return expected
 
 
-def filtered(known: RegimeFilter, age: np.ndarray, crawled: np.ndarray, items: np.ndarray) -> tuple:
+def filtered(known, age, crawled, items):
     state = known.begin(age[None])
     for t in range(len(crawled)):
         state = known.update(state, MEAN[None], crawled[t][None], items[t][None])
     return known.factor(state)[0], state
 
 
-def history(seed: int, steps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def history(seed, steps):
     rng = np.random.default_rng(seed)
     crawled = rng.random((steps, TOPICS.size)) < 0.4
     items = rng.poisson(rng.choice([0.3, 3.0]) * MEAN, crawled.shape).astype(float)
@@ -54,9 +52,7 @@ def history(seed: int, steps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**6), st.integers(0, 6), st.floats(1, 20), st.floats(0.001, 0.6))
-def test_the_posterior_is_that_of_all_paths(
-    seed: int, steps: int, ratio: float, switch: float
-) -> None:
+def test_the_posterior_is_that_of_all_paths(seed, steps, ratio, switch):
     law, (age, crawled, items) = Regimes(ratio, switch), history(seed, steps)
     age += (crawled[:1] & (items[:1] > 0)).any(axis=0)  # nothing comes in no time
     found, state = filtered(RegimeFilter(law, TOPICS, paths=128), age, crawled, items)
@@ -64,7 +60,7 @@ def test_the_posterior_is_that_of_all_paths(
     assert state.weight.sum(axis=-1) == pytest.approx(1.0)
 
 
-def test_few_paths_are_enough_where_switches_are_rare() -> None:
+def test_few_paths_are_enough_where_switches_are_rare():
     law = Regimes(9.0, 0.02)
     for seed in range(8):
         age, crawled, items = history(seed, 11)
@@ -75,7 +71,7 @@ def test_few_paths_are_enough_where_switches_are_rare() -> None:
         assert few == pytest.approx(exact, abs=0.02)
 
 
-def test_batches_are_independent() -> None:
+def test_batches_are_independent():
     law = Regimes(4.0, 0.1)
     known = RegimeFilter(law, TOPICS)
     runs = [history(seed, 9) for seed in range(3)]

@@ -1,7 +1,5 @@
 """Shrinkage: what is known of simulated fleets comes back, with honest errors."""
 
-from __future__ import annotations
-
 import itertools
 
 import mpmath
@@ -14,7 +12,7 @@ from agents.inference import shrinkage
 LIMIT = 4.5  # standard errors a right share may lie off: one in 150,000
 
 
-def share_is(found: np.ndarray, expected: float, slack: float = 0.0) -> bool:
+def share_is(found, expected, slack=0.0):
     """Whether the share of true values is that of independent trials, or off by `slack`."""
     error = np.sqrt(expected * (1 - expected) / found.size)
     return bool(abs(found.mean() - expected) <= LIMIT * error + slack)
@@ -23,13 +21,13 @@ def share_is(found: np.ndarray, expected: float, slack: float = 0.0) -> bool:
 # ------------------------------------------------------------------------------ rates
 
 
-def fleet_of_counts(n: int = 600, span: float = 40.0) -> tuple[np.ndarray, np.ndarray, float]:
+def fleet_of_counts(n=600, span=40.0):
     rng = np.random.default_rng(1)
     true = rng.gamma(1.5, 0.1 / 1.5, n)  # mean .1: four items a source
     return true, rng.poisson(true * span), span
 
 
-def test_rates_come_back_with_their_prior_and_honest_errors() -> None:
+def test_rates_come_back_with_their_prior_and_honest_errors():
     true, counts, span = fleet_of_counts()
     found = shrinkage.rates(counts, span)
     assert found.mean == pytest.approx(0.1, rel=0.12)
@@ -39,14 +37,14 @@ def test_rates_come_back_with_their_prior_and_honest_errors() -> None:
     assert found.value.mean() == pytest.approx(counts.mean() / span, rel=1e-9)
 
 
-def test_rates_drawn_to_the_fleet_are_closer_to_the_truth() -> None:
+def test_rates_drawn_to_the_fleet_are_closer_to_the_truth():
     true, counts, span = fleet_of_counts()
     found = shrinkage.rates(counts, span)
     off, off_raw = (np.sqrt(np.mean((x - true) ** 2)) for x in (found.value, found.raw))
     assert off < 0.88 * off_raw  # √(span/(span + b)) = .853 with the prior known
 
 
-def test_rates_are_the_posterior_of_the_hierarchical_model() -> None:
+def test_rates_are_the_posterior_of_the_hierarchical_model():
     """Against sums over a grid of the mean and the shape, with scipy's negative binomial."""
     counts, span = np.array([0, 2, 3, 9]), 10.0
     average = counts.mean()
@@ -66,7 +64,7 @@ def test_rates_are_the_posterior_of_the_hierarchical_model() -> None:
     assert found.error == pytest.approx(np.sqrt(second - np.square(first)), rel=1e-3)
 
 
-def test_the_error_is_never_less_than_that_of_the_fleets_mean() -> None:
+def test_the_error_is_never_less_than_that_of_the_fleets_mean():
     """Counts that vary no more than Poisson counts leave the rates as unknown as they are."""
     few = shrinkage.rates(np.array([3, 5]), 100.0)
     assert few.value == pytest.approx([0.04, 0.04], rel=0.15)
@@ -92,7 +90,7 @@ FLEETS = {  # of mean 1
 
 
 @pytest.mark.parametrize("size", [2, 10, 100])
-def test_intervals_of_rates_cover_what_they_claim(size: int) -> None:
+def test_intervals_of_rates_cover_what_they_claim(size):
     """At least 300 sources each; standard error of a share near 95 %: 1.3 points or less."""
     rng = np.random.default_rng(size)
     for fleet, items in itertools.product(FLEETS, (5, 50)):  # items a source
@@ -108,7 +106,7 @@ def test_intervals_of_rates_cover_what_they_claim(size: int) -> None:
         assert share < 0.975 or fleet == "equal", f"{items} items a source: {share:.1%}"
 
 
-def test_errors_of_equal_sources_shrink_with_the_fleet() -> None:
+def test_errors_of_equal_sources_shrink_with_the_fleet():
     """Where nothing differs, a large fleet tells more of a source than its own items do."""
     rng = np.random.default_rng(0)
     error = [np.mean(shrinkage.rates(rng.poisson(5.0, n), 1.0).error) for n in (1, 10, 100, 1000)]
@@ -116,7 +114,7 @@ def test_errors_of_equal_sources_shrink_with_the_fleet() -> None:
 
 
 @pytest.mark.parametrize(("size", "items", "cv"), [(1000, 1e5, 0.0015), (10_000, 1e4, 0.003)])
-def test_errors_of_large_logs_cover_what_they_claim(size: int, items: float, cv: float) -> None:
+def test_errors_of_large_logs_cover_what_they_claim(size, items, cv):
     """Sources differ by less than their counts do; ln Γ of sums and of parts nearly cancel."""
     inside = []
     for seed in range(4):
@@ -128,9 +126,7 @@ def test_errors_of_large_logs_cover_what_they_claim(size: int, items: float, cv:
 
 
 @pytest.mark.parametrize(("size", "items", "limit"), [(50, 3.0, 1e-11), (1000, 1e5, 1e-10)])
-def test_the_likelihood_of_counts_is_exact(
-    size: int, items: float, limit: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_likelihood_of_counts_is_exact(size, items, limit, monkeypatch):
     counts = np.random.default_rng(0).poisson(items, size)
     total = int(counts.sum())
     t = np.array([-18.0, -8.0, 0.0, 4.0, 8.0, 12.0, 16.0, 20.0])
@@ -156,7 +152,7 @@ def test_the_likelihood_of_counts_is_exact(
 
 
 @pytest.mark.parametrize("size", [4, 50, 600])
-def test_equal_spans_give_the_closed_form(size: int) -> None:
+def test_equal_spans_give_the_closed_form(size):
     counts = np.random.default_rng(size).poisson(np.random.default_rng(0).gamma(1.5, 4, size))
     closed = shrinkage._over_one_span(counts, 10.0)
     grid = shrinkage._over_own_spans(counts, np.full(size, 10.0))
@@ -164,7 +160,7 @@ def test_equal_spans_give_the_closed_form(size: int) -> None:
         assert y == pytest.approx(x, rel=1e-2 if size < 10 else 1e-6)
 
 
-def test_rates_over_own_spans_are_the_posterior_of_the_model() -> None:
+def test_rates_over_own_spans_are_the_posterior_of_the_model():
     """Against sums over a grid of the mean and the shape, with scipy's negative binomial."""
     counts, spans = np.array([0, 2, 3, 9]), np.array([10.0, 10.0, 4.0, 2.0])
     share = (np.arange(400) + 0.5) / 400
@@ -182,7 +178,7 @@ def test_rates_over_own_spans_are_the_posterior_of_the_model() -> None:
     assert found.error == pytest.approx(np.sqrt(np.array(second) - np.square(first)), rel=1e-3)
 
 
-def test_intervals_of_rates_over_own_spans_cover_what_they_claim() -> None:
+def test_intervals_of_rates_over_own_spans_cover_what_they_claim():
     rng, inside = np.random.default_rng(5), []
     for _ in range(12):
         true = rng.gamma(1.5, 0.1 / 1.5, 200)
@@ -195,7 +191,7 @@ def test_intervals_of_rates_over_own_spans_cover_what_they_claim() -> None:
 # ------------------------------------------------------------------------------ utilities
 
 
-def votes_of_a_fleet(sigma: float, seed: int = 2) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def votes_of_a_fleet(sigma, seed=2):
     rng = np.random.default_rng(seed)
     true = rng.gamma(9.0, 100 / 9, 500)  # spread a third of the mean
     source = np.repeat(np.arange(500), rng.integers(5, 60, 500))
@@ -204,7 +200,7 @@ def votes_of_a_fleet(sigma: float, seed: int = 2) -> tuple[np.ndarray, np.ndarra
 
 
 @pytest.mark.parametrize(("sigma", "slack"), [(0.5, 0.01), (1.2, 0.03)])
-def test_mean_utilities_come_back_with_honest_errors(sigma: float, slack: float) -> None:
+def test_mean_utilities_come_back_with_honest_errors(sigma, slack):
     true, source, utility = votes_of_a_fleet(sigma)
     found = shrinkage.utilities(source, utility, 500)
     assert found.mean == pytest.approx(100, rel=0.06)
@@ -215,14 +211,14 @@ def test_mean_utilities_come_back_with_honest_errors(sigma: float, slack: float)
 
 
 @pytest.mark.parametrize(("sigma", "gain"), [(0.5, 0.95), (1.2, 0.75)])
-def test_utilities_drawn_to_the_fleet_are_closer_to_the_truth(sigma: float, gain: float) -> None:
+def test_utilities_drawn_to_the_fleet_are_closer_to_the_truth(sigma, gain):
     true, source, utility = votes_of_a_fleet(sigma)
     found = shrinkage.utilities(source, utility, 500)
     off, off_raw = (np.sqrt(np.mean((x - true) ** 2)) for x in (found.value, found.raw))
     assert off < gain * off_raw
 
 
-def test_credibility_tends_to_the_textbooks_formula() -> None:
+def test_credibility_tends_to_the_textbooks_formula():
     """Bühlmann and Straub's weights, which many sources tell exactly."""
     _, source, utility = votes_of_a_fleet(0.5)
     counts = np.bincount(source)
@@ -234,7 +230,7 @@ def test_credibility_tends_to_the_textbooks_formula() -> None:
 
 
 @pytest.mark.parametrize("size", [2, 100])
-def test_intervals_of_utilities_cover_what_they_claim(size: int) -> None:
+def test_intervals_of_utilities_cover_what_they_claim(size):
     rng = np.random.default_rng(size)
     for spread in (0.0, 0.6):  # of the logarithm of a source's mean utility
         inside = []
@@ -248,7 +244,7 @@ def test_intervals_of_utilities_cover_what_they_claim(size: int) -> None:
         assert np.mean(inside) < 0.985 or not spread
 
 
-def test_utilities_at_the_edges() -> None:
+def test_utilities_at_the_edges():
     ones = shrinkage.utilities(np.array([0, 0, 1]), np.ones(3), 3)
     assert ones.value.tolist() == [1.0, 1.0, 1.0]  # the third source is silent
     assert ones.error.tolist() == [0.0, 0.0, 0.0]
@@ -259,7 +255,7 @@ def test_utilities_at_the_edges() -> None:
     assert np.isfinite(np.concatenate((ones.error, single.error, worthless.error))).all()
 
 
-def test_a_single_item_does_not_tell_its_error() -> None:
+def test_a_single_item_does_not_tell_its_error():
     found = shrinkage.utilities(np.array([0]), np.array([7.0]), 2)
     assert found.value.tolist() == [7.0, 7.0]
     assert np.isinf(found.error).all()
@@ -280,7 +276,7 @@ UTILITIES = {
 
 @pytest.mark.parametrize("unit", [1e-300, 1e-155, 1e-150, 1e-3, 1e150, 1e300])
 @pytest.mark.parametrize("which", UTILITIES)
-def test_utilities_do_not_depend_on_their_unit(which: str, unit: float) -> None:
+def test_utilities_do_not_depend_on_their_unit(which, unit):
     source, utility = (np.array(x) for x in UTILITIES[which])
     found, expected = (shrinkage.utilities(source, utility * s, 3) for s in (unit, 1.0))
     for x, y in zip(found, expected, strict=True):
@@ -290,7 +286,7 @@ def test_utilities_do_not_depend_on_their_unit(which: str, unit: float) -> None:
 # ------------------------------------------------------------------------------ normal estimates
 
 
-def test_normal_estimates_are_drawn_to_their_mean() -> None:
+def test_normal_estimates_are_drawn_to_their_mean():
     rng = np.random.default_rng(3)
     true = rng.normal(2.0, 0.3, 400)
     error = rng.uniform(0.1, 0.8, 400)
@@ -309,7 +305,7 @@ def test_normal_estimates_are_drawn_to_their_mean() -> None:
 
 
 @pytest.mark.parametrize("least", [0.0, 1e-8, 1e-4])
-def test_one_source_that_is_known_well_does_not_set_the_scale(least: float) -> None:
+def test_one_source_that_is_known_well_does_not_set_the_scale(least):
     own = np.log([0.1, 0.5, 0.52, 0.48, 0.9])
     found = shrinkage.shrunk(own, np.array([least, 0.1, 0.1, 0.1, 0.1]))
     assert found.value == pytest.approx(own, abs=0.05)
@@ -319,7 +315,7 @@ def test_one_source_that_is_known_well_does_not_set_the_scale(least: float) -> N
 
 
 @pytest.mark.parametrize("error", [1e-3, 1e-9, 1e-30, 0.0])
-def test_the_spread_is_found_however_small_the_errors(error: float) -> None:
+def test_the_spread_is_found_however_small_the_errors(error):
     own = np.array([0.0, 1.0, 2.0, 5.0, 0.0])
     found = shrinkage.shrunk(own, np.array([error, error, error, error, np.inf]))
     assert found.value == pytest.approx([0, 1, 2, 5, 2], abs=1e-3)
@@ -328,13 +324,13 @@ def test_the_spread_is_found_however_small_the_errors(error: float) -> None:
     assert 1.9 < found.spread < 5
 
 
-def test_infinite_errors_alone_are_refused() -> None:
+def test_infinite_errors_alone_are_refused():
     with pytest.raises(ValueError, match="all errors are infinite"):
         shrinkage.shrunk(np.zeros(2), np.full(2, np.inf))
 
 
 @pytest.mark.parametrize("size", [2, 100])
-def test_intervals_of_normal_estimates_cover_what_they_claim(size: int) -> None:
+def test_intervals_of_normal_estimates_cover_what_they_claim(size):
     rng = np.random.default_rng(size)
     for spread in (0.0, 1.0):
         inside = []

@@ -1,7 +1,5 @@
 """Sources as arms: simulated alone, and seen through flat and scaled observations."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -14,7 +12,7 @@ TABLE1 = Sources.preset("table1")
 
 @pytest.mark.parametrize("cost", [1.0, [0.5, 2.0, 1.0, 1.5]])
 @pytest.mark.parametrize("budget_rule", ["step", "average"])
-def test_every_source_is_crawled_as_one_likes(cost: object, budget_rule: str) -> None:
+def test_every_source_is_crawled_as_one_likes(cost, budget_rule):
     sources = Sources(TABLE1.arrival_rate, TABLE1.mean_utility, TABLE1.decay_rate, cost=cost)
     task = Task(sources, budget=2.0, budget_rule=budget_rule)
     simulator, rng = CrawlSimulator(task, 5, 32), np.random.default_rng(0)
@@ -30,7 +28,7 @@ def test_every_source_is_crawled_as_one_likes(cost: object, budget_rule: str) ->
         np.testing.assert_array_equal(step.state, age)
 
 
-def test_random_content_has_the_mean_of_the_age_it_starts_with() -> None:
+def test_random_content_has_the_mean_of_the_age_it_starts_with():
     task = Task("table1", arrivals="poisson", observed=False)
     simulator, rng = CrawlSimulator(task, 2000, 32), np.random.default_rng(0)
     simulator.start(np.full((2000, 4, 1), 3.0), rng)
@@ -39,7 +37,7 @@ def test_random_content_has_the_mean_of_the_age_it_starts_with() -> None:
     assert np.all(error < 4 * reward.std(axis=0) / np.sqrt(2000))  # 4 sources, 4 σ: 3e-4
 
 
-def test_ages_are_drawn_from_1_to_the_oldest() -> None:
+def test_ages_are_drawn_from_1_to_the_oldest():
     simulator = CrawlSimulator(Task(), 1, 8)
     ages = simulator.draw(2000, np.random.default_rng(0))
     assert ages.shape == (2000, 4, 1)
@@ -47,7 +45,7 @@ def test_ages_are_drawn_from_1_to_the_oldest() -> None:
 
 
 @pytest.mark.parametrize("name", ["wiql", "deeptop", "equivariant-index", "ppo", "dqn"])
-def test_learners_learn_the_same_from_flat_and_scaled_observations(name: str) -> None:
+def test_learners_learn_the_same_from_flat_and_scaled_observations(name):
     """But for rounding, of the harvests alone: ages are exact."""
     learners = []
     for form in ({}, {"flat": True, "scaled": True}):

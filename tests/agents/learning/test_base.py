@@ -1,7 +1,5 @@
 """What all learners share: the same run again, resuming, stopping, files, evaluation."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os
@@ -10,9 +8,6 @@ import struct
 import subprocess
 import sys
 import time
-from multiprocessing.context import ForkServerContext, ForkServerProcess
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +16,7 @@ from safetensors.numpy import load_file
 
 from agents.adaptive.learner import ThompsonLearner
 from agents.evaluation.rollout import evaluate
-from agents.learning import LEARNERS, Learner, load, storage
+from agents.learning import LEARNERS, load, storage
 from agents.learning.base import epsilon_greedy, priorities_of
 from agents.learning.fleet.index import EquivariantIndex
 from agents.learning.tabular.base import Tabular
@@ -31,7 +26,7 @@ from crawl_env import Arrivals, CrawlEnv, CrawlVectorEnv, Sources
 from tests.agents.learning.common import same
 
 FEATURES = ("age", "crawled", "harvest")
-KINDS: dict[str, type[Learner[Any]]] = {**LEARNERS, "adaptive-thompson": ThompsonLearner}
+KINDS = {**LEARNERS, "adaptive-thompson": ThompsonLearner}
 # Environments, and steps until a run is stopped and in all; for the others see sb3/test_learners.
 RUNS = {
     **{name: (1, 100, 300) for name, kind in LEARNERS.items() if issubclass(kind, Tabular)},
@@ -45,11 +40,11 @@ RUNS = {
 }
 
 
-def crawl(rows: int = 1, **arguments: Any) -> CrawlVectorEnv:
+def crawl(rows=1, **arguments):
     return CrawlVectorEnv(rows, **{"features": FEATURES, "arrivals": "poisson", **arguments})
 
 
-def content(path: Path) -> dict[str, Any]:
+def content(path):
     """Return all of a file that a run leaves, in a form that can be compared."""
     with path.open("rb") as file:
         (size,) = struct.unpack("<Q", file.read(8))
@@ -58,15 +53,15 @@ def content(path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_runs_repeat_differ_with_the_seed_and_resume_exactly(name: str, tmp_path: Path) -> None:
+def test_runs_repeat_differ_with_the_seed_and_resume_exactly(name, tmp_path):
     kind, (rows, some, more) = KINDS[name], RUNS[name]
-    options: dict[str, Any] = {"rows": rows, "budget": 2, "observed": False, "start": "random"}
+    options = {"rows": rows, "budget": 2, "observed": False, "start": "random"}
     if issubclass(kind, Tabular):
         fleet = Sources([5.0, 2.0, 1.0], [1, 2, 3], [0.3, 0.1, 0.5], failure_rate=[0.2, 0, 0.1])
         options |= {"sources": fleet, "arrivals": "poisson-lomax", "horizon": 130}
         options |= {"budget": 1, "features": (*FEATURES, "failed")}
 
-    def agent(seed: int = 3) -> Any:
+    def agent(seed=3):
         return kind(crawl(**options), seed=seed)
 
     torch.manual_seed(5)
@@ -85,7 +80,7 @@ def test_runs_repeat_differ_with_the_seed_and_resume_exactly(name: str, tmp_path
     assert loaded.learn(some).steps == through.steps + some  # it adds, as in Stable-Baselines3
 
 
-def run(path: Path, epochs: int) -> None:
+def run(path, epochs):
     """Learn in a process of its own, and say so if Ctrl-C stops it."""
     try:
         LEARNERS["lagrange-q"](crawl(), seed=5).learn(
@@ -99,14 +94,14 @@ STOPPED = 130
 
 
 @pytest.fixture(scope="module")
-def server() -> ForkServerContext:
+def server():
     """Where processes start that have imported this module once."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     return context
 
 
-def begun(server: ForkServerContext, path: Path) -> ForkServerProcess:
+def begun(server, path):
     """Start a run, and return when it has written a checkpoint newer than the one there was."""
     before = path.stat().st_mtime_ns if path.exists() else 0
     started = server.Process(target=run, args=(path, 10**9))
@@ -118,9 +113,7 @@ def begun(server: ForkServerContext, path: Path) -> ForkServerProcess:
     raise AssertionError("no checkpoint within a minute")
 
 
-def test_a_killed_run_goes_on_and_ends_as_one_that_was_not(
-    tmp_path: Path, server: ForkServerContext
-) -> None:
+def test_a_killed_run_goes_on_and_ends_as_one_that_was_not(tmp_path, server):
     path, rng = tmp_path / "killed", np.random.default_rng(0)
     for _ in range(3):
         started = begun(server, path)
@@ -134,9 +127,7 @@ def test_a_killed_run_goes_on_and_ends_as_one_that_was_not(
     assert content(path) == content(tmp_path / "whole")
 
 
-def test_a_run_stopped_by_ctrl_c_leaves_a_checkpoint(
-    tmp_path: Path, server: ForkServerContext
-) -> None:
+def test_a_run_stopped_by_ctrl_c_leaves_a_checkpoint(tmp_path, server):
     started = begun(server, tmp_path / "stopped")
     assert started.pid is not None
     os.kill(started.pid, signal.SIGINT)
@@ -147,10 +138,10 @@ def test_a_run_stopped_by_ctrl_c_leaves_a_checkpoint(
     assert [file.name for file in tmp_path.iterdir()] == ["stopped"]
 
 
-def test_ctrl_c_is_granted_between_improvements_and_then_as_before(tmp_path: Path) -> None:
+def test_ctrl_c_is_granted_between_improvements_and_then_as_before(tmp_path):
     agent = WIQL(crawl())
 
-    def stop(epochs: int, facts: dict[str, float]) -> None:
+    def stop(epochs, facts):
         if epochs == 300:
             signal.raise_signal(signal.SIGINT)
 
@@ -161,8 +152,8 @@ def test_ctrl_c_is_granted_between_improvements_and_then_as_before(tmp_path: Pat
     assert storage.load(tmp_path / "stopped")["steps"] == 300
 
 
-def test_a_second_ctrl_c_does_not_wait() -> None:
-    def stop(epochs: int, facts: dict[str, float]) -> None:
+def test_a_second_ctrl_c_does_not_wait():
+    def stop(epochs, facts):
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
         raise AssertionError("went on")
@@ -171,7 +162,7 @@ def test_a_second_ctrl_c_does_not_wait() -> None:
         WIQL(crawl()).learn(10**6, progress=stop)
 
 
-def test_a_file_that_is_not_there_or_another_agents_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_or_another_agents_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError):
         load(tmp_path / "nothing", crawl())
     WIQL(crawl()).save(tmp_path / "wiql")
@@ -181,7 +172,7 @@ def test_a_file_that_is_not_there_or_another_agents_is_refused(tmp_path: Path) -
         WIQL.load(tmp_path / "wiql", crawl(sources="recovering-10"))
 
 
-def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     path = tmp_path / "run"
     LagrangeQ(crawl(), LagrangeQSettings(max_age=32), np.int64(1)).learn(100, checkpoint=path)
     LagrangeQ(crawl(), seed=1).learn(100, checkpoint=path)
@@ -201,7 +192,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
             LagrangeQ(crawl(**other), seed=1).learn(200, checkpoint=path)
 
 
-def test_wrong_environments_are_refused_with_a_remedy() -> None:
+def test_wrong_environments_are_refused_with_a_remedy():
     for missing in FEATURES:
         shown = [name for name in FEATURES if name != missing]
         with pytest.raises(ValueError, match=f"needs the feature '{missing}'"):
@@ -216,12 +207,12 @@ def test_wrong_environments_are_refused_with_a_remedy() -> None:
     with pytest.raises(ValueError, match="NEXT_STEP"):
         WIQL(CrawlVectorEnv(1, autoreset_mode="SameStep", features=FEATURES))
     with pytest.raises(ValueError, match=r"gym\.make_vec"):
-        WIQL(CrawlEnv(features=FEATURES))  # type: ignore[arg-type]
+        WIQL(CrawlEnv(features=FEATURES))
     with pytest.raises(ValueError, match="one fleet"):
         WIQL(crawl(sources=lambda rng: Sources.random(4, rng.integers(99), "dense")))
 
 
-def test_settings_out_of_range_are_refused() -> None:
+def test_settings_out_of_range_are_refused():
     for wrong in (
         {"max_age": 1},
         {"epsilon": 1.5},
@@ -229,12 +220,12 @@ def test_settings_out_of_range_are_refused() -> None:
         {"multiplier_learning_rate": -1.0},
     ):
         with pytest.raises(ValueError, match=next(iter(wrong))):
-            LagrangeQSettings(**wrong)  # type: ignore[arg-type]
+            LagrangeQSettings(**wrong)
     with pytest.raises(ValueError, match="agent 'wiql' needs an instance of"):
         WIQL(crawl(), LagrangeQSettings())
 
 
-def test_the_log_is_written_and_goes_on(tmp_path: Path) -> None:
+def test_the_log_is_written_and_goes_on(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     for epochs in (300, 500):
@@ -247,7 +238,7 @@ def test_the_log_is_written_and_goes_on(tmp_path: Path) -> None:
     assert events.Scalars(tag)[-1].value == pytest.approx(agent.index[:, 0].mean(), rel=1e-6)
 
 
-def test_evaluations_take_what_has_learnt() -> None:
+def test_evaluations_take_what_has_learnt():
     from stable_baselines3.common.evaluation import evaluate_policy
 
     from crawl_env.envs.sb3 import CrawlVecEnv
@@ -257,13 +248,13 @@ def test_evaluations_take_what_has_learnt() -> None:
     mean = evaluate(agent, arguments, steps=100, seeds=1).reward.mean()
     assert mean == pytest.approx(260.38993, rel=0.01)  # chance: 177
     env = CrawlVecEnv(num_envs=2, horizon=100, **arguments)
-    total, _ = evaluate_policy(agent, env, n_eval_episodes=2, warn=False)  # type: ignore[arg-type]
+    total, _ = evaluate_policy(agent, env, n_eval_episodes=2, warn=False)
     assert total / 100 == pytest.approx(260.38993, rel=0.02)
     with pytest.raises(ValueError, match="made for the features"):
         evaluate(agent, {"features": ("age",)}, steps=1, seeds=1)
 
 
-def test_one_observation_and_a_batch_of_it_are_answered_alike() -> None:
+def test_one_observation_and_a_batch_of_it_are_answered_alike():
     agent = WIQL(crawl()).learn(300)
     seen = crawl(rows=3).reset(seed=0)[0]
     batch, _ = agent.predict(seen)
@@ -273,13 +264,13 @@ def test_one_observation_and_a_batch_of_it_are_answered_alike() -> None:
     assert state is None
 
 
-def test_ranks_keep_the_order_of_scores_that_float32_cannot_tell_apart() -> None:
+def test_ranks_keep_the_order_of_scores_that_float32_cannot_tell_apart():
     score = np.array([1e9, 1e9 + 1e-6, -5.0, 1e9 + 2e-6])
     assert np.argsort(-priorities_of(score)).tolist() == [3, 1, 0, 2]
     assert np.abs(priorities_of(score)).max() <= 1
 
 
-def test_exploration_is_pure_chance_in_its_share_of_the_rows() -> None:
+def test_exploration_is_pure_chance_in_its_share_of_the_rows():
     rng = np.random.default_rng(0)
     score = np.tile([3.0, 2.0, 1.0, 0.0], (20_000, 1))
     first = epsilon_greedy(score, 0.4, rng).argmax(axis=-1)
@@ -287,7 +278,7 @@ def test_exploration_is_pure_chance_in_its_share_of_the_rows() -> None:
     assert np.bincount(first) / 20_000 == pytest.approx([0.7, 0.1, 0.1, 0.1], abs=0.015)
 
 
-def test_importing_agents_imports_no_library_of_learning() -> None:
+def test_importing_agents_imports_no_library_of_learning():
     code = (
         "import sys, agents; heavy = {'torch', 'safetensors', 'stable_baselines3', 'tensorboard'};"
         "sys.exit(str(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)"

@@ -1,9 +1,5 @@
 """Mistakes met in public code, each made here on purpose and seen to fail where ours does not."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -26,19 +22,19 @@ from tests.agents.learning.common import crawl, same
 
 TABLE1 = Sources.preset("table1")
 AGES = np.arange(1, 17)
-ARGUMENTS: dict[str, Any] = {"budget": 2, "features": ("age", "crawled", "harvest")}
+ARGUMENTS = {"budget": 2, "features": ("age", "crawled", "harvest")}
 
 
 class Gated(WhittleQ):
     """λ moves in every N-th epoch only, N the number of arms."""
 
-    def multiplier_step_size(self, first: float) -> float:
+    def multiplier_step_size(self, first):
         t = int(self.visits[0].sum())
         return super().multiplier_step_size(first) if t % len(self.sources) == 0 else 0.0
 
 
-def test_a_charge_that_moves_in_every_nth_epoch_comes_too_late() -> None:
-    def error(learner: type[WhittleQ]) -> float:
+def test_a_charge_that_moves_in_every_nth_epoch_comes_too_late():
+    def error(learner):
         settings = WhittleQSettings(max_age=4, epsilon=1)
         agent = learner(ChainArms(*CIRCULANT, n=100, m=20), settings, seed=1).learn(1500)
         return float(np.abs(agent.index - np.array(CIRCULANT_INDEX)).mean())
@@ -50,14 +46,14 @@ def test_a_charge_that_moves_in_every_nth_epoch_comes_too_late() -> None:
 class Ungated(WhittleQ):
     """λ moves from the first epoch on, whatever has been tried, and wherever to."""
 
-    both_visited = True  # type: ignore[assignment]
+    both_visited = True
 
-    def _widen_range(self, action: Any, reward: Any) -> None:
+    def _widen_range(self, action, reward):
         self.lowest, self.highest = self.lowest - np.inf, self.highest + np.inf
 
 
-def test_charges_of_ages_hardly_visited_run_away_without_gate_and_limits() -> None:
-    def furthest(learner: type[WhittleQ]) -> float:
+def test_charges_of_ages_hardly_visited_run_away_without_gate_and_limits():
+    def furthest(learner):
         agent = learner(crawl(1), seed=1).learn(1500)
         return float(np.abs(agent.index / TABLE1.ceiling[:, None]).max())
 
@@ -68,19 +64,19 @@ def test_charges_of_ages_hardly_visited_run_away_without_gate_and_limits() -> No
 class Flat(LagrangeQ):
     """The charge is paid whatever is done: the action is left out of a·λ."""
 
-    def transition(self, state: Any, action: Any, reward: Any, after: Any) -> None:
+    def transition(self, state, action, reward, after):
         waited = (1 - action) * self.arms.cost
         super().transition(state, action, reward - waited * self.multiplier, after)
 
 
-def test_a_charge_paid_whatever_is_done_runs_to_its_limit() -> None:
+def test_a_charge_paid_whatever_is_done_runs_to_its_limit():
     ours, flat = (learner(crawl(8, budget=2), seed=1).learn(1500) for learner in (LagrangeQ, Flat))
     assert ours.multiplier[0] == pytest.approx(43.6046, abs=8)
     assert flat.multiplier[0] > 4 * 43.6046
 
 
 @pytest.mark.parametrize("action", [0, 1])
-def test_the_subsidy_of_whittle_q_is_paid_for_waiting_alone(action: int) -> None:
+def test_the_subsidy_of_whittle_q_is_paid_for_waiting_alone(action):
     fleet = Sources([20.0], [1.0], [0.3], cost=[2.0])
     agent = WhittleQ(crawl(1, sources=fleet, budget=2), WhittleQSettings(learning_rate=1.0))
     agent.multiplier[:] = AGES
@@ -91,7 +87,7 @@ def test_the_subsidy_of_whittle_q_is_paid_for_waiting_alone(action: int) -> None
     np.testing.assert_allclose(agent.q[0, 2, action], expected)
 
 
-def drawn_charges() -> Any:
+def drawn_charges():
     """Return the largest charge that DeepTOP's critic is asked of, in utility, by source."""
     agent, seen = DeepTOP(crawl(8), DeepTOPSettings(epsilon=1.0)).learn(40), []
     agent.critic_loss, inner = lambda b, c: (seen.append(c), inner(b, c))[1], agent.critic_loss
@@ -99,7 +95,7 @@ def drawn_charges() -> Any:
     return torch.stack(seen).amax((0, 2, 3)).numpy() * agent.reward_scale.scale
 
 
-def test_deeptops_charges_must_cover_what_an_index_can_be(monkeypatch: Any) -> None:
+def test_deeptops_charges_must_cover_what_an_index_can_be(monkeypatch):
     needed = TABLE1.ceiling * 0.9
     assert np.all(drawn_charges() > needed)
     narrow = property(lambda unit: np.stack((0 * unit.scale, 0 * unit.scale + 0.5)))
@@ -107,7 +103,7 @@ def test_deeptops_charges_must_cover_what_an_index_can_be(monkeypatch: Any) -> N
     assert not np.any(drawn_charges() > needed)
 
 
-def test_equal_scores_still_select_exactly_m() -> None:
+def test_equal_scores_still_select_exactly_m():
     for name in (n for n, kind in LEARNERS.items() if issubclass(kind, Tabular)):
         env = CrawlVectorEnv(3, horizon=None, **ARGUMENTS)
         agent = LEARNERS[name](env)
@@ -124,7 +120,7 @@ def test_equal_scores_still_select_exactly_m() -> None:
         assert observation[..., 1].sum(axis=-1).tolist() == [2, 2, 2]
 
 
-def test_an_evaluation_leaves_the_agent_as_it_was_and_does_not_explore() -> None:
+def test_an_evaluation_leaves_the_agent_as_it_was_and_does_not_explore():
     for name in (n for n, kind in LEARNERS.items() if issubclass(kind, Tabular)):
         agent = LEARNERS[name](crawl(1, budget=2), seed=2).learn(100)
         before, drawn = agent.state_dict(), agent.rng.bit_generator.state
@@ -136,7 +132,7 @@ def test_an_evaluation_leaves_the_agent_as_it_was_and_does_not_explore() -> None
         assert first[0] == first[1]  # nothing is random: neither arrivals nor choices
 
 
-def test_the_largest_error_of_all_ages_says_nothing() -> None:
+def test_the_largest_error_of_all_ages_says_nothing():
     """What was hardly visited may be as wrong as can be, though the policy is near the best."""
     agent = WhittleQ(crawl(8, budget=2), seed=1).learn(1500)
     error = np.abs(agent.index - index_at_age(AGES[:, None], TABLE1).T) / TABLE1.ceiling[:, None]
@@ -146,7 +142,7 @@ def test_the_largest_error_of_all_ages_says_nothing() -> None:
     assert error[often].max() < 0.08
 
 
-def test_an_average_reward_learner_learns_no_discounted_index() -> None:
+def test_an_average_reward_learner_learns_no_discounted_index():
     fleet = Sources([20.0] * 3, [1.0] * 3, [0.04] * 3)
     agent = WhittleQ(
         crawl(8, sources=fleet), WhittleQSettings(learning_rate_decay_visits=500), seed=1

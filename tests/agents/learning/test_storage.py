@@ -1,14 +1,10 @@
 """Saved agents: every part of a file is checked before it is used, whatever was done to it."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle
 import struct
-from collections.abc import Callable, Iterator
 from copy import copy, deepcopy
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,11 +12,11 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from agents.learning import LEARNERS, Learner, WhittleQ, load, storage
+from agents.learning import LEARNERS, WhittleQ, load, storage
 from crawl_env import CrawlVectorEnv
 
 torch.set_num_threads(1)
-SMALL: dict[str, Any] = {
+SMALL = {
     "hidden": 3,
     "n_steps": 4,
     "n_episodes": 2,
@@ -37,21 +33,21 @@ SMALL: dict[str, Any] = {
 Place = tuple[Any, ...]
 
 
-def environment(name: str) -> CrawlVectorEnv:
+def environment(name):
     """Return two environments, for some learners with arrivals whose state holds items."""
     arrivals = "poisson" if name in ("dqn", "sac", "maskable-ppo") else "poisson-lomax"
     features = ("age", "crawled", "harvest")
     return CrawlVectorEnv(2, budget=2, features=features, horizon=None, arrivals=arrivals)
 
 
-def make(name: str) -> Learner[Any]:
+def make(name):
     """Return a small agent of four sources in two environments."""
     kind = LEARNERS[name]
     fields = kind.Settings.__dataclass_fields__
     return kind(environment(name), kind.Settings(**{k: v for k, v in SMALL.items() if k in fields}))
 
 
-def leaves(node: Any, path: Place = ()) -> Iterator[tuple[Place, Any]]:
+def leaves(node, path=()):
     """Return the arrays, numbers and text of a tree with their places."""
     if isinstance(node, dict | list):
         for key, child in node.items() if isinstance(node, dict) else enumerate(node):
@@ -60,7 +56,7 @@ def leaves(node: Any, path: Place = ()) -> Iterator[tuple[Place, Any]]:
         yield path, node
 
 
-def changed(tree: Any, path: Place, value: Any) -> Any:
+def changed(tree, path, value):
     """Return a tree with another value at one place, which shares all others."""
     first, *rest = path
     tree = copy(tree)
@@ -68,7 +64,7 @@ def changed(tree: Any, path: Place, value: Any) -> Any:
     return tree
 
 
-def wrong_arrays(array: Any) -> Iterator[Any]:
+def wrong_arrays(array):
     """Return what may have become of an array."""
     other = np.float64 if array.dtype == np.float32 else np.float32
     yield array.astype(other)
@@ -85,7 +81,7 @@ def wrong_arrays(array: Any) -> Iterator[Any]:
             )
 
 
-def wrong_values(value: Any) -> Iterator[Any]:
+def wrong_values(value):
     if isinstance(value, np.ndarray):
         yield from wrong_arrays(value)
     elif isinstance(value, bool) or value is None or isinstance(value, str):
@@ -101,9 +97,7 @@ PARTS = ("learnt", "rng", "steps", "shape")
 
 
 @pytest.mark.parametrize("name", LEARNERS)
-def test_every_wrong_part_of_a_file_is_refused_by_name(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_wrong_part_of_a_file_is_refused_by_name(name, tmp_path, monkeypatch):
     agent, file = make(name).learn(12), tmp_path / "strange-file"
     agent.save(file)
     saved = storage.load(file)
@@ -122,7 +116,7 @@ def test_every_wrong_part_of_a_file_is_refused_by_name(
             refuses(agent, file, tree, monkeypatch)
 
 
-def refuses(agent: Learner[Any], file: Path, tree: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def refuses(agent, file, tree, monkeypatch):
     """Assert that a file is refused which holds this tree; it need not be written and read."""
     monkeypatch.setattr(storage, "load", lambda _: tree)
     with pytest.raises(ValueError, match="strange-file"):
@@ -130,7 +124,7 @@ def refuses(agent: Learner[Any], file: Path, tree: Any, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("name", ["lspe", "equivariant-index", "a2c", "dqn"])
-def test_every_wrong_part_of_an_environments_state_is_refused(name: str, tmp_path: Path) -> None:
+def test_every_wrong_part_of_an_environments_state_is_refused(name, tmp_path):
     file = tmp_path / "strange-file"
     make(name).learn(12, checkpoint=file)
     saved = storage.load(file)
@@ -146,7 +140,7 @@ def test_every_wrong_part_of_an_environments_state_is_refused(name: str, tmp_pat
     make(name).learn(12, checkpoint=file)
 
 
-def test_moments_smaller_than_their_weights_do_not_reach_the_optimizer(tmp_path: Path) -> None:
+def test_moments_smaller_than_their_weights_do_not_reach_the_optimizer(tmp_path):
     """A fused optimizer would write beyond their end, and the process would die."""
     file, names = tmp_path / "agent", ("exp_avg", "exp_avg_sq", "square_avg")
     for name in ("deeptop", "equivariant-ppo", "ppo", "a2c"):
@@ -161,7 +155,7 @@ def test_moments_smaller_than_their_weights_do_not_reach_the_optimizer(tmp_path:
                 type(agent).load(file, environment(name)).learn(4)
 
 
-def test_a_small_file_cannot_ask_for_petabytes(tmp_path: Path) -> None:
+def test_a_small_file_cannot_ask_for_petabytes(tmp_path):
     file = tmp_path / "agent"
     for name, setting, size in (
         ("whittle-q", "max_age", 10**15),
@@ -181,17 +175,17 @@ def test_a_small_file_cannot_ask_for_petabytes(tmp_path: Path) -> None:
 
 
 class Bomb:
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self):
         return (exec, ("raise SystemExit('ran code from a file')",))
 
 
-def _metadata(path: Path) -> dict[str, str]:
+def _metadata(path):
     content = path.read_bytes()
     (size,) = struct.unpack("<Q", content[:8])
     return dict(json.loads(content[8 : 8 + size])["__metadata__"])
 
 
-def _with_header(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+def _with_header(path, change):
     """Rewrite the safetensors header, which says where arrays lie and what they are."""
     content = path.read_bytes()
     (size,) = struct.unpack("<Q", content[:8])
@@ -201,7 +195,7 @@ def _with_header(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     path.write_bytes(struct.pack("<Q", len(new)) + new + content[8 + size :])
 
 
-DAMAGES: dict[str, Callable[[Path], Any]] = {
+DAMAGES = {
     "pickle": lambda path: path.write_bytes(pickle.dumps(Bomb())),
     "cut off": lambda path: path.write_bytes(path.read_bytes()[:-10]),
     "empty": lambda path: path.write_bytes(b""),
@@ -209,7 +203,7 @@ DAMAGES: dict[str, Callable[[Path], Any]] = {
     "no JSON": lambda path: save_file(
         {"weight": np.eye(2)}, path, metadata={"ephemeral-crawl": "?", "format": "2"}
     ),
-    "only a list": lambda path: storage.save(path, [7]),  # type: ignore[arg-type]
+    "only a list": lambda path: storage.save(path, [7]),
     "arrays of nothing": lambda path: save_file({"9": np.eye(2)}, path, metadata=_metadata(path)),
     "petabytes": lambda path: _with_header(path, lambda h: h["0"].update(shape=[2**50, 4])),
     "beyond the end": lambda path: _with_header(
@@ -237,7 +231,7 @@ DAMAGES: dict[str, Callable[[Path], Any]] = {
 }
 
 
-def test_damaged_and_foreign_files_are_refused_by_name(tmp_path: Path) -> None:
+def test_damaged_and_foreign_files_are_refused_by_name(tmp_path):
     file = tmp_path / "strange-file"
     for damage in DAMAGES.values():
         make("whittle-q").learn(100).save(file)
@@ -252,7 +246,7 @@ def test_damaged_and_foreign_files_are_refused_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="rights of files are those of POSIX")
-def test_files_have_the_users_rights(tmp_path: Path) -> None:
+def test_files_have_the_users_rights(tmp_path):
     before = os.umask(0o027)
     try:
         storage.save(tmp_path / "agent", {"agent": "doubling"})

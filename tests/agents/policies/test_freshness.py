@@ -1,9 +1,6 @@
 """Freshness policies and `ping-first`: against their statements, and the best of all policies."""
 
-from __future__ import annotations
-
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,15 +21,15 @@ FLEET = Sources(
     [0.3, 1.0, 0.05, 0.6, 2.5], [2.0, 1.0, 6.0, 0.5, 0.3], 0.2,
     recall=[0.8, 0.5, 0.0, 1.0, 0.3], precision=[0.9, 0.4, 1.0, 1.0, 0.7],
 )  # fmt: skip
-TASK: dict[str, Any] = {"sources": FLEET, "arrivals": "poisson-items", "observed": False}
+TASK = {"sources": FLEET, "arrivals": "poisson-items", "observed": False}
 
 
-def played(name: str, steps: int, rows: int = 3, **task: Any) -> Any:
+def played(name, steps, rows=3, **task):
     """Yield what an agent sees and does, in turn, with the cells it crawls."""
     env = CrawlVectorEnv(rows, **{**with_features(name, {**TASK, **task})[1], "horizon": None})
     agent = agents.make(name, env, seed=0)
     seen, _ = env.reset(seed=1)
-    state: Any = None
+    state = None
     for _ in range(steps):
         action, state = agent.predict(seen, state)
         names = env.task.features
@@ -47,7 +44,7 @@ def played(name: str, steps: int, rows: int = 3, **task: Any) -> Any:
 
 
 @pytest.mark.parametrize("rule", ["step", "average"])
-def test_freshness_ranks_by_the_index_of_time_and_pings(rule: str) -> None:
+def test_freshness_ranks_by_the_index_of_time_and_pings(rule):
     arm = FreshnessArm(
         FLEET.arrival_rate, FLEET.recall, FLEET.precision, importance(FLEET), FLEET.cost
     )
@@ -63,7 +60,7 @@ def test_freshness_ranks_by_the_index_of_time_and_pings(rule: str) -> None:
     assert most >= 3
 
 
-def test_ping_first_fetches_the_oldest_ping_and_the_rest_in_turn() -> None:
+def test_ping_first_fetches_the_oldest_ping_and_the_rest_in_turn():
     since = np.full((3, 5), np.inf)  # the step of the first ping without a fetch
     at = np.zeros((3, 5))  # the step of the last fetch
     for t, (seen, _, crawled) in enumerate(played("ping-first", 150, budget=2)):
@@ -74,7 +71,7 @@ def test_ping_first_fetches_the_oldest_ping_and_the_rest_in_turn() -> None:
         since[crawled], at[crawled] = np.inf, t + 1
 
 
-def test_without_signals() -> None:
+def test_without_signals():
     """`ping-first` goes round; the freshness index is that of time alone."""
     silent = Sources(FLEET.arrival_rate, FLEET.mean_utility, FLEET.decay_rate)
     for one, other in zip(
@@ -90,13 +87,13 @@ def test_without_signals() -> None:
         np.testing.assert_array_equal(np.argsort(action), np.argsort(index))
 
 
-def test_freshness_static_keeps_its_rates() -> None:
+def test_freshness_static_keeps_its_rates():
     found = evaluate("freshness-static", {**TASK, "budget": 2}, steps=2000, seeds=2)
     np.testing.assert_allclose(found.frequency, randomized_rates(FLEET, 2), atol=2e-3)
 
 
 @pytest.mark.parametrize("rule", ["step", "average"])
-def test_lambda_crawl_keeps_its_rates_and_waits_for_changes(rule: str) -> None:
+def test_lambda_crawl_keeps_its_rates_and_waits_for_changes(rule):
     told = np.array([False, False, False, True, False])
     rates = harmonic_rates(FLEET, 1.5, told=told)
     assert 0.1 < rates[3] < FLEET.arrival_rate[3]
@@ -113,7 +110,7 @@ def test_lambda_crawl_keeps_its_rates_and_waits_for_changes(rule: str) -> None:
         np.testing.assert_allclose(total / steps / 3, rates, atol=0.03)
 
 
-def test_other_weights_and_refusals() -> None:
+def test_other_weights_and_refusals():
     env = CrawlVectorEnv(2, **TASK, budget=2, features=("age", "pings", "crawled"))
     for name in ("freshness", "freshness-static", "lambda-crawl"):
         one, other = (agents.make(name, env, weight=w) for w in ("flow", "equal"))
@@ -130,13 +127,13 @@ def test_other_weights_and_refusals() -> None:
 # ------------------------------------------------------------------------------- how good they are
 
 
-def test_no_cycle_of_crawls_is_much_fresher() -> None:
+def test_no_cycle_of_crawls_is_much_fresher():
     """Without signals, one crawl a step: of all cyclic schedules of up to 8 steps for three pages
     none is more than 1 % fresher than the index policy, and none exceeds the relaxed optimum."""
     fleet = Sources([0.15, 0.4, 1.2], [4.0, 1.0, 1.0], 1.0)
     m, change = importance(fleet), fleet.arrival_rate
 
-    def fresh(schedule: np.ndarray) -> float:
+    def fresh(schedule):
         total = 0.0
         for i in range(3):
             times = np.flatnonzero(schedule == i)
@@ -159,7 +156,7 @@ def test_no_cycle_of_crawls_is_much_fresher() -> None:
     assert 0.99 * best <= found <= best * (1 + 1e-3) <= bound * (1 + 1e-3)
 
 
-def test_near_the_optimum_of_two_pages_with_signals() -> None:
+def test_near_the_optimum_of_two_pages_with_signals():
     """One crawl a step. By value iteration over the times and pings of both: the index policy keeps
     99 % of the freshness of the best policy of all, and more than by time alone."""
     change = np.array([0.25, 0.6])
@@ -174,7 +171,7 @@ def test_near_the_optimum_of_two_pages_with_signals() -> None:
     rate = recall * change / precision
     jump = [np.array([*poisson.pmf(range(most - 1), g), poisson.sf(most - 2, g)]) for g in rate]
 
-    def later(value: np.ndarray, page: int, crawl: bool) -> np.ndarray:
+    def later(value, page, crawl):
         """Return the mean over the pings of a step, as a function of (k, n) before the action."""
         after = np.zeros_like(value)
         for j, chance in enumerate(jump[page]):
@@ -185,7 +182,7 @@ def test_near_the_optimum_of_two_pages_with_signals() -> None:
                 after += chance * value[older][:, np.minimum(np.arange(most) + j, most - 1)]
         return after
 
-    def gain(choice: np.ndarray | None) -> float:
+    def gain(choice):
         """Return the mean freshness of a policy, or of the best; choice: page 0 is crawled."""
         value = np.zeros((ages, most, ages, most))
         change = value
@@ -215,7 +212,7 @@ def test_near_the_optimum_of_two_pages_with_signals() -> None:
     assert blind < 0.99 * found
 
 
-def test_ping_first_names_all_features_that_it_lacks() -> None:
+def test_ping_first_names_all_features_that_it_lacks():
     task = Task("table1", signals=Signals(recall=0.5, precision=0.8), features=("value",))
     with pytest.raises(ValueError, match="Add age, pings to `features`"):
         agents.make("ping-first", task)

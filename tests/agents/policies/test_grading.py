@@ -1,7 +1,5 @@
 """Priorities of an index: in its order, in [−1, 1], negative below the Lagrange multiplier."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,7 +12,7 @@ values = st.one_of(st.just(0.0), st.floats(-12, 12).map(lambda e: 10.0**e))
 rows = st.lists(values, min_size=1, max_size=20)
 
 
-def plainly_graded(row: list[float], multiplier: float | None) -> list[float]:
+def plainly_graded(row, multiplier):
     """Return e/(e + c), e = γ − λ, c the largest e; e/λ where e is negative."""
     zero = 0.0 if multiplier is None else multiplier * (1 - 1e-6)
     scale = max(row) - zero if max(row) > zero else 1.0
@@ -23,9 +21,7 @@ def plainly_graded(row: list[float], multiplier: float | None) -> list[float]:
 
 @plainly
 @given(row=rows, multiplier=st.one_of(st.none(), values))
-def test_priorities_are_those_of_the_plain_formula(
-    row: list[float], multiplier: float | None
-) -> None:
+def test_priorities_are_those_of_the_plain_formula(row, multiplier):
     index = np.array([row, row[::-1]])
     level = None if multiplier is None else np.full((2, 1), multiplier)
     found = graded(index, level)
@@ -39,7 +35,7 @@ def test_priorities_are_those_of_the_plain_formula(
     assert (index == [row, row[::-1]]).all()
 
 
-def test_indices_a_ten_millionth_apart_keep_their_order() -> None:
+def test_indices_a_ten_millionth_apart_keep_their_order():
     """Wherever the budget ends, and whatever the largest index is."""
     for size in (1e-9, 1.0, 0.37, 1e9):
         index = np.array([[size, size * (1 + 3e-7), 1.0, 1e9]])
@@ -49,11 +45,11 @@ def test_indices_a_ten_millionth_apart_keep_their_order() -> None:
 
 @pytest.mark.parametrize("wrong", [-1.0, np.nan, np.inf])
 @pytest.mark.parametrize("multiplier", [None, np.ones((1, 1))])
-def test_refuses_what_is_no_index(wrong: float, multiplier: np.ndarray | None) -> None:
+def test_refuses_what_is_no_index(wrong, multiplier):
     with pytest.raises(ValueError, match="negative or not finite"):
         graded(np.array([[1.0, wrong, 2.0]]), multiplier)
 
 
-def test_negative_zero_is_zero() -> None:
+def test_negative_zero_is_zero():
     np.testing.assert_array_equal(graded(np.array([[-0.0, 0.0, 3.0]]), None), [[0.0, 0.0, 0.5]])
     np.testing.assert_array_equal(graded(np.zeros((1, 3)), None), np.zeros((1, 3)))

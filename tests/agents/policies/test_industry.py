@@ -1,9 +1,5 @@
 """The rules of crawlers in use, against their statements in plain Python."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -16,17 +12,17 @@ from crawl_env import CrawlVectorEnv, Sources
 FLEET = Sources([0.02, 0.3, 1.0, 0.0, 5.0], 1.0, 0.2)
 
 
-def plain_nutch(crawled: bool, brought: float, interval: float) -> float:
+def plain_nutch(crawled, brought, interval):
     if not crawled:
         return interval
     return min(max(interval * (0.8 if brought > 0 else 1.4), 1.0), 720.0)
 
 
 class PlainMiniflux:
-    def __init__(self) -> None:
+    def __init__(self):
         self.week = 168 / 24
 
-    def interval(self, since: float, brought: bool, entries: float | None) -> float:
+    def interval(self, since, brought, entries):
         if entries is None:
             n = self.week / 168 * since
             entries = n / (1 - np.exp(-n)) if brought else 0.0
@@ -37,7 +33,7 @@ class PlainMiniflux:
 @pytest.mark.parametrize("shown", ["harvest", "items"])
 @pytest.mark.parametrize("rule", ["step", "average"])
 @pytest.mark.parametrize("name", ["nutch", "miniflux"])
-def test_follows_the_rule_step_by_step(name: str, rule: str, shown: str) -> None:
+def test_follows_the_rule_step_by_step(name, rule, shown):
     env = CrawlVectorEnv(
         1, sources=FLEET, arrivals="poisson-items", budget=1, budget_rule=rule, observed=False,
         features=("crawled", shown), horizon=None,
@@ -47,7 +43,7 @@ def test_follows_the_rule_step_by_step(name: str, rule: str, shown: str) -> None
     n = len(FLEET)
     interval, age = [24.0] * n, [24.0] * n
     feeds = [PlainMiniflux() for _ in range(n)]
-    state: Any = None
+    state = None
     for t in range(400):
         action, state = agent.predict(seen, state)
         for i in range(n):
@@ -70,7 +66,7 @@ def test_follows_the_rule_step_by_step(name: str, rule: str, shown: str) -> None
         assert interval[4] < 2
 
 
-def test_what_changes_often_is_crawled_often() -> None:
+def test_what_changes_often_is_crawled_often():
     task = {"sources": FLEET, "arrivals": "poisson", "observed": False, "budget_rule": "average"}
     for name in ("nutch", "miniflux"):
         frequency = evaluate(name, {**task, "budget": 4}, steps=1200, seeds=2).frequency
@@ -79,7 +75,7 @@ def test_what_changes_often_is_crawled_often() -> None:
 
 
 @pytest.mark.parametrize("rate", [5.0, 0.05])
-def test_rules_are_round_robin_where_every_crawl_finds_something(rate: float) -> None:
+def test_rules_are_round_robin_where_every_crawl_finds_something(rate):
     """As in most tasks of the benchmark: all intervals are the shortest, whatever that is."""
     fleet = Sources(rate * np.arange(1.0, 21), 1.0, 0.2)
     arguments = {"sources": fleet, "arrivals": "poisson", "observed": False, "budget": 2}
@@ -98,7 +94,7 @@ def test_rules_are_round_robin_where_every_crawl_finds_something(rate: float) ->
         assert difference(runs["nutch"].reward, runs["oldest-first"].reward).low > 0
 
 
-def test_is_shown_what_it_needs_and_others_meet_the_same_content() -> None:
+def test_is_shown_what_it_needs_and_others_meet_the_same_content():
     fleet = Sources([0.2, 3.0, 40.0, 60.0], 1.0, 0.2)  # dense and sparse
     arguments = {"sources": fleet, "arrivals": "poisson", "observed": False, "budget": 4}
     runs = compare(["nutch", "miniflux", "oldest-first"], arguments, steps=100, seeds=4)
@@ -112,7 +108,7 @@ def test_is_shown_what_it_needs_and_others_meet_the_same_content() -> None:
     assert with_features(Nutch, {})[1]["features"] == ("value", "crawled", "harvest")
 
 
-def test_knows_nothing_of_the_parameters() -> None:
+def test_knows_nothing_of_the_parameters():
     """The same observations, whatever the fleet is: the same actions."""
     rng = np.random.default_rng(0)
     seen = rng.integers(0, 2, (20, 3, 5, 2)).astype(np.float32)
@@ -121,7 +117,7 @@ def test_knows_nothing_of_the_parameters() -> None:
             agents.make(name, CrawlVectorEnv(3, sources=f, features=("crawled", "items")))
             for f in (FLEET, Sources([9.0, 8, 7, 6, 5], 2.0, 1.0))
         ]
-        states: list[Any] = [None, None]
+        states = [None, None]
         for batch in seen:
             actions = []
             for i, player in enumerate(players):
@@ -130,7 +126,7 @@ def test_knows_nothing_of_the_parameters() -> None:
             np.testing.assert_array_equal(*actions)
 
 
-def test_clamps_can_be_set() -> None:
+def test_clamps_can_be_set():
     class Patient(Nutch):
         shortest, longest, first = 5.0, 6.0, 5.0
 

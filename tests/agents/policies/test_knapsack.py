@@ -1,9 +1,6 @@
 """`whittle-knapsack`: the search is exact, its set is crawled, and it is close to the optimum."""
 
-from __future__ import annotations
-
 import warnings
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,14 +15,14 @@ from agents.theory.index import index_at_age
 from crawl_env import CrawlVectorEnv, Sources
 
 
-def fits(sets: Any, cost: Any, budget: float, hosts: Any, per_host: int) -> Any:
+def fits(sets, cost, budget, hosts, per_host):
     """Return whether sets, (S, N), keep the budget and the limits of the hosts."""
     crawls = sets @ (hosts[:, None] == np.arange(3)).astype(int)
     return (sets @ cost <= budget * (1 + 1e-12)) & (crawls <= per_host).all(axis=-1)
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 9), st.booleans(), st.integers(1, 9))
-def test_the_search_is_brute_force(seed: int, n: int, whole: bool, per_host: int) -> None:
+def test_the_search_is_brute_force(seed, n, whole, per_host):
     rng = np.random.default_rng(seed)
     cost = rng.choice([0.5, 1.0, 2.0, 3.0], n) if whole else rng.uniform(0.2, 3, n)
     worth, may = rng.uniform(0, 1, (2, n)) * (rng.random((2, n)) < 0.9), rng.random((2, n)) < 0.9
@@ -39,7 +36,7 @@ def test_the_search_is_brute_force(seed: int, n: int, whole: bool, per_host: int
     np.testing.assert_allclose((found * worth).sum(axis=-1), best, rtol=2e-6)
 
 
-def test_the_environment_crawls_the_set_of_largest_index() -> None:
+def test_the_environment_crawls_the_set_of_largest_index():
     rng = np.random.default_rng(2)
     columns = rng.uniform(0.5, 5, 9), rng.uniform(0.5, 2, 9), rng.uniform(0.1, 1, 9)
     hosts = [["", "a", "b"][i % 3] for i in range(9)]
@@ -59,13 +56,13 @@ def test_the_environment_crawls_the_set_of_largest_index() -> None:
         np.testing.assert_allclose(got, (worth @ sets.T).max(axis=-1), rtol=1e-6)
 
 
-def test_delays_need_to_be_seen() -> None:
+def test_delays_need_to_be_seen():
     fleet = Sources([1.0, 2.0], 1.0, 0.2, [1.0, 2.0], crawl_delay=3.0)
     with pytest.raises(ValueError, match="needs the feature available"):
         agents.make("whittle-knapsack", CrawlVectorEnv(1, fleet, 2))
 
 
-def test_it_is_within_a_hundredth_of_the_exact_optimum_where_greed_is_not() -> None:
+def test_it_is_within_a_hundredth_of_the_exact_optimum_where_greed_is_not():
     losses = []
     for seed in (1, 2, 20, 23, 24):
         rng = np.random.default_rng(seed)

@@ -1,15 +1,11 @@
 """The Lagrangian index against dynamic programming, Whittle's choice at λ*, and on fleets."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import ArrayLike
 
 import agents
 from agents import relaxation, relaxed_bound, whittle_index
@@ -23,13 +19,13 @@ from tests.references import plainly
 TABLE1 = Sources.preset("table1")
 
 
-def lagrangian_index(value: ArrayLike, fleet: Sources, multiplier: ArrayLike) -> np.ndarray:
+def lagrangian_index(value, fleet, multiplier):
     """The gains from which the agent makes its priorities."""
     x, rate = np.asarray(value, dtype=float), best_rate(fleet, multiplier)
     return gains(x, table_of(simplified(fleet)), np.asarray(multiplier), rate)
 
 
-def test_whittle_is_beaten_where_random_content_is_observed() -> None:
+def test_whittle_is_beaten_where_random_content_is_observed():
     """As docs/researchers/bounds.md says; the bound holds for both."""
     task = {"sources": TABLE1, "budget": 1, "arrivals": "poisson"}
     runs = compare(["whittle", "lagrangian"], task, seeds=10)
@@ -38,7 +34,7 @@ def test_whittle_is_beaten_where_random_content_is_observed() -> None:
     assert runs["lagrangian"].reward.mean() < agents.task_bound(Task(**task)).bound
 
 
-def arm(seed: int) -> tuple[Sources, float]:
+def arm(seed):
     """Return a fleet of one and a charge at which some arms are worth a crawl and some are not."""
     rng = np.random.default_rng(seed)
     fleet = Sources(
@@ -47,7 +43,7 @@ def arm(seed: int) -> tuple[Sources, float]:
     return fleet, float(fleet.ceiling[0] / fleet.cost[0] * rng.uniform(0, 1.3))
 
 
-def gain_by_iteration(fleet: Sources, charge: float, x: float, longest: int = 600) -> float:
+def gain_by_iteration(fleet, charge, x, longest=600):
     """Return Q(x, 1) − Q(x, 0) by relative value iteration over the states after x, and ages."""
     ceiling, alpha = fleet.ceiling[0], fleet.retention[0]
     steps = np.arange(longest)
@@ -69,7 +65,7 @@ def gain_by_iteration(fleet: Sources, charge: float, x: float, longest: int = 60
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_is_the_gain_of_the_dynamic_programme(seed: int) -> None:
+def test_is_the_gain_of_the_dynamic_programme(seed):
     fleet, charge = arm(seed)
     ceiling, u = fleet.ceiling[0], fleet.inflow[0]
     for x in (0.0, 0.3 * u, u, 0.35 * ceiling, 0.71 * ceiling, ceiling, 1.6 * ceiling):
@@ -78,7 +74,7 @@ def test_is_the_gain_of_the_dynamic_programme(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_formulas_on_the_lattice_and_best_rate(seed: int) -> None:
+def test_formulas_on_the_lattice_and_best_rate(seed):
     fleet, charge = arm(20 + seed)
     k = np.arange(1, 2000)
     x = fleet.ceiling * -np.expm1(-fleet.decay_per_step * k)
@@ -95,7 +91,7 @@ def test_formulas_on_the_lattice_and_best_rate(seed: int) -> None:
     np.testing.assert_allclose(got, expected, atol=1e-11 * fleet.ceiling[0])
 
 
-def test_crawls_the_same_as_whittle_at_the_price() -> None:
+def test_crawls_the_same_as_whittle_at_the_price():
     fleet = Sources.random(60, seed=4)
     price = float(relaxation(fleet, 7).multiplier)
     for share in np.linspace(0, 1.4, 57):
@@ -105,7 +101,7 @@ def test_crawls_the_same_as_whittle_at_the_price() -> None:
         np.testing.assert_array_equal((gain > 0)[clear], (index > price)[clear])
 
 
-def test_batches() -> None:
+def test_batches():
     fleets = [Sources.random(5, seed=s) for s in range(3)]
     batch = Sources.stack(fleets)
     prices = np.array([[1.0], [5.0], [1e9]])
@@ -119,13 +115,13 @@ def test_batches() -> None:
 
 
 @pytest.mark.parametrize(("budget", "reward"), [(1, 260.389930), (2, 337.774550), (3, 372.410342)])
-def test_table1_is_crawled_as_well_as_by_whittle(budget: int, reward: float) -> None:
+def test_table1_is_crawled_as_well_as_by_whittle(budget, reward):
     got = evaluate("lagrangian", {"budget": budget}, steps=2800, seeds=1)
     assert got.reward[0] == pytest.approx(reward, abs=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore:budget is .* at most")
-def test_a_budget_for_half_a_source_more_is_priced_as_what_it_pays_for() -> None:
+def test_a_budget_for_half_a_source_more_is_priced_as_what_it_pays_for():
     whole = evaluate("lagrangian", {"budget": 2}, steps=700, seeds=1).reward
     np.testing.assert_array_equal(
         evaluate("lagrangian", {"budget": 2.5}, steps=700, seeds=1).reward, whole
@@ -133,7 +129,7 @@ def test_a_budget_for_half_a_source_more_is_priced_as_what_it_pays_for() -> None
 
 
 @pytest.mark.parametrize("budget", [2, 2.5, 3])
-def test_table1_on_average_reaches_the_bound(budget: float) -> None:
+def test_table1_on_average_reaches_the_bound(budget):
     arguments = {"budget": budget, "budget_rule": "average"}
     got = evaluate("lagrangian", arguments, steps=4000, warmup=500, seeds=1)
     assert got.reward[0] >= 0.9975 * relaxed_bound(TABLE1, budget)
@@ -141,16 +137,16 @@ def test_table1_on_average_reaches_the_bound(budget: float) -> None:
 
 
 @pytest.mark.parametrize(("seed", "rule"), [(0, "step"), (1, "average"), (2, "step")])
-def test_is_close_to_whittle_on_random_fleets(seed: int, rule: str) -> None:
+def test_is_close_to_whittle_on_random_fleets(seed, rule):
     fleet = Sources.random(50, seed=seed)
-    arguments: dict[str, Any] = {"sources": fleet, "budget": 6, "budget_rule": rule}
+    arguments = {"sources": fleet, "budget": 6, "budget_rule": rule}
     runs = compare(["lagrangian", "whittle"], arguments, steps=1000, warmup=300, seeds=1)
     a, b = (run.reward[0] / relaxed_bound(fleet, 6) for run in runs.values())
     assert abs(a - b) < 1.5e-3
     assert a > 0.998
 
 
-def test_signed_gains_keep_their_order_in_float32() -> None:
+def test_signed_gains_keep_their_order_in_float32():
     """Near the margin, where the order decides who is crawled."""
     n = 400
     fleet = Sources(np.linspace(1, 1.02, n), 1.0, 0.3)
@@ -166,9 +162,7 @@ def test_signed_gains_keep_their_order_in_float32() -> None:
     cost=st.floats(0.1, 10),
     charge=st.floats(0, 1.2),
 )
-def test_gain_of_one_source_is_that_of_the_plain_formula(
-    share: float, decay: float, cost: float, charge: float
-) -> None:
+def test_gain_of_one_source_is_that_of_the_plain_formula(share, decay, cost, charge):
     source = Sources(3.0 * decay, 1.0, [decay], cost)
     ceiling, multiplier = float(source.ceiling[0]), charge * 3.0 / cost
     rate = float(best_rate(source, multiplier)[0])
@@ -186,7 +180,7 @@ def test_gain_of_one_source_is_that_of_the_plain_formula(
 
 
 @pytest.mark.parametrize("rule", ["step", "average"])
-def test_hosts_that_are_used_up_have_a_price(rule: Any) -> None:
+def test_hosts_that_are_used_up_have_a_price(rule):
     """Without ν it would lose 5 to 8 % here, and crawl each host as if it allowed more crawls."""
     drawn = Sources.random(60, seed=1)
     hosts = [f"host-{i % 6}" for i in range(60)]

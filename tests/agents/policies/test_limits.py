@@ -1,9 +1,5 @@
 """Agents on fleets with costs, delays, failures, hosts and capacities at once."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -18,7 +14,6 @@ from agents.theory.multiplier import BudgetMultiplier
 from agents.theory.task_bound import task_bound
 from crawl_env import CrawlVectorEnv, Sources, Task
 from crawl_env.fleet.parameters import PARAMETERS
-from crawl_env.numerics import FloatArray
 
 Z_LIMIT = 4.0  # a right program fails one such comparison in 30,000
 # Not "average" seen: λ* of this fleet is then simulated, which takes many seconds.
@@ -26,7 +21,7 @@ RULES = [("step", True), ("step", False), ("average", False)]
 PARAMETERS_SHOWN = ("value", "age", "balance", "available", *PARAMETERS)
 
 
-def everything(n: int = 8) -> Sources:
+def everything(n=8):
     """A fleet with all limits at once."""
     rng = np.random.default_rng(3)
     return Sources(
@@ -46,9 +41,9 @@ CASES |= {(name, *rule) for name in ("whittle", "static", "adaptive-thompson") f
 
 
 @pytest.mark.parametrize(("name", "rule", "observed"), sorted(CASES))
-def test_every_agent_keeps_the_limits(name: str, rule: str, observed: bool) -> None:
+def test_every_agent_keeps_the_limits(name, rule, observed):
     fleet, rows, budget = everything(), 2, 2.5
-    arguments: dict[str, Any] = {
+    arguments = {
         "sources": fleet,
         "budget": budget,
         "budget_rule": rule,
@@ -83,7 +78,7 @@ def test_every_agent_keeps_the_limits(name: str, rule: str, observed: bool) -> N
 
 
 @pytest.mark.parametrize(("rule", "observed"), RULES)
-def test_those_who_plan_beat_random_choice(rule: str, observed: bool) -> None:
+def test_those_who_plan_beat_random_choice(rule, observed):
     runs = compare(
         ["whittle", *(["whittle-exact"] if observed else []), "lagrangian", "myopic", "random"],
         {
@@ -112,12 +107,12 @@ class Careless(IndexAgent):
 
     name = "careless"
 
-    def index(self, value: FloatArray, sources: Sources) -> FloatArray:
+    def index(self, value, sources):
         state = sources.__getstate__()
         return whittle_index(value, Sources(**{**state, "failure_rate": 0.0}))
 
 
-def test_knowing_of_failures_pays() -> None:
+def test_knowing_of_failures_pays():
     """Paired on the same arrivals: not worse with an error rate of 1 in 30,000, here clearly
     better."""
     rng = np.random.default_rng(1)
@@ -138,12 +133,12 @@ def test_knowing_of_failures_pays() -> None:
     assert gain.mean() > Z_LIMIT * gain.std(ddof=1) / np.sqrt(20)
 
 
-def test_myopia_counts_what_succeeds() -> None:
+def test_myopia_counts_what_succeeds():
     fleet = Sources(1.0, 1.0, [0.1, 0.1], cost=[1, 2], failure_rate=[0.5, 0])
     assert myopic_index([4.0, 4.0], fleet).tolist() == [2.0, 2.0]
 
 
-def test_the_index_of_a_whole_fleet_is_that_of_its_sources() -> None:
+def test_the_index_of_a_whole_fleet_is_that_of_its_sources():
     """Sources without limits beside limited ones keep Theorem 1, in any batch shape."""
     fleet = everything()
     value = np.random.default_rng(0).uniform(0, 1.3, (3, 5, 8)) * fleet.ceiling
@@ -158,7 +153,7 @@ def test_the_index_of_a_whole_fleet_is_that_of_its_sources() -> None:
     assert np.all(np.diff(index_at_age(np.arange(1.0, 60)[:, None], fleet), axis=0) >= -1e-12)
 
 
-def test_epochs_in_which_nothing_is_available() -> None:
+def test_epochs_in_which_nothing_is_available():
     """All agents go on, spend nothing and earn nothing there."""
     fleet = Sources([1.0, 2.0, 3.0], 1.0, [0.2, 0.3, 0.4], crawl_delay=5.0)
     for rule in ("step", "average"):
@@ -185,10 +180,10 @@ def test_epochs_in_which_nothing_is_available() -> None:
             assert idle >= 4, name
 
 
-def test_the_price_knows_the_hosts_of_drawn_fleets() -> None:
+def test_the_price_knows_the_hosts_of_drawn_fleets():
     """λ* of an environment that draws its fleets is that of the same fleet given once."""
     fleet = Sources([3.0, 3.0, 2.0], 1.0, [0.3, 0.4, 0.2], hosts=["a", "a", ""])
-    arguments: dict[str, Any] = {"budget": 1.5, "budget_rule": "average"}
+    arguments = {"budget": 1.5, "budget_rule": "average"}
     shown = (*PARAMETERS_SHOWN,)
     drawn = Task(lambda rng: fleet, features=shown, **arguments)
     env = CrawlVectorEnv(1, sources=lambda rng: fleet, features=shown, **arguments)
@@ -200,19 +195,19 @@ def test_the_price_knows_the_hosts_of_drawn_fleets() -> None:
     np.testing.assert_allclose(price.ravel(), relaxation(fleet, 1.5).multiplier, rtol=1e-4)
 
 
-def test_the_bound_of_seen_capped_fleets_holds() -> None:
+def test_the_bound_of_seen_capped_fleets_holds():
     """Content that grows freely until its capacity is reached earns more than a smooth curve to the
     same ceiling would: the bound must not take it for that."""
     fleet = Sources(1000.0, 1.0, np.full(6, 0.01), capacity=2000)
     arguments = {"sources": fleet, "budget": 3, "arrivals": "poisson-constant-items"}
-    bound = task_bound(Task(**arguments)).bound  # type: ignore[arg-type]
+    bound = task_bound(Task(**arguments)).bound
     run = evaluate("whittle", arguments, steps=20, warmup=5, seeds=2)
     assert run.reward.mean() > 5000  # 2 epochs' content of 3 sources, nearly
     assert run.reward.mean() <= bound
 
 
-def test_the_bound_of_seen_fleets_that_fail_holds() -> None:
-    arguments: dict[str, Any] = {
+def test_the_bound_of_seen_fleets_that_fail_holds():
+    arguments = {
         "sources": everything(),
         "budget": 2.0,
         "arrivals": "poisson-items",

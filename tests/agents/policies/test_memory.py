@@ -1,9 +1,5 @@
 """Agents that remember: the state travels through `predict`, row by row."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from stable_baselines3.common.evaluation import evaluate_policy
@@ -11,10 +7,9 @@ from stable_baselines3.common.evaluation import evaluate_policy
 import agents
 from agents import Agent
 from agents.evaluation.rollout import evaluate
-from agents.policies.base import ObservationView, State, arrays_of
+from agents.policies.base import State, arrays_of
 from crawl_env import CrawlVectorEnv, Task
 from crawl_env.envs.sb3 import CrawlVecEnv
-from crawl_env.numerics import FloatArray
 
 REMEMBER = ("static", "lagrangian", "nutch", "miniflux", "adaptive-certainty", "adaptive-optimism")
 
@@ -25,20 +20,20 @@ class Counter(Agent):
     name = "counter"
     seen_states: list[State]
 
-    def begin(self, seen: ObservationView) -> State:
+    def begin(self, seen):
         return np.zeros(seen.batch), np.zeros((seen.batch, 2, 3))
 
-    def decide(self, seen: ObservationView, state: State) -> tuple[FloatArray, State]:
+    def decide(self, seen, state):
         asked, other = state
         turn = np.arange(self.task.n) == asked[:, None] % self.task.n
         return turn * 1.0, (asked + 1, other + 1)
 
 
-def sources_of(action: np.ndarray) -> list[int]:
+def sources_of(action):
     return action.argmax(axis=-1).tolist()
 
 
-def test_no_state_starts_all_rows_and_a_start_some() -> None:
+def test_no_state_starts_all_rows_and_a_start_some():
     agent = Counter(Task())
     seen = np.ones((3, 4, 1), dtype=np.float32)
     action, state = agent.predict(seen)
@@ -53,7 +48,7 @@ def test_no_state_starts_all_rows_and_a_start_some() -> None:
     assert sources_of(agent.predict(seen, None, np.zeros(3, dtype=bool))[0]) == [0, 0, 0]
 
 
-def test_one_observation_is_a_batch_of_one() -> None:
+def test_one_observation_is_a_batch_of_one():
     agent = Counter(Task())
     seen = np.ones((4, 1), dtype=np.float32)
     action, state = agent.predict(seen)
@@ -64,24 +59,24 @@ def test_one_observation_is_a_batch_of_one() -> None:
     assert agent.predict(seen, state, np.array([True]))[0].argmax() == 0
 
 
-def test_refuses_the_state_of_another_batch() -> None:
+def test_refuses_the_state_of_another_batch():
     agent = Counter(Task())
     _, state = agent.predict(np.ones((3, 4, 1), dtype=np.float32))
     with pytest.raises(ValueError, match=r"state has a batch of 3 .* observation has 2; pass"):
         agent.predict(np.ones((2, 4, 1), dtype=np.float32), state)
 
 
-def test_evaluations_pass_the_state_on() -> None:
+def test_evaluations_pass_the_state_on():
     got = evaluate(Counter, {}, steps=8, warmup=0, seeds=2)
     assert got.frequency == pytest.approx([0.25] * 4)
 
 
-def test_evaluate_policy_of_stable_baselines3_passes_state_and_starts() -> None:
+def test_evaluate_policy_of_stable_baselines3_passes_state_and_starts():
     env = CrawlVecEnv(2, horizon=6)
-    asked: list[Any] = []
+    asked = []
 
     class Spy(Counter):
-        def decide(self, seen: ObservationView, state: State) -> tuple[FloatArray, State]:
+        def decide(self, seen, state):
             asked.append(state[0].tolist())
             return super().decide(seen, state)
 
@@ -91,8 +86,8 @@ def test_evaluate_policy_of_stable_baselines3_passes_state_and_starts() -> None:
 
 @pytest.mark.parametrize("name", REMEMBER)
 @pytest.mark.parametrize("drawn", [False, True])
-def test_states_are_never_changed_and_rows_do_not_mix(name: str, drawn: bool) -> None:
-    arguments: dict[str, Any] = {"budget": 2, "arrivals": "poisson", "observed": False}
+def test_states_are_never_changed_and_rows_do_not_mix(name, drawn):
+    arguments = {"budget": 2, "arrivals": "poisson", "observed": False}
     channels = ("arrival_rate", "mean_utility", "decay_rate", "cost")
     if drawn:
         arguments["sources"] = lambda rng: agents_fleet(rng)
@@ -113,7 +108,7 @@ def test_states_are_never_changed_and_rows_do_not_mix(name: str, drawn: bool) ->
         seen, *_ = env.step(action)
 
 
-def agents_fleet(rng: np.random.Generator) -> Any:
+def agents_fleet(rng):
     from crawl_env import Sources
 
     return Sources.random(5, rng)

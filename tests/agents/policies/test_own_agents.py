@@ -1,17 +1,12 @@
 """Mistakes in agents of one's own, and in what they are given, are named."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
 from agents import IndexAgent, ObservationView, Thompson, Whittle, compare, evaluate, whittle_index
-from agents.policies.base import Policy
-from crawl_env import CrawlEnv, Sources
+from crawl_env import CrawlEnv
 
-TASK: dict[str, Any] = {"budget": 2}
+TASK = {"budget": 2}
 
 
 class Own(IndexAgent):
@@ -19,12 +14,12 @@ class Own(IndexAgent):
 
 
 class Scalar(Own):
-    def index(self, value: Any, sources: Sources) -> Any:
+    def index(self, value, sources):
         return 1.0
 
 
 class OneRow(Own):
-    def index(self, value: Any, sources: Sources) -> Any:
+    def index(self, value, sources):
         return value[0]
 
 
@@ -38,20 +33,20 @@ class OneRow(Own):
     ],
     ids=["none", "scalar", "one row", "no agent"],
 )
-def test_a_wrong_agent_is_named(agent: Any, error: type[Exception], message: str) -> None:
+def test_a_wrong_agent_is_named(agent, error, message):
     with pytest.raises(error, match=message):
         evaluate(agent, TASK, steps=2, warmup=0, seeds=3)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -1.0])
-def test_an_observation_that_no_source_can_have_is_named(value: float) -> None:
+def test_an_observation_that_no_source_can_have_is_named(value):
     observation = np.zeros((4, 1), dtype=np.float32)
     observation[2] = value
     with pytest.raises(ValueError, match=f"the observation has {value} as value of source 2"):
         Whittle(CrawlEnv()).predict(observation)
 
 
-def test_a_feature_that_is_not_shown_or_unknown_is_named() -> None:
+def test_a_feature_that_is_not_shown_or_unknown_is_named():
     env = CrawlEnv()
     view = ObservationView(env.reset(seed=0)[0], env.task)
     with pytest.raises(ValueError, match="does not show the feature age; it shows value"):
@@ -60,19 +55,19 @@ def test_a_feature_that_is_not_shown_or_unknown_is_named() -> None:
         view["agee"]
 
 
-def test_what_is_no_state_no_fleet_and_no_list_is_understood_or_named() -> None:
+def test_what_is_no_state_no_fleet_and_no_list_is_understood_or_named():
     env = CrawlEnv(features=("value", "age", "crawled", "harvest"))
-    policy: Policy = Thompson(env)
-    state: Any = np.zeros(3)
+    policy = Thompson(env)
+    state = np.zeros(3)
     with pytest.raises(ValueError, match="give the tuple that predict returned"):
         policy.predict(env.reset(seed=0)[0], state)
-    fleet: Any = 100.0
+    fleet = 100.0
     with pytest.raises(ValueError, match=r"sources is 100\.0; give a Sources"):
         whittle_index(1.0, fleet)
     assert list(compare("whittle", TASK, steps=2, warmup=0, seeds=1)) == ["whittle"]
 
 
-def test_a_model_of_other_features_is_refused() -> None:
+def test_a_model_of_other_features_is_refused():
     stable = pytest.importorskip("stable_baselines3")
     from crawl_env.envs.sb3 import CrawlVecEnv
 
@@ -83,7 +78,7 @@ def test_a_model_of_other_features_is_refused() -> None:
 
 
 @pytest.mark.parametrize("function", [evaluate, compare])
-def test_a_misspelt_keyword_suggests_the_nearest(function: Any) -> None:
+def test_a_misspelt_keyword_suggests_the_nearest(function):
     message = r"got an unexpected keyword argument 'step'; did you mean 'steps'\?"
     with pytest.raises(TypeError, match=message):
         function("whittle", TASK, step=3)

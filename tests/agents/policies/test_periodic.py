@@ -1,9 +1,6 @@
 """Daily cycles of known phases: best cycles, bound, and policies, against dynamic programmes."""
 
-from __future__ import annotations
-
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,14 +22,14 @@ from crawl_env import Arrivals, Sources, Task
 from crawl_env.content.rates import DailyCycle
 
 
-def posed(n: int, phases: Any, day: float = 6, budget: float = 1, **more: Any) -> dict[str, Any]:
+def posed(n, phases, day=6, budget=1, **more):
     cycle = DailyCycle(amplitude=0.9, day=day, phase=list(phases))
     fleet = Sources.random(n, seed=4)
     hidden = {"arrivals": Arrivals(rate=cycle), "observed": False, "features": ("value", "age")}
     return {"sources": fleet, "budget": budget, **hidden, **more}
 
 
-def value_iteration(contents: Any, inflow: Any, ages: int, sets: Any) -> float:
+def value_iteration(contents, inflow, ages, sets):
     """Return the largest reward per step over joint ages and times of day, by value iteration."""
     n, days = inflow.shape
     value = np.zeros((days, *(ages,) * n))
@@ -59,7 +56,7 @@ def value_iteration(contents: Any, inflow: Any, ages: int, sets: Any) -> float:
     return float(2 * change.mean())
 
 
-def contents_of(fleet: Sources, inflow: Any, ages: int) -> Any:
+def contents_of(fleet, inflow, ages):
     """Return the content at each time of day and age from 1, (N, D, ages)."""
     n, days = inflow.shape
     found = np.zeros((n, days, ages))
@@ -69,7 +66,7 @@ def contents_of(fleet: Sources, inflow: Any, ages: int) -> Any:
     return found
 
 
-def test_the_bound_and_the_policies_at_the_exact_optimum() -> None:
+def test_the_bound_and_the_policies_at_the_exact_optimum():
     task = posed(2, [0.0, 2.5])
     fleet, inflow = task["sources"], daily_inflow(Task(**task), task["sources"])
     best = value_iteration(contents_of(fleet, inflow, 16), inflow, 16, [(0,), (1,)])
@@ -80,7 +77,7 @@ def test_the_bound_and_the_policies_at_the_exact_optimum() -> None:
     assert np.isnan(task_bound(Task(**{**task, "budget_rule": "average"})).bound)
     assert np.isnan(task_bound(Task(**{**task, "observed": True})).bound)
     both = task_bound(Task(**task), Sources.stack([fleet, fleet]))
-    assert both.bound == pytest.approx([bound, bound])  # type: ignore[arg-type]
+    assert both.bound == pytest.approx([bound, bound])
     # Items are many, so that 12 runs of 600 steps have little noise.
     names = ["whittle", "whittle-periodic", "lagrangian-periodic"]
     runs = compare(names, task, steps=600, warmup=60, seeds=12, seed=1)
@@ -91,7 +88,7 @@ def test_the_bound_and_the_policies_at_the_exact_optimum() -> None:
 
 @settings(max_examples=6, derandomize=True, deadline=None, database=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 5))
-def test_the_best_cycle_is_that_of_value_iteration(seed: int, days: int) -> None:
+def test_the_best_cycle_is_that_of_value_iteration(seed, days):
     rng = np.random.default_rng(seed)
     inflow = rng.exponential(1.0, (1, days)) * (rng.random((1, days)) < 0.8)
     fleet = Sources(1.0, 1.0, rng.uniform(0.4, 1.5))
@@ -111,7 +108,7 @@ def test_the_best_cycle_is_that_of_value_iteration(seed: int, days: int) -> None
         np.testing.assert_allclose(potential[0], best, atol=1e-9)
 
 
-def test_a_day_of_one_step_is_the_stationary_problem() -> None:
+def test_a_day_of_one_step_is_the_stationary_problem():
     fleet = Sources.random(30, seed=0)
     fleet = Sources(**{**fleet.__getstate__(), "cost": np.tile([1.0, 2.0, 0.5], 10)})
     found = periodic_relaxation(fleet, fleet.inflow[:, None], 4.0)
@@ -127,14 +124,14 @@ def test_a_day_of_one_step_is_the_stationary_problem() -> None:
     np.testing.assert_allclose(out[:, pays], expected[:, pays], atol=1e-9 * fleet.ceiling.max())
 
 
-def test_a_cycle_of_no_amplitude_is_whittle() -> None:
+def test_a_cycle_of_no_amplitude_is_whittle():
     rate = DailyCycle(amplitude=0.0, day=6)
     task = {"sources": "table1", "budget": 2, "arrivals": Arrivals(rate=rate), "observed": False}
     runs = compare(["whittle", "whittle-periodic"], task, steps=60, warmup=0, seeds=2)
     np.testing.assert_allclose(*(run.reward for run in runs.values()), rtol=1e-12)
 
 
-def test_episodes_of_one_batch_may_be_at_different_times() -> None:
+def test_episodes_of_one_batch_may_be_at_different_times():
     """An observation alone, with its own state, gets the action of the batch."""
     from crawl_env import CrawlVectorEnv
 
@@ -152,7 +149,7 @@ def test_episodes_of_one_batch_may_be_at_different_times() -> None:
         np.testing.assert_array_equal(agent.predict(seen, state)[0][2], alone)
 
 
-def test_what_is_not_known_is_refused() -> None:
+def test_what_is_not_known_is_refused():
     with pytest.raises(ValueError, match="no whole number of periods"):
         agents.make("lagrangian-periodic", Task(**posed(2, [0, 1], day=6.5)))
     for change in ({"observed": True}, {"arrivals": "poisson-drift"}, {"budget_rule": "average"}):

@@ -1,7 +1,5 @@
 """The planner: what it simulates is what happens, and it improves its base."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -14,7 +12,7 @@ FEATURES = ("age", "arrival_rate", "mean_utility", "decay_rate", "cost", "steps_
 DRAWN = {"sources": "drawn-sparse-8", "budget": 2, "payoff": Deadline(6), "features": FEATURES}
 
 
-def test_the_simulation_is_the_environment() -> None:
+def test_the_simulation_is_the_environment():
     """With deterministic arrivals, the simulated rewards of the base are those that follow."""
     env = CrawlVectorEnv(3, **DRAWN, arrivals="deterministic", horizon=None)
     observation, _ = env.reset(seed=0)
@@ -32,7 +30,7 @@ def test_the_simulation_is_the_environment() -> None:
 
 
 @pytest.mark.parametrize("payoff", [Deadline(6), DiminishingReturns(3.0)])
-def test_it_improves_its_base(payoff: Deadline | DiminishingReturns) -> None:
+def test_it_improves_its_base(payoff):
     fleet = Sources.random(10, 1, "sparse")
     fleet = Sources(**{**fleet.describe(), "topics": ["a", "b"] * 5})
     task = {"sources": fleet, "budget": 2, "payoff": payoff, "arrivals": "deterministic"}
@@ -43,7 +41,7 @@ def test_it_improves_its_base(payoff: Deadline | DiminishingReturns) -> None:
     assert planned > 1.005 * simple
 
 
-def test_what_it_cannot_simulate_is_refused() -> None:
+def test_what_it_cannot_simulate_is_refused():
     for task in (
         {"budget": 2, "budget_rule": "average"},
         {"budget": 2, "arrivals": "poisson-drift"},

@@ -1,9 +1,6 @@
 """Every registered agent in every kind of environment, and what each of them must do."""
 
-from __future__ import annotations
-
 import itertools
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -28,17 +25,17 @@ MIXED = Sources(
 CHANNELS = ("arrival_rate", "mean_utility", "decay_rate", "cost")
 
 
-def drawn(rng: np.random.Generator) -> Sources:
+def drawn(rng):
     return Sources.random(6, rng)
 
 
-def drawn_costs(rng: np.random.Generator) -> Sources:
+def drawn_costs(rng):
     parameters = Sources.random(6, rng)
     rate, utility, decay = (getattr(parameters, name) for name in CHANNELS[:3])
     return Sources(rate, utility, decay, rng.uniform(0.5, 2, 6), period=0.5)
 
 
-KINDS: dict[str, dict[str, Any]] = {
+KINDS = {
     "default": {},
     "age": {"features": ("age",), "observed": False, "budget": 2},
     "poisson": {"sources": "fleet-f", "arrivals": "poisson", "budget": 5},
@@ -71,7 +68,7 @@ PAIRS = [
 ]
 
 
-def arguments_of(kind: str, name: str) -> dict[str, Any]:
+def arguments_of(kind, name):
     """Return the environment's arguments, with all features that the agent asks for."""
     return {"horizon": 6, **with_features(name, KINDS[kind])[1]}
 
@@ -79,7 +76,7 @@ def arguments_of(kind: str, name: str) -> dict[str, Any]:
 # ------------------------------------------------------------------------------- all agents alike
 
 
-def test_the_pairs_cover() -> None:
+def test_the_pairs_cover():
     for name in NAMES:
         kinds = [KINDS[k] for n, k in PAIRS if n == name]
         assert {task.get("budget_rule", "step") for task in kinds} == {"step", "average"}
@@ -89,14 +86,14 @@ def test_the_pairs_cover() -> None:
 
 
 @pytest.mark.parametrize(("name", "kind"), PAIRS)
-def test_every_agent_in_every_kind_of_environment(name: str, kind: str) -> None:
+def test_every_agent_in_every_kind_of_environment(name, kind):
     """Over a reset: actions are in the space, of the seed alone, the same for one observation as
     for the batch, and leave the observation alone."""
     env = CrawlVectorEnv(3, **arguments_of(kind, name))
     agent, again, alone, other = (agents.make(name, env, seed=seed) for seed in (4, 4, 4, 5))
     observation, _ = env.reset(seed=2)
     state = same_state = other_state = None
-    states: list[Any] = [None] * 3
+    states = [None] * 3
     differs = False
     for _ in range(8):
         given = observation.copy()
@@ -130,7 +127,7 @@ def test_every_agent_in_every_kind_of_environment(name: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_agent_has_stable_baselines_predict(name: str) -> None:
+def test_every_agent_has_stable_baselines_predict(name):
     arguments = {**arguments_of("many", name), "horizon": 10}
     native = CrawlVecEnv(3, **arguments)
     native.seed(0)
@@ -161,7 +158,7 @@ def test_every_agent_has_stable_baselines_predict(name: str) -> None:
 # --------------------------------------------------------------------------- what each one crawls
 
 
-def crawls(name: str, epochs: int, rows: int = 3, seed: int = 0, **arguments: Any) -> np.ndarray:
+def crawls(name, epochs, rows=3, seed=0, **arguments):
     """Return what an agent crawls, (T, B, N) bool."""
     env = CrawlVectorEnv(rows, **{**with_features(name, arguments)[1], "horizon": None})
     agent = agents.make(name, env, seed=seed)
@@ -184,7 +181,7 @@ def crawls(name: str, epochs: int, rows: int = 3, seed: int = 0, **arguments: An
         ("static", 2, "step"), ("myopic", 1, "step"), ("myopic", 4, "average"),
     ],
 )  # fmt: skip
-def test_age_alone_is_as_good_as_the_belief(name: str, seed: int, rule: str) -> None:
+def test_age_alone_is_as_good_as_the_belief(name, seed, rule):
     fleet = Sources.random(12, seed=seed) if seed else MIXED
     arguments = {
         "sources": fleet, "budget": 2.5, "arrivals": "poisson", "observed": False,
@@ -199,7 +196,7 @@ def test_age_alone_is_as_good_as_the_belief(name: str, seed: int, rule: str) -> 
 
 
 @pytest.mark.parametrize("name", ["whittle", "myopic"])
-def test_acts_on_what_it_sees_and_believes_the_rest(name: str) -> None:
+def test_acts_on_what_it_sees_and_believes_the_rest(name):
     mask = np.array([True, False, True, False, True])
     env = CrawlVectorEnv(
         6, sources=MIXED, arrivals="poisson", observed=mask, features=("value", "age"), budget=2
@@ -228,7 +225,7 @@ def test_acts_on_what_it_sees_and_believes_the_rest(name: str) -> None:
         observation, *_ = env.step(action)
 
 
-def test_order_of_indices_survives_rounding() -> None:
+def test_order_of_indices_survives_rounding():
     """Fleets over six orders of magnitude: a difference of 1 % within a thousand of the typical
     index is never lost."""
     n = 1400
@@ -243,8 +240,8 @@ def test_order_of_indices_survives_rounding() -> None:
 
 # Where random content is seen, λ* is simulated for each fleet: seconds each.
 @pytest.mark.parametrize(("rule", "arrivals"), [("step", "poisson"), ("average", "deterministic")])
-def test_drawn_fleets_are_known_from_their_channels(rule: str, arrivals: str) -> None:
-    arguments: dict[str, Any] = {
+def test_drawn_fleets_are_known_from_their_channels(rule, arrivals):
+    arguments = {
         "budget": 2, "budget_rule": rule, "features": ("value", *CHANNELS), "horizon": 40,
         "arrivals": arrivals,
     }  # fmt: skip
@@ -268,7 +265,7 @@ def test_drawn_fleets_are_known_from_their_channels(rule: str, arrivals: str) ->
                 observation, *_ = env.step(action)
 
 
-def test_oldest_first_goes_round() -> None:
+def test_oldest_first_goes_round():
     history = crawls("oldest-first", 14, budget=2, sources="recovering-7")
     order = [tuple(np.flatnonzero(row)) for row in history[:, 0]]
     assert order[:4] == [(0, 1), (2, 3), (4, 5), (0, 6)]
@@ -277,14 +274,14 @@ def test_oldest_first_goes_round() -> None:
         assert stretch.any(axis=-1).all()
 
 
-def test_fixed_takes_the_largest_inflow_per_cost() -> None:
+def test_fixed_takes_the_largest_inflow_per_cost():
     fleet = Sources([1.0, 1, 1, 1], [1.0, 2, 3, 4], 0.5, [1, 1, 3, 2.0])
     history = crawls("fixed", 6, sources=fleet, budget=3)
     # Ratios 1, 2, 1, 2: the second, then the fourth at cost 2 fill the budget of 3.
     assert (history == [False, True, False, True]).all()
 
 
-def test_random_is_uniform() -> None:
+def test_random_is_uniform():
     history = crawls("random", 1500, rows=10, sources="recovering-5", budget=2, seed=3)
     share = history.mean(axis=(0, 1))
     error = np.sqrt(0.4 * 0.6 / 15_000)
@@ -296,20 +293,20 @@ def test_random_is_uniform() -> None:
 class Uniform(ArrivalProcess):
     """Arrivals of one's own: U uniform on (0, 2), one number a source and step."""
 
-    def block(self, cells: Any, state: Any) -> Block:
+    def block(self, cells, state):
         return UniformContent(cells)
 
-    def past(self, cells: Any, steps: Any) -> Block:
+    def past(self, cells, steps):
         return UniformContent(cells)
 
 
 class UniformContent(Block):
-    def add(self, value: np.ndarray, count: Any, rng: np.random.Generator) -> None:
+    def add(self, value, count, rng):
         value += 2 * rng.random(value.size)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_random_knows_nothing_of_what_arrives(seed: int) -> None:
+def test_random_knows_nothing_of_what_arrives(seed):
     """The same seed for the agent and the environment must not give them the same numbers."""
     arrivals = Uniform()
     env = CrawlVectorEnv(
@@ -333,7 +330,7 @@ def test_random_knows_nothing_of_what_arrives(seed: int) -> None:
 
 @pytest.mark.parametrize("name", [n for n, a in agents.AGENTS.items() if issubclass(a, IndexAgent)])
 @pytest.mark.parametrize("features", [("value",), ("age",)])
-def test_waits_when_nothing_is_worth_its_charge(name: str, features: tuple[str, ...]) -> None:
+def test_waits_when_nothing_is_worth_its_charge(name, features):
     arguments = {"budget": 0.05, "budget_rule": "average", "features": features}
     history = crawls(name, 400, rows=1, **arguments)[:, 0]
     if name == "whittle":
@@ -344,7 +341,7 @@ def test_waits_when_nothing_is_worth_its_charge(name: str, features: tuple[str, 
     assert history.sum() <= 0.05 * 400 + 1
 
 
-def test_waits_below_the_charge_and_crawls_above() -> None:
+def test_waits_below_the_charge_and_crawls_above():
     env = CrawlVectorEnv(1, budget=2.5, budget_rule="average", features=("value",))
     agent = agents.make("whittle", env)
     price = relaxation(Sources.preset("table1"), 2.5).multiplier
@@ -360,7 +357,7 @@ def test_waits_below_the_charge_and_crawls_above() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.filterwarnings("ignore:budget is 8:UserWarning")
-def test_with_money_for_everything_crawls_everything(name: str) -> None:
+def test_with_money_for_everything_crawls_everything(name):
     fleet = Sources([4.0, 20, 1, 3, 9], [1.0, 0.3, 2, 1, 0.5], MIXED.decay_rate, MIXED.cost)
     waits = name in ("nutch", "miniflux")  # until a source is due, whatever money there is
     rules = ["step"] if waits else ["step", "average"]
@@ -372,7 +369,7 @@ def test_with_money_for_everything_crawls_everything(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_spends_no_more_than_the_budget(name: str) -> None:
+def test_spends_no_more_than_the_budget(name):
     rng = np.random.default_rng(NAMES.index(name))
     n = int(rng.integers(2, 9))
     fleet = Sources(rng.uniform(0.1, 20, n), rng.uniform(0.1, 2, n), 0.3, rng.uniform(0.3, 2, n))
@@ -390,7 +387,7 @@ def test_spends_no_more_than_the_budget(name: str) -> None:
 
 
 @pytest.mark.parametrize("dead", [1e-4, 1e-12])
-def test_dead_sources_do_not_cost_the_living_their_order(dead: float) -> None:
+def test_dead_sources_do_not_cost_the_living_their_order(dead):
     """Priorities are float32: a scale taken from the dead would round the living alike."""
     fleet = Sources.random(40, seed=0)
     columns = [
@@ -405,7 +402,7 @@ def test_dead_sources_do_not_cost_the_living_their_order(dead: float) -> None:
 
 
 @pytest.mark.parametrize("rule", ["step", "average"])
-def test_units_of_utility_do_not_change_what_is_crawled(rule: str) -> None:
+def test_units_of_utility_do_not_change_what_is_crawled(rule):
     table1 = Sources.preset("table1")
     silent = np.zeros(5)
     fleets = [
@@ -424,18 +421,18 @@ def test_units_of_utility_do_not_change_what_is_crawled(rule: str) -> None:
     assert rewards[2].reward[0] == pytest.approx(1e-9 * rewards[0].reward[0], rel=1e-6)
 
 
-def test_a_negative_index_is_refused() -> None:
+def test_a_negative_index_is_refused():
     class Poorest(agents.IndexAgent):
         name = "poorest"
 
-        def index(self, value: Any, sources: Sources) -> Any:
+        def index(self, value, sources):
             return -value
 
     with pytest.raises(ValueError, match=r"Poorest.index returned -.* for source 0;"):
         evaluate(Poorest, {}, steps=1, seeds=1)
 
 
-def test_what_reset_returns_is_no_observation() -> None:
+def test_what_reset_returns_is_no_observation():
     env = CrawlEnv()
     with pytest.raises(ValueError, match=r"observation, info = env\.reset\(\)"):
-        agents.Whittle(env).predict(env.reset(seed=0))  # type: ignore[arg-type]
+        agents.Whittle(env).predict(env.reset(seed=0))

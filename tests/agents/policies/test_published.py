@@ -4,11 +4,6 @@ The numbers are those of the model's page: Table 1 of the paper, the recovering 
 and DeepTOP, fleet F. What is not printed there is computed here, by other means than the package.
 """
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from typing import Any
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -22,7 +17,7 @@ from crawl_env import CrawlVectorEnv, Sources
 Z_LIMIT = 4.0
 
 
-def play(name: str, epochs: int, **arguments: Any) -> tuple[np.ndarray, list[tuple[int, ...]]]:
+def play(name, epochs, **arguments):
     """Return the rewards and the crawled sets of one environment, stepped one by one."""
     arguments = {"features": ("value",), **arguments}
     shown = (*arguments["features"], *agents.AGENTS[name].features)
@@ -39,9 +34,7 @@ def play(name: str, epochs: int, **arguments: Any) -> tuple[np.ndarray, list[tup
     return rewards, sets
 
 
-def plain_index_policy(
-    ceiling: Sequence[float], decay: Sequence[float], m: int, epochs: int, start: int = 1
-) -> tuple[np.ndarray, list[tuple[int, ...]]]:
+def plain_index_policy(ceiling, decay, m, epochs, start=1):
     """Crawl the m sources of largest (x_k − k u α^k) of their ages, ties to the older, then to
     the lower number: with ages alone, in plain Python."""
     ages = [start] * len(ceiling)
@@ -72,7 +65,7 @@ LONG_RUN = {
 
 @pytest.mark.parametrize("budget", LONG_RUN)
 @pytest.mark.parametrize("start", ["fresh", "empty", "full"])
-def test_table1_long_run(budget: int, start: str) -> None:
+def test_table1_long_run(budget, start):
     expected, period, frequency = LONG_RUN[budget]
     rewards, sets = play("whittle", 210 + 5 * period, budget=budget, start=start)
     assert rewards[210:].mean() == pytest.approx(expected, abs=6e-7)
@@ -87,28 +80,28 @@ def test_table1_long_run(budget: int, start: str) -> None:
 
 
 @pytest.mark.parametrize("budget", LONG_RUN)
-def test_table1_as_in_plain_python(budget: int) -> None:
+def test_table1_as_in_plain_python(budget):
     expected, expected_sets = plain_index_policy(**TABLE1, m=budget, epochs=300)
     rewards, sets = play("whittle", 300, budget=budget)
     assert sets == expected_sets
     np.testing.assert_allclose(rewards, expected, rtol=1e-12)
 
 
-def test_table1_mean_of_61_epochs() -> None:
+def test_table1_mean_of_61_epochs():
     rewards, _ = play("whittle", 61, budget=1, start="empty")
     assert rewards.mean() == pytest.approx(254.6576, abs=5.1e-5)
     got = evaluate("whittle", {"start": "empty"}, steps=61, warmup=0, seeds=1)
     assert got.reward[0] == pytest.approx(254.6576, abs=5.1e-5)
 
 
-def test_table1_fixed() -> None:
+def test_table1_fixed():
     rewards, sets = play("fixed", 50, budget=1)
     assert set(sets) == {(0,)}
     np.testing.assert_allclose(rewards, 179.790963, atol=5.1e-7)
 
 
 @pytest.mark.parametrize(("budget", "expected"), [(2.5, 359.71), (2, 338.053940)])
-def test_table1_average_budget(budget: float, expected: float) -> None:
+def test_table1_average_budget(budget, expected):
     got = evaluate("whittle", {"budget": budget, "budget_rule": "average"}, steps=3000, seeds=1)
     assert got.reward[0] == pytest.approx(expected, rel=2e-3)
     # Measured over 3000 epochs, what is spent may exceed M by what was saved before.
@@ -131,18 +124,18 @@ NAMES = ("whittle", "myopic", "oldest-first")
 KINDS = [(10, 0.2), (8.5, 0.4), (7, 0.6), (5.5, 0.8)]
 
 
-def printed(value: float) -> Any:
+def printed(value):
     """Return what rounds to the printed number."""
     digits = len(str(value).split(".")[1])
     return pytest.approx(value, abs=0.501 * 10.0**-digits)
 
 
-def recovering(n: int) -> tuple[np.ndarray, np.ndarray]:
+def recovering(n):
     ceiling, decay = np.array([KINDS[i % 4] for i in range(n)]).T
     return ceiling, decay
 
 
-def random_by_epoch(n: int, m: int, epochs: int) -> np.ndarray:
+def random_by_epoch(n, m, epochs):
     """Return the expected reward of drawing m of n at random, epoch by epoch, from age 1."""
     ceiling, decay = recovering(n)
     alpha, q = np.exp(-decay), m / n
@@ -153,26 +146,26 @@ def random_by_epoch(n: int, m: int, epochs: int) -> np.ndarray:
     return np.array(rewards)
 
 
-def score_of(name: str, n: int, m: int, **settings: Any) -> float:
+def score_of(name, n, m, **settings):
     arguments = {"sources": f"recovering-{n}", "budget": m}
     return float(evaluate(name, arguments, seeds=1, **settings).reward[0])
 
 
 @pytest.mark.parametrize("row", NEURWIN, ids=lambda row: f"{row[0]} choose {row[1]}")
-def test_neurwin_protocol(row: tuple[Any, ...]) -> None:
+def test_neurwin_protocol(row):
     for name, value in zip(NAMES, row[2:], strict=False):
         got = score_of(name, *row[:2], steps=300, warmup=0, discount=0.99)
         assert got == printed(value), name
 
 
 @pytest.mark.parametrize("row", DEEPTOP, ids=lambda row: f"{row[0]} choose {row[1]}")
-def test_deeptop_protocol(row: tuple[Any, ...]) -> None:
+def test_deeptop_protocol(row):
     for name, value in zip(NAMES, row[2:], strict=False):
         assert score_of(name, *row[:2], steps=6000, warmup=6000) == printed(value), name
 
 
 @pytest.mark.parametrize("row", NEURWIN, ids=lambda row: f"{row[0]} choose {row[1]}")
-def test_neurwin_random(row: tuple[Any, ...]) -> None:
+def test_neurwin_random(row):
     n, m = row[:2]
     expected = float(random_by_epoch(n, m, 300) @ 0.99 ** np.arange(300))
     assert expected == printed(row[5])
@@ -182,7 +175,7 @@ def test_neurwin_random(row: tuple[Any, ...]) -> None:
 
 
 @pytest.mark.parametrize("row", DEEPTOP, ids=lambda row: f"{row[0]} choose {row[1]}")
-def test_deeptop_random(row: tuple[Any, ...]) -> None:
+def test_deeptop_random(row):
     n, m = row[:2]
     (ceiling, decay), q = recovering(n), m / n
     alpha = np.exp(-decay)
@@ -197,7 +190,7 @@ def test_deeptop_random(row: tuple[Any, ...]) -> None:
 # ---------------------------------------------------------------------------------------- fleet F
 
 
-def fleet_f(budget: float, observed: bool) -> tuple[float, float]:
+def fleet_f(budget, observed):
     """Return the mean reward of Whittle on 200 × 800 epochs, and its standard error."""
     arguments = {
         "sources": "fleet-f", "budget": budget, "arrivals": "poisson", "observed": observed,
@@ -207,14 +200,14 @@ def fleet_f(budget: float, observed: bool) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize(("budget", "expected"), [(2, 7.993), (10, 10.684)])
-def test_fleet_f_observed(budget: int, expected: float) -> None:
+def test_fleet_f_observed(budget, expected):
     mean, error = fleet_f(budget, observed=True)
     assert error < 0.012
     assert abs(mean - expected) < Z_LIMIT * np.hypot(error, 0.0015)  # published as ± .003
 
 
 @pytest.mark.parametrize(("budget", "bound"), [(2, 6.175), (10, 9.589)])
-def test_fleet_f_unobserved(budget: int, bound: float) -> None:
+def test_fleet_f_unobserved(budget, bound):
     assert relaxed_bound(Sources.preset("fleet-f"), budget) == pytest.approx(bound, abs=5.1e-4)
     mean, error = fleet_f(budget, observed=False)
     assert error < 0.012
@@ -223,7 +216,7 @@ def test_fleet_f_unobserved(budget: int, bound: float) -> None:
 
 
 @pytest.mark.parametrize("budget", [2, 10])
-def test_fleet_f_observed_average_is_not_below_epoch(budget: int) -> None:
+def test_fleet_f_observed_average_is_not_below_epoch(budget):
     """What may be spent in any epoch may be spent on average: the freer rule cannot be worth less,
     and an agent that can see must not leave its money unspent."""
     arguments = {"sources": "fleet-f", "budget": budget, "arrivals": "poisson"}
@@ -239,7 +232,7 @@ def test_fleet_f_observed_average_is_not_below_epoch(budget: int) -> None:
 # ------------------------------------------------------------------------ what nobody can beat
 
 
-def small_fleet(seed: int) -> tuple[Sources, float]:
+def small_fleet(seed):
     """Return a fleet of 2 or 3 sources and a budget, costs equal or mixed in turn."""
     rng = np.random.default_rng(seed)
     n = int(rng.integers(2, 4))
@@ -253,7 +246,7 @@ def small_fleet(seed: int) -> tuple[Sources, float]:
 
 @pytest.mark.filterwarnings("ignore:budget is .* at most")
 @pytest.mark.parametrize("seed", range(6))
-def test_whittle_is_below_the_optimum_and_not_far(seed: int) -> None:
+def test_whittle_is_below_the_optimum_and_not_far(seed):
     fleet, budget = small_fleet(seed)
     best = optimal_reward(fleet, budget, 1e-6)
     arguments = {"sources": fleet, "budget": budget}
@@ -262,7 +255,7 @@ def test_whittle_is_below_the_optimum_and_not_far(seed: int) -> None:
     assert 0.7 * best <= got <= best * (1 + 1e-6) + fleet.ceiling.sum() / 2000
 
 
-def any_fleet(seed: int) -> tuple[Sources, float]:
+def any_fleet(seed):
     rng = np.random.default_rng(100 + seed)
     n = int(rng.integers(2, 9))
     cost = np.ones(n) if seed % 3 == 0 else rng.uniform(0.3, 2.0, n)
@@ -280,7 +273,7 @@ COVER = [
 
 @pytest.mark.filterwarnings("ignore:budget is .* at most")
 @pytest.mark.parametrize(("name", "rule", "start"), COVER)
-def test_no_total_exceeds_the_relaxed_bound(name: str, rule: str, start: str) -> None:
+def test_no_total_exceeds_the_relaxed_bound(name, rule, start):
     """A sharp test: every deterministic total over H epochs is at most H × bound. A balance may
     be overdrawn by one source's cost at the end, worth its charge."""
     for seed in range(2):
@@ -303,7 +296,7 @@ def test_no_total_exceeds_the_relaxed_bound(name: str, rule: str, start: str) ->
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_whittle_reaches_the_bound_under_average(seed: int) -> None:
+def test_whittle_reaches_the_bound_under_average(seed):
     fleet, budget = any_fleet(seed)
     bound = relaxed_bound(fleet, budget)
     arguments = {"sources": fleet, "budget": budget, "budget_rule": "average"}

@@ -1,9 +1,5 @@
 """Policies that act on the belief of sources with signals."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -15,12 +11,12 @@ from agents.theory.multiplier import BudgetMultiplier
 from agents.theory.task_bound import task_bound
 from crawl_env import CrawlVectorEnv, Signals, Sources, Task
 
-RUNS: dict[str, Any] = {"steps": 400, "warmup": 50, "seeds": 10}
+RUNS = {"steps": 400, "warmup": 50, "seeds": 10}
 QUALITY = {"recall": 0.5, "precision": 0.8}
 FLEET = Sources([0.5, 1.0, 0.2, 2.0], [1.0, 0.7, 2.0, 0.3], [0.35, 0.1, 0.2, 0.05])
 
 
-def drawn(rng: np.random.Generator) -> Sources:
+def drawn(rng):
     return Sources.random(4, seed=int(rng.integers(100)), regime="dense")
 
 
@@ -35,9 +31,9 @@ def drawn(rng: np.random.Generator) -> Sources:
     ],
     ids=["plain", "delayed", "mixed", "limits", "drawn"],
 )
-def test_the_belief_follows_from_age_and_pings(arguments: dict[str, Any]) -> None:
+def test_the_belief_follows_from_age_and_pings(arguments):
     more = arguments.get("features", ())
-    task: dict[str, Any] = {"sources": FLEET, "signals": QUALITY, "observed": False, **arguments}
+    task = {"sources": FLEET, "signals": QUALITY, "observed": False, **arguments}
     task["features"] = ("value", "age", "pings_aged", *more)
     env = CrawlVectorEnv(3, **task)
     without = Task(**{**task, "features": ("age", "pings_aged", *more)})
@@ -49,7 +45,7 @@ def test_the_belief_follows_from_age_and_pings(arguments: dict[str, Any]) -> Non
 
 
 @pytest.mark.parametrize("name", ["whittle", "whittle-exact", "myopic", "lagrangian"])
-def test_pings_are_worth_something_to_every_index(name: str) -> None:
+def test_pings_are_worth_something_to_every_index(name):
     told = evaluate(name, {"sources": "fleet-f", "budget": 2, "signals": QUALITY}, **RUNS)
     blind = {"sources": "fleet-f", "budget": 2, "arrivals": "poisson-items", "observed": False}
     gain = statistics.difference(told.reward, evaluate(name, blind, **RUNS).reward)
@@ -64,7 +60,7 @@ def test_pings_are_worth_something_to_every_index(name: str) -> None:
     np.testing.assert_allclose(same.reward, told.reward, rtol=1e-3)
 
 
-def test_who_sees_no_pings_acts_as_without_signals() -> None:
+def test_who_sees_no_pings_acts_as_without_signals():
     common = {"sources": "fleet-f", "budget": 2, "arrivals": "poisson-items", "features": ("age",)}
     found = evaluate("whittle", {**common, "signals": QUALITY}, **RUNS)
     np.testing.assert_array_equal(
@@ -73,9 +69,7 @@ def test_who_sees_no_pings_acts_as_without_signals() -> None:
 
 
 @pytest.mark.parametrize(("budget", "precision", "delay"), [(2, 0.8, 0), (10, 0.2, 0), (2, 0.8, 8)])
-def test_the_exact_index_loses_nothing_and_none_exceeds_the_bound(
-    budget: float, precision: float, delay: float
-) -> None:
+def test_the_exact_index_loses_nothing_and_none_exceeds_the_bound(budget, precision, delay):
     task = {
         "sources": "fleet-f",
         "budget": budget,
@@ -94,13 +88,13 @@ def test_the_exact_index_loses_nothing_and_none_exceeds_the_bound(
 
 
 @pytest.mark.parametrize("name", ["whittle", "whittle-exact", "lagrangian"])
-def test_an_average_budget_is_spent(name: str) -> None:
+def test_an_average_budget_is_spent(name):
     task = {"sources": "fleet-f", "budget": 2, "signals": QUALITY, "budget_rule": "average"}
     run = evaluate(name, task, **RUNS)
     assert run.cost.mean() == pytest.approx(2, rel=0.05)
 
 
-def test_the_simulated_multiplier_is_that_of_the_relaxation() -> None:
+def test_the_simulated_multiplier_is_that_of_the_relaxation():
     task = Task("fleet-f", 2, signals=QUALITY, budget_rule="average")
     arm = arm_of(task)
     simulated = BudgetMultiplier(task, lambda value, _: arm.index(value))(task.sources)

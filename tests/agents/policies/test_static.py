@@ -1,9 +1,6 @@
 """Static frequencies against the literature, scipy and brute force; and how they are kept."""
 
-from __future__ import annotations
-
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +18,7 @@ TABLE1 = Sources.preset("table1")
 # -------------------------------------------------------------------------------- on the lattice
 
 
-def history(epochs: int, **arguments: Any) -> np.ndarray:
+def history(epochs, **arguments):
     """Return what the agent crawls, (T, N) bool."""
     env = CrawlVectorEnv(1, **{**with_features("static", arguments)[1], "horizon": None})
     agent = agents.make("static", env)
@@ -41,7 +38,7 @@ SHOWN = [("value",), ("age",), ("value", "crawled"), ("age", "balance")]
     ("rule", "start"),
     [("step", "fresh"), ("average", "empty"), ("step", "random"), ("average", "full")],
 )
-def test_keeps_its_frequencies_whatever_is_shown(rule: str, start: str) -> None:
+def test_keeps_its_frequencies_whatever_is_shown(rule, start):
     fleet = Sources.random(12, seed=5)
     arguments = {"sources": fleet, "budget": 3, "budget_rule": rule, "start": start}
     crawled = history(1000, features=SHOWN[0], **arguments)
@@ -57,7 +54,7 @@ def test_keeps_its_frequencies_whatever_is_shown(rule: str, start: str) -> None:
 
 
 @pytest.mark.parametrize("rule", ["step", "average"])
-def test_gaps_are_the_two_whole_numbers_about_the_interval(rule: str) -> None:
+def test_gaps_are_the_two_whole_numbers_about_the_interval(rule):
     """Nearly always: budgets in every epoch do not let all sources keep their rhythm at once."""
     fleet = Sources.random(30, seed=2)
     crawled = history(3000, sources=fleet, budget=3, budget_rule=rule)
@@ -73,13 +70,13 @@ def test_gaps_are_the_two_whole_numbers_about_the_interval(rule: str) -> None:
     assert wide < 0.02 * total
 
 
-def test_one_source_in_two_epochs_is_crawled_every_other_one() -> None:
+def test_one_source_in_two_epochs_is_crawled_every_other_one():
     crawled = history(100, sources=Sources([3.0, 3, 3, 3], 1.0, 0.3), budget=2)
     for column in crawled.T:
         assert set(np.diff(np.flatnonzero(column))) == {2}
 
 
-def test_costs_are_kept_within_the_budget_and_share_what_is_left_unspent() -> None:
+def test_costs_are_kept_within_the_budget_and_share_what_is_left_unspent():
     fleet = Sources([5.0, 4, 3, 2, 6], 1.0, [0.3, 0.1, 0.5, 0.2, 0.4], [1, 1.7, 0.6, 2.4, 0.9])
     crawled = history(3000, sources=fleet, budget=3)
     spent = crawled @ fleet.cost
@@ -91,7 +88,7 @@ def test_costs_are_kept_within_the_budget_and_share_what_is_left_unspent() -> No
     np.testing.assert_allclose(on_average.mean(axis=0), f, atol=2e-3)
 
 
-def test_a_source_that_is_too_dear_takes_no_share() -> None:
+def test_a_source_that_is_too_dear_takes_no_share():
     fleet = Sources([5.0, 4, 90], 1.0, 0.3, [1, 1, 5])
     with pytest.warns(UserWarning, match="can never be crawled"):
         crawled = history(200, sources=fleet, budget=1)
@@ -100,7 +97,7 @@ def test_a_source_that_is_too_dear_takes_no_share() -> None:
     )
 
 
-def test_a_hundred_thousand_sources() -> None:
+def test_a_hundred_thousand_sources():
     fleet = Sources.random(100_000, seed=3)
     got = evaluate("static", {"sources": fleet, "budget": 10_000}, steps=12, warmup=0, seeds=1)
     assert got.cost[0] == 10_000
@@ -109,7 +106,7 @@ def test_a_hundred_thousand_sources() -> None:
 # ---------------------------------------------------------------------------------- what it earns
 
 
-def best_periodic(fleet: Sources, longest: int) -> float:
+def best_periodic(fleet, longest):
     """Return the best reward per epoch over all periodic schedules of one crawl an epoch."""
     best = 0.0
     for period in range(1, longest + 1):
@@ -126,7 +123,7 @@ def best_periodic(fleet: Sources, longest: int) -> float:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_earns_nearly_what_the_best_periodic_schedule_does(seed: int) -> None:
+def test_earns_nearly_what_the_best_periodic_schedule_does(seed):
     fleet = Sources.random(3, seed=seed)
     best = best_periodic(fleet, 7)
     got = evaluate("static", {"sources": fleet}, steps=1200, warmup=300, seeds=1).reward[0]
@@ -135,7 +132,7 @@ def test_earns_nearly_what_the_best_periodic_schedule_does(seed: int) -> None:
 
 
 @pytest.mark.parametrize(("seed", "rule"), [(0, "step"), (1, "average"), (2, "step")])
-def test_earns_less_than_the_bound_and_little_less_than_the_formula(seed: int, rule: str) -> None:
+def test_earns_less_than_the_bound_and_little_less_than_the_formula(seed, rule):
     fleet = Sources.random(30, seed=seed)
     arguments = {"sources": fleet, "budget": 4, "budget_rule": rule}
     got = evaluate("static", arguments, steps=1200, warmup=300, seeds=1).reward[0]
@@ -145,7 +142,7 @@ def test_earns_less_than_the_bound_and_little_less_than_the_formula(seed: int, r
 
 @pytest.mark.parametrize("rule", ["step", "average"])
 @pytest.mark.parametrize("hosts", ["one", "ten"])
-def test_spends_within_host_limits_what_is_worth_it(hosts: str, rule: str) -> None:
+def test_spends_within_host_limits_what_is_worth_it(hosts, rule):
     """Frequencies that ignored hosts left two thirds of the budget to sources by their number."""
     rng = np.random.default_rng(0)
     n, rich = 60, np.arange(60) >= 30
@@ -164,10 +161,10 @@ def test_spends_within_host_limits_what_is_worth_it(hosts: str, rule: str) -> No
     assert (per_host <= 1 + 1e-9).all()
 
 
-def test_host_limits_hold_in_every_fleet_of_a_batch() -> None:
+def test_host_limits_hold_in_every_fleet_of_a_batch():
     hosts = ["a", "a", "a", "b", "c", "d"]
 
-    def drawn(rng: np.random.Generator) -> Sources:
+    def drawn(rng):
         columns = Sources.random(6, rng)
         return Sources(columns.arrival_rate, columns.mean_utility, columns.decay_rate, hosts=hosts)
 
@@ -184,7 +181,7 @@ def test_host_limits_hold_in_every_fleet_of_a_batch() -> None:
         assert state[0][b][:3].sum() <= 1 + 1e-9
 
 
-def test_only_those_that_may_be_crawled_are_put_in_order() -> None:
+def test_only_those_that_may_be_crawled_are_put_in_order():
     values = np.random.default_rng(0).integers(0, 20, (4, 50)).astype(float)  # many are equal
     stable = np.argsort(values, axis=-1, kind="stable")
     for most in (1, 7, 12, 13, 50):

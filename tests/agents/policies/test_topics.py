@@ -1,9 +1,6 @@
 """Agents for topics: regimes told or inferred, and diminishing returns, against exact optima."""
 
-from __future__ import annotations
-
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,13 +12,13 @@ from tests.refusals import refused
 KNOWN = ("arrival_rate", "mean_utility", "decay_rate", "cost")
 
 
-def fleet_of(n: int, topics: int, seed: Any = 0) -> Sources:
+def fleet_of(n, topics, seed=0):
     fleet = Sources.random(n, seed)
     labels = [str(i * topics // n) for i in range(n)]
     return Sources(fleet.arrival_rate, fleet.mean_utility, fleet.decay_rate, topics=labels)
 
 
-def posed(rate: Any, **changed: Any) -> dict[str, Any]:
+def posed(rate, **changed):
     arrivals = Arrivals(rate=rate, sampler="items")
     return {
         "sources": fleet_of(20, 4),
@@ -36,12 +33,12 @@ def posed(rate: Any, **changed: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ["whittle-current", "whittle-regimes"])
 @pytest.mark.parametrize("rate", ["constant", Regimes(ratio=1.0)])
-def test_without_regimes_they_are_whittle(name: str, rate: Any) -> None:
+def test_without_regimes_they_are_whittle(name, rate):
     runs = compare([name, "whittle"], posed(rate), steps=100, warmup=0, seeds=2)
     assert np.array_equal(runs[name].reward, runs["whittle"].reward)
 
 
-def test_inferred_regimes_are_worth_much_and_known_ones_more() -> None:
+def test_inferred_regimes_are_worth_much_and_known_ones_more():
     task = posed(Regimes(), sources=lambda rng: fleet_of(40, 5, rng), features=("value", *KNOWN))
     names = ["whittle", "whittle-regimes", "whittle-current"]
     runs = compare(names, task, steps=250, warmup=50, seeds=12)
@@ -51,9 +48,9 @@ def test_inferred_regimes_are_worth_much_and_known_ones_more() -> None:
         assert gain.mean() > 2 * gain.std() / np.sqrt(gain.size)
 
 
-def test_what_is_told_is_the_mean_content_given_all_rates() -> None:
+def test_what_is_told_is_the_mean_content_given_all_rates():
     vec = CrawlVectorEnv(400, **posed(Regimes(4.0, 0.0), features=("age", "rate")))
-    agent: Any = make("whittle-current", vec)
+    agent = make("whittle-current", vec)
     observation, _ = vec.reset(seed=1)
     state = None
     for _ in range(15):
@@ -64,7 +61,7 @@ def test_what_is_told_is_the_mean_content_given_all_rates() -> None:
     assert np.corrcoef(before.ravel(), content.ravel())[0, 1] > 0.9
 
 
-def test_an_episode_that_begins_anew_forgets_the_others_go_on() -> None:
+def test_an_episode_that_begins_anew_forgets_the_others_go_on():
     task = Task(**posed(Regimes(), features=WhittleRegimes.features))
     agent, rng = WhittleRegimes(task), np.random.default_rng(0)
     first, then = (rng.integers(0, 2, (3, 20, 3)).astype(np.float32) + 1 for _ in range(2))
@@ -77,7 +74,7 @@ def test_an_episode_that_begins_anew_forgets_the_others_go_on() -> None:
     assert action[[0, 2]] == pytest.approx(on[[0, 2]])
 
 
-def test_what_they_need_is_refused_where_it_is_not_shown() -> None:
+def test_what_they_need_is_refused_where_it_is_not_shown():
     for name, missing in (("whittle-current", "rate"), ("whittle-regimes", "items")):
         with refused(name, missing):
             make(name, Task(**posed(Regimes(), features=("age", "crawled"))))
@@ -89,7 +86,7 @@ SMALL = Sources([6.0, 4.0, 5.0], [1, 1.5, 1], [0.9, 0.7, 0.5], topics=["a", "a",
 
 
 @pytest.mark.parametrize("limit", [2.0, 10.0])
-def test_the_optimum_is_that_of_all_periodic_schedules(limit: float) -> None:
+def test_the_optimum_is_that_of_all_periodic_schedules(limit):
     payoff, pairs = DiminishingReturns(limit), [(0, 1), (0, 2), (1, 2)]
     best = 0.0
     for long in range(1, 7):
@@ -109,7 +106,7 @@ def test_the_optimum_is_that_of_all_periodic_schedules(limit: float) -> None:
     assert best == pytest.approx(exact, rel=2e-3)
 
 
-def test_the_optimum_of_large_limits_is_that_without_a_payoff() -> None:
+def test_the_optimum_of_large_limits_is_that_without_a_payoff():
     found = optimal_reward(SMALL, 2, payoff=DiminishingReturns(1e9))
     assert found == pytest.approx(optimal_reward(SMALL, 2), rel=1e-6)
     with refused("failing crawls or a payoff"):
@@ -117,10 +114,10 @@ def test_the_optimum_of_large_limits_is_that_without_a_payoff() -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_greedy_is_near_the_optimum_and_the_bound_above_it(seed: int) -> None:
+def test_greedy_is_near_the_optimum_and_the_bound_above_it(seed):
     fleet = fleet_of(3, 2, seed)
     payoff = DiminishingReturns(float(fleet.content_at(3).mean()))
-    task: dict[str, Any] = {"sources": fleet, "budget": 2, "payoff": payoff}
+    task = {"sources": fleet, "budget": 2, "payoff": payoff}
     exact = optimal_reward(fleet, 2, tolerance=1e-4, payoff=payoff)
     runs = compare(["greedy-topics", "whittle"], task, steps=600, seeds=1)
     greedy, plain = (run.reward[0] for run in runs.values())
@@ -129,10 +126,10 @@ def test_greedy_is_near_the_optimum_and_the_bound_above_it(seed: int) -> None:
     assert exact <= task_bound(Task(**task)).bound * (1 + 1e-9)
 
 
-def test_greedy_gains_where_topics_are_shared_and_is_whittle_elsewhere() -> None:
+def test_greedy_gains_where_topics_are_shared_and_is_whittle_elsewhere():
     fleet = fleet_of(40, 5, 1)
     limit = float(fleet.content_at(10).mean())
-    task: dict[str, Any] = {"sources": fleet, "budget": 4, "payoff": DiminishingReturns(limit)}
+    task = {"sources": fleet, "budget": 4, "payoff": DiminishingReturns(limit)}
     runs = compare(["greedy-topics", "whittle"], task, steps=300, seeds=1)
     assert runs["greedy-topics"].reward[0] > 1.1 * runs["whittle"].reward[0]
     assert task_bound(Task(**task)).bound > runs["greedy-topics"].reward[0]
@@ -140,7 +137,7 @@ def test_greedy_gains_where_topics_are_shared_and_is_whittle_elsewhere() -> None
     assert np.array_equal(plain["greedy-topics"].reward, plain["whittle"].reward)
 
 
-def test_greedy_takes_the_second_source_from_another_topic() -> None:
+def test_greedy_takes_the_second_source_from_another_topic():
     fleet = Sources(1.0, [3.0, 2.9, 1.0], 0.5, topics=["a", "a", "b"])
     agent = GreedyTopics(Task(fleet, 2, payoff=DiminishingReturns(1.0)))
     assert agent.predict(fleet.inflow[:, None])[0].argsort().tolist() == [1, 2, 0]

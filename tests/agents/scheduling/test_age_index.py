@@ -1,7 +1,5 @@
 """The indices against `agents.theory`, and the ages at which they reach a level."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -19,7 +17,7 @@ from tests.references import plainly
 DECAYS = [1e-300, 1e-15, 1e-9, 1e-4, 0.05, 0.1, 0.7, 2.0, 9.0, 800.0]
 
 
-def fleet(failure_rate: float = 0.0) -> Sources:
+def fleet(failure_rate=0.0):
     """Sources of every decay, of which the last publishes nothing."""
     n = len(DECAYS)
     return Sources(
@@ -32,7 +30,7 @@ def fleet(failure_rate: float = 0.0) -> Sources:
     )
 
 
-def indices(sources: Sources, policy: str, age: int) -> np.ndarray:
+def indices(sources, policy, age):
     parameters = parameters_of(sources, POLICIES[policy])
     values = []
     for i in range(len(sources)):
@@ -71,7 +69,7 @@ def test_an_age_that_reaches_a_level_is_the_first(policy, m, fraction, failure_r
     parameters = parameters_of(sources, POLICIES[policy])
     scale, decay = age_index.scale_of(parameters, 0), age_index.decay_of(parameters, 0)
 
-    def index(age: int) -> float:
+    def index(age):
         return age_index.index_at(parameters, 0, scale, decay, age)
 
     level = fraction * (1.0 - failure_rate) * scale

@@ -1,7 +1,5 @@
 """The timing wheel: every source comes up in the very step in which it is due."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -18,10 +16,10 @@ from agents.scheduling.calendar import (
 )
 
 
-def detached(calendar: Calendar, bucket: int) -> list[int]:
+def detached(calendar, bucket):
     """Remove the sources of a bucket, and return them."""
     detach(calendar, bucket)
-    found: list[int] = []
+    found = []
     while (held := next_chunk(calendar))[0]:
         chunk, fill = held
         found += calendar.chunks[chunk - 1, 1 : fill + 1].tolist()
@@ -31,7 +29,7 @@ def detached(calendar: Calendar, bucket: int) -> list[int]:
 
 @pytest.mark.parametrize("start", [0, 3, 255, 2047, 524_287, 10_000_001])
 @pytest.mark.parametrize("furthest", [300, 5_000, 530_000, 1_600_000])
-def test_sources_come_up_when_they_are_due(start: int, furthest: int) -> None:
+def test_sources_come_up_when_they_are_due(start, furthest):
     rng = np.random.default_rng(start + furthest)
     due = start + rng.integers(1, furthest, 400, endpoint=True)
     due[:2] = start + 1, start + furthest

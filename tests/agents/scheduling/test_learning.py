@@ -1,7 +1,5 @@
 """The adaptive scheduler against the dense adaptive agents."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -37,7 +35,7 @@ def test_certainty_decides_as_the_dense_agent():
     np.testing.assert_allclose(scheduler.posterior(gone).mean, mean[gone], rtol=1e-6)
 
 
-def crawls_of_thompson(seed: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
+def crawls_of_thompson(seed, steps):
     """Crawls per source by the dense agent and by the scheduler, (N,) each."""
     columns = FleetColumns.random(12, seed=2)
     sources = columns.to_sources()

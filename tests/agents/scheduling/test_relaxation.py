@@ -1,7 +1,5 @@
 """The relaxed bound of fleets in columns is that of `relaxation`, which computes it in arrays."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -23,7 +21,7 @@ from tests.references import plainly, z_of_mean
 from tests.refusals import refused
 
 
-def fleet_of(n: int, seed: int, *optional: str) -> FleetColumns:
+def fleet_of(n, seed, *optional):
     rng = np.random.default_rng(seed)
     columns = {
         "arrival_rate": np.exp(rng.uniform(-5, 4, n)) * (rng.random(n) > 0.1),
@@ -37,7 +35,7 @@ def fleet_of(n: int, seed: int, *optional: str) -> FleetColumns:
     return FleetColumns(**{k: v for k, v in columns.items() if k not in unwanted}, period=0.5)
 
 
-def spent_at(columns: FleetColumns, multiplier: float) -> float:
+def spent_at(columns, multiplier):
     """What the best intervals at a multiplier cost per step, by the arms of `relaxation`."""
     arm = renewal_arm(columns.to_sources())
     interval = arm.interval(np.array([multiplier]))
@@ -55,7 +53,7 @@ OPTIONS = [(), ("cost",), ("delay",), ("failure_rate",), ("cost", "delay", "fail
     share=st.floats(0.002, 1.5),
     optional=st.sampled_from(OPTIONS),
 )
-def test_bound_of_small_fleets(n: int, seed: int, share: float, optional: tuple[str, ...]) -> None:
+def test_bound_of_small_fleets(n, seed, share, optional):
     columns = fleet_of(n, seed, *optional)
     reference = relaxation(columns.to_sources(), share * n)
     found = columns_relaxation(columns, share * n)
@@ -64,7 +62,7 @@ def test_bound_of_small_fleets(n: int, seed: int, share: float, optional: tuple[
 
 
 @pytest.mark.parametrize("optional", OPTIONS, ids=lambda names: ",".join(names) or "plain")
-def test_bound_of_large_fleets(optional: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bound_of_large_fleets(optional, monkeypatch):
     """Here the search begins with a sample, and the chunks are several."""
     monkeypatch.setattr(module, "CHUNK", 5000)
     columns, budget = fleet_of(12_000, 3, *optional), 300.0
@@ -79,7 +77,7 @@ def test_bound_of_large_fleets(optional: tuple[str, ...], monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("guess", [1e-9, 1e-3, 0.9, 30.0, 1e9])
-def test_any_first_multiplier_will_do(guess: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_first_multiplier_will_do(guess, monkeypatch):
     columns = fleet_of(2000, 5, "cost")
     reference = relaxation(columns.to_sources(), 50.0)
     start = guess * reference.multiplier
@@ -88,7 +86,7 @@ def test_any_first_multiplier_will_do(guess: float, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("budget", [0.5, 1, 2, 3, 4, 5])
-def test_table_1(budget: float) -> None:
+def test_table_1(budget):
     sources = Sources.preset("table1")
     found = columns_relaxation(FleetColumns.of(sources), budget)
     assert found.bound == pytest.approx(relaxation(sources, budget).bound, rel=1e-6)  # float32
@@ -97,11 +95,11 @@ def test_table_1(budget: float) -> None:
         assert found.spent == 4
 
 
-def test_a_large_fleet_is_passed_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_fleet_is_passed_a_few_times(monkeypatch):
     columns, seen = fleet_of(200_000, 8), []
     summed = module._summed
 
-    def counted(parameters: object, multiplier: float, start: int, stop: int) -> object:
+    def counted(parameters, multiplier, start, stop):
         seen.append(stop - start)
         return summed(parameters, multiplier, start, stop)
 
@@ -111,7 +109,7 @@ def test_a_large_fleet_is_passed_a_few_times(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("optional", OPTIONS, ids=lambda names: ",".join(names) or "plain")
-def test_best_ages(optional: tuple[str, ...]) -> None:
+def test_best_ages(optional):
     columns = fleet_of(3000, 2, *optional)
     arm = renewal_arm(columns.to_sources())
     multiplier = float(np.median(arm.break_even)) / 3
@@ -127,7 +125,7 @@ def test_best_ages(optional: tuple[str, ...]) -> None:
     assert abs(z_of_mean(ages[long] / expected[long], 0.5)) < 5  # half a step at most beside it
 
 
-def test_silent_fleets_and_refusals() -> None:
+def test_silent_fleets_and_refusals():
     found = columns_relaxation(FleetColumns([0.0, 0.0], 1.0, 0.5), 1.0)
     assert found.bound == 0 == found.multiplier
     with refused("budget is 0"):

@@ -1,13 +1,10 @@
 """The event-driven scheduler selects what the dense policies select, step by step."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numba
 import numpy as np
@@ -33,13 +30,13 @@ fewer = settings(plainly, max_examples=40)
 TABLE1 = FleetColumns.of(Sources.preset("table1"))
 
 
-def ages_of(scheduler: FleetScheduler) -> np.ndarray:
+def ages_of(scheduler):
     """The ages at the start, (N,)."""
     at = scheduler._crawls.crawled_at.astype(np.float64)
     return np.where(at == 0, NEVER, scheduler._now - at)
 
 
-def assert_same(columns: Any, budget: float, policy: str, start: Any, steps: int) -> None:
+def assert_same(columns, budget, policy, start, steps):
     """Assert equal selections in every step."""
     scheduler = FleetScheduler(columns, budget, policy, start=start)
     dense = DenseScheduler(columns, budget, policy, ages_of(scheduler))
@@ -222,7 +219,7 @@ def test_bad_reports_are_explained():
         scheduler.take(1)
 
 
-def columns_with(n: int, seed: int, *, costs: str, delays: bool, hosts: bool) -> FleetColumns:
+def columns_with(n, seed, *, costs, delays, hosts):
     """A fleet with these constraints."""
     rng = np.random.default_rng(seed)
     cost = {
@@ -241,7 +238,7 @@ def columns_with(n: int, seed: int, *, costs: str, delays: bool, hosts: bool) ->
     )
 
 
-def cost_of(columns: FleetColumns) -> float:
+def cost_of(columns):
     """What it costs to crawl all sources."""
     return float(len(columns) if columns.cost is None else columns.cost.sum(dtype=np.float64))
 
@@ -266,7 +263,7 @@ def test_constraints_are_those_of_the_environment(
 ):
     sources = columns_with(n, seed, costs=costs, delays=delays, hosts=hosts)
     budget = share * cost_of(sources)
-    rule: dict[str, Any] = {"budget_rule": "average"} if average else {}
+    rule = {"budget_rule": "average"} if average else {}
     scheduler = FleetScheduler(
         sources, budget, policy, start=start, per_host=2 if hosts else None, **rule
     )

@@ -1,7 +1,5 @@
 """Signals: the same selections as with the index of the belief of every source in every step."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -19,7 +17,7 @@ from tests.agents.scheduling.dense import DenseScheduler
 from tests.agents.scheduling.test_scheduler import TABLE1, ages_of, columns_with, cost_of, fewer
 
 
-def signals(rng: np.random.Generator, n: int, mean: float) -> tuple[np.ndarray, np.ndarray]:
+def signals(rng, n, mean):
     """Random signals, most of them for a few sources."""
     number = rng.poisson(mean)
     few = rng.integers(n, size=1 + n // 20)

@@ -1,7 +1,5 @@
 """Simulation on content drawn when crawled: in law that of the dense world."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -18,7 +16,7 @@ FLEET = FleetColumns.random(60, seed=4, regime="sparse")
 
 
 @pytest.mark.parametrize("policy", ["whittle", "oldest-first"])
-def test_reward_is_that_of_the_dense_world(policy: str) -> None:
+def test_reward_is_that_of_the_dense_world(policy):
     """The policies choose alike, so only content differs. Level 1e-5."""
     steps, warmup, budget = 200, 50, 4
     env = CrawlVectorEnv(
@@ -41,7 +39,7 @@ def test_reward_is_that_of_the_dense_world(policy: str) -> None:
     assert abs(z_of_mean(rewards, runs[0].mean)) < 6
 
 
-def test_the_whittle_policy_reaches_the_bound() -> None:
+def test_the_whittle_policy_reaches_the_bound():
     fleet = FleetColumns.random(20_000, seed=1)
     bound = columns_relaxation(fleet, 300)
     start = stationary_ages(fleet, bound.multiplier)
@@ -52,7 +50,7 @@ def test_the_whittle_policy_reaches_the_bound() -> None:
     assert run.price.mean() == pytest.approx(bound.multiplier, rel=0.02)
 
 
-def test_policies_meet_the_same_content() -> None:
+def test_policies_meet_the_same_content():
     one = FleetColumns(np.ones(1), 1.0, 0.1)
     runs = [simulate(one, 1, p, steps=20, seed=3) for p in ("whittle", "oldest-first")]
     assert runs[0].reward.tolist() == runs[1].reward.tolist()
@@ -61,7 +59,7 @@ def test_policies_meet_the_same_content() -> None:
     assert other.reward.tolist() != runs[0].reward.tolist()
 
 
-def test_failures_collect_nothing_and_leave_content() -> None:
+def test_failures_collect_nothing_and_leave_content():
     fleet = FleetColumns(np.full(2000, 5.0), 1.0, 0.3, failure_rate=0.4)
     run = simulate(fleet, 200, "oldest-first", steps=100, warmup=100, utility="constant")
     share = run.failures.sum() / run.crawls.sum()
@@ -69,7 +67,7 @@ def test_failures_collect_nothing_and_leave_content() -> None:
     assert run.reward.mean() == pytest.approx(run.mean, rel=0.02)
 
 
-def test_adaptive_policies_learn_the_rates() -> None:
+def test_adaptive_policies_learn_the_rates():
     """They end near the policy that knows the rates, and begin far from it."""
     fleet, budget = FleetColumns.random(2000, seed=7, regime="sparse"), 40
     known = simulate(fleet, budget, steps=200, warmup=800).mean
@@ -80,7 +78,7 @@ def test_adaptive_policies_learn_the_rates() -> None:
 
 
 @pytest.mark.parametrize("limited", ["cost", "host"])
-def test_costs_and_hosts(limited: str) -> None:
+def test_costs_and_hosts(limited):
     rng = np.random.default_rng(0)
     n = 500
     columns = {"cost": rng.uniform(0.5, 2, n)} if limited == "cost" else {}
@@ -94,8 +92,8 @@ def test_costs_and_hosts(limited: str) -> None:
         assert (run.crawls == 5).all()
 
 
-def test_ticks_and_refusals() -> None:
-    ticks: list[int] = []
+def test_ticks_and_refusals():
+    ticks = []
     simulate(FLEET, 3, steps=5, warmup=2, tick=lambda: ticks.append(1))
     assert len(ticks) == 7
     with refused("steps is 0"):

@@ -1,9 +1,5 @@
 """The index of large fleets with capacities: prepared once, and within the stated error."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import mpmath
 import numpy as np
 import pytest
@@ -13,10 +9,10 @@ from agents.theory import capacity_table
 from agents.theory.capacity_table import IndexTable
 from agents.theory.renewal import RenewalArm, renewal_arm
 from crawl_env import Sources
-from crawl_env.content.utility import Decay, LomaxDecay, StretchedDecay
+from crawl_env.content.utility import LomaxDecay, StretchedDecay
 
 
-def fleet(n: int, regime: str, failing: float) -> Sources:
+def fleet(n, regime, failing):
     drawn, rng = Sources.random(n, 3, regime), np.random.default_rng(n)
     return Sources(
         drawn.arrival_rate,
@@ -38,9 +34,7 @@ def fleet(n: int, regime: str, failing: float) -> Sources:
         ("sparse", 0.0, 32, 5e-2),
     ],
 )
-def test_nodes_have_the_stated_error(
-    monkeypatch: pytest.MonkeyPatch, regime: str, failing: float, nodes: int, error: float
-) -> None:
+def test_nodes_have_the_stated_error(monkeypatch, regime, failing, nodes, error):
     some = fleet(60, regime, failing)
     x = np.linspace(5e-3, 1.1, 300)[:, None] * some.content_at(np.inf)
     exact = renewal_arm(some).index(x)
@@ -52,7 +46,7 @@ def test_nodes_have_the_stated_error(
 
 
 @pytest.mark.parametrize("failing", [0.0, 0.4])
-def test_nodes_are_exact_at_their_ages(monkeypatch: pytest.MonkeyPatch, failing: float) -> None:
+def test_nodes_are_exact_at_their_ages(monkeypatch, failing):
     """Against the sum over items and retries: a table holds the first ages in single precision."""
     some = fleet(60, "sparse", failing)
     ages = np.arange(1.0, 16.0)[:, None]
@@ -65,18 +59,16 @@ def test_nodes_are_exact_at_their_ages(monkeypatch: pytest.MonkeyPatch, failing:
     np.testing.assert_allclose(got[told[:15]], exact[told[:15]], rtol=1e-4)
 
 
-def test_a_fleet_is_prepared_once_and_equal_sources_share_a_row(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    made: list[IndexTable] = []
+def test_a_fleet_is_prepared_once_and_equal_sources_share_a_row(monkeypatch):
+    made = []
     prepare = IndexTable.__init__
     monkeypatch.setattr(
         IndexTable, "__init__", lambda self, arm: made.append(self) or prepare(self, arm)
     )
-    contents: list[int] = []
+    contents = []
     mean = RenewalArm.mean_content
 
-    def counted(self: Any, age: Any) -> Any:
+    def counted(self, age):
         contents.append(np.size(age))
         return mean(self, age)
 
@@ -96,7 +88,7 @@ def test_a_fleet_is_prepared_once_and_equal_sources_share_a_row(
 
 
 @pytest.mark.parametrize("decay", [StretchedDecay(0.5), LomaxDecay(2.0)], ids=repr)
-def test_nodes_of_another_decay_function(monkeypatch: pytest.MonkeyPatch, decay: Decay) -> None:
+def test_nodes_of_another_decay_function(monkeypatch, decay):
     some = Sources.random(20, 1)
     x = np.linspace(5e-3, 1.1, 300)[:, None] * some.ceiling
     exact = RenewalArm(some, decay).index(x)
@@ -111,12 +103,12 @@ MIXED = [3.0, 5.0, np.inf]
 LITTLE = (1e-1, 1e-3, 1e-6, 1e-9, 1e-12, 1e-14, 1e-15, 1e-17, 1e-30, 1e-100, 1e-300)
 
 
-def in_many_digits(age: int, rate: float, most: float, m: float) -> float:
+def in_many_digits(age, rate, most, m):
     """The index at an age of a source with ξ̄ = C = T = 1, from the sum over its last K items."""
     with mpmath.workdps(700):
         mu, both = mpmath.mpf(m), mpmath.mpf(rate) + mpmath.mpf(m)
 
-        def content(t: int) -> mpmath.mpf:
+        def content(t):
             if np.isinf(most):
                 return rate / mu * -mpmath.expm1(-mu * t)
             total, missed, term = mpmath.mpf(0), mpmath.mpf(0), mpmath.exp(-both * t)
@@ -129,12 +121,12 @@ def in_many_digits(age: int, rate: float, most: float, m: float) -> float:
         return float(content(age) - age * (content(age + 1) - content(age)))
 
 
-def mixed(m: float, capacity: list[float] = MIXED) -> Sources:
+def mixed(m, capacity=MIXED):
     return Sources([1.0, 3.0, 0.5], [1.0, 2.0, 5.0], m, 1.0, capacity=capacity)
 
 
 @pytest.mark.parametrize("m", LITTLE)
-def test_little_decay_costs_no_digits_beside_uncapped_sources(m: float) -> None:
+def test_little_decay_costs_no_digits_beside_uncapped_sources(m):
     some, ages = mixed(m), np.arange(1.0, 13.0)[:, None]
     exact = [
         [
@@ -149,9 +141,7 @@ def test_little_decay_costs_no_digits_beside_uncapped_sources(m: float) -> None:
 
 
 @pytest.mark.parametrize("m", LITTLE)
-def test_an_uncapped_source_changes_nothing_for_the_others(
-    monkeypatch: pytest.MonkeyPatch, m: float
-) -> None:
+def test_an_uncapped_source_changes_nothing_for_the_others(monkeypatch, m):
     x = np.linspace(1e-2, 1.1, 200)[:, None] * np.array([3.0, 10.0, 1.0])
     alone = whittle_index(x, mixed(m, [3.0, 5.0, 7.0]))[:, :2]
     np.testing.assert_allclose(whittle_index(x, mixed(m))[:, :2], alone, rtol=1e-12)
@@ -165,13 +155,13 @@ def test_an_uncapped_source_changes_nothing_for_the_others(
     np.testing.assert_allclose(nodes[felt], alone[felt], rtol=5e-3)
 
 
-def test_the_relaxed_bound_has_no_dip_where_little_decays() -> None:
+def test_the_relaxed_bound_has_no_dip_where_little_decays():
     bounds = [relaxed_bound(mixed(m), 1) for m in LITTLE]
     assert (np.diff(bounds) >= -1e-13 * bounds[-1]).all()
     assert bounds[LITTLE.index(1e-17)] == pytest.approx(bounds[-1], rel=1e-7)
 
 
-def test_ages_that_are_no_whole_numbers_and_silent_sources() -> None:
+def test_ages_that_are_no_whole_numbers_and_silent_sources():
     some = Sources([1.0, 0.0, 0.0, 2.0], 1.0, 0.1, capacity=[3.0, 3.0, np.inf, np.inf])
     index = index_at_age([[0.0], [1.0], [1.5], [2.0], [1e9], [np.inf]], some)
     assert (np.diff(index, axis=0) >= 0).all()

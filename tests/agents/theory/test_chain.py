@@ -1,9 +1,5 @@
 """The Whittle index of finite chains."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -22,7 +18,7 @@ from tests.agents.learning.chains import (
 @pytest.mark.parametrize(
     ("chain", "index"), [(CIRCULANT, CIRCULANT_INDEX), (RESTART, RESTART_INDEX)]
 )
-def test_the_published_indices(chain: Any, index: Any) -> None:
+def test_the_published_indices(chain, index):
     law, reward = np.stack(chain[:2], axis=1)[None], np.asarray(chain[2])[None]
     found = chain_index(law, reward, np.ones(1), discount=1 - 1e-7)
     np.testing.assert_allclose(found[0], index, atol=2e-5)
@@ -33,7 +29,7 @@ def test_the_published_indices(chain: Any, index: Any) -> None:
         np.testing.assert_allclose(found[0], by_bisection, atol=1e-5)
 
 
-def test_the_index_of_sources_by_age_is_theorem_1() -> None:
+def test_the_index_of_sources_by_age_is_theorem_1():
     fleet, s = Sources.preset("table1"), 64
     ages = np.arange(1, s + 1)
     law = np.zeros((len(fleet), s, 2, s))

@@ -1,10 +1,6 @@
 """The index of crawls that cost less if they find nothing, and of looks, against optimal stopping;
 the policies against the bounds and against each other."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -26,9 +22,7 @@ AGES = np.arange(1.0, 600.0)
     st.floats(0.0, 3.0),
     st.integers(1, 60),
 )
-def test_the_index_is_where_a_check_begins_to_be_optimal(
-    rate: float, decay: float, cost: float, found: float, age: int
-) -> None:
+def test_the_index_is_where_a_check_begins_to_be_optimal(rate, decay, cost, found, age):
     source = Sources(rate, 1.0, decay)
     arm = CheckedArm(source, cost, np.array([found]))
     index = float(arm.index_at_age(np.array([float(age)]))[0])
@@ -43,7 +37,7 @@ def test_the_index_is_where_a_check_begins_to_be_optimal(
         assert (net[age - 1] >= best_later) == pays
 
 
-def test_a_check_that_costs_the_same_in_any_case_has_the_index_of_theorem_1() -> None:
+def test_a_check_that_costs_the_same_in_any_case_has_the_index_of_theorem_1():
     fleet, ages = Sources.preset("table1"), AGES[:50, None]
     arm = CheckedArm(fleet, 2.0, np.zeros(4))
     assert arm.index_at_age(ages) == pytest.approx(index_at_age(ages, fleet) / 2.0, rel=1e-12)
@@ -51,12 +45,12 @@ def test_a_check_that_costs_the_same_in_any_case_has_the_index_of_theorem_1() ->
 
 @pytest.mark.filterwarnings("ignore:budget is")
 @pytest.mark.parametrize("age", [1, 4])
-def test_a_cycle_of_looks_brings_what_the_arm_says(age: int) -> None:
+def test_a_cycle_of_looks_brings_what_the_arm_says(age):
     """A source looked at every `age` steps, and crawled as soon as something shows."""
     source, runs, cycles = Sources(0.3, 1.0, 0.2), 4000, 5
     features = ("seen", "shown", "age")
     # On average, so that only what has a priority ≥ 0 is done; the budget never binds.
-    arguments: dict[str, Any] = {"budget": 5.0, "budget_rule": "average", "look_cost": 0.25}
+    arguments = {"budget": 5.0, "budget_rule": "average", "look_cost": 0.25}
     env = CrawlVectorEnv(runs, source, start="empty", features=features, **arguments)
     observation, _ = env.reset(seed=1)
     reward, spent, since = np.zeros(runs), np.zeros(runs), np.zeros(runs)
@@ -74,10 +68,10 @@ def test_a_cycle_of_looks_brings_what_the_arm_says(age: int) -> None:
     assert reward.mean() / cycles == pytest.approx(content, rel=0.05)
 
 
-SPARSE: dict[str, Any] = {"sources": Sources.random(40, seed=0, regime="sparse"), "budget": 2}
+SPARSE = {"sources": Sources.random(40, seed=0, regime="sparse"), "budget": 2}
 
 
-def test_the_bound_of_conditional_crawls_is_attained_on_average() -> None:
+def test_the_bound_of_conditional_crawls_is_attained_on_average():
     asked = {
         **SPARSE,
         "budget_rule": "average",
@@ -96,7 +90,7 @@ def test_the_bound_of_conditional_crawls_is_attained_on_average() -> None:
     assert same.bound == pytest.approx(plain.bound, rel=1e-9)
 
 
-def test_looks_pay() -> None:
+def test_looks_pay():
     asked = {**SPARSE, "look_cost": 0.1}
     runs = {"steps": 400, "seeds": 6}
     bound = task_bound(Task(**asked)).bound
@@ -110,13 +104,13 @@ def test_looks_pay() -> None:
 
 
 @pytest.mark.parametrize("agent", ["whittle-conditional", "whittle-looks"])
-def test_without_them_they_are_whittle(agent: str) -> None:
+def test_without_them_they_are_whittle(agent):
     view = np.random.default_rng(0).random((3, 4, 1)).astype(np.float32)
     plain = make("whittle", Task("table1", budget=2)).predict(view)[0]
     assert np.array_equal(make(agent, Task("table1", budget=2)).predict(view)[0], plain)
 
 
-def test_they_say_what_they_must_observe() -> None:
+def test_they_say_what_they_must_observe():
     with pytest.raises(ValueError, match="needs the feature seen"):
         make("whittle-looks", Task(look_cost=0.1))
     with pytest.raises(ValueError, match="needs the feature age"):

@@ -3,11 +3,7 @@
 Nothing expected here comes from the code under test: formulas are restated from the model's page.
 """
 
-from __future__ import annotations
-
 import itertools
-from collections.abc import Iterator
-from typing import Any
 
 import mpmath
 import numpy as np
@@ -26,17 +22,17 @@ plainly = settings(derandomize=True, database=None, max_examples=150)
 WOBBLE = 3e-14
 
 
-def one(decay: float, ceiling: float = 1.0, cost: float = 1.0) -> Sources:
+def one(decay, ceiling=1.0, cost=1.0):
     """Return one source of given μT and u*; for ceiling 1 the float u* is exactly 1."""
     return Sources(ceiling * decay, 1.0, [decay], cost)
 
 
-def index_of(x: Any, source: Sources, discount: float = 1.0) -> np.ndarray:
+def index_of(x, source, discount=1.0):
     """Return the index of one source in many states."""
     return whittle_index(np.reshape(x, (-1, 1)), source, discount)[:, 0]
 
 
-def printed(share: float, decay: float) -> mpmath.mpf:
+def printed(share, decay):
     """Return Theorem 1 as printed, as a share of u*/C, extended by y from 1 on."""
     y, m = mpmath.mpf(float(share)), mpmath.mpf(float(decay))
     if y >= 1:
@@ -45,7 +41,7 @@ def printed(share: float, decay: float) -> mpmath.mpf:
     return 1 - mpmath.exp(-m * eta) - eta * -mpmath.expm1(-m) * (1 - y)
 
 
-def discounted(share: float, decay: float, discount: float) -> mpmath.mpf:
+def discounted(share, decay, discount):
     """Return the charge λ/u* at which crawling now and one epoch later are equally good.
 
     Crawled whenever x_η is reached, a source is worth W = δ^(η−1)(x_η − λ)/(1 − δ^η) just after
@@ -61,7 +57,7 @@ def discounted(share: float, decay: float, discount: float) -> mpmath.mpf:
     return gain / ((1 - d) * (1 + d * turn))
 
 
-def relative_error(got: float, expected: mpmath.mpf) -> float:
+def relative_error(got, expected):
     return float(abs(mpmath.mpf(float(got)) / expected - 1))
 
 
@@ -69,7 +65,7 @@ def relative_error(got: float, expected: mpmath.mpf) -> float:
 
 
 @pytest.fixture(scope="module")
-def bandits() -> Iterator[Any]:
+def bandits():
     """markovianbandit-pkg, which changes numpy's error state when imported."""
     before = np.geterr()
     try:
@@ -83,7 +79,7 @@ def bandits() -> Iterator[Any]:
 @pytest.mark.parametrize(
     ("retention", "discount"), [(0.2, 0.9), (0.4965853, 1.0), (0.9, 0.5), (0.97, 1.0), (0.99, 0.99)]
 )
-def test_agrees_with_markovianbandit(bandits: Any, retention: float, discount: float) -> None:
+def test_agrees_with_markovianbandit(bandits, retention, discount):
     for inflow, cost in [(1.0, 1.0), (147.655955, 1.0), (0.003, 2.5), (7.0, 0.2)]:
         ages, cap = np.arange(1, 13), 25
         k = np.arange(1, cap + 1)
@@ -102,15 +98,15 @@ def test_agrees_with_markovianbandit(bandits: Any, retention: float, discount: f
 DECAYS = np.logspace(-12, 3, 61)
 
 
-def shares(rng: np.random.Generator, most: float) -> np.ndarray:
+def shares(rng, most):
     """Return y = x/u* of every size up to `most`, exact as floats."""
     near = 1 - 10 ** rng.uniform(np.log10(1 - most), 0, 12)
     return np.concatenate([10 ** rng.uniform(-14, 0, 12) * most, near, rng.random(6) * most])
 
 
-def test_60_digits() -> None:
+def test_60_digits():
     rng = np.random.default_rng(1)
-    worst: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    worst = (0.0, 0.0, 0.0)
     with mpmath.workdps(60):
         for decay in DECAYS:
             y = np.concatenate([shares(rng, 1 - 2e-16), shares(rng, 1 - 1e-5)])
@@ -122,9 +118,9 @@ def test_60_digits() -> None:
 
 
 @pytest.mark.parametrize("discount", [1e-3, 0.9, 1 - 1e-9])
-def test_60_digits_discounted(discount: float) -> None:
+def test_60_digits_discounted(discount):
     rng = np.random.default_rng(3)
-    worst: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    worst = (0.0, 0.0, 0.0)
     with mpmath.workdps(60):
         for decay in DECAYS[::2]:
             y = shares(rng, 1 - 1e-5)
@@ -138,7 +134,7 @@ def test_60_digits_discounted(discount: float) -> None:
 # ------------------------------------------------------------------------------ optimal stopping
 
 
-def indifference(x: float, alpha: float, ceiling: float, cost: float, discount: float) -> float:
+def indifference(x, alpha, ceiling, cost, discount):
     """Return the charge per unit of cost from which waiting in state x is optimal.
 
     By bisection: for a charge, the best interval after a crawl is found by trying all up to
@@ -149,7 +145,7 @@ def indifference(x: float, alpha: float, ceiling: float, cost: float, discount: 
     kept, far_off = alpha**k, discount**k
     grown, waited = ceiling * (1 - kept), ceiling - (ceiling - x) * kept
 
-    def waits(charge: float) -> bool:
+    def waits(charge):
         paid = charge * cost
         if discount == 1:
             gain = max(0.0, float(((grown - paid) / k).max()))  # per epoch
@@ -168,7 +164,7 @@ def indifference(x: float, alpha: float, ceiling: float, cost: float, discount: 
 
 
 @pytest.mark.parametrize("discount", [1.0, 0.97, 0.6])
-def test_agrees_with_optimal_stopping(discount: float) -> None:
+def test_agrees_with_optimal_stopping(discount):
     rng = np.random.default_rng(4)
     for _ in range(25):
         alpha, ceiling = rng.uniform(0.02, 0.98), 10 ** rng.uniform(-1, 2)
@@ -189,7 +185,7 @@ scales = st.floats(-4, 6).map(lambda e: 10.0**e)
 discounts = st.sampled_from([1.0, 0.999, 0.99, 0.9, 0.5, 1e-3])
 
 
-def states(ceiling: float, decay: float, shares: list[float]) -> np.ndarray:
+def states(ceiling, decay, shares):
     """Return awkward values of x in increasing order: lattice, ceiling, neighbours, extremes."""
     ages = np.array([1, 2, 3, 10, 1e3, 1e5, 1 / decay, 10 / decay, 36 / decay, 40 / decay])
     around = np.concatenate(
@@ -213,9 +209,7 @@ def states(ceiling: float, decay: float, shares: list[float]) -> np.ndarray:
     shares=st.lists(st.floats(0, 1), max_size=5),
     discount=discounts,
 )
-def test_in_range(
-    decay: float, ceiling: float, cost: float, shares: list[float], discount: float
-) -> None:
+def test_in_range(decay, ceiling, cost, shares, discount):
     source = one(decay, ceiling, cost)
     x = states(float(source.ceiling[0]), decay, shares)
     index = index_of(x, source, discount)
@@ -229,7 +223,7 @@ def test_in_range(
 
 @plainly
 @given(decay=decays, ceiling=scales, shares=st.lists(st.floats(0, 1), max_size=5))
-def test_never_falls(decay: float, ceiling: float, shares: list[float]) -> None:
+def test_never_falls(decay, ceiling, shares):
     source = one(decay, ceiling)
     index = index_of(states(float(source.ceiling[0]), decay, shares), source)
     highest = np.maximum.accumulate(index)
@@ -241,14 +235,14 @@ def test_never_falls(decay: float, ceiling: float, shares: list[float]) -> None:
 
 @plainly
 @given(decay=decays, ceiling=scales, discount=st.sampled_from([0.999, 0.99, 0.9, 0.5, 1e-3]))
-def test_never_falls_discounted(decay: float, ceiling: float, discount: float) -> None:
+def test_never_falls_discounted(decay, ceiling, discount):
     source = one(decay, ceiling)
     index = index_of(states(float(source.ceiling[0]), decay, []), source, discount)
     highest = np.maximum.accumulate(index)
     assert (index >= highest * (1 - 10 * WOBBLE)).all()
 
 
-def test_wobble_between_consecutive_floats() -> None:
+def test_wobble_between_consecutive_floats():
     for decay in np.logspace(-12, 3, 31):
         source = one(decay)
         around = np.concatenate(
@@ -262,9 +256,7 @@ def test_wobble_between_consecutive_floats() -> None:
 
 @plainly
 @given(decay=decays, ceiling=scales, cost=scales, shares=st.lists(st.floats(0, 1), min_size=1))
-def test_first_epoch_and_ceiling(
-    decay: float, ceiling: float, cost: float, shares: list[float]
-) -> None:
+def test_first_epoch_and_ceiling(decay, ceiling, cost, shares):
     source = one(decay, ceiling, cost)
     x = float(source.inflow[0]) * np.array(shares)
     lost = float(-mpmath.expm1(-mpmath.mpf(decay)))
@@ -279,7 +271,7 @@ def test_first_epoch_and_ceiling(
 
 
 @pytest.mark.parametrize("decay", [1e-6, 1e-12])
-def test_tends_to_continuous_time(decay: float) -> None:
+def test_tends_to_continuous_time(decay):
     y = np.concatenate([np.linspace(0.01, 0.999, 50), [1e-2, 1 - 1e-9]])
     got = index_of(357.0 * y, one(decay, 357.0, 2.5))
     limit = 357.0 / 2.5 * (y + (1 - y) * np.log1p(-y))
@@ -287,7 +279,7 @@ def test_tends_to_continuous_time(decay: float) -> None:
     np.testing.assert_allclose(got, limit, rtol=0, atol=357 / 2.5 * (2 * decay + 1e-15))
 
 
-def test_silent_source_is_worth_what_it_holds() -> None:
+def test_silent_source_is_worth_what_it_holds():
     fleet = Sources([0.0, 0.0, 3.0], [1.0, 2.0, 0.0], 0.5, [1.0, 4.0, 0.5])
     x = np.array([[0.0, 0.0, 0.0], [1.0, 2.0, 3.0], [1e-310, 1e200, 1e-9]])
     for discount in (1.0, 0.9):
@@ -295,7 +287,7 @@ def test_silent_source_is_worth_what_it_holds() -> None:
 
 
 @pytest.mark.parametrize("discount", [0.99, 0.3])
-def test_discount_raises_the_index_of_the_first_age(discount: float) -> None:
+def test_discount_raises_the_index_of_the_first_age(discount):
     decay = np.array([1e-3, 0.02, 0.1, 0.7, 5.0])
     fleet = Sources(3.0, 2.0, decay, 1.7)
     alpha = np.exp(-decay)
@@ -305,13 +297,13 @@ def test_discount_raises_the_index_of_the_first_age(discount: float) -> None:
     np.testing.assert_allclose(at_99[[3, 2, 1]], [1.01, 1.095, 1.495], atol=1e-3)
 
 
-def test_discount_to_one_is_the_average() -> None:
+def test_discount_to_one_is_the_average():
     fleet, ages = Sources.preset("table1"), np.arange(1, 30)[:, None]
     near = index_at_age(ages, fleet, 1 - 1e-9)
     np.testing.assert_allclose(near, index_at_age(ages, fleet), rtol=1e-6)
 
 
-def test_table1_at_ages() -> None:
+def test_table1_at_ages():
     printed = [
         [90.509, 180.401, 247.359],
         [43.605, 105.060, 170.020],
@@ -334,7 +326,7 @@ def test_table1_at_ages() -> None:
 
 
 @pytest.mark.parametrize(("n", "discount"), [(1, 1.0), (2, 0.95), (7, 1.0), (7, 0.95), (41, 1.0)])
-def test_shapes_change_nothing(n: int, discount: float) -> None:
+def test_shapes_change_nothing(n, discount):
     rng = np.random.default_rng(5)
     rows = [
         Sources(*(rng.uniform(0.1, 3, (3, n))), rng.uniform(0.5, 2, n), period=0.7)
@@ -371,7 +363,7 @@ def test_shapes_change_nothing(n: int, discount: float) -> None:
     np.testing.assert_array_equal(whittle_index(values[0, 0], rows[0], discount), loop[0, 0])
 
 
-def test_layout_and_input_are_left_alone() -> None:
+def test_layout_and_input_are_left_alone():
     rng = np.random.default_rng(6)
     fleet = Sources.random(200, seed=1)
     x = rng.gamma(1.0, 20.0, (150, 200))  # larger than one block
@@ -386,7 +378,7 @@ def test_layout_and_input_are_left_alone() -> None:
     np.testing.assert_array_equal(whittle_index(whole, fleet), whittle_index(whole * 1.0, fleet))
 
 
-def test_ages_are_states() -> None:
+def test_ages_are_states():
     fleet = Sources.random(9, seed=2)
     ages = np.array([[0.0], [1], [2], [50], [1e9], [np.inf]])
     got = index_at_age(ages, fleet)
@@ -412,12 +404,12 @@ def test_ages_are_states() -> None:
         (np.ones(4), np.nan, "discount"),
     ],
 )
-def test_refuses(value: Any, discount: float, message: str) -> None:
+def test_refuses(value, discount, message):
     with pytest.raises(ValueError, match=message):
         whittle_index(value, Sources.preset("table1"), discount)
 
 
-def test_refuses_bad_ages_and_shapes() -> None:
+def test_refuses_bad_ages_and_shapes():
     fleet = Sources.preset("table1")
     for bad in (-1, np.nan, [1, 2, -0.5, 1]):
         with pytest.raises(ValueError, match="age has negative or NaN"):

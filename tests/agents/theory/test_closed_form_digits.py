@@ -1,7 +1,5 @@
 """The index by age, its inverse and its limit in continuous time, against 60 digits."""
 
-from __future__ import annotations
-
 import mpmath
 import numpy as np
 import pytest
@@ -29,19 +27,19 @@ ACCURACY = 2e-14
 DECAYS = np.logspace(-12, 3, 61)
 
 
-def exact_bracket(steps: int, fraction: mpmath.mpf | float, decay: float) -> mpmath.mpf:
+def exact_bracket(steps, fraction, decay):
     """Theorem 1 as printed, 1 − α^η − η(1−α)(1−y), which 60 digits can afford."""
     with mpmath.workdps(60):
         m = mpmath.mpf(decay)
         return 1 - mpmath.exp(-m * steps) + steps * mpmath.expm1(-m) * (1 - mpmath.mpf(fraction))
 
 
-def relative_error(found: float, exact: mpmath.mpf) -> float:
+def relative_error(found, exact):
     with mpmath.workdps(60):
         return float(abs(mpmath.mpf(float(found)) / exact - 1))
 
 
-def test_age_index_is_exact_and_never_falls() -> None:
+def test_age_index_is_exact_and_never_falls():
     rng = np.random.default_rng(7)
     for m in DECAYS:
         curvature = float(remainder_ratio(m))
@@ -61,7 +59,7 @@ def test_age_index_is_exact_and_never_falls() -> None:
         assert age_index(np.inf, m, curvature, 3.0) == 3.0
 
 
-def test_decayed_and_time_constants_are_exact() -> None:
+def test_decayed_and_time_constants_are_exact():
     rng = np.random.default_rng(8)
     near_halvings = np.log(2) * np.arange(1, 6)[:, None] * (1 + 1e-15 * np.arange(-4, 5))
     times = np.concatenate([10 ** rng.uniform(-14, 2.8, 300), near_halvings.ravel()])
@@ -80,7 +78,7 @@ def test_decayed_and_time_constants_are_exact() -> None:
 
 @plainly
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(1, 40), rows=st.integers(1, 3))
-def test_loops_have_the_bits_of_single_sources(seed: int, n: int, rows: int) -> None:
+def test_loops_have_the_bits_of_single_sources(seed, n, rows):
     """Loops are vectorised in blocks of some width; what is left over is computed one by one."""
     rng = np.random.default_rng(seed)
     ceiling, cost, decay = (10 ** rng.uniform(-3, 2, n) for _ in range(3))
@@ -105,18 +103,10 @@ def test_loops_have_the_bits_of_single_sources(seed: int, n: int, rows: int) -> 
     failure_rate=st.sampled_from([0.0, 0.0, 0.3, 0.95]),
     delay=st.integers(1, 5),
 )
-def test_age_reaching_a_level_is_the_first(
-    decay: float,
-    full: float,
-    place: float,
-    time: float,
-    bits: int,
-    failure_rate: float,
-    delay: int,
-) -> None:
+def test_age_reaching_a_level_is_the_first(decay, full, place, time, bits, failure_rate, delay):
     curvature, failing = float(remainder_ratio(decay)), retries(failure_rate, delay, decay)
 
-    def index(age: float) -> float:
+    def index(age):
         return retried_age_index(age, decay, curvature, full, failing)
 
     at_an_age = index(np.ceil(time / decay))
@@ -133,7 +123,7 @@ def test_age_reaching_a_level_is_the_first(
         assert age == 1 or failure_rate > 0 or index(age - 1) < level
 
 
-def test_ages_of_many_sources_are_those_of_each() -> None:
+def test_ages_of_many_sources_are_those_of_each():
     """Also where the level is the index at some age, but for its last bits."""
     rng, n = np.random.default_rng(0), 20_000
     decay, full = 10 ** rng.uniform(-11, 3, n), 10 ** rng.uniform(-3, 3, n)
@@ -149,7 +139,7 @@ def test_ages_of_many_sources_are_those_of_each() -> None:
 
 @plainly
 @given(level=st.floats(-320, 0).map(lambda e: 10.0**e), full=st.floats(-3, 3).map(lambda e: 10**e))
-def test_continuous_time(level: float, full: float) -> None:
+def test_continuous_time(level, full):
     """The age at which a share of u*/C is reached, and the index of the belief then."""
     z = continuous_age_reaching(level * full, full)
     if level == 1.0:

@@ -1,9 +1,6 @@
 """Deadlines: the bound against dynamic programming, and the policies against both."""
 
-from __future__ import annotations
-
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,12 +12,11 @@ from agents.theory.deadline import deadline_bound
 from agents.theory.relaxation import relaxation
 from agents.theory.task_bound import task_bound
 from crawl_env import Deadline, Sources, Task
-from crawl_env.numerics import FloatArray
 
 CAP = 12  # steps after which ages are not told apart
 
 
-def optimum(fleet: Sources, steps: int, budget: int, full: bool) -> float:
+def optimum(fleet, steps, budget, full):
     """Return the best reward per step, by value iteration over joint ages of at most `CAP`, at
     which a source is at its ceiling if it is `full`, and grows no more otherwise."""
     n = len(fleet)
@@ -28,7 +24,7 @@ def optimum(fleet: Sources, steps: int, budget: int, full: bool) -> float:
     content[-1] = fleet.ceiling if full else content[-1]
     older = np.minimum(np.arange(1, CAP + 1), CAP - 1)
 
-    def of_source(i: int) -> FloatArray:
+    def of_source(i):
         return content[:, i].reshape([-1 if j == i else 1 for j in range(n)])
 
     value = np.zeros((CAP,) * n)
@@ -51,22 +47,22 @@ def optimum(fleet: Sources, steps: int, budget: int, full: bool) -> float:
 
 @settings(max_examples=4)
 @given(st.integers(0, 10**6), st.integers(2, 4), st.integers(1, 2))
-def test_the_bound_holds_and_assignment_comes_close(seed: int, steps: int, budget: int) -> None:
+def test_the_bound_holds_and_assignment_comes_close(seed, steps, budget):
     rng = np.random.default_rng(seed)
     fleet = Sources(rng.uniform(0.5, 5, 4), rng.lognormal(0, 0.8, 4), rng.uniform(0.4, 0.9, 4))
     low, high = (optimum(fleet, steps, budget, full) for full in (False, True))
     bound = deadline_bound(fleet, budget, steps).bound
     assert low * (1 - 1e-6) <= bound <= 1.01 * high  # fractions of crawls matter in small fleets
-    asked: dict[str, Any] = {"sources": fleet, "budget": budget, "payoff": Deadline(steps)}
+    asked = {"sources": fleet, "budget": budget, "payoff": Deadline(steps)}
     found = evaluate("deadline-assignment", asked, steps=420 * steps, warmup=20 * steps, seeds=1)
     assert 0.95 * low <= found.reward[0] <= high * (1 + 1e-3)  # cycles that 420 does not divide
 
 
 @pytest.mark.parametrize("rule", ["step", "average"])
 @pytest.mark.parametrize("random", [False, True])
-def test_assignment_attains_the_bound_of_a_newsletter(random: bool, rule: str) -> None:
+def test_assignment_attains_the_bound_of_a_newsletter(random, rule):
     fleet = Sources.random(60, seed=3)
-    asked: dict[str, Any] = {
+    asked = {
         "budget_rule": rule,
         "sources": fleet,
         "budget": 2,
@@ -86,7 +82,7 @@ def test_assignment_attains_the_bound_of_a_newsletter(random: bool, rule: str) -
 
 @settings(max_examples=15)
 @given(st.integers(0, 10**6))
-def test_limits_of_the_bound(seed: int) -> None:
+def test_limits_of_the_bound(seed):
     """One step per batch is no deadline; longer batches are worth less; a budget for everything
     leaves one crawl of each source in the last step; saved budget is spent there."""
     fleet = Sources.random(5, seed=seed)
@@ -100,15 +96,15 @@ def test_limits_of_the_bound(seed: int) -> None:
     assert bounds[2] <= average * (1 + 1e-9) <= now * (1 + 1e-8)
 
 
-def test_other_information_sets() -> None:
-    asked: dict[str, Any] = {"sources": "fleet-f", "budget": 2, "arrivals": "poisson"}
+def test_other_information_sets():
+    asked = {"sources": "fleet-f", "budget": 2, "arrivals": "poisson"}
     with_deadline = Task(**asked, payoff=Deadline(4))
     assert task_bound(with_deadline) == task_bound(Task(**asked))  # observed: loose
     unknown = Task(**{**asked, "arrivals": "poisson-drift"}, payoff=Deadline(4))
     assert np.isnan(task_bound(unknown).bound)
 
 
-def test_refusals() -> None:
+def test_refusals():
     payoff = Deadline(4)
     with pytest.raises(ValueError, match="needs the feature steps_left"):
         make("whittle-deadline", Task(payoff=payoff))
@@ -119,7 +115,7 @@ def test_refusals() -> None:
 
 
 @pytest.mark.parametrize("agent", ["whittle-deadline", "deadline-assignment"])
-def test_without_a_deadline_they_are_whittle(agent: str) -> None:
+def test_without_a_deadline_they_are_whittle(agent):
     view = np.random.default_rng(0).random((3, 4, 1)).astype(np.float32)
     plain = make("whittle", Task("table1", budget=2)).predict(view)[0]
     assert np.array_equal(make(agent, Task("table1", budget=2)).predict(view)[0], plain)

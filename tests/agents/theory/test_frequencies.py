@@ -1,7 +1,5 @@
 """Static frequencies: the literature, optimality conditions, and other ways to spend the budget."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,7 +14,7 @@ from tests.references import plainly
 TABLE1 = Sources.preset("table1")
 
 
-def test_published_rewards_and_frequencies() -> None:
+def test_published_rewards_and_frequencies():
     for budget, reward in ((1, 264.22), (2, 340.30), (3, 373.50)):
         got = static_reward(TABLE1, static_frequencies(TABLE1, budget))
         assert got == pytest.approx(reward, abs=6e-3)
@@ -25,7 +23,7 @@ def test_published_rewards_and_frequencies() -> None:
     )
 
 
-def fleet_of(seed: int, n: int, slowest: float, fastest: float) -> tuple[Sources, float]:
+def fleet_of(seed, n, slowest, fastest):
     """Return a random fleet with μT between two powers of ten, and a budget."""
     rng = np.random.default_rng(seed)
     period = float(rng.uniform(0.3, 3))
@@ -41,9 +39,7 @@ def fleet_of(seed: int, n: int, slowest: float, fastest: float) -> tuple[Sources
 @given(
     seed=st.integers(0, 10**6), n=st.integers(1, 8), fastest=st.sampled_from([-1.0, 0.3, 1.0, 2.0])
 )
-def test_budget_kkt_conditions_and_no_better_way_to_spend_it(
-    seed: int, n: int, fastest: float
-) -> None:
+def test_budget_kkt_conditions_and_no_better_way_to_spend_it(seed, n, fastest):
     """μT up to 100: the budget holds to 1e-9, one multiplier fits all sources, and neither equal
     frequencies nor the richest sources first are better."""
     fleet, budget = fleet_of(seed, n, -1.5, fastest)
@@ -73,7 +69,7 @@ def test_budget_kkt_conditions_and_no_better_way_to_spend_it(
 
 
 @pytest.mark.parametrize("seed", range(1))
-def test_no_other_frequencies_are_better(seed: int) -> None:
+def test_no_other_frequencies_are_better(seed):
     fleet, _ = fleet_of(seed, 6, -1.5, 0.3)
     fleet = Sources(**{**fleet.__getstate__(), "crawl_delay": 0.0})
     budget, limit = 0.4 * fleet.cost.sum(), 1 / fleet.period
@@ -91,7 +87,7 @@ def test_no_other_frequencies_are_better(seed: int) -> None:
 
 
 @pytest.mark.parametrize("m", [1e-300, 1e-12])
-def test_slow_decay_is_the_age_of_information(m: float) -> None:
+def test_slow_decay_is_the_age_of_information(m):
     """p(z) → z²/2: frequencies tend to √(Λξ̄/C) in proportion, whatever the size of μT."""
     cost = np.array([1.0, 2.0, 1.0])
     f = static_frequencies(Sources([1.0, 2.0, 3.0], 1.0, m, cost), 1.2)
@@ -99,7 +95,7 @@ def test_slow_decay_is_the_age_of_information(m: float) -> None:
     np.testing.assert_allclose(f, 1.2 * root / (cost @ root), rtol=max(5 * m, 1e-13))
 
 
-def test_batches_silent_fleets_delays_and_budget_for_all() -> None:
+def test_batches_silent_fleets_delays_and_budget_for_all():
     fleets = [fleet_of(seed, 5, -1.5, 1.5)[0].with_period(1.0) for seed in range(3)]
     together = static_frequencies(Sources.stack(fleets), 2.0)
     for row, fleet in zip(together, fleets, strict=True):
@@ -116,7 +112,7 @@ def test_batches_silent_fleets_delays_and_budget_for_all() -> None:
 
 
 @pytest.mark.parametrize("scale", [1e-9, 2.0**30])
-def test_units_of_time_and_utility_do_not_matter(scale: float) -> None:
+def test_units_of_time_and_utility_do_not_matter(scale):
     fleet, budget = fleet_of(5, 6, -1.0, 1.0)
     f = static_frequencies(fleet, budget)
     other = Sources(

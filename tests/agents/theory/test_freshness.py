@@ -1,7 +1,5 @@
 """Freshness with and without signals: integrals, derivatives, simulated cycles, stopping rules."""
 
-from __future__ import annotations
-
 import mpmath as mp
 import numpy as np
 import pytest
@@ -22,7 +20,7 @@ REFERENCE = (
 )
 
 
-def sums(theta: mp.mpf, recall: mp.mpf, precision: mp.mpf) -> tuple[mp.mpf, mp.mpf]:
+def sums(theta, recall, precision):
     """Return L and F of a page with Δ = 1, term by term in the precision that is set."""
     a, gamma, b = 1 - recall, recall / precision, -mp.log(1 - precision)
     length, fresh, n = mp.mpf(0), mp.mpf(0), 0
@@ -38,7 +36,7 @@ def sums(theta: mp.mpf, recall: mp.mpf, precision: mp.mpf) -> tuple[mp.mpf, mp.m
 
 
 @pytest.mark.parametrize("row", REFERENCE)
-def test_reference_values(row: tuple[float, ...]) -> None:
+def test_reference_values(row):
     change, recall, false, iota, *expected = row
     precision = recall * change / (recall * change + false)
     silent = (1 - recall) * change
@@ -50,7 +48,7 @@ def test_reference_values(row: tuple[float, ...]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_cycles_are_integrals_over_time(seed: int) -> None:
+def test_cycles_are_integrals_over_time(seed):
     """L = ∫ P(no crawl before t) dt and F = ∫ E[P(fresh at t); no crawl before t] dt, in pieces
     between the times at which one ping less suffices."""
     rng = np.random.default_rng(seed)
@@ -67,10 +65,10 @@ def test_cycles_are_integrals_over_time(seed: int) -> None:
         start, end = max(low, 0.0) / silent, high / silent
         count = np.arange(n + 1)
 
-        def stays(t: float, n: int = n) -> float:
+        def stays(t, n=n):
             return float(poisson.cdf(n, pinged * t))
 
-        def is_fresh(t: float, count: np.ndarray = count) -> float:
+        def is_fresh(t, count=count):
             left = np.exp(-silent * t) * (1 - precision) ** count
             return float((poisson.pmf(count, pinged * t) * left).sum())
 
@@ -81,9 +79,7 @@ def test_cycles_are_integrals_over_time(seed: int) -> None:
 
 
 @pytest.mark.parametrize(("recall", "precision"), [(0.5, 0.8), (0.5, 0.2), (0.9, 0.95)])
-def test_the_index_is_the_derivative_of_freshness_by_bandwidth(
-    recall: float, precision: float
-) -> None:
+def test_the_index_is_the_derivative_of_freshness_by_bandwidth(recall, precision):
     """V = d(F/L)/d(1/L), by differences of 40 digits, and ∫ e^−w L dw, by quadrature, to 1e-9."""
     arm = FreshnessArm(1.0, recall, precision, weight=3.0)
     for age in (0.3, 1.3, 4.1):
@@ -103,7 +99,7 @@ def test_the_index_is_the_derivative_of_freshness_by_bandwidth(
         assert found == pytest.approx(3.0 * area, rel=1e-9)
 
 
-def test_the_index_keeps_its_digits() -> None:
+def test_the_index_keeps_its_digits():
     """Down to w = 1e-8 and up to the end, with many pings, precision 1e-7 from 1, recall near 0 and
     1: to 1e-12 of a sum with 50 digits."""
     rng = np.random.default_rng(0)
@@ -121,7 +117,7 @@ def test_the_index_keeps_its_digits() -> None:
             assert found == pytest.approx(float(exact), rel=1e-12)
 
 
-def test_limits() -> None:
+def test_limits():
     """No signals, no silence, no false ping, no change; and continuity there."""
     age = np.array([1e-9, 0.2, 1.0, 7.0, 90.0])[:, None]
     plain = 2.0 * np.array([float(1 - (1 + x) * mp.e**-x) for x in map(mp.mpf, age.ravel() * 0.5)])
@@ -152,7 +148,7 @@ def test_limits() -> None:
     assert FreshnessArm([0.0, 0.5], 0.3, 0.7).index(np.inf, 2).tolist() == [0.0, 2.0]
 
 
-def test_pages_of_a_batch_are_those_alone() -> None:
+def test_pages_of_a_batch_are_those_alone():
     rng = np.random.default_rng(1)
     change, recall = rng.uniform(0, 2, (3, 4)), rng.uniform(0, 1, 4)
     age, pings = rng.uniform(0, 5, (6, 3, 4)), rng.integers(0, 4, (6, 3, 4))
@@ -164,7 +160,7 @@ def test_pages_of_a_batch_are_those_alone() -> None:
 
 
 @pytest.mark.parametrize("row", REFERENCE)
-def test_simulated_cycles(row: tuple[float, ...]) -> None:
+def test_simulated_cycles(row):
     """40,000 cycles from changes, their signals and false pings, within 4.5 standard errors."""
     change, recall, false, iota = row[:4]
     rng, cycles, most = np.random.default_rng(5), 40_000, 60
@@ -196,7 +192,7 @@ def test_simulated_cycles(row: tuple[float, ...]) -> None:
         assert abs((changed[among] > t).mean() - share) < Z_LIMIT * error
 
 
-def stopping(change: float, recall: float, precision: float, charge: float, gain: float) -> float:
+def stopping(change, recall, precision, charge, gain):
     """Return what a page earns from a crawl to the next if time costs `gain` and a crawl `charge`,
     when it is crawled at the best of all times, by dynamic programming with steps of .005."""
     step, steps, most = 0.005, 1200, 12
@@ -215,7 +211,7 @@ def stopping(change: float, recall: float, precision: float, charge: float, gain
 
 
 @pytest.mark.parametrize(("recall", "precision"), [(0.5, 0.8), (0.7, 0.3), (0.0, 1.0)])
-def test_no_other_rule_is_better_than_a_threshold(recall: float, precision: float) -> None:
+def test_no_other_rule_is_better_than_a_threshold(recall, precision):
     """At λ = V(θ) the best rule of all, which may depend on time and pings in any way, earns
     e^−θ per unit of time, as the threshold θ does."""
     change = 1.3
@@ -229,7 +225,7 @@ def test_no_other_rule_is_better_than_a_threshold(recall: float, precision: floa
         assert stopping(change, recall, precision, charge, 0.97 * gain) > 5e-3
 
 
-def test_freshness_is_ephemeral_content_of_another_fleet() -> None:
+def test_freshness_is_ephemeral_content_of_another_fleet():
     """Without signals, crawled in short steps: the Whittle index there is the freshness index."""
     fleet = Sources([0.4, 2.0, 0.0], [3.0, 1.0, 1.0], 0.1, [1.0, 2.0, 1.0], period=1e-4)
     mirrored = as_ephemeral(fleet, "utility")
@@ -240,7 +236,7 @@ def test_freshness_is_ephemeral_content_of_another_fleet() -> None:
     np.testing.assert_allclose(found, exact, rtol=1e-3, atol=1e-12)
 
 
-def test_importance() -> None:
+def test_importance():
     fleet = Sources([2.0, 3.0], [0.5, 4.0], 0.1)
     assert importance(fleet).tolist() == [1.0, 12.0]
     np.testing.assert_allclose(importance(fleet, "ceiling"), [10.0, 120.0])

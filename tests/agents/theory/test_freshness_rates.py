@@ -1,9 +1,5 @@
 """Rates for freshness: the literature, other solvers, series, and simulated crawls."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 from scipy.optimize import minimize
@@ -21,7 +17,7 @@ Z_LIMIT = 4.5  # a right formula fails one such test in 150,000
 FIVE = Sources([1.0, 2.0, 3.0, 4.0, 5.0], 1.0, 1.0, period=0.1)  # changes a day, 5 crawls a day
 
 
-def test_published_rates() -> None:
+def test_published_rates():
     """Cho & Garcia-Molina's example: what changes fastest is not crawled."""
     found = periodic_rates(FIVE, 0.5, "equal")
     np.testing.assert_allclose(found, [1.15, 1.36, 1.35, 1.14, 0.0], atol=5e-3)
@@ -32,15 +28,15 @@ def test_published_rates() -> None:
     )
 
 
-def gains(fleet: Sources, told: np.ndarray) -> dict[str, tuple[np.ndarray, Callable[..., float]]]:
+def gains(fleet, told):
     """Return the rates by each objective, and the objective as a function of crawls per step."""
     m, change = fleet.arrival_rate * fleet.mean_utility, fleet.arrival_rate
     budget = 0.3 * fleet.cost.sum()
 
-    def mean(periodic: bool) -> Callable[..., float]:
+    def mean(periodic):
         return lambda f: float(m @ freshness_at(change, f / fleet.period, periodic))
 
-    def staleness(f: np.ndarray) -> float:
+    def staleness(f):
         return -float(m @ harmonic_staleness(change, f / fleet.period, told))
 
     return {
@@ -51,7 +47,7 @@ def gains(fleet: Sources, told: np.ndarray) -> dict[str, tuple[np.ndarray, Calla
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_no_other_rates_are_better(seed: int) -> None:
+def test_no_other_rates_are_better(seed):
     """Within the budget and the limits: not those of a general solver, from several starts, nor any
     of 3,000 drawn at random; and the solver comes as close as it can."""
     rng = np.random.default_rng(seed)
@@ -87,7 +83,7 @@ def test_no_other_rates_are_better(seed: int) -> None:
         assert solved == pytest.approx(best, rel=1e-4)
 
 
-def test_objectives_are_those_of_simulated_crawls() -> None:
+def test_objectives_are_those_of_simulated_crawls():
     """Changes and crawls at random times: the fraction of time that is fresh, and the mean harmonic
     number of changes since the crawl; also when a change is crawled with probability π."""
     rng, events, change, crawl = np.random.default_rng(3), 100_000, 0.7, 1.1
@@ -117,7 +113,7 @@ def test_objectives_are_those_of_simulated_crawls() -> None:
     assert float(freshness_at(0.7, 1.3)) == pytest.approx(np.exp(-0.7 * t).mean(), rel=1e-9)
 
 
-def test_limits_of_rates() -> None:
+def test_limits_of_rates():
     """Sources without changes or worth, plenty of budget, delays, failures, batches, errors."""
     fleet = Sources([0.0, 1.0, 3.0, 2.0], [1.0, 0.0, 2.0, 1.0], 0.5, crawl_delay=[0, 0, 0, 3.0])
     told = np.array([True, True, True, False])

@@ -1,9 +1,5 @@
 """Host multipliers: the cost of finding them, and fleets whose costs differ on one host."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -12,18 +8,18 @@ from agents.theory.renewal import ClosedFormArm
 from crawl_env import Sources
 
 
-def fleet(n: int, cost: Any = 1.0, hosts: int = 0) -> Sources:
+def fleet(n, cost=1.0, hosts=0):
     drawn = Sources.random(n, seed=1)
     names = [f"host-{i % hosts}" for i in range(n)] if hosts else ()
     return Sources(drawn.arrival_rate, drawn.mean_utility, drawn.decay_rate, cost, hosts=names)
 
 
-def intervals_searched(monkeypatch: pytest.MonkeyPatch, sources: Sources, budget: float) -> int:
+def intervals_searched(monkeypatch, sources, budget):
     """Return how many intervals of sources are searched for to relax the budget."""
     count = 0
     interval = ClosedFormArm.interval
 
-    def counted(self: Any, multiplier: Any, shortest: Any = None, longest: Any = None) -> Any:
+    def counted(self, multiplier, shortest=None, longest=None):
         nonlocal count
         low = self.shortest if shortest is None else shortest
         high = self.longest if longest is None else longest
@@ -36,7 +32,7 @@ def intervals_searched(monkeypatch: pytest.MonkeyPatch, sources: Sources, budget
     return count
 
 
-def test_shared_hosts_cost_little_more_than_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shared_hosts_cost_little_more_than_none(monkeypatch):
     """Where sources of a host cost the same, the search for both multipliers is not a nested one.
 
     Without hosts, λ is interpolated, and one search finds both ends of it."""
@@ -49,7 +45,7 @@ def test_shared_hosts_cost_little_more_than_none(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("equal", [True, False], ids=["equal costs", "mixed costs"])
-def test_multipliers_minimise_the_dual_and_batches_are_their_rows(equal: bool) -> None:
+def test_multipliers_minimise_the_dual_and_batches_are_their_rows(equal):
     """No ν of the two hosts are better: at λ, the dual is a sum of functions of one ν each."""
     cost = [1.0, 1.0, 2.0, 2.0, 1.0] if equal else [1.0, 0.5, 2.0, 1.5, 1.0]
     one = Sources(

@@ -1,9 +1,5 @@
 """The smallest decay per step, which is the Age of Information, and other units."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -17,7 +13,7 @@ RATE, COST = np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 1.0])
 
 
 @pytest.mark.parametrize("m", SLOW)
-def test_the_index_tends_to_that_of_an_unreliable_channel(m: float) -> None:
+def test_the_index_tends_to_that_of_an_unreliable_channel(m):
     """q·u·m·k(k + 2/q − 1)/2 at age k, and what it becomes with a delay of d steps after failures:
     the smallest multiplier at which trying at k and at k + 1 earn the same."""
     k = np.array([1.0, 2, 7, 300])[:, None]
@@ -36,7 +32,7 @@ def test_the_index_tends_to_that_of_an_unreliable_channel(m: float) -> None:
 
 
 @pytest.mark.parametrize("m", SLOW)
-def test_bounds_end_and_keep_their_digits(m: float) -> None:
+def test_bounds_end_and_keep_their_digits(m):
     """The best intervals lose Λξ̄·(1 + m(k−1)/2…): the bound is all that comes but for that; λ* is
     an index of the limit."""
     fleet = Sources(RATE, min(1.0, m * 1e30), m, COST)
@@ -55,7 +51,7 @@ def test_bounds_end_and_keep_their_digits(m: float) -> None:
 
 
 @pytest.mark.parametrize("m", [1e-7, 1e-12])
-def test_observed_arms_of_the_slowest_sources(m: float) -> None:
+def test_observed_arms_of_the_slowest_sources(m):
     """Shorter steps change nothing in units of u*; small contents rank as by Theorem 1."""
     slow = Sources(1.0, 1e-3, m)
     arm = arm_of(Task(slow, 1, arrivals="poisson"))
@@ -68,8 +64,8 @@ def test_observed_arms_of_the_slowest_sources(m: float) -> None:
 
 
 @pytest.mark.parametrize("scale", [1e-9, 2.0**30])
-def test_units_of_time_and_utility_do_not_matter(scale: float) -> None:
-    columns: dict[str, Any] = {
+def test_units_of_time_and_utility_do_not_matter(scale):
+    columns = {
         "cost": [1.0, 2.0, 1.0],
         "failure_rate": [0.0, 0.2, 0.1],
         "capacity": [4, np.inf, 9],
@@ -103,7 +99,7 @@ def test_units_of_time_and_utility_do_not_matter(scale: float) -> None:
     assert best[1] == pytest.approx(best[0] * scale, rel=1e-6)
 
 
-def test_the_policy_of_slow_decay_has_the_least_age_of_information() -> None:
+def test_the_policy_of_slow_decay_has_the_least_age_of_information():
     """Against the least mean of Σ w·h over all policies by value iteration over ages, which knows
     nothing of utilities, and against its Whittle policy, w·h(h + 1)/2, simulated plainly."""
     weight, m, cap = np.array([5.0, 1.0, 2.5]), 1e-6, 12

@@ -1,9 +1,6 @@
 """The bound with looks: its limits, value iteration over drawn content, and coarser grids."""
 
-from __future__ import annotations
-
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +18,7 @@ FLEETS = {"fleet-f": Sources.preset("fleet-f"), "sparse": Sources.random(15, 1, 
 
 
 @pytest.mark.parametrize("name", FLEETS)
-def test_looks_for_nothing_and_looks_that_never_pay(name: str) -> None:
+def test_looks_for_nothing_and_looks_that_never_pay(name):
     fleet, budget = FLEETS[name], {"fleet-f": 2.0, "sparse": 0.3}[name]
     bounds = [
         looks_relaxation(fleet, budget, np.full(len(fleet), c), Exponential()).bound
@@ -38,12 +35,12 @@ LATTICE = 0.025 * np.arange(1200.0)
 
 
 @cache
-def _transforms() -> Any:
+def _transforms():
     """Return the transforms of the distributions of what is left of the items of the last 1, 2, …
     steps, (15, …), on the lattice, from draws scaled to the exact mean."""
     draws, width = 60_000, LATTICE[1]
     source = Sources(RATE, 1.0, DECAY)
-    task: dict[str, Any] = {"arrivals": "poisson", "observed": True, "budget_rule": "average"}
+    task = {"arrivals": "poisson", "observed": True, "budget_rule": "average"}
     env = CrawlVectorEnv(draws, source, budget=1e-9, start="empty", **task)
     env.reset(seed=3)
     masses = []
@@ -58,16 +55,14 @@ def _transforms() -> Any:
 
 @pytest.mark.filterwarnings("ignore:budget is")
 @pytest.mark.parametrize(("crawl", "look"), [(0.5, 0.05), (1.0, 0.02), (2.0, 0.1)])
-def test_the_net_reward_is_that_of_value_iteration_over_drawn_content(
-    crawl: float, look: float
-) -> None:
+def test_the_net_reward_is_that_of_value_iteration_over_drawn_content(crawl, look):
     found = looks._solved(looks._arm(RATE, DECAY, ITEM), crawl, look, None)
     assert found.looks > 0.02
     ceiling, waits, n = RATE / DECAY, np.arange(80.0)[:, None], LATTICE.size
     content = ceiling + (LATTICE - ceiling) * np.exp(-DECAY * waits)
     transforms, kept = _transforms(), np.exp(-DECAY * STEPS)
 
-    def excess(gain: float) -> float:
+    def excess(gain):
         """Return the value of an empty source, which is 0 if `gain` is the net reward per step."""
         crawled = (content - crawl - gain * waits).max(axis=0)
         value, before = crawled, np.inf
@@ -84,7 +79,7 @@ def test_the_net_reward_is_that_of_value_iteration_over_drawn_content(
     assert excess(0.98 * found.gain) > 0.0 > excess(1.02 * found.gain)
 
 
-def test_every_grid_gives_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_grid_gives_a_bound(monkeypatch):
     fleet, bounds = FLEETS["sparse"], []
     for states, lattice, singly, growth in (
         (96, 1024, 48, 1 / 16),
@@ -104,11 +99,11 @@ def test_every_grid_gives_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:budget is")
-def test_the_bound_of_a_task_with_looks() -> None:
+def test_the_bound_of_a_task_with_looks():
     """Of a batch of fleets; where some sources are observed, or too dear; and with something else,
     where it is the bound if all content is observed."""
     fleet = Sources(**{**FLEETS["sparse"].__getstate__(), "cost": np.r_[np.ones(14), 3.0]})
-    asked: dict[str, Any] = {"sources": fleet, "budget": 2, "look_cost": 0.1}
+    asked = {"sources": fleet, "budget": 2, "look_cost": 0.1}
     bound, multiplier, name = task_bound(Task(**asked))
     assert name == "looks"
     assert multiplier > 0.0
@@ -119,10 +114,10 @@ def test_the_bound_of_a_task_with_looks() -> None:
     seen = {"sources": fleet, "budget": 2, "arrivals": "poisson"}
     assert bound < some < task_bound(Task(**seen)).bound
     for more in ({"unchanged_cost": 0.1}, {"payoff": {"name": "deadline", "steps": 4}}):
-        assert task_bound(Task(**asked, **more)) == task_bound(Task(**seen))  # type: ignore[arg-type]
+        assert task_bound(Task(**asked, **more)) == task_bound(Task(**seen))
 
 
-def test_sources_in_which_nothing_pays() -> None:
+def test_sources_in_which_nothing_pays():
     silent = Sources(np.zeros(2), 1.0, 0.1)
     assert looks_relaxation(silent, 1, np.full(2, 0.1), Exponential()) == (0.0, 0.0)
     # The second one is worth a ten-thousandth of the first.

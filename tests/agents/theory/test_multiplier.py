@@ -13,7 +13,7 @@ from agents.theory.task_bound import task_bound
 from crawl_env import Arrivals, Deterministic, ItemLog, Sources, Task, Trace, World
 
 
-def spending(fleet: Sources, level: float, index, epochs: int = 4000) -> float:
+def spending(fleet, level, index, epochs=4000):
     """Simulate, with content of its own, what crawling all at or above the level costs."""
     rng = np.random.default_rng(99)
     world = World(fleet, Arrivals())
@@ -106,13 +106,13 @@ def test_the_simulated_multiplier_is_that_of_the_exact_relaxation(budget):
     assert simulated.item() == pytest.approx(task_bound(task).multiplier, rel=0.03)
 
 
-def limited_spending(fleet: Sources, multiplier: float, steps: int) -> float:
+def limited_spending(fleet, multiplier, steps):
     """Simulate one step after the other, in plain Python, what crawling costs under all limits."""
     rng, n = np.random.default_rng(5), len(fleet)
     value, waited, spent = np.zeros(n), np.full(n, 99.0), 0.0
     for t in range(steps):
         index = whittle_index(value, fleet)
-        used: set[str] = set()
+        used = set()
         for i in sorted(range(n), key=lambda i: -index[i]):
             free = waited[i] >= fleet.delay[i] and fleet.hosts[i] not in used
             if index[i] < multiplier or not free:

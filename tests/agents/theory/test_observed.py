@@ -1,22 +1,18 @@
 """The arm under observed Poisson arrivals: Theorem 1 in the limit, an independent package, value
 iteration and simulation."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pytest
 
 from agents.theory import observed as arms
 from agents.theory.index import whittle_index
-from agents.theory.observed import ObservedArm, ThresholdTable, solve_arm
+from agents.theory.observed import ObservedArm, solve_arm
 from agents.theory.relaxation import net_reward
 from agents.theory.thresholds import thresholds
 from crawl_env import Arrivals, Sources, World
-from crawl_env.content.utility import Distribution, EqualUtilities, Exponential, Gamma, Lognormal
+from crawl_env.content.utility import EqualUtilities, Exponential, Gamma, Lognormal
 from tests.references import gain_between
 
 # A right program fails one simulated comparison in 16,000 (two-sided, 4 standard errors).
@@ -26,7 +22,7 @@ each_law = pytest.mark.parametrize("law", LAWS, ids=repr)
 SEEN = np.array([True])
 
 
-def net(arm: ThresholdTable, charges: np.ndarray) -> np.ndarray:
+def net(arm, charges):
     return ((arm.reward - charges[:, None]) / arm.steps).max(axis=1)
 
 
@@ -34,7 +30,7 @@ def net(arm: ThresholdTable, charges: np.ndarray) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def bandits() -> Iterator[Any]:
+def bandits():
     """markovianbandit-pkg, which changes numpy's error state when imported."""
     before = np.geterr()
     try:
@@ -44,7 +40,7 @@ def bandits() -> Iterator[Any]:
     return package
 
 
-def some_chain(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def some_chain(n, seed):
     """Return moves (n + 1, n + 1) and values (n + 1,) of a source that decays and receives."""
     rng = np.random.default_rng(seed)
     x, alpha = np.linspace(0.0, 4.0, n + 1), rng.uniform(0.85, 0.95)
@@ -59,7 +55,7 @@ def some_chain(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("seed", range(1))
-def test_index_of_a_chain_as_in_an_independent_package(bandits: Any, seed: int) -> None:
+def test_index_of_a_chain_as_in_an_independent_package(bandits, seed):
     n = 30
     moves, x = some_chain(n, seed)
     fresh = moves[0]
@@ -76,7 +72,7 @@ def test_index_of_a_chain_as_in_an_independent_package(bandits: Any, seed: int) 
 
 
 @pytest.mark.parametrize("seed", range(1))
-def test_reward_and_epochs_of_every_threshold(seed: int) -> None:
+def test_reward_and_epochs_of_every_threshold(seed):
     """Against two linear equations for each threshold."""
     n = 20
     moves, x = some_chain(n, seed)
@@ -91,7 +87,7 @@ def test_reward_and_epochs_of_every_threshold(seed: int) -> None:
         assert reward[b] == pytest.approx(moves[0, b:] @ x[b:] + moves[0, :b] @ content)
 
 
-def test_an_order_of_states_without_an_optimal_threshold_is_refused() -> None:
+def test_an_order_of_states_without_an_optimal_threshold_is_refused():
     n = 12
     moves, x = some_chain(n, 0)
     order = np.r_[0, 5, 2, 3, 4, 1, 6 : n + 1]
@@ -104,7 +100,7 @@ def test_an_order_of_states_without_an_optimal_threshold_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("items", "most"), [(250.0, 0.06), (2500.0, 0.025), (20_000.0, 0.013)])
-def test_theorem_1_where_noise_is_small(items: float, most: float) -> None:
+def test_theorem_1_where_noise_is_small(items, most):
     source = Sources(items, 1.0, 0.2)
     x = np.linspace(0.0, 1.3, 200)[:, None] * source.ceiling
     gap = ObservedArm(source, SEEN, EqualUtilities()).index(x) - whittle_index(x, source)
@@ -115,16 +111,14 @@ def test_theorem_1_where_noise_is_small(items: float, most: float) -> None:
     ("items", "low", "high"),
     [(1.0, 0.2, 0.45), (5.0, 0.2, 0.45), (25.0, 0.14, 0.16), (250.0, 0.055, 0.068)],
 )
-def test_published_distances_from_theorem_1(items: float, low: float, high: float) -> None:
+def test_published_distances_from_theorem_1(items, low, high):
     source = Sources(items, 1.0, 0.2)
     x = np.linspace(0.0, 1.5, 300)[:, None] * source.ceiling
     gap = ObservedArm(source, SEEN, Exponential()).index(x) - whittle_index(x, source)
     assert low < np.abs(gap).max() / source.ceiling[0] < high
 
 
-def value_iteration(
-    items: float, decay: float, law: Distribution, charge: float
-) -> tuple[float, float]:
+def value_iteration(items, decay, law, charge):
     """Return numbers between which g lies: an even grid, U by the means of groups of draws."""
     rng, n, step = np.random.default_rng(1), 2_000_000, 0.02
     size = 4000 if isinstance(law, Lognormal) else 900
@@ -142,9 +136,7 @@ def value_iteration(
 
 @each_law
 @pytest.mark.parametrize(("items", "decay", "charge"), [(0.5, 0.35, 1.37), (0.2, 1.0, 0.5)])
-def test_net_reward_as_in_value_iteration(
-    law: Distribution, items: float, decay: float, charge: float
-) -> None:
+def test_net_reward_as_in_value_iteration(law, items, decay, charge):
     low, high = value_iteration(items, decay, law, charge)
     got = net(solve_arm(items, decay, law), np.array([charge]))[0]
     inflow = items * -np.expm1(-decay) / decay
@@ -158,9 +150,7 @@ def test_net_reward_as_in_value_iteration(
     [(EqualUtilities(), 30.0, 0.7), (Exponential(), 0.1, 0.1), (Lognormal(1.2), 2.0, 0.3)],
     ids=repr,
 )
-def test_simulated_thresholds_earn_what_is_computed(
-    law: Distribution, items: float, decay: float
-) -> None:
+def test_simulated_thresholds_earn_what_is_computed(law, items, decay):
     arm, rows = solve_arm(items, decay, law), 400
     source = Sources(items, 1.0, decay)
     b = int(np.searchsorted(arm.steps, 8.0))  # crawled every eight epochs or so
@@ -191,9 +181,7 @@ def test_simulated_thresholds_earn_what_is_computed(
     ],
     ids=repr,
 )  # fmt: skip
-def test_stated_error_and_the_bound_from_above(
-    law: Distribution, items: float, decay: float
-) -> None:
+def test_stated_error_and_the_bound_from_above(law, items, decay):
     arm, fine = solve_arm(items, decay, law), arms._solved(items, decay, law, states=512)
     reached = fine.steps < 1e5
     state = fine.state[reached & (fine.state <= arm.state[-1])]
@@ -207,7 +195,7 @@ def test_stated_error_and_the_bound_from_above(
     assert excess.min() > -1e-7 * inflow, "the coarser grid never earns less"
 
 
-def test_the_index_grows_and_lies_between_zero_and_myopic() -> None:
+def test_the_index_grows_and_lies_between_zero_and_myopic():
     rng = np.random.default_rng(0)
     for law in (*LAWS, Gamma(0.3)):
         for _ in range(10):
@@ -220,11 +208,11 @@ def test_the_index_grows_and_lies_between_zero_and_myopic() -> None:
 # ------------------------------------------------------------------------------ fleets of arms
 
 
-def fleet() -> Sources:
+def fleet():
     return Sources([0.5, 3.0, 0.0, 2.0, 0.5], [1.0, 0.4, 1.0, 0.0, 2.0], 0.3, [1.0, 2.0, 1, 1, 0.5])
 
 
-def test_units_cost_and_period_scale_as_they_must() -> None:
+def test_units_cost_and_period_scale_as_they_must():
     one, x = Sources(0.5, 1.0, 0.3), np.linspace(0, 9, 50)[:, None]
     index = ObservedArm(one, SEEN, Exponential()).index(x)
     other = Sources(0.25, 7.0, 0.15, cost=3.0, period=2.0)
@@ -237,7 +225,7 @@ def test_units_cost_and_period_scale_as_they_must() -> None:
         )
 
 
-def test_silent_worthless_and_unseen_sources_have_the_closed_form() -> None:
+def test_silent_worthless_and_unseen_sources_have_the_closed_form():
     observed = np.array([True, False, True, True, True])
     table = ObservedArm(fleet(), observed, Exponential())
     x = np.array([[1.0, 1.0, 1.0, 1.0, 1.0], [0.0, 5.0, 0.0, 3.0, 60.0]])
@@ -252,12 +240,12 @@ def test_silent_worthless_and_unseen_sources_have_the_closed_form() -> None:
     assert gain[2] == gain[3] == 0
 
 
-def test_nothing_seen_solves_nothing() -> None:
+def test_nothing_seen_solves_nothing():
     table = ObservedArm(fleet(), np.zeros(5, dtype=bool), Exponential())
     np.testing.assert_array_equal(table.index(np.ones(5)), whittle_index(np.ones(5), fleet()))
 
 
-def test_batches_are_their_rows() -> None:
+def test_batches_are_their_rows():
     rows = [fleet(), Sources.random(5, seed=1), Sources.random(5, seed=2, regime="sparse")]
     observed = np.array([True, True, True, False, True])
     batch = ObservedArm(Sources.stack(rows), observed, Exponential())
@@ -269,7 +257,7 @@ def test_batches_are_their_rows() -> None:
         np.testing.assert_allclose(batch.net_reward(price)[b], alone.net_reward(price[b]))
 
 
-def test_above_the_grid_the_index_grows_as_what_waits() -> None:
+def test_above_the_grid_the_index_grows_as_what_waits():
     source, arm = Sources(0.5, 1.0, 0.3), solve_arm(0.5, 0.3, Exponential())
     x = arm.state[-1] + np.array([[0.0], [1.0], [1e6]])
     index = ObservedArm(source, SEEN, Exponential()).index(x)[:, 0]
@@ -277,7 +265,7 @@ def test_above_the_grid_the_index_grows_as_what_waits() -> None:
     assert (index <= x[:, 0]).all()
 
 
-def test_very_many_items_are_calm() -> None:
+def test_very_many_items_are_calm():
     source = Sources(1e6, 0.001, 0.2)
     table, x = ObservedArm(source, SEEN, Exponential()), np.linspace(0, 6000, 50)[:, None]
     np.testing.assert_array_equal(table.index(x), whittle_index(x, source))
@@ -290,11 +278,11 @@ def test_very_many_items_are_calm() -> None:
 class Own:
     second_moment: float = 2.0
 
-    def sample(self, rng: np.random.Generator, n: int) -> np.ndarray:
+    def sample(self, rng, n):
         return rng.standard_exponential(n)
 
 
-def test_a_law_of_ones_own() -> None:
+def test_a_law_of_ones_own():
     own, known = solve_arm(1.0, 0.3, Own()), solve_arm(1.0, 0.3, Exponential())
     x = np.linspace(0, 8, 50)
     index = [np.interp(x, a.state, a.break_even) for a in (own, known)]
@@ -311,7 +299,7 @@ def test_a_law_of_ones_own() -> None:
     ],
     ids=repr,
 )  # fmt: skip
-def test_extreme_sources_have_an_index(law: Distribution, items: float, decay: float) -> None:
+def test_extreme_sources_have_an_index(law, items, decay):
     arm = solve_arm(items, decay, law)
     assert np.isfinite(arm.break_even).all()
     assert (np.diff(arm.break_even) > -1e-9 * arm.break_even[-1]).all()
@@ -321,7 +309,7 @@ def test_extreme_sources_have_an_index(law: Distribution, items: float, decay: f
     assert (np.diff(np.maximum(got, 0.0)) <= 1e-12 * got[0]).all()
 
 
-def test_too_many_different_sources_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_different_sources_are_refused(monkeypatch):
     monkeypatch.setattr(arms, "_MOST_ARMS", 3)
     with pytest.raises(ValueError, match=r"4 different sources.*use the agent 'whittle'"):
         ObservedArm(Sources.random(4), np.ones(4, dtype=bool), Exponential())
@@ -330,7 +318,7 @@ def test_too_many_different_sources_are_refused(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("seen", ["all", "half"])
-def test_look_up_and_net_reward_as_in_plain_arithmetic(seen: str) -> None:
+def test_look_up_and_net_reward_as_in_plain_arithmetic(seen):
     rng, n = np.random.default_rng(2), 60
     items = rng.choice([0.3, 5.0, 900.0, 30_000.0], n)
     decay = rng.choice([2e-8, 0.05, 0.7], n)
@@ -376,7 +364,7 @@ def test_look_up_and_net_reward_as_in_plain_arithmetic(seen: str) -> None:
 @pytest.mark.parametrize(
     ("items", "decay"), [(0.05, 10.0), (1.0, 10.0), (1.0, 40.0), (2e3, 1e3), (1e3, 1e4)]
 )
-def test_the_fastest_decay(items: float, decay: float) -> None:
+def test_the_fastest_decay(items, decay):
     """Nothing is left of a step's content after the next: at λ it earns E max(X − λ, 0) a step.
 
     X is drawn 50,000 times; what comes too early to count is not.

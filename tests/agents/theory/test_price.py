@@ -1,7 +1,5 @@
 """The searches for a price: against neighbouring numbers, and functions whose minimum is known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -22,7 +20,7 @@ sizes = st.floats(-290, 290).map(lambda e: 10.0**e)
 
 @plainly
 @given(where=st.lists(sizes, min_size=1, max_size=4), guess=sizes)
-def test_a_condition_holds_first_at_one_of_two_neighbours(where: list[float], guess: float) -> None:
+def test_a_condition_holds_first_at_one_of_two_neighbours(where, guess):
     found = np.array(where)
     low, high = first_where(lambda x: x >= found, np.full(found.shape, 1e300))
     np.testing.assert_array_equal(high, found)
@@ -39,14 +37,12 @@ def test_a_condition_holds_first_at_one_of_two_neighbours(where: list[float], gu
     powers=st.lists(st.floats(0.1, 3.0), min_size=4, max_size=4),
     flat=st.floats(0.0, 0.9),
 )
-def test_close_bounds_change_no_search_and_spare_most_of_it(
-    scales: list[float], powers: list[float], flat: float
-) -> None:
+def test_close_bounds_change_no_search_and_spare_most_of_it(scales, powers, flat):
     """Spending that falls by powers of λ, nearly not at all (flat), or to 0."""
     scale, power = np.array(scales), np.array(powers[: len(scales)])
     high, asked = 50.0 * scale, []
 
-    def spent(x: np.ndarray) -> np.ndarray:
+    def spent(x):
         asked.append(x)
         fall = (x / scale) ** -power * (1.0 - flat) + flat
         return np.where(x < high, fall, 0.0)
@@ -60,7 +56,7 @@ def test_close_bounds_change_no_search_and_spare_most_of_it(
     assert whole < len(asked) - whole
 
 
-def test_a_condition_that_holds_everywhere_or_nowhere() -> None:
+def test_a_condition_that_holds_everywhere_or_nowhere():
     assert first_near(lambda x: True, 1.0) == (0.0, 0.0)
     assert first_near(lambda x: True, 1.0, least=0.3) == (0.3, 0.3)
     assert first_near(lambda x: False, 1.0, most=7.0) == (7.0, 7.0)
@@ -77,14 +73,14 @@ def test_a_condition_that_holds_everywhere_or_nowhere() -> None:
     guess=st.sampled_from([0.0, 1e-9, 1.0, 1e9]),
     whole=st.booleans(),
 )
-def test_the_least_dual(seed: int, n: int, guess: float, whole: bool) -> None:
+def test_the_least_dual(seed, n, guess, whole):
     """Of items of some worth and cost that are bought if worth their price, in whole or the more
     the more they are worth it: a kink is best, or the minimum is that of golden sections."""
     rng = np.random.default_rng(seed)
     worth, cost = rng.exponential(1.0, n), rng.uniform(0.5, 2.0, n)
     budget = float(rng.uniform(0.1, 0.9) * (cost.sum() if whole else 2.0 * worth @ cost))
 
-    def dual(price: float) -> Tangent:
+    def dual(price):
         left = np.maximum(worth - price * cost, 0.0)
         earned, spent = (left, (left > 0) * cost) if whole else (left**2, 2.0 * left * cost)
         value = price * budget + float(earned.sum())
@@ -100,6 +96,6 @@ def test_the_least_dual(seed: int, n: int, guess: float, whole: bool) -> None:
     assert dual(float(each[0])).value == pytest.approx(found.value, rel=1e-9)
 
 
-def test_a_minimiser_far_below_the_largest() -> None:
+def test_a_minimiser_far_below_the_largest():
     far = least_where(lambda x: np.maximum(x, 1e-200 - x), np.array([1.0]), 1e-220)
     assert far[0] == pytest.approx(0.5e-200, rel=1e-6)

@@ -1,10 +1,6 @@
 """The bound where topics are hot or cold, against dynamic programmes over all paths of the regimes,
 its limits, and policies in simulation."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,12 +10,11 @@ from agents import compare, relaxed_bound, task_bound
 from agents.theory.periodic import _each_best_cycle
 from agents.theory.regimes import _best, regimes_relaxation
 from crawl_env import Arrivals, Regimes, Sources, Task
-from crawl_env.numerics import FloatArray
 
 STEPS = 7  # whose regimes are distinguished; older content counts as gone
 
 
-def contents(inflow: float, retention: float, law: Regimes) -> FloatArray:
+def contents(inflow, retention, law):
     """Return the content by path and age, (2^STEPS, STEPS + 1): bit j of a path says whether the
     regime was hot j + 1 steps ago."""
     paths = np.arange(2**STEPS)[:, None] >> np.arange(STEPS) & 1
@@ -27,7 +22,7 @@ def contents(inflow: float, retention: float, law: Regimes) -> FloatArray:
     return np.concatenate((np.zeros((len(paths), 1)), np.cumsum(added, axis=1)), axis=1)
 
 
-def followed(value: FloatArray, law: Regimes) -> FloatArray:
+def followed(value, law):
     """Return the mean value a step later, (2, 2^STEPS, …), for a regime now and a path before it:
     `value` has those of the next step, and as many ages, whose change is up to the caller."""
     path = np.arange(2**STEPS)
@@ -39,7 +34,7 @@ def followed(value: FloatArray, law: Regimes) -> FloatArray:
     return then
 
 
-def average(best: Any, shape: tuple[int, ...]) -> float:
+def average(best, shape):
     """Return the mean reward per step, by value iteration."""
     value = np.zeros(shape)
     for _ in range(1000):
@@ -58,14 +53,12 @@ def average(best: Any, shape: tuple[int, ...]) -> float:
     st.floats(1.0, 20.0),
     st.sampled_from([0.05, 0.3, 0.9]),
 )
-def test_no_policy_of_one_source_that_is_told_the_regimes_earns_more(
-    decay: float, charge: float, ratio: float, switch: float
-) -> None:
+def test_no_policy_of_one_source_that_is_told_the_regimes_earns_more(decay, charge, ratio, switch):
     law = Regimes(ratio, switch)
     held = contents(-np.expm1(-decay), np.exp(-decay), law)
     older = np.minimum(np.arange(STEPS + 1) + 1, STEPS)
 
-    def best(value: FloatArray) -> FloatArray:
+    def best(value):
         then = followed(value, law)
         return np.maximum(then[..., older], held - charge + then[..., 1:2])
 
@@ -78,7 +71,7 @@ def test_no_policy_of_one_source_that_is_told_the_regimes_earns_more(
 
 
 @pytest.mark.parametrize("switch", [0.05, 0.3])
-def test_the_bound_is_above_the_optimum_of_two_sources_of_one_topic(switch: float) -> None:
+def test_the_bound_is_above_the_optimum_of_two_sources_of_one_topic(switch):
     """One of the two is crawled in each step, so that the age of the other says all. With larger
     ratios the bound is looser: it may spend the budget of cold times in hot ones."""
     law = Regimes(2.0, switch)
@@ -92,7 +85,7 @@ def test_the_bound_is_above_the_optimum_of_two_sources_of_one_topic(switch: floa
     )  # (paths, source, age)
     older = np.minimum(np.arange(STEPS + 1) + 1, STEPS)
 
-    def best(value: FloatArray) -> FloatArray:  # of [regime, path, source crawled last, age other]
+    def best(value):  # of [regime, path, source crawled last, age other]
         then, found = followed(value, law), np.empty_like(value)
         for last in range(2):
             again = held[None, :, last, 1:2] + then[:, :, last][..., older]
@@ -108,13 +101,13 @@ def test_the_bound_is_above_the_optimum_of_two_sources_of_one_topic(switch: floa
     assert optimum < bound < 1.15 * optimum
 
 
-def test_without_regimes_it_is_the_bound_at_mean_rates() -> None:
+def test_without_regimes_it_is_the_bound_at_mean_rates():
     fleet = Sources.random(20, seed=1)
     found = regimes_relaxation(fleet, 3, Regimes(ratio=1.0, switch=0.2))
     assert found.bound == pytest.approx(relaxed_bound(fleet, 3), rel=1e-7)
 
 
-def test_where_regimes_last_for_ever_half_of_the_sources_are_hot() -> None:
+def test_where_regimes_last_for_ever_half_of_the_sources_are_hot():
     fleet, law = Sources.random(20, seed=1), Regimes(ratio=9.0, switch=0.0)
     rates = np.outer(law.factors, fleet.arrival_rate).ravel()
     twice = Sources(rates, np.tile(fleet.mean_utility, 2), np.tile(fleet.decay_rate, 2))
@@ -124,7 +117,7 @@ def test_where_regimes_last_for_ever_half_of_the_sources_are_hot() -> None:
     assert slow == pytest.approx(expected, rel=1e-3)
 
 
-def test_where_regimes_change_at_once_rates_are_the_mean_ones() -> None:
+def test_where_regimes_change_at_once_rates_are_the_mean_ones():
     fleet = Sources.random(4, seed=1)
     slow = Sources(fleet.arrival_rate, fleet.mean_utility, 0.05 * fleet.decay_rate)
     found = regimes_relaxation(slow, 0.05, Regimes(ratio=2.0, switch=0.5)).bound
@@ -132,7 +125,7 @@ def test_where_regimes_change_at_once_rates_are_the_mean_ones() -> None:
 
 
 @pytest.mark.parametrize("charge", [0.1, 0.6])
-def test_regimes_that_alternate_are_a_day_of_two_steps(charge: float) -> None:
+def test_regimes_that_alternate_are_a_day_of_two_steps(charge):
     law, decay = Regimes(ratio=9.0, switch=1.0), 0.2
     inflow = -np.expm1(-decay) * law.factors[None, :]
     rate, crawls, potential = np.empty(1), np.empty((1, 2)), np.empty((1, 2))
@@ -144,11 +137,11 @@ def test_regimes_that_alternate_are_a_day_of_two_steps(charge: float) -> None:
     assert rate[0] * (1 - 1e-9) <= bound < rate[0] + 0.002 * -np.expm1(-decay)
 
 
-def test_the_bound_is_above_whoever_is_told_the_rates_and_one_for_each_fleet() -> None:
+def test_the_bound_is_above_whoever_is_told_the_rates_and_one_for_each_fleet():
     fleet = Sources.random(20, seed=3, regime="sparse")
     columns = {**fleet.__getstate__(), "topics": [str(i // 5) for i in range(20)]}
     fleet = Sources(**columns)
-    posed: dict[str, Any] = {"sources": fleet, "budget": 1, "observed": False}
+    posed = {"sources": fleet, "budget": 1, "observed": False}
     posed["arrivals"] = Arrivals(rate=Regimes(), sampler="items")
     bound = task_bound(Task(**posed)).bound
     names = ["whittle-current", "whittle"]

@@ -1,9 +1,6 @@
 """Bounds against published figures, 60 digits, exhaustive search, and policies that try."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import mpmath
 import numpy as np
@@ -28,22 +25,18 @@ fewer = settings(plainly, max_examples=50)
 COSTS = [0.25, 0.5, 1.0, 1.0, 1.5, 2.0, 3.3]
 
 
-def fleet_with(
-    ceiling: Any, decay: Any, cost: Any = 1.0, period: float = 1.0, mean: float = 0.8
-) -> Sources:
+def fleet_with(ceiling, decay, cost=1.0, period=1.0, mean=0.8):
     """A fleet of given u*, m = μT and C."""
     decay_rate = np.asarray(decay, dtype=float) / period
     return Sources(np.asarray(ceiling) * decay_rate / mean, mean, decay_rate, cost, period)
 
 
 @st.composite
-def small_fleets(
-    draw: st.DrawFn, most: int = 4, slow: float = 0.05, fast: float = 4.0, costs: Any = COSTS
-) -> tuple[list[float], list[float], list[float]]:
+def small_fleets(draw, most=4, slow=0.05, fast=4.0, costs=COSTS):
     """Ceilings, decays per epoch and costs of a few sources."""
     n = draw(st.integers(1, most))
 
-    def column(values: st.SearchStrategy[float]) -> list[float]:
+    def column(values):
         return draw(st.lists(values, min_size=n, max_size=n))
 
     return (
@@ -64,20 +57,20 @@ budgets = st.one_of(st.sampled_from([0.5, 1.0, 2.0, 2.5]), st.floats(0.05, 8))
     [(1, 260.389930), (2, 338.053940), (3, 372.410342)],
     ids=["M=1", "M=2", "M=3"],
 )
-def test_relaxed_bound_of_table_1(budget: float, bound: float) -> None:
+def test_relaxed_bound_of_table_1(budget, bound):
     fleet = Sources.preset("table1")
     assert relaxed_bound(fleet, budget) == pytest.approx(bound, rel=2e-9)
     assert relaxation(fleet, budget).bound == relaxed_bound(fleet, budget)
 
 
 @pytest.mark.parametrize(("budget", "price"), [(2, 43.6046), (3, 18.1019)], ids=["M=2", "M=3"])
-def test_price_of_table_1(budget: float, price: float) -> None:
+def test_price_of_table_1(budget, price):
     assert relaxation(Sources.preset("table1"), budget).multiplier == pytest.approx(
         price, abs=5.1e-5
     )
 
 
-def test_price_is_the_middle_of_an_interval_of_best_charges() -> None:
+def test_price_is_the_middle_of_an_interval_of_best_charges():
     """Table 1, M = 1: any λ from 95.238 (u*_4) to 105.060 (the index of source 2 at age 2)."""
     fleet = Sources.preset("table1")
     top = 500 * (1 - math.exp(-0.7) - 2 * (1 - math.exp(-0.35)) * math.exp(-0.7))
@@ -91,21 +84,19 @@ def test_price_is_the_middle_of_an_interval_of_best_charges() -> None:
     [(1, 260.389930), (2, 337.774550), (3, 372.410342)],
     ids=["M=1", "M=2", "M=3"],
 )
-def test_optimum_of_table_1(budget: float, optimum: float) -> None:
+def test_optimum_of_table_1(budget, optimum):
     found = optimal_reward(Sources.preset("table1"), budget)
     assert found == pytest.approx(optimum, rel=1.1e-8)
     assert isinstance(found, float)
 
 
 @pytest.mark.parametrize(("budget", "bound"), [(2, 6.175), (10, 9.589)], ids=["M=2", "M=10"])
-def test_relaxed_bound_of_fleet_f(budget: float, bound: float) -> None:
+def test_relaxed_bound_of_fleet_f(budget, bound):
     assert relaxed_bound(Sources.preset("fleet-f"), budget) == pytest.approx(bound, abs=5.1e-4)
 
 
 @pytest.mark.parametrize(("n", "picks", "whittle"), [(10, 3, 17.191), (30, 6, 39.603)])
-def test_bound_of_recovering_bandits_lies_just_above_whittle(
-    n: int, picks: int, whittle: float
-) -> None:
+def test_bound_of_recovering_bandits_lies_just_above_whittle(n, picks, whittle):
     bound = relaxed_bound(Sources.preset(f"recovering-{n}"), picks)
     assert whittle - 5e-4 <= bound <= whittle * 1.015
 
@@ -115,9 +106,7 @@ def test_bound_of_recovering_bandits_lies_just_above_whittle(
 
 @plainly
 @given(fleet=small_fleets(), budget=budgets, period=st.sampled_from([0.5, 1.0, 24.0]))
-def test_relaxed_bound_is_the_least_of_the_dual(
-    fleet: tuple[list[float], list[float], list[float]], budget: float, period: float
-) -> None:
+def test_relaxed_bound_is_the_least_of_the_dual(fleet, budget, period):
     """Every age is tried at every charge; and the price attains the bound."""
     dual = Dual(*fleet)
     found = relaxation(fleet_with(*fleet, period=period), budget)
@@ -130,7 +119,7 @@ def test_relaxed_bound_is_the_least_of_the_dual(
 
 
 @pytest.mark.parametrize("decay", [1e-12, 1e-6])
-def test_relaxed_bound_of_hardly_decaying_sources_keeps_all_its_digits(decay: float) -> None:
+def test_relaxed_bound_of_hardly_decaying_sources_keeps_all_its_digits(decay):
     """What is lost is of relative size μT; it must not be lost in rounding, too."""
     ceiling, cost = [1 / decay, 2 / decay, 0.5 / decay], [1.0, 1.0, 2.0]
     m = [decay, decay, 3 * decay]
@@ -145,7 +134,7 @@ def test_relaxed_bound_of_hardly_decaying_sources_keeps_all_its_digits(decay: fl
 
 
 @pytest.mark.parametrize("decay", [40.0, 1e3])
-def test_relaxed_bound_of_sources_that_forget_at_once_is_a_knapsack(decay: float) -> None:
+def test_relaxed_bound_of_sources_that_forget_at_once_is_a_knapsack(decay):
     """x_k = u* at every age, so an epoch's crawls are a fractional knapsack."""
     ceiling, cost = np.array([5.0, 4.0, 3.0, 1.0]), np.array([2.0, 1.0, 1.0, 1.0])
     fleet = fleet_with(ceiling, decay, cost)  # worth per cost: 2.5, 4, 3, 1
@@ -158,7 +147,7 @@ def test_relaxed_bound_of_sources_that_forget_at_once_is_a_knapsack(decay: float
 
 
 @pytest.mark.parametrize("small", [1e-3, 1e-11, 1e-13, 1e-30, 1e-100, 1e-250])
-def test_a_multiplier_far_below_the_largest_index_keeps_its_digits(small: float) -> None:
+def test_a_multiplier_far_below_the_largest_index_keeps_its_digits(small):
     """All content decays within a step: the third source is crawled half the time, so that λ is its
     content per unit of cost, however much the first holds."""
     fleet = fleet_with([4.0, 3.0 * small, 2.0 * small], 1e3, np.array([2.0, 1.0, 1.0]))
@@ -169,9 +158,7 @@ def test_a_multiplier_far_below_the_largest_index_keeps_its_digits(small: float)
 
 @fewer
 @given(fleet=small_fleets(), more=st.floats(0.0, 5.0))
-def test_with_budget_for_everything_the_bound_is_all_that_comes(
-    fleet: tuple[list[float], list[float], list[float]], more: float
-) -> None:
+def test_with_budget_for_everything_the_bound_is_all_that_comes(fleet, more):
     sources = fleet_with(*fleet)
     found = relaxation(sources, sources.cost.sum() + more)
     assert found.bound == pytest.approx(sources.inflow.sum(), rel=1e-12)
@@ -179,16 +166,14 @@ def test_with_budget_for_everything_the_bound_is_all_that_comes(
         assert found.multiplier == 0.0
 
 
-def test_a_silent_fleet_is_worth_nothing() -> None:
+def test_a_silent_fleet_is_worth_nothing():
     assert relaxation(fleet_with([0.0, 0.0], [1.0, 2.0]), 1) == (0.0, 0.0)
     assert optimal_reward(fleet_with([0.0, 0.0], [1.0, 2.0]), 1) == 0.0
 
 
 @fewer
 @given(fleet=small_fleets(), budget=budgets, scale=st.sampled_from([1e-6, 3.0, 1e9]))
-def test_units_do_not_matter(
-    fleet: tuple[list[float], list[float], list[float]], budget: float, scale: float
-) -> None:
+def test_units_do_not_matter(fleet, budget, scale):
     ceiling, decay, cost = fleet
     plain = relaxation(fleet_with(*fleet), budget)
     richer = relaxation(fleet_with([u * scale for u in ceiling], decay, cost), budget)
@@ -198,7 +183,7 @@ def test_units_do_not_matter(
     assert dearer.bound == pytest.approx(plain.bound, rel=1e-12)
 
 
-def test_a_batch_of_fleets_is_the_loop_over_them() -> None:
+def test_a_batch_of_fleets_is_the_loop_over_them():
     rng = np.random.default_rng(3)
     fleets = [
         fleet_with(rng.uniform(0, 9, 6) * (rng.random(6) > 0.2), rng.uniform(0.02, 3, 6),
@@ -226,9 +211,7 @@ def test_a_batch_of_fleets_is_the_loop_over_them() -> None:
     budget=st.sampled_from([0.5, 1.0, 2.0, 2.5]),
     data=st.data(),
 )
-def test_bound_above_optimum_above_every_periodic_schedule(
-    fleet: tuple[list[float], list[float], list[float]], budget: float, data: Any
-) -> None:
+def test_bound_above_optimum_above_every_periodic_schedule(fleet, budget, data):
     ceiling, decay, cost = fleet
     sources = fleet_with(*fleet)
     optimum = optimal_reward(sources, budget, tolerance=1e-6)
@@ -247,9 +230,7 @@ def test_bound_above_optimum_above_every_periodic_schedule(
     fleet=small_fleets(most=2, slow=1.0, fast=4.0),
     budget=st.sampled_from([0.5, 1.0, 2.0, 2.5]),
 )
-def test_optimum_of_two_sources_is_the_best_cycle_of_ages(
-    fleet: tuple[list[float], list[float], list[float]], budget: float
-) -> None:
+def test_optimum_of_two_sources_is_the_best_cycle_of_ages(fleet, budget):
     """By Karp's theorem on all ages up to e^−22 from the ceiling."""
     expected = best_cycle(*fleet, budget, math.ceil(22 / min(fleet[1])))
     assume(expected > 0)
@@ -265,9 +246,7 @@ def test_optimum_of_two_sources_is_the_best_cycle_of_ages(
         pytest.param([5, 2, 3], [2.0, 2.5, 2.2], [1.5, 1, 0.5], 1.5, id="costs differ more"),
     ],
 )
-def test_optimum_of_three_sources_is_the_best_cycle_of_ages(
-    ceiling: list[float], decay: list[float], cost: list[float], budget: float
-) -> None:
+def test_optimum_of_three_sources_is_the_best_cycle_of_ages(ceiling, decay, cost, budget):
     expected = best_cycle(ceiling, decay, cost, budget, 11)
     assert optimal_reward(fleet_with(ceiling, decay, np.array(cost, float)), budget) == (
         pytest.approx(expected, rel=2e-8)
@@ -283,29 +262,27 @@ def test_optimum_of_three_sources_is_the_best_cycle_of_ages(
         pytest.param([30.0, 10.0], [0.02, 1.5], (1, 40), id="every 41 epochs"),
     ],
 )
-def test_optimum_of_rare_visits(
-    ceiling: list[float], decay: list[float], runs: tuple[int, int]
-) -> None:
+def test_optimum_of_rare_visits(ceiling, decay, runs):
     """One of two sources is visited long before it is full: its ages must be followed far."""
     expected, found = best_of_two(ceiling, decay, 200)
     assert found == runs
     assert optimal_reward(fleet_with(ceiling, decay), 1) == pytest.approx(expected, rel=1.1e-8)
 
 
-def test_optimum_leaves_out_what_cannot_be_crawled() -> None:
+def test_optimum_leaves_out_what_cannot_be_crawled():
     alone = optimal_reward(fleet_with([10.0, 7.0], [0.5, 0.3]), 1)
     dear = fleet_with([10.0, 1e6, 7.0, 0.0], [0.5, 0.1, 0.3, 0.4], [1.0, 1.5, 1.0, 1.0])
     assert optimal_reward(dear, 1) == pytest.approx(alone, rel=3e-8)
     assert optimal_reward(fleet_with([5.0], [1.0], 2.0), 1) == 0.0
 
 
-def test_optimum_with_budget_for_everything_is_all_that_comes() -> None:
+def test_optimum_with_budget_for_everything_is_all_that_comes():
     fleet = fleet_with([10.0, 5.0, 7.0], [0.5, 0.1, 0.3], [1.0, 2.0, 0.5])
     for budget in (3.5, 100.0):
         assert optimal_reward(fleet, budget) == pytest.approx(fleet.inflow.sum(), rel=1.1e-8)
 
 
-def test_optimum_meets_its_tolerance() -> None:
+def test_optimum_meets_its_tolerance():
     fleet = Sources.preset("table1")
     assert optimal_reward(fleet, 2, tolerance=1e-3) == pytest.approx(337.774550, rel=1.1e-3)
     assert optimal_reward(fleet, 2, tolerance=1e-11) == pytest.approx(337.77455, abs=5.1e-6)
@@ -315,12 +292,12 @@ def test_optimum_meets_its_tolerance() -> None:
 
 
 @pytest.mark.parametrize("n", [13, 5000])
-def test_the_optimum_of_a_large_fleet_is_refused_with_a_remedy(n: int) -> None:
+def test_the_optimum_of_a_large_fleet_is_refused_with_a_remedy(n):
     with pytest.raises(ValueError, match=rf"{n} sources.*max_states=.*relaxed_bound"):
         optimal_reward(Sources.random(n, seed=0), 2)
 
 
-def test_a_smaller_limit_is_kept() -> None:
+def test_a_smaller_limit_is_kept():
     with pytest.raises(ValueError, match=r"max_states=80\b.*relaxed_bound"):
         optimal_reward(Sources.preset("table1"), 1, max_states=80)
 
@@ -334,9 +311,7 @@ def test_a_smaller_limit_is_kept() -> None:
         pytest.param([10.0, 10.0], [3.0, 2.5], [1.0, 1.0], 0.0, 1.9, id="fast"),
     ],
 )
-def test_the_first_caps_are_where_the_ceiling_no_longer_pays(
-    ceiling: list[float], decay: list[float], cost: list[float], failure: Any, budget: float
-) -> None:
+def test_the_first_caps_are_where_the_ceiling_no_longer_pays(ceiling, decay, cost, failure, budget):
     """At the relaxed multiplier λ a cycle earns at most the rate g; waiting k steps for a ceiling
     u* pays while k g < u* − λC/q. The product of these k, plus one, is the number of states."""
     fleet = fleet_with(ceiling, decay, np.array(cost))
@@ -360,28 +335,28 @@ def test_the_first_caps_are_where_the_ceiling_no_longer_pays(
     assert optimal_reward(fleet, budget, tolerance=0.5, max_states=states) > 0
 
 
-def test_a_bad_budget_is_refused() -> None:
+def test_a_bad_budget_is_refused():
     for function in (relaxation, relaxed_bound, optimal_reward):
         for bad in (0, -1.0, math.nan, math.inf, None, [1.0], np.array([1.0, 2.0]), "2"):
             with pytest.raises(ValueError, match=r"budget is .*; it must be"):
-                function(Sources.preset("table1"), bad)  # type: ignore[arg-type]
+                function(Sources.preset("table1"), bad)
 
 
-def test_the_optimum_of_a_batch_is_refused() -> None:
+def test_the_optimum_of_a_batch_is_refused():
     batch = Sources.stack([Sources.preset("table1")] * 2)
     with pytest.raises(ValueError, match="batch"):
         optimal_reward(batch, 1)
 
 
 @pytest.mark.parametrize("budget", [1, 3])
-def test_the_optimum_is_never_above_the_bound_not_even_by_rounding(budget: int) -> None:
+def test_the_optimum_is_never_above_the_bound_not_even_by_rounding(budget):
     table1 = Sources.preset("table1")
     assert optimal_reward(table1, budget) <= relaxed_bound(table1, budget)
 
 
-def test_a_name_of_a_fleet_is_not_a_fleet() -> None:
+def test_a_name_of_a_fleet_is_not_a_fleet():
     with pytest.raises(ValueError, match=r"Sources\.preset"):
-        relaxed_bound("table1", 1)  # type: ignore[arg-type]
+        relaxed_bound("table1", 1)
 
 
 @pytest.mark.parametrize("per_host", [0, 1.5, True])
@@ -405,7 +380,7 @@ def test_a_bound_with_all_limits_at_once_is_found():
     assert 0 < bound <= relaxation(fleet, 6, 30).bound
 
 
-def test_silent_sources_need_no_states() -> None:
+def test_silent_sources_need_no_states():
     """Twelve sources would need 3^12 joint states or more, and be refused."""
     live = fleet_with([10.0, 7.0], [0.9, 0.8])
     many = fleet_with([10.0, 7.0] + [0.0] * 10, [0.9, 0.8] + [0.5] * 10)

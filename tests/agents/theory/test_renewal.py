@@ -1,8 +1,6 @@
 """Cycles of one source with failures, delays and capacities: against sums written out, and against
 value iteration of the arm, whose state is the age and the epochs since the last attempt."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,7 +16,7 @@ few = settings(plainly, max_examples=25)
 
 
 @st.composite
-def arms(draw: st.DrawFn, fails: float = 0.9) -> Sources:
+def arms(draw, fails=0.9):
     """One source, of cost 1 or not."""
     decay = draw(st.floats(0.05, 2))
     return Sources(
@@ -32,7 +30,7 @@ def arms(draw: st.DrawFn, fails: float = 0.9) -> Sources:
     )
 
 
-def written_out(arm: Sources, age: int) -> tuple[float, float, float]:
+def written_out(arm, age):
     """G, L and attempts of a cycle, by adding up how often a crawl may fail."""
     p, d = float(arm.failure_rate[0]), int(arm.delay[0])
     j = np.arange(2000.0)
@@ -43,7 +41,7 @@ def written_out(arm: Sources, age: int) -> tuple[float, float, float]:
 
 @few
 @given(arm=arms(), age=st.integers(1, 40))
-def test_cycles_are_what_adding_up_gives(arm: Sources, age: int) -> None:
+def test_cycles_are_what_adding_up_gives(arm, age):
     cycle, k = renewal_arm(arm), np.array([float(age)])
     brought, lasted, tried = written_out(arm, age)
     assert cycle.cycle_reward(k)[0] == pytest.approx(brought, rel=1e-12)
@@ -58,7 +56,7 @@ def test_cycles_are_what_adding_up_gives(arm: Sources, age: int) -> None:
 
 @few
 @given(arm=arms(), price=st.floats(0.0, 1.0))
-def test_the_best_cycle_is_the_best_of_all(arm: Sources, price: float) -> None:
+def test_the_best_cycle_is_the_best_of_all(arm, price):
     level = price * float(arm.content_at(np.inf)[0] / arm.cost[0])
     q, d = 1 - float(arm.failure_rate[0]), int(arm.delay[0])
     ages = np.arange(d, d + 1200.0)[:, None]
@@ -68,7 +66,7 @@ def test_the_best_cycle_is_the_best_of_all(arm: Sources, price: float) -> None:
     assert net_reward(arm, np.array([level]))[0] == pytest.approx(best, rel=1e-9, abs=1e-12)
 
 
-def arm_values(arm: Sources, charge: float, cap: int) -> tuple[float, np.ndarray]:
+def arm_values(arm, charge, cap):
     """Return the arm's average reward under a charge for each attempt, and how much better it is to
     try now than to wait, by age; by policy iteration on (age, epochs since the attempt).
 
@@ -116,9 +114,7 @@ ARMS = [
 
 
 @pytest.mark.parametrize(("rate", "decay", "delay", "most", "p"), ARMS)
-def test_the_index_is_the_arms(
-    rate: float, decay: float, delay: float, most: float, p: float
-) -> None:
+def test_the_index_is_the_arms(rate, decay, delay, most, p):
     """Under a charge just below the index at age k it is better to try there, just above to wait;
     and the average reward is `net_reward`."""
     arm = Sources([rate], 1.0, [decay], 1.5, 1.0, (), delay, most, p)
@@ -135,7 +131,7 @@ def test_the_index_is_the_arms(
 
 @few
 @given(arm=arms(), x=st.floats(0, 1.5))
-def test_limits_lead_to_theorem_1(arm: Sources, x: float) -> None:
+def test_limits_lead_to_theorem_1(arm, x):
     """No failures and room for all: Theorem 1 to rounding, and near to it before; a delay alone
     changes nothing."""
     value = np.array([x * float(arm.ceiling[0])])
@@ -152,7 +148,7 @@ def test_limits_lead_to_theorem_1(arm: Sources, x: float) -> None:
 
 @few
 @given(arm=arms())
-def test_the_index_of_a_value_is_between_those_of_its_ages(arm: Sources) -> None:
+def test_the_index_of_a_value_is_between_those_of_its_ages(arm):
     ages = np.arange(1.0, 25.0)[:, None]
     content = arm.content_at(ages)
     at_ages = renewal_arm(arm).index_at_age(ages)
@@ -167,7 +163,7 @@ def test_the_index_of_a_value_is_between_those_of_its_ages(arm: Sources) -> None
     np.testing.assert_allclose(whittle_index(rich, arm), q * rich / arm.cost)
 
 
-def test_the_interval_of_a_silent_source_is_its_delay() -> None:
+def test_the_interval_of_a_silent_source_is_its_delay():
     fleet = Sources([0.0, 1.0, 0.0], 1.0, 0.2, crawl_delay=[3.0, 2.0, 0.0])
     for failure_rate, capacity in ((0.0, np.inf), (0.3, np.inf), (0.3, 5.0)):
         state = {**fleet.__getstate__(), "failure_rate": failure_rate, "capacity": capacity}

@@ -1,7 +1,5 @@
 """Index and bound under any law of decay: the closed form, brute force, a dynamic programme."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
@@ -9,7 +7,7 @@ from scipy.optimize import minimize_scalar
 from agents import relaxation
 from agents.theory.renewal import renewal_arm
 from crawl_env import Sources
-from crawl_env.content.utility import Decay, ExponentialDecay, LomaxDecay, StretchedDecay
+from crawl_env.content.utility import ExponentialDecay, LomaxDecay, StretchedDecay
 
 FLEET = Sources([3.0, 0.4, 20.0], [1.0, 2.0, 0.3], [0.3, 0.05, 1.2], cost=[1.0, 2.0, 0.7])
 OTHERS = [StretchedDecay(0.4), StretchedDecay(0.8), LomaxDecay(1.5), LomaxDecay(4.0)]
@@ -27,7 +25,7 @@ class Plain:
         return -np.expm1(-np.asarray(z))
 
 
-def brute_force_charge(content: np.ndarray, cost: float, age: int) -> float:
+def brute_force_charge(content, cost, age):
     """The charge λ at which waiting and crawling are equally good at `age`, by bisection on the
     arm's average-reward equation V_k + β = max(x_k − λC, V_{k+1}), V after a crawl 0.
 
@@ -46,7 +44,7 @@ def brute_force_charge(content: np.ndarray, cost: float, age: int) -> float:
 
 
 @pytest.mark.parametrize("decay", OTHERS[::2], ids=repr)
-def test_the_charge_leaves_crawling_and_waiting_equally_good(decay: Decay) -> None:
+def test_the_charge_leaves_crawling_and_waiting_equally_good(decay):
     cycle = renewal_arm(FLEET, decay)
     ages = np.arange(1.0, 3000.0)[:, None]
     content, charge = cycle.mean_content(ages), cycle.index_at_age(ages)
@@ -58,7 +56,7 @@ def test_the_charge_leaves_crawling_and_waiting_equally_good(decay: Decay) -> No
 
 
 @pytest.mark.parametrize("price", [0.3, 2.0])
-def test_value_iteration_crawls_where_the_charge_exceeds_the_price(price: float) -> None:
+def test_value_iteration_crawls_where_the_charge_exceeds_the_price(price):
     """Discounted so weakly that the average-reward policy is the best; no index in it."""
     for decay in (StretchedDecay(0.5), LomaxDecay(2.0)):
         cycle = renewal_arm(FLEET, decay)
@@ -75,7 +73,7 @@ def test_value_iteration_crawls_where_the_charge_exceeds_the_price(price: float)
         assert 0 < crawls[:300].mean() < 1
 
 
-def test_the_exponential_has_its_closed_form() -> None:
+def test_the_exponential_has_its_closed_form():
     ages = np.array([1.0, 2.0, 7.0, 100.0])[:, None]
     failing = Sources(**{**FLEET.__getstate__(), "failure_rate": [0.2, 0.0, 0.5]})
     for fleet in (FLEET, failing):
@@ -86,11 +84,11 @@ def test_the_exponential_has_its_closed_form() -> None:
 
 
 @pytest.mark.parametrize(("decay", "budget"), list(zip(OTHERS, [0.2, 1.5, 1.5, 0.2], strict=True)))
-def test_the_relaxed_bound_tries_every_interval(decay: Decay, budget: float) -> None:
+def test_the_relaxed_bound_tries_every_interval(decay, budget):
     k = np.arange(1.0, 20_000.0)[:, None]
     content = renewal_arm(FLEET, decay).mean_content(k)
 
-    def dual(price: float) -> float:
+    def dual(price):
         net = ((content - price * FLEET.cost) / k).max(axis=0)
         return float(price * budget + np.maximum(net, 0.0).sum())
 
@@ -103,7 +101,7 @@ def test_the_relaxed_bound_tries_every_interval(decay: Decay, budget: float) -> 
     np.testing.assert_allclose(batch.bound, bound)
 
 
-def test_capacities_are_refused_where_decay_is_not_exponential() -> None:
+def test_capacities_are_refused_where_decay_is_not_exponential():
     capped = Sources(1.0, 1.0, 0.2, capacity=3)
     renewal_arm(capped, ExponentialDecay())
     with pytest.raises(ValueError, match="has capacities and its interest decays as Lomax"):

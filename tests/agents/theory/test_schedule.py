@@ -13,7 +13,7 @@ from crawl_env import Sources
 TWO = Sources([2.0, 0.5], [3.0, 8.0], [0.3, 0.1], [1.0, 2.0])
 
 
-def brute_force(fleet: Sources, budget: float, longest: int, may_rest: bool) -> float:
+def brute_force(fleet, budget, longest, may_rest):
     """The best mixture of two pairs of whole intervals (0: never) that spends no more."""
     choices = [*range(1, longest + 1), *([0] if may_rest else [])]
     points = []
@@ -106,7 +106,7 @@ def test_intervals_are_those_at_which_whittle_crawls():
 
 
 @pytest.mark.parametrize("budget", [1, 2, 3, 3.7])
-def test_its_multiplier_is_that_of_the_bound(budget: float) -> None:
+def test_its_multiplier_is_that_of_the_bound(budget):
     """Also with M = 1, where any λ between two indices is optimal."""
     for fleet in (Sources.preset("table1"), Sources.random(12, seed=1)):
         found = relaxed_schedule(fleet, budget).multiplier

@@ -1,7 +1,5 @@
 """The law of U against its moments, an exact formula and simulated content."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import special, stats
@@ -9,7 +7,7 @@ from scipy import special, stats
 from agents.theory.shot_noise import Content, one_item
 from crawl_env import Arrivals
 from crawl_env.content.process import Cells
-from crawl_env.content.utility import Distribution, EqualUtilities, Exponential, Gamma, Lognormal
+from crawl_env.content.utility import EqualUtilities, Exponential, Gamma, Lognormal
 
 LAWS = [EqualUtilities(), Exponential(), Gamma(2.0), Gamma(0.5), Lognormal(1.2)]
 each_law = pytest.mark.parametrize("law", LAWS, ids=repr)
@@ -20,11 +18,11 @@ class Sampled:
 
     second_moment = 2.0
 
-    def sample(self, rng: np.random.Generator, n: int) -> np.ndarray:
+    def sample(self, rng, n):
         return rng.standard_exponential(n)
 
 
-def values(content: Content) -> np.ndarray:
+def values(content):
     return np.arange(content.mass.size) * content.step
 
 
@@ -32,7 +30,7 @@ def values(content: Content) -> np.ndarray:
 @pytest.mark.parametrize(
     ("items", "decay"), [(0.01, 5.0), (0.3, 0.02), (5.0, 1.0), (250.0, 0.3), (20_000.0, 0.02)]
 )
-def test_mean_variance_and_empty_epochs(law: Distribution, items: float, decay: float) -> None:
+def test_mean_variance_and_empty_epochs(law, items, decay):
     content = Content(items, decay, one_item(law))
     x = values(content)
     mean = items * -np.expm1(-decay) / decay
@@ -49,7 +47,7 @@ def test_mean_variance_and_empty_epochs(law: Distribution, items: float, decay: 
 
 
 @pytest.mark.parametrize(("items", "decay"), [(0.3, 0.2), (2.0, 1.0), (40.0, 0.1)])
-def test_exponential_utilities_as_in_the_exact_formula(items: float, decay: float) -> None:
+def test_exponential_utilities_as_in_the_exact_formula(items, decay):
     """U | B ~ Gamma(B, α) with B ~ NegativeBinomial(ℓ/m, α), from the model's page."""
     content, alpha = Content(items, decay, one_item(Exponential())), np.exp(-decay)
     b = np.arange(1, 2000)
@@ -66,9 +64,7 @@ def test_exponential_utilities_as_in_the_exact_formula(items: float, decay: floa
 
 
 @pytest.mark.parametrize(("items", "decay"), [(0.3, 0.2), (2.0, 1.0), (40.0, 0.1)])
-def test_what_spans_leave_is_larger_in_convex_order_than_in_the_exact_formula(
-    items: float, decay: float
-) -> None:
+def test_what_spans_leave_is_larger_in_convex_order_than_in_the_exact_formula(items, decay):
     """The formula above for one step of length k, and in the limit Gamma(ℓ/m, 1)."""
     steps, shape = np.array([1.0, 3.0, np.inf]), items / decay
     top = shape + 12.0 * np.sqrt(shape) + 30.0
@@ -91,7 +87,7 @@ def test_what_spans_leave_is_larger_in_convex_order_than_in_the_exact_formula(
 
 @each_law
 @pytest.mark.parametrize(("items", "decay"), [(0.3, 0.5), (60.0, 1.0)])
-def test_simulated_content_has_this_law(law: Distribution, items: float, decay: float) -> None:
+def test_simulated_content_has_this_law(law, items, decay):
     """Kolmogorov's distance, halfway between the points of the lattice."""
     n = 20_000
     cells = Cells(np.full(n, items), np.ones(n), np.full(n, decay))
@@ -105,14 +101,14 @@ def test_simulated_content_has_this_law(law: Distribution, items: float, decay: 
     assert distance < np.sqrt(np.log(2e6) / (2 * n))
 
 
-def test_a_law_that_can_only_be_sampled() -> None:
+def test_a_law_that_can_only_be_sampled():
     exact, own = (Content(1.0, 0.3, one_item(law)) for law in (Exponential(), Sampled()))
     levels = np.linspace(0.1, 5.0, 30)
     np.testing.assert_allclose(own.shortfall(levels), exact.shortfall(levels), atol=5e-3)
 
 
 @each_law
-def test_items_have_mean_one_and_the_laws_second_moment(law: Distribution) -> None:
+def test_items_have_mean_one_and_the_laws_second_moment(law):
     item = one_item(law)
     assert item.weight.sum() == pytest.approx(1.0)
     assert item.weight @ item.value == pytest.approx(1.0)
@@ -125,11 +121,11 @@ def test_items_have_mean_one_and_the_laws_second_moment(law: Distribution) -> No
 
 
 @pytest.mark.parametrize("law", [Gamma(0.01), Gamma(0.1), Gamma(800.0), Lognormal(2.5)], ids=repr)
-def test_laws_at_their_extremes_keep_their_second_moment(law: Distribution) -> None:
+def test_laws_at_their_extremes_keep_their_second_moment(law):
     item = one_item(law)
     assert item.weight @ item.value**2 == pytest.approx(law.second_moment, rel=0.01)
 
 
-def test_a_tail_too_heavy_is_refused() -> None:
+def test_a_tail_too_heavy_is_refused():
     with pytest.raises(ValueError, match="too heavy-tailed"):
         one_item(Lognormal(4.0))

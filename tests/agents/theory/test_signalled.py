@@ -1,7 +1,5 @@
 """The arm of a source that sends signals: its ends, its order, value iteration and simulation."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np
@@ -9,10 +7,10 @@ import pytest
 
 from agents.theory import observed as arms
 from agents.theory.arm import arm_of
-from agents.theory.observed import ObservedArm, ThresholdTable, solve_arm
+from agents.theory.observed import ObservedArm, solve_arm
 from agents.theory.relaxation import net_reward
 from agents.theory.shot_noise import Content, one_item
-from agents.theory.task_bound import Bound, task_bound
+from agents.theory.task_bound import task_bound
 from agents.theory.thresholds import thresholds
 from crawl_env import Arrivals, DailyCycle, Signals, Sources, Task
 from crawl_env.content.utility import EqualUtilities, Exponential, LomaxDecay
@@ -29,19 +27,19 @@ SOURCES = [(0.003, 2.0), (0.05, 0.2), (1.0, 0.2), (1.0, 0.02), (20.0, 0.5), (300
 each_source = pytest.mark.parametrize(("items", "decay"), SOURCES)
 
 
-def inflow(items: float, decay: float) -> float:
+def inflow(items, decay):
     return items * -float(np.expm1(-decay)) / decay
 
 
-def net(arm: ThresholdTable, charges: np.ndarray) -> np.ndarray:
+def net(arm, charges):
     return np.maximum(((arm.reward - charges[:, None]) / arm.steps).max(axis=1), 0.0)
 
 
-def charges_of(items: float, decay: float) -> np.ndarray:
+def charges_of(items, decay):
     return np.linspace(0.0, 1.2, 40) * items / decay
 
 
-def unobserved(items: float, decay: float, charges: np.ndarray) -> np.ndarray:
+def unobserved(items, decay, charges):
     one = Sources(items, 1.0, decay)
     return np.array([net_reward(one, np.array([charge]))[0] for charge in charges])
 
@@ -50,7 +48,7 @@ def unobserved(items: float, decay: float, charges: np.ndarray) -> np.ndarray:
 
 
 @each_source
-def test_net_reward_increases_with_recall(items: float, decay: float) -> None:
+def test_net_reward_increases_with_recall(items, decay):
     charges = charges_of(items, decay)
     recalls = [1e-9, 1e-3, 0.01, 0.2, 0.21, 0.5, 0.8, 0.99, 0.999, 1 - 1e-9]
     for precision in (0.1, 1 - 1e-9):
@@ -60,7 +58,7 @@ def test_net_reward_increases_with_recall(items: float, decay: float) -> None:
 
 
 @each_source
-def test_net_reward_increases_with_precision(items: float, decay: float) -> None:
+def test_net_reward_increases_with_precision(items, decay):
     charges = charges_of(items, decay)
     precisions = [1e-6, 1e-3, 0.005, 0.02, 0.2, 0.21, 0.4, 0.5, 0.51, 0.9, 0.99, 1.0]
     found = [net(solve_arm(items, decay, ONE, 0.6, p), charges) for p in precisions]
@@ -71,7 +69,7 @@ def test_net_reward_increases_with_precision(items: float, decay: float) -> None
     assert (known - observed).min() > -7e-4 * inflow(items, decay), "utilities known as well"
 
 
-def test_perfect_signals_are_the_observed_source() -> None:
+def test_perfect_signals_are_the_observed_source():
     for one, other in zip(
         solve_arm(0.4, 0.3, ONE, recall=1.0, precision=1.0), solve_arm(0.4, 0.3, ONE), strict=True
     ):
@@ -79,7 +77,7 @@ def test_perfect_signals_are_the_observed_source() -> None:
 
 
 @each_source
-def test_signals_that_say_little_leave_the_closed_form(items: float, decay: float) -> None:
+def test_signals_that_say_little_leave_the_closed_form(items, decay):
     """However many pings: the states contain the mean path, so that the grid adds no noise."""
     charges = charges_of(items, decay)
     blind, unit = unobserved(items, decay, charges), inflow(items, decay)
@@ -90,7 +88,7 @@ def test_signals_that_say_little_leave_the_closed_form(items: float, decay: floa
     )
 
 
-def test_the_lattice_of_pings_keeps_mean_and_variance() -> None:
+def test_the_lattice_of_pings_keeps_mean_and_variance():
     item = one_item(ONE)
     for items, decay, r, p in ((0.01, 0.2, 0.5, 0.8), (1.0, 2.0, 0.9, 0.02), (300, 0.1, 0.5, 0.3)):
         pings = Content.of_pings(items, decay, item, r, p)
@@ -107,7 +105,7 @@ def test_the_lattice_of_pings_keeps_mean_and_variance() -> None:
 
 @pytest.mark.parametrize(("items", "decay"), [(0.01, 0.2), (0.2, 1.5), (2.0, 0.05), (40.0, 0.3)])
 @pytest.mark.parametrize(("r", "p"), [(0.5, 0.8), (0.5, 0.02), (0.9, 0.95)])
-def test_stated_error(items: float, decay: float, r: float, p: float) -> None:
+def test_stated_error(items, decay, r, p):
     arm = solve_arm(items, decay, ONE, r, p)
     fine = arms._solved(items, decay, ONE, r, p, states=1024)
     unit, charges = inflow(items, decay), charges_of(items, decay)
@@ -120,7 +118,7 @@ def test_stated_error(items: float, decay: float, r: float, p: float) -> None:
 
 
 @cache
-def draws(items: float, decay: float, r: float, p: float) -> np.ndarray:
+def draws(items, decay, r, p):
     """Return increments of the belief in a step, drawn ping by ping."""
     rng, n = np.random.default_rng(1), 1_000_000
     counts = rng.poisson(r * items / p, n)
@@ -130,9 +128,7 @@ def draws(items: float, decay: float, r: float, p: float) -> np.ndarray:
     return np.asarray(told + (1 - r) * inflow(items, decay))
 
 
-def value_iteration(
-    items: float, decay: float, r: float, p: float, charge: float, step: float, size: int
-) -> tuple[float, float]:
+def value_iteration(items, decay, r, p, charge, step, size):
     """Return numbers between which g lies: an even grid, and increments drawn ping by ping."""
     place = np.minimum(draws(items, decay, r, p) / step, size - 2)
     left = place.astype(int)
@@ -145,9 +141,7 @@ def value_iteration(
     ("items", "decay", "r", "p", "charge", "step"),
     [(0.5, 0.35, 0.5, 0.8, 0.9, 2e-3), (0.5, 0.35, 0.5, 0.02, 0.9, 1e-3)],
 )
-def test_net_reward_as_in_value_iteration(
-    items: float, decay: float, r: float, p: float, charge: float, step: float
-) -> None:
+def test_net_reward_as_in_value_iteration(items, decay, r, p, charge, step):
     low, high = value_iteration(items, decay, r, p, charge, step, int(3.0 / step))
     got = net(solve_arm(items, decay, ONE, r, p), np.array([charge]))[0]
     assert high - low < 1e-4
@@ -155,7 +149,7 @@ def test_net_reward_as_in_value_iteration(
 
 
 @pytest.mark.parametrize(("r", "p"), [(0.5, 0.8), (0.6, 0.1)])
-def test_the_best_simulated_threshold_earns_the_net_reward(r: float, p: float) -> None:
+def test_the_best_simulated_threshold_earns_the_net_reward(r, p):
     """Single items and pings, of which the policy knows the pings; utilities are exponential."""
     items, decay, charge, rows, steps = 0.4, 0.3, 0.8, 3000, 250
     arm = solve_arm(items, decay, ONE, r, p)
@@ -164,7 +158,7 @@ def test_the_best_simulated_threshold_earns_the_net_reward(r: float, p: float) -
     value = belief = np.zeros((3, rows))
     earned = np.zeros((3, rows))
 
-    def fresh(rate: float, worth: str) -> np.ndarray:
+    def fresh(rate, worth):
         owner = np.repeat(np.arange(rows), rng.poisson(rate, rows))
         left = np.exp(-decay * rng.random(owner.size))
         if worth == "pings":
@@ -188,7 +182,7 @@ def test_the_best_simulated_threshold_earns_the_net_reward(r: float, p: float) -
     assert abs(mean[1] - best) < Z_LIMIT * error[1] + 1e-3 * unit
 
 
-def test_the_sparse_elimination_is_the_dense_one() -> None:
+def test_the_sparse_elimination_is_the_dense_one():
     items, decay, r, p = 0.6, 0.3, 0.5, 0.4
     arm = solve_arm(items, decay, ONE, r, p)
     state = arm.state
@@ -206,7 +200,7 @@ def test_the_sparse_elimination_is_the_dense_one() -> None:
 @pytest.mark.parametrize("items", [1e-6, 1e-2, 20_000.0])
 @pytest.mark.parametrize("decay", [1e-6, 0.1, 600.0])
 @pytest.mark.parametrize(("r", "p"), [(1e-12, 1.0), (0.5, 1e-12), (1.0, 0.3)])
-def test_extreme_sources_have_an_index(items: float, decay: float, r: float, p: float) -> None:
+def test_extreme_sources_have_an_index(items, decay, r, p):
     arm = solve_arm(items, decay, ONE, r, p)
     assert np.isfinite(arm.break_even).all()
     assert (np.diff(arm.break_even) >= -1e-9 * arm.break_even[-1]).all()
@@ -221,19 +215,19 @@ def test_extreme_sources_have_an_index(items: float, decay: float, r: float, p: 
 SEEN = np.array([True, False, False, False, True, False])
 
 
-def fleet(recall: object = 0.5, precision: object = 0.8, **limits: object) -> Sources:
+def fleet(recall=0.5, precision=0.8, **limits):
     columns = [0.5, 3.0, 0.0, 2.0, 0.4, 0.05], [1.0, 0.4, 1.0, 0.0, 2.0, 6.0], 0.3
-    given: dict[str, object] = {"cost": [1.0, 1.5, 1, 1, 0.5, 1.2], **limits}
-    return Sources(*columns, recall=recall, precision=precision, **given)  # type: ignore[arg-type]
+    given = {"cost": [1.0, 1.5, 1, 1, 0.5, 1.2], **limits}
+    return Sources(*columns, recall=recall, precision=precision, **given)
 
 
-def bound(**arguments: object) -> Bound:
-    given: dict[str, object] = {"sources": fleet(), "budget": 1.5, **arguments}
-    return task_bound(Task(**given))  # type: ignore[arg-type]
+def bound(**arguments):
+    given = {"sources": fleet(), "budget": 1.5, **arguments}
+    return task_bound(Task(**given))
 
 
-def test_bounds_lie_in_the_order_of_what_is_known() -> None:
-    def at(r: float, p: float) -> float:
+def test_bounds_lie_in_the_order_of_what_is_known():
+    def at(r, p):
         return float(bound(sources=fleet(r, p), observed=False).bound)
 
     blind = task_bound(Task(fleet(0.0), budget=1.5, arrivals="poisson", observed=False))
@@ -249,7 +243,7 @@ def test_bounds_lie_in_the_order_of_what_is_known() -> None:
     assert at(1e-9, 0.7) == pytest.approx(exact[0], rel=1e-8)
 
 
-def test_no_signals_have_a_larger_bound_than_perfect_ones() -> None:
+def test_no_signals_have_a_larger_bound_than_perfect_ones():
     """Items that decay within a step: the lattice of pings is not that of observed content."""
     fleet = Sources([0.7, 3.0], [1.3, 1.0], [1.75, 0.5], cost=[0.5, 0.6], period=4.0)
     bounds = [
@@ -260,7 +254,7 @@ def test_no_signals_have_a_larger_bound_than_perfect_ones() -> None:
     assert np.diff(found).min() >= -ROUNDING * float(fleet.inflow.sum())
 
 
-def test_perfect_signals_have_the_bound_of_constant_utilities_observed() -> None:
+def test_perfect_signals_have_the_bound_of_constant_utilities_observed():
     signalled = bound(sources=fleet(1.0, 1.0))
     observed = bound(sources=fleet(0.0), arrivals=Arrivals(utility="constant"), observed=True)
     assert signalled[:2] == observed[:2]
@@ -280,14 +274,14 @@ def test_perfect_signals_have_the_bound_of_constant_utilities_observed() -> None
         ({"arrivals": Arrivals(sampler="items", decay=LomaxDecay(2.0))}, "unknown"),
     ],
 )
-def test_names_of_information_sets(arguments: dict[str, object], name: str) -> None:
+def test_names_of_information_sets(arguments, name):
     found = bound(**arguments)
     assert found.name == name
     assert np.isnan(found.bound) == (name == "unknown")
     assert found.name == "unknown" or found.name in HOLDS_FOR
 
 
-def test_delays_change_the_index_but_not_the_bound() -> None:
+def test_delays_change_the_index_but_not_the_bound():
     late = fleet(signal_delay=2.0)  # 1 + μd = 1.6
     assert bound(sources=late) == bound()
     x = np.random.default_rng(0).exponential(2.0, (3, 6))
@@ -297,7 +291,7 @@ def test_delays_change_the_index_but_not_the_bound() -> None:
     assert (one != ignored).any(axis=0).tolist() == [True, True, False, False, True, True]
 
 
-def test_every_source_of_a_mixed_fleet_has_its_own_arm() -> None:
+def test_every_source_of_a_mixed_fleet_has_its_own_arm():
     recall = [0.7, 0.5, 0.5, 0.5, 0.9, 0.0]
     mixed = ObservedArm(fleet(recall), SEEN, Exponential())
     x = np.random.default_rng(0).exponential(2.0, (5, 6)) * [1, 1, 1, 1, 1, 0.2]
@@ -312,7 +306,7 @@ def test_every_source_of_a_mixed_fleet_has_its_own_arm() -> None:
     assert (index[:, [0, 1, 4]] != blind.index(x)[:, [0, 1, 4]]).all()
 
 
-def test_costs_failures_units_and_batches() -> None:
+def test_costs_failures_units_and_batches():
     x = np.random.default_rng(1).exponential(1.0, (4, 6))
     nothing, price = np.zeros(6, dtype=bool), np.array([0.3])
     one = ObservedArm(fleet(cost=1.0), nothing, Exponential())
@@ -331,7 +325,7 @@ def test_costs_failures_units_and_batches() -> None:
         np.testing.assert_array_equal(batch.net_reward(price)[b], alone.net_reward(price))
 
 
-def test_between_two_states_the_index_is_linear_and_above_all_it_grows_as_the_belief() -> None:
+def test_between_two_states_the_index_is_linear_and_above_all_it_grows_as_the_belief():
     source, arm = (
         Sources(0.5, 1.0, 0.3, recall=0.5, precision=0.4),
         solve_arm(0.5, 0.3, ONE, 0.5, 0.4),

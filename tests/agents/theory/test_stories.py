@@ -1,7 +1,5 @@
 """The bound of shared stories: against dynamic programming, and against what policies collect."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -15,7 +13,7 @@ from crawl_env import Sources, Stories, Task
 CAP = 14  # steps after which a source finds no more
 
 
-def optimum(fleet: Sources, stories: Stories) -> float:
+def optimum(fleet, stories):
     """Return the best reward per step at one crawl a step, by value iteration over joint ages.
 
     Sources that were not crawled for `CAP` steps find no more, so that it is not above the optimum.
@@ -37,7 +35,7 @@ def optimum(fleet: Sources, stories: Stories) -> float:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_it_is_above_the_optimum_and_below_what_ignores_duplicates(seed: int) -> None:
+def test_it_is_above_the_optimum_and_below_what_ignores_duplicates(seed):
     rng = np.random.default_rng(seed)
     columns = rng.uniform(0.5, 5, 3), rng.lognormal(0, 0.5, 3), rng.uniform(0.4, 0.8, 3)
     stories = Stories(overlap=[0.5, 0.8, 1.0][seed % 3])
@@ -47,7 +45,7 @@ def test_it_is_above_the_optimum_and_below_what_ignores_duplicates(seed: int) ->
     assert bound <= relaxed_bound(fleet, 1) * (1 + 1e-9)
 
 
-def test_where_nothing_is_shared_it_is_the_relaxed_bound() -> None:
+def test_where_nothing_is_shared_it_is_the_relaxed_bound():
     fleet = Sources.random(7, seed=2, regime="sparse")
     apart = Sources(**{**fleet.describe(), "topics": list("abcdefg")})
     expected = relaxed_bound(fleet, 1.5)
@@ -57,7 +55,7 @@ def test_where_nothing_is_shared_it_is_the_relaxed_bound() -> None:
     assert stories_bound(hardly, 1.5, Stories(overlap=1e-6)).bound == pytest.approx(expected, 1e-4)
 
 
-def test_sources_with_the_same_stories_are_one() -> None:
+def test_sources_with_the_same_stories_are_one():
     """Two of equal rates report all stories: either crawl empties both. Ten are two such parts."""
     stories, columns = Stories(overlap=1.0), ([1.0] * 2, [1.0] * 2, 0.1)
     posed = 0.25, stories, "average"
@@ -70,7 +68,7 @@ def test_sources_with_the_same_stories_are_one() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*can never be crawled")
 @pytest.mark.parametrize("lag", [0.0, 3.0])
-def test_no_policy_exceeds_it(lag: float) -> None:
+def test_no_policy_exceeds_it(lag):
     """In simulation, with failures, and a source that costs more than there is."""
     fleet = Sources([3.0, 2.0, 1.0, 3.0, 9.0], [1, 2, 2, 1, 1], [0.1, 0.2, 0.1, 0.3, 0.1])
     more = {"topics": ["a", "a", "a", "b", "b"], "cost": [1, 1, 1, 1, 5.0]}

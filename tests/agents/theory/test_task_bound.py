@@ -1,14 +1,12 @@
 """What no policy can beat, for every information set: published numbers, brute force, trials."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
 import agents
 from agents import relaxation
-from agents.evaluation.rollout import Evaluation, compare, evaluate
+from agents.evaluation.rollout import compare, evaluate
 from agents.theory.observed import ObservedArm
 from agents.theory.relaxation import net_reward
 from agents.theory.task_bound import task_bound
@@ -21,14 +19,14 @@ Z_LIMIT = 4.0
 HALF = np.arange(25) % 2 == 0
 
 
-def seen(sources: Sources | str, budget: float, **more: object) -> Task:
-    return Task(sources, budget, **{"arrivals": "poisson", **more})  # type: ignore[arg-type]
+def seen(sources, budget, **more):
+    return Task(sources, budget, **{"arrivals": "poisson", **more})
 
 
 @pytest.mark.parametrize(
     ("budget", "blind", "sharp"), [(2, 6.175, 8.139), (5, 8.401, 10.147), (10, 9.589, 10.704)]
 )
-def test_fleet_f(budget: float, blind: float, sharp: float) -> None:
+def test_fleet_f(budget, blind, sharp):
     """The seen bounds were confirmed by a value iteration of each arm of its own."""
     found = [task_bound(seen("fleet-f", budget, observed=o)) for o in (False, HALF, True)]
     assert [bound.name for bound in found] == ["not observed", "partly observed", "observed"]
@@ -37,7 +35,7 @@ def test_fleet_f(budget: float, blind: float, sharp: float) -> None:
     assert found[0].bound < found[1].bound < found[2].bound
 
 
-def test_without_randomness_to_see_it_is_the_relaxation() -> None:
+def test_without_randomness_to_see_it_is_the_relaxation():
     for arguments, name in (({}, "deterministic"), ({"observed": False}, "not observed")):
         arrivals = "deterministic" if name == "deterministic" else "poisson"
         task = Task("table1", 2, arrivals=arrivals, **arguments)
@@ -45,7 +43,7 @@ def test_without_randomness_to_see_it_is_the_relaxation() -> None:
 
 
 @pytest.mark.parametrize(("budget", "law"), [(2, Exponential()), (10, Lognormal(1.2))], ids=repr)
-def test_crawling_all_above_the_price_reaches_it(budget: float, law: Exponential) -> None:
+def test_crawling_all_above_the_price_reaches_it(budget, law):
     """Weak duality from below: reward − λ*(cost − M) of a policy is at most the bound, and is the
     bound where the policy is best at λ*."""
     task = seen("fleet-f", budget, arrivals=Arrivals(utility=law))
@@ -66,7 +64,7 @@ def test_crawling_all_above_the_price_reaches_it(budget: float, law: Exponential
     assert error < 4e-3 * bound
 
 
-def test_other_laws_of_decay_have_a_bound_where_nothing_is_seen() -> None:
+def test_other_laws_of_decay_have_a_bound_where_nothing_is_seen():
     capped = Sources(1.0, 1.0, [0.2, 0.4], capacity=[3, np.inf])
     for decay in (LomaxDecay(2.0), StretchedDecay(0.5)):
         task = seen("table1", 2, arrivals=Arrivals(decay=decay), observed=False)
@@ -83,11 +81,11 @@ def test_other_laws_of_decay_have_a_bound_where_nothing_is_seen() -> None:
             assert name == "unknown"
 
 
-def test_it_is_the_least_over_the_price() -> None:
+def test_it_is_the_least_over_the_price():
     task = seen("fleet-f", 3, observed=HALF)
     arms = ObservedArm(task.sources, HALF, Exponential())
 
-    def dual(price: float) -> float:
+    def dual(price):
         return float(3 * price + arms.net_reward(np.array([price])).sum())
 
     least = minimize_scalar(dual, bounds=(0, 8), method="bounded", options={"xatol": 1e-9})
@@ -96,7 +94,7 @@ def test_it_is_the_least_over_the_price() -> None:
     assert dual(price) == pytest.approx(bound)
 
 
-def test_net_reward_tries_every_interval() -> None:
+def test_net_reward_tries_every_interval():
     fleet, k = Sources.random(6, seed=4), np.arange(1, 3000)
     for price in (0.0, 3.0, 40.0):
         expected = ((fleet.content_at(k[:, None]) - price * fleet.cost) / k[:, None]).max(axis=0)
@@ -104,17 +102,17 @@ def test_net_reward_tries_every_interval() -> None:
         np.testing.assert_allclose(got, np.maximum(expected, 0.0), rtol=1e-12)
 
 
-def test_a_batch_is_its_rows() -> None:
+def test_a_batch_is_its_rows():
     rows = [Sources.random(7, seed, regime="sparse") for seed in range(3)]
     task = seen(rows[0], 1.0)
     together = task_bound(task, Sources.stack(rows))
     for b, row in enumerate(rows):
         alone = task_bound(task, row)
-        assert together.bound[b] == pytest.approx(alone.bound, rel=1e-10)  # type: ignore[index]
+        assert together.bound[b] == pytest.approx(alone.bound, rel=1e-10)
 
 
 @pytest.mark.filterwarnings("ignore:budget is .* at most")
-def test_what_the_budget_cannot_pay_counts_under_average_only() -> None:
+def test_what_the_budget_cannot_pay_counts_under_average_only():
     fleet = Sources([1.0, 100.0], 1.0, 0.1, cost=[1.0, 3.0])
     with pytest.warns(UserWarning, match="can never be crawled"):
         hard = task_bound(seen(fleet, 2.0))
@@ -125,21 +123,21 @@ def test_what_the_budget_cannot_pay_counts_under_average_only() -> None:
 
 
 class UniformBlock(Block):
-    def add(self, value, count, rng) -> None:
+    def add(self, value, count, rng):
         value += rng.uniform(size=value.shape)
 
 
 class Uniform(ArrivalProcess):
     """Arrivals of one's own."""
 
-    def block(self, cells: Cells, state: np.ndarray) -> Block:
+    def block(self, cells, state):
         return UniformBlock(cells)
 
-    def past(self, cells: Cells, steps: np.ndarray) -> Block:
+    def past(self, cells, steps):
         return UniformBlock(cells)
 
 
-def test_other_arrivals_have_no_bound_where_they_are_seen() -> None:
+def test_other_arrivals_have_no_bound_where_they_are_seen():
     with pytest.raises(ValueError, match=r"only known for Poisson.*observed=False"):
         task_bound(seen("table1", 1, arrivals=Uniform()))
     agents.make("whittle-exact", seen("table1", 1, arrivals=Uniform()))
@@ -151,7 +149,7 @@ def test_other_arrivals_have_no_bound_where_they_are_seen() -> None:
 class Chain:
     """One source on a grid: stay (n, n) and fresh (n,) moves, and what a crawl brings (n,)."""
 
-    def __init__(self, items: float, utility: float, decay: float, observed: bool, n: int) -> None:
+    def __init__(self, items, utility, decay, observed, n):
         draws, cells = 200_000, Cells(*(np.full(200_000, x) for x in (items, utility, decay)))
         alpha, mean = np.exp(-decay), items * utility * -np.expm1(-decay) / decay
         if not observed:  # the belief: the age
@@ -167,7 +165,7 @@ class Chain:
         self.stay = self._moves(alpha * self.value[:, None] + drawn)
         self.fresh = self._moves(drawn[None])[0]
 
-    def _moves(self, after: np.ndarray) -> np.ndarray:
+    def _moves(self, after):
         n = self.value.size
         after = np.minimum(after, self.value[-1])
         left = np.clip(np.searchsorted(self.value, after, side="right") - 1, 0, n - 2)
@@ -179,7 +177,7 @@ class Chain:
         return moves
 
 
-def optimum(first: Chain, second: Chain) -> float:
+def optimum(first, second):
     """Return the best average reward with one crawl an epoch, by joint value iteration."""
     value = np.zeros((first.value.size, second.value.size))
     for _ in range(2000):
@@ -203,9 +201,7 @@ PAIRS = {
 @pytest.mark.parametrize(
     "observed", [(True, True), (True, False)], ids=["observed", "partly observed"]
 )
-def test_closed_form_below_exact_index_below_optimum_below_bound(
-    pair: str, observed: tuple[bool, bool]
-) -> None:
+def test_closed_form_below_exact_index_below_optimum_below_bound(pair, observed):
     columns = PAIRS[pair]
     chains = [Chain(*row, n=90) for row in zip(*columns, observed, strict=True)]
     best = optimum(*chains)
@@ -221,13 +217,13 @@ def test_closed_form_below_exact_index_below_optimum_below_bound(
     grid = 3e-3 * best  # the grid of the brute force and its draws
     assert exact.mean() < best + Z_LIMIT * error + grid
     assert exact.mean() > 0.97 * best
-    assert best < task_bound(Task(**arguments)).bound + grid  # type: ignore[arg-type]
+    assert best < task_bound(Task(**arguments)).bound + grid
 
 
 # ----------------------------------------------------------------------------- no agent beats it
 
 
-def error_of(run: Evaluation) -> float:
+def error_of(run):
     """Return the standard error of the mean reward."""
     return float(run.reward.std(ddof=1) / np.sqrt(run.reward.size))
 
@@ -239,7 +235,7 @@ def error_of(run: Evaluation) -> float:
         ("not observed", "step"),
     ],
 )  # fmt: skip
-def test_no_agent_beats_the_bound_of_what_it_sees(information: str, rule: str) -> None:
+def test_no_agent_beats_the_bound_of_what_it_sees(information, rule):
     observed = {"observed": True, "partly observed": HALF, "not observed": False}[information]
     arguments = {
         "sources": "fleet-f", "budget": 4, "budget_rule": rule, "arrivals": "poisson",
@@ -259,7 +255,7 @@ def test_no_agent_beats_the_bound_of_what_it_sees(information: str, rule: str) -
 
 
 @pytest.mark.parametrize("budget", [0.25, 1.0])
-def test_the_exact_index_reaches_the_bound_when_the_budget_may_be_saved(budget: float) -> None:
+def test_the_exact_index_reaches_the_bound_when_the_budget_may_be_saved(budget):
     fleet = Sources(0.05, np.linspace(0.5, 2.0, 30), 0.1)
     arguments = {
         "sources": fleet,
@@ -269,7 +265,7 @@ def test_the_exact_index_reaches_the_bound_when_the_budget_may_be_saved(budget: 
     }
     got = evaluate("whittle-exact", arguments, steps=2000, warmup=500, seeds=20)
     assert got.cost.mean() == pytest.approx(budget, rel=0.05)
-    assert got.reward.mean() > 0.97 * task_bound(Task(**arguments)).bound  # type: ignore[arg-type]
+    assert got.reward.mean() > 0.97 * task_bound(Task(**arguments)).bound
 
 
 def test_seeing_is_worth_no_less_where_only_the_last_items_stay():

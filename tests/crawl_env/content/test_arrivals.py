@@ -1,9 +1,5 @@
 """What arrives depends on the arrivals and the seed alone; names and objects of arrivals."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -46,7 +42,7 @@ COUNTED = {"items": ("items", "value"), "changed": ("changed",)}
 SUMS = {"a sum": ("harvest_age",), "sums": SUMMED, "all": ("value", "items", "changed", *SUMMED)}
 
 
-def met(arrivals: Any, features: tuple[str, ...], fleet: Sources, **more: Any) -> list[Any]:
+def met(arrivals, features, fleet, **more):
     """Return all rewards, values and rates under given actions, and a number drawn at the end."""
     env = CrawlVectorEnv(
         2, sources=fleet, budget=2, arrivals=arrivals, features=features, horizon=5, **more
@@ -59,7 +55,7 @@ def met(arrivals: Any, features: tuple[str, ...], fleet: Sources, **more: Any) -
     return [*seen, np.array(env.np_random.random())]
 
 
-def assert_same_for_all(arrivals: Any, fleet: Sources) -> None:
+def assert_same_for_all(arrivals, fleet):
     """Bit for bit, in every start, observed or not, for all features that can be served."""
     process = make_arrivals(arrivals)
     if fleet.is_capped and process.random and not process.items:
@@ -84,7 +80,7 @@ def assert_same_for_all(arrivals: Any, fleet: Sources) -> None:
 
 
 @pytest.mark.parametrize("rate", RATES)
-def test_features_do_not_change_what_arrives(rate: str) -> None:
+def test_features_do_not_change_what_arrives(rate):
     word = "" if rate == "constant" else f"-{rate}"
     names = [
         name
@@ -101,7 +97,7 @@ def test_features_do_not_change_what_arrives(rate: str) -> None:
 
 
 @pytest.mark.parametrize("fleet", [FLEET, LIMITED], ids=["unlimited", "limited"])
-def test_features_do_not_change_means_and_logs(fleet: Sources) -> None:
+def test_features_do_not_change_means_and_logs(fleet):
     rng = np.random.default_rng(0)
     log = ItemLog(
         fleet.names, rng.integers(0, 4, 60), np.sort(rng.uniform(0, 20, 60)), rng.random(60),
@@ -111,7 +107,7 @@ def test_features_do_not_change_means_and_logs(fleet: Sources) -> None:
         assert_same_for_all(arrivals, fleet)
 
 
-def test_a_large_fleet_meets_the_same_items_whatever_is_stored() -> None:
+def test_a_large_fleet_meets_the_same_items_whatever_is_stored():
     """Several blocks of sources, and several batches of items in a block."""
     fleet = Sources(np.tile([0.0, 3.0, 0.5], 15_000), 1.0, 0.5)
     seen = []
@@ -132,7 +128,7 @@ def test_a_large_fleet_meets_the_same_items_whatever_is_stored() -> None:
 # ------------------------------------------------------------------------- names and objects
 
 
-def test_names_stand_for_every_combination() -> None:
+def test_names_stand_for_every_combination():
     assert make_arrivals("deterministic") == Deterministic()
     assert make_arrivals("poisson") == Arrivals()
     assert make_arrivals("poisson-items") == Arrivals(sampler="items") != Arrivals()
@@ -154,7 +150,7 @@ def test_names_stand_for_every_combination() -> None:
     assert len({repr(one) for one in made}) == 1 + 6 * 4 * 3 + 5 * 4
 
 
-def test_items_are_drawn_where_they_must_be() -> None:
+def test_items_are_drawn_where_they_must_be():
     for arrivals in (Arrivals(rate="hawkes"), Arrivals(decay="lomax"), Arrivals(sampler="items")):
         assert arrivals.items
         assert arrivals.model(items=True).items
@@ -178,7 +174,7 @@ def test_items_are_drawn_where_they_must_be() -> None:
         ("poisson-lomax-drift", "poisson-lomax"),
     ],
 )
-def test_unknown_names_suggest_the_nearest(name: str, near: str) -> None:
+def test_unknown_names_suggest_the_nearest(name, near):
     message = rf"unknown arrivals '{name}'; did you mean '{near}.*\[-drift\|-jumps\|-cycle\|-hawkes"
     with pytest.raises(ValueError, match=message):
         make_arrivals(name)
@@ -188,8 +184,8 @@ def test_unknown_names_suggest_the_nearest(name: str, near: str) -> None:
     ("make", "message"),
     [
         (lambda: make_arrivals(None), r"arrivals is None; give a name \(deterministic, poisson"),
-        (lambda: make_arrivals(EqualUtilities()), "arrivals is EqualUtilities"),  # type: ignore[arg-type]
-        (lambda: make_arrivals(Arrivals), "arrivals is <class"),  # type: ignore[arg-type]
+        (lambda: make_arrivals(EqualUtilities()), "arrivals is EqualUtilities"),
+        (lambda: make_arrivals(Arrivals), "arrivals is <class"),
         (lambda: make_arrivals("trace"), "'trace' needs a log to replay"),
         (lambda: Arrivals(rate="drfit"), "unknown rate 'drfit'; did you mean 'drift'"),
         (lambda: Arrivals(rate=3), r"rate is 3; give one of constant, .* such as crawl_env.Drift"),
@@ -198,12 +194,12 @@ def test_unknown_names_suggest_the_nearest(name: str, near: str) -> None:
         (lambda: Arrivals(sampler="item"), "unknown sampler 'item'; did you mean 'items'"),
     ],
 )
-def test_what_is_no_arrivals_is_refused(make: Any, message: str) -> None:
+def test_what_is_no_arrivals_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
 
 
-def test_deterministic_content_is_the_mean() -> None:
+def test_deterministic_content_is_the_mean():
     cells = Cells(*np.array([[2.0, 0.0, 1e-3], [3.0, 1.0, 10.0], [0.5, 1.0, 30.0]]))
     rng = np.random.default_rng(0)
     value, count = np.ones(3), np.ones(3)
@@ -227,26 +223,26 @@ class Regular(ArrivalProcess):
 
     items = True
 
-    def block(self, cells: Cells, state: np.ndarray) -> Block:
+    def block(self, cells, state):
         return RegularItems(cells, np.ones(cells.items.size))
 
-    def past(self, cells: Cells, steps: np.ndarray) -> Block:
+    def past(self, cells, steps):
         return RegularItems(cells, np.minimum(steps, 100))
 
 
 class RegularItems(Block):
-    def __init__(self, cells: Cells, steps: np.ndarray) -> None:
+    def __init__(self, cells, steps):
         super().__init__(cells)
         self.steps = steps.astype(np.intp)
 
-    def draw(self, rng: np.random.Generator) -> Any:
+    def draw(self, rng):
         for back in range(int(self.steps.max())):
             cell = np.flatnonzero(self.steps > back)
             age = np.full(cell.size, back + 0.5)
             yield Published(cell, age, self.cells.mean_utility[cell], np.zeros_like(cell))
 
 
-def test_arrivals_of_ones_own_are_counted_stored_and_capped() -> None:
+def test_arrivals_of_ones_own_are_counted_stored_and_capped():
     own = Regular()
     assert make_arrivals(own) is own
     alpha = 0.5
@@ -272,16 +268,16 @@ def test_arrivals_of_ones_own_are_counted_stored_and_capped() -> None:
 class Seven(Deterministic):
     """The mean before an episode; in every step, seven units at every source."""
 
-    def block(self, cells: Cells, state: np.ndarray) -> Block:
+    def block(self, cells, state):
         return SevenUnits(cells)
 
 
 class SevenUnits(Block):
-    def add(self, value: np.ndarray, count: Any, rng: np.random.Generator) -> None:
+    def add(self, value, count, rng):
         value += 7.0
 
 
-def test_a_subclass_of_deterministic_arrivals_has_content_of_its_own() -> None:
+def test_a_subclass_of_deterministic_arrivals_has_content_of_its_own():
     env = CrawlEnv(budget=1, arrivals=Seven())
     before = env.reset(seed=0)[0]
     after = env.step(np.array([1.0, 0.0, 0.0, 0.0]))[0]
@@ -295,27 +291,27 @@ class Kept(ArrivalProcess):
     random = False
     stateful = True
 
-    def block(self, cells: Cells, state: np.ndarray) -> Block:
+    def block(self, cells, state):
         return Growing(cells, state)
 
-    def past(self, cells: Cells, steps: np.ndarray) -> Block:
+    def past(self, cells, steps):
         return Growing(cells, np.zeros(cells.items.size))
 
-    def start(self, shape: tuple[int, int], period: float, rng: np.random.Generator) -> Any:
+    def start(self, shape, period, rng):
         return np.zeros(shape)
 
 
 class Growing(Block):
-    def __init__(self, cells: Cells, state: np.ndarray) -> None:
+    def __init__(self, cells, state):
         super().__init__(cells)
         self.state = state
 
-    def add(self, value: np.ndarray, count: Any, rng: np.random.Generator) -> None:
+    def add(self, value, count, rng):
         value += self.state
         self.state += 1.0
 
 
-def test_the_state_of_arrivals_of_ones_own_is_kept_by_the_world() -> None:
+def test_the_state_of_arrivals_of_ones_own_is_kept_by_the_world():
     world, rng = World(Sources([1.0, 1.0], 1.0, 1.0), Kept(), 2), np.random.default_rng(0)
     world.start(np.zeros((2, 2)), rng)
     for step in range(3):
@@ -329,7 +325,7 @@ def test_the_state_of_arrivals_of_ones_own_is_kept_by_the_world() -> None:
     assert (world.rate == 1).all()
 
 
-def test_what_arrivals_of_ones_own_do_not_implement_is_named() -> None:
+def test_what_arrivals_of_ones_own_do_not_implement_is_named():
     cells, rng = Cells(*np.ones((3, 1))), np.random.default_rng(0)
     for call, message in (
         (lambda: ArrivalProcess().block(cells, np.empty(0)), r"must implement block\(cells"),

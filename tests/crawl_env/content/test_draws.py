@@ -3,8 +3,6 @@
 Each test has a chance of 1e-4 to fail if the distribution is right; seeds are fixed.
 """
 
-from __future__ import annotations
-
 import math
 
 import mpmath
@@ -22,40 +20,40 @@ LEVEL = 1e-4
 
 
 @compiled
-def uniforms(state: draws.Stream, out: np.ndarray) -> None:
+def uniforms(state, out):
     for i in range(out.size):
         out[i] = draws.uniform(state)
 
 
 @compiled
-def exponentials(state: draws.Stream, out: np.ndarray) -> None:
+def exponentials(state, out):
     for i in range(out.size):
         out[i] = draws.exponential(state)
 
 
 @compiled
-def normals(state: draws.Stream, out: np.ndarray) -> None:
+def normals(state, out):
     for i in range(out.size):
         out[i] = draws.normal(state)
 
 
 @compiled
-def gammas(state: draws.Stream, shape: float, out: np.ndarray) -> None:
+def gammas(state, shape, out):
     for i in range(out.size):
         out[i] = draws.gamma(state, shape)
 
 
 @compiled
-def poissons(state: draws.Stream, mean: float, out: np.ndarray) -> None:
+def poissons(state, mean, out):
     for i in range(out.size):
         out[i] = draws.poisson(state, mean)
 
 
-def stream(seed: int) -> draws.Stream:
+def stream(seed):
     return draws.stream(np.random.default_rng(seed))
 
 
-def test_words_are_those_of_splitmix() -> None:
+def test_words_are_those_of_splitmix():
     """With its standard increment; computed with integers of any size."""
     state = np.array([1234567, 0x9E3779B97F4A7C15], dtype=np.uint64)
     counter = 1234567
@@ -66,7 +64,7 @@ def test_words_are_those_of_splitmix() -> None:
         assert int(draws.bits(state)) == z ^ (z >> 31)
 
 
-def test_uniform_exponential_and_normal_numbers() -> None:
+def test_uniform_exponential_and_normal_numbers():
     for fill, law in (
         (uniforms, stats.uniform),
         (exponentials, stats.expon),
@@ -83,7 +81,7 @@ def test_uniform_exponential_and_normal_numbers() -> None:
         assert np.abs(lags).max() * math.sqrt(N) < 4.5
 
 
-def test_the_far_tails() -> None:
+def test_the_far_tails():
     """Beyond the last layer of the ziggurat, at 3.65 and 7.7."""
     out = np.empty(4_000_000)
     normals(stream(2), out)
@@ -97,7 +95,7 @@ def test_the_far_tails() -> None:
 
 
 @pytest.mark.parametrize("shape", [0.02, 0.1, 0.999, 1.0, 2.0, 7.5, 1e4, 1e12])
-def test_gamma_numbers(shape: float) -> None:
+def test_gamma_numbers(shape):
     out = np.empty(N)
     gammas(stream(4), shape, out)
     assert stats.kstest(out, stats.gamma(shape).cdf).pvalue > LEVEL
@@ -106,7 +104,7 @@ def test_gamma_numbers(shape: float) -> None:
 
 
 @pytest.mark.parametrize("mean", [0.0, 1e-3, 0.3, 4.0, 9.99, 10.0, 17.0, 60.0, 1e3, 1e4])
-def test_poisson_numbers(mean: float) -> None:
+def test_poisson_numbers(mean):
     out = np.empty(N)
     poissons(stream(5), mean, out)
     law = stats.poisson(mean)
@@ -122,7 +120,7 @@ def test_poisson_numbers(mean: float) -> None:
 
 
 @pytest.mark.parametrize("mean", [1e7, 1e12, 1e15])
-def test_large_poisson_numbers_are_nearly_normal(mean: float) -> None:
+def test_large_poisson_numbers_are_nearly_normal(mean):
     out = np.empty(N)
     poissons(stream(6), mean, out)
     z = (out - mean) / math.sqrt(mean)
@@ -131,7 +129,7 @@ def test_large_poisson_numbers_are_nearly_normal(mean: float) -> None:
 
 
 @given(st.floats(10.0, 1e15), st.floats(-8.0, 8.0))
-def test_the_poisson_probability_has_its_digits(mean: float, z: float) -> None:
+def test_the_poisson_probability_has_its_digits(mean, z):
     k = max(math.floor(mean + z * math.sqrt(mean)), 0)
     with mpmath.workdps(50):
         exact = k * mpmath.log(mean) - mean - mpmath.loggamma(k + 1)

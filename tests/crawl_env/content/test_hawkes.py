@@ -1,7 +1,5 @@
 """Hawkes processes against the theory of Hawkes processes, and against plain thinning."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -12,7 +10,7 @@ from crawl_env import Arrivals, Hawkes, Sources, World
 from tests.references import Z_LIMIT, z_of_mean, z_of_variance
 
 
-def counts(rate_model: Hawkes, rate: float, period: float, epochs: list[int], rows: int) -> list:
+def counts(rate_model, rate, period, epochs, rows):
     """Return the items of successive windows of so many epochs, (rows,) each."""
     fleet = Sources(np.array([rate]), 1.0, 0.1, period=period)
     arrivals = Arrivals(rate=rate_model)
@@ -28,7 +26,7 @@ def counts(rate_model: Hawkes, rate: float, period: float, epochs: list[int], ro
     return found
 
 
-def variance(rate: float, n: float, decay: float, time: float) -> float:
+def variance(rate, n, decay, time):
     """Var N of a stationary window: Λ[κ²t + (1 − κ²)(1 − e^−γt)/γ], κ = 1/(1 − n),
     γ = β(1 − n) (Da Fonseca & Zaatour, 2014, Hawkes process: fast calibration)."""
     kappa, gamma = 1 / (1 - n), decay * (1 - n)
@@ -38,7 +36,7 @@ def variance(rate: float, n: float, decay: float, time: float) -> float:
 @pytest.mark.parametrize(
     ("n", "period"), [(0.0, 1.0), (0.3, 0.25), (0.3, 6.0), (0.8, 0.25), (0.8, 1.0)]
 )
-def test_counts_have_the_moments_of_a_hawkes_process(n: float, period: float) -> None:
+def test_counts_have_the_moments_of_a_hawkes_process(n, period):
     """For windows of one epoch and of several; the first one lets it become stationary."""
     rate, decay = 0.9, 1.5
     settled = math.ceil(40 / (decay * (1 - n)) / period)
@@ -52,7 +50,7 @@ def test_counts_have_the_moments_of_a_hawkes_process(n: float, period: float) ->
         assert abs(z_of_variance(items, mean, expected)) < Z_LIMIT
 
 
-def test_over_long_times_variance_is_that_many_times_the_mean() -> None:
+def test_over_long_times_variance_is_that_many_times_the_mean():
     """The Fano factor tends to 1/(1 − n)²: here within 1 %, and its error is 2.2 %."""
     n, rate, window = 0.6, 2.0, 500
     _, items = counts(Hawkes(n, 3.0), rate, 1.0, [40, window], 4000)
@@ -60,15 +58,13 @@ def test_over_long_times_variance_is_that_many_times_the_mean() -> None:
     assert variance(rate, n, 3.0, window) / (rate * window) == pytest.approx(6.25, rel=0.01)
 
 
-def test_the_first_epoch_has_the_mean_rate_already() -> None:
+def test_the_first_epoch_has_the_mean_rate_already():
     first, second = counts(Hawkes(0.8, 0.5), 3.0, 1.0, [1, 1], 20_000)
     for items in (first, second):
         assert abs(z_of_mean(items, 3.0)) < Z_LIMIT
 
 
-def thinned(
-    rate: float, n: float, decay: float, until: float, rng: np.random.Generator
-) -> list[float]:
+def thinned(rate, n, decay, until, rng):
     """Ogata's algorithm: from candidate to candidate, each kept with its share of a bound."""
     base, excited, now, times = rate * (1 - n), rate * n, 0.0, []
     while True:
@@ -83,7 +79,7 @@ def thinned(
             excited += n * decay
 
 
-def test_plain_thinning_brings_the_same_items_at_the_same_ages() -> None:
+def test_plain_thinning_brings_the_same_items_at_the_same_ages():
     """Numbers, and worths after decay, which depend on when within an epoch items come."""
     rate, n, decay, mu, epochs, rows = 2.5, 0.7, 1.3, 0.9, 3, 3000
     rng = np.random.default_rng(5)
@@ -101,7 +97,7 @@ def test_plain_thinning_brings_the_same_items_at_the_same_ages() -> None:
         assert stats.ks_2samp(world.items[:, 0], [len(t) for t in plain]).pvalue > 7e-6
 
 
-def test_the_rate_of_the_moment_is_the_intensity() -> None:
+def test_the_rate_of_the_moment_is_the_intensity():
     """Counts of a short epoch have the mean that `rate` tells before it."""
     fleet = Sources(np.array([5.0]), 1.0, 0.1, period=0.01)
     world, rng = (
@@ -123,6 +119,6 @@ def test_the_rate_of_the_moment_is_the_intensity() -> None:
         assert abs(z_of_mean(excess, 0.0)) < Z_LIMIT
 
 
-def test_more_items_than_can_be_drawn_are_refused() -> None:
+def test_more_items_than_can_be_drawn_are_refused():
     with pytest.raises(ValueError, match="items would have to be drawn singly"):
         World(Sources(1e10, 1.0, [0.1]), Arrivals(rate=Hawkes()))

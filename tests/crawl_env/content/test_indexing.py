@@ -1,7 +1,5 @@
 """The queue in front of the indexing engine, against a plain simulation of it."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +10,6 @@ import pytest
 from gymnasium.envs.registration import EnvSpec
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from crawl_env import (
     CrawlEnv,
@@ -45,11 +42,11 @@ class Plain:
     queue: list[tuple[float, float, int]] = field(default_factory=list)
     work: float = 0.0  # on the item that is next
 
-    def worth(self, item: tuple[float, float, int], now: float) -> float:
+    def worth(self, item, now):
         published, utility, source = item
         return utility * float(self.remains(DECAY[source] * (now - published)))
 
-    def step(self, found: list[tuple[float, float, int]], now: float) -> dict[str, list[float]]:
+    def step(self, found, now):
         """Return number and utility of what became of the items; `found` in log order."""
         before = list(self.queue)
         found = [item for item in found if self.worth(item, now) > 0]
@@ -70,7 +67,7 @@ class Plain:
         lost = line[len(kept) :]
         self.queue = [item for item in kept if self.worth(item, now + 1) > 0]
 
-        def sums(items: list[tuple[float, float, int]], when: float) -> list[float]:
+        def sums(items, when):
             return [float(len(items)), sum(self.worth(item, when) for item in items)]
 
         decayed = [a - b for a, b in zip(sums(kept, now), sums(self.queue, now + 1), strict=True)]
@@ -84,7 +81,7 @@ class Plain:
         }
 
 
-def lomax(z: float) -> float:
+def lomax(z):
     """Return (1 + z/s)^−2, cut off where 1e-4 is left, with s such that it integrates to 1."""
     end = 10.0**2 - 1.0  # in units of s
     scale = 1.0 / (1.0 - 1.0 / (1.0 + end))
@@ -113,12 +110,12 @@ engines = st.builds(
 choices = st.lists(st.integers(0, 3), min_size=STEPS, max_size=STEPS)
 
 
-def log_of(published: list[tuple[float, float, int]]) -> ItemLog:
+def log_of(published):
     time, utility, source = zip(*sorted(published), strict=True)
     return ItemLog(["a", "b", "c"], source, time, utility, start=0.0, end=float(STEPS))
 
 
-def env_of(published: list[tuple[float, float, int]], **arguments: Any) -> CrawlEnv:
+def env_of(published, **arguments):
     """Return an environment that replays items from its first step on, two crawls per step."""
     decay = arguments.pop("decay", "exponential")
     trace = Trace(log_of(published), random_start=False, decay=decay)
@@ -128,9 +125,7 @@ def env_of(published: list[tuple[float, float, int]], **arguments: Any) -> Crawl
 
 @given(items, engines, choices, st.sampled_from(sorted(REMAINS)))
 @settings(max_examples=50, deadline=None)
-def test_item_by_item_as_a_plain_simulation(
-    published: list[tuple[float, float, int]], engine: Engine, left_out: list[int], decay: str
-) -> None:
+def test_item_by_item_as_a_plain_simulation(published, engine, left_out, decay):
     env = env_of(published, engine=engine, decay=decay)
     env.reset(seed=0)
     capacity = math.inf if engine.capacity is None else engine.capacity
@@ -150,7 +145,7 @@ def test_item_by_item_as_a_plain_simulation(
         assert np.all(observation == expected["backlog"][0])
 
 
-def test_batch_is_a_loop_bit_for_bit() -> None:
+def test_batch_is_a_loop_bit_for_bit():
     rng = np.random.default_rng(5)
     published = [(k / 64, rng.gamma(2.0), int(rng.integers(3))) for k in range(0, 64 * STEPS, 9)]
     engine = Engine(rate=2.3, capacity=4, discipline="value", threshold=0.3)
@@ -185,7 +180,7 @@ LIMITED = Sources(
         "hosts": ["a", "a", "b", "", "b", "", "", "a"],
     }
 )
-TASKS: list[dict[str, Any]] = [
+TASKS = [
     {"sources": "table1", "budget": 2},
     {"sources": Sources.random(8, seed=3), "budget": 2, "arrivals": "poisson-hawkes-lognormal"},
     {"sources": Sources.random(8, seed=3), "budget": 2, "arrivals": "poisson-gamma-lomax"},
@@ -194,9 +189,7 @@ TASKS: list[dict[str, Any]] = [
 ]
 
 
-def run(
-    seed: int, steps: int, engine: Engine | None, **arguments: Any
-) -> tuple[list[Any], list[Any], list[Any]]:
+def run(seed, steps, engine, **arguments):
     """Return the observations, the rewards and the numbers of items indexed under priorities that
     `seed` determines."""
     given = {"arrivals": "poisson-items", "features": ("value", "age", "pings"), **arguments}
@@ -210,12 +203,12 @@ def run(
     return told
 
 
-def same(one: list[Any], other: list[Any]) -> bool:
+def same(one, other):
     return all(map(np.array_equal, one, other)) and len(one) == len(other)
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_an_engine_that_is_fast_enough_changes_nothing(task: dict[str, Any]) -> None:
+def test_an_engine_that_is_fast_enough_changes_nothing(task):
     without = run(1, 40, None, **task)
     for engine in (Engine(math.inf, 0), Engine(1e6, 3, "value", "poisson")):
         found = run(1, 40, engine, **task)
@@ -224,14 +217,14 @@ def test_an_engine_that_is_fast_enough_changes_nothing(task: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_arrivals_and_pings_depend_on_no_engine(task: dict[str, Any]) -> None:
+def test_arrivals_and_pings_depend_on_no_engine(task):
     slow = run(1, 30, Engine(0.5, 1, "value", "poisson", 0.1), **task)
     without = run(1, 30, None, **task)
     assert same(slow[0], without[0])
     assert not same(slow[1], without[1])
 
 
-def test_service_depends_on_the_seed_alone() -> None:
+def test_service_depends_on_the_seed_alone():
     """Both engines are busy in every step: in each, about 500 items are published."""
     engine = Engine(3.0, None, "fifo", "poisson")
     one, other = (run(seed, 30, engine, sources="table1", start="full") for seed in (1, 2))
@@ -242,7 +235,7 @@ def test_service_depends_on_the_seed_alone() -> None:
 
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("discipline", ["fifo", "value"])
-def test_nothing_is_lost_without_account(task: dict[str, Any], discipline: Any) -> None:
+def test_nothing_is_lost_without_account(task, discipline):
     engine = Engine(2.5, 6, discipline, "poisson", threshold=0.2)
     vec = CrawlVectorEnv(3, engine=engine, **{"arrivals": "poisson-items", **task})
     vec.reset(seed=2)
@@ -263,8 +256,8 @@ def test_nothing_is_lost_without_account(task: dict[str, Any], discipline: Any) 
     assert np.all(total.sum(axis=1)[:4, 0] > 0)  # all of it happened
 
 
-def test_fractions_of_the_rate_add_up_while_there_is_more_to_index() -> None:
-    def indexed(rate: float, capacity: int | None, per_step: list[int]) -> list[float]:
+def test_fractions_of_the_rate_add_up_while_there_is_more_to_index():
+    def indexed(rate, capacity, per_step):
         published = [
             (step + (k + 1) / 16, 1.0, 0) for step, n in enumerate(per_step) for k in range(n)
         ]
@@ -280,10 +273,10 @@ def test_fractions_of_the_rate_add_up_while_there_is_more_to_index() -> None:
     assert indexed(2.0, 1, [5, 0, 0]) == [2, 1, 0]
 
 
-def test_what_is_worth_the_threshold_is_not_refused() -> None:
+def test_what_is_worth_the_threshold_is_not_refused():
     published = [(0.25, 2.0, 1)]
 
-    def first(**engine: Any) -> Any:
+    def first(**engine):
         env = env_of(published, engine={"rate": 1, **engine})
         env.reset(seed=0)
         env.step(np.ones(3))
@@ -297,7 +290,7 @@ def test_what_is_worth_the_threshold_is_not_refused() -> None:
     assert refused["indexed"].tolist() == [0, 0]
 
 
-def test_recorded_curves_hold_for_waiting_items() -> None:
+def test_recorded_curves_hold_for_waiting_items():
     curves = DecayCurves([0, 3, 6], [0.0, 1.0, 2.0, 0.0, 1.0, 2.0], [1, 0.5, 0.25, 1, 0.8, 0.0])
     log = ItemLog(["a"], [0, 0], [0.0, 0.5], [4.0, 1.0], 0.0, 4.0, curves=curves)
     fleet = Sources([1.0, 1.0], [1.0] * 2, [1e-9] * 2, names=["a", "b"])
@@ -310,7 +303,7 @@ def test_recorded_curves_hold_for_waiting_items() -> None:
 
 @pytest.mark.parametrize("n", [0, 1, 15, 16, 17, 33, 500, 2048])
 @pytest.mark.parametrize("first", ["newest", "oldest", "any"])
-def test_items_join_by_source_the_newest_first_and_stably(n: int, first: str) -> None:
+def test_items_join_by_source_the_newest_first_and_stably(n, first):
     rng = np.random.default_rng(n)
     cell, age = rng.integers(0, 3, n), rng.integers(0, 40, n) / 8  # many of an age
     present = np.where(rng.random(n) < 0.1, 0.0, 1.0)
@@ -323,7 +316,7 @@ def test_items_join_by_source_the_newest_first_and_stably(n: int, first: str) ->
 # ------------------------------------------------------------------------------ poisson service
 
 
-def stationary(arrivals: float, service: float, places: int) -> NDArray[np.float64]:
+def stationary(arrivals, service, places):
     """Return the distribution of the backlog before a step in which Poisson numbers arrive and can
     be indexed, of these means."""
     most = 80
@@ -340,14 +333,14 @@ def stationary(arrivals: float, service: float, places: int) -> NDArray[np.float
     return np.asarray(law / law.sum())
 
 
-def markovian(load: float, places: int) -> NDArray[np.float64]:
+def markovian(load, places):
     """Return the distribution of the number in the queue M/M/1/K."""
     law = load ** np.arange(places + 1)
     return np.asarray(law / law.sum())
 
 
 @pytest.mark.parametrize(("period", "load"), [(1.0, 1.2), (0.05, 1.0)])
-def test_poisson_service_has_the_law_of_the_queue(period: float, load: float) -> None:
+def test_poisson_service_has_the_law_of_the_queue(period, load):
     """Frequencies of 200 independent runs are within 5 standard errors of the exact ones; the 12
     comparisons together fail for one of 10⁵ seeds."""
     places, rate = 5, 2.0
@@ -381,12 +374,12 @@ def test_poisson_service_has_the_law_of_the_queue(period: float, load: float) ->
 # ------------------------------------------------------------- state, forms, and what is refused
 
 
-def busy(**arguments: Any) -> CrawlEnv:
+def busy(**arguments):
     engine = Engine(20, 300, "value", "poisson")
     return CrawlEnv(engine=engine, features=("age", "backlog"), **arguments)
 
 
-def test_an_empty_queue_is_restored_from_lists() -> None:
+def test_an_empty_queue_is_restored_from_lists():
     env = busy()
     env.reset(seed=0)
     queue = env.world.queue
@@ -400,12 +393,12 @@ def test_an_empty_queue_is_restored_from_lists() -> None:
 
 
 @pytest.mark.parametrize("rate", [3, 1 / 3, 12345678.5, 1e300, math.inf])
-def test_the_text_of_an_engine_is_its_call(rate: float) -> None:
+def test_the_text_of_an_engine_is_its_call(rate):
     engine = Engine(rate, 10, "value", "poisson", 0.1)
     assert eval(repr(engine)) == engine
 
 
-def test_a_reset_empties_the_queues_of_its_environments_alone() -> None:
+def test_a_reset_empties_the_queues_of_its_environments_alone():
     vec = CrawlVectorEnv(
         3, engine={"rate": 20.3}, features="backlog", autoreset_mode="Disabled", horizon=None
     )
@@ -424,7 +417,7 @@ def test_a_reset_empties_the_queues_of_its_environments_alone() -> None:
         np.testing.assert_equal(list(queue.get_state()[name]), list(before[name]))
 
 
-def test_forms_of_the_environment() -> None:
+def test_forms_of_the_environment():
     engine = Engine(rate=3, capacity=10, discipline="value", threshold=0.5)
     env = gym.make("EphemeralCrawl-v0", engine=engine)
     assert env.spec is not None
@@ -432,7 +425,7 @@ def test_forms_of_the_environment() -> None:
     assert task_of(again).engine == engine
     assert task_of(gym.make("EphemeralCrawl-v0", engine={"rate": 3})).engine == Engine(rate=3)
     assert "engine=Engine(rate=3, capacity=10" in repr(task_of(env))
-    flat: Any = gym.make("EphemeralCrawlDiscrete-v0", engine=engine, features=("age", "backlog"))
+    flat = gym.make("EphemeralCrawlDiscrete-v0", engine=engine, features=("age", "backlog"))
     flat.reset(seed=0)
     observation = [flat.step(0)[0] for _ in range(5)][-1]
     assert flat.observation_space.contains(observation)
@@ -464,18 +457,18 @@ def test_forms_of_the_environment() -> None:
         ("fifo", ("engine is 'fifo'", "Engine(rate=")),
     ],
 )
-def test_bad_engines_are_refused(engine: Any, parts: tuple[str, ...]) -> None:
+def test_bad_engines_are_refused(engine, parts):
     with refused(*parts):
         CrawlEnv(engine=engine)
 
 
 @pytest.mark.parametrize("arrivals", ["deterministic", "poisson"])
-def test_engines_need_items(arrivals: str) -> None:
+def test_engines_need_items(arrivals):
     with refused("engine is Engine(rate=3)", "single items are needed", "poisson-items"):
         CrawlEnv(arrivals=arrivals, engine={"rate": 3})
 
 
-def test_infinite_capacities_are_none() -> None:
-    assert Engine(1, math.inf) == Engine(1)  # type: ignore[arg-type]
+def test_infinite_capacities_are_none():
+    assert Engine(1, math.inf) == Engine(1)
     with refused("options['value'] cannot be set", "engine"):
         CrawlEnv(engine={"rate": 1}).reset(options={"value": np.ones(4)})

@@ -1,9 +1,5 @@
 """Items one by one: the same law as the recursion, and work in proportion to what waits."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,7 +12,6 @@ from crawl_env.content.process import Published
 from crawl_env.content.stock import ItemStore, sums_of
 from crawl_env.content.utility import StretchedDecay
 from crawl_env.content.world import NEVER, World
-from crawl_env.numerics import FloatArray
 from tests.references import Z_LIMIT, plainly, z_of_mean, z_of_variance
 
 ROWS = 4000
@@ -24,11 +19,11 @@ DECAY = np.array([0.3, 1.2])
 RATE, UTILITY, PERIOD = np.array([1.5, 6.0]), np.array([2.0, 0.5]), 0.5
 
 
-def fleet(**more: Any) -> Sources:
+def fleet(**more):
     return Sources(RATE, UTILITY, DECAY, period=PERIOD, **more)
 
 
-def world_of(how: str, law: str = "exponential", count: bool = True) -> World:
+def world_of(how, law="exponential", count=True):
     """A world whose items follow the recursion, or are followed for one of two reasons."""
     arrivals = Arrivals(utility=law, sampler="items")
     if how == "huge capacity":
@@ -38,7 +33,7 @@ def world_of(how: str, law: str = "exponential", count: bool = True) -> World:
     return World(fleet(), arrivals, ROWS, count)
 
 
-def moments(age: np.ndarray, second: float) -> tuple[np.ndarray, np.ndarray]:
+def moments(age, second):
     """Return mean and variance of X at an age, E[ξ²] = second·ξ̄²."""
     time = PERIOD * age
     mean = RATE * UTILITY / DECAY * -np.expm1(-DECAY * time)
@@ -46,7 +41,7 @@ def moments(age: np.ndarray, second: float) -> tuple[np.ndarray, np.ndarray]:
     return mean, variance
 
 
-def lived(world: World, start: float, seed: int) -> None:
+def lived(world, start, seed):
     """Five epochs; source 1 is crawled in the second, source 2 in every one."""
     rng = np.random.default_rng(seed)
     world.start(np.full(world.shape, start), rng)
@@ -58,9 +53,7 @@ def lived(world: World, start: float, seed: int) -> None:
 
 @pytest.mark.parametrize("how", ["huge capacity", "same decay"])
 @pytest.mark.parametrize(("law", "second"), [("exponential", 2.0), ("constant", 1.0)])
-def test_followed_one_by_one_poisson_content_has_the_law_of_the_recursion(
-    how: str, law: str, second: float
-) -> None:
+def test_followed_one_by_one_poisson_content_has_the_law_of_the_recursion(how, law, second):
     """Each comparison is wrong once in 150,000."""
     followed, recursion = world_of(how, law), world_of("recursion", law)
     assert followed.uncollected_items() is not None
@@ -86,7 +79,7 @@ def test_followed_one_by_one_poisson_content_has_the_law_of_the_recursion(
 
 @pytest.mark.parametrize("how", ["huge capacity", "same decay"])
 @pytest.mark.parametrize("start", [0.0, 1.0, 3.0, NEVER])
-def test_it_starts_with_the_law_of_the_age(how: str, start: float) -> None:
+def test_it_starts_with_the_law_of_the_age(how, start):
     world = world_of(how, count=start < NEVER)
     world.start(np.full(world.shape, start), np.random.default_rng(int(start) + 5))
     mean, variance = moments(np.full(2, start), 2.0)
@@ -100,7 +93,7 @@ def test_it_starts_with_the_law_of_the_age(how: str, start: float) -> None:
 # ------------------------------------------------------------------------- the store alone
 
 
-def left(age: float, utility: float) -> float:
+def left(age, utility):
     """Return a fraction that falls to 0 at once for small items, so that these may displace others
     which are older and worth more."""
     return max(0.0, 1 - age / (3 if utility > 2 else 0.5))
@@ -109,25 +102,25 @@ def left(age: float, utility: float) -> float:
 class Survival:
     """All that a store asks of a feed."""
 
-    def survival(self, items: Published) -> FloatArray:
+    def survival(self, items):
         return np.array([left(*item) for item in zip(items.age, items.utility, strict=True)])
 
 
-def store_of(cells: int, capacity: tuple[float, ...] | str | None) -> ItemStore | ItemLists:
-    feed: Any = Survival()
+def store_of(cells, capacity):
+    feed = Survival()
     if isinstance(capacity, str):
         return ItemLists(feed, cells)
     return ItemStore(feed, cells, None if capacity is None else np.array(capacity))
 
 
-def value_of(store: ItemStore | ItemLists) -> FloatArray:
+def value_of(store):
     if isinstance(store, ItemStore):
         return store.value()
     items, present = store.items(np.arange(3))
     return np.bincount(items.cell, present, 3)
 
 
-def publish(store: ItemStore | ItemLists, items: list[tuple[int, float, float]]) -> None:
+def publish(store, items):
     """Let items (cell, age, utility) appear, in two batches."""
     batches = []
     for part in (items[::2], items[1::2]):
@@ -145,16 +138,12 @@ one_item = st.tuples(st.integers(0, 2), st.sampled_from([0.0, 0.25, 0.5, 1.0]), 
     st.sampled_from([None, "lists", (1.0, 2.0, np.inf), (3.0, 1.0, 1.0)]),
     st.lists(st.sets(st.integers(0, 2)), min_size=8, max_size=8),
 )
-def test_the_store_is_three_lists(
-    steps: list[list[tuple[int, float, float]]],
-    capacity: tuple[float, ...] | str | None,
-    crawls: list[set[int]],
-) -> None:
+def test_the_store_is_three_lists(steps, capacity, crawls):
     """Also where worthless items take the place of others, and after going back."""
     store = store_of(3, capacity)
-    plain: list[list[tuple[float, float]]] = [[], [], []]
+    plain = [[], [], []]
 
-    def published(items: list[tuple[int, float, float]]) -> None:
+    def published(items):
         for cell, age, worth in sorted(items[::2] + items[1::2], key=lambda item: -item[1]):
             plain[cell].append((age, worth))
             most = capacity[cell] if isinstance(capacity, tuple) else np.inf
@@ -186,7 +175,7 @@ def test_the_store_is_three_lists(
         np.testing.assert_allclose(ages, [sum(a for a, _ in alive[i]) for i in range(3)])
 
 
-def test_what_is_worthless_is_forgotten() -> None:
+def test_what_is_worthless_is_forgotten():
     """So that a store which nobody crawls does not grow for ever."""
     world = World(fleet(), Arrivals(decay=StretchedDecay(1.0)), 1)
     rng = np.random.default_rng(0)
@@ -200,7 +189,7 @@ def test_what_is_worthless_is_forgotten() -> None:
     assert np.mean(sizes[500:]) == pytest.approx(207.2, rel=0.05)
 
 
-def test_a_worthless_item_takes_its_place_until_newer_ones_displace_it() -> None:
+def test_a_worthless_item_takes_its_place_until_newer_ones_displace_it():
     """Of the last two shown, the second is long worthless; the first is gone all the same."""
     store, seen = store_of(1, (2.0,)), []
     for items in ([(0, 0.0, 4.0)], [(0, 0.5, 1.0)], [(0, 0.0, 5.0)], []):
@@ -210,11 +199,11 @@ def test_a_worthless_item_takes_its_place_until_newer_ones_displace_it() -> None
     np.testing.assert_allclose(seen, [(4, 1), (4 * 2 / 3, 1), (5, 1), (5 * 2 / 3, 1)])
 
 
-def test_lists_age_as_if_one_were_added_in_every_step() -> None:
+def test_lists_age_as_if_one_were_added_in_every_step():
     """Bit for bit, also where sums are rounded."""
     rng = np.random.default_rng(0)
     age = np.concatenate([rng.random(200), 40 * rng.random(50), 2.0 ** -rng.integers(0, 60, 50)])
-    store = ItemLists(Everlasting(), 1)  # type: ignore[arg-type]
+    store = ItemLists(Everlasting(), 1)
     nothing = np.zeros(age.size, dtype=np.intp)
     store.add([Published(nothing, age, np.ones(age.size), np.arange(age.size))])
     for step in range(300):
@@ -229,13 +218,13 @@ def test_lists_age_as_if_one_were_added_in_every_step() -> None:
 class Everlasting:
     """All that a store asks of a feed, for items that last 20 steps in the odd cells."""
 
-    def survival(self, items: Published) -> FloatArray:
+    def survival(self, items):
         return np.where((items.cell % 2 == 1) & (items.age > 20), 0.0, 1.0)
 
 
-def test_lists_make_room_for_what_has_utility_left_only() -> None:
-    store, rng = ItemLists(Everlasting(), 4), np.random.default_rng(0)  # type: ignore[arg-type]
-    plain: list[list[float]] = [[] for _ in range(4)]  # ages
+def test_lists_make_room_for_what_has_utility_left_only():
+    store, rng = ItemLists(Everlasting(), 4), np.random.default_rng(0)
+    plain = [[] for _ in range(4)]  # ages
     for step in range(400):
         store.advance()
         cell, age = rng.integers(0, 4, 6), rng.random(6)

@@ -1,7 +1,5 @@
 """Content drawn when it is crawled: a function of the interval alone, of the dense world's law."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -48,12 +46,12 @@ FLEET = FleetColumns(
         ),
     ],
 )
-def test_philox(counter: tuple[int, ...], key: int, words: tuple[int, ...]) -> None:
+def test_philox(counter, key, words):
     found = philox(*map(np.uint64, counter), np.uint64(key))
     assert tuple(map(int, found)) == words
 
 
-def stream_of(seed: int, source: int, place: int, purpose: int) -> np.ndarray:
+def stream_of(seed, source, place, purpose):
     place %= 2**64
     counter = (source, purpose << 16, place % 2**32, place >> 32)
     a, b, c, d = map(int, philox(*map(np.uint64, counter), np.uint64(seed)))
@@ -63,7 +61,7 @@ def stream_of(seed: int, source: int, place: int, purpose: int) -> np.ndarray:
 # ------------------------------------------------------------------------------ the same content
 
 
-def items_of(seed: int, source: int, start: int, end: int) -> list[tuple[float, float]]:
+def items_of(seed, source, start, end):
     """Every item of the steps (start, end] as (time, utility), slowly."""
     rate = float(FLEET.arrival_rate[source])
     steps = 1
@@ -87,7 +85,7 @@ def items_of(seed: int, source: int, start: int, end: int) -> list[tuple[float, 
     length=st.integers(1, 300),
     seed=st.integers(0, 2**63 - 1),
 )
-def test_content_is_that_of_the_items(source: int, start: int, length: int, seed: int) -> None:
+def test_content_is_that_of_the_items(source, start, length, seed):
     end = start + length
     found = OnDemandContent(FLEET, seed=seed).crawl([source], [start], end)
     items = items_of(seed, source, start, end)
@@ -104,7 +102,7 @@ def test_content_is_that_of_the_items(source: int, start: int, length: int, seed
     lengths=st.lists(st.integers(1, 100), min_size=2, max_size=6),
     law=st.sampled_from(sorted(UTILITIES)),
 )
-def test_adjacent_intervals_add_up(source: int, start: int, lengths: list[int], law: str) -> None:
+def test_adjacent_intervals_add_up(source, start, lengths, law):
     content = OnDemandContent(FLEET, law, seed=5)
     end = start + sum(lengths)
     whole = content.crawl([source], [start], end)
@@ -118,7 +116,7 @@ def test_adjacent_intervals_add_up(source: int, start: int, lengths: list[int], 
     assert whole.utility[0] == pytest.approx(value, rel=1e-9, abs=1e-13)
 
 
-def test_content_depends_on_seed_source_and_interval_only() -> None:
+def test_content_depends_on_seed_source_and_interval_only():
     columns = FleetColumns.random(1000, regime="sparse")
     one, other = OnDemandContent(columns, seed=1), OnDemandContent(columns, seed=1)
     rng = np.random.default_rng(0)
@@ -136,7 +134,7 @@ def test_content_depends_on_seed_source_and_interval_only() -> None:
     assert len(set(alike.utility.tolist())) == 1000
 
 
-def test_a_part_of_a_fleet_has_its_content() -> None:
+def test_a_part_of_a_fleet_has_its_content():
     columns = FleetColumns.random(300, regime="sparse")
     whole, part = OnDemandContent(columns), OnDemandContent(columns[100:], first=100)
     expected = whole.crawl(np.arange(100, 300), np.zeros(200, int), 50)
@@ -144,7 +142,7 @@ def test_a_part_of_a_fleet_has_its_content() -> None:
     assert (found.utility == expected.utility).all()
 
 
-def test_blocks_have_at_most_the_expected_items() -> None:
+def test_blocks_have_at_most_the_expected_items():
     for rate in (1e-12, 1e-3, 0.3, 1.0, 2.0, 3.0, 7.9, 8.0, 8.1, 100.0):
         k = doublings(rate)
         assert 0 <= k <= 30
@@ -152,7 +150,7 @@ def test_blocks_have_at_most_the_expected_items() -> None:
         assert k == 30 or rate * 2 ** (k + 1) > on_demand.PER_BLOCK
 
 
-def test_silent_sources_and_those_never_crawled() -> None:
+def test_silent_sources_and_those_never_crawled():
     content = OnDemandContent(FleetColumns([0.0, 2.0], 1.0, 0.5), seed=0)
     never = content.crawl([0, 1], [NEVER, NEVER], 50)
     assert never.items[0] == 0 == never.utility[0]
@@ -167,7 +165,7 @@ DRAWS = 20_000
 
 @pytest.mark.parametrize("law", [*UTILITIES, Lognormal(0.5)], ids=str)
 @pytest.mark.parametrize("source", range(5))
-def test_mean_variance_and_count(law: str, source: int) -> None:
+def test_mean_variance_and_count(law, source):
     """Each of these 145 figures is outside of its limits with probability 1e-5."""
     rate, mean, decay = (
         float(getattr(FLEET, name)[source])
@@ -192,7 +190,7 @@ def test_mean_variance_and_count(law: str, source: int) -> None:
 
 
 @pytest.mark.parametrize(("law", "rate"), [*((law, 0.8) for law in UTILITIES), ("exponential", 5)])
-def test_distribution_of_the_dense_world(law: str, rate: float) -> None:
+def test_distribution_of_the_dense_world(law, rate):
     """Kolmogorov–Smirnov against the dense world, item by item and in totals; level 1e-4."""
     n, age = 4000, 6
     sources = Sources(np.full(n, rate), 1.5, 0.3)
@@ -207,7 +205,7 @@ def test_distribution_of_the_dense_world(law: str, rate: float) -> None:
         assert stats.ks_2samp(found.utility, world.value[0]).pvalue > 1e-4
 
 
-def test_intervals_and_sources_are_independent() -> None:
+def test_intervals_and_sources_are_independent():
     n = 20_000
     content = OnDemandContent(FleetColumns(np.full(n, 0.7), 1.0, 0.2), seed=9)
     every = np.arange(n)
@@ -216,7 +214,7 @@ def test_intervals_and_sources_are_independent() -> None:
         assert abs(np.corrcoef(a, b)[0, 1]) * math.sqrt(n) < Z_LIMIT
 
 
-def test_failures() -> None:
+def test_failures():
     n = 20_000
     columns = FleetColumns(np.ones(n), 1.0, 0.5, failure_rate=np.repeat([0.1, 0.6], n // 2))
     content = OnDemandContent(columns, seed=4)
@@ -237,11 +235,11 @@ def test_failures() -> None:
 class Own:
     second_moment = 1.0
 
-    def sample(self, rng: np.random.Generator, n: int) -> np.ndarray:
+    def sample(self, rng, n):
         return np.ones(n)
 
 
-def test_refusals() -> None:
+def test_refusals():
     with refused("the distribution of utility is", "constant, exponential, lognormal and gamma"):
         OnDemandContent(FLEET, Own())
     with refused("unknown distribution of utility 'pareto'"):
@@ -266,6 +264,6 @@ def test_refusals() -> None:
         ([0], [0], 2**70, "now is 1180591620717411303424"),
     ],
 )
-def test_impossible_crawls(sources: list, since: list, now: int, message: str) -> None:
+def test_impossible_crawls(sources, since, now, message):
     with refused(message):
         OnDemandContent(FLEET).crawl(sources, since, now)

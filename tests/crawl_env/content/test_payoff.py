@@ -1,9 +1,5 @@
 """Payoffs: the reward of a deadline against the items themselves, and the arguments."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,10 +12,10 @@ STEPS = 3
 
 
 @given(st.integers(0, 10**6), st.booleans())
-def test_items_are_worth_what_is_left_at_the_deadline(seed: int, drawn: bool) -> None:
+def test_items_are_worth_what_is_left_at_the_deadline(seed, drawn):
     """Played in a vector environment with different phases, against the basket of each source."""
     fleet = Sources([2.0, 0.5, 1.0], [1.0, 3.0, 2.0], [0.1, 0.3, 0.7], failure_rate=0.2)
-    sources: Any = (lambda rng: fleet) if drawn else fleet
+    sources = (lambda rng: fleet) if drawn else fleet
     vec = CrawlVectorEnv(
         2,
         sources,
@@ -49,20 +45,18 @@ def test_items_are_worth_what_is_left_at_the_deadline(seed: int, drawn: bool) ->
 
 
 @given(st.integers(0, 10**6), st.floats(0.01, 100), st.booleans())
-def test_a_topic_is_worth_less_the_more_of_it_is_collected(
-    seed: int, limit: float, drawn: bool
-) -> None:
+def test_a_topic_is_worth_less_the_more_of_it_is_collected(seed, limit, drawn):
     rng, topics = np.random.default_rng(seed), ["b", "", "a", "b", "", "a"]
     fleet = Sources(rng.random(6) * 5, rng.random(6) * 3, 0.3, topics=topics)
-    sources: Any = (lambda rng: fleet) if drawn else fleet
-    posed: dict[str, Any] = {"sources": sources, "budget": 3, "arrivals": "poisson"}
+    sources = (lambda rng: fleet) if drawn else fleet
+    posed = {"sources": sources, "budget": 3, "arrivals": "poisson"}
     vec = CrawlVectorEnv(2, payoff=DiminishingReturns(limit), **posed)
     vec.reset(seed=seed)
     for _ in range(5):
         _, reward, *_ = vec.step(rng.random((2, 6)))
         harvest, expected = vec.harvest, np.zeros(2)
         for env in range(2):
-            of_topic: dict[Any, float] = {}
+            of_topic = {}
             for cell, value in zip(harvest.picked, harvest.value, strict=True):
                 if cell // 6 == env:
                     topic = topics[cell % 6] or cell
@@ -82,12 +76,12 @@ def test_a_topic_is_worth_less_the_more_of_it_is_collected(
         ({"name": "deadline", "steps": 0}, "steps is 0"),
     ],
 )
-def test_wrong_payoffs_are_named(payoff: Any, words: str) -> None:
+def test_wrong_payoffs_are_named(payoff, words):
     with pytest.raises(ValueError, match=words):
         make_payoff(payoff)
 
 
-def test_what_does_not_fit() -> None:
+def test_what_does_not_fit():
     with pytest.raises(ValueError, match="Give one of the two"):
         Task(payoff=Deadline(3), engine=Engine(2))
     with pytest.raises(ValueError, match="decays exponentially"):

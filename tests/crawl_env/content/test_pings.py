@@ -1,9 +1,6 @@
 """Signals: what pings are drawn, and the belief that they imply."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -27,22 +24,22 @@ MIXED = Signals([0.5, 0.8, 0.0], [0.8, 0.2, 1.0])
 DELAYED = Signals([0.5, 0.8, 0.3], [0.8, 0.2, 1.0], [2.0, 0.7, 0.0])
 
 
-def env_of(**arguments: Any) -> CrawlEnv:
+def env_of(**arguments):
     return CrawlEnv(
         FLEET, **{"arrivals": "poisson-items", "start": "random", "observed": False, **arguments}
     )
 
 
-def actions(seed: int, steps: int = 60) -> np.ndarray[Any, Any]:
+def actions(seed, steps=60):
     return np.random.default_rng(seed).uniform(-1, 1, (steps, 3))
 
 
-def shown(env: CrawlEnv, moves: Any, seed: int = 4) -> np.ndarray[Any, Any]:
+def shown(env, moves, seed=4):
     return np.array([env.reset(seed=seed)[0], *(env.step(move)[0] for move in moves)])
 
 
 @pytest.mark.parametrize("extra", [(), ("harvest_age",)], ids=["recursion", "items"])
-def test_perfect_signals_of_known_marks_are_observation_and_none_are_not(extra: Any) -> None:
+def test_perfect_signals_of_known_marks_are_observation_and_none_are_not(extra):
     features = ("value", *extra)
     for signals, observed in ((Signals(1.0), True), (Signals(0.0), False)):
         plain = env_of(arrivals=CONSTANT, features=features, observed=observed)
@@ -50,7 +47,7 @@ def test_perfect_signals_of_known_marks_are_observation_and_none_are_not(extra: 
         np.testing.assert_array_equal(shown(env, actions(0)), shown(plain, actions(0)))
 
 
-def test_a_source_without_signals_in_a_fleet_with_them_has_the_old_belief() -> None:
+def test_a_source_without_signals_in_a_fleet_with_them_has_the_old_belief():
     for signals in (MIXED, Signals([0.5, 0.8, 0.0], [0.8, 0.2, 1.0], [1.0, 0.0, 0.0])):
         seen = shown(env_of(signals=signals), actions(1))
         plain = shown(env_of(), actions(1))
@@ -59,7 +56,7 @@ def test_a_source_without_signals_in_a_fleet_with_them_has_the_old_belief() -> N
 
 
 @pytest.mark.parametrize("signals", [MIXED, DELAYED], ids=["at once", "delayed"])
-def test_signals_change_nothing_that_arrives_and_actions_change_no_ping(signals: Signals) -> None:
+def test_signals_change_nothing_that_arrives_and_actions_change_no_ping(signals):
     env = env_of(signals=signals, features=FEATURES)
     plain = env_of()
     ours, other = shown(env, actions(2)), shown(env, actions(3))
@@ -81,7 +78,7 @@ def test_signals_change_nothing_that_arrives_and_actions_change_no_ping(signals:
 
 
 @pytest.mark.parametrize("start", ["empty", "full"])
-def test_delays_of_some_sources_and_very_short_ones_have_finite_beliefs(start: Any) -> None:
+def test_delays_of_some_sources_and_very_short_ones_have_finite_beliefs(start):
     beliefs = shown(env_of(signals=DELAYED, start=start), actions(0, 5))
     assert np.isfinite(beliefs).all()
     shortest = Signals([0.5, 0.8, 0.3], [0.8, 0.2, 1.0], [5e-324, 1e-12, 0.0])
@@ -89,7 +86,7 @@ def test_delays_of_some_sources_and_very_short_ones_have_finite_beliefs(start: A
 
 
 @pytest.mark.parametrize("signals", [MIXED, DELAYED], ids=["at once", "delayed"])
-def test_the_belief_is_the_conditional_mean(signals: Signals) -> None:
+def test_the_belief_is_the_conditional_mean(signals):
     """96 z values, of which none is beyond 4.5 with probability .9993."""
     rows = 20_000
     env = CrawlVectorEnv(
@@ -114,14 +111,14 @@ def test_the_belief_is_the_conditional_mean(signals: Signals) -> None:
 
 
 @pytest.mark.parametrize("start", ["empty", "full"])
-def test_every_start_has_a_finite_belief(start: str) -> None:
+def test_every_start_has_a_finite_belief(start):
     env = env_of(signals=DELAYED, features=FEATURES, start=start)
     first, *_ = seen = shown(env, actions(0))
     assert np.isfinite(seen).all()
     assert first[:, [0, 2, 3]].any() == (start == "full")
 
 
-def test_pings_come_at_their_rate_from_the_first_step_on() -> None:
+def test_pings_come_at_their_rate_from_the_first_step_on():
     rows = 20_000
     for signals in (MIXED, DELAYED):
         env = CrawlVectorEnv(
@@ -133,7 +130,7 @@ def test_pings_come_at_their_rate_from_the_first_step_on() -> None:
             assert (np.abs(z) < 4.5).all()
 
 
-def test_unsorted_times_have_their_rates_and_uniform_ages() -> None:
+def test_unsorted_times_have_their_rates_and_uniform_ages():
     """40 z values of the numbers and one of the ages, none beyond 4.5 with probability .9997."""
     rng = np.random.default_rng(3)
     rates = np.concatenate([rng.gamma(0.3, 3.0, 30), np.zeros(5), np.full(5, 40.0)])
@@ -150,13 +147,13 @@ def test_unsorted_times_have_their_rates_and_uniform_ages() -> None:
     assert not list(_UnsortedTimes(np.zeros(3)).drawn(0, state))
 
 
-def test_the_fast_exponential_is_exact_to_rounding() -> None:
+def test_the_fast_exponential_is_exact_to_rounding():
     for x in (0.0, 1e-300, 1e-9, *np.linspace(0.001, 700, 997)):
         assert _faded(x) == pytest.approx(np.exp(-x), rel=5e-16, abs=0)
     assert _faded(1e300) == _faded(np.inf) == 0.0
 
 
-def test_pings_keep_coming_at_their_rate_with_delays() -> None:
+def test_pings_keep_coming_at_their_rate_with_delays():
     """27 z values, none beyond 4.5 with probability .9998: the state is a number for each cell."""
     rows, fleet = 4000, DELAYED.of(FLEET)
     env = CrawlVectorEnv(
@@ -170,7 +167,7 @@ def test_pings_keep_coming_at_their_rate_with_delays() -> None:
         assert (np.abs(z) < 4.5).all()
 
 
-def recorded(delay: float) -> tuple[ItemLog, PingLog, Signals]:
+def recorded(delay):
     rng = np.random.default_rng(7)
     when, heard = rng.uniform(0, 20, 90), rng.uniform(0, 20, 60)
     items = ItemLog(("a", "b", "c"), rng.integers(0, 3, 90), when, np.ones(90), 0, 20)
@@ -179,7 +176,7 @@ def recorded(delay: float) -> tuple[ItemLog, PingLog, Signals]:
 
 
 @pytest.mark.parametrize("delay", [0.0, 1.3])
-def test_recorded_pings_are_replayed_and_the_belief_is_its_formula(delay: float) -> None:
+def test_recorded_pings_are_replayed_and_the_belief_is_its_formula(delay):
     items, pings, signals = recorded(delay)
     env = env_of(
         arrivals=Trace(items, random_start=False), start="empty", signals=signals, features=FEATURES
@@ -209,12 +206,12 @@ def test_recorded_pings_are_replayed_and_the_belief_is_its_formula(delay: float)
             np.testing.assert_allclose(seen[i], expected, rtol=2e-6, atol=1e-6)
 
 
-def test_features_of_pings_are_zero_without_signals() -> None:
+def test_features_of_pings_are_zero_without_signals():
     env = env_of(arrivals="deterministic", features=FEATURES)
     assert not shown(env, actions(0))[..., 2:].any()
 
 
-def test_at_capacities_only_the_part_without_pings_is_limited() -> None:
+def test_at_capacities_only_the_part_without_pings_is_limited():
     fleet = Sources(4.0, 1.0, 0.1, capacity=2, recall=[0.5, 0.0], precision=0.8)
     env = CrawlEnv(fleet, features=("value", "age", "pings_aged"), observed=False)
     env.reset(seed=0)
@@ -225,21 +222,21 @@ def test_at_capacities_only_the_part_without_pings_is_limited() -> None:
 
 
 @pytest.mark.parametrize("signals", ["websub", {"recall": 0.5, "delay": 2}, recorded(0.5)[2]])
-def test_a_specification_in_json_makes_the_same_environment(signals: Any) -> None:
+def test_a_specification_in_json_makes_the_same_environment(signals):
     recordings = {"arrivals": Trace(recorded(0)[0])} if isinstance(signals, Signals) else {}
     env = gym.make("EphemeralCrawl-v0", sources=FLEET, signals=signals, **recordings)
     assert env.spec is not None
     again = gym.make(EnvSpec.from_json(env.spec.to_json()))
-    assert again.unwrapped.task.signals == make_signals(signals)  # type: ignore[attr-defined]
+    assert again.unwrapped.task.signals == make_signals(signals)
     for made in (env, again):
         made.reset(seed=3)
     for action in actions(0, 9).astype(np.float32):
         np.testing.assert_array_equal(env.step(action)[0], again.step(action)[0])
-    json.dumps(make_signals(signals).describe())  # type: ignore[union-attr]
+    json.dumps(make_signals(signals).describe())
 
 
-def test_fleets_drawn_at_reset_get_the_signals() -> None:
-    def drawn(rng: np.random.Generator) -> Sources:
+def test_fleets_drawn_at_reset_get_the_signals():
+    def drawn(rng):
         return Sources(rng.uniform(1, 3, 4), 1.0, 0.2)
 
     env = CrawlVectorEnv(3, drawn, signals=DELAYED_FOUR, features=FEATURES, horizon=4)
@@ -251,7 +248,7 @@ def test_fleets_drawn_at_reset_get_the_signals() -> None:
 
 
 DELAYED_FOUR = Signals(0.5, 0.8, 1.0)
-BAD: dict[str, tuple[Any, list[str]]] = {
+BAD = {
     "totals": ({"arrivals": "poisson"}, ["single items", "poisson-items"]),
     "means": ({"arrivals": "deterministic"}, ["single items", "poisson-items"]),
     "recall": ({"signals": {"recall": [0.5, 1.5, 0]}}, ["source 1", "recall is 1.5", "0 and 1"]),
@@ -268,14 +265,14 @@ BAD: dict[str, tuple[Any, list[str]]] = {
 
 
 @pytest.mark.parametrize(("arguments", "words"), BAD.values(), ids=BAD)
-def test_bad_signals_are_refused(arguments: dict[str, Any], words: list[str]) -> None:
+def test_bad_signals_are_refused(arguments, words):
     with pytest.raises(ValueError, match=words[0]) as error:
         CrawlEnv(FLEET, **{"signals": MIXED, **arguments})
     for word in words:
         assert word in str(error.value)
 
 
-def test_recorded_pings_of_sources_without_signals_are_refused() -> None:
+def test_recorded_pings_of_sources_without_signals_are_refused():
     items, pings, _ = recorded(0)
     with pytest.raises(ValueError, match=r"30 pings of 1 sources .*\(b\)"):
         Task(FLEET, arrivals=Trace(items), signals=Signals([0.5, 0.0, 0.0], log=pings))
@@ -287,7 +284,7 @@ def test_recorded_pings_of_sources_without_signals_are_refused() -> None:
         Task(FLEET, arrivals=Trace(items), signals=Signals(0.5, log=late))
 
 
-def test_what_cannot_have_signals_refuses_them() -> None:
+def test_what_cannot_have_signals_refuses_them():
     signalled = MIXED.of(FLEET)
     with pytest.raises(ValueError, match="signals"):
         FleetColumns.of(signalled)
@@ -298,7 +295,7 @@ def test_what_cannot_have_signals_refuses_them() -> None:
         torch_env.TorchCrawlVectorEnv(2, signalled, arrivals="poisson-items")
 
 
-def test_pictures_show_the_pings_of_the_last_step() -> None:
+def test_pictures_show_the_pings_of_the_last_step():
     env = env_of(signals=MIXED, features=("pings",), render_mode="ansi")
     env.reset(seed=0)
     heard = env.step(np.zeros(3))[0][:, 0]
@@ -312,7 +309,7 @@ def test_pictures_show_the_pings_of_the_last_step() -> None:
     assert "pings" not in str(plain.render())
 
 
-def test_columns_of_signals_are_read_and_written(tmp_path: Any) -> None:
+def test_columns_of_signals_are_read_and_written(tmp_path):
     path = tmp_path / "fleet.csv"
     fleet = DELAYED.of(FLEET)
     fleet.to_csv(path)
@@ -322,12 +319,12 @@ def test_columns_of_signals_are_read_and_written(tmp_path: Any) -> None:
     assert "recall" not in path.read_text(encoding="utf-8")
 
 
-def test_too_many_pings_on_the_way_are_refused_in_words_of_signals() -> None:
+def test_too_many_pings_on_the_way_are_refused_in_words_of_signals():
     with pytest.raises(ValueError, match="shorter delay"):
         env_of(signals=Signals(0.5, 0.5, 1e12)).reset(seed=0)
 
 
-def test_signals_that_replace_others_are_heard() -> None:
+def test_signals_that_replace_others_are_heard():
     task = Task(FLEET, arrivals="poisson-items").replaced(signals=MIXED)
     assert task.observed.tolist() == [False, False, True]
     silent = task.replaced(signals=None)
@@ -340,7 +337,7 @@ def test_signals_that_replace_others_are_heard() -> None:
 
 
 @pytest.mark.parametrize("delay", [5e-324, 1e-300, 1e-3])
-def test_shortest_delays(delay: float) -> None:
+def test_shortest_delays(delay):
     fleet = Sources([1.0, 2.0], 1.0, [0.1, 1.0], recall=0.5, precision=0.5, signal_delay=delay)
     env = CrawlEnv(fleet, start="random", observed=False, features=("value", "pings"))
     with np.errstate(over="raise", invalid="raise", divide="raise"):

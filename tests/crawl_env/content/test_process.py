@@ -1,9 +1,6 @@
 """Blocks cover all cells in order with the right parameters; means without loss of digits."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +25,7 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_blocks_cover_all_cells_in_order(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_cover_all_cells_in_order(layout, monkeypatch):
     num_envs, n, own, block, sizes, different = LAYOUTS[layout]
     monkeypatch.setattr(module, "BLOCK", block)
     fleet = Sources.random(n, seed=1, regime="dense")
@@ -48,7 +45,7 @@ def test_blocks_cover_all_cells_in_order(layout: str, monkeypatch: pytest.Monkey
     assert blocks[0][1].capacity is None
 
 
-def test_capacities_are_carried_where_there_are_any() -> None:
+def test_capacities_are_carried_where_there_are_any():
     fleet = Sources([1.0, 2.0], 1.0, 0.1, period=3.0, capacity=[np.inf, 4.0])
     ((_, cells),) = blocks_of(fleet, 2)
     assert cells.capacity is not None
@@ -61,7 +58,7 @@ def test_capacities_are_carried_where_there_are_any() -> None:
 
 
 @pytest.mark.parametrize("decay", [1e-300, 1e-17, 1e-9, 0.3, 30.0, 700.0])
-def test_mean_content_keeps_its_digits_at_any_decay(decay: float) -> None:
+def test_mean_content_keeps_its_digits_at_any_decay(decay):
     cells = Cells(np.array([3.0]), np.array([2.0]), np.array([decay]))
     for steps in (0.0, 1.0, 5.0):
         z = decay * steps
@@ -71,7 +68,7 @@ def test_mean_content_keeps_its_digits_at_any_decay(decay: float) -> None:
     assert cells.retention == pytest.approx([math.exp(-decay)], rel=1e-14)
 
 
-def test_items_are_collected_at_their_cells() -> None:
+def test_items_are_collected_at_their_cells():
     cells = Cells(*np.array([[1.0, 1.0, 1.0], [1.0, 1.0, 1.0], [0.5, 1.0, 2.0]]))
     items = Published(
         np.array([2, 0, 2]), np.array([0.0, 1.0, 1.0]), np.array([3.0, 4.0, 5.0]), np.zeros(3, int)
@@ -92,22 +89,22 @@ def test_items_are_collected_at_their_cells() -> None:
 class Own(ArrivalProcess):
     """A process whose blocks add their mean in place, or do not."""
 
-    def __init__(self, block_in_place: bool, past_in_place: bool) -> None:
+    def __init__(self, block_in_place, past_in_place):
         self._in_place = {"block": block_in_place, "past": past_in_place}
 
-    def block(self, cells: Cells, state: np.ndarray) -> Block:
+    def block(self, cells, state):
         return OwnContent(cells, 1.0, self._in_place["block"])
 
-    def past(self, cells: Cells, steps: np.ndarray) -> Block:
+    def past(self, cells, steps):
         return OwnContent(cells, steps, self._in_place["past"])
 
 
 class OwnContent(Block):
-    def __init__(self, cells: Cells, steps: np.ndarray | float, in_place: bool) -> None:
+    def __init__(self, cells, steps, in_place):
         super().__init__(cells)
         self._mean, self._in_place = cells.mean_content(steps), in_place
 
-    def add(self, value: np.ndarray, count: np.ndarray | None, rng: np.random.Generator) -> None:
+    def add(self, value, count, rng):
         if self._in_place:
             value += self._mean
         else:
@@ -115,7 +112,7 @@ class OwnContent(Block):
 
 
 @pytest.mark.parametrize("forgets", ["block", "past"])
-def test_arrivals_that_are_not_added_in_place_are_warned_of(forgets: str) -> None:
+def test_arrivals_that_are_not_added_in_place_are_warned_of(forgets):
     """Without a warning every reward is 0 (or the first one), and nobody knows why."""
     arrivals = Own(forgets != "block", forgets != "past")
     with pytest.warns(UserWarning, match=rf"Own\.{forgets} .* in place, as value \+= … does"):
@@ -128,12 +125,12 @@ def test_arrivals_that_are_not_added_in_place_are_warned_of(forgets: str) -> Non
 
 @pytest.mark.parametrize("wrong", [-1.0, np.nan, np.inf])
 @pytest.mark.parametrize("method", ["block", "past"])
-def test_impossible_content_is_refused(method: str, wrong: float) -> None:
+def test_impossible_content_is_refused(method, wrong):
     class Faulty(Own):
         pass
 
     class FaultyContent(Block):
-        def add(self, value: np.ndarray, count: Any, rng: np.random.Generator) -> None:
+        def add(self, value, count, rng):
             value += wrong
 
     setattr(Faulty, method, lambda self, cells, _: FaultyContent(cells))
@@ -147,7 +144,7 @@ class Sparse(Arrivals):
     """Poisson arrivals, of a class of one's own."""
 
 
-def test_arrivals_that_are_only_sparse_are_not_warned_of() -> None:
+def test_arrivals_that_are_only_sparse_are_not_warned_of():
     CrawlEnv(arrivals=Own(True, True))
     for rate in (1e-4, 0.1, 300.0):
         CrawlEnv(sources=Sources([rate, 0.0], 1.0, 0.5), arrivals=Sparse())
@@ -158,15 +155,15 @@ def test_arrivals_that_are_only_sparse_are_not_warned_of() -> None:
 
 
 class Bursts(Own):
-    def block(self, cells: Cells, state: np.ndarray) -> Block:
+    def block(self, cells, state):
         return Burst(cells, 1.0, in_place=True)
 
 
 class Burst(OwnContent):
-    def add(self, value: np.ndarray, count: np.ndarray | None, rng: np.random.Generator) -> None:
+    def add(self, value, count, rng):
         if rng.random() < 0.1:
             super().add(value, count, rng)
 
 
-def test_arrivals_in_rare_bursts_are_not_warned_of() -> None:
+def test_arrivals_in_rare_bursts_are_not_warned_of():
     CrawlEnv(arrivals=Bursts(True, True))

@@ -4,11 +4,6 @@ Statistical comparisons are with values derived by hand, at 4.5 standard errors 
 right sampler fails one of them in 150,000.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 from scipy import integrate, stats
@@ -35,7 +30,7 @@ from tests.references import Z_LIMIT, z_of_mean, z_of_share, z_of_variance
 
 PERIOD = 0.5
 FLEET = Sources([3.0, 0.4, 30.0, 0.0], [1, 2, 0.3, 1], [0.3, 0.1, 0.6, 0.2], period=PERIOD)
-KINDS: dict[str, RateModel] = {
+KINDS = {
     "drift": Drift(0.3, 0.1),
     "walk": Drift(0.03, 0.0),
     "jumps": Jumps(0.4),
@@ -49,7 +44,7 @@ FACTORS = {name: kind for name, kind in KINDS.items() if name != "hawkes"}
 EACH_FACTOR = pytest.mark.parametrize("rate", FACTORS.values(), ids=FACTORS)
 
 
-def history(arrivals: RateModel, rows: int, steps: int, period: float = 1.0) -> np.ndarray:
+def history(arrivals, rows, steps, period=1.0):
     """Return the factors of so many epochs of one source, (steps + 1, rows)."""
     rng = np.random.default_rng(4)
     state = arrivals.start((rows, 1), period, rng)
@@ -60,7 +55,7 @@ def history(arrivals: RateModel, rows: int, steps: int, period: float = 1.0) -> 
     return np.array(factors)
 
 
-def started(arrivals: Any, rows: int, seed: int = 0, fleet: Sources = FLEET, **how: Any) -> Any:
+def started(arrivals, rows, seed=0, fleet=FLEET, **how):
     if isinstance(arrivals, RateModel):
         arrivals = Arrivals(rate=arrivals, sampler="items" if how.get("count") else "total")
     world, rng = World(fleet, arrivals, rows, **how), np.random.default_rng(seed)
@@ -71,7 +66,7 @@ def started(arrivals: Any, rows: int, seed: int = 0, fleet: Sources = FLEET, **h
 # ------------------------------------------------------------------------- laws of the rate
 
 
-def test_drift_with_reversion_is_a_stationary_lognormal_of_mean_one() -> None:
+def test_drift_with_reversion_is_a_stationary_lognormal_of_mean_one():
     sigma, reversion, lag = 0.3, 0.1, 6
     factors = history(Drift(sigma, reversion), 40_000, 2 * lag)
     variance = sigma**2 / (1 - (1 - reversion) ** 2)
@@ -85,7 +80,7 @@ def test_drift_with_reversion_is_a_stationary_lognormal_of_mean_one() -> None:
     assert abs(z_of_mean(centred[lag] * centred[2 * lag], covariance)) < Z_LIMIT
 
 
-def test_drift_without_reversion_is_a_walk_that_keeps_its_mean() -> None:
+def test_drift_without_reversion_is_a_walk_that_keeps_its_mean():
     sigma, steps = 0.1, 25
     factors = history(Drift(sigma, 0.0), 40_000, steps)
     assert (factors[0] == 1).all()
@@ -97,7 +92,7 @@ def test_drift_without_reversion_is_a_walk_that_keeps_its_mean() -> None:
     assert abs(z_of_mean(increments[:-1] * increments[1:], 0.0)) < Z_LIMIT
 
 
-def test_jumps_come_at_their_rate_and_draw_from_their_law() -> None:
+def test_jumps_come_at_their_rate_and_draw_from_their_law():
     rate, shape, steps = 0.4, 3.0, 8
     factors = history(Jumps(rate, Gamma(shape)), 40_000, steps, PERIOD)
     moved = factors[1:] != factors[:-1]
@@ -111,7 +106,7 @@ def test_jumps_come_at_their_rate_and_draw_from_their_law() -> None:
     assert abs(together) * np.sqrt(moved.size / 2) < Z_LIMIT
 
 
-def test_regimes_are_a_stationary_chain_of_two_rates_with_mean_one() -> None:
+def test_regimes_are_a_stationary_chain_of_two_rates_with_mean_one():
     ratio, switch, lag = 4.0, 0.3, 3
     factors = history(Regimes(ratio, switch), 40_000, lag)
     assert sorted(set(factors.ravel())) == pytest.approx([0.4, 1.6])
@@ -123,7 +118,7 @@ def test_regimes_are_a_stationary_chain_of_two_rates_with_mean_one() -> None:
 
 
 @pytest.mark.parametrize("sampler", ["total", "items"])
-def test_the_sources_of_a_topic_share_their_regimes_and_no_others_do(sampler: Any) -> None:
+def test_the_sources_of_a_topic_share_their_regimes_and_no_others_do(sampler):
     n = BLOCK + 5000  # in several blocks
     topics = [f"{i % 2}" for i in range(n - 1)] + [""]
     fleet = Sources(np.full(n, 5.0), 1.0, 0.1, topics=topics)
@@ -143,7 +138,7 @@ def test_the_sources_of_a_topic_share_their_regimes_and_no_others_do(sampler: An
 
 
 @pytest.mark.parametrize("period", [0.1, 1.0, 7.0, 24.0, 100.0])
-def test_a_cycle_is_the_mean_of_its_cosine_over_each_epoch(period: float) -> None:
+def test_a_cycle_is_the_mean_of_its_cosine_over_each_epoch(period):
     phase, day, amplitude = 5.0, 24.0, 0.7
     factors = history(DailyCycle(amplitude, day, phase), 1, 5, period)[:, 0]
     for epoch, factor in enumerate(factors):
@@ -156,7 +151,7 @@ def test_a_cycle_is_the_mean_of_its_cosine_over_each_epoch(period: float) -> Non
         assert factor == pytest.approx(total / period, abs=1e-9)
 
 
-def test_over_whole_days_a_cycle_averages_one_whatever_the_phase() -> None:
+def test_over_whole_days_a_cycle_averages_one_whatever_the_phase():
     for phase in (0.0, 3.3, -50.0):
         for profile in (None, [1, 0, 0, 7, 2]):
             factors = history(DailyCycle(1.0, 12.0, phase, profile), 1, 23, 0.5)
@@ -164,7 +159,7 @@ def test_over_whole_days_a_cycle_averages_one_whatever_the_phase() -> None:
             assert factors.min() >= 0
 
 
-def test_the_highest_rate_is_at_the_phase_of_each_source() -> None:
+def test_the_highest_rate_is_at_the_phase_of_each_source():
     cycle = DailyCycle(0.8, day=8, phase=[0.5, 2.5, 6.5, 7.5])
     state = cycle.start((2, 4), 1.0, np.random.default_rng(0))
     factors = []
@@ -174,7 +169,7 @@ def test_the_highest_rate_is_at_the_phase_of_each_source() -> None:
     assert np.argmax(factors, axis=0).tolist() == [[0, 2, 6, 7]] * 2
 
 
-def test_a_profile_begins_at_its_phase_and_its_scale_means_nothing() -> None:
+def test_a_profile_begins_at_its_phase_and_its_scale_means_nothing():
     profile = [1.0, 2.0, 3.0, 6.0]
     plain = history(DailyCycle(day=4, profile=profile), 1, 7)[:, 0]
     assert plain == pytest.approx([1 / 3, 2 / 3, 1, 2] * 2)
@@ -191,7 +186,7 @@ def test_a_profile_begins_at_its_phase_and_its_scale_means_nothing() -> None:
 
 
 @EACH
-def test_over_long_runs_a_source_publishes_at_its_arrival_rate(rate: RateModel) -> None:
+def test_over_long_runs_a_source_publishes_at_its_arrival_rate(rate):
     """Sums over each row's whole days are independent of other rows'."""
     world, rng = started(rate, 250, count=True)
     world.items[...] = 0
@@ -203,7 +198,7 @@ def test_over_long_runs_a_source_publishes_at_its_arrival_rate(rate: RateModel) 
 
 
 @EACH_FACTOR
-def test_given_its_rate_a_step_is_poisson(rate: RateModel) -> None:
+def test_given_its_rate_a_step_is_poisson(rate):
     world, rng = started(rate, 3000, count=True)
     for _ in range(9):
         mean, before = world.rate * PERIOD, world.items.copy()
@@ -219,7 +214,7 @@ def test_given_its_rate_a_step_is_poisson(rate: RateModel) -> None:
 
 
 @EACH
-def test_utility_has_one_law_however_it_is_drawn(rate: RateModel) -> None:
+def test_utility_has_one_law_however_it_is_drawn(rate):
     """As totals and item by item."""
     seen = []
     for seed, how in enumerate(({}, {"count": True})):
@@ -235,7 +230,7 @@ def test_utility_has_one_law_however_it_is_drawn(rate: RateModel) -> None:
 
 
 @EACH
-def test_the_mean_of_what_waits_is_the_belief(rate: RateModel) -> None:
+def test_the_mean_of_what_waits_is_the_belief(rate):
     """Averaged over a whole number of days, from which the cycles' phases drop out."""
     world, rng = started(rate, 2500, track_belief=True)
     total = np.zeros(world.shape)
@@ -248,7 +243,7 @@ def test_the_mean_of_what_waits_is_the_belief(rate: RateModel) -> None:
         assert abs(z_of_mean(total[:, i] / 66, FLEET.inflow[i])) < Z_LIMIT
 
 
-def test_every_source_of_a_large_fleet_follows_its_own_rate() -> None:
+def test_every_source_of_a_large_fleet_follows_its_own_rate():
     """Sources stand in several blocks; those whose night it is publish nothing."""
     n = BLOCK + 5000
     night = np.random.default_rng(3).random((n,)) < 0.5
@@ -266,7 +261,7 @@ def test_every_source_of_a_large_fleet_follows_its_own_rate() -> None:
 # ------------------------------------------------------------------------- the world's rate
 
 
-def test_the_rate_is_the_fleets_where_it_is_constant() -> None:
+def test_the_rate_is_the_fleets_where_it_is_constant():
     for arrivals in (Deterministic(), Arrivals()):
         world, rng = started(arrivals, 3)
         world.advance(rng)
@@ -275,7 +270,7 @@ def test_the_rate_is_the_fleets_where_it_is_constant() -> None:
         assert (world.rate == FLEET.arrival_rate).all()
 
 
-def test_another_fleet_publishes_at_its_own_rate_times_the_same_factor() -> None:
+def test_another_fleet_publishes_at_its_own_rate_times_the_same_factor():
     world, rng = started(Drift(0.3, 0.1), 5)
     factor = world.rate[:, :3] / FLEET.arrival_rate[:3]
     other = Sources([1.0, 2.0, 3.0, 4.0], 1.0, 0.1, period=PERIOD)
@@ -286,7 +281,7 @@ def test_another_fleet_publishes_at_its_own_rate_times_the_same_factor() -> None
 
 
 @EACH
-def test_a_reset_of_some_rows_leaves_the_others_their_rates(rate: RateModel) -> None:
+def test_a_reset_of_some_rows_leaves_the_others_their_rates(rate):
     world, rng = started(rate, 4)
     for _ in range(6):
         world.advance(rng)
@@ -297,8 +292,8 @@ def test_a_reset_of_some_rows_leaves_the_others_their_rates(rate: RateModel) -> 
     assert not np.array_equal(world.rate[rows], before[rows])
 
 
-def test_fleets_drawn_anew_vary_too() -> None:
-    def draw(rng: np.random.Generator) -> Sources:
+def test_fleets_drawn_anew_vary_too():
+    def draw(rng):
         return Sources.random(4, rng)
 
     for arrivals in ("poisson-drift", "poisson-jumps", "poisson-cycle", "poisson-regimes"):
@@ -338,12 +333,12 @@ def test_fleets_drawn_anew_vary_too() -> None:
         ),
     ],
 )
-def test_bad_arguments_are_refused(make: Any, message: str) -> None:
+def test_bad_arguments_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
 
 
-def test_a_model_implements_all_that_changes() -> None:
+def test_a_model_implements_all_that_changes():
     model, cells = RateModel(), np.ones((1, 1))
     for call in (
         lambda: model.start((1, 1), 1.0, np.random.default_rng(0)),
@@ -357,18 +352,16 @@ def test_a_model_implements_all_that_changes() -> None:
 class Own(RateModel):
     """A rate model of one's own, whose methods return what they are given."""
 
-    def __init__(
-        self, start: Callable[[Any], Any] = np.ones, factor: float = 1.0, step: Any = None
-    ) -> None:
+    def __init__(self, start=np.ones, factor=1.0, step=None):
         self._start, self._factor, self._step = start, factor, step
 
-    def start(self, shape: Any, period: float, rng: Any) -> Any:
+    def start(self, shape, period, rng):
         return self._start(shape)
 
-    def factor(self, state: Any, period: float) -> Any:
+    def factor(self, state, period):
         return self._factor * state
 
-    def step(self, state: Any, period: float, rng: Any) -> Any:
+    def step(self, state, period, rng):
         state *= 2
         return self._step
 
@@ -388,12 +381,12 @@ class Own(RateModel):
         (Own(step=1.0), "must change `state` in place"),
     ],
 )
-def test_a_faulty_model_of_ones_own_is_refused_at_once(model: RateModel, message: str) -> None:
+def test_a_faulty_model_of_ones_own_is_refused_at_once(model, message):
     with pytest.raises(ValueError, match=message):
         CrawlEnv(FLEET, arrivals=Arrivals(rate=model))
 
 
-def test_the_check_of_a_model_changes_nothing() -> None:
+def test_the_check_of_a_model_changes_nothing():
     env = CrawlEnv(FLEET, arrivals=Arrivals(rate=Own()))
     env.reset(seed=0)
     np.testing.assert_array_equal(env.world.rate, [FLEET.arrival_rate])

@@ -4,11 +4,8 @@ Every statistical test compares with a value derived by hand (see `references`),
 errors and a fixed seed. One test loops over the samplers and settings that share its reference.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +18,7 @@ from crawl_env.content import items as module
 from crawl_env.content import totals
 from crawl_env.content.draws import exponential, uniform
 from crawl_env.content.process import Cells
-from crawl_env.content.utility import Distribution, EqualUtilities, Exponential, Gamma, Lognormal
+from crawl_env.content.utility import EqualUtilities, Exponential, Gamma, Lognormal
 from tests.references import (
     Z_LIMIT,
     transform_of_content,
@@ -49,23 +46,17 @@ SETTINGS = {
 }
 
 
-def both(utility: Any) -> tuple[Arrivals, Arrivals]:
+def both(utility):
     """Return arrivals that draw totals, and arrivals that draw items."""
     return Arrivals(utility=utility), Arrivals(utility=utility, sampler="items")
 
 
-def cells_of(settings: list[tuple[float, float, float]], rows: int) -> Cells:
+def cells_of(settings, rows):
     """Return `rows` environments of the given sources, as flat cells."""
     return Cells(*(np.tile(column, rows) for column in np.array(settings, dtype=float).T))
 
 
-def steps_of(
-    arrivals: Arrivals,
-    settings: list[tuple[float, float, float]],
-    rows: int,
-    steps: int = 1,
-    seed: int = 1,
-) -> tuple[np.ndarray, np.ndarray]:
+def steps_of(arrivals, settings, rows, steps=1, seed=1):
     """Return utility and counts of single steps, (steps, rows, sources) each."""
     rng = np.random.default_rng(seed)
     block = arrivals.block(cells_of(settings, rows), np.empty(0))
@@ -76,22 +67,14 @@ def steps_of(
     return value, items
 
 
-def past_of(
-    arrivals: Arrivals, cells: Cells, steps: Any, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
+def past_of(arrivals, cells, steps, rng):
     """Return utility and counts of the last `steps` steps, (n,) each."""
     value, items = np.zeros_like(cells.items), np.zeros_like(cells.items)
     arrivals.past(cells, np.broadcast_to(float(steps), value.shape)).add(value, items, rng)
     return value, items
 
 
-def assert_content_in_law(
-    value: np.ndarray,
-    setting: tuple[float, float, float],
-    epochs: float,
-    law: str,
-    parameter: float,
-) -> None:
+def assert_content_in_law(value, setting, epochs, law, parameter):
     """Mean u_k, variance ℓE[ξ²](1−α^2k)/(2m), P(U = 0) = exp(−ℓk), E exp(−sU) for some s."""
     items, mean_utility, m = setting
     mean = items * mean_utility / m * -math.expm1(-m * epochs)
@@ -109,7 +92,7 @@ def assert_content_in_law(
         assert abs(z_of_share(value == 0, never)) < Z_LIMIT
 
 
-def test_the_transform_of_exponential_content_has_its_closed_form() -> None:
+def test_the_transform_of_exponential_content_has_its_closed_form():
     """((1 + αξ̄s)/(1 + ξ̄s))^(Λ/μ), the innovation of the gamma Ornstein–Uhlenbeck process."""
     for (items, mean, m), s, k in itertools.product(SETTINGS.values(), (0.1, 1.0, 9.0), (1, 4)):
         alpha = math.exp(-m * k)
@@ -119,9 +102,7 @@ def test_the_transform_of_exponential_content_has_its_closed_form() -> None:
 
 
 @EACH
-def test_the_transform_has_the_moments_of_the_model(
-    utility: Distribution, name: str, parameter: float
-) -> None:
+def test_the_transform_has_the_moments_of_the_model(utility, name, parameter):
     items, mean, m, h = 1.8, 0.7, 0.35, 1e-4
     log = [
         math.log(transform_of_content(s, items, mean, m, 1, name, parameter)) for s in (h, 2 * h)
@@ -139,9 +120,7 @@ def test_the_transform_has_the_moments_of_the_model(
 
 
 @EACH
-def test_one_step_has_the_distribution_of_the_model(
-    utility: Distribution, name: str, parameter: float
-) -> None:
+def test_one_step_has_the_distribution_of_the_model(utility, name, parameter):
     """Under both samplers; where items are drawn, their number is Poisson."""
     for arrivals, setting in itertools.product(both(utility), SETTINGS.values()):
         value, items = steps_of(arrivals, [setting], 15_000)
@@ -169,9 +148,7 @@ WAYS = {  # limits SPARSE, MANY and WIDE
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_in_whatever_way_totals_are_drawn_the_distribution_is_the_same(
-    way: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_in_whatever_way_totals_are_drawn_the_distribution_is_the_same(way, monkeypatch):
     """A fleet of sparse and dense sources together, so that the ways work side by side."""
     for name, limit in zip(("SPARSE", "MANY", "WIDE"), WAYS[way], strict=True):
         monkeypatch.setattr(totals, name, limit)
@@ -183,7 +160,7 @@ def test_in_whatever_way_totals_are_drawn_the_distribution_is_the_same(
     assert np.abs(correlation).max() * math.sqrt(15_000) < Z_LIMIT
 
 
-def test_at_once_item_by_item_and_a_plain_simulation_agree() -> None:
+def test_at_once_item_by_item_and_a_plain_simulation_agree():
     n, rate, mean, decay = 12_000, 3.0, 0.8, 0.5
     for period in (0.02, 0.3, 4.0, 80.0):
         setting = (rate * period, mean, decay * period)
@@ -206,9 +183,7 @@ def test_at_once_item_by_item_and_a_plain_simulation_agree() -> None:
 
 
 @EACH
-def test_sources_and_steps_are_independent(
-    utility: Distribution, name: str, parameter: float
-) -> None:
+def test_sources_and_steps_are_independent(utility, name, parameter):
     settings = [(0.5, 1, 0.3), (3.0, 2, 0.1), (0.5, 1, 0.3), (1.0, 1, 2.0), (8.0, 0.5, 0.4)]
     rows = 6000
     for arrivals in both(utility):
@@ -223,7 +198,7 @@ def test_sources_and_steps_are_independent(
                 assert abs(across) * math.sqrt(rows) < Z_LIMIT
 
 
-def test_the_same_seed_brings_the_same_content_which_is_added() -> None:
+def test_the_same_seed_brings_the_same_content_which_is_added():
     cells = cells_of(list(SETTINGS.values()), 3)
     for arrivals in (*both("exponential"), *both("lognormal")):
         block = arrivals.block(cells, np.empty(0))
@@ -235,7 +210,7 @@ def test_the_same_seed_brings_the_same_content_which_is_added() -> None:
 
 
 @pytest.mark.parametrize(("utility", "second"), [("constant", 1.0), ("exponential", 2.0)])
-def test_given_the_count_each_item_has_its_mean_and_variance(utility: str, second: float) -> None:
+def test_given_the_count_each_item_has_its_mean_and_variance(utility, second):
     """E[U|n] = n·ξ̄(1−α)/m and Var[U|n] = n·(E[ξ²](1−α²)/(2m) − (ξ̄(1−α)/m)²)."""
     for setting in SETTINGS.values():
         _, mean, m = setting
@@ -263,9 +238,7 @@ def test_given_the_count_each_item_has_its_mean_and_variance(utility: str, secon
 
 
 @EACH
-def test_content_of_an_age_has_the_distribution_of_that_many_steps(
-    utility: Distribution, name: str, parameter: float
-) -> None:
+def test_content_of_an_age_has_the_distribution_of_that_many_steps(utility, name, parameter):
     n, settings = 6000, [SETTINGS[key] for key in ("sparse", "a few", "many")]
     for arrivals, setting, age in itertools.product(both(utility), settings, (1, 3, 12)):
         value, items = past_of(arrivals, cells_of([setting], n), age, np.random.default_rng(2))
@@ -283,9 +256,7 @@ def test_content_of_an_age_has_the_distribution_of_that_many_steps(
 
 
 @EACH
-def test_content_never_crawled_has_the_stationary_distribution(
-    utility: Distribution, name: str, parameter: float
-) -> None:
+def test_content_never_crawled_has_the_stationary_distribution(utility, name, parameter):
     """One more step leaves it as it is; 10⁸ steps are as good as infinitely many; exponential
     content is gamma distributed."""
     n, few = 8000, SETTINGS["a few"]
@@ -305,7 +276,7 @@ def test_content_never_crawled_has_the_stationary_distribution(
     assert_content_in_law(value, few, math.inf, name, parameter)
 
 
-def test_ages_may_differ_from_cell_to_cell() -> None:
+def test_ages_may_differ_from_cell_to_cell():
     ages = np.tile([0.0, 1.0, 5.0, math.inf], 8000)
     cells = cells_of([SETTINGS["a few"]], ages.size)
     for name, parameter in (("exponential", 0.0), ("gamma", 0.7)):
@@ -318,7 +289,7 @@ def test_ages_may_differ_from_cell_to_cell() -> None:
                 assert_content_in_law(content, SETTINGS["a few"], age, name, parameter)
 
 
-def test_items_displaced_for_sure_are_not_drawn() -> None:
+def test_items_displaced_for_sure_are_not_drawn():
     """A source that shows its last item needs some fifty, however long it was left alone."""
     cells = Cells(np.full(50, 1e4), np.ones(50), np.full(50, 1e-6), capacity=np.ones(50))
     rng, arrivals = np.random.default_rng(0), Arrivals(sampler="items")
@@ -340,7 +311,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_silent_sources_never_get_anything(place: str) -> None:
+def test_silent_sources_never_get_anything(place):
     rates = PLACES[place]
     settings, rows = [(rate, 1.0, 0.4) for rate in rates], 7000 // len(rates)
     silent, cells = np.array(rates) == 0, cells_of(settings, rows)
@@ -361,9 +332,7 @@ def test_silent_sources_never_get_anything(place: str) -> None:
     st.integers(0, 2**64 - 1),
 )
 @settings(max_examples=60)
-def test_items_lie_where_a_plain_walk_along_the_line_puts_them(
-    rates: list[float], chunk: int, seed: int
-) -> None:
+def test_items_lie_where_a_plain_walk_along_the_line_puts_them(rates, chunk, seed):
     line, window = np.cumsum(rates), np.linspace(1.0, 2.0, len(rates))
     words = np.array([seed, 7 * seed % 2**64], dtype=np.uint64)
     plain, place, expected = words.copy(), 0.0, []
@@ -379,7 +348,7 @@ def test_items_lie_where_a_plain_walk_along_the_line_puts_them(
     assert all(rates[cell] > 0 for cell, _ in found)
 
 
-def test_only_items_worth_less_than_rounding_are_left_out() -> None:
+def test_only_items_worth_less_than_rounding_are_left_out():
     cells, rng = cells_of([(2000.0, 3.0, 0.5)], 50), np.random.default_rng(0)
     for steps in (1e6, math.inf):
         block = both("constant")[0].past(cells, np.full(50, steps))
@@ -392,9 +361,7 @@ def test_only_items_worth_less_than_rounding_are_left_out() -> None:
 
 
 @EACH
-def test_cutting_the_work_into_chunks_keeps_the_distribution(
-    utility: Distribution, name: str, parameter: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cutting_the_work_into_chunks_keeps_the_distribution(utility, name, parameter, monkeypatch):
     settings = [SETTINGS["a few"], (0.0, 1.0, 1.0), SETTINGS["many"], SETTINGS["sparse"]]
     for chunk in (2, 7):
         monkeypatch.setattr(module, "CHUNK", chunk)
@@ -411,7 +378,7 @@ def test_cutting_the_work_into_chunks_keeps_the_distribution(
         assert np.abs(correlation[np.triu_indices(6, 1)]).max() * math.sqrt(1500) < Z_LIMIT
 
 
-def test_more_items_than_one_chunk_holds_are_poisson_at_the_seam_too() -> None:
+def test_more_items_than_one_chunk_holds_are_poisson_at_the_seam_too():
     n, rate, steps = 701, 100.0, 100
     assert n * rate > 2**16
     block = both("constant")[1].block(cells_of([(rate, 1.0, 0.5)], n), np.empty(0))
@@ -426,11 +393,11 @@ def test_more_items_than_one_chunk_holds_are_poisson_at_the_seam_too() -> None:
     assert abs(halves) * math.sqrt(steps) < Z_LIMIT
 
 
-def numbers_drawn(arrivals: Arrivals, items: float, cells: int, age: float = 0) -> int:
+def numbers_drawn(arrivals, items, cells, age=0):
     """Return how many 64-bit words compiled functions take from their streams."""
     streams = []
 
-    def recorded(rng: np.random.Generator) -> np.ndarray:
+    def recorded(rng):
         words = rng.bit_generator.random_raw(2)
         streams.append((words.copy(), words))
         return words
@@ -451,9 +418,7 @@ def numbers_drawn(arrivals: Arrivals, items: float, cells: int, age: float = 0) 
 
 
 @EACH
-def test_work_is_in_proportion_to_what_must_be_drawn(
-    utility: Distribution, name: str, parameter: float
-) -> None:
+def test_work_is_in_proportion_to_what_must_be_drawn(utility, name, parameter):
     """Two numbers an item beside its utility; where totals are drawn at once, five a source, and
     up to ten if much is published; nothing of what has decayed."""
     total, items = both(utility)
@@ -471,7 +436,7 @@ def test_work_is_in_proportion_to_what_must_be_drawn(
         assert numbers_drawn(total, 50.0, 20_000, age=1e5) < 10 * 20_000  # stationary
 
 
-def test_more_items_than_can_be_drawn_are_refused_with_a_remedy() -> None:
+def test_more_items_than_can_be_drawn_are_refused_with_a_remedy():
     cells = cells_of([(1e9, 1.0, 0.5)], 2)
     for draw in (
         lambda: both("constant")[0].block(cells, np.empty(0)),
@@ -482,7 +447,7 @@ def test_more_items_than_can_be_drawn_are_refused_with_a_remedy() -> None:
             draw()
 
 
-def test_very_slow_decay_loses_no_digits_and_takes_no_time() -> None:
+def test_very_slow_decay_loses_no_digits_and_takes_no_time():
     """U tends to the sum of the items' utilities as μ → 0."""
     rng = np.random.default_rng(3)
     for decay in (1e-9, 1e-17, 1e-100, 1e-300):

@@ -1,9 +1,6 @@
 """Stories that several sources report: marginal law, single payment, brute force, and refusals."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +9,6 @@ from agents import compare, make, relaxed_bound, task_bound
 from agents.policies.stories import unpaid_content
 from crawl_env import CrawlEnv, CrawlVectorEnv, Deadline, Engine, Sources, Stories, Task
 from crawl_env.content.names import describe_arrivals, make_arrivals
-from crawl_env.content.process import Published
 from crawl_env.content.stories import StoryFeed
 from crawl_env.content.world import World
 from tests.refusals import refused
@@ -23,7 +19,7 @@ CASES = [Stories(overlap=0.7), Stories(overlap=1.0, lag=2.0, utility="constant")
 
 @pytest.mark.parametrize("arrivals", CASES)
 @pytest.mark.parametrize("age", [2.0, 1e9])
-def test_a_source_alone_is_what_it_is_without_duplicates(arrivals: Stories, age: float) -> None:
+def test_a_source_alone_is_what_it_is_without_duplicates(arrivals, age):
     """The mean and the variance of the first crawl of each source, which nobody was paid for."""
     n, (rng, envs) = len(TWO), (np.random.default_rng(1), 500)
     for i in range(n):
@@ -45,10 +41,10 @@ def test_a_source_alone_is_what_it_is_without_duplicates(arrivals: Stories, age:
 
 
 @pytest.mark.parametrize("lag", [0.0, 1.5])
-def test_each_story_pays_once(lag: float) -> None:
+def test_each_story_pays_once(lag):
     """Items of worth 1 that do not decay: what is paid in all is the number of stories reported."""
     fleet = Sources([1.0, 1.0, 0.5], 1.0, 1e-9, topics=["a"] * 3)
-    posed: dict[str, Any] = {
+    posed = {
         "arrivals": Stories(overlap=0.8, lag=lag, utility="constant"),
         "features": ("value", "harvest", "items", "known"),
         "start": "empty",
@@ -68,13 +64,11 @@ def test_each_story_pays_once(lag: float) -> None:
 
 
 @pytest.mark.parametrize("lag", [0.0, 1.5])
-def test_a_plain_program_gives_the_same_rewards(
-    lag: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plain_program_gives_the_same_rewards(lag, monkeypatch):
     """One report after the other, with the time of its appearance, and a set of paid stories."""
-    reports: list[Any] = []  # time of appearance, source, initial utility, story
+    reports = []  # time of appearance, source, initial utility, story
 
-    def noting(feed: StoryFeed, *given: Any) -> tuple[Published, int]:
+    def noting(feed, *given):
         drawn, stories = draw(feed, *given)
         reports.extend(
             zip(now - drawn.age, drawn.cell, drawn.utility.copy(), drawn.number, strict=True)
@@ -120,7 +114,7 @@ def test_a_plain_program_gives_the_same_rewards(
     assert seen > 20
 
 
-def test_full_overlap_without_lag_is_one_source() -> None:
+def test_full_overlap_without_lag_is_one_source():
     """Of three sources with the same stories it does not matter which is crawled."""
     fleet = Sources([1.0] * 3, 1.0, 0.3, topics=["a"] * 3)
     vec = CrawlVectorEnv(
@@ -135,7 +129,7 @@ def test_full_overlap_without_lag_is_one_source() -> None:
 
 
 @pytest.mark.parametrize(("n", "lag"), [(2, 0.0), (2, 2.0), (3, 0.0)])
-def test_the_unpaid_content_is_the_mean_of_what_crawls_are_paid(n: int, lag: float) -> None:
+def test_the_unpaid_content_is_the_mean_of_what_crawls_are_paid(n, lag):
     """Every environment crawls by one random schedule; the mean of what is paid is the belief."""
     fleet = Sources([1.0, 0.6, 0.8][:n], [1.0, 2.0, 0.5][:n], [0.2, 0.1, 0.3][:n], topics=["a"] * n)
     arrivals, envs, rng = Stories(overlap=0.9, lag=lag), 600, np.random.default_rng(2)
@@ -150,9 +144,9 @@ def test_the_unpaid_content_is_the_mean_of_what_crawls_are_paid(n: int, lag: flo
         shown, *_ = vec.step(action)
 
 
-def test_whittle_stories_gains_and_no_policy_exceeds_the_bound() -> None:
+def test_whittle_stories_gains_and_no_policy_exceeds_the_bound():
     fleet = Sources([1.0] * 4 + [0.4] * 4, 1.0, 0.1, topics=["a"] * 4 + [""] * 4)
-    task: dict[str, Any] = {"sources": fleet, "budget": 1, "arrivals": CASES[0], "observed": False}
+    task = {"sources": fleet, "budget": 1, "arrivals": CASES[0], "observed": False}
     task["features"] = ("age",)
     runs = compare(["whittle", "whittle-stories"], task, steps=600, warmup=100, seeds=2)
     naive, aware = (runs[name].reward.mean() for name in ("whittle", "whittle-stories"))
@@ -160,19 +154,19 @@ def test_whittle_stories_gains_and_no_policy_exceeds_the_bound() -> None:
     assert naive * 1.05 < aware < bound < relaxed_bound(fleet, 1)
 
 
-def test_without_shared_stories_it_is_whittle() -> None:
+def test_without_shared_stories_it_is_whittle():
     fleet = Sources([1.0, 0.5, 0.4], 1.0, 0.1)
-    task: dict[str, Any] = {"sources": fleet, "budget": 1, "arrivals": CASES[0], "observed": False}
+    task = {"sources": fleet, "budget": 1, "arrivals": CASES[0], "observed": False}
     runs = compare(["whittle", "whittle-stories"], task, steps=50, warmup=0, seeds=2)
     assert np.array_equal(runs["whittle"].reward, runs["whittle-stories"].reward)
 
 
 @pytest.mark.parametrize("arrivals", CASES)
-def test_json_holds_the_arrivals(arrivals: Stories) -> None:
+def test_json_holds_the_arrivals(arrivals):
     assert make_arrivals(describe_arrivals(arrivals)) == arrivals
 
 
-def test_refusals() -> None:
+def test_refusals():
     with refused("overlap is 0", "poisson-items"):
         Stories(overlap=0)
     with refused("lag", "zero or positive"):

@@ -3,8 +3,6 @@
 Each test has a chance of at most 1e-3 to fail if the distribution is right; seeds are fixed.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -23,14 +21,14 @@ DECAYS = (1e-3, 0.05, 0.5, 3.0)  # μT
 LEVEL = 1e-3 / (2 * len(ITEMS) * len(DECAYS))
 
 
-def drawn(items: float, decay: float, seed: int) -> np.ndarray:
+def drawn(items, decay, seed):
     value = np.zeros(N)
     block = ExponentialTotals(Cells(np.full(N, items), np.full(N, 1.7), np.full(N, decay)))
     block.add(value, None, np.random.default_rng(seed))
     return value
 
 
-def plain(items: float, decay: float, seed: int) -> np.ndarray:
+def plain(items, decay, seed):
     """Return content drawn by numpy, as a sum over single items if they are few."""
     rng = np.random.default_rng(seed)
     if items > 50:
@@ -42,7 +40,7 @@ def plain(items: float, decay: float, seed: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("items", ITEMS)
-def test_totals_have_the_law_of_sums_of_items(items: float) -> None:
+def test_totals_have_the_law_of_sums_of_items(items):
     for seed, decay in enumerate(DECAYS):
         value, expected = drawn(items, decay, seed), plain(items, decay, 100 + seed)
         assert stats.binomtest(int((value == 0).sum()), N, np.exp(-items)).pvalue > LEVEL
@@ -55,9 +53,7 @@ def test_totals_have_the_law_of_sums_of_items(items: float) -> None:
 
 
 @given(st.floats(1e-3, 1 - 1e-9), st.floats(0.01, 14.0), st.floats(1e-3, 4.0))
-def test_batches_are_the_quantile_of_a_negative_binomial_number(
-    u: float, mean: float, decay: float
-) -> None:
+def test_batches_are_the_quantile_of_a_negative_binomial_number(u, mean, decay):
     odds = np.expm1(decay)
     law = stats.nbinom(mean / odds, 1 / (1 + odds))
     none = law.pmf(0)
@@ -68,7 +64,7 @@ def test_batches_are_the_quantile_of_a_negative_binomial_number(
 
 
 @pytest.mark.parametrize("decay", [1e-300, 1e-12, 1e-3, 1.0, 30.0, 40.0, 1e3])
-def test_totals_of_any_decay_and_of_very_many_items(decay: float) -> None:
+def test_totals_of_any_decay_and_of_very_many_items(decay):
     """B, some 1e16 times the number of items in the last time constants, may exceed any integer."""
     for items in (1e3, 1e5, 1e8, 1e12, 1e15):
         value = drawn(items, decay, 7)
@@ -80,7 +76,7 @@ def test_totals_of_any_decay_and_of_very_many_items(decay: float) -> None:
 
 
 @pytest.mark.parametrize("items", [0.3, 1.0, 300.0, 1e3, 1e6])
-def test_content_of_all_times_is_gamma_distributed(items: float) -> None:
+def test_content_of_all_times_is_gamma_distributed(items):
     """The stationary law is Gamma(Λ/μ, ξ̄); B is then up to 1e16 times Λ/μ."""
     cells = Cells(np.full(N, items * 0.7), np.full(N, 1.7), np.full(N, 0.7))
     value = np.zeros(N)
@@ -88,7 +84,7 @@ def test_content_of_all_times_is_gamma_distributed(items: float) -> None:
     assert stats.kstest(value, stats.gamma(items, scale=1.7).cdf).pvalue > LEVEL
 
 
-def test_cells_of_any_kind_lie_side_by_side() -> None:
+def test_cells_of_any_kind_lie_side_by_side():
     """Cells drawn in different ways do not disturb each other."""
     kinds = list(itertools.product((0.0, 0.05, 3.0, 200.0), (0.1, 2.0, 9.0)))
     items, decay = (np.tile(column, 2000) for column in np.array(kinds).T)

@@ -1,11 +1,8 @@
 """Recorded arrivals: every number against a replay in lists and loops, with exact times."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
@@ -37,7 +34,7 @@ class Log:
     start: Fraction
     n: int
 
-    def written(self) -> ItemLog:
+    def written(self):
         """Return the same log for the code under test."""
         points = [point for item in self.items for point in item.curve]
         first = np.cumsum([0, *(len(item.curve) for item in self.items)])
@@ -56,23 +53,21 @@ class Log:
 class Replay:
     """One row: lists of (age in epochs, item) that wait at each source."""
 
-    def __init__(
-        self, log: Log, period: str, decay: list[float], capacity: list[float], offset: int
-    ) -> None:
+    def __init__(self, log, period, decay, capacity, offset):
         self.period = Fraction(period)
         self.length = max(1, math.ceil(log.span / self.period))
         self.log, self.decay, self.capacity, self.next = log, decay, capacity, offset
-        self.waiting: list[list[tuple[float, Item]]] = [[] for _ in range(log.n)]
+        self.waiting = [[] for _ in range(log.n)]
         self.count = [0.0] * log.n
 
-    def of_epoch(self, epoch: int) -> list[tuple[float, Item]]:
+    def of_epoch(self, epoch):
         """Return the items of [t, t+T), the oldest first, with their ages at t+T."""
         epoch %= self.length
         here = [item for item in self.log.items if item.time // self.period == epoch]
         here.sort(key=lambda item: item.time)
         return [(float(epoch + 1 - item.time / self.period), item) for item in here]
 
-    def start(self, age: list[float], before: bool) -> None:
+    def start(self, age, before):
         """Fill the sources with what the epochs before this one have published, if anything."""
         for back in range(self.length, 0, -1) if before else ():
             for age_then, item in self.of_epoch(self.next - back):
@@ -82,12 +77,12 @@ class Replay:
                     self.count[item.source] += age[item.source] < NEVER
         self.hold()
 
-    def crawl(self, source: int) -> float:
+    def crawl(self, source):
         value = self.value(source)
         self.waiting[source], self.count[source] = [], 0.0
         return value
 
-    def advance(self) -> None:
+    def advance(self):
         self.waiting = [[(age + 1, item) for age, item in here] for here in self.waiting]
         for age, item in self.of_epoch(self.next):
             self.waiting[item.source].append((age, item))
@@ -95,16 +90,16 @@ class Replay:
         self.next = (self.next + 1) % self.length
         self.hold()
 
-    def hold(self) -> None:
+    def hold(self):
         for i, most in enumerate(self.capacity):
             if most < math.inf:
                 self.waiting[i] = self.waiting[i][-int(most) :]
                 self.count[i] = min(self.count[i], most)
 
-    def value(self, source: int) -> float:
+    def value(self, source):
         return math.fsum(item.utility * self.share(age, item) for age, item in self.waiting[source])
 
-    def share(self, age: float, item: Item) -> float:
+    def share(self, age, item):
         time = age * float(self.period)
         if not item.curve:
             return math.exp(-self.decay[item.source] * time)
@@ -116,7 +111,7 @@ class Replay:
         return left + (time - at) / (after - at) * (then - left)
 
 
-def curves() -> st.SearchStrategy[tuple[tuple[float, float], ...]]:
+def curves():
     """Some curve, with a step and an end above or at zero, or none."""
     return st.sampled_from(
         [
@@ -130,7 +125,7 @@ def curves() -> st.SearchStrategy[tuple[tuple[float, float], ...]]:
 
 
 @st.composite
-def logs(draw: Any) -> Log:
+def logs(draw):
     n = draw(st.integers(1, 3))
     tenths = draw(st.integers(1, 40))
     item = st.builds(
@@ -145,7 +140,7 @@ def logs(draw: Any) -> Log:
     return Log(items, Fraction(tenths, 10), start, n)
 
 
-def ages(start: str, shape: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
+def ages(start, shape, rng):
     if start == "random":
         return rng.integers(1, 5, shape).astype(float)
     return np.full(shape, {"fresh": 1.0, "empty": 0.0, "full": NEVER, "between": 1.5}[start])
@@ -162,14 +157,8 @@ def ages(start: str, shape: tuple[int, int], rng: np.random.Generator) -> np.nda
     st.integers(0, 9),
 )
 def test_a_log_is_played_back_as_lists_and_loops_do(
-    log: Log,
-    period: str,
-    start: str,
-    random_start: bool,
-    capacity: tuple[float, ...] | None,
-    rows: int,
-    seed: int,
-) -> None:
+    log, period, start, random_start, capacity, rows, seed
+):
     rng = np.random.default_rng(seed)
     decay = [0.4, 1.3, 0.05][: log.n]
     most = list(capacity or (math.inf,) * 3)[: log.n]
@@ -184,7 +173,7 @@ def test_a_log_is_played_back_as_lists_and_loops_do(
         plain.append(Replay(log, period, decay, most, int(offset)))
         plain[-1].start(age[row].tolist(), before=random_start)
 
-    def check() -> None:
+    def check():
         value = [[row.value(i) for i in range(log.n)] for row in plain]
         np.testing.assert_allclose(world.value, value, rtol=1e-9, atol=1e-9)
         assert world.items is not None
@@ -204,16 +193,16 @@ def test_a_log_is_played_back_as_lists_and_loops_do(
 # ------------------------------------------------------------------------- epochs and their ends
 
 
-def one_source(period: float = 1.0, decay: float = 0.5, **more: Any) -> Sources:
+def one_source(period=1.0, decay=0.5, **more):
     return Sources([1.0], [1.0], [decay], period=period, **more)
 
 
-def log_of(times: list[float], utility: Any = None, **more: Any) -> ItemLog:
+def log_of(times, utility=None, **more):
     worth = np.ones(len(times)) if utility is None else utility
     return ItemLog(["1"], [0] * len(times), times, worth, **more)
 
 
-def values(trace: Trace, fleet: Sources, epochs: int) -> list[float]:
+def values(trace, fleet, epochs):
     """Return what waits at a source never crawled after each epoch from an empty start."""
     world, rng = World(fleet, trace), np.random.default_rng(0)
     world.start(np.zeros(world.shape), rng)
@@ -225,7 +214,7 @@ def values(trace: Trace, fleet: Sources, epochs: int) -> list[float]:
 
 
 @pytest.mark.parametrize("period", [0.1, 0.3, 1 / 24, 1 / 60])
-def test_an_item_at_a_boundary_is_seen_one_whole_epoch_later(period: float) -> None:
+def test_an_item_at_a_boundary_is_seen_one_whole_epoch_later(period):
     """Published at t, it belongs to [t, t+T) however k·T/T is rounded, and is then T old."""
     for k in range(60):
         log = log_of([k * period], start=0, end=60 * period)
@@ -234,19 +223,19 @@ def test_an_item_at_a_boundary_is_seen_one_whole_epoch_later(period: float) -> N
         assert got[-1] == pytest.approx(math.exp(-0.5 * period), rel=1e-12)
 
 
-def test_decimal_times_fall_into_decimal_epochs() -> None:
+def test_decimal_times_fall_into_decimal_epochs():
     """0.3/0.1 < 3 in floating point, and 0.3 is in the fourth epoch all the same."""
     log = log_of([0.3], start=0, end=1)
     assert values(Trace(log, random_start=False), one_source(0.1), 4)[2] == 0
 
 
-def test_just_before_a_boundary_is_before_it() -> None:
+def test_just_before_a_boundary_is_before_it():
     log = log_of([2 - 1e-6], start=0, end=4)
     got = values(Trace(log, random_start=False), one_source(), 2)
     assert got == [0.0, pytest.approx(1 - 0.5e-6)]
 
 
-def test_the_last_item_of_a_log_without_an_end_is_of_the_last_epoch() -> None:
+def test_the_last_item_of_a_log_without_an_end_is_of_the_last_epoch():
     """Such a log ends just after it: no epoch is added for this one instant."""
     trace = Trace(log_of([0.0, 1.0, 2.0]), random_start=False)
     assert trace.steps(1.0) == 2
@@ -254,7 +243,7 @@ def test_the_last_item_of_a_log_without_an_end_is_of_the_last_epoch() -> None:
     assert values(trace, one_source(), 2) == pytest.approx([kept, kept**2 + kept + 1])
 
 
-def test_the_last_epoch_may_be_a_part_of_one() -> None:
+def test_the_last_epoch_may_be_a_part_of_one():
     """A span of 2.5 is played as 3 epochs, so the item returns every 3."""
     trace = Trace(log_of([0.0], start=0, end=2.5), random_start=False)
     kept = math.exp(-0.5)
@@ -264,7 +253,7 @@ def test_the_last_epoch_may_be_a_part_of_one() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 7])
-def test_items_of_one_instant_all_count_and_the_last_in_the_log_stay(count: int) -> None:
+def test_items_of_one_instant_all_count_and_the_last_in_the_log_stay(count):
     worth = 2.0 ** np.arange(count)
     log = log_of([0.5] * count, worth, start=0, end=1)
     kept = math.exp(-0.25)
@@ -273,7 +262,7 @@ def test_items_of_one_instant_all_count_and_the_last_in_the_log_stay(count: int)
     assert values(Trace(log), capped, 1)[0] == pytest.approx(kept * worth[-2:].sum())
 
 
-def test_a_log_without_items_is_silence() -> None:
+def test_a_log_without_items_is_silence():
     log = ItemLog(["1"], [], [], [], start=0, end=5)
     assert values(Trace(log), one_source(), 7) == [0.0] * 7
     env = CrawlEnv(sources=one_source(), arrivals=Trace(log), start="full", horizon=None)
@@ -281,7 +270,7 @@ def test_a_log_without_items_is_silence() -> None:
     assert env.step(np.zeros(1, dtype=np.float32))[1] == 0
 
 
-def test_a_silent_source_holds_nothing_and_sources_are_found_by_name() -> None:
+def test_a_silent_source_holds_nothing_and_sources_are_found_by_name():
     log = ItemLog(["b", "unheard"], [0], [0.5], [3.0], start=0, end=1)
     fleet = Sources(1.0, 1.0, [0.5, 0.5, 0.5], names=["a", "b", "c"])
     world, rng = World(fleet, Trace(log)), np.random.default_rng(0)
@@ -290,14 +279,14 @@ def test_a_silent_source_holds_nothing_and_sources_are_found_by_name() -> None:
     assert world.value.tolist() == [[0.0, pytest.approx(3 * math.exp(-0.25)), 0.0]]
 
 
-def test_the_trace_s_own_law_of_decay_is_followed() -> None:
+def test_the_trace_s_own_law_of_decay_is_followed():
     log = log_of([0.0], start=0, end=10)
     got = values(Trace(log, random_start=False, decay="lomax"), one_source(), 3)
     scale = (1 - 1e4**-0.5) ** -1  # of k = 2, cut off where 1e-4 is left: see LomaxDecay
     assert got == pytest.approx([(1 + 0.5 * k / scale) ** -2 for k in (1, 2, 3)], rel=1e-9)
 
 
-def test_a_full_start_reaches_back_as_far_as_anything_is_worth() -> None:
+def test_a_full_start_reaches_back_as_far_as_anything_is_worth():
     """Work is in proportion to what still waits, not to the log; the value is that of the log."""
     rng = np.random.default_rng(0)
     times = np.sort(rng.uniform(0, 50_000, 50_000))
@@ -315,7 +304,7 @@ def test_a_full_start_reaches_back_as_far_as_anything_is_worth() -> None:
         assert got == pytest.approx(np.exp(-0.5 * age).sum(), rel=1e-9)
 
 
-def test_a_full_start_keeps_what_a_curve_never_lets_go() -> None:
+def test_a_full_start_keeps_what_a_curve_never_lets_go():
     log = log_of(
         [0.5, 500.5],
         start=0,
@@ -331,7 +320,7 @@ def test_a_full_start_keeps_what_a_curve_never_lets_go() -> None:
 # ------------------------------------------------------------------------- as a simulated process
 
 
-def simulated(fleet: Sources, epochs: int, seed: int) -> ItemLog:
+def simulated(fleet, epochs, seed):
     """Return a log of Poisson arrivals with exponential utilities, drawn here."""
     rng = np.random.default_rng(seed)
     number = rng.poisson(fleet.arrival_rate * fleet.period * epochs)
@@ -343,7 +332,7 @@ def simulated(fleet: Sources, epochs: int, seed: int) -> ItemLog:
 
 
 @pytest.mark.parametrize("observed", [False, True], ids=["unseen", "seen"])
-def test_a_simulated_log_earns_what_poisson_arrivals_do(observed: bool) -> None:
+def test_a_simulated_log_earns_what_poisson_arrivals_do(observed):
     """The rewards of 24 logs are independent draws, so their spread holds all that differs from
     log to log. Wrong once in 150,000 seeds."""
     fleet = Sources([0.5, 1, 0.2, 0.3, 2], [1, 0.7, 2, 0.5, 0.3], [0.35, 0.1, 0.2, 0.7, 0.05])
@@ -363,7 +352,7 @@ def test_a_simulated_log_earns_what_poisson_arrivals_do(observed: bool) -> None:
 # ------------------------------------------------------------------------- cost
 
 
-def test_memory_does_not_grow_with_the_number_of_epochs() -> None:
+def test_memory_does_not_grow_with_the_number_of_epochs():
     """A log in a wrong unit of time may have 10^12 of them."""
     log = log_of([0.0, 1e12 - 1], start=0, end=1e12)
     feed, envs = Trace(log).bind(one_source(), 1000), np.arange(1000)
@@ -375,6 +364,6 @@ def test_memory_does_not_grow_with_the_number_of_epochs() -> None:
     assert max(x.size for x in arrays) == 1000
 
 
-def test_a_trace_takes_a_log() -> None:
+def test_a_trace_takes_a_log():
     with pytest.raises(ValueError, match=r"log is 'log.csv'; give a crawl_env.ItemLog"):
-        Trace("log.csv")  # type: ignore[arg-type]
+        Trace("log.csv")

@@ -1,9 +1,6 @@
 """Distributions of an item's utility: mean one, and the second moment that is stated."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +9,6 @@ from scipy import stats
 from crawl_env.content.arrivals import Arrivals
 from crawl_env.content.utility import (
     UTILITIES,
-    Distribution,
     EqualUtilities,
     Exponential,
     Gamma,
@@ -35,9 +31,7 @@ EACH = pytest.mark.parametrize(
 
 
 @EACH
-def test_samples_follow_the_distribution_of_mean_one(
-    utility: Distribution, distribution: object
-) -> None:
+def test_samples_follow_the_distribution_of_mean_one(utility, distribution):
     sample = utility.sample(np.random.default_rng(1), N)
     assert sample.shape == (N,)
     assert distribution.mean() == pytest.approx(1.0)
@@ -53,7 +47,7 @@ def test_samples_follow_the_distribution_of_mean_one(
         assert abs(z_of_variance(log, -variance / 2, variance)) < Z_LIMIT
 
 
-def test_names_and_objects_are_understood() -> None:
+def test_names_and_objects_are_understood():
     assert {name: type(make_distribution(name)) for name in UTILITIES} == {
         "constant": EqualUtilities,
         "exponential": Exponential,
@@ -76,28 +70,28 @@ def test_names_and_objects_are_understood() -> None:
     ("name", "near"),
     [("expnential", "exponential"), ("log-normal", "lognormal"), ("Gamma", "gamma")],
 )
-def test_an_unknown_name_suggests_the_nearest(name: str, near: str) -> None:
+def test_an_unknown_name_suggests_the_nearest(name, near):
     with pytest.raises(ValueError, match=rf"unknown distribution.*{name}.*did you mean '{near}'"):
         make_distribution(name)
 
 
-def test_what_is_no_distribution_is_refused() -> None:
+def test_what_is_no_distribution_is_refused():
     for bad in (0.0, -1.0, math.nan, math.inf):
         with pytest.raises(ValueError, match=rf"sigma is {bad!r}; it must be positive"):
             Lognormal(bad)
         with pytest.raises(ValueError, match=rf"shape is {bad!r}; it must be positive"):
             Gamma(bad)
     with pytest.raises(ValueError, match=r"the distribution is 3; give one of constant"):
-        Arrivals(utility=3)  # type: ignore[arg-type]
+        Arrivals(utility=3)
 
 
 class Own:
     """A distribution of one's own: exponential, times a factor."""
 
-    def __init__(self, factor: float = 1.0, extra: int = 0, second_moment: float = 2.0) -> None:
+    def __init__(self, factor=1.0, extra=0, second_moment=2.0):
         self._factor, self._extra, self.second_moment = factor, extra, second_moment
 
-    def sample(self, rng: np.random.Generator, n: int) -> Any:
+    def sample(self, rng, n):
         return self._factor * rng.standard_exponential(n + self._extra)
 
 
@@ -113,12 +107,12 @@ class Own:
         (Own(second_moment=0.5), r"Own\.second_moment is 0\.5; it must be finite and at least 1"),
     ],
 )
-def test_a_faulty_distribution_of_ones_own_is_refused(own: Own, message: str) -> None:
+def test_a_faulty_distribution_of_ones_own_is_refused(own, message):
     with pytest.raises(ValueError, match=message):
         Arrivals(utility=own)
 
 
-def test_draws_of_another_mean_are_warned_of() -> None:
+def test_draws_of_another_mean_are_warned_of():
     assert make_distribution(fine := Own()) is fine
     with pytest.warns(
         UserWarning, match=r"draws of Own\.sample have the mean 2\.0\d*; it must be 1"

@@ -1,11 +1,8 @@
 """Decay functions against quadrature, and what items under them leave at a source."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +13,6 @@ from scipy.integrate import quad
 from crawl_env import Arrivals, Sources, World
 from crawl_env.content.utility import (
     DECAYS,
-    Decay,
     EqualUtilities,
     ExponentialDecay,
     LomaxDecay,
@@ -28,17 +24,17 @@ from crawl_env.content.utility import (
 Z_LIMIT = 4.0
 BETAS = (0.01, 0.1, 0.25, 0.5, 0.7, 0.9, 0.99, 1.0)
 KS = (np.nextafter(1.0, 2.0), 1.0 + 1e-7, 1.5, 2.0, 8.0, 1e3, 1e9)
-FUNCTIONS: list[Decay] = [ExponentialDecay(), *map(StretchedDecay, BETAS), *map(LomaxDecay, KS)]
+FUNCTIONS = [ExponentialDecay(), *map(StretchedDecay, BETAS), *map(LomaxDecay, KS)]
 functions = st.one_of(
     st.builds(StretchedDecay, st.floats(0.005, 1.0)),
     st.builds(LomaxDecay, st.floats(1.0, 1e6, exclude_min=True)),
 )
 
 
-def integral(decay: Decay, low: float, high: float) -> float:
+def integral(decay, low, high):
     """∫ R by quadrature on a logarithmic axis, on which R has no corner."""
 
-    def inside(y: float) -> float:
+    def inside(y):
         return float(decay.survival(np.exp(y)) * np.exp(y))
 
     edges = np.linspace(np.log(low), np.log(high), 9)
@@ -47,7 +43,7 @@ def integral(decay: Decay, low: float, high: float) -> float:
 
 
 @pytest.mark.parametrize("decay", FUNCTIONS, ids=repr)
-def test_all_is_there_at_first_and_the_integral_is_one(decay: Decay) -> None:
+def test_all_is_there_at_first_and_the_integral_is_one(decay):
     assert decay.survival(np.array(0.0)) == 1.0
     assert decay.survival(np.array([decay.end, 2 * decay.end, np.inf])).tolist() == [0, 0, 0]
     assert decay.survival(np.array(decay.end * (1 - 1e-9))) > 0
@@ -67,7 +63,7 @@ def test_all_is_there_at_first_and_the_integral_is_one(decay: Decay) -> None:
 
 
 @given(functions, st.lists(st.floats(0, 2.0), min_size=2, max_size=20))
-def test_utility_never_grows_and_content_never_falls(decay: Decay, where: list[float]) -> None:
+def test_utility_never_grows_and_content_never_falls(decay, where):
     z = np.sort(where) * decay.end
     share, total = decay.survival(z), decay.integrated_survival(z)
     assert np.all((share >= 0) & (share <= 1) & (total >= 0) & (total <= 1 + 1e-12))
@@ -75,7 +71,7 @@ def test_utility_never_grows_and_content_never_falls(decay: Decay, where: list[f
     assert np.all(np.diff(total) >= -1e-12)
 
 
-def test_the_others_tend_to_the_exponential() -> None:
+def test_the_others_tend_to_the_exponential():
     z = np.linspace(0.0, 8.0, 50)
     for near, error in ((StretchedDecay(1.0), 1e-8), (LomaxDecay(1e12), 1e-3)):
         np.testing.assert_allclose(
@@ -84,7 +80,7 @@ def test_the_others_tend_to_the_exponential() -> None:
         np.testing.assert_allclose(near.survival(z), np.exp(-z), atol=error)
 
 
-def test_what_is_no_decay_is_refused() -> None:
+def test_what_is_no_decay_is_refused():
     for beta in (0.0, -1.0, 1.0 + 1e-9, np.nan, np.inf):
         with pytest.raises(ValueError, match=r"beta is .*; it must be above 0 and at most 1"):
             StretchedDecay(beta)
@@ -93,24 +89,24 @@ def test_what_is_no_decay_is_refused() -> None:
             LomaxDecay(k)
 
     class OnlySurvival:
-        def survival(self, z: np.ndarray) -> np.ndarray:
+        def survival(self, z):
             return np.exp(-z)
 
     for bad in (None, 2, StretchedDecay, OnlySurvival()):
         with pytest.raises(ValueError, match="give one of exponential, stretched, lomax, or an"):
-            make_decay(bad)  # type: ignore[arg-type]
+            make_decay(bad)
 
 
 class Linear:
     """A decay of one's own: R = scale·(1 − z/end), of integral scale·end/2."""
 
-    def __init__(self, end: float, scale: float = 1.0) -> None:
+    def __init__(self, end, scale=1.0):
         self.end, self._scale = end, scale
 
-    def survival(self, z: np.ndarray) -> np.ndarray:
+    def survival(self, z):
         return self._scale * np.clip(1 - z / self.end, 0, None)
 
-    def integrated_survival(self, z: Any) -> Any:
+    def integrated_survival(self, z):
         until = np.minimum(z, self.end)
         return self._scale * (until - until**2 / (2 * self.end))
 
@@ -124,13 +120,13 @@ class Linear:
         (Linear(0.0), "end is 0"),
     ],
 )
-def test_a_faulty_decay_of_ones_own_is_refused(decay: Linear, message: str) -> None:
+def test_a_faulty_decay_of_ones_own_is_refused(decay, message):
     assert make_decay(fine := Linear(2.0)) is fine
     with pytest.raises(ValueError, match=message):
         Arrivals(decay=decay)
 
 
-def test_names_and_copies() -> None:
+def test_names_and_copies():
     assert [make_decay(name) for name in DECAYS] == [
         ExponentialDecay(),
         StretchedDecay(0.5),
@@ -150,7 +146,7 @@ def test_names_and_copies() -> None:
 
 @pytest.mark.parametrize("decay", [StretchedDecay(0.8), StretchedDecay(0.4), LomaxDecay(1.5)])
 @pytest.mark.parametrize("age", [1.0, 60.0, 1e9])
-def test_content_has_the_mean_and_variance_of_its_age(decay: Decay, age: float) -> None:
+def test_content_has_the_mean_and_variance_of_its_age(decay, age):
     """E X = u*∫R and, for constant ξ, Var X = Λξ̄²/μ ∫R²; at 1e9 the source was never crawled."""
     n, rate, decay_rate = 1500, 0.8, 0.2
     world = World(
@@ -167,7 +163,7 @@ def test_content_has_the_mean_and_variance_of_its_age(decay: Decay, age: float) 
 
 
 @pytest.mark.parametrize("decay", [StretchedDecay(0.4), LomaxDecay(1.5)], ids=repr)
-def test_never_crawled_it_stays_stationary_and_crawled_it_starts_anew(decay: Decay) -> None:
+def test_never_crawled_it_stays_stationary_and_crawled_it_starts_anew(decay):
     n, rng = 3000, np.random.default_rng(4)
     world = World(Sources(np.full(n, 0.5), 1.0, 0.5), Arrivals(decay=decay))
     world.start(np.full((1, n), 1e9), rng)

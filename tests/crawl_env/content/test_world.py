@@ -1,9 +1,6 @@
 """The recursion against a plain loop, over every layout of blocks; content is never lost."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +9,8 @@ from hypothesis import strategies as st
 
 from crawl_env.content import process as module
 from crawl_env.content.arrivals import ArrivalProcess, Arrivals, Deterministic
-from crawl_env.content.process import Block, Cells, Published
-from crawl_env.content.utility import Decay, ExponentialDecay, Gamma, LomaxDecay
+from crawl_env.content.process import Block, Published
+from crawl_env.content.utility import ExponentialDecay, Gamma, LomaxDecay
 from crawl_env.content.world import NEVER, World
 from crawl_env.fleet.sources import PARAMETERS, Sources
 from tests.references import Z_LIMIT, PlainWorld, plainly, z_of_mean
@@ -24,13 +21,13 @@ NEAR = {"rtol": 1e-11, "atol": 1e-280}
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> dict[str, Any]:
+def worlds(draw):
     """A fleet for all rows or one for each, a layout, and a history of crawls."""
     n, rows = draw(st.integers(1, 7)), draw(st.integers(1, 6))
     shared = draw(st.booleans())
     size = n if shared else rows * n
 
-    def column(values: st.SearchStrategy[float]) -> np.ndarray:
+    def column(values):
         drawn = draw(st.lists(values, min_size=size, max_size=size))
         return np.array(drawn).reshape((n,) if shared else (rows, n))
 
@@ -48,7 +45,7 @@ def worlds(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-def plain(fleet: Sources, rows: int, age: float) -> PlainWorld:
+def plain(fleet, rows, age):
     n = len(fleet)
     flat = {p: np.broadcast_to(getattr(fleet, p), (rows, n)).ravel() for p in PARAMETERS}
     cells = [
@@ -63,13 +60,13 @@ def plain(fleet: Sources, rows: int, age: float) -> PlainWorld:
     return PlainWorld(cells, rows, age)
 
 
-def assert_same(world: World, reference: PlainWorld) -> None:
+def assert_same(world, reference):
     np.testing.assert_allclose(world.value.ravel(), reference.value, **NEAR)
     np.testing.assert_array_equal(world.age.ravel(), reference.age)
     np.testing.assert_allclose(world.items.ravel(), reference.items, **NEAR)
 
 
-def in_blocks_of(size: int, *arguments: Any, **options: Any) -> World:
+def in_blocks_of(size, *arguments, **options):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BLOCK", size)
         patch.setattr("crawl_env.content.arrivals.TILE", size)
@@ -81,7 +78,7 @@ def in_blocks_of(size: int, *arguments: Any, **options: Any) -> World:
 
 @plainly
 @given(case=worlds())
-def test_the_world_is_the_recursion_cell_by_cell(case: dict[str, Any]) -> None:
+def test_the_world_is_the_recursion_cell_by_cell(case):
     fleet, rows, age = case["fleet"], case["rows"], case["age"]
     world = in_blocks_of(case["block"], fleet, Deterministic(), rows, count=True)
     reference, rng = plain(fleet, rows, age), np.random.default_rng(0)
@@ -96,9 +93,7 @@ def test_the_world_is_the_recursion_cell_by_cell(case: dict[str, Any]) -> None:
 
 @plainly
 @given(case=worlds(), picks=st.integers(1, 7), data=st.data())
-def test_one_call_does_what_crawling_and_advancing_do(
-    case: dict[str, Any], picks: int, data: Any
-) -> None:
+def test_one_call_does_what_crawling_and_advancing_do(case, picks, data):
     """Bit for bit, and what is shown and collected is what the world held."""
     fleet, rows, age = case["fleet"], case["rows"], case["age"]
     n = len(fleet)
@@ -129,7 +124,7 @@ def test_one_call_does_what_crawling_and_advancing_do(
 
 @pytest.mark.parametrize("own", [False, True], ids=["one fleet", "a fleet each"])
 @pytest.mark.parametrize("arrivals", [Deterministic(), Arrivals(sampler="items")], ids=str)
-def test_blocks_make_no_difference(own: bool, arrivals: ArrivalProcess) -> None:
+def test_blocks_make_no_difference(own, arrivals):
     """Bit for bit, under random arrivals for the belief; random content has one distribution."""
     num_envs, n, rng = 3, 17, np.random.default_rng(5)
     fleet = Sources.random(n, seed=1)
@@ -157,7 +152,7 @@ def test_blocks_make_no_difference(own: bool, arrivals: ArrivalProcess) -> None:
 
 
 @pytest.mark.parametrize(("block", "own"), [(7, True), (2**15, False)])
-def test_random_content_has_its_mean_in_every_layout(block: int, own: bool) -> None:
+def test_random_content_has_its_mean_in_every_layout(block, own):
     """Each cell of five rows of nine sources against its own u, at ℓ from .5 to 8."""
     rows, n, epochs = 5, 9, 3000
     fleet = Sources(np.linspace(0.5, 8, n), np.linspace(1, 3, n), np.linspace(0.2, 3, n))
@@ -177,7 +172,7 @@ def test_random_content_has_its_mean_in_every_layout(block: int, own: bool) -> N
 # ------------------------------------------------------------------------- crawling
 
 
-def test_crawl_returns_a_copy_of_what_was_there() -> None:
+def test_crawl_returns_a_copy_of_what_was_there():
     world, rng = World(Sources.preset("table1"), Deterministic(), 2), np.random.default_rng(0)
     world.start(np.ones((2, 4)), rng)
     before = world.value.copy()
@@ -194,7 +189,7 @@ def test_crawl_returns_a_copy_of_what_was_there() -> None:
     [np.intp(2), np.array([2]), np.array([[2, 6]]), np.array([], dtype=np.intp)],
     ids=["a number", "one", "one a row", "none"],
 )
-def test_picks_of_any_shape_are_collected_and_emptied(picked: np.ndarray) -> None:
+def test_picks_of_any_shape_are_collected_and_emptied(picked):
     world, rng = (
         World(Sources.preset("table1"), Arrivals(sampler="items"), 2, True, True),
         np.random.default_rng(0),
@@ -217,23 +212,23 @@ class Recorded(ArrivalProcess):
 
     items = True
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.inner = Arrivals(utility=Gamma(0.8), sampler="items")
-        self.lots: list[tuple[np.ndarray, np.ndarray]] = []
+        self.lots = []
 
-    def block(self, cells: Cells, state: np.ndarray) -> Block:
+    def block(self, cells, state):
         return Noted(cells, self, self.inner.block(cells, state))
 
-    def past(self, cells: Cells, steps: np.ndarray) -> Block:
+    def past(self, cells, steps):
         return self.inner.past(cells, steps)
 
 
 class Noted(Block):
-    def __init__(self, cells: Cells, whole: Recorded, inner: Block) -> None:
+    def __init__(self, cells, whole, inner):
         super().__init__(cells)
         self.whole, self.inner = whole, inner
 
-    def draw(self, rng: np.random.Generator) -> Any:
+    def draw(self, rng):
         lot = np.zeros(self.cells.items.size), np.zeros(self.cells.items.size)
         for items in self.inner.draw(rng):
             self.cells.collect(items, *lot)
@@ -243,7 +238,7 @@ class Noted(Block):
 
 @plainly
 @given(case=worlds(), seed=st.integers(0, 2**32))
-def test_collected_decayed_and_waiting_are_what_arrived(case: dict[str, Any], seed: int) -> None:
+def test_collected_decayed_and_waiting_are_what_arrived(case, seed):
     """Books kept lot by lot: what a lot is worth now, and where it went."""
     fleet, rows = case["fleet"], case["rows"]
     cells, rng = rows * len(fleet), np.random.default_rng(seed)
@@ -283,7 +278,7 @@ def test_collected_decayed_and_waiting_are_what_arrived(case: dict[str, Any], se
 # ------------------------------------------------------------------------- belief
 
 
-def test_the_belief_is_the_mean_given_the_crawls() -> None:
+def test_the_belief_is_the_mean_given_the_crawls():
     """4000 worlds under one history of crawls: the mean of the value is the belief."""
     fleet, rows = Sources([3.0, 0.2, 0.0], [1.0, 4.0, 1.0], [0.3, 0.1, 0.5]), 4000
     world, rng = World(fleet, Arrivals(), rows, track_belief=True), np.random.default_rng(8)
@@ -300,7 +295,7 @@ def test_the_belief_is_the_mean_given_the_crawls() -> None:
         expected = np.exp(-fleet.decay_rate) * expected + fleet.inflow
 
 
-def test_without_belief_the_value_is_shown() -> None:
+def test_without_belief_the_value_is_shown():
     assert World(Sources(1.0, 1.0, 1.0), Arrivals()).items is None
     world = World(Sources(1.0, 1.0, 1.0), Arrivals(), track_belief=False)
     assert world.belief is world.value
@@ -311,7 +306,7 @@ def test_without_belief_the_value_is_shown() -> None:
 # ------------------------------------------------------------------------- start
 
 
-def test_start_sets_only_the_rows_named() -> None:
+def test_start_sets_only_the_rows_named():
     fleet, rng = Sources.preset("table1"), np.random.default_rng(9)
     world = World(fleet, Arrivals(sampler="items"), 3, count=True, track_belief=True)
     world.start(np.ones((3, 4)), rng)
@@ -330,7 +325,7 @@ def test_start_sets_only_the_rows_named() -> None:
     assert world.age[1].tolist() == [2.0, 3.0, 1.0, NEVER + 1]
 
 
-def test_a_source_never_crawled_stands_at_its_ceiling_and_stays() -> None:
+def test_a_source_never_crawled_stands_at_its_ceiling_and_stays():
     fleet, rng = Sources.preset("table1"), np.random.default_rng(0)
     world = World(fleet, Deterministic())
     world.start(np.full((1, 4), NEVER), rng)
@@ -340,7 +335,7 @@ def test_a_source_never_crawled_stands_at_its_ceiling_and_stays() -> None:
     assert np.all(world.age > NEVER)
 
 
-def test_a_value_given_replaces_content_and_belief() -> None:
+def test_a_value_given_replaces_content_and_belief():
     fleet, rng = Sources.preset("table1"), np.random.default_rng(0)
     world = World(fleet, Arrivals(), 2, track_belief=True)
     value, which = np.array([[1.0, 2.0, 3.0, 4.0]]), np.array([False, True])
@@ -353,7 +348,7 @@ def test_a_value_given_replaces_content_and_belief() -> None:
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["one fleet", "a fleet a row"])
-def test_start_uses_each_rows_own_fleet(own: bool) -> None:
+def test_start_uses_each_rows_own_fleet(own):
     fleet = Sources.preset("table1")
     fleets = [fleet, Sources.random(4, seed=1), Sources.random(4, seed=2)] if own else [fleet] * 3
     given = Sources.stack(fleets) if own else fleet
@@ -364,7 +359,7 @@ def test_start_uses_each_rows_own_fleet(own: bool) -> None:
     assert np.all(world.value[0] == 0)
 
 
-def test_other_sources_publish_from_the_next_epoch_on() -> None:
+def test_other_sources_publish_from_the_next_epoch_on():
     first, second = Sources.preset("table1"), Sources.random(4, seed=1)
     world, rng = World(first, Deterministic(), 2), np.random.default_rng(0)
     world.start(np.ones((2, 4)), rng)
@@ -380,7 +375,7 @@ def test_other_sources_publish_from_the_next_epoch_on() -> None:
 
 
 @pytest.mark.parametrize("observed", [False, True], ids=["belief", "mean"])
-def test_a_source_never_crawled_shows_its_last_items_mean(observed: bool) -> None:
+def test_a_source_never_crawled_shows_its_last_items_mean(observed):
     """Also where content grows so slowly that 10⁹ steps are far from its ceiling."""
     fleet = Sources([1e-11, 2.0], 1.0, [1e-12, 0.5], capacity=[5.0, np.inf])
     arrivals = Deterministic() if observed else Arrivals(sampler="items")
@@ -396,7 +391,7 @@ def test_a_source_never_crawled_shows_its_last_items_mean(observed: bool) -> Non
     np.testing.assert_allclose(world.belief[0, 0], fleet.content_at(1)[0], rtol=1e-12)
 
 
-def test_single_items_are_asked_for_where_they_are_needed() -> None:
+def test_single_items_are_asked_for_where_they_are_needed():
     fleet = Sources([1.0], 1.0, 0.1)
     capped = Sources([1.0], 1.0, 0.1, capacity=3)
     for sources, how, message in (
@@ -405,8 +400,8 @@ def test_single_items_are_asked_for_where_they_are_needed() -> None:
         (capped, {}, "finite capacity"),
     ):
         with pytest.raises(ValueError, match=rf"{message}: .* only the total .*'poisson-items'"):
-            World(sources, Arrivals(), **how)  # type: ignore[arg-type]
-        World(sources, Arrivals(sampler="items"), **how)  # type: ignore[arg-type]
+            World(sources, Arrivals(), **how)
+        World(sources, Arrivals(sampler="items"), **how)
     World(capped, Deterministic(), count=True)
     with pytest.raises(ValueError, match="has only their mean"):
         World(fleet, Deterministic(), store_items=True)
@@ -414,7 +409,7 @@ def test_single_items_are_asked_for_where_they_are_needed() -> None:
         World(fleet, Deterministic(), 3).set_sources(Sources([1.0, 2.0], 1.0, 0.1))
 
 
-def test_other_sources_of_stored_items_go_on_with_the_items_there() -> None:
+def test_other_sources_of_stored_items_go_on_with_the_items_there():
     first, second = Sources([2.0, 3.0], 1.0, 0.2), Sources([0.0, 0.0], 1.0, 0.7)
     arrivals = Arrivals(rate="drift", utility="constant", sampler="items")
     world, rng = World(first, arrivals, 2, True, True, True), np.random.default_rng(0)
@@ -433,7 +428,7 @@ def test_other_sources_of_stored_items_go_on_with_the_items_there() -> None:
     assert np.array_equal(waiting[0], world.items)
 
 
-def test_attempts_are_counted_apart_from_crawls_where_crawls_fail() -> None:
+def test_attempts_are_counted_apart_from_crawls_where_crawls_fail():
     fleet = Sources([2.0, 3.0], 1.0, 0.2, failure_rate=[0.5, 0.0], crawl_delay=[0.0, 2.0])
     world, rng = World(fleet, Deterministic()), np.random.default_rng(0)
     world.start(np.array([[4.0, 4.0]]), rng)
@@ -458,22 +453,22 @@ class Scheduled(ArrivalProcess):
 
     items = True
 
-    def __init__(self, decay: Decay) -> None:
+    def __init__(self, decay):
         self.decay, self.exponential = decay, isinstance(decay, ExponentialDecay)
 
-    def block(self, cells: Cells, state: np.ndarray) -> Block:
+    def block(self, cells, state):
         return OneItemEach(cells, cells.items.size)
 
-    def past(self, cells: Cells, steps: np.ndarray) -> Block:
+    def past(self, cells, steps):
         return OneItemEach(cells, 0)
 
 
 class OneItemEach(Block):
-    def __init__(self, cells: Cells, number: int) -> None:
+    def __init__(self, cells, number):
         super().__init__(cells)
         self.number = number
 
-    def draw(self, rng: np.random.Generator) -> Any:
+    def draw(self, rng):
         cell = np.arange(self.number)
         utility = self.cells.mean_utility[cell]
         yield Published(cell, np.full(self.number, 0.5), utility, np.zeros_like(cell))
@@ -488,13 +483,13 @@ class OneItemEach(Block):
     ],
     ids=["capacities", "exponential", "power law"],
 )
-def test_stored_items_are_those_of_a_plain_list(decay: Decay, capacity: Any) -> None:
+def test_stored_items_are_those_of_a_plain_list(decay, capacity):
     """Value, number and sums of the items in two environments, crawled now and then; an item of
     which nothing is left is not kept where all that is left is shown."""
     fleet = Sources(1.0, [1.0, 2.0, 0.5], [0.2, 0.5, 40.0], capacity=capacity)
     world, rng = World(fleet, Scheduled(decay), 2, store_items=True), np.random.default_rng(0)
     world.start(np.ones((2, 3)), rng)
-    ages: list[list[float]] = [[] for _ in range(6)]  # of the items of each cell, newest last
+    ages = [[] for _ in range(6)]  # of the items of each cell, newest last
     for step in range(24):
         picked = [cell for cell in range(6) if (step + 2 * cell) % (7 + cell) == 5]
         harvested = np.zeros((5, 6))
@@ -522,7 +517,7 @@ def test_stored_items_are_those_of_a_plain_list(decay: Decay, capacity: Any) -> 
         ages = [[*(a + 1 for a in ages[c]), 0.5][-most[c % 3] :] for c in range(6)]
 
 
-def test_sources_without_a_delay_are_available_at_once_beside_others() -> None:
+def test_sources_without_a_delay_are_available_at_once_beside_others():
     fleet = Sources(1.0, [1.0, 2.0], 0.2, crawl_delay=[0.0, 2.0])
     world, rng = World(fleet, Deterministic()), np.random.default_rng(0)
     world.start(np.zeros((1, 2)), rng)

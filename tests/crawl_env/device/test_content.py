@@ -4,15 +4,12 @@ Every comparison has a fixed seed and a level of 1e-4, so that of a hundred corr
 these samplers one would fail here.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
 from scipy.stats import ks_2samp
 
 from crawl_env import Arrivals, Sources
-from crawl_env.content.process import ArrivalProcess
 from crawl_env.content.world import World
 from crawl_env.device import content
 from crawl_env.device.content import Content
@@ -24,13 +21,13 @@ DRAWS = 8000
 FLEET = Sources([8.0, 0.3, 5.0, 60.0, 0.0], [1.0, 3.0, 0.5, 2.0, 1.0], [0.3, 0.05, 9.0, 40.0, 1.0])
 
 
-def worlds(arrivals: ArrivalProcess, dtype: torch.dtype, count: bool) -> tuple[World, TorchWorld]:
+def worlds(arrivals, dtype, count):
     device = torch.device("cpu")
     one = World(FLEET, arrivals, DRAWS, count=count)
     return one, TorchWorld(FLEET, arrivals, DRAWS, count, False, device, dtype)
 
 
-def start(one: World, other: TorchWorld, age: float) -> tuple[np.random.Generator, torch.Generator]:
+def start(one, other, age):
     rng, generator = np.random.default_rng(1), torch.Generator().manual_seed(2)
     one.start(np.full(one.shape, age), rng)
     ages = torch.full(other.shape, int(age), dtype=torch.int32)
@@ -38,7 +35,7 @@ def start(one: World, other: TorchWorld, age: float) -> tuple[np.random.Generato
     return rng, generator
 
 
-def assert_same_law(one: World, other: TorchWorld) -> None:
+def assert_same_law(one, other):
     for source in range(len(FLEET)):
         mine, its = other.value[:, source].double().numpy(), one.value[:, source]
         assert ks_2samp(mine, its).pvalue > LEVEL, source
@@ -56,9 +53,7 @@ def assert_same_law(one: World, other: TorchWorld) -> None:
     ],
     ids=str,
 )
-def test_content_has_the_law_of_the_world_on_arrays(
-    utility: str, count: bool, dtype: torch.dtype
-) -> None:
+def test_content_has_the_law_of_the_world_on_arrays(utility, count, dtype):
     arrivals = Arrivals(utility=utility, sampler="items" if count else "total")
     one, other = worlds(arrivals, dtype, count)
     rng, generator = start(one, other, 3.0)
@@ -75,13 +70,13 @@ def test_content_has_the_law_of_the_world_on_arrays(
         assert (np.abs(other.items.double().mean(0).numpy() - mean) <= error).all()
 
 
-def test_sources_never_crawled_are_stationary() -> None:
+def test_sources_never_crawled_are_stationary():
     one, other = worlds(Arrivals(), torch.float64, False)
     start(one, other, 1e9)
     assert_same_law(one, other)
 
 
-def test_moments_of_a_step_are_those_of_the_compound_poisson_process() -> None:
+def test_moments_of_a_step_are_those_of_the_compound_poisson_process():
     """E[U] = u and Var[U] = Λ E[ξ²](1 − α²)/(2μ), within 5 standard errors (1e-6 each)."""
     fleet = Sources([6.0, 0.4], [2.0, 5.0], [0.2, 0.6])
     for utility, square in (("exponential", 2.0), ("constant", 1.0)):
@@ -98,7 +93,7 @@ def test_moments_of_a_step_are_those_of_the_compound_poisson_process() -> None:
         assert (np.abs(sample.var(0) - variance) < 5 * spread).all()
 
 
-def test_a_time_divided_into_parts_has_the_same_law(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_time_divided_into_parts_has_the_same_law(monkeypatch):
     fleet = Sources([4.0], [1.0], [0.5])
     samples = []
     for most in (1e8, 1.0):
@@ -112,7 +107,7 @@ def test_a_time_divided_into_parts_has_the_same_law(monkeypatch: pytest.MonkeyPa
     assert ks_2samp(*samples).pvalue > LEVEL
 
 
-def test_items_drawn_in_several_batches_are_all_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_items_drawn_in_several_batches_are_all_there(monkeypatch):
     monkeypatch.setattr(content, "_AT_A_TIME", 1000)
     one, other = worlds(Arrivals(utility="lognormal"), torch.float64, False)
     start(one, other, 1.0)

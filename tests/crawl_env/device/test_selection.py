@@ -1,7 +1,5 @@
 """Selection on tensors: the same sources as the selection on arrays, ties included."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -14,9 +12,7 @@ from crawl_env.simulation import selection
 
 @given(st.integers(1, 4), st.integers(1, 12), st.integers(1, 12), st.integers(0, 10**6))
 @settings(max_examples=150)
-def test_it_selects_what_the_selection_on_arrays_selects(
-    num_envs: int, n: int, k: int, seed: int
-) -> None:
+def test_it_selects_what_the_selection_on_arrays_selects(num_envs, n, k, seed):
     rng = np.random.default_rng(seed)
     kinds = np.array([-np.inf, -1.0, -0.0, 0.0, 0.5, np.inf])  # few values, many ties
     priority = rng.choice(kinds, (num_envs, n))
@@ -29,7 +25,7 @@ def test_it_selects_what_the_selection_on_arrays_selects(
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])
-def test_nan_is_refused_with_its_place(k: int) -> None:
+def test_nan_is_refused_with_its_place(k):
     priority = torch.zeros(2, 3)
     priority[1, 2] = torch.nan
     with pytest.raises(ValueError, match=r"NaN as priority of source 2 \(environment 1\)"):

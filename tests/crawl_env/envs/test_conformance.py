@@ -1,12 +1,8 @@
 """What Gymnasium and Stable-Baselines3 ask of an environment, over the grid of arguments."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import warnings
-from collections.abc import Iterator
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -50,7 +46,7 @@ MIXED_COSTS = Sources([3.0, 0.2, 8.0, 0.7], [1, 4, 0.3, 2], [0.3, 0.1, 0.6, 0.2]
 
 
 @pytest.fixture
-def strict() -> Iterator[None]:
+def strict():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for message in ALLOWED:
@@ -58,7 +54,7 @@ def strict() -> Iterator[None]:
         yield
 
 
-AXES: dict[str, dict[str, Any]] = {
+AXES = {
     "features": {name: FEATURES[name] for name in ("value", "hidden", "known", "all")},
     "arrivals": {name: name for name in ARRIVALS},
     "observed": OBSERVED,
@@ -70,12 +66,12 @@ AXES: dict[str, dict[str, Any]] = {
 }
 
 
-def possible(chosen: dict[str, str]) -> bool:
+def possible(chosen):
     """Return whether the arguments go together."""
     return not (chosen["start"] == "full" and "items" in FEATURES[chosen["features"]])
 
 
-def covering_array() -> list[dict[str, str]]:
+def covering_array():
     """Return few choices in which any two values that go together meet: each is the best of 200
     at random."""
     rng = np.random.default_rng(0)
@@ -99,7 +95,7 @@ def covering_array() -> list[dict[str, str]]:
     return choices
 
 
-def pairs_of(choice: dict[str, str]) -> set[frozenset[tuple[str, str]]]:
+def pairs_of(choice):
     return {frozenset(pair) for pair in itertools.combinations(choice.items(), 2)}
 
 
@@ -126,26 +122,26 @@ ITEMS = {
 GRID += [pytest.param(arguments, id=name) for name, arguments in ITEMS.items()]
 
 
-def drawn(rng: np.random.Generator) -> Sources:
+def drawn(rng):
     fleet = Sources.random(4, rng)
     return Sources(fleet.arrival_rate, fleet.mean_utility, fleet.decay_rate, [1, 1, 2, 1])
 
 
-def make(name: str, arguments: dict[str, Any]) -> Any:
+def make(name, arguments):
     sources = arguments.get("sources", "table1")
     fleet = {"mixed costs": MIXED_COSTS, "drawn": drawn}.get(sources, sources)
     with unreachable_is_fine():
         return gym.make(name, **{**arguments, "sources": fleet})
 
 
-def test_something_is_registered() -> None:
+def test_something_is_registered():
     assert ID in IDS
 
 
 @pytest.mark.usefixtures("strict")
 @pytest.mark.parametrize("arguments", GRID)
 @pytest.mark.parametrize("name", IDS)
-def test_both_checks_of_environments_find_nothing(name: str, arguments: dict[str, Any]) -> None:
+def test_both_checks_of_environments_find_nothing(name, arguments):
     env = make(name, arguments)
     env_checker.check_env(env.unwrapped, skip_render_check=True)
     check_env_sb3(env)
@@ -155,7 +151,7 @@ def test_both_checks_of_environments_find_nothing(name: str, arguments: dict[str
 @pytest.mark.usefixtures("strict")
 @pytest.mark.parametrize("features", list(FEATURES.values()), ids=list(FEATURES))
 @pytest.mark.parametrize("name", IDS)
-def test_every_feature_passes_both_checks(name: str, features: tuple[str, ...]) -> None:
+def test_every_feature_passes_both_checks(name, features):
     for arguments in (
         {},
         {"arrivals": "poisson-items", "observed": False, "budget_rule": "average"},
@@ -167,14 +163,14 @@ def test_every_feature_passes_both_checks(name: str, features: tuple[str, ...]) 
 
 @pytest.mark.usefixtures("strict")
 @pytest.mark.parametrize("name", IDS)
-def test_numpy_integers_as_horizon_pass_both_checks(name: str) -> None:
+def test_numpy_integers_as_horizon_pass_both_checks(name):
     env = gym.make(name, horizon=np.int64(5))
     env_checker.check_env(env.unwrapped, skip_render_check=True)
     check_env_sb3(env)
 
 
 @pytest.mark.usefixtures("strict")
-def test_check_env_with_every_render_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_env_with_every_render_mode(monkeypatch):
     pytest.importorskip("pygame")
     monkeypatch.setenv("SDL_VIDEODRIVER", os.environ.get("SDL_VIDEODRIVER", "dummy"))
     monkeypatch.setitem(CrawlEnv.metadata, "render_fps", 1000)  # nobody looks
@@ -194,16 +190,14 @@ def test_check_env_with_every_render_mode(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.usefixtures("strict")
 @pytest.mark.parametrize("name", IDS)
-def test_check_env_with_the_wrappers_of_make(name: str) -> None:
+def test_check_env_with_the_wrappers_of_make(name):
     warnings.filterwarnings("ignore", message=r".*is different from the unwrapped version.*")
     env_checker.check_env(gym.make(name, budget=2), skip_render_check=True)
 
 
 @pytest.mark.parametrize("name", IDS)
 @pytest.mark.parametrize("make", [gym.make, gym.make_vec], ids=["make", "make_vec"])
-def test_unknown_arguments_are_refused_in_the_words_that_torchrl_parses(
-    make: Any, name: str
-) -> None:
+def test_unknown_arguments_are_refused_in_the_words_that_torchrl_parses(make, name):
     """`GymEnv` tries `frameskip` and makes the environment without it if it reads these words."""
     with pytest.raises(
         TypeError, match=r"__init__\(\) got an unexpected keyword argument 'frameskip'"
@@ -211,7 +205,7 @@ def test_unknown_arguments_are_refused_in_the_words_that_torchrl_parses(
         make(name, frameskip=1)
 
 
-def test_the_passive_checker_of_make_is_silent() -> None:
+def test_the_passive_checker_of_make_is_silent():
     """gym.make wraps a checker that watches the first reset, step and render."""
     env = gym.make(ID, features=CHANNELS, arrivals="poisson-items", observed=False)
     assert "PassiveEnvChecker" in str(env)
@@ -223,7 +217,7 @@ def test_the_passive_checker_of_make_is_silent() -> None:
 
 
 @pytest.mark.parametrize("arguments", GRID[::2])
-def test_vector_conformance(arguments: dict[str, Any]) -> None:
+def test_vector_conformance(arguments):
     """What Gymnasium checks of one environment, as far as it can be asked of many."""
     sources = arguments["sources"]
     fleet = {"mixed costs": MIXED_COSTS, "drawn": drawn}.get(sources, sources)
@@ -259,7 +253,7 @@ def test_vector_conformance(arguments: dict[str, Any]) -> None:
         vec.close()
 
 
-def test_vector_rendering_gives_one_picture_an_environment() -> None:
+def test_vector_rendering_gives_one_picture_an_environment():
     pytest.importorskip("pygame")
     vec = gym.make_vec(ID, num_envs=3, render_mode="rgb_array")
     vec.reset(seed=0)
@@ -273,7 +267,7 @@ def test_vector_rendering_gives_one_picture_an_environment() -> None:
 
 
 @pytest.mark.parametrize("name", IDS)
-def test_the_native_vector_environment_equals_gymnasiums_own(name: str) -> None:
+def test_the_native_vector_environment_equals_gymnasiums_own(name):
     """Step by step, with the same spaces; deterministic arrivals, since generators differ."""
     arguments = {"budget": 2, "features": ("value", "age", "harvest"), "horizon": 3}
     native = gym.make_vec(name, num_envs=3, **arguments)

@@ -1,9 +1,6 @@
 """The scalar environment: its step against plain Python, and what must never happen."""
 
-from __future__ import annotations
-
 import random
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -43,7 +40,7 @@ COSTLY = Sources(
 
 
 @st.composite
-def plain_fleets(draw: st.DrawFn) -> list[PlainSource]:
+def plain_fleets(draw):
     return draw(
         st.lists(
             st.builds(
@@ -60,14 +57,14 @@ def plain_fleets(draw: st.DrawFn) -> list[PlainSource]:
 
 
 @st.composite
-def priorities(draw: st.DrawFn, n: int) -> np.ndarray:
+def priorities(draw, n):
     """A few values, so that ties abound, or any."""
     few = st.sampled_from([-1.0, -0.5, -0.0, 0.0, 0.5, 1.0])
     cell = few if draw(st.booleans()) else st.floats(-1, 1, width=32)
     return np.array(draw(st.lists(cell, min_size=n, max_size=n)), dtype=np.float32)
 
 
-def close(env: CrawlEnv, observation: np.ndarray, plain: PlainCrawl) -> None:
+def close(env, observation, plain):
     features = env.task.features
     assert observation.dtype == np.float32
     expected = plain.observation(features)
@@ -88,9 +85,7 @@ def close(env: CrawlEnv, observation: np.ndarray, plain: PlainCrawl) -> None:
     start=st.sampled_from(["fresh", "empty", "full"]),
     data=st.data(),
 )
-def test_a_priority_step_is_the_plain_one(
-    fleet: list[PlainSource], budget: str, rule: str, start: str, data: Any
-) -> None:
+def test_a_priority_step_is_the_plain_one(fleet, budget, rule, start, data):
     assume(rule == "average" or min(float(s.cost) for s in fleet) <= float(budget))
     features = [name for name in CHANNELS if start != "full" or name != "items"]
     with unreachable_is_fine():
@@ -122,12 +117,12 @@ def test_a_priority_step_is_the_plain_one(
         close(env, observation, plain)
 
 
-def crawled(env: Any, action: Any) -> set[int]:
+def crawled(env, action):
     """Return the sources that a step crawls; the environment shows `crawled` first."""
     return set(np.flatnonzero(env.step(np.array(action, dtype=np.float32))[0][:, 0]))
 
 
-def test_reward_comes_before_arrivals_and_nothing_is_lost_in_between() -> None:
+def test_reward_comes_before_arrivals_and_nothing_is_lost_in_between():
     env = gym.make(ID)
     observation, _ = env.reset(seed=0)
     u = [179.790963, 147.655955, 35.958193, 18.039596]
@@ -138,7 +133,7 @@ def test_reward_comes_before_arrivals_and_nothing_is_lost_in_between() -> None:
     assert observation[:, 0] == pytest.approx(later, rel=1e-6)
 
 
-def test_ties_go_to_the_older_then_to_the_lower_number() -> None:
+def test_ties_go_to_the_older_then_to_the_lower_number():
     env = CrawlEnv(features=("crawled", "age"))
     env.reset(options={"age": [2, 5, 5, 1]})
     assert crawled(env, [0, 0, 0, 0]) == {1}
@@ -148,7 +143,7 @@ def test_ties_go_to_the_older_then_to_the_lower_number() -> None:
     assert crawled(env, [-0.0, -1, -1, 0.0]) == {0}  # both zeros tie: the older
 
 
-def test_what_does_not_fit_is_skipped_and_the_next_tried() -> None:
+def test_what_does_not_fit_is_skipped_and_the_next_tried():
     env = CrawlEnv(sources=COSTLY, budget=4.0, features=("crawled",))
     env.reset(seed=0)
     assert crawled(env, [0.1, 0.8, 0.2, 1.0, 0.0]) == {3, 2}  # 3, then 2 of cost 2 does not fit
@@ -156,7 +151,7 @@ def test_what_does_not_fit_is_skipped_and_the_next_tried() -> None:
     assert crawled(env, [-1, -1, -1, -1, -0.9]) == {4, 3}  # of the tied, 3 is the older
 
 
-def test_the_sign_of_a_priority_means_nothing_in_an_epoch_but_much_on_average() -> None:
+def test_the_sign_of_a_priority_means_nothing_in_an_epoch_but_much_on_average():
     low = np.array([-0.9, -0.2, -0.5, -1.0], dtype=np.float32)
     env = CrawlEnv(budget=2, features=("crawled",))
     env.reset(seed=0)
@@ -171,7 +166,7 @@ def test_the_sign_of_a_priority_means_nothing_in_an_epoch_but_much_on_average() 
     assert env.step(low)[0][0, 1] == 2.0 * 6 - 4
 
 
-def test_the_last_source_taken_may_overdraw_the_balance() -> None:
+def test_the_last_source_taken_may_overdraw_the_balance():
     env = CrawlEnv(
         sources=COSTLY, budget=1.5, budget_rule="average", features=("crawled", "balance")
     )
@@ -185,14 +180,14 @@ def test_the_last_source_taken_may_overdraw_the_balance() -> None:
 
 
 @pytest.mark.parametrize("value", [np.inf, 3e38, 7.0], ids=str)
-def test_priorities_are_only_an_order(value: float) -> None:
+def test_priorities_are_only_an_order(value):
     """Beyond the box, and infinite, they still sort."""
     env = CrawlEnv(budget=2, features=("crawled",))
     env.reset(seed=0)
     assert crawled(env, [-value, value, 0.0, -1.0]) == {1, 2}
 
 
-def test_float64_priorities_keep_their_order() -> None:
+def test_float64_priorities_keep_their_order():
     env = CrawlEnv(features=("crawled",))
     env.reset(options={"age": [9, 1, 1, 1]})
     observation, *_ = env.step(np.array([0.5, 0.5 + 1e-12, 0, 0]))
@@ -203,7 +198,7 @@ def test_float64_priorities_keep_their_order() -> None:
 
 
 @pytest.mark.parametrize("horizon", [1, 5, np.int64(5)], ids=["1", "5", "numpy's 5"])
-def test_truncated_at_the_horizon_and_never_terminated(horizon: int) -> None:
+def test_truncated_at_the_horizon_and_never_terminated(horizon):
     env = CrawlEnv(horizon=horizon)
     for _ in range(2):
         env.reset(seed=0)
@@ -212,13 +207,13 @@ def test_truncated_at_the_horizon_and_never_terminated(horizon: int) -> None:
         assert all(type(flag) is bool for end in ends for flag in end)
 
 
-def test_without_a_horizon_it_goes_on() -> None:
+def test_without_a_horizon_it_goes_on():
     env = CrawlEnv(horizon=None)
     env.reset(seed=0)
     assert not any(env.step(np.zeros(4, np.float32))[3] for _ in range(1200))
 
 
-def test_an_episode_starts_anew() -> None:
+def test_an_episode_starts_anew():
     env = CrawlEnv(features=CHANNELS, budget_rule="average", horizon=3)
     first, _ = env.reset(seed=0)
     run(env, random_actions(env, 3), reset=False)
@@ -226,7 +221,7 @@ def test_an_episode_starts_anew() -> None:
     assert np.array_equal(first, again)
 
 
-def test_step_before_reset_is_refused() -> None:
+def test_step_before_reset_is_refused():
     with pytest.raises(gym.error.ResetNeeded, match="reset"):
         CrawlEnv().step(np.zeros(4, np.float32))
     with pytest.raises(gym.error.ResetNeeded, match="reset"):
@@ -238,12 +233,12 @@ def test_step_before_reset_is_refused() -> None:
 OTHER = Sources([9.0, 0.01, 1.0, 30.0, 2.0], [0.1, 9.0, 2.0, 5.0, 0.0], [2.0, 0.01, 0.3, 1.0, 0.4])
 
 
-def pair(one: Sources = MIXED, two: Sources = OTHER, **arguments: Any) -> list[CrawlEnv]:
+def pair(one=MIXED, two=OTHER, **arguments):
     arguments = {"features": HIDDEN, "budget": 2, **arguments}
     return [CrawlEnv(sources=sources, **arguments) for sources in (one, two)]
 
 
-def equal_infos(one: dict[str, Any], two: dict[str, Any]) -> bool:
+def equal_infos(one, two):
     return set(one) == set(two) and all(np.array_equal(one[key], two[key]) for key in one)
 
 
@@ -254,9 +249,7 @@ LEAKS += [(law, STARTS[(k + 2) % 4], k % 3 == 0) for k, law in enumerate(LAWS)]
 
 
 @pytest.mark.parametrize(("arrivals", "start", "observed"), LEAKS, ids=str)
-def test_nothing_tells_the_parameters_but_what_crawls_bring(
-    arrivals: str, start: str, observed: bool
-) -> None:
+def test_nothing_tells_the_parameters_but_what_crawls_bring(arrivals, start, observed):
     """Sources 1 and 2 are silent, with other hidden parameters in the two worlds; the others, which
     differ in everything, are never crawled. Observation, reward, info and spaces are the same."""
     silent = Sources([0.0, 0.0], [1.0, 4.0], [0.3, 0.1])
@@ -295,7 +288,7 @@ def test_nothing_tells_the_parameters_but_what_crawls_bring(
 
 @pytest.mark.parametrize("rule", ["step", "average"])
 @pytest.mark.parametrize("start", ["fresh", "random"])
-def test_a_crawl_tells_only_of_the_sources_crawled(start: str, rule: str) -> None:
+def test_a_crawl_tells_only_of_the_sources_crawled(start, rule):
     """Sources 3 to 5 differ and are never crawled; what happens at 1 and 2 is seen."""
     parts = [MIXED.select([0, 1]), OTHER.select([2, 3, 4])]
     other = Sources(
@@ -319,7 +312,7 @@ def test_a_crawl_tells_only_of_the_sources_crawled(start: str, rule: str) -> Non
         zip(["poisson-items", "poisson-gamma-items", *VARYING], ["fresh", "empty"] * 3, strict=True)
     ),
 )
-def test_future_content_is_not_seen(start: str, arrivals: str) -> None:
+def test_future_content_is_not_seen(start, arrivals):
     """Another seed brings other content; until a crawl nothing tells."""
     env = CrawlEnv(
         sources=MIXED, features=HIDDEN, arrivals=arrivals, start=start, budget_rule="average"
@@ -333,7 +326,7 @@ def test_future_content_is_not_seen(start: str, arrivals: str) -> None:
 
 
 @pytest.mark.parametrize("arrivals", ["poisson-items", "poisson-constant-items", *VARYING])
-def test_the_belief_does_not_follow_the_content(arrivals: str) -> None:
+def test_the_belief_does_not_follow_the_content(arrivals):
     """Unobserved, the value channel is the same whatever really arrived."""
     env = CrawlEnv(
         sources=MIXED, features=("value", "age"), observed=False, arrivals=arrivals, budget=2
@@ -350,7 +343,7 @@ def test_the_belief_does_not_follow_the_content(arrivals: str) -> None:
 
 
 @pytest.mark.parametrize(("arrivals", "count"), [(law, k % 2 > 0) for k, law in enumerate(LAWS)])
-def test_arrivals_are_the_same_whatever_is_done(arrivals: str, count: bool) -> None:
+def test_arrivals_are_the_same_whatever_is_done(arrivals, count):
     """Give back what was crawled, aged: every policy, budget and rule has seen one world."""
     shared = {
         "sources": MIXED,
@@ -394,9 +387,7 @@ def test_arrivals_are_the_same_whatever_is_done(arrivals: str, count: bool) -> N
     ("sources", "rule", "budget"),
     [(MIXED, "step", 2), (MIXED, "average", 1), (COSTLY, "step", 4), (COSTLY, "average", 2)],
 )
-def test_permuting_the_sources_permutes_everything(
-    sources: Sources, rule: str, budget: float
-) -> None:
+def test_permuting_the_sources_permutes_everything(sources, rule, budget):
     order = np.array([3, 0, 4, 1, 2])
     with unreachable_is_fine():
         one, two = (
@@ -421,13 +412,13 @@ RANDOM = {
 }
 
 
-def global_state() -> tuple[Any, Any]:
+def global_state():
     name, keys, *rest = np.random.get_state()  # noqa: NPY002
     return random.getstate(), (name, keys.tolist(), *rest)
 
 
 @pytest.mark.parametrize("batch", [False, True], ids=["scalar", "vector"])
-def test_no_global_randomness(batch: bool) -> None:
+def test_no_global_randomness(batch):
     before, runs = global_state(), []
     for seed in (0, 1):
         np.random.seed(seed)  # noqa: NPY002
@@ -447,10 +438,8 @@ def test_no_global_randomness(batch: bool) -> None:
 
 @pytest.mark.parametrize("rows", [None, 3])
 @pytest.mark.parametrize("features", [("value",), ("value", "crawled")])
-def test_what_a_step_returned_stays_and_a_refused_step_changes_nothing(
-    rows: int | None, features: tuple[str, ...]
-) -> None:
-    env: Any = CrawlEnv(budget=2, features=features)
+def test_what_a_step_returned_stays_and_a_refused_step_changes_nothing(rows, features):
+    env = CrawlEnv(budget=2, features=features)
     if rows is not None:
         env = CrawlVectorEnv(rows, budget=2, features=features)
     env.reset(seed=0)
@@ -473,7 +462,7 @@ def test_what_a_step_returned_stays_and_a_refused_step_changes_nothing(
         assert np.array_equal(earlier, copy_)
 
 
-def test_what_was_given_is_not_kept() -> None:
+def test_what_was_given_is_not_kept():
     mask = np.array([True, False, True, False, True])
     value, age = np.arange(1.0, 6.0), np.arange(2.0, 7.0)
     env = CrawlEnv(**{**RANDOM, "observed": mask, "features": ("value", "age")})
@@ -487,7 +476,7 @@ def test_what_was_given_is_not_kept() -> None:
 # ------------------------------------------------------------------------- reset options
 
 
-def test_options_set_value_and_age() -> None:
+def test_options_set_value_and_age():
     env = CrawlEnv(features=("value", "age"))
     u = env.sources.inflow
     seen, _ = env.reset(options={"value": [1, 2, 3, 4], "age": [5, 6, 7, 8]})
@@ -504,7 +493,7 @@ def test_options_set_value_and_age() -> None:
 
 
 @pytest.mark.parametrize("start", ["fresh", "empty", "full", "random"])
-def test_options_override_the_start(start: str) -> None:
+def test_options_override_the_start(start):
     env = CrawlEnv(features=("value", "age", "balance"), start=start, budget_rule="average")
     env.reset(seed=0)
     env.step(np.ones(4, np.float32))
@@ -513,7 +502,7 @@ def test_options_override_the_start(start: str) -> None:
 
 
 @pytest.mark.parametrize("observed", [False, [True, False, True, False]], ids=str)
-def test_the_belief_starts_at_what_the_crawler_is_told(observed: Any) -> None:
+def test_the_belief_starts_at_what_the_crawler_is_told(observed):
     env = CrawlEnv(
         features=("value", "age"),
         observed=observed,
@@ -551,7 +540,7 @@ BAD_OPTIONS = [
 
 
 @pytest.mark.parametrize(("options", "words"), BAD_OPTIONS)
-def test_bad_options_are_refused(options: dict[str, Any], words: list[str]) -> None:
+def test_bad_options_are_refused(options, words):
     env = CrawlEnv()
     env.reset(seed=0)
     for word in words:
@@ -559,7 +548,7 @@ def test_bad_options_are_refused(options: dict[str, Any], words: list[str]) -> N
             env.reset(options=options)
 
 
-def test_refused_options_leave_the_state_alone() -> None:
+def test_refused_options_leave_the_state_alone():
     env = CrawlEnv(features=("value", "age"))
     env.reset(options={"value": [1, 2, 3, 4]})
     state = env.get_state()
@@ -571,7 +560,7 @@ def test_refused_options_leave_the_state_alone() -> None:
 
 
 @pytest.mark.parametrize("arrivals", ["deterministic", "poisson-items", "poisson-lognormal-items"])
-def test_an_age_without_a_count_of_items_is_refused_alike(arrivals: str) -> None:
+def test_an_age_without_a_count_of_items_is_refused_alike(arrivals):
     """start='full' is refused where items are counted; so must be the same state by options."""
     env = CrawlEnv(features=("items",), arrivals=arrivals)
     with pytest.raises(ValueError, match="items"):
@@ -585,7 +574,7 @@ def test_an_age_without_a_count_of_items_is_refused_alike(arrivals: str) -> None
 @pytest.mark.parametrize(
     ("n", "budget", "longest"), [(5, 2, 3), (4, 1, 4), (6, 2, 3), (3, 3, 1), (7, 2.5, 3)]
 )
-def test_random_ages_are_uniform(n: int, budget: float, longest: int) -> None:
+def test_random_ages_are_uniform(n, budget, longest):
     fleet = Sources([1.0] * n, 1.0, 0.3)
     vec = CrawlVectorEnv(
         2000, sources=fleet, budget=budget, start="random", features=("value", "age")
@@ -609,7 +598,7 @@ SECOND_MOMENT = {"": 2.0, "-constant": 1.0, "-gamma": 1.5}
         ("fresh", "-lognormal"), ("age 4", "-lognormal"), ("full", "-gamma"), ("random", "-gamma"),
     ],
 )  # fmt: skip
-def test_poisson_starts_have_the_law_of_the_page(start: str, law: str) -> None:
+def test_poisson_starts_have_the_law_of_the_page(start, law):
     """Mean (1 − α^k)u*, variance ΛE[ξ²](1 − α^2k)/2μ: 4.5 standard errors, 7e-6 each."""
     rows, options = 3000, {"age": [4, 4, 4]} if start == "age 4" else {}
     vec = CrawlVectorEnv(
@@ -637,7 +626,7 @@ def test_poisson_starts_have_the_law_of_the_page(start: str, law: str) -> None:
 
 
 @pytest.mark.parametrize("start", ["fresh", "empty", "full", "random"])
-def test_beliefs_start_at_the_mean(start: str) -> None:
+def test_beliefs_start_at_the_mean(start):
     env = CrawlEnv(
         sources=SPARSE,
         start=start,
@@ -656,15 +645,15 @@ def test_beliefs_start_at_the_mean(start: str) -> None:
 # ------------------------------------------------------------------------- fleets drawn anew
 
 
-def fleets(rng: np.random.Generator) -> Sources:
+def fleets(rng):
     return Sources.random(5, rng)
 
 
-def parameters_of(sources: Sources) -> np.ndarray:
+def parameters_of(sources):
     return np.stack([getattr(sources, p) for p in PARAMETERS], axis=-1).astype(np.float32)
 
 
-def test_a_fleet_is_drawn_at_each_reset() -> None:
+def test_a_fleet_is_drawn_at_each_reset():
     env = gym.make(ID, sources=fleets, features=(*PARAMETERS, "value"), horizon=4)
     drawn = []
     for seed in (0, None, None):
@@ -686,15 +675,15 @@ def test_a_fleet_is_drawn_at_each_reset() -> None:
 class Changing:
     """Draws fleets that are all right until asked for the second time after construction."""
 
-    def __init__(self, later: Any) -> None:
+    def __init__(self, later):
         self.later, self.calls = later, 0
 
-    def __call__(self, rng: np.random.Generator) -> Any:
+    def __call__(self, rng):
         self.calls += 1
         return Sources.random(3, rng) if self.calls <= 2 else self.later
 
 
-def costs(*cost: float) -> Sources:
+def costs(*cost):
     return Sources([1.0] * len(cost), 1.0, 1.0, cost)
 
 
@@ -709,9 +698,7 @@ def costs(*cost: float) -> Sources:
         pytest.param(costs(3, 2, 2), {}, ["budget", "average"], id="nothing affordable"),
     ],
 )
-def test_a_fleet_that_does_not_fit_is_refused(
-    later: Any, arguments: dict[str, Any], words: list[str]
-) -> None:
+def test_a_fleet_that_does_not_fit_is_refused(later, arguments, words):
     for word in words:
         env = CrawlEnv(sources=Changing(later), **arguments)
         env.reset(seed=0)
@@ -719,7 +706,7 @@ def test_a_fleet_that_does_not_fit_is_refused(
             env.reset()
 
 
-def test_changed_costs_are_respected() -> None:
+def test_changed_costs_are_respected():
     env = CrawlEnv(sources=Changing(costs(1, 3, 2)), budget=2, features=("crawled", "cost"))
     env.reset(seed=0)
     with pytest.warns(UserWarning, match="budget is 2.*more.*: 1"):
@@ -729,7 +716,7 @@ def test_changed_costs_are_respected() -> None:
     assert crawled(env, [0, 1, -1]) == {0}
 
 
-def test_changed_costs_are_respected_on_average() -> None:
+def test_changed_costs_are_respected_on_average():
     env = CrawlEnv(
         sources=Changing(costs(1, 3, 2)),
         budget=1,
@@ -758,7 +745,7 @@ def test_changed_costs_are_respected_on_average() -> None:
         pytest.param(np.array([0, np.nan, 1, 1]), ["action", "NaN", "source 1"], id="one NaN"),
     ],
 )
-def test_bad_priorities_are_refused(action: Any, words: list[str]) -> None:
+def test_bad_priorities_are_refused(action, words):
     for rule, budget in (("step", 1), ("step", 2), ("step", 4), ("average", 1), ("average", 4)):
         env = CrawlEnv(budget=budget, budget_rule=rule)
         env.reset(seed=0)
@@ -771,8 +758,8 @@ def test_bad_priorities_are_refused(action: Any, words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["list", "int", "bool", "float64", "float16"])
-def test_any_numbers_will_do_as_priorities(kind: str) -> None:
+def test_any_numbers_will_do_as_priorities(kind):
     env = CrawlEnv(features=("crawled",))
     env.reset(seed=0)
-    action: Any = [0, 0, 1, 0] if kind == "list" else np.array([0, 0, 1, 0], dtype=kind)
+    action = [0, 0, 1, 0] if kind == "list" else np.array([0, 0, 1, 0], dtype=kind)
     assert np.flatnonzero(env.step(action)[0]) == [2]

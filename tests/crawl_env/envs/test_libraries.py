@@ -1,18 +1,14 @@
 """CleanRL's PPO for continuous actions, on a page: its stack of wrappers in Gymnasium 1.x, its
 flow of data, small networks. It has to run as it is, and to say what it earned."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from torch import Tensor, nn
+from torch import nn
 from torch.distributions import Normal
 
 from crawl_env import Sources
@@ -22,14 +18,14 @@ torch.set_num_threads(1)
 GAMMA, LAMBDA, CLIP = 0.99, 0.95, 0.2
 
 
-def fleets(rng: np.random.Generator) -> Sources:
+def fleets(rng):
     return Sources.random(4, rng)
 
 
-def make_env(**arguments: Any) -> Callable[[], gym.Env]:
+def make_env(**arguments):
     """CleanRL's `make_env` of ppo_continuous_action.py."""
 
-    def thunk() -> gym.Env:
+    def thunk():
         env = gym.make(ID, **arguments)
         env = gym.wrappers.FlattenObservation(env)
         env = gym.wrappers.RecordEpisodeStatistics(env)
@@ -43,7 +39,7 @@ def make_env(**arguments: Any) -> Callable[[], gym.Env]:
     return thunk
 
 
-def layer(inputs: int, outputs: int, std: float = 2**0.5) -> nn.Linear:
+def layer(inputs, outputs, std=2**0.5):
     linear = nn.Linear(inputs, outputs)
     nn.init.orthogonal_(linear.weight, std)
     nn.init.zeros_(linear.bias)
@@ -51,13 +47,13 @@ def layer(inputs: int, outputs: int, std: float = 2**0.5) -> nn.Linear:
 
 
 class Agent(nn.Module):
-    def __init__(self, inputs: int, actions: int) -> None:
+    def __init__(self, inputs, actions):
         super().__init__()
         self.critic = nn.Sequential(layer(inputs, 32), nn.Tanh(), layer(32, 1, 1.0))
         self.mean = nn.Sequential(layer(inputs, 32), nn.Tanh(), layer(32, actions, 0.01))
         self.log_std = nn.Parameter(torch.zeros(1, actions))
 
-    def forward(self, x: Tensor, action: Tensor | None = None) -> tuple[Tensor, ...]:
+    def forward(self, x, action=None):
         mean = self.mean(x)
         law = Normal(mean, self.log_std.exp().expand_as(mean))
         action = law.sample() if action is None else action
@@ -72,7 +68,7 @@ class Log:
     lengths: list[int]
 
 
-def episodes_of(info: dict[str, Any], mode: AutoresetMode) -> tuple[np.ndarray, np.ndarray]:
+def episodes_of(info, mode):
     """Return the returns and lengths of the episodes that ended in this step."""
     record = info.get("final_info", {}) if mode is AutoresetMode.SAME_STEP else info
     if "episode" not in record:
@@ -81,7 +77,7 @@ def episodes_of(info: dict[str, Any], mode: AutoresetMode) -> tuple[np.ndarray, 
     return record["episode"]["r"][ended], record["episode"]["l"][ended]
 
 
-def train(envs: SyncVectorEnv, updates: int, steps: int = 32, seed: int = 1) -> Log:
+def train(envs, updates, steps=32, seed=1):
     """Proximal policy optimisation as in CleanRL: roll out, advantages, a few epochs of batches."""
     torch.manual_seed(seed)
     rows = envs.num_envs
@@ -148,7 +144,7 @@ def train(envs: SyncVectorEnv, updates: int, steps: int = 32, seed: int = 1) -> 
     ],
     ids=["table1", "drawn anew, nothing told"],
 )
-def test_cleanrl_ppo_runs(arguments: dict[str, Any], mode: AutoresetMode) -> None:
+def test_cleanrl_ppo_runs(arguments, mode):
     envs = SyncVectorEnv([make_env(**arguments, horizon=10)] * 3, autoreset_mode=mode)
     log = train(envs, updates=3)
     assert np.isfinite(log.losses).all()
@@ -160,7 +156,7 @@ def test_cleanrl_ppo_runs(arguments: dict[str, Any], mode: AutoresetMode) -> Non
     envs.close()
 
 
-def test_the_returns_logged_are_those_of_the_environment() -> None:
+def test_the_returns_logged_are_those_of_the_environment():
     """Normalised rewards train; what is logged is raw, and a constant action earns what it must."""
     envs = SyncVectorEnv([make_env(horizon=4)] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
     envs.reset(seed=0)

@@ -1,7 +1,5 @@
 """Simulations from a copied state: reproducible, and blind to the true future."""
 
-from __future__ import annotations
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -14,12 +12,12 @@ FLEET = Sources([3.0, 1.0, 0.4], [1.0, 2.0, 5.0], [0.3, 0.5, 0.1], failure_rate=
 ACTION = np.array([1, -1, -1], dtype=np.float32)
 
 
-def future(env: CrawlEnv, steps: int = 3) -> float:
+def future(env, steps=3):
     return sum(env.step(ACTION)[1] for _ in range(steps))
 
 
 @pytest.mark.parametrize("arrivals", ["poisson", "poisson-items", "poisson-lognormal"])
-def test_a_simulated_future_is_independent_of_the_true_one_and_equal_in_law(arrivals: str) -> None:
+def test_a_simulated_future_is_independent_of_the_true_one_and_equal_in_law(arrivals):
     """Every episode begins in the same state (nothing published yet), where the generators of
     `reset(seed=k)` and `set_state(…, seed=k)` are new: the same seed must not reveal the future."""
     env = CrawlEnv(sources=FLEET, arrivals=arrivals, start="empty")
@@ -39,7 +37,7 @@ def test_a_simulated_future_is_independent_of_the_true_one_and_equal_in_law(arri
     assert len(set(simulated)) > 100
 
 
-def test_wrappers_can_be_reseeded() -> None:
+def test_wrappers_can_be_reseeded():
     env = SequentialSelection(gym.make("EphemeralCrawl-v0", arrivals="poisson"))
     env.reset(seed=0)
     state = env.get_state()
@@ -51,7 +49,7 @@ def test_wrappers_can_be_reseeded() -> None:
     assert rewards[1] == rewards[2] != rewards[0]
 
 
-def test_a_log_has_one_future() -> None:
+def test_a_log_has_one_future():
     log = ItemLog(["1", "2", "3"], [0, 1, 2], [0.5, 1.5, 2.5], [1, 1, 1], start=0, end=3)
     env = CrawlEnv(sources=FLEET, arrivals=Trace(log))
     env.reset(seed=0)

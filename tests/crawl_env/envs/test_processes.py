@@ -29,7 +29,7 @@ if __name__ == "__main__":
 """
 
 
-def test_spawned_processes(tmp_path: Path) -> None:
+def test_spawned_processes(tmp_path):
     """Nothing imports the package but the prefix of the id, also in the worker."""
     script = tmp_path / "spawned.py"
     script.write_text(SPAWNED)
@@ -45,6 +45,6 @@ def test_spawned_processes(tmp_path: Path) -> None:
     assert "Overriding environment" not in done.stderr
 
 
-def test_importing_gymnasium_does_not_import_the_package() -> None:
+def test_importing_gymnasium_does_not_import_the_package():
     code = "import gymnasium, sys; sys.exit('crawl_env' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

@@ -1,10 +1,7 @@
 """Stable-Baselines3: its agents train on the environments as they are, and the native vector
 environment behaves as its own DummyVecEnv does."""
 
-from __future__ import annotations
-
 import copy
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -16,7 +13,6 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import (
     DummyVecEnv,
     VecCheckNan,
-    VecEnv,
     VecMonitor,
     VecNormalize,
 )
@@ -36,7 +32,7 @@ MIXED = Sources(
 SMALL = {"policy_kwargs": {"net_arch": [16]}, "seed": 0}
 OFF = {"learning_starts": 12, "batch_size": 8, "buffer_size": 200, **SMALL}
 ON = {"n_steps": 16, "batch_size": 16, "n_epochs": 2, **SMALL}
-ALGORITHMS: dict[str, tuple[Any, dict[str, Any], bool]] = {  # the last: with SubsetAction
+ALGORITHMS = {  # the last: with SubsetAction
     "PPO": (PPO, ON, False),
     "A2C": (A2C, SMALL, False),
     "SAC": (SAC, OFF, False),
@@ -46,13 +42,13 @@ ALGORITHMS: dict[str, tuple[Any, dict[str, Any], bool]] = {  # the last: with Su
 }
 
 
-def learner(name: str, env: Any) -> Any:
+def learner(name, env):
     """Return an untrained agent (which writes into `policy_kwargs`, so they are copied)."""
     algorithm, settings, _ = ALGORITHMS[name]
     return algorithm("MlpPolicy", env, **copy.deepcopy(settings))
 
 
-def fleets(rng: np.random.Generator) -> Sources:
+def fleets(rng):
     return Sources.random(4, rng)
 
 
@@ -62,7 +58,7 @@ def fleets(rng: np.random.Generator) -> Sources:
 @pytest.mark.parametrize(
     ("name", "sources"), [(name, ("table1", fleets)[i % 2]) for i, name in enumerate(ALGORITHMS)]
 )
-def test_an_agent_trains_on_the_environment_as_it_is(name: str, sources: Any) -> None:
+def test_an_agent_trains_on_the_environment_as_it_is(name, sources):
     env = gym.make(
         ID,
         sources=sources,
@@ -86,7 +82,7 @@ def test_an_agent_trains_on_the_environment_as_it_is(name: str, sources: Any) ->
 
 
 @pytest.mark.parametrize("name", ["PPO", "SAC", "A2C"])
-def test_an_agent_trains_on_the_native_vector_environment(name: str) -> None:
+def test_an_agent_trains_on_the_native_vector_environment(name):
     vec = CrawlVecEnv(
         4,
         budget=2,
@@ -100,7 +96,7 @@ def test_an_agent_trains_on_the_native_vector_environment(name: str) -> None:
     assert {episode["l"] for episode in model.ep_info_buffer} == {5}
 
 
-def test_evaluate_policy() -> None:
+def test_evaluate_policy():
     model = learner("PPO", CrawlVecEnv(2, horizon=6))
     expected = evaluate_policy(
         model, Monitor(gym.make(ID, horizon=6)), n_eval_episodes=2, return_episode_rewards=True
@@ -111,7 +107,7 @@ def test_evaluate_policy() -> None:
     assert lengths == expected[1] == [6, 6]
 
 
-def test_evaluate_policy_reports_true_rewards_through_vec_normalize() -> None:
+def test_evaluate_policy_reports_true_rewards_through_vec_normalize():
     vec = VecNormalize(CrawlVecEnv(2, horizon=6))
     model = learner("PPO", vec).learn(64)
     vec.training = False
@@ -127,7 +123,7 @@ def test_evaluate_policy_reports_true_rewards_through_vec_normalize() -> None:
     assert model.ep_info_buffer[-1]["r"] > 6 * 18  # of exploring; the smallest reward is 18
 
 
-def test_episodes_are_monitored_as_by_vec_monitor() -> None:
+def test_episodes_are_monitored_as_by_vec_monitor():
     """The same returns and lengths, but for float32 rewards; `Monitor` is found in its place."""
     vec = CrawlVecEnv(3, budget=2, arrivals="poisson", horizon=5)
     assert vec.env_is_wrapped(Monitor) == [True] * 3
@@ -152,7 +148,7 @@ def test_episodes_are_monitored_as_by_vec_monitor() -> None:
                 assert 0 <= one["episode"]["t"] < 600
 
 
-def test_a_return_that_is_not_known_is_not_reported() -> None:
+def test_a_return_that_is_not_known_is_not_reported():
     vec = CrawlVecEnv(2, horizon=4)
     vec.reset()
     actions = np.zeros((2, 4), dtype=np.float32)
@@ -168,7 +164,7 @@ def test_a_return_that_is_not_known_is_not_reported() -> None:
 # ------------------------------------------------------------------------- DummyVecEnv
 
 
-def pair(rows: int, **arguments: Any) -> tuple[CrawlVecEnv, DummyVecEnv]:
+def pair(rows, **arguments):
     with unreachable_is_fine():
         return (
             CrawlVecEnv(rows, **arguments),
@@ -179,7 +175,7 @@ def pair(rows: int, **arguments: Any) -> tuple[CrawlVecEnv, DummyVecEnv]:
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("rule", ["step", "average"])
 @pytest.mark.parametrize("sources", ["table1", MIXED], ids=["table1", "mixed costs"])
-def test_equals_dummy_vec_env_step_by_step(sources: Any, rule: str, rows: int) -> None:
+def test_equals_dummy_vec_env_step_by_step(sources, rule, rows):
     arguments = {
         "sources": sources,
         "budget": 3,
@@ -216,7 +212,7 @@ def test_equals_dummy_vec_env_step_by_step(sources: Any, rule: str, rows: int) -
             assert set(a) <= set(b)
 
 
-def test_infos_are_not_shared() -> None:
+def test_infos_are_not_shared():
     vec = CrawlVecEnv(3, horizon=2)
     vec.reset()
     for _ in range(3):
@@ -226,7 +222,7 @@ def test_infos_are_not_shared() -> None:
     assert "spoilt" not in vec.step(np.zeros((3, 4), np.float32))[3][0]
 
 
-def test_what_is_returned_can_be_changed() -> None:
+def test_what_is_returned_can_be_changed():
     clean, spoilt = (CrawlVecEnv(3, horizon=4, features=("value", "harvest")) for _ in range(2))
     clean.reset()
     spoilt.reset()[...] = 77
@@ -241,8 +237,8 @@ def test_what_is_returned_can_be_changed() -> None:
 
 
 @pytest.mark.parametrize("arrivals", ["deterministic", "poisson-items"])
-def test_check_and_normalise_on_top(arrivals: str) -> None:
-    def wrapped(vec: VecEnv) -> VecNormalize:
+def test_check_and_normalise_on_top(arrivals):
+    def wrapped(vec):
         return VecNormalize(VecCheckNan(vec, raise_exception=True), gamma=0.9)
 
     one, two = map(wrapped, pair(3, budget=2, horizon=5, arrivals=arrivals))
@@ -270,7 +266,7 @@ def test_check_and_normalise_on_top(arrivals: str) -> None:
 # ------------------------------------------------------------------------- the rest of VecEnv
 
 
-def test_seeds_are_used_once_and_reproduce() -> None:
+def test_seeds_are_used_once_and_reproduce():
     vec = CrawlVecEnv(3, arrivals="poisson-items", horizon=None)
     runs = []
     for seed in (5, 5, 6):
@@ -286,7 +282,7 @@ def test_seeds_are_used_once_and_reproduce() -> None:
     assert not np.array_equal(second, first)
 
 
-def test_options_are_used_once() -> None:
+def test_options_are_used_once():
     for vec in pair(2, features=("value", "age")):
         plain = vec.reset()
         vec.set_options({"value": [1, 2, 3, 4], "age": [5, 6, 7, 8]})
@@ -294,7 +290,7 @@ def test_options_are_used_once() -> None:
         assert np.array_equal(vec.reset(), plain)
 
 
-def test_options_of_their_own_reach_each_environment_or_are_refused() -> None:
+def test_options_of_their_own_reach_each_environment_or_are_refused():
     """Stable-Baselines3 takes a list, one entry an environment; to use the first for all of them
     without a word would be wrong."""
     options = [{"value": [1, 2, 3, 4]}, {"value": [5, 6, 7, 8]}]
@@ -310,7 +306,7 @@ def test_options_of_their_own_reach_each_environment_or_are_refused() -> None:
     assert np.array_equal(seen, expected)
 
 
-def test_attributes_and_methods() -> None:
+def test_attributes_and_methods():
     vec, loop = pair(3, budget=2)
     vec.reset()
     loop.reset()
@@ -335,14 +331,14 @@ def test_attributes_and_methods() -> None:
 
 
 @pytest.mark.parametrize(("horizon", "limit", "length"), [(5, 3, 3), (3, 5, 3), (None, 4, 4)])
-def test_time_limits(horizon: int | None, limit: int, length: int) -> None:
+def test_time_limits(horizon, limit, length):
     vec = CrawlVecEnv(2, horizon=horizon, max_episode_steps=limit)
     vec.reset()
     ends = [vec.step(np.zeros((2, 4), np.float32))[2].all() for _ in range(2 * length)]
     assert ends == ([False] * (length - 1) + [True]) * 2
 
 
-def test_bad_arguments_are_refused() -> None:
+def test_bad_arguments_are_refused():
     with pytest.raises(TypeError, match=r"CrawlVecEnv.__init__\(\) got .* mean 'budget'"):
         CrawlVecEnv(2, bugdet=3)
     vec = CrawlVecEnv(2)
@@ -351,7 +347,7 @@ def test_bad_arguments_are_refused() -> None:
         vec.step(np.full((2, 4), np.nan))
 
 
-def test_pictures() -> None:
+def test_pictures():
     pytest.importorskip("pygame")
     vec = CrawlVecEnv(3, render_mode="rgb_array")
     vec.reset()

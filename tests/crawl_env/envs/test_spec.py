@@ -1,11 +1,7 @@
 """`env.spec`: true of the environment, and written as JSON without loss."""
 
-from __future__ import annotations
-
 import json
 import pickle
-from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -50,21 +46,21 @@ LOG = ItemLog(
 )
 
 
-def again(env: Any) -> Any:
+def again(env):
     return gym.make(EnvSpec.from_json(strict(env.spec.to_json())))
 
 
-def strict(text: str) -> str:
+def strict(text):
     """Return JSON that any reader accepts, not only Python's."""
 
-    def refuse(name: str) -> Any:
+    def refuse(name):
         raise AssertionError(f"{name} is not JSON")
 
     json.loads(text, parse_constant=refuse)
     return text
 
 
-def history(env: Any, steps: int = 8) -> list[bytes]:
+def history(env, steps=8):
     rng = np.random.default_rng(0)
     found = [env.reset(seed=5)[0].tobytes()]
     for _ in range(steps):
@@ -78,7 +74,7 @@ def history(env: Any, steps: int = 8) -> list[bytes]:
     return found
 
 
-def length(env: Any) -> int:
+def length(env):
     env.reset(seed=0)
     env.action_space.seed(0)
     steps = 1
@@ -103,7 +99,7 @@ def length(env: Any) -> int:
         ({"horizon": 7, "max_episode_steps": -1}, 7),
     ],
 )
-def test_the_spec_states_when_episodes_end(arguments: dict[str, Any], steps: int) -> None:
+def test_the_spec_states_when_episodes_end(arguments, steps):
     env = gym.make(ID, **arguments)
     assert env.spec.max_episode_steps == steps
     assert length(env) == steps
@@ -113,7 +109,7 @@ def test_the_spec_states_when_episodes_end(arguments: dict[str, Any], steps: int
 
 
 @pytest.mark.parametrize("name", ["EphemeralCrawlFlat-v0", "EphemeralCrawlDiscrete-v0"])
-def test_the_specs_of_the_other_ids(name: str) -> None:
+def test_the_specs_of_the_other_ids(name):
     env = gym.make(name, budget=2, horizon=7, max_episode_steps=6)
     vec = gym.make_vec(name, num_envs=2, budget=2, horizon=7, max_episode_steps=6)
     other = gym.make_vec(EnvSpec.from_json(strict(vec.spec.to_json())))
@@ -123,7 +119,7 @@ def test_the_specs_of_the_other_ids(name: str) -> None:
     assert again(env).observation_space == env.observation_space
 
 
-def test_without_horizon_there_is_no_limit() -> None:
+def test_without_horizon_there_is_no_limit():
     env = gym.make(ID, horizon=None)
     assert env.spec.max_episode_steps is None
     assert again(env).spec.max_episode_steps is None
@@ -133,7 +129,7 @@ def test_without_horizon_there_is_no_limit() -> None:
     ("arguments", "steps"),
     [({}, 500), ({"horizon": 7, "max_episode_steps": 5}, 5), ({"horizon": None}, None)],
 )
-def test_the_spec_of_a_vector_environment(arguments: dict[str, Any], steps: int | None) -> None:
+def test_the_spec_of_a_vector_environment(arguments, steps):
     vec = gym.make_vec(ID, num_envs=2, budget=2, autoreset_mode="SameStep", **arguments)
     other = gym.make_vec(EnvSpec.from_json(strict(vec.spec.to_json())))
     for one in (vec, other):
@@ -146,7 +142,7 @@ def test_the_spec_of_a_vector_environment(arguments: dict[str, Any], steps: int 
         assert ends == [False] * 4 + [True]
 
 
-def test_time_can_be_added_to_the_observation() -> None:
+def test_time_can_be_added_to_the_observation():
     env = TimeAwareObservation(gym.make(ID, horizon=4), normalize_time=True)
     env.reset(seed=0)
     assert [float(env.step(env.action_space.sample())[0][-1]) for _ in range(4)] == [
@@ -158,7 +154,7 @@ def test_time_can_be_added_to_the_observation() -> None:
 
 
 @pytest.mark.parametrize("limit", [None, 3])
-def test_picks_count_as_steps(limit: int | None) -> None:
+def test_picks_count_as_steps(limit):
     """A step of `SequentialSelection` is a pick: an episode has as many as budget × steps."""
     inner = gym.make(ID, budget=2, horizon=4)
     env = SequentialSelection(inner if limit is None else TimeLimit(inner, limit))
@@ -172,7 +168,7 @@ def test_picks_count_as_steps(limit: int | None) -> None:
 
 
 @pytest.mark.parametrize("mode", ["sync", "vector_entry_point"])
-def test_the_kind_of_vector_environment_is_part_of_the_spec(mode: str) -> None:
+def test_the_kind_of_vector_environment_is_part_of_the_spec(mode):
     vec = gym.make_vec(ID, num_envs=3, vectorization_mode=mode, budget=2, horizon=4)
     other = gym.make_vec(EnvSpec.from_json(strict(vec.spec.to_json())))
     assert type(other.unwrapped) is type(vec.unwrapped)
@@ -180,7 +176,7 @@ def test_the_kind_of_vector_environment_is_part_of_the_spec(mode: str) -> None:
 
 
 @pytest.mark.parametrize("wrapper", [SubsetAction, SequentialSelection])
-def test_wrappers_are_part_of_the_spec(wrapper: Any) -> None:
+def test_wrappers_are_part_of_the_spec(wrapper):
     env = wrapper(gym.make(ID, budget=2, horizon=4, arrivals="poisson-items"))
     for other in (again(env), gym.make(pickle.loads(pickle.dumps(env.spec)))):
         assert isinstance(other, wrapper)
@@ -188,7 +184,7 @@ def test_wrappers_are_part_of_the_spec(wrapper: Any) -> None:
         assert runs(other) == runs(env)
 
 
-def runs(env: Any) -> list[float]:
+def runs(env):
     env.reset(seed=3)
     return [env.step(k % 3)[1] for k in range(8)]
 
@@ -229,11 +225,11 @@ arrivals = st.one_of(
 
 
 @st.composite
-def fleets(draw: st.DrawFn, plain: bool) -> Sources:
-    def column(values: st.SearchStrategy[float]) -> list[float]:
+def fleets(draw, plain):
+    def column(values):
         return draw(st.lists(values, min_size=N, max_size=N))
 
-    limits: dict[str, Any] = {}
+    limits = {}
     if not plain:
         limits = {
             "capacity": column(st.sampled_from([1.0, 4.0, np.inf])),
@@ -255,7 +251,7 @@ def fleets(draw: st.DrawFn, plain: bool) -> Sources:
 @pytest.mark.filterwarnings("ignore:budget is")
 @settings(max_examples=40)
 @given(st.data())
-def test_every_argument_survives_json(data: st.DataObject) -> None:
+def test_every_argument_survives_json(data):
     process = data.draw(arrivals)
     plain = not getattr(make_arrivals(process), "items", False)
     arguments = {
@@ -286,7 +282,7 @@ def test_every_argument_survives_json(data: st.DataObject) -> None:
         assert history(other) == expected
 
 
-def test_paths_and_dictionaries(tmp_path: Path) -> None:
+def test_paths_and_dictionaries(tmp_path):
     LOG.to_csv(tmp_path / "log.csv")
     Sources.random(3).to_csv(tmp_path / "fleet.csv")
     env = gym.make(
@@ -315,7 +311,7 @@ def test_paths_and_dictionaries(tmp_path: Path) -> None:
         ({"sources": {"arival_rate": [1]}}, "did you mean 'arrival_rate'"),
     ],
 )
-def test_a_wrong_dictionary_is_named(arguments: dict[str, Any], words: str) -> None:
+def test_a_wrong_dictionary_is_named(arguments, words):
     with pytest.raises(ValueError, match=words):
         CrawlEnv(**arguments)
 
@@ -341,7 +337,7 @@ class OwnDecay(LomaxDecay):
         ({"arrivals": Arrivals(decay=OwnDecay())}, "class OwnDecay"),
     ],
 )
-def test_what_json_cannot_hold_is_refused(arguments: dict[str, Any], words: str) -> None:
+def test_what_json_cannot_hold_is_refused(arguments, words):
     env = gym.make(ID, **arguments)
     with pytest.raises(ValueError, match=words) as refusal:
         env.spec.to_json()
@@ -349,7 +345,7 @@ def test_what_json_cannot_hold_is_refused(arguments: dict[str, Any], words: str)
     assert history(env) == history(gym.make(env.spec))  # within one process nothing is lost
 
 
-def test_the_remedy_works() -> None:
+def test_the_remedy_works():
     """An id whose entry point makes what JSON cannot hold."""
     gym.register("OwnCrawl-v0", entry_point=f"{__name__}:own_crawl")
     try:
@@ -360,11 +356,11 @@ def test_the_remedy_works() -> None:
         del gym.registry["OwnCrawl-v0"]
 
 
-def own_crawl(**arguments: Any) -> CrawlEnv:
+def own_crawl(**arguments):
     return CrawlEnv(sources=lambda rng: Sources.random(3, rng), horizon=9, **arguments)
 
 
-def test_every_known_part_is_described() -> None:
+def test_every_known_part_is_described():
     """A part that is added to a table of names, but cannot be described, is found here."""
     for rate in ("constant", "drift", "jumps", "cycle", "hawkes"):
         for utility in UTILITIES:

@@ -1,12 +1,8 @@
 """States, copies and seeds of every kind of task, alone and in rows: whatever a task has is in its
 state, belongs to it alone, and depends on the seed, not on what is crawled elsewhere."""
 
-from __future__ import annotations
-
 import copy
 import pickle
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -32,12 +28,12 @@ from crawl_env.content.utility import Gamma
 from crawl_env.simulation.observation import SUMMED
 from tests.crawl_env.env_plain import CHANNELS, arrays_in, random_actions, run, same
 
-PARAMETERS: dict[str, Any] = {
+PARAMETERS = {
     "arrival_rate": [3.0, 0.2, 8.0, 0.7, 1.1],
     "mean_utility": [1.0, 4.0, 0.3, 2.0, 1.0],
     "decay_rate": [0.3, 0.1, 0.6, 0.2, 0.05],
 }
-LIMITS: dict[str, Any] = {
+LIMITS = {
     "cost": [1, 2, 1, 0.5, 1],
     "crawl_delay": [0, 2, 0, 3.5, 0],
     "failure_rate": [0.3, 0, 0, 0.6, 0.2],
@@ -48,22 +44,22 @@ CAPPED = Sources(**PARAMETERS, capacity=[2, 9, 5, np.inf, 1])
 COUNTED = ("value", "items", "changed")
 
 
-def recorded() -> ItemLog:
+def recorded():
     rng, n = np.random.default_rng(0), 90
     times, worth = rng.uniform(0, 30, n), rng.exponential(size=n)
     return ItemLog(FLEET.names, rng.integers(0, 5, n), times, worth, 0, 30)
 
 
-def drawn(rng: np.random.Generator) -> Sources:
+def drawn(rng):
     return Sources.random(5, rng)
 
 
-def varying(rate: Any, fleet: Sources = FLEET) -> dict[str, Any]:
+def varying(rate, fleet=FLEET):
     arrivals = Arrivals(rate=rate, sampler="items")
     return {"sources": fleet, "arrivals": arrivals, "features": COUNTED}
 
 
-TASKS: dict[str, dict[str, Any]] = {
+TASKS = {
     "nothing random but failures": {
         "sources": Sources(**PARAMETERS, **LIMITS),
         "arrivals": "deterministic",
@@ -110,7 +106,7 @@ each_task = pytest.mark.parametrize("task", TASKS)
 each_face = pytest.mark.parametrize("rows", [None, 3], ids=["alone", "rows"])
 
 
-def made(task: str, rows: int | None, **more: Any) -> Any:
+def made(task, rows, **more):
     """Return an environment; tasks follow both rules of budgets and reset rows in both ways."""
     number = list(TASKS).index(task)
     arguments = {
@@ -130,12 +126,12 @@ def made(task: str, rows: int | None, **more: Any) -> Any:
     return CrawlVectorEnv(rows, autoreset_mode=mode, **arguments)
 
 
-def is_random(task: str) -> bool:
+def is_random(task):
     return TASKS[task].get("arrivals") != "deterministic"
 
 
 @each_task
-def test_one_row_is_an_environment_alone(task: str) -> None:
+def test_one_row_is_an_environment_alone(task):
     """Bit for bit, with the same seed."""
     alone, row = made(task, None), made(task, 1)
     assert np.array_equal(alone.reset(seed=5)[0], row.reset(seed=5)[0][0])
@@ -147,7 +143,7 @@ def test_one_row_is_an_environment_alone(task: str) -> None:
 
 @each_task
 @each_face
-def test_states_and_copies_continue_as_if_never_left(task: str, rows: int | None) -> None:
+def test_states_and_copies_continue_as_if_never_left(task, rows):
     env, other = made(task, rows), made(task, rows)
     env.reset(seed=7)
     actions = random_actions(env, 24)
@@ -170,7 +166,7 @@ def test_states_and_copies_continue_as_if_never_left(task: str, rows: int | None
 
 @each_task
 @each_face
-def test_a_state_taken_or_returned_to_is_a_copy(task: str, rows: int | None) -> None:
+def test_a_state_taken_or_returned_to_is_a_copy(task, rows):
     env = made(task, rows)
     env.reset(seed=7)
     actions = random_actions(env, 12)
@@ -185,7 +181,7 @@ def test_a_state_taken_or_returned_to_is_a_copy(task: str, rows: int | None) -> 
         assert pickle.dumps(spoilt) == pickle.dumps(state)
 
 
-def spoil(*trees: Any) -> None:
+def spoil(*trees):
     """Change all arrays of numbers that were returned, and those in arrays of objects."""
     for tree in trees:
         for array in arrays_in(tree):
@@ -199,7 +195,7 @@ def spoil(*trees: Any) -> None:
 @pytest.mark.filterwarnings("ignore:budget is")
 @each_task
 @each_face
-def test_nothing_given_or_returned_is_a_view_of_the_state(task: str, rows: int | None) -> None:
+def test_nothing_given_or_returned_is_a_view_of_the_state(task, rows):
     """Spoil whatever goes into one of two equal environments or comes out of it."""
     budget = (1, 2, 5)[list(TASKS).index(task) % 3]
     clean, spoilt = made(task, rows, budget=budget), made(task, rows, budget=budget)
@@ -227,13 +223,13 @@ def test_nothing_given_or_returned_is_a_view_of_the_state(task: str, rows: int |
             spoil(two)
 
 
-def arrays_of(state: Any) -> Iterator[np.ndarray]:
+def arrays_of(state):
     return (array for array in arrays_in(state) if array.dtype.kind in "bif")
 
 
 @each_task
 @each_face
-def test_the_same_seed_brings_the_same_run(task: str, rows: int | None) -> None:
+def test_the_same_seed_brings_the_same_run(task, rows):
     runs = []
     for seed in (5, 5, 6):
         env = made(task, rows)
@@ -245,7 +241,7 @@ def test_the_same_seed_brings_the_same_run(task: str, rows: int | None) -> None:
 
 @each_task
 @each_face
-def test_another_seed_of_a_state_has_another_future(task: str, rows: int | None) -> None:
+def test_another_seed_of_a_state_has_another_future(task, rows):
     if isinstance(TASKS[task].get("arrivals"), Trace):
         pytest.skip("a log has one future")
     env = made(task, rows, start="fresh")
@@ -265,7 +261,7 @@ def test_another_seed_of_a_state_has_another_future(task: str, rows: int | None)
 @pytest.mark.filterwarnings("ignore:budget is 50")
 @pytest.mark.parametrize("task", [task for task in TASKS if is_random(task)])
 @each_face
-def test_what_arrives_does_not_depend_on_the_crawls_of_others(task: str, rows: int | None) -> None:
+def test_what_arrives_does_not_depend_on_the_crawls_of_others(task, rows):
     """Source 2 is crawled in every step of both runs and the last two in none, while 0 and 1 are
     crawled as chance wants."""
     runs = []

@@ -1,10 +1,7 @@
 """The tables of SubsetAction against trying every set, and the wrapper against plain Python."""
 
-from __future__ import annotations
-
 import itertools
 from math import comb
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -37,7 +34,7 @@ COSTS = [0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.0, 2.0, 3.7, 50.0]
     cost=st.lists(st.sampled_from(COSTS), min_size=1, max_size=8),
     budget=st.sampled_from([0.05, 0.1, 0.3, 0.6, 0.7, 1.0, 1.2, 2.5, 3.0, 7.7, 150.0]),
 )
-def test_maximal_subsets_of_round_costs(cost: list[float], budget: float) -> None:
+def test_maximal_subsets_of_round_costs(cost, budget):
     """Decimal fractions whose sums round: 0.1 + 0.2 fits into 0.3."""
     assert list(maximal_subsets(np.array(cost), budget)) == maximal(cost, budget)
 
@@ -47,29 +44,29 @@ def test_maximal_subsets_of_round_costs(cost: list[float], budget: float) -> Non
     cost=st.lists(st.floats(1e-3, 10), min_size=1, max_size=8),
     share=st.floats(0.01, 1.2),
 )
-def test_maximal_subsets_of_any_costs(cost: list[float], share: float) -> None:
+def test_maximal_subsets_of_any_costs(cost, share):
     budget = share * sum(cost)
     assert list(maximal_subsets(np.array(cost), budget)) == maximal(cost, budget)
 
 
 @pytest.mark.parametrize(("n", "k"), [(4, 1), (4, 2), (6, 3), (10, 4), (5, 5)])
-def test_at_unit_cost_they_are_all_combinations_in_order(n: int, k: int) -> None:
+def test_at_unit_cost_they_are_all_combinations_in_order(n, k):
     found = maximal_subsets(np.ones(n), float(k))
     assert found == tuple(itertools.combinations(range(n), k))
     assert found == maximal_subsets(np.ones(n), k + 0.5 if k < n else k + 7.0)
 
 
-def test_rounding_of_the_budget_does_not_cost_a_source() -> None:
+def test_rounding_of_the_budget_does_not_cost_a_source():
     assert maximal_subsets(np.full(4, 0.1), 0.3) == tuple(itertools.combinations(range(4), 3))
     assert maximal_subsets(np.array([0.1, 0.2, 0.4]), 0.3) == ((0, 1),)
 
 
-def test_sources_too_dear_are_in_no_set() -> None:
+def test_sources_too_dear_are_in_no_set():
     assert maximal_subsets(np.array([5.0, 1.0, 5.0, 1.0]), 1.0) == ((1,), (3,))
     assert maximal_subsets(np.array([5.0, 6.0]), 1.0) == ((),)
 
 
-def test_sets_are_plain_sorted_tuples_in_lexicographic_order() -> None:
+def test_sets_are_plain_sorted_tuples_in_lexicographic_order():
     found = maximal_subsets(np.array([1.0, 2.0, 3.0, 1.0, 2.0, 2.5]), 4.0)
     assert list(found) == sorted(found)
     assert len(set(found)) == len(found)
@@ -80,7 +77,7 @@ def test_sets_are_plain_sorted_tuples_in_lexicographic_order() -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 6])
-def test_all_subsets_are_all_in_lexicographic_order(n: int) -> None:
+def test_all_subsets_are_all_in_lexicographic_order(n):
     expected = sorted(
         itertools.chain.from_iterable(itertools.combinations(range(n), k) for k in range(n + 1))
     )
@@ -88,7 +85,7 @@ def test_all_subsets_are_all_in_lexicographic_order(n: int) -> None:
     assert expected[0] == ()
 
 
-def test_the_largest_tables_are_allowed() -> None:
+def test_the_largest_tables_are_allowed():
     assert len(all_subsets(16)) == MOST_SUBSETS == 2**16
     assert len(maximal_subsets(np.ones(18), 9.0)) == comb(18, 9) == 48620
     assert len(all_subsets(3, most=8)) == 8
@@ -109,12 +106,12 @@ def test_the_largest_tables_are_allowed() -> None:
         pytest.param(lambda: maximal_subsets(np.array([1.0, 1.0, 1.5]), 1.5, most=2), id="3 in 2"),
     ],
 )
-def test_larger_tables_are_refused_with_a_remedy(make: Any) -> None:
+def test_larger_tables_are_refused_with_a_remedy(make):
     with pytest.raises(ValueError, match=r"sources have .* subsets.*priorit.*SequentialSelection"):
         make()
 
 
-def test_a_search_that_would_not_end_is_refused() -> None:
+def test_a_search_that_would_not_end_is_refused():
     cost = np.r_[np.full(24, 0.001), np.ones(14)]
     with pytest.raises(ValueError, match="SequentialSelection"):
         maximal_subsets(cost, 7.5)
@@ -123,7 +120,7 @@ def test_a_search_that_would_not_end_is_refused() -> None:
 # ------------------------------------------------------------------------- the wrapper
 
 
-def costs(*cost: float, **more: Any) -> Sources:
+def costs(*cost, **more):
     return Sources(
         [4.0, 20, 1, 9][: len(cost)], 1.0, [0.2, 0.7, 0.05, 1.2][: len(cost)], cost, **more
     )
@@ -131,7 +128,7 @@ def costs(*cost: float, **more: Any) -> Sources:
 
 @pytest.mark.parametrize("rule", ["step", "average"])
 @pytest.mark.parametrize(("cost", "budget"), [(["1"] * 4, "2"), (["1", "2", "0.5", "0.7"], "2.2")])
-def test_a_step_is_the_plain_one(cost: list[str], budget: str, rule: str) -> None:
+def test_a_step_is_the_plain_one(cost, budget, rule):
     plain_fleet = [PlainSource(3.0 + i, 1.0, 0.3, c) for i, c in enumerate(cost)]
     arguments = {"sources": fleet_of(plain_fleet), "budget": float(budget), "budget_rule": rule}
     env = SubsetAction(gym.make(ID, **arguments, features=CHANNELS))
@@ -153,7 +150,7 @@ def test_a_step_is_the_plain_one(cost: list[str], budget: str, rule: str) -> Non
         assert np.array_equal(both[0], [seen, seen])
 
 
-def test_nothing_else_is_crawled_than_the_subset_while_all_are_available() -> None:
+def test_nothing_else_is_crawled_than_the_subset_while_all_are_available():
     fleet = costs(1, 2, 0.5, 0.7, hosts=["a", "a", "b", "b"])
     env = SubsetAction(CrawlEnv(sources=fleet, budget=2.2, features=("crawled",)))
     assert env.subsets == ((0, 2), (0, 3), (1,))
@@ -163,7 +160,7 @@ def test_nothing_else_is_crawled_than_the_subset_while_all_are_available() -> No
 
 
 @pytest.mark.parametrize("rule", ["step", "average"])
-def test_what_an_unavailable_member_leaves_of_the_budget_is_not_spent(rule: Any) -> None:
+def test_what_an_unavailable_member_leaves_of_the_budget_is_not_spent(rule):
     fleet = costs(1, 1, 1, 1, crawl_delay=[3, 0, 0, 0])
     arguments = {"sources": fleet, "budget": 2, "budget_rule": rule, "features": ("crawled",)}
     env = SubsetAction(CrawlEnv(**arguments))
@@ -181,7 +178,7 @@ def test_what_an_unavailable_member_leaves_of_the_budget_is_not_spent(rule: Any)
 @pytest.mark.parametrize(
     "action", [4, -1, 1.0, np.nan, True, np.zeros(2, int), np.zeros(4, np.float32)], ids=repr
 )
-def test_bad_numbers_are_refused(action: Any) -> None:
+def test_bad_numbers_are_refused(action):
     env = SubsetAction(CrawlEnv())
     env.reset(seed=0)
     with pytest.raises(ValueError, match=r"action is .*(integer|0 … 3)"):
@@ -193,20 +190,20 @@ def test_bad_numbers_are_refused(action: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=str)
-def test_the_autoreset_mode_can_be_read(mode: AutoresetMode) -> None:
+def test_the_autoreset_mode_can_be_read(mode):
     """TorchRL's `GymWrapper` reads this attribute, which Gymnasium's wrappers do not forward."""
     assert VectorSubsetAction(CrawlVectorEnv(2, autoreset_mode=mode)).autoreset_mode is mode
 
 
-def test_the_vector_wrapper_has_a_plain_base_class() -> None:
+def test_the_vector_wrapper_has_a_plain_base_class():
     """Gymnasium 1.1 and 1.2 (RLlib pins 1.2.2) cannot subscript their vector wrappers."""
     assert "__orig_bases__" not in vars(VectorSubsetAction)
 
 
-def test_fleets_drawn_anew_must_keep_their_costs() -> None:
-    calls: list[int] = []
+def test_fleets_drawn_anew_must_keep_their_costs():
+    calls = []
 
-    def draw(rng: np.random.Generator) -> Sources:
+    def draw(rng):
         calls.append(1)
         return costs(1, 1, 1 if len(calls) < 4 else 0.5)
 
@@ -218,7 +215,7 @@ def test_fleets_drawn_anew_must_keep_their_costs() -> None:
             one.reset(seed=0)
 
 
-def test_what_cannot_be_wrapped_is_refused() -> None:
+def test_what_cannot_be_wrapped_is_refused():
     other = gym.make("CartPole-v1")
     with pytest.raises(ValueError, match="SubsetAction wraps EphemeralCrawl"):
         SubsetAction(other)
@@ -231,7 +228,7 @@ def test_what_cannot_be_wrapped_is_refused() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*(infinity|unconventional shape|unwrapped version).*")
-def test_conformance() -> None:
+def test_conformance():
     env = SubsetAction(gym.make(ID, budget=2, arrivals="poisson-items", horizon=4))
     check_env_sb3(env)
     check_env(env, skip_render_check=True)

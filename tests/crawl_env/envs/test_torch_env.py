@@ -1,7 +1,5 @@
 """The vector environment on tensors: the reference's numbers, on device="cpu"."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -23,11 +21,11 @@ ALL = (
 )
 
 
-def drawn(rng: np.random.Generator) -> Sources:
+def drawn(rng):
     return Sources.random(6, rng)
 
 
-TASKS: dict[str, dict[str, Any]] = {
+TASKS = {
     "table 1": {"budget": 2},
     "one crawl": {"sources": SEVEN, "budget": 1, "start": "full"},
     "all features": {"sources": SEVEN, "budget": 3, "features": ALL, "horizon": 6},
@@ -47,14 +45,14 @@ TASKS: dict[str, dict[str, Any]] = {
 }
 
 
-def assert_equal(mine: torch.Tensor, its: np.ndarray, rtol: float) -> None:
+def assert_equal(mine, its, rtol):
     np.testing.assert_allclose(mine.numpy(), its, rtol=rtol, atol=1e-30)
 
 
 @pytest.mark.filterwarnings("ignore:budget is 2 and all sources")
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
-def test_deterministic_numbers_are_those_of_the_reference(task: Any, dtype: str) -> None:
+def test_deterministic_numbers_are_those_of_the_reference(task, dtype):
     exact = 1e-12 if dtype == "float64" else 1e-5
     seen = 2e-7 if dtype == "float64" else 1e-5
     one, other = CrawlVectorEnv(B, **task), TorchCrawlVectorEnv(B, dtype=dtype, **task)
@@ -78,8 +76,8 @@ def test_deterministic_numbers_are_those_of_the_reference(task: Any, dtype: str)
     assert other.world.value.dtype == getattr(torch, dtype)
 
 
-def test_beliefs_and_options_are_those_of_the_reference() -> None:
-    task: Any = {
+def test_beliefs_and_options_are_those_of_the_reference():
+    task = {
         "sources": SEVEN,
         "budget": 2,
         "arrivals": "poisson",
@@ -89,7 +87,7 @@ def test_beliefs_and_options_are_those_of_the_reference() -> None:
     }
     one, other = CrawlVectorEnv(B, **task), TorchCrawlVectorEnv(B, dtype="float64", **task)
     mask = np.array([True, False, True, False, True])
-    options: list[dict[str, Any]] = [
+    options = [
         {"age": np.arange(7.0)},
         {"value": np.arange(7.0)},
         {"value": np.ones((B, 7)), "age": np.full(7, 2.0), "reset_mask": mask},
@@ -108,8 +106,8 @@ def test_beliefs_and_options_are_those_of_the_reference() -> None:
 
 
 @pytest.mark.parametrize("arrivals", ["poisson", Arrivals(utility="lognormal")], ids=str)
-def test_what_arrives_depends_on_the_seed_and_not_on_actions(arrivals: Any) -> None:
-    def arrived(seed: int, sign: float) -> torch.Tensor:
+def test_what_arrives_depends_on_the_seed_and_not_on_actions(arrivals):
+    def arrived(seed, sign):
         env = TorchCrawlVectorEnv(
             B, SEVEN, 2, arrivals=arrivals, horizon=4, start="random", dtype="float64"
         )
@@ -131,7 +129,7 @@ def test_what_arrives_depends_on_the_seed_and_not_on_actions(arrivals: Any) -> N
     assert not torch.allclose(arrived(1, 1.0), one)
 
 
-def test_a_saved_state_has_the_same_future_and_a_seed_another() -> None:
+def test_a_saved_state_has_the_same_future_and_a_seed_another():
     env = TorchCrawlVectorEnv(
         B, SEVEN, 2, arrivals="poisson-items", features=("items", "crawled"), horizon=6
     )
@@ -151,7 +149,7 @@ def test_a_saved_state_has_the_same_future_and_a_seed_another() -> None:
     assert not torch.equal(env.step(action)[0], first[1][0])
 
 
-def test_what_is_not_supported_is_refused_with_what_to_use_instead() -> None:
+def test_what_is_not_supported_is_refused_with_what_to_use_instead():
     costly = Sources([1, 2, 3], 1, 0.2, cost=[1, 2, 1])
     task: Any
     for task, words in (
@@ -166,18 +164,18 @@ def test_what_is_not_supported_is_refused_with_what_to_use_instead() -> None:
         ({"features": ("harvest_age",), "arrivals": "poisson-items"}, "features has harvest_age"),
     ):
         with pytest.raises(ValueError, match=f"{words}.*CrawlVectorEnv"):
-            TorchCrawlVectorEnv(2, **task)  # type: ignore[arg-type]
+            TorchCrawlVectorEnv(2, **task)
     for argument, words in (
         ({"device": "gpu"}, r"device is 'gpu', which torch cannot use here"),
         ({"dtype": "float16"}, "unknown dtype 'float16'"),
     ):
         with pytest.raises(ValueError, match=words):
-            TorchCrawlVectorEnv(2, **argument)  # type: ignore[arg-type]
+            TorchCrawlVectorEnv(2, **argument)
     with pytest.raises(TypeError, match="unexpected keyword argument 'render_mode'"):
-        TorchCrawlVectorEnv(2, render_mode="rgb_array")  # type: ignore[call-arg]
+        TorchCrawlVectorEnv(2, render_mode="rgb_array")
 
 
-def test_bad_actions_and_options_are_refused() -> None:
+def test_bad_actions_and_options_are_refused():
     env = TorchCrawlVectorEnv(2, SEVEN, 2)
     env.reset(seed=0)
     with pytest.raises(ValueError, match=r"shape \(2, 6\); it must have shape \(2, 7\)"):
@@ -195,7 +193,7 @@ def test_bad_actions_and_options_are_refused() -> None:
 # -- learning ------------------------------------------------------------------------------------
 
 FEATURES = ("value", "age", "arrival_rate", "mean_utility", "decay_rate")
-KINDS: dict[type, Any] = {
+KINDS = {
     EquivariantPPO: EquivariantPPOSettings(hidden=8, n_steps=6),
     EquivariantIndex: EquivariantIndexSettings(
         hidden=8, n_steps=6, buffer_size=100, batch_size=8, gradient_steps=3
@@ -204,8 +202,8 @@ KINDS: dict[type, Any] = {
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_learners_learn_the_same_in_both_environments(kind: Any) -> None:
-    task: Any = {"sources": SEVEN, "budget": 2, "features": FEATURES, "horizon": None}
+def test_learners_learn_the_same_in_both_environments(kind):
+    task = {"sources": SEVEN, "budget": 2, "features": FEATURES, "horizon": None}
     one = kind(CrawlVectorEnv(4, **task), KINDS[kind], seed=2).learn(24)
     env = TorchCrawlVectorEnv(4, dtype="float64", **task)
     other = kind(env, KINDS[kind], seed=2).learn(24)
@@ -216,7 +214,7 @@ def test_learners_learn_the_same_in_both_environments(kind: Any) -> None:
     assert task_of(env).n == 7
 
 
-def test_scaled_observations_are_learnt_from_too() -> None:
+def test_scaled_observations_are_learnt_from_too():
     env = TorchCrawlVectorEnv(4, SEVEN, 2, features=FEATURES, flat=True, scaled=True, horizon=5)
     agent = EquivariantPPO(env, KINDS[EquivariantPPO]).learn(12)
     age = agent.training_envs[0].observation[..., 1]
@@ -224,8 +222,8 @@ def test_scaled_observations_are_learnt_from_too() -> None:
 
 
 @pytest.mark.parametrize("kind", [EquivariantPPO, DeepTOP], ids=lambda kind: kind.name)
-def test_learning_goes_on_from_a_checkpoint(kind: Any, tmp_path: Any) -> None:
-    def agent() -> Any:
+def test_learning_goes_on_from_a_checkpoint(kind, tmp_path):
+    def agent():
         features = FEATURES if kind in KINDS else ("age", "crawled", "harvest")
         env = TorchCrawlVectorEnv(4, SEVEN, 2, features=features, arrivals="poisson", horizon=10)
         return kind(env, KINDS.get(kind), seed=1)

@@ -1,10 +1,7 @@
 """Environments that play back a log: states, seeds, vectors, paths, what is shown and refused."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -29,7 +26,7 @@ CAPPED = Sources(
 )
 
 
-def recorded(seed: int = 0, n: int = 90, curves: bool = True) -> ItemLog:
+def recorded(seed=0, n=90, curves=True):
     """A log of 30 hours, every other item with a curve."""
     rng = np.random.default_rng(seed)
     with_curve = np.arange(n) % 2 * curves
@@ -46,7 +43,7 @@ def recorded(seed: int = 0, n: int = 90, curves: bool = True) -> ItemLog:
 
 
 LOG = recorded()
-POSED: dict[str, Any] = {
+POSED = {
     "sources": FLEET,
     "arrivals": Trace(LOG),
     "budget": 2,
@@ -60,7 +57,7 @@ POSED: dict[str, Any] = {
 # ------------------------------------------------------------------------- seeds and rows
 
 
-def test_every_place_in_the_log_is_equally_likely() -> None:
+def test_every_place_in_the_log_is_equally_likely():
     vec = CrawlVectorEnv(6000, **POSED)
     vec.reset(seed=0)
     place = vec.get_state()["world"]["feed"]
@@ -71,7 +68,7 @@ def test_every_place_in_the_log_is_equally_likely() -> None:
     assert chi_square < 59 + 4.5 * np.sqrt(2 * 59)
 
 
-def test_a_reset_of_some_rows_leaves_the_items_of_others_alone() -> None:
+def test_a_reset_of_some_rows_leaves_the_items_of_others_alone():
     posed = {**POSED, "autoreset_mode": "Disabled", "horizon": 50}
     vec, left_alone = (CrawlVectorEnv(3, **posed) for _ in range(2))
     for env in (vec, left_alone):
@@ -92,7 +89,7 @@ def test_a_reset_of_some_rows_leaves_the_items_of_others_alone() -> None:
     [(AutoresetMode.NEXT_STEP, FLEET), (AutoresetMode.SAME_STEP, CAPPED)],
     ids=["all items", "last items"],
 )
-def test_equals_gymnasium_s_vector_environment(mode: AutoresetMode, fleet: Sources) -> None:
+def test_equals_gymnasium_s_vector_environment(mode, fleet):
     """With a log played from its beginning nothing is random but the start ages, which are even."""
     posed = {
         **POSED,
@@ -113,7 +110,7 @@ def test_equals_gymnasium_s_vector_environment(mode: AutoresetMode, fleet: Sourc
 
 
 @pytest.mark.parametrize("start", ["fresh", "empty", "random"])
-def test_nothing_of_the_log_is_seen_before_a_crawl(start: str) -> None:
+def test_nothing_of_the_log_is_seen_before_a_crawl(start):
     features = ("age", "crawled", "harvest", "items", "balance")
     posed = {**POSED, "features": features, "start": start, "budget_rule": "average"}
     wait = np.full(N, -1, dtype=np.float32)
@@ -127,7 +124,7 @@ def test_nothing_of_the_log_is_seen_before_a_crawl(start: str) -> None:
 
 
 @pytest.mark.parametrize("start", ["fresh", "empty", "full", "random"])
-def test_where_unseen_the_value_is_the_model_s_belief(start: str) -> None:
+def test_where_unseen_the_value_is_the_model_s_belief(start):
     """x_k = (1 − e^{−μTk})·Λξ̄/μ at age k, whatever the log says."""
     posed = {**POSED, "observed": False, "features": ("value", "age"), "start": start}
     vec = CrawlVectorEnv(3, **{**posed, "horizon": None})
@@ -140,7 +137,7 @@ def test_where_unseen_the_value_is_the_model_s_belief(start: str) -> None:
         seen = vec.step(action)[0]
 
 
-def test_where_seen_the_value_is_what_waits_and_is_collected() -> None:
+def test_where_seen_the_value_is_what_waits_and_is_collected():
     vec = CrawlVectorEnv(3, **{**POSED, "observed": True, "features": ("value",), "horizon": None})
     seen = vec.reset(seed=0)[0][..., 0]
     for action in random_actions(vec, 30):
@@ -155,7 +152,7 @@ def test_where_seen_the_value_is_what_waits_and_is_collected() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*(infinity|unconventional shape).*")
-def test_checkers_are_content() -> None:
+def test_checkers_are_content():
     for more in ({}, {"features": ("value",)}):
         env = gym.make(ID, **{**POSED, **more})
         check_env(env.unwrapped)
@@ -163,7 +160,7 @@ def test_checkers_are_content() -> None:
             check_env_sb3(CrawlEnv(**{**POSED, **more}))
 
 
-def test_made_by_name() -> None:
+def test_made_by_name():
     assert gym.make(ID, **POSED).reset(seed=0)[0].shape == (N, len(CHANNELS))
     for mode in ("sync", "vector_entry_point"):
         vec = gym.make_vec(ID, num_envs=2, vectorization_mode=mode, **POSED)
@@ -176,7 +173,7 @@ def test_made_by_name() -> None:
 
 @pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".parquet"])
 @pytest.mark.parametrize("kind", [str, Path])
-def test_the_path_of_a_log_is_a_trace_of_it(tmp_path: Path, ending: str, kind: Any) -> None:
+def test_the_path_of_a_log_is_a_trace_of_it(tmp_path, ending, kind):
     path = tmp_path / f"log{ending}"
     log = recorded(curves=False)
     if ending == ".parquet":
@@ -187,7 +184,7 @@ def test_the_path_of_a_log_is_a_trace_of_it(tmp_path: Path, ending: str, kind: A
         parquet.write_table(pyarrow.table(columns), path)
     else:
         log.to_csv(path)
-    got: Any = make_arrivals(kind(path))
+    got = make_arrivals(kind(path))
     assert isinstance(got, Trace)
     assert got.random_start
     assert np.array_equal(got.log.published, log.published)
@@ -200,7 +197,7 @@ def test_the_path_of_a_log_is_a_trace_of_it(tmp_path: Path, ending: str, kind: A
     assert same(run(env, actions), run(same_log, actions))
 
 
-def test_a_spec_with_a_path_can_be_written_down(tmp_path: Path) -> None:
+def test_a_spec_with_a_path_can_be_written_down(tmp_path):
     path = tmp_path / "log.csv.gz"
     recorded(curves=False).to_csv(path)
     fleet = tmp_path / "fleet.csv"
@@ -212,7 +209,7 @@ def test_a_spec_with_a_path_can_be_written_down(tmp_path: Path) -> None:
     assert repr(env.unwrapped.task.arrivals).startswith("Trace(90 items of 4 sources")
 
 
-def test_a_missing_log_is_named(tmp_path: Path) -> None:
+def test_a_missing_log_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nothing\.csv"):
         CrawlEnv(arrivals=str(tmp_path / "nothing.csv"))
 
@@ -229,14 +226,12 @@ def test_a_missing_log_is_named(tmp_path: Path) -> None:
     ],
     ids=["no log", "misspelt", "class", "items", "missing sources", "drawn"],
 )
-def test_what_cannot_be_played_is_refused_in_the_user_s_terms(
-    posed: dict[str, Any], words: str
-) -> None:
+def test_what_cannot_be_played_is_refused_in_the_user_s_terms(posed, words):
     with pytest.raises(ValueError, match=words):
         CrawlEnv(**{"sources": FLEET, "arrivals": Trace(LOG), **posed})
 
 
-def test_the_remedy_for_missing_sources_works() -> None:
+def test_the_remedy_for_missing_sources_works():
     fleet = FLEET.select([0, 1])
     kept = LOG.select([name for name in LOG.names if name in fleet.names])
     env = CrawlEnv(sources=fleet, arrivals=Trace(kept))
@@ -244,7 +239,7 @@ def test_the_remedy_for_missing_sources_works() -> None:
     assert env.step([1.0, 0.0])[1] >= 0
 
 
-def test_a_value_cannot_be_set_and_an_age_can() -> None:
+def test_a_value_cannot_be_set_and_an_age_can():
     env = CrawlEnv(**{**POSED, "horizon": None})
     with pytest.raises(ValueError, match=r"items are stored singly.*options\['age'\]"):
         env.reset(seed=0, options={"value": np.ones(N)})
@@ -253,7 +248,7 @@ def test_a_value_cannot_be_set_and_an_age_can() -> None:
     assert env.world.value[0, 3] == 0
 
 
-def test_a_log_shorter_than_an_epoch_is_doubted() -> None:
+def test_a_log_shorter_than_an_epoch_is_doubted():
     """As a log in days is, given for hours."""
     short = ItemLog(FLEET.names, [0, 1], [0.1, 0.2], [1, 1], start=0, end=0.25)
     with pytest.warns(UserWarning, match=r"covers 0\.25 hours, less than one period of 0\.5"):
@@ -263,6 +258,6 @@ def test_a_log_shorter_than_an_epoch_is_doubted() -> None:
         CrawlEnv(sources=FLEET.with_period(0.25), arrivals=Trace(short))
 
 
-def test_a_batch_of_fleets_has_no_log() -> None:
+def test_a_batch_of_fleets_has_no_log():
     with pytest.raises(ValueError, match="one fleet"):
         World(Sources.stack([FLEET, FLEET]), Trace(LOG), 2)

@@ -1,11 +1,6 @@
 """The vector environment is a loop of scalar ones, bit for bit where nothing is random, and resets
 itself exactly as Gymnasium's SyncVectorEnv does. See `test_states` for what is random."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -25,7 +20,7 @@ from tests.crawl_env.env_plain import (
 from tests.references import Z_LIMIT
 
 MODES = list(AutoresetMode)
-BY_VALUE: Callable[[AutoresetMode], str] = lambda mode: mode.value  # noqa: E731
+BY_VALUE = lambda mode: mode.value  # noqa: E731
 MIXED = Sources([3.0, 0.2, 8.0, 0.7, 1.1], [1.0, 4.0, 0.3, 2.0, 1.0], [0.3, 0.1, 0.6, 0.2, 0.05])
 COSTLY = Sources(
     MIXED.arrival_rate, MIXED.mean_utility, MIXED.decay_rate, [0.1, 0.7, 0.3, 1.1, 0.2]
@@ -34,7 +29,7 @@ FLEETS = {"unit costs": (MIXED, 2), "one crawl": (MIXED, 1), "mixed costs": (COS
 FEATURES = {"value": ("value",), "hidden": HIDDEN, "all": tuple(CHANNELS)}
 
 
-def same_infos(vec: CrawlVectorEnv, info: dict[str, Any], loop: dict[str, Any]) -> None:
+def same_infos(vec, info, loop):
     """Last observations are laid out as by SyncVectorEnv; `harvest` has what was crawled."""
     assert ("final_obs" in info) == ("final_obs" in loop)
     if "final_obs" in info:
@@ -51,7 +46,7 @@ def same_infos(vec: CrawlVectorEnv, info: dict[str, Any], loop: dict[str, Any]) 
         assert np.array_equal(collected, loop["collected"])
 
 
-def both(rows: int, mode: AutoresetMode, **arguments: Any) -> tuple[CrawlVectorEnv, SyncVectorEnv]:
+def both(rows, mode, **arguments):
     with unreachable_is_fine():
         vec = CrawlVectorEnv(rows, autoreset_mode=mode, **arguments)
         arguments.pop("max_episode_steps", None)
@@ -59,7 +54,7 @@ def both(rows: int, mode: AutoresetMode, **arguments: Any) -> tuple[CrawlVectorE
     return vec, loop
 
 
-def tying(actions: np.ndarray, t: int) -> np.ndarray:
+def tying(actions, t):
     """Make many priorities of every other row equal, so that ties decide."""
     if actions.dtype.kind == "f":
         actions = actions.copy()
@@ -67,12 +62,12 @@ def tying(actions: np.ndarray, t: int) -> np.ndarray:
     return actions
 
 
-def staggered(rows: int, n: int) -> dict[str, Any]:
+def staggered(rows, n):
     age = np.random.default_rng(1).integers(0, 4, n).astype(float)
     return {"age": age, "value": np.arange(1.0, n + 1) / 3}
 
 
-def compare(vec: CrawlVectorEnv, loop: SyncVectorEnv, steps: int, stagger: bool = True) -> None:
+def compare(vec, loop, steps, stagger=True):
     """Step both with the same actions; under DISABLED, reset what is over, and more, by a mask."""
     rows, n = vec.num_envs, vec.task.n
     a, b = vec.reset(seed=0), loop.reset(seed=0)
@@ -119,9 +114,7 @@ COMBINATIONS = [
 
 
 @pytest.mark.parametrize(("mode", "rule", "fleet", "features"), COMBINATIONS, ids=str)
-def test_equals_a_loop_of_scalar_environments(
-    mode: AutoresetMode, rule: str, fleet: str, features: str
-) -> None:
+def test_equals_a_loop_of_scalar_environments(mode, rule, fleet, features):
     sources, budget = FLEETS[fleet]
     number = COMBINATIONS.index((mode, rule, fleet, features))
     start = ("fresh", "empty", "full", "fresh")[number % 4]
@@ -141,7 +134,7 @@ def test_equals_a_loop_of_scalar_environments(
 
 @pytest.mark.parametrize("rule", ["step", "average"])
 @pytest.mark.filterwarnings("ignore:budget is 30")
-def test_rewards_agree_bit_for_bit_however_many_are_crawled(rule: str) -> None:
+def test_rewards_agree_bit_for_bit_however_many_are_crawled(rule):
     """Sums must not depend on how many environments share a step, nor on ties in other ones."""
     unit, rng = Sources.random(20, seed=1), np.random.default_rng(2)
     mixed = Sources(
@@ -154,7 +147,7 @@ def test_rewards_agree_bit_for_bit_however_many_are_crawled(rule: str) -> None:
         compare(vec, loop, steps=40, stagger=False)
 
 
-def test_rewards_are_floats_also_where_nothing_is_crawled() -> None:
+def test_rewards_are_floats_also_where_nothing_is_crawled():
     env = CrawlVectorEnv(3, budget=2, budget_rule="average")
     env.reset(seed=0)
     _, reward, *_ = env.step(np.full((3, 4), -1.0, dtype=np.float32))
@@ -162,7 +155,7 @@ def test_rewards_are_floats_also_where_nothing_is_crawled() -> None:
     assert reward.tolist() == [0.0, 0.0, 0.0]
 
 
-def test_any_size_with_the_arguments_that_are_usual() -> None:
+def test_any_size_with_the_arguments_that_are_usual():
     for n in (1, 2, 33):
         for num_envs in (1, 2, 7):
             fleet = Sources.random(n, seed=n)
@@ -172,7 +165,7 @@ def test_any_size_with_the_arguments_that_are_usual() -> None:
 # ------------------------------------------------------------------------- rows
 
 
-def test_rows_are_independent() -> None:
+def test_rows_are_independent():
     vec = CrawlVectorEnv(2000, sources=MIXED, arrivals="poisson-items")
     vec.reset(seed=0)
     value = run(vec, random_actions(vec, 3))[-4][:, :, 0].astype(float)
@@ -198,9 +191,7 @@ def test_rows_are_independent() -> None:
     ],
     ids=str,
 )
-def test_the_smaller_of_horizon_and_time_limit(
-    horizon: int | None, limit: int | None, expected: int, mode: AutoresetMode
-) -> None:
+def test_the_smaller_of_horizon_and_time_limit(horizon, limit, expected, mode):
     vec = gym.make_vec(
         ID, num_envs=2, horizon=horizon, max_episode_steps=limit, autoreset_mode=mode
     )
@@ -220,29 +211,29 @@ def test_the_smaller_of_horizon_and_time_limit(
             vec.step(np.zeros((2, 4), np.float32))
 
 
-def test_without_any_limit_it_goes_on() -> None:
+def test_without_any_limit_it_goes_on():
     vec = gym.make_vec(ID, num_envs=2, horizon=None)
     vec.reset(seed=0)
     assert not any(vec.step(np.zeros((2, 4), np.float32))[3].any() for _ in range(700))
 
 
-def test_bad_numbers_of_steps_and_of_environments_are_refused() -> None:
+def test_bad_numbers_of_steps_and_of_environments_are_refused():
     for limit in (0, -1, 2.5):
         with pytest.raises(ValueError, match="max_episode_steps"):
-            CrawlVectorEnv(2, max_episode_steps=limit)  # type: ignore[arg-type]
+            CrawlVectorEnv(2, max_episode_steps=limit)
     for number in (0, -1, 1.5, None):
         with pytest.raises(ValueError, match="num_envs"):
-            CrawlVectorEnv(number)  # type: ignore[arg-type]
+            CrawlVectorEnv(number)
 
 
-def test_modes_by_name() -> None:
+def test_modes_by_name():
     for mode in ("NextStep", "SameStep", "Disabled", *MODES):
         vec = CrawlVectorEnv(2, autoreset_mode=mode)
         assert vec.metadata["autoreset_mode"] is AutoresetMode(mode)
     assert CrawlVectorEnv(2).metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
 
 
-def test_metadata_is_not_shared() -> None:
+def test_metadata_is_not_shared():
     one = CrawlVectorEnv(2)
     CrawlVectorEnv(2, autoreset_mode="SameStep").metadata["spoilt"] = True
     assert one.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
@@ -250,7 +241,7 @@ def test_metadata_is_not_shared() -> None:
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP], ids=BY_VALUE)
-def test_gymnasiums_recorder_counts_right(mode: AutoresetMode) -> None:
+def test_gymnasiums_recorder_counts_right(mode):
     vec = CrawlVectorEnv(3, sources=MIXED, arrivals="poisson-items", horizon=4, autoreset_mode=mode)
     recorder = gym.wrappers.vector.RecordEpisodeStatistics(vec)
     recorder.reset(seed=0)
@@ -268,7 +259,7 @@ def test_gymnasiums_recorder_counts_right(mode: AutoresetMode) -> None:
 # ------------------------------------------------------------------------- before the reset
 
 
-def test_step_before_reset_is_refused() -> None:
+def test_step_before_reset_is_refused():
     with pytest.raises(gym.error.ResetNeeded, match="reset"):
         CrawlVectorEnv(2).step(np.zeros((2, 4), np.float32))
 
@@ -276,9 +267,7 @@ def test_step_before_reset_is_refused() -> None:
 @pytest.mark.parametrize(
     ("mode", "horizon"), list(zip(MODES, [None, 9, None], strict=True)), ids=str
 )
-def test_environments_that_were_never_reset_are_not_stepped(
-    mode: AutoresetMode, horizon: int | None
-) -> None:
+def test_environments_that_were_never_reset_are_not_stepped(mode, horizon):
     """A first reset of some rows leaves the others without a state: refuse one or the other."""
     vec = CrawlVectorEnv(3, autoreset_mode=mode, horizon=horizon)
     with pytest.raises(gym.error.ResetNeeded, match="reset"):  # noqa: PT012
@@ -296,7 +285,7 @@ def test_environments_that_were_never_reset_are_not_stepped(
         pytest.param(np.array([False, False]), ValueError, id="none"),
     ],
 )
-def test_bad_reset_masks_are_refused_as_gymnasium_does(mask: Any, error: type[Exception]) -> None:
+def test_bad_reset_masks_are_refused_as_gymnasium_does(mask, error):
     vec, loop = both(2, AutoresetMode.DISABLED)
     vec.reset(seed=0)
     loop.reset(seed=0)
@@ -305,13 +294,13 @@ def test_bad_reset_masks_are_refused_as_gymnasium_does(mask: Any, error: type[Ex
             env.reset(options={"reset_mask": mask})
 
 
-def test_a_seed_is_one_number() -> None:
+def test_a_seed_is_one_number():
     for seed in ([1, 2], 1.5, "a"):
         with pytest.raises(ValueError, match="seed"):
-            CrawlVectorEnv(2).reset(seed=seed)  # type: ignore[arg-type]
+            CrawlVectorEnv(2).reset(seed=seed)
 
 
-def test_options_for_all_rows_or_each() -> None:
+def test_options_for_all_rows_or_each():
     vec = CrawlVectorEnv(2, features=("value", "age"))
     seen, _ = vec.reset(options={"value": [1, 2, 3, 4]})
     assert seen[..., 0].tolist() == [[1, 2, 3, 4]] * 2
@@ -328,7 +317,7 @@ def test_options_for_all_rows_or_each() -> None:
         vec.reset(options={"valeu": each})
 
 
-def test_bad_priorities_are_refused() -> None:
+def test_bad_priorities_are_refused():
     vec = CrawlVectorEnv(2)
     vec.reset(seed=0)
     one_nan = [[0, 0, 0, 0], [0, np.nan, 1, 1]]
@@ -347,7 +336,7 @@ def test_bad_priorities_are_refused() -> None:
 # ------------------------------------------------------------------------- states and aliases
 
 
-def fleets(rng: np.random.Generator) -> Sources:
+def fleets(rng):
     return Sources.random(5, rng)
 
 
@@ -365,7 +354,7 @@ RANDOM = {
 
 
 @pytest.mark.parametrize("mode", MODES, ids=BY_VALUE)
-def test_every_row_has_a_fleet_of_its_own(mode: AutoresetMode) -> None:
+def test_every_row_has_a_fleet_of_its_own(mode):
     vec = CrawlVectorEnv(
         3, sources=fleets, features=(*PARAMETERS, "value"), horizon=4, autoreset_mode=mode
     )
@@ -394,7 +383,7 @@ def test_every_row_has_a_fleet_of_its_own(mode: AutoresetMode) -> None:
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP], ids=BY_VALUE)
-def test_every_row_believes_in_its_own_fleet(mode: AutoresetMode) -> None:
+def test_every_row_believes_in_its_own_fleet(mode):
     """Unobserved and random: the belief follows the parameters of the row, through resets."""
     names = ("value", "crawled", *PARAMETERS[:3])
     vec = CrawlVectorEnv(
@@ -423,10 +412,10 @@ def test_every_row_believes_in_its_own_fleet(mode: AutoresetMode) -> None:
         restarted = over if mode is AutoresetMode.SAME_STEP else before
 
 
-def test_rows_with_costs_of_their_own() -> None:
+def test_rows_with_costs_of_their_own():
     """Each row selects under its own costs, as scalar environments on these fleets do."""
 
-    def draw(rng: np.random.Generator) -> Sources:
+    def draw(rng):
         fleet = Sources.random(5, rng)
         cost = rng.uniform(0.2, 1.0, 5)
         return Sources(fleet.arrival_rate, fleet.mean_utility, fleet.decay_rate, cost)
@@ -446,7 +435,7 @@ def test_rows_with_costs_of_their_own() -> None:
                 assert one[1] == pytest.approx(reward[row], rel=1e-13)
 
 
-def test_one_fleet_and_fleets_drawn_that_are_all_that_one_agree() -> None:
+def test_one_fleet_and_fleets_drawn_that_are_all_that_one_agree():
     arguments = {"budget": 2, "features": CHANNELS, "horizon": 4, "arrivals": "deterministic"}
     one = CrawlVectorEnv(3, sources=MIXED, **arguments)
     two = CrawlVectorEnv(3, sources=lambda rng: MIXED, **arguments)
@@ -455,10 +444,10 @@ def test_one_fleet_and_fleets_drawn_that_are_all_that_one_agree() -> None:
     assert same(run(one, actions), run(two, actions))
 
 
-def test_a_fleet_of_another_period_is_refused_alike() -> None:
+def test_a_fleet_of_another_period_is_refused_alike():
     """An epoch has one length in a task."""
 
-    def draw(rng: np.random.Generator) -> Sources:
+    def draw(rng):
         return Sources([1.0, 2.0], 1.0, 1.0, period=float(rng.uniform(0.5, 2)))
 
     for env in (CrawlEnv(sources=draw), CrawlVectorEnv(1, sources=draw)):

@@ -1,9 +1,6 @@
 """SequentialSelection: one source at a time earns what choosing all at once earns."""
 
-from __future__ import annotations
-
 import warnings
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -28,12 +25,12 @@ MIXED = Sources(
 )
 
 
-def make(**arguments: Any) -> SequentialSelection:
+def make(**arguments):
     with unreachable_is_fine():
         return SequentialSelection(gym.make(ID, **arguments))
 
 
-def masks_by_hand(cost: np.ndarray, budget: float, picked: list[int]) -> list[bool]:
+def masks_by_hand(cost, budget, picked):
     left = round(budget - sum(cost[i] for i in picked), 9)
     return [i not in picked and round(float(c), 9) <= left for i, c in enumerate(cost)]
 
@@ -44,9 +41,7 @@ def masks_by_hand(cost: np.ndarray, budget: float, picked: list[int]) -> list[bo
     [("table1", 1), ("table1", 2), ("table1", 3), ("table1", 4), (MIXED, 4), (MIXED, 2.5)],
     ids=["M=1", "M=2", "M=3", "all", "mixed, M=4", "mixed, M=2.5"],
 )
-def test_an_epoch_of_picks_is_one_step_of_the_environment(
-    sources: Any, budget: float, arrivals: str
-) -> None:
+def test_an_epoch_of_picks_is_one_step_of_the_environment(sources, budget, arrivals):
     arguments = {
         "sources": sources,
         "budget": budget,
@@ -62,7 +57,7 @@ def test_an_epoch_of_picks_is_one_step_of_the_environment(
     seen, _ = one.reset(seed=3)
     base, _ = all_at_once.reset(seed=3)
     for _ in range(30):
-        picked: list[int] = []
+        picked = []
         while True:
             assert seen.dtype == np.float32
             assert np.array_equal(seen[:, :-1], base)  # nothing changes within an epoch
@@ -87,7 +82,7 @@ def test_an_epoch_of_picks_is_one_step_of_the_environment(
             seen, base = one.reset()[0], all_at_once.reset()[0]
 
 
-def test_as_many_picks_as_the_budget_pays_for() -> None:
+def test_as_many_picks_as_the_budget_pays_for():
     for budget in (1, 2, 3, 4):
         env = make(budget=budget)
         env.reset(seed=0)
@@ -96,7 +91,7 @@ def test_as_many_picks_as_the_budget_pays_for() -> None:
         assert rewards[-1] > 0
 
 
-def test_an_impossible_pick_is_replaced_by_the_oldest_possible() -> None:
+def test_an_impossible_pick_is_replaced_by_the_oldest_possible():
     env = make(budget=2, features=("age", "crawled"))
     env.reset(options={"age": [3, 7, 7, 2]})
     env.step(0)
@@ -107,7 +102,7 @@ def test_an_impossible_pick_is_replaced_by_the_oldest_possible() -> None:
     assert np.flatnonzero(seen[:, 1]).tolist() == [2, 3]
 
 
-def test_an_impossible_pick_never_becomes_one_that_costs_too_much() -> None:
+def test_an_impossible_pick_never_becomes_one_that_costs_too_much():
     env = make(sources=MIXED, budget=2, features=("crawled",))
     env.reset(options={"age": [1, 1, 2, 9, 1]})
     assert env.action_masks().tolist() == [True, True, True, False, True]
@@ -117,7 +112,7 @@ def test_an_impossible_pick_never_becomes_one_that_costs_too_much() -> None:
     assert np.flatnonzero(seen[:, 0]).tolist() == [0, 2]
 
 
-def test_rounding_does_not_lose_a_pick() -> None:
+def test_rounding_does_not_lose_a_pick():
     fleet = Sources([1.0] * 5, 1.0, 1.0, [0.1] * 5)
     env = make(sources=fleet, budget=0.3)
     env.reset(seed=0)
@@ -125,8 +120,8 @@ def test_rounding_does_not_lose_a_pick() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_fleets_drawn_anew_are_masked_by_their_own_costs(seed: int) -> None:
-    def draw(rng: np.random.Generator) -> Sources:
+def test_fleets_drawn_anew_are_masked_by_their_own_costs(seed):
+    def draw(rng):
         fleet = Sources.random(5, rng)
         cost = rng.choice([1.0, 1.5, 2.0], 5)
         return Sources(fleet.arrival_rate, fleet.mean_utility, fleet.decay_rate, cost)
@@ -146,7 +141,7 @@ def test_fleets_drawn_anew_are_masked_by_their_own_costs(seed: int) -> None:
             seen, _ = env.reset()
 
 
-def test_a_reset_in_the_middle_of_an_epoch_forgets_the_picks() -> None:
+def test_a_reset_in_the_middle_of_an_epoch_forgets_the_picks():
     env = make(budget=3)
     env.reset(seed=0)
     assert env.step(2)[0][:, -1].tolist() == [0, 0, 1, 0]
@@ -156,7 +151,7 @@ def test_a_reset_in_the_middle_of_an_epoch_forgets_the_picks() -> None:
     assert env.action_masks().all()
 
 
-def test_spaces() -> None:
+def test_spaces():
     env = make(budget=2, features=("value", "crawled", "balance"))
     assert env.action_space == gym.spaces.Discrete(4)
     box = env.observation_space
@@ -169,7 +164,7 @@ def test_spaces() -> None:
         seen, *_ = env.step(action)
 
 
-def test_flat_observations_have_the_same_rows() -> None:
+def test_flat_observations_have_the_same_rows():
     rows, flat = (make(budget=2, features=("value", "age"), flat=flat) for flat in (False, True))
     assert flat.observation_space.shape == (12,)
     seen = [env.reset(seed=0)[0] for env in (rows, flat)]
@@ -179,7 +174,7 @@ def test_flat_observations_have_the_same_rows() -> None:
         seen = [env.step(action)[0] for env in (rows, flat)]
 
 
-def test_horizon_counts_epochs_and_a_time_limit_outside_counts_picks() -> None:
+def test_horizon_counts_epochs_and_a_time_limit_outside_counts_picks():
     env = make(budget=2, horizon=3)
     env.reset(seed=0)
     assert [env.step(t % 4)[3] for t in range(6)] == [False] * 5 + [True]
@@ -188,7 +183,7 @@ def test_horizon_counts_epochs_and_a_time_limit_outside_counts_picks() -> None:
     assert [env.step(t)[3] for t in range(3)] == [False, False, True]
 
 
-def test_nothing_returned_is_a_view_of_the_state() -> None:
+def test_nothing_returned_is_a_view_of_the_state():
     clean, spoilt = (make(budget=2, features=("value", "age")) for _ in range(2))
     clean.reset(seed=0)
     spoilt.reset(seed=0)[0][...] = 77
@@ -209,13 +204,13 @@ def test_nothing_returned_is_a_view_of_the_state() -> None:
         pytest.param({"budget_rule": "average"}, ["budget_rule='step'", "'average'"], id="average"),
     ],
 )
-def test_what_cannot_be_wrapped_is_refused(arguments: dict[str, Any], words: list[str]) -> None:
+def test_what_cannot_be_wrapped_is_refused(arguments, words):
     for word in words:
         with pytest.raises(ValueError, match=word):
             SequentialSelection(gym.make(ID, **arguments))
 
 
-def test_other_environments_are_refused() -> None:
+def test_other_environments_are_refused():
     with pytest.raises(ValueError, match="EphemeralCrawl"):
         SequentialSelection(gym.make("CartPole-v1"))
 
@@ -225,7 +220,7 @@ def test_other_environments_are_refused() -> None:
     [gym.wrappers.FlattenObservation, gym.wrappers.NormalizeObservation],
     ids=["flattened", "normalised"],
 )
-def test_an_environment_whose_observations_were_changed_is_refused_or_told_of(wrap: Any) -> None:
+def test_an_environment_whose_observations_were_changed_is_refused_or_told_of(wrap):
     """Whatever is inside, the observations must lie in the space that the wrapper declares."""
     env = gym.make(ID, features=("crawled",), budget=2)
     try:
@@ -238,14 +233,14 @@ def test_an_environment_whose_observations_were_changed_is_refused_or_told_of(wr
         seen, *_ = outer.step(action)
 
 
-def test_step_before_reset_is_refused() -> None:
+def test_step_before_reset_is_refused():
     for inner in (gym.make(ID, budget=2), CrawlEnv(budget=2)):
         with pytest.raises(gym.error.ResetNeeded, match="reset"):
             SequentialSelection(inner).step(0)
 
 
 @pytest.mark.parametrize("action", [-1, 4, 100], ids=str)
-def test_a_pick_out_of_range_is_refused(action: int) -> None:
+def test_a_pick_out_of_range_is_refused(action):
     env = make(budget=2)
     env.reset(seed=0)
     with pytest.raises(ValueError, match=r"action is .*0 … 3"):
@@ -253,7 +248,7 @@ def test_a_pick_out_of_range_is_refused(action: int) -> None:
 
 
 @pytest.mark.parametrize("action", [1.5, np.nan, np.zeros(2, int), "1"], ids=str)
-def test_a_pick_that_is_no_number_is_refused(action: Any) -> None:
+def test_a_pick_that_is_no_number_is_refused(action):
     env = make(budget=2)
     env.reset(seed=0)
     with pytest.raises(ValueError, match="action"):
@@ -261,7 +256,7 @@ def test_a_pick_that_is_no_number_is_refused(action: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", [int, np.int64, np.uint8, np.array], ids=str)
-def test_any_whole_number_will_do(kind: Any) -> None:
+def test_any_whole_number_will_do(kind):
     env = make(budget=1, features=("crawled",))
     env.reset(seed=0)
     assert np.flatnonzero(env.step(kind(2))[0][:, 0]) == [2]
@@ -274,7 +269,7 @@ def test_any_whole_number_will_do(kind: Any) -> None:
 @pytest.mark.parametrize("features", [("value",), tuple(CHANNELS)], ids=["value", "all"])
 @pytest.mark.parametrize("sources", ["table1", MIXED], ids=["table1", "mixed costs"])
 @pytest.mark.parametrize("flat", [False, True], ids=["rows", "flat"])
-def test_check_env(check: Any, features: tuple[str, ...], sources: Any, flat: bool) -> None:
+def test_check_env(check, features, sources, flat):
     form = {"flat": flat, "scaled": flat}
     env = make(sources=sources, budget=3, features=features, arrivals="poisson-items", **form)
     with warnings.catch_warnings():
@@ -289,7 +284,7 @@ def test_check_env(check: Any, features: tuple[str, ...], sources: Any, flat: bo
         check(env, **(arguments if check is check_env else {}))
 
 
-def test_maskable_ppo_trains_and_its_masks_hold() -> None:
+def test_maskable_ppo_trains_and_its_masks_hold():
     env = make(sources=MIXED, budget=4, features=("value", "age", "cost"), horizon=6)
     model = MaskablePPO("MlpPolicy", env, n_steps=32, batch_size=16, n_epochs=2, seed=0)
     model.learn(96)
@@ -308,7 +303,7 @@ def test_maskable_ppo_trains_and_its_masks_hold() -> None:
     assert all(total > 0 for total in returns)
 
 
-def test_dqn_trains_without_masks() -> None:
+def test_dqn_trains_without_masks():
     env = make(budget=2, features=("value", "age"), horizon=10)
     model = DQN(
         "MlpPolicy", env, learning_starts=16, batch_size=8, buffer_size=500, train_freq=4, seed=0
@@ -320,7 +315,7 @@ def test_dqn_trains_without_masks() -> None:
     assert env.step(action)[0][action, -1] == 1.0  # the source that it selected
 
 
-def test_a_saved_state_goes_on_between_two_picks() -> None:
+def test_a_saved_state_goes_on_between_two_picks():
     one = make(budget=3, arrivals="poisson-items", features=CHANNELS)
     one.reset(seed=0)
     for action in (0, 1, 2, 3):  # an epoch, and the first pick of the next

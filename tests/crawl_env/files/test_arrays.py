@@ -1,13 +1,11 @@
 """Files of arrays: whatever was done to one array, the file is refused by its and the array's name,
 or is as good as one that the product wrote."""
 
-from __future__ import annotations
-
 import json
 import tracemalloc
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,11 +27,11 @@ Arrays = dict[str, NDArray[Any]]
 N = 60
 
 
-def fleet_rates() -> NDArray[np.float64]:
+def fleet_rates():
     return np.random.default_rng(3).random((3, N)) + 0.1
 
 
-def fleet() -> FleetColumns:
+def fleet():
     rng = np.random.default_rng(4)
     return FleetColumns(*fleet_rates(), delay=rng.integers(1, 4, N), host=rng.integers(-1, 5, N))
 
@@ -46,15 +44,8 @@ class Kind(NamedTuple):
     go_on: Callable[[Path], Any]  # the numbers that it leads to
 
 
-def of_scheduler(
-    kind: type[FleetScheduler],
-    policy: str,
-    steps: int,
-    counted: bool,
-    signalled: bool,
-    **options: Any,
-) -> Kind:
-    def write(path: Path) -> None:
+def of_scheduler(kind, policy, steps, counted, signalled, **options):
+    def write(path):
         scheduler = kind(fleet(), 7, policy, seed=1, **options)
         for step in range(steps):
             picked = scheduler.step()
@@ -64,7 +55,7 @@ def of_scheduler(
                 scheduler.signal([step % N, 7, 7], [0.5, 1.0, 2.0])
         scheduler.save(path)
 
-    def go_on(path: Path) -> Any:
+    def go_on(path):
         scheduler = kind.load(path, fleet())
         picks = [scheduler.step() for _ in range(8)]
         assert all(len(np.unique(picked)) == len(picked) for picked in picks)
@@ -74,21 +65,21 @@ def of_scheduler(
     return Kind("x.npz", write, go_on)
 
 
-def of_shard() -> Kind:
-    def made(path: Path) -> Shard:
+def of_shard():
+    def made(path):
         place = path.parent / "fleet"
         if not place.exists():
             FleetColumns(*fleet_rates()).save(place)
         options = {"budget": 4, "policy": "whittle", "start": "fresh"}
         return Shard(place, 10, 40, options, path, 1)
 
-    def go_on(path: Path) -> Any:
+    def go_on(path):
         shard = made(path)
         offers = shard.offers(5, [], 8).offers
         assert offers is not None
         return [offers.index, offers.crawled_at, offers.source]
 
-    def write(path: Path) -> None:
+    def write(path):
         made(path).offers(0, [Decision(4)] * 5, 4)
 
     return Kind("shard-1.npz", write, go_on)
@@ -106,21 +97,21 @@ KINDS = {
 }
 
 
-def columns(path: Path) -> Any:
+def columns(path):
     opened = FleetColumns.open(path)
     assert len(opened) == N
     return [opened.to_sources(), FleetScheduler(opened, 3).step()]
 
 
-def read(path: Path) -> Arrays:
+def read(path):
     if path.is_dir():
         return {file.stem: np.load(file) for file in path.glob("*.npy")}
     return read_archive(path)
 
 
-def rewrite(path: Path, arrays: Arrays) -> None:
+def rewrite(path, arrays):
     if not path.is_dir():
-        np.savez(path, **arrays)  # type: ignore[arg-type]
+        np.savez(path, **arrays)
         return
     for file in path.glob("*.npy"):
         file.unlink()
@@ -128,14 +119,14 @@ def rewrite(path: Path, arrays: Arrays) -> None:
         np.save(path / f"{name}.npy", array)
 
 
-def with_first(array: NDArray[Any], *values: Any) -> NDArray[Any]:
+def with_first(array, *values):
     """Return an array that begins with other values, in a type that holds them."""
     other = np.array(array, dtype=np.result_type(array, *map(np.min_scalar_type, values)))
     other.reshape(-1)[: len(values)] = values[: other.size]
     return other
 
 
-def mutations(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
+def mutations(array):
     """Return what may have become of an array."""
     flat = array.reshape(-1)
     yield from (array[None], flat[:1], array.astype(object), np.array(str(array)[:-3]))
@@ -159,7 +150,7 @@ def mutations(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
 WHOLE = ("scheduler", "learner", "shard", "fleet")
 
 
-def outcome_of(go_on: Callable[[Path], Any], path: Path) -> tuple[str, str]:
+def outcome_of(go_on, path):
     """Return what a file leads to, or why it is refused."""
     try:
         return str(go_on(path)), ""
@@ -170,7 +161,7 @@ def outcome_of(go_on: Callable[[Path], Any], path: Path) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_file_with_another_array_is_refused_or_goes_on(kind: str, tmp_path: Path) -> None:
+def test_a_file_with_another_array_is_refused_or_goes_on(kind, tmp_path):
     name, write, go_on = KINDS[kind]
     path = tmp_path / name
     write(path)
@@ -204,7 +195,7 @@ VALUES = (None, True, -1, 0, 2.5, 10**400, 1e300, "x", [], {}, [1, -1], {"a": 1}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_damaged_files_are_refused_by_name(kind: str, tmp_path: Path) -> None:
+def test_damaged_files_are_refused_by_name(kind, tmp_path):
     name, write, go_on = KINDS[kind]
     path = tmp_path / name
     write(path)
@@ -236,7 +227,7 @@ def test_damaged_files_are_refused_by_name(kind: str, tmp_path: Path) -> None:
         assert not error or name in error, (text, error)
 
 
-def test_no_more_memory_is_taken_than_the_file_has_bytes(tmp_path: Path) -> None:
+def test_no_more_memory_is_taken_than_the_file_has_bytes(tmp_path):
     path, n = tmp_path / "bomb.npz", 10**7
     np.savez_compressed(path, a=np.zeros(n))
     with refused("bomb.npz", "it is compressed"):
@@ -260,7 +251,7 @@ def test_no_more_memory_is_taken_than_the_file_has_bytes(tmp_path: Path) -> None
 
 @plainly
 @given(st.data())
-def test_relations_between_arrays_hold(data: st.DataObject) -> None:
+def test_relations_between_arrays_hold(data):
     """Arrays whose axes have the same name are accepted if their lengths are equal, and only then;
     bounds and order are those of plain Python."""
     lists = [data.draw(st.lists(st.integers(-3, 6), max_size=4)) for _ in range(3)]

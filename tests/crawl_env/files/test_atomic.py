@@ -1,13 +1,10 @@
 """A file appears whole or not at all."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -16,9 +13,7 @@ from crawl_env.files.atomic import atomic_file, write_bytes, write_text
 SIZE = 1 << 18
 
 
-def test_the_file_appears_with_the_permissions_of_a_new_file_and_nothing_else_stays(
-    tmp_path: Path,
-) -> None:
+def test_the_file_appears_with_the_permissions_of_a_new_file_and_nothing_else_stays(tmp_path):
     path = tmp_path / ("n" * 250 + ".txt")  # as long as a name may be
     before = os.umask(0o027)
     try:
@@ -33,7 +28,7 @@ def test_the_file_appears_with_the_permissions_of_a_new_file_and_nothing_else_st
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_failure_leaves_the_old_file(tmp_path: Path) -> None:
+def test_a_failure_leaves_the_old_file(tmp_path):
     path = tmp_path / "file"
     write_bytes(path, b"old")
     with pytest.raises(KeyboardInterrupt):
@@ -42,27 +37,27 @@ def test_a_failure_leaves_the_old_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def interrupted(path: Path) -> None:
+def interrupted(path):
     with atomic_file(path) as new:
         new.write_bytes(b"half of the n")
         raise KeyboardInterrupt
 
 
-def test_a_link_stays_one(tmp_path: Path) -> None:
+def test_a_link_stays_one(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "file")
     write_bytes(tmp_path / "link", b"new")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "file").read_bytes() == b"new"
 
 
-def test_missing_folders_and_folders_are_named(tmp_path: Path) -> None:
+def test_missing_folders_and_folders_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"create it first.*missing'"):
         write_bytes(tmp_path / "missing" / "file", b"")
     with pytest.raises(IsADirectoryError, match="give the path of a file"):
         write_bytes(tmp_path, b"")
 
 
-def test_writers_in_two_threads_have_files_of_their_own(tmp_path: Path) -> None:
+def test_writers_in_two_threads_have_files_of_their_own(tmp_path):
     path = tmp_path / "file"
     with atomic_file(path) as mine:
         mine.write_bytes(b"mine")
@@ -85,7 +80,7 @@ while True:
 """
 
 
-def test_concurrent_processes_killed_while_writing_leave_a_whole_file(tmp_path: Path) -> None:
+def test_concurrent_processes_killed_while_writing_leave_a_whole_file(tmp_path):
     path = tmp_path / "file"
     writers = [
         subprocess.Popen([sys.executable, "-c", WRITER, x, str(path)], stdout=subprocess.PIPE)

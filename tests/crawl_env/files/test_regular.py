@@ -1,14 +1,10 @@
 """Whatever is given in place of a file is refused in a sentence that names it."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import socket
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,8 +23,8 @@ TABLES = (".csv", ".csv.gz", ".parquet")
 FLEET = FleetColumns([1.0, 2.0], 1.0, 0.5)
 
 
-def into_scheduler(read: Callable[..., Any]) -> Callable[[Path], Any]:
-    def into(path: Path) -> Any:
+def into_scheduler(read):
+    def into(path):
         with Scheduler(":memory:", budget="20/h") as scheduler:
             return read(scheduler, path)
 
@@ -36,7 +32,7 @@ def into_scheduler(read: Callable[..., Any]) -> Callable[[Path], Any]:
 
 
 # Readers, and the names of files that each reads.
-READERS: dict[str, tuple[Callable[[Path], Any], tuple[str, ...]]] = {
+READERS = {
     "fleet": (Sources.from_csv, TABLES),
     "large fleet": (FleetColumns.from_file, (".parquet", ".arrow", ".feather")),
     "rows": (count_rows, (".parquet", ".arrow")),
@@ -53,11 +49,11 @@ READERS: dict[str, tuple[Callable[[Path], Any], tuple[str, ...]]] = {
 }
 
 
-def link(path: Path, to: Path) -> None:
+def link(path, to):
     path.symlink_to(to)
 
 
-def listen(path: Path) -> None:
+def listen(path):
     before = Path.cwd()
     os.chdir(path.parent)  # the path of a socket is short
     try:
@@ -67,14 +63,14 @@ def listen(path: Path) -> None:
         os.chdir(before)
 
 
-def content(data: bytes, packed: bool = True) -> Callable[[Path], Any]:
+def content(data, packed=True):
     return lambda path: path.write_bytes(
         gzip.compress(data) if packed and path.suffix == ".gz" else data
     )
 
 
 WIDE = ",".join(f"column-{i}" for i in range(10**5)).encode()
-STRANGE: dict[str, Callable[[Path], Any]] = {
+STRANGE = {
     "folder": Path.mkdir,
     "pipe": os.mkfifo,
     "socket": listen,
@@ -95,7 +91,7 @@ STRANGE: dict[str, Callable[[Path], Any]] = {
 
 @pytest.mark.skipif(os.name != "posix", reason="pipes, devices and rights are those of POSIX")
 @pytest.mark.parametrize("reader", READERS)
-def test_strange_files_are_refused_by_name(reader: str, tmp_path: Path) -> None:
+def test_strange_files_are_refused_by_name(reader, tmp_path):
     pytest.importorskip("pyarrow")
     read, suffixes = READERS[reader]
     for strange, make in STRANGE.items():
@@ -113,7 +109,7 @@ def test_strange_files_are_refused_by_name(reader: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="devices are those of POSIX")
-def test_pipes_and_devices_are_not_replaced(tmp_path: Path) -> None:
+def test_pipes_and_devices_are_not_replaced(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for path in (pipe, Path("/dev/null")):
@@ -122,7 +118,7 @@ def test_pipes_and_devices_are_not_replaced(tmp_path: Path) -> None:
     assert pipe.is_fifo()
 
 
-def test_names_of_sources_do_not_fill_the_message(tmp_path: Path) -> None:
+def test_names_of_sources_do_not_fill_the_message(tmp_path):
     long = "n" * 100_000
     texts = []
     for rows in (f"{long},-1,1,1\n", f"{long},1,1,1\n" * 2, f"a,{long},1,1\n", f"a,1,1,{long},1\n"):

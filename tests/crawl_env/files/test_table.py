@@ -1,7 +1,5 @@
 """Tables in files, on the example of fleets: exact round trips, errors that name file and row."""
 
-from __future__ import annotations
-
 import builtins
 import gzip
 import math
@@ -26,7 +24,7 @@ name = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
 
 
 @st.composite
-def fleets(draw: st.DrawFn) -> Sources:
+def fleets(draw):
     names = draw(st.lists(name.filter(bool), min_size=1, max_size=6, unique=True))
     columns = {
         p: draw(st.lists(positive, min_size=len(names), max_size=len(names))) for p in PARAMETERS
@@ -36,7 +34,7 @@ def fleets(draw: st.DrawFn) -> Sources:
     return Sources(**columns, names=names)
 
 
-def write(path: Path, text: str | bytes) -> Path:
+def write(path, text):
     path.write_bytes(text.encode() if isinstance(text, str) else text)
     return path
 
@@ -46,7 +44,7 @@ def write(path: Path, text: str | bytes) -> Path:
 
 @plainly
 @given(fleet=fleets())
-def test_what_is_written_is_read_back_to_the_last_bit(fleet: Sources) -> None:
+def test_what_is_written_is_read_back_to_the_last_bit(fleet):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "fleet.csv"
         fleet.to_csv(path)
@@ -57,7 +55,7 @@ def test_what_is_written_is_read_back_to_the_last_bit(fleet: Sources) -> None:
         assert getattr(again, p).tolist() == getattr(fleet, p).tolist()
 
 
-def test_columns_may_stand_in_any_order_and_cost_may_be_left_out(tmp_path: Path) -> None:
+def test_columns_may_stand_in_any_order_and_cost_may_be_left_out(tmp_path):
     text = "decay_rate,source,mean_utility,arrival_rate\n.5,a,2,3\n.25,b,1e-3,0\n"
     fleet = Sources.from_csv(str(write(tmp_path / "f.csv", text)), period=2.0)
     assert fleet == Sources(
@@ -76,22 +74,20 @@ HARMLESS = {
 }
 
 
-def test_harmless_differences_do_not_matter(tmp_path: Path) -> None:
+def test_harmless_differences_do_not_matter(tmp_path):
     for text in HARMLESS.values():
         for name, content in (("f.csv", text.encode()), ("f.csv.gz", gzip.compress(text.encode()))):
             fleet = Sources.from_csv(write(tmp_path / name, content))
             assert fleet == Sources([1, 5], [2, 6], [3, 7], [4, 8], names=["a", "b"])
 
 
-def test_names_may_hold_commas_quotes_and_newlines(tmp_path: Path) -> None:
+def test_names_may_hold_commas_quotes_and_newlines(tmp_path):
     text = HEADER + '"a, b\nc",1,2,3,4\n"say ""hi""",5,6,7,8\nélan,1,1,1,1\n'
     fleet = Sources.from_csv(write(tmp_path / "f.csv", text))
     assert fleet.names == ("a, b\nc", 'say "hi"', "élan")
 
 
-def test_rows_across_reading_batches_keep_their_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_across_reading_batches_keep_their_order(tmp_path, monkeypatch):
     monkeypatch.setattr(table, "BATCH", 3)
     text = HEADER + "".join(f"s{i},{i},1,1,1\n" + "\n" * (i % 5) for i in range(20))
     fleet = Sources.from_csv(write(tmp_path / "f.csv", text))
@@ -101,7 +97,7 @@ def test_rows_across_reading_batches_keep_their_order(
 
 @pytest.mark.parametrize("mark", [";", "\t"])
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
-def test_semicolons_and_tabs_separate_like_commas(tmp_path: Path, mark: str, suffix: str) -> None:
+def test_semicolons_and_tabs_separate_like_commas(tmp_path, mark, suffix):
     text = HEADER + '"a",1,2.5,3,4\n\nb,1,2,3,4\n'
     expected = Sources.from_csv(write(tmp_path / "commas.csv", text))
     pack = gzip.compress if suffix.endswith("gz") else bytes
@@ -181,21 +177,21 @@ WRONG = {
 }  # fmt: skip
 
 
-def test_what_is_wrong_is_named_with_file_and_row(tmp_path: Path) -> None:
+def test_what_is_wrong_is_named_with_file_and_row(tmp_path):
     for text, expected in WRONG.values():
         path = write(tmp_path / "fleet of mine.csv", text)
         with refused("fleet of mine", *expected):
             Sources.from_csv(path)
 
 
-def test_too_many_rows_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_rows_are_refused(tmp_path, monkeypatch):
     path = write(tmp_path / "f.csv", HEADER + "".join(f"s{i},1,2,3,4\n" for i in range(20)))
     monkeypatch.setattr(table, "MOST_ROWS", 19)
     with refused("f.csv has more than 19 rows"):
         Sources.from_csv(path)
 
 
-def test_a_damaged_gzip_file_is_refused(tmp_path: Path) -> None:
+def test_a_damaged_gzip_file_is_refused(tmp_path):
     rng = np.random.default_rng(0)
     rows = "".join(f"s{i},{x},1,1,1\n" for i, x in enumerate(rng.random(5000)))
     whole = gzip.compress((HEADER + rows).encode())
@@ -208,7 +204,7 @@ def test_a_damaged_gzip_file_is_refused(tmp_path: Path) -> None:
             Sources.from_csv(path)
 
 
-def test_the_row_is_right_beyond_the_first_reading_batch(tmp_path: Path) -> None:
+def test_the_row_is_right_beyond_the_first_reading_batch(tmp_path):
     good = HEADER + "".join(f"s{i},1,2,3,4\n" for i in range(9000))
     latin = "é,1,2,3,4\n".encode("latin-1")
     bad_rows = ("b,1,2,3\n", "b,x,2,3,4\n", "b,-1,2,3,4\n", "s7,1,2,3,4\n", '"b"c,1,2,3,4\n')
@@ -218,7 +214,7 @@ def test_the_row_is_right_beyond_the_first_reading_batch(tmp_path: Path) -> None
             Sources.from_csv(path)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nowhere\.csv"):
         Sources.from_csv(tmp_path / "nowhere.csv")
 
@@ -226,7 +222,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------- writing
 
 
-def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_file_is_written_whole_or_not_at_all(tmp_path):
     path = write(tmp_path / "f.csv", "x" * 10_000)
     names = iter(["a", "b"])
     with pytest.raises(ValueError, match="longer"):
@@ -241,7 +237,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
         Sources(1.0, 2.0, 3.0).to_csv(tmp_path / "f.parquet")
 
 
-def test_the_same_table_makes_the_same_compressed_file(tmp_path: Path) -> None:
+def test_the_same_table_makes_the_same_compressed_file(tmp_path):
     contents = set()
     for name in ("a.csv.gz", "b.csv.gz"):
         Sources.random(20, seed=1).to_csv(tmp_path / name)
@@ -252,13 +248,13 @@ def test_the_same_table_makes_the_same_compressed_file(tmp_path: Path) -> None:
     )
 
 
-def test_numbers_are_written_as_plain_text(tmp_path: Path) -> None:
+def test_numbers_are_written_as_plain_text(tmp_path):
     Sources(0.1, 1 / 3, math.pi, 1e-7, names=["a"]).to_csv(tmp_path / "f.csv")
     lines = (tmp_path / "f.csv").read_text().splitlines()
     assert lines == [HEADER.strip(), "a,0.1,0.3333333333333333,3.141592653589793,1e-07"]
 
 
-def test_a_file_that_could_not_be_read_back_is_not_written(tmp_path: Path) -> None:
+def test_a_file_that_could_not_be_read_back_is_not_written(tmp_path):
     path = tmp_path / "f.csv"
     for rows in (2, 3):
         batch = Sources.stack([Sources([1.0, 2.0], 1.0, 1.0)] * rows)
@@ -276,7 +272,7 @@ KINDS = (
 )
 
 
-def parquet_file(path: Path, **columns: object) -> Path:
+def parquet_file(path, **columns):
     arrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
 
@@ -284,7 +280,7 @@ def parquet_file(path: Path, **columns: object) -> Path:
     return path
 
 
-def test_parquet_is_read_like_csv(tmp_path: Path) -> None:
+def test_parquet_is_read_like_csv(tmp_path):
     arrow = pytest.importorskip("pyarrow")
     stamps = np.array(["2020-11-07T06:00", "2020-11-08"], dtype="datetime64[us]")
     words = arrow.array(["a", "b"])
@@ -310,7 +306,7 @@ def test_parquet_is_read_like_csv(tmp_path: Path) -> None:
     assert table.read(dates, KINDS, "item").time["published"] == np.datetime64("1970-01-01")
 
 
-def test_what_is_wrong_in_parquet_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_wrong_in_parquet_is_named(tmp_path, monkeypatch):
     arrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
 
@@ -350,7 +346,7 @@ def test_what_is_wrong_in_parquet_is_named(tmp_path: Path, monkeypatch: pytest.M
         table.read(path, KINDS, "item")
 
 
-def test_damaged_parquet_is_read_as_text_or_refused(tmp_path: Path) -> None:
+def test_damaged_parquet_is_read_as_text_or_refused(tmp_path):
     """Every byte in turn is another: nothing but a ValueError may come of it."""
     path = parquet_file(tmp_path / "f.parquet", source=["a", "b"], cost=[1.0, 2.0])
     whole = path.read_bytes()
@@ -364,15 +360,13 @@ def test_damaged_parquet_is_read_as_text_or_refused(tmp_path: Path) -> None:
         assert outcome == "read" or "f.parquet" in outcome
 
 
-def test_parquet_without_its_library_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parquet_without_its_library_says_what_to_install(tmp_path, monkeypatch):
     real = builtins.__import__
 
-    def without(name: str, *rest: object) -> object:
+    def without(name, *rest):
         if name.startswith("pyarrow"):
             raise ImportError(name)
-        return real(name, *rest)  # type: ignore[arg-type]
+        return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without)
     with refused("part of the extra 'parquet'"):

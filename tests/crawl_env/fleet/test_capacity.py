@@ -1,7 +1,5 @@
 """The last K items: against scipy's incomplete gamma functions, and against items one by one."""
 
-from __future__ import annotations
-
 import mpmath
 import numpy as np
 import pytest
@@ -18,7 +16,7 @@ from crawl_env.fleet.sources import Sources
 from tests.references import Z_LIMIT, plainly, z_of_mean, z_of_variance
 
 
-def fraction(time: float, rate: float, decay: float, most: float) -> float:
+def fraction(time, rate, decay, most):
     """E[1 − r^min(N, K)], N Poisson events at rate Λ + μ: 1 − e^{−μt}Q(K, Λt) − r^K P(K, (Λ+μ)t).
 
     Going back in time, content is lost at the K-th item or where a unit that fades at rate μ has
@@ -36,7 +34,7 @@ def fraction(time: float, rate: float, decay: float, most: float) -> float:
     decay=st.floats(1e-3, 30),
     most=st.integers(1, 400),
 )
-def test_the_fraction_is_scipys(age: float, rate: float, decay: float, most: int) -> None:
+def test_the_fraction_is_scipys(age, rate, decay, most):
     found = capped_fraction(age, np.array(rate), np.array(decay), np.array(float(most)))
     # scipy's form is a difference, exact to 1e-15 of 1; ours is a sum of shares of u*.
     assert float(found) == pytest.approx(fraction(age, rate, decay, most), rel=1e-9, abs=2e-13)
@@ -45,7 +43,7 @@ def test_the_fraction_is_scipys(age: float, rate: float, decay: float, most: int
 
 @plainly
 @given(age=st.floats(1e-6, 50), rate=st.floats(1e-6, 100), decay=st.floats(1e-6, 30))
-def test_limits_of_the_fraction(age: float, rate: float, decay: float) -> None:
+def test_limits_of_the_fraction(age, rate, decay):
     """K = 1 is the residual life of one item; K = ∞ the plain recursion; no arrivals, nothing."""
     arguments = np.array(rate), np.array(decay)
     one = decay / (rate + decay) * -np.expm1(-(rate + decay) * age)
@@ -57,7 +55,7 @@ def test_limits_of_the_fraction(age: float, rate: float, decay: float) -> None:
     assert capped_fraction(age, np.array(0.0), np.array(decay), np.array(3.0)) == 0
 
 
-def test_a_capacity_that_is_never_reached_does_not_matter() -> None:
+def test_a_capacity_that_is_never_reached_does_not_matter():
     """In the last 37 time constants some 62,000 items come, and the capacity is a million."""
     fleet = Sources(50.0, 1.0, np.full(100, 0.03), capacity=1e6)
     capped = fleet.content_at(np.arange(50.0)[:, None])
@@ -65,7 +63,7 @@ def test_a_capacity_that_is_never_reached_does_not_matter() -> None:
     np.testing.assert_allclose(capped, uncapped, rtol=1e-14)
 
 
-def exactly(time: float, rate: float, decay: float, most: int) -> float:
+def exactly(time, rate, decay, most):
     """`fraction` in as many digits as its differences need."""
     with mpmath.workdps(360 if decay / rate < 1e-20 else 50):
         t, lam, mu = mpmath.mpf(time), mpmath.mpf(rate), mpmath.mpf(decay)
@@ -75,7 +73,7 @@ def exactly(time: float, rate: float, decay: float, most: int) -> float:
         return float(1 - gone - ratio**most * pushed)
 
 
-def test_slow_decay_and_large_capacities_keep_their_digits() -> None:
+def test_slow_decay_and_large_capacities_keep_their_digits():
     """Ages around that at which K items have come, and both ways of computing."""
     for most in (3, 900, 1001, 20_000):
         for ratio in (1e-300, 1e-9, 1e-3, 0.02):
@@ -86,14 +84,14 @@ def test_slow_decay_and_large_capacities_keep_their_digits() -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_results_do_not_depend_on_the_unit_of_time() -> None:
+def test_results_do_not_depend_on_the_unit_of_time():
     """decay_rate × period from 1e-300 to 1e3, a capacity of one to far too many items, time in
     units from nanoseconds to years."""
     decay = np.repeat(10.0 ** np.array([-300.0, -200, -100, -30, -16, -9, -3, 0, 2, 3]), 6)
     capacity = np.tile([1.0, 30, 1e5, 1e15, 1e100, np.inf], 10)
     ages = np.array([0.0, 1, 2, 10, 1e6, 1e12, 1e290, np.inf])[:, None]
 
-    def fleet(unit: float) -> Sources:
+    def fleet(unit):
         """So many of the units that `decay` counts in are one."""
         return Sources(
             2.0 * unit,
@@ -115,7 +113,7 @@ def test_results_do_not_depend_on_the_unit_of_time() -> None:
         np.testing.assert_allclose(other.content_at(ages), first.content_at(ages), rtol=1e-12)
 
 
-def test_content_grows_and_bends_with_age_and_capacity() -> None:
+def test_content_grows_and_bends_with_age_and_capacity():
     """Concave in age, from slope Λξ̄: what the index is built on. Increasing in K."""
     ages = np.arange(0.0, 60.0)[:, None]
     before = np.zeros((60, 4))
@@ -133,7 +131,7 @@ def test_content_grows_and_bends_with_age_and_capacity() -> None:
     assert slow.content_at(np.inf)[0] == pytest.approx(8.0, rel=1e-6)  # four items that last
 
 
-def test_ages_between_epochs_and_shapes() -> None:
+def test_ages_between_epochs_and_shapes():
     table = CappedContent(*np.array([[5.0, 1.0], [1.0, 3.0], [0.2, 0.4], [3.0, 2.0]]), period=0.5)
     ages = np.array([[0.0, 0.5], [2.0, 2.5], [1e6, np.inf]])
     expected = [
@@ -145,9 +143,7 @@ def test_ages_between_epochs_and_shapes() -> None:
     assert table(3.0).shape == (2,)
 
 
-def item_by_item(
-    rng: np.random.Generator, rate: float, decay: float, most: int, span: float, distribution: str
-) -> float:
+def item_by_item(rng, rate, decay, most, span, distribution):
     """One world in a list: publish until the span is over, keep the last K, add up what is left."""
     published, clock = [], 0.0
     while True:
@@ -162,7 +158,7 @@ def item_by_item(
 
 
 @pytest.mark.parametrize("distribution", ["exponential", "lognormal"])
-def test_the_world_is_as_items_one_by_one(distribution: str) -> None:
+def test_the_world_is_as_items_one_by_one(distribution):
     """Means and variances after six steps, from a simulation and from the world; the two are
     compared by a z-test each, which a right program fails once in 150,000 times."""
     cells = [(0.4, 0.3, 1), (3.0, 0.2, 4), (8.0, 1.0, 3)]
@@ -195,7 +191,7 @@ def test_the_world_is_as_items_one_by_one(distribution: str) -> None:
         assert world.items[:, i].mean() == pytest.approx(counted, abs=0.03)  # 5 standard errors
 
 
-def test_an_item_without_utility_still_takes_a_place() -> None:
+def test_an_item_without_utility_still_takes_a_place():
     """The last item hides those before, however small its utility."""
     fleet = Sources(2.0, 1.0, 50.0, capacity=1)  # no utility after a step
     world, rng = (

@@ -1,11 +1,7 @@
 """Fleets in columns: the same parameters as `Sources`, wherever they come from, and its errors."""
 
-from __future__ import annotations
-
 import tracemalloc
-from collections.abc import Callable
 from decimal import Decimal
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +16,7 @@ from tests.refusals import refused
 NAMES = ("arrival_rate", "mean_utility", "decay_rate", "cost", "delay", "failure_rate", "host")
 
 
-def full(n: int = 50, seed: int = 0) -> Sources:
+def full(n=50, seed=0):
     """A fleet with every optional column."""
     rng = np.random.default_rng(seed)
     plain = Sources.random(n, seed)
@@ -37,7 +33,7 @@ def full(n: int = 50, seed: int = 0) -> Sources:
     )
 
 
-def table_of(sources: Sources, **more: object) -> pa.Table:
+def table_of(sources, **more):
     names = ("arrival_rate", "mean_utility", "decay_rate", "cost", "crawl_delay", "failure_rate")
     return pa.table(
         {"source": [f"s{i}" for i in range(len(sources))]}
@@ -47,7 +43,7 @@ def table_of(sources: Sources, **more: object) -> pa.Table:
     )
 
 
-def same(a: FleetColumns, b: FleetColumns) -> bool:
+def same(a, b):
     columns = ((getattr(a, name), getattr(b, name)) for name in NAMES)
     return a.period == b.period and all(
         (x is None and y is None) or (x.dtype == y.dtype and np.array_equal(x, y))
@@ -55,17 +51,17 @@ def same(a: FleetColumns, b: FleetColumns) -> bool:
     )
 
 
-def is_mapped(column: np.ndarray | None) -> bool:
+def is_mapped(column):
     return isinstance(column, np.memmap) or (column is not None and is_mapped(column.base))
 
 
-def fails(message: str, function: Callable[..., object], *given: object, **named: object) -> None:
+def fails(message, function, *given, **named):
     with refused(message):
         function(*given, **named)
 
 
 @pytest.fixture
-def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_chunks(monkeypatch):
     monkeypatch.setattr(module, "CHUNK", 7)
 
 
@@ -73,7 +69,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_chunks")
-def test_there_and_back_only_rounds() -> None:
+def test_there_and_back_only_rounds():
     sources = full()
     columns = FleetColumns.of(sources)
     back = columns.to_sources()
@@ -88,7 +84,7 @@ def test_there_and_back_only_rounds() -> None:
     assert columns.published == pytest.approx(sources.published, rel=1e-6)
 
 
-def test_a_selection_keeps_its_numbers() -> None:
+def test_a_selection_keeps_its_numbers():
     columns = FleetColumns.of(full())
     some = columns.to_sources([40, 3])
     assert some.names == ("41", "4")
@@ -96,7 +92,7 @@ def test_a_selection_keeps_its_numbers() -> None:
     assert columns.to_sources(slice(10, 12)).names == ("11", "12")
 
 
-def test_a_part_shares_memory() -> None:
+def test_a_part_shares_memory():
     columns = FleetColumns.of(full())
     part = columns[10:30]
     assert len(part) == 20
@@ -106,14 +102,14 @@ def test_a_part_shares_memory() -> None:
     fails("none of the 50 sources", lambda: columns[60:])
 
 
-def test_columns_without_effect_are_left_out() -> None:
+def test_columns_without_effect_are_left_out():
     plain = FleetColumns.of(Sources.random(100))
     assert [getattr(plain, name) is None for name in NAMES] == [False] * 3 + [True] * 4
     assert plain.nbytes == 12 * 100
     assert FleetColumns(1.0, [1, 2], 0.5, cost=[1, 1], delay=1, host=[-1, -1]).nbytes == 24
 
 
-def test_arrays_of_the_stored_type_are_not_copied_and_stay_writable() -> None:
+def test_arrays_of_the_stored_type_are_not_copied_and_stay_writable():
     rate = np.ones(10, np.float32)
     columns = FleetColumns(rate, np.ones(20)[::2], 0.5)
     assert np.shares_memory(columns.arrival_rate, rate)
@@ -124,7 +120,7 @@ def test_arrays_of_the_stored_type_are_not_copied_and_stay_writable() -> None:
 @pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".feather"])
 @pytest.mark.parametrize("mapped", [False, True])
-def test_files(tmp_path: Path, suffix: str, mapped: bool) -> None:
+def test_files(tmp_path, suffix, mapped):
     sources, path = full(), tmp_path / f"fleet{suffix}"
     write(path, table_of(sources))
     folder = tmp_path / "fleet" if mapped else None
@@ -135,7 +131,7 @@ def test_files(tmp_path: Path, suffix: str, mapped: bool) -> None:
         assert same(FleetColumns.open(tmp_path / "fleet"), read)
 
 
-def write(path: Path, table: pa.Table) -> None:
+def write(path, table):
     """Write a table in several groups of rows."""
     if path.suffix == ".parquet":
         parquet.write_table(table, path, row_group_size=11)
@@ -144,7 +140,7 @@ def write(path: Path, table: pa.Table) -> None:
             file.write_table(table, max_chunksize=11)
 
 
-def test_types_of_columns_in_files(tmp_path: Path) -> None:
+def test_types_of_columns_in_files(tmp_path):
     """Whole numbers, decimals, single precision, dictionaries, numbered hosts, and empty cells."""
     path = tmp_path / "fleet.parquet"
     table = pa.table(
@@ -172,7 +168,7 @@ def test_types_of_columns_in_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small_chunks")
-def test_saved_fleets_are_mapped(tmp_path: Path) -> None:
+def test_saved_fleets_are_mapped(tmp_path):
     columns = FleetColumns.of(full())
     columns.save(tmp_path / "new" / "fleet")
     opened = FleetColumns.open(tmp_path / "new" / "fleet")
@@ -182,8 +178,8 @@ def test_saved_fleets_are_mapped(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small_chunks")
-def test_generated_fleets(tmp_path: Path) -> None:
-    def drawn(rng: np.random.Generator, n: int) -> dict[str, object]:
+def test_generated_fleets(tmp_path):
+    def drawn(rng, n):
         return {"arrival_rate": rng.random(n), "mean_utility": 1, "decay_rate": 0.5, "cost": 2.0}
 
     one = FleetColumns.generate(100, drawn, seed=3)
@@ -193,13 +189,13 @@ def test_generated_fleets(tmp_path: Path) -> None:
     assert not same(FleetColumns.generate(100, drawn, seed=4), one)
 
 
-def test_random_fleets_are_those_of_sources() -> None:
+def test_random_fleets_are_those_of_sources():
     columns = FleetColumns.random(1000, 5, "sparse")
     sources = Sources.random(1000, np.random.default_rng([5, 0]), "sparse")
     assert same(columns, FleetColumns.of(sources))
 
 
-def test_reading_takes_little_more_memory_than_the_columns(tmp_path: Path) -> None:
+def test_reading_takes_little_more_memory_than_the_columns(tmp_path):
     n = 4 * module.CHUNK
     path = tmp_path / "fleet.parquet"
     column = np.full(n, 0.5, np.float32)
@@ -239,7 +235,7 @@ def test_reading_takes_little_more_memory_than_the_columns(tmp_path: Path) -> No
         ({"host": 50}, "source 20: host is 50; it must be a whole number, between -1 and 49"),
     ],
 )
-def test_values_out_of_range(changed: dict[str, float], message: str) -> None:
+def test_values_out_of_range(changed, message):
     sources = FleetColumns.of(full())
     (name, value), *_ = changed.items()
     columns = {n: np.array(getattr(sources, n), dtype=np.float64) for n in NAMES}
@@ -251,7 +247,7 @@ def test_values_out_of_range(changed: dict[str, float], message: str) -> None:
         fails(message, lambda: FleetColumns(**columns))
 
 
-def test_other_refusals() -> None:
+def test_other_refusals():
     fails("shapes arrival_rate (2,), decay_rate (3,)", FleetColumns, [1, 2], 1, [1, 2, 3])
     fails("the fleet is empty", FleetColumns, [], [], [])
     fails("period is 0", FleetColumns, 1, 1, 1, period=0.0)
@@ -263,7 +259,7 @@ def test_other_refusals() -> None:
 
 
 @pytest.mark.usefixtures("small_chunks")
-def test_functions_that_return_no_fleet() -> None:
+def test_functions_that_return_no_fleet():
     fine = {"arrival_rate": 1.0, "mean_utility": 1.0, "decay_rate": 0.5}
     for message, drawn in (
         ("decay_rate are not given", lambda n: {"arrival_rate": 1.0, "mean_utility": 1.0}),
@@ -277,11 +273,11 @@ def test_functions_that_return_no_fleet() -> None:
 
 @pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
-def test_invalid_files(tmp_path: Path, suffix: str) -> None:
+def test_invalid_files(tmp_path, suffix):
     path, folder = tmp_path / f"fleet{suffix}", tmp_path / "columns"
     plain = table_of(full())
 
-    def read(table: pa.Table, **arguments: object) -> object:
+    def read(table, **arguments):
         write(path, table)
         return FleetColumns.from_file(path, folder=folder, **arguments)
 
@@ -307,7 +303,7 @@ def test_invalid_files(tmp_path: Path, suffix: str) -> None:
         FleetColumns.from_file(tmp_path / f"none{suffix}")
 
 
-def test_invalid_folders(tmp_path: Path) -> None:
+def test_invalid_folders(tmp_path):
     """Other faults of its files: `tests.crawl_env.files.test_arrays`."""
     with pytest.raises(FileNotFoundError):
         FleetColumns.open(tmp_path)

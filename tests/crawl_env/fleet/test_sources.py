@@ -1,11 +1,8 @@
 """A fleet's parameters, what follows from them, where fleets come from, and what is refused."""
 
-from __future__ import annotations
-
 import copy
 import math
 import pickle
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +19,7 @@ from tests.refusals import refused
 DERIVED = ("decay_per_step", "retention", "loss", "ceiling", "inflow")
 
 
-def fleet_of(n: int = 3, **changed: object) -> Sources:
+def fleet_of(n=3, **changed):
     arguments = {
         "arrival_rate": np.arange(1.0, n + 1),
         "mean_utility": np.linspace(0.5, 2.0, n),
@@ -35,7 +32,7 @@ def fleet_of(n: int = 3, **changed: object) -> Sources:
 # ------------------------------------------------------------------------- what follows
 
 
-def test_table_1_has_the_published_values() -> None:
+def test_table_1_has_the_published_values():
     fleet = Sources.preset("table1")
     assert fleet.arrival_rate.tolist() == [250.0] * 4
     assert fleet.mean_utility.tolist() == [1.0, 0.7, 0.2, 0.08]
@@ -60,9 +57,7 @@ def test_table_1_has_the_published_values() -> None:
     period=st.floats(1e-3, 10),
     age=st.integers(0, 50),
 )
-def test_derived_values_follow_the_definitions(
-    rate: float, utility: float, decay: float, period: float, age: int
-) -> None:
+def test_derived_values_follow_the_definitions(rate, utility, decay, period, age):
     fleet = Sources(rate, utility, decay, period=period)
     m = decay * period
     ceiling = rate * utility / decay
@@ -75,7 +70,7 @@ def test_derived_values_follow_the_definitions(
     assert fleet.published == pytest.approx(rate * utility * period, rel=1e-12)
 
 
-def test_content_follows_the_recursion_of_the_model() -> None:
+def test_content_follows_the_recursion_of_the_model():
     fleet = fleet_of(4, period=1.7)
     value = np.zeros(4)
     for age in range(30):
@@ -85,7 +80,7 @@ def test_content_follows_the_recursion_of_the_model() -> None:
     assert fleet.content_at(ages).shape == (3, 4)
 
 
-def test_the_period_scales_time_only() -> None:
+def test_the_period_scales_time_only():
     """A fleet in hours with a period of 2 h is the fleet in days with 2/24 of a day."""
     hours = Sources([3.0, 5.0], [1.0, 2.0], [0.1, 0.4], period=2.0)
     days = Sources([72.0, 120.0], [1.0, 2.0], [2.4, 9.6], period=2 / 24)
@@ -93,7 +88,7 @@ def test_the_period_scales_time_only() -> None:
         np.testing.assert_allclose(getattr(hours, name), getattr(days, name), rtol=1e-13)
 
 
-def test_another_period_changes_nothing_else() -> None:
+def test_another_period_changes_nothing_else():
     fleet = fleet_of(3, names=["a", "b", "c"], period=2.0)
     other = fleet.with_period(5.0)
     assert other.period == 5.0
@@ -104,7 +99,7 @@ def test_another_period_changes_nothing_else() -> None:
         fleet.with_period(-1.0)
 
 
-def test_constraints_are_summed_up_in_flags() -> None:
+def test_constraints_are_summed_up_in_flags():
     plain = fleet_of(3, crawl_delay=[0.0, 0.5, 1.0])  # of at most a period
     assert (plain.is_delayed, plain.is_capped, plain.fails, plain.host_of) == (False,) * 3 + (None,)
     assert plain.delay.tolist() == [1.0] * 3
@@ -116,7 +111,7 @@ def test_constraints_are_summed_up_in_flags() -> None:
 # ------------------------------------------------------------------------- shapes
 
 
-def test_scalars_are_repeated_over_the_fleet() -> None:
+def test_scalars_are_repeated_over_the_fleet():
     for long in PARAMETERS:
         fleet = Sources(**(dict.fromkeys(PARAMETERS, 2.0) | {long: [1.0, 2.0, 3.0]}))
         assert len(fleet) == 3
@@ -126,7 +121,7 @@ def test_scalars_are_repeated_over_the_fleet() -> None:
             assert getattr(fleet, name).dtype == np.float64
 
 
-def test_all_scalars_are_a_fleet_of_one_and_cost_defaults_to_one() -> None:
+def test_all_scalars_are_a_fleet_of_one_and_cost_defaults_to_one():
     fleet = Sources(2, 3, 4)
     assert len(fleet) == 1
     assert fleet.cost.tolist() == [1.0]
@@ -134,20 +129,20 @@ def test_all_scalars_are_a_fleet_of_one_and_cost_defaults_to_one() -> None:
     assert repr(fleet) == "Sources(1 sources, period=1)"
 
 
-def test_lists_integers_and_float32_are_taken_as_float64() -> None:
+def test_lists_integers_and_float32_are_taken_as_float64():
     fleet = Sources([1, 2], np.array([1, 2], dtype=np.int32), np.float32(0.5))
     assert fleet.decay_rate.tolist() == [0.5, 0.5]
     assert {getattr(fleet, name).dtype for name in PARAMETERS} == {np.dtype(np.float64)}
 
 
-def test_batches_of_fleets_keep_their_shape() -> None:
+def test_batches_of_fleets_keep_their_shape():
     fleet = Sources(np.ones((2, 3)), 1.0, np.full((2, 3), 0.5))
     assert len(fleet) == 3
     assert fleet.cost.shape == fleet.inflow.shape == (2, 3)
     np.testing.assert_allclose(fleet.published, [3.0, 3.0])
 
 
-def test_select_picks_and_permutes_with_names() -> None:
+def test_select_picks_and_permutes_with_names():
     fleet = fleet_of(4, names=["a", "b", "c", "d"], period=2.5)
     part = fleet.select([3, 1])
     assert part.names == ("d", "b")
@@ -159,22 +154,22 @@ def test_select_picks_and_permutes_with_names() -> None:
     assert fleet.select([3, 1, 0, 2]).select([2, 1, 3, 0]) == fleet
 
 
-def test_select_of_unnamed_sources_numbers_them_anew() -> None:
+def test_select_of_unnamed_sources_numbers_them_anew():
     assert fleet_of(4).select([3, 1]).names == ("1", "2")
 
 
-def test_select_works_along_the_sources_of_a_batch() -> None:
+def test_select_works_along_the_sources_of_a_batch():
     fleets = [fleet_of(3), fleet_of(3, decay_rate=0.7)]
     part = Sources.stack(fleets).select([2, 0])
     assert part == Sources.stack([fleet.select([2, 0]) for fleet in fleets])
 
 
-def test_selecting_nothing_is_refused() -> None:
+def test_selecting_nothing_is_refused():
     with pytest.raises(ValueError, match="empty"):
         fleet_of(2).select(np.array([False, False]))
 
 
-def test_stack_and_row_are_inverse() -> None:
+def test_stack_and_row_are_inverse():
     fleets = [fleet_of(3, decay_rate=d, names=["x", "y", "z"], period=2.0) for d in (0.1, 0.5)]
     batch = Sources.stack(fleets)
     assert batch.arrival_rate.shape == (2, 3)
@@ -183,7 +178,7 @@ def test_stack_and_row_are_inverse() -> None:
     assert batch.select_fleets([1, 0]) == Sources.stack(fleets[::-1])
 
 
-def test_stack_refuses_fleets_that_differ_in_size_period_or_hosts() -> None:
+def test_stack_refuses_fleets_that_differ_in_size_period_or_hosts():
     for other in (fleet_of(4), fleet_of(3, period=2.0)):
         with refused("one size and period"):
             Sources.stack([fleet_of(3), other])
@@ -192,7 +187,7 @@ def test_stack_refuses_fleets_that_differ_in_size_period_or_hosts() -> None:
             Sources.stack([fleet_of(3), fleet_of(3, **{labels: ["h", "h", ""]})])
 
 
-def test_topics_survive_whatever_is_done_to_a_fleet(tmp_path: Path) -> None:
+def test_topics_survive_whatever_is_done_to_a_fleet(tmp_path):
     fleet = fleet_of(4, topics=["sport", "", "news", "sport"], names=list("abcd"))
     assert len(set(fleet.topic_of.tolist())) == 3
     assert fleet.topic_of[0] == fleet.topic_of[3]
@@ -215,7 +210,7 @@ def test_topics_survive_whatever_is_done_to_a_fleet(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------- equality, safety
 
 
-def test_equality_is_that_of_all_parameters() -> None:
+def test_equality_is_that_of_all_parameters():
     assert fleet_of() == fleet_of()
     for name in PARAMETERS:
         assert fleet_of() != fleet_of(**{name: 7.0}), name
@@ -224,13 +219,13 @@ def test_equality_is_that_of_all_parameters() -> None:
     assert fleet_of() != "fleet"
 
 
-def test_copies_are_equal() -> None:
+def test_copies_are_equal():
     fleet = fleet_of(names=["a", "b", "c"])
     assert pickle.loads(pickle.dumps(fleet)) == fleet
     assert copy.deepcopy(fleet) == fleet
 
 
-def test_parameters_are_read_only_and_not_the_callers_arrays() -> None:
+def test_parameters_are_read_only_and_not_the_callers_arrays():
     given_arrays = {p: np.full(3, 2.0) for p in PARAMETERS}
     fleet = Sources(**given_arrays)
     for name in (*PARAMETERS, *CONSTRAINTS, *DERIVED):  # what is derived is kept, too
@@ -244,7 +239,7 @@ def test_parameters_are_read_only_and_not_the_callers_arrays() -> None:
             setattr(fleet, name, np.ones(3))
 
 
-def test_one_array_given_twice_is_two_parameters() -> None:
+def test_one_array_given_twice_is_two_parameters():
     shared = np.full(3, 2.0)
     fleet = Sources(shared, shared, shared)
     assert not np.shares_memory(fleet.arrival_rate, fleet.decay_rate)
@@ -253,7 +248,7 @@ def test_one_array_given_twice_is_two_parameters() -> None:
 # ------------------------------------------------------------------------- presets
 
 
-def test_recovering_bandits_have_their_classes_in_turn() -> None:
+def test_recovering_bandits_have_their_classes_in_turn():
     classes = [(10, 0.2), (8.5, 0.4), (7, 0.6), (5.5, 0.8)]
     for n in (1, 4, 10, 101):
         fleet = Sources.preset(f"recovering-{n}")
@@ -264,7 +259,7 @@ def test_recovering_bandits_have_their_classes_in_turn() -> None:
         assert fleet.cost.tolist() == [1.0] * n
 
 
-def test_fleet_f_is_five_kinds_five_times() -> None:
+def test_fleet_f_is_five_kinds_five_times():
     fleet = Sources.preset("fleet-f")
     kinds = [(0.5, 1, 0.35), (1, 0.7, 0.1), (0.2, 2, 0.2), (0.3, 0.5, 0.7), (2, 0.3, 0.05)]
     expected = [kind for kind in kinds for _ in range(5)]
@@ -274,7 +269,7 @@ def test_fleet_f_is_five_kinds_five_times() -> None:
     assert fleet.period == 1.0
 
 
-def test_hacker_news_is_a_year_of_105_sites() -> None:
+def test_hacker_news_is_a_year_of_105_sites():
     fleet = Sources.preset("hacker-news")
     assert len(fleet) == 105
     assert fleet.names[:2] == ("github.com", "news.ycombinator.com")
@@ -284,7 +279,7 @@ def test_hacker_news_is_a_year_of_105_sites() -> None:
     assert fleet.cost.tolist() == [1.0] * 105
 
 
-def test_an_unknown_preset_suggests_the_nearest() -> None:
+def test_an_unknown_preset_suggests_the_nearest():
     for name, near in {
         "tabel1": "table1",
         "hackernews": "hacker-news",
@@ -301,7 +296,7 @@ def test_an_unknown_preset_suggests_the_nearest() -> None:
         Sources.preset("zzz")
 
 
-def test_a_recovering_fleet_of_none_is_refused() -> None:
+def test_a_recovering_fleet_of_none_is_refused():
     with pytest.raises(ValueError, match="at least one source"):
         Sources.preset("recovering-0")
 
@@ -312,7 +307,7 @@ RANGES = {"dense": (0.5, 50.0), "sparse": (0.003, 0.3)}
 
 
 @pytest.mark.parametrize("regime", sorted(RANGES))
-def test_random_fleets_follow_the_stated_distributions(regime: str) -> None:
+def test_random_fleets_follow_the_stated_distributions(regime):
     n = 40_000
     fleet = Sources.random(n, seed=11, regime=regime)
     low, high = RANGES[regime]
@@ -334,7 +329,7 @@ def test_random_fleets_follow_the_stated_distributions(regime: str) -> None:
     assert fleet.period == 1
 
 
-def test_random_fleets_are_dense_by_default_and_repeat_with_their_seed() -> None:
+def test_random_fleets_are_dense_by_default_and_repeat_with_their_seed():
     assert Sources.random(5, seed=3) == Sources.random(5, seed=3, regime="dense")
     assert Sources.random(5) == Sources.random(5, seed=0)
     assert Sources.random(5, seed=3) != Sources.random(5, seed=4)
@@ -344,7 +339,7 @@ def test_random_fleets_are_dense_by_default_and_repeat_with_their_seed() -> None
     assert second != first
 
 
-def test_an_unknown_regime_suggests_the_nearest() -> None:
+def test_an_unknown_regime_suggests_the_nearest():
     with pytest.raises(ValueError, match=r"unknown regime 'spars'; did you mean 'sparse'"):
         Sources.random(3, regime="spars")
 
@@ -352,7 +347,7 @@ def test_an_unknown_regime_suggests_the_nearest() -> None:
 # ------------------------------------------------------------------------- what is refused
 
 
-def test_bad_numbers_are_refused_by_source_parameter_and_remedy() -> None:
+def test_bad_numbers_are_refused_by_source_parameter_and_remedy():
     for parameter in PARAMETERS:
         bad_ones = [math.nan, math.inf, -math.inf, -0.1]
         bad_ones += [0.0] if parameter in ("decay_rate", "cost") else []
@@ -364,27 +359,27 @@ def test_bad_numbers_are_refused_by_source_parameter_and_remedy() -> None:
                 fleet_of(**{parameter: column}, names=["alpha", "beta", "gamma"])
 
 
-def test_sources_without_items_or_utility_are_allowed() -> None:
+def test_sources_without_items_or_utility_are_allowed():
     for parameter in ("arrival_rate", "mean_utility"):
         fleet = fleet_of(**{parameter: [1.0, 0.0, 1.0]})
         assert fleet.inflow[1] == fleet.ceiling[1] == 0.0
 
 
-def test_the_source_at_fault_is_named_in_a_batch_too() -> None:
+def test_the_source_at_fault_is_named_in_a_batch_too():
     cost = np.ones((2, 3))
     cost[1, 2] = -1
     with pytest.raises(ValueError, match="source 2: cost is -1"):
         Sources(np.ones((2, 3)), 1.0, 1.0, cost)
 
 
-def test_lengths_that_differ_are_refused_with_all_shapes() -> None:
+def test_lengths_that_differ_are_refused_with_all_shapes():
     with pytest.raises(ValueError, match=r"arrival_rate \(3,\).*decay_rate \(2,\)"):
         Sources([1, 2, 3], 1.0, [0.1, 0.2])
     with pytest.raises(ValueError, match="differ in shape"):
         Sources(np.ones(3), np.ones((2, 3)), 1.0)
 
 
-def test_what_is_no_array_of_sources_is_refused() -> None:
+def test_what_is_no_array_of_sources_is_refused():
     for empty in ([], np.empty((0,)), np.empty((2, 0))):
         with refused("at least one source"):
             Sources(empty, 1.0, 1.0)
@@ -392,7 +387,7 @@ def test_what_is_no_array_of_sources_is_refused() -> None:
         Sources(np.ones((1, 2, 3)), 1.0, 1.0)
     for bad in ("fast", [[1, 2], [3]], {"a": 1}, 1 + 2j, [10**400]):
         with refused("decay_rate must be a number or an array of numbers"):
-            Sources(1.0, 1.0, bad)  # type: ignore[arg-type]
+            Sources(1.0, 1.0, bad)
     for period in (0.0, -1.0, math.nan, math.inf, None, [1.0, 2.0], "1", 10**400):
         with refused("period is ", "; it must be positive and finite (time)"):
             fleet_of(period=period)
@@ -410,7 +405,7 @@ def test_what_is_no_array_of_sources_is_refused() -> None:
             fleet_of(names=names)
 
 
-def test_numbers_beyond_floating_point_are_refused_without_a_warning() -> None:
+def test_numbers_beyond_floating_point_are_refused_without_a_warning():
     for arguments in (
         {"arrival_rate": [1.0, 1e200], "mean_utility": [1.0, 1e200], "decay_rate": 1.0},
         {"arrival_rate": [1.0, 1e10], "mean_utility": 1.0, "decay_rate": [1.0, 1e-300]},
@@ -425,4 +420,4 @@ def test_numbers_beyond_floating_point_are_refused_without_a_warning() -> None:
         },
     ):
         with refused("source 1", "other units"):
-            Sources(**arguments)  # type: ignore[arg-type]
+            Sources(**arguments)

@@ -1,7 +1,5 @@
 """Any file is read right, or refused with a sentence that names the file."""
 
-from __future__ import annotations
-
 import csv
 import io
 import tempfile
@@ -37,9 +35,7 @@ FORMATS = {
     newline=st.sampled_from(["\n", "\r\n"]),
     mark=st.sampled_from(["", "\ufeff"]),
 )
-def test_a_good_log_is_read_right(
-    rows: list[tuple[str, datetime]], form: str, newline: str, mark: str
-) -> None:
+def test_a_good_log_is_read_right(rows, form, newline, mark):
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator=newline)
     writer.writerow(["source", "published"])
@@ -79,22 +75,18 @@ cells = st.one_of(
     time_unit=st.sampled_from(["auto", "auto", "hour", "unix-s", "unix-ns"]),
     drop=st.booleans(),
 )
-def test_a_bad_log_is_refused_with_a_sentence(
-    header: str, rows: list[list[str]], cut: int, unit: str, time_unit: str, drop: bool
-) -> None:
+def test_a_bad_log_is_refused_with_a_sentence(header, rows, cut, unit, time_unit, drop):
     content = "\n".join([header, *map(",".join, rows)]).encode("utf-8", "surrogatepass")
     assert_read_or_refused(content[: len(content) - cut], unit, time_unit, drop)
 
 
 @settings(max_examples=100)
 @given(content=st.binary(max_size=60), head=st.sampled_from([b"", b"source,published\na,1\n"]))
-def test_any_bytes_are_refused_with_a_sentence(content: bytes, head: bytes) -> None:
+def test_any_bytes_are_refused_with_a_sentence(content, head):
     assert_read_or_refused(head + content)
 
 
-def assert_read_or_refused(
-    content: bytes, unit: str = "hour", time_unit: str = "auto", drop: bool = False
-) -> None:
+def assert_read_or_refused(content, unit="hour", time_unit="auto", drop=False):
     for name in ("log.csv", "log.csv.gz", "log.parquet")[: 1 if content else 3]:
         try:
             log = read(content, name, unit=unit, time_unit=time_unit, drop_duplicates=drop)
@@ -106,23 +98,23 @@ def assert_read_or_refused(
             assert_that(log.date(log.published[0]) != "", log)
 
 
-def assert_that(holds: object, shown: object) -> None:
+def assert_that(holds, shown):
     assert holds, shown
 
 
-def read(content: bytes, name: str = "log.csv", **options: object) -> ItemLog:
+def read(content, name="log.csv", **options):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / name
         path.write_bytes(content)
-        return ItemLog.from_csv(path, **options)  # type: ignore[arg-type]
+        return ItemLog.from_csv(path, **options)
 
 
-def test_the_largest_numbers_are_refused() -> None:
+def test_the_largest_numbers_are_refused():
     for rows in ("a,-1.7e308\nb,1.7e308\nc,1.6e308\nd,1\n", "a,1.7e308\nb,1.7e308\n"):
         assert_read_or_refused(b"source,published\n" + rows.encode())
 
 
 @pytest.mark.parametrize("text", ["", "source,published", "source,published\n", "source;published"])
-def test_short_files_are_refused(text: str) -> None:
+def test_short_files_are_refused(text):
     with pytest.raises(ValueError, match=r"log\.csv"):
         read(text.encode())

@@ -1,11 +1,8 @@
 """Logs of items: what is read, what is refused and how, parts of logs, curves."""
 
-from __future__ import annotations
-
 import gzip
 import pickle
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,13 +14,13 @@ from tests.refusals import refused
 HEADER = "source,published,utility\n"
 
 
-def write(path: Path, text: str | bytes) -> Path:
+def write(path, text):
     data = text.encode() if isinstance(text, str) else text
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
     return path
 
 
-def random_log(seed: int = 0, n: int = 200) -> ItemLog:
+def random_log(seed=0, n=200):
     """A log with curves for some items, in code."""
     rng = np.random.default_rng(seed)
     points = rng.integers(0, 6, n)
@@ -44,7 +41,7 @@ def random_log(seed: int = 0, n: int = 200) -> ItemLog:
 # ------------------------------------------------------------------------- what is read
 
 
-def test_a_table_is_read_with_its_curves_whatever_the_order(tmp_path: Path) -> None:
+def test_a_table_is_read_with_its_curves_whatever_the_order(tmp_path):
     items = "item,utility,source,published\nx,5,b,7\n\ny,0,a,2.5\nz,1,b,1\n"
     curves = "age,item,remaining\n0,x,1\n3,z,.5\n2,x,.25\n4,z,.5\n"
     log = ItemLog.from_csv(
@@ -61,14 +58,14 @@ def test_a_table_is_read_with_its_curves_whatever_the_order(tmp_path: Path) -> N
     assert log.curves.remaining.tolist() == [1, 0.5, 0.5, 1, 0.25]
 
 
-def test_without_identifiers_curves_name_row_numbers_from_0(tmp_path: Path) -> None:
+def test_without_identifiers_curves_name_row_numbers_from_0(tmp_path):
     items = write(tmp_path / "i.csv", HEADER + "a,5,1\nb,3,1\n")
     log = ItemLog.from_csv(items, write(tmp_path / "c.csv", "item,age,remaining\n0,1,.5\n"))
     assert log.curves is not None
     assert log.curves.recorded.tolist() == [False, True]  # row 0 is the later item
 
 
-def test_utility_may_be_left_out_and_the_span_is_that_of_the_items(tmp_path: Path) -> None:
+def test_utility_may_be_left_out_and_the_span_is_that_of_the_items(tmp_path):
     log = ItemLog.from_csv(write(tmp_path / "i.csv", "source,published\na,3\nb,-1\n"))
     assert log.utility.tolist() == [1.0, 1.0]
     assert log.start == -1.0
@@ -76,7 +73,7 @@ def test_utility_may_be_left_out_and_the_span_is_that_of_the_items(tmp_path: Pat
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
-def test_what_is_written_is_read_back_to_the_last_bit(tmp_path: Path, suffix: str) -> None:
+def test_what_is_written_is_read_back_to_the_last_bit(tmp_path, suffix):
     log = random_log()
     log.to_csv(tmp_path / f"i{suffix}", tmp_path / f"c{suffix}")
     again = ItemLog.from_csv(
@@ -86,7 +83,7 @@ def test_what_is_written_is_read_back_to_the_last_bit(tmp_path: Path, suffix: st
     assert sorted(p.name for p in tmp_path.iterdir()) == [f"c{suffix}", f"i{suffix}"]
 
 
-def same(a: ItemLog, b: ItemLog) -> bool:
+def same(a, b):
     arrays = [(a.source, b.source), (a.published, b.published), (a.utility, b.utility)]
     if a.curves is not None and b.curves is not None:
         arrays += [(getattr(a.curves, f), getattr(b.curves, f)) for f in ("first", "age")]
@@ -118,7 +115,7 @@ STAMPS = {
 }
 
 
-def test_time_stamps_become_units_since_the_midnight_before(tmp_path: Path) -> None:
+def test_time_stamps_become_units_since_the_midnight_before(tmp_path):
     for stamps in STAMPS.values():
         text = HEADER + f'a,"{stamps[1]}",1\na,"{stamps[0]}",1\n'
         path = write(tmp_path / "i.csv", text)
@@ -135,7 +132,7 @@ def test_time_stamps_become_units_since_the_midnight_before(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("ticks", [1, 1e3, 1e6, 1e9])
-def test_unix_times_are_recognised_and_said(tmp_path: Path, ticks: float) -> None:
+def test_unix_times_are_recognised_and_said(tmp_path, ticks):
     first = 1_604_707_200  # 2020-11-07
     rows = "".join(f"a,{(first + 3600 * hour) * ticks:.0f}\n" for hour in (30, 6, 7))
     path = write(tmp_path / "i.csv", "source,published\n" + rows)
@@ -149,7 +146,7 @@ def test_unix_times_are_recognised_and_said(tmp_path: Path, ticks: float) -> Non
     assert plain.span == pytest.approx(ticks, rel=1e-6)
 
 
-def test_numbers_that_cannot_be_told_are_refused(tmp_path: Path) -> None:
+def test_numbers_that_cannot_be_told_are_refused(tmp_path):
     for number, unit in (
         ("20240501", "hour"),
         ("738000", "day"),
@@ -175,12 +172,12 @@ def test_numbers_that_cannot_be_told_are_refused(tmp_path: Path) -> None:
         ItemLog.from_csv(stamps, time_unit="unix-s")
 
 
-def test_numbers_may_be_in_another_unit_than_the_log(tmp_path: Path) -> None:
+def test_numbers_may_be_in_another_unit_than_the_log(tmp_path):
     path = write(tmp_path / "i.csv", "source,published\na,90\nb,-30\n")
     assert ItemLog.from_csv(path, time_unit="minute").published.tolist() == [-0.5, 1.5]
 
 
-def test_duplicates_are_counted_and_dropped_on_request(tmp_path: Path) -> None:
+def test_duplicates_are_counted_and_dropped_on_request(tmp_path):
     rows = "x,a,5,1\ny,a,2,1\nx,a,3,7\nx,b,4,1\n"
     path = write(tmp_path / "i.csv", "item,source,published,utility\n" + rows)
     with refused("row 4", "'x' appears twice", "row 2", "2 of 4 rows repeat", "--drop-duplicates"):
@@ -208,7 +205,7 @@ def test_duplicates_are_counted_and_dropped_on_request(tmp_path: Path) -> None:
         ItemLog.from_csv(unnamed, drop_duplicates=True)
 
 
-def test_wrong_dates_do_not_move_time_0(tmp_path: Path) -> None:
+def test_wrong_dates_do_not_move_time_0(tmp_path):
     rows = "".join(f"a,2024-05-{day:02},1\n" for day in range(1, 31))
     path = write(tmp_path / "i.csv", HEADER + "a,1970-01-01,1\n" + rows + "a,2199-01-01,1\n")
     log = ItemLog.from_csv(path, unit="day")
@@ -221,13 +218,13 @@ def test_wrong_dates_do_not_move_time_0(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("n", [5, 10, 100, 300])
-def test_items_of_poisson_logs_are_far_as_rarely_as_stated(n: int) -> None:
+def test_items_of_poisson_logs_are_far_as_rarely_as_stated(n):
     rng = np.random.default_rng(n)
     found = sum(far_items(rng.random(n)).any() for _ in range(5000))
     assert found <= 5  # 5000 · 2 · 1e-4 = 1 is expected at most; more than 5 once in 1,700
 
 
-def test_up_to_one_item_in_a_hundred_is_far() -> None:
+def test_up_to_one_item_in_a_hundred_is_far():
     times = np.concatenate((np.linspace(0, 10, 296), [-30, -40, 25, 26]))
     for change, far in (([], [296, 297, 298, 299]), ([27.0], [296, 297])):
         assert (
@@ -237,7 +234,7 @@ def test_up_to_one_item_in_a_hundred_is_far() -> None:
     assert not far_items(np.zeros(50)).any()
 
 
-def test_all_sources_may_be_named_also_silent_ones(tmp_path: Path) -> None:
+def test_all_sources_may_be_named_also_silent_ones(tmp_path):
     path = write(tmp_path / "i.csv", HEADER + "b,1,1\na,2,1\n")
     log = ItemLog.from_csv(path, sources=["a", "silent", "b"])
     assert log.names == ("a", "silent", "b")
@@ -246,7 +243,7 @@ def test_all_sources_may_be_named_also_silent_ones(tmp_path: Path) -> None:
         ItemLog.from_csv(path, sources=["b"])
 
 
-def test_parquet_is_read_like_csv(tmp_path: Path) -> None:
+def test_parquet_is_read_like_csv(tmp_path):
     arrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
 
@@ -321,7 +318,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
-def test_what_is_wrong_is_named_with_file_and_row(tmp_path: Path, suffix: str) -> None:
+def test_what_is_wrong_is_named_with_file_and_row(tmp_path, suffix):
     for text, expected in WRONG.values():
         path = write(tmp_path / f"my log{suffix}", text)
         with refused("my log", *expected):
@@ -343,7 +340,7 @@ BAD_CURVES = {
 }
 
 
-def test_a_wrong_curve_is_named_with_file_and_row(tmp_path: Path) -> None:
+def test_a_wrong_curve_is_named_with_file_and_row(tmp_path):
     items = write(tmp_path / "i.csv", "item,source,published\nx,a,1\ny,b,0\n")
     for text, expected in BAD_CURVES.values():
         path = write(tmp_path / "my curves.csv", "item,age,remaining\n" + text)
@@ -351,7 +348,7 @@ def test_a_wrong_curve_is_named_with_file_and_row(tmp_path: Path) -> None:
             ItemLog.from_csv(items, path)
 
 
-def test_items_outside_the_span_are_refused_not_dropped(tmp_path: Path) -> None:
+def test_items_outside_the_span_are_refused_not_dropped(tmp_path):
     path = write(tmp_path / "i.csv", HEADER + "a,1,1\na,5,1\n")
     with pytest.raises(ValueError, match=r"i\.csv, row 3: published at 5.*covers 0 to 5"):
         ItemLog.from_csv(path, start=0, end=5)
@@ -363,7 +360,7 @@ def test_items_outside_the_span_are_refused_not_dropped(tmp_path: Path) -> None:
         ItemLog.from_csv(path, end="2020-11-07")
 
 
-def test_a_missing_file_and_an_unknown_unit_are_named(tmp_path: Path) -> None:
+def test_a_missing_file_and_an_unknown_unit_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nowhere\.csv"):
         ItemLog.from_csv(tmp_path / "nowhere.csv")
     with pytest.raises(ValueError, match="unknown unit 'hours'; did you mean 'hour'"):
@@ -373,8 +370,8 @@ def test_a_missing_file_and_an_unknown_unit_are_named(tmp_path: Path) -> None:
 GOOD = {"names": ["a", "b"], "source": [0, 1], "published": [1.0, 2.0], "utility": [1.0, 1.0]}
 
 
-def test_arrays_given_in_code_are_checked() -> None:
-    ItemLog(**GOOD)  # type: ignore[arg-type]
+def test_arrays_given_in_code_are_checked():
+    ItemLog(**GOOD)
     for message, change in {
         "one number per item": {"published": [1.0]},
         "item 1: published is nan": {"published": [1.0, np.nan]},
@@ -393,10 +390,10 @@ def test_arrays_given_in_code_are_checked() -> None:
         "unknown unit": {"unit": "year"},
     }.items():
         with refused(message):
-            ItemLog(**{**GOOD, **change})  # type: ignore[arg-type]
+            ItemLog(**{**GOOD, **change})
 
 
-def test_curves_given_in_code_are_checked() -> None:
+def test_curves_given_in_code_are_checked():
     for first, age, remaining, message in (
         ([0, 1], [0.5], [1.0], "curve of item 0: the curve starts at age 0.5"),
         ([0, 1, 2], [0.0, 0.0], [1.0, 0.5], "curve of item 1: remaining is 0.5 at age 0"),
@@ -408,13 +405,13 @@ def test_curves_given_in_code_are_checked() -> None:
         ([0, 0, 3], [0.0, 2, 1], [1.0, 1, 1], "curve of item 1: age falls"),
     ):
         with refused(message):
-            DecayCurves(first, age, remaining)  # type: ignore[arg-type]
+            DecayCurves(first, age, remaining)
 
 
 # ------------------------------------------------------------------------- parts of a log
 
 
-def test_a_stretch_of_time_keeps_sources_items_and_curves() -> None:
+def test_a_stretch_of_time_keeps_sources_items_and_curves():
     log = random_log()
     part = log.between(10, 30)
     inside = (log.published >= 10) & (log.published < 30)
@@ -429,7 +426,7 @@ def test_a_stretch_of_time_keeps_sources_items_and_curves() -> None:
             log.between(start, end)
 
 
-def test_a_log_may_be_said_to_cover_more_time_than_its_items(tmp_path: Path) -> None:
+def test_a_log_may_be_said_to_cover_more_time_than_its_items(tmp_path):
     log = random_log()
     wide = log.covering(-5, 20)
     assert (wide.start, wide.end) == (-5, 20)
@@ -451,7 +448,7 @@ def test_a_log_may_be_said_to_cover_more_time_than_its_items(tmp_path: Path) -> 
         stamped.to_csv(tmp_path / "i.csv", tmp_path / "c.csv")
 
 
-def test_sources_are_selected_in_the_order_asked_for() -> None:
+def test_sources_are_selected_in_the_order_asked_for():
     log = random_log()
     part = log.select(["s5", "s2"])
     assert part.names == ("s5", "s2")
@@ -464,7 +461,7 @@ def test_sources_are_selected_in_the_order_asked_for() -> None:
         log.select(["s9"])
 
 
-def assert_same_curves(part: ItemLog, log: ItemLog, kept: np.ndarray) -> None:
+def assert_same_curves(part, log, kept):
     assert part.curves is not None
     assert log.curves is not None
     for new, old in enumerate(kept):
@@ -474,7 +471,7 @@ def assert_same_curves(part: ItemLog, log: ItemLog, kept: np.ndarray) -> None:
         assert part.curves.remaining[a].tolist() == log.curves.remaining[b].tolist()
 
 
-def test_items_given_out_of_order_are_sorted_with_their_curves() -> None:
+def test_items_given_out_of_order_are_sorted_with_their_curves():
     log = random_log()
     assert log.curves is not None
     shuffled = np.random.default_rng(1).permutation(len(log))
@@ -490,7 +487,7 @@ def test_items_given_out_of_order_are_sorted_with_their_curves() -> None:
     assert same(again, log)
 
 
-def test_arrays_cannot_be_changed_also_in_copies() -> None:
+def test_arrays_cannot_be_changed_also_in_copies():
     given = np.array([1.0, 2.0])
     log = ItemLog(["a"], [0, 0], given, [1, 1], curves=DecayCurves([0, 1, 1], [0], [1]))
     given[0] = 9.0
@@ -505,7 +502,7 @@ def test_arrays_cannot_be_changed_also_in_copies() -> None:
 # ------------------------------------------------------------------------- curves
 
 
-def test_the_remaining_fraction_is_linear_between_points_and_then_stays() -> None:
+def test_the_remaining_fraction_is_linear_between_points_and_then_stays():
     curves = random_log(seed=3, n=400).curves
     assert curves is not None
     rng = np.random.default_rng(0)
@@ -519,14 +516,14 @@ def test_the_remaining_fraction_is_linear_between_points_and_then_stays() -> Non
     assert curves.remaining_at(recorded[:, None], [0.5, 1.5]).shape == (recorded.size, 2)
 
 
-def test_two_points_of_one_age_are_a_drop() -> None:
+def test_two_points_of_one_age_are_a_drop():
     curves = DecayCurves([0, 4], [0, 2, 2, 4], [1, 0.8, 0.2, 0.0])
     assert curves.remaining_at(0, [1.0, 2.0, 3.0, 50.0]).tolist() == [0.9, 0.2, 0.1, 0.0]
     assert curves.remaining_at(0, np.nextafter(2.0, 0.0)) == pytest.approx(0.8)
     assert DecayCurves([0, 2], [0, 0], [1, 0.5]).remaining_at(0, 0.0) == 0.5
 
 
-def test_an_item_without_a_curve_has_no_fraction() -> None:
+def test_an_item_without_a_curve_has_no_fraction():
     curves = DecayCurves([0, 1, 1], [0.0], [1.0])
     with pytest.raises(ValueError, match=re.escape("item 1 has no curve")):
         curves.remaining_at([0, 1], 2.0)

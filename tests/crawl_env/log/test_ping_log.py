@@ -1,9 +1,6 @@
 """Logs of pings: what is read, what is refused, and pings on the clock of a log of items."""
 
-from __future__ import annotations
-
 import pickle
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,11 +13,11 @@ HEADER = "source,time\n"
 ORIGIN = "2026-03-02T00:00:00Z"
 
 
-def items(**given: float | str) -> ItemLog:
-    return ItemLog(["a", "b", "c"], [0, 1, 0], [1, 5, 9], [1, 1, 1], 0.0, 10.0, **given)  # type: ignore[arg-type]
+def items(**given):
+    return ItemLog(["a", "b", "c"], [0, 1, 0], [1, 5, 9], [1, 1, 1], 0.0, 10.0, **given)
 
 
-def test_a_table_is_read_whatever_the_order(tmp_path: Path) -> None:
+def test_a_table_is_read_whatever_the_order(tmp_path):
     text = "time;source\n7;b\n\n2.5;a\n1;b\n"
     log = PingLog.from_csv(write(tmp_path / "p.csv", text), start=0, end=10)
     assert log.names == ("b", "a")
@@ -31,7 +28,7 @@ def test_a_table_is_read_whatever_the_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
-def test_what_is_written_is_read_back_to_the_last_bit(tmp_path: Path, suffix: str) -> None:
+def test_what_is_written_is_read_back_to_the_last_bit(tmp_path, suffix):
     rng = np.random.default_rng(0)
     log = PingLog(["x", "y,z", "silent"], rng.integers(0, 2, 50), rng.normal(size=50), -9, 9)
     log.to_csv(tmp_path / f"p{suffix}")
@@ -42,7 +39,7 @@ def test_what_is_written_is_read_back_to_the_last_bit(tmp_path: Path, suffix: st
         assert (again.names, again.start, again.end) == (log.names, log.start, log.end)
 
 
-def test_times_are_read_like_those_of_items(tmp_path: Path) -> None:
+def test_times_are_read_like_those_of_items(tmp_path):
     for stamps in STAMPS.values():
         text = HEADER + f'a,"{stamps[1]}"\na,"{stamps[0]}"\n'
         log = PingLog.from_csv(write(tmp_path / "p.csv", text))
@@ -79,13 +76,13 @@ WRONG = {
 }
 
 
-def test_what_is_wrong_is_named_with_file_and_row(tmp_path: Path) -> None:
+def test_what_is_wrong_is_named_with_file_and_row(tmp_path):
     for text, expected in WRONG.values():
         with refused("my pings", *expected):
             PingLog.from_csv(write(tmp_path / "my pings.csv", text), "hour", 0, 10, ["a", "b"])
 
 
-def test_duplicates_are_counted_and_dropped_on_request(tmp_path: Path) -> None:
+def test_duplicates_are_counted_and_dropped_on_request(tmp_path):
     path = write(tmp_path / "p.csv", HEADER + "a,2\nb,1\na,2\nb,2\na,2\n")
     log = PingLog.from_csv(path)
     assert len(log) == 5
@@ -95,7 +92,7 @@ def test_duplicates_are_counted_and_dropped_on_request(tmp_path: Path) -> None:
     assert log.notes[0].endswith("they were dropped.")
 
 
-def test_pings_take_the_clock_and_the_sources_of_the_items() -> None:
+def test_pings_take_the_clock_and_the_sources_of_the_items():
     pings = PingLog(["b", "a"], [0, 1, 1, 0], [-48, -47, -40, -30], unit="hour", origin=ORIGIN)
     moved = pings.aligned_with(items(unit="day", origin="2026-02-28T00:00:00Z"))
     assert moved.names == ("a", "b", "c")
@@ -106,7 +103,7 @@ def test_pings_take_the_clock_and_the_sources_of_the_items() -> None:
     assert "the last ping is at 2026-02-28T18:00:00Z" in moved.notes[-1].replace("The", "the")
 
 
-def test_nothing_is_left_out_in_silence() -> None:
+def test_nothing_is_left_out_in_silence():
     strange = PingLog(["a", "x", "y"], [0, 1, 2, 1, 0], [1, 2, 3, 4, 9])
     with refused("3 of 5 pings are of 2 sources", "(x, y)", "--drop-unknown"):
         strange.aligned_with(items())
@@ -124,7 +121,7 @@ def test_nothing_is_left_out_in_silence() -> None:
         PingLog(["a"], [0], [2]).aligned_with(items(origin=ORIGIN))
 
 
-def test_pings_that_begin_late_are_noted_as_rarely_as_stated() -> None:
+def test_pings_that_begin_late_are_noted_as_rarely_as_stated():
     rng, noted = np.random.default_rng(1), 0
     for n in (2, 5, 20, 100):
         for _ in range(500):
@@ -136,7 +133,7 @@ def test_pings_that_begin_late_are_noted_as_rarely_as_stated() -> None:
     assert "--from" in late.notes[0]
 
 
-def test_arrays_given_in_code_are_checked() -> None:
+def test_arrays_given_in_code_are_checked():
     for message, change in {
         "one number per ping": {"time": [1.0]},
         "ping 1: time is nan": {"time": [1.0, np.nan]},
@@ -148,5 +145,5 @@ def test_arrays_given_in_code_are_checked() -> None:
         "unknown unit": {"unit": "year"},
     }.items():
         with refused(message):
-            PingLog(**{"names": ["a", "b"], "source": [0, 1], "time": [1.0, 2.0], **change})  # type: ignore[arg-type]
+            PingLog(**{"names": ["a", "b"], "source": [0, 1], "time": [1.0, 2.0], **change})
     assert len(PingLog(["a"], [], [], 0, 1)) == 0

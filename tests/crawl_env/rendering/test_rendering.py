@@ -1,15 +1,11 @@
 """Pictures of a crawl: what they show, and that showing them changes nothing."""
 
-from __future__ import annotations
-
 import sys
 from copy import deepcopy
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from crawl_env import CrawlEnv, Sources
 from crawl_env.rendering import Frame
@@ -28,26 +24,26 @@ LAST = np.array([0, 0, 0, 1], dtype=np.float32)
 
 
 @pytest.fixture(autouse=True)
-def dummy_display(monkeypatch: pytest.MonkeyPatch) -> None:
+def dummy_display(monkeypatch):
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
 
 
-def started(render_mode: str | None, **arguments: Any) -> gym.Env[Any, Any]:
+def started(render_mode, **arguments):
     env = gym.make("EphemeralCrawl-v0", render_mode=render_mode, **arguments)
     env.reset(seed=0)
     return env
 
 
-def frame_of(env: gym.Env[Any, Any]) -> Frame:
-    inner: Any = env.unwrapped
+def frame_of(env):
+    inner = env.unwrapped
     return Frame.of(inner._simulation, inner._elapsed, inner._rewards)
 
 
-def fleet(n: int) -> Sources:
+def fleet(n):
     return Sources.random(n, seed=1)
 
 
-SIZES: list[dict[str, Any]] = [
+SIZES = [
     {},
     {"sources": NAMED, "start": "full"},  # never crawled
     {"sources": Sources(0.0, 1.0, [1.0, 2.0])},  # no items
@@ -58,7 +54,7 @@ SIZES: list[dict[str, Any]] = [
 ]
 
 
-def test_picture_changes_with_a_step_and_does_not_alias() -> None:
+def test_picture_changes_with_a_step_and_does_not_alias():
     for arguments in SIZES:
         env = started("rgb_array", **arguments)
         before = picture(env)
@@ -71,13 +67,13 @@ def test_picture_changes_with_a_step_and_does_not_alias() -> None:
         assert not np.array_equal(before, after)
 
 
-def picture(env: gym.Env[Any, Any]) -> NDArray[np.uint8]:
-    image: Any = env.render()
+def picture(env):
+    image = env.render()
     assert isinstance(image, np.ndarray)
     return image
 
 
-def test_crawled_source_is_orange() -> None:
+def test_crawled_source_is_orange():
     env = started("rgb_array")
     for action, side in ((FIRST, "left"), (LAST, "right")):
         env.step(action)
@@ -87,20 +83,20 @@ def test_crawled_source_is_orange() -> None:
         assert (left > 0, right > 0) == (side == "left", side == "right")
 
 
-def test_pictures_of_a_vector_env_show_their_rows() -> None:
+def test_pictures_of_a_vector_env_show_their_rows():
     vec = gym.make_vec(
         "EphemeralCrawl-v0", num_envs=3, vectorization_mode="vector_entry_point",
         render_mode="rgb_array",
     )  # fmt: skip
     vec.reset(seed=0)
     vec.step(np.stack([FIRST, FIRST, LAST]))
-    images: Any = vec.render()
+    images = vec.render()
     assert [image.shape for image in images] == [(480, 800, 3)] * 3
     assert np.array_equal(images[0], images[1])
     assert not np.array_equal(images[0], images[2])
 
 
-def test_window_can_be_closed_and_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_window_can_be_closed_and_opened_again(monkeypatch):
     monkeypatch.setitem(CrawlEnv.metadata, "render_fps", 1000)
     env = started("human", sources=NAMED)
     import pygame
@@ -117,7 +113,7 @@ def test_window_can_be_closed_and_opened_again(monkeypatch: pytest.MonkeyPatch) 
     env.close()
 
 
-def test_text_names_every_source_with_its_numbers() -> None:
+def test_text_names_every_source_with_its_numbers():
     env = started("ansi", sources=NAMED, start="full")
     env.step(FIRST)
     head, _, *lines = lines_of(env)
@@ -129,12 +125,12 @@ def test_text_names_every_source_with_its_numbers() -> None:
     assert "500" in lines[1]
 
 
-def lines_of(env: gym.Env[Any, Any]) -> list[str]:
-    text: Any = env.render()
+def lines_of(env):
+    text = env.render()
     return str(text).split("\n")
 
 
-def test_text_fits_a_terminal() -> None:
+def test_text_fits_a_terminal():
     for n, more in ((1, HIDDEN), (24, {}), (25, HIDDEN), (200, {}), (2000, HIDDEN)):
         names = [f"a-long-name-{i}.example.org" for i in range(n)]
         sources = Sources(5.0, np.geomspace(1e-7, 1e7, n), 0.1, names=names)
@@ -145,7 +141,7 @@ def test_text_fits_a_terminal() -> None:
         assert max(map(len, lines)) <= 100
 
 
-def test_text_says_what_the_rest_is() -> None:
+def test_text_says_what_the_rest_is():
     env = started("ansi", sources=fleet(200), budget=60)
     env.step(np.arange(200, dtype=np.float32) / 200)
     lines = lines_of(env)
@@ -155,7 +151,7 @@ def test_text_says_what_the_rest_is() -> None:
     assert f"{60 - crawled} crawled, +" in lines[-1]
 
 
-def test_frame_tells_belief_from_value() -> None:
+def test_frame_tells_belief_from_value():
     hidden = np.array([True, True, False, False])
     env = started(None, arrivals="poisson", observed=~hidden)
     env.step(FIRST)
@@ -165,7 +161,7 @@ def test_frame_tells_belief_from_value() -> None:
     assert frame_of(started(None)).belief is None
 
 
-def test_queue_is_shown() -> None:
+def test_queue_is_shown():
     """Source 1 publishes 250 items per step."""
     engine = {"rate": 2, "capacity": 8, "threshold": 0.5}
     env, drawn = (started(mode, sources=NAMED, engine=engine) for mode in ("ansi", "rgb_array"))
@@ -188,14 +184,14 @@ def test_queue_is_shown() -> None:
     assert frame_of(started("ansi")).queue is None
 
 
-def test_axis_does_not_jump() -> None:
+def test_axis_does_not_jump():
     env = started(None, arrivals="poisson")
     scale = frame_of(env).scale
     env.step(FIRST)
     assert frame_of(env).scale == scale > 500
 
 
-def test_rendering_does_not_change_the_run() -> None:
+def test_rendering_does_not_change_the_run():
     modes = ("rgb_array", "ansi", None)
     pictured, written, plain = (started(mode, sources=NAMED, **HIDDEN) for mode in modes)
     for action in (FIRST, LAST, FIRST):
@@ -207,7 +203,7 @@ def test_rendering_does_not_change_the_run() -> None:
     assert np.array_equal(picture(pictured.unwrapped), picture(deepcopy(pictured.unwrapped)))
 
 
-def test_missing_pygame_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pygame_is_named_with_its_remedy(monkeypatch):
     env = started("rgb_array")
     monkeypatch.setitem(sys.modules, "pygame", None)
     with pytest.raises(gym.error.DependencyNotInstalled, match=r"extra .render.*\[render\]"):
@@ -215,7 +211,7 @@ def test_missing_pygame_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch
     assert started("ansi").render()
 
 
-def test_rendering_before_the_reset_is_refused() -> None:
+def test_rendering_before_the_reset_is_refused():
     env = gym.make("EphemeralCrawl-v0", render_mode="ansi").unwrapped
     with pytest.raises(gym.error.ResetNeeded, match="reset"):
         env.render()

@@ -1,9 +1,5 @@
 """Looks, and crawls that cost less if they find nothing, against a plain program."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -26,9 +22,7 @@ N = len(FLEET)
     st.sampled_from([None, 0.25]),
     st.sampled_from([None, 0.25]),
 )
-def test_a_step_is_that_of_a_plain_program(
-    seed: int, rule: Any, look_cost: float | None, unchanged_cost: float | None
-) -> None:
+def test_a_step_is_that_of_a_plain_program(seed, rule, look_cost, unchanged_cost):
     """Actions are taken in turn; each pays what it costs, if its full cost fits what is left."""
     env = CrawlEnv(
         FLEET,
@@ -56,7 +50,7 @@ def test_a_step_is_that_of_a_plain_program(
             if (full <= left + 1e-12) if rule == "step" else (left > 0 and priority[kind, i] >= 0):
                 done[kind, i] = True
                 paid = unchanged_cost if nothing else full
-                left, spent = left - paid, spent + paid  # type: ignore[operator]
+                left, spent = left - paid, spent + paid
         balance += 2.5 - spent
         observation, reward, _, _, info = env.step(action)
         crawled, looked = done
@@ -76,10 +70,10 @@ def test_a_step_is_that_of_a_plain_program(
             assert np.array_equal(observation[:, 3], np.where(looked, now, 0).astype(np.float32))
 
 
-def test_looks_do_not_change_what_arrives() -> None:
+def test_looks_do_not_change_what_arrives():
     """With a budget for everything, looks change neither the crawls nor what these bring."""
     rng = np.random.default_rng(0)
-    asked: dict[str, Any] = {"sources": FLEET, "budget": 5.4, "budget_rule": "average"}
+    asked = {"sources": FLEET, "budget": 5.4, "budget_rule": "average"}
     looking = CrawlVectorEnv(3, **asked, arrivals="poisson", look_cost=1e-9)
     plain = CrawlVectorEnv(3, **asked, arrivals="poisson", observed=False)
     ignoring = CrawlVectorEnv(3, **asked, arrivals="poisson", look_cost=1e-9)
@@ -102,7 +96,7 @@ def test_looks_do_not_change_what_arrives() -> None:
     assert not np.array_equal(steps[0][0], steps[1][0])
 
 
-def test_a_reset_forgets_the_looks() -> None:
+def test_a_reset_forgets_the_looks():
     env = CrawlEnv(FLEET, look_cost=0.2, features=FEATURES, budget=2.5)
     env.reset(seed=0)
     looks_alone = np.array([[-1.0] * N, [1.0] * N], dtype=np.float32)
@@ -110,7 +104,7 @@ def test_a_reset_forgets_the_looks() -> None:
     assert not env.reset()[0][:, 3].any()
 
 
-def test_a_subset_is_crawled_though_budget_is_left() -> None:
+def test_a_subset_is_crawled_though_budget_is_left():
     env = SubsetAction(
         CrawlEnv(Sources([1e-6] * 3, 1, 1), 1, observed=False, unchanged_cost=0.1, start="empty")
     )
@@ -134,12 +128,12 @@ def test_a_subset_is_crawled_though_budget_is_left() -> None:
         ({"unchanged_cost": 0}, "unchanged_cost is 0"),
     ],
 )
-def test_what_does_not_fit_is_refused(arguments: dict[str, Any], words: str) -> None:
+def test_what_does_not_fit_is_refused(arguments, words):
     with pytest.raises(ValueError, match=words):
         Task(**arguments)
 
 
-def test_an_action_of_another_shape_is_refused() -> None:
+def test_an_action_of_another_shape_is_refused():
     env = CrawlEnv(look_cost=0.1)
     env.reset(seed=0)
     with pytest.raises(ValueError, match=r"must have shape \(2, 4\), a priority for each crawl"):

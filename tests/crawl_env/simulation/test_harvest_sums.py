@@ -1,7 +1,5 @@
 """What the items of a harvest add up to: sums from which ξ̄ and μ can be estimated."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -14,11 +12,11 @@ FLEET = Sources([3.0, 0.4, 9.0], [2.0, 5.0, 0.3], [0.3, 0.1, 0.6], period=PERIOD
 ALL = ("crawled", "changed", "harvest", "items", *SUMMED)
 
 
-def columns(observation: np.ndarray) -> dict[str, np.ndarray]:
+def columns(observation):
     return dict(zip(ALL, np.moveaxis(observation.astype(float), -1, 0), strict=True))
 
 
-def test_the_sums_of_a_recorded_harvest_are_those_of_its_items() -> None:
+def test_the_sums_of_a_recorded_harvest_are_those_of_its_items():
     times, utility = np.array([0.1, 0.4, 0.7, 1.2]), np.array([3.0, 0.5, 0.0, 2.0])
     log = ItemLog(FLEET.names, np.array([0, 0, 0, 1]), times, utility, start=0, end=9)
     env = CrawlEnv(
@@ -43,7 +41,7 @@ def test_the_sums_of_a_recorded_harvest_are_those_of_its_items() -> None:
 
 
 @pytest.mark.parametrize("arrivals", ["poisson-constant-items", "poisson-hawkes-items"])
-def test_a_regression_finds_the_decay(arrivals: str) -> None:
+def test_a_regression_finds_the_decay(arrivals):
     """ln w = ln ξ − μ·age: exact where ξ is constant, on average where it is exponential."""
     vec = CrawlVectorEnv(400, sources=FLEET, budget=1, features=ALL, arrivals=arrivals)
     vec.reset(seed=1)
@@ -67,7 +65,7 @@ def test_a_regression_finds_the_decay(arrivals: str) -> None:
 @pytest.mark.parametrize(
     "arrivals", ["poisson-items", "poisson-drift-items", "poisson-lomax-items"]
 )
-def test_sums_are_of_the_sources_crawled_and_agree_with_counts(arrivals: str) -> None:
+def test_sums_are_of_the_sources_crawled_and_agree_with_counts(arrivals):
     vec = CrawlVectorEnv(5, sources=FLEET, budget=1, features=ALL, arrivals=arrivals, horizon=7)
     vec.reset(seed=1)
     changed = []
@@ -86,7 +84,7 @@ def test_sums_are_of_the_sources_crawled_and_agree_with_counts(arrivals: str) ->
     assert 0 < np.concatenate(changed).mean() < 1
 
 
-def test_a_failed_crawl_brings_no_sums() -> None:
+def test_a_failed_crawl_brings_no_sums():
     fleet = Sources([20.0, 20.0], 1.0, 0.1, failure_rate=[0.5, 0.5])
     env = CrawlEnv(sources=fleet, budget=1, features=(*ALL, "failed"), arrivals="poisson-items")
     env.reset(seed=0)
@@ -100,7 +98,7 @@ def test_a_failed_crawl_brings_no_sums() -> None:
     assert failures > 5
 
 
-def test_following_items_does_not_change_who_may_see_what() -> None:
+def test_following_items_does_not_change_who_may_see_what():
     """Sums show nothing of sources that were not crawled, and no bound depends on the fleet."""
     spaces = [
         CrawlEnv(sources=fleet, features=ALL, arrivals="poisson-items").observation_space
@@ -109,7 +107,7 @@ def test_following_items_does_not_change_who_may_see_what() -> None:
     assert spaces[0] == spaces[1]
 
 
-def test_where_there_are_no_single_items_the_sums_are_refused() -> None:
+def test_where_there_are_no_single_items_the_sums_are_refused():
     for arrivals in ("deterministic", "poisson"):
         with pytest.raises(ValueError, match=r"harvest_age: single items.*'poisson-items'"):
             CrawlEnv(features=("age", "harvest_age"), arrivals=arrivals)
@@ -117,7 +115,7 @@ def test_where_there_are_no_single_items_the_sums_are_refused() -> None:
         CrawlEnv(features=("changed",), arrivals="poisson-items", start="full")
 
 
-def test_means_that_arrive_are_a_change() -> None:
+def test_means_that_arrive_are_a_change():
     env = CrawlEnv(features=("changed",))
     env.reset(seed=0)
     assert env.step(np.array([1, 0, 0, 0], np.float32))[0].ravel().tolist() == [1, 0, 0, 0]

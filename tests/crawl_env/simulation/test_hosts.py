@@ -1,12 +1,8 @@
 """Shared hosts: selection under costs, availability and hosts against plain Python, and subsets."""
 
-from __future__ import annotations
-
 import itertools
 import math
-from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,16 +22,7 @@ fewer = settings(plainly, max_examples=25)
 # ------------------------------------------------------------------------- selection
 
 
-def taken(
-    priority: Sequence[float],
-    crawled_at: Sequence[float],
-    cost: Sequence[float],
-    budget: float,
-    balance: float | None,
-    allowed: Sequence[bool],
-    host: Sequence[int],
-    per_host: int,
-) -> set[int]:
+def taken(priority, crawled_at, cost, budget, balance, allowed, host, per_host):
     """Return what one row crawls, in exact arithmetic: one source of the line after the other."""
     limit = Fraction(budget) * (1 + Fraction(1, 10**12))
     spent, chosen = Fraction(0), set[int]()
@@ -52,10 +39,10 @@ def taken(
 
 
 @st.composite
-def selections(draw: st.DrawFn) -> dict[str, Any]:
+def selections(draw):
     rows, n = draw(st.integers(1, 4)), draw(st.integers(1, 9))
 
-    def table(cells: st.SearchStrategy[Any], dtype: Any = float) -> np.ndarray:
+    def table(cells, dtype=float):
         flat = draw(st.lists(cells, min_size=rows * n, max_size=rows * n))
         return np.array(flat, dtype=dtype).reshape(rows, n)
 
@@ -85,7 +72,7 @@ def selections(draw: st.DrawFn) -> dict[str, Any]:
 
 @settings(plainly, max_examples=120)
 @given(case=selections())
-def test_what_is_selected_is_what_going_down_the_line_gives(case: dict[str, Any]) -> None:
+def test_what_is_selected_is_what_going_down_the_line_gives(case):
     priority, crawled_at, cost = case["priority"], case["crawled_at"], case["cost"]
     rows, n = priority.shape
     balance = None if case["balance"] is None else np.array(case["balance"])
@@ -114,7 +101,7 @@ def test_what_is_selected_is_what_going_down_the_line_gives(case: dict[str, Any]
         assert np.array_equal(x, y)
 
 
-def test_nan_is_refused_even_where_it_could_not_be_taken() -> None:
+def test_nan_is_refused_even_where_it_could_not_be_taken():
     priority = np.array([[0.5, 0.1, 0.2], [0.3, np.nan, 0.1]])
     allowed = np.array([[True] * 3, [True, False, True]])
     hosts = Hosts(np.array([0, 0, 1]), 1)
@@ -124,7 +111,7 @@ def test_nan_is_refused_even_where_it_could_not_be_taken() -> None:
                 select(priority, np.zeros((2, 3)), np.ones(3), 2.0, 2, balance, *limits)
 
 
-def test_only_hosts_that_can_be_asked_too_often_matter() -> None:
+def test_only_hosts_that_can_be_asked_too_often_matter():
     fleet = Sources(1.0, 1.0, np.full(4, 0.1), hosts=["a", "", "a", ""])
     assert Hosts.of(fleet, 2) is None
     assert Hosts.of(Sources(1.0, 1.0, np.full(2, 0.1), hosts=["", ""]), 1) is None
@@ -142,9 +129,7 @@ def test_only_hosts_that_can_be_asked_too_often_matter() -> None:
     per_host=st.integers(1, 2),
     data=st.data(),
 )
-def test_subsets_are_the_maximal_ones_that_hosts_allow(
-    cost: list[float], budget: float, per_host: int, data: Any
-) -> None:
+def test_subsets_are_the_maximal_ones_that_hosts_allow(cost, budget, per_host, data):
     n = len(cost)
     host = data.draw(st.lists(st.integers(0, 2), min_size=n, max_size=n))
     fits = [

@@ -1,12 +1,8 @@
 """Delays, failures, hosts and capacities as an environment poses them: against plain Python, and
 whether any sequence of actions can break them."""
 
-from __future__ import annotations
-
 import pickle
 from fractions import Fraction
-from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -34,7 +30,7 @@ fewer = settings(plainly, max_examples=60)
 
 
 @st.composite
-def tasks(draw: st.DrawFn, most: int = 6) -> tuple[list[PlainSource], dict[str, Any]]:
+def tasks(draw, most=6):
     """A small fleet with all limits but capacities, and the other arguments."""
     fleet = [
         PlainSource(
@@ -57,7 +53,7 @@ def tasks(draw: st.DrawFn, most: int = 6) -> tuple[list[PlainSource], dict[str, 
     }
 
 
-def posed(fleet: list[PlainSource], given_: dict[str, Any], **more: Any) -> dict[str, Any]:
+def posed(fleet, given_, **more):
     """The arguments of the environment that go with it."""
     named = {name: given_[name] for name in ("budget_rule", "per_host", "start")}
     sources = fleet_of(fleet, failure_rate=given_["failure_rate"])
@@ -69,7 +65,7 @@ def posed(fleet: list[PlainSource], given_: dict[str, Any], **more: Any) -> dict
 
 @fewer
 @given(case=tasks())
-def test_every_channel_follows_plain_python(case: Any) -> None:
+def test_every_channel_follows_plain_python(case):
     """What is tried, what it brings and what is seen; failures are those that the env reports."""
     fleet, arguments = case
     if arguments["budget_rule"] == "step" and all(
@@ -99,7 +95,7 @@ def test_every_channel_follows_plain_python(case: Any) -> None:
         np.testing.assert_allclose(seen, plain.observation(ALL), rtol=1e-6, atol=1e-6)
 
 
-def test_a_success_in_the_world_counts_as_an_attempt() -> None:
+def test_a_success_in_the_world_counts_as_an_attempt():
     """Also where a planner does not say which crawls failed."""
     world = CrawlEnv(sources=Sources(5.0, 1.0, [0.3, 0.3], crawl_delay=3, failure_rate=0.5)).world
     world.start(np.full((1, 2), 5.0), np.random.default_rng(0))
@@ -113,10 +109,10 @@ def test_a_success_in_the_world_counts_as_an_attempt() -> None:
 # ------------------------------------------------------------------------- limits hold
 
 
-def everything(n: int = 8, **more: Any) -> Sources:
+def everything(n=8, **more):
     """A fleet with all limits at once."""
     rng = np.random.default_rng(3)
-    parameters: dict[str, Any] = {
+    parameters = {
         "cost": rng.choice([0.5, 1.0, 2.0], n),
         "crawl_delay": rng.choice([0.0, 0.0, 2.0, 3.5], n),
         "capacity": rng.choice([1.0, 3.0, np.inf], n),
@@ -131,14 +127,12 @@ def everything(n: int = 8, **more: Any) -> Sources:
 class Watch:
     """Follows what is tried in every row, and complains of the first broken limit."""
 
-    def __init__(
-        self, sources: Sources, budget: float, rule: str, per_host: int, rows: int
-    ) -> None:
+    def __init__(self, sources, budget, rule, per_host, rows):
         self.sources, self.budget, self.rule, self.per_host = sources, budget, rule, per_host
         self.last = [[-99] * len(sources) for _ in range(rows)]
         self.spent, self.epochs, self.clock = [0.0] * rows, [0] * rows, 0
 
-    def epoch(self, picked: np.ndarray, over: np.ndarray | None = None) -> None:
+    def epoch(self, picked, over=None):
         n, fleet = len(self.sources), self.sources
         for row, last in enumerate(self.last):
             mine = [int(c) % n for c in np.ravel(picked) if c // n == row]
@@ -162,14 +156,14 @@ class Watch:
         self.clock += 1
 
 
-def wild(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+def wild(rng, shape):
     """Priorities with many ties, infinities and both signs."""
     return rng.choice([-np.inf, -1, -0.0, 0.5, 1, np.inf], shape).astype(np.float32)
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 @pytest.mark.parametrize("rule", RULES)
-def test_no_action_breaks_a_limit_in_a_vector_env(rule: str, mode: AutoresetMode) -> None:
+def test_no_action_breaks_a_limit_in_a_vector_env(rule, mode):
     fleet, rng = everything(), np.random.default_rng(1)
     env = CrawlVectorEnv(
         3,
@@ -197,12 +191,12 @@ def test_no_action_breaks_a_limit_in_a_vector_env(rule: str, mode: AutoresetMode
 
 
 @pytest.mark.parametrize("masked", [True, False])
-def test_no_pick_breaks_a_limit(masked: bool) -> None:
+def test_no_pick_breaks_a_limit(masked):
     """One source at a time, whether or not the masks are heeded; epochs without any available
     source included."""
     fleet, rng = everything(crawl_delay=9.0), np.random.default_rng(2)
     env = SequentialSelection(gym.make(ID, sources=fleet, budget=3, arrivals="poisson-items"))
-    inner: Any = env.unwrapped
+    inner = env.unwrapped
     watch = Watch(fleet, 3, "step", 1, 1)
     env.reset(seed=0, options={"age": np.full(8, 9.0)})
     idle = 0
@@ -220,13 +214,13 @@ def test_no_pick_breaks_a_limit(masked: bool) -> None:
     assert idle > 20  # there were such epochs
 
 
-def test_a_pick_is_what_is_crawled() -> None:
+def test_a_pick_is_what_is_crawled():
     """The masks tell the truth: what they allow is tried in this epoch."""
     fleet, rng = everything(), np.random.default_rng(4)
     env = SequentialSelection(gym.make(ID, sources=fleet, budget=2.5, per_host=1))
-    inner: Any = env.unwrapped
+    inner = env.unwrapped
     env.reset(seed=0, options={"age": np.full(8, 9.0)})
-    picks: set[int] = set()
+    picks = set()
     for _ in range(300):
         mask = env.action_masks()
         before = inner._elapsed
@@ -242,7 +236,7 @@ def test_a_pick_is_what_is_crawled() -> None:
             picks = set()
 
 
-def test_delays_are_whole_epochs_rounded_up() -> None:
+def test_delays_are_whole_epochs_rounded_up():
     delays = [0.0, 0.5, 1.0, 1.0000001, 2.5, 0.3 * 3 / 0.9]
     fleet = Sources(1.0, 1.0, np.full(6, 0.1), crawl_delay=delays)
     assert fleet.delay.tolist() == [1, 1, 1, 2, 3, 1]
@@ -253,7 +247,7 @@ def test_delays_are_whole_epochs_rounded_up() -> None:
 # ------------------------------------------------------------------------- failures
 
 
-def test_failures_have_their_rate_and_cost_their_budget() -> None:
+def test_failures_have_their_rate_and_cost_their_budget():
     """Binomial counts: a right sampler fails this once in 150,000 times."""
     rate = np.array([0.0, 0.2, 0.7])
     fleet = Sources(3.0, 1.0, np.full(3, 0.2), failure_rate=rate)
@@ -291,7 +285,7 @@ def test_failures_have_their_rate_and_cost_their_budget() -> None:
 
 
 @pytest.mark.parametrize("arrivals", ["poisson-items", "poisson-constant-items", "deterministic"])
-def test_no_more_items_than_fit_are_brought(arrivals: str) -> None:
+def test_no_more_items_than_fit_are_brought(arrivals):
     fleet = Sources(5.0, 1.0, np.full(3, 0.2), capacity=[1, 4, np.inf])
     env = CrawlVectorEnv(
         50, sources=fleet, arrivals=arrivals, features=("items", "harvest"), start="random"
@@ -309,7 +303,7 @@ def test_no_more_items_than_fit_are_brought(arrivals: str) -> None:
 
 @pytest.mark.parametrize("observed", [True, False])
 @pytest.mark.parametrize("arrivals", ["deterministic", "poisson-items"])
-def test_what_is_believed_is_the_mean_of_the_last_items(arrivals: str, observed: bool) -> None:
+def test_what_is_believed_is_the_mean_of_the_last_items(arrivals, observed):
     """Deterministic content, and the belief, follow the age exactly, failures or not."""
     if observed and arrivals == "poisson-items":
         return
@@ -326,7 +320,7 @@ def test_what_is_believed_is_the_mean_of_the_last_items(arrivals: str, observed:
 
 
 @pytest.mark.parametrize("start", ["fresh", "empty", "full", "random"])
-def test_the_mean_content_of_the_world_is_the_belief(start: str) -> None:
+def test_the_mean_content_of_the_world_is_the_belief(start):
     """Poisson content of capped sources under failures, whatever the start: a right one fails once
     in 150,000 times a source."""
     fleet = Sources([0.5, 2.0, 6.0], 1.5, 0.2, capacity=[1, 3, 5], failure_rate=0.4, crawl_delay=2)
@@ -351,7 +345,7 @@ def test_the_mean_content_of_the_world_is_the_belief(start: str) -> None:
 # ------------------------------------------------------------------------- fleets and files
 
 
-def write(path: Path, text: str) -> Path:
+def write(path, text):
     path.write_text(text)
     return path
 
@@ -359,7 +353,7 @@ def write(path: Path, text: str) -> Path:
 HEAD = "source,arrival_rate,mean_utility,decay_rate"
 
 
-def test_empty_cells_of_a_csv_mean_the_default(tmp_path: Path) -> None:
+def test_empty_cells_of_a_csv_mean_the_default(tmp_path):
     path = write(
         tmp_path / "fleet.csv",
         f"{HEAD},cost,crawl_delay,capacity,failure_rate,host\n"
@@ -392,9 +386,7 @@ def test_empty_cells_of_a_csv_mean_the_default(tmp_path: Path) -> None:
         ("cost", "0", "positive and finite"),
     ],
 )
-def test_a_bad_limit_names_file_row_and_source(
-    tmp_path: Path, column: str, value: str, wanted: str
-) -> None:
+def test_a_bad_limit_names_file_row_and_source(tmp_path, column, value, wanted):
     path = write(tmp_path / "bad.csv", f"{HEAD},{column}\na,1,2,3,\nb,1,2,3,{value}\n")
     with pytest.raises(ValueError, match=rf"bad\.csv, row 3.*{column}.*{wanted}"):
         Sources.from_csv(path)
@@ -408,7 +400,7 @@ def test_a_bad_limit_names_file_row_and_source(
             )
 
 
-def test_limits_survive_files_and_copies(tmp_path: Path) -> None:
+def test_limits_survive_files_and_copies(tmp_path):
     fleet = everything()
     named = Sources(**{**fleet.__getstate__(), "names": [f"s{i}" for i in range(8)]})
     named.to_csv(tmp_path / "fleet.csv")
@@ -427,7 +419,7 @@ def test_limits_survive_files_and_copies(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change", [{"crawl_delay": 5.0}, {"capacity": 7}, {"failure_rate": 0.1}, {"hosts": ["x"] * 8}]
 )
-def test_fleets_drawn_with_other_limits_are_refused(change: dict[str, Any]) -> None:
+def test_fleets_drawn_with_other_limits_are_refused(change):
     calls = iter([everything(), everything(), everything(**change)])
     env = CrawlEnv(sources=lambda rng: next(calls), budget=3)
     env.reset(seed=0)
@@ -438,8 +430,8 @@ def test_fleets_drawn_with_other_limits_are_refused(change: dict[str, Any]) -> N
         env.reset()
 
 
-def test_drawn_fleets_keep_their_limits() -> None:
-    def draw(rng: np.random.Generator) -> Sources:
+def test_drawn_fleets_keep_their_limits():
+    def draw(rng):
         fleet = everything()
         return Sources(**{**fleet.__getstate__(), "arrival_rate": rng.uniform(0.5, 3, 8)})
 
@@ -459,7 +451,7 @@ def test_drawn_fleets_keep_their_limits() -> None:
 @pytest.mark.parametrize(
     ("per_host", "wrong"), [(0, "0"), (1.5, "1.5"), (True, "True"), ("a", "'a'")]
 )
-def test_per_host_is_a_positive_whole_number(per_host: Any, wrong: str) -> None:
+def test_per_host_is_a_positive_whole_number(per_host, wrong):
     with pytest.raises(ValueError, match=f"per_host is {wrong}"):
         CrawlEnv(per_host=per_host)
 
@@ -467,7 +459,7 @@ def test_per_host_is_a_positive_whole_number(per_host: Any, wrong: str) -> None:
 @pytest.mark.filterwarnings("ignore:.*Box observation space m.* value is")
 @pytest.mark.filterwarnings("ignore:.*unconventional shape")
 @pytest.mark.parametrize("arrivals", ["deterministic", "poisson-items"])
-def test_checkers_find_nothing_wrong(arrivals: str) -> None:
+def test_checkers_find_nothing_wrong(arrivals):
     stable = pytest.importorskip("stable_baselines3.common.env_checker")
     arguments = {"sources": everything(), "budget": 3, "arrivals": arrivals, "horizon": 20}
     for features in (("value",), ALL):

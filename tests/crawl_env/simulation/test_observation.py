@@ -1,9 +1,6 @@
 """The observation's channels: each says what its name says, and nothing else."""
 
-from __future__ import annotations
-
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +27,7 @@ ENVS = {
 }
 
 
-def test_the_channels_are_those_of_the_page() -> None:
+def test_the_channels_are_those_of_the_page():
     found = ("number", "age", "age_squared", "log", "age_log")
     sums = (f"harvest_{name}" for name in found)
     assert list(FEATURES) == [
@@ -52,7 +49,7 @@ def test_the_channels_are_those_of_the_page() -> None:
 
 
 @pytest.mark.parametrize("name", CHANNELS)
-def test_bounds_are_those_of_the_page_whatever_the_fleet(name: str) -> None:
+def test_bounds_are_those_of_the_page_whatever_the_fleet(name):
     low = -np.inf if name == "balance" else 0.0
     high = 1.0 if name == "crawled" else np.inf
     for n in (1, 7):
@@ -62,7 +59,7 @@ def test_bounds_are_those_of_the_page_whatever_the_fleet(name: str) -> None:
         assert np.all(box.high == high)
 
 
-def test_columns_come_in_the_order_given() -> None:
+def test_columns_come_in_the_order_given():
     names = ["cost", "value", "balance", "age"]
     for order in itertools.permutations(names):
         env = CrawlEnv(sources=FLEET, budget=2, features=order)
@@ -78,7 +75,7 @@ def test_columns_come_in_the_order_given() -> None:
 
 
 @pytest.mark.parametrize("names", list(itertools.combinations(CHANNELS, 2)), ids="-".join)
-def test_a_channel_does_not_depend_on_its_company(names: tuple[str, str]) -> None:
+def test_a_channel_does_not_depend_on_its_company(names):
     """Counting items draws other random numbers, so the arrivals are deterministic here."""
     arguments = {"sources": FLEET, "budget": 2.5, "budget_rule": "average", "observed": False}
     pair = CrawlEnv(features=names, **arguments)
@@ -101,7 +98,7 @@ def test_a_channel_does_not_depend_on_its_company(names: tuple[str, str]) -> Non
     ],
     ids=repr,
 )
-def test_bad_features_are_refused(names: Any, message: str) -> None:
+def test_bad_features_are_refused(names, message):
     with pytest.raises(ValueError, match=message):
         check_features(names)
 
@@ -115,9 +112,7 @@ def test_bad_features_are_refused(names: Any, message: str) -> None:
 @pytest.mark.parametrize(
     "observed", [True, False, [True, False, True, False, False]], ids=["seen", "unseen", "mixed"]
 )
-def test_every_channel_says_what_happens(
-    kind: str, rule: str, arrivals: str, observed: Any
-) -> None:
+def test_every_channel_says_what_happens(kind, rule, arrivals, observed):
     """Against the true state before and after each step, and a belief followed by hand."""
     env = ENVS[kind](
         features=CHANNELS,
@@ -166,7 +161,7 @@ def test_every_channel_says_what_happens(
             assert np.all((crawled * FLEET.cost).sum(axis=1) <= 2.5)
 
 
-def test_items_are_counts_and_zero_items_bring_nothing() -> None:
+def test_items_are_counts_and_zero_items_bring_nothing():
     env = CrawlEnv(
         sources=FLEET, features=("crawled", "harvest", "items"), arrivals="poisson-items", budget=2
     )
@@ -178,7 +173,7 @@ def test_items_are_counts_and_zero_items_bring_nothing() -> None:
         assert not np.any(items[crawled == 0])
 
 
-def test_the_mean_of_counts_and_harvests() -> None:
+def test_the_mean_of_counts_and_harvests():
     """One crawl at age 3 of 4000 environments: ΛTk items and (1 − α^k)u* on average, to 4.5
     standard errors."""
     vec = CrawlVectorEnv(
@@ -195,7 +190,7 @@ def test_the_mean_of_counts_and_harvests() -> None:
         assert abs(z_of_mean(harvest[:, i], FLEET.content_at(3)[i])) < Z_LIMIT
 
 
-def test_a_reset_forgets_what_the_last_epoch_brought() -> None:
+def test_a_reset_forgets_what_the_last_epoch_brought():
     names = ("crawled", "harvest", "items")
     env = CrawlEnv(sources=FLEET, features=names, budget=2, horizon=2)
     env.reset(seed=0)
@@ -209,7 +204,7 @@ def test_a_reset_forgets_what_the_last_epoch_brought() -> None:
     assert not after[1].any()
 
 
-def test_age_of_a_source_never_crawled_is_a_billion_and_stays() -> None:
+def test_age_of_a_source_never_crawled_is_a_billion_and_stays():
     env = CrawlEnv(sources=FLEET, features=("age",), start="full", budget=3)
     seen, _ = env.reset(seed=0)
     assert seen[:, 0].tolist() == [1e9] * 5
@@ -219,7 +214,7 @@ def test_age_of_a_source_never_crawled_is_a_billion_and_stays() -> None:
     assert np.all(seen[[0, 3, 4], 0] >= 1e9)
 
 
-def test_an_observation_is_always_float32_and_new() -> None:
+def test_an_observation_is_always_float32_and_new():
     for kind, names in itertools.product(ENVS, (("value",), ("age",), tuple(CHANNELS))):
         env = ENVS[kind](features=names, arrivals="poisson-items")
         kept = [env.reset(seed=0)[0]]

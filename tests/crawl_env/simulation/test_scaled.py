@@ -1,9 +1,5 @@
 """Flat and scaled observations: bounded, monotone and invertible, and nothing leaks."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -27,11 +23,11 @@ HUNDRED = Sources.random(100, seed=1)
 SHAPES = [{"scaled": True}, {"flat": True}, {"flat": True, "scaled": True}]
 
 
-def some(**arguments: Any) -> dict[str, Any]:
+def some(**arguments):
     return {"sources": FLEET, "budget": 2.5, "arrivals": "poisson-items", **arguments}
 
 
-def test_the_map_is_increasing_odd_bounded_and_keeps_the_claimed_precision() -> None:
+def test_the_map_is_increasing_odd_bounded_and_keeps_the_claimed_precision():
     """The inverse is written anew here, in 80-bit numbers."""
     for scale in (1e-3, 1.0, 4.0, 1e6):
         scales = np.array([scale])
@@ -50,7 +46,7 @@ def test_the_map_is_increasing_odd_bounded_and_keeps_the_claimed_precision() -> 
         assert np.array_equal(unscaled(-y[:, None], scales)[:, 0], -back)
 
 
-def test_ages_are_restored_exactly() -> None:
+def test_ages_are_restored_exactly():
     ages = np.arange(100_001, dtype=np.float32)[:, None]
     for scale in (1.0, 4.0, 300.0):
         scales = np.array([scale])
@@ -59,7 +55,7 @@ def test_ages_are_restored_exactly() -> None:
         assert unscaled(scaled(never, scales), scales) == NEVER
 
 
-def test_scales_are_those_of_the_page() -> None:
+def test_scales_are_those_of_the_page():
     names = [name for name in EVERYTHING if np.isinf(FEATURES[name]).any()]
     tour = 6.5 / 2.5
     median = np.median(FLEET.arrival_rate * FLEET.mean_utility / FLEET.decay_rate)
@@ -97,7 +93,7 @@ def test_scales_are_those_of_the_page() -> None:
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "-".join(shape))
 @pytest.mark.parametrize("rule", ["step", "average"])
-def test_observations_are_those_of_the_plain_environment(shape: dict[str, Any], rule: str) -> None:
+def test_observations_are_those_of_the_plain_environment(shape, rule):
     arguments = some(features=EVERYTHING, budget_rule=rule, start="random", observed=False)
     plain, other = CrawlEnv(**arguments), CrawlEnv(**arguments, **shape)
     assert other.observation_space.shape == ((5 * COLUMNS,) if "flat" in shape else (5, COLUMNS))
@@ -117,7 +113,7 @@ def test_observations_are_those_of_the_plain_environment(shape: dict[str, Any], 
     assert start in vec.observation_space
 
 
-def test_nothing_hidden_leaks_through_the_scales() -> None:
+def test_nothing_hidden_leaks_through_the_scales():
     """Fleets that differ in all that is hidden have the same spaces and first observations."""
     told = ("value", "content", "rate", "arrival_rate", "mean_utility", "decay_rate")
     hidden = tuple(name for name in EVERYTHING if name not in told)
@@ -130,7 +126,7 @@ def test_nothing_hidden_leaks_through_the_scales() -> None:
 
 @pytest.mark.parametrize("fleet", ["table1", "100"])
 @pytest.mark.parametrize("rule", ["step", "average"])
-def test_agents_earn_the_same(fleet: str, rule: str) -> None:
+def test_agents_earn_the_same(fleet, rule):
     arguments = {
         "sources": "table1" if fleet == "table1" else HUNDRED,
         "budget": 2 if fleet == "table1" else 10,
@@ -146,7 +142,7 @@ def test_agents_earn_the_same(fleet: str, rule: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["adaptive-certainty", "adaptive-self-tuning"])
-def test_agents_know_a_first_crawl_by_its_scaled_age(name: str) -> None:
+def test_agents_know_a_first_crawl_by_its_scaled_age(name):
     arguments = {"sources": "fleet-f", "budget": 5, "start": "full", "observed": False}
     arguments["arrivals"] = "poisson-items"
     plain, other = (
@@ -156,8 +152,8 @@ def test_agents_know_a_first_crawl_by_its_scaled_age(name: str) -> None:
     assert np.array_equal(plain, other)
 
 
-def test_agents_plan_with_parameters_drawn_and_scaled() -> None:
-    def draw(rng: np.random.Generator) -> Sources:
+def test_agents_plan_with_parameters_drawn_and_scaled():
+    def draw(rng):
         return Sources.random(6, rng)
 
     features = ("value", "arrival_rate", "mean_utility", "decay_rate", "cost")
@@ -170,13 +166,13 @@ def test_agents_plan_with_parameters_drawn_and_scaled() -> None:
 
 
 @pytest.mark.parametrize("name", ["flat", "scaled"])
-def test_a_flag_must_be_a_bool(name: str) -> None:
+def test_a_flag_must_be_a_bool(name):
     with pytest.raises(ValueError, match=f"{name} is 'no'; it must be true or false"):
         CrawlEnv(**{name: "no"})
 
 
 @pytest.mark.parametrize("name", ["EphemeralCrawlFlat-v0", "EphemeralCrawlDiscrete-v0"])
-def test_wrappers_of_gymnasium_work(name: str) -> None:
+def test_wrappers_of_gymnasium_work(name):
     """Never-crawled sources do not dominate the running statistics."""
     env = gym.make(name, features=("value", "age"), start="full", budget=2)
     env = wrappers.RescaleObservation(env, np.float32(-1), np.float32(1))

@@ -1,11 +1,8 @@
 """Which sources are taken: against sorting in plain Python, and never above the budget."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +30,7 @@ BUDGETS = [0.1, 0.3, 0.6, 1.0, 1.2, 2.5, 3.0, 7.7, 150.0]
 
 
 @st.composite
-def priorities(draw_: st.DrawFn, values: list[float] = VALUES) -> tuple[np.ndarray, np.ndarray]:
+def priorities(draw_, values=VALUES):
     """Priorities and epochs of the last crawl, (B, N) each."""
     rows, n = draw_(st.integers(1, 4)), draw_(st.integers(1, 9))
     pool = draw_(st.lists(st.sampled_from(values), min_size=1, max_size=4))
@@ -45,7 +42,7 @@ def priorities(draw_: st.DrawFn, values: list[float] = VALUES) -> tuple[np.ndarr
     return np.array(flat, dtype=dtype).reshape(shape), np.array(last, dtype=float).reshape(shape)
 
 
-def by_row(cells: Any, rows: int, n: int) -> list[set[int]]:
+def by_row(cells, rows, n):
     """Return the sources picked in each row; no cell twice."""
     flat = np.ravel(cells)
     assert len(set(flat.tolist())) == flat.size
@@ -58,7 +55,7 @@ def by_row(cells: Any, rows: int, n: int) -> list[set[int]]:
 
 @plainly
 @given(case=priorities(), data=st.data())
-def test_top_takes_what_sorting_takes(case: tuple[np.ndarray, np.ndarray], data: Any) -> None:
+def test_top_takes_what_sorting_takes(case, data):
     priority, crawled_at = case
     rows, n = priority.shape
     k = data.draw(st.integers(1, n + 1))
@@ -76,9 +73,7 @@ def test_top_takes_what_sorting_takes(case: tuple[np.ndarray, np.ndarray], data:
 
 @plainly
 @given(case=priorities(), data=st.data())
-def test_all_algorithms_of_the_top_agree_with_sorting(
-    case: tuple[np.ndarray, np.ndarray], data: Any
-) -> None:
+def test_all_algorithms_of_the_top_agree_with_sorting(case, data):
     priority, crawled_at = case
     rows, n = priority.shape
     k = data.draw(st.integers(1, n))
@@ -97,7 +92,7 @@ def test_all_algorithms_of_the_top_agree_with_sorting(
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 50, 199, 200, 999])
 @pytest.mark.parametrize("n", [200, 1000])
-def test_top_of_a_large_fleet(n: int, rows: int, k: int, dtype: type) -> None:
+def test_top_of_a_large_fleet(n, rows, k, dtype):
     """With few and with many ties, and in orders that are unusual: the sorts of simple algorithms
     take quadratic time for some of them."""
     rng = np.random.default_rng(k)
@@ -115,7 +110,7 @@ def test_top_of_a_large_fleet(n: int, rows: int, k: int, dtype: type) -> None:
         assert np.all(np.diff(picked) > 0)
 
 
-def test_rounding_to_float32_does_not_make_new_ties() -> None:
+def test_rounding_to_float32_does_not_make_new_ties():
     """Neighbouring doubles differ; the same numbers as float32 tie, and the older wins."""
     priority = np.array([[1.0, 1.0 + 2e-16 * 2]])
     crawled_at = np.array([[-5.0, -1.0]])
@@ -124,7 +119,7 @@ def test_rounding_to_float32_does_not_make_new_ties() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 2])
-def test_infinite_priorities_are_taken_once_each(rows: int) -> None:
+def test_infinite_priorities_are_taken_once_each(rows):
     """As many infinities as picks: the largest is sought again and again, and never found twice."""
     for k in (1, 2, 3, 4, 5):
         priority = np.tile([-math.inf] * (6 - k) + [math.inf] * k, (rows, 1))
@@ -137,7 +132,7 @@ def test_infinite_priorities_are_taken_once_each(rows: int) -> None:
 # ------------------------------------------------------------------------- NaN
 
 
-def choose(how: str, priority: np.ndarray, k: int, cost: np.ndarray | None = None) -> Any:
+def choose(how, priority, k, cost=None):
     crawled_at = np.zeros_like(priority, dtype=float)
     cost = np.ones(priority.shape[1]) if cost is None else cost
     if how == "top":
@@ -151,7 +146,7 @@ def choose(how: str, priority: np.ndarray, k: int, cost: np.ndarray | None = Non
 
 @pytest.mark.parametrize("rows", [1, 2, 3])
 @pytest.mark.parametrize("how", ["top", "fill", "draw"])
-def test_nan_is_refused_by_source_and_environment(how: str, rows: int) -> None:
+def test_nan_is_refused_by_source_and_environment(how, rows):
     n, wrong = 6, []
     for k in range(1, n + 1):
         for row in range(rows):
@@ -169,7 +164,7 @@ def test_nan_is_refused_by_source_and_environment(how: str, rows: int) -> None:
 @plainly
 @given(case=priorities(), data=st.data())
 @example(case=(np.array([[np.nan, 0.0], [1.0, 1.0]]), np.zeros((2, 2))), data=None)
-def test_nan_never_slips_through(case: tuple[np.ndarray, np.ndarray], data: Any) -> None:
+def test_nan_never_slips_through(case, data):
     """Not even where ties in another row make up the number of picks."""
     priority = case[0].copy()
     rows, n = priority.shape
@@ -183,7 +178,7 @@ def test_nan_never_slips_through(case: tuple[np.ndarray, np.ndarray], data: Any)
 
 
 @pytest.mark.parametrize("balance", [0.0, -3.0], ids=["empty", "overdrawn"])
-def test_nan_is_refused_even_where_nothing_can_be_bought(balance: float) -> None:
+def test_nan_is_refused_even_where_nothing_can_be_bought(balance):
     with pytest.raises(ValueError, match="source 1"):
         select_from_balance(
             np.array([[0.0, np.nan]]), np.zeros((1, 2)), np.ones(2), np.array([balance]), 1.0
@@ -210,7 +205,7 @@ def test_nan_is_refused_even_where_nothing_can_be_bought(balance: float) -> None
         pytest.param([1e-300] * 3, 1e300, 3, id="beyond floating point"),
     ],
 )
-def test_whole_budget(cost: list[Any], budget: float, expected: int | None) -> None:
+def test_whole_budget(cost, budget, expected):
     with np.errstate(over="ignore"):
         assert whole_budget(np.array(cost), budget) == expected
 
@@ -219,9 +214,7 @@ def test_whole_budget(cost: list[Any], budget: float, expected: int | None) -> N
 @given(
     cost=st.integers(1, 1000), picks=st.integers(1, 40), scale=st.sampled_from([10, 100, 1000, 7])
 )
-def test_whole_budget_of_decimal_fractions_is_what_a_person_expects(
-    cost: int, picks: int, scale: int
-) -> None:
+def test_whole_budget_of_decimal_fractions_is_what_a_person_expects(cost, picks, scale):
     """Cost c/scale and budget k·c/scale, written as decimals: k sources."""
     n = 50
     assert whole_budget(np.full(n, cost / scale), picks * cost / scale) == picks
@@ -232,7 +225,7 @@ def test_whole_budget_of_decimal_fractions_is_what_a_person_expects(
 
 @plainly
 @given(case=priorities(), data=st.data())
-def test_fill_takes_in_line_what_fits(case: tuple[np.ndarray, np.ndarray], data: Any) -> None:
+def test_fill_takes_in_line_what_fits(case, data):
     priority, crawled_at = case
     rows, n = priority.shape
     shape = data.draw(st.sampled_from([(n,), (rows, n)]))
@@ -255,9 +248,7 @@ def test_fill_takes_in_line_what_fits(case: tuple[np.ndarray, np.ndarray], data:
     budget=st.floats(1e-3, 1e4),
     seed=st.integers(0, 1000),
 )
-def test_fill_never_spends_more_than_the_budget(
-    cost: list[float], budget: float, seed: int
-) -> None:
+def test_fill_never_spends_more_than_the_budget(cost, budget, seed):
     rng, n = np.random.default_rng(seed), len(cost)
     priority = rng.standard_normal((3, n))
     picked = select_greedy(priority, np.zeros((3, n)), np.array(cost), budget)
@@ -270,7 +261,7 @@ def test_fill_never_spends_more_than_the_budget(
             assert spent + Fraction(cost[i]) > limit * (1 - Fraction(1, 10**11))
 
 
-def test_ten_tenths_fit_into_one() -> None:
+def test_ten_tenths_fit_into_one():
     cost = np.array([0.1] * 10 + [0.05])
     picked = select_greedy(np.arange(11.0, 0, -1)[None], np.zeros((1, 11)), cost, 1.0)
     assert picked.tolist() == list(range(10))
@@ -281,9 +272,7 @@ def test_ten_tenths_fit_into_one() -> None:
 
 @plainly
 @given(case=priorities(), data=st.data())
-def test_draw_takes_in_line_while_the_balance_is_positive(
-    case: tuple[np.ndarray, np.ndarray], data: Any
-) -> None:
+def test_draw_takes_in_line_while_the_balance_is_positive(case, data):
     priority, crawled_at = case
     rows, n = priority.shape
     cost = np.array(data.draw(st.lists(st.sampled_from(COSTS), min_size=n, max_size=n)))
@@ -300,7 +289,7 @@ def test_draw_takes_in_line_while_the_balance_is_positive(
     assert by_row(picked, rows, n) == expected
 
 
-def test_a_balance_emptied_by_tenths_is_empty() -> None:
+def test_a_balance_emptied_by_tenths_is_empty():
     """1 − 10 × 0.1 is 1.4e-16 in floating point, which buys nothing."""
     balance = 1.0
     for _ in range(10):
@@ -321,9 +310,7 @@ def test_a_balance_emptied_by_tenths_is_empty() -> None:
     seed=st.integers(0, 10_000),
     willing=st.floats(0, 1),
 )
-def test_the_average_rule_never_spends_more_than_one_crawl_too_much(
-    cost: list[float], budget: float, seed: int, willing: float
-) -> None:
+def test_the_average_rule_never_spends_more_than_one_crawl_too_much(cost, budget, seed, willing):
     """The balance as an environment keeps it: it starts with M, pays, and gains M."""
     n, rows, rng = len(cost), 2, np.random.default_rng(seed)
     balance, spent = np.full(rows, budget), [Fraction(0)] * rows
@@ -339,7 +326,7 @@ def test_the_average_rule_never_spends_more_than_one_crawl_too_much(
 
 
 @pytest.mark.parametrize("budget", [0.3, 1.0, 2.5])
-def test_the_average_rule_spends_all_it_is_given_when_it_never_waits(budget: float) -> None:
+def test_the_average_rule_spends_all_it_is_given_when_it_never_waits(budget):
     n, horizon, balance, crawls = 4, 1000, np.array([budget]), 0
     for _ in range(horizon):
         picked = select_from_balance(np.ones((1, n)), np.zeros((1, n)), np.ones(n), balance, budget)
@@ -352,7 +339,7 @@ def test_the_average_rule_spends_all_it_is_given_when_it_never_waits(budget: flo
 
 
 @pytest.mark.parametrize("rows", [1, 3])
-def test_where_all_tie_nobody_waits_longer_than_a_full_turn(rows: int) -> None:
+def test_where_all_tie_nobody_waits_longer_than_a_full_turn(rows):
     """Equal priorities: the age decides, so that no source starves."""
     n, k = 7, 2
     world, rng = World(Sources.random(n, seed=1), Deterministic(), rows), np.random.default_rng(0)
@@ -369,7 +356,7 @@ def test_where_all_tie_nobody_waits_longer_than_a_full_turn(rows: int) -> None:
 
 @pytest.mark.parametrize("k", [1, 20, 150])
 @pytest.mark.parametrize("place", [0, 63, 64, 200, 319, 320, 324])
-def test_nan_is_refused_wherever_it_stands_in_a_large_fleet(place: int, k: int) -> None:
+def test_nan_is_refused_wherever_it_stands_in_a_large_fleet(place, k):
     priority = np.random.default_rng(0).random((2, 325))
     priority[1, place] = np.nan
     with pytest.raises(ValueError, match=rf"source {place} \(environment 1\)"):
@@ -377,7 +364,7 @@ def test_nan_is_refused_wherever_it_stands_in_a_large_fleet(place: int, k: int) 
 
 
 @pytest.mark.parametrize("share", [1 - 1e-9, 1 - 1e-13, 1.0, 1 + 1e-13, 1 + 1e-9])
-def test_a_sum_fits_to_within_rounding_and_no_more(share: float) -> None:
+def test_a_sum_fits_to_within_rounding_and_no_more(share):
     """Three tenths cost .3 in decimals and a bit more in binary; 1e-9 more does not fit."""
     cost, budget = np.array([0.1, 0.1, 0.1]) * share, 0.3
     fits = 3 if share < 1 + 1e-10 else 2
@@ -392,9 +379,7 @@ def test_a_sum_fits_to_within_rounding_and_no_more(share: float) -> None:
 
 
 @pytest.mark.parametrize(("left", "crawls"), [(1e-8, 1), (1.1e-9, 1), (0.9e-9, 0), (0.0, 0)])
-def test_a_balance_counts_as_empty_within_a_billionth_of_the_budget(
-    left: float, crawls: int
-) -> None:
+def test_a_balance_counts_as_empty_within_a_billionth_of_the_budget(left, crawls):
     for allowed in (None, np.ones((1, 3), bool)):
         for scale in (1.0, 50.0):
             balance = np.array([left * scale])
@@ -411,7 +396,7 @@ def test_a_balance_counts_as_empty_within_a_billionth_of_the_budget(
     | st.tuples(st.sampled_from([1 / 3, 0.7]), st.integers(1, 7)).map(lambda p: [p[0]] * p[1]),
     st.sampled_from([*BUDGETS, 0.999, 4.2005]),
 )
-def test_the_most_that_can_be_spent(costs: list[float], budget: float) -> None:
+def test_the_most_that_can_be_spent(costs, budget):
     """Against all subsets, in exact arithmetic."""
     sums = {Fraction(0)}
     for cost in costs:
@@ -420,7 +405,7 @@ def test_the_most_that_can_be_spent(costs: list[float], budget: float) -> None:
     assert most_spent(np.array(costs), budget) == pytest.approx(float(most), rel=1e-12)
 
 
-def test_the_most_that_can_be_spent_is_never_too_small() -> None:
+def test_the_most_that_can_be_spent_is_never_too_small():
     rng = np.random.default_rng(0)
     for _ in range(200):
         costs, budget = rng.uniform(0.1, 2, 6), rng.uniform(0.5, 8)

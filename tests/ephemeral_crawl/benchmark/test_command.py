@@ -27,7 +27,7 @@ class Secretive(Mine):
 """
 
 
-def run(*words: str) -> None:
+def run(*words):
     few = ("--tasks", "Recovering4M1Discounted", "--run-on", "sequential", "--jobs", "1")
     PROGRAM.run(["benchmark", *few, "--out", "out", *words])
 

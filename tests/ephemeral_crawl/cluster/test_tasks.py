@@ -29,7 +29,7 @@ def squares(job):
     return {"square": job["i"] ** 2, "process": os.getpid()}
 
 
-def wait_for(path: Path) -> str:
+def wait_for(path):
     for _ in range(3000):
         if path.exists() and path.read_text().endswith("\n"):
             return path.read_text()

@@ -19,7 +19,7 @@ from ephemeral_crawl.core.question import FILE, check_question, question, text_o
 FLEET = Sources([1.0, 0.2, 0.0], [2.0, 9.0, 1.0], [0.3, 0.05, 0.1], names=["a", "b", "c"])
 
 
-def root(budget: float, error: float = 0.0) -> Measured:
+def root(budget, error=0.0):
     reward = 10 * budget**0.5
     return Measured(budget, reward, budget, reward - error)
 
@@ -64,7 +64,7 @@ def test_the_answer_claims_no_difference_without_significance():
 
 
 def test_an_answer_names_policy_and_rule_once():
-    def sure(gain: float) -> Estimate:
+    def sure(gain):
         return Estimate(gain, gain, gain)
 
     first = collects("whittle", 7, 10, 2, None) + against(sure(0.63), present=False)

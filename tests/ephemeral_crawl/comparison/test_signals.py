@@ -1,7 +1,5 @@
 """What signals are worth, as `evaluate` and `replay` say it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -18,12 +16,12 @@ from tests.ephemeral_crawl.commands import rows, run
 from tests.refusals import refused
 
 
-def table(report: Path, of: str) -> str:
+def table(report, of):
     """The text of a report from a caption on."""
     return report.read_text(encoding="utf-8").split(of, 1)[1]
 
 
-def test_the_worth_by_the_model_bounds_what_signals_can_add() -> None:
+def test_the_worth_by_the_model_bounds_what_signals_can_add():
     fleet = Sources.preset("fleet-f")
     before = np.zeros(len(fleet))
     for recall, precision in ((0.3, 0.5), (0.6, 0.5), (0.6, 0.9), (1.0, 1.0)):
@@ -44,9 +42,7 @@ def test_the_worth_by_the_model_bounds_what_signals_can_add() -> None:
         assert worth.multiplier == pytest.approx(task_bound(quiet).multiplier)
 
 
-def test_evaluate_says_what_signals_are_worth(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_evaluate_says_what_signals_are_worth(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     few = "--budget 2 --quick --steps 150 --warmup 20 --seeds 3 --agents oldest-first --out"
     run(f"evaluate --sources fleet-f --recall .6 --precision .9 --delay .2 {few} given")
@@ -83,9 +79,7 @@ def test_evaluate_says_what_signals_are_worth(
     assert "0.00%" in in_turn.split("oldest-first")[1][:400]
 
 
-def test_a_replay_with_recorded_pings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_replay_with_recorded_pings(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Example().run()
     words = "--items example/log.csv --decay-rate .1 --budget 2 --quick --steps 120 --seeds 1"
@@ -120,7 +114,7 @@ def test_a_replay_with_recorded_pings(
     assert "by up to 2 hours" in printed
 
 
-def test_large_fleets_with_signals_are_refused() -> None:
+def test_large_fleets_with_signals_are_refused():
     study = Evaluate(sources="fleet.csv", budget="2")
     fleet = Sources(np.ones(large.LARGE), 1.0, 1.0)
     assert large.as_columns(study, fleet) is not None
@@ -129,7 +123,7 @@ def test_large_fleets_with_signals_are_refused() -> None:
         large.as_columns(study, announced)
 
 
-def test_the_pings_of_the_example_are_those_of_its_fleet() -> None:
+def test_the_pings_of_the_example_are_those_of_its_fleet():
     log = world.log(0)
     pings, fleet = world.pings(log, 0), world.fleet()
     expected = fleet.ping_rate * world.SPAN

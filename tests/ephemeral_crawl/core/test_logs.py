@@ -1,21 +1,17 @@
 """Log lines of commands: levels, text or JSON, without credentials."""
 
-from __future__ import annotations
-
 import json
 import logging
 from datetime import datetime
 
-import pytest
-
-from ephemeral_crawl.core.logs import Form, logged
+from ephemeral_crawl.core.logs import logged
 from ephemeral_crawl.live.reasons import redacted
 
 LOG = logging.getLogger("ephemeral_crawl.test")
 URL = "https://me:pw@a.example/feed?api_key=abc"
 
 
-def write(form: Form) -> None:
+def write(form):
     with logged(("ephemeral_crawl",), "info", form, "%(levelname)s %(message)s", redacted):
         LOG.debug("not shown")
         LOG.info("fetched %s", URL, extra={"fields": {"source": URL, "new": 3}})
@@ -26,9 +22,7 @@ def write(form: Form) -> None:
     LOG.warning("after the end")
 
 
-def test_lines_of_json_can_be_read_and_have_no_credentials(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_lines_of_json_can_be_read_and_have_no_credentials(capsys):
     write("json")
     err = capsys.readouterr().err
     first, second = (json.loads(line) for line in err.splitlines() if line.startswith("{"))
@@ -47,7 +41,7 @@ def test_lines_of_json_can_be_read_and_have_no_credentials(
     assert "abc" not in err
 
 
-def test_lines_of_text(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_of_text(capsys):
     write("text")
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "INFO fetched https://***@a.example/feed?api_key=***"

@@ -1,7 +1,5 @@
 """What a program does when it is stopped, or when nobody reads what it prints."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import subprocess
@@ -9,7 +7,6 @@ import sys
 from contextlib import redirect_stderr, redirect_stdout
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tqdm import tqdm
@@ -19,13 +16,13 @@ from ephemeral_crawl.core.program import Program, readers_may_leave
 from tests.refusals import refused
 
 
-def pipe_without_reader() -> int:
+def pipe_without_reader():
     reader, writer = os.pipe()
     os.close(reader)
     return writer
 
 
-def test_a_closed_pipe_does_not_stop_the_work(tmp_path: Path) -> None:
+def test_a_closed_pipe_does_not_stop_the_work(tmp_path):
     out = os.fdopen(pipe_without_reader(), "w", buffering=1)
     err = os.fdopen(pipe_without_reader(), "w")
     with out, err, redirect_stdout(out), redirect_stderr(err), readers_may_leave():
@@ -35,7 +32,7 @@ def test_a_closed_pipe_does_not_stop_the_work(tmp_path: Path) -> None:
     assert (tmp_path / "result").exists()
 
 
-def test_a_closed_pipe_leaves_no_traceback() -> None:
+def test_a_closed_pipe_leaves_no_traceback():
     writer = pipe_without_reader()
     words = [sys.executable, "-m", "ephemeral_crawl", "--help"]
     done = subprocess.run(words, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
@@ -43,9 +40,9 @@ def test_a_closed_pipe_leaves_no_traceback() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def raising(error: BaseException) -> Program:
+def raising(error):
     class Broken(Program):
-        def asked_for(self, words: list[str]):  # type: ignore[no-untyped-def]
+        def asked_for(self, words):
             raise error
 
     return Broken("program", Path(__file__).parent, "")
@@ -60,13 +57,13 @@ def raising(error: BaseException) -> Program:
         (FileNotFoundError(2, "No such file", "a.csv"), "error: a.csv: No such file"),
     ],
 )
-def test_errors_end_with_a_sentence(error: BaseException, code: object) -> None:
+def test_errors_end_with_a_sentence(error, code):
     with pytest.raises(SystemExit) as stopped:
         raising(error).run([])
     assert stopped.value.code == code
 
 
-def test_texts_of_options_are_broken_where_the_line_ends_alone() -> None:
+def test_texts_of_options_are_broken_where_the_line_ends_alone():
     """Also where a line of the source begins with no letter, such as with a number."""
     words = [sys.executable, "-m", "ephemeral_crawl", "balance", "--help"]
     plain = {**os.environ, "COLUMNS": "80", "PYTHONIOENCODING": "utf-8", "NO_COLOR": "1"}
@@ -80,7 +77,7 @@ def test_texts_of_options_are_broken_where_the_line_ends_alone() -> None:
             assert len(line) + 1 + len(after.split()[0]) > 74, (line, after)
 
 
-def test_a_missing_file_is_named_with_its_option() -> None:
+def test_a_missing_file_is_named_with_its_option():
     missing = FileNotFoundError(2, "No such file", "a.csv")
     with pytest.raises(
         SystemExit, match=r"a\.csv: No such file\. Give --signals the path of a file"
@@ -88,7 +85,7 @@ def test_a_missing_file_is_named_with_its_option() -> None:
         raising(missing).run(["fit", "--items", "b.csv", "--signals", "a.csv"])
 
 
-def toml(value: object) -> str:
+def toml(value):
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (list, tuple)):
@@ -97,7 +94,7 @@ def toml(value: object) -> str:
 
 
 @pytest.mark.parametrize("command", ["crawl", "serve", "evaluate"])
-def test_every_option_may_be_in_a_file(command: str, tmp_path: Path) -> None:
+def test_every_option_may_be_in_a_file(command, tmp_path):
     kind = PROGRAM._kind(command)
     given = {}
     for field in dataclasses.fields(kind):
@@ -112,12 +109,12 @@ def test_every_option_may_be_in_a_file(command: str, tmp_path: Path) -> None:
     }
 
 
-def test_the_command_line_takes_precedence_over_the_file(tmp_path: Path) -> None:
+def test_the_command_line_takes_precedence_over_the_file(tmp_path):
     path = tmp_path / "crawl.toml"
     path.write_text(
         '[crawl]\nfeeds = ["a.opml", "b c.csv"]\nbudget = "20/h"\nonce = true\n[serve]\nport = 1'
     )
-    found: Any = PROGRAM.asked_for(["crawl", f"--config={path}", "--budget", "5/h", "--no-once"])
+    found = PROGRAM.asked_for(["crawl", f"--config={path}", "--budget", "5/h", "--no-once"])
     assert (found.feeds, found.budget, found.once) == (
         (Path("a.opml"), Path("b c.csv")),
         "5/h",
@@ -137,7 +134,7 @@ def test_the_command_line_takes_precedence_over_the_file(tmp_path: Path) -> None
         ("[crawl]\nstore = 1979-05-27", "give a text"),
     ],
 )
-def test_files_of_options_are_checked(text: str, words: str, tmp_path: Path) -> None:
+def test_files_of_options_are_checked(text, words, tmp_path):
     path = tmp_path / "crawl.toml"
     path.write_text(text)
     with refused(str(path), words):

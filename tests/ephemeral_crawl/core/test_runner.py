@@ -6,7 +6,7 @@ from ephemeral_crawl.core.runner import Runner
 
 
 def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, capsys):
-    calls: list[int] = []
+    calls = []
 
     def work(job):
         calls.append(job["i"])

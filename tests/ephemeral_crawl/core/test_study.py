@@ -27,7 +27,7 @@ class Example(ParallelStudy):
 
     largest: int = 3
 
-    def run(self) -> None:
+    def run(self):
         self.check()
         todo = [{"i": i} for i in range(self.largest)]
         done = self.runner.run(todo, lambda job: {"double": 2 * job["i"]})

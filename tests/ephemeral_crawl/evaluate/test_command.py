@@ -15,7 +15,6 @@ from agents.evaluation.rollout import Evaluation
 from agents.registry import ON_REQUEST
 from crawl_env import Engine, Sources, Task
 from ephemeral_crawl.evaluate.command import Evaluate
-from ephemeral_crawl.evaluate.model import Model
 from tests.ephemeral_crawl.commands import FLEET, evaluated, rows, run, totals
 from tests.processes import command
 
@@ -89,7 +88,7 @@ def test_silent_sources_give_no_advice_and_no_nan_winner(tmp_path, capsys):
     assert "the sources publish nothing" in capsys.readouterr().out
 
 
-def model(**options: object) -> Model:
+def model(**options):
     return Evaluate(**{"sources": str(FLEET), "budget": "10", **options})._events()
 
 
@@ -113,7 +112,7 @@ def test_arrivals_are_single_items_where_that_matters(arrivals, tmp_path):
     assert model(arrivals="deterministic").arrivals == "deterministic"
 
 
-def told_apart(rewards: dict[str, np.ndarray]) -> int:
+def told_apart(rewards):
     """The number of policies that are called worse than the best of some, given their rewards."""
     order = sorted(rewards, key=lambda name: -rewards[name].mean())
     peers = {name: Evaluation(*[rewards[name]] * 4, np.zeros(1)) for name in order}

@@ -1,9 +1,5 @@
 """Large fleets: simulated crawl by crawl, wherever they come from, unless that would be wrong."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -21,12 +17,12 @@ FLEET = FleetColumns.random(1500, seed=2, regime="sparse")
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def small(monkeypatch):
     monkeypatch.setattr(large, "LARGE", 1000)
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> dict[str, Path]:
+def files(tmp_path):
     """The same fleet as Parquet and as CSV."""
     names = ("arrival_rate", "mean_utility", "decay_rate")
     found = {"parquet": tmp_path / "fleet.parquet", "csv": tmp_path / "fleet.csv"}
@@ -35,7 +31,7 @@ def files(tmp_path: Path) -> dict[str, Path]:
     return found
 
 
-def evaluated(path: Path, out: Path, **options: object) -> Path:
+def evaluated(path, out, **options):
     given = {"budget": "15", "steps": 40, "warmup": 10, "seeds": None}
     return commands.evaluated(out, sources=str(path), **{**given, **options})
 
@@ -141,7 +137,7 @@ def test_costs_and_hosts(tmp_path, capsys):
 
 def test_an_interrupted_run_goes_on(files, tmp_path, monkeypatch):
     whole = evaluated(files["parquet"], tmp_path / "whole")
-    played: list[str] = []
+    played = []
     work = large.work
 
     def stopped(job):

@@ -1,8 +1,6 @@
 """Fitting the model to logs: what is known of simulated fleets comes back, with honest errors;
 tests of the assumptions have the size they state, and see what they are for."""
 
-from __future__ import annotations
-
 import csv
 import ctypes
 from pathlib import Path
@@ -17,9 +15,7 @@ from ephemeral_crawl.fit.command import Fit
 from tests.agents.inference.test_shrinkage import share_is
 
 
-def poisson_log(
-    rng: np.random.Generator, rate: np.ndarray, span: float, unit: str = "hour"
-) -> ItemLog:
+def poisson_log(rng, rate, span, unit="hour"):
     counts = rng.poisson(rate * span)
     source = np.repeat(np.arange(rate.size), counts)
     names = [f"s{i}" for i in range(rate.size)]
@@ -27,9 +23,7 @@ def poisson_log(
     return ItemLog(names, source, times, np.ones(source.size), 0, span, unit=unit)
 
 
-def with_votes(
-    rng: np.random.Generator, log: ItemLog, votes: np.ndarray, ages_of: np.ndarray
-) -> ItemLog:
+def with_votes(rng, log, votes, ages_of):
     """The log with utility = votes, whose ages (votes.sum(),) are seen at every half hour."""
     item = np.repeat(np.arange(len(log)), votes)
     look = np.arange(0.0, 60.5, 0.5)
@@ -50,7 +44,7 @@ def with_votes(
 # ------------------------------------------------------------------------------ decay
 
 
-def in_threads(number: int) -> int:
+def in_threads(number):
     """Let numpy and scipy multiply in so many threads; return in how many libraries they do."""
     did = 0
     for package in (np, scipy):
@@ -64,7 +58,7 @@ def in_threads(number: int) -> int:
     return did
 
 
-def test_decay_does_not_depend_on_the_number_of_threads() -> None:
+def test_decay_does_not_depend_on_the_number_of_threads():
     log, answers = decaying_log(1.0, n=8)[1], set()
     for threads in (2, 1):
         if in_threads(threads) < 2:
@@ -74,7 +68,7 @@ def test_decay_does_not_depend_on_the_number_of_threads() -> None:
     assert len(answers) == 1
 
 
-def test_exponentials_are_fitted_as_by_scipy() -> None:
+def test_exponentials_are_fitted_as_by_scipy():
     from scipy.optimize import curve_fit
 
     rng = np.random.default_rng(4)
@@ -86,7 +80,7 @@ def test_exponentials_are_fitted_as_by_scipy() -> None:
 
 
 @pytest.mark.parametrize(("rate", "second"), [(0.2, 0.7), (0.3, 1.5)])
-def test_other_shapes_are_told_from_an_exponential(rate: float, second: float) -> None:
+def test_other_shapes_are_told_from_an_exponential(rate, second):
     ages = np.linspace(0, 24, 49)
     assert decay.stretched(ages, np.exp(-((rate * ages) ** second)))[:2] == pytest.approx(
         (rate, second), rel=1e-4
@@ -96,7 +90,7 @@ def test_other_shapes_are_told_from_an_exponential(rate: float, second: float) -
     )
 
 
-def decaying_log(beta: float, n: int = 100, spread: float = 0.3) -> tuple[np.ndarray, ItemLog]:
+def decaying_log(beta, n=100, spread=0.3):
     rng = np.random.default_rng(5)
     log = poisson_log(rng, rng.uniform(15, 80, n) / 1000, 1000.0)
     true = 0.2 * rng.lognormal(0, spread, n)
@@ -106,7 +100,7 @@ def decaying_log(beta: float, n: int = 100, spread: float = 0.3) -> tuple[np.nda
     return true, with_votes(rng, log, votes, ages)
 
 
-def test_decay_rates_come_back_with_honest_errors() -> None:
+def test_decay_rates_come_back_with_honest_errors():
     true, log = decaying_log(beta=1.0)
     found = decay.measure(log)
     # Linear between looks half an hour apart: no bias worth the name.
@@ -120,7 +114,7 @@ def test_decay_rates_come_back_with_honest_errors() -> None:
     assert off < off_raw
 
 
-def test_decay_that_is_not_exponential_is_seen() -> None:
+def test_decay_that_is_not_exponential_is_seen():
     _, log = decaying_log(beta=0.6, n=25, spread=0.0)
     found = decay.measure(log)
     assert (found.p < 0.05).mean() > 0.9
@@ -129,7 +123,7 @@ def test_decay_that_is_not_exponential_is_seen() -> None:
     assert found.shapes["stretched exponential"][1] < 0.2 * found.shapes["exponential"][1]
 
 
-def test_sources_without_curves_have_the_fleets_decay() -> None:
+def test_sources_without_curves_have_the_fleets_decay():
     _, log = decaying_log(beta=1.0, n=12, spread=0.0)
     assert log.curves is not None
     kept = np.flatnonzero(log.source > 0)
@@ -148,7 +142,7 @@ def test_sources_without_curves_have_the_fleets_decay() -> None:
 # ------------------------------------------------------------------------------ assumptions
 
 
-def checked(log: ItemLog) -> dict[str, checks.Check]:
+def checked(log):
     """Return all four checks of a log."""
     dispersion = checks.dispersion(log)
     return {
@@ -160,7 +154,7 @@ def checked(log: ItemLog) -> dict[str, checks.Check]:
 
 
 @pytest.mark.parametrize("unit", ["hour", "day"])
-def test_poisson_sources_fail_as_often_as_stated(unit: str) -> None:
+def test_poisson_sources_fail_as_often_as_stated(unit):
     rng = np.random.default_rng(6)
     scale = 1.0 if unit == "hour" else 1 / 24
     log = poisson_log(rng, rng.uniform(20, 200, 300) / 2400 / scale, 2400.0 * scale, unit)
@@ -170,13 +164,13 @@ def test_poisson_sources_fail_as_often_as_stated(unit: str) -> None:
         assert checks.failing(p).sum() <= 2, name
 
 
-def test_sources_with_few_items_are_not_tested() -> None:
+def test_sources_with_few_items_are_not_tested():
     log = poisson_log(np.random.default_rng(0), np.full(20, 0.005), 1000.0)
     for check in checked(log).values():
         assert np.isnan(check.p[np.bincount(log.source, minlength=20) < 10]).all()
 
 
-def bursty(rng: np.random.Generator) -> ItemLog:
+def bursty(rng):
     parents = poisson_log(rng, np.full(40, 0.02), 2400.0)
     each = rng.integers(1, 7, len(parents))
     source, times = np.repeat(parents.source, each), np.repeat(parents.published, each)
@@ -184,20 +178,20 @@ def bursty(rng: np.random.Generator) -> ItemLog:
     return ItemLog(parents.names, source, times, np.ones(times.size), 0, 2400)
 
 
-def regular(rng: np.random.Generator) -> ItemLog:
+def regular(rng):
     times = (np.arange(100)[:, None] * 24 + rng.uniform(0, 24, (100, 40))).T.ravel()
     names = [f"s{i}" for i in range(40)]
     return ItemLog(names, np.repeat(np.arange(40), 100), times, np.ones(4000), 0, 2400)
 
 
-def drifting(rng: np.random.Generator) -> ItemLog:
+def drifting(rng):
     log = poisson_log(rng, np.full(40, 0.04), 2400.0)
     return ItemLog(
         log.names, log.source, 2400 * (log.published / 2400) ** 0.6, log.utility, 0, 2400
     )
 
 
-def cyclic(rng: np.random.Generator) -> ItemLog:
+def cyclic(rng):
     log = poisson_log(rng, np.full(40, 0.12), 2400.0)
     busy = 0.5 + 0.45 * np.sin(2 * np.pi * log.published / 24)
     kept = rng.random(len(log)) < busy
@@ -213,7 +207,7 @@ SEEN = {  # which checks must see it, which must not
 
 
 @pytest.mark.parametrize("make", SEEN, ids=lambda make: make.__name__)
-def test_each_check_sees_what_it_is_for_and_nothing_else(make) -> None:
+def test_each_check_sees_what_it_is_for_and_nothing_else(make):
     found = checked(make(np.random.default_rng(7)))
     seen, not_seen = SEEN[make]
     for name in seen:
@@ -222,7 +216,7 @@ def test_each_check_sees_what_it_is_for_and_nothing_else(make) -> None:
         assert checks.failing(found[name].p).mean() < 0.1, name
 
 
-def test_the_size_of_what_is_seen_is_right() -> None:
+def test_the_size_of_what_is_seen_is_right():
     rng = np.random.default_rng(8)
     log = cyclic(rng)
     counts, ratio, error = checks.busiest_over_quietest(log, 24)
@@ -237,7 +231,7 @@ def test_the_size_of_what_is_seen_is_right() -> None:
     )
 
 
-def test_items_recorded_by_looking_now_and_then_pass_as_poisson() -> None:
+def test_items_recorded_by_looking_now_and_then_pass_as_poisson():
     rng = np.random.default_rng(9)
     exact = poisson_log(rng, np.full(100, 0.4), 2400.0)
     looks = np.ceil(exact.published * 2) / 2
@@ -247,7 +241,7 @@ def test_items_recorded_by_looking_now_and_then_pass_as_poisson() -> None:
     assert share_is(checks.gaps(coarse).p < 0.05, 0.05, 0.02)
 
 
-def test_lilliefors_distances_are_those_of_the_literature() -> None:
+def test_lilliefors_distances_are_those_of_the_literature():
     """Stephens 1974, exponential with estimated mean: the upper 5 % of his statistic is 1.094."""
     assert np.quantile(checks._null(), 0.95) == pytest.approx(1.094, abs=0.012)
     assert np.quantile(checks._null(), 0.99) == pytest.approx(1.308, abs=0.025)
@@ -256,7 +250,7 @@ def test_lilliefors_distances_are_those_of_the_literature() -> None:
     assert np.quantile(few, 0.95) == pytest.approx(1.094, abs=0.015)
 
 
-def test_false_alarms_are_kept_in_bounds() -> None:
+def test_false_alarms_are_kept_in_bounds():
     rng = np.random.default_rng(10)
     shares = []
     for _ in range(300):
@@ -274,13 +268,13 @@ def test_false_alarms_are_kept_in_bounds() -> None:
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> tuple[Path, Path]:
+def files(tmp_path):
     _, log = decaying_log(beta=1.0, n=6)
     log.to_csv(tmp_path / "items.csv.gz", tmp_path / "curves.csv.gz")
     return tmp_path / "items.csv.gz", tmp_path / "curves.csv.gz"
 
 
-def test_the_command_writes_a_fleet_that_can_be_read(files, tmp_path, capsys) -> None:
+def test_the_command_writes_a_fleet_that_can_be_read(files, tmp_path, capsys):
     out, report = tmp_path / "fleet.csv", tmp_path / "report"
     Fit(items=files[0], out=out, curves=files[1], report=report, since="0", until="1000").run()
     fleet = Sources.from_csv(out)
@@ -297,7 +291,7 @@ def test_the_command_writes_a_fleet_that_can_be_read(files, tmp_path, capsys) ->
     assert "ephemeral-crawl evaluate --sources" in capsys.readouterr().out
 
 
-def test_decay_may_be_given_and_part_of_the_log_taken(files, tmp_path) -> None:
+def test_decay_may_be_given_and_part_of_the_log_taken(files, tmp_path):
     out = tmp_path / "fleet.csv"
     common = {"decay_rate": 0.3, "out": out, "report": tmp_path / "r"}
     Fit(items=files[0], since="500", until="1000", min_items=20, **common).run()
@@ -308,7 +302,7 @@ def test_decay_may_be_given_and_part_of_the_log_taken(files, tmp_path) -> None:
     assert fleet.arrival_rate.sum() == pytest.approx(counts[counts >= 20].sum() / 500, rel=0.01)
 
 
-def test_a_tiny_log_is_fitted_too(tmp_path) -> None:
+def test_a_tiny_log_is_fitted_too(tmp_path):
     (tmp_path / "i.csv").write_text(
         "source,published\na,2024-05-01T10:00Z\nb,2024-05-02T11:30Z\na,2024-05-03T09:00Z\n"
     )
@@ -321,7 +315,7 @@ def test_a_tiny_log_is_fitted_too(tmp_path) -> None:
     assert "no source has enough items" in page
 
 
-def test_a_log_of_one_item_is_fitted_with_unknown_errors(tmp_path) -> None:
+def test_a_log_of_one_item_is_fitted_with_unknown_errors(tmp_path):
     (tmp_path / "i.csv").write_text("source,published,utility\na,2024-05-01T10:00Z,7\n")
     common = {"decay_rate": 0.1, "out": tmp_path / "fleet.csv", "report": tmp_path / "r"}
     Fit(items=tmp_path / "i.csv", until="2024-05-04", **common).run()
@@ -345,7 +339,7 @@ WRONG = {
 }
 
 
-def test_what_is_wrong_is_said_before_anything_is_written(files, tmp_path) -> None:
+def test_what_is_wrong_is_said_before_anything_is_written(files, tmp_path):
     for options, message in WRONG.values():
         options = {"out": tmp_path / "fleet.csv", "report": tmp_path / "r", **options}
         with pytest.raises(ValueError, match=message):
@@ -354,7 +348,7 @@ def test_what_is_wrong_is_said_before_anything_is_written(files, tmp_path) -> No
         assert not (tmp_path / "r").exists()
 
 
-def test_the_report_names_the_source_that_fails_and_how(tmp_path, capsys) -> None:
+def test_the_report_names_the_source_that_fails_and_how(tmp_path, capsys):
     rng = np.random.default_rng(12)
     steady, burst = poisson_log(rng, np.full(5, 0.1), 2400.0), bursty(rng)
     times = burst.published[burst.source == 0]
@@ -381,7 +375,7 @@ def test_the_report_names_the_source_that_fails_and_how(tmp_path, capsys) -> Non
     assert fails == {**dict.fromkeys(steady.names, ""), "burster": "bursts; gaps"}
 
 
-def test_the_log_is_not_overwritten(files, tmp_path) -> None:
+def test_the_log_is_not_overwritten(files, tmp_path):
     log = tmp_path / "items.csv"
     log.write_text("source,published\na,1\n")
     with pytest.raises(ValueError, match="is an input of this command"):

@@ -1,9 +1,6 @@
 """New and dead sources: found as often as stated, and fitted over their own lives."""
 
-from __future__ import annotations
-
 import csv
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,16 +16,14 @@ from ephemeral_crawl.fit.lives import LEVEL, lives, throughout
 SPAN = 1000.0
 
 
-def poisson_log(
-    rng: np.random.Generator, rate: np.ndarray, birth: float = 0.0, death: float = SPAN
-) -> ItemLog:
+def poisson_log(rng, rate, birth=0.0, death=SPAN):
     source = np.repeat(np.arange(rate.size), rng.poisson(rate * (death - birth)))
     times = rng.uniform(birth, death, source.size)
     return ItemLog(list(map(str, range(rate.size))), source, times, times * 0 + 1, 0, SPAN)
 
 
 @pytest.mark.parametrize("items", [5.0, 10.0, 40.0])
-def test_steady_sources_are_flagged_as_rarely_as_stated(items: float) -> None:
+def test_steady_sources_are_flagged_as_rarely_as_stated(items):
     """At most 20 of 20,000 on average at each end: 36 or more once in 2,000."""
     found = lives(poisson_log(np.random.default_rng(int(items)), np.full(20_000, items / SPAN)))
     limit = stats.binom.ppf(1 - 1 / 2000, 20_000, LEVEL)
@@ -36,7 +31,7 @@ def test_steady_sources_are_flagged_as_rarely_as_stated(items: float) -> None:
     assert found.dead.sum() <= limit
 
 
-def test_sources_in_bursts_are_not_taken_for_dead() -> None:
+def test_sources_in_bursts_are_not_taken_for_dead():
     """Twenty bursts of ten items: n counts for ten times what it should, but the gaps do not."""
     rng = np.random.default_rng(0)
     bursts = poisson_log(rng, np.full(2000, 20 / SPAN))
@@ -52,7 +47,7 @@ def test_sources_in_bursts_are_not_taken_for_dead() -> None:
 @pytest.mark.parametrize(
     ("items", "gaps", "power"), [(10, 20, 0.88), (30, 15, 0.97), (30, 20, 0.99), (1000, 25, 0.98)]
 )
-def test_silence_is_found_with_the_power_stated(items: int, gaps: int, power: float) -> None:
+def test_silence_is_found_with_the_power_stated(items, gaps, power):
     life = SPAN * items / (items + gaps)
     rate = np.full(1000, items / life)
     rng = np.random.default_rng(items)
@@ -64,7 +59,7 @@ def test_silence_is_found_with_the_power_stated(items: int, gaps: int, power: fl
     assert new.dead.mean() < 0.01
 
 
-def test_the_rate_is_that_of_the_life() -> None:
+def test_the_rate_is_that_of_the_life():
     """Unbiased: the items that delimit a life do not count."""
     rng = np.random.default_rng(1)
     for birth, death in ((0.0, 500.0), (500.0, SPAN), (300.0, 700.0)):
@@ -76,16 +71,16 @@ def test_the_rate_is_that_of_the_life() -> None:
         assert shrinkage.rates(alive.counts(log), alive.span).mean == pytest.approx(0.1, rel=0.03)
 
 
-def test_checks_look_at_the_life_only() -> None:
+def test_checks_look_at_the_life_only():
     log = poisson_log(np.random.default_rng(2), np.full(50, 0.2), 0, 600)
     alive = lives(log)
     assert alive.dead.all()
     for check in (checks.dispersion, lambda log, **x: checks.drift(log, **x)):
-        assert (check(log).p < 0.05).mean() > 0.9  # type: ignore[operator]
-        assert (check(log, alive=alive).p < 0.05).mean() < 0.12  # type: ignore[operator]
+        assert (check(log).p < 0.05).mean() > 0.9
+        assert (check(log, alive=alive).p < 0.05).mean() < 0.12
 
 
-def test_lives_of_chosen_sources() -> None:
+def test_lives_of_chosen_sources():
     times = {
         "steady": np.arange(0, 1000, 50),
         "dead": np.arange(0, 200, 10),
@@ -111,7 +106,7 @@ def test_lives_of_chosen_sources() -> None:
 # ------------------------------------------------------------------------------ command
 
 
-def log_with_a_dead_source(path: Path, *rows: str) -> Path:
+def log_with_a_dead_source(path, *rows):
     log = poisson_log(np.random.default_rng(3), np.full(8, 0.1))
     kept = (log.source != 3) | (log.published < 400)
     text = [f"s{s},{t:.3f}" for s, t in zip(log.source[kept], log.published[kept], strict=True)]
@@ -119,7 +114,7 @@ def log_with_a_dead_source(path: Path, *rows: str) -> Path:
     return path
 
 
-def test_the_command_names_the_dead_and_keeps_their_rate(tmp_path: Path, capsys) -> None:
+def test_the_command_names_the_dead_and_keeps_their_rate(tmp_path, capsys):
     out = tmp_path / "new" / "folder" / "fleet.csv"
     options = {"out": out, "report": tmp_path / "r", "decay_rate": 0.1}
     path = log_with_a_dead_source(tmp_path / "i.csv")
@@ -143,7 +138,7 @@ def test_the_command_names_the_dead_and_keeps_their_rate(tmp_path: Path, capsys)
     assert len(Sources.from_csv(out)) == 7
 
 
-def test_items_far_from_all_others_are_refused_or_dropped(tmp_path: Path, capsys) -> None:
+def test_items_far_from_all_others_are_refused_or_dropped(tmp_path, capsys):
     path = log_with_a_dead_source(tmp_path / "i.csv", "s1,-475000", "s2,1e6")
     options = {"out": tmp_path / "f.csv", "report": tmp_path / "r", "decay_rate": 0.1}
     with pytest.raises(ValueError, match=r"2 of .* items lie far .* s2 at 1000000 hours, s1 at -4"):
@@ -158,7 +153,7 @@ def test_items_far_from_all_others_are_refused_or_dropped(tmp_path: Path, capsys
     assert dropped == Sources.from_csv(tmp_path / "f.csv")
 
 
-def test_the_part_of_a_log_may_be_given_in_unix_seconds(tmp_path: Path) -> None:
+def test_the_part_of_a_log_may_be_given_in_unix_seconds(tmp_path):
     start = 1_714_521_600  # 2024-05-01
     rows = "".join(f"a,{start + 3600 * hour}\n" for hour in range(100))
     (tmp_path / "i.csv").write_text("source,published\n" + rows)
@@ -168,7 +163,7 @@ def test_the_part_of_a_log_may_be_given_in_unix_seconds(tmp_path: Path) -> None:
         assert (log.start, log.end, len(log)) == (10.0, 50.5, 41)
 
 
-def test_time_and_memory_depend_on_the_items_not_on_the_days(tmp_path: Path) -> None:
+def test_time_and_memory_depend_on_the_items_not_on_the_days(tmp_path):
     """A million years: a table of days would need gigabytes."""
     path = log_with_a_dead_source(tmp_path / "i.csv", "s1,1e10", "s2,1.2e10")
     options = {"out": tmp_path / "f.csv", "report": tmp_path / "r", "decay_rate": 0.1}

@@ -1,7 +1,5 @@
 """Recall, precision and delay of signals, fitted to logs of items and pings."""
 
-from __future__ import annotations
-
 from itertools import combinations, permutations
 from typing import NamedTuple
 
@@ -12,18 +10,16 @@ from agents.inference.assignment import Events, draw, log_likelihood
 from crawl_env import ItemLog, PingLog
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.fit.lives import throughout
-from ephemeral_crawl.fit.signals import SignalFit, measure
+from ephemeral_crawl.fit.signals import measure
 from tests.refusals import refused
 
 SPAN = 1000.0
 
 
-def by_hand(
-    items: list[float], pings: list[float], end: float, r: float, nu: float, d: float
-) -> dict[tuple[int, int], float]:
+def by_hand(items, pings, end, r, nu, d):
     """The density of the pings given the items, by announced items and true pings: the sum over
     all assignments of pings to items before them."""
-    found: dict[tuple[int, int], float] = {}
+    found = {}
     n, m = len(items), len(pings)
     for k in range(min(n, m) + 1):
         for of_items in combinations(range(n), k):
@@ -51,7 +47,7 @@ CASES = [
 ]
 
 
-def test_the_likelihood_sums_over_all_assignments() -> None:
+def test_the_likelihood_sums_over_all_assignments():
     for items, pings, r, nu, d in CASES:
         events = one_source(items, pings, 7.0)
         found = log_likelihood(events, np.array([r]), np.array([nu]), np.array([d]))
@@ -59,7 +55,7 @@ def test_the_likelihood_sums_over_all_assignments() -> None:
         assert found[0] == pytest.approx(exact, rel=1e-12)
 
 
-def test_assignments_are_drawn_with_their_probabilities() -> None:
+def test_assignments_are_drawn_with_their_probabilities():
     items, pings, r, nu, d = CASES[0]
     size, rng = 20_000, np.random.default_rng(3)
     many = one_source(items, pings, 7.0, size)
@@ -77,11 +73,11 @@ def test_assignments_are_drawn_with_their_probabilities() -> None:
     assert set(waiting) == {50.0}  # it must ping and has not
 
 
-def one_source(items: list[float], pings: list[float], end: float, copies: int = 1) -> Events:
-    def repeated(x: list[float]) -> FloatArray:
+def one_source(items, pings, end, copies=1):
+    def repeated(x):
         return np.tile(np.array(x, dtype=float), copies)
 
-    def source(x: list[float]) -> np.ndarray:
+    def source(x):
         return np.repeat(np.arange(copies), len(x))
 
     start, ends = np.zeros(copies), np.full(copies, end)
@@ -95,20 +91,13 @@ class Simulated(NamedTuple):
     precision: FloatArray
     delay: FloatArray
 
-    def fitted(self, skew: float | None = None) -> SignalFit:
+    def fitted(self, skew=None):
         return measure(self.log, self.pings, throughout(self.log), skew)
 
 
 def simulated(
-    seed: int,
-    n: int = 60,
-    items: float = 30.0,
-    recall: float = 0.5,
-    precision: float = 0.8,
-    delay: float = 0.05,
-    strength: float = 6.0,
-    early: float = 0.0,
-) -> Simulated:
+    seed, n=60, items=30.0, recall=0.5, precision=0.8, delay=0.05, strength=6.0, early=0.0
+):
     """Items and pings of n sources whose signals differ, item by item."""
     rng = np.random.default_rng(seed)
     r = rng.beta(recall * strength, (1 - recall) * strength, n)
@@ -133,11 +122,11 @@ def simulated(
     [{}, {"precision": 0.3}, {"items": 60.0, "recall": 0.8, "delay": 3.0}],
     ids=["usual", "mostly false", "delays of a tenth of a gap"],
 )
-def test_intervals_cover_and_estimates_are_unbiased(fleet: dict[str, float]) -> None:
+def test_intervals_cover_and_estimates_are_unbiased(fleet):
     covered, error, scaled = np.zeros(3), np.zeros(3), np.zeros(3)
     runs, n = 2, 60
     for seed in range(runs):
-        made = simulated(seed, n, **fleet)  # type: ignore[arg-type]
+        made = simulated(seed, n, **fleet)
         found = made.fitted(0.0)
         for k, (of, true) in enumerate(
             (
@@ -156,7 +145,7 @@ def test_intervals_cover_and_estimates_are_unbiased(fleet: dict[str, float]) -> 
     assert np.all(np.sqrt(scaled / (runs * n)) < 1.2)
 
 
-def test_few_items_are_shrunk_towards_the_fleet() -> None:
+def test_few_items_are_shrunk_towards_the_fleet():
     made = simulated(0, 80, items=6.0)
     found = made.fitted(0.0)
     pings = np.bincount(made.pings.source, minlength=80)
@@ -168,13 +157,13 @@ def test_few_items_are_shrunk_towards_the_fleet() -> None:
     assert found.recall.mean == pytest.approx(0.5, abs=0.12)
 
 
-def test_extreme_signals() -> None:
+def test_extreme_signals():
     rng = np.random.default_rng(0)
     names = [f"s{i}" for i in range(20)]
     source = np.repeat(np.arange(20), 50)
     log = ItemLog(names, source, rng.uniform(0, SPAN, 1000), np.ones(1000), 0.0, SPAN)
 
-    def fitted(source: np.ndarray, time: FloatArray) -> SignalFit:
+    def fitted(source, time):
         return measure(log, PingLog(names, source, time, 0.0, SPAN), throughout(log))
 
     perfect = fitted(log.source, log.published)
@@ -193,7 +182,7 @@ def test_extreme_signals() -> None:
         fitted(np.zeros(0), np.zeros(0))
 
 
-def test_two_items_at_once_ping_twice() -> None:
+def test_two_items_at_once_ping_twice():
     rng = np.random.default_rng(1)
     time = np.repeat(rng.uniform(0, SPAN, 400), 2)
     log = ItemLog(["a"], np.zeros(800), time, np.ones(800), 0.0, SPAN)
@@ -204,7 +193,7 @@ def test_two_items_at_once_ping_twice() -> None:
     assert found.delay.value[0] == pytest.approx(0.1, rel=0.25)
 
 
-def test_pings_ahead_of_the_recorded_publication() -> None:
+def test_pings_ahead_of_the_recorded_publication():
     assert simulated(0).fitted().skew == 0.0  # found wrongly less than once in 1,000
     made = simulated(0, early=0.3)  # hours: later than most delays
     found = made.fitted()

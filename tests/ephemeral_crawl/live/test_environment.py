@@ -22,7 +22,7 @@ class LiveAgent:
     later.
     """
 
-    def __init__(self, task: Task, *, later: float = 0.5) -> None:
+    def __init__(self, task, *, later=0.5):
         sources = task.sources
         self._later, self._begin = later, START
         self._live = live = Scheduler(

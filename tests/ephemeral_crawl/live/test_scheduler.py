@@ -382,9 +382,9 @@ def test_politeness_is_never_violated(clock):
     for i in range(40):
         scheduler.add(str(i), host="abcd"[i % 4], min_interval="2min")
     # Workers fetch at a random moment of their lease; the server sees these moments.
-    seen: dict[str, list[float]] = {host: [] for host in "abcd"}
-    fetches: dict[str, list[float]] = {}
-    pending: list[tuple[float, int, str, float]] = []
+    seen = {host: [] for host in "abcd"}
+    fetches = {}
+    pending = []
     cost = 0
     for _ in range(1000):
         clock.now += rng.exponential(5.0)
@@ -766,8 +766,8 @@ def test_explanations_are_sentences(scheduler, clock):
 def test_threads_share_a_scheduler(clock):
     scheduler = Scheduler(":memory:", budget="3600/h", burst=400, clock=clock)
     scheduler.add_many({"source": str(i), "max_interval": "1min"} for i in range(200))
-    seen: list[str] = []
-    errors: list[BaseException] = []
+    seen = []
+    errors = []
 
     def work(number):
         try:

@@ -1,7 +1,5 @@
 """Budgets of tags, budgets by the hour, weights and pauses."""
 
-from __future__ import annotations
-
 import math
 from datetime import UTC, datetime
 from itertools import pairwise

@@ -13,7 +13,7 @@ from ephemeral_crawl.replay.play import play
 EPOCHS = 5
 
 
-def tiny(seed: int, period: float = 1.0, silent: bool = False) -> tuple[ItemLog, Sources]:
+def tiny(seed, period=1.0, silent=False):
     """Two sources, a few items, every other with a curve of its own."""
     rng = np.random.default_rng(seed)
     n = 7
@@ -33,7 +33,7 @@ def tiny(seed: int, period: float = 1.0, silent: bool = False) -> tuple[ItemLog,
     return log, Sources([0.5, 0.5], 1.0, [0.3, 0.9], cost, period=period, names=["a", "b"])
 
 
-def left(log: ItemLog, j: int, age: float, rate: float) -> float:
+def left(log, j, age, rate):
     """What is left of an item, from the definition."""
     assert log.curves is not None
     mine = slice(log.curves.first[j], log.curves.first[j + 1])
@@ -42,7 +42,7 @@ def left(log: ItemLog, j: int, age: float, rate: float) -> float:
     return float(np.interp(age, log.curves.age[mine], log.curves.remaining[mine]))
 
 
-def collected(log: ItemLog, fleet: Sources, schedule: np.ndarray) -> float:
+def collected(log, fleet, schedule):
     """What a schedule (EPOCHS, N) of crawls at 0, T, … brings, item by item."""
     total = 0.0
     for j, (i, when) in enumerate(zip(log.source, log.published, strict=True)):
@@ -53,7 +53,7 @@ def collected(log: ItemLog, fleet: Sources, schedule: np.ndarray) -> float:
     return total
 
 
-def every_schedule(log: ItemLog, fleet: Sources) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def every_schedule(log, fleet):
     """Reward, cost, and the most that one step costs, of all 2^(2·EPOCHS) schedules."""
     found = []
     for bits in product((0, 1), repeat=2 * EPOCHS):

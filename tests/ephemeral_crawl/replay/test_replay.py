@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,12 +18,12 @@ from ephemeral_crawl.replay import play as replay
 from ephemeral_crawl.replay.live import LiveScheduler
 from ephemeral_crawl.replay.play import Replay, play
 from ephemeral_crawl.replay.recording import Recording
-from ephemeral_crawl.replay.split import WEEK, Log, Split, digest
+from ephemeral_crawl.replay.split import WEEK, Log, digest
 from tests.ephemeral_crawl.commands import FEW, replayed, rows, totals
 from tests.ephemeral_crawl.commands import LOG as EXAMPLE
 
 
-def recording(split: Split, runs: int = 1, seed: int = 0) -> Recording:
+def recording(split, runs=1, seed=0):
     common = {"budget_rule": "step", "per_host": 1, "observed": False}
     return Recording(
         fleet=split.fleet, arguments=common, seed=seed, title="", conditions="", split=split,
@@ -32,7 +31,7 @@ def recording(split: Split, runs: int = 1, seed: int = 0) -> Recording:
     )  # fmt: skip
 
 
-def simulated(fleet: Sources, span: float, seed: int) -> ItemLog:
+def simulated(fleet, span, seed):
     """A log of Poisson arrivals, exponential utilities."""
     rng = np.random.default_rng(seed)
     counts = rng.poisson(fleet.arrival_rate * span)
@@ -41,7 +40,7 @@ def simulated(fleet: Sources, span: float, seed: int) -> ItemLog:
     return ItemLog(fleet.names, source, rng.uniform(0, span, source.size), worth, 0.0, span)
 
 
-def written(tmp_path: Path, text: str, name: str = "log.csv") -> Path:
+def written(tmp_path, text, name="log.csv"):
     path = tmp_path / name
     path.write_text(text, encoding="utf-8")
     return path
@@ -85,7 +84,7 @@ def test_a_tiny_log_by_hand():
 
 @given(data=st.data())
 @settings(max_examples=40)
-def test_crawls_are_counted_like_a_queue_per_source(data: st.DataObject) -> None:
+def test_crawls_are_counted_like_a_queue_per_source(data):
     n, steps, runs = 3, 6, 2
     numbers = data.draw(st.lists(st.integers(0, n - 1), max_size=12))
     when = sorted(data.draw(st.floats(0, steps - 0.01)) for _ in numbers)
@@ -350,7 +349,7 @@ def test_the_first_part_must_hold_items(tmp_path):
 
 
 @pytest.mark.parametrize("agent", ["static", "clairvoyant", "adaptive-optimism", replay.SCHEDULER])
-def test_runs_start_one_step_after_the_other(agent: str) -> None:
+def test_runs_start_one_step_after_the_other(agent):
     split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 150)
     (together,) = recording(split, runs=3, seed=5).jobs(agent, 2.0)
     played = measured_of(Replay, replay.work(split.trace, together))
@@ -367,7 +366,7 @@ def test_runs_start_one_step_after_the_other(agent: str) -> None:
         np.testing.assert_allclose(getattr(played, name), expected, rtol=1e-12)
 
 
-def test_intervals_and_the_scheduler_spend_on_average() -> None:
+def test_intervals_and_the_scheduler_spend_on_average():
     events = recording(Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 50))
     jobs = {
         "step": events.jobs("whittle", 2.0),

@@ -51,7 +51,7 @@ PAGES = [
 ]
 
 
-def basic(password: str) -> str:
+def basic(password):
     return "Basic " + base64.b64encode(f"me:{password}".encode()).decode()
 
 
@@ -227,7 +227,7 @@ def test_clients_that_read_late_but_in_time_are_kept(local):
         )
         timers, done = [], threading.Event()
 
-        def full_and_empty_again() -> None:
+        def full_and_empty_again():
             connection.pause_writing()
             timers.append(connection._unread)
             connection.resume_writing()
@@ -323,7 +323,7 @@ def test_no_secret_is_told(caplog, capfd):
             assert "hunter2@" not in answer.text
         assert client.post("lease", {}, **BEARER).json["leases"][0]["source"] == url  # who fetches
 
-        def broken(*_: object) -> None:
+        def broken(*_):
             raise RuntimeError(f"about {url}")
 
         scheduler.status = broken
@@ -437,7 +437,7 @@ def test_the_command_serves_and_stops_when_asked(tmp_path):
         assert token not in "".join(lines)
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
 
-        def post(path: str, body: bytes) -> http.client.HTTPResponse:
+        def post(path, body):
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
             connection.request("POST", path, body, headers)
             answer = connection.getresponse()

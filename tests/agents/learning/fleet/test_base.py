@@ -1,10 +1,5 @@
 """One network for all fleets, whichever: any number of sources, refusals, exact repetition."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -18,7 +13,7 @@ from tests.agents.learning.common import same
 torch.set_num_threads(1)
 FEATURES = ("value", "arrival_rate", "mean_utility", "decay_rate", "cost")
 TABLE1 = {"sources": "table1", "budget": 2, "features": FEATURES, "horizon": None}
-SMALL: dict[type[FleetLearner], Any] = {
+SMALL = {
     EquivariantPPO: EquivariantPPOSettings(hidden=8, n_steps=6),
     EquivariantIndex: EquivariantIndexSettings(
         hidden=8, n_steps=6, buffer_size=100, batch_size=8, gradient_steps=3
@@ -29,19 +24,19 @@ pytestmark = pytest.mark.parametrize("kind", SMALL, ids=lambda kind: kind.name)
 Kind = type[FleetLearner]
 
 
-def practice(rows: int = 4, **more: Any) -> CrawlVectorEnv:
+def practice(rows=4, **more):
     return CrawlVectorEnv(rows, **{**TABLE1, **more})
 
 
-def learner(kind: Kind, envs: Any = None, seed: int = 0) -> FleetLearner:
+def learner(kind, envs=None, seed=0):
     return kind(practice() if envs is None else envs, SMALL[kind], seed)
 
 
-def fleets(rng: np.random.Generator) -> Sources:
+def fleets(rng):
     return Sources.random(5, rng, ("dense", "sparse")[rng.integers(2)])
 
 
-def test_a_learnt_policy_acts_in_fleets_of_any_size(kind: Kind) -> None:
+def test_a_learnt_policy_acts_in_fleets_of_any_size(kind):
     agent = learner(kind).learn(12)
     for n in (1, 300):
         env = CrawlVectorEnv(
@@ -55,7 +50,7 @@ def test_a_learnt_policy_acts_in_fleets_of_any_size(kind: Kind) -> None:
         env.step(batch)
 
 
-def test_several_fleets_drawn_anew_are_learnt_together(kind: Kind) -> None:
+def test_several_fleets_drawn_anew_are_learnt_together(kind):
     envs = [
         practice(3, sources=fleets, budget=1, horizon=8, arrivals="poisson"),
         practice(2, sources=Sources.random(9), budget=3),
@@ -67,9 +62,7 @@ def test_several_fleets_drawn_anew_are_learnt_together(kind: Kind) -> None:
     assert agent.steps == 30
 
 
-def test_without_parameters_among_the_features_sources_are_known_by_what_they_show(
-    kind: Kind,
-) -> None:
+def test_without_parameters_among_the_features_sources_are_known_by_what_they_show(kind):
     features = {"features": ("age", "crawled"), "arrivals": "poisson", "observed": False}
     one, two = (
         practice(3, sources=sources, **features)
@@ -82,7 +75,7 @@ def test_without_parameters_among_the_features_sources_are_known_by_what_they_sh
     assert (priority == priority[:, :1]).all()  # all are of age 1
 
 
-def test_what_cannot_be_learnt_in_is_refused(kind: Kind) -> None:
+def test_what_cannot_be_learnt_in_is_refused(kind):
     for arguments, words in (
         ({"budget_rule": "average"}, "budget_rule='step'"),
         ({"engine": {"rate": 2.0}}, "what is indexed"),
@@ -93,7 +86,7 @@ def test_what_cannot_be_learnt_in_is_refused(kind: Kind) -> None:
             learner(kind, practice(**arguments))
 
 
-def test_what_cannot_be_played_is_refused(kind: Kind) -> None:
+def test_what_cannot_be_played_is_refused(kind):
     agent = learner(kind)
     with pytest.raises(ValueError, match="the environment lacks decay_rate, cost"):
         agent.policy_for(practice(features=("value", "arrival_rate", "mean_utility")))
@@ -103,7 +96,7 @@ def test_what_cannot_be_played_is_refused(kind: Kind) -> None:
         agent.predict(np.zeros((4, 2)))
 
 
-def test_chance_in_play_is_not_the_same_in_every_epoch(kind: Kind) -> None:
+def test_chance_in_play_is_not_the_same_in_every_epoch(kind):
     env = practice()
     agent, observation = learner(kind, env), env.reset(seed=0)[0]
     one, two = (agent.predict(observation, deterministic=False)[0] for _ in range(2))
@@ -113,7 +106,7 @@ def test_chance_in_play_is_not_the_same_in_every_epoch(kind: Kind) -> None:
 # ------------------------------------------------------------------------- repetition
 
 
-def test_learning_goes_on_from_a_checkpoint_as_if_never_stopped(kind: Kind, tmp_path: Path) -> None:
+def test_learning_goes_on_from_a_checkpoint_as_if_never_stopped(kind, tmp_path):
     arguments = {"sources": fleets, "horizon": 20, "arrivals": "poisson"}
     envs = [[practice(rows, **arguments) for rows in (4, 2)] for _ in range(3)]
     whole = learner(kind, envs[0]).learn(48)
@@ -127,9 +120,7 @@ def test_learning_goes_on_from_a_checkpoint_as_if_never_stopped(kind: Kind, tmp_
     loaded.learn(60)
 
 
-def test_a_saved_agent_reads_features_in_the_order_in_which_it_learnt(
-    kind: Kind, tmp_path: Path
-) -> None:
+def test_a_saved_agent_reads_features_in_the_order_in_which_it_learnt(kind, tmp_path):
     env, other = practice(), practice(features=tuple(reversed(FEATURES)))
     agent = learner(kind, env).learn(12)
     agent.save(tmp_path / "agent")
@@ -142,15 +133,15 @@ def test_a_saved_agent_reads_features_in_the_order_in_which_it_learnt(
         kind.load(tmp_path / "agent", practice(features=("age", *FEATURES[1:])))
 
 
-def test_an_environment_of_another_kind_is_named(kind: Kind) -> None:
-    single: Any = CrawlEnv(**TABLE1)
+def test_an_environment_of_another_kind_is_named(kind):
+    single = CrawlEnv(**TABLE1)
     with pytest.raises(
         ValueError, match=r"is neither a CrawlVectorEnv nor a list .* gym\.make_vec"
     ):
         kind(single)
 
 
-def test_a_checkpoint_of_another_crawl_is_refused(kind: Kind, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_crawl_is_refused(kind, tmp_path):
     file = tmp_path / "agent"
     learner(kind).learn(12, checkpoint=file)
     learner(kind).learn(24, checkpoint=file)

@@ -1,10 +1,5 @@
 """One index for all sources: that it is one, what its critic is taught, and that it learns."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -32,19 +27,19 @@ SMALL = EquivariantIndexSettings(
 TABLE1 = {"sources": "table1", "budget": 1, "features": KNOWN, "horizon": None}
 
 
-def practice(rows: int = 4, **more: Any) -> CrawlVectorEnv:
+def practice(rows=4, **more):
     return CrawlVectorEnv(rows, **{**TABLE1, **more})
 
 
-def fleets(rng: np.random.Generator) -> Sources:
+def fleets(rng):
     return Sources.random(20, rng, ("dense", "sparse")[rng.integers(2)])
 
 
-def many(rng: np.random.Generator) -> Sources:
+def many(rng):
     return Sources.random(200, rng, "dense")
 
 
-def policy(n: int, seed: int) -> IndexPolicy:
+def policy(n, seed):
     """One that has learnt nothing, but is not the same everywhere."""
     torch.manual_seed(seed)
     env = practice(sources=Sources.random(n, seed), features=ALL)
@@ -52,7 +47,7 @@ def policy(n: int, seed: int) -> IndexPolicy:
     return IndexPolicy(network, ALL, env.task, 1.0, np.random.default_rng(0))
 
 
-def scores(agent: EquivariantIndex, arguments: dict[str, Any], **runs: int) -> float:
+def scores(agent, arguments, **runs):
     """Return what the agent earns in new runs, where random earns 0 and Whittle 1."""
     all_of = {"whittle": "whittle", "random": "random", "learnt": agent.policy_for}
     reward = {name: run.reward.mean() for name, run in compare(all_of, arguments, **runs).items()}
@@ -64,7 +59,7 @@ def scores(agent: EquivariantIndex, arguments: dict[str, Any], **runs: int) -> f
 
 @given(st.integers(1, 12), st.integers(0, 1000), st.floats(1e-3, 1e4))
 @settings(max_examples=30)
-def test_an_index_is_of_its_source_alone_and_in_its_units(n: int, seed: int, unit: float) -> None:
+def test_an_index_is_of_its_source_alone_and_in_its_units(n, seed, unit):
     rng = np.random.default_rng(seed)
     shown = torch.tensor(np.exp(rng.normal(0, 1, (3, n, len(ALL)))), dtype=torch.float32)
     own = policy(n, seed)
@@ -80,7 +75,7 @@ def test_an_index_is_of_its_source_alone_and_in_its_units(n: int, seed: int, uni
     np.testing.assert_allclose(own.log_index(dearer), index - np.log(unit), atol=1e-3)
 
 
-def test_columns_of_a_source_by_hand() -> None:
+def test_columns_of_a_source_by_hand():
     features = ("decay_rate", "value", "arrival_rate", "mean_utility", "age", "cost")
     env = practice(features=features, sources=Sources([1, 1], 1, 1, period=2.0))
     columns, unit = SourceColumns(env.task, features, 7.0)(
@@ -96,14 +91,14 @@ def test_columns_of_a_source_by_hand() -> None:
     np.testing.assert_allclose(few(torch.ones(1, 2, 6))[1], 7.0)
 
 
-def test_indices_are_finite() -> None:
+def test_indices_are_finite():
     for value in (0.0, 1e-30, 1e30):
         shown = np.full((2, 3, len(ALL)), value, dtype=np.float32)
         shown[..., ALL.index("cost")] = 1.0
         assert np.isfinite(policy(3, 0).predict(shown)[0]).all()
 
 
-def test_below_the_index_crawling_is_worth_more_and_above_it_waiting() -> None:
+def test_below_the_index_crawling_is_worth_more_and_above_it_waiting():
     torch.manual_seed(0)
     network, columns = IndexNetwork(("value", "age"), 8), torch.randn(50, 2)
     index = network.index(columns)
@@ -121,19 +116,19 @@ class Critic:
 
     unit = staticmethod(IndexNetwork.unit)
 
-    def index(self, columns: torch.Tensor) -> torch.Tensor:
+    def index(self, columns):
         return torch.zeros(columns.shape[:-1])
 
-    def __call__(self, columns: torch.Tensor, charge: torch.Tensor) -> Any:
+    def __call__(self, columns, charge):
         return columns.unbind(-1)
 
 
 @pytest.mark.parametrize("trace", [0.0, 0.7, 1.0])
-def test_the_critic_is_taught_to_look_ahead_as_far_as_it_agrees(trace: float) -> None:
+def test_the_critic_is_taught_to_look_ahead_as_far_as_it_agrees(trace):
     agent = EquivariantIndex(
         practice(), EquivariantIndexSettings(trace_decay=trace, buffer_size=10)
     )
-    critic: Any = Critic()
+    critic = Critic()
     agent._target = critic
     rng = np.random.default_rng(0)
     q, after = rng.normal(size=(30, 7, 2)), rng.normal(size=(30, 2))
@@ -143,7 +138,7 @@ def test_the_critic_is_taught_to_look_ahead_as_far_as_it_agrees(trace: float) ->
     charge, target, _ = agent._targets(_Sequences(*parts), torch.tensor(np.float32(log_charge)))
     np.testing.assert_allclose(charge[:, 0], log_charge, rtol=1e-5)
 
-    def taught(k: int, t: int) -> float:
+    def taught(k, t):
         paid = reward[k, t] - active[k, t] * np.exp(log_charge[k])
         now = paid / (1 + np.exp(log_charge[k])) - after[k].max()
         later = q[k, t + 1].max()
@@ -155,7 +150,7 @@ def test_the_critic_is_taught_to_look_ahead_as_far_as_it_agrees(trace: float) ->
     np.testing.assert_allclose(target, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_sequences_end_with_the_episode_and_refer_to_the_last_crawl_before() -> None:
+def test_sequences_end_with_the_episode_and_refer_to_the_last_crawl_before():
     agent = EquivariantIndex(practice(3, horizon=10), SMALL)
     first, second = agent._collect(0), agent._collect(0)
     assert not first.valid.any()  # nothing had been crawled before
@@ -170,7 +165,7 @@ def test_sequences_end_with_the_episode_and_refer_to_the_last_crawl_before() -> 
     assert np.abs(found[:, None] - inflow).min(axis=1).max() < 1e-5
 
 
-def test_rewards_are_in_units_of_the_source() -> None:
+def test_rewards_are_in_units_of_the_source():
     agent = EquivariantIndex(practice(3, start="full"), SMALL)
     window = agent._collect(0)
     # What is crawled first of all was at its ceiling, Λξ̄/μ: 1/μ units of Λξ̄T.
@@ -180,7 +175,7 @@ def test_rewards_are_in_units_of_the_source() -> None:
     assert (window.reward[window.active == 0] == 0).all()
 
 
-def test_only_what_teaches_is_kept_in_place_of_the_oldest() -> None:
+def test_only_what_teaches_is_kept_in_place_of_the_oldest():
     agent = EquivariantIndex(practice(), SMALL)
     shapes = (60, 7, 3), (60, 6), (60, 6), (60, 6), (60, 3)
     for number in (1.0, 2.0):
@@ -195,12 +190,12 @@ def test_only_what_teaches_is_kept_in_place_of_the_oldest() -> None:
 # ------------------------------------------------------------------------- refusals
 
 
-def test_features_that_say_nothing_of_a_state_are_refused() -> None:
+def test_features_that_say_nothing_of_a_state_are_refused():
     with pytest.raises(ValueError, match="add 'value' or 'age'"):
         EquivariantIndex(practice(features=("cost",)))
 
 
-def test_what_was_seen_after_the_last_crawl_is_forgotten_in_another_crawl(tmp_path: Path) -> None:
+def test_what_was_seen_after_the_last_crawl_is_forgotten_in_another_crawl(tmp_path):
     agent = EquivariantIndex(practice(), SMALL).learn(24, checkpoint=tmp_path / "agent")
     assert torch.cat(agent._was_crawled).any()
     loaded = EquivariantIndex.load(tmp_path / "agent", practice(7))
@@ -210,12 +205,12 @@ def test_what_was_seen_after_the_last_crawl_is_forgotten_in_another_crawl(tmp_pa
 # ------------------------------------------------------------------------- learning
 
 
-def test_it_learns_table_1() -> None:
+def test_it_learns_table_1():
     agent = EquivariantIndex(practice(32, start="random")).learn(320)
     assert 0.95 < scores(agent, TABLE1, steps=280, warmup=70, seeds=8) < 1.001
 
 
-def test_what_it_learns_of_small_fleets_it_knows_of_large_ones() -> None:
+def test_what_it_learns_of_small_fleets_it_knows_of_large_ones():
     unseen = {"arrivals": "poisson", "observed": False}
     drawn = {"sources": fleets, "budget": 2, "start": "random", "horizon": 250, **unseen}
     agent = EquivariantIndex(practice(20, **drawn)).learn(480)

@@ -1,9 +1,6 @@
 """One network for all sources: what its name says, exact repetition, and that it learns."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -31,11 +28,11 @@ SMALL = EquivariantPPOSettings(hidden=8, n_steps=6)
 TABLE1 = {"sources": "table1", "budget": 2, "features": ("value", *PARAMETERS), "horizon": None}
 
 
-def practice(rows: int = 4, **more: Any) -> CrawlVectorEnv:
+def practice(rows=4, **more):
     return CrawlVectorEnv(rows, **{**TABLE1, **more})
 
 
-def stirred(columns: int, seed: int = 0) -> FleetNetwork:
+def stirred(columns, seed=0):
     """A network that is nowhere zero."""
     torch.manual_seed(seed)
     network = FleetNetwork(columns, 8)
@@ -49,9 +46,7 @@ def stirred(columns: int, seed: int = 0) -> FleetNetwork:
 
 @given(st.integers(1, 12), st.integers(0, 1000), st.floats(1e-3, 1e6))
 @settings(max_examples=40)
-def test_exchanged_sources_exchange_scores_and_units_do_not_matter(
-    n: int, seed: int, unit: float
-) -> None:
+def test_exchanged_sources_exchange_scores_and_units_do_not_matter(n, seed, unit):
     rng = np.random.default_rng(seed)
     shown = np.exp(rng.normal(0, 2, (3, n, len(ALL)))).astype(np.float32)
     columns, network = ScaledColumns(ALL, 2.0, 0.5), stirred(len(ALL) + 1, seed)
@@ -65,7 +60,7 @@ def test_exchanged_sources_exchange_scores_and_units_do_not_matter(
     torch.testing.assert_close(same, score, rtol=1e-2, atol=1e-2)
 
 
-def test_columns_of_a_fleet_by_hand() -> None:
+def test_columns_of_a_fleet_by_hand():
     columns = ScaledColumns(
         ("decay_rate", "value", "arrival_rate", "mean_utility", "age"), 1.0, 2.0
     )
@@ -81,7 +76,7 @@ def test_columns_of_a_fleet_by_hand() -> None:
 @pytest.mark.parametrize(
     "features", [ALL, ("age",), ("value", "mean_utility", "age"), ("value", "cost")]
 )
-def test_columns_that_are_kept_are_those_that_would_be_computed(features: tuple[str, ...]) -> None:
+def test_columns_that_are_kept_are_those_that_would_be_computed(features):
     """A batch after the same fleet, after others, after one of another shape, and changed in place
     by its owner."""
     kept, rng = ScaledColumns(features, 2.0, 0.5), np.random.default_rng(0)
@@ -96,21 +91,21 @@ def test_columns_that_are_kept_are_those_that_would_be_computed(features: tuple[
             assert torch.equal(kept(batch), kept(batch.clone()))
 
 
-def test_columns_are_finite() -> None:
+def test_columns_are_finite():
     for value in (0.0, 1e-30, 1e30):
         shown = torch.full((2, 3, len(ALL)), value)
         shown[..., ALL.index("cost")] = 1.0
         assert torch.isfinite(ScaledColumns(ALL, 1.0, 1.0)(shown)).all()
 
 
-def test_scores_in_inference_mode_are_those_of_training_but_for_rounding() -> None:
+def test_scores_in_inference_mode_are_those_of_training_but_for_rounding():
     network, columns = stirred(6), torch.randn(3, 50, 6, generator=torch.Generator().manual_seed(0))
     trained = network(columns).detach()
     with torch.inference_mode():
         torch.testing.assert_close(network(columns), trained, rtol=1e-5, atol=1e-5)
 
 
-def test_thresholds_tell_what_was_crawled() -> None:
+def test_thresholds_tell_what_was_crawled():
     drawn = np.random.default_rng(0).normal(size=(50, 6)).astype(np.float32)
     active = np.argsort(np.argsort(-drawn)) < 2
     equal = torch.full(drawn.shape, 3.0)
@@ -123,12 +118,12 @@ def test_thresholds_tell_what_was_crawled() -> None:
     assert torch.isfinite(thresholds_of(torch.tensor(drawn), everywhere, equal)).all()
 
 
-def test_thresholds_at_unequal_costs_are_where_the_crawl_changes_its_mind() -> None:
+def test_thresholds_at_unequal_costs_are_where_the_crawl_changes_its_mind():
     rng, budget = np.random.default_rng(1), 4.0
     drawn = rng.normal(size=(40, 7)).astype(np.float32)
     cost = rng.choice([1.0, 1.5, 2.0, 3.0, 5.0], drawn.shape)
 
-    def crawled(score: np.ndarray) -> np.ndarray:
+    def crawled(score):
         taken = np.zeros(drawn.size, dtype=bool)
         taken[select_greedy(score, np.zeros_like(score), cost, budget)] = True
         return taken.reshape(drawn.shape)
@@ -146,7 +141,7 @@ def test_thresholds_at_unequal_costs_are_where_the_crawl_changes_its_mind() -> N
             np.testing.assert_array_equal(crawled(moved)[:, i], expected)
 
 
-def test_choices_have_the_probabilities_that_are_said() -> None:
+def test_choices_have_the_probabilities_that_are_said():
     score, threshold = torch.tensor([0.5, -1.0, 2.0]), torch.tensor([1.0, 0.0, 0.5])
     generator = torch.Generator().manual_seed(0)
     drawn = gumbel_perturbed(score.expand(100_000, 3), generator) > threshold
@@ -157,7 +152,7 @@ def test_choices_have_the_probabilities_that_are_said() -> None:
     assert (np.abs(frequency - p) < 5 * np.sqrt(p * left / 100_000)).all()
 
 
-def test_extreme_scores_have_finite_probabilities_and_derivatives() -> None:
+def test_extreme_scores_have_finite_probabilities_and_derivatives():
     for far in (-1e9, -50.0, 50.0, 1e9):
         score = torch.tensor([far, far], requires_grad=True)
         log_p = log_probability(score, torch.tensor([True, False]), torch.zeros(2))
@@ -166,7 +161,7 @@ def test_extreme_scores_have_finite_probabilities_and_derivatives() -> None:
         assert torch.isfinite(score.grad).all()
 
 
-def test_what_is_added_is_finite_and_gumbel(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_added_is_finite_and_gumbel(monkeypatch):
     generator = torch.Generator().manual_seed(0)
     added = gumbel_perturbed(torch.zeros(100_000), generator)
     with monkeypatch.context() as patch:
@@ -177,7 +172,7 @@ def test_what_is_added_is_finite_and_gumbel(monkeypatch: pytest.MonkeyPatch) -> 
     assert abs(added.var() - np.pi**2 / 6) < 0.05
 
 
-def test_priorities_keep_the_order_of_scores() -> None:
+def test_priorities_keep_the_order_of_scores():
     score = np.sort(np.random.default_rng(0).normal(0, 10, 1000)).astype(np.float32)
     priority = squashed(score)
     assert (np.diff(priority) >= 0).all()
@@ -187,7 +182,7 @@ def test_priorities_keep_the_order_of_scores() -> None:
 # ------------------------------------------------------------------------- what is taught
 
 
-def test_rewards_of_a_reset_are_no_part_of_what_is_learnt() -> None:
+def test_rewards_of_a_reset_are_no_part_of_what_is_learnt():
     agent = EquivariantPPO(practice(3, horizon=4), SMALL)
     window = agent._collect(agent.training_envs[0])
     assert window.valid[:, 0].tolist() == [1, 1, 1, 1, 0, 1]
@@ -199,7 +194,7 @@ def test_rewards_of_a_reset_are_no_part_of_what_is_learnt() -> None:
     assert (advantage[4] == 0).all()
 
 
-def test_the_price_of_a_crawl_is_what_chance_crawls_brought_and_counts_later_costs() -> None:
+def test_the_price_of_a_crawl_is_what_chance_crawls_brought_and_counts_later_costs():
     agent = EquivariantPPO(practice(3), replace(SMALL, small_fleet=0.0))
     window = agent._collect(agent.training_envs[0])
     p = log_probability(
@@ -215,12 +210,12 @@ def test_the_price_of_a_crawl_is_what_chance_crawls_brought_and_counts_later_cos
     torch.testing.assert_close(worth, own / own.std(), rtol=1e-3, atol=1e-3)
 
 
-def _on(x: torch.Tensor, chance: torch.Tensor) -> torch.Tensor:
+def _on(x, chance):
     """Return the part of each row's x that chance explains."""
     return (x * chance).sum((0, 2), keepdim=True) / (chance**2).sum((0, 2), keepdim=True) * chance
 
 
-def test_costs_are_in_units_of_what_an_epoch_pays_for_each_source() -> None:
+def test_costs_are_in_units_of_what_an_epoch_pays_for_each_source():
     env = practice(2, sources=Sources([1, 2, 3], 1, 0.2, cost=[1, 2, 3]), budget=3)
     agent = EquivariantPPO(env, SMALL)
     window = agent._collect(agent.training_envs[0])
@@ -228,7 +223,7 @@ def test_costs_are_in_units_of_what_an_epoch_pays_for_each_source() -> None:
     torch.testing.assert_close(window.reward_cost[..., 1], expected)
 
 
-def test_columns_are_standardised_by_what_was_seen_first() -> None:
+def test_columns_are_standardised_by_what_was_seen_first():
     agent = EquivariantPPO(practice(), SMALL).learn(6)
     for network in (agent._policy, agent._critic, agent._averaged):
         torch.testing.assert_close(network.mean, agent._averaged.mean)
@@ -242,7 +237,7 @@ def test_columns_are_standardised_by_what_was_seen_first() -> None:
 # ------------------------------------------------------------------------- learning
 
 
-def test_it_learns_table_1() -> None:
+def test_it_learns_table_1():
     agent = EquivariantPPO(practice(32, start="random"), seed=1).learn(640)
     runs = compare(
         {"whittle": "whittle", "random": "random", "learnt": agent.policy_for},

@@ -1,9 +1,5 @@
 """A residual of a base policy: it starts from the base, and learns what the base leaves."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -13,7 +9,7 @@ from agents.learning.fleet.residual import ResidualEvolutionSettings
 from crawl_env import CrawlVectorEnv, Deadline, DiminishingReturns
 
 FEATURES = ("age", "arrival_rate", "mean_utility", "decay_rate", "cost")
-BATCHES: dict[str, Any] = {
+BATCHES = {
     "sources": "drawn-sparse-12",
     "budget": 1,
     "payoff": Deadline(8),
@@ -21,7 +17,7 @@ BATCHES: dict[str, Any] = {
 }
 
 
-def learner(rows: int, base: str, task: dict[str, Any], **settings: Any) -> ResidualEvolution:
+def learner(rows, base, task, **settings):
     env = CrawlVectorEnv(rows, **task, horizon=None)
     return ResidualEvolution(env, ResidualEvolutionSettings(base=base, **settings), seed=2)
 
@@ -41,7 +37,7 @@ def learner(rows: int, base: str, task: dict[str, Any], **settings: Any) -> Resi
         ),
     ],
 )
-def test_before_training_it_is_the_base(base: str, more: dict[str, Any]) -> None:
+def test_before_training_it_is_the_base(base, more):
     task = {**BATCHES, **more}
     agent = learner(2, base, task)
     env = CrawlVectorEnv(2, **task, horizon=None)
@@ -52,17 +48,17 @@ def test_before_training_it_is_the_base(base: str, more: dict[str, Any]) -> None
         observation, *_ = env.step(action)
 
 
-def test_it_learns_what_the_base_ignores() -> None:
+def test_it_learns_what_the_base_ignores():
     """`myopic` ignores what a source will hold later."""
     task = {"sources": "drawn-dense-8", "budget": 1, "features": FEATURES}
     agent = learner(32, "myopic", task, n_steps=32, learning_rate=0.3).learn(32 * 40)
-    size: dict[str, Any] = {"steps": 80, "warmup": 20, "seeds": 12, "seed": 99}
+    size = {"steps": 80, "warmup": 20, "seeds": 12, "seed": 99}
     mine, base = (evaluate(x, task, **size).reward for x in (agent.policy_for, "myopic"))
     gain = mine / base - 1
     assert gain.mean() > 2 * gain.std(ddof=1) / len(gain) ** 0.5
 
 
-def test_both_signs_meet_the_same_arrivals() -> None:
+def test_both_signs_meet_the_same_arrivals():
     """Without noise in the weights, the two halves of an update earn the same."""
     agent = learner(4, "whittle-deadline", {**BATCHES, "arrivals": "poisson"}, n_steps=16).learn(16)
     env, policy = agent.training_envs[0].env, agent._policies[0]
@@ -78,6 +74,6 @@ def test_both_signs_meet_the_same_arrivals() -> None:
     np.testing.assert_array_equal(*rewards)
 
 
-def test_an_unknown_base_is_refused() -> None:
+def test_an_unknown_base_is_refused():
     with pytest.raises(ValueError, match="whittle-deadline"):
         learner(2, "deadline-assignment", BATCHES)

@@ -1,7 +1,5 @@
 """DeepTOP on chains whose index is known, and its two losses taken apart."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -16,7 +14,7 @@ from tests.agents.learning.chains import RESTART, index_by_bisection, restart
 from tests.agents.learning.common import crawl
 
 
-def batch() -> Batch:
+def batch():
     """Return five transitions of each of four arms."""
     drawn = np.random.default_rng(0)
     state, after = (torch.tensor(drawn.integers(1, 9, (4, 5, 1))).float() for _ in range(2))
@@ -24,7 +22,7 @@ def batch() -> Batch:
     return Batch(state, active, torch.tensor(drawn.random((4, 5))).float(), after)
 
 
-def test_finds_the_index_of_the_restart_chain_at_its_discount() -> None:
+def test_finds_the_index_of_the_restart_chain_at_its_discount():
     settings = DeepTOPSettings(gamma=0.6, epsilon=1.0, max_age=5)
     agent = DeepTOP(restart(8, 4), settings).learn(700)
     found = agent.score(np.arange(1.0, 6)[:, None, None].repeat(4, axis=1)).T
@@ -34,7 +32,7 @@ def test_finds_the_index_of_the_restart_chain_at_its_discount() -> None:
     assert np.all(np.diff(found.mean(axis=0)) > 0)
 
 
-def test_finds_the_order_and_the_index_on_table_1() -> None:
+def test_finds_the_order_and_the_index_on_table_1():
     arguments = {"sources": "table1", "budget": 2, "features": ("age", "crawled", "harvest")}
     agent = DeepTOP(crawl(8, budget=2)).learn(1000)
     agent_s, random, whittle = (
@@ -47,14 +45,14 @@ def test_finds_the_order_and_the_index_on_table_1() -> None:
     np.testing.assert_allclose(agent.score(ages[None, :, None])[0], true, rtol=0.25)
 
 
-def test_the_critic_is_taught_what_the_equation_says() -> None:
+def test_the_critic_is_taught_what_the_equation_says():
     agent, b = DeepTOP(crawl(8)), batch()
     agent.reward_scale.update(np.array([2.0, 4.0, 8.0, 16.0]), np.ones(4))
     charge = torch.tensor(np.random.default_rng(1).uniform(-1, 1, (4, 5, 1))).float()
     for weight in agent.target_critic.parameters():  # so that target and critic differ
         weight.data *= 1.5
 
-    def q(network: torch.nn.Module, arm: int, state: float, charge: float) -> torch.Tensor:
+    def q(network, arm, state, charge):
         seen = np.log1p(min(state, 100.0)) / np.log1p(100.0)
         return network(torch.tensor([[[seen, charge]]]).float().expand(4, 1, 2))[arm, 0]
 
@@ -70,11 +68,11 @@ def test_the_critic_is_taught_what_the_equation_says() -> None:
     assert agent.critic_loss(b, charge).item() == pytest.approx(expected, rel=1e-4)
 
 
-def test_each_loss_moves_its_own_network_alone() -> None:
+def test_each_loss_moves_its_own_network_alone():
     agent, b = DeepTOP(crawl(8)), batch()
     actor, critic = agent.actor.network, agent.critic.network
 
-    def moved() -> list[bool]:
+    def moved():
         networks = (actor, critic, agent.target_critic)
         return [any(w.grad is not None for w in network.parameters()) for network in networks]
 
@@ -85,7 +83,7 @@ def test_each_loss_moves_its_own_network_alone() -> None:
     assert moved() == [False, True, False]
 
 
-def test_the_actor_climbs_by_the_gain_of_activating_and_no_more() -> None:
+def test_the_actor_climbs_by_the_gain_of_activating_and_no_more():
     agent = DeepTOP(crawl(8))
     offset = agent.critic.network.biases[-1]
     with torch.no_grad():

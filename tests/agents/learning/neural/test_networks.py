@@ -1,7 +1,5 @@
 """Stacked networks against torch's own layers, what is remembered, and the replay."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -18,14 +16,14 @@ from agents.learning.neural.networks import (
 )
 
 
-def stack(seed: int = 0) -> NetworkStack:
+def stack(seed=0):
     return NetworkStack(3, (2, 8, 8, 1), np.random.default_rng(seed))
 
 
-def test_every_arm_has_an_ordinary_network_of_its_own() -> None:
+def test_every_arm_has_an_ordinary_network_of_its_own():
     network, x = stack(), torch.randn(3, 5, 2, generator=torch.Generator().manual_seed(1))
     for arm in range(3):
-        layers: list[torch.nn.Module] = []
+        layers = []
         for weight, offset in zip(network.weights, network.biases, strict=True):
             linear = torch.nn.Linear(*weight.shape[1:])
             linear.weight.data, linear.bias.data = weight[arm].T, offset[arm, 0]
@@ -34,7 +32,7 @@ def test_every_arm_has_an_ordinary_network_of_its_own() -> None:
         torch.testing.assert_close(network(x)[arm], alone(x[arm]))
 
 
-def test_what_one_arm_loses_moves_no_other_arm() -> None:
+def test_what_one_arm_loses_moves_no_other_arm():
     network = stack()
     before = network.values
     x = torch.ones(3, 4, 2)
@@ -44,8 +42,8 @@ def test_what_one_arm_loses_moves_no_other_arm() -> None:
     assert not np.max(moved, axis=0)[[0, 2]].any()
 
 
-def test_training_goes_on_bit_by_bit_from_what_is_remembered() -> None:
-    def train(trained: TrainedNetwork, steps: range) -> None:
+def test_training_goes_on_bit_by_bit_from_what_is_remembered():
+    def train(trained, steps):
         for step in steps:
             x = torch.full((3, 4, 2), float(step))
             trained.optimizer_step((trained.network(x) - 1).square().sum())
@@ -59,7 +57,7 @@ def test_training_goes_on_bit_by_bit_from_what_is_remembered() -> None:
         np.testing.assert_array_equal(a, b)
 
 
-def test_a_memory_is_not_changed_by_further_training() -> None:
+def test_a_memory_is_not_changed_by_further_training():
     trained = TrainedNetwork(stack(), 1e-2, "cpu")
     trained.optimizer_step(trained.network(torch.ones(3, 1, 2)).sum())
     memory = trained.state_dict()
@@ -69,7 +67,7 @@ def test_a_memory_is_not_changed_by_further_training() -> None:
     np.testing.assert_array_equal(memory["moments"][0]["exp_avg"], kept[1])
 
 
-def test_a_follower_goes_a_share_of_the_way() -> None:
+def test_a_follower_goes_a_share_of_the_way():
     follower, leader = stack(0), stack(1)
     start, aim = follower.values, leader.values
     follower.polyak_update(leader, 0.25)
@@ -77,7 +75,7 @@ def test_a_follower_goes_a_share_of_the_way() -> None:
         np.testing.assert_allclose(now, 0.75 * a + 0.25 * b, rtol=1e-5, atol=1e-7)
 
 
-def fed(capacity: int, steps: int) -> ReplayBuffer:
+def fed(capacity, steps):
     """Return a replay of two arms, two rows; every number tells epoch, row and arm."""
     replay = ReplayBuffer(capacity, arms=2, features=1)
     for epoch in range(steps):
@@ -87,7 +85,7 @@ def fed(capacity: int, steps: int) -> ReplayBuffer:
     return replay
 
 
-def test_a_replay_keeps_the_last_transitions_whole_and_by_arm() -> None:
+def test_a_replay_keeps_the_last_transitions_whole_and_by_arm():
     replay = fed(capacity=6, steps=5)
     batch = replay.sample(500, np.random.default_rng(0), "cpu")
     assert set(batch.state[0, :, 0].tolist()) == {200, 210, 300, 310, 400, 410}
@@ -98,7 +96,7 @@ def test_a_replay_keeps_the_last_transitions_whole_and_by_arm() -> None:
 
 
 @pytest.mark.parametrize("epochs", [2, 5])
-def test_a_replay_is_remembered(epochs: int) -> None:
+def test_a_replay_is_remembered(epochs):
     replay, other = fed(6, epochs), ReplayBuffer(6, arms=2, features=1)
     other.load_state_dict(replay.state_dict())
     drawn = [r.sample(50, np.random.default_rng(1), "cpu") for r in (replay, other)]
@@ -106,7 +104,7 @@ def test_a_replay_is_remembered(epochs: int) -> None:
     assert len(other) == len(replay)
 
 
-def test_the_unit_is_the_largest_reward_and_charges_reach_a_little_beyond() -> None:
+def test_the_unit_is_the_largest_reward_and_charges_reach_a_little_beyond():
     unit = RewardScale(3)
     np.testing.assert_array_equal(unit.scale, 1.0)
     unit.update(np.array([[0.5, -3.0, 0.0], [0.25, 2.0, 0.0]]), np.array([[1, 0, 1], [1, 1, 0]]))
@@ -115,14 +113,14 @@ def test_the_unit_is_the_largest_reward_and_charges_reach_a_little_beyond() -> N
     np.testing.assert_allclose(unit.multiplier_range, [[-0.3, -1.1, -0.1], [1.1, 2 / 3 + 0.1, 0.1]])
 
 
-def test_states_are_squeezed_into_0_to_1_in_their_order() -> None:
+def test_states_are_squeezed_into_0_to_1_in_their_order():
     x = log_scaled(torch.tensor([0.0, 1.0, 10.0, 100.0, 1e9]), 100.0)
     assert x[0] == 0
     assert bool((x.diff()[:3] > 0).all())
     torch.testing.assert_close(x[3:], torch.ones(2))
 
 
-def test_indices_have_the_layout_of_states() -> None:
+def test_indices_have_the_layout_of_states():
     network = NetworkStack(3, (1, 8, 1), np.random.default_rng(0))
     state = np.arange(24.0).reshape(2, 4, 3, 1)
     found = indices(network, state, 100.0, "cpu")

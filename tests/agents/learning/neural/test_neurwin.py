@@ -1,13 +1,11 @@
 """NeurWIN on sources whose index is known, and its policy gradient taken apart."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
 
 from agents import whittle_index
-from agents.learning.neural.neurwin import Episodes, NeurWIN, NeurWINSettings
+from agents.learning.neural.neurwin import NeurWIN, NeurWINSettings
 from crawl_env import Sources
 from tests.agents.learning.chains import restart
 from tests.agents.learning.common import crawl
@@ -15,14 +13,14 @@ from tests.agents.learning.common import crawl
 FEW = NeurWINSettings(n_steps=4, n_episodes=3)
 
 
-def small() -> NeurWIN:
+def small():
     """Return an agent of two arms, two mini-batches of three episodes of four epochs."""
     agent = NeurWIN(restart(6, 2), FEW)
     agent.reward_scale.update(np.array([2.0, 4.0]), np.ones(2))
     return agent
 
 
-def test_finds_the_index_of_table_1() -> None:
+def test_finds_the_index_of_table_1():
     agent = NeurWIN(crawl(32)).learn(5000)
     ages = np.array([1.0, 2.0, 3.0, 4.0, 6.0, 10.0])
     sources = Sources.preset("table1")
@@ -34,7 +32,7 @@ def test_finds_the_index_of_table_1() -> None:
     assert error.max() < 0.25
 
 
-def test_a_mini_batch_shares_start_and_charge_which_are_drawn_apart() -> None:
+def test_a_mini_batch_shares_start_and_charge_which_are_drawn_apart():
     agent = NeurWIN(crawl(16), NeurWINSettings(n_steps=2))
     probes = []
     agent.scaled_index, inner = lambda s: (probes.append(s), inner(s))[1], agent.scaled_index
@@ -49,7 +47,7 @@ def test_a_mini_batch_shares_start_and_charge_which_are_drawn_apart() -> None:
     assert np.any(start[0, 0] != start[1, 0])
 
 
-def test_an_advantage_is_the_discounted_rest_less_charges_above_its_mini_batch() -> None:
+def test_an_advantage_is_the_discounted_rest_less_charges_above_its_mini_batch():
     agent = small()
     episodes = agent.rollout()
     unit = np.array([2.0, 4.0])
@@ -64,12 +62,12 @@ def test_an_advantage_is_the_discounted_rest_less_charges_above_its_mini_batch()
     assert np.abs(expected).max() > 0.1
 
 
-def test_the_gradient_is_that_of_the_likelihood_under_a_constant_charge() -> None:
+def test_the_gradient_is_that_of_the_likelihood_under_a_constant_charge():
     agent = small()
     episodes = agent.rollout()
     advantage = agent.advantage(episodes)
 
-    def likelihood() -> float:
+    def likelihood():
         over = agent.scaled_index(episodes.state) - episodes.multiplier
         active = 1 / (1 + np.exp(-agent.settings.sigmoid_scale * over))
         chosen = np.where(episodes.active > 0, active, 1 - active)
@@ -91,11 +89,11 @@ def test_the_gradient_is_that_of_the_likelihood_under_a_constant_charge() -> Non
         assert offset.grad[arm].item() == pytest.approx((values[1] - values[0]) / 2e-2, rel=1e-2)
 
 
-def test_chance_follows_the_index_above_the_charge() -> None:
+def test_chance_follows_the_index_above_the_charge():
     agent = NeurWIN(restart(600, 2), NeurWINSettings(n_steps=1))
     with torch.no_grad():
         agent.index_network.network.weights[-1] *= 10  # so that states differ at once
-    episodes: Episodes = agent.rollout()
+    episodes = agent.rollout()
     over = agent.scaled_index(episodes.state[0]) - episodes.multiplier
     likely = 1 / (1 + np.exp(-15 * over))
     spread = np.sqrt((likely * (1 - likely)).sum(axis=0))
@@ -104,6 +102,6 @@ def test_chance_follows_the_index_above_the_charge() -> None:
     assert np.ptp(likely) > 0.2
 
 
-def test_rows_must_be_whole_mini_batches() -> None:
+def test_rows_must_be_whole_mini_batches():
     with pytest.raises(ValueError, match="multiple of 8"):
         NeurWIN(crawl(12))

@@ -1,7 +1,5 @@
 """QWINN on chains whose index is known, and its two time scales taken apart."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -12,7 +10,7 @@ from tests.agents.learning.chains import RESTART, index_by_bisection, restart
 from tests.agents.learning.common import crawl
 
 
-def test_finds_the_index_of_the_restart_chain() -> None:
+def test_finds_the_index_of_the_restart_chain():
     settings = QWINNSettings(epsilon=1.0, max_age=5)
     agent = QWINN(restart(8, 4), settings).learn(900)
     found = agent.score(np.arange(1.0, 6)[:, None, None].repeat(4, axis=1)).T
@@ -22,7 +20,7 @@ def test_finds_the_index_of_the_restart_chain() -> None:
     assert np.all(np.diff(found.mean(axis=0)) > 0)
 
 
-def test_the_network_is_taught_what_the_equation_says() -> None:
+def test_the_network_is_taught_what_the_equation_says():
     agent, drawn = QWINN(crawl(8)), np.random.default_rng(0)
     agent.reward_scale.update(np.array([2.0, 4.0, 8.0, 16.0]), np.ones(4))
     agent.multiplier = drawn.uniform(-1, 1, agent.multiplier.shape)
@@ -32,7 +30,7 @@ def test_the_network_is_taught_what_the_equation_says() -> None:
     active, reward = drawn.integers(0, 2, (4, 5)), drawn.random((4, 5))
     k = drawn.integers(0, 16, (4, 5))
 
-    def q(network: torch.nn.Module, arm: int, state: float, k: int) -> torch.Tensor:
+    def q(network, arm, state, k):
         x = np.log1p([min(state, 16.0), k + 1]) / np.log1p(16.0)
         return network(torch.tensor(x).float().expand(4, 1, 2))[arm, 0]
 
@@ -52,7 +50,7 @@ def test_the_network_is_taught_what_the_equation_says() -> None:
     assert all(weight.grad is not None for weight in agent.critic.network.parameters())
 
 
-def test_a_charge_rises_where_activating_is_better_and_stays_within_the_rewards() -> None:
+def test_a_charge_rises_where_activating_is_better_and_stays_within_the_rewards():
     agent = QWINN(crawl(8), QWINNSettings(learning_rate=1e-9))
     with torch.no_grad():
         agent.critic.network.weights[-1].zero_()

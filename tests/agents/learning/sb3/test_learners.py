@@ -1,13 +1,10 @@
 """Stable-Baselines3's algorithms as learners: repeatable, resumable, played as they learnt."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import random
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +27,7 @@ from tests.agents.learning.common import same
 
 torch.set_num_threads(1)
 FEATURES = ("value", "age", "decay_rate")
-SMALL: dict[str, Any] = {
+SMALL = {
     "hidden": 4,
     "n_steps": 8,
     "n_epochs": 2,
@@ -51,12 +48,12 @@ each = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 PAIRS = [*zip(KINDS, NETWORKS[:2] * 4, strict=False)]
 
 
-def crawl(rows: int = 3, **arguments: Any) -> CrawlVectorEnv:
+def crawl(rows=3, **arguments):
     poisson = {"arrivals": "poisson", "budget": 2, "features": FEATURES, "horizon": 13}
     return CrawlVectorEnv(rows, **{**poisson, **arguments})
 
 
-def agent(kind: Kind, network: str = "equivariant", **more: Any) -> Any:
+def agent(kind, network="equivariant", **more):
     names = kind.Settings.__dataclass_fields__
     small = {name: value for name, value in SMALL.items() if name in names}
     env = more.pop("env", None) or crawl()
@@ -64,9 +61,7 @@ def agent(kind: Kind, network: str = "equivariant", **more: Any) -> Any:
 
 
 @pytest.mark.parametrize(("kind", "network"), PAIRS)
-def test_runs_repeat_differ_with_the_seed_and_go_on_exactly_when_stopped(
-    kind: Kind, network: str, tmp_path: Path
-) -> None:
+def test_runs_repeat_differ_with_the_seed_and_go_on_exactly_when_stopped(kind, network, tmp_path):
     through = agent(kind, network, seed=3).learn(48)
     file = tmp_path / "run"
     np.random.seed(8)  # noqa: NPY002 - what the caller does to these makes no difference
@@ -91,14 +86,14 @@ def test_runs_repeat_differ_with_the_seed_and_go_on_exactly_when_stopped(
 
 
 @each
-def test_weights_move_and_global_generators_do_not(kind: Kind) -> None:
+def test_weights_move_and_global_generators_do_not(kind):
     random.seed(1)
     torch.manual_seed(1)
     rng = np.random.mtrand._rand  # the global one
     generators = (random.getstate(), rng.get_state(legacy=False), torch.get_rng_state())
     learner = agent(kind)
     before = {k: w.clone() for k, w in learner.model.policy.state_dict().items()}
-    metrics: list[dict[str, float]] = []
+    metrics = []
     learner.learn(32, progress=lambda steps, new: metrics.append(new))
     after = learner.model.policy.state_dict()
     assert all(bool(torch.isfinite(weight).all()) for weight in after.values())
@@ -112,7 +107,7 @@ def test_weights_move_and_global_generators_do_not(kind: Kind) -> None:
 
 
 # What SB3 itself computes from whole observations: mean priorities, Q-values or logits.
-THEIRS: dict[str, Any] = {
+THEIRS = {
     "ppo": lambda model, seen: model.policy.get_distribution(seen).distribution.mean,
     "a2c": lambda model, seen: model.policy.get_distribution(seen).distribution.mean,
     "sac": lambda model, seen: model.actor.get_action_dist_params(seen)[0],
@@ -124,7 +119,7 @@ THEIRS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(("kind", "network"), PAIRS)
-def test_decisions_are_those_of_sb3s_networks_step_by_step(kind: Kind, network: str) -> None:
+def test_decisions_are_those_of_sb3s_networks_step_by_step(kind, network):
     """In every step of three runs at once, from whole observations, pick by pick."""
     learner = agent(kind, network).learn(32)
     env = crawl(horizon=None)
@@ -137,13 +132,13 @@ def test_decisions_are_those_of_sb3s_networks_step_by_step(kind: Kind, network: 
         seen, *_ = env.step(action)
 
 
-def order_by_sb3(learner: Any, row: Any) -> list[int]:
+def order_by_sb3(learner, row):
     """Return all sources in the order of their priorities, or the two that are picked."""
     values = lambda shown: THEIRS[learner.name](learner.model, torch.from_numpy(shown[None]))[0]  # noqa: E731
     with torch.no_grad():
         if not learner.sequential:
             return values(row).argsort(descending=True, stable=True).tolist()
-        picked: list[int] = []
+        picked = []
         for _ in range(2):
             mask = np.isin(np.arange(len(row)), picked)
             value = values(np.column_stack([row, mask.astype(np.float32)])).numpy()
@@ -152,7 +147,7 @@ def order_by_sb3(learner: Any, row: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("kind", [k for k in KINDS if k.sequential], ids=lambda kind: kind.name)
-def test_picks_are_those_of_sb3_in_the_wrapper(kind: Kind) -> None:
+def test_picks_are_those_of_sb3_in_the_wrapper(kind):
     learner = agent(kind, "default").learn(48)
     one = SequentialSelection(CrawlEnv(budget=2, features=FEATURES, arrivals="poisson"))
     seen, _ = one.reset(seed=0)
@@ -173,7 +168,7 @@ def test_picks_are_those_of_sb3_in_the_wrapper(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", [k for k in KINDS if not k.sequential], ids=lambda kind: kind.name)
-def test_priorities_are_in_the_order_of_sb3s(kind: Kind) -> None:
+def test_priorities_are_in_the_order_of_sb3s(kind):
     learner = agent(kind, "default").learn(16)
     seen = crawl(rows=20, start="random").reset(seed=1)[0]
     theirs, _ = learner.model.predict(seen, deterministic=True)
@@ -181,7 +176,7 @@ def test_priorities_are_in_the_order_of_sb3s(kind: Kind) -> None:
     assert (np.diff(ours, axis=-1) <= 0).all()
 
 
-def test_rewards_are_centred_and_kept_as_they_are_in_the_buffer() -> None:
+def test_rewards_are_centred_and_kept_as_they_are_in_the_buffer():
     rows = CenteredReward(CrawlVecEnv(num_envs=2, budget=2, horizon=None), picks=1)
     rows.seed(0)
     rows.reset()
@@ -196,15 +191,15 @@ def test_rewards_are_centred_and_kept_as_they_are_in_the_buffer() -> None:
     assert paid == pytest.approx(learner.envs.venv.mean, rel=0.2)
 
 
-def test_discounts_are_per_epoch() -> None:
+def test_discounts_are_per_epoch():
     env = crawl(budget=3)
     assert StableBaselines.of("maskable-ppo")(env).model.gamma ** 3 == pytest.approx(0.9)
     assert PPO(env).model.gamma == 0.9
 
 
-def test_wrong_environments_settings_and_files_are_refused(tmp_path: Path) -> None:
+def test_wrong_environments_settings_and_files_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"gym\.make_vec"):
-        PPO(CrawlEnv())  # type: ignore[arg-type]
+        PPO(CrawlEnv())
     with pytest.raises(ValueError, match="budget_rule='step'"):
         StableBaselines.of("sac")(crawl(budget_rule="average"))
     with pytest.raises(ValueError, match="same number of picks"):
@@ -230,7 +225,7 @@ def test_wrong_environments_settings_and_files_are_refused(tmp_path: Path) -> No
         PPO.load(file, crawl())
 
 
-def test_files_with_more_counters_are_read(tmp_path: Path) -> None:
+def test_files_with_more_counters_are_read(tmp_path):
     """Those of earlier versions have counters that are private to Stable-Baselines3."""
     file = tmp_path / "agent"
     learner = agent(DQN).learn(16)
@@ -243,7 +238,7 @@ def test_files_with_more_counters_are_read(tmp_path: Path) -> None:
     assert same(learner.state_dict(), resumed.state_dict())
 
 
-def test_no_private_member_of_sb3_is_used() -> None:
+def test_no_private_member_of_sb3_is_used():
     for file in Path(inspect.getfile(StableBaselines)).parent.glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Attribute) and re.match("_[^_]", node.attr):
@@ -252,15 +247,15 @@ def test_no_private_member_of_sb3_is_used() -> None:
         assert not [name for name in vars(kind) if re.match("_[^_]", name) and name != "_abc_impl"]
 
 
-def test_algorithms_are_learners_by_name() -> None:
+def test_algorithms_are_learners_by_name():
     assert all(LEARNERS[name] is StableBaselines.of(name) for name in ALGORITHMS)
     with pytest.raises(ValueError, match="unknown algorithm 'pro'; did you mean 'ppo'"):
         StableBaselines.of("pro")
 
 
-def score(learner: StableBaselines, arguments: dict[str, Any]) -> float:
+def score(learner, arguments):
     """Return 1 where it earns what Whittle earns, 0 for random."""
-    settings: dict[str, Any] = {"steps": 280, "warmup": 100, "seeds": 1}
+    settings = {"steps": 280, "warmup": 100, "seeds": 1}
     runs = compare(["whittle", "random"], arguments, **settings)
     best, worst = (runs[name].reward.mean() for name in ("whittle", "random"))
     mean = evaluate(learner, arguments, **settings).reward.mean()
@@ -268,7 +263,7 @@ def score(learner: StableBaselines, arguments: dict[str, Any]) -> float:
 
 
 @pytest.mark.parametrize(("kind", "rows", "epochs"), [(PPO, 32, 128), (DQN, 16, 200)])
-def test_table_1_is_learnt(kind: Kind, rows: int, epochs: int) -> None:
+def test_table_1_is_learnt(kind, rows, epochs):
     arguments = {"sources": "table1", "budget": 1, "features": ("value", "age", "decay_rate")}
     learner = kind(CrawlVectorEnv(rows, **arguments, start="random"), seed=0)
     assert score(learner, arguments) < 0.7

@@ -1,10 +1,5 @@
 """Stable-Baselines3's agents with policies that treat all sources alike."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -20,10 +15,10 @@ from crawl_env.envs.wrappers import SequentialSelection
 
 torch.set_num_threads(1)
 FEATURES = ("value", "arrival_rate", "mean_utility", "decay_rate")
-TABLE1: dict[str, Any] = {"sources": "table1", "budget": 2, "features": FEATURES}
+TABLE1 = {"sources": "table1", "budget": 2, "features": FEATURES}
 ON = {"n_steps": 8, "batch_size": 16, "n_epochs": 2}
 OFF = {"learning_starts": 8, "batch_size": 8, "buffer_size": 100}
-AGENTS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+AGENTS = {
     "ppo": (PPO, policies.EquivariantActorCritic, ON),
     "a2c": (A2C, policies.EquivariantActorCritic, {}),
     "sac": (SAC, policies.EquivariantSAC, OFF),
@@ -35,14 +30,14 @@ AGENTS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
 DISCRETE = ("dqn", "qr-dqn", "maskable-ppo")
 
 
-def world(name: str, **more: Any) -> Any:
+def world(name, **more):
     arguments = {**TABLE1, "horizon": 9, **more}
     if name not in DISCRETE:
         return CrawlVecEnv(num_envs=4, **arguments)
     return SequentialSelection(gym.make("EphemeralCrawl-v0", **arguments))
 
 
-def trained(name: str, env: Any, steps: int = 64) -> Any:
+def trained(name, env, steps=64):
     algorithm, policy, settings = AGENTS[name]
     model = algorithm(
         policy, env, seed=0, policy_kwargs=policies.policy_arguments(env, hidden=8), **settings
@@ -51,9 +46,7 @@ def trained(name: str, env: Any, steps: int = 64) -> Any:
 
 
 @pytest.mark.parametrize("name", AGENTS)
-def test_it_trains_exchanges_actions_with_sources_and_comes_back_from_its_weights(
-    name: str, tmp_path: Path
-) -> None:
+def test_it_trains_exchanges_actions_with_sources_and_comes_back_from_its_weights(name, tmp_path):
     env = world(name)
     model = trained(name, env)
     weights = model.policy.state_dict()
@@ -79,7 +72,7 @@ def test_it_trains_exchanges_actions_with_sources_and_comes_back_from_its_weight
     np.testing.assert_array_equal(other.predict(observation, deterministic=True)[0], action)
 
 
-def test_models_are_saved_and_loaded_as_any_other(tmp_path: Path) -> None:
+def test_models_are_saved_and_loaded_as_any_other(tmp_path):
     name = "dqn"
     env = world(name)
     model = trained(name, env)
@@ -92,7 +85,7 @@ def test_models_are_saved_and_loaded_as_any_other(tmp_path: Path) -> None:
     np.testing.assert_array_equal(one, two)
 
 
-def test_critics_value_exchanged_sources_and_actions_alike() -> None:
+def test_critics_value_exchanged_sources_and_actions_alike():
     model = trained("sac", world("sac"))
     for weight in model.critic.parameters():
         torch.nn.init.normal_(weight)
@@ -104,7 +97,7 @@ def test_critics_value_exchanged_sources_and_actions_alike() -> None:
     assert not torch.allclose(one[0], model.critic(shown, action[:, order])[0])
 
 
-def test_environments_in_a_vecenv_of_sb3_and_average_budgets() -> None:
+def test_environments_in_a_vecenv_of_sb3_and_average_budgets():
     inner = DummyVecEnv([lambda: gym.make("EphemeralCrawl-v0", **TABLE1)] * 2)
     features = ("value", "balance", "decay_rate")
     average = world("a2c", budget=1.5, budget_rule="average", features=features)
@@ -114,20 +107,20 @@ def test_environments_in_a_vecenv_of_sb3_and_average_budgets() -> None:
         assert np.isfinite(action).all()
 
 
-def test_flattened_observations_are_refused() -> None:
+def test_flattened_observations_are_refused():
     env = gym.wrappers.FlattenObservation(gym.make("EphemeralCrawl-v0", **TABLE1))
     with pytest.raises(ValueError, match="remove wrappers that flatten"):
         policies.policy_arguments(env)
 
 
-def test_a_policy_is_told_nothing_of_the_sources_but_what_is_shown() -> None:
+def test_a_policy_is_told_nothing_of_the_sources_but_what_is_shown():
     known = policies.policy_arguments(world("ppo", sources=Sources.random(4, 1)))
     same = policies.policy_arguments(world("ppo", sources=Sources.random(4, 2)))
     assert known == same
 
 
 @pytest.mark.parametrize("name", ["a2c", "sac", "td3"])
-def test_standardized_priorities_keep_their_order_and_have_one_spread(name: str) -> None:
+def test_standardized_priorities_keep_their_order_and_have_one_spread(name):
     algorithm, policy, settings = AGENTS[name]
     env = world(name)
     options = policies.policy_arguments(env, hidden=8, standardized=True)
@@ -144,10 +137,10 @@ def test_standardized_priorities_keep_their_order_and_have_one_spread(name: str)
     assert bool((priorities.std(-1) > 0.1).all())
 
 
-def test_what_picks_sources_has_no_priorities_to_standardize() -> None:
+def test_what_picks_sources_has_no_priorities_to_standardize():
     from agents.learning import LEARNERS
     from crawl_env import CrawlVectorEnv
 
-    kind: Any = LEARNERS["dqn"]
+    kind = LEARNERS["dqn"]
     with pytest.raises(ValueError, match="has no priorities that could be standardized"):
         kind(CrawlVectorEnv(2, **TABLE1), kind.Settings(network="standardized"))

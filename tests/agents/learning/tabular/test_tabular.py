@@ -1,9 +1,6 @@
 """The tabular learners on problems whose answer is known, and the traps they must not fall into."""
 
-from __future__ import annotations
-
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +11,6 @@ from agents.evaluation.rollout import evaluate
 from agents.learning import LEARNERS, Learner
 from agents.learning.arms import CrawlArms
 from agents.learning.base import priorities_of
-from agents.learning.tabular.base import Tabular
 from agents.learning.tabular.lagrange_q import LagrangeQ, LagrangeQSettings
 from agents.learning.tabular.lspe import LSPE, LSPESettings
 from agents.learning.tabular.plug_in import PlugIn, PlugInSettings
@@ -42,12 +38,12 @@ CHAINS = pytest.mark.parametrize(
 )
 
 
-def crawl(rows: int = 1, **arguments: Any) -> CrawlVectorEnv:
+def crawl(rows=1, **arguments):
     return CrawlVectorEnv(rows, **{"features": FEATURES, "horizon": None, **arguments})
 
 
 @cache
-def learnt(name: str) -> Any:
+def learnt(name):
     """Return a learner of Table 1 that has learnt."""
     learner = LEARNERS[name]
     settings = {"learning_rate_decay_visits": 500} if name in ("whittle-q", "lspe") else {}
@@ -55,18 +51,18 @@ def learnt(name: str) -> Any:
     return learner(crawl(budget=2), learner.Settings(**settings), seed=1).learn(steps)
 
 
-def often(agent: Any, least: int = 100) -> Any:
+def often(agent, least=100):
     """Return where both actions were seen often, (N, states)."""
     return agent.visits.min(axis=-1) >= least
 
 
 @CHAINS
-def test_the_published_indices_of_the_chains(chain: Any, index: Any) -> None:
+def test_the_published_indices_of_the_chains(chain, index):
     assert index_by_bisection(*chain) == pytest.approx(np.array(index), abs=2e-5)
 
 
 @CHAINS
-def test_whittle_q_learns_the_indices_of_a_chain(chain: Any, index: Any) -> None:
+def test_whittle_q_learns_the_indices_of_a_chain(chain, index):
     settings = WhittleQSettings(
         max_age=len(index), epsilon=1, learning_rate=0.2, learning_rate_decay_visits=200
     )
@@ -78,7 +74,7 @@ def test_whittle_q_learns_the_indices_of_a_chain(chain: Any, index: Any) -> None
 
 
 @CHAINS
-def test_lagrange_q_learns_charge_and_gains_of_a_chain(chain: Any, index: Any) -> None:
+def test_lagrange_q_learns_charge_and_gains_of_a_chain(chain, index):
     settings = LagrangeQSettings(
         max_age=len(index), epsilon=1, activity_learning_rate=0.5, learning_rate_decay_visits=20
     )
@@ -92,13 +88,13 @@ def test_lagrange_q_learns_charge_and_gains_of_a_chain(chain: Any, index: Any) -
     assert above <= 1 / 5 <= below
 
 
-def activity(law: Any, active: Any) -> float:
+def activity(law, active):
     """Return the share of epochs in which a policy (S,) activates in the long run."""
     one = np.where(active[:, None], law[1], law[0])
     return float((np.linalg.matrix_power(0.5 * (one + np.eye(len(one))), 4096)[0] * active).sum())
 
 
-def test_lspe_learns_the_indices_of_a_chain_of_thresholds() -> None:
+def test_lspe_learns_the_indices_of_a_chain_of_thresholds():
     settings = LSPESettings(max_age=5, epsilon=1, knots=(1, 2, 3, 4, 5))
     agent = LSPE(ChainArms(*RESTART, n=5, m=2), settings, seed=1).learn(4000)
     error = np.abs(agent.index - np.array(RESTART_INDEX))
@@ -111,9 +107,7 @@ def test_lspe_learns_the_indices_of_a_chain_of_thresholds() -> None:
 @pytest.mark.parametrize(
     ("name", "least", "many", "tolerance"), [("whittle-q", 400, 5, 0.005), ("lspe", 100, 10, 0.04)]
 )
-def test_the_index_of_visited_ages_is_whittles(
-    name: str, least: int, many: int, tolerance: float
-) -> None:
+def test_the_index_of_visited_ages_is_whittles(name, least, many, tolerance):
     agent = learnt(name)
     true = index_at_age(AGES[:, None], TABLE1).T
     error = np.abs(agent.index - true) / TABLE1.ceiling[:, None]
@@ -125,7 +119,7 @@ def test_the_index_of_visited_ages_is_whittles(
     assert (agent.index[never] == 0).all()
 
 
-def test_the_gain_of_visited_ages_is_the_lagrangian_index() -> None:
+def test_the_gain_of_visited_ages_is_the_lagrangian_index():
     agent = learnt("lagrange-q")
     charge = float(agent.multiplier[0])
     assert charge == pytest.approx(43.6046, abs=3)  # λ* of the relaxed bound, model of the paper
@@ -137,7 +131,7 @@ def test_the_gain_of_visited_ages_is_the_lagrangian_index() -> None:
     assert error[often(agent)].max() < 0.03
 
 
-def test_wiql_learns_the_advantage_at_no_charge_which_is_no_whittle_index() -> None:
+def test_wiql_learns_the_advantage_at_no_charge_which_is_no_whittle_index():
     agent = learnt("wiql")
     discount = WIQLSettings().gamma
     true = (1 - discount * TABLE1.retention) * TABLE1.content_at(AGES[:, None])
@@ -152,7 +146,7 @@ SCORES = {"whittle-q": 0.95, "lagrange-q": 0.97, "lspe": 0.97, "wiql": 0.8, "plu
 
 
 @pytest.mark.parametrize("name", SCORES)
-def test_what_was_learnt_is_worth_it_and_never_beats_the_optimum(name: str) -> None:
+def test_what_was_learnt_is_worth_it_and_never_beats_the_optimum(name):
     arguments = {"budget": 2, "features": FEATURES}
     runs = {"steps": 420, "seeds": 2}
     reward, chance, best = (
@@ -162,7 +156,7 @@ def test_what_was_learnt_is_worth_it_and_never_beats_the_optimum(name: str) -> N
     assert SCORES[name] < score.mean < 1 + 1e-9
 
 
-def test_steps_by_the_index_inside_an_exploring_run_overstate_it() -> None:
+def test_steps_by_the_index_inside_an_exploring_run_overstate_it():
     """Why evaluations are rollouts of their own: exploring leaves content behind."""
     arms, rng = CrawlArms(crawl(budget=2), ("age",), seed=0), np.random.default_rng(0)
     rewards = []
@@ -176,20 +170,20 @@ def test_steps_by_the_index_inside_an_exploring_run_overstate_it() -> None:
 
 
 @pytest.mark.parametrize("name", ["whittle-q", "lspe"])
-def test_no_index_runs_away(name: str) -> None:
+def test_no_index_runs_away(name):
     index = learnt(name).index
     assert index.min() >= -1e-6
     assert (index <= 1.05 * TABLE1.ceiling[:, None]).all()
 
 
-def test_rows_are_all_learnt_from() -> None:
+def test_rows_are_all_learnt_from():
     one, many = WIQL(crawl(rows=1)), WIQL(crawl(rows=5))
     assert one.learn(200).visits.sum() == 200 * 4
     assert many.learn(200).visits.sum() == 5 * 200 * 4
 
 
 @pytest.mark.parametrize("learner", [WhittleQ, LSPE])
-def test_an_index_is_per_unit_of_cost(learner: type[Tabular]) -> None:
+def test_an_index_is_per_unit_of_cost(learner):
     fleet = Sources([20.0, 20.0], [1.0, 1.0], [0.3, 0.3], cost=[1.0, 2.0])
     agent = learner(crawl(sources=fleet, budget=2), seed=1).learn(4500)
     error = np.abs(agent.index - index_at_age(AGES[:, None], fleet).T) / fleet.ceiling[:, None]
@@ -197,7 +191,7 @@ def test_an_index_is_per_unit_of_cost(learner: type[Tabular]) -> None:
     assert error[often(agent, 200)].max() < 0.08
 
 
-def test_a_failed_crawl_was_one_and_an_unavailable_source_stays_passive() -> None:
+def test_a_failed_crawl_was_one_and_an_unavailable_source_stays_passive():
     fleet = Sources([5.0, 1.0], [1, 1], [0.1, 0.1], failure_rate=[0.5, 0.0], crawl_delay=[2.0, 1.0])
     env = crawl(sources=fleet, features=(*FEATURES, "failed"))
     arms = CrawlArms(env, ("age",))
@@ -220,7 +214,7 @@ def test_a_failed_crawl_was_one_and_an_unavailable_source_stays_passive() -> Non
     assert 3 < failures < 17
 
 
-def test_the_end_of_an_episode_is_no_transition() -> None:
+def test_the_end_of_an_episode_is_no_transition():
     arms = CrawlArms(crawl(horizon=3, budget=1), ("age",))
     always_first = np.array([[1.0, 0.5, 0.0, -1.0]], dtype=np.float32)
     for _ in range(3):
@@ -230,7 +224,7 @@ def test_the_end_of_an_episode_is_no_transition() -> None:
     assert arms.step(always_first).active.tolist() == [[True, False, False, False]]
 
 
-def test_knots_that_leave_states_out_are_refused() -> None:
+def test_knots_that_leave_states_out_are_refused():
     for knots in ((1, 2, 3), (2, 16), (1, 4, 4, 16)):
         with pytest.raises(ValueError, match="increase from 1"):
             LSPESettings(knots=knots)
@@ -238,14 +232,14 @@ def test_knots_that_leave_states_out_are_refused() -> None:
 
 
 @CHAINS
-def test_plug_in_learns_the_indices_of_a_chain(chain: Any, index: Any) -> None:
+def test_plug_in_learns_the_indices_of_a_chain(chain, index):
     settings = PlugInSettings(max_age=len(index), epsilon=1)
     agent = PlugIn(ChainArms(*chain, n=5, m=2), settings, seed=1).learn(1000)
     error = np.abs(agent.index - np.array(index))
     assert error[often(agent, 50)].mean() < 0.07
 
 
-def test_optimism_tries_all_sources_without_random_steps() -> None:
+def test_optimism_tries_all_sources_without_random_steps():
     for name in ("uc-whittle", "wiql-ucb"):
         agent = learnt(name)
         assert agent.settings.epsilon == 0

@@ -21,6 +21,7 @@ from agents.evaluation.rollout import AgentLike
 from agents.evaluation.statistics import number
 from crawl_env.benchmark import named
 from crawl_env.benchmark.task import Split
+from crawl_env.errors import unknown
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.study import ParallelStudy
@@ -138,7 +139,7 @@ def load(place: str, settings: dict[str, Any] | None = None) -> AgentLike:
     """Return the agent MODULE:CLASS, or the known name, with its settings.
 
     Raises:
-        ImportError, ValueError: there is none.
+        ImportError, ValueError: there is none, or it has no such settings.
     """
     if ":" not in place:
         from agents.registry import find
@@ -163,13 +164,23 @@ def load(place: str, settings: dict[str, Any] | None = None) -> AgentLike:
 
 
 def _with(kind: Callable[..., Any], settings: dict[str, Any]) -> AgentLike:
-    """Return what makes agents of a class with settings, under its name and features."""
+    """Return what makes agents of a class with settings, under its name and features: its own
+    arguments, or of a learner the fields of its `Settings`."""
     if not inspect.isclass(kind):
         raise ValueError(f"--settings are given, and {kind!r} is no class that takes them")
     base: Any = kind
+    made_of = getattr(base, "Settings", None)  # of a learner
+    accepted = inspect.signature(made_of or base).parameters
+    if not any(one.kind is one.VAR_KEYWORD for one in accepted.values()):
+        names = list(accepted) if made_of else [*accepted][1:]  # without the environment
+        names = [name for name in names if name != "seed"]
+        for name in settings:
+            if name not in names:
+                raise unknown(f"setting of {base.__name__}", name, names)
 
     def made(self: Any, env: Any, *, seed: int | None = None) -> None:
-        base.__init__(self, env, seed=seed, **settings)
+        given = {"settings": made_of(**settings)} if made_of else settings
+        base.__init__(self, env, seed=seed, **given)
 
     own: Any = type(kind.__name__, (kind,), {"__module__": kind.__module__, "__init__": made})
     own.__qualname__ = kind.__qualname__

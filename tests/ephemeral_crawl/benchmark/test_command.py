@@ -6,7 +6,9 @@ import sys
 import pytest
 
 from agents.evaluation.benchmark import check_result
+from crawl_env import CrawlVectorEnv
 from ephemeral_crawl.__main__ import PROGRAM
+from ephemeral_crawl.benchmark import load
 
 MODULE = """
 from agents import Agent, Myopic
@@ -48,8 +50,23 @@ def test_an_agent_enters_with_its_settings(tmp_path, monkeypatch, capsys):
         (["--agent", "entrant_module:Secretive"], "does not show the feature age"),
         (["--agent", "entrant_module:Mine", "--tasks", "Drift10"], "did you mean 'Drift100'?"),
         (["--agent", "entrant_module:Mine", "--settings", "[1]"], "give an object"),
+        (
+            ["--agent", "entrant_module:Mine", "--settings", '{"powr": 2}'],
+            "unknown setting of Mine 'powr'; did you mean 'power'? Known: power",
+        ),
+        (
+            ["--agent", "agents.learning:WhittleQ", "--settings", '{"base": "whittle"}'],
+            "unknown setting of WhittleQ 'base'",
+        ),
         ([], "no agent was given"),
     ):
         with pytest.raises(SystemExit) as error:
             run(*words)
         assert reason in str(error.value)
+
+
+def test_settings_of_a_learner_are_the_fields_of_its_dataclass():
+    learner = load("agents.learning:ResidualEvolution", {"base": "myopic", "n_steps": 4})
+    agent = learner(CrawlVectorEnv(2, features=("value",)), seed=3)
+    assert (agent.name, agent.seed) == ("residual-evolution", 3)
+    assert (agent.settings.base, agent.settings.n_steps) == ("myopic", 4)

@@ -51,7 +51,6 @@ Event = dict[str, Any]
 LATE_REPORTS = 30 * 86_400.0  # seconds after its end in which a lease can still be reported
 SLOPE = 1.0  # of the logarithm of the price by how full the budget's bucket is
 _SMALL = 256  # number of sources up to which the price is right after each one that is added
-_SETTINGS = 1 + len(SOURCE_ARGUMENTS)  # of a source, with its name
 _TAG = 1 + SOURCE_ARGUMENTS.index("tag")  # place among these
 _LEAST_SAMPLE = 128  # sources of a tag to which its price is fitted, if there are so many
 _SAMPLE = 4096  # largest number of sources to which the fleet's parameters and price are fitted
@@ -200,21 +199,7 @@ class State:
 
     def count(self) -> None:
         """Count the sources that are new, failing, and paused."""
-        table = self.table[: self.rows]
-        exists = (table["marks"] & EXISTS) != 0
-        for place, found in (
-            (outcomes.NEW, (table["fetched"] == NEVER) & (table["failures"] == 0)),
-            (outcomes.FAILING, table["failures"] > 0),
-            (outcomes.PAUSED, (table["marks"] & STOPPED) != 0),
-        ):
-            self.numbers_of[place] = np.count_nonzero(exists & found)
-
-    def _count(self, i: int, sign: int) -> None:
-        """Add a source to the numbers of sources, or subtract it."""
-        fails, never = self.table["failures"][i] > 0, self.table["fetched"][i] == NEVER
-        self.numbers_of[outcomes.NEW] += sign * (never and not fails)
-        self.numbers_of[outcomes.FAILING] += sign * fails
-        self.numbers_of[outcomes.PAUSED] += sign * ((self.table["marks"][i] & STOPPED) != 0)
+        self.numbers_of[:] = _numbers(self.table[: self.rows])
 
     @property
     def round(self) -> float:
@@ -462,26 +447,28 @@ class State:
         self.balance = min(self.balance, self.settings.burst)  # it is full at first
 
     def _add(self, event: Event) -> None:
-        names, hosts, cost, shortest, longest, half_life, tags, weights = zip(
-            *map(_described, event["sources"]), strict=True
-        )
-        added, number = self._place(names), self._hosts(hosts)
-        tag = self.tags.numbers(tags, self._tags_used)
-        table = self.table
-        table["host"][added] = [number[name] for name in hosts]
-        table["cost"][added] = cost
-        table["shortest"][added] = shortest
-        table["longest"][added] = [math.inf if value is None else value for value in longest]
-        table["half_life"][added] = [value or 0.0 for value in half_life]
-        table["fetched"][added] = NEVER
-        table["pinged"][added] = self.time
-        table["marks"][added] = EXISTS
-        table["tag"][added] = [tag[name] for name in tags]
-        table["importance"][added] = weights
+        added = self._place([name for name, *_ in event["sources"]])
+        self._set(added, [settings for _, *settings in event["sources"]])
+        self.table["fetched"][added] = NEVER
+        self.table["pinged"][added] = self.time
+        self.table["marks"][added] = EXISTS
         self.use_tags(added)
-        self.numbers_of[outcomes.NEW] += len(added)
-        self.numbers_of[outcomes.PAUSED] += np.count_nonzero(table["marks"][added] & STOPPED)
-        self._joined(added, cost)
+        self.numbers_of += _numbers(self.table[added])
+        self._joined(added, [cost for _, _, cost, *_ in event["sources"]])
+
+    def _set(self, rows: NDArray[Any], settings: Sequence[list[Any]]) -> None:
+        """Store settings of sources, as `SourceSettings.as_row` returns them."""
+        of_rows = zip(*map(_described, settings), strict=True)
+        hosts, cost, shortest, longest, half_life, tags, weights = of_rows
+        host, tag = self._hosts(hosts), self.tags.numbers(tags, self._tags_used)
+        table = self.table
+        table["host"][rows] = [host[name] for name in hosts]
+        table["cost"][rows] = cost
+        table["shortest"][rows] = shortest
+        table["longest"][rows] = [math.inf if value is None else value for value in longest]
+        table["half_life"][rows] = [value or 0.0 for value in half_life]
+        table["tag"][rows] = [tag[name] for name in tags]
+        table["importance"][rows] = weights
 
     def _place(self, names: Sequence[str]) -> NDArray[np.int32]:
         """Give rows to new sources."""
@@ -514,8 +501,7 @@ class State:
         learnt["importance"][learnt["importance"] == 0.0] = 1.0  # of an earlier version
         self.table[added] = learnt
         self.use_tags(added)
-        for i in added.tolist():
-            self._count(i, 1)
+        self.numbers_of += _numbers(self.table[added])
         if self.kinds:
             for column, pings in enumerate(("true_pings", "pings")):
                 np.add.at(self.kind_pings[:, column], learnt["kind"], learnt[pings])
@@ -536,35 +522,21 @@ class State:
                 self._pause({"tag": name, "paused": True})
         self.changes = len(self)  # what the sources share changes at once
 
-    def _describe(
-        self,
-        i: int,
-        host: str | None,
-        cost: float,
-        shortest: float,
-        longest: float | None,
-        half_life: float | None,
-        tag: str | None = None,
-        weight: float = 1.0,
-    ) -> None:
+    def _describe(self, i: int, settings: list[Any]) -> None:
+        """Change settings of a source."""
         source = self.table[i]
-        old = int(source["tag"])
-        source["tag"], source["importance"] = self._tag(tag), weight
-        before = int(source["host"])
-        source["host"] = self._hosts([host])[host]
-        if self.leased_until(i) > self.time and source["host"] != before:
+        tag, host, cost = int(source["tag"]), int(source["host"]), float(source["cost"])
+        self._set(np.array([i]), [settings])
+        if self.leased_until(i) > self.time and source["host"] != host:
             self._hold(doors.chain(self.shared.hosts, int(source["host"])))
-        more = cost - float(source["cost"])
+        new_cost = _described(settings)[1]
+        more = new_cost - cost
         self.cost += more
         if int(source["lease"]) in self.leases:  # a release gives back what a fetch costs then
             self.balance -= more
             if self.tagged:
-                paid = np.array([-float(source["cost"]), cost])
-                self.tags.charge(np.array([old, source["tag"]]), paid, self.settings.budget)
-        source["cost"] = cost
-        source["shortest"] = shortest
-        source["longest"] = math.inf if longest is None else longest
-        source["half_life"] = half_life or 0.0
+                paid = np.array([-cost, new_cost])
+                self.tags.charge(np.array([tag, source["tag"]]), paid, self.settings.budget)
 
     def find_domains(self) -> None:
         """Find the domains that hosts are in."""
@@ -628,7 +600,7 @@ class State:
         for lease in [lease for lease, (row, *_) in self.leases.items() if row == i]:
             del self.leases[lease]
         self.cost -= float(self.table["cost"][i])
-        self._count(i, -1)
+        self.numbers_of -= _numbers(self.table[i : i + 1])
         self.table[i] = np.zeros((), self.table.dtype)
         self.table["host"][i] = NO_HOST
         self.reasons.forget(i)
@@ -646,12 +618,12 @@ class State:
     def _update(self, event: Event) -> None:
         i = self.row(event["source"])
         self._keep(np.array([i]))
-        self._describe(i, *event["settings"])
+        self._describe(i, event["settings"])
         paused = PAUSED if event["paused"] else 0
-        self._count(i, -1)
+        self.numbers_of -= _numbers(self.table[i : i + 1])
         self.table["marks"][i] = (int(self.table["marks"][i]) & ~PAUSED) | paused
         self.use_tags(np.array([i]))
-        self._count(i, 1)
+        self.numbers_of += _numbers(self.table[i : i + 1])
         self.changes += 1
         self._rekey(i)
 
@@ -836,9 +808,16 @@ class State:
         self.changes = len(self)  # what the sources share changes at once
 
 
-def _described(row: list[Any]) -> list[Any]:
+def _numbers(sources: Sources) -> NDArray[np.int64]:
+    """Return how many of some sources are new, failing, and paused, (3,)."""
+    exists, failing = (sources["marks"] & EXISTS) != 0, sources["failures"] > 0
+    new, paused = (sources["fetched"] == NEVER) & ~failing, (sources["marks"] & STOPPED) != 0
+    return np.array([np.count_nonzero(exists & which) for which in (new, failing, paused)])
+
+
+def _described(settings: list[Any]) -> list[Any]:
     """Return the settings of a source, of which earlier versions know neither tag nor weight."""
-    return row if len(row) == _SETTINGS else [*row, None, 1.0]
+    return settings if len(settings) == len(SOURCE_ARGUMENTS) else [*settings, None, 1.0]
 
 
 # The tags that an event names.

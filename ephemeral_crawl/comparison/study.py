@@ -58,6 +58,7 @@ class ComparisonStudy(AnsweringStudy):
     """A comparison of policies on a fleet under one budget or several."""
 
     known: ClassVar[tuple[str, ...]] = tuple(AGENTS)  # names of --agents
+    quickly: ClassVar[dict[str, int]]  # the options of a first answer, unless they are given
     outputs: ClassVar[tuple[str, ...]] = (
         "schedule.csv",
         "schedule.parquet",
@@ -307,6 +308,13 @@ class ComparisonStudy(AnsweringStudy):
                 "no budget was given; give --budget 5, or --budget 1,2,5,10 for several"
             )
         return sorted(set(found))
+
+    def _given(self, option: str, default: int) -> int:
+        """Return the value of an option, or its default, which is another with --quick."""
+        value: int | None = getattr(self, option)
+        if value is None:
+            return self.quickly[option] if self.quick else default
+        return value
 
     def _names(self, signalled: bool = False) -> tuple[str, ...]:
         """Return the policies to compare; if the sources send signals, also the usual rule that

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 from typing import Any
 
 import matplotlib as mpl
@@ -232,12 +231,6 @@ def close(figure: Any) -> None:
     plt.close(figure)
 
 
-def legend_above(axes: Any, columns: int, names: Iterable[str] | None = None) -> None:
+def legend_above(axes: Any, columns: int) -> None:
     """Put the legend above the axes, in so many columns."""
-    handles, labels = axes.get_legend_handles_labels()
-    if names is not None:
-        order = [labels.index(name) for name in names if name in labels]
-        handles, labels = [handles[i] for i in order], [labels[i] for i in order]
-    axes.legend(
-        handles, labels, ncols=columns, loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize=8
-    )
+    axes.legend(ncols=columns, loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize=8)

@@ -9,7 +9,6 @@ from itertools import groupby
 from ephemeral_crawl.live import Explanation, Scheduler
 from ephemeral_crawl.live.causes import CAUSES
 from ephemeral_crawl.live.explanation import duration
-from ephemeral_crawl.live.overview import BUDGETS
 
 UNIT = "A budget unit pays for one fetch of a source of cost 1."
 SHOWN = 40  # sources that are listed
@@ -47,7 +46,7 @@ def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int | None
             "guess."
         )
     view = scheduler.overview(limit=1)
-    total, planned = view.published, view.collects[BUDGETS.index(1.0)]
+    total, planned = view.published, view.collected()
     if view.guessed > _GUESSED * total:
         lines.append("What the schedule gains is told when more of them are known.")
     elif running:

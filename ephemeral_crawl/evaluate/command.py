@@ -22,8 +22,6 @@ from ephemeral_crawl.core.results import provenance
 from ephemeral_crawl.evaluate import large
 from ephemeral_crawl.evaluate.model import ITEMS, Model
 
-_QUICK = {"steps": 400, "warmup": 100, "seeds": 5}
-
 
 @dataclass(kw_only=True)
 class Evaluate(ComparisonStudy):
@@ -37,6 +35,8 @@ class Evaluate(ComparisonStudy):
         *("sources", "budget", "period", "arrivals", "present", "max_interval", "last_crawls"),
         *("agents", "quick", "out", "replace"),
     )
+    quickly: ClassVar[dict[str, int]] = {"steps": 400, "warmup": 100, "seeds": 5}
+
     sources: Annotated[
         str,
         tyro.conf.arg(
@@ -96,7 +96,7 @@ class Evaluate(ComparisonStudy):
         self._names()  # raises ValueError for an unknown one
         budgets = self._budgets()
         policies = large.policies(self.agents, self.present)
-        steps = _QUICK["steps"] // 4 if self.quick and self.steps is None else self.steps
+        steps = self.quickly["steps"] // 4 if self.quick and self.steps is None else self.steps
         events = large.Fleet(
             fleet=columns,
             plans={m: large.plan(columns, m, steps, self.warmup) for m in budgets},
@@ -138,9 +138,3 @@ class Evaluate(ComparisonStudy):
             raise ValueError(
                 f"--seeds is {seeds}; intervals need at least {FEWEST_RUNS} runs of each policy"
             )
-
-    def _given(self, option: str, default: int) -> int:
-        value = getattr(self, option)
-        if value is None:
-            return _QUICK[option] if self.quick else default
-        return int(value)

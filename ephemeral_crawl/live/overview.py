@@ -71,6 +71,11 @@ class Buys:
     without_ceilings: float  # worth per hour of the present budget without maximum intervals
     ceilings: float  # budget units per hour that maximum intervals take on their own
 
+    def collected(self, factor: float = 1.0) -> float:
+        """Return the worth per hour that a multiple of the present budget, one of `BUDGETS`,
+        collects."""
+        return self.collects[BUDGETS.index(factor)]
+
 
 @dataclass(frozen=True)
 class Overview(Buys):
@@ -110,8 +115,8 @@ class Overview(Buys):
     @property
     def ceilings_cost(self) -> float:
         """Return the fraction of what could be collected that maximum intervals cost."""
-        here = self.collects[BUDGETS.index(1.0)]
-        return max(1.0 - here / self.without_ceilings, 0.0) if self.without_ceilings > 0.0 else 0.0
+        here, free = self.collected(), self.without_ceilings
+        return max(1.0 - here / free, 0.0) if free > 0.0 else 0.0
 
     @property
     def about_ceilings(self) -> str:

@@ -17,8 +17,6 @@ from ephemeral_crawl.replay.play import SCHEDULER
 from ephemeral_crawl.replay.recording import Recording
 from ephemeral_crawl.replay.split import WEEK, Log, Split
 
-_QUICK = {"steps": 1000, "seeds": 2}
-
 
 @dataclass(kw_only=True)
 class ReplayLog(Log, ComparisonStudy):
@@ -33,6 +31,7 @@ class ReplayLog(Log, ComparisonStudy):
         *("signals", "agents", "quick", "out"),
     )
     known: ClassVar[tuple[str, ...]] = (*ComparisonStudy.known, SCHEDULER)
+    quickly: ClassVar[dict[str, int]] = {"steps": 1000, "seeds": 2}
 
     sources: str = ""
     """A fleet of your own, which is used instead of one fitted to the log: a CSV, or the name of a
@@ -65,9 +64,8 @@ class ReplayLog(Log, ComparisonStudy):
 
     def _events(self) -> Recording:
         fleet = fleet_of(self.sources, self.period) if self.sources else None
-        steps = _QUICK["steps"] if self.quick and self.steps is None else self.steps
+        steps = self.quickly["steps"] if self.quick and self.steps is None else self.steps
         split = self._announced(self.split(fleet, self.period, steps))
-        seeds = self.seeds if self.seeds is not None else _QUICK["seeds"] if self.quick else 4
         assert self.items is not None
         block = self.block or WEEK / HOURS[self.unit]
         return Recording(
@@ -78,7 +76,7 @@ class ReplayLog(Log, ComparisonStudy):
             conditions=self._conditions(),
             split=split,
             block=block,
-            runs=min(seeds, split.steps),
+            runs=min(self._given("seeds", 4), split.steps),
         )
 
     def _announced(self, split: Split) -> Split:

@@ -17,6 +17,7 @@ from crawl_env import __version__
 from ephemeral_crawl.core import report
 from ephemeral_crawl.live import Explanation, Overview, Status
 from ephemeral_crawl.live.explanation import duration
+from ephemeral_crawl.live.overview import BUDGETS
 from ephemeral_crawl.live.reasons import redacted
 from ephemeral_crawl.serve.service import Service
 
@@ -70,8 +71,8 @@ def show(
             ("budget units left", short(status.balance)),
             ("price of a unit", short(status.price)),
         ],
-        budgets=_budgets(fleet, status),
-        buys=_buys(fleet, status),
+        budgets=_budgets(fleet),
+        buys=_buys(fleet),
         history=_history([(at, s.counts.collected) for at, s in service.samples]),
         version=__version__,
         now=time.time(),
@@ -84,8 +85,7 @@ def answer(fleet: Overview, status: Status) -> str:
         return "There are no sources yet. Add some with POST /v1/add."
     if not fleet.published > 0.0:
         return "Nothing is known of the sources yet."
-    by = dict(zip((b / status.budget for b in fleet.budgets), fleet.collects, strict=True))
-    found = {factor: _near(by, factor) / fleet.published for factor in (0.5, 1.0, 2.0)}
+    found = {factor: fleet.collected(factor) / fleet.published for factor in (0.5, 1.0, 2.0)}
     text = (
         f"{short(status.budget)} budget units an hour collect {found[1.0]:.0%} of what "
         f"{fleet.publishers(status.sources)} publish; half of the budget would collect "
@@ -94,26 +94,19 @@ def answer(fleet: Overview, status: Status) -> str:
     return f"{text} {fleet.about_guess}".strip()
 
 
-def _near(values: dict[float, float], key: float) -> float:
-    return values[min(values, key=lambda other: abs(other - key))]
-
-
-def _budgets(fleet: Overview, status: Status) -> list[dict[str, Any]]:
-    here = _near(dict(zip(fleet.budgets, fleet.collects, strict=True)), status.budget)
-    rows = []
-    for budget, worth in zip(fleet.budgets, fleet.collects, strict=True):
-        factor = round(budget / status.budget, 2)
-        rows.append(
-            {
-                "name": _NAMES.get(factor, f"× {factor:g}"),
-                "present": factor == 1.0,
-                "budget": budget,
-                "worth": worth,
-                "share": f"{worth / fleet.published:.0%}" if fleet.published > 0.0 else "",
-                "change": f"{worth / here - 1.0:+.0%}" if here > 0.0 and factor != 1.0 else "",
-            }
-        )
-    return rows
+def _budgets(fleet: Overview) -> list[dict[str, Any]]:
+    here = fleet.collected()
+    return [
+        {
+            "name": _NAMES.get(factor, f"× {factor:g}"),
+            "present": factor == 1.0,
+            "budget": budget,
+            "worth": worth,
+            "share": f"{worth / fleet.published:.0%}" if fleet.published > 0.0 else "",
+            "change": f"{worth / here - 1.0:+.0%}" if here > 0.0 and factor != 1.0 else "",
+        }
+        for factor, budget, worth in zip(BUDGETS, fleet.budgets, fleet.collects, strict=True)
+    ]
 
 
 class Tick(NamedTuple):
@@ -176,12 +169,12 @@ def _step(least: float) -> float:
     return next(factor * power for factor in (1.0, 2.0, 5.0, 10.0) if factor * power >= least)
 
 
-def _buys(fleet: Overview, status: Status) -> Plot:
+def _buys(fleet: Overview) -> Plot:
     curve = [(0.0, 0.0), *zip(fleet.budgets, fleet.collects, strict=True)]
     limit = [(0.0, fleet.published), (fleet.budgets[-1], fleet.published)]
-    here = _near(dict(zip(fleet.budgets, fleet.collects, strict=True)), status.budget)
-    ticks = [(status.budget * factor, short(status.budget * factor)) for factor in (0, 1, 2, 3, 4)]
-    return _plot({"limit": limit, "curve": curve}, ticks, (status.budget, here))
+    budget = fleet.budgets[BUDGETS.index(1.0)]
+    ticks = [(budget * factor, short(budget * factor)) for factor in (0, 1, 2, 3, 4)]
+    return _plot({"limit": limit, "curve": curve}, ticks, (budget, fleet.collected()))
 
 
 def _history(samples: list[tuple[float, float]]) -> Plot | None:

@@ -204,6 +204,7 @@ def first_near(
     most: float = _LARGEST,
     tolerance: float = 0.0,
     factor: float = 2.0,
+    distance: float = 0.0,
 ) -> tuple[float, float]:
     """Return bounds on the smallest positive number at which a monotone condition holds.
 
@@ -212,6 +213,7 @@ def first_near(
         least, most: bounds on the result, both of which are returned as it where the condition
             holds at `least`, or nowhere.
         tolerance: of the upper bound, as a fraction; 0: the bounds are neighbouring numbers.
+        distance: of the bounds, at which the search ends, too.
 
     >>> low, high = first_near(lambda x: x**3 >= 10.0, guess=1e-6)
     >>> low < high, round(high, 12)
@@ -229,7 +231,7 @@ def first_near(
     halved = 0
     while True:  # as in `first_where`, for one number without arrays
         middle = 0.5 * (low + high) if low > 0.0 or halved < _HALVES else _FAR * high
-        if not low < middle < high or high - low <= tolerance * high:
+        if not low < middle < high or high - low <= max(tolerance * high, distance):
             return low, high
         low, high = (low, middle) if holds(middle) else (middle, high)
         halved += 1

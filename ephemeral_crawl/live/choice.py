@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.scheduling.age_index import whole
+from agents.theory.price import first_near
 from crawl_env.compiled import compiled
 from ephemeral_crawl.live import hosts as doors
 from ephemeral_crawl.live import life, price
@@ -167,19 +168,22 @@ def next_time(state: State, now: float) -> float:
         return now
     if not state.agenda.is_exact(state):
         return max(_first_in_view(state), now)
-    step = _AGAIN
-    while not _anything(state, now + step):
-        step *= 2.0
-        if step > _HORIZON:
-            return math.inf
-    low, high = 0.5 * step if step > _AGAIN else 0.0, step
-    while high - low > _AGAIN:
-        middle = 0.5 * (low + high)
-        if _anything(state, now + middle):
-            high = middle
-        else:
-            low = middle
-    return now + high
+    s, rows = state.settings, np.arange(state.rows, dtype=np.int32)
+    cheapest = min(float(state.table["cost"][rows].min(initial=math.inf)), s.burst) - _ROUNDING
+    paid = (cheapest - state.balance_at(now)) / s.budget
+
+    def anything(wait: float) -> bool:
+        """Return whether a source can be leased after a time, in whole seconds. If so, no others
+        than those that are due then can be leased before."""
+        nonlocal rows
+        found, due = _anything(state, rows, now + math.ceil(wait))
+        if found:
+            rows = due
+        return found
+
+    least = min(max(paid, _AGAIN), _HORIZON)
+    low, high = first_near(anything, least, least, _HORIZON, distance=_AGAIN)
+    return now + math.ceil(high) if low < _HORIZON else math.inf
 
 
 def _first_in_view(state: State) -> float:
@@ -190,36 +194,39 @@ def _first_in_view(state: State) -> float:
     return max(min(first, opening), paid)
 
 
-def _anything(state: State, now: float) -> bool:
-    """Return whether a source can be leased at a time."""
+def _anything(state: State, rows: Rows, now: float) -> tuple[bool, Rows]:
+    """Return whether one of some sources can be leased at a time, and those that are due then."""
     purse = Purse(state.balance_at(now), state.settings.burst, state.room_at(now))
     asked, opens = state.accepted_at(now), state.tags_open()
-    return _can_lease(
-        state.table, state.shared, state.rows, asked, purse, state.rotation, opens, now
-    )
+    return _can_lease(state.table, state.shared, rows, asked, purse, state.rotation, opens, now)
 
 
 @compiled
 def _can_lease(
     sources: Sources,
     shared: Shared,
-    rows: int,
+    rows: Rows,
     asked: float,
     purse: Purse,
     rotation: float,
     opens: NDArray[np.float64],
     now: float,
-) -> bool:
-    """Return whether the first of all sources that are due can be leased at a time."""
+) -> tuple[bool, Rows]:
+    """Return whether the first of the sources that are due can be leased at a time, and these."""
     best, best_cost, ceiling = -np.inf, 0.0, False
-    for i in range(rows):
+    due, number = np.empty(len(rows), np.int32), 0
+    for k in range(len(rows)):
+        i = whole(rows[k])
         if price.floored(sources, shared, i, -np.inf, rotation) > now:
             continue
         if max(doors.accepts_at(shared.hosts, sources.host[i]), opens[sources.tag[i]]) > now:
             continue
         _, rank, reason = rank_of(sources, shared, i, asked, rotation, now)
+        if reason != CEILING and rank < asked:
+            continue
+        due[number] = rows[k]
+        number += 1
         if (reason == CEILING, rank) > (ceiling, best):
             best, best_cost, ceiling = rank, np.float64(sources.cost[i]), reason == CEILING
-    if purse.balance <= 0.0 or purse.balance < min(best_cost, purse.burst) - _ROUNDING:
-        return False
-    return ceiling or best >= asked
+    enough = purse.balance > 0.0 and purse.balance >= min(best_cost, purse.burst) - _ROUNDING
+    return number > 0 and enough, due[:number]

@@ -89,7 +89,7 @@ def fitted_rate(decay: Decay) -> float:
 def fitted(sources: Sources, decay: Decay) -> Sources:
     """Return the fleet with fitted decay rates; arrival rates and utilities are right."""
     rate = sources.decay_rate * fitted_rate(decay)
-    return Sources(**{**sources.__getstate__(), "decay_rate": rate})
+    return sources.replaced(decay_rate=rate)
 
 
 # -------------------------------------------------------------------------------------- the measure

@@ -101,7 +101,7 @@ class DeadlineAssignment(WhittleDeadline):
 
     def _batch(self, sources: Sources) -> RenewalArm:
         """Return the arms of the sources if their steps were batches."""
-        return _arm(sources.with_period(sources.period * self._steps))
+        return _arm(sources.replaced(period=sources.period * self._steps))
 
     def _room(self, sources: Sources) -> int:
         """Return how many sources the budget of a step covers."""
@@ -124,7 +124,7 @@ class _BatchMultiplier(BudgetMultiplier):
         self._steps = steps
 
     def _find(self, sources: Sources) -> FloatArray:
-        return super()._find(sources.with_period(sources.period * self._steps))
+        return super()._find(sources.replaced(period=sources.period * self._steps))
 
 
 def _arm(sources: Sources) -> RenewalArm:

@@ -219,8 +219,7 @@ def _within_hosts(sources: Sources, budget: float, hosts: Hosts) -> FloatArray:
     while True:
         left = budget - float((sources.cost * rate)[fixed].sum())
         if left > 0 and not fixed.all():
-            silent = {"arrival_rate": np.where(fixed, 0.0, sources.arrival_rate)}
-            free = Sources(**{**sources.__getstate__(), **silent})
+            free = sources.replaced(arrival_rate=np.where(fixed, 0.0, sources.arrival_rate))
             rate = np.where(fixed, rate, static_frequencies(free, left) * sources.period)
         asked = np.bincount(hosts.host_of, np.where(fixed, 0.0, rate))
         over = np.flatnonzero(asked > hosts.per_host * (1 + 1e-9))
@@ -228,8 +227,7 @@ def _within_hosts(sources: Sources, budget: float, hosts: Hosts) -> FloatArray:
             return rate
         for host in over:
             here = np.flatnonzero(hosts.host_of == host)
-            own = sources.select(here)
-            own = Sources(**{**own.__getstate__(), "cost": np.ones(here.size)})
+            own = sources.select(here).replaced(cost=1.0)
             rate[here] = static_frequencies(own, hosts.per_host) * sources.period
             fixed[here] = True
 

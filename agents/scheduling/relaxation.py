@@ -137,7 +137,7 @@ def _dual_of(parameters: Parameters, budget: float) -> Callable[[float], Tangent
         for start in range(0, n, CHUNK):
             more, cost = _summed(parameters, multiplier, start, min(start + CHUNK, n))
             earned, spent = earned + more, spent + cost
-        return Tangent(multiplier, multiplier * budget + earned, spent, earned + multiplier * spent)
+        return Tangent(multiplier, earned, spent, budget)
 
     return dual
 

@@ -120,12 +120,9 @@ def at_once(sources: Sources) -> Sources:
     if not (sources.recall * sources.signal_delay).any():
         return sources
     lost = 1.0 + sources.decay_rate * sources.signal_delay
-    columns = {
-        "recall": sources.recall / lost,
-        "precision": sources.precision / lost,
-        "signal_delay": 0.0,
-    }
-    return Sources(**{**sources.__getstate__(), **columns})
+    return sources.replaced(
+        recall=sources.recall / lost, precision=sources.precision / lost, signal_delay=0.0
+    )
 
 
 def decay_of(task: Task) -> Decay:

@@ -24,8 +24,7 @@ from functools import cached_property
 import numpy as np
 
 from agents.theory.closed_form import ClosedForm
-from agents.theory.price import first_where, least_where
-from agents.theory.relaxation import Relaxation
+from agents.theory.price import first_where
 from crawl_env import Sources, Task
 from crawl_env.numerics import BoolArray, FloatArray
 
@@ -114,20 +113,3 @@ def look_arm(task: Task, sources: Sources) -> CheckedArm:
     """Return the arms of a task in which a look is followed by a crawl if it shows something."""
     assert task.look_cost is not None
     return CheckedArm(sources, task.look_cost, sources.cost)
-
-
-def least_priced(
-    net_reward: Callable[[FloatArray], FloatArray], high: FloatArray, budget: float
-) -> Relaxation:
-    """Minimise λM + Σ_i β_i(λ) over λ in [0, high], where β is the net reward of each source, (...,
-    N), at λ, (..., 1): the relaxed bound and λ*, floats, or arrays (B,) for a batch."""
-
-    def dual(multiplier: FloatArray) -> FloatArray:
-        net: FloatArray = net_reward(multiplier).sum(axis=-1, keepdims=True)
-        return multiplier * budget + net
-
-    multiplier = least_where(dual, high)
-    bound = dual(multiplier)
-    if multiplier.ndim == 1:
-        return Relaxation(float(bound[0]), float(multiplier[0]))
-    return Relaxation(bound[:, 0], multiplier[:, 0])

@@ -55,10 +55,8 @@ def deadline_bound(
     """
     check_positive("budget", budget, "budget units / step")
     check_whole("steps", steps, what="steps per batch")
-    fleet = simplified(
-        Sources(**{**sources.__getstate__(), "capacity": np.inf, "crawl_delay": 0.0})
-    )
-    batch = fleet.with_period(fleet.period * steps)
+    fleet = simplified(sources.replaced(capacity=np.inf, crawl_delay=0.0))
+    batch = fleet.replaced(period=fleet.period * steps)
     if steps == 1 or budget_rule == "average":
         found = relaxation(batch, budget * steps)
         return Relaxation(found.bound / steps, found.multiplier)

@@ -97,13 +97,12 @@ def as_ephemeral(sources: Sources, weight: str = "flow") -> Sources:
     (array([2., 3.]), array([0.5, 1. ]))
     """
     live = sources.arrival_rate > 0
-    columns = {
-        "arrival_rate": np.where(live, importance(sources, weight), 0.0),
-        "mean_utility": np.ones(live.shape),
-        "decay_rate": np.where(live, sources.arrival_rate, 1.0),
-        "capacity": np.inf,
-    }
-    return Sources(**{**sources.__getstate__(), **columns})
+    return sources.replaced(
+        arrival_rate=np.where(live, importance(sources, weight), 0.0),
+        mean_utility=1.0,
+        decay_rate=np.where(live, sources.arrival_rate, 1.0),
+        capacity=np.inf,
+    )
 
 
 class Cycle(NamedTuple):

@@ -106,7 +106,7 @@ def looks_relaxation(
     [8.15, 6.92, 6.17]
     """
     check_positive("budget", budget, "budget units / step")
-    fleet = simplified(Sources(**{**sources.__getstate__(), "capacity": np.inf}))
+    fleet = simplified(sources.replaced(capacity=np.inf))
     live = fleet.ceiling > 0
     if not live.any():
         return Relaxation(0.0, 0.0)
@@ -121,19 +121,16 @@ def looks_relaxation(
     def tangent(multiplier: float) -> Tangent:
         if multiplier == 0.0:
             cheapest = np.minimum(fleet.cost, look_cost - fleet.cost * np.expm1(-items))
-            inflow = float(fleet.inflow.sum())
-            return Tangent(0.0, inflow, float(cheapest.sum()), inflow)
-        earned = spent = 0.0
+            return Tangent(0.0, float(fleet.inflow.sum()), float(cheapest.sum()), budget)
+        net = spent = 0.0
         for i in range(len(fleet)):
             arm = arm_of(float(items[i]), float(decay[i]))
             crawl, look = (float(multiplier * x[i] / worth[i]) for x in (fleet.cost, look_cost))
             found = _solved(arm, crawl, look, policies.get(i))
             policies[i] = found.policy
-            paid = found.crawls * fleet.cost[i] + found.looks * look_cost[i]
-            earned += found.gain * worth[i] + multiplier * paid
-            spent += paid
-        value = earned + multiplier * (budget - spent)
-        return Tangent(multiplier, value, spent, earned)
+            net += found.gain * worth[i]
+            spent += found.crawls * fleet.cost[i] + found.looks * look_cost[i]
+        return Tangent(multiplier, net, spent, budget)
 
     def top() -> float:
         reach = [reach_of(*one, item) for one in zip(items, decay, strict=True)]

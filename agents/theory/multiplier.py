@@ -43,8 +43,7 @@ def spendable(sources: Sources, task: Task) -> tuple[Sources, float]:
     within = selection.affordable(sources.cost, task.budget)
     if within.all():
         return sources, budget
-    columns = {"arrival_rate": np.where(within, sources.arrival_rate, 0.0)}
-    return Sources(**{**sources.__getstate__(), **columns}), budget
+    return sources.replaced(arrival_rate=np.where(within, sources.arrival_rate, 0.0)), budget
 
 
 class BudgetMultiplier:

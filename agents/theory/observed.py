@@ -306,7 +306,7 @@ class ObservedArm:
         """The arms as if those that send signals told every item at once."""
         others = np.zeros(self._is_informed.shape, dtype=bool)
         others.reshape(-1)[self._floored] = True
-        silent = Sources(**{**self._sources.__getstate__(), "recall": 0.0})
+        silent = self._sources.replaced(recall=0.0)
         return ObservedArm(silent, others, EqualUtilities())
 
     def max_multiplier(self) -> FloatArray:

@@ -88,8 +88,7 @@ def periodic_relaxation(sources: Sources, inflow: FloatArray, budget: float) -> 
 
     def tangent(multiplier: float) -> Tangent:
         net, slopes = at(np.full(days, multiplier))
-        earned, spent = float(net.sum()), -float(slopes.sum())
-        return Tangent(multiplier, earned + multiplier * budget, spent, earned + multiplier * spent)
+        return Tangent(multiplier, float(net.sum()), -float(slopes.sum()), budget)
 
     # No crawl collects more than what waits where the rate is always at its maximum.
     most = float((inflow.max(axis=-1) / sources.loss / sources.cost).max())

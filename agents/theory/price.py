@@ -244,9 +244,19 @@ class Tangent(NamedTuple):
     """A convex dual function at a multiplier, and its tangent there."""
 
     multiplier: float  # λ
-    value: float  # utility / step: λM + what is earned net of λ × what is spent
-    spent: float  # budget units / step; M − spent is the slope
-    at_zero: float  # where the tangent meets λ = 0, utility / step
+    net: float  # utility / step: what is earned net of λ × what is spent
+    spent: float  # budget units / step
+    budget: float  # M; M − spent is the slope
+
+    @property
+    def value(self) -> float:
+        """Return λM + what is earned net of λ × what is spent, utility / step."""
+        return self.net + self.multiplier * self.budget
+
+    @property
+    def at_zero(self) -> float:
+        """Return where the tangent meets λ = 0, utility / step."""
+        return self.net + self.multiplier * self.spent
 
 
 def least_dual(

@@ -70,7 +70,7 @@ def regimes_relaxation(sources: Sources, budget: float, law: Regimes) -> Relaxat
     [338.1, 347.1, 362.3]
     """
     check_positive("budget", budget, "budget units / step")
-    fleet = simplified(Sources(**{**sources.__getstate__(), "capacity": np.inf}))
+    fleet = simplified(sources.replaced(capacity=np.inf))
     if not (fleet.ceiling > 0).any():
         return Relaxation(0.0, 0.0)
     fleet = fleet.select(fleet.ceiling > 0)
@@ -81,7 +81,7 @@ def regimes_relaxation(sources: Sources, budget: float, law: Regimes) -> Relaxat
         charge = multiplier * fleet.cost / fleet.ceiling
         _each_best(fleet.decay_per_step, charge, cold, hot, law.switch, gain, crawls)
         earned, spent = float(gain @ fleet.ceiling), float(crawls @ fleet.cost)
-        return Tangent(multiplier, earned + multiplier * budget, spent, earned + multiplier * spent)
+        return Tangent(multiplier, earned, spent, budget)
 
     def top() -> float:
         return float((hot * fleet.ceiling / fleet.cost).max())

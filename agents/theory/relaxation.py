@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from agents.theory.hosts import HostMultipliers
-from agents.theory.price import Bracket, LevelBracket
+from agents.theory.price import Bracket, LevelBracket, least_where
 from agents.theory.renewal import RenewalArm, renewal_arm
 from crawl_env.content.utility import EXPONENTIAL, Decay
 from crawl_env.errors import check_positive
@@ -72,6 +72,27 @@ def relaxation(
     if sources.arrival_rate.ndim == 1:
         return Relaxation(float(bound), float(multiplier[0]))
     return Relaxation(bound, multiplier[:, 0])
+
+
+def least_priced(
+    net_reward: Callable[[FloatArray], FloatArray],
+    high: FloatArray,
+    budget: float,
+    least: FloatArray | float = 0.0,
+) -> Relaxation:
+    """Minimise λM + Σ_i β_i(λ) over λ in [0, high], where β is the net reward of each source, (...,
+    N), at λ, (..., 1): the relaxed bound and λ*, floats, or arrays (B,) for a batch. Below `least`
+    λ* need not be told from 0."""
+
+    def dual(multiplier: FloatArray) -> FloatArray:
+        net: FloatArray = net_reward(multiplier).sum(axis=-1, keepdims=True)
+        return multiplier * budget + net
+
+    multiplier = least_where(dual, high, least)
+    bound = dual(multiplier)
+    if multiplier.ndim == 1:
+        return Relaxation(float(bound[0]), float(multiplier[0]))
+    return Relaxation(bound[:, 0], multiplier[:, 0])
 
 
 def net_reward(sources: Sources, multiplier: FloatArray) -> FloatArray:

@@ -158,7 +158,7 @@ class RenewalArm:
         """The closed form, for those sources of a fleet with capacities that have none."""
         if not self._exponential or np.isfinite(self.sources.capacity).all():
             return None
-        return ClosedFormArm(Sources(**{**self.sources.__getstate__(), "capacity": np.inf}))
+        return ClosedFormArm(self.sources.replaced(capacity=np.inf))
 
     # ----------------------------------------------------------------- under a multiplier
 
@@ -320,10 +320,9 @@ def simplified(sources: Sources) -> Sources:
     if not (sources.fails or sources.is_capped):
         return sources
     slope, ceiling = sources.arrival_rate * sources.mean_utility, sources.content_at(np.inf)
-    columns = {
-        "decay_rate": np.where(ceiling > 0, slope / np.where(ceiling > 0, ceiling, 1.0), 1.0),
-        "cost": sources.cost / (1.0 - sources.failure_rate),
-        "capacity": np.inf,
-        "failure_rate": 0.0,
-    }
-    return Sources(**{**sources.__getstate__(), **columns})
+    return sources.replaced(
+        decay_rate=np.where(ceiling > 0, slope / np.where(ceiling > 0, ceiling, 1.0), 1.0),
+        cost=sources.cost / (1.0 - sources.failure_rate),
+        capacity=np.inf,
+        failure_rate=0.0,
+    )

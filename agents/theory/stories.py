@@ -126,8 +126,8 @@ class _Program:
     ) -> None:
         self._kind, self._source, self._cost = kind, source, sources.cost
         fleet = sources.select(source)
-        rate = {"arrival_rate": fleet.arrival_rate * share, "cost": np.ones(len(share))}
-        self.arm = ClosedFormArm(Sources(**{**fleet.__getstate__(), **rate}))
+        rate = fleet.arrival_rate * share
+        self.arm = ClosedFormArm(fleet.replaced(arrival_rate=rate, cost=1.0))
         self._pair: IntArray = np.zeros(0, dtype=np.intp)  # of each column
         self._gap: FloatArray = np.zeros(0)
 

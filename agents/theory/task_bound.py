@@ -8,14 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agents.theory.arm import Information, decay_of, information, item_utility, utility_of
-from agents.theory.checks import conditional_arm, least_priced
+from agents.theory.checks import conditional_arm
 from agents.theory.deadline import deadline_bound
 from agents.theory.looks import looks_relaxation
 from agents.theory.observed import ObservedArm
 from agents.theory.periodic import cycle_of, daily_inflow, periodic_relaxation
-from agents.theory.price import least_where
 from agents.theory.regimes import regimes_of, regimes_relaxation
-from agents.theory.relaxation import relaxation
+from agents.theory.relaxation import least_priced, relaxation
 from agents.theory.renewal import simplified
 from agents.theory.topics import conceded, topic_weights, weighted
 from crawl_env import (
@@ -304,18 +303,14 @@ def _without_engine(task: Task, fleet: Sources) -> Bound:
             found = relaxation(live, task.budget, task.per_host)
             return Bound(np.nan, found.multiplier, known.value)
         return Bound(*relaxation(live, task.budget, task.per_host, decay_of(task)), known.value)
-    fleet = simplified(Sources(**{**fleet.__getstate__(), "capacity": np.inf}))
+    fleet = simplified(fleet.replaced(capacity=np.inf))
     arms = ObservedArm(fleet, task.observed & payable, utility_of(task))
 
-    def dual(multiplier: FloatArray) -> FloatArray:
-        net = np.where(payable, arms.net_reward(multiplier), 0.0)
-        return multiplier * task.budget + net.sum(axis=-1, keepdims=True)
+    def net_reward(multiplier: FloatArray) -> FloatArray:
+        return np.where(payable, arms.net_reward(multiplier), 0.0)
 
     high, negligible = arms.max_multiplier(), np.zeros(1)
     if fleet.decay_per_step.min() < _SLOW:
-        negligible = 1e-17 * dual(np.zeros_like(high)) / task.budget
-    multiplier = least_where(dual, high, negligible)
-    bound = dual(multiplier)
-    if fleet.cost.ndim == 1:
-        return Bound(float(bound[0]), float(multiplier[0]), known.value)
-    return Bound(bound[:, 0], multiplier[:, 0], known.value)
+        free = net_reward(np.zeros_like(high)).sum(axis=-1, keepdims=True)
+        negligible = 1e-17 * free / task.budget
+    return Bound(*least_priced(net_reward, high, task.budget, negligible), known.value)

@@ -22,8 +22,7 @@ _ROUNDS = 40
 
 def weighted(sources: Sources, weights: FloatArray) -> Sources:
     """Return a fleet, (N,), whose mean utilities are multiplied by the weights of their topics."""
-    utility = sources.mean_utility * weights[sources.topic_of]
-    return Sources(**{**sources.__getstate__(), "mean_utility": utility})
+    return sources.replaced(mean_utility=sources.mean_utility * weights[sources.topic_of])
 
 
 def conceded(weights: FloatArray, limit: float) -> float:

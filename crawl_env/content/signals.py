@@ -129,7 +129,7 @@ class Signals:
                     f"signals has {value.size} numbers of {name} for {n} sources; give one number, "
                     "or one for each source"
                 )
-        made = Sources(**{**sources.__getstate__(), **given})
+        made = sources.replaced(**given)
         if self.recall is None and not made.is_signalled:
             raise ValueError(
                 f"signals is {self!r}, and no source has a recall above 0, so that none sends "

@@ -66,7 +66,7 @@ class DrawnFleet:
         drawn = Sources.random(self.n, rng if self.number is None else self.number, self.regime)
         if self.topic:
             topics = [f"topic {1 + i // self.topic}" for i in range(self.n)]
-            return Sources(**{**drawn.__getstate__(), "topics": topics})
+            return drawn.replaced(topics=topics)
         if self.grouped == 1:
             return drawn
         rate, utility = drawn.arrival_rate / self.grouped, drawn.mean_utility * self.grouped

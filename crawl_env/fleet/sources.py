@@ -346,7 +346,7 @@ class Sources:
     def silent(self) -> Sources:
         """The fleet of the items that trigger no ping: Λ is (1 − r)Λ, and there are no signals."""
         plain = {name: DESCRIBED[name].default for name in SIGNALS}
-        return Sources(**{**self.__getstate__(), **plain, "arrival_rate": self.silent_rate})
+        return self.replaced(**plain, arrival_rate=self.silent_rate)
 
     @cached_property
     def delay(self) -> FloatArray:
@@ -372,9 +372,13 @@ class Sources:
         """
         return _numbered(self.topics) if self.topics else np.arange(len(self))
 
-    def with_period(self, period: float) -> Sources:
-        """Return the same sources, crawled every `period` units of time."""
-        return Sources(**{**self.__getstate__(), "period": period})
+    def replaced(self, **changes: Any) -> Sources:
+        """Return the fleet with some arguments replaced.
+
+        >>> Sources([1.0, 2.0], 1.0, 0.5).replaced(cost=3.0, period=0.5)
+        Sources(2 sources, period=0.5)
+        """
+        return Sources(**{**self.__getstate__(), **changes})
 
     def select(self, which: Any) -> Sources:
         """Return the sub-fleet (or permutation) given by indices or a mask over the sources."""
@@ -395,7 +399,7 @@ class Sources:
 
     def _with(self, change: Callable[[FloatArray], FloatArray], **labels: Any) -> Sources:
         columns: Any = {name: change(getattr(self, name)) for name in _ARRAYS}
-        return Sources(**{**self.__getstate__(), **columns, **labels})
+        return self.replaced(**columns, **labels)
 
     def select_fleets(self, which: Any) -> Sources:
         """Return fleets of a batch, selected by indices or a mask, as a batch."""
@@ -418,7 +422,7 @@ class Sources:
                     f" {fleet.period:g}) cannot form a batch; use fleets of one size and period"
                 )
         columns: Any = {p: np.stack([getattr(fleet, p) for fleet in fleets]) for p in _ARRAYS}
-        return Sources(**{**first.__getstate__(), **columns})
+        return first.replaced(**columns)
 
     @staticmethod
     def preset(name: str) -> Sources:

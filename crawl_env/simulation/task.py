@@ -363,7 +363,7 @@ class Task:
             fleet = self._check_drawn(self.draw(rng))
             for name in PARAMETERS:
                 columns[name][env] = getattr(fleet, name)
-        return Sources(**{**sources.__getstate__(), **columns})
+        return sources.replaced(**columns)
 
     def _check_drawn(self, fleet: Sources) -> Sources:
         """Return a fleet drawn at reset; raise ValueError if it does not fit the task."""

@@ -24,7 +24,7 @@ class Sample(NamedTuple):
 
     def of(self, fleet: Sources) -> Sources:
         """Return the sampled fleet."""
-        return fleet.select(self.which).with_period(fleet.period * self.stretch)
+        return fleet.select(self.which).replaced(period=fleet.period * self.stretch)
 
     def crawls(self, rates: FloatArray) -> FloatArray:
         """Return crawls per step of the sampled sources, (n,), given those of all, (N,)."""

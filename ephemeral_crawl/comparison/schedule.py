@@ -17,7 +17,7 @@ from agents.evaluation.statistics import number
 from agents.theory.multiplier import spendable
 from agents.theory.renewal import renewal_arm
 from agents.theory.schedule import RelaxedSchedule, relaxed_schedule
-from crawl_env import NEVER, CrawlVectorEnv, ItemLog, Sources, Task
+from crawl_env import NEVER, CrawlVectorEnv, ItemLog, Task
 from crawl_env.log.clock import HOURS
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation import selection
@@ -95,7 +95,7 @@ class Schedule:
             warnings.simplefilter("ignore")
             env = CrawlVectorEnv(
                 1,
-                sources=Sources(**{**fleet.__getstate__(), "failure_rate": 0.0, "period": length}),
+                sources=fleet.replaced(failure_rate=0.0, period=length),
                 budget=task.budget * together,
                 budget_rule=task.budget_rule,
                 per_host=None if task.per_host is None else task.per_host * together,

@@ -402,7 +402,7 @@ class ComparisonStudy(AnsweringStudy):
 def fleet_of(text: str, period: float) -> Sources:
     """Return the fleet of a file, or the preset of a name."""
     path = Path(text)
-    return make_sources(path if path.exists() else text).with_period(period)
+    return make_sources(path if path.exists() else text).replaced(period=period)
 
 
 def _crawls(plan: Schedule, part: Sample) -> dict[str, FloatArray]:

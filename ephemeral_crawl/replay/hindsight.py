@@ -60,9 +60,7 @@ class Hindsight:
 
         def dual(multiplier: float) -> Tangent:
             """Return λMH + Σ V_i(λ)."""
-            at = self.best(multiplier)
-            value = multiplier * whole + at.net
-            return Tangent(multiplier, value, at.cost, at.net + multiplier * at.cost)
+            return Tangent(multiplier, *self.best(multiplier), whole)
 
         top = dear / float(self._cost.min())
         return float(least_dual(dual, whole, lambda: top, gap=_NEAR).value)

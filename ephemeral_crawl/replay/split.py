@@ -74,7 +74,7 @@ class Split:
         refitted = self.refitted
         if refitted is not None:
             which = [refitted.names.index(name) for name in fleet.names]
-            refitted = refitted.select(which).with_period(fleet.period)
+            refitted = refitted.select(which).replaced(period=fleet.period)
         past, rest = (log.select(list(fleet.names)) for log in (self.past, self.rest))
         others = self.latest, self.end, self.dead, self.pings
         return Split(past, rest, fleet, refitted, *others)
@@ -134,7 +134,7 @@ class Log(SignalOptions):
         later_pings = None if pings is None else pings.between(at, end)
         if fleet is not None:
             _check_fleet(fleet, log)
-            own = fleet.with_period(period)
+            own = fleet.replaced(period=period)
             if before is not None and later_pings is not None and not own.is_signalled:
                 own, note = _announced(own, past, before)
                 later_pings = later_pings.with_notes(*note)

@@ -130,7 +130,7 @@ def engine_relaxation(
         check_positive("rate", rate, "items / step")
     free = relaxation(sources, budget, per_host, decay)
     without = EngineRelaxation(float(free.bound), float(free.multiplier), 0.0)
-    items = WaitingItems(_uncapped(sources), utility or Exponential(), decay)
+    items = WaitingItems(sources.replaced(capacity=np.inf), utility or Exponential(), decay)
     most = _highest_price(items, rate)
     if most == 0.0:
         return without
@@ -187,9 +187,3 @@ def _highest_price(items: WaitingItems, rate: float) -> float:
     while above(high) > rate:
         high *= 2.0
     return high
-
-
-def _uncapped(sources: Sources) -> Sources:
-    return (
-        Sources(**{**sources.__getstate__(), "capacity": np.inf}) if sources.is_capped else sources
-    )

@@ -101,7 +101,7 @@ def test_lambda_crawl_keeps_its_rates_and_waits_for_changes(rule):
     steps = 1500
     task = {"budget": 1.5, "budget_rule": rule, "sources": FLEET}
     if rule == "step":
-        task |= {"budget": 2, "sources": Sources(**{**FLEET.__getstate__(), "cost": 2.0})}
+        task |= {"budget": 2, "sources": FLEET.replaced(cost=2.0)}
     for seen, _, crawled in played("lambda-crawl", steps, **task):
         pings = np.where(seen["crawled"][:, 3] > 0, 0.0, pings) + seen["pings"][:, 3]
         assert (pings[crawled[:, 3]] > 0).all()

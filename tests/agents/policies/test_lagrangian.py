@@ -184,7 +184,7 @@ def test_hosts_that_are_used_up_have_a_price(rule):
     """Without ν it would lose 5 to 8 % here, and crawl each host as if it allowed more crawls."""
     drawn = Sources.random(60, seed=1)
     hosts = [f"host-{i % 6}" for i in range(60)]
-    fleet = Sources(**{**drawn.__getstate__(), "hosts": hosts})
+    fleet = drawn.replaced(hosts=hosts)
     task = {"sources": fleet, "budget": 6, "budget_rule": rule}
     runs = compare(["whittle", "lagrangian"], task, steps=600, warmup=300, seeds=1)
     rewards = [run.reward[0] for run in runs.values()]

@@ -110,7 +110,7 @@ def test_the_best_cycle_is_that_of_value_iteration(seed, days):
 
 def test_a_day_of_one_step_is_the_stationary_problem():
     fleet = Sources.random(30, seed=0)
-    fleet = Sources(**{**fleet.__getstate__(), "cost": np.tile([1.0, 2.0, 0.5], 10)})
+    fleet = fleet.replaced(cost=np.tile([1.0, 2.0, 0.5], 10))
     found = periodic_relaxation(fleet, fleet.inflow[:, None], 4.0)
     assert found.bound == pytest.approx(relaxed_bound(fleet, 4.0), rel=1e-9)
     price = found.multiplier

@@ -71,7 +71,7 @@ def test_budget_kkt_conditions_and_no_better_way_to_spend_it(seed, n, fastest):
 @pytest.mark.parametrize("seed", range(1))
 def test_no_other_frequencies_are_better(seed):
     fleet, _ = fleet_of(seed, 6, -1.5, 0.3)
-    fleet = Sources(**{**fleet.__getstate__(), "crawl_delay": 0.0})
+    fleet = fleet.replaced(crawl_delay=0.0)
     budget, limit = 0.4 * fleet.cost.sum(), 1 / fleet.period
     found = minimize(
         lambda g: -static_reward(fleet, np.maximum(g, 1e-9)),
@@ -96,7 +96,7 @@ def test_slow_decay_is_the_age_of_information(m):
 
 
 def test_batches_silent_fleets_delays_and_budget_for_all():
-    fleets = [fleet_of(seed, 5, -1.5, 1.5)[0].with_period(1.0) for seed in range(3)]
+    fleets = [fleet_of(seed, 5, -1.5, 1.5)[0].replaced(period=1.0) for seed in range(3)]
     together = static_frequencies(Sources.stack(fleets), 2.0)
     for row, fleet in zip(together, fleets, strict=True):
         np.testing.assert_allclose(row, static_frequencies(fleet, 2.0), rtol=1e-12)

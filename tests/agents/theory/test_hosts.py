@@ -65,7 +65,7 @@ def test_multipliers_minimise_the_dual_and_batches_are_their_rows(equal):
     best += sum(float((nu + gain[:, host].sum(axis=1)).min()) for host in ([0, 1], [2, 3]))
     assert found.bound <= best * (1 + 1e-12)
     assert found.bound == pytest.approx(best, rel=2e-3)
-    other = Sources(**{**one.__getstate__(), "mean_utility": [0.5, 2.0, 1.0, 3.0, 1.0]})
+    other = one.replaced(mean_utility=[0.5, 2.0, 1.0, 3.0, 1.0])
     together = relaxation(Sources.stack([one, other]), 1.5)
     alone = [found, relaxation(other, 1.5)]
     np.testing.assert_allclose(together.bound, [r.bound for r in alone], rtol=1e-12)

@@ -102,7 +102,7 @@ def test_every_grid_gives_a_bound(monkeypatch):
 def test_the_bound_of_a_task_with_looks():
     """Of a batch of fleets; where some sources are observed, or too dear; and with something else,
     where it is the bound if all content is observed."""
-    fleet = Sources(**{**FLEETS["sparse"].__getstate__(), "cost": np.r_[np.ones(14), 3.0]})
+    fleet = FLEETS["sparse"].replaced(cost=np.r_[np.ones(14), 3.0])
     asked = {"sources": fleet, "budget": 2, "look_cost": 0.1}
     bound, multiplier, name = task_bound(Task(**asked))
     assert name == "looks"

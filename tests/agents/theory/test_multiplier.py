@@ -98,7 +98,7 @@ def test_the_simulated_multiplier_is_that_of_the_exact_relaxation(budget):
     """For the exact index spending meets the budget at the minimum of the dual, which is computed
     without simulation; costs differ, and a third of the sources is not observed."""
     fleet = Sources.preset("fleet-f")
-    fleet = Sources(**{**fleet.__getstate__(), "cost": np.tile([1.0, 0.5, 2.0, 1.0, 1.0], 5)})
+    fleet = fleet.replaced(cost=np.tile([1.0, 0.5, 2.0, 1.0, 1.0], 5))
     observed = np.arange(25) % 3 > 0
     task = Task(fleet, budget, budget_rule="average", arrivals="poisson", observed=observed)
     arm = arm_of(task)

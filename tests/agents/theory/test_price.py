@@ -83,8 +83,7 @@ def test_the_least_dual(seed, n, guess, whole):
     def dual(price):
         left = np.maximum(worth - price * cost, 0.0)
         earned, spent = (left, (left > 0) * cost) if whole else (left**2, 2.0 * left * cost)
-        value = price * budget + float(earned.sum())
-        return Tangent(price, value, float(spent.sum()), float((earned + price * spent).sum()))
+        return Tangent(price, float(earned.sum()), float(spent.sum()), budget)
 
     top = 1.01 * float((worth / cost).max())
     found = least_dual(dual, budget, lambda: top, guess, 1e-12)

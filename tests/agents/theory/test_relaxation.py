@@ -315,7 +315,7 @@ def test_the_first_caps_are_where_the_ceiling_no_longer_pays(ceiling, decay, cos
     """At the relaxed multiplier λ a cycle earns at most the rate g; waiting k steps for a ceiling
     u* pays while k g < u* − λC/q. The product of these k, plus one, is the number of states."""
     fleet = fleet_with(ceiling, decay, np.array(cost))
-    fleet = Sources(**{**fleet.__getstate__(), "failure_rate": failure})
+    fleet = fleet.replaced(failure_rate=failure)
     multiplier = relaxation(fleet, budget).multiplier
     states = 1
     for i in range(len(fleet)):

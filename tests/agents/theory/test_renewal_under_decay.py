@@ -75,7 +75,7 @@ def test_value_iteration_crawls_where_the_charge_exceeds_the_price(price):
 
 def test_the_exponential_has_its_closed_form():
     ages = np.array([1.0, 2.0, 7.0, 100.0])[:, None]
-    failing = Sources(**{**FLEET.__getstate__(), "failure_rate": [0.2, 0.0, 0.5]})
+    failing = FLEET.replaced(failure_rate=[0.2, 0.0, 0.5])
     for fleet in (FLEET, failing):
         closed, summed = renewal_arm(fleet), renewal_arm(fleet, Plain())
         np.testing.assert_allclose(summed.cycle_reward(ages), closed.cycle_reward(ages), rtol=1e-12)

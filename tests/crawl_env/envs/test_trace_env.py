@@ -255,7 +255,7 @@ def test_a_log_shorter_than_an_epoch_is_doubted():
         CrawlEnv(sources=FLEET, arrivals=Trace(short))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        CrawlEnv(sources=FLEET.with_period(0.25), arrivals=Trace(short))
+        CrawlEnv(sources=FLEET.replaced(period=0.25), arrivals=Trace(short))
 
 
 def test_a_batch_of_fleets_has_no_log():

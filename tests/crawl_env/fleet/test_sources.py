@@ -90,13 +90,13 @@ def test_the_period_scales_time_only():
 
 def test_another_period_changes_nothing_else():
     fleet = fleet_of(3, names=["a", "b", "c"], period=2.0)
-    other = fleet.with_period(5.0)
+    other = fleet.replaced(period=5.0)
     assert other.period == 5.0
     assert fleet.period == 2.0
     assert other == fleet_of(3, names=["a", "b", "c"], period=5.0)
     np.testing.assert_allclose(other.decay_per_step, 5.0 * fleet.decay_rate)
     with pytest.raises(ValueError, match="period is -1"):
-        fleet.with_period(-1.0)
+        fleet.replaced(period=-1.0)
 
 
 def test_constraints_are_summed_up_in_flags():
@@ -197,7 +197,7 @@ def test_topics_survive_whatever_is_done_to_a_fleet(tmp_path):
         Sources(**fleet.describe()),
         pickle.loads(pickle.dumps(fleet)),
         Sources.stack([fleet, fleet]).fleet(1),
-        fleet.with_period(2.0).with_period(1.0),
+        fleet.replaced(period=2.0).replaced(period=1.0),
     ):
         assert other == fleet
     assert fleet.select([3, 1]).topics == ("sport", "")

@@ -240,7 +240,7 @@ def test_delays_are_whole_epochs_rounded_up():
     delays = [0.0, 0.5, 1.0, 1.0000001, 2.5, 0.3 * 3 / 0.9]
     fleet = Sources(1.0, 1.0, np.full(6, 0.1), crawl_delay=delays)
     assert fleet.delay.tolist() == [1, 1, 1, 2, 3, 1]
-    assert fleet.with_period(0.5).delay.tolist() == [1, 1, 2, 3, 5, 2]
+    assert fleet.replaced(period=0.5).delay.tolist() == [1, 1, 2, 3, 5, 2]
     assert Sources(1.0, 1.0, 0.1, crawl_delay=0.3, period=0.1).delay.tolist() == [3]
 
 
@@ -433,7 +433,7 @@ def test_fleets_drawn_with_other_limits_are_refused(change):
 def test_drawn_fleets_keep_their_limits():
     def draw(rng):
         fleet = everything()
-        return Sources(**{**fleet.__getstate__(), "arrival_rate": rng.uniform(0.5, 3, 8)})
+        return fleet.replaced(arrival_rate=rng.uniform(0.5, 3, 8))
 
     env = CrawlVectorEnv(2, sources=draw, budget=3, arrivals="poisson-items", horizon=9)
     env.reset(seed=0)

@@ -99,7 +99,7 @@ of_example = cache(model)  # which reads a file
 def test_arrivals_are_single_items_where_that_matters(arrivals, tmp_path):
     busy = Sources(np.full(3, 2e3), 1.0, 0.1)
     busy.to_csv(tmp_path / "busy.csv")
-    Sources(**{**busy.__getstate__(), "capacity": 5.0}).to_csv(tmp_path / "capped.csv")
+    busy.replaced(capacity=5.0).to_csv(tmp_path / "capped.csv")
     items = arrivals.removesuffix("-items") + "-items"
     few, many, capped, queued = (
         model(sources=str(sources), arrivals=arrivals, **more).arrivals

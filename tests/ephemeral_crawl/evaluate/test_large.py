@@ -121,7 +121,7 @@ def test_small_fleets_and_those_with_capacities(tmp_path):
     plain = FLEET.to_sources()
     assert large.as_columns(study, plain) is not None
     assert large.as_columns(study, plain.select(slice(0, 900))) is None
-    capped = Sources(**{**plain.__getstate__(), "capacity": 3})
+    capped = plain.replaced(capacity=3)
     assert large.as_columns(study, capped) is None
 
 

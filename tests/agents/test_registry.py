@@ -26,7 +26,6 @@ from crawl_env.envs.wrappers import SequentialSelection
 
 BY_VALUE = [name for name, agent in agents.AGENTS.items() if not agent.features]
 CHANNELS = ("value", "arrival_rate", "mean_utility", "decay_rate", "cost")
-FIRST = [0, 2]  # Table 1 in the state of `STATE`: by Whittle, by myopic
 STATE = np.array([[180.0], [130.0], [10.0], [90.0]], dtype=np.float32)
 
 

@@ -227,8 +227,6 @@ def test_a_full_disk_does_not_stop_a_call(folder, monkeypatch):
     assert not list(folder.rglob("*.nb?"))
 
 
-# ------------------------------------------------------------------------- import
-
 IMPORT = """
 import sys
 import gymnasium, numba

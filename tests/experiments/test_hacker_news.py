@@ -68,7 +68,6 @@ def test_snapshots_become_items_and_curves(checkout, tmp_path, capsys):
     assert [log.names[i] for i in log.source] == ["a.org", "news.ycombinator.com", "a.org"]
     assert log.published.tolist() == [1.0, 2.0, 5.0]
     assert log.utility.tolist() == [40.0, 0.0, 4.0]
-    assert log.curves is not None
     assert log.curves.first.tolist() == [0, 4, 4, 6]
     assert log.curves.age.tolist() == [0, 1, 2, 4, 0, 21]
     assert log.curves.remaining.tolist() == [1, 0.5, 0.5, 0, 1, 0]

@@ -190,9 +190,6 @@ def test_a_model_without_its_environment_is_refused_if_its_subsets_are_more():
         evaluate(model, {"budget": 2}, **RUNS)
 
 
-# ------------------------------------------------------------------------------------- functions
-
-
 def test_a_function_of_the_observation():
     shapes = set()
 

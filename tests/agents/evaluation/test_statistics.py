@@ -1,7 +1,6 @@
 """Do the intervals cover what they promise? By simulation, with stated error rates."""
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -21,12 +20,10 @@ from agents.evaluation.statistics import (
     score,
     t_quantile,
 )
-from crawl_env.numerics import FloatArray
 
 TRIALS = 1000
 # Of 1000 trials a coverage of .95 has a standard error of .7 %, and one of .85 has 1.1 %: a bound
 # 4 errors below what was measured (in the docstring of the module) is missed once in 30,000.
-Sample = Callable[[np.random.Generator, int], FloatArray]
 NORMAL = lambda rng, n: rng.normal(3.0, 2.0, n)  # noqa: E731
 EXPONENTIAL = lambda rng, n: rng.exponential(1.0, n)  # noqa: E731
 LOGNORMAL = lambda rng, n: rng.lognormal(0.0, 1.2, n)  # noqa: E731

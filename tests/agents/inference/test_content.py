@@ -45,9 +45,6 @@ def test_no_outcome_breaks_an_estimate(kind, data):
         assert (mean >= 0).all()
 
 
-# -------------------------------------------------------------- number and total utility of crawls
-
-
 def crawled(learner, crawls, n, decay, seed, unit=1.0):
     """Return the state after crawls with gaps from 1 to 20, one fleet of n sources that publish one
     item per step; `unit` is that of utility."""
@@ -137,9 +134,6 @@ def test_items_inferred_from_harvests_are_unbiased(decay):
     error = law.mean.std()
     assert abs(law.mean.mean() - RATE) < Z_LIMIT * error / np.sqrt(runs) + 0.02 * RATE
     assert law.deviation.mean() == pytest.approx(error, rel=0.1)
-
-
-# ------------------------------------------------------------------------- sums over single items
 
 
 def sums_of(source, age, utility, n):

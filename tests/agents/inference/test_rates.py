@@ -119,9 +119,6 @@ def check_own_priors(build):
     assert (law.mean[:, 0] > law.mean[:, 1]).all()
 
 
-# ------------------------------------------------------------------------------- rates that change
-
-
 def test_forgetting_follows_a_change():
     for before, after in ((1.0, 8.0), (8.0, 1.0)):
         stays = crawl_changing(GammaPoisson(), before, after)
@@ -205,9 +202,6 @@ def test_each_row_of_the_batch_has_its_own_retention():
     assert kept[1] <= 0.97
 
 
-# ------------------------------------------------------------------------------- the fleet's prior
-
-
 def test_the_fitted_prior_is_that_of_the_fleet():
     for shape, rate in ((0.6, 2.0), (3.0, 30.0), (8.0, 0.5)):
         rng = np.random.default_rng(4)
@@ -256,9 +250,6 @@ def test_digamma_is_accurate():
     x = np.geomspace(1e-12, 1e15, 400)
     np.testing.assert_allclose(digamma(x), special.digamma(x), rtol=1e-10, atol=1e-10)
     assert digamma(np.array([1, 2])).dtype == np.float64
-
-
-# ------------------------------------------------------------------------------------------ names
 
 
 def test_estimators_are_made_by_name_or_given():

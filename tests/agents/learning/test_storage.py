@@ -5,7 +5,6 @@ import os
 import pickle
 import struct
 from copy import copy, deepcopy
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +29,6 @@ SMALL = {
     "n_quantiles": 2,
     "max_age": 16,
 }
-Place = tuple[Any, ...]
 
 
 def environment(name):

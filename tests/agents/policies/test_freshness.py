@@ -40,9 +40,6 @@ def played(name, steps, rows=3, **task):
         yield features, action, crawled
 
 
-# ------------------------------------------------------------------------------- what they do
-
-
 @pytest.mark.parametrize("rule", ["step", "average"])
 def test_freshness_ranks_by_the_index_of_time_and_pings(rule):
     arm = FreshnessArm(
@@ -122,9 +119,6 @@ def test_other_weights_and_refusals():
         blind = CrawlVectorEnv(2, **TASK, budget=2, features=("age", "crawled"))
         with pytest.raises(ValueError, match=f"agent '{name}' needs the feature.* {lacks}"):
             agents.make(name, blind)
-
-
-# ------------------------------------------------------------------------------- how good they are
 
 
 def test_no_cycle_of_crawls_is_much_fresher():

@@ -111,9 +111,6 @@ def test_batches():
         np.testing.assert_array_equal(got[b], lagrangian_index(x[b], fleet, prices[b, 0]))
 
 
-# ------------------------------------------------------------------------------------- as an agent
-
-
 @pytest.mark.parametrize(("budget", "reward"), [(1, 260.389930), (2, 337.774550), (3, 372.410342)])
 def test_table1_is_crawled_as_well_as_by_whittle(budget, reward):
     got = evaluate("lagrangian", {"budget": budget}, steps=2800, seeds=1)

@@ -15,9 +15,6 @@ from crawl_env import CrawlVectorEnv, Sources
 TABLE1 = Sources.preset("table1")
 
 
-# -------------------------------------------------------------------------------- on the lattice
-
-
 def history(epochs, **arguments):
     """Return what the agent crawls, (T, N) bool."""
     env = CrawlVectorEnv(1, **{**with_features("static", arguments)[1], "horizon": None})
@@ -101,9 +98,6 @@ def test_a_hundred_thousand_sources():
     fleet = Sources.random(100_000, seed=3)
     got = evaluate("static", {"sources": fleet, "budget": 10_000}, steps=12, warmup=0, seeds=1)
     assert got.cost[0] == 10_000
-
-
-# ---------------------------------------------------------------------------------- what it earns
 
 
 def best_periodic(fleet, longest):

@@ -28,9 +28,6 @@ def posed(rate, **changed):
     } | changed
 
 
-# ------------------------------------------------------------------------------------- regimes
-
-
 @pytest.mark.parametrize("name", ["whittle-current", "whittle-regimes"])
 @pytest.mark.parametrize("rate", ["constant", Regimes(ratio=1.0)])
 def test_without_regimes_they_are_whittle(name, rate):
@@ -79,8 +76,6 @@ def test_what_they_need_is_refused_where_it_is_not_shown():
         with refused(name, missing):
             make(name, Task(**posed(Regimes(), features=("age", "crawled"))))
 
-
-# ------------------------------------------------------------------------- diminishing returns
 
 SMALL = Sources([6.0, 4.0, 5.0], [1, 1.5, 1], [0.9, 0.7, 0.5], topics=["a", "a", "b"])
 

@@ -61,9 +61,6 @@ def relative_error(got, expected):
     return float(abs(mpmath.mpf(float(got)) / expected - 1))
 
 
-# ------------------------------------------------------------------------ an independent package
-
-
 @pytest.fixture(scope="module")
 def bandits():
     """markovianbandit-pkg, which changes numpy's error state when imported."""
@@ -129,9 +126,6 @@ def test_60_digits_discounted(discount):
                 error = relative_error(got, discounted(share, decay, discount))
                 worst = max(worst, (error, decay, float(share)))
     assert worst[0] < 1e-12, f"relative error {worst[0]:.2g} at μT = {worst[1]:g}, y = {worst[2]:g}"
-
-
-# ------------------------------------------------------------------------------ optimal stopping
 
 
 def indifference(x, alpha, ceiling, cost, discount):

@@ -202,9 +202,6 @@ def test_a_batch_of_fleets_is_the_loop_over_them():
             relaxed_bound(Sources.stack(fleets), budget)
 
 
-# ------------------------------------------------------------------------- nobody beats it
-
-
 @settings(plainly, max_examples=30)
 @given(
     fleet=small_fleets(most=3, slow=0.3),

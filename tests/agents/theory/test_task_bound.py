@@ -143,9 +143,6 @@ def test_other_arrivals_have_no_bound_where_they_are_seen():
     agents.make("whittle-exact", seen("table1", 1, arrivals=Uniform()))
 
 
-# ------------------------------------------------------------------------- against brute force
-
-
 class Chain:
     """One source on a grid: stay (n, n) and fresh (n,) moves, and what a crawl brings (n,)."""
 
@@ -218,9 +215,6 @@ def test_closed_form_below_exact_index_below_optimum_below_bound(pair, observed)
     assert exact.mean() < best + Z_LIMIT * error + grid
     assert exact.mean() > 0.97 * best
     assert best < task_bound(Task(**arguments)).bound + grid
-
-
-# ----------------------------------------------------------------------------- no agent beats it
 
 
 def error_of(run):

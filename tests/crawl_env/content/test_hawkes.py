@@ -21,7 +21,6 @@ def counts(rate_model, rate, period, epochs, rows):
         world.crawl(np.arange(rows))
         for _ in range(window):
             world.advance(rng)
-        assert world.items is not None
         found.append(world.items[:, 0].copy())
     return found
 

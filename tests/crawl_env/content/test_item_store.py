@@ -90,9 +90,6 @@ def test_it_starts_with_the_law_of_the_age(how, start):
             assert abs(z_of_mean(world.items[:, i], RATE[i] * PERIOD * start)) < Z_LIMIT
 
 
-# ------------------------------------------------------------------------- the store alone
-
-
 def left(age, utility):
     """Return a fraction that falls to 0 at once for small items, so that these may displace others
     which are older and worth more."""

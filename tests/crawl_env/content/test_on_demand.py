@@ -27,9 +27,6 @@ FLEET = FleetColumns(
 )
 
 
-# ------------------------------------------------------------------------- random numbers by key
-
-
 @pytest.mark.parametrize(
     ("counter", "key", "words"),
     [  # known answers of Random123 1.14 (tests/kat_vectors)
@@ -56,9 +53,6 @@ def stream_of(seed, source, place, purpose):
     counter = (source, purpose << 16, place % 2**32, place >> 32)
     a, b, c, d = map(int, philox(*map(np.uint64, counter), np.uint64(seed)))
     return np.array([a << 32 | b, c << 32 | d], np.uint64)
-
-
-# ------------------------------------------------------------------------------ the same content
 
 
 def items_of(seed, source, start, end):
@@ -158,8 +152,6 @@ def test_silent_sources_and_those_never_crawled():
     assert never.utility[1] == pytest.approx(long_ago.utility[0], rel=1e-12)
 
 
-# ---------------------------------------------------------------------------------- the same law
-
 DRAWS = 20_000
 
 
@@ -227,9 +219,6 @@ def test_failures():
     assert abs(z_of_share(both, 0.36)) < Z_LIMIT
     assert (content.fails(every[::-1], 7) == now[::-1]).all()
     assert not OnDemandContent(FLEET).fails([0, 1], 7).any()
-
-
-# --------------------------------------------------------------------------------- what is refused
 
 
 class Own:

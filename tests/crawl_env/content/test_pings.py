@@ -225,7 +225,6 @@ def test_at_capacities_only_the_part_without_pings_is_limited():
 def test_a_specification_in_json_makes_the_same_environment(signals):
     recordings = {"arrivals": Trace(recorded(0)[0])} if isinstance(signals, Signals) else {}
     env = gym.make("EphemeralCrawl-v0", sources=FLEET, signals=signals, **recordings)
-    assert env.spec is not None
     again = gym.make(EnvSpec.from_json(env.spec.to_json()))
     assert again.unwrapped.task.signals == make_signals(signals)
     for made in (env, again):

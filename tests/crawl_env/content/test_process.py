@@ -48,12 +48,10 @@ def test_blocks_cover_all_cells_in_order(layout, monkeypatch):
 def test_capacities_are_carried_where_there_are_any():
     fleet = Sources([1.0, 2.0], 1.0, 0.1, period=3.0, capacity=[np.inf, 4.0])
     ((_, cells),) = blocks_of(fleet, 2)
-    assert cells.capacity is not None
     assert cells.capacity.tolist() == [np.inf, 4.0] * 2
     assert cells.period == 3.0
     one = cells[[1]]
     assert (one.items.tolist(), one.period) == ([6.0], 3.0)
-    assert one.capacity is not None
     assert one.capacity.tolist() == [4.0]
 
 

@@ -176,7 +176,6 @@ def test_a_log_is_played_back_as_lists_and_loops_do(
     def check():
         value = [[row.value(i) for i in range(log.n)] for row in plain]
         np.testing.assert_allclose(world.value, value, rtol=1e-9, atol=1e-9)
-        assert world.items is not None
         assert world.items.tolist() == [row.count for row in plain]
 
     check()
@@ -317,9 +316,6 @@ def test_a_full_start_keeps_what_a_curve_never_lets_go():
     assert (world.value >= 0.25).all()
 
 
-# ------------------------------------------------------------------------- as a simulated process
-
-
 def simulated(fleet, epochs, seed):
     """Return a log of Poisson arrivals with exponential utilities, drawn here."""
     rng = np.random.default_rng(seed)
@@ -347,9 +343,6 @@ def test_a_simulated_log_earns_what_poisson_arrivals_do(observed):
     error = math.hypot(got.std(ddof=1) / math.sqrt(got.size), drawn.std(ddof=1) / math.sqrt(200))
     assert error < 0.05 * drawn.mean()  # sharp enough to see a wrong unit or a lost epoch
     assert abs(got.mean() - drawn.mean()) < Z_LIMIT * error
-
-
-# ------------------------------------------------------------------------- cost
 
 
 def test_memory_does_not_grow_with_the_number_of_epochs():

@@ -141,9 +141,6 @@ def test_names_and_copies():
             assert hash(again) == hash(decay)
 
 
-# ------------------------------------------------------------------- what items leave at a source
-
-
 @pytest.mark.parametrize("decay", [StretchedDecay(0.8), StretchedDecay(0.4), LomaxDecay(1.5)])
 @pytest.mark.parametrize("age", [1.0, 60.0, 1e9])
 def test_content_has_the_mean_and_variance_of_its_age(decay, age):

@@ -169,9 +169,6 @@ def test_random_content_has_its_mean_in_every_layout(block, own):
         assert abs(z_of_mean(earned[:, cell], expected[cell])) < Z_LIMIT, cell
 
 
-# ------------------------------------------------------------------------- crawling
-
-
 def test_crawl_returns_a_copy_of_what_was_there():
     world, rng = World(Sources.preset("table1"), Deterministic(), 2), np.random.default_rng(0)
     world.start(np.ones((2, 4)), rng)
@@ -273,9 +270,6 @@ def test_collected_decayed_and_waiting_are_what_arrived(case, seed):
     np.testing.assert_allclose(
         collected + decayed + world.value.ravel(), arrived, rtol=1e-10, atol=1e-280
     )
-
-
-# ------------------------------------------------------------------------- belief
 
 
 def test_the_belief_is_the_mean_given_the_crawls():
@@ -424,7 +418,6 @@ def test_other_sources_of_stored_items_go_on_with_the_items_there():
     world.set_sources(first)
     assert not np.array_equal(world.rate / first.arrival_rate, rate)  # it has drifted on
     waiting = world.uncollected_items()
-    assert waiting is not None
     assert np.array_equal(waiting[0], world.items)
 
 
@@ -437,7 +430,6 @@ def test_attempts_are_counted_apart_from_crawls_where_crawls_fail():
     assert world.steps_since_attempt.tolist() == [[0.0, 0.0]]
     assert world.age.tolist() == [[4.0, 0.0]]
     world.advance(rng)
-    assert world.available is not None
     assert world.available.tolist() == [[True, False]]
     state = world.get_state()
     world.advance(rng)
@@ -499,7 +491,6 @@ def test_stored_items_are_those_of_a_plain_list(decay, capacity):
             alive = [(a, w) for a, w in zip(ages[cell], left, strict=True) if w > 0]
             assert world.value.flat[cell] == pytest.approx(sum(left), rel=1e-12, abs=1e-280)
             waiting = world.uncollected_items()
-            assert waiting is not None
             assert waiting[0].flat[cell] == len(alive)
             assert waiting[1].flat[cell] == sum(a for a, _ in alive)
             if cell in picked:
@@ -510,7 +501,6 @@ def test_stored_items_are_those_of_a_plain_list(decay, capacity):
                 kept = world.get_state()["store"].cell
                 assert np.count_nonzero(kept == cell) == len(alive)
         world.crawl(np.array(picked, dtype=np.intp))
-        assert world.harvested is not None
         np.testing.assert_allclose(world.harvested.reshape(5, 6), harvested, rtol=1e-12)
         world.advance(rng)
         most = [int(min(k, 99)) for k in fleet.capacity]
@@ -521,7 +511,6 @@ def test_sources_without_a_delay_are_available_at_once_beside_others():
     fleet = Sources(1.0, [1.0, 2.0], 0.2, crawl_delay=[0.0, 2.0])
     world, rng = World(fleet, Deterministic()), np.random.default_rng(0)
     world.start(np.zeros((1, 2)), rng)
-    assert world.available is not None
     assert world.available.tolist() == [[True, False]]
     world.crawl(np.array([0]))
     assert world.available.tolist() == [[True, False]]

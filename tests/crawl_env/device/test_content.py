@@ -100,7 +100,6 @@ def test_a_time_divided_into_parts_has_the_same_law(monkeypatch):
         monkeypatch.setattr(content, "_MOST_BATCHES", most)
         drawn = torch.zeros(DRAWS, 1, dtype=torch.float64)
         process = Content(fleet, Arrivals(), False, drawn.new_ones(()))
-        assert process._step is not None
         assert (process._step._parts > 1) == (most == 1.0)
         process.step(drawn, None, torch.Generator().manual_seed(int(most)))
         samples.append(drawn.numpy().ravel())

@@ -213,9 +213,6 @@ def test_the_passive_checker_of_make_is_silent():
     run(env, random_actions(env, 3))
 
 
-# ------------------------------------------------------------------------- vector environments
-
-
 @pytest.mark.parametrize("arguments", GRID[::2])
 def test_vector_conformance(arguments):
     """What Gymnasium checks of one environment, as far as it can be asked of many."""

@@ -286,45 +286,6 @@ def test_nothing_tells_the_parameters_but_what_crawls_bring(arrivals, start, obs
             assert a[4]["crawled"][2:].sum() == 0
 
 
-@pytest.mark.parametrize("rule", ["step", "average"])
-@pytest.mark.parametrize("start", ["fresh", "random"])
-def test_a_crawl_tells_only_of_the_sources_crawled(start, rule):
-    """Sources 3 to 5 differ and are never crawled; what happens at 1 and 2 is seen."""
-    parts = [MIXED.select([0, 1]), OTHER.select([2, 3, 4])]
-    other = Sources(
-        *(np.concatenate([getattr(part, p) for part in parts]) for p in list(TABLE1)),
-    )
-    one, two = pair(MIXED, other, start=start, budget_rule=rule)
-    seen = [one.reset(seed=3)[0], two.reset(seed=3)[0]]
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        assert np.array_equal(*seen)
-        priority = np.array([*rng.uniform(0, 1, 2), -1, -1, -1], dtype=np.float32)
-        steps = [env.step(priority) for env in (one, two)]
-        assert steps[0][1] == steps[1][1] > 0
-        assert equal_infos(steps[0][4], steps[1][4])
-        seen = [step[0] for step in steps]
-
-
-@pytest.mark.parametrize(
-    ("arrivals", "start"),
-    list(
-        zip(["poisson-items", "poisson-gamma-items", *VARYING], ["fresh", "empty"] * 3, strict=True)
-    ),
-)
-def test_future_content_is_not_seen(start, arrivals):
-    """Another seed brings other content; until a crawl nothing tells."""
-    env = CrawlEnv(
-        sources=MIXED, features=HIDDEN, arrivals=arrivals, start=start, budget_rule="average"
-    )
-    runs = []
-    for seed in (1, 2):
-        first = env.reset(seed=seed)[0]
-        runs.append([first, *run(env, [np.full(5, -1, np.float32)] * 5)])
-        assert np.any(env.step(np.ones(5, np.float32))[1] > 0)
-    assert same(*runs)
-
-
 @pytest.mark.parametrize("arrivals", ["poisson-items", "poisson-constant-items", *VARYING])
 def test_the_belief_does_not_follow_the_content(arrivals):
     """Unobserved, the value channel is the same whatever really arrived."""
@@ -431,9 +392,6 @@ def test_no_global_randomness(batch):
         assert global_state() == state
     assert same(*runs)
     random.setstate(before[0])
-
-
-# ------------------------------------------------------------------------- aliases
 
 
 @pytest.mark.parametrize("rows", [None, 3])
@@ -625,23 +583,6 @@ def test_poisson_starts_have_the_law_of_the_page(start, law):
                 assert abs(z_of_variance(sample, mean, variance)) < 5.5  # skewed squares
 
 
-@pytest.mark.parametrize("start", ["fresh", "empty", "full", "random"])
-def test_beliefs_start_at_the_mean(start):
-    env = CrawlEnv(
-        sources=SPARSE,
-        start=start,
-        arrivals="poisson-items",
-        observed=False,
-        features=("value", "age"),
-        budget=1,
-    )
-    for seed in range(5):
-        seen, _ = env.reset(seed=seed)
-        age = np.where(seen[:, 1] >= NEVER, np.inf, seen[:, 1])
-        expected = SPARSE.ceiling * -np.expm1(-SPARSE.decay_rate * age)
-        assert seen[:, 0] == pytest.approx(expected, rel=1e-6)
-
-
 # ------------------------------------------------------------------------- fleets drawn anew
 
 
@@ -727,9 +668,6 @@ def test_changed_costs_are_respected_on_average():
     env.reset()
     seen = env.step(np.array([0, 1, 0.5], np.float32))[0]
     assert seen.tolist() == [[0, -1], [1, -1], [0, -1]]
-
-
-# ------------------------------------------------------------------------- bad actions
 
 
 @pytest.mark.parametrize(

@@ -117,9 +117,6 @@ def test_a_search_that_would_not_end_is_refused():
         maximal_subsets(cost, 7.5)
 
 
-# ------------------------------------------------------------------------- the wrapper
-
-
 def costs(*cost, **more):
     return Sources(
         [4.0, 20, 1, 9][: len(cost)], 1.0, [0.2, 0.7, 0.05, 1.2][: len(cost)], cost, **more

@@ -190,8 +190,6 @@ def test_bad_actions_and_options_are_refused():
         env.reset(options={"ages": np.full(7, 1.0)})
 
 
-# -- learning ------------------------------------------------------------------------------------
-
 FEATURES = ("value", "age", "arrival_rate", "mean_utility", "decay_rate")
 KINDS = {
     EquivariantPPO: EquivariantPPOSettings(hidden=8, n_steps=6),

@@ -162,9 +162,6 @@ def test_any_size_with_the_arguments_that_are_usual():
             compare(*both(num_envs, AutoresetMode.NEXT_STEP, sources=fleet, horizon=6), steps=15)
 
 
-# ------------------------------------------------------------------------- rows
-
-
 def test_rows_are_independent():
     vec = CrawlVectorEnv(2000, sources=MIXED, arrivals="poisson-items")
     vec.reset(seed=0)
@@ -333,21 +330,8 @@ def test_bad_priorities_are_refused():
             vec.step(action)
 
 
-# ------------------------------------------------------------------------- states and aliases
-
-
 def fleets(rng):
     return Sources.random(5, rng)
-
-
-RANDOM = {
-    "arrivals": "poisson-items",
-    "observed": [True, False, True, False, False],
-    "features": CHANNELS,
-    "start": "random",
-    "budget": 2,
-    "horizon": 6,
-}
 
 
 # ------------------------------------------------------------------------- fleets drawn anew

@@ -52,7 +52,6 @@ def test_a_table_is_read_with_its_curves_whatever_the_order(tmp_path):
     assert log.published.tolist() == [1.0, 2.5, 7.0]
     assert log.utility.tolist() == [1.0, 0.0, 5.0]
     assert (log.start, log.end, log.span, log.origin) == (0.0, 10.0, 10.0, "")
-    assert log.curves is not None
     assert log.curves.first.tolist() == [0, 3, 3, 5]
     assert log.curves.age.tolist() == [0, 3, 4, 0, 2]  # (0, 1) put before the first of z
     assert log.curves.remaining.tolist() == [1, 0.5, 0.5, 1, 0.25]
@@ -61,7 +60,6 @@ def test_a_table_is_read_with_its_curves_whatever_the_order(tmp_path):
 def test_without_identifiers_curves_name_row_numbers_from_0(tmp_path):
     items = write(tmp_path / "i.csv", HEADER + "a,5,1\nb,3,1\n")
     log = ItemLog.from_csv(items, write(tmp_path / "c.csv", "item,age,remaining\n0,1,.5\n"))
-    assert log.curves is not None
     assert log.curves.recorded.tolist() == [False, True]  # row 0 is the later item
 
 
@@ -187,7 +185,6 @@ def test_duplicates_are_counted_and_dropped_on_request(tmp_path):
     assert log.notes == ("2 of 4 rows repeat an item; they were dropped.",)
     curves = write(tmp_path / "c.csv", "item,age,remaining\nx,1,.5\n")
     told = ItemLog.from_csv(path, curves, drop_duplicates=True).curves
-    assert told is not None
     assert told.recorded.tolist() == [False, True]
     alike = write(tmp_path / "i.csv", HEADER + "a,1,1\na,1,2\nb,1,1\na,1,1\n")
     assert ItemLog.from_csv(alike).notes[0].startswith("1 of 4 rows repeat another one")
@@ -198,7 +195,6 @@ def test_duplicates_are_counted_and_dropped_on_request(tmp_path):
     assert distinct.notes[-1].endswith(
         "1 of 4 rows repeat another one (same source, time and utility); they were dropped."
     )
-    assert distinct.curves is not None
     assert distinct.curves.recorded.tolist() == [False, False, True]
     unnamed = write(tmp_path / "i.csv", "item,source,published\nx,a,1\n,a,2\n,a,2\n")
     with refused("i.csv, row 3", "no identifier"):
@@ -263,7 +259,6 @@ def test_parquet_is_read_like_csv(tmp_path):
         last = 25.0 if np.array(published).dtype.kind == "i" else 25.5
         assert log.published.tolist() == [6.0, last]
         assert log.utility.tolist() == [2.0, 3.0]
-        assert log.curves is not None
         assert log.curves.recorded.tolist() == [False, True]
     columns["utility"] = [1.0, -1.0]
     parquet.write_table(arrow.table(columns), tmp_path / "i.parquet")

@@ -19,9 +19,6 @@ COSTS = [0.1, 0.3, 0.7, 1.0, 1.0, 2.0, 3.7]
 fewer = settings(plainly, max_examples=25)
 
 
-# ------------------------------------------------------------------------- selection
-
-
 def taken(priority, crawled_at, cost, budget, balance, allowed, host, per_host):
     """Return what one row crawls, in exact arithmetic: one source of the line after the other."""
     limit = Fraction(budget) * (1 + Fraction(1, 10**12))
@@ -116,7 +113,6 @@ def test_only_hosts_that_can_be_asked_too_often_matter():
     assert Hosts.of(fleet, 2) is None
     assert Hosts.of(Sources(1.0, 1.0, np.full(2, 0.1), hosts=["", ""]), 1) is None
     hosts = Hosts.of(fleet, 1)
-    assert hosts is not None
     first, second, third, fourth = hosts.host_of.tolist()
     assert first == third
     assert len({first, second, fourth}) == 3  # "" is a host of its own

@@ -60,9 +60,6 @@ def posed(fleet, given_, **more):
     return {"sources": sources, "budget": float(given_["budget"]), **named, **more}
 
 
-# ------------------------------------------------------------------------- trajectories
-
-
 @fewer
 @given(case=tasks())
 def test_every_channel_follows_plain_python(case):
@@ -102,7 +99,6 @@ def test_a_success_in_the_world_counts_as_an_attempt():
     world.crawl(np.array([0]))
     world.advance(np.random.default_rng(0))
     assert world.steps_since_attempt.tolist() == [[1.0, 6.0]]
-    assert world.available is not None
     assert world.available.tolist() == [[False, True]]
 
 
@@ -242,9 +238,6 @@ def test_delays_are_whole_epochs_rounded_up():
     assert fleet.delay.tolist() == [1, 1, 1, 2, 3, 1]
     assert fleet.replaced(period=0.5).delay.tolist() == [1, 1, 2, 3, 5, 2]
     assert Sources(1.0, 1.0, 0.1, crawl_delay=0.3, period=0.1).delay.tolist() == [3]
-
-
-# ------------------------------------------------------------------------- failures
 
 
 def test_failures_have_their_rate_and_cost_their_budget():

@@ -103,9 +103,6 @@ def test_bad_features_are_refused(names, message):
         check_features(names)
 
 
-# ------------------------------------------------------------------------- what they say
-
-
 @pytest.mark.parametrize("kind", ENVS)
 @pytest.mark.parametrize("rule", ["step", "average"])
 @pytest.mark.parametrize("arrivals", ["deterministic", "poisson-items", "poisson-lognormal-items"])

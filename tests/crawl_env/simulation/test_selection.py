@@ -185,9 +185,6 @@ def test_nan_is_refused_even_where_nothing_can_be_bought(balance):
         )
 
 
-# ------------------------------------------------------------------------- whole_budget
-
-
 @pytest.mark.parametrize(
     ("cost", "budget", "expected"),
     [
@@ -333,9 +330,6 @@ def test_the_average_rule_spends_all_it_is_given_when_it_never_waits(budget):
         crawls += picked.size
         balance += budget - picked.size
     assert budget * horizon - 1e-6 <= crawls <= budget * horizon + 1
-
-
-# ------------------------------------------------------------------------- with a world
 
 
 @pytest.mark.parametrize("rows", [1, 3])

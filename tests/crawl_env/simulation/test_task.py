@@ -24,9 +24,6 @@ def costs(*cost):
     return Sources([1.0] * len(cost), 1.0, 1.0, cost)
 
 
-# ------------------------------------------------------------------------- defaults
-
-
 def test_the_defaults_are_table_1_one_crawl_deterministic():
     env = gym.make(ID)
     task = env.unwrapped.task
@@ -98,8 +95,6 @@ def test_budget_in_every_form(budget):
 def test_horizon_in_every_form(horizon):
     assert CrawlEnv(horizon=horizon).task.horizon == horizon
 
-
-# ------------------------------------------------------------------------- bad arguments
 
 BAD = {
     # name: arguments, what the message has to say: the argument, the fact and the remedy

@@ -185,7 +185,6 @@ def test_a_killed_run_goes_on_where_it_stopped(tmp_path):
     printed, _ = first.communicate()
     assert first.returncode == 130, printed
     found = re.search(r"Stopped. (\d+) of (\d+) parts are finished", printed)
-    assert found is not None
     done, parts = map(int, found.groups())
     assert 3 <= done < parts
     before = {path.name: path.stat().st_mtime_ns for path in kept.glob("*.json")}
@@ -225,11 +224,9 @@ def test_an_indexing_engine_and_what_it_costs(tmp_path, capsys):
     mean = {name: total / 3 for name, total in totals(out).items()}  # of three runs
     assert mean.keys() == {"whittle", "whittle-engine", "random", "clairvoyant", "schedule"}
     part = re.search(r"^whittle +([\d.]+) +([\d.]+)% \[", printed.split("lost of")[1], re.M)
-    assert part is not None
     assert float(part[1]) == pytest.approx(mean["whittle"], rel=1e-3)
     assert float(part[2]) == pytest.approx(100 * (1 - mean["whittle"] / without), abs=0.01)
     reference = re.search(r"^whittle without an engine +([\d.]+)", printed, re.M)
-    assert reference is not None
     assert float(reference[1]) == pytest.approx(without, rel=1e-3)
     bound = task_bound(
         Task(str(FLEET), 4, engine=Engine(1.0), arrivals="poisson-items", observed=False)

@@ -103,9 +103,6 @@ def test_lives_of_chosen_sources():
     assert throughout(log).counts(log).tolist() == [len(x) for x in times.values()]
 
 
-# ------------------------------------------------------------------------------ command
-
-
 def log_with_a_dead_source(path, *rows):
     log = poisson_log(np.random.default_rng(3), np.full(8, 0.1))
     kept = (log.source != 3) | (log.published < 400)

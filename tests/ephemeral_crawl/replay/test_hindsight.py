@@ -35,7 +35,6 @@ def tiny(seed, period=1.0, silent=False):
 
 def left(log, j, age, rate):
     """What is left of an item, from the definition."""
-    assert log.curves is not None
     mine = slice(log.curves.first[j], log.curves.first[j + 1])
     if mine.start == mine.stop:
         return float(np.exp(-rate * age))

@@ -109,8 +109,6 @@ def test_the_report_holds_means_of_ratios():
     assert "2.0e-06" in text
 
 
-# ------------------------------------------------------------------------------- feeds that fail
-
 FEW = {"living": 40, "dead": 12, "natures": dict.fromkeys(FAILING, 5)}
 
 

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from agents.learning.fleet.base import FleetLearner
 from agents.learning.fleet.index import EquivariantIndex, EquivariantIndexSettings
 from agents.learning.fleet.ppo import EquivariantPPO, EquivariantPPOSettings
 from crawl_env import CrawlEnv, CrawlVectorEnv, Sources
@@ -21,7 +20,6 @@ SMALL = {
 }
 
 pytestmark = pytest.mark.parametrize("kind", SMALL, ids=lambda kind: kind.name)
-Kind = type[FleetLearner]
 
 
 def practice(rows=4, **more):
@@ -101,9 +99,6 @@ def test_chance_in_play_is_not_the_same_in_every_epoch(kind):
     agent, observation = learner(kind, env), env.reset(seed=0)[0]
     one, two = (agent.predict(observation, deterministic=False)[0] for _ in range(2))
     assert not np.array_equal(one, two)
-
-
-# ------------------------------------------------------------------------- repetition
 
 
 def test_learning_goes_on_from_a_checkpoint_as_if_never_stopped(kind, tmp_path):

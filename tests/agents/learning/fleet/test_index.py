@@ -54,9 +54,6 @@ def scores(agent, arguments, **runs):
     return float((reward["learnt"] - reward["random"]) / (reward["whittle"] - reward["random"]))
 
 
-# ------------------------------------------------------------------------- the index
-
-
 @given(st.integers(1, 12), st.integers(0, 1000), st.floats(1e-3, 1e4))
 @settings(max_examples=30)
 def test_an_index_is_of_its_source_alone_and_in_its_units(n, seed, unit):
@@ -106,9 +103,6 @@ def test_below_the_index_crawling_is_worth_more_and_above_it_waiting():
         waiting, crawling = network(columns, index - below)
         assert ((crawling - waiting) * np.sign(below) >= 0).all()
         assert torch.allclose(crawling, waiting) == (below == 0)
-
-
-# ------------------------------------------------------------------------- what is taught
 
 
 class Critic:
@@ -187,9 +181,6 @@ def test_only_what_teaches_is_kept_in_place_of_the_oldest():
     assert (agent._buffer.valid > 0).all()
 
 
-# ------------------------------------------------------------------------- refusals
-
-
 def test_features_that_say_nothing_of_a_state_are_refused():
     with pytest.raises(ValueError, match="add 'value' or 'age'"):
         EquivariantIndex(practice(features=("cost",)))
@@ -200,9 +191,6 @@ def test_what_was_seen_after_the_last_crawl_is_forgotten_in_another_crawl(tmp_pa
     assert torch.cat(agent._was_crawled).any()
     loaded = EquivariantIndex.load(tmp_path / "agent", practice(7))
     assert not torch.cat(loaded._was_crawled).any()  # here nothing has been crawled yet
-
-
-# ------------------------------------------------------------------------- learning
 
 
 def test_it_learns_table_1():

@@ -41,9 +41,6 @@ def stirred(columns, seed=0):
     return network
 
 
-# ------------------------------------------------------------------------- the network
-
-
 @given(st.integers(1, 12), st.integers(0, 1000), st.floats(1e-3, 1e6))
 @settings(max_examples=40)
 def test_exchanged_sources_exchange_scores_and_units_do_not_matter(n, seed, unit):
@@ -179,9 +176,6 @@ def test_priorities_keep_the_order_of_scores():
     assert np.abs(priority).max() < 1
 
 
-# ------------------------------------------------------------------------- what is taught
-
-
 def test_rewards_of_a_reset_are_no_part_of_what_is_learnt():
     agent = EquivariantPPO(practice(3, horizon=4), SMALL)
     window = agent._collect(agent.training_envs[0])
@@ -232,9 +226,6 @@ def test_columns_are_standardised_by_what_was_seen_first():
     mean = agent._averaged.mean.clone()
     agent.learn(12)
     torch.testing.assert_close(agent._averaged.mean, mean)
-
-
-# ------------------------------------------------------------------------- learning
 
 
 def test_it_learns_table_1():

@@ -40,7 +40,6 @@ SMALL = {
     "target_update_interval": 3,
     "n_quantiles": 5,
 }
-Kind = type[StableBaselines]
 KINDS = [StableBaselines.of(name) for name in ALGORITHMS]
 PPO, DQN = StableBaselines.of("ppo"), StableBaselines.of("dqn")
 each = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)

@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import tempfile
 import warnings
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
@@ -56,9 +55,6 @@ from crawl_env import (
     Trace,
 )
 from crawl_env.content.utility import DECAYS, UTILITIES, Lognormal, make_decay, make_distribution
-from crawl_env.envs.sb3 import CrawlVecEnv
-from crawl_env.envs.wrappers import SequentialSelection, SubsetAction
-from crawl_env.simulation.selection import Hosts, select, whole_budget
 from ephemeral_crawl.fit import checks, decay
 from ephemeral_crawl.replay.hindsight import Hindsight
 from ephemeral_crawl.replay.play import play as play_back
@@ -267,87 +263,7 @@ for line in CASES.split("\n")[1:-1]:
     add(f"trajectory: {line}", partial(played, Case(*line.split())))
 
 
-# ----------------------------------------------------------------------------- faces of one crawl
-
-BASE: dict[str, Any] = {
-    "sources": FLEETS["dense"],
-    "budget": 3.0,
-    "arrivals": "poisson",
-    "features": KNOWN,
-    "horizon": 37,
-}
-
-
-@entry("face: one source after the other")
-def _() -> Any:
-    env = SequentialSelection(CrawlEnv(**BASE))
-    rng, found = np.random.default_rng(1), [of_features(env.reset(seed=4)[0])]
-    for _ in range(40):
-        mask = env.action_masks()
-        observation, *rest, _ = env.step(int(rng.integers(12)))
-        found += [mask, of_features(observation), rest]
-    return found
-
-
-@entry("face: a vector environment of Stable-Baselines3")
-def _() -> Any:
-    env = CrawlVecEnv(num_envs=3, **BASE)
-    env.seed(4)
-    rng, found = np.random.default_rng(1), [of_features(env.reset())]
-    for _ in range(40):
-        observation, *rest, _ = env.step(rng.random((3, 12), dtype=np.float32))
-        found += [of_features(observation), rest]
-    return found
-
-
-@entry("face: a state taken and restored")
-def _() -> Any:
-    env, rng = CrawlVectorEnv(3, **BASE), np.random.default_rng(1)
-    env.reset(seed=4)
-    for _ in range(20):
-        env.step(rng.random((3, 12), dtype=np.float32))
-    state = env.get_state()
-    ahead = [env.step(rng.random((3, 12), dtype=np.float32))[1] for _ in range(9)]
-    back = of_features(env.set_state(state))
-    again = [env.step(rng.random((3, 12), dtype=np.float32))[1] for _ in range(9)]
-    return [ahead, back, again, what_waits(env)]
-
-
-@entry("face: values and ages set at reset")
-def _() -> Any:
-    env, options = CrawlEnv(**BASE), {"value": np.arange(12.0), "age": np.arange(1.0, 13)}
-    found = [env.reset(seed=4, options=options)[0]]
-    return [*found, *(env.step(np.arange(12) % 3)[:2] for _ in range(5))]
-
-
-@entry("face: rows reset by a mask")
-def _() -> Any:
-    env = CrawlVectorEnv(3, autoreset_mode="Disabled", **BASE)
-    env.reset(seed=4)
-    found = [env.step(np.ones((3, 12), dtype=np.float32))[1] for _ in range(5)]
-    mask = np.array([True, False, True])
-    return [*found, env.reset(options={"reset_mask": mask})[0], what_waits(env)]
-
-
-@entry("face: tables of subsets")
-def _() -> Any:
-    return [
-        SubsetAction(
-            CrawlEnv(sources=FLEETS["all-limits"], budget=budget, budget_rule=rule)
-        ).subsets
-        for budget in (1.0, 2.0, 3.5)
-        for rule in ("step", "average")
-    ]
-
-
-@entry("face: text of a fleet")
-def _() -> Any:
-    env = CrawlEnv(FLEETS["all-limits"], 2, arrivals="poisson-items", render_mode="ansi")
-    agent = agents.make("whittle", env)
-    observation, _ = env.reset(seed=2)
-    for _ in range(5):
-        observation = env.step(agent.predict(observation)[0])[0]
-    return env.render()
+# ----------------------------------------------------------------------------- indexing engines
 
 
 def indexed(sources: str, arrivals: Any, **engine: Any) -> Any:
@@ -374,34 +290,6 @@ add("engine: by value, bursts", partial(indexed, "dense", "poisson-hawkes", **BY
 add("engine: power law", partial(indexed, "sparse", "poisson-gamma-lomax", **BY_VALUE))
 add("engine: all limits", partial(indexed, "all-limits", "poisson-items", **FIFO))
 add("engine: a log", partial(indexed, "dense", Trace(log_of("dense")), **BY_VALUE))
-
-
-# -------------------------------------------------------------------------------------- selection
-
-
-def selected(rows: int) -> Any:
-    """Return what is selected with all sets of conditions, as numbers of sources."""
-    polite = Sources(1.0, 1.0, [0.1] * 9, hosts=["a", "a", "b", "b", "", "c", "c", "c", ""])
-    found, rng, n = [], np.random.default_rng(21), 9
-    for conditions in range(32):
-        even, average, some, hosts, ties = (bool(conditions & 1 << k) for k in range(5))
-        cost = np.ones(n) if even else rng.choice([0.5, 1.0, 2.0, 3.0], n)
-        for budget in (1.0, 3.5, 7.0):
-            priority = rng.uniform(-1, 1, (rows, n)).astype(np.float32)
-            priority = np.round(priority * 2) / 2 if ties else priority
-            since = rng.integers(0, 5, (rows, n)).astype(np.float64)
-            allowed = rng.random((rows, n)) < 0.7 if some else None
-            balance = rng.normal(budget, budget, rows) if average else None
-            limits = allowed, Hosts.of(polite, 1) if hosts else None
-            whole = whole_budget(cost, budget)
-            found.append(
-                np.sort(np.ravel(select(priority, since, cost, budget, whole, balance, *limits)))
-            )
-    return found
-
-
-add("selection: one row", partial(selected, 1))
-add("selection: four rows", partial(selected, 4))
 
 
 # ---------------------------------------------------------------------- content by law of arrivals
@@ -767,48 +655,6 @@ def _() -> Any:
             }
             found.append(play_back(Rollout(agent, arguments, 1, 0), split.trace, split.steps))
     return found
-
-
-@entry("file: fleets as they are written")
-def _() -> Any:
-    with tempfile.TemporaryDirectory() as folder:
-        path, found = Path(folder) / "fleet.csv", []
-        for name in ("costs", "all-limits", "delays"):
-            FLEETS[name].to_csv(path)
-            found += [path.read_text(encoding="utf-8"), Sources.from_csv(path, 0.5)]
-    return found
-
-
-ITEMS_CSV = """item,source,published,utility
-7,a,2024-03-01T05:00:00Z,3
-8,b,2024-03-01T01:30:00+02:00,0
-9,a,2024-03-02T00:00:01Z,1.25
-"""
-CURVES_CSV = """item,age,remaining
-9,0.5,0.7
-9,4,0
-7,1,0.9
-"""
-
-
-def of_log(log: ItemLog) -> list[Any]:
-    curves = log.curves
-    shapes = [] if curves is None else [curves.first, curves.age, curves.remaining]
-    return [list(log.names), log.source, log.published, log.utility, log.start, log.end, *shapes]
-
-
-@entry("file: logs with time stamps and curves, and parts of logs")
-def _() -> Any:
-    with tempfile.TemporaryDirectory() as folder:
-        items, curves = Path(folder) / "items.csv", Path(folder) / "curves.csv"
-        items.write_text(ITEMS_CSV, encoding="utf-8")
-        curves.write_text(CURVES_CSV, encoding="utf-8")
-        found = [of_log(ItemLog.from_csv(items, curves, unit)) for unit in ("minute", "day")]
-        log_of("table1", 2.0).to_csv(items, curves)
-        found.append(of_log(ItemLog.from_csv(items, curves)))
-    log = log_of("delays", 9.0)
-    parts = log.between(3.0, 5.0), log.covering(-5.0, 7.0), log.select(["6", "2"])
-    return [*found, *map(of_log, parts)]
 
 
 # ------------------------------------------------------------------------- numbers and the command

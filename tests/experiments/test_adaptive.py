@@ -172,15 +172,6 @@ def test_the_clairvoyant_knows_the_content_after_rates_have_changed():
     assert changed > 5
 
 
-def test_the_clairvoyant_gains_where_rates_change():
-    law = ("jumps", {"rate": 0.02})
-    whittle, knowing = (
-        np.array(work(job("case", entrant(name), FLEET, 200, 10, 0, law))["expected"])[:, -1]
-        for name in ("whittle", entrants.CLAIRVOYANT)
-    )
-    assert knowing.mean() > 1.02 * whittle.mean()
-
-
 def test_regimes_change_all_at_once_at_the_marks():
     fleet = {"sources": "random-sparse-100-0", "budget": 10}
     arrivals = runs.arrivals_of(*changes.switching(10))

@@ -228,27 +228,6 @@ def test_never_falls(decay, ceiling, shares):
 
 
 @plainly
-@given(decay=decays, ceiling=scales, discount=st.sampled_from([0.999, 0.99, 0.9, 0.5, 1e-3]))
-def test_never_falls_discounted(decay, ceiling, discount):
-    source = one(decay, ceiling)
-    index = index_of(states(float(source.ceiling[0]), decay, []), source, discount)
-    highest = np.maximum.accumulate(index)
-    assert (index >= highest * (1 - 10 * WOBBLE)).all()
-
-
-def test_wobble_between_consecutive_floats():
-    for decay in np.logspace(-12, 3, 31):
-        source = one(decay)
-        around = np.concatenate(
-            [-np.expm1(-decay * np.floor(np.array([1, 2, 7, 0.5 / decay, 20 / decay]))), [0.9, 1.0]]
-        )
-        around = around[around > 0]
-        x = (around.view(np.int64)[:, None] + np.arange(-100, 101)).view(np.float64)
-        index = index_of(x, source).reshape(x.shape)
-        assert (index >= np.maximum.accumulate(index, axis=1) * (1 - WOBBLE)).all()
-
-
-@plainly
 @given(decay=decays, ceiling=scales, cost=scales, shares=st.lists(st.floats(0, 1), min_size=1))
 def test_first_epoch_and_ceiling(decay, ceiling, cost, shares):
     source = one(decay, ceiling, cost)
@@ -264,37 +243,11 @@ def test_first_epoch_and_ceiling(decay, ceiling, cost, shares):
         assert whittle_index(neighbour, source)[0] == pytest.approx(top[0] / cost, rel=WOBBLE)
 
 
-@pytest.mark.parametrize("decay", [1e-6, 1e-12])
-def test_tends_to_continuous_time(decay):
-    y = np.concatenate([np.linspace(0.01, 0.999, 50), [1e-2, 1 - 1e-9]])
-    got = index_of(357.0 * y, one(decay, 357.0, 2.5))
-    limit = 357.0 / 2.5 * (y + (1 - y) * np.log1p(-y))
-    # One epoch is a step of m in time: the index lies within a few m of its limit.
-    np.testing.assert_allclose(got, limit, rtol=0, atol=357 / 2.5 * (2 * decay + 1e-15))
-
-
 def test_silent_source_is_worth_what_it_holds():
     fleet = Sources([0.0, 0.0, 3.0], [1.0, 2.0, 0.0], 0.5, [1.0, 4.0, 0.5])
     x = np.array([[0.0, 0.0, 0.0], [1.0, 2.0, 3.0], [1e-310, 1e200, 1e-9]])
     for discount in (1.0, 0.9):
         np.testing.assert_array_equal(whittle_index(x, fleet, discount), x / fleet.cost)
-
-
-@pytest.mark.parametrize("discount", [0.99, 0.3])
-def test_discount_raises_the_index_of_the_first_age(discount):
-    decay = np.array([1e-3, 0.02, 0.1, 0.7, 5.0])
-    fleet = Sources(3.0, 2.0, decay, 1.7)
-    alpha = np.exp(-decay)
-    factor = index_at_age(1, fleet, discount) / index_at_age(1, fleet)
-    np.testing.assert_allclose(factor, 1 + (1 - discount) * alpha / (1 - alpha), rtol=1e-11)
-    at_99 = index_at_age(1, fleet, 0.99) / index_at_age(1, fleet)
-    np.testing.assert_allclose(at_99[[3, 2, 1]], [1.01, 1.095, 1.495], atol=1e-3)
-
-
-def test_discount_to_one_is_the_average():
-    fleet, ages = Sources.preset("table1"), np.arange(1, 30)[:, None]
-    near = index_at_age(ages, fleet, 1 - 1e-9)
-    np.testing.assert_allclose(near, index_at_age(ages, fleet), rtol=1e-6)
 
 
 def test_table1_at_ages():

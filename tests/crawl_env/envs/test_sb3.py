@@ -12,7 +12,6 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import (
     DummyVecEnv,
-    VecCheckNan,
     VecMonitor,
     VecNormalize,
 )
@@ -236,33 +235,6 @@ def test_what_is_returned_can_be_changed():
                 info["terminal_observation"][...] = 77
 
 
-@pytest.mark.parametrize("arrivals", ["deterministic", "poisson-items"])
-def test_check_and_normalise_on_top(arrivals):
-    def wrapped(vec):
-        return VecNormalize(VecCheckNan(vec, raise_exception=True), gamma=0.9)
-
-    one, two = map(wrapped, pair(3, budget=2, horizon=5, arrivals=arrivals))
-    for env in (one, two):
-        env.seed(3)
-    seen = [env.reset() for env in (one, two)]
-    episodes = 0
-    for action in random_actions(one.unwrapped.vector_env, 21):
-        steps = [env.step(action) for env in (one, two)]
-        assert all(np.isfinite(step[0]).all() for step in steps)
-        if arrivals == "deterministic":
-            for a, b in zip(steps[0][:3], steps[1][:3], strict=True):
-                np.testing.assert_allclose(a, b, rtol=1e-6)
-        for a, b in zip(steps[0][3], steps[1][3], strict=True):
-            assert ("episode" in a) == ("episode" in b)
-            if "episode" in a:
-                assert a["episode"]["l"] == b["episode"]["l"] == 5
-                episodes += 1
-                if arrivals == "deterministic":
-                    assert a["episode"]["r"] == pytest.approx(b["episode"]["r"], rel=1e-6)
-    assert episodes == 12
-    assert len(seen) == 2
-
-
 # ------------------------------------------------------------------------- the rest of VecEnv
 
 
@@ -328,14 +300,6 @@ def test_attributes_and_methods():
     assert vec.unwrapped is vec
     assert vec.render_mode is None
     vec.close()
-
-
-@pytest.mark.parametrize(("horizon", "limit", "length"), [(5, 3, 3), (3, 5, 3), (None, 4, 4)])
-def test_time_limits(horizon, limit, length):
-    vec = CrawlVecEnv(2, horizon=horizon, max_episode_steps=limit)
-    vec.reset()
-    ends = [vec.step(np.zeros((2, 4), np.float32))[2].all() for _ in range(2 * length)]
-    assert ends == ([False] * (length - 1) + [True]) * 2
 
 
 def test_bad_arguments_are_refused():

@@ -9,9 +9,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from crawl_env.content.arrivals import Deterministic
-from crawl_env.content.world import World
-from crawl_env.fleet.sources import Sources
 from crawl_env.simulation.selection import (
     affordable,
     most_spent,
@@ -258,12 +255,6 @@ def test_fill_never_spends_more_than_the_budget(cost, budget, seed):
             assert spent + Fraction(cost[i]) > limit * (1 - Fraction(1, 10**11))
 
 
-def test_ten_tenths_fit_into_one():
-    cost = np.array([0.1] * 10 + [0.05])
-    picked = select_greedy(np.arange(11.0, 0, -1)[None], np.zeros((1, 11)), cost, 1.0)
-    assert picked.tolist() == list(range(10))
-
-
 # ------------------------------------------------------------------------- draw
 
 
@@ -298,51 +289,6 @@ def test_a_balance_emptied_by_tenths_is_empty():
         ).size
         == 0
     )
-
-
-@plainly
-@given(
-    cost=st.lists(st.floats(1e-3, 1e4), min_size=1, max_size=6),
-    budget=st.floats(1e-2, 1e2),
-    seed=st.integers(0, 10_000),
-    willing=st.floats(0, 1),
-)
-def test_the_average_rule_never_spends_more_than_one_crawl_too_much(cost, budget, seed, willing):
-    """The balance as an environment keeps it: it starts with M, pays, and gains M."""
-    n, rows, rng = len(cost), 2, np.random.default_rng(seed)
-    balance, spent = np.full(rows, budget), [Fraction(0)] * rows
-    for epoch in range(1, 41):
-        priority = rng.random((rows, n)) - (rng.random((rows, 1)) > willing)
-        picked = select_from_balance(priority, np.zeros((rows, n)), np.array(cost), balance, budget)
-        chosen = by_row(picked, rows, n)
-        for row in range(rows):
-            bill = total(cost[i] for i in chosen[row])
-            spent[row] += bill
-            balance[row] += budget - float(bill)
-            assert spent[row] <= Fraction(budget) * epoch + Fraction(max(cost))
-
-
-@pytest.mark.parametrize("budget", [0.3, 1.0, 2.5])
-def test_the_average_rule_spends_all_it_is_given_when_it_never_waits(budget):
-    n, horizon, balance, crawls = 4, 1000, np.array([budget]), 0
-    for _ in range(horizon):
-        picked = select_from_balance(np.ones((1, n)), np.zeros((1, n)), np.ones(n), balance, budget)
-        crawls += picked.size
-        balance += budget - picked.size
-    assert budget * horizon - 1e-6 <= crawls <= budget * horizon + 1
-
-
-@pytest.mark.parametrize("rows", [1, 3])
-def test_where_all_tie_nobody_waits_longer_than_a_full_turn(rows):
-    """Equal priorities: the age decides, so that no source starves."""
-    n, k = 7, 2
-    world, rng = World(Sources.random(n, seed=1), Deterministic(), rows), np.random.default_rng(0)
-    world.start(np.ones((rows, n)), rng)
-    for epoch in range(4 * n):
-        world.crawl(select_top(np.zeros((rows, n), dtype=np.float32), k, world.crawled_at))
-        world.advance(rng)
-        if epoch >= n:
-            assert world.age.max() == math.ceil(n / k)
 
 
 # ------------------------------------------------------------------------- at the edges

@@ -4,7 +4,6 @@ tests of the environments share. Nothing here imports the stations that the envi
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,6 +31,8 @@ TABLE1 = {  # the paper's example
     "mean_utility": [1.0, 0.7, 0.2, 0.08],
     "decay_rate": [0.7, 0.35, 0.7, 0.21],
 }
+MIXED = Sources([3.0, 0.2, 8.0, 0.7, 1.1], [1.0, 4.0, 0.3, 2.0, 1.0], [0.3, 0.1, 0.6, 0.2, 0.05])
+COSTLY = MIXED.replaced(cost=[1, 2, 1, 3, 1])
 
 
 @dataclass
@@ -164,22 +165,6 @@ class PlainCrawl:
 
     def observation(self, features: Sequence[str]) -> np.ndarray:
         return np.array([self.channel(name) for name in features]).T
-
-
-def all_sets(n: int) -> list[tuple[int, ...]]:
-    """Return every set of n sources in lexicographic order."""
-    sets = itertools.chain.from_iterable(itertools.combinations(range(n), k) for k in range(n + 1))
-    return sorted(sets)
-
-
-def maximal_sets(cost: Sequence[str], budget: str) -> list[tuple[int, ...]]:
-    """Return the affordable sets that are part of no other affordable set."""
-    fits = [
-        set(chosen)
-        for chosen in all_sets(len(cost))
-        if sum((Fraction(cost[i]) for i in chosen), Fraction(0)) <= Fraction(budget)
-    ]
-    return sorted(tuple(sorted(a)) for a in fits if not any(a < b for b in fits))
 
 
 @contextlib.contextmanager

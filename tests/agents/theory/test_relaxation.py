@@ -90,17 +90,6 @@ def test_optimum_of_table_1(budget, optimum):
     assert isinstance(found, float)
 
 
-@pytest.mark.parametrize(("budget", "bound"), [(2, 6.175), (10, 9.589)], ids=["M=2", "M=10"])
-def test_relaxed_bound_of_fleet_f(budget, bound):
-    assert relaxed_bound(Sources.preset("fleet-f"), budget) == pytest.approx(bound, abs=5.1e-4)
-
-
-@pytest.mark.parametrize(("n", "picks", "whittle"), [(10, 3, 17.191), (30, 6, 39.603)])
-def test_bound_of_recovering_bandits_lies_just_above_whittle(n, picks, whittle):
-    bound = relaxed_bound(Sources.preset(f"recovering-{n}"), picks)
-    assert whittle - 5e-4 <= bound <= whittle * 1.015
-
-
 # ------------------------------------------------------------------------- the relaxed bound
 
 
@@ -154,16 +143,6 @@ def test_a_multiplier_far_below_the_largest_index_keeps_its_digits(small):
     found = relaxation(fleet, 3.5)
     assert found.multiplier == pytest.approx(2.0 * small, rel=1e-14)
     assert found.bound == pytest.approx(4.0 + 4.0 * small, rel=1e-14)
-
-
-@fewer
-@given(fleet=small_fleets(), more=st.floats(0.0, 5.0))
-def test_with_budget_for_everything_the_bound_is_all_that_comes(fleet, more):
-    sources = fleet_with(*fleet)
-    found = relaxation(sources, sources.cost.sum() + more)
-    assert found.bound == pytest.approx(sources.inflow.sum(), rel=1e-12)
-    if more > 1e-6:
-        assert found.multiplier == 0.0
 
 
 def test_a_silent_fleet_is_worth_nothing():

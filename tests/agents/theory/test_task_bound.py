@@ -8,7 +8,6 @@ import agents
 from agents import relaxation
 from agents.evaluation.rollout import compare, evaluate
 from agents.theory.observed import ObservedArm
-from agents.theory.relaxation import net_reward
 from agents.theory.task_bound import task_bound
 from crawl_env import ArrivalProcess, Arrivals, Drift, Sources, Task, World
 from crawl_env.content.process import Block, Cells
@@ -92,14 +91,6 @@ def test_it_is_the_least_over_the_price():
     bound, price, _ = task_bound(task)
     assert bound == pytest.approx(least.fun, rel=1e-8)
     assert dual(price) == pytest.approx(bound)
-
-
-def test_net_reward_tries_every_interval():
-    fleet, k = Sources.random(6, seed=4), np.arange(1, 3000)
-    for price in (0.0, 3.0, 40.0):
-        expected = ((fleet.content_at(k[:, None]) - price * fleet.cost) / k[:, None]).max(axis=0)
-        got = net_reward(fleet, np.array([price]))
-        np.testing.assert_allclose(got, np.maximum(expected, 0.0), rtol=1e-12)
 
 
 def test_a_batch_is_its_rows():

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.evaluation.rollout import evaluate
-from crawl_env import CrawlEnv, DecayCurves, ItemLog, Sources, Trace
+from crawl_env import DecayCurves, ItemLog, Sources, Trace
 from crawl_env.content.world import NEVER, World
-from tests.references import Z_LIMIT, plainly
+from tests.references import plainly
 
 PERIODS = ("1", "0.1", "0.3", "0.7", "2.5")
 
@@ -222,12 +221,6 @@ def test_an_item_at_a_boundary_is_seen_one_whole_epoch_later(period):
         assert got[-1] == pytest.approx(math.exp(-0.5 * period), rel=1e-12)
 
 
-def test_decimal_times_fall_into_decimal_epochs():
-    """0.3/0.1 < 3 in floating point, and 0.3 is in the fourth epoch all the same."""
-    log = log_of([0.3], start=0, end=1)
-    assert values(Trace(log, random_start=False), one_source(0.1), 4)[2] == 0
-
-
 def test_just_before_a_boundary_is_before_it():
     log = log_of([2 - 1e-6], start=0, end=4)
     got = values(Trace(log, random_start=False), one_source(), 2)
@@ -242,15 +235,6 @@ def test_the_last_item_of_a_log_without_an_end_is_of_the_last_epoch():
     assert values(trace, one_source(), 2) == pytest.approx([kept, kept**2 + kept + 1])
 
 
-def test_the_last_epoch_may_be_a_part_of_one():
-    """A span of 2.5 is played as 3 epochs, so the item returns every 3."""
-    trace = Trace(log_of([0.0], start=0, end=2.5), random_start=False)
-    kept = math.exp(-0.5)
-    first, *_, again = values(trace, one_source(), 4)
-    assert first == pytest.approx(kept)
-    assert again == pytest.approx(kept + kept**4)
-
-
 @pytest.mark.parametrize("count", [1, 2, 7])
 def test_items_of_one_instant_all_count_and_the_last_in_the_log_stay(count):
     worth = 2.0 ** np.arange(count)
@@ -259,14 +243,6 @@ def test_items_of_one_instant_all_count_and_the_last_in_the_log_stay(count):
     assert values(Trace(log), one_source(), 1)[0] == pytest.approx(kept * worth.sum())
     capped = one_source(capacity=2)
     assert values(Trace(log), capped, 1)[0] == pytest.approx(kept * worth[-2:].sum())
-
-
-def test_a_log_without_items_is_silence():
-    log = ItemLog(["1"], [], [], [], start=0, end=5)
-    assert values(Trace(log), one_source(), 7) == [0.0] * 7
-    env = CrawlEnv(sources=one_source(), arrivals=Trace(log), start="full", horizon=None)
-    env.reset(seed=0)
-    assert env.step(np.zeros(1, dtype=np.float32))[1] == 0
 
 
 def test_a_silent_source_holds_nothing_and_sources_are_found_by_name():
@@ -314,35 +290,6 @@ def test_a_full_start_keeps_what_a_curve_never_lets_go():
     rng = np.random.default_rng(0)
     world.start(np.full((50, 1), NEVER), rng)
     assert (world.value >= 0.25).all()
-
-
-def simulated(fleet, epochs, seed):
-    """Return a log of Poisson arrivals with exponential utilities, drawn here."""
-    rng = np.random.default_rng(seed)
-    number = rng.poisson(fleet.arrival_rate * fleet.period * epochs)
-    source = np.repeat(np.arange(len(fleet)), number)
-    span = fleet.period * epochs
-    worth = fleet.mean_utility[source] * rng.exponential(size=source.size)
-    times = rng.uniform(0, span, source.size)
-    return ItemLog(fleet.names, source, times, worth, 0, span)
-
-
-@pytest.mark.parametrize("observed", [False, True], ids=["unseen", "seen"])
-def test_a_simulated_log_earns_what_poisson_arrivals_do(observed):
-    """The rewards of 24 logs are independent draws, so their spread holds all that differs from
-    log to log. Wrong once in 150,000 seeds."""
-    fleet = Sources([0.5, 1, 0.2, 0.3, 2], [1, 0.7, 2, 0.5, 0.3], [0.35, 0.1, 0.2, 0.7, 0.05])
-    posed = {"sources": fleet, "budget": 1, "observed": observed}
-    settings = {"steps": 250, "warmup": 0}
-    played = [
-        evaluate("whittle", {**posed, "arrivals": Trace(log)}, seeds=1, seed=i, **settings).reward
-        for i, log in enumerate(simulated(fleet, 250, i) for i in range(24))
-    ]
-    drawn = evaluate("whittle", {**posed, "arrivals": "poisson"}, seeds=200, **settings).reward
-    got = np.concatenate(played)
-    error = math.hypot(got.std(ddof=1) / math.sqrt(got.size), drawn.std(ddof=1) / math.sqrt(200))
-    assert error < 0.05 * drawn.mean()  # sharp enough to see a wrong unit or a lost epoch
-    assert abs(got.mean() - drawn.mean()) < Z_LIMIT * error
 
 
 def test_memory_does_not_grow_with_the_number_of_epochs():

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from crawl_env import CrawlEnv, CrawlVectorEnv, Sources
 from tests.crawl_env.env_plain import (
     CHANNELS,
+    COSTLY,
     HIDDEN,
     ID,
+    MIXED,
     NEVER,
     PARAMETERS,
     TABLE1,
@@ -30,13 +32,6 @@ from tests.references import Z_LIMIT, plainly, z_of_mean, z_of_share, z_of_varia
 
 DECIMALS = ["0.1", "0.2", "0.3", "0.5", "0.7", "1", "1.5", "2", "2.1", "3"]
 START_AGE = {"fresh": 1.0, "empty": 0.0, "full": NEVER}
-MIXED = Sources([3.0, 0.2, 8.0, 0.7, 1.1], [1.0, 4.0, 0.3, 2.0, 1.0], [0.3, 0.1, 0.6, 0.2, 0.05])
-COSTLY = Sources(
-    [3.0, 0.2, 8.0, 0.7, 1.1],
-    [1.0, 4.0, 0.3, 2.0, 1.0],
-    [0.3, 0.1, 0.6, 0.2, 0.05],
-    [1, 2, 1, 3, 1],
-)
 
 
 @st.composite

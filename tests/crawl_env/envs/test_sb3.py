@@ -19,15 +19,9 @@ from stable_baselines3.common.vec_env import (
 from crawl_env import CrawlEnv, Sources
 from crawl_env.envs.sb3 import CrawlVecEnv
 from crawl_env.envs.wrappers import SubsetAction
-from tests.crawl_env.env_plain import CHANNELS, ID, random_actions, unreachable_is_fine
+from tests.crawl_env.env_plain import CHANNELS, COSTLY, ID, random_actions, unreachable_is_fine
 
 torch.set_num_threads(1)
-MIXED = Sources(
-    [3.0, 0.2, 8.0, 0.7, 1.1],
-    [1.0, 4.0, 0.3, 2.0, 1.0],
-    [0.3, 0.1, 0.6, 0.2, 0.05],
-    [1, 2, 1, 3, 1],
-)
 SMALL = {"policy_kwargs": {"net_arch": [16]}, "seed": 0}
 OFF = {"learning_starts": 12, "batch_size": 8, "buffer_size": 200, **SMALL}
 ON = {"n_steps": 16, "batch_size": 16, "n_epochs": 2, **SMALL}
@@ -173,7 +167,7 @@ def pair(rows, **arguments):
 
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("rule", ["step", "average"])
-@pytest.mark.parametrize("sources", ["table1", MIXED], ids=["table1", "mixed costs"])
+@pytest.mark.parametrize("sources", ["table1", COSTLY], ids=["table1", "mixed costs"])
 def test_equals_dummy_vec_env_step_by_step(sources, rule, rows):
     arguments = {
         "sources": sources,
@@ -300,6 +294,14 @@ def test_attributes_and_methods():
     assert vec.unwrapped is vec
     assert vec.render_mode is None
     vec.close()
+
+
+@pytest.mark.parametrize(("horizon", "limit", "length"), [(5, 3, 3), (3, 5, 3), (None, 4, 4)])
+def test_time_limits(horizon, limit, length):
+    vec = CrawlVecEnv(2, horizon=horizon, max_episode_steps=limit)
+    vec.reset()
+    ends = [vec.step(np.zeros((2, 4), np.float32))[2].all() for _ in range(2 * length)]
+    assert ends == ([False] * (length - 1) + [True]) * 2
 
 
 def test_bad_arguments_are_refused():

@@ -20,11 +20,9 @@ from tests.crawl_env.env_plain import (
     ID,
     PlainCrawl,
     PlainSource,
-    all_sets,
     fleet_of,
-    maximal_sets,
 )
-from tests.references import maximal, plainly
+from tests.references import affordable_subsets, maximal, plainly
 
 COSTS = [0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.0, 2.0, 3.7, 50.0]
 
@@ -47,23 +45,6 @@ def test_maximal_subsets_of_round_costs(cost, budget):
 def test_maximal_subsets_of_any_costs(cost, share):
     budget = share * sum(cost)
     assert list(maximal_subsets(np.array(cost), budget)) == maximal(cost, budget)
-
-
-@pytest.mark.parametrize(("n", "k"), [(4, 1), (4, 2), (6, 3), (10, 4), (5, 5)])
-def test_at_unit_cost_they_are_all_combinations_in_order(n, k):
-    found = maximal_subsets(np.ones(n), float(k))
-    assert found == tuple(itertools.combinations(range(n), k))
-    assert found == maximal_subsets(np.ones(n), k + 0.5 if k < n else k + 7.0)
-
-
-def test_rounding_of_the_budget_does_not_cost_a_source():
-    assert maximal_subsets(np.full(4, 0.1), 0.3) == tuple(itertools.combinations(range(4), 3))
-    assert maximal_subsets(np.array([0.1, 0.2, 0.4]), 0.3) == ((0, 1),)
-
-
-def test_sources_too_dear_are_in_no_set():
-    assert maximal_subsets(np.array([5.0, 1.0, 5.0, 1.0]), 1.0) == ((1,), (3,))
-    assert maximal_subsets(np.array([5.0, 6.0]), 1.0) == ((),)
 
 
 def test_sets_are_plain_sorted_tuples_in_lexicographic_order():
@@ -130,7 +111,9 @@ def test_a_step_is_the_plain_one(cost, budget, rule):
     arguments = {"sources": fleet_of(plain_fleet), "budget": float(budget), "budget_rule": rule}
     env = SubsetAction(gym.make(ID, **arguments, features=CHANNELS))
     vec = VectorSubsetAction(CrawlVectorEnv(2, **arguments, features=CHANNELS))
-    table = maximal_sets(cost, budget) if rule == "step" else all_sets(len(cost))
+    prices = list(map(float, cost))
+    every = sorted(affordable_subsets(prices, sum(prices)))
+    table = maximal(prices, float(budget)) if rule == "step" else every
     assert list(env.subsets) == list(vec.subsets) == table
     assert env.action_space == vec.single_action_space == gym.spaces.Discrete(len(table))
     assert vec.action_space == gym.vector.utils.batch_space(vec.single_action_space, 2)

@@ -11,6 +11,7 @@ from tests.crawl_env.env_plain import (
     CHANNELS,
     HIDDEN,
     ID,
+    MIXED,
     PARAMETERS,
     random_actions,
     run,
@@ -21,10 +22,7 @@ from tests.references import Z_LIMIT
 
 MODES = list(AutoresetMode)
 BY_VALUE = lambda mode: mode.value  # noqa: E731
-MIXED = Sources([3.0, 0.2, 8.0, 0.7, 1.1], [1.0, 4.0, 0.3, 2.0, 1.0], [0.3, 0.1, 0.6, 0.2, 0.05])
-COSTLY = Sources(
-    MIXED.arrival_rate, MIXED.mean_utility, MIXED.decay_rate, [0.1, 0.7, 0.3, 1.1, 0.2]
-)
+COSTLY = MIXED.replaced(cost=[0.1, 0.7, 0.3, 1.1, 0.2])
 FLEETS = {"unit costs": (MIXED, 2), "one crawl": (MIXED, 1), "mixed costs": (COSTLY, 1.3)}
 FEATURES = {"value": ("value",), "hidden": HIDDEN, "all": tuple(CHANNELS)}
 

@@ -13,16 +13,10 @@ from stable_baselines3.common.env_checker import check_env as check_env_sb3
 
 from crawl_env import CrawlEnv, Sources
 from crawl_env.envs.wrappers import SequentialSelection
-from tests.crawl_env.env_plain import CHANNELS, ID, random_actions, unreachable_is_fine
+from tests.crawl_env.env_plain import CHANNELS, COSTLY, ID, random_actions, unreachable_is_fine
 from tests.refusals import refused
 
 torch.set_num_threads(1)
-MIXED = Sources(
-    [3.0, 0.2, 8.0, 0.7, 1.1],
-    [1.0, 4.0, 0.3, 2.0, 1.0],
-    [0.3, 0.1, 0.6, 0.2, 0.05],
-    [1, 2, 1, 3, 1],
-)
 
 
 def make(**arguments):
@@ -38,7 +32,7 @@ def masks_by_hand(cost, budget, picked):
 @pytest.mark.parametrize("arrivals", ["deterministic", "poisson-items"])
 @pytest.mark.parametrize(
     ("sources", "budget"),
-    [("table1", 1), ("table1", 2), ("table1", 3), ("table1", 4), (MIXED, 4), (MIXED, 2.5)],
+    [("table1", 1), ("table1", 2), ("table1", 3), ("table1", 4), (COSTLY, 4), (COSTLY, 2.5)],
     ids=["M=1", "M=2", "M=3", "all", "mixed, M=4", "mixed, M=2.5"],
 )
 def test_an_epoch_of_picks_is_one_step_of_the_environment(sources, budget, arrivals):
@@ -94,7 +88,7 @@ def test_an_impossible_pick_is_replaced_by_the_oldest_possible():
 
 
 def test_an_impossible_pick_never_becomes_one_that_costs_too_much():
-    env = make(sources=MIXED, budget=2, features=("crawled",))
+    env = make(sources=COSTLY, budget=2, features=("crawled",))
     env.reset(options={"age": [1, 1, 2, 9, 1]})
     assert env.action_masks().tolist() == [True, True, True, False, True]
     env.step(3)  # 3 costs 3, and is the oldest; 2 is the oldest that can be paid
@@ -232,7 +226,7 @@ def test_any_whole_number_will_do(kind):
 
 @pytest.mark.parametrize("check", [check_env, check_env_sb3], ids=["Gymnasium", "SB3"])
 @pytest.mark.parametrize("features", [("value",), tuple(CHANNELS)], ids=["value", "all"])
-@pytest.mark.parametrize("sources", ["table1", MIXED], ids=["table1", "mixed costs"])
+@pytest.mark.parametrize("sources", ["table1", COSTLY], ids=["table1", "mixed costs"])
 @pytest.mark.parametrize("flat", [False, True], ids=["rows", "flat"])
 def test_check_env(check, features, sources, flat):
     form = {"flat": flat, "scaled": flat}
@@ -250,7 +244,7 @@ def test_check_env(check, features, sources, flat):
 
 
 def test_maskable_ppo_trains_and_its_masks_hold():
-    env = make(sources=MIXED, budget=4, features=("value", "age", "cost"), horizon=6)
+    env = make(sources=COSTLY, budget=4, features=("value", "age", "cost"), horizon=6)
     model = MaskablePPO("MlpPolicy", env, n_steps=32, batch_size=16, n_epochs=2, seed=0)
     model.learn(96)
     seen, _ = env.reset(seed=0)

@@ -94,9 +94,7 @@ def log_likelihood(
     True
     """
     out = np.empty(len(events.items))
-    _filter(
-        events.first, events.gap, events.is_item, events.rest, recall, false_rate, 1 / delay, out
-    )
+    _filter(events, recall, false_rate, 1 / delay, out)
     return out
 
 
@@ -120,17 +118,7 @@ def draw(
     n = len(events.items)
     out = np.empty((3, n))
     uniform = rng.random(events.gap.size + n)
-    _draw(
-        events.first,
-        events.gap,
-        events.is_item,
-        events.rest,
-        recall,
-        false_rate,
-        1 / delay,
-        uniform,
-        out,
-    )
+    _draw(events, recall, false_rate, 1 / delay, uniform, out)
     return Assigned(*out)
 
 
@@ -165,16 +153,10 @@ def _advance(a: FloatArray, top: int, gap: float, item: bool, r: float, nu: floa
 
 @compiled
 def _filter(
-    first: IntArray,
-    gap: FloatArray,
-    is_item: BoolArray,
-    rest: FloatArray,
-    recall: FloatArray,
-    false_rate: FloatArray,
-    rate: FloatArray,
-    out: FloatArray,
+    events: Events, recall: FloatArray, false_rate: FloatArray, rate: FloatArray, out: FloatArray
 ) -> None:
     """Write the log likelihood of every source to `out`, (N,)."""
+    first, gap, is_item, rest = events.first, events.gap, events.is_item, events.rest
     a = np.zeros(_MOST)
     for i in range(rest.size):
         top, found = 0, 0.0
@@ -191,10 +173,7 @@ def _filter(
 
 @compiled
 def _draw(
-    first: IntArray,
-    gap: FloatArray,
-    is_item: BoolArray,
-    rest: FloatArray,
+    events: Events,
     recall: FloatArray,
     false_rate: FloatArray,
     rate: FloatArray,
@@ -203,6 +182,7 @@ def _draw(
 ) -> None:
     """Write announced items, true pings and waiting times of an assignment of every source to
     `out`, (3, N), with a uniform number for each event and each source."""
+    first, gap, is_item, rest = events.first, events.gap, events.is_item, events.rest
     a = np.zeros(_MOST)
     kept = np.empty(4096)  # the distribution after each event of a source, one after the other
     for i in range(rest.size):

@@ -110,6 +110,24 @@ class PingSums(NamedTuple):
     odds: FloatArray  # (..., J) logarithms, of a change of all precisions to this one
 
 
+class _Tables(NamedTuple):
+    """Parts of `PingSums` of B fleets, in whose arrays the compiled functions read and write."""
+
+    weight: FloatArray  # (B,)
+    prior_shape: FloatArray  # (B,)
+    prior_rate: FloatArray  # (B,)
+    likelihood: FloatArray  # (B·N, J)
+    more_shape: FloatArray  # (B·N, J)
+    more_rate: FloatArray  # (B·N, J)
+    fraction: FloatArray  # (B, J)
+
+    @staticmethod
+    def of(x: PingSums) -> _Tables:
+        rows = (array.reshape(-1) for array in (x.weight, x.shape, x.rate))
+        tables = (x.likelihood, x.items, x.time, x.fraction)
+        return _Tables(*rows, *(table.reshape(-1, _J) for table in tables))
+
+
 @dataclass(frozen=True)
 class SignalQuality:
     """Posterior of the silent rate Λ_s and the precision p of every source.
@@ -213,6 +231,7 @@ class SignalQuality:
         likelihood, items, time = (
             copy_to_change(table, cells, _J) for table in (old.likelihood, old.items, old.time)
         )
+        new = old._replace(likelihood=likelihood, items=items, time=time)
         _add_crawls(
             cells,
             cells // n,
@@ -220,18 +239,11 @@ class SignalQuality:
             outcome.counts if self.counts else outcome.changes.astype(np.float64),
             np.zeros(cells.size) if outcome.pings is None else outcome.pings,
             self.counts,
-            old.weight.reshape(-1),
-            old.shape.reshape(-1),
-            old.rate.reshape(-1),
             self._rate,
             PRECISIONS,
-            likelihood.reshape(-1, _J),
-            items.reshape(-1, _J),
-            time.reshape(-1, _J),
-            old.fraction.reshape(-1, _J),
+            _Tables.of(new),
             old.odds.reshape(-1, _J),  # `passed` has returned a new array
         )
-        new = old._replace(likelihood=likelihood, items=items, time=time)
         changed = is_likely(old.odds)[..., None]
         if not (self.hazard and changed.any()):
             return new
@@ -262,17 +274,9 @@ class SignalQuality:
         rate = np.where(before > 0, -before, flat[cells] / elapsed)
         ceased.reshape(-1)[cells] = np.maximum(rate, 0.0)
         flat[cells] = np.maximum(flat[cells], before * elapsed)
-        transfer(
-            cells,
-            row,
-            rate,
-            old.weight.reshape(-1),
-            old.rate.reshape(-1),
-            PRECISIONS,
-            items.reshape(-1, _J),
-            old.time.reshape(-1, _J),
-        )
-        return new._replace(items=items, ceased=ceased)
+        new = new._replace(items=items, ceased=ceased)
+        transfer(cells, row, rate, PRECISIONS, _Tables.of(new))
+        return new
 
     @property
     def _rate(self) -> float:
@@ -323,19 +327,13 @@ class SignalQuality:
 
     def draw(self, state: State, cells: IntArray, rng: np.random.Generator) -> Quality:
         """Return one draw from the joint posterior of some sources, (K,)."""
-        n = PingSums(*state).pings.shape[-1]
+        learnt = PingSums(*state)
+        n = learnt.pings.shape[-1]
         shape, rate, precision = (np.empty(cells.size) for _ in range(3))
         chance = rng.random(cells.size)
-        _draw(cells, n, self._flat(state), PRECISIONS, chance, shape, rate, precision)
+        _draw(cells, n, _Tables.of(learnt), PRECISIONS, chance, shape, rate, precision)
         silent = rng.standard_gamma(shape) / rate
         return Quality(silent + precision * self.ping_rate(state, cells), silent, precision)
-
-    def _flat(self, state: State) -> tuple[FloatArray, ...]:
-        """Return the weight and the Gamma prior, (B,), the tables, (B·N, J), and the fractions."""
-        x = PingSums(*state)
-        rows = (array.reshape(-1) for array in (x.weight, x.shape, x.rate))
-        tables = (x.likelihood, x.items, x.time, x.fraction)
-        return *rows, *(table.reshape(-1, _J) for table in tables)
 
     def _moments(
         self, state: State, cells: IntArray | None
@@ -350,9 +348,8 @@ class SignalQuality:
         rows, g = np.empty((6, cells.size)), self.ping_rate(state, cells)
         time = (learnt.weight * learnt.elapsed).reshape(-1)[cells // pings.shape[-1]]
         of_g = g / np.maximum(time, _TINY)  # the variance of a Poisson rate
-        _moments(
-            cells, pings.shape[-1], self._flat(state), g, of_g, PRECISIONS, _CELL_VARIANCE, rows
-        )
+        tables = _Tables.of(learnt)
+        _moments(cells, pings.shape[-1], tables, g, of_g, PRECISIONS, _CELL_VARIANCE, rows)
         mean, variance = rows[:3].reshape(3, *shape), rows[3:].reshape(3, *shape)
         total, silent, precision = (
             Posterior(m * m / v, m / v) for m, v in zip(mean, variance, strict=True)
@@ -440,18 +437,16 @@ def transfer(
     cells: IntArray,
     row: IntArray,
     ping_rate: FloatArray,
-    weight: FloatArray,
-    prior_rate: FloatArray,
     precisions: FloatArray,
-    more_shape: FloatArray,
-    more_rate: FloatArray,
+    tables: _Tables,
 ) -> None:
     """Add p times the rate of pings, (K,), which may be negative, to the silent rates of sources
     given each precision p; the tables are (B·N, J)."""
+    more_shape = tables.more_shape
     for k in range(cells.size):
-        w = weight[row[k]]
+        w = tables.weight[row[k]]
         for j in range(precisions.size):
-            b = prior_rate[row[k]] + w * more_rate[cells[k], j]
+            b = tables.prior_rate[row[k]] + w * tables.more_rate[cells[k], j]
             more = more_shape[cells[k], j] + precisions[j] * ping_rate[k] * b / w
             more_shape[cells[k], j] = max(more, 0.0)
 
@@ -467,19 +462,14 @@ def _add_crawls(
     found: FloatArray,
     pings: FloatArray,
     counted: bool,
-    weight: FloatArray,
-    prior_shape: FloatArray,
-    prior_rate: FloatArray,
     hazard: float,
     precisions: FloatArray,
-    likelihood: FloatArray,
-    more_shape: FloatArray,
-    more_rate: FloatArray,
-    fraction: FloatArray,
+    tables: _Tables,
     odds: FloatArray,
 ) -> None:
     """Update the tables, (B·N, J), and the odds of changes, (B, J), by crawls, (K,); weight and
     prior are those of fleets, (B,)."""
+    weight, prior_shape, prior_rate, likelihood, more_shape, more_rate, fraction = tables
     logs, chance = np.empty(precisions.size), np.empty(precisions.size)
     for i in range(cells.size):
         cell, w = cells[i], weight[row[i]]
@@ -530,7 +520,7 @@ def _probabilities(
 def _moments(
     cells: IntArray,
     n: int,
-    arrays: tuple[FloatArray, ...],
+    tables: _Tables,
     ping_rate: FloatArray,
     ping_variance: FloatArray,
     precisions: FloatArray,
@@ -538,7 +528,7 @@ def _moments(
     out: FloatArray,
 ) -> None:
     """Fill in means and variances, (6, K), of the total rates, silent rates and precisions."""
-    weight, prior_shape, prior_rate, likelihood, more_shape, more_rate, fraction = arrays
+    weight, prior_shape, prior_rate, likelihood, more_shape, more_rate, fraction = tables
     chance, means = np.empty(precisions.size), np.empty(precisions.size)
     for i in range(cells.size):
         cell, row, g = cells[i], cells[i] // n, ping_rate[i]
@@ -576,7 +566,7 @@ def _moments(
 def _draw(
     cells: IntArray,
     n: int,
-    arrays: tuple[FloatArray, ...],
+    tables: _Tables,
     precisions: FloatArray,
     chance: FloatArray,
     shape: FloatArray,
@@ -584,7 +574,7 @@ def _draw(
     precision: FloatArray,
 ) -> None:
     """Draw a precision of each source, and fill in the Gamma distribution of Λ_s given it."""
-    weight, prior_shape, prior_rate, likelihood, more_shape, more_rate, fraction = arrays
+    weight, prior_shape, prior_rate, likelihood, more_shape, more_rate, fraction = tables
     probability = np.empty(precisions.size)
     for i in range(cells.size):
         cell, row = cells[i], cells[i] // n

@@ -19,13 +19,23 @@ Miniflux's 3 % more than round robin.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
-from numpy.typing import NDArray
 
 from agents.policies.base import Agent, Environment, ObservationView, State, needs
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import BoolArray, FloatArray
 
 _LEAST = 1e-12  # lower bound of expected items, to avoid divisions by zero
+
+
+class Crawls(NamedTuple):
+    """What the crawls of the last step found, (B, N) each."""
+
+    crawled: BoolArray  # whether a source was crawled
+    since: FloatArray  # steps between that crawl and the one before
+    brought: BoolArray  # whether it collected something new
+    items: FloatArray | None  # number of new items; None: it is not observed
 
 
 class Rule(Agent):
@@ -49,23 +59,9 @@ class Rule(Agent):
         needs(task, self.name, "crawled")
         needs(task, self.name, "items", "harvest")
 
-    def learn(
-        self,
-        known: FloatArray,
-        since: FloatArray,
-        crawled: NDArray[np.bool_],
-        brought: NDArray[np.bool_],
-        items: FloatArray | None,
-    ) -> FloatArray:
-        """Return the summary of each source after a step; all (B, N).
-
-        Arguments:
-            known: the previous summary; `initial` at first.
-            since: steps between the crawls of the last step and the ones before.
-            crawled: whether a source was crawled in the last step.
-            brought: whether that crawl collected something new.
-            items: number of new items, or None if it is not observed.
-        """
+    def learn(self, known: FloatArray, crawls: Crawls) -> FloatArray:
+        """Return the summary of each source after a step, (B, N), given the previous one, which is
+        `initial` at first, and what was crawled."""
         raise NotImplementedError
 
     def interval(self, known: FloatArray) -> FloatArray:
@@ -85,7 +81,7 @@ class Rule(Agent):
         crawled = view["crawled"] > 0
         items = view["items"] if view.shows("items") else None
         brought = (view["harvest"] if items is None else items) > 0
-        known = self.learn(known, age, crawled, brought, items)
+        known = self.learn(known, Crawls(crawled, age, brought, items))
         age = np.where(crawled, 1.0, age + 1.0)
         overdue = age - self.interval(known)
         # The rules do not order sources that are not due: order these by age.
@@ -110,16 +106,9 @@ class Nutch(Rule):
     def initial(self) -> float:
         return self.first
 
-    def learn(
-        self,
-        known: FloatArray,
-        since: FloatArray,
-        crawled: NDArray[np.bool_],
-        brought: NDArray[np.bool_],
-        items: FloatArray | None,
-    ) -> FloatArray:
-        changed = known * np.where(brought, self.shorter, self.longer)
-        return np.where(crawled, np.clip(changed, self.shortest, self.longest), known)
+    def learn(self, known: FloatArray, crawls: Crawls) -> FloatArray:
+        changed = known * np.where(crawls.brought, self.shorter, self.longer)
+        return np.where(crawls.crawled, np.clip(changed, self.shortest, self.longest), known)
 
     def interval(self, known: FloatArray) -> FloatArray:
         return known
@@ -142,17 +131,11 @@ class Miniflux(Rule):
     def initial(self) -> float:
         return self.week / self.first
 
-    def learn(
-        self,
-        known: FloatArray,
-        since: FloatArray,
-        crawled: NDArray[np.bool_],
-        brought: NDArray[np.bool_],
-        items: FloatArray | None,
-    ) -> FloatArray:
+    def learn(self, known: FloatArray, crawls: Crawls) -> FloatArray:
+        items = crawls.items
         if items is None:
-            expected = np.maximum(known / self.week * np.maximum(since, 1.0), _LEAST)
-            items = np.where(brought, expected / -np.expm1(-expected), 0.0)
+            expected = np.maximum(known / self.week * np.maximum(crawls.since, 1.0), _LEAST)
+            items = np.where(crawls.brought, expected / -np.expm1(-expected), 0.0)
         return known * (1.0 - 1.0 / self.week) + items
 
     def interval(self, known: FloatArray) -> FloatArray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -208,14 +208,14 @@ class StoryStock(Stock):
     def advance(self, rng: np.random.Generator) -> None:
         self._clock += 1.0
         self.value *= self._feed.retention
-        self._coming = self._coming[: _appear(self._coming, *self._arrays)]
+        self._coming = self._coming[: _appear(self._coming, self._held)]
         self._add(self._draw(np.arange(self.value.shape[0]), 1.0, rng))
 
     def crawl(self, cells: IntArray) -> FloatArray:
         """Collect the items of the cells (K,), and return the utility that each pays, (K,)."""
         self.known.reshape(-1)[cells] = self._counts[1, cells]
         paid = np.zeros(cells.size)
-        _collect(np.argsort(cells), cells, paid, *self._arrays)
+        _collect(np.argsort(cells), cells, paid, self._held)
         self._sum_counts()
         return paid
 
@@ -229,7 +229,7 @@ class StoryStock(Stock):
             self._begin(self._kept(), number)
         added = np.arange(self._used, self._used + number)
         self._write(new._replace(age=new.age - self._clock))
-        later = added[: _appear(added, *self._arrays)]
+        later = added[: _appear(added, self._held)]
         self._coming = np.concatenate([self._coming, later])
         self._sum_counts()
 
@@ -253,11 +253,11 @@ class StoryStock(Stock):
         self._used = here.stop
 
     @property
-    def _arrays(self) -> tuple[Any, ...]:
+    def _held(self) -> _Held:
         """What the compiled functions below work on."""
         lists = self._before, self._last, self._counts
         items = self._items.only(slice(self._used))
-        return self._clock, self._feed.decay, *lists, self.flat, *items
+        return _Held(self._clock, self._feed.decay, *lists, self.flat, items)
 
     def _kept(self) -> Published:
         """Return a copy of the items that have been neither collected nor faded."""
@@ -357,49 +357,42 @@ def _link(places: IntArray, cell: IntArray, before: IntArray, last: IntArray) ->
         _insert(place, cell[place], before, last)
 
 
+class _Held(NamedTuple):
+    """The items of a `StoryStock`, and the sums over those of each cell."""
+
+    clock: float
+    decay: FloatArray  # (B·N,) per step
+    before: IntArray  # (items,) and the next: the list of each cell
+    last: IntArray  # (B·N,)
+    counts: FloatArray  # (2, B·N)
+    value: FloatArray  # (B·N,)
+    items: Published
+
+
 @compiled
-def _appear(
-    places: IntArray,
-    clock: float,
-    decay: FloatArray,
-    before: IntArray,
-    last: IntArray,
-    counts: FloatArray,
-    value: FloatArray,
-    cell: IntArray,
-    age: FloatArray,
-    utility: FloatArray,
-    number: IntArray,
-) -> int:
+def _appear(places: IntArray, held: _Held) -> int:
     """Add those of some items that have appeared to their cells; move the places of the others to
     the front, and return the number of these."""
-    n = 0
+    n, (cell, age, utility, _) = 0, held.items
     for place in places:
-        if age[place] + clock < 0.0:
+        if age[place] + held.clock < 0.0:
             places[n] = place
             n += 1
             continue
         here = cell[place]
-        _insert(place, here, before, last)
-        counts[0 if utility[place] > 0.0 else 1, here] += 1.0
-        value[here] += utility[place] * math.exp(-decay[here] * (age[place] + clock))
+        _insert(place, here, held.before, held.last)
+        held.counts[0 if utility[place] > 0.0 else 1, here] += 1.0
+        z = held.decay[here] * (age[place] + held.clock)
+        held.value[here] += utility[place] * math.exp(-z)
     return n
 
 
 @inlined
-def _void(
-    place: int,
-    clock: float,
-    decay: FloatArray,
-    counts: FloatArray,
-    value: FloatArray,
-    cell: IntArray,
-    age: FloatArray,
-    utility: FloatArray,
-) -> None:
+def _void(place: int, held: _Held) -> None:
     """Take its utility from an item whose story has been paid, unless it has faded."""
+    (cell, age, utility, _), counts, value = held.items, held.counts, held.value
     here = cell[place]
-    z = decay[here] * (age[place] + clock)
+    z = held.decay[here] * (age[place] + held.clock)
     if utility[place] == 0.0 or z >= _END:
         return
     if z >= 0.0:  # it has appeared
@@ -411,27 +404,14 @@ def _void(
 
 
 @compiled
-def _collect(
-    order: IntArray,
-    cells: IntArray,
-    paid: FloatArray,
-    clock: float,
-    decay: FloatArray,
-    before: IntArray,
-    last: IntArray,
-    counts: FloatArray,
-    value: FloatArray,
-    cell: IntArray,
-    age: FloatArray,
-    utility: FloatArray,
-    number: IntArray,
-) -> None:
+def _collect(order: IntArray, cells: IntArray, paid: FloatArray, held: _Held) -> None:
     """Collect the items of some cells, one cell after the other in an order, and add to `paid`."""
+    cell, age, utility, number = held.items
     for k in order:
         here = cells[k]
-        place = last[here]
+        place = held.last[here]
         while place != _NONE:
-            z = decay[here] * (age[place] + clock)
+            z = held.decay[here] * (age[place] + held.clock)
             if utility[place] > 0.0 and z < _END:
                 paid[k] += utility[place] * math.exp(-z)
                 first = last_of_story = place
@@ -443,8 +423,8 @@ def _collect(
                     last_of_story += 1
                 for other in range(first, last_of_story + 1):
                     if cell[other] != _NONE and other != place:
-                        _void(other, clock, decay, counts, value, cell, age, utility)
+                        _void(other, held)
             cell[place] = _NONE
-            place = before[place]
-        last[here] = _NONE
-        counts[0, here] = counts[1, here] = value[here] = 0.0
+            place = held.before[place]
+        held.last[here] = _NONE
+        held.counts[0, here] = held.counts[1, here] = held.value[here] = 0.0

@@ -147,11 +147,12 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
         return _of_each(fleet, _with_stories, task, task.arrivals)
     if isinstance(task.payoff, DiminishingReturns):
         return _of_each(fleet, _with_topics, task, task.payoff.limit)
-    if cycle_of(task) is not None and task.payoff is None and task.engine is None:
+    plain = task.payoff is None and task.engine is None
+    if plain and cycle_of(task) is not None:
         return _of_each(fleet, _with_cycle, task)
     law = regimes_of(task)
-    if law is not None and task.payoff is None and task.engine is None:
-        return _with_regimes(task, law, fleet)
+    if plain and law is not None and _is_mean_content(task, fleet):
+        return _of_each(fleet, _with_regimes, task, law)
     if task.payoff is not None and not task.payoff.at_most_collected:
         unknown = _without_engine(task, fleet)
         return Bound(np.nan * unknown.bound, unknown.multiplier, Information.UNKNOWN.value)
@@ -178,14 +179,14 @@ def _with_looks(task: Task, cost: float, fleet: Sources) -> Bound:
     more = task.unchanged_cost is not None or task.payoff is not None or task.engine is not None
     if more or information(seen) is not Information.OBSERVED:
         return task_bound(seen, fleet)
-    return _of_each(fleet, _with_priced_looks, task, cost)
 
+    def bound(fleet: Sources) -> Bound:
+        live = _is_payable(task, fleet)
+        costs = np.where(task.observed, 0.0, cost)[live]
+        found = looks_relaxation(fleet.select(live), task.budget, costs, utility_of(task))
+        return Bound(*found, "looks")
 
-def _with_priced_looks(task: Task, cost: float, fleet: Sources) -> Bound:
-    live = _is_payable(task, fleet)
-    costs = np.where(task.observed, 0.0, cost)[live]
-    found = looks_relaxation(fleet.select(live), task.budget, costs, utility_of(task))
-    return Bound(*found, "looks")
+    return _of_each(fleet, bound)
 
 
 def _with_unchanged(task: Task, fleet: Sources) -> Bound:
@@ -215,12 +216,6 @@ def _with_cycle(task: Task, fleet: Sources) -> Bound:
 
 
 def _with_regimes(task: Task, law: Regimes, fleet: Sources) -> Bound:
-    if not _is_mean_content(task, fleet):
-        return _without_engine(task, fleet)
-    return _of_each(fleet, _with_known_regimes, task, law)
-
-
-def _with_known_regimes(task: Task, law: Regimes, fleet: Sources) -> Bound:
     return Bound(*regimes_relaxation(_payable(task, fleet), task.budget, law), "regimes known")
 
 
@@ -256,9 +251,9 @@ def _payable(task: Task, fleet: Sources) -> Sources:
 
 
 def _is_payable(task: Task, fleet: Sources) -> BoolArray:
-    """Return which sources of a fleet (N,) can ever be crawled, (N,)."""
+    """Return which sources can ever be crawled, (N,), or (B, N) for a batch."""
     if task.budget_rule != "step":
-        return np.ones(len(fleet), dtype=np.bool_)
+        return np.ones(fleet.cost.shape, dtype=np.bool_)
     return affordable(fleet.cost, task.budget)
 
 
@@ -292,10 +287,7 @@ def _is_blind(engine: Engine) -> bool:
 
 
 def _without_engine(task: Task, fleet: Sources) -> Bound:
-    payable = np.full(fleet.cost.shape, True)
-    if task.budget_rule == "step":
-        payable = affordable(fleet.cost, task.budget)
-    known = information(task)
+    payable, known = _is_payable(task, fleet), information(task)
     if not known.is_informed:
         # A mask would make a batch ragged; its bound is less sharp where costs exceed the budget.
         live = fleet.select(payable) if fleet.cost.ndim == 1 else fleet

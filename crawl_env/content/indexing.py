@@ -106,12 +106,12 @@ class IndexQueue:
         if len(self._spare[0]) < most:
             self._spare = _room(2 * most)
         self._total = _index(
-            *items,
+            items,
             present,
             collected,
             self._total,
-            *self._columns,
-            *self._spare,
+            self._columns,
+            self._spare,
             self._n,
             self._size,
             self._credit,
@@ -245,17 +245,12 @@ def _in_turn(cell: IntArray, age: FloatArray, present: FloatArray) -> IntArray:
 
 @compiled
 def _index(
-    cell: IntArray,
-    age: FloatArray,
-    utility: FloatArray,
-    number: IntArray,
+    items: Published,
     present: FloatArray,
     collected: FloatArray,
     waiting: int,
-    real: FloatArray,
-    whole: IntArray,
-    into_real: FloatArray,
-    into_whole: IntArray,
+    columns: tuple[FloatArray, IntArray],
+    into: tuple[FloatArray, IntArray],
     n: int,
     size: IntArray,
     credit: FloatArray,
@@ -270,15 +265,17 @@ def _index(
     """Write the items that wait after a step, and return their number.
 
     Arguments:
-        cell, age, utility, number, present, collected: of the new items, as in `IndexQueue.index`.
+        items, present, collected: the new items, as in `IndexQueue.index`.
         waiting: W, the number of the items that have waited.
-        real, whole: (≥ W, 3), (≥ W, 2) their columns, one environment after the other.
-        into_real, into_whole: written; for all of the items.
+        columns: (≥ W, 3), (≥ W, 2) those of these, one environment after the other.
+        into: written; for all of the items.
         n: N.
         size: (B,) how many of them each environment has; set to what waits afterwards.
         credit: (B,) fractions of items that have been indexed; changed.
         ledger: (6, B, 2), as `Ledger`; all but the last two are written.
     """
+    (real, whole), (into_real, into_whole) = columns, into
+    cell, age, utility, number = items
     order = _in_turn(cell, age, present)
     # The worth of those that have waited, then of the new ones in turn, and its negative.
     most = waiting + order.size

@@ -181,11 +181,11 @@ class TraceFeed:
         low = np.searchsorted(self._step, begin % self._length) - (begin < 0) * self._step.size
         high = np.searchsorted(self._step, now)
         size = int((high - low).sum())
-        cell, number = np.empty(size, dtype=np.intp), np.empty(size, dtype=np.intp)
-        age, utility = np.empty(size), np.empty(size)
+        whole, real = np.empty((2, size), dtype=np.intp), np.empty((2, size))
+        found = Published(whole[0], real[0], real[1], whole[1])
         log = self._step, self._source, self._age, self._utility
-        _read(low, high, now, self._length, self._n, *log, cell, age, utility, number)
-        return Published(cell, age, utility, number)
+        _read(low, high, now, self._length, self._n, log, found)
+        return found
 
     def _longest(self, steps: FloatArray) -> float:
         """Return the age in steps after which all content that `past` needs has lost its utility.
@@ -221,20 +221,15 @@ def _read(
     now: IntArray,
     length: int,
     n: int,
-    log_step: IntArray,
-    log_source: IntArray,
-    log_age: FloatArray,
-    log_utility: FloatArray,
-    cell: IntArray,
-    age: FloatArray,
-    utility: FloatArray,
-    number: IntArray,
+    log: tuple[IntArray, IntArray, FloatArray, FloatArray],
+    found: Published,
 ) -> None:
     """Copy the items from `low` to `high`, (b,) each, and their ages at the steps `now` (b,).
 
     Negative numbers are items of the repetition of the log before.
     """
-    k = 0
+    k, (cell, age, utility, number) = 0, found
+    log_step, log_source, log_age, log_utility = log
     for env in range(now.size):
         for j in range(low[env], high[env]):
             item = j + log_source.size if j < 0 else j

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Self, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crawl_env.errors import ElementError, check_range, shown, unknown
 from crawl_env.files import table
@@ -38,6 +39,13 @@ class EventLog(ABC):
         self, names: Sequence[str], source: IntArray, kept: IntArray, start: float, end: float
     ) -> Self:
         """Return the log of the events `kept`, with these names, sources (n,) and this span."""
+
+    def _fill(self, *values: Any) -> None:
+        """Set the fields to these values, of which the arrays become read-only."""
+        for name, value in zip(cast(Any, self).__dataclass_fields__, values, strict=True):
+            if isinstance(value, np.ndarray):
+                value.flags.writeable = False
+            object.__setattr__(self, name, value)
 
     def __len__(self) -> int:
         """Return n, the number of events."""
@@ -217,3 +225,22 @@ def read_sources(
             "or read the whole log and choose sources with `select`"
         )
     return names, source
+
+
+def distinct(
+    columns: Sequence[NDArray[Any]], rows: str, same: str, element: str, drop: bool
+) -> tuple[IntArray, list[str]]:
+    """Return the events to keep, and notes on those that repeat another one in all columns, (n,)
+    each; `same` names these, and `rows` the events."""
+    n, order = columns[0].size, np.lexsort(columns)
+    alike = np.logical_and.reduce([np.diff(column[order]) == 0 for column in columns])
+    if not alike.any():
+        return np.arange(n), []
+    verb = "repeats" if alike.sum() == 1 else "repeat"
+    note = f"{alike.sum():,} of {n:,} {rows} {verb} another one (same {same})"
+    if drop:
+        return np.sort(order[np.append(True, ~alike)]), [f"{note}; they were dropped."]
+    return np.arange(n), [
+        f"{note} and count as {element}s of their own; if they are the same {element}s, drop them "
+        "(--drop-duplicates)."
+    ]

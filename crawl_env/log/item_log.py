@@ -15,7 +15,14 @@ from crawl_env.files import table
 from crawl_env.files.table import Column, Table
 from crawl_env.log.clock import HOURS
 from crawl_env.log.decay_curves import DecayCurves
-from crawl_env.log.event_log import EventLog, read_sources, read_times, span_of, time_of
+from crawl_env.log.event_log import (
+    EventLog,
+    distinct,
+    read_sources,
+    read_times,
+    span_of,
+    time_of,
+)
 from crawl_env.numerics import FloatArray, IntArray
 
 _COLUMNS = (
@@ -99,11 +106,8 @@ class ItemLog(EventLog):
             order = np.argsort(times, kind="stable")
             which, times, initial = which[order], times[order], initial[order]
             curves = curves.select(order) if curves is not None else None
-        for array in (which, times, initial):
-            array.flags.writeable = False
-        values = (labels, which, times, initial, first, last, curves, unit, origin, tuple(notes))
-        for name, value in zip(self.__dataclass_fields__, values, strict=True):
-            object.__setattr__(self, name, value)
+        columns = labels, which, times, initial
+        self._fill(*columns, first, last, curves, unit, origin, tuple(notes))
 
     def __repr__(self) -> str:
         curves = ", with curves" if self.curves is not None else ""
@@ -245,21 +249,8 @@ def _distinct(
     """
     everything: IntArray = np.arange(rows.n)
     if (given := rows.text.get("item")) is None:
-        order = np.lexsort((utility, published, source))
-        alike = np.ones(rows.n - 1, dtype=bool)
-        for column in (utility, published, source):
-            alike &= np.diff(column[order]) == 0
-        if not alike.any():
-            return everything, []
-        note = (
-            f"{alike.sum():,} of {rows.n:,} rows repeat another one (same source, time and utility)"
-        )
-        if drop:
-            return np.sort(order[np.append(True, ~alike)]), [f"{note}; they were dropped."]
-        return everything, [
-            f"{note} and count as items of their own; if they are the same items, drop them "
-            "(--drop-duplicates)."
-        ]
+        same = "source, time and utility"
+        return distinct((utility, published, source), "rows", same, "item", drop)
     if "" in given:
         raise ValueError(f"{rows.row(given.index(''))}: the item has no identifier; give it one")
     if not (repeated := rows.n - len(set(given))):

@@ -13,7 +13,14 @@ from crawl_env.errors import as_array, check_choice, check_names, check_range
 from crawl_env.files import table
 from crawl_env.files.table import Column
 from crawl_env.log.clock import HOURS
-from crawl_env.log.event_log import EventLog, read_sources, read_times, span_of, time_of
+from crawl_env.log.event_log import (
+    EventLog,
+    distinct,
+    read_sources,
+    read_times,
+    span_of,
+    time_of,
+)
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
 
 _COLUMNS = (Column("source", "text"), Column("time", "time"))
@@ -81,11 +88,7 @@ class PingLog(EventLog):
         first, last = span_of(times, start, end, "ping", "received")
         order = np.argsort(times, kind="stable")
         which, times = which[order].astype(np.intp), times[order]
-        for array in (which, times):
-            array.flags.writeable = False
-        values = (labels, which, times, first, last, unit, origin, tuple(notes))
-        for name, value in zip(self.__dataclass_fields__, values, strict=True):
-            object.__setattr__(self, name, value)
+        self._fill(labels, which, times, first, last, unit, origin, tuple(notes))
 
     def __repr__(self) -> str:
         return (
@@ -224,7 +227,7 @@ class PingLog(EventLog):
         rows = table.read(path, _COLUMNS, "ping")
         names, source = read_sources(rows, sources, "ping")
         time, origin, notes = read_times(rows, "time", "ping", unit, time_unit)
-        kept, found = _distinct(source, time, drop_duplicates)
+        kept, found = distinct((time, source), "pings", "source and time", "ping", drop_duplicates)
         first, last = time_of("start", start, origin, hours), time_of("end", end, origin, hours)
         with rows.located(lambda i: int(kept[i])):
             notes = [*rows.notes, *notes, *found]
@@ -240,22 +243,6 @@ class PingLog(EventLog):
             "time": map(repr, self.time.tolist()),
         }
         table.write(path, columns)
-
-
-def _distinct(source: IntArray, time: FloatArray, drop: bool) -> tuple[IntArray, list[str]]:
-    """Return the rows to keep, and notes on those that repeat another."""
-    order = np.lexsort((time, source))
-    alike = (np.diff(source[order]) == 0) & (np.diff(time[order]) == 0)
-    if not alike.any():
-        return np.arange(source.size), []
-    verb = "repeats" if alike.sum() == 1 else "repeat"
-    note = f"{alike.sum():,} of {source.size:,} pings {verb} another one (same source and time)"
-    if drop:
-        return np.sort(order[np.append(True, ~alike)]), [f"{note}; they were dropped."]
-    return np.arange(source.size), [
-        f"{note} and count as pings of their own; if they are the same pings, drop them "
-        "(--drop-duplicates)."
-    ]
 
 
 def _late(time: FloatArray, items: EventLog) -> list[str]:

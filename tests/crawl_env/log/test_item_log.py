@@ -187,13 +187,13 @@ def test_duplicates_are_counted_and_dropped_on_request(tmp_path):
     told = ItemLog.from_csv(path, curves, drop_duplicates=True).curves
     assert told.recorded.tolist() == [False, True]
     alike = write(tmp_path / "i.csv", HEADER + "a,1,1\na,1,2\nb,1,1\na,1,1\n")
-    assert ItemLog.from_csv(alike).notes[0].startswith("1 of 4 rows repeat another one")
+    assert ItemLog.from_csv(alike).notes[0].startswith("1 of 4 rows repeats another one")
     assert len(ItemLog.from_csv(alike)) == 4
     curves = write(tmp_path / "c.csv", "item,age,remaining\n2,1,.5\n")
     distinct = ItemLog.from_csv(alike, curves, drop_duplicates=True)
     assert (distinct.source.tolist(), distinct.utility.tolist()) == ([0, 0, 1], [1.0, 2.0, 1.0])
     assert distinct.notes[-1].endswith(
-        "1 of 4 rows repeat another one (same source, time and utility); they were dropped."
+        "1 of 4 rows repeats another one (same source, time and utility); they were dropped."
     )
     assert distinct.curves.recorded.tolist() == [False, False, True]
     unnamed = write(tmp_path / "i.csv", "item,source,published\nx,a,1\n,a,2\n,a,2\n")

@@ -73,24 +73,6 @@ def test_is_the_gain_of_the_dynamic_programme(seed):
         assert got == pytest.approx(gain_by_iteration(fleet, charge, x), abs=1e-8 * ceiling)
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_formulas_on_the_lattice_and_best_rate(seed):
-    fleet, charge = arm(20 + seed)
-    k = np.arange(1, 2000)
-    x = fleet.ceiling * -np.expm1(-fleet.decay_per_step * k)
-    rates = (x - charge * fleet.cost) / k
-    beta, best = max(0.0, rates.max()), int(k[rates.argmax()])
-    assert best_rate(fleet, charge)[0] == pytest.approx(beta, rel=1e-12, abs=1e-12)
-    got = lagrangian_index(x[:300, None], fleet, charge)[:, 0]
-    if beta == 0:
-        expected = x[:300] - charge * fleet.cost
-    else:
-        h = x[best - 1] - charge * fleet.cost - beta - beta * (best - np.arange(2, best + 1))
-        early = x[: best - 1] - charge * fleet.cost - h
-        expected = np.concatenate([early, x[best - 1 : 300] - x[best:301] + beta])[:300]
-    np.testing.assert_allclose(got, expected, atol=1e-11 * fleet.ceiling[0])
-
-
 def test_crawls_the_same_as_whittle_at_the_price():
     fleet = Sources.random(60, seed=4)
     price = float(relaxation(fleet, 7).multiplier)

@@ -1,7 +1,5 @@
 """Static frequencies against the literature, scipy and brute force; and how they are kept."""
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -98,31 +96,6 @@ def test_a_hundred_thousand_sources():
     fleet = Sources.random(100_000, seed=3)
     got = evaluate("static", {"sources": fleet, "budget": 10_000}, steps=12, warmup=0, seeds=1)
     assert got.cost[0] == 10_000
-
-
-def best_periodic(fleet, longest):
-    """Return the best reward per epoch over all periodic schedules of one crawl an epoch."""
-    best = 0.0
-    for period in range(1, longest + 1):
-        for cycle in itertools.product(range(len(fleet)), repeat=period):
-            total = 0.0
-            for i in set(cycle):
-                at = [t for t in range(period) if cycle[t] == i]
-                gaps = [(b - a - 1) % period + 1 for a, b in zip(at, at[1:] + at[:1], strict=True)]
-                total += fleet.ceiling[i] * sum(
-                    -np.expm1(-fleet.decay_per_step[i] * g) for g in gaps
-                )
-            best = max(best, total / period)
-    return best
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_earns_nearly_what_the_best_periodic_schedule_does(seed):
-    fleet = Sources.random(3, seed=seed)
-    best = best_periodic(fleet, 7)
-    got = evaluate("static", {"sources": fleet}, steps=1200, warmup=300, seeds=1).reward[0]
-    assert best <= relaxed_bound(fleet, 1) * (1 + 1e-9)
-    assert 0.97 * best <= got <= relaxed_bound(fleet, 1) * (1 + 1e-4)
 
 
 @pytest.mark.parametrize(("seed", "rule"), [(0, "step"), (1, "average"), (2, "step")])

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import minimize
 
 from agents.theory.closed_form import continuous_age_index
 from agents.theory.frequencies import static_frequencies, static_reward
@@ -66,24 +65,6 @@ def test_budget_kkt_conditions_and_no_better_way_to_spend_it(seed, n, fastest):
         greedy[i] = min(limit[i], max(left, 0.0) / fleet.cost[i])
         left -= greedy[i] * fleet.cost[i]
     assert best >= max(static_reward(fleet, equal), static_reward(fleet, greedy)) * (1 - 1e-9)
-
-
-@pytest.mark.parametrize("seed", range(1))
-def test_no_other_frequencies_are_better(seed):
-    fleet, _ = fleet_of(seed, 6, -1.5, 0.3)
-    fleet = fleet.replaced(crawl_delay=0.0)
-    budget, limit = 0.4 * fleet.cost.sum(), 1 / fleet.period
-    found = minimize(
-        lambda g: -static_reward(fleet, np.maximum(g, 1e-9)),
-        np.full(6, 0.4 * limit),
-        bounds=[(1e-6, limit)] * 6,
-        constraints={"type": "ineq", "fun": lambda g: budget - fleet.period * fleet.cost @ g},
-        method="SLSQP",
-        options={"ftol": 1e-13, "maxiter": 500},
-    )
-    best = static_reward(fleet, static_frequencies(fleet, budget))
-    assert -found.fun <= best * (1 + 1e-9)
-    assert -found.fun == pytest.approx(best, rel=1e-5)
 
 
 @pytest.mark.parametrize("m", [1e-300, 1e-12])

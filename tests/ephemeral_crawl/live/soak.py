@@ -29,7 +29,6 @@ import math
 import mmap
 import os
 import random
-import resource
 import shutil
 import signal
 import sqlite3
@@ -146,13 +145,12 @@ def failure_of(source: int, now: float) -> dict[str, Any] | None:
 class Worker:
     """Leases, fetches and reports, not always as it should."""
 
-    def __init__(self, live: Scheduler, clock: SoakClock, notes: int, seed: int) -> None:
-        self.live, self.clock, self.notes = live, clock, notes
+    def __init__(
+        self, live: Scheduler, clock: SoakClock, note: soak_checks.Notebook, seed: int
+    ) -> None:
+        self.live, self.clock, self.note = live, clock, note
         self.random = random.Random(seed)
         self.late: list[tuple[float, int]] = []  # true time, and lease, to be reported then
-
-    def note(self, kind: str, *numbers: float) -> None:
-        os.write(self.notes, (" ".join([kind, *map(str, numbers)]) + "\n").encode())
 
     def step(self) -> None:
         """Make some calls; pause if nothing is due."""
@@ -269,14 +267,16 @@ class Nursery:
     What is compiled is compiled before.
     """
 
-    def __init__(self, address: str, clock: SoakClock, notes: int, errors: Path) -> None:
+    def __init__(
+        self, address: str, clock: SoakClock, note: soak_checks.Notebook, errors: Path
+    ) -> None:
         live = Scheduler(":memory:", budget="1/h", clock=clock)
         live.add("mark")
         live.signal("mark")
         live.report(live.lease()[0].id, [(clock(), 1.0)])
         live.status()
         live.overview()
-        self._given, self._errors = (address, clock, notes), errors
+        self._given, self._errors = (address, clock, note), errors
         orders, self._orders = os.pipe()
         self._answers, answers = os.pipe()
         self._done = memoryview(mmap.mmap(-1, 8 * _MOST_WORKERS)).cast("d")  # last step of each
@@ -293,10 +293,10 @@ class Nursery:
 
     def _work(self, number: int) -> None:
         """Crawl until told to end."""
-        (address, clock, notes), told = self._given, list[int]()
+        (address, clock, note), told = self._given, list[int]()
         signal.signal(signal.SIGTERM, lambda number, frame: told.append(number))
         try:
-            worker = Worker(opened(address, clock), clock, notes, number)
+            worker = Worker(opened(address, clock), clock, note, number)
             while not told:
                 with contextlib.suppress(ConnectionError):
                     worker.step()
@@ -351,13 +351,12 @@ class Soak:
         base.KEPT = KEPT
         self.store, self.server, self.folder, self.every = store, server, folder, every
         self.clock, self.random = SoakClock(speed), random.Random(seed)
-        self.notes, self.errors = folder / "notes", folder / "errors"
-        self.file = os.open(self.notes, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        self.nursery = Nursery(store.address, self.clock, self.file, self.errors)
+        self.notes, self.errors = soak_checks.Notebook(folder / "notes"), folder / "errors"
+        self.nursery = Nursery(store.address, self.clock, self.notes, self.errors)
         budget = {"budget": f"{BUDGET}/h", "burst": BURST}
         Scheduler(store.address, clock=self.clock, **budget).close()
         live = opened(store.address, self.clock)
-        self.worker = Worker(live, self.clock, self.file, seed)
+        self.worker = Worker(live, self.clock, self.notes, seed)
         live.add_many(self._new(range(SOURCES)))
         live.add("mark 0")
         live.pause("mark 0")
@@ -371,7 +370,6 @@ class Soak:
         self.faults = dict.fromkeys(FAULTS, 0)
         self.waiting: list[str] = []  # faults to come
         self.archive = Archive(store, folder / "journal")
-        self.reading = self.notes.open(encoding="utf-8")
         self.visitor = Visitor(store, folder, "mark 0", self.errors)
         self.samples: dict[str, list[float]] = {"this": [], "elder": [], "store": []}
 
@@ -528,16 +526,13 @@ class Soak:
 
     def _archive(self) -> None:
         """Look for what was acknowledged before now."""
-        for line in self.reading.read().splitlines():  # each is written at once
-            kind, *words = line.split()
-            if kind == "acknowledged":
-                self.archive.unseen.add(int(words[0]))
+        self.archive.unseen.update(self.notes.acknowledged())
         self.archive.read()
 
     def _sample(self) -> None:
         """Note sizes, MiB."""
-        self.samples["this"].append(memory(os.getpid()))
-        self.samples["elder"].append(memory(self.elder))
+        self.samples["this"].append(soak_checks.memory(os.getpid()))
+        self.samples["elder"].append(soak_checks.memory(self.elder))
         if (file := self.store.file) is not None:
             files = file.parent.glob(file.name + "*")
             self.samples["store"].append(sum(path.stat().st_size for path in files) / 2**20)
@@ -556,8 +551,7 @@ class Soak:
         """Check the notes, the memory and the state; return what happened, and what should not."""
         self._archive()
         live, end = self.worker.live, self.clock.true()
-        with self.notes.open() as lines:
-            notes = soak_checks.Notes.of(lines)
+        notes = self.notes.notes()
         names = [name for name in live.sources() if name != "mark 0"]
         leases = notes.leases.values()
         hosts = dict.fromkeys(range(0, HOSTS, LIMITED), INTERVAL)
@@ -580,30 +574,18 @@ class Soak:
                 for name, (part, least) in sizes.items()
             },
             "events": lambda: self._replay(notes),
-            "explained": lambda: self._numbers(names),
+            "explained": lambda: soak_checks.check_explained(live, names),
         }
         found: dict[str, Any] = {"hours": end / HOUR, "leases": len(leases)}
         found |= {"fetches": len(notes.fetches), "429": notes.refused, **self.faults}
-        violations = []
-        for name, check in checks.items():
-            try:
-                found[name] = check()
-            except AssertionError as error:
-                violations.append(str(error))
-        return found | {"violations": violations}
+        results, violations = soak_checks.results_of(checks)
+        return found | results | {"violations": violations}
 
     def _forgotten(self, notes: soak_checks.Notes, end: float) -> float:
         notes.waits = [wait for wait in notes.waits if not is_dead(wait[1])]
         longest = soak_checks.longest_wait(notes, end)
         assert longest < FORGOTTEN, f"a source was not fetched for {longest / HOUR:.0f} h"
         return longest / HOUR
-
-    def _numbers(self, names: list[str]) -> int:
-        for name in names:
-            numbers = [x for x in vars(self.worker.live.explain(name)).values() if x is not None]
-            finite = all(math.isfinite(x) for x in numbers if isinstance(x, float))
-            assert finite, f"a number of {name} is not finite"
-        return len(names)
 
     def _replay(self, notes: soak_checks.Notes) -> int:
         live = self.worker.live
@@ -617,12 +599,6 @@ class Soak:
         self.archive.close()
         assert replayed == expected, "the state is not a replay of the journal"
         return self.archive.number
-
-
-def memory(process: int) -> float:
-    """Return the memory of a process, MiB."""
-    pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
-    return pages * resource.getpagesize() / 2**20
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""What the notes of a soak must not show.
+"""The notes of a soak, and what they must not show.
 
 Times are seconds since its beginning, whatever the clocks said.
 """
@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import resource
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
+
+from ephemeral_crawl.live import Scheduler
 
 ROUNDING = 1e-3  # seconds, and budget units
 _LOST = 3600.0  # seconds after which a release whose answer was lost was recorded, if ever
@@ -100,6 +105,54 @@ class Notes:
 
     def _release(self, lease: int, begun: float, confirmed: float) -> None:
         self.leases[lease] = self.leases[lease]._replace(released=begun, confirmed=confirmed)
+
+
+class Notebook:
+    """A file of notes, which all processes write to and which can be read meanwhile."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._file = path, os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        self._reading = path.open(encoding="utf-8")
+
+    def __call__(self, kind: str, *numbers: float) -> None:
+        os.write(self._file, (" ".join([kind, *map(str, numbers)]) + "\n").encode())
+
+    def acknowledged(self) -> Iterator[int]:
+        """Return the leases whose outcomes were acknowledged since this was last asked."""
+        for line in self._reading.read().splitlines():  # each is written at once
+            kind, *words = line.split()
+            if kind == "acknowledged":
+                yield int(words[0])
+
+    def notes(self) -> Notes:
+        """Return all that was noted."""
+        with self._path.open(encoding="utf-8") as lines:
+            return Notes.of(lines)
+
+
+def memory(process: int) -> float:
+    """Return the memory of a process, MiB."""
+    pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 2**20
+
+
+def results_of(checks: Mapping[str, Callable[[], object]]) -> tuple[dict[str, object], list[str]]:
+    """Return what checks found, and what those that failed said."""
+    found, violations = dict[str, object](), list[str]()
+    for name, check in checks.items():
+        try:
+            found[name] = check()
+        except AssertionError as error:
+            violations.append(f"{name}: {error}")
+    return found, violations
+
+
+def check_explained(live: Scheduler, names: Sequence[str]) -> int:
+    """Refuse numbers of sources that are not finite; return how many sources there are."""
+    for name in names:
+        numbers = [x for x in vars(live.explain(name)).values() if isinstance(x, float)]
+        assert all(map(math.isfinite, numbers)), f"a number of {name} is not finite"
+    return len(names)
 
 
 def check_budget(

@@ -43,7 +43,6 @@ from tests.ephemeral_crawl.live.soak_site import (
     HOSTS,
     LIMITED,
     Crawler,
-    Notebook,
     Site,
     address_of,
     host_of,
@@ -115,7 +114,7 @@ class ShardSoak:
     def __init__(self, server: Server, folder: Path, shards: int, every: float, seed: int) -> None:
         self.server, self.folder, self.every = server, folder, every
         self.random = random.Random(seed)
-        self.notes = Notebook(folder / "notes")
+        self.notes = soak_checks.Notebook(folder / "notes")
         self.site = Site(self.notes, seed)
         self.stores = [server.new() for _ in range(shards)]
         self.parts = [
@@ -128,7 +127,6 @@ class ShardSoak:
         self.archives = [
             Archive(store, folder / f"journal {k}") for k, store in enumerate(self.stores)
         ]
-        self.reading = (folder / "notes").open(encoding="utf-8")
         self.address = f"http://127.0.0.1:{self.router.port}"
         self.crawlers: list[Crawler] = []
         self.faults = dict.fromkeys(dict.fromkeys(FAULTS), 0)
@@ -200,11 +198,9 @@ class ShardSoak:
 
     def _look(self) -> None:
         """Look for what was acknowledged before now."""
-        for line in self.reading.read().splitlines():
-            kind, *words = line.split()
-            if kind == "acknowledged":
-                lease, shard = divmod(int(words[0]), MOST_SHARDS)
-                self.archives[shard].unseen.add(lease)
+        for number in self.notes.acknowledged():
+            lease, shard = divmod(number, MOST_SHARDS)
+            self.archives[shard].unseen.add(lease)
         for archive in self.archives:
             archive.read()
 
@@ -288,9 +284,8 @@ class ShardSoak:
         """Note prices and memory."""
         for k, part in enumerate((*self.parts, self.router)):
             with suppress(OSError):
-                pages = int(Path(f"/proc/{part.process.pid}/statm").read_text().split()[1])
                 name = f"shard {k}" if part is not self.router else "router"
-                found = pages * resource.getpagesize() / 2**20
+                found = soak_checks.memory(part.process.pid)
                 self.memory.setdefault(name, []).append(found)
         if self.down:
             return
@@ -306,8 +301,7 @@ class ShardSoak:
     def check(self) -> dict[str, Any]:
         """Check the notes, the memory and the states; return what happened."""
         self._look()
-        with (self.folder / "notes").open() as lines:
-            notes = soak_checks.Notes.of(lines)
+        notes = self.notes.notes()
         leases, end = notes.leases.values(), self.site.now()
         hosts = dict.fromkeys(range(0, HOSTS, LIMITED), INTERVAL)
         tagged = {
@@ -344,12 +338,8 @@ class ShardSoak:
         found |= {"fetches": len(notes.fetches), "429": notes.refused, **self.faults}
         found |= {"pings": self.pings, "visits": self.visits, "cores": round(used / end, 2)}
         found["collected"] = sum(crawler.collected for crawler in self.crawlers)
-        for name, check in checks.items():
-            try:
-                found[name] = check()
-            except AssertionError as error:
-                self.violations.append(f"{name}: {error}")
-        return found | {"violations": self.violations}
+        results, violations = soak_checks.results_of(checks)
+        return found | results | {"violations": self.violations + violations}
 
     def _sum_of_budgets(self) -> float:
         """Refuse that shards had more than the budget together, at any time."""
@@ -445,10 +435,7 @@ class ShardSoak:
             ]
             archive.check(mine)
             with Scheduler(store.address) as live:
-                for name in live.sources():
-                    numbers = [x for x in vars(live.explain(name)).values() if x is not None]
-                    finite = all(math.isfinite(x) for x in numbers if isinstance(x, float))
-                    assert finite, f"a number of {name} is not finite"
+                soak_checks.check_explained(live, live.sources())
                 expected = snapshot.to_bytes(live._ledger.state)
             replayed = snapshot.to_bytes(archive.replayed())
             assert replayed == expected, f"the state of shard {k} is not a replay of its journal"

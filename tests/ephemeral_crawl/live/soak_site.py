@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import os
 import random
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from email.utils import formatdate
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -234,16 +232,6 @@ class Crawler:
                 if refused.status_code != 503:
                     raise
                 await asyncio.sleep(0.5)
-
-
-class Notebook:
-    """A file of notes, which can be read meanwhile."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-
-    def __call__(self, kind: str, *numbers: float) -> None:
-        os.write(self._file, (" ".join([kind, *map(str, numbers)]) + "\n").encode())
 
 
 async def storm(servers: Servers, names: list[str], seconds: float) -> int:

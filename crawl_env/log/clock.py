@@ -14,6 +14,7 @@ TIME_UNITS = ("auto", *HOURS, *UNIX)
 
 _EARLIEST, _LATEST = 631_152_000.0, 4_102_444_800.0  # seconds: the years 1990 to 2099
 _LONGEST = 30.0  # years that a log of plain numbers may cover
+_SHEETS = (32_874.0, 73_051.0)  # days from 1899-12-30, as spreadsheets count: the same years
 _IN_YEARS = (-62_135_596_800.0, 253_402_300_799.0)  # seconds: the years 1 to 9999
 _LEVEL = 1e-4  # chance that the first or the last items of a Poisson log count as far
 
@@ -35,7 +36,8 @@ def time_unit_of(
 
     Raises:
         ValueError: in `unit`s, the times would lie more than 130 years from time 0, or cover more
-            than 30 years.
+            than 30 years; Unix times are in two of these units; or what would be hours looks like
+            the dates of a spreadsheet, which are days.
 
     >>> time_unit_of(np.array([1.7e9]), "hour"), time_unit_of(np.array([1700.0]), "hour")
     ('unix-s', 'hour')
@@ -45,7 +47,20 @@ def time_unit_of(
     quantiles = np.quantile(times, (0.01, 0.5, 0.99), method="nearest")
     low, middle, high = map(float, quantiles)
     if found := unix_unit_of(middle):
+        for time in (float(times.min()), float(times.max())):
+            if (other := unix_unit_of(time)) not in ("", found):
+                raise ValueError(
+                    f"{column} is {time:.15g} for one {element}, a Unix time in the unit {other}, "
+                    f"and most are in the unit {found}, such as {middle:.15g}; write all in one"
+                )
         return found
+    if unit == "hour" and _SHEETS[0] <= low and high < _SHEETS[1]:
+        raise ValueError(
+            f"{column} is {low:.15g} to {high:.15g} for most {element}s, as spreadsheets write "
+            "dates of these years, in days. Format the column as a date with the time, such as "
+            "2024-05-01 13:30, and save the table again; or, if it counts hours, say so "
+            "(--time-unit hour)"
+        )
     away, long = _years(middle, unit), _years(high - low, unit)
     if abs(middle) * HOURS[unit] * 3600 > _LATEST or long > _LONGEST:
         raise ValueError(

@@ -20,7 +20,7 @@ from ephemeral_crawl.core.log_options import SignalOptions
 from ephemeral_crawl.core.question import FILE, AnsweringStudy
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.study import attributed
-from ephemeral_crawl.live.arguments import seconds
+from ephemeral_crawl.live.arguments import MOST_WORTH, seconds
 from ephemeral_crawl.live.settings import Settings
 
 _FRACTIONS = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2)  # of the budget
@@ -79,6 +79,13 @@ class Backtest(SignalOptions, AnsweringStudy):
         half_life = seconds("--half-life", self.half_life, 1.0)
         self.check(self.items, self.signals)
         log = self.read(self.items)
+        most = float(log.utility.max())
+        if not 0.0 < most <= MOST_WORTH:
+            found = f"utilities up to {most:g}, which the scheduler does not accept"
+            raise ValueError(
+                f"{self.items} has {found if most else 'no item of any utility'}; give utilities "
+                f"of which the largest is above 0 and at most {MOST_WORTH:g}"
+            )
         pings = self.pings(log)
         events = FeedEvents(log, pings, self._feeds(log, half_life), per_hour, self.present)
         if not len(events.feeds.moments(per_hour)):

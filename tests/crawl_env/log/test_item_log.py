@@ -163,6 +163,15 @@ def test_numbers_that_cannot_be_told_are_refused(tmp_path):
     assert ItemLog.from_csv(ten_days, time_unit="second").published.tolist() == [0, 240]
     with refused("i.csv, row 2: ", "published is 1e+14", "Unix seconds"):
         ItemLog.from_csv(path, time_unit="unix-s")
+    sheet = write(tmp_path / "d.csv", "source,published\na,45413.25\nb,45423.5\n")
+    with refused("d.csv: published is 45413.25 to 45423.5", "as spreadsheets", "--time-unit hour"):
+        ItemLog.from_csv(sheet)
+    assert ItemLog.from_csv(sheet, time_unit="hour").unit == "hour"
+    mixed = write(
+        tmp_path / "m.csv", "source,published\n" + "a,1714521600000\n" * 2 + "a,1714521600\n"
+    )
+    with refused("m.csv: published is 1714521600 for one item", "the unit unix-s", "unix-ms"):
+        ItemLog.from_csv(mixed)
     with refused("unknown time unit 'unix'"):
         ItemLog.from_csv(path, time_unit="unix")
     stamps = write(tmp_path / "i.csv", "source,published\na,2024-05-01\n")

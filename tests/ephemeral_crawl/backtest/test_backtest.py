@@ -224,3 +224,12 @@ def test_the_command_resumes_and_reports(log_file, tmp_path, monkeypatch, capsys
     assert sum(float(row["scheduler_per_day"]) for row in rows) == pytest.approx(24, abs=0.3)
     with pytest.raises(SystemExit, match=r"another question .*--half-life 3h"):
         run(log_file, "--half-life", "6h")
+
+
+@pytest.mark.parametrize(("worth", "reason"), [(0, "no item of any utility"), (2e12, "up to 2e")])
+def test_a_log_that_the_scheduler_cannot_play_is_refused_first(tmp_path, worth, reason, capsys):
+    log = tmp_path / "log.csv"
+    log.write_text(f"source,published,utility\na,1,{worth}\na,5,0\na,90,{worth}\n")
+    with pytest.raises(SystemExit, match=reason):
+        cli.main(["backtest", "--items", str(log), "--budget", "3/h", "--half-life", "6h"])
+    assert "parts" not in capsys.readouterr().out

@@ -290,6 +290,8 @@ class Crawler:
         """
         if response.status != 304 and not 200 <= response.status < 300:
             raise FetchError("http", f"HTTP {response.status}")
+        if response.status == 304 and not (known.etag or known.modified):
+            raise ValueError("HTTP 304 says that nothing has changed, which was not asked")
         source, moved = lease.source, response.permanent or ""
         digest = blake2b(response.body, digest_size=16).digest()
         feed: Feed | None = None

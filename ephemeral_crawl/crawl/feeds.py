@@ -100,7 +100,8 @@ def parse_feed(body: bytes, content_type: str = "", url: str = "", worth: str = 
     items = [_item(entry, url, worth) for entry in found.entries]
     if len(items) > MOST_ITEMS:  # those without a date may be the newest
         items.sort(key=lambda item: -math.inf if item.published is None else -item.published)
-    unique = {item.key: item for item in reversed(items[:MOST_ITEMS])}
+    items = _told_apart(items[:MOST_ITEMS])
+    unique = {item.key: item for item in reversed(items)}
     return Feed(
         _text(found.feed.get("title")),
         list(reversed(unique.values())),
@@ -275,6 +276,18 @@ def _item(entry: Any, url: str, worth: str) -> FeedItem:
         published,
         _worth(entry.get(worth)) if worth else 1.0,
     )
+
+
+def _told_apart(items: list[FeedItem]) -> list[FeedItem]:
+    """Return items, of which those that share an identifier and have different links are known by
+    their links: versions of one item share these, too."""
+    links: dict[int, set[str]] = {item.key: set() for item in items}
+    for item in items:
+        links[item.key].add(item.link)
+    return [
+        item._replace(key=_key(item.link)) if item.link and len(links[item.key]) > 1 else item
+        for item in items
+    ]
 
 
 def _key(identity: str) -> int:

@@ -149,7 +149,8 @@ def test_a_store_that_is_locked_when_the_crawl_starts_is_waited_for(tmp_path, ca
     monkeypatch.setattr("ephemeral_crawl.crawl.command._PATIENCE", 0.0)
     monkeypatch.setattr("ephemeral_crawl.crawl.command._compile", lambda: None)
     (tmp_path / "more.csv").write_text("source\nhttp://127.0.0.1:9/b\n")
-    CrawlFeeds(feeds=(tmp_path / "more.csv",), store=path, budget="3/h", once=True).run()
+    more = (tmp_path / "more.csv",)
+    CrawlFeeds(feeds=more, store=path, budget="3/h", once=True, quiet=True).run()
     told = capsys.readouterr().err
     assert told.count(f"{path} is locked by another process") == 1
     assert told.count("can be used again") == 2
@@ -184,6 +185,14 @@ def test_requests_are_conditional_and_304_is_a_fetch():
     assert [visit.status for visit in bench.visits[:3]] == [200, 304, 304]
     assert len(bench.items) == 1
     assert bench.scheduler.status().counts.failed == 0
+
+
+def test_304_that_was_not_asked_for_is_a_failure():
+    bench = Bench()
+    bench.site.answers["/a"] = message(304)
+    bench.run(1.0, "/a")
+    assert "which was not asked" in bench.visits[0].error
+    assert bench.scheduler.status().counts.failed == len(bench.visits)
 
 
 def test_the_same_document_is_not_parsed_again(monkeypatch):
@@ -222,7 +231,7 @@ def test_failures_say_why_until_the_next_fetch():
 
     def answer(headers):
         said.append(str(bench.scheduler.explain(bench.site.url("/a"))))
-        return next(answers, message(304))
+        return next(answers, message(200, feed(1)))
 
     bench.site.answers["/a"] = answer
     bench.run(72.0, "/a")

@@ -165,3 +165,12 @@ def test_items_of_the_same_link_and_title_are_told_apart_by_their_identifiers():
     bench.run(24.0, "/a")
     assert len(bench.items) == 2 * len(bench.visits) > 4
     assert not any(visit.unstable for visit in bench.visits)
+
+
+def test_items_that_share_an_identifier_are_told_apart_by_link():
+    items = "".join(
+        f"<item><guid>x</guid><title>{title}</title><link>https://a.org/{link}</link></item>"
+        for title, link in (("old", 1), ("other", 2), ("new", 1))
+    )
+    found = parse_feed(f"<rss version='2.0'><channel>{items}</channel></rss>".encode()).items
+    assert {item.title for item in found} == {"old", "other"}

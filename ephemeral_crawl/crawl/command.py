@@ -198,7 +198,7 @@ class CrawlFeeds(Command):
     @contextlib.contextmanager
     def _place(self) -> Iterator[Path]:
         """Give the store, or a copy of it if nothing is to be changed."""
-        from ephemeral_crawl.live.journal.sqlite import is_new
+        from ephemeral_crawl.live.journal.sqlite import copy_file, is_new
 
         if not (self.dry_run or self.explain):
             yield self.store
@@ -208,16 +208,12 @@ class CrawlFeeds(Command):
         with tempfile.TemporaryDirectory() as folder:
             copy = Path(folder) / "copy.db"
             if not is_new(self.store):
-                old, new = sqlite3.connect(self.store), sqlite3.connect(copy)
                 try:
-                    old.backup(new)
+                    copy_file(self.store, copy)
                 except sqlite3.DatabaseError as error:
                     raise ValueError(
                         f"{self.store} cannot be copied to {folder}, where it is looked at: {error}"
                     ) from error
-                finally:
-                    old.close()
-                    new.close()
             yield copy
 
     def _check(self) -> None:

@@ -17,7 +17,8 @@ T = TypeVar("T")
 
 
 class Waiting:
-    """Says once that a store is locked, and once that it can be used again.
+    """Says once that a store is locked, and once that it can be used again: as errors, so that
+    `--quiet` does not hide why nothing is fetched.
 
     Arguments:
         clock: seconds.
@@ -31,7 +32,7 @@ class Waiting:
         """Say that a store is locked."""
         if self._since is None:
             self._since = self._clock()
-            _LOG.warning(
+            _LOG.error(
                 "%s is locked by another process: the crawl waits, keeps what it has fetched, and "
                 "goes on when that process has finished. If it does not, end it (on Linux "
                 "`fuser %s` names it); Ctrl-C, twice, ends the crawl",
@@ -42,7 +43,7 @@ class Waiting:
     def end(self) -> None:
         """Say that it can be used again, if it was locked."""
         if self._since is not None:
-            _LOG.warning(
+            _LOG.error(
                 "the store can be used again after %.0f s: the crawl goes on",
                 self._clock() - self._since,
             )

@@ -134,7 +134,7 @@ class Scheduler:
                 store,
                 full=check_flag("full", full),
                 patience=seconds("patience", patience),
-                new=lambda name: _new_settings(given, name),
+                new=lambda name: _prepare(given, name),
                 check=check,
             )
         self._ledger = Ledger(journal, time_of_clock)
@@ -953,6 +953,15 @@ def _new_settings(given: dict[str, Any], store: str) -> Settings:
     if "budget" not in given:
         raise NewStore(f"{store} is new: give its budget, such as '20/h'")
     return Settings.of(**given)
+
+
+def _prepare(given: dict[str, Any], store: str) -> None:
+    """Check the settings of a new store, and add a source in memory, so that what this takes is
+    compiled before there is a store that other processes would wait for."""
+    _ = _new_settings(given, store)
+    with Scheduler(":memory:", budget="1/h") as scheduler:
+        scheduler.add("a")
+        scheduler.teach([Lesson.of_rate("a", 1.0, 1.0)])
 
 
 def _named(state: State, source: object) -> str:

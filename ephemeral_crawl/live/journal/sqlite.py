@@ -22,6 +22,7 @@ from ephemeral_crawl.live.errors import StoreLocked
 from ephemeral_crawl.live.journal.base import PATIENCE, RESTORE, VERSION, SqlJournal, readable
 
 APPLICATION = 0x4570436C  # "EpCl", which marks the file as one of these
+_BLOCK = 1024  # frames of a log that are read at once
 _LEAST = 512  # bytes of a file with something in it
 _LOG_HEADER, _FRAME_HEADER = 32, 24  # bytes of a write-ahead log, and of each of its frames
 _PAUSE = 0.05  # seconds between attempts
@@ -232,25 +233,11 @@ class SqliteJournal(SqlJournal):
             raise OSError(f"{self.name} cannot have a write-ahead log there; use a local disk")
 
     def _check_log(self) -> None:
-        """Warn if commits in the log are lost, since it is damaged before them: SQLite leaves out
-        what follows a frame that is not as it was written, and says nothing. A log that is cut off
-        cannot be told from one that was not longer."""
+        """Warn if commits in the log are lost."""
         ((page,),) = self.rows("PRAGMA page_size")
-        with self.exclusive():  # so that all commits are whole
-            salts, commits = _commits(self._beside[0], page)
-        ((_, used, _),) = self.rows("PRAGMA wal_checkpoint(PASSIVE)")  # frames, −1 if unknown
-        lost = np.count_nonzero(commits >= used)
-        if used < 0 or not lost:
-            return
-        with self.exclusive():
-            if salts != _commits(self._beside[0], page)[0]:  # another log has begun since
-                return
-        _LOG.warning(
-            "%s is damaged, by a disk or because the machine stopped, and what was stored in it "
-            "after that place is lost: at least %s. Check the disk",
-            self._beside[0],
-            counted(int(lost), "change"),
-        )
+        if _lost(self._beside[0], page):
+            with self.exclusive():  # so that all commits are whole
+                _warn_of_lost(self._beside[0], page)
 
     def _version(self, objects: Sequence[tuple[Any, ...]]) -> int:
         """Return the version; refuse files whose tables are not exactly those of that version:
@@ -313,34 +300,95 @@ def is_new(path: Path) -> bool:
     return size == 0
 
 
-def _commits(log: str, page: int) -> tuple[bytes, NDArray[np.intp]]:
-    """Return the salts of a write-ahead log, and which of its frames say that they end a commit
+def copy_file(store: Path, to: Path) -> None:
+    """Copy a store to a new file, and change nothing: what is in its log stays there. Others may
+    use the store meanwhile. Commits that are lost are warned of.
+
+    Raises:
+        sqlite3.Error: it cannot be read, or the copy cannot be written.
+    """
+    path = Path(os.path.realpath(store))  # as SQLite names the log
+    with (
+        closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as old,
+        closing(sqlite3.connect(to)) as new,
+    ):
+        ((page,),) = old.execute("PRAGMA page_size")
+        if _lost(f"{path}-wal", page):
+            time.sleep(_PAUSE)  # in which a commit that is being written becomes whole
+            _warn_of_lost(f"{path}-wal", page)
+        old.backup(new)
+
+
+def _warn_of_lost(log: str, page: int) -> None:
+    """Warn of commits in a write-ahead log that are lost."""
+    if lost := _lost(log, page):
+        _LOG.warning(
+            "%s is damaged, by a disk or because the machine stopped, and what was stored in it "
+            "after that place is lost: at least %s. Check the disk",
+            log,
+            counted(lost, "change"),
+        )
+
+
+def _lost(log: str, page: int) -> int:
+    """Return how many commits of a write-ahead log are lost, since it is damaged before them:
+    SQLite leaves out what follows a frame that is not as it was written, and says nothing
     (https://www.sqlite.org/fileformat2.html#the_write_ahead_log).
+
+    A log that is cut off cannot be told from one that was not longer, and of one that does not
+    exist nothing is lost.
 
     Arguments:
         page: bytes of a page.
     """
-    rows = (os.stat(log).st_size - _LOG_HEADER) // (_FRAME_HEADER + page)
+    try:
+        rows = (os.stat(log).st_size - _LOG_HEADER) // (_FRAME_HEADER + page)
+    except FileNotFoundError:
+        return 0
     if rows < 1:
-        return b"", np.zeros(0, np.intp)
+        return 0
     shape = rows, _FRAME_HEADER + page
-    frames = np.memmap(log, np.uint8, "r", _LOG_HEADER, shape)[:, :_FRAME_HEADER]
-    header = np.fromfile(log, ">u4", _LOG_HEADER // 4)
-    salts = header[4:6].tobytes()
-    if _checksum_of(header) != header[6:].tolist():  # then SQLite reads nothing
-        salts = frames[0, 8:16].tobytes()
-    salted = (frames[:, 8:16] == np.frombuffer(salts, np.uint8)).all(axis=1)
-    return salts, np.flatnonzero(salted & frames[:, 4:8].any(axis=1))
+    header = np.fromfile(log, np.uint8, _LOG_HEADER)
+    frames = np.memmap(log, np.uint8, "r", _LOG_HEADER, shape)
+    order = "<u4" if header[3] % 2 == 0 else ">u4"  # of the words that are summed
+    before = header[24:].view(">u4").astype(np.uint32)
+    salts, whole = header[16:24], 0  # the number of frames before the damage
+    if (_checksums(np.zeros(2, np.uint32), header[:24].view(order)) != before).any():
+        salts = frames[0, 8:16]  # SQLite reads nothing
+    else:
+        for first in range(0, rows, _BLOCK):
+            block = np.array(frames[first : first + _BLOCK])
+            sums = block[:, 16:_FRAME_HEADER].copy().view(">u4").astype(np.uint32)
+            words = np.delete(block, np.s_[8:_FRAME_HEADER], axis=1).view(order)
+            found = _checksums(np.vstack([before, sums[:-1]]), words) == sums
+            as_written = found.all(axis=1) & (block[:, 8:16] == salts).all(axis=1)
+            whole += int(np.cumprod(as_written).sum())
+            if not as_written.all():
+                break
+            before = sums[-1]
+    after = frames[whole:, :_FRAME_HEADER]
+    salted = (after[:, 8:16] == salts).all(axis=1)
+    return int((salted & after[:, 4:8].any(axis=1)).sum())
 
 
-def _checksum_of(header: NDArray[np.uint32]) -> list[int]:
-    """Return the checksum of the header of a write-ahead log."""
-    words = header[:6].view("<u4" if header[0] % 2 == 0 else ">u4").tolist()
-    first = second = 0
-    for one, other in zip(words[::2], words[1::2], strict=True):
-        first = (first + one + second) % (1 << 32)
-        second = (second + other + first) % (1 << 32)
-    return [first, second]
+def _checksums(before: NDArray[np.uint32], words: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Return the checksums of rows of words, as SQLite makes them: for each two words x and y, of
+    the sums (a, b) before, a + x + b and then b + y + the new a, modulo 2³².
+
+    Arguments:
+        before: the two sums before each row; shape (..., 2).
+        words: shape (..., number of words).
+    """
+    pairs = words.shape[-1] // 2
+    of_first, of_second = [(1, 0)], [(0, 1)]  # what 1 in a sum adds to both, k pairs of 0 later
+    for _ in range(pairs):
+        for one in (of_first, of_second):
+            a, b = one[-1]
+            one.append(((a + b) % 2**32, (a + 2 * b) % 2**32))
+    first, second = np.array(of_first, np.uint32), np.array(of_second, np.uint32)
+    sums: NDArray[np.uint32] = before @ np.stack([first[-1], second[-1]])
+    sums += words[..., ::2].astype(np.uint32) @ first[:0:-1]
+    return sums + words[..., 1::2].astype(np.uint32) @ second[-2::-1]
 
 
 def _warn_of_networks(path: Path) -> None:

@@ -284,14 +284,25 @@ def test_what_a_damaged_log_has_lost_is_said(path, tmp_path, caplog, place):
         log[at : at + 4] = b"dirt"
     copy.write_bytes(path.read_bytes())  # as they are if the process is killed
     Path(f"{copy}-wal").write_bytes(log)
+    sqlite.copy_file(copy, tmp_path / "look.db")  # as `crawl --dry-run` does
+    assert (copy.read_bytes(), Path(f"{copy}-wal").read_bytes()) == (path.read_bytes(), log)
     found = len(Scheduler(copy, budget="20/h"))
     said = [record.getMessage() for record in caplog.records]
+    assert len(Scheduler(tmp_path / "look.db", budget="20/h")) == found
     if place is None:
         assert (found, said) == (10, [])
     else:
         assert found < 10
-        assert f"{copy}-wal is damaged" in said[0]
+        assert f"{copy}-wal is damaged" in said[0] == said[1]
     assert len(live) == 10
+
+
+def test_what_the_first_sources_need_is_compiled_before_a_store_is_locked(path, monkeypatch):
+    made, add = [], Scheduler.add
+    monkeypatch.setattr(Scheduler, "add", lambda *args: made.append(path.exists()) or add(*args))
+    assert len(Scheduler(path, budget="20/h")) == 0
+    assert len(Scheduler(path)) == 0
+    assert made == [False]
 
 
 def test_a_file_that_is_being_made_is_waited_for(path):

@@ -38,6 +38,7 @@ from agents.adaptive.base import (
 from agents.inference.answers import Answers
 from agents.inference.pings import SignalQuality
 from agents.inference.rates import MOST_ITEMS, CrawlOutcome
+from agents.inference.regimes import TopicFactors, TopicSums
 from agents.policies.base import (
     Agent,
     Environment,
@@ -74,7 +75,8 @@ SUMS = (
     *("last_gap", "last_harvest", "log_harvest", "log_harvest2"),
 )
 _S = len(SUMS)
-_LONG_AT, _SHORT_AT, _LAST_AT = 18, 24, 30
+_GAP, _ITEMS, _LONG_AT, _SHORT_AT, _LAST_AT = 1, 12, 18, 24, 30
+_PRIOR_ITEMS = 2.0  # of a source's rate, of the mean of the fleet, beside that of its topic
 _FLEET = 12  # numbers that describe a fleet, see `_fleet`
 INPUTS = (
     *("crawls", "gap", "gap_empty", "hits", "flow_a", "flow_b", "flow_c", "fit_a", "fit_c"),
@@ -220,6 +222,7 @@ class ContextMemory(NamedTuple):
     answers: Answers | tuple[()]  # () if failures are not observed
     pings: Pings | tuple[()]  # () if they are not used
     signals: State  # of `SignalQuality`; () if pings are not used
+    topics: TopicSums | tuple[()]  # () if topics or items are not observed
 
 
 class InContext(Agent):
@@ -233,6 +236,11 @@ class InContext(Agent):
     precision p and the total rate Λ of every source. The network gives what all items are worth,
     of which the share Λ_s/Λ is expected as without pings, and p/Λ of the flow from each ping since
     the last crawl; the index is that of the age at which as much content would be expected.
+
+    If `topic` and `items` are among the features and `pings` is not, the index of a source whose
+    content is not observed is multiplied by the factor of its topic: `TopicFactors` infers whether
+    the sources of a topic publish more at present than on average, which scales content and index
+    alike.
 
     Arguments:
         env: an environment, a vector environment, or a `Task`.
@@ -285,6 +293,9 @@ class InContext(Agent):
             float({"mean_utility", "decay_rate"} <= shown),
         )
         self.quality = SignalQuality(period=self.known.period)
+        topics, seen = task.sources.topic_of, {"topic", "items"} <= shown and "pings" not in shown
+        shared = seen and topics.max() + 1 < task.n
+        self.topics = TopicFactors(topics, self.tour) if shared else None
         if weights is None:
             self.network = shipped()
         else:
@@ -311,6 +322,7 @@ class InContext(Agent):
             answers=Answers.none((b, n)) if view.shows("failed") else (),
             pings=Pings(np.where(age > 0, -1.0, 0.0), np.zeros((b, n))) if signalled else (),
             signals=self.quality.begin((b, n)) if signalled else (),
+            topics=() if self.topics is None else self.topics.begin(b),
         )
 
     def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
@@ -320,6 +332,10 @@ class InContext(Agent):
         if before.pings:
             memory = self._heard(view, before, memory, crawled)
         index = self.index(memory, view.content)
+        if self.topics is not None:
+            memory = memory._replace(topics=self._of_topics(view, before, crawled))
+            factor = self.topics.factor(TopicSums(*memory.topics))
+            index *= np.where(self.task.observed, 1.0, factor)
         cost, level, multiplier = self._cost(view), None, memory.multiplier
         index /= cost
         answers = memory.answers and memory.answers.counting(crawled, view["failed"])
@@ -372,6 +388,20 @@ class InContext(Agent):
         gaps, unit = memory.age.reshape(-1)[cells], self.tour
         _add(sums.reshape(-1, _S), cells, gaps / unit, found, unit * self.known.period, self.memory)
         return memory._replace(age=age, sums=sums), crawled
+
+    def _of_topics(
+        self, view: ObservationView, before: ContextMemory, crawled: BoolArray
+    ) -> TopicSums:
+        """Return the state of `topics` after the crawls of sources that had been crawled before."""
+        assert self.topics is not None
+        gaps, items = (before.sums[..., at].astype(np.float64) for at in (_GAP, _ITEMS))
+        env, source = np.nonzero(crawled & (gaps > 0) & (before.age < NEVER) & (before.age > 0))
+        of_fleet = (items.sum(axis=1) + 1.0) / (gaps.sum(axis=1) + 1.0)  # per tour
+        shape, gap = items[env, source] + _PRIOR_ITEMS, before.age[env, source]
+        rate = shape / (gaps[env, source] + _PRIOR_ITEMS / of_fleet[env])
+        found = np.clip(view["items"][env, source].astype(np.float64), 0.0, MOST_ITEMS)
+        state, expected = TopicSums(*before.topics), rate * gap / self.tour
+        return self.topics.update(state, env, source, gap, found, expected, shape)
 
     def _heard(
         self,

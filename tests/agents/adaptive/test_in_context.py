@@ -21,20 +21,25 @@ from agents.adaptive.in_context import SUMS as SUMS_KEPT
 from agents.evaluation import statistics
 from agents.theory.closed_form import decayed, theorem_1
 from crawl_env import CrawlVectorEnv, Sources, Task
+from crawl_env.benchmark import named
 from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.simulation.observation import POWERS_OF_TIME, SUMMED
 
 HARVEST = ("age", "crawled", "harvest")
 SUMS = (*HARVEST, "items", *SUMMED)
 TOLD = (*HARVEST, "items", "mean_utility", "decay_rate")
-SEEN = pytest.mark.parametrize("features", [HARVEST, SUMS, TOLD], ids=["harvest", "sums", "told"])
+TOPICS = (*SUMS, "topic")
+SEEN = pytest.mark.parametrize(
+    "features", [HARVEST, SUMS, TOLD, TOPICS], ids=["harvest", "sums", "told", "topics"]
+)
 N = 12
 
 
 def task_of(features, period=1.0, unit=1.0):
     fleet = Sources.random(N, 3, "sparse")
     scaled = fleet.arrival_rate * 5 / period, fleet.mean_utility * unit, fleet.decay_rate / period
-    sources = Sources(*scaled, period=period)
+    topics = [str(i % 3) for i in range(N)] if "topic" in features else ()
+    sources = Sources(*scaled, period=period, topics=topics)
     return Task(sources, 3, arrivals="poisson-items", observed=False, features=features)
 
 
@@ -317,3 +322,22 @@ def test_pings_are_worth_what_they_announce():
         for features in (SUMS, (*SUMS, "pings"))
     ]
     assert reward[1] > 1.1 * reward[0]
+
+
+def test_regimes_of_topics_are_noticed_and_their_absence_costs_little():
+    """Rewards with the feature `topic` relative to those without, on the same eight fleets."""
+    task = named("Regimes100").arguments_of("validation", 0)
+    hidden = tuple(name for name in task["features"] if name != "topic")
+    gain = []
+    for arrivals in (task["arrivals"], "poisson-items"):
+        shown, not_shown = (
+            agents.evaluate(
+                "in-context",
+                {**task, "arrivals": arrivals, "features": features},
+                steps=600, warmup=300, seeds=8,
+            ).reward
+            for features in (task["features"], hidden)
+        )  # fmt: skip
+        gain.append(statistics.ratio(shown, not_shown))
+    assert gain[0].low > 1.0
+    assert gain[1].mean > 0.98

@@ -33,13 +33,7 @@ def best_first(rewards: Mapping[str, FloatArray]) -> list[str]:
 
 def percent(estimate: Estimate) -> str:
     """Return a fraction in percent, with its interval if there is one."""
-    if np.isnan(estimate.mean):
-        return "n/a"
-    if np.isnan(estimate.low):
-        return f"{estimate.mean:.2%} [n/a]"
-    if estimate.high - estimate.low < 5e-7:
-        return f"{estimate.mean:.2%}"
-    return f"{estimate.mean:.2%} [{estimate.low:.2%}, {estimate.high:.2%}]"
+    return _text(estimate, ".2%")
 
 
 def part_of(part: float, whole: float, digits: int = 2) -> str:
@@ -53,13 +47,18 @@ def part_of(part: float, whole: float, digits: int = 2) -> str:
 
 def plain(estimate: Estimate, digits: int = 3) -> str:
     """Return a score as text, with its interval if there is one."""
-    if np.isnan(estimate.mean):
+    return _text(estimate, f".{digits}f")
+
+
+def _text(estimate: Estimate, form: str) -> str:
+    mean, low, high = estimate
+    if np.isnan(mean):
         return "n/a"
-    if np.isnan(estimate.low):
-        return f"{estimate.mean:.{digits}f} [n/a]"
-    if estimate.high - estimate.low < 5e-7:
-        return f"{estimate.mean:.{digits}f}"
-    return f"{estimate.mean:.{digits}f} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
+    if np.isnan(low):
+        return f"{mean:{form}} [n/a]"
+    if high - low < 5e-7:
+        return f"{mean:{form}}"
+    return f"{mean:{form}} [{low:{form}}, {high:{form}}]"
 
 
 def records(agent: str, run: Evaluation, seed: int, **common: Any) -> Sequence[dict[str, Any]]:

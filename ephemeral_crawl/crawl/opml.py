@@ -6,14 +6,13 @@ declarations that refer to other files.
 
 from __future__ import annotations
 
-import io
 import xml.sax
 from collections.abc import Iterable
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
 from xml.sax.handler import ContentHandler
-from xml.sax.saxutils import XMLGenerator
+from xml.sax.saxutils import escape, quoteattr
 from xml.sax.xmlreader import AttributesImpl
 
 from crawl_env.errors import brief, shown
@@ -102,26 +101,15 @@ def write_opml(path: str | PathLike[str], feeds: Iterable[tuple[str, str]], titl
     >>> [(feed.url, feed.title) for feed in read_opml(path)]
     [('https://example.org/feed?a&b', '<Example>')]
     """
-    text = io.StringIO()
-    writer = XMLGenerator(text, "utf-8")
-    number = 0
-    writer.startDocument()
-    writer.startElement("opml", AttributesImpl({"version": "2.0"}))
-    writer.startElement("head", AttributesImpl({}))
-    writer.startElement("title", AttributesImpl({}))
-    writer.characters(title)
-    writer.endElement("title")
-    writer.endElement("head")
-    writer.startElement("body", AttributesImpl({}))
-    for url, name in feeds:
-        given = {"type": "rss", "text": name or url, "title": name or url, "xmlUrl": url}
-        writer.characters("\n")
-        writer.startElement("outline", AttributesImpl(given))
-        writer.endElement("outline")
-        number += 1
-    writer.characters("\n")
-    writer.endElement("body")
-    writer.endElement("opml")
-    writer.endDocument()
-    write_text(Path(path), text.getvalue())
-    return number
+    outlines = []
+    for url, given in feeds:
+        name = quoteattr(given or url)
+        outlines.append(
+            f'\n<outline type="rss" text={name} title={name} xmlUrl={quoteattr(url)}></outline>'
+        )
+    text = (
+        '<?xml version="1.0" encoding="utf-8"?>\n<opml version="2.0">'
+        f"<head><title>{escape(title)}</title></head><body>{''.join(outlines)}\n</body></opml>"
+    )
+    write_text(Path(path), text)
+    return len(outlines)

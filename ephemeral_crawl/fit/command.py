@@ -11,7 +11,7 @@ import tyro
 
 from agents.inference import shrinkage
 from crawl_env import ItemLog, PingLog, Sources
-from ephemeral_crawl.core.log_options import SignalOptions
+from ephemeral_crawl.core.log_options import SignalOptions, check_decay
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.study import Study
 from ephemeral_crawl.fit import checks, decay, signals, summary
@@ -101,15 +101,7 @@ class Fit(SignalOptions, Study):
         return self.report
 
     def _check(self) -> None:
-        if (self.curves is None) == (self.decay_rate is None):
-            which = "neither" if self.curves is None else "both"
-            raise ValueError(
-                f"{which} of --curves and --decay-rate given; give either the recorded curves of "
-                "items, or the decay rate of all sources, ln 2 / half-life: --decay-rate 0.23 if "
-                "utility halves in 3 units of time"
-            )
-        if self.decay_rate is not None and not (0 < self.decay_rate < np.inf):
-            raise ValueError(f"--decay-rate is {self.decay_rate:g}; it must be positive (1/time)")
+        check_decay(self.curves, self.decay_rate)
         if self.decay_window < 0:
             raise ValueError(f"--decay-window is {self.decay_window:g}; it must be positive")
         if self.out.suffix != ".csv":

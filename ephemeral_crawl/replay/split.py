@@ -18,7 +18,7 @@ from crawl_env import ItemLog, PingLog, Sources, Trace
 from crawl_env.log.clock import HOURS
 from crawl_env.log.event_log import time_of
 from crawl_env.numerics import FloatArray
-from ephemeral_crawl.core.log_options import SignalOptions, given_time
+from ephemeral_crawl.core.log_options import SignalOptions, check_decay, given_time
 from ephemeral_crawl.fit import decay, signals
 from ephemeral_crawl.fit.lives import Lives, lives
 
@@ -169,20 +169,12 @@ class Log(SignalOptions):
         return moment
 
     def _check(self, fleet: Sources | None) -> None:
-        known = [self.curves is not None, self.decay_rate is not None]
-        if fleet is None and sum(known) != 1:
-            which = "both" if all(known) else "neither"
-            raise ValueError(
-                f"{which} of --curves and --decay-rate given; give either the recorded curves of "
-                "items, or the decay rate of all sources, ln 2 / half-life: --decay-rate 0.23 if "
-                "utility halves in 3 units of time"
-            )
-        if fleet is not None and self.decay_rate is not None:
+        if fleet is None:
+            check_decay(self.curves, self.decay_rate)
+        elif self.decay_rate is not None:
             raise ValueError(
                 "--decay-rate was given with --sources, which has decay rates; leave it out"
             )
-        if self.decay_rate is not None and not 0 < self.decay_rate < np.inf:
-            raise ValueError(f"--decay-rate is {self.decay_rate:g}; it must be positive (1/time)")
         if not 0 <= self.block < np.inf:
             raise ValueError(f"--block is {self.block:g}; it must be a positive time")
 

@@ -9,7 +9,7 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from crawl_env.errors import shown
 
@@ -23,14 +23,12 @@ RESTORE = "Put a copy in its place, if there is one, and check the disk"
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
-class Journal(Protocol):
+class Journal(ABC):
     """Where the events of a scheduler are stored."""
 
-    @property
-    def name(self) -> str:
-        """Of the store, for messages; without a password."""
-        ...
+    name: str  # of the store, for messages; without a password
 
+    @abstractmethod
     def exclusive(self) -> AbstractContextManager[None]:
         """Return a context in which no other process changes the journal; it commits at its end,
         and changes nothing if it is left by an exception.
@@ -38,47 +36,48 @@ class Journal(Protocol):
         Raises:
             StoreLocked: another process changes it for longer than one is willing to wait.
         """
-        ...
 
+    @abstractmethod
     def since(self, number: int) -> list[tuple[int, Event]] | None:
         """Return the numbers and events after a number; None if some of them were removed."""
-        ...
 
+    @abstractmethod
     def append(self, number: int, event: Event) -> None:
         """Add an event, in an exclusive context; its number is that of the last one plus 1."""
-        ...
 
+    @abstractmethod
     def snapshot(self) -> tuple[int, bytes] | None:
         """Return the last snapshot and the number of the last event in it."""
-        ...
 
+    @abstractmethod
     def write_snapshot(self, number: int, parts: Iterable[bytes]) -> None:
         """Store a snapshot, unless there is a later one, and remove the one before.
 
         It is called outside of exclusive contexts, from any thread, and lets others write between
         the parts. If it does not come to its end, the snapshot before remains.
         """
-        ...
 
+    @abstractmethod
     def begin_with(self, number: int, parts: Iterable[bytes]) -> None:
         """Store the snapshot of another journal, in one transaction.
 
         Raises:
             ValueError: there is something in this one.
         """
-        ...
 
+    @abstractmethod
     def disconnect(self) -> None:
         """Close the connection, which a child must not inherit; the next use makes a new one."""
-        ...
 
-    def close(self) -> None: ...
+    @abstractmethod
+    def close(self) -> None:
+        """Close the connection for good."""
 
 
 _NOTHING = nullcontext()
 
 
-class NoJournal:
+class NoJournal(Journal):
     """Stores nothing, for a scheduler in memory."""
 
     name = ":memory:"
@@ -115,29 +114,18 @@ def readable(journal: Journal) -> None:
     """Accept what is in a journal."""
 
 
-class SqlJournal(ABC):
+class SqlJournal(Journal):
     """A journal in two tables of a database: one row per event, and the parts of the snapshot.
 
     Each row has a checksum, so that bytes that a disk, a program or a person has changed are found
     when they are read. Rows that a program before version 5 of the tables wrote have none.
     """
 
-    name: str
     _check: Callable[[SqlJournal], object]  # refuses what this program cannot read
-
-    @abstractmethod
-    def exclusive(self) -> AbstractContextManager[None]:
-        """Return a transaction that no other process writes beside."""
 
     @abstractmethod
     def rows(self, statement: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Run a statement, whose parameters are written as ?, and return the rows it gives."""
-
-    @abstractmethod
-    def disconnect(self) -> None: ...
-
-    @abstractmethod
-    def close(self) -> None: ...
 
     def since(self, number: int) -> list[tuple[int, Event]] | None:
         rows = self.rows(

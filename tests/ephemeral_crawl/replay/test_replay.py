@@ -267,9 +267,9 @@ def test_it_writes_records_sources_and_a_report(tmp_path, capsys):
 def test_an_indexing_engine_and_what_it_costs(tmp_path, capsys):
     """The reward is what the engine indexes of recorded items."""
 
-    free = totals(replayed(tmp_path))
+    free = totals(replayed(tmp_path, agents=("whittle",)))
     capsys.readouterr()
-    queued = totals(replayed(tmp_path, engine_rate=0.5, engine_capacity=2))
+    queued = totals(replayed(tmp_path, agents=("whittle",), engine_rate=0.5, engine_capacity=2))
     printed = capsys.readouterr().out
     assert queued.keys() == {*free, "whittle-engine"}
     assert 0 < queued["whittle"] < free["whittle"]

@@ -156,7 +156,7 @@ PARTS: list[tuple[str, dict[str, Any], dict[str, Any] | str]] = [
     ("a long title", {"title": "x" * 100_000}, {"title": "x" * 1000}),
     ("no identifier", {"id": None}, {}),
     ("an empty identifier", {"id": " "}, {}),
-    ("an identifier of both", {"id": "urn:2"}, {"items": 1}),
+    ("an identifier of both", {"id": "urn:2"}, {}),
     ("a relative link", {"link": "/1"}, {}),
     ("a relative link of the folder", {"link": "../1"}, {}),
     ("a link without a scheme", {"link": "//example.org/1"}, {}),

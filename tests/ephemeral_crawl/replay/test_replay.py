@@ -284,13 +284,14 @@ def test_an_indexing_engine_and_what_it_costs(tmp_path, capsys):
 
 
 def test_several_budgets_are_drawn_as_a_curve_and_few_blocks_give_no_winner(tmp_path, capsys):
-    out = replayed(tmp_path, budget="2,4", steps=300)
+    two = {"agents": ("whittle", "random"), "steps": 300}
+    out = replayed(tmp_path, budget="2,4", **two)
     printed = capsys.readouterr().out
     assert "Collected utility by budget" in printed
     assert "2 weeks, which is too few for confidence intervals" in printed
     assert "Recommended policy: " not in printed
     assert (out / "report.html").read_text(encoding="utf-8").count("<svg ") == 3
-    replayed(tmp_path, steps=300, block=24.0)
+    replayed(tmp_path, block=24.0, **two)
     assert "Student's t over 13 24-hour blocks and 2 runs" in capsys.readouterr().out
 
 
@@ -318,7 +319,7 @@ def test_content_can_be_seen_and_the_budget_saved(tmp_path, capsys):
 
 def test_sources_nobody_knew_of_are_not_crawled_but_count(tmp_path, capsys):
     text = EXAMPLE.read_text(encoding="utf-8") + "newcomer,1700,1000\nlate,1701,1\n"
-    out = replayed(tmp_path, items=written(tmp_path, text), steps=None)
+    out = replayed(tmp_path, items=written(tmp_path, text), steps=None, agents=("whittle",))
     printed = capsys.readouterr().out
     assert "New: 2 sources published nothing before the split" in printed
     assert "newcomer (1000), late (1)" in printed
@@ -335,7 +336,8 @@ def test_time_stamps_part_a_log_too(tmp_path, capsys):
         f"{'ab'[i % 2]},2024-05-{1 + i // 4:02d}T{6 * (i % 4):02d}:30:00Z" for i in range(120)
     ]
     log = written(tmp_path, "\n".join(lines) + "\n")
-    replayed(tmp_path, items=log, budget="1", train_until="2024-05-11", period=6.0, steps=None)
+    given = {"items": log, "budget": "1", "train_until": "2024-05-11", "period": 6.0}
+    replayed(tmp_path, agents=("whittle",), steps=None, **given)
     printed = capsys.readouterr().out
     assert "40 items from 0.5 to 240 hours (time 0 is 2024-05-01T00:00:00Z), and 80" in printed
 

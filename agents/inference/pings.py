@@ -110,22 +110,15 @@ class PingSums(NamedTuple):
     odds: FloatArray  # (..., J) logarithms, of a change of all precisions to this one
 
 
-class _Tables(NamedTuple):
-    """Parts of `PingSums` of B fleets, in whose arrays the compiled functions read and write."""
+# Of `PingSums` of B fleets, in whose arrays the compiled functions read and write: weight, and
+# shape and rate of the prior, (B,); likelihood, items and time, (B·N, J); fraction, (B, J).
+_Tables = tuple[FloatArray, ...]
 
-    weight: FloatArray  # (B,)
-    prior_shape: FloatArray  # (B,)
-    prior_rate: FloatArray  # (B,)
-    likelihood: FloatArray  # (B·N, J)
-    more_shape: FloatArray  # (B·N, J)
-    more_rate: FloatArray  # (B·N, J)
-    fraction: FloatArray  # (B, J)
 
-    @staticmethod
-    def of(x: PingSums) -> _Tables:
-        rows = (array.reshape(-1) for array in (x.weight, x.shape, x.rate))
-        tables = (x.likelihood, x.items, x.time, x.fraction)
-        return _Tables(*rows, *(table.reshape(-1, _J) for table in tables))
+def _tables(x: PingSums) -> _Tables:
+    rows = (array.reshape(-1) for array in (x.weight, x.shape, x.rate))
+    tables = (x.likelihood, x.items, x.time, x.fraction)
+    return *rows, *(table.reshape(-1, _J) for table in tables)
 
 
 @dataclass(frozen=True)
@@ -241,7 +234,7 @@ class SignalQuality:
             self.counts,
             self._rate,
             PRECISIONS,
-            _Tables.of(new),
+            _tables(new),
             old.odds.reshape(-1, _J),  # `passed` has returned a new array
         )
         changed = is_likely(old.odds)[..., None]
@@ -275,7 +268,7 @@ class SignalQuality:
         ceased.reshape(-1)[cells] = np.maximum(rate, 0.0)
         flat[cells] = np.maximum(flat[cells], before * elapsed)
         new = new._replace(items=items, ceased=ceased)
-        transfer(cells, row, rate, PRECISIONS, _Tables.of(new))
+        transfer(cells, row, rate, PRECISIONS, _tables(new))
         return new
 
     @property
@@ -331,7 +324,7 @@ class SignalQuality:
         n = learnt.pings.shape[-1]
         shape, rate, precision = (np.empty(cells.size) for _ in range(3))
         chance = rng.random(cells.size)
-        _draw(cells, n, _Tables.of(learnt), PRECISIONS, chance, shape, rate, precision)
+        _draw(cells, n, _tables(learnt), PRECISIONS, chance, shape, rate, precision)
         silent = rng.standard_gamma(shape) / rate
         return Quality(silent + precision * self.ping_rate(state, cells), silent, precision)
 
@@ -348,7 +341,7 @@ class SignalQuality:
         rows, g = np.empty((6, cells.size)), self.ping_rate(state, cells)
         time = (learnt.weight * learnt.elapsed).reshape(-1)[cells // pings.shape[-1]]
         of_g = g / np.maximum(time, _TINY)  # the variance of a Poisson rate
-        tables = _Tables.of(learnt)
+        tables = _tables(learnt)
         _moments(cells, pings.shape[-1], tables, g, of_g, PRECISIONS, _CELL_VARIANCE, rows)
         mean, variance = rows[:3].reshape(3, *shape), rows[3:].reshape(3, *shape)
         total, silent, precision = (
@@ -442,11 +435,11 @@ def transfer(
 ) -> None:
     """Add p times the rate of pings, (K,), which may be negative, to the silent rates of sources
     given each precision p; the tables are (B·N, J)."""
-    more_shape = tables.more_shape
+    weight, _, prior_rate, _, more_shape, more_rate, _ = tables
     for k in range(cells.size):
-        w = tables.weight[row[k]]
+        w = weight[row[k]]
         for j in range(precisions.size):
-            b = tables.prior_rate[row[k]] + w * tables.more_rate[cells[k], j]
+            b = prior_rate[row[k]] + w * more_rate[cells[k], j]
             more = more_shape[cells[k], j] + precisions[j] * ping_rate[k] * b / w
             more_shape[cells[k], j] = max(more, 0.0)
 

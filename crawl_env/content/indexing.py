@@ -106,7 +106,7 @@ class IndexQueue:
         if len(self._spare[0]) < most:
             self._spare = _room(2 * most)
         self._total = _index(
-            items,
+            (*items,),  # as a plain tuple, which numba recognises faster than a named one
             present,
             collected,
             self._total,
@@ -245,7 +245,7 @@ def _in_turn(cell: IntArray, age: FloatArray, present: FloatArray) -> IntArray:
 
 @compiled
 def _index(
-    items: Published,
+    items: tuple[IntArray, FloatArray, FloatArray, IntArray],
     present: FloatArray,
     collected: FloatArray,
     waiting: int,

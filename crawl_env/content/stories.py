@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -253,11 +253,12 @@ class StoryStock(Stock):
         self._used = here.stop
 
     @property
-    def _held(self) -> _Held:
-        """What the compiled functions below work on."""
+    def _held(self) -> tuple[Any, ...]:
+        """What the compiled functions below work on: what an item is worth now, the lists of the
+        cells, the sums over those, and the items."""
         lists = self._before, self._last, self._counts
         items = self._items.only(slice(self._used))
-        return _Held(self._clock, self._feed.decay, *lists, self.flat, items)
+        return self._clock, self._feed.decay, *lists, self.flat, *items
 
     def _kept(self) -> Published:
         """Return a copy of the items that have been neither collected nor faded."""
@@ -357,42 +358,30 @@ def _link(places: IntArray, cell: IntArray, before: IntArray, last: IntArray) ->
         _insert(place, cell[place], before, last)
 
 
-class _Held(NamedTuple):
-    """The items of a `StoryStock`, and the sums over those of each cell."""
-
-    clock: float
-    decay: FloatArray  # (B·N,) per step
-    before: IntArray  # (items,) and the next: the list of each cell
-    last: IntArray  # (B·N,)
-    counts: FloatArray  # (2, B·N)
-    value: FloatArray  # (B·N,)
-    items: Published
-
-
 @compiled
-def _appear(places: IntArray, held: _Held) -> int:
+def _appear(places: IntArray, held: tuple[Any, ...]) -> int:
     """Add those of some items that have appeared to their cells; move the places of the others to
     the front, and return the number of these."""
-    n, (cell, age, utility, _) = 0, held.items
+    clock, decay, before, last, counts, value, cell, age, utility, _ = held
+    n = 0
     for place in places:
-        if age[place] + held.clock < 0.0:
+        if age[place] + clock < 0.0:
             places[n] = place
             n += 1
             continue
         here = cell[place]
-        _insert(place, here, held.before, held.last)
-        held.counts[0 if utility[place] > 0.0 else 1, here] += 1.0
-        z = held.decay[here] * (age[place] + held.clock)
-        held.value[here] += utility[place] * math.exp(-z)
+        _insert(place, here, before, last)
+        counts[0 if utility[place] > 0.0 else 1, here] += 1.0
+        value[here] += utility[place] * math.exp(-decay[here] * (age[place] + clock))
     return n
 
 
 @inlined
-def _void(place: int, held: _Held) -> None:
+def _void(place: int, held: tuple[Any, ...]) -> None:
     """Take its utility from an item whose story has been paid, unless it has faded."""
-    (cell, age, utility, _), counts, value = held.items, held.counts, held.value
+    clock, decay, _, _, counts, value, cell, age, utility, _ = held
     here = cell[place]
-    z = held.decay[here] * (age[place] + held.clock)
+    z = decay[here] * (age[place] + clock)
     if utility[place] == 0.0 or z >= _END:
         return
     if z >= 0.0:  # it has appeared
@@ -404,14 +393,14 @@ def _void(place: int, held: _Held) -> None:
 
 
 @compiled
-def _collect(order: IntArray, cells: IntArray, paid: FloatArray, held: _Held) -> None:
+def _collect(order: IntArray, cells: IntArray, paid: FloatArray, held: tuple[Any, ...]) -> None:
     """Collect the items of some cells, one cell after the other in an order, and add to `paid`."""
-    cell, age, utility, number = held.items
+    clock, decay, before, last, counts, value, cell, age, utility, number = held
     for k in order:
         here = cells[k]
-        place = held.last[here]
+        place = last[here]
         while place != _NONE:
-            z = held.decay[here] * (age[place] + held.clock)
+            z = decay[here] * (age[place] + clock)
             if utility[place] > 0.0 and z < _END:
                 paid[k] += utility[place] * math.exp(-z)
                 first = last_of_story = place
@@ -425,6 +414,6 @@ def _collect(order: IntArray, cells: IntArray, paid: FloatArray, held: _Held) ->
                     if cell[other] != _NONE and other != place:
                         _void(other, held)
             cell[place] = _NONE
-            place = held.before[place]
-        held.last[here] = _NONE
-        held.counts[0, here] = held.counts[1, here] = held.value[here] = 0.0
+            place = before[place]
+        last[here] = _NONE
+        counts[0, here] = counts[1, here] = value[here] = 0.0

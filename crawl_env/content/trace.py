@@ -182,10 +182,10 @@ class TraceFeed:
         high = np.searchsorted(self._step, now)
         size = int((high - low).sum())
         whole, real = np.empty((2, size), dtype=np.intp), np.empty((2, size))
-        found = Published(whole[0], real[0], real[1], whole[1])
+        found = whole[0], real[0], real[1], whole[1]
         log = self._step, self._source, self._age, self._utility
         _read(low, high, now, self._length, self._n, log, found)
-        return found
+        return Published(*found)
 
     def _longest(self, steps: FloatArray) -> float:
         """Return the age in steps after which all content that `past` needs has lost its utility.
@@ -222,7 +222,7 @@ def _read(
     length: int,
     n: int,
     log: tuple[IntArray, IntArray, FloatArray, FloatArray],
-    found: Published,
+    found: tuple[IntArray, FloatArray, FloatArray, IntArray],
 ) -> None:
     """Copy the items from `low` to `high`, (b,) each, and their ages at the steps `now` (b,).
 

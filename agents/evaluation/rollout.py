@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -256,10 +257,20 @@ class Rollout:
         self._start = np.ones(seeds, dtype=bool)
 
     def step(self) -> FloatArray:
-        """Take one step with the agent; return the rewards, (S,)."""
-        action, self.state = self._predictor.predict(
+        """Take one step with the agent; return the rewards, (S,).
+
+        Raises:
+            ValueError: the agent does not return actions and a state.
+        """
+        found: object = self._predictor.predict(
             self.observation, self.state, self._start, deterministic=True
         )
+        if not (isinstance(found, tuple) and len(found) == 2):
+            raise ValueError(
+                f"predict of the agent returned {shown(found)}; it must return the action and the "
+                "state, which is None of agents without one: return action, None"
+            )
+        action, self.state = np.asarray(found[0]), found[1]
         if action.ndim == 1 and action.dtype.kind in "iu":
             action = self._subset_action.actions(action)
         self.observation, reward, *_ = self.env.step(action)
@@ -332,7 +343,18 @@ def _predictor(agent: AgentLike, env: CrawlVectorEnv, seed: int) -> Predictor:
     if isinstance(agent, str):
         return make(agent, env, seed=seed)
     if isinstance(agent, type):
-        return agent(env, seed=seed)
+        if not hasattr(agent, "predict"):
+            raise ValueError(f"the class {agent.__name__} has no method `predict`")
+        try:
+            _ = inspect.signature(agent).bind(env, seed=seed)
+        except TypeError as error:
+            raise ValueError(
+                f"agents of the class {agent.__name__} cannot be made: {error}. They are made as "
+                f"{agent.__name__}(env, seed=0), as a subclass of agents.Agent is; or give an "
+                "object with `predict`"
+            ) from None
+        made: Predictor = agent(env, seed=seed)
+        return made
     if not (hasattr(agent, "predict") or callable(agent)):
         raise ValueError(
             f"agent is {agent!r}; give a name, a subclass of agents.Agent, an object with "

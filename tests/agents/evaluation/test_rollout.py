@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import agents
-from agents.evaluation.rollout import compare, evaluate, with_features
+from agents.evaluation.rollout import Rollout, compare, evaluate, with_features
 from agents.evaluation.statistics import difference
 from crawl_env import Arrivals, CrawlEnv, CrawlVectorEnv, DecayCurves, ItemLog, Sources, Trace
 from crawl_env.content.utility import StretchedDecay
@@ -375,3 +375,41 @@ def test_a_task_is_given_in_any_form():
     assert evaluate("whittle", drawn, **settings).reward.shape == (2,)
     with pytest.raises(ValueError, match="changes observations"):
         evaluate("whittle", gymnasium.wrappers.FlattenObservation(env))
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (1.0, "action has shape"),
+        (None, "action has shape"),
+        ("all", "action has shape"),
+        ([[3.0, 2.0, 1.0, 0.0]], ""),
+        (ValueError, "it must return the action and the state"),
+    ],
+)
+def test_what_an_agent_returns_is_checked(returned, message):
+    class Mine:
+        def __init__(self, env, seed=0):
+            pass
+
+        def predict(self, observation, state=None, episode_start=None, deterministic=True):
+            return np.zeros((1, 4)) if returned is ValueError else (returned, None)
+
+    for agent in (Mine, Mine(None)):
+        if message:
+            with pytest.raises(ValueError, match=message):
+                Rollout(agent, {"budget": 2}).step()
+        else:
+            assert Rollout(agent, {"budget": 2}).step().shape == (1,)
+
+
+def test_a_class_that_makes_no_agents_says_so():
+    class Seedless:
+        def __init__(self, env):
+            pass
+
+    with pytest.raises(ValueError, match="class Seedless has no method `predict`"):
+        Rollout(Seedless, {"budget": 2})
+    Seedless.predict = lambda self, *given, **more: None
+    with pytest.raises(ValueError, match=r"argument 'seed'\. They are made as Seedless\("):
+        Rollout(Seedless, {"budget": 2})

@@ -214,7 +214,10 @@ class CrawlFeeds(Command):
                     raise ValueError(
                         f"{self.store} cannot be copied to {folder}, where it is looked at: {error}"
                     ) from error
-            yield copy
+            try:
+                yield copy
+            except ValueError as error:  # which names the copy
+                raise ValueError(str(error).replace(str(copy), str(self.store))) from error
 
     def _check(self) -> None:
         from ephemeral_crawl.crawl import exchange

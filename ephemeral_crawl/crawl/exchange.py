@@ -227,10 +227,16 @@ def import_csv(
         except ValueError as error:
             raise ValueError(f"{found.row(i)}: {error}") from None
         rows.append(row)
-    with scheduler.together():
-        done = _added(scheduler, rows, per_host, [])
-        for name in dict.fromkeys(paused):
-            scheduler.pause(name)
+    try:
+        with scheduler.together():
+            done = _added(scheduler, rows, per_host, [])
+            for name in dict.fromkeys(paused):
+                scheduler.pause(name)
+    except ValueError as error:
+        number, _, text = str(error).removeprefix("source ").partition(": ")
+        if isinstance(scheduler, Stores) or not number.isdecimal():
+            raise
+        raise ValueError(f"{found.row(int(number))}: {text}") from None
     return done
 
 

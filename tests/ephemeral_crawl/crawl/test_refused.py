@@ -1,6 +1,7 @@
 """What the crawler refuses: URLs, OPML, CSV, logs and feeds."""
 
 import gzip
+import sqlite3
 from contextlib import suppress
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ephemeral_crawl.crawl import exchange, feeds
+from ephemeral_crawl.crawl.command import CrawlFeeds
 from ephemeral_crawl.crawl.opml import read_opml
 from ephemeral_crawl.crawl.urls import check_url, host_of, is_public
 from ephemeral_crawl.live import Scheduler
@@ -377,3 +379,14 @@ def test_entities_of_a_feed_are_not_expanded(name):
     title = feeds.parse_feed(body.encode()).items[0].title
     assert "root:" not in title
     assert len(title) < 20
+
+
+def test_what_is_refused_is_named_as_it_was_given(tmp_path):
+    other, feeds = tmp_path / "other.db", tmp_path / "feeds.csv"
+    with sqlite3.connect(other) as connection:
+        connection.execute("CREATE TABLE t (a)")
+    with refused(f"{other} is a SQLite file, but not"):
+        CrawlFeeds(store=other, dry_run=True).run()
+    feeds.write_text("source,cost\nhttp://a.example/,1\nhttp://b.example/,-1\n")
+    with refused("feeds.csv, row 3: cost is -1"):
+        exchange.import_csv(Scheduler(":memory:", budget="2/h"), feeds)

@@ -752,6 +752,20 @@ def test_next_due_is_when_a_lease_is_given(scheduler, clock):
         scheduler.report(lease.id, dated(clock, 30))
 
 
+def test_next_due_is_when_the_budget_suffices(clock):
+    """Of new sources, which wait for nothing else."""
+    scheduler = Scheduler(":memory:", budget="40/h", clock=clock)
+    scheduler.add_many({"source": f"feed {i}", "cost": 2.0} for i in range(60))
+    while scheduler.lease(9):
+        pass
+    for _ in range(9):
+        due = scheduler.next_due()
+        clock.now = due - START - 2
+        assert not scheduler.lease()
+        clock.now = due - START
+        assert scheduler.lease()
+
+
 def test_explanations_are_sentences(scheduler, clock):
     known(scheduler, clock)
     scheduler.signal("feed 0", "websub")

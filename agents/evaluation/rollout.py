@@ -299,10 +299,12 @@ def try_out(agent: AgentLike, env: EnvironmentLike, name: str) -> None:
     try:
         Rollout(agent, env).step()
     except ValueError as error:
-        raise ValueError(
-            f"agent {name!r} cannot act here: {error}. An agent states the features that it "
-            'observes in its class, as in features = ("age",), and is then shown them'
-        ) from None
+        hint = (
+            ". An agent states the features that it observes in its class, as in "
+            'features = ("age",), and is then shown them'
+        )
+        more = hint if "does not show the feature" in str(error) else ""
+        raise ValueError(f"agent {name!r} cannot act here: {error}{more}") from None
 
 
 def with_features(agent: AgentLike, env: EnvironmentLike) -> tuple[AgentLike, dict[str, Any]]:

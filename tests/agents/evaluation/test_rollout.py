@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import agents
-from agents.evaluation.rollout import Rollout, compare, evaluate, with_features
+from agents.evaluation.rollout import Rollout, compare, evaluate, try_out, with_features
 from agents.evaluation.statistics import difference
 from crawl_env import Arrivals, CrawlEnv, CrawlVectorEnv, DecayCurves, ItemLog, Sources, Trace
 from crawl_env.content.utility import StretchedDecay
@@ -395,6 +395,10 @@ def test_what_an_agent_returns_is_checked(returned, message):
         def predict(self, observation, state=None, episode_start=None, deterministic=True):
             return np.zeros((1, 4)) if returned is ValueError else (returned, None)
 
+    if message:
+        with pytest.raises(ValueError, match=message) as refusal:
+            try_out(Mine, {"budget": 2}, "mine")
+        assert "states the features" not in str(refusal.value)
     for agent in (Mine, Mine(None)):
         if message:
             with pytest.raises(ValueError, match=message):

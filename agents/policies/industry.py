@@ -39,7 +39,7 @@ class LastCrawls(NamedTuple):
 
 
 class Rule(Agent):
-    """LastCrawls the sources that are due first; subclasses implement `learn` and `interval`.
+    """Crawls the sources that are due first; subclasses implement `learn` and `interval`.
 
     The recurrent state has the steps since each source's last crawl, and one number that
     summarises the harvests of the source. All sources are due at first.

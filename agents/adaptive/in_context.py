@@ -377,7 +377,7 @@ class InContext(Agent):
         column = self._column(view, "crawled")
         ages = self._column(view, "age") if view.shows("age") else column[:0]
         crawled_and_age(column, ages, memory.age.reshape(-1), crawled.reshape(-1), age.reshape(-1))
-        cells = np.flatnonzero(crawled & (memory.age < NEVER) & (memory.age > 0))
+        cells = np.flatnonzero(_after_known_gaps(memory, crawled))
         if not cells.size:
             return memory._replace(age=age), crawled
         found = np.zeros((7, cells.size))
@@ -394,11 +394,13 @@ class InContext(Agent):
     ) -> TopicSums:
         """Return the state of `topics` after the crawls of sources that had been crawled before."""
         assert self.topics is not None
-        gaps, items = (before.sums[..., at].astype(np.float64) for at in (_GAP, _ITEMS))
-        env, source = np.nonzero(crawled & (gaps > 0) & (before.age < NEVER) & (before.age > 0))
-        of_fleet = (items.sum(axis=1) + 1.0) / (gaps.sum(axis=1) + 1.0)  # per tour
-        shape, gap = items[env, source] + _PRIOR_ITEMS, before.age[env, source]
-        rate = shape / (gaps[env, source] + _PRIOR_ITEMS / of_fleet[env])
+        gaps, items = before.sums[..., _GAP], before.sums[..., _ITEMS]
+        env, source = np.nonzero(_after_known_gaps(before, crawled) & (gaps > 0))
+        gaps_of, items_of = (x.sum(axis=1, dtype=np.float64) for x in (gaps, items))
+        of_fleet = (items_of + 1.0) / (gaps_of + 1.0)  # per tour
+        shape = items[env, source].astype(np.float64) + _PRIOR_ITEMS
+        rate = shape / (gaps[env, source].astype(np.float64) + _PRIOR_ITEMS / of_fleet[env])
+        gap = before.age[env, source]
         found = np.clip(view["items"][env, source].astype(np.float64), 0.0, MOST_ITEMS)
         state, expected = TopicSums(*before.topics), rate * gap / self.tour
         return self.topics.update(state, env, source, gap, found, expected, shape)
@@ -413,8 +415,8 @@ class InContext(Agent):
         """Return the state after the pings of the last step, and what its crawls tell of them."""
         pings = view["pings"]
         arrived = np.where((pings >= 0) & (pings < MOST_ITEMS), pings, 0.0)
-        known = crawled & (before.age < NEVER) & (before.age > 0)
-        cells, period = np.flatnonzero(known), self.known.period
+        cells = np.flatnonzero(_after_known_gaps(before, crawled))
+        period = self.known.period
         items = self._column(view, "items")[cells].astype(np.float64)
         number, aged = Pings(*before.pings)
         outcome = CrawlOutcome.at(
@@ -529,6 +531,11 @@ class InContext(Agent):
 
 
 # ------------------------------------------------------------------------------------ compiled
+
+
+def _after_known_gaps(before: ContextMemory, crawled: BoolArray) -> BoolArray:
+    """Return which sources were crawled in the last step after a gap of known length, (B, N)."""
+    return crawled & (before.age < NEVER) & (before.age > 0)
 
 
 @compiled

@@ -20,7 +20,7 @@ from agents.evaluation.models import (
     makes_agents,
     task_posed,
 )
-from agents.policies.base import Agent, Environment, Policy, Predictor, State
+from agents.policies.base import Agent, Environment, NotShown, Policy, Predictor, State
 from agents.policies.planner import Planner
 from agents.registry import CLAIRVOYANT, find, make
 from crawl_env import NEVER, CrawlVectorEnv, Sources, Task
@@ -298,13 +298,13 @@ def try_out(agent: AgentLike, env: EnvironmentLike, name: str) -> None:
     """
     try:
         Rollout(agent, env).step()
+    except NotShown as error:
+        raise ValueError(
+            f"agent {name!r} cannot act here: {error}. An agent states the features that it "
+            'observes in its class, as in features = ("age",), and is then shown them'
+        ) from None
     except ValueError as error:
-        hint = (
-            ". An agent states the features that it observes in its class, as in "
-            'features = ("age",), and is then shown them'
-        )
-        more = hint if "does not show the feature" in str(error) else ""
-        raise ValueError(f"agent {name!r} cannot act here: {error}{more}") from None
+        raise ValueError(f"agent {name!r} cannot act here: {error}") from None
 
 
 def with_features(agent: AgentLike, env: EnvironmentLike) -> tuple[AgentLike, dict[str, Any]]:

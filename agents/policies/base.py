@@ -95,7 +95,7 @@ class ObservationView:
         if not self.shows(feature):
             if feature not in FEATURES:
                 raise unknown("feature", feature, FEATURES)
-            raise ValueError(
+            raise NotShown(
                 f"the environment does not show the feature {feature}; it shows "
                 f"{', '.join(self._task.features)}. Add it to `features`"
             )
@@ -136,6 +136,10 @@ class ObservationView:
             return sources.content_at(age)
         told = sources.precision * sources.mean_utility * self["pings_aged"]
         return sources.silent_content_at(age) + told
+
+
+class NotShown(ValueError):
+    """An agent reads a feature that its environment does not show."""
 
 
 def needs(task: Task, agent: str, *any_of: str) -> None:

@@ -375,6 +375,9 @@ class Sources:
     def replaced(self, **changes: Any) -> Sources:
         """Return the fleet with some arguments replaced.
 
+        Raises:
+            TypeError, ValueError: there is no such argument, or as for a new fleet.
+
         >>> Sources([1.0, 2.0], 1.0, 0.5).replaced(cost=3.0, period=0.5)
         Sources(2 sources, period=0.5)
         """

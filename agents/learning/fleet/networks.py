@@ -218,10 +218,22 @@ class FleetNetwork(Standardised):
             nn.init.zeros_(weight)
 
     def forward(self, columns: Tensor) -> Tensor:
+        own, deep, linear = self.alone(columns)
+        return self.together(own.mean(-2, keepdim=True), deep, linear).squeeze(-1)
+
+    def alone(self, columns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what depends on each source's own columns alone: the first hidden layer and what
+        it adds to the second, (..., N, hidden) each, and the linear connection, (..., N, K)."""
         columns = self.standard(columns)
         own = _tanh(self.own(columns))
-        hidden = _tanh(self.deep(own) + self.fleet(own.mean(-2, keepdim=True)))
-        return (self.out(hidden) + self.linear(columns)).squeeze(-1)
+        return own, self.deep(own), self.linear(columns)
+
+    def together(self, mean: Tensor, deep: Tensor, linear: Tensor) -> Tensor:
+        """Return the outputs, (..., N, K), from the fleet's mean of the first hidden layer,
+        (..., 1, hidden), and two results of `alone`."""
+        hidden = _tanh(deep + self.fleet(mean))
+        output: Tensor = self.out(hidden) + linear
+        return output
 
 
 def _tanh(x: Tensor) -> Tensor:

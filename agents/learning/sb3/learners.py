@@ -15,12 +15,11 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sb3_contrib import QRDQN, MaskablePPO
 from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.noise import NormalActionNoise
-from torch import Tensor
+from torch import Tensor, nn
 
 from agents.learning.arms import Arms
 from agents.learning.base import Learner, priorities_of
@@ -170,7 +169,8 @@ class Algorithm(NamedTuple):
     # of each source, (B, N): of priorities before SB3 clips or squashes them, which would produce
     # ties.
     scores: Callable[[Any, Tensor], Tensor]
-    sequential: bool = False  # whether it picks one source after the other
+    # The network of the scores of an algorithm that picks one source after the other.
+    picking: Callable[[Any], nn.Module] | None = None
 
 
 def _of_actor_critic(model: Any, columns: Tensor) -> Tensor:
@@ -212,16 +212,24 @@ ALGORITHMS: dict[str, Algorithm] = {
     # Fujimoto et al., arXiv 1802.09477
     "td3": Algorithm(TD3, TD3Settings, policies.EquivariantTD3, _before_tanh),
     # Mnih et al., Nature 518, 2015
-    "dqn": Algorithm(DQN, DQNSettings, policies.EquivariantDQN, _q_values, True),
+    "dqn": Algorithm(
+        DQN, DQNSettings, policies.EquivariantDQN, _q_values, attrgetter("q_net.q_net")
+    ),
     # Dabney et al., arXiv 1710.10044
-    "qr-dqn": Algorithm(QRDQN, QRDQNSettings, policies.EquivariantQRDQN, _mean_quantiles, True),
+    "qr-dqn": Algorithm(
+        QRDQN,
+        QRDQNSettings,
+        policies.EquivariantQRDQN,
+        _mean_quantiles,
+        attrgetter("quantile_net.quantile_net"),
+    ),
     # Huang and Ontañón, arXiv 2006.14171; masks picked sources
     "maskable-ppo": Algorithm(
         MaskablePPO,
         MaskablePPOSettings,
         policies.EquivariantMaskableActorCritic,
         _of_actor_critic,
-        True,
+        attrgetter("policy.action_net"),
     ),
 }
 
@@ -274,7 +282,7 @@ class StableBaselines(Learner[StableSettings]):
             "name": name,
             "algorithm": algorithm,
             "Settings": algorithm.Settings,
-            "sequential": algorithm.sequential,
+            "sequential": algorithm.picking is not None,
             "size_settings": tuple(sizes),
             "__module__": __name__,
             "__doc__": StableBaselines.__doc__,
@@ -393,16 +401,20 @@ class StableBaselines(Learner[StableSettings]):
         if self.model.policy.training:  # setting it walks through all modules, in every step
             self.model.policy.set_training_mode(False)
         with torch.inference_mode():
-            columns = self._columns(torch.from_numpy(np.ascontiguousarray(observation))).numpy()
-            if not self.sequential:
-                return self._scores(columns)
+            columns = self._columns(torch.from_numpy(np.ascontiguousarray(observation)))
+            columns = columns.to(self.model.device)
+            if self.algorithm.picking is None:
+                return self._scores(columns).cpu().numpy().astype(np.float64)
+            network = self.algorithm.picking(self.model)
+            score: Callable[..., Tensor] = self._scores
+            if isinstance(network, policies.SourceScores):
+                score = policies.PickedScores(network)
             picked = self._columns.features.index("picked")
-            return sequential_scores(self._scores, columns, self.envs.picks, picked)
+            return sequential_scores(score, columns, self.envs.picks, picked)
 
-    def _scores(self, columns: NDArray[np.float32]) -> FloatArray:
+    def _scores(self, columns: Tensor, picked: Tensor | None = None) -> Tensor:
         """Return the scores of sources, (B, N), from their columns, (B, N, D)."""
-        tensor = torch.from_numpy(columns).flatten(1).to(self.model.device)
-        return self.algorithm.scores(self.model, tensor).cpu().numpy().astype(np.float64)
+        return self.algorithm.scores(self.model, columns.flatten(1))
 
     def state_dict(self) -> dict[str, Any]:
         model, venv = self.model, self.envs.venv
@@ -470,30 +482,33 @@ class StableBaselines(Learner[StableSettings]):
 
 
 def sequential_scores(
-    score: Callable[[NDArray[np.float32]], FloatArray],
-    columns: NDArray[np.float32],
+    score: Callable[[Tensor, Tensor | None], Tensor],
+    columns: Tensor,
     picks: int,
     picked: int = -1,
 ) -> FloatArray:
     """Return scores (B, N) whose `picks` largest are the sources chosen by sequential picks.
 
     Arguments:
-        score: maps columns (B, N, D) to the value of picking each source now, (B, N).
+        score: maps columns (B, N, D), and the sources that were picked last, (B,), to the value of
+            picking each source now, (B, N).
         columns: (B, N, D) before the first pick. The column `picked` is overwritten.
         picks: number of picks.
         picked: the column that is 1 for the sources that have been picked, and 0 for the others.
 
-    >>> def score(columns):  # the neighbour of the last pick is best, else the last source
-    ...     return np.roll(columns[..., -1], 1, axis=-1) + np.arange(4) / 10
-    >>> zeros = np.zeros((1, 4, 1), dtype=np.float32)
-    >>> sequential_scores(score, zeros, 2)[0].argsort()[::-1]
+    >>> def score(columns, _):  # the neighbour of the last pick is best, else the last source
+    ...     return columns[..., -1].roll(1, -1) + torch.arange(4) / 10
+    >>> sequential_scores(score, torch.zeros(1, 4, 1), 2)[0].argsort()[::-1]
     array([3, 0, 2, 1])
     """
     envs = np.arange(len(columns))
     order = np.zeros(columns.shape[:-1])  # the earlier picked, the larger
+    best = None
     for left in range(picks, 0, -1):
-        value = np.where(order > 0, -np.inf, score(columns))
-        best = value.argmax(axis=-1)
+        value = score(columns, best).cpu().numpy()
+        value[order > 0] = -np.inf
+        first = value.argmax(axis=-1)
+        order[envs, first] = left
+        best = torch.from_numpy(first).to(columns.device)
         columns[envs, best, picked] = 1.0
-        order[envs, best] = left
     return np.where(order > 0, order, -ranks(value))

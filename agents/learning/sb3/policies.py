@@ -53,7 +53,7 @@ class FleetColumns(BaseFeaturesExtractor):
 
     def scores(self, numbers: int = 1) -> nn.Module:
         """Return a network from flat columns to `numbers` for each source, (B, numbers·N)."""
-        return _Scores(self.sources, FleetNetwork(self.columns.number, self.hidden, numbers))
+        return SourceScores(self.sources, FleetNetwork(self.columns.number, self.hidden, numbers))
 
     def priorities(self) -> nn.Module:
         """Return a network from flat columns to the mean priority of each source, (B, N);
@@ -68,7 +68,9 @@ class FleetColumns(BaseFeaturesExtractor):
         return _Value(self.sources, network, action)
 
 
-class _Scores(nn.Module):
+class SourceScores(nn.Module):
+    """A network from flat columns, (B, N·D), to K numbers for each source, (B, K·N)."""
+
     def __init__(self, sources: int, network: FleetNetwork) -> None:
         super().__init__()
         self._sources, self.network = sources, network
@@ -76,6 +78,42 @@ class _Scores(nn.Module):
     def forward(self, flat: Tensor) -> Tensor:
         numbers = self.network(flat.reshape(len(flat), self._sources, -1))
         return numbers if numbers.ndim == 2 else numbers.transpose(1, 2).flatten(1)
+
+
+class PickedScores:
+    """Mean scores of the sources while one after the other is picked.
+
+    A pick changes the columns of one source and, through the fleet's means, the scores of all. What
+    depends on each of the other sources alone is kept, which saves half of the time where 100 of
+    1,000 sources are picked in 4 environments, and two thirds in 16.
+
+    Arguments:
+        scores: network of one number or, for quantiles, several for each source.
+    """
+
+    def __init__(self, scores: SourceScores) -> None:
+        self._network = scores.network
+
+    def __call__(self, columns: Tensor, picked: Tensor | None = None) -> Tensor:
+        """Return the scores, (B, N), from columns (B, N, D).
+
+        Arguments:
+            picked: the source of each environment whose columns have changed since the last call,
+                (B,); None in the first call.
+        """
+        if picked is None:
+            self._envs = torch.arange(len(columns), device=columns.device)
+            self._own, self._deep, linear = self._network.alone(columns)
+            self._linear = linear.mean(-1, keepdim=True)
+            self._sum = self._own.sum(-2, keepdim=True)
+        else:
+            place = self._envs, picked
+            own, deep, linear = self._network.alone(columns[place])
+            self._sum += (own - self._own[place])[:, None]
+            self._own[place], self._deep[place] = own, deep
+            self._linear[place] = linear.mean(-1, keepdim=True)
+        mean = self._sum / columns.shape[-2]
+        return self._network.together(mean, self._deep, self._linear).mean(-1)
 
 
 class _Standardized(nn.Module):

@@ -8,6 +8,7 @@ from sb3_contrib import QRDQN, MaskablePPO
 from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
 from stable_baselines3.common.vec_env import DummyVecEnv
 
+from agents.learning.fleet.networks import FleetNetwork
 from agents.learning.sb3 import policies
 from crawl_env import Sources
 from crawl_env.envs.sb3 import CrawlVecEnv
@@ -144,3 +145,21 @@ def test_what_picks_sources_has_no_priorities_to_standardize():
     kind = LEARNERS["dqn"]
     with pytest.raises(ValueError, match="has no priorities that could be standardized"):
         kind(CrawlVectorEnv(2, **TABLE1), kind.Settings(network="standardized"))
+
+
+@pytest.mark.parametrize("numbers", [1, 5])  # 5 for quantiles
+def test_scores_between_picks_are_those_of_the_whole_network(numbers):
+    torch.manual_seed(0)
+    network = FleetNetwork(4, 8, numbers)
+    for weights in network.parameters():
+        torch.nn.init.normal_(weights)
+    whole = policies.SourceScores(20, network)
+    columns = torch.randn(3, 20, 4)
+    columns[..., -1] = 0.0
+    with torch.inference_mode():
+        between, last = policies.PickedScores(whole), None
+        for _ in range(4):
+            wanted = whole(columns.flatten(1)).view(3, numbers, 20).mean(1)
+            assert torch.allclose(between(columns, last), wanted, rtol=1e-5, atol=1e-5)
+            last = torch.randint(20, (3,))
+            columns[torch.arange(3), last, -1] = 1.0

@@ -20,6 +20,7 @@ from agents.scheduling import FleetScheduler
 from agents.scheduling.relaxation import columns_relaxation, stationary_ages
 from agents.scheduling.simulation import error_of, simulate
 from crawl_env.fleet.columns import FleetColumns
+from crawl_env.processes import end_with_parent
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
 from experiments.core.data import (
@@ -92,7 +93,7 @@ def measured_apart(job: Job) -> Result:
     that of this size alone."""
     context = multiprocessing.get_context("spawn")
     given = {name: job[name] for name in ("n", "budget", "regime", "dense")}
-    with ProcessPoolExecutor(1, context) as pool:
+    with ProcessPoolExecutor(1, context, end_with_parent) as pool:
         sizes = pool.submit(partial(measured, **given)).result()
     return {"rows": [size._asdict() for size in sizes]}
 

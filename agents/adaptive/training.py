@@ -55,6 +55,7 @@ from crawl_env.content.utility import (
     StretchedDecay,
 )
 from crawl_env.numerics import FloatArray
+from crawl_env.processes import end_with_parent
 from crawl_env.simulation.observation import SUMMED
 
 FEATURES = ("age", "crawled", "harvest", "items", *SUMMED, "mean_utility", "decay_rate")
@@ -432,7 +433,9 @@ def train(
     parts: list[Rows] = []
     history = []
     network = start
-    pool = ProcessPoolExecutor(processes, get_context("spawn")) if processes > 1 else None
+    pool = None
+    if processes > 1:
+        pool = ProcessPoolExecutor(processes, get_context("spawn"), end_with_parent)
     for number in range(settings.rounds):
         begun = time.monotonic()
         jobs = [

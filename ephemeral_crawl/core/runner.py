@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from crawl_env.errors import check_choice
 from crawl_env.files.atomic import write_text
+from crawl_env.processes import end_with_parent
 from ephemeral_crawl.cluster import tasks
 from ephemeral_crawl.core.results import code_fingerprint
 
@@ -110,7 +111,9 @@ class Runner:
     ) -> Iterator[tuple[int, Result]]:
         if self.engine == "ray":
             return tasks.results(work, jobs, self.jobs)
-        parallel = joblib.Parallel(self.jobs, self.engine, return_as="generator_unordered")
+        parallel = joblib.Parallel(
+            self.jobs, self.engine, return_as="generator_unordered", initializer=end_with_parent
+        )
         return parallel(joblib.delayed(_numbered)(work, i, job) for i, job in jobs.items())
 
 

@@ -30,6 +30,8 @@ _LATE = 1e13  # seconds
 _ROUNDING = 1e-9
 _AGAIN = 1.0  # seconds to which the next time is determined
 _HORIZON = 3.2e9  # seconds
+_LOOKS = 20_000  # at sources, one second after the other, in search of the next time
+_OVERHEAD = 20  # sources that can be looked at in the time that it takes to begin
 
 
 @compiled
@@ -161,29 +163,45 @@ def pick(
 def next_time(state: State, now: float) -> float:
     """Return when a lease next returns something, to a second, if nothing else happens.
 
-    In fleets of more than `agenda.EXACT` sources it is the time at which the first source comes
-    into view, which can be earlier.
+    It can be earlier, but not later: in fleets of more than `agenda.EXACT` sources it is the time
+    at which the first source comes into view; and where the budget suffices for a source that is
+    due, but not for a dearer one that comes first, each following second is looked at, up to 900
+    in small fleets and 19 in those of `agenda.EXACT` sources.
     """
     if len(state.agenda.choose(state, 1, now).row):
         return now
     if not state.agenda.is_exact(state):
         return max(_first_in_view(state), now)
-    s, rows = state.settings, np.arange(state.rows, dtype=np.int32)
-    cheapest = min(float(state.table["cost"][rows].min(initial=math.inf)), s.burst) - _ROUNDING
+    s, every = state.settings, np.arange(state.rows, dtype=np.int32)
+    cheapest = min(float(state.table["cost"][every].min(initial=math.inf)), s.burst) - _ROUNDING
     paid = (cheapest - state.balance_at(now)) / s.budget
+    rows, most = every, state.accepted_at(now)
 
     def anything(wait: float) -> bool:
-        """Return whether a source can be leased after a time, in whole seconds. If so, no others
-        than those that are due then can be leased before."""
+        """Return whether any source is due and paid for after a time, in whole seconds. If so, no
+        others than those that are due then are due before.
+
+        The price that is asked for may rise before it falls, and is never below the lower of what
+        it is at the beginning and at the end.
+        """
         nonlocal rows
-        found, due = _anything(state, rows, now + math.ceil(wait))
-        if found:
+        then = now + math.ceil(wait)
+        _, cost, due = _due_at(state, rows, min(most, state.accepted_at(then)), then)
+        if found := _pays(state, cost, then):
             rows = due
         return found
 
     least = min(max(paid, _AGAIN), _HORIZON)
     low, high = first_near(anything, least, least, _HORIZON, distance=_AGAIN)
-    return now + math.ceil(high) if low < _HORIZON else math.inf
+    if not low < _HORIZON:
+        return math.inf
+    then = now + math.ceil(high)
+    for _ in range(_LOOKS // (_OVERHEAD + state.rows)):
+        cost, _, _ = _due_at(state, every, state.accepted_at(then), then)
+        if _pays(state, cost, then):
+            break
+        then += 1.0
+    return then
 
 
 def _first_in_view(state: State) -> float:
@@ -194,26 +212,32 @@ def _first_in_view(state: State) -> float:
     return max(min(first, opening), paid)
 
 
-def _anything(state: State, rows: Rows, now: float) -> tuple[bool, Rows]:
-    """Return whether one of some sources can be leased at a time, and those that are due then."""
-    purse = Purse(state.balance_at(now), state.settings.burst, state.room_at(now))
-    asked, opens = state.accepted_at(now), state.tags_open()
-    return _can_lease(state.table, state.shared, rows, asked, purse, state.rotation, opens, now)
+def _pays(state: State, cost: float, now: float) -> bool:
+    """Return whether the budget suffices for a cost at a time, infinite if nothing is due."""
+    balance = state.balance_at(now)
+    return (
+        cost < math.inf and balance > 0.0 and balance >= min(cost, state.settings.burst) - _ROUNDING
+    )
+
+
+def _due_at(state: State, rows: Rows, asked: float, now: float) -> tuple[float, float, Rows]:
+    """Return what the first of the sources that are due at a time costs, what the cheapest one
+    does, both infinite if there are none, and these sources."""
+    opens = state.tags_open()
+    return _due(state.table, state.shared, rows, asked, state.rotation, opens, now)
 
 
 @compiled
-def _can_lease(
+def _due(
     sources: Sources,
     shared: Shared,
     rows: Rows,
     asked: float,
-    purse: Purse,
     rotation: float,
     opens: NDArray[np.float64],
     now: float,
-) -> tuple[bool, Rows]:
-    """Return whether the first of the sources that are due can be leased at a time, and these."""
-    best, best_cost, ceiling = -np.inf, 0.0, False
+) -> tuple[float, float, Rows]:
+    best, first, least, ceiling = -np.inf, np.inf, np.inf, False
     due, number = np.empty(len(rows), np.int32), 0
     for k in range(len(rows)):
         i = whole(rows[k])
@@ -226,7 +250,8 @@ def _can_lease(
             continue
         due[number] = rows[k]
         number += 1
+        cost = np.float64(sources.cost[i])
+        least = min(least, cost)
         if (reason == CEILING, rank) > (ceiling, best):
-            best, best_cost, ceiling = rank, np.float64(sources.cost[i]), reason == CEILING
-    enough = purse.balance > 0.0 and purse.balance >= min(best_cost, purse.burst) - _ROUNDING
-    return number > 0 and enough, due[:number]
+            best, first, ceiling = rank, cost, reason == CEILING
+    return first, least, due[:number]

@@ -826,7 +826,9 @@ class Scheduler:
 
         Arguments:
             source: its name; default: when `lease` next gives something, to a second, or when the
-                next budget of a table of hours begins, if that is before.
+                next budget of a table of hours begins, if that is before. It may be earlier, and is
+                never later, with more than 1,024 sources, or where the first source that is due
+                costs more than others, which the budget would suffice for.
 
         Returns:
             Seconds since 1970; None if never. It may be in the past.

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from crawl_env.processes import end_with_parent
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.live import Scheduler
 from experiments.core.data import Data, Listing
@@ -64,7 +65,7 @@ def work(job: Job) -> Result:
                 rows = [crawl.row(store, batch, seconds) for batch in BATCHES]
                 stored = crawl.stored() if store == "file" else dict.fromkeys(_STORED, "")
             if store == "file":
-                with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+                with ProcessPoolExecutor(1, get_context("spawn"), end_with_parent) as pool:
                     stored |= {
                         "file_mb": f"{path.stat().st_size / 1e6:.1f}",
                         **pool.submit(_opened, path).result(),

@@ -1,5 +1,12 @@
 """Jobs and their kept results."""
 
+import os
+import select
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+
 import pytest
 
 from ephemeral_crawl.core.runner import Runner
@@ -52,3 +59,31 @@ def test_results_of_another_version_of_the_code_are_not_taken_up(tmp_path):
 def test_an_unknown_place_is_refused(tmp_path):
     with pytest.raises(ValueError, match="unknown place to run 'loki'; did you mean 'loky'"):
         Runner(tmp_path / "kept", engine="loki").run([], dict)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="elsewhere the number of a parent never changes")
+def test_workers_end_with_a_parent_that_was_killed(tmp_path):
+    program = """
+import os, sys, time
+from pathlib import Path
+from ephemeral_crawl.core.runner import Runner
+
+def work(job):
+    os.write(1, b"begun\\n")
+    time.sleep(600)
+
+jobs = [{"i": 0}, {"i": 1}]
+Runner(Path(sys.argv[1]), jobs=2).run(jobs, work, lambda job: "", quiet=True)
+"""
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as parent:
+        assert parent.stdout is not None
+        try:
+            assert [parent.stdout.readline() for _ in range(2)] == [b"begun\n"] * 2
+            parent.kill()
+            # The pipe is at its end as soon as no process is left that could write to it.
+            assert select.select([parent.stdout], [], [], 60)[0], "workers outlive their parent"
+            assert not parent.stdout.read()
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(parent.pid, signal.SIGKILL)

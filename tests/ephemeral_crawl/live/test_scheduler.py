@@ -766,6 +766,23 @@ def test_next_due_is_when_the_budget_suffices(clock):
         assert scheduler.lease()
 
 
+def test_next_due_is_before_a_dearer_source_comes_first(clock):
+    """A cheap source is due after 130 s, and is paid for; a dear one, from 170 s on, after 900."""
+    scheduler = Scheduler(":memory:", budget="40/h", clock=clock)
+    for host, cost, wait in (("cheap", 1.0, 130.0), ("dear", 39.0, 170.0)):
+        scheduler.add(f"of {host}", cost=cost, host=host)
+        (lease,) = scheduler.lease()
+        scheduler.failed(lease.id, retry_after=wait)
+    scheduler.add("cheap", cost=1.0, host="cheap")
+    scheduler.add("dear", cost=10.0, host="dear", max_interval="1min")
+    assert scheduler.next_due() == clock() + 130.0
+    clock.now += 171.0
+    while not scheduler.lease():  # the dear one comes first, and is waited for
+        assert clock() < scheduler.next_due() <= START + 900.0
+        clock.now = scheduler.next_due() - START
+    assert clock.now == 900.0
+
+
 def test_explanations_are_sentences(scheduler, clock):
     known(scheduler, clock)
     scheduler.signal("feed 0", "websub")

@@ -50,9 +50,9 @@ class FetchError(Exception):
     Attributes:
         kind: one of `causes.KINDS`: "dns": the name has no address; "connection": there is none, or
             it broke off; "timeout"; "tls": there is no secure connection; "http": the status is not
-            that of a document; "content": the answer cannot be read, or is too large; "format": it
-            is not a feed; "refused": by this program, such as a redirect to an address that is not
-            public.
+            that of a document; "incomplete": the answer was cut off; "content": it cannot be read,
+            or is too large; "format": it is not a feed; "refused": by this program, such as a
+            redirect to an address that is not public.
     """
 
     def __init__(self, kind: Kind, reason: str) -> None:
@@ -247,7 +247,7 @@ class Client:
             if packed is not None and packed.eof:  # what comes after it is not read
                 break
         if packed is not None and not packed.eof:
-            raise FetchError("content", "the gzipped document is cut off")
+            raise FetchError("incomplete", "the gzipped document is cut off")
         return b"".join(parts), received
 
 
@@ -305,9 +305,9 @@ def _failure(error: BaseException) -> FetchError:
         ):
             return FetchError("connection", "the server closed the connection without an answer")
         case httpx.RemoteProtocolError() | httpcore.RemoteProtocolError():
-            broken = "closed connection" in str(error)
-            text = "the answer was cut off" if broken else "the answer is not HTTP"
-            return FetchError("connection", text)
+            if "closed connection" in str(error):
+                return FetchError("incomplete", "the answer was cut off")
+            return FetchError("connection", "the answer is not HTTP")
         case zlib.error():
             return FetchError("content", "the gzipped document is damaged")
     if isinstance(error, _BROKEN):

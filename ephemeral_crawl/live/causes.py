@@ -8,7 +8,9 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple, get_args
 
 # What is told of a failure; "http": the status tells; "refused": by rules of one's own.
-Kind = Literal["dns", "connection", "timeout", "tls", "content", "format", "refused", "http"]
+Kind = Literal[
+    "dns", "connection", "timeout", "tls", "incomplete", "content", "format", "refused", "http"
+]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
@@ -30,7 +32,7 @@ CAUSES: Mapping[str, Cause] = MappingProxyType(
             "address, or remove it",
         ),
         "connection": Cause(
-            "there is no connection to its server",
+            "there is no connection to its server, or it breaks off",
             "check host and port of its address; if the server is gone, look for the feed's new "
             "address, or remove it",
         ),
@@ -42,6 +44,10 @@ CAUSES: Mapping[str, Cause] = MappingProxyType(
             "there is no secure connection to its server",
             "ask its operator to renew the certificate, or look for an address of the feed whose "
             "certificate is valid",
+        ),
+        "incomplete": Cause(
+            "its server breaks off the answer",
+            "open its address: if it is always cut off, tell its operator, or remove it",
         ),
         "content": Cause(
             "the answer cannot be used",
@@ -85,7 +91,7 @@ CAUSES: Mapping[str, Cause] = MappingProxyType(
 # that are like one of them.
 UNREACHED = ("unknown", "dns", "connection", "timeout")  # which may be due to one's own network
 LEARNT = (*UNREACHED, "content", "missing", "gone", "refused", "busy", "server", "network")
-_LIKE = {"tls": "refused", "format": "content", "forbidden": "refused"}
+_LIKE = {"tls": "refused", "incomplete": "busy", "format": "content", "forbidden": "refused"}
 _STATUSES = {
     **dict.fromkeys((401, 403, 407), "forbidden"),
     404: "missing",

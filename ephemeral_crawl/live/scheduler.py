@@ -728,8 +728,9 @@ class Scheduler:
             status: HTTP status, which is stored, and tells what went wrong.
             kind: what went wrong if there was no status, or if that does not tell: "dns", the name
                 was not found; "connection", it was refused or broken off; "timeout"; "tls", the
-                certificate is not valid; "content", the answer could not be used; "format", it is
-                not a feed; "refused", by rules of your own; "http", the status tells.
+                certificate is not valid; "incomplete", the answer was cut off; "content", it could
+                not be used; "format", it is not a feed; "refused", by rules of your own; "http",
+                the status tells.
             at: time of the fetch; default now.
             reason: what went wrong, which `explain` says until the next fetch; default: the status,
                 such as "HTTP 500", or what `kind` means. At most 200 characters of it are kept, on

@@ -58,8 +58,12 @@ BAD = {
     "with credentials": (message(301, Location="http://a:geheim@127.0.0.1:PORT/"), "credentials"),
     "with control characters": (message(301, Location="/\x1b[2J"), ""),
 }
-NOT_HTTP = ["not HTTP", "nothing", "shorter than it says", "endless headers"]
-NOT_HTTP.append("with control characters")
+KIND = {
+    **dict.fromkeys(["cut off", "shorter than it says"], "incomplete"),
+    **dict.fromkeys(
+        ["not HTTP", "nothing", "endless headers", "with control characters"], "connection"
+    ),
+}
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -68,7 +72,7 @@ def test_answers_that_are_refused(name):
     with pytest.raises(FetchError) as error:
         get({"/": answer})
     assert reason in str(error.value)
-    assert error.value.kind == ("connection" if name in NOT_HTTP else "content")
+    assert error.value.kind == KIND.get(name, "content")
     assert "geheim" not in str(error.value)
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy import integrate
 
 from ephemeral_crawl.live import Scheduler, causes, columns, life, price
+from ephemeral_crawl.live.explanation import PROBABLY
 from ephemeral_crawl.live.fitting import unfitted
 from tests.ephemeral_crawl.live.world import DAY, HOUR, START, Clock
 
@@ -85,6 +86,11 @@ def test_causes_and_the_fleet_tell_how_likely_the_end_is():
     assert ends[0] < 0.02 < 0.6 < ends[2]
     few, many = (life.dead(*failing(0.0, answered=False, answering=x), 0) for x in (0.95, 0.3))
     assert 0.4 < few < many
+    # Of a new source: whoever cuts an answer off is there.
+    cut_off, unreadable = number("incomplete", None), number("content", None)
+    new = [failing(0.0, k, answered=False, answering=0.5) for k in (cut_off, unreadable)]
+    ends = [life.dead(*failed, 0) for failed in new]
+    assert ends[0] < PROBABLY < ends[1]
 
 
 def test_the_next_attempt_is_nearly_the_best_one():

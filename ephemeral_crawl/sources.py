@@ -96,21 +96,35 @@ class ManageSources(Command):
                 done = exchange.import_log(scheduler, self.items, per_host=self.per_host)
                 print(f"{self.items}: {done}")
             for path in self.write:
-                to = exchange.EXPORTS[exchange.kind_of(path)]
-                print(f"{path}: {counted(to(scheduler, path), 'source')}")
+                if exchange.kind_of(path) == "opml":
+                    written = exchange.export_opml(scheduler, path, self._titles())
+                else:
+                    written = exchange.export_csv(scheduler, path)
+                print(f"{path}: {counted(written, 'source')}")
             for name, store in zip(self.store, stores, strict=True):
                 print(f"{redacted(name)}: {counted(len(store), 'source')}")
+
+    def _file(self) -> Path | None:
+        """Return the file of the store, if `crawl` can crawl it."""
+        from ephemeral_crawl.live.journal import file_of, store_named
+
+        return file_of(store_named(self.store[0])) if len(self.store) == 1 else None
+
+    def _titles(self) -> dict[str, str]:
+        from ephemeral_crawl.crawl.memory import titles_beside
+
+        file = self._file()
+        return {} if file is None else titles_beside(file)
 
     async def _import(self, scheduler: Scheduler | Stores, address: str) -> Imported:
         from ephemeral_crawl.crawl.client import Client
         from ephemeral_crawl.crawl.exchange import import_sitemap
         from ephemeral_crawl.crawl.memory import Memory
         from ephemeral_crawl.crawl.sitemaps import MOST_BYTES
-        from ephemeral_crawl.live.journal import file_of, store_named
 
-        file, memory = file_of(store_named(self.store[0])), None
+        file, memory = self._file(), None
         with ExitStack() as stack:
-            if len(self.store) == 1 and file is not None:  # then `crawl` can crawl it
+            if file is not None:
                 memory = stack.enter_context(closing(Memory.beside(file)))
             async with Client(most_bytes=MOST_BYTES, allow_private=self.allow_private) as client:
                 return await import_sitemap(

@@ -113,7 +113,12 @@ def import_opml(
 def export_opml(
     scheduler: Scheduler | Stores, path: PathName, titles: dict[str, str] | None = None
 ) -> int:
-    """Write the sources whose names are URLs as OPML, and return how many."""
+    """Write the sources whose names are URLs as OPML, and return how many.
+
+    Arguments:
+        titles: by URL, such as those that `memory.titles_beside` returns; a source without one has
+            its URL as title.
+    """
     named = titles or {}
     urls = [name for name in scheduler.sources() if name.startswith(("http://", "https://"))]
     return write_opml(path, ((url, named.get(url, "")) for url in urls), "Sources")
@@ -407,7 +412,6 @@ def import_fleet(
 
 
 IMPORTS = {"opml": import_opml, "csv": import_csv}  # by what `kind_of` returns
-EXPORTS = {"opml": export_opml, "csv": export_csv}
 
 
 def _added(

@@ -4,6 +4,7 @@ conditional. A SQLite file of bounded size beside the scheduler's."""
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import closing
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +23,21 @@ _TABLES = (
     "CREATE TABLE IF NOT EXISTS slowed (host TEXT PRIMARY KEY, own REAL, asked REAL) STRICT",
     "CREATE TABLE IF NOT EXISTS delay (site TEXT PRIMARY KEY, host TEXT, seconds REAL) STRICT",
 )
+
+
+def titles_beside(store: Path) -> dict[str, str]:
+    """Return the titles of the feeds of a store by their URLs, as far as `crawl` has fetched them.
+
+    Nothing is made where there is no table beside the store.
+    """
+    if not _beside(store).exists():
+        return {}
+    with closing(Memory.beside(store)) as memory:
+        return memory.titles()
+
+
+def _beside(store: Path) -> Path:
+    return store.with_name(store.name + ".items")
 
 
 class Remembered(NamedTuple):
@@ -53,7 +69,7 @@ class Memory(FileBeside):
     @classmethod
     def beside(cls, store: Path, patience: float = PATIENCE) -> Memory:
         """Return the table beside the store of a scheduler."""
-        return cls(store.with_name(store.name + ".items"), patience)
+        return cls(_beside(store), patience)
 
     def of(self, source: str) -> Remembered:
         """Return what is remembered of a feed."""

@@ -2,7 +2,7 @@
 
 import gzip
 import sqlite3
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import pytest
 from hypothesis import given, settings
@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from ephemeral_crawl.crawl import exchange, feeds
 from ephemeral_crawl.crawl.command import CrawlFeeds
+from ephemeral_crawl.crawl.memory import Memory, Remembered
 from ephemeral_crawl.crawl.opml import read_opml
 from ephemeral_crawl.crawl.urls import check_url, host_of, is_public
 from ephemeral_crawl.live import Scheduler
+from ephemeral_crawl.sources import ManageSources
 from tests.ephemeral_crawl.crawl.site import feed
 from tests.refusals import refused
 
@@ -211,6 +213,21 @@ def test_what_is_exported_is_imported_again(tmp_path, monkeypatch):
     assert longest == [86_400.0, 7200.0]  # where the table does not say otherwise
     assert exchange.export_opml(first, tmp_path / "feeds.opml") == 1
     assert [feed.url for feed in read_opml(tmp_path / "feeds.opml")] == ["https://a.example/?x&y"]
+
+
+def test_titles_that_the_crawl_has_stored_are_exported(tmp_path):
+    store, written = tmp_path / "crawl.db", tmp_path / "feeds.opml"
+    urls = ["https://a.example/feed", "https://b.example/feed"]
+    with Scheduler(store, budget="20/h") as scheduler:
+        scheduler.add_many({"source": url} for url in urls)
+    files = sorted(tmp_path.iterdir())
+    ManageSources(store=(str(store),), write=(written,)).run()
+    assert [feed.title for feed in read_opml(written)] == urls
+    assert sorted(tmp_path.iterdir()) == sorted([*files, written])
+    with closing(Memory.beside(store)) as memory:
+        memory.remember(urls[0], Remembered(title="Zwei <&> drei"), None)
+    ManageSources(store=(str(store),), write=(written,)).run()
+    assert [feed.title for feed in read_opml(written)] == ["Zwei <&> drei", urls[1]]
 
 
 BAD_CSV = {

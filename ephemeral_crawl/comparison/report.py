@@ -330,8 +330,11 @@ def limit(plan: Schedule, measured: float | None) -> str:
         f"{int(never.sum())} never."
     )
     if measured is not None:
-        text += f" Played, the schedule with the limit collects {measured:.2%} less than without."
-    return text + " The policies in the table below keep to no maximum interval."
+        word = "less" if measured >= 0 else "more"
+        text += (
+            f" Played, the schedule with the limit collects {abs(measured):.2%} {word} than without."
+        )
+    return text + " The policies in the table below have no maximum interval."
 
 
 # ---------------------------------------------------------------------------------------- advice

@@ -11,7 +11,7 @@ from agents.policies.static import Scheduled
 from crawl_env import Sources, Task
 from crawl_env.simulation.selection import whole_budget
 from ephemeral_crawl.comparison.present import Measured, Present, equal, since_last_crawl
-from ephemeral_crawl.comparison.report import against, collects
+from ephemeral_crawl.comparison.report import against, collects, limit
 from ephemeral_crawl.comparison.sample import sample
 from ephemeral_crawl.comparison.schedule import Schedule
 from ephemeral_crawl.core.question import FILE, check_question, question, text_of
@@ -118,6 +118,8 @@ def test_rows_say_interval_next_crawl_and_reason():
     assert rows[2]["interval"] == "8"
     assert "maximum interval" in rows[2]["reason"]
     assert 0 < limited.price < 0.2
+    assert "with the limit collects 1.50% less than without" in limit(limited, 0.015)
+    assert "with the limit collects 0.24% more than without" in limit(limited, -0.0024)
 
 
 def test_reasons_where_crawls_fail_and_where_hosts_limit_them():

@@ -330,10 +330,8 @@ def limit(plan: Schedule, measured: float | None) -> str:
         f"{int(never.sum())} never."
     )
     if measured is not None:
-        word = "less" if measured >= 0 else "more"
-        text += (
-            f" Played, the schedule with the limit collects {abs(measured):.2%} {word} than without."
-        )
+        by = f"{abs(measured):.2%} {'less' if measured >= 0 else 'more'}"
+        text += f" Played, the schedule with the limit collects {by} than without."
     return text + " The policies in the table below have no maximum interval."
 
 

@@ -156,8 +156,9 @@ def find(name: str) -> Callable[..., Agent]:
     if not found:
         refusal = unknown("agent", name, [*AGENTS, *sorted(point.name for point in installed)])
         raise ValueError(
-            f"{refusal}. Those that have to be trained are classes, in agents.learning.LEARNERS. "
-            "agents.register adds one's own, for this process; an entry point in the group "
+            f"{refusal}. Learners have to be trained: agents.learning.LEARNERS[{shown(name)}] is "
+            "the class, if it is one. agents.register adds an agent of one's own, for this "
+            "process; an entry point in the group "
             f"{GROUP!r} of an installed package, for all"
         )
     if len(found) > 1:

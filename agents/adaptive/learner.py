@@ -84,6 +84,10 @@ class ThompsonLearner(Learner[AdaptiveSettings]):
         mean = self._agent.posterior(self._known).mean
         return np.broadcast_to(mean, self.arms.shape[:2])[0].copy()
 
+    def has_diverged(self) -> bool:
+        """Return False: it counts, and what it does not use is NaN."""
+        return False
+
     def state_dict(self) -> dict[str, Any]:
         generator = self._agent.rng.bit_generator.state
         known = None if self._known is None else list(arrays_of(self._known))

@@ -22,7 +22,8 @@ from agents.learning import storage
 from agents.learning.arms import Arms, CrawlArms
 from agents.policies.base import ObservationView, Policy
 from crawl_env import CrawlVectorEnv, Task
-from crawl_env.errors import check_whole, check_within
+from crawl_env.envs.torch_env import usable_device
+from crawl_env.errors import check_flag, check_whole, check_within
 from crawl_env.numerics import FloatArray, ranks
 from crawl_env.rng import generator
 
@@ -48,11 +49,12 @@ class Learner(Policy, Generic[S]):
         arms: a `CrawlVectorEnv`, or another implementation of `agents.learning.arms.Arms`.
         settings: hyper-parameters; default `Settings()`.
         seed: seed of training; runs with equal seeds are identical.
-        device: torch device of neural learners.
+        device: torch device of neural learners; "auto" is a GPU where there is one.
 
     Raises:
         ValueError: the environment lacks a feature, or its actions or budget rule are not
-            supported; the settings are those of another learner, or out of range.
+            supported; the settings are those of another learner, or out of range; this machine
+            lacks the device.
     """
 
     name: ClassVar[str]
@@ -93,7 +95,7 @@ class Learner(Policy, Generic[S]):
                 f"{self.Settings.__name__}({fields(self.Settings)[0].name}=…)"
             )
         check_settings(self.settings, self.name)
-        self.seed, self.device = seed, device
+        self.seed, self.device = seed, str(usable_device(device))
         self.rng = generator(seed, "learner")
         self.steps = 0  # steps of each environment so far
         self.setup()
@@ -121,8 +123,9 @@ class Learner(Policy, Generic[S]):
                 with `steps` and the metrics.
 
         Raises:
-            ValueError: `total_steps` is negative, or the checkpoint is damaged or belongs to
-                another agent, other settings or another environment.
+            ValueError: `total_steps` is negative; the checkpoint is damaged or belongs to another
+                agent, other settings or another environment; or learning diverges, in which case
+                the checkpoint stays as it was.
             KeyboardInterrupt: after Ctrl-C, once the running update is completed and the checkpoint
                 written; a second Ctrl-C interrupts at once, without writing.
         """
@@ -136,7 +139,7 @@ class Learner(Policy, Generic[S]):
             _bar(progress, self.name, self.steps, target) as show,
         ):
             while self.steps < target and not interrupt.requested:
-                metrics = self.update()
+                metrics = self._updated()
                 self.steps += self.steps_per_update
                 write(self.steps, metrics)
                 show(self.steps, metrics)
@@ -146,6 +149,25 @@ class Learner(Policy, Generic[S]):
             if checkpoint is not None:
                 self.save(checkpoint)
         return self
+
+    def _updated(self) -> dict[str, float]:
+        """Return what `update` returns; raise ValueError if it fails because learning diverges."""
+        try:
+            return self.update()
+        except ValueError as error:
+            if self.has_diverged():
+                raise self._divergence() from error
+            raise
+
+    def has_diverged(self) -> bool:
+        """Return whether something that was learnt is infinite or NaN."""
+        return not storage.is_finite(self.state_dict())
+
+    def _divergence(self) -> ValueError:
+        return ValueError(
+            f"learning of {self.name!r} diverged by step {self.steps:,}: what it learnt holds "
+            f"infinite numbers or NaN. Lower the learning rate in the settings, {self.settings!r}"
+        )
 
     def priority(self, view: ObservationView) -> FloatArray:
         """Return priorities in the order of the scores, (B, N)."""
@@ -158,7 +180,13 @@ class Learner(Policy, Generic[S]):
         return super()._view(observation)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the complete state of training to a file; see `agents.learning.storage`."""
+        """Write the complete state of training to a file; see `agents.learning.storage`.
+
+        Raises:
+            ValueError: learning has diverged to numbers that are not finite.
+        """
+        if self.has_diverged():
+            raise self._divergence()
         storage.save(
             path,
             {
@@ -273,7 +301,15 @@ def priorities_of(score: FloatArray) -> NDArray[np.float32]:
 
     Of equal scores, the source with the lower number has the higher priority. Ranks preserve the
     order in float32, which the scores themselves might not.
+
+    Raises:
+        ValueError: a score is NaN, which has no rank.
     """
+    if np.isnan(score).any():
+        raise ValueError(
+            "the learnt score of a source is NaN, because learning has diverged; train the agent "
+            "again with a lower learning rate"
+        )
     rank = ranks(score)
     return (1.0 - 2.0 * rank / score.shape[-1]).astype(np.float32)
 
@@ -289,13 +325,17 @@ def epsilon_greedy(
 
 # -- checks of settings --------------------------------------------------------------------------
 
-_FRACTIONS = ("epsilon", "gae_lambda", "gamma", "tau", "trace_decay")
+_FRACTIONS = (
+    *("epsilon", "exploration_final_eps", "exploration_initial_eps"),
+    *("gae_lambda", "gamma", "tau", "trace_decay"),
+)
 _ANY_SIGN = ("log_std_init",)
 
 
 def check_settings(settings: Any, agent: str) -> None:
-    """Raise ValueError unless whole numbers are at least 1, fractions between 0 and 1, and other
-    numbers finite and not negative; the kind follows from the annotation and name of a field."""
+    """Raise ValueError unless whole numbers are at least 1, fractions between 0 and 1, other
+    numbers finite and not negative, and flags true or false; the kind follows from the annotation
+    and name of a field."""
     for field in fields(settings):
         value, name = getattr(settings, field.name), f"{agent}: {field.name}"
         if field.type == "int":
@@ -303,6 +343,8 @@ def check_settings(settings: Any, agent: str) -> None:
         elif field.type == "float":
             low = -math.inf if field.name in _ANY_SIGN else 0.0
             check_within(name, value, low, 1.0 if field.name in _FRACTIONS else math.inf)
+        elif field.type == "bool":
+            check_flag(name, value)
 
 
 def check_sizes(settings: Any, names: tuple[str, ...], elements: int) -> None:

@@ -109,6 +109,17 @@ def elements(tree: Any) -> int:
     return tree.size if isinstance(tree, np.ndarray) else 0
 
 
+def is_finite(tree: Any) -> bool:
+    """Return whether all numbers of a tree, also of the arrays and tensors in it, are finite."""
+    if isinstance(tree, dict | list):
+        return all(map(is_finite, tree.values() if isinstance(tree, dict) else tree))
+    if isinstance(tree, torch.Tensor):
+        return bool(tree.isfinite().all())
+    if isinstance(tree, float | np.ndarray):
+        return np.asarray(tree).dtype.kind != "f" or bool(np.isfinite(tree).all())
+    return True
+
+
 def check_like(
     saved: Any, own: Any, name: str, *, low: float = -math.inf, cells: int | None = None
 ) -> None:

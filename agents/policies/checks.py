@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from agents.policies.base import Environment, ObservationView, State, graded, needs
 from agents.policies.index import Whittle
 from agents.theory.arm import PerFleet
-from agents.theory.checks import conditional_arm, look_arm
+from agents.theory.checks import CheckedArm, conditional_arm, look_arm
 from agents.theory.multiplier import BudgetMultiplier
 from agents.theory.task_bound import task_bound
 from crawl_env import Sources
@@ -34,10 +34,13 @@ class WhittleConditional(Whittle):
     features = ("age",)
 
     def __init__(self, env: Environment, *, seed: int | None = None) -> None:
-        self._checked = PerFleet(lambda sources: conditional_arm(self.task, sources))
+        self._checked = PerFleet(self._checked_arm)
         super().__init__(env, seed=seed)
         if self._is_cheaper:
             needs(self.task, self.name, "age")
+
+    def _checked_arm(self, sources: Sources) -> CheckedArm:
+        return conditional_arm(self.task, sources)
 
     @property
     def _is_cheaper(self) -> bool:
@@ -71,11 +74,14 @@ class WhittleLooks(Whittle):
     features = ("value", "seen")
 
     def __init__(self, env: Environment, *, seed: int | None = None) -> None:
-        self._look_of = PerFleet(lambda sources: look_arm(self.task, sources))
+        self._look_of = PerFleet(self._look_arm)
         super().__init__(env, seed=seed)
         if self.task.look_cost is not None:
             needs(self.task, self.name, "value")
             needs(self.task, self.name, "seen")
+
+    def _look_arm(self, sources: Sources) -> CheckedArm:
+        return look_arm(self.task, sources)
 
     def decide(self, view: ObservationView, state: State) -> tuple[NDArray[Any], State]:
         if self.task.look_cost is None:

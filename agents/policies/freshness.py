@@ -7,6 +7,7 @@ here: what they collect of ephemeral content says what the right objective is wo
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,7 @@ class Freshness(Agent):
             needs(task, self.name, "pings")
         needs_parameters(task, self.name)
         importance(task.sources, weight)  # refuses unknown names
-        self._arm = PerFleet(lambda sources: FreshnessArm.of(sources, weight))
+        self._arm = PerFleet(partial(FreshnessArm.of, weight=weight))
 
     def begin(self, view: ObservationView) -> State:
         return (np.zeros((view.batch, self.task.n)),)

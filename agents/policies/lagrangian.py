@@ -131,6 +131,10 @@ def gains(
     return out.reshape(shape)
 
 
+def _table_of_fleet(sources: Sources) -> FloatArray:
+    return table_of(simplified(sources))
+
+
 class Lagrangian(Agent):
     """Crawls the sources with the largest gain per unit of cost at the optimal multiplier λ*.
 
@@ -156,7 +160,7 @@ class Lagrangian(Agent):
         needs(task, self.name, "value", "age")
         needs_parameters(task, self.name)
         self._find_multiplier = BudgetMultiplier(task, whittle_index)
-        self._tables = PerFleet(lambda sources: table_of(simplified(sources)))
+        self._tables = PerFleet(_table_of_fleet)
         self._constant = None if task.draw else self._prices_and_rate(task.sources)
 
     def begin(self, view: ObservationView) -> State:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -132,7 +133,7 @@ class Planner(Agent):
                 arrivals="deterministic", horizon=None, flat=False, scaled=False
             )
             self._env = CrawlVectorEnv(b * k, **task.arguments)
-            self._fleet_of = PerFleet(lambda sources: _repeated(sources, b, k))
+            self._fleet_of = PerFleet(partial(_repeated, b=b, k=k))
             self._simulated_base = _base_of(task)(self._env)
             self._env.reset(seed=0)
         env = self._env

@@ -49,7 +49,7 @@ class TorchCrawlVectorEnv(CrawlVectorEnv):
 
     Arguments:
         num_envs, sources, …, autoreset_mode: as in `CrawlVectorEnv`.
-        device: a torch device, such as "cpu" or "cuda".
+        device: a torch device, such as "cpu" or "cuda"; "auto" is a GPU where there is one.
         dtype: "float32" or "float64", of the state and the rewards.
 
     Raises:
@@ -76,7 +76,7 @@ class TorchCrawlVectorEnv(CrawlVectorEnv):
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         **options: Unpack[TaskOptions],
     ) -> None:
-        self.device = _usable(device)
+        self.device = usable_device(device)
         name = str(dtype).removeprefix("torch.")
         check_choice("dtype", name, tuple(DTYPES))
         self.dtype = DTYPES[name]
@@ -135,9 +135,12 @@ class TorchCrawlVectorEnv(CrawlVectorEnv):
         return torch.as_tensor(np.array(flags), device=self.device)
 
 
-def _usable(device: object) -> torch.device:
-    """Return a device; raise ValueError if this machine does not have it."""
+def usable_device(device: object) -> torch.device:
+    """Return a device, for "auto" a GPU where there is one; raise ValueError if this machine does
+    not have it."""
     try:
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
         found = torch.device(device)  # type: ignore[call-overload]
         torch.empty(1, device=found)
     except (RuntimeError, TypeError, AssertionError, NotImplementedError) as error:

@@ -1,5 +1,6 @@
 """Agents by name through every wrapper that leaves observations alone; refusals with a remedy."""
 
+import pickle
 import re
 
 import gymnasium as gym
@@ -363,3 +364,21 @@ def test_the_multiplier_is_found_when_the_agent_is_made(monkeypatch):
     for player in players:
         action, _ = player.predict(observation)
         assert np.isfinite(action).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [
+        ("lagrangian", {}),
+        ("freshness", {"features": ("age",)}),
+        ("whittle-conditional", {"features": ("age",), "observed": False, "unchanged_cost": 0.1}),
+        ("whittle-looks", {"features": ("value", "seen"), "look_cost": 0.1}),
+    ],
+)
+def test_an_agent_can_be_sent_to_another_process(name, task):
+    env = crawl(**task)
+    agent = agents.make(name, env)
+    observation, _ = env.reset(seed=0)
+    decided = agent.predict(observation)[0]
+    sent = pickle.loads(pickle.dumps(agent))
+    np.testing.assert_array_equal(sent.predict(observation)[0], decided)

@@ -45,7 +45,7 @@ class TrainingVecEnv:
     def __init__(self, env: CrawlVectorEnv, sequential: bool) -> None:
         task = env.task
         check_budget_rule(task)
-        self._env, self._sequential = env, sequential
+        self.env, self._sequential = env, sequential
         self.picks = picks(env) if sequential else 1
         plain: TaskArguments = {**task.arguments, "flat": False, "scaled": False}
         self.venv = CenteredReward(self.vec_env(plain), self.picks)
@@ -53,33 +53,33 @@ class TrainingVecEnv:
     def vec_env(self, arguments: TaskArguments) -> VecEnv:
         """Return the environments, each made with these arguments."""
         if not self._sequential:
-            return CrawlVecEnv(self._env.num_envs, **arguments)
+            return CrawlVecEnv(self.env.num_envs, **arguments)
         make: Any = lambda: SequentialSelection(CrawlEnv(**arguments))  # noqa: E731
-        return DummyVecEnv([make] * self._env.num_envs)
+        return DummyVecEnv([make] * self.env.num_envs)
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """(B, N, F)."""
-        return self._env.num_envs, self._env.task.n, len(self._env.task.features)
+        return self.env.num_envs, self.env.task.n, len(self.env.task.features)
 
     @property
     def features(self) -> tuple[str, ...]:
-        return self._env.task.features
+        return self.env.task.features
 
     def columns(self) -> ScaledColumns:
         """Return the map from observations of the `VecEnv` to the columns of its policies."""
-        task, picked = self._env.task, ("picked",) if self._sequential else ()
+        task, picked = self.env.task, ("picked",) if self._sequential else ()
         return ScaledColumns((*task.features, *picked), task.budget, task.sources.period)
 
     def get_state(self) -> dict[str, Any]:
         states = self.venv.env_method("get_state", indices=None if self._sequential else [0])
-        return {"task": task_description(self._env), "envs": states}
+        return {"task": task_description(self.env), "envs": states}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Restore a state of `get_state`, in which the next reset leaves the environments."""
         own, venv = self.get_state(), self.venv
         check_keys({name: state[name] for name in own if name in state}, own, "arms")
-        check_same_task(self._env, state["task"])
+        check_same_task(self.env, state["task"])
         if not isinstance(state["envs"], list) or len(state["envs"]) != len(own["envs"]):
             raise ValueError(f"arms.envs must be a list of {len(own['envs'])} environments")
         observations = [

@@ -6,11 +6,14 @@ A. Raffin et al.: Stable-Baselines3: reliable reinforcement learning implementat
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cache
 from operator import attrgetter
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -45,6 +48,7 @@ from crawl_env.errors import check_choice, check_non_negative, unknown
 from crawl_env.numerics import FloatArray, ranks
 
 NETWORKS = ("default", "equivariant", "standardized")
+_LEARNT_COEFFICIENT = re.compile(r"auto(_(\d+\.?\d*|\.\d+))?")
 
 
 @dataclass(frozen=True)
@@ -129,7 +133,13 @@ class SACSettings(OffPolicySettings):
     learning_rate: float = 3e-3
     batch_size: int = 64
     tau: float = 0.02  # Polyak coefficient of the target networks
-    ent_coef: str | float = 0.003
+    ent_coef: str | float = 0.003  # or "auto", or "auto_.1", learnt from that initial value
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        learnt = isinstance(self.ent_coef, str) and _LEARNT_COEFFICIENT.fullmatch(self.ent_coef)
+        if not learnt:
+            check_non_negative("ent_coef", self.ent_coef, 'or "auto", or "auto_.1"')
 
 
 @dataclass(frozen=True)
@@ -306,6 +316,14 @@ class StableBaselines(Learner[StableSettings]):
         self.task = arms.task
         self.state_features = arms.task.features  # type: ignore[misc]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy, or an unpickled learner, learns on as after a resume."""
+        with TemporaryDirectory() as folder:
+            path = Path(folder, self.name)
+            self.save(path)
+            saved = path.read_bytes()
+        return _copied, (self.name, self.envs.env, self.settings, self.seed, self.device, saved)
+
     def setup(self) -> None:
         envs: Any = self.arms
         self.envs: TrainingVecEnv = envs
@@ -481,6 +499,17 @@ class StableBaselines(Learner[StableSettings]):
             check_like(state["buffer"], None, "buffer")
 
 
+def _copied(
+    name: str, env: CrawlVectorEnv, settings: StableSettings, seed: int, device: str, saved: bytes
+) -> StableBaselines:
+    """Return a copy of a learner from its arguments and the file that its `save` writes."""
+    agent = StableBaselines.of(name)(env, settings, seed, device)
+    with TemporaryDirectory() as folder:
+        path = Path(folder, name)
+        path.write_bytes(saved)
+        return agent.learn(0, checkpoint=path)
+
+
 def sequential_scores(
     score: Callable[[Tensor, Tensor | None], Tensor],
     columns: Tensor,
@@ -506,6 +535,8 @@ def sequential_scores(
     best = None
     for left in range(picks, 0, -1):
         value = score(columns, best).cpu().numpy()
+        if np.isnan(value).any():
+            return np.asarray(value)  # NaN, which `priorities_of` refuses
         value[order > 0] = -np.inf
         first = value.argmax(axis=-1)
         order[envs, first] = left

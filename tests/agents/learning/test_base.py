@@ -308,3 +308,21 @@ def test_a_bar_shows_progress_on_request(capfd):
     env = CrawlVectorEnv(1, budget=2, features=("age", "crawled", "harvest"), horizon=None)
     LEARNERS["wiql"](env).learn(200, progress=True)
     assert "wiql: 100%" in capfd.readouterr().err
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the overflow itself
+@pytest.mark.parametrize("name", ["lagrange-q", "lspe", "a2c"])
+def test_learning_that_diverges_says_so_and_keeps_the_checkpoint(name, tmp_path):
+    kind, file = LEARNERS[name], tmp_path / "run"
+    agent = kind(crawl(2, budget=2), kind.Settings(learning_rate=1e30))
+    agent.save(file)
+    before = file.read_bytes()
+    with pytest.raises(ValueError, match=rf"learning of '{name}' diverged by step .* Lower the"):
+        agent.learn(300, checkpoint=file)
+    assert file.read_bytes() == before
+
+
+def test_a_device_that_this_machine_lacks_is_named():
+    for name in ("ppo", "neurwin"):
+        with pytest.raises(ValueError, match="device is 'gpu', which torch cannot use here"):
+            LEARNERS[name](crawl(8), device="gpu")

@@ -1,7 +1,9 @@
 """Stable-Baselines3's algorithms as learners: repeatable, resumable, played as they learnt."""
 
 import ast
+import copy
 import inspect
+import pickle
 import random
 import re
 from pathlib import Path
@@ -267,3 +269,19 @@ def test_table_1_is_learnt(kind, rows, epochs):
     learner = kind(CrawlVectorEnv(rows, **arguments, start="random"), seed=0)
     assert score(learner, arguments) < 0.7
     assert score(learner.learn(epochs), arguments) > 0.97
+
+
+def test_a_copy_and_what_was_pickled_learn_on_as_the_learner_does():
+    learner = agent(StableBaselines.of("dqn")).learn(16)
+    copies = [copy.deepcopy(learner), pickle.loads(pickle.dumps(learner))]
+    learnt = learner.learn(8).state_dict()
+    assert all(same(one.learn(8).state_dict(), learnt) for one in copies)
+
+
+def test_an_entropy_coefficient_is_a_number_or_learnt():
+    kind = StableBaselines.of("sac")
+    for good in ("auto", "auto_.1", 0.5):
+        kind.Settings(ent_coef=good)
+    for bad in ("x", "auto_x", float("nan"), -1, None):
+        with pytest.raises(ValueError, match=r'ent_coef is .*"auto"'):
+            kind.Settings(ent_coef=bad)

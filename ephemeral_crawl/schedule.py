@@ -97,8 +97,8 @@ class MakeSchedule(LogOptions, Study):
             row["budget"] = self.budget
             if "λ*" in row["reason"] and not row["reason"].startswith("never"):
                 row["reason"] = _REACHED
-        report = Report(f"Schedule of {len(fleet):,} sources at {self.budget}")
         present = self._now(fleet, per_hour / hour)
+        report = Report(f"Schedule of {len(fleet):,} sources at {self.budget}")
         _write(report, plan, present, rows, log, known, self.max_interval)
         self.publish(report, {"schedule.csv": rows})
 

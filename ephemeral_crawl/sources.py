@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -56,6 +58,7 @@ class ManageSources(Command):
     def run(self) -> None:
         from ephemeral_crawl.crawl import exchange
         from ephemeral_crawl.crawl.stores import Stores
+        from ephemeral_crawl.crawl.waiting import telling
         from ephemeral_crawl.live import Scheduler
         from ephemeral_crawl.live.errors import NewStore
         from ephemeral_crawl.live.journal import store_named
@@ -70,9 +73,10 @@ class ManageSources(Command):
             stores: list[Scheduler] = []
             for name in self.store:
                 try:
-                    store = Scheduler(
-                        store_named(name), budget=self.budget, half_life=self.half_life
-                    )
+                    with telling("opening the store", partial(print, file=sys.stderr)):
+                        store = Scheduler(
+                            store_named(name), budget=self.budget, half_life=self.half_life
+                        )
                 except NewStore:
                     if len(self.store) == 1:
                         raise

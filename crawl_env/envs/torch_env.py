@@ -13,7 +13,7 @@ from crawl_env.envs.vector_env import CrawlVectorEnv
 from crawl_env.errors import check_choice, shown
 from crawl_env.extras import missing
 from crawl_env.numerics import BoolArray
-from crawl_env.simulation.simulation import Simulation
+from crawl_env.simulation.simulation import Simulation, reset_options
 from crawl_env.simulation.task import Fleet, TaskOptions, suggest_arguments
 
 try:
@@ -98,8 +98,9 @@ class TorchCrawlVectorEnv(CrawlVectorEnv):
     def reset(  # type: ignore[override]
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Tensor, dict[str, Any]]:
-        if isinstance((options or {}).get("reset_mask"), Tensor):
-            options = {**(options or {}), "reset_mask": (options or {})["reset_mask"].cpu().numpy()}
+        options = reset_options(options)
+        if isinstance(mask := options.get("reset_mask"), Tensor):
+            options["reset_mask"] = mask.cpu().numpy()
         if seed is not None:
             self._tensors.reseed()
         observation: Any

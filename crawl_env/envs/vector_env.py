@@ -17,7 +17,7 @@ from crawl_env.content.world import World
 from crawl_env.envs.spec import TruthfulSpec
 from crawl_env.errors import check_choice, check_whole
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
-from crawl_env.simulation.simulation import Harvest, Simulation
+from crawl_env.simulation.simulation import Harvest, Simulation, reset_options
 from crawl_env.simulation.task import Fleet, Task, TaskOptions, suggest_arguments
 
 
@@ -131,7 +131,7 @@ class CrawlVectorEnv(  # type: ignore[misc]  # `spec` is a property
                 f"seed is {seed!r}; give one integer, which seeds all environments together"
             )
         super().reset(seed=None if seed is None else int(seed))
-        options = dict(options or {})
+        options = reset_options(options)
         mask = self._reset_mask(options.pop("reset_mask", None))
         self._simulation.reset(self.np_random, mask, options)
         self._begin(mask)

@@ -5,6 +5,7 @@ It depends neither on action spaces nor on episodes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from crawl_env.content.stories import Stories
 from crawl_env.content.trace import Trace
 from crawl_env.content.world import NEVER, World
-from crawl_env.errors import check_whole, unknown
+from crawl_env.errors import check_whole, shown, unknown
 from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import FloatArray, IntArray
@@ -125,7 +126,7 @@ class Simulation:
         options: dict[str, Any] | None = None,
     ) -> None:
         """Start the environments of the mask (B,), default all; `options` may set value and age."""
-        value, age = self._set_by(options or {})
+        value, age = self._set_by(reset_options(options))
         which = np.ones(self.num_envs, dtype=bool) if mask is None else mask
         numbers = np.flatnonzero(which)
         if self.task.draw is not None:
@@ -455,6 +456,22 @@ class Simulation:
         if value is not None and age is None:
             age = np.ones(self.world.shape)
         return value, age
+
+
+def reset_options(given: object) -> dict[str, Any]:
+    """Return the options of a reset, none if None is given.
+
+    Raises:
+        ValueError: they are not a dictionary.
+    """
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise ValueError(
+            f"options is {shown(given)}; give a dictionary of what a reset sets, such as "
+            "{'age': ages}, or None"
+        )
+    return dict(given)
 
 
 def given_by(

@@ -38,11 +38,17 @@ class Runner:
         jobs: processes; −1 for all cores.
         engine: a joblib backend, which is loky (processes), threading or sequential; or ray (see
             `ephemeral_crawl.cluster.connection`).
+
+    Raises:
+        ValueError: an unknown engine.
     """
 
     kept: Path
     jobs: int = -1
     engine: str = "loky"
+
+    def __post_init__(self) -> None:
+        check_choice("place to run", self.engine, ENGINES)
 
     def run(
         self,
@@ -59,12 +65,10 @@ class Runner:
                 depends on all code of the project.
 
         Raises:
-            ValueError: an unknown engine of joblib.
             ModuleNotFoundError: the engine is ray, which is not installed.
             ChildProcessError: with Ray, a job whose worker process died again and again.
             SystemExit: stopped by Ctrl-C; finished jobs are kept.
         """
-        check_choice("place to run", self.engine, ENGINES)
         self.kept.mkdir(parents=True, exist_ok=True)
         files = [self._file(job, version) for job in todo]
         found = {i: text for i, file in enumerate(files) if (text := _text(file)) is not None}

@@ -124,6 +124,10 @@ class ParallelStudy(ResumableStudy):
     """Where jobs run: loky (processes), threading, sequential, or ray (at RAY_ADDRESS, else
     here)."""
 
+    def check(self, *inputs: str | Path | None) -> None:
+        super().check(*inputs)
+        _ = self.runner  # raises ValueError for an unknown place
+
     @property
     def runner(self) -> Runner:
         return Runner(super().runner.kept, self.jobs, self.engine)

@@ -10,7 +10,6 @@ import signal
 import sqlite3
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from ephemeral_crawl.live import Scheduler
 
 _LOG = logging.getLogger(__name__)
-_LONG = 3.0  # seconds after which it is said that something is compiled
 _EVERY = 60.0  # seconds between two lines of progress
 _PATIENCE = 1.0  # seconds in which nothing else is done while another process has the store locked
 _BESIDE = (".items", ".hubs", "-wal", "-shm")  # ends of the names of files beside the store
@@ -123,7 +121,7 @@ class CrawlFeeds(Command):
     def run(self) -> None:
         from ephemeral_crawl.crawl import exchange
         from ephemeral_crawl.crawl.schedule import SHOWN, UNIT, describe
-        from ephemeral_crawl.crawl.waiting import Waiting
+        from ephemeral_crawl.crawl.waiting import Waiting, telling
         from ephemeral_crawl.live import Scheduler
 
         self._check()
@@ -131,13 +129,14 @@ class CrawlFeeds(Command):
         waiting = Waiting()
 
         def opened() -> Scheduler:
-            return Scheduler(
-                store,
-                budget=self.budget,
-                zone=self.zone,
-                half_life=self.half_life,
-                patience=_PATIENCE,
-            )
+            with telling("opening the store", _LOG.info):
+                return Scheduler(
+                    store,
+                    budget=self.budget,
+                    zone=self.zone,
+                    half_life=self.half_life,
+                    patience=_PATIENCE,
+                )
 
         with (
             logged(("ephemeral_crawl",), level, self.log_format, "%(message)s", redacted),
@@ -360,27 +359,24 @@ class CrawlFeeds(Command):
 def _compile() -> None:
     """Let a scheduler in memory do what the crawl's will do, so that it is compiled, or read from
     the cache, before anything is fetched: fetches under way would run out of time meanwhile."""
+    from ephemeral_crawl.crawl.waiting import telling
     from ephemeral_crawl.live import Scheduler
 
-    text = "compiling, as in the first crawl after an installation, which takes up to a minute"
-    told = threading.Timer(_LONG, _LOG.info, [text])
-    told.daemon = True
-    told.start()
-    try:
-        with Scheduler(":memory:", budget="60/h") as scheduler:
-            scheduler.add_many({"source": name, "host": name} for name in "abc")
-            scheduler.limit_hosts({"a": 1.0})
-            fetched, failed, released = scheduler.lease(3)
-            with scheduler.together():
-                scheduler.signal(fetched.source)
-                scheduler.report(fetched.id, [(time.time(), 1.0)], cost=1.0)
-            scheduler.failed(failed.id)
-            scheduler.release(released.id)
-            scheduler.lease()
-            scheduler.next_due()
-            scheduler.status()
-    finally:
-        told.cancel()
+    with (
+        telling("preparing to fetch", _LOG.info),
+        Scheduler(":memory:", budget="60/h") as scheduler,
+    ):
+        scheduler.add_many({"source": name, "host": name} for name in "abc")
+        scheduler.limit_hosts({"a": 1.0})
+        fetched, failed, released = scheduler.lease(3)
+        with scheduler.together():
+            scheduler.signal(fetched.source)
+            scheduler.report(fetched.id, [(time.time(), 1.0)], cost=1.0)
+        scheduler.failed(failed.id)
+        scheduler.release(released.id)
+        scheduler.lease()
+        scheduler.next_due()
+        scheduler.status()
 
 
 def _is_cut_off(path: Path) -> bool:

@@ -1,10 +1,12 @@
-"""Waiting for another process that has a store locked."""
+"""Waiting, and saying for what: another process that has a store locked, or compilation."""
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from ephemeral_crawl.live.errors import StoreLocked
@@ -13,7 +15,27 @@ _LOG = logging.getLogger(__name__)
 
 PAUSE = 2.0  # seconds until a store that another process has locked is tried again
 
+_LONG = 3.0  # seconds after which it is said what is being done
+
 T = TypeVar("T")
+
+
+@contextmanager
+def telling(what: str, say: Callable[[str], object]) -> Iterator[None]:
+    """Say what is done in this context, if it takes so long that something is being compiled.
+
+    Arguments:
+        what: "opening the store", for example.
+        say: called with a line of text.
+    """
+    text = f"{what}: this compiles at the first use after an installation, for up to a minute"
+    told = threading.Timer(_LONG, say, [text])
+    told.daemon = True
+    told.start()
+    try:
+        yield
+    finally:
+        told.cancel()
 
 
 class Waiting:

@@ -96,12 +96,15 @@ def example(tmp_path_factory):
         ),
     ],
 )
-def test_bad_input_is_said_in_the_users_terms(words, message, example, tmp_path, monkeypatch):
+def test_bad_input_is_said_in_the_users_terms(
+    words, message, example, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(example)
     given = words.replace("FLEET", str(FLEET)).replace("LOG", str(LOG))
     with pytest.raises(SystemExit, match=re.escape(message)):
         run(given, "--out", str(tmp_path / "out"))
     assert not list(tmp_path.iterdir()), "nothing is written for a refused request"
+    assert not capsys.readouterr().out, "no report begins"
 
 
 @pytest.mark.parametrize("what", ["a file", "a folder of others", "the folder of the input"])

@@ -489,16 +489,19 @@ BAD_OPTIONS = [
     pytest.param({"value": ["a", "b", "c", "d"]}, ["value"], id="words"),
     pytest.param({"vlaue": [1, 2, 3, 4]}, ["vlaue", "did you mean 'value'"], id="misspelt"),
     pytest.param({"ages": [1, 2, 3, 4]}, ["ages", "did you mean 'age'"], id="plural"),
+    pytest.param(5, ["options is 5; give a dictionary"], id="no dictionary"),
 ]
 
 
 @pytest.mark.parametrize(("options", "words"), BAD_OPTIONS)
 def test_bad_options_are_refused(options, words):
-    env = CrawlEnv()
+    env, several = CrawlEnv(), CrawlVectorEnv(num_envs=2)
     env.reset(seed=0)
     for word in words:
         with pytest.raises(ValueError, match=word):
             env.reset(options=options)
+        with pytest.raises(ValueError, match=word):
+            several.reset(options=options)
 
 
 def test_refused_options_leave_the_state_alone():

@@ -58,7 +58,7 @@ def test_results_of_another_version_of_the_code_are_not_taken_up(tmp_path):
 
 def test_an_unknown_place_is_refused(tmp_path):
     with pytest.raises(ValueError, match="unknown place to run 'loki'; did you mean 'loky'"):
-        Runner(tmp_path / "kept", engine="loki").run([], dict)
+        Runner(tmp_path / "kept", engine="loki")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="elsewhere the number of a parent never changes")

@@ -32,6 +32,7 @@ from ephemeral_crawl.crawl.memory import KEPT, Memory, Remembered
 from ephemeral_crawl.crawl.schedule import describe
 from ephemeral_crawl.live import Lesson, Scheduler
 from ephemeral_crawl.live.causes import CAUSES
+from ephemeral_crawl.sources import ManageSources
 from experiments.live.feeds.crawl import WarpedClient, crawl
 from experiments.live.feeds.rules import RULES, follow
 from experiments.live.feeds.warp import START, WarpedLoop
@@ -874,6 +875,18 @@ def test_everything_is_compiled_before_anything_is_fetched(tmp_path, monkeypatch
     monkeypatch.setattr(CrawlFeeds, "_crawl", crawl)
     CrawlFeeds(store=store, once=True).run()
     assert order == ["compile", "crawl"]
+
+
+def test_importing_says_that_it_compiles(tmp_path, monkeypatch, capsys):
+    class Late(threading.Timer):  # three seconds have passed
+        def start(self):
+            self.function(*self.args)
+
+    monkeypatch.setattr(threading, "Timer", Late)
+    ManageSources(store=(str(tmp_path / "crawl.db"),), budget="20/h").run()
+    told = capsys.readouterr()
+    assert "opening the store" in told.err
+    assert "compiles" not in told.out
 
 
 def test_nothing_is_said_any_more_of_a_compilation_that_fails(monkeypatch):

@@ -113,7 +113,8 @@ def write(report: Report, events: FeedEvents, results: Results[Played]) -> None:
     report.answer(_answer(events, results))
     report.figure(
         _by_budget(events, results),
-        "Part of all worth that the scheduler collects with fewer fetches; lines: the rules.",
+        "Share of all worth that the scheduler collects with fewer fetches. Lines: the rules with "
+        "all fetches.",
     )
     report.heading("All rules with the same number of fetches")
     table(report, results, per_hour, "What each collects")
@@ -206,14 +207,17 @@ def feeds_of(events: FeedEvents, results: Results[Played]) -> list[dict[str, Any
 def _answer(events: FeedEvents, results: Results[Played]) -> str:
     runs = results.runs[events.per_hour]
     text = (
-        f"With {events.per_hour:g} fetches an hour the scheduler collects "
-        f"{events.part(runs[SCHEDULER]):.1%} of all worth, and the rule of {events.present} "
-        f"{events.part(runs[events.present]):.1%}"
+        f"With {events.per_hour:g} fetch{'es' * (events.per_hour != 1)} an hour the scheduler "
+        f"collects {events.part(runs[SCHEDULER]):.1%} of all worth, and the rule of "
+        f"{events.present} {events.part(runs[events.present]):.1%}"
     )
-    for sure, words in ((True, "at 95 % confidence"), (False, "which is not certain")):
+    for sure, words in ((True, "with 95 % confidence"), (False, "but not with 95 % confidence")):
         if (least := enough(events, results, sure=sure)) is not None:
             fewer = 1 - least / events.per_hour
-            return f"{text}; at least as much as the rule with {fewer:.0%} fewer fetches ({words})."
+            return (
+                f"{text}. With {fewer:.0%} fewer fetches the scheduler still collects at least as "
+                f"much as that rule, {words}."
+            )
     return text + "."
 
 

@@ -230,7 +230,7 @@ def write(report: Report, schedule: Schedule, rows: Sequence[dict[str, Any]], un
     columns = {
         "source": "source",
         "interval": f"interval ({unit})",
-        "interval_measured": "interval, measured",
+        "interval_measured": "interval of whittle, measured",
         "next_crawl": "next crawl",
         "utility_per_crawl": "utility per crawl",
         "index": "index",

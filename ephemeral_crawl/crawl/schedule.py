@@ -42,19 +42,19 @@ def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int | None
         lines.append(
             f"{len(new):,} were not fetched yet. Each is fetched once at first, "
             + (f"for which the budget suffices in {wait}" if wait else "at once")
-            + ", and tells how often it publishes; until then a rate with a question mark is a "
-            "guess."
+            + ", which tells how often it publishes. Until then its rate is a guess, with a "
+            "question mark."
         )
     view = scheduler.overview(limit=1)
     total, planned = view.published, view.collected()
     if view.guessed > _GUESSED * total:
-        lines.append("What the schedule gains is told when more of them are known.")
+        lines.append("What the schedule gains is shown once more of the sources are known.")
     elif running:
         each = 3600.0 * len(running) / status.budget
         equal = sum(_collected(e, each) for e in running if not e.announces)
         lines.append(
-            f"Expected: {planned:.3g} an hour, {_percent(planned, total)} of the worth {total:.3g} "
-            f"that {view.publishers(status.sources)} publish; with equal intervals: {equal:.3g} "
+            f"Expected worth: {planned:.3g} an hour, {_percent(planned, total)} of the {total:.3g} "
+            f"that {view.publishers(status.sources)} publish. With equal intervals: {equal:.3g} "
             f"({_percent(equal, total)}). Gain: {_percent(planned - equal, equal)}."
         )
         if view.about_guess:

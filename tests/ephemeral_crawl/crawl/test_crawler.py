@@ -750,7 +750,7 @@ def test_a_schedule_of_equal_sources_gains_nothing_over_equal_intervals():
     scheduler = Scheduler(":memory:", budget="20/h", clock=lambda: now)
     scheduler.add_many({"source": f"s{i}"} for i in range(14))
     now += 86_400.0
-    assert "is told when more of them are known" in describe(scheduler, lambda: now)
+    assert "is shown once more of the sources are known" in describe(scheduler, lambda: now)
     scheduler.teach(Lesson.of_rate(f"s{i}", 1.0, 1.0) for i in range(14))
     text = describe(scheduler, lambda: now)
     assert abs(float(text.partition("Gain: ")[2].partition(" %")[0])) < 0.1

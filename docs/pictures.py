@@ -1,8 +1,8 @@
 """Draws the pictures of the README and of the pages: `python docs/pictures.py`.
 
 `front-page.svg` is drawn from the record `results/hacker-news-replay/not-observed/records.csv`;
-`crawl.png` and `episode.gif` are drawn by the environment's own renderer. The sections of the
-environment's docstring are copied into its page, which is then complete when read as Markdown.
+`episode.gif` is drawn by the environment's own renderer. The sections of the environment's
+docstring are copied into its page, which is then complete when read as Markdown.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.results import ROOT, read_csv
 
 RECORD = ROOT / "results" / "hacker-news-replay" / "not-observed" / "records.csv"
-EXAMPLE = ROOT / "crawl_env" / "fleet" / "presets" / "mixed-costs.csv"
 IMAGES = Path(__file__).parent / "images"
 PAGE = Path(__file__).parent / "researchers" / "environment.md"
 
@@ -34,6 +33,7 @@ SHOWN = {  # the record's names of the policies, and those of the picture
     "miniflux": "Miniflux's entry frequency",
     "random": "random",
 }
+DARKER = {"adaptive-self-tuning": plots.VIOLET}  # than in reports, since labels are written in it
 # Points of the curves that have a label: policy, budget, and the place of the label in points.
 LABELS = (("whittle", 5.0, -8, 9), ("whittle", 10.0, 0, 9), ("nutch", 10.0, 6, -17))
 
@@ -63,7 +63,7 @@ def front_page(path: Path) -> None:
             budgets,
             100 * shares,
             marker="o",
-            color=plots.colour(agent),
+            color=DARKER.get(agent, plots.colour(agent)),
             linewidth=3 if first else 1.8,
             label=label,
         )
@@ -78,7 +78,7 @@ def front_page(path: Path) -> None:
             ),
             textcoords="offset points",
             va="center",
-            color=plots.colour(agent),
+            color=DARKER.get(agent, plots.colour(agent)),
             fontweight="bold" if first else "normal",
         )
     for agent, budget, x, y in LABELS:
@@ -99,24 +99,6 @@ def front_page(path: Path) -> None:
         title="Four months of the Hacker News front page, replayed for every policy",
     )
     figure.savefig(path, metadata={"Date": None, "Creator": None}, facecolor="white")
-
-
-def crawl(path: Path, steps: int = 120) -> None:
-    """Draw the environment's window after some steps of the Whittle policy."""
-    env = gym.make(
-        "EphemeralCrawl-v0",
-        sources=str(EXAMPLE),
-        budget=4,
-        arrivals="poisson",
-        observed=False,
-        render_mode="rgb_array",
-    )
-    agent, state = Whittle(env), None
-    observation, _ = env.reset(seed=0)
-    for _ in range(steps):
-        action, state = agent.predict(observation, state)
-        observation, *_ = env.step(action)
-    Image.fromarray(np.asarray(env.render(), dtype=np.uint8)).save(path, optimize=True)
 
 
 def episode(path: Path, steps: int = 28) -> None:
@@ -155,6 +137,5 @@ if __name__ == "__main__":
     mpl.rcParams["svg.hashsalt"] = "ephemeral-crawl"
     IMAGES.mkdir(exist_ok=True)
     front_page(IMAGES / "front-page.svg")
-    crawl(IMAGES / "crawl.png")
     episode(IMAGES / "episode.gif")
     PAGE.write_text(with_sections(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -54,7 +54,7 @@ def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int | None
         equal = sum(_collected(e, each) for e in running if not e.announces)
         lines.append(
             f"Expected worth: {planned:.3g} an hour, {_percent(planned, total)} of the {total:.3g} "
-            f"that {view.publishers(status.sources)} publish. With equal intervals: {equal:.3g} "
+            f"that {view.publishers(status.sources)}. With equal intervals: {equal:.3g} "
             f"({_percent(equal, total)}). Gain: {_percent(planned - equal, equal)}."
         )
         if view.about_guess:

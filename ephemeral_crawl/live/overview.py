@@ -94,15 +94,16 @@ class Overview(Buys):
     looks: list[Explanation]
 
     def publishers(self, sources: int) -> str:
-        """Return whose items `published` is the worth of, in words.
+        """Return whose items `published` is the worth of, in words, such as "12 sources publish".
 
         Arguments:
             sources: number of all sources.
         """
         living = min(round(self.living), sources)
+        be, publish = ("is", "publishes") if living == 1 else ("are", "publish")
         if living == sources:
-            return counted(sources, "source")
-        return f"the {living:,} of {sources:,} sources that are expected to answer"
+            return f"{counted(sources, 'source')} {publish}"
+        return f"the {living:,} of {sources:,} sources that {be} expected to answer {publish}"
 
     @property
     def about_guess(self) -> str:

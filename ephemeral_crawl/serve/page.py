@@ -88,7 +88,7 @@ def answer(fleet: Overview, status: Status) -> str:
     found = {factor: fleet.collected(factor) / fleet.published for factor in (0.5, 1.0, 2.0)}
     text = (
         f"{short(status.budget)} budget units an hour collect {found[1.0]:.0%} of what "
-        f"{fleet.publishers(status.sources)} publish; half of the budget would collect "
+        f"{fleet.publishers(status.sources)}; half of the budget would collect "
         f"{found[0.5]:.0%}, and double {found[2.0]:.0%}."
     )
     return f"{text} {fleet.about_guess}".strip()

@@ -49,7 +49,7 @@ def test_the_page_says_what_is_due_fails_waits_and_what_the_budget_buys(client):
     assert re.search(r"60 budget units an hour collect \d+% of what 7 sources publish", text)
     assert "A budget unit pays for one fetch of a source of cost 1." in text
     assert "since it was not fetched yet" in text  # new.example
-    assert '<h2 id="hosts">Hosts in wait</h2>' in text
+    assert '<h2 id="hosts">Waiting hosts</h2>' in text
     assert re.search(r"<th scope=\"row\">e3\.example</th><td>1</td>", text)
     assert text.count("<svg") == 1
     assert "hunter2" not in text
@@ -164,7 +164,7 @@ def test_advice_is_the_same_everywhere():
                 assert advice in text
         assert "--resume" in client.get("/v1/explain?source=paused").json["advice"]
         assert client.get("/v1/explain?source=living").json["advice"] == ""
-        assert "what the 1 of 8 sources that are expected to answer publish" in page
+        assert "what the 1 of 8 sources that is expected to answer publishes" in page
     assert "Paused: --resume FEED ends the pause:\n  paused" in table
 
 

@@ -78,14 +78,16 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     | `known` | of the items collected in the last step, those whose story had been paid; 0 without `Stories` | 0 | ∞ | 1 |
     | `content` | uncollected utility of the sources that are observed; 0 for the others, about which it tells nothing | 0 | ∞ | u |
 
-    `scaled=True` maps every feature x that has a scale s to sign(x)·z/(1 + z), z = ln(1 + |x|/s),
-    which is strictly increasing and within (−1, 1), or [0, 1) if x ≥ 0: s is mapped to .41, 10 s
-    to .71, 100 s to .82, and the age 10⁹ to .95 at s = 4. `Task.natural` inverts the map; agents
+    `scaled=True` maps every feature x that has a scale s to sign(x)·z/(1 + z), z = ln(1 + |x|/s).
+    The map is strictly increasing, within (−1, 1), or [0, 1) if x ≥ 0: s becomes .41, 10 s
+    .71 and 100 s .82, and the age 10⁹ becomes .95 at s = 4. `Task.natural` inverts the map. Agents
     apply it, so that they select as without `scaled`, but for the rounding to float32 stated there.
-    s is the rate of the engine if it is finite. Medians are over the sources of positive parameter; if fleets are drawn at reset, over an
-    example. ΣC/M is the number of steps, at least 1, in which every source can be crawled once, and
-    T the period. u is the median ceiling (mean utility of a source never crawled) if the features
-    include `value`, `rate` or a parameter other than `cost`, and 1 otherwise, so that scales do not reveal
+
+    In the scales, ΣC/M is the number of steps, at least 1, in which every source can be crawled
+    once, T is the period, and s, of `backlog`, is the rate of the engine if it is finite. Medians
+    are over the sources of positive parameter, or of an example if fleets are drawn at reset. u is
+    the median ceiling (mean utility of a source never crawled) if the features include `value`,
+    `rate` or a parameter other than `cost`, and 1 otherwise, so that scales do not reveal
     parameters which the crawler does not know.
 
     The features from `harvest_number` to `harvest_age_log` are the sufficient statistics of a regression of ln w on a, whose slope
@@ -93,32 +95,44 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     "poisson-items", or a log; under deterministic arrivals `items` is the mean number.
 
     ## Rewards
-    The utility collected in this step; with an indexing engine, the utility indexed in it; with a
-    payoff what this makes of the utility collected. With `payoff=Deadline(steps=D)` items pay at
-    the end of a batch of D steps, decayed to then: the reward is Σ_{i∈S} e^{−μ_iTl}·X_i(t), where l
-    is `steps_left`, the steps of the batch after this one. Batches begin with the episode. With
-    `payoff=DiminishingReturns(limit=B)` it is Σ_g B(1 − e^{−Y_g/B}), where Y_g is the utility
-    collected in this step from the sources of topic g (`Sources.topics`).
+    The reward is the utility collected in this step or, with an indexing engine, indexed in it. A
+    payoff changes it:
+
+    - With `payoff=Deadline(steps=D)` items pay at the end of a batch of D steps, decayed to then:
+      the reward is Σ_{i∈S} e^{−μ_iTl}·X_i(t), where l is `steps_left`, the steps of the batch after
+      this one. Batches begin with the episode.
+    - With `payoff=DiminishingReturns(limit=B)` it is Σ_g B(1 − e^{−Y_g/B}), where Y_g is the utility
+      collected in this step from the sources of topic g (`Sources.topics`).
 
     ## Starting State
-    Set by `start`: with `"fresh"` all sources were crawled one step ago; with `"empty"` X = 0; with
-    `"full"` no source was ever crawled; with `"random"` ages are uniform on 1 … ⌈N/M⌉.
-    `reset(options={"value": …, "age": …})` sets the state, (N,) each (age 1 if only `value` is
-    given); the belief starts at the given value.
+    | `start` | state |
+    | --- | --- |
+    | `"fresh"` | all sources were crawled one step ago |
+    | `"empty"` | X = 0 |
+    | `"full"` | no source was ever crawled |
+    | `"random"` | ages are uniform on 1 … ⌈N/M⌉ |
+
+    `reset(options={"value": …, "age": …})` sets the state instead, (N,) each. The age is 1 if only
+    `value` is given, and the belief starts at the given value.
 
     ## Episode End
-    Never terminated; truncated after `horizon` steps, or earlier if `gym.make` is given a smaller
-    `max_episode_steps`; `env.spec.max_episode_steps` is the smaller of both. A log is repeated from
-    its start when it ends.
+    Episodes never terminate. They are truncated after `horizon` steps, or earlier if `gym.make` is
+    given a smaller `max_episode_steps`; `env.spec.max_episode_steps` is the smaller of both. A log
+    is repeated from its start when it ends.
 
     ## Info
-    `step` returns arrays (N,): `crawled`, whether the source was crawled successfully;
-    `collected`, the utility collected; `failed`, whether the crawl failed (only for fleets with
-    failure rates). It also returns `cost`, the budget units spent in this step, and `balance`,
-    those available in the next one (only under `budget_rule="average"`), and `looked`, (N,),
-    whether the source was looked at (only with `look_cost`), and `known`, (N,), the number of items
-    collected whose stories had been paid before (only with `Stories`). With an indexing engine
-    `engine` is a dictionary of what became of the items, see below. `reset` returns {}.
+    `reset` returns {}, and `step` a dictionary:
+
+    | key | holds | only with |
+    | --- | --- | --- |
+    | `crawled` | (N,), whether the source was crawled successfully | |
+    | `collected` | (N,), the utility collected | |
+    | `cost` | budget units spent in this step | |
+    | `balance` | budget units that can be spent in the next step | `budget_rule="average"` |
+    | `failed` | (N,), whether the crawl failed | failure rates |
+    | `looked` | (N,), whether the source was looked at | `look_cost` |
+    | `known` | (N,), number of items collected whose stories had been paid before | `Stories` |
+    | `engine` | dictionary of what became of the items, see below | an indexing engine |
 
     ## Arguments
     `EphemeralCrawlFlat-v0` is the environment with `flat=True, scaled=True`, and

@@ -60,6 +60,8 @@ def check_question(folder: Path, asked: Question, replace: bool) -> None:
     try:
         known = json.loads((folder / FILE).read_text(encoding="utf-8"))
         differs = [name for name in asked if asked[name] != known.get(name)]
+        if any(_is_missing(asked[name], known.get(name)) for name in differs):
+            return  # reading the file raises the error that helps
         of = ", ".join(f"{_option(name)} {_shown(known.get(name))}" for name in differs[:3])
         of += ", …" * (len(differs) > 3)
     except (OSError, ValueError, AttributeError):
@@ -79,6 +81,11 @@ def _stored(value: Any) -> Any:
     if isinstance(value, Path):
         return value.name
     return list(value) if isinstance(value, tuple) else value
+
+
+def _is_missing(asked: Any, known: Any) -> bool:
+    """Return whether a file was read before, and the one named now does not exist."""
+    return isinstance(known, dict) and isinstance(asked, str) and bool(Path(asked).suffix)
 
 
 def _option(name: str) -> str:

@@ -224,6 +224,7 @@ def test_a_folder_is_replaced_by_the_same_question_only(tmp_path):
     changed = question("evaluate", {"sources": str(fleet), "budget": "4"})
     with pytest.raises(ValueError, match=r"--sources fleet\.csv as it was then"):
         check_question(folder, changed, replace=False)
+    check_question(folder, {**asked, "sources": "misspelt.csv"}, replace=False)  # refused when read
     assert str(tmp_path) not in json.dumps(asked), "a report may be published"
     (folder / FILE).unlink()
     (folder / "report.html").write_text("", encoding="utf-8")

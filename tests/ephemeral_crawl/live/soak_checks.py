@@ -237,6 +237,7 @@ def check_flat(name: str, samples: Sequence[float], part: float, least: float) -
         part: by which it may be larger in the last quarter,
         least: and by how much in any case.
     """
+    assert samples, f"the soak is too short for this check: {name} was not measured"
     quarter = len(samples) // 4
     first = statistics.median(samples[quarter : 2 * quarter + 1])
     last = statistics.median(samples[3 * quarter :])

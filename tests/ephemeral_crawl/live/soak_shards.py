@@ -376,6 +376,9 @@ class ShardSoak:
     def _prices_apart(self) -> list[float]:
         """Return how much prices differ in the second half: the median, and that of 95 %."""
         late = [apart for at, apart in self.apart if at > 0.5 * self.lasted]
+        assert late, (
+            "the soak is too short for this check: no prices were compared in its second half"
+        )
         half, most = (round(float(np.quantile(late, q)), 4) for q in (0.5, 0.95))
         assert half <= AGREE, f"they differ by {half:.1%} at half of all times"
         return [half, most]

@@ -5,12 +5,14 @@ import json
 import os
 import subprocess
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
 from ephemeral_crawl.live import Scheduler
 from tests.ephemeral_crawl.live import soak, soak_checks
 from tests.ephemeral_crawl.live.soak_checks import check_budget
+from tests.ephemeral_crawl.live.soak_shards import ShardSoak
 from tests.ephemeral_crawl.live.world import DAY, HOUR, Clock
 from tests.processes import forked
 
@@ -66,11 +68,18 @@ def test_fetches_that_come_too_early_are_noticed(lines, said):
         soak_checks.check_politeness(notes, 900.0, {2: 600.0})
 
 
+def _no_prices_apart():
+    return ShardSoak._prices_apart(SimpleNamespace(apart=[(1.0, 0.5)], lasted=10.0))
+
+
 def test_what_grows_and_what_is_lost_is_noticed():
     flat = [50.0, *range(90, 110)] + [100.0 + k % 3 for k in range(200)]
     assert soak_checks.check_flat("memory", flat, 0.0, 4.0) == [101.0, 101.0]
     with pytest.raises(AssertionError, match="memory grew from"):
         soak_checks.check_flat("memory", [100.0 + 0.05 * k for k in range(200)], 0.0, 4.0)
+    for nothing in (lambda: soak_checks.check_flat("memory", [], 0.0, 4.0), _no_prices_apart):
+        _, (said,) = soak_checks.results_of({"a check": nothing})
+        assert said.startswith("a check: the soak is too short for this check")
     events = [json.dumps({"kind": "record", "lease": lease}) for lease in ([1, 2], [0, 0], [3])]
     soak_checks.check_recorded(events, [1, 3])
     with pytest.raises(AssertionError, match="4"):

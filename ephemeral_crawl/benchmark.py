@@ -71,8 +71,10 @@ class Benchmark(ParallelStudy):
         if not self.agent:
             raise ValueError("no agent was given; give --agent my_module:MyAgent, or a name")
         agent = load(self.agent, self._settings)
-        words = self.tasks.split(",") if "," in self.tasks else self.tasks
-        tasks, left_out = results.playable(agent, words, self.features, self.training)
+        words = [word for word in map(str.strip, self.tasks.split(",")) if word]
+        tasks, left_out = results.playable(
+            agent, words if len(words) > 1 else "".join(words), self.features, self.training
+        )
         self.check()
         head = results.header(
             agent,
@@ -141,16 +143,22 @@ def load(place: str, settings: dict[str, Any] | None = None) -> AgentLike:
     Raises:
         ImportError, ValueError: there is none, or it has no such settings.
     """
-    if ":" not in place:
+    module, _, path = place.partition(":")
+    if not path:
         from agents.registry import find
 
-        return _with(find(place), settings or {}) if settings else place
-    module, _, path = place.partition(":")
+        try:
+            kind: Any = find(place)
+        except ValueError as error:
+            raise ValueError(f"{error}. A class of your own is named MODULE:CLASS") from None
+        return _with(kind, settings) if settings else place
+    if not module:
+        raise ValueError(f"--agent {place}: give MODULE:CLASS, where MODULE.py is in this folder")
     folder = str(Path.cwd())
     if folder not in sys.path:
         sys.path.insert(0, folder)
     try:
-        kind: Any = reduce(getattr, path.split("."), import_module(module))
+        kind = reduce(getattr, path.split("."), import_module(module))
     except ModuleNotFoundError as error:
         if error.name != module.partition(".")[0] and error.name != module:
             raise
@@ -174,6 +182,8 @@ def _with(kind: Callable[..., Any], settings: dict[str, Any]) -> AgentLike:
     if not any(one.kind is one.VAR_KEYWORD for one in accepted.values()):
         names = list(accepted) if made_of else [*accepted][1:]  # without the environment
         names = [name for name in names if name != "seed"]
+        if not names:
+            raise ValueError(f"--settings are given, and {base.__name__} takes none")
         for name in settings:
             if name not in names:
                 raise unknown(f"setting of {base.__name__}", name, names)

@@ -23,7 +23,7 @@ from agents.evaluation.rollout import AgentLike, evaluate, try_out, with_feature
 from agents.evaluation.statistics import Estimate
 from crawl_env import BenchmarkTask, CrawlVectorEnv, tasks
 from crawl_env.benchmark import TASKS, TIERS, named
-from crawl_env.benchmark.task import Split
+from crawl_env.benchmark.task import TRIALS, Split
 from crawl_env.errors import check_whole, shown, unknown
 from crawl_env.files.atomic import write_text
 from crawl_env.numerics import FloatArray
@@ -150,8 +150,8 @@ def playable(
 
 def chosen_tasks(asked: str | Sequence[str]) -> tuple[list[BenchmarkTask], bool]:
     """Return the tasks that a tier, an id or several name, and whether it was a tier."""
-    if not isinstance(asked, str):
-        return [named(one) for one in asked], False
+    if not isinstance(asked, str):  # a task may be named twice
+        return list({task.id: task for task in map(named, asked)}.values()), False
     tiers = ("core", *TIERS)
     if asked in tiers:
         return list(tasks(asked).values()), True
@@ -288,7 +288,11 @@ def header(
 ) -> Result:
     """Return what all runs of a result have in common."""
     check_whole("training", training, 0)
-    check_whole("trials", trials, 0)
+    if check_whole("trials", trials, 0) > TRIALS:
+        raise ValueError(
+            f"trials is {trials}; at most {TRIALS} settings may be tried, so that the result could "
+            "not be published"
+        )
     stated = dict(settings or {})
     try:
         json.dumps(stated, allow_nan=False)
@@ -545,12 +549,13 @@ def _resumed(out: str | Path | None, head: Result, wanted: set[str]) -> list[Row
     try:
         found = json.loads(Path(out).read_text(encoding="utf-8"))
         same = all(found[key] == value for key, value in head.items())
+        same &= sealed(found)["hash"] == found["hash"]
     except (ValueError, KeyError, TypeError):
         same = False
     if not same or any(row["revision"] != revision() for row in found["runs"]):
         raise ValueError(
             f"{out} holds other results: of another agent, other settings or another revision of "
-            "the code; name another file, or remove it"
+            "the code, or altered ones; name another file, or remove it"
         )
     return [row for row in found["runs"] if row["task"] in wanted]
 

@@ -316,6 +316,11 @@ def with_features(agent: AgentLike, env: EnvironmentLike) -> tuple[AgentLike, di
         agent, more = reference.agent, reference.features
         arguments |= reference.arguments
     kind: Any = find(agent) if isinstance(agent, str) else agent
+    if isinstance(getattr(kind, "features", ()), str):
+        raise ValueError(
+            f"{getattr(kind, '__name__', kind)} has features = {kind.features!r}, which is text; "
+            f"state a tuple, as in features = ({kind.features!r},)"
+        )
     if isinstance(kind, type) and issubclass(kind, Agent):
         more += kind.features_in(Task(**{**arguments, "features": "value"}))
     elif isinstance(agent, str):  # a function that makes the agent of this name

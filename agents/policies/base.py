@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crawl_env import Sources, Task, task_of
 from crawl_env.compiled import compiled
-from crawl_env.errors import unknown
+from crawl_env.errors import shown, unknown
 from crawl_env.fleet.parameters import FIXED, PARAMETERS
 from crawl_env.numerics import FloatArray
 from crawl_env.rng import generator
@@ -233,6 +233,11 @@ class Policy:
         view = self._view(observation)
         choose = self.decide if deterministic else self.sample
         priority, new_state = choose(view, self._current(view, state, episode_start))
+        if not isinstance(priority, np.ndarray):
+            raise ValueError(
+                f"{type(self).__name__} returned {shown(priority)} as priorities; return an array "
+                f"with a number for each source, of shape {(view.batch, self.task.n)}"
+            )
         action = priority.astype(np.float32, copy=False)
         return (action[0] if view.single else action), new_state or None
 

@@ -40,7 +40,7 @@ class Runner:
             `ephemeral_crawl.cluster.connection`).
 
     Raises:
-        ValueError: an unknown engine.
+        ValueError: an unknown engine, or no processes.
     """
 
     kept: Path
@@ -49,6 +49,8 @@ class Runner:
 
     def __post_init__(self) -> None:
         check_choice("place to run", self.engine, ENGINES)
+        if self.jobs == 0:
+            raise ValueError("jobs is 0; give a number of processes, or -1 for all cores")
 
     def run(
         self,

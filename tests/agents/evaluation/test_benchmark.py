@@ -81,6 +81,10 @@ def test_it_resumes_and_refuses_the_results_of_others(tmp_path):
         entry.check_result(partial)
     with refused("holds other results: of another agent"):
         agents.benchmark("random", SMALL, out=out)
+    altered = tmp_path / "altered.json"
+    altered.write_text(json.dumps({**partial, "runs": [{**partial["runs"][0], "reward": 9e9}]}))
+    with refused("or altered ones"):
+        agents.benchmark(Oldest, SMALL, out=altered)
     whole = agents.benchmark(Oldest, SMALL, out=out)
     assert whole["runs"][:3] == partial["runs"]
     assert json.loads(out.read_text()) == whole

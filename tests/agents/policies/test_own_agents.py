@@ -3,7 +3,16 @@
 import numpy as np
 import pytest
 
-from agents import IndexAgent, ObservationView, Thompson, Whittle, compare, evaluate, whittle_index
+from agents import (
+    Agent,
+    IndexAgent,
+    ObservationView,
+    Thompson,
+    Whittle,
+    compare,
+    evaluate,
+    whittle_index,
+)
 from crawl_env import CrawlEnv
 
 TASK = {"budget": 2}
@@ -18,6 +27,15 @@ class Scalar(Own):
         return 1.0
 
 
+class Forgotten(Agent):
+    def priority(self, view):
+        view["value"]
+
+
+class Text(Agent):
+    features = "age"
+
+
 class OneRow(Own):
     def index(self, value, sources):
         return value[0]
@@ -28,10 +46,12 @@ class OneRow(Own):
     [
         (Own, NotImplementedError, r"Own must implement index\(value, sources\)"),
         (Scalar, ValueError, r"index of shape \(\); .* one number for each source, \(3, 4\)"),
+        (Forgotten, ValueError, r"Forgotten returned None as priorities; .* of shape \(3, 4\)"),
+        (Text, ValueError, r"Text has features = 'age', which is text; .* \('age',\)"),
         (OneRow, ValueError, r"index of shape \(4,\); .* \(3, 4\)"),
         (3, ValueError, "agent is 3; give a name, a subclass"),
     ],
-    ids=["none", "scalar", "one row", "no agent"],
+    ids=["none", "scalar", "no return", "text", "one row", "no agent"],
 )
 def test_a_wrong_agent_is_named(agent, error, message):
     with pytest.raises(error, match=message):

@@ -38,7 +38,9 @@ def test_an_agent_enters_with_its_settings(tmp_path, monkeypatch, capsys):
     (tmp_path / "entrant_module.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    run("--agent", "entrant_module:Mine", "--settings", '{"power": 2}', "--trials", "3")
+    twice = "Recovering4M1Discounted, EphemeralCrawl/Recovering4M1Discounted-v0"
+    mine = ("--agent", "entrant_module:Mine", "--settings", '{"power": 2}', "--trials", "3")
+    run(*mine, "--tasks", twice)
     found = json.loads((tmp_path / "out" / "result.json").read_text())
     check_result(found)
     assert (found["agent"], found["made_by"]) == ("mine", "entrant_module:Mine")
@@ -58,6 +60,11 @@ def test_an_agent_enters_with_its_settings(tmp_path, monkeypatch, capsys):
             ["--agent", "agents.learning:WhittleQ", "--settings", '{"base": "whittle"}'],
             "unknown setting of WhittleQ 'base'",
         ),
+        (["--agent", "whittle", "--settings", '{"a": 1}'], "Whittle takes none"),
+        (["--agent", "entrant_module"], "A class of your own is named MODULE:CLASS"),
+        (["--agent", ":Mine"], "give MODULE:CLASS"),
+        (["--agent", "whittle", "--trials", "21"], "at most 20 settings may be tried"),
+        (["--agent", "whittle", "--jobs", "0"], "jobs is 0; give a number of processes"),
         ([], "no agent was given"),
     ):
         with pytest.raises(SystemExit) as error:

@@ -179,7 +179,8 @@ def breaking(stream: TextIO) -> TextIO:
 
 
 class _Unbroken:
-    """A stream that goes nowhere once its pipe is closed."""
+    """A stream that goes nowhere once its pipe is closed, and writes what its encoding lacks as
+    escapes such as \\u2026."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -194,6 +195,9 @@ class _Unbroken:
     def write(self, text: str) -> int:
         try:
             return self._stream.write(text)
+        except UnicodeEncodeError as error:
+            known = text.encode(error.encoding, "backslashreplace").decode(error.encoding)
+            return self.write(known)
         except BrokenPipeError:
             self._go_nowhere()
             return len(text)

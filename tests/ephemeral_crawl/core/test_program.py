@@ -1,6 +1,7 @@
 """What a program does when it is stopped, or when nobody reads what it prints."""
 
 import dataclasses
+import io
 import os
 import subprocess
 import sys
@@ -139,3 +140,11 @@ def test_files_of_options_are_checked(text, words, tmp_path):
     path.write_text(text)
     with refused(str(path), words):
         PROGRAM.asked_for(["crawl", "--config", str(path)])
+
+
+def test_what_a_terminal_cannot_show_does_not_stop_the_work(monkeypatch):
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    with readers_may_leave():
+        print("a, b, …")
+    assert raw.getvalue() == b"a, b, \\u2026\n"

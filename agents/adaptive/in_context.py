@@ -47,8 +47,10 @@ from agents.policies.base import (
     graded,
     needs,
 )
+from agents.policies.topics import greedy_priority
+from agents.theory.checks import CheckedArm
 from agents.theory.closed_form import age_index, decayed
-from crawl_env import NEVER, Task
+from crawl_env import NEVER, Deadline, DiminishingReturns, Sources, Task
 from crawl_env.compiled import compiled
 from crawl_env.errors import check_positive
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
@@ -75,8 +77,11 @@ SUMS = (
     *("last_gap", "last_harvest", "log_harvest", "log_harvest2"),
 )
 _S = len(SUMS)
-_GAP, _ITEMS, _LONG_AT, _SHORT_AT, _LAST_AT = 1, 12, 18, 24, 30
+_GAP, _EMPTY, _HITS, _ITEMS, _LONG_AT, _SHORT_AT, _LAST_AT = 1, 2, 5, 12, 18, 24, 30
 _PRIOR_ITEMS = 2.0  # of a source's rate, of the mean of the fleet, beside that of its topic
+# Looks are valued at this part of the estimated rate, which is too high where looks are frequent.
+# Chosen on validation runs of Looks100, on which .1 to .5 are alike and 1 collects less.
+_CAUTION = 0.5
 _FLEET = 12  # numbers that describe a fleet, see `_fleet`
 INPUTS = (
     *("crawls", "gap", "gap_empty", "hits", "flow_a", "flow_b", "flow_c", "fit_a", "fit_c"),
@@ -223,6 +228,7 @@ class ContextMemory(NamedTuple):
     pings: Pings | tuple[()]  # () if they are not used
     signals: State  # of `SignalQuality`; () if pings are not used
     topics: TopicSums | tuple[()]  # () if topics or items are not observed
+    left: FloatArray | tuple[()]  # (B, N) content that the last look showed; () without looks
 
 
 class InContext(Agent):
@@ -241,6 +247,19 @@ class InContext(Agent):
     content is not observed is multiplied by the factor of its topic: `TopicFactors` infers whether
     the sources of a topic publish more at present than on average, which scales content and index
     alike.
+
+    The payoff and the actions of the task are known, and heeded as the policies do that are told
+    the parameters:
+
+    - Under a `Deadline`, with the features `steps_left`, `mean_utility` and `decay_rate`, the index
+      is multiplied by what will be left of the content then, as in `WhittleDeadline`. Decay rates
+      that are inferred are too inexact for this.
+    - Under `DiminishingReturns` and a budget for every step, with the feature `topic`, sources are
+      selected one after the other by the content expected and the index, as in `GreedyTopics`.
+    - Where sources can be looked at, with the features `seen` and `shown` and a budget for every
+      step, looks have the index of `WhittleLooks` at the inferred parameters. A look tells as much
+      of a source as a crawl. No use is made of items and sums over them, which looks do not show,
+      nor of parameters that are observed.
 
     Arguments:
         env: an environment, a vector environment, or a `Task`.
@@ -266,7 +285,13 @@ class InContext(Agent):
 
     @classmethod
     def features_in(cls, task: Task) -> tuple[str, ...]:
-        return (*cls.features, *(("failed",) * task.sources.fails))
+        return (
+            *cls.features,
+            *(("failed",) * task.sources.fails),
+            *(("steps_left",) * isinstance(task.payoff, Deadline)),
+            *(("topic",) * isinstance(task.payoff, DiminishingReturns)),
+            *(("seen", "shown") * (task.look_cost is not None)),
+        )
 
     def __init__(
         self,
@@ -286,15 +311,21 @@ class InContext(Agent):
             if not fixed:
                 needs(task, self.name, "cost")
         self.known = KnownParameters.of(task, ("cost",))
-        shown = set(task.features)
+        shown, each_step = set(task.features), task.budget_rule == "step"
+        self.looks = task.look_cost is not None and {"seen", "shown"} <= shown and each_step
+        ends = isinstance(task.payoff, Deadline) and "steps_left" in shown
+        self.limit: float | None = None  # of what a topic pays in a step
+        if isinstance(task.payoff, DiminishingReturns) and "topic" in shown and each_step:
+            self.limit = task.payoff.limit
         self.shows = Shows(
-            float("items" in shown),
-            float(set(SUMMED) <= shown),
-            float({"mean_utility", "decay_rate"} <= shown),
+            float("items" in shown and not self.looks),
+            float(set(SUMMED) <= shown and not self.looks),
+            float({"mean_utility", "decay_rate"} <= shown and not self.looks),
         )
+        self.deadline = ends and self.shows.told > 0.0
         self.quality = SignalQuality(period=self.known.period)
         topics, seen = task.sources.topic_of, {"topic", "items"} <= shown and "pings" not in shown
-        shared = seen and topics.max() + 1 < task.n
+        shared = seen and not self.looks and topics.max() + 1 < task.n
         self.topics = TopicFactors(topics, self.tour) if shared else None
         if weights is None:
             self.network = shipped()
@@ -323,6 +354,7 @@ class InContext(Agent):
             pings=Pings(np.where(age > 0, -1.0, 0.0), np.zeros((b, n))) if signalled else (),
             signals=self.quality.begin((b, n)) if signalled else (),
             topics=() if self.topics is None else self.topics.begin(b),
+            left=np.zeros((b, n)) if self.looks else (),
         )
 
     def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
@@ -338,12 +370,25 @@ class InContext(Agent):
             index *= np.where(self.task.observed, 1.0, factor)
         cost, level, multiplier = self._cost(view), None, memory.multiplier
         index /= cost
-        answers = memory.answers and memory.answers.counting(crawled, view["failed"])
+        answers = memory.answers
         if answers:
+            answers = answers.counting(view["crawled"] > 0, view["failed"])
             index *= answers.probability()
+        if self.deadline:
+            index *= np.exp(-self.known.period * view["decay_rate"] * view["steps_left"])
         if self.known.average:
             level, multiplier = next_multiplier(index, cost, self.known, multiplier, memory.clock)
         after = memory._replace(clock=memory.clock + 1.0, multiplier=multiplier, answers=answers)
+        if self.limit is not None:
+            success, limit = answers.probability() if answers else 1.0, self.limit
+            content = self._content(view, memory)
+            topic = self.task.sources.topic_of
+            return greedy_priority(
+                content, index, np.asarray(success), cost, topic, limit, self.task.budget
+            ), after
+        if self.looks:
+            both = np.concatenate([index, self._look_index(memory, cost)], axis=-1)
+            return graded(both, level).reshape(view.batch, 2, self.task.n), after
         return graded(index, level), after
 
     def index(self, memory: ContextMemory, content: FloatArray | None = None) -> FloatArray:
@@ -360,29 +405,44 @@ class InContext(Agent):
         )  # fmt: skip
         if memory.pings:
             index = np.where(memory.pings[0] >= 0, self._pinged(memory), index)
+        if self.looks:
+            decay, left = self._decay(memory), self._left(memory)
+            present = left / memory.fleet[:, :1] + self._since(memory)
+            index = np.where(left > 0.0, _index_of_content(present, memory.weights, decay), index)
         if content is not None:
             seen = np.flatnonzero(self.task.observed)
             index[:, seen] = _index_of_content(
                 content[:, seen] / memory.fleet[:, :1], memory.weights[:, seen],
-                memory.decay[:, seen, None] * (DECAYS / self.tour),
+                self._decay(memory)[:, seen],
             )  # fmt: skip
         return index
 
     def observe(
         self, view: ObservationView, memory: ContextMemory
     ) -> tuple[ContextMemory, BoolArray]:
-        """Return the state after the results of the last step, and which sources were crawled."""
+        """Return the state after the results of the last step, and which sources were crawled, or
+        looked at if looks are used."""
         shape = memory.age.shape
         crawled, age = np.empty(shape, dtype=bool), np.empty(shape)
         column = self._column(view, "crawled")
         ages = self._column(view, "age") if view.shows("age") else column[:0]
         crawled_and_age(column, ages, memory.age.reshape(-1), crawled.reshape(-1), age.reshape(-1))
+        harvest = self._column(view, "harvest")
+        if self.looks:
+            # What is seen for the first time, since the last crawl or look.
+            age, shown = view["seen"], view["shown"]
+            looked = (age <= 1.0) & ~crawled
+            content = np.where(looked, shown, view["harvest"])
+            harvest = np.maximum(content - self._left(memory), 0.0).reshape(-1)
+            left = np.where(looked, shown, np.where(crawled, 0.0, memory.left))
+            memory, crawled = memory._replace(left=left), crawled | looked
         cells = np.flatnonzero(_after_known_gaps(memory, crawled))
         if not cells.size:
             return memory._replace(age=age), crawled
         found = np.zeros((7, cells.size))
-        for row, name in enumerate(("harvest", "items", *SUMMED)):
-            if view.shows(name):
+        found[0] = harvest[cells]
+        for row, name in enumerate(("items", *SUMMED), start=1):
+            if view.shows(name) and not self.looks:
                 found[row] = self._column(view, name)[cells]
         sums = memory.sums.copy()
         gaps, unit = memory.age.reshape(-1)[cells], self.tour
@@ -437,17 +497,62 @@ class InContext(Agent):
         flow = memory.decay * (weights @ (DECAYS / self.tour))
         return flow, flow / np.maximum(weights.sum(axis=-1), 1e-300)
 
+    def _decay(self, memory: ContextMemory) -> FloatArray:
+        """Return the decays of the mixture of each source, per step, (B, N, J)."""
+        return np.asarray(memory.decay[..., None] * (DECAYS / self.tour))
+
+    def _since(self, memory: ContextMemory) -> FloatArray:
+        """Return the content expected of what was published since the last crawl or look, (B, N),
+        relative to the fleet."""
+        grown = -np.expm1(-self._decay(memory) * memory.age[..., None])
+        return np.asarray((memory.weights * grown).sum(axis=-1))
+
+    def _content(self, view: ObservationView, memory: ContextMemory) -> FloatArray:
+        """Return the content of the sources that are observed, and of others that expected, (B, N)
+        utility."""
+        expected = self._since(memory) * memory.fleet[:, :1]
+        return (
+            expected
+            if view.content is None
+            else np.where(self.task.observed, view.content, expected)
+        )
+
+    def _grown(self, memory: ContextMemory) -> FloatArray:
+        """Return the factor by which the index of a source grows while it is not seen, (B, N)."""
+        unseen = np.minimum(memory.age, 1e9) / (self.tour * (memory.sums[..., _GAP] + 1.0))
+        return np.asarray(1.0 + float(self.network.optimism[1]) * unseen)
+
     def _pinged(self, memory: ContextMemory) -> FloatArray:
         """Return the index, (B, N), at the content expected given the pings since the crawls."""
         quality, pings = self.quality.quality(memory.signals), Pings(*memory.pings)
         rate = np.maximum(quality.rate, 1e-300)
-        decay = memory.decay[..., None] * (DECAYS / self.tour)
-        full = (memory.weights * -np.expm1(-decay * memory.age[..., None])).sum(axis=-1)
         each = self._flow(memory)[0] / (rate * self.known.period)
-        content = quality.silent / rate * full + quality.precision * each * pings.aged
-        index: FloatArray = _index_of_content(content, memory.weights, decay)
-        unseen = np.minimum(memory.age, 1e9) / (self.tour * (memory.sums[..., 1] + 1.0))
-        return index * (1.0 + float(self.network.optimism[1]) * unseen)
+        told = quality.precision * each * pings.aged
+        content = quality.silent / rate * self._since(memory) + told
+        index: FloatArray = _index_of_content(content, memory.weights, self._decay(memory))
+        return index * self._grown(memory)
+
+    def _left(self, memory: ContextMemory) -> FloatArray:
+        """Return what is left of the content that the last look showed, (B, N) utility."""
+        return np.asarray(memory.left * np.exp(-self._flow(memory)[1] * memory.age))
+
+    def _look_index(self, memory: ContextMemory, cost: FloatArray) -> FloatArray:
+        """Return the index of a look at each source, (B, N), relative to the fleet.
+
+        The rate of items, which says how often a look finds something, is that of the crawls and
+        looks that did: they count for half of their gaps, and those that found nothing for the
+        whole, with one item of the mean rate of the fleet in addition.
+        """
+        assert self.task.look_cost is not None
+        gap, empty, hits = (memory.sums[..., i].astype(np.float64) for i in (_GAP, _EMPTY, _HITS))
+        exposure = (empty + 0.5 * (gap - empty)) * self.tour
+        of_fleet = (hits.sum(axis=1) + 0.5) / (exposure.sum(axis=1) + 1.0)
+        rate = _CAUTION * (hits + 1.0) / (exposure + 1.0 / of_fleet[:, None])
+        flow, decay = self._flow(memory)
+        each = np.maximum(flow / rate, _LEAST)
+        arms = Sources(rate, each, np.maximum(decay, _LEAST), np.broadcast_to(cost, rate.shape))
+        index = CheckedArm(arms, self.task.look_cost, arms.cost).index_at_age(memory.age + 1.0)
+        return np.where(self.task.observed, 0.0, index * self._grown(memory))
 
     def infer(
         self, view: ObservationView, memory: ContextMemory, crawled: BoolArray

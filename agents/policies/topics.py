@@ -38,12 +38,37 @@ class GreedyTopics(Whittle):
     def ranked(self, view: ObservationView, index: FloatArray) -> NDArray[Any]:
         if self._limit is None:
             return super().ranked(view, index)
-        sources, value = view.sources, np.ascontiguousarray(view.value)
-        success = np.broadcast_to(1.0 - sources.failure_rate, value.shape).copy()
-        cost = np.broadcast_to(sources.cost, value.shape).copy()
-        out = np.zeros(value.shape, dtype=np.float32)
-        _greedy(value, index, success, cost, sources.topic_of, self._limit, self.task.budget, out)
-        return out
+        sources = view.sources
+        success = 1.0 - sources.failure_rate
+        columns = view.value, index, success, sources.cost, sources.topic_of
+        return greedy_priority(*columns, self._limit, self.task.budget)
+
+
+def greedy_priority(
+    value: FloatArray,
+    index: FloatArray,
+    success: FloatArray,
+    cost: FloatArray,
+    topic: IntArray,
+    limit: float,
+    budget: float,
+) -> NDArray[Any]:
+    """Return priorities, (B, N), that decrease in the order in which `GreedyTopics` selects.
+
+    Arguments:
+        value: the utility that a crawl is expected to collect if it succeeds, (B, N).
+        index: utility / budget unit, (B, N).
+        success: the probability that a crawl succeeds, (N,) or (B, N).
+        cost: budget units, (N,) or (B, N).
+        topic: number of each source's topic, (N,).
+        limit: B of the payoff, in the unit of `value`.
+        budget: M, budget units / step.
+    """
+    value, index = np.ascontiguousarray(value), np.ascontiguousarray(index)
+    success, cost = (np.broadcast_to(x, value.shape).copy() for x in (success, cost))
+    out = np.zeros(value.shape, dtype=np.float32)
+    _greedy(value, index, success, cost, topic, limit, budget, out)
+    return out
 
 
 @compiled

@@ -9,6 +9,7 @@ import agents
 from agents.adaptive.in_context import (
     DECAYS,
     WEIGHTS,
+    ContextMemory,
     F,
     InContext,
     Network,
@@ -20,7 +21,7 @@ from agents.adaptive.in_context import (
 from agents.adaptive.in_context import SUMS as SUMS_KEPT
 from agents.evaluation import statistics
 from agents.theory.closed_form import decayed, theorem_1
-from crawl_env import CrawlVectorEnv, Sources, Task
+from crawl_env import CrawlVectorEnv, Deadline, Sources, Task
 from crawl_env.benchmark import named
 from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.simulation.observation import POWERS_OF_TIME, SUMMED
@@ -29,8 +30,11 @@ HARVEST = ("age", "crawled", "harvest")
 SUMS = (*HARVEST, "items", *SUMMED)
 TOLD = (*HARVEST, "items", "mean_utility", "decay_rate")
 TOPICS = (*SUMS, "topic")
+LOOKS = (*HARVEST, "seen", "shown")
 SEEN = pytest.mark.parametrize(
-    "features", [HARVEST, SUMS, TOLD, TOPICS], ids=["harvest", "sums", "told", "topics"]
+    "features",
+    [HARVEST, SUMS, TOLD, TOPICS, LOOKS],
+    ids=["harvest", "sums", "told", "topics", "looks"],
 )
 N = 12
 
@@ -40,17 +44,20 @@ def task_of(features, period=1.0, unit=1.0):
     scaled = fleet.arrival_rate * 5 / period, fleet.mean_utility * unit, fleet.decay_rate / period
     topics = [str(i % 3) for i in range(N)] if "topic" in features else ()
     sources = Sources(*scaled, period=period, topics=topics)
-    return Task(sources, 3, arrivals="poisson-items", observed=False, features=features)
+    look_cost = 0.1 if "seen" in features else None
+    return Task(
+        sources, 3, arrivals="poisson-items", observed=False, features=features, look_cost=look_cost
+    )
 
 
 def history(features, steps=30):
     """Return observations of two runs under a policy at random, (steps, 2, N, F)."""
     task = task_of(features)
     env = CrawlVectorEnv(2, task.sources, 3, arrivals=task.arrivals, observed=False,
-                         features=features, horizon=None)  # fmt: skip
+                         features=features, horizon=None, look_cost=task.look_cost)  # fmt: skip
     rng = np.random.default_rng(0)
     seen = [env.reset(seed=0)[0]]
-    seen += [env.step(rng.random((2, N)))[0] for _ in range(steps)]
+    seen += [env.step(rng.random(env.action_space.shape))[0] for _ in range(steps)]
     return np.array(seen)
 
 
@@ -69,7 +76,7 @@ def test_neither_the_unit_of_time_nor_that_of_utility_matters(features, time, ut
     seen = history(features)
     other = seen.astype(np.float64)
     for k, name in enumerate(features):
-        if name in ("harvest", "mean_utility"):
+        if name in ("harvest", "mean_utility", "shown"):
             other[..., k] *= utility
         elif name == "decay_rate":
             other[..., k] /= time
@@ -107,9 +114,9 @@ def test_permuted_sources_have_permuted_priorities(features):
     seen, order = history(features), np.random.default_rng(1).permutation(N)
     task = task_of(features)
     other = Task(task.sources.select(order), 3, arrivals=task.arrivals, observed=False,
-                 features=features)  # fmt: skip
+                 features=features, look_cost=task.look_cost)  # fmt: skip
     mine, its = indices(InContext(task), seen), indices(InContext(other), seen[:, :, order])
-    np.testing.assert_allclose(its, mine[:, :, order], rtol=1e-4)
+    np.testing.assert_allclose(its, mine[..., order], rtol=1e-4)
 
 
 @SEEN
@@ -341,3 +348,35 @@ def test_regimes_of_topics_are_noticed_and_their_absence_costs_little():
         gain.append(statistics.ratio(shown, not_shown))
     assert gain[0].low > 1.0
     assert gain[1].mean > 0.98
+
+
+def test_content_counts_for_what_will_be_left_of_it_at_the_deadline():
+    fleet = Sources.random(N, 3, "sparse")
+    features = (*HARVEST, "mean_utility", "decay_rate", "steps_left")
+    env = CrawlVectorEnv(2, fleet, 3, observed=False, payoff=Deadline(7), features=features)
+    agent, state, seen = InContext(env), None, env.reset(seed=0)[0]
+    for _ in range(30):
+        priority, state = agent.predict(seen, state)
+        left = seen[..., features.index("steps_left")]
+        wanted = agent.index(ContextMemory(*state)) * np.exp(-fleet.decay_rate * left)
+        np.testing.assert_array_equal(priority.argsort(axis=-1), wanted.argsort(axis=-1))
+        seen = env.step(priority)[0]
+
+
+class Heedless(InContext):
+    """Observes neither topics nor what looks show."""
+
+    @classmethod
+    def features_in(cls, task):
+        return cls.features
+
+
+@pytest.mark.parametrize("name", ["Diminishing40", "Looks100"])
+def test_it_heeds_the_payoff_and_the_actions_of_a_task(name):
+    """Rewards relative to those of an agent that does not, in the same eight runs."""
+    task = {**named(name).arguments_of("validation", 0), "features": HARVEST}
+    heeding, heedless = (
+        agents.evaluate(agent, task, steps=300, warmup=100, seeds=8).reward
+        for agent in ("in-context", Heedless)
+    )
+    assert statistics.ratio(heeding, heedless).low > 1.1

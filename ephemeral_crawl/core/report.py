@@ -175,10 +175,13 @@ class Report:
         self._print(f"{text}\n{underline * len(text)}")
 
     def _print(self, text: str) -> None:
+        """Print a text, with its control characters as escapes: names come from anywhere, and could
+        tell a terminal something."""
         if not self._quiet:
-            print(f"{text}\n")
+            print(_CONTROLS.sub(lambda c: c[0].encode("unicode_escape").decode(), text) + "\n")
 
 
+_CONTROLS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _MADE = ("date", "commit", "command", "machine")
 
 

@@ -125,6 +125,14 @@ def test_an_answer_is_required(capsys):
     assert "It is 2." in capsys.readouterr().out
 
 
+def test_control_characters_of_names_do_not_reach_a_terminal(capsys):
+    report = Report("Title")
+    report.table("Sources", ("source", "items"), [["\x1b[2J\u202ename\x9b", 3]])
+    printed = capsys.readouterr().out
+    assert "\\x1b[2J\\u202ename\\x9b" in printed
+    assert all(c == "\n" or c.isprintable() for c in printed)
+
+
 def test_what_made_the_rows_is_told_apart_from_what_rendered_them():
     report = Report("Old rows", quiet=True)
     report.answer("Yes.")

@@ -3,6 +3,7 @@
 from agents.adaptive.engine import AdaptiveEngine
 from agents.adaptive.in_context import InContext
 from agents.adaptive.policies import Certainty, Optimism, SelfTuning, Thompson
+from agents.adaptive.stories import AdaptiveStories
 from agents.evaluation import compare, evaluate
 from agents.evaluation.benchmark import benchmark
 from agents.policies.base import Agent, ObservationView, Policy
@@ -31,6 +32,7 @@ __all__ = [
     "AGENTS",
     "AdaptiveEngine",
     "AdaptiveFleetScheduler",
+    "AdaptiveStories",
     "Agent",
     "Certainty",
     "DeadlineAssignment",

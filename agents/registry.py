@@ -17,6 +17,7 @@ from typing import TypedDict, Unpack
 from agents.adaptive.engine import AdaptiveEngine
 from agents.adaptive.in_context import InContext
 from agents.adaptive.policies import Certainty, Optimism, SelfTuning, Thompson
+from agents.adaptive.stories import AdaptiveStories
 from agents.inference import Estimator
 from agents.policies.base import Agent, Environment
 from agents.policies.checks import WhittleConditional, WhittleLooks
@@ -73,6 +74,7 @@ _SPECIAL: tuple[type[Agent], ...] = (
     WhittleRegimes,
     GreedyTopics,
     WhittleStories,
+    AdaptiveStories,
 )
 _AGENTS = (*_USUAL, *_SPECIAL)
 ON_REQUEST = tuple(agent.name for agent in _SPECIAL)

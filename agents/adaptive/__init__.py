@@ -7,12 +7,14 @@ from agents.adaptive.base import Adaptive
 from agents.adaptive.engine import AdaptiveEngine
 from agents.adaptive.in_context import InContext
 from agents.adaptive.policies import Certainty, Optimism, SelfTuning, Thompson
+from agents.adaptive.stories import AdaptiveStories
 from agents.inference import ESTIMATORS, Estimator, GammaPoisson, Posterior
 
 __all__ = [
     "ESTIMATORS",
     "Adaptive",
     "AdaptiveEngine",
+    "AdaptiveStories",
     "Certainty",
     "Estimator",
     "GammaPoisson",

@@ -38,7 +38,7 @@ class WhittleStories(Whittle):
     """
 
     name = "whittle-stories"
-    features = ("age",)
+    features: tuple[str, ...] = ("age",)
 
     @classmethod
     def features_in(cls, task: Task) -> tuple[str, ...]:
@@ -53,13 +53,17 @@ class WhittleStories(Whittle):
     def priority(self, view: ObservationView) -> NDArray[Any]:
         if self._stories is None:
             return super().priority(view)
+        return self.selected(view, self._stories)
+
+    def selected(self, view: ObservationView, stories: Stories) -> NDArray[Any]:
+        """Return the priorities, (B, N), if stories have this overlap and lag."""
         sources, age = view.sources, view["age"].astype(np.float64)
         cost = np.broadcast_to(sources.cost, age.shape)
         left = np.full(len(age), self.task.budget * (1.0 + 1e-12))
-        shared, topic = _shared(sources, self._stories, age.shape), sources.topic_of
+        shared, topic = _shared(sources, stories, age.shape), sources.topic_of
         out, rows = np.zeros(age.shape, dtype=np.float32), np.arange(len(age))
         for k in range(self.task.n):
-            content = unpaid_content(sources, self._stories, age)
+            content = unpaid_content(sources, stories, age)
             if view.shows("value"):
                 content = np.where(self.task.observed, view["value"], content)
             index = self._arms(sources).index(content)

@@ -54,6 +54,7 @@ MORE = (
     "#7A5195",
     "#4C9F70",
     "#8F7A4D",
+    "#C2649A",
 )
 MAGENTA, INDIGO, LILAC, TEAL, OLIVE, SALMON, ROSE, STEEL, MOSS, RUST = MORE[:10]
 _LATER = MORE[10:]
@@ -98,6 +99,7 @@ STYLES: dict[str, Style] = {
     "in-context": (_LATER[7], "--", "o"),
     "whittle-stories": (_LATER[8], "-", "*"),
     "adaptive-engine": (_LATER[9], "--", "D"),
+    "adaptive-stories": (_LATER[10], "--", "*"),
     "bound": (INK, "--", ""),
     # Learners: those of one family share a colour.
     "whittle-q": (BLUE, "-", "^"),

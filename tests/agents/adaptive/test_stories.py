@@ -1,0 +1,70 @@
+"""`adaptive-stories`: what it infers of the overlap, and what that earns."""
+
+import numpy as np
+import pytest
+
+from agents import compare, make
+from agents.adaptive import AdaptiveStories
+from agents.adaptive.stories import StoriesMemory
+from agents.evaluation import statistics
+from crawl_env import CrawlVectorEnv, Sources, Stories
+from tests.refusals import refused
+
+FLEET = Sources([0.5, 0.4, 0.3, 0.2] * 2, 1.0, [0.05, 0.1] * 4, topics=["a"] * 4 + ["b"] * 4)
+SEEN = AdaptiveStories.features
+
+
+def task(overlap, lag=0.0, features=SEEN):
+    return {"sources": FLEET, "budget": 1, "arrivals": Stories(overlap=overlap, lag=lag),
+            "observed": False, "features": features}  # fmt: skip
+
+
+def played(env, agent, steps):
+    """Return the observations and the states of an agent in its environment."""
+    observation, state = env.reset(seed=0)[0], None
+    seen, states = [], []
+    for _ in range(steps):
+        seen.append(observation)
+        action, state = agent.predict(observation, state)
+        states.append(StoriesMemory(*state))
+        observation, *_ = env.step(action)
+    return seen, states
+
+
+@pytest.mark.parametrize(("overlap", "lag"), [(0.2, 0.0), (0.9, 0.0), (0.9, 3.0)])
+def test_the_overlap_is_found_from_what_is_known(overlap, lag):
+    env = CrawlVectorEnv(8, horizon=None, **task(overlap, lag))
+    agent = AdaptiveStories(env)
+    _, states = played(env, agent, 400)
+    estimates = np.array(agent.estimate(states[-1])).mean(axis=0)
+    assert estimates[0] == pytest.approx(overlap, abs=0.1)
+    assert estimates[1] == pytest.approx(lag, abs=1.0)
+
+
+def test_it_earns_nearly_what_the_policy_does_that_is_told_the_overlap():
+    agents = ["adaptive-stories", "whittle-stories", "whittle"]
+    runs = compare(agents, task(0.9), steps=300, warmup=100, seeds=8)
+    ours, told, ignoring = (runs[name].reward for name in agents)
+    assert statistics.ratio(ours, told).mean > 0.95
+    assert statistics.ratio(ours, ignoring).low > 1.0
+
+
+def test_a_run_does_not_depend_on_the_others_of_its_batch():
+    env = CrawlVectorEnv(3, horizon=None, **task(0.7))
+    agent, state = AdaptiveStories(env), None
+    seen, states = played(env, agent, 20)
+    for observation in seen:
+        _, state = agent.predict(observation[1:2], state)
+    np.testing.assert_allclose(StoriesMemory(*state).evidence[0], states[-1].evidence[1])
+
+
+def test_without_stories_it_is_whittle():
+    alone = {**task(0.5, features=("age",)), "arrivals": "poisson-items"}
+    runs = compare(["adaptive-stories", "whittle"], alone, steps=50, seeds=2)
+    ours, whittle = (run.reward for run in runs.values())
+    np.testing.assert_array_equal(ours, whittle)
+
+
+def test_missing_features_are_named():
+    with refused("adaptive-stories", "known"):
+        make("adaptive-stories", CrawlVectorEnv(1, **task(0.5, features=SEEN[:-1])))

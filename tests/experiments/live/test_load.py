@@ -15,7 +15,7 @@ def test_finished_parts_are_kept_and_other_sizes_stay_in_the_record(tmp_path, mo
     monkeypatch.setattr(process, "BATCHES", (1, 8))
     # All objects of the tests are neither collected nor thawed, and no processes are started.
     monkeypatch.setattr(process, "gc", Mock())
-    monkeypatch.setattr(process, "ProcessPoolExecutor", lambda n, **_: ThreadPoolExecutor(n))
+    monkeypatch.setattr(process, "ProcessPoolExecutor", lambda n, *_: ThreadPoolExecutor(n))
     done = []
 
     def stopped(job):

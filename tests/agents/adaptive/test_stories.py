@@ -53,13 +53,16 @@ def test_a_run_does_not_depend_on_the_others_of_its_batch():
     env = CrawlVectorEnv(3, horizon=None, **task(0.7))
     agent, state = AdaptiveStories(env), None
     seen, states = played(env, agent, 20)
-    for observation in seen:
-        _, state = agent.predict(observation[1:2], state)
-    np.testing.assert_allclose(StoriesMemory(*state).evidence[0], states[-1].evidence[1])
+    for observation, together in zip(seen, states, strict=True):
+        action, state = agent.predict(observation[1:2], state)
+        np.testing.assert_allclose(StoriesMemory(*state).evidence[0], together.evidence[1])
+    last, _ = agent.predict(seen[-1], tuple(states[-2]))
+    np.testing.assert_array_equal(action[0], last[1])
 
 
-def test_without_stories_it_is_whittle():
-    alone = {**task(0.5, features=("age",)), "arrivals": "poisson-items"}
+@pytest.mark.parametrize("changed", [{"arrivals": "poisson-items"}, {"budget_rule": "average"}])
+def test_without_stories_and_with_average_budgets_it_is_whittle(changed):
+    alone = {**task(0.5, features=("age",)), **changed}
     runs = compare(["adaptive-stories", "whittle"], alone, steps=50, seeds=2)
     ours, whittle = (run.reward for run in runs.values())
     np.testing.assert_array_equal(ours, whittle)

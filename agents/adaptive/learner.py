@@ -84,7 +84,7 @@ class ThompsonLearner(Learner[AdaptiveSettings]):
         mean = self._agent.posterior(self._known).mean
         return np.broadcast_to(mean, self.arms.shape[:2])[0].copy()
 
-    def has_diverged(self) -> bool:
+    def has_diverged(self, learnt: dict[str, Any]) -> bool:
         """Return False: it counts, and what it does not use is NaN."""
         return False
 

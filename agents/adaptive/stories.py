@@ -20,7 +20,7 @@ _LEAST = 1e-6  # probability that an item is new, and that it is known
 class StoriesMemory(NamedTuple):
     """The recurrent state of `AdaptiveStories`."""
 
-    age: FloatArray  # (B, N) steps between the last two crawls, had a source been crawled just now
+    age: FloatArray  # (B, N) the feature `age` of the last observation; 1e9 at the beginning
     evidence: FloatArray  # (B, 44) log likelihood of each pair of overlap and lag
 
 

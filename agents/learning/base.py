@@ -155,13 +155,13 @@ class Learner(Policy, Generic[S]):
         try:
             return self.update()
         except ValueError as error:
-            if self.has_diverged():
+            if self.has_diverged(self.state_dict()):
                 raise self._divergence() from error
             raise
 
-    def has_diverged(self) -> bool:
-        """Return whether something that was learnt is infinite or NaN."""
-        return not storage.is_finite(self.state_dict())
+    def has_diverged(self, learnt: dict[str, Any]) -> bool:
+        """Return whether something in what `state_dict` returned is infinite or NaN."""
+        return not storage.is_finite(learnt)
 
     def _divergence(self) -> ValueError:
         return ValueError(
@@ -185,7 +185,8 @@ class Learner(Policy, Generic[S]):
         Raises:
             ValueError: learning has diverged to numbers that are not finite.
         """
-        if self.has_diverged():
+        learnt = self.state_dict()
+        if self.has_diverged(learnt):
             raise self._divergence()
         storage.save(
             path,
@@ -197,7 +198,7 @@ class Learner(Policy, Generic[S]):
                 "steps": self.steps,
                 "rng": self.rng.bit_generator.state,
                 "arms": self.arms.get_state(),
-                "learnt": self.state_dict(),
+                "learnt": learnt,
             },
         )
 

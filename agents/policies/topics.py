@@ -38,10 +38,11 @@ class GreedyTopics(Whittle):
     def ranked(self, view: ObservationView, index: FloatArray) -> NDArray[Any]:
         if self._limit is None:
             return super().ranked(view, index)
-        sources = view.sources
-        success = 1.0 - sources.failure_rate
-        columns = view.value, index, success, sources.cost, sources.topic_of
-        return greedy_priority(*columns, self._limit, self.task.budget)
+        sources, limit = view.sources, self._limit
+        success, topic = 1.0 - sources.failure_rate, sources.topic_of
+        return greedy_priority(
+            view.value, index, success, sources.cost, topic, limit, self.task.budget
+        )
 
 
 def greedy_priority(

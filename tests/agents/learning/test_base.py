@@ -322,6 +322,16 @@ def test_learning_that_diverges_says_so_and_keeps_the_checkpoint(name, tmp_path)
     assert file.read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    ("name", "setting", "value"),
+    [("dqn", "exploration_final_eps", 1.5), ("a2c", "normalize_advantage", "no")],
+)
+def test_settings_of_stable_baselines_are_checked(name, setting, value):
+    kind = LEARNERS[name]
+    with pytest.raises(ValueError, match=rf"{name}: {setting} is "):
+        kind(crawl(2, budget=2), kind.Settings(**{setting: value}))
+
+
 def test_a_device_that_this_machine_lacks_is_named():
     for name in ("ppo", "neurwin"):
         with pytest.raises(ValueError, match="device is 'gpu', which torch cannot use here"):

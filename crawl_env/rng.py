@@ -6,9 +6,12 @@ numbers come from separate streams, each determined by the seed and its name.
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 import numpy as np
+
+from crawl_env.errors import shown
 
 # The numbers, not the names, determine what is drawn: do not change them.
 STREAMS = {
@@ -30,12 +33,22 @@ def seed_sequence(seed: int | None, stream: str) -> np.random.SeedSequence:
     Raises:
         ValueError: the seed is not a whole number of at least 0.
     """
-    try:
-        return np.random.SeedSequence(seed, spawn_key=(STREAMS[stream],))
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"seed is {seed!r}; it must be a whole number of at least 0, or None"
-        ) from None
+    return np.random.SeedSequence(check_seed(seed), spawn_key=(STREAMS[stream],))
+
+
+def check_seed(seed: object, name: str = "seed") -> int | None:
+    """Return a seed, of any size, as an integer of Python; None, which is fresh entropy, as it is.
+
+    >>> check_seed(-1)
+    Traceback (most recent call last):
+    ...
+    ValueError: seed is -1; it must be a whole number of at least 0
+    """
+    if seed is None:
+        return None
+    if not isinstance(seed, Integral) or isinstance(seed, bool) or seed < 0:
+        raise ValueError(f"{name} is {shown(seed)}; it must be a whole number of at least 0")
+    return int(seed)
 
 
 def beside(rng: np.random.Generator, stream: str) -> np.random.Generator:

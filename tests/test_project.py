@@ -65,10 +65,10 @@ def facts_of(file):
 # Packages and single modules from the ground up: each imports only what stands before it. Those
 # that share a place do not know each other.
 LAYERS = (
-    ("crawl_env.compiled", "crawl_env.numerics", "crawl_env.rng"),
+    ("crawl_env.compiled", "crawl_env.numerics"),
     ("crawl_env.processes", "crawl_env.threads"),
     ("crawl_env.errors", "crawl_env.extras"),
-    ("crawl_env.files",),
+    ("crawl_env.files", "crawl_env.rng"),
     ("crawl_env.fleet", "crawl_env.log"),
     ("crawl_env.content",),
     ("crawl_env.simulation",),

@@ -14,6 +14,7 @@ from crawl_env.content.world import World
 from crawl_env.envs.spec import TruthfulSpec
 from crawl_env.errors import check_choice
 from crawl_env.fleet.sources import Sources
+from crawl_env.rng import check_seed
 from crawl_env.simulation.simulation import Simulation
 from crawl_env.simulation.task import Fleet, Task, TaskOptions, suggest_arguments
 
@@ -329,7 +330,7 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        super().reset(seed=seed)
+        super().reset(seed=check_seed(seed))
         self._simulation.reset(self.np_random, options=options)
         self._elapsed = 0
         self._rewards = []

@@ -17,6 +17,7 @@ from crawl_env.content.world import World
 from crawl_env.envs.spec import TruthfulSpec
 from crawl_env.errors import check_choice, check_whole
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
+from crawl_env.rng import check_seed
 from crawl_env.simulation.simulation import Harvest, Simulation, reset_options
 from crawl_env.simulation.task import Fleet, Task, TaskOptions, suggest_arguments
 
@@ -126,11 +127,7 @@ class CrawlVectorEnv(  # type: ignore[misc]  # `spec` is a property
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        if seed is not None and not isinstance(seed, (int, np.integer)):
-            raise ValueError(
-                f"seed is {seed!r}; give one integer, which seeds all environments together"
-            )
-        super().reset(seed=None if seed is None else int(seed))
+        super().reset(seed=check_seed(seed))  # which seeds all environments together
         options = reset_options(options)
         mask = self._reset_mask(options.pop("reset_mask", None))
         self._simulation.reset(self.np_random, mask, options)

@@ -23,6 +23,7 @@ from crawl_env import Engine, Signals, Sources, Task
 from crawl_env.content.engine import Discipline, Service
 from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.numerics import FloatArray
+from crawl_env.rng import check_seed
 from crawl_env.simulation.selection import whole_budget
 from crawl_env.simulation.task import make_sources
 from ephemeral_crawl.comparison import indexing, present, signals
@@ -141,6 +142,7 @@ class ComparisonStudy(AnsweringStudy):
 
     def compare(self, events: StepEvents[C]) -> None:
         """Play all policies on the same events, and write the report."""
+        _ = check_seed(self.seed, "--seed")
         report_title, budgets = events.title, self._budgets()
         rule, latest = self._present(events.fleet), events.latest
         names = events.entrants(self._entrants(events.fleet, rule))

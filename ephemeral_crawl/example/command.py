@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar
 import tyro
 
 from crawl_env.files import table
+from crawl_env.rng import check_seed
 from ephemeral_crawl.core.study import Study
 from ephemeral_crawl.example import world
 
@@ -34,6 +35,7 @@ class Example(Study):
     """Seed of the log."""
 
     def run(self) -> None:
+        _ = check_seed(self.seed, "--seed")
         self.check()
         log = world.log(self.seed)
         with self.results() as folder:

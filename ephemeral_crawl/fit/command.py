@@ -11,6 +11,7 @@ import tyro
 
 from agents.inference import shrinkage
 from crawl_env import ItemLog, PingLog, Sources
+from crawl_env.rng import check_seed
 from ephemeral_crawl.core.log_options import SignalOptions, check_decay
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.study import Study
@@ -102,6 +103,7 @@ class Fit(SignalOptions, Study):
 
     def _check(self) -> None:
         check_decay(self.curves, self.decay_rate)
+        _ = check_seed(self.seed, "--seed")
         if self.decay_window < 0:
             raise ValueError(f"--decay-window is {self.decay_window:g}; it must be positive")
         if self.out.suffix != ".csv":

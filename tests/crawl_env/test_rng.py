@@ -1,8 +1,11 @@
 """Random streams."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
+from crawl_env import CrawlEnv, CrawlVectorEnv
 from crawl_env.rng import STREAMS, generator, seed_sequence
 
 
@@ -19,7 +22,20 @@ def test_a_stream_is_determined_by_seed_and_name_and_fresh_without_a_seed():
     assert seed_sequence(0, "training-environments").spawn_key == (5,)
 
 
-@pytest.mark.parametrize("seed", ["7", -1, 1.5])
+@pytest.mark.parametrize("seed", ["7", -1, 1.5, [1], True])
 def test_what_is_no_seed_is_named(seed):
-    with pytest.raises(ValueError, match=r"seed is .*; it must be a whole number of at least 0"):
-        seed_sequence(seed, "policy")
+    uses = CrawlEnv().reset, CrawlVectorEnv(2).reset, partial(generator, stream="policy")
+    for use in uses:
+        with pytest.raises(
+            ValueError, match=r"seed is .*; it must be a whole number of at least 0"
+        ):
+            use(seed=seed)
+
+
+def test_seeds_have_any_size_and_may_be_numpys():
+    for env in (CrawlEnv(arrivals="poisson"), CrawlVectorEnv(2, arrivals="poisson")):
+        for seed in (2**40, 2**200):
+            env.reset(seed=seed)
+            assert env.np_random_seed == seed
+        env.reset(seed=np.int64(3))
+        assert env.np_random_seed == 3

@@ -19,6 +19,10 @@ class NewStore(ValueError):
     """There is no scheduler in the store, and no budget for a new one."""
 
 
+class DamagedStore(ValueError):
+    """What is in the store is not what was written."""
+
+
 class StoreLocked(TimeoutError):
     """Another process changes the store, and takes longer than one is willing to wait.
 

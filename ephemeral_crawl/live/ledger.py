@@ -14,7 +14,9 @@ from contextlib import contextmanager
 
 from crawl_env.errors import check_within, shown
 from ephemeral_crawl.live import snapshot
+from ephemeral_crawl.live.errors import DamagedStore
 from ephemeral_crawl.live.journal import Journal, NoJournal, open_journal
+from ephemeral_crawl.live.journal.base import RESTORE
 from ephemeral_crawl.live.state import Event, Moment, State
 
 _STEP = 60.0  # seconds by which a clock may differ from the last event without being set
@@ -244,7 +246,7 @@ class Ledger:
         missed = self.journal.since(self.number)
         if missed is None:
             self.state = None
-            raise ValueError("the journal is damaged: events after the snapshot are missing")
+            raise self._damaged("events after the snapshot are missing")
         return self._caught_up(self.state, missed)
 
     def _caught_up(self, state: State, missed: list[tuple[int, Event]]) -> State:
@@ -252,8 +254,11 @@ class Ledger:
             try:
                 self._apply(state, number, event)
             except _DAMAGES as error:
-                raise ValueError(f"the journal is damaged: event {number}: {error}") from error
+                raise self._damaged(f"event {number}: {error}") from error
         return state
+
+    def _damaged(self, why: str) -> DamagedStore:
+        return DamagedStore(f"{self.journal.name}: the journal is damaged: {why}. {RESTORE}")
 
     def _apply(self, state: State, number: int, event: Event) -> None:
         try:

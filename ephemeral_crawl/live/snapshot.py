@@ -19,6 +19,7 @@ from ephemeral_crawl.live.causes import LEARNT
 from ephemeral_crawl.live.columns import HOST, NO_HOST, SOURCE, new_hosts, new_sources
 from ephemeral_crawl.live.copies import Copy
 from ephemeral_crawl.live.counts import Counts
+from ephemeral_crawl.live.errors import DamagedStore
 from ephemeral_crawl.live.fitting import Totals, unfitted
 from ephemeral_crawl.live.learning import KIND_SUMS, Shared
 from ephemeral_crawl.live.names import NameTable
@@ -98,12 +99,12 @@ def from_bytes(data: bytes) -> State:
     """Return the state.
 
     Raises:
-        ValueError: the bytes are not those of a state.
+        DamagedStore: the bytes are not those of a state.
     """
     try:
         return _state(data)
     except _DAMAGED as error:
-        raise ValueError(f"the stored state is damaged: {error}") from error
+        raise DamagedStore(f"the stored state is damaged: {error}") from error
 
 
 def _state(data: bytes) -> State:

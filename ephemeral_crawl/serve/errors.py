@@ -17,6 +17,7 @@ from starlette.types import Scope
 
 from crawl_env.errors import shown
 from ephemeral_crawl.live import SourceExists, UnknownLease, UnknownSource
+from ephemeral_crawl.live.errors import DamagedStore
 from ephemeral_crawl.live.reasons import redacted
 from ephemeral_crawl.serve.service import Busy
 
@@ -103,6 +104,8 @@ def refusal(error: Exception) -> Refused:
             return Refused(405, "method", message, error.headers)
         case HTTPException():
             return Refused(error.status_code, "invalid", "the request cannot be understood")
+        case DamagedStore():
+            return Refused(503, "store", str(error), again)
         case ValueError() | TypeError():
             return Refused(422, "invalid", str(error))
         case Busy():

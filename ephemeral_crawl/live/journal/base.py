@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Self
 
 from crawl_env.errors import shown
+from ephemeral_crawl.live.errors import DamagedStore
 
 Event = dict[str, Any]
 
@@ -154,7 +155,7 @@ class SqlJournal(Journal):
             whole = first in (0, 1) and part - first + 1 == k and bool(last) == (k == len(rows))
             whole = whole and isinstance(state, bytes)
             if not whole or checksum not in (None, _checksum(number, part, state)):
-                raise ValueError(
+                raise DamagedStore(
                     f"{self.name}: its stored state is damaged: part {part} of snapshot {number} "
                     f"is not what was written. {RESTORE}"
                 )
@@ -260,7 +261,7 @@ class SqlJournal(Journal):
             if not all(math.isfinite(event[name]) for name in ("time", "offset")):
                 raise ValueError("a time is infinite")
         except (KeyError, TypeError, ValueError, RecursionError, OverflowError) as error:
-            raise ValueError(
+            raise DamagedStore(
                 f"{self.name}: event {number} is damaged: {error}. {RESTORE}"
             ) from error
         return event

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crawl_env.errors import counted
-from ephemeral_crawl.live.errors import StoreLocked
+from ephemeral_crawl.live.errors import DamagedStore, StoreLocked
 from ephemeral_crawl.live.journal.base import PATIENCE, RESTORE, VERSION, SqlJournal, readable
 
 APPLICATION = 0x4570436C  # "EpCl", which marks the file as one of these
@@ -106,12 +106,9 @@ class SqliteJournal(SqlJournal):
         try:
             self._connect("rwc")
             self._prepare()
-        except sqlite3.OperationalError as error:
-            self.close()
-            raise self._unusable(error) from error
         except sqlite3.DatabaseError as error:
             self.close()
-            raise ValueError(f"{path} is not a database of a scheduler: {error}") from error
+            raise self._unusable(error) from error
         except BaseException:
             self.close()
             raise
@@ -141,7 +138,7 @@ class SqliteJournal(SqlJournal):
         try:
             connection = self._connect("rw")
             connection.execute("PRAGMA schema_version")  # which opens the log
-        except sqlite3.OperationalError as error:
+        except sqlite3.DatabaseError as error:
             self._connection = None
             raise self._unusable(error) from error
         before, self._files = self._files, self._found()
@@ -172,10 +169,15 @@ class SqliteJournal(SqlJournal):
             "in place, and open the scheduler again"
         )
 
-    def _unusable(self, error: sqlite3.OperationalError) -> OSError:
-        if "locked" not in str(error):
+    def _unusable(self, error: sqlite3.DatabaseError) -> OSError | ValueError:
+        """Return what is raised for an error of SQLite."""
+        if "malformed" in str(error) or "decode" in str(error):
+            return DamagedStore(f"{self.name} is damaged: {error}. {RESTORE}")
+        if "locked" in str(error):
+            return StoreLocked(self.name, self._patience)
+        if isinstance(error, sqlite3.OperationalError):  # such as that the disk is full
             return OSError(f"{self.name} cannot be used: {error}")
-        return StoreLocked(self.name, self._patience)
+        return DamagedStore(f"{self.name} is not a database of a scheduler: {error}")
 
     def disconnect(self) -> None:
         connection, self._connection = self._connection, None
@@ -259,7 +261,7 @@ class SqliteJournal(SqlJournal):
         connection = self._use()
         try:
             connection.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError as error:
+        except sqlite3.DatabaseError as error:
             raise self._unusable(error) from error
         try:
             yield
@@ -268,7 +270,7 @@ class SqliteJournal(SqlJournal):
         except BaseException as error:
             if self._connection is connection and connection.in_transaction:
                 connection.execute("ROLLBACK")
-            if isinstance(error, sqlite3.OperationalError):  # such as that the disk is full
+            if isinstance(error, sqlite3.DatabaseError):
                 raise self._unusable(error) from error
             raise
 
@@ -276,11 +278,7 @@ class SqliteJournal(SqlJournal):
         try:
             return self._use().execute(statement, parameters).fetchall()
         except sqlite3.DatabaseError as error:
-            if "malformed" in str(error) or "decode" in str(error):
-                raise ValueError(f"{self.name} is damaged: {error}. {RESTORE}") from error
-            if isinstance(error, sqlite3.OperationalError):
-                raise self._unusable(error) from error
-            raise
+            raise self._unusable(error) from error
 
 
 def is_new(path: Path) -> bool:

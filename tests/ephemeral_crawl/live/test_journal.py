@@ -328,6 +328,15 @@ def test_foreign_and_damaged_files_are_refused(tmp_path):
         Scheduler(tmp_path, budget="1/h")
 
 
+def test_a_file_that_is_cut_off_is_damaged_not_foreign(tmp_path):
+    path = tmp_path / "crawl.db"
+    Scheduler(path, budget="1/h").close()
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with refused("crawl.db is damaged: database disk image is malformed", "Put a copy"):
+        Scheduler(path)
+
+
 @pytest.mark.parametrize("given", [{}, {"budget": "many"}, {"budget": "1/h", "explore": 2.0}])
 def test_a_store_that_cannot_be_made_leaves_nothing_behind(tmp_path, given):
     for store in (tmp_path / "typo.db", f"sqlite:///{tmp_path / 'typo.db'}"):

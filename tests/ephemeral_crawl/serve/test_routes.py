@@ -236,11 +236,14 @@ def test_two_servers_share_a_file(tmp_path):
         assert again.status().leased == 6
 
 
-def test_a_store_that_fails_is_an_error_of_the_server(tmp_path):
+@pytest.mark.parametrize(
+    "change", ["DROP TABLE journal", "INSERT INTO journal VALUES (2, 'damaged', 0)"]
+)
+def test_a_store_that_fails_is_an_error_of_the_server(tmp_path, change):
     store = tmp_path / "crawl.db"
     with running(Scheduler(store, budget="100/h")) as client:
         with sqlite3.connect(store) as connection:
-            connection.execute("DROP TABLE journal")
+            connection.execute(change)
         connection.close()
         answer = client.post("add", {"source": "a"})
         assert (answer.status, answer.json["error"]) == (503, "store")

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import urljoin, urlsplit
 from xml.sax import SAXException, SAXParseException
 
-from ephemeral_crawl.crawl.sitemaps import is_sitemap, parse_sitemap, unpacked
+from ephemeral_crawl.crawl.sitemaps import CutOff, ends_early, is_sitemap, parse_sitemap, unpacked
 
 MOST_ITEMS = 2000  # of a feed, the newest; further ones are not looked at
 MOST_WORTH = 1e9
@@ -27,6 +27,8 @@ _LONGEST = 1000  # characters of a title or link
 _NOT_A_FEED = "the document does not parse as a feed"
 # Comments are not matched again where no element follows: that would take for ever.
 _PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s*+(?><!--.*?-->\s*)*+<(?:!doctype\s+)?html\b", re.I | re.S)
+_XML = re.compile(rb"(?:\xef\xbb\xbf)?\s*<\?xml\b")
+_ITEM = re.compile(rb"<(/?)(?:[\w.-]+:)?(?:item|entry)\b", re.I)  # where one begins, or ends
 _DECLARED = 200  # bytes in which a document declares its encoding
 _UTF_16 = re.compile(rb"""\A(\s*<\?xml[^>]{0,100}?encoding\s*=\s*["'])utf-16\w*""", re.I)
 _BY_NUMBER = re.compile(rb"&#(x[0-9a-f]{1,8}|[0-9]{1,10});", re.I)
@@ -81,6 +83,7 @@ def parse_feed(body: bytes, content_type: str = "", url: str = "", worth: str = 
         worth: field of an item, as feedparser calls it, that states its worth; default: 1 each.
 
     Raises:
+        CutOff: it ends before its first item does, or within its JSON.
         ValueError: it is not a feed.
 
     >>> item = b"<item><guid>1</guid><pubDate>Thu, 01 Jan 1970 00:01:00 GMT</pubDate></item>"
@@ -148,6 +151,8 @@ def _json_feed(body: bytes) -> _Found:
     try:
         feed = json.loads(body)
     except (ValueError, UnicodeDecodeError) as error:
+        if ends_early(error):
+            raise CutOff from None
         raise ValueError(f"{_NOT_A_FEED}: its JSON is broken, {error}") from error
     if "jsonfeed.org/version/" not in str(feed.get("version")):
         raise ValueError(f"{_NOT_A_FEED}: it is JSON, but its version is not one of jsonfeed.org")
@@ -187,7 +192,13 @@ def _xml_feed(body: bytes, content_type: str) -> Any:
     except Exception as error:  # documents are found that no parser is ready for
         raise ValueError(f"{_NOT_A_FEED}: the parser fails on it") from error
     # Flaws that leave items, or that concern the encoding alone, are no reason to refuse a feed.
-    broken = isinstance(found.get("bozo_exception"), SAXException)
+    flaw = found.get("bozo_exception")
+    broken = isinstance(flaw, SAXException)
+    if ends_early(flaw) and (found.get("version") or _XML.match(body)):
+        if found.entries and _ITEM.findall(body)[-1:] != [b"/"]:
+            del found.entries[-1]  # of which a part is missing
+        if not found.entries and not is_page(body):
+            raise CutOff
     if not found.entries and (broken or not found.get("version")):
         raise ValueError(_why_not(found, body))
     return found

@@ -53,6 +53,8 @@ class LimitedProcess:
                 raise
         if isinstance(answer, str):
             raise ValueError(answer)
+        if isinstance(answer, dict):
+            raise FetchError(**answer)
         title, items, *rest = answer
         return Feed(title, [FeedItem(*item) for item in items], *rest)
 

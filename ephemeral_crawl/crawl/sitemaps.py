@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import xml.sax
 import zlib
@@ -28,6 +29,19 @@ _ROOT = re.compile(
 )
 _HEAD = 1 << 16  # bytes in which the root begins
 _NOT_SPLIT = re.compile(r"^(\d{4})(?:-(\d\d))?$", re.ASCII)
+
+
+# What expat says of a document that ends too early.
+_TOO_EARLY = (
+    *("no element found", "unclosed token", "unclosed CDATA section", "partial character"),
+)
+
+
+class CutOff(ValueError):
+    """A document ends too early: another answer may be whole."""
+
+    def __init__(self, what: str = "document") -> None:
+        super().__init__(f"the {what} is cut off")
 
 
 class Entry(NamedTuple):
@@ -59,7 +73,8 @@ def unpacked(body: bytes) -> bytes:
     """Return a document without the gzip around it, if there is one.
 
     Raises:
-        ValueError: the gzip is damaged, or has more than MOST_BYTES in it.
+        CutOff: the gzip ends too early.
+        ValueError: it is damaged, or has more than MOST_BYTES in it.
     """
     if not body.startswith(_GZIP):
         return body
@@ -71,8 +86,20 @@ def unpacked(body: bytes) -> bytes:
     if len(plain) > MOST_BYTES:
         raise ValueError(f"unpacked, the document has more than {MOST_BYTES:,} bytes")
     if not packed.eof:
-        raise ValueError("the gzipped document is cut off")
+        raise CutOff("gzipped document")
     return plain
+
+
+def ends_early(error: BaseException | None) -> bool:
+    """Return whether a parser of XML or JSON fails since the document ends too early."""
+    match error:
+        case xml.sax.SAXParseException():
+            return error.getMessage() in _TOO_EARLY
+        case json.JSONDecodeError():
+            return error.msg.startswith("Unterminated") or error.pos >= len(error.doc.rstrip())
+        case UnicodeDecodeError():
+            return error.reason == "unexpected end of data"
+    return False
 
 
 def parse_sitemap(body: bytes) -> Sitemap:
@@ -81,6 +108,7 @@ def parse_sitemap(body: bytes) -> Sitemap:
     Entries without a URL that `check_url` accepts are left out, and counted.
 
     Raises:
+        CutOff: it ends too early.
         ValueError: it is not a sitemap, is damaged or too large, or declares entities.
 
     >>> page = b"<url><loc>https://example.org/a</loc><lastmod>1970-01-02</lastmod></url>"
@@ -121,6 +149,8 @@ def _parse_xml(body: bytes, handler: _Entries) -> None:
     try:
         parser.parse(io.BytesIO(body))
     except xml.sax.SAXParseException as error:
+        if ends_early(error):
+            raise CutOff from None
         raise ValueError(
             f"the XML of the sitemap is broken in line {error.getLineNumber()}: "
             f"{brief(error.getMessage())}"

@@ -35,6 +35,7 @@ def work() -> None:
     import feedparser  # noqa: F401  # which takes a while
 
     from ephemeral_crawl.crawl.feeds import parse_feed
+    from ephemeral_crawl.crawl.sitemaps import CutOff
 
     with suppress(ImportError, ValueError, OSError):
         import resource
@@ -52,6 +53,8 @@ def work() -> None:
             answer = parse_feed(body, *json.loads(given))
         except RecursionError:
             answer = "it is nested too deeply"
+        except CutOff as error:
+            answer = {"kind": "incomplete", "reason": str(error)}
         except ValueError as error:
             answer = str(error)
         except MemoryError:

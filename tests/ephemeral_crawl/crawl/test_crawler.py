@@ -593,6 +593,9 @@ def test_parsing_is_limited_in_time():
             with pytest.raises(FetchError, match="parsing it takes more than") as error:
                 await parser(feed(*range(20_000)), "", "")
             assert error.value.kind == "content"
+            with pytest.raises(FetchError, match="is cut off") as error:
+                await parser(feed(1)[:60], "", "")
+            assert error.value.kind == "incomplete"
             for number, words in ENDS.items():
                 assert len((await parser(feed(1), "", "")).items) == 1
                 parser._process.send_signal(number)

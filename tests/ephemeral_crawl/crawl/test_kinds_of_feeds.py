@@ -85,7 +85,8 @@ def test_worths_are_read_from_json_feeds():
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (b"{", "its JSON is broken"),
+        (b"{", "is cut off"),
+        (b"{]", "its JSON is broken"),
         (b'{"version": "\xff"}', "its JSON is broken"),
         (b'{"items": []}', "not one of jsonfeed.org"),
         (b'{"version": "https://jsonfeed.org/version/1", "items": {}}', "without a list of items"),

@@ -75,7 +75,7 @@ def test_dates(text, seconds):
     [
         (b"", ["not a sitemap"]),
         (b"<rss></rss>", ["not a sitemap"]),
-        (PAGE[:-20], ["broken in line 1"]),
+        (PAGE[:-20], ["the document is cut off"]),
         (gzip.compress(PAGE, mtime=0)[:-9], ["cut off"]),
         (gzip.compress(PAGE, mtime=0)[:12] + b"\xff" * 30, ["damaged"]),
         (gzip.compress(bytes(sitemaps.MOST_BYTES + 1), mtime=0), ["more than 52,428,800 bytes"]),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from importlib import import_module
@@ -19,9 +19,10 @@ from agents.evaluation import benchmark as results
 from agents.evaluation.aggregate import iqm
 from agents.evaluation.rollout import AgentLike
 from agents.evaluation.statistics import number
+from agents.registry import find
 from crawl_env.benchmark import named
 from crawl_env.benchmark.task import Split
-from crawl_env.errors import unknown
+from crawl_env.errors import shown, unknown
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.study import ParallelStudy
@@ -44,7 +45,8 @@ class Benchmark(ParallelStudy):
     outputs: ClassVar[tuple[str, ...]] = (FILE, "report.html")
 
     agent: str = ""
-    """MODULE:CLASS of the agent, found from the present folder; or the name of a known one."""
+    """MODULE:CLASS of the agent, found from the present folder; or the name of a known one or, with
+    --training, of a learner."""
     tasks: str = "core"
     """core, a tier (checks, learning, open, general, recorded), or names or ids separated by
     commas."""
@@ -70,11 +72,11 @@ class Benchmark(ParallelStudy):
     def run(self) -> None:
         if not self.agent:
             raise ValueError("no agent was given; give --agent my_module:MyAgent, or a name")
-        agent = load(self.agent, self._settings)
         words = [word for word in map(str.strip, self.tasks.split(",")) if word]
-        tasks, left_out = results.playable(
-            agent, words if len(words) > 1 else "".join(words), self.features, self.training
-        )
+        asked = words if len(words) > 1 else "".join(words)
+        with exits_told(self.agent):
+            agent = load(self.agent, self._settings)
+            tasks, left_out = results.playable(agent, asked, self.features, self.training)
         self.check()
         head = results.header(
             agent,
@@ -89,7 +91,7 @@ class Benchmark(ParallelStudy):
             {
                 "agent": self.agent,
                 "settings": self._settings,
-                "code": _code_of(agent),
+                "code": head["code"],
                 "spec": task.hash,
                 "task": task.id,
                 "run": run,
@@ -124,17 +126,30 @@ class Benchmark(ParallelStudy):
         return found
 
 
+@contextmanager
+def exits_told(agent: str) -> Iterator[None]:
+    """Raise an error, as for other failures of an agent, where its code ends the program."""
+    try:
+        yield
+    except SystemExit as error:
+        raise RuntimeError(
+            f"the code of {agent} called sys.exit({shown(error.code)}), which ends the benchmark; "
+            "raise an error there that says what is wrong"
+        ) from error
+
+
 def work(job: Job) -> Result:
     """Return the row of one run."""
-    return results.play(
-        load(job["agent"], job["settings"]),
-        named(job["task"]),
-        job["run"],
-        job["training"],
-        job["features"],
-        job["split"],
-        job["salt"],
-    )
+    with exits_told(job["agent"]):
+        return results.play(
+            load(job["agent"], job["settings"]),
+            named(job["task"]),
+            job["run"],
+            job["training"],
+            job["features"],
+            job["split"],
+            job["salt"],
+        )
 
 
 def load(place: str, settings: dict[str, Any] | None = None) -> AgentLike:
@@ -145,13 +160,11 @@ def load(place: str, settings: dict[str, Any] | None = None) -> AgentLike:
     """
     module, _, path = place.partition(":")
     if not path:
-        from agents.registry import find
-
         try:
-            kind: Any = find(place)
+            kind: Any = results.entrant(place)
         except ValueError as error:
             raise ValueError(f"{error}. A class of your own is named MODULE:CLASS") from None
-        return _with(kind, settings) if settings else place
+        return _with(find(kind) if kind == place else kind, settings) if settings else kind
     if not module:
         raise ValueError(f"--agent {place}: give MODULE:CLASS, where MODULE.py is in this folder")
     folder = str(Path.cwd())
@@ -196,13 +209,6 @@ def _with(kind: Callable[..., Any], settings: dict[str, Any]) -> AgentLike:
     own.__qualname__ = kind.__qualname__
     found: AgentLike = own
     return found
-
-
-def _code_of(agent: AgentLike) -> str:
-    """Return a hash of the module of an agent, so that results of changed code are not taken up."""
-    module = inspect.getmodule(agent)
-    file = getattr(module, "__file__", None)
-    return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12] if file else ""
 
 
 def write(report: Report, result: results.Result, salt: str = "") -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import math
 import os
@@ -10,6 +11,7 @@ import platform
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -19,11 +21,12 @@ import numpy as np
 
 import crawl_env
 from agents.evaluation import aggregate, statistics
-from agents.evaluation.rollout import AgentLike, evaluate, try_out, with_features
+from agents.evaluation.rollout import AgentLike, evaluate, new, try_out, with_features
 from agents.evaluation.statistics import Estimate
+from agents.registry import find
 from crawl_env import BenchmarkTask, CrawlVectorEnv, tasks
 from crawl_env.benchmark import TASKS, TIERS, named
-from crawl_env.benchmark.task import TRIALS, Split
+from crawl_env.benchmark.task import BUDGETS, TRIALS, Split
 from crawl_env.errors import check_whole, shown, unknown
 from crawl_env.files.atomic import write_text
 from crawl_env.numerics import FloatArray
@@ -32,6 +35,7 @@ FORMAT = 1
 _ENVIRONMENTS = 8  # in which an agent trains at once
 _OVERSHOOT = 1.05  # of the budget of training: the last update is completed
 _LARGEST = 1e300  # of any number in a result
+_LEARNERS = "agents.learning."  # modules of the learners
 _HEAD = {
     "format": int,
     "agent": str,
@@ -78,9 +82,8 @@ def benchmark(
     """Run an agent on tasks of the benchmark; return its results, as they are submitted.
 
     Arguments:
-        agent: as in `evaluate`; with `training`, a class or function called as
-            `agent(env, seed=seed)` whose result has `learn(steps)`, as the learners of
-            `agents.learning` have.
+        agent: as in `evaluate`; with `training`, the name of a learner of `agents.learning`, or a
+            class or function called as `agent(env, seed=seed)` whose result has `learn(steps)`.
         tasks: a tier of `crawl_env.tasks`, "core", or ids or names of tasks. Of a tier, tasks that
             show less than the agent observes are left out, and stated in the result.
         name: of the agent in tables; by default its own.
@@ -102,13 +105,15 @@ def benchmark(
 
     Raises:
         ValueError: the agent observes more than a named task shows, or plays none of a tier; it
-            trained longer than it was allowed; or `out` holds other results.
+            has to be trained, and `training` is 0; it trained longer than it was allowed; or `out`
+            holds other results.
 
     >>> from agents import Whittle, benchmark
     >>> found = benchmark(Whittle, "Recovering4M1Discounted")
     >>> found["scores"]["EphemeralCrawl/Recovering4M1Discounted-v0"]["mean"]
     1.0
     """
+    agent = entrant(agent)
     chosen, left_out = playable(agent, tasks, features, training)
     head = header(agent, name, training, settings, trials, split, salt)
     todo = [(task, run) for task in chosen for run in range(task.seeds)]
@@ -127,16 +132,43 @@ def benchmark(
     return result
 
 
+def entrant(agent: AgentLike) -> AgentLike:
+    """Return the class of a learner that is given by name, and any other agent as it is.
+
+    Raises:
+        ValueError: the name is unknown.
+    """
+    if not isinstance(agent, str):
+        return agent
+    try:
+        kind: Any = find(agent)
+    except ValueError:
+        kind = None
+        with suppress(ImportError):  # of the extra `learning`
+            from agents.learning import LEARNERS
+
+            kind = LEARNERS.get(agent)
+        if kind is None:
+            raise
+    return kind if hasattr(kind, "learn") else agent
+
+
 def playable(
     agent: AgentLike, tasks: str | Sequence[str], features: Sequence[str] = (), training: int = 0
 ) -> tuple[list[BenchmarkTask], dict[str, str]]:
     """Return the tasks that an agent can play, and why it cannot play others of a tier, by id.
 
-    An agent that is not trained first takes a step in each of them.
+    An agent that is not trained first takes a step in each of them; one that is, is made for each.
 
     Raises:
-        ValueError: a task that is named shows less than the agent observes, or all of a tier do.
+        ValueError: a task that is named shows less than the agent observes, or all of a tier do; or
+            the agent is a learner of `agents.learning`, and is not trained.
     """
+    if not training and isinstance(agent, type) and agent.__module__.startswith(_LEARNERS):
+        raise ValueError(
+            f"{name_of(agent)} has to be trained before each run; state the source-steps of its "
+            f"training, such as {BUDGETS[0]}"
+        )
     asked, is_tier = chosen_tasks(tasks)
     if not asked:
         raise ValueError("tasks is empty; name at least one task, or a tier")
@@ -164,17 +196,19 @@ def _lacking(agent: AgentLike, task: BenchmarkTask, features: Sequence[str], tra
     """Return why an agent cannot play a task; "" if it can."""
     name = name_of(agent)
     try:
-        arguments = _arguments(task, 0, features, "train", "")
-    except ValueError as error:  # the recording is not there
+        arguments = _arguments(agent, task, 0, features, "train", "")
+    except ValueError as error:  # such as that the recording is not there
         return f"{task.id}: {error}"
-    missing = [x for x in with_features(agent, arguments)[1]["features"] if x not in task.features]
+    missing = [x for x in arguments["features"] if x not in task.features]
     if missing:
         return (
             f"{name} observes {', '.join(missing)}, which {task.id} does not show: there the "
             f"information is {task.information!r} ({', '.join(task.features)})"
         )
     try:
-        if not training:
+        if training:
+            _ = _learner(agent, task, 0, training, arguments, "")
+        else:
             try_out(agent, arguments, name)
     except ValueError as error:
         return f"{task.id} shows {task.information!r}: {error}"
@@ -192,7 +226,7 @@ def play(
 ) -> Row:
     """Return the row of one run: of the training, if there is one, and of the evaluation."""
     seed = task.seed(split, run, salt)
-    arguments = _arguments(task, run, features, split, salt)
+    arguments = _arguments(agent, task, run, features, split, salt)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         began, samples = time.process_time(), 0
@@ -222,12 +256,18 @@ def play(
 
 
 def _arguments(
-    task: BenchmarkTask, run: int, features: Sequence[str], split: Split, salt: str
+    agent: AgentLike,
+    task: BenchmarkTask,
+    run: int,
+    features: Sequence[str],
+    split: Split,
+    salt: str,
 ) -> dict[str, Any]:
+    """Return the arguments of the environment of a run, which shows what the agent observes."""
     found = task.arguments_of(split, run, salt)
     if task.is_known:
         found["features"] = list(dict.fromkeys((*found["features"], *features)))
-    return found
+    return {**found, "features": list(with_features(agent, found)[1]["features"])}
 
 
 class _Counted(CrawlVectorEnv):
@@ -240,10 +280,10 @@ class _Counted(CrawlVectorEnv):
         return super().step(actions)
 
 
-def _trained(
+def _learner(
     agent: Any, task: BenchmarkTask, run: int, training: int, arguments: Row, salt: str
-) -> tuple[Any, int]:
-    """Return an agent after its training, and the source-steps that it took."""
+) -> tuple[Any, list[_Counted], int]:
+    """Return a new agent, the environments that it is given to train in, and the steps in each."""
     if not callable(agent) or (hasattr(agent, "predict") and not isinstance(agent, type)):
         raise ValueError(
             f"training is {training:,}, and {name_of(agent)} is not something that makes a new "
@@ -256,16 +296,37 @@ def _trained(
     ] or [arguments]
     horizon = task.warmup + task.steps
     envs = [_Counted(_ENVIRONMENTS, **{**one, "horizon": horizon}) for one in posed]
-    made = agent(envs[0] if len(envs) == 1 else envs, seed=task.seed("train", run, salt) % 2**32)
+    seed = task.seed("train", run, salt) % 2**32
+    made: Any = new(agent, envs[0] if len(envs) == 1 else envs, seed)
     if not hasattr(made, "learn"):
         raise ValueError(
             f"training is {training:,}, and {name_of(agent)} has no method `learn`; leave out the "
             "training of an agent that learns during the run, or not at all"
         )
-    steps = training // sum(_ENVIRONMENTS * env.task.n for env in envs)
     whole = getattr(made, "steps_per_update", 1)  # what `learn` rounds up to
-    made.learn(max(1, steps // whole) * whole)
-    samples = sum(env.taken for env in envs)
+    steps = max(1, training // _sources(envs) // whole) * whole
+    if steps * _sources(envs) > _OVERSHOOT * training:
+        raise ValueError(
+            f"{name_of(agent)} learns from {steps} steps at a time, which are "
+            f"{steps * _sources(envs):,} source-steps here, and {training:,} are allowed; state a "
+            "larger budget, or settings with shorter updates"
+        )
+    return made, envs, steps
+
+
+def _sources(envs: Sequence[_Counted]) -> int:
+    """Return the source-steps in a step of every environment."""
+    return sum(env.num_envs * env.task.n for env in envs)
+
+
+def _trained(
+    agent: Any, task: BenchmarkTask, run: int, training: int, arguments: Row, salt: str
+) -> tuple[Any, int]:
+    """Return an agent after its training, and the source-steps that it took: as many as it was
+    told, if it trains in environments that it makes itself."""
+    made, envs, steps = _learner(agent, task, run, training, arguments, salt)
+    made.learn(steps)
+    samples = sum(env.taken for env in envs) or steps * _sources(envs)
     if samples > _OVERSHOOT * training:
         raise ValueError(
             f"{name_of(agent)} took {samples:,} source-steps of training in {task.id}, and "
@@ -304,6 +365,7 @@ def header(
         "format": FORMAT,
         "agent": name or name_of(agent),
         "made_by": _origin(agent),
+        "code": _code_of(agent),
         "settings": stated,
         "training": training,
         "trials": trials,
@@ -530,6 +592,12 @@ def _origin(agent: AgentLike) -> str:
         return agent
     kind: Any = agent if hasattr(agent, "__qualname__") else type(agent)
     return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def _code_of(agent: AgentLike) -> str:
+    """Return a hash of the module of an agent, so that results of changed code are not taken up."""
+    file = getattr(inspect.getmodule(agent), "__file__", None)
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12] if file else ""
 
 
 @cache

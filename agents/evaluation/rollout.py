@@ -352,16 +352,7 @@ def _predictor(agent: AgentLike, env: CrawlVectorEnv, seed: int) -> Predictor:
     if isinstance(agent, type):
         if not hasattr(agent, "predict"):
             raise ValueError(f"the class {agent.__name__} has no method `predict`")
-        try:
-            _ = inspect.signature(agent).bind(env, seed=seed)
-        except TypeError as error:
-            raise ValueError(
-                f"agents of the class {agent.__name__} cannot be made: {error}. They are made as "
-                f"{agent.__name__}(env, seed=0), as a subclass of agents.Agent is; or give an "
-                "object with `predict`"
-            ) from None
-        made: Predictor = agent(env, seed=seed)
-        return made
+        return new(agent, env, seed)
     if not (hasattr(agent, "predict") or callable(agent)):
         raise ValueError(
             f"agent is {agent!r}; give a name, a subclass of agents.Agent, an object with "
@@ -378,6 +369,24 @@ def _predictor(agent: AgentLike, env: CrawlVectorEnv, seed: int) -> Predictor:
                 "actions"
             )
     return check_agent(agent, env.task) if isinstance(agent, Policy) else Model(agent, env)
+
+
+def new(kind: Callable[..., Predictor], env: object, seed: int) -> Predictor:
+    """Return a new agent of a class, or of a function that is called like one.
+
+    Raises:
+        ValueError: it cannot be called as `kind(env, seed=seed)`.
+    """
+    try:
+        _ = inspect.signature(kind).bind(env, seed=seed)
+    except TypeError as error:
+        name = getattr(kind, "__name__", kind)
+        raise ValueError(
+            f"agents of the class {name} cannot be made: {error}. They are made as "
+            f"{name}(env, seed=0), as a subclass of agents.Agent is; or give an object with "
+            "`predict`"
+        ) from None
+    return kind(env, seed=seed)
 
 
 class _Meter:

@@ -10,7 +10,7 @@ import pytest
 import agents
 from agents.evaluation import benchmark as entry
 from agents.evaluation import evaluate
-from crawl_env import tasks
+from crawl_env import CrawlVectorEnv, tasks
 from crawl_env.benchmark import CORE, TASKS
 from crawl_env.benchmark.task import REFERENCES
 from tests.refusals import refused
@@ -165,6 +165,35 @@ def test_training_is_counted_and_limited():
         entry.play(type("Slow", (Learnt,), {"excess": 2}), task, 0, training=800)
     with refused("has no method `learn`"):
         entry.play(Oldest, task, 0, training=800)
+
+
+class Elsewhere(Learnt):
+    """Trains in environments of its own, from whole episodes, and plans with mean utilities."""
+
+    features = ("age", "mean_utility")
+    steps_per_update = 20
+
+    def __init__(self, env, *, seed=None):
+        super().__init__(env, seed=seed)
+        self._env = CrawlVectorEnv(8, **self.task.arguments)
+
+    def priority(self, view):
+        return super().priority(view) * view["mean_utility"] / (1 + view["mean_utility"])
+
+
+def test_learners_that_make_their_environments_and_those_with_names():
+    task = TASKS["Recovering4M1Discounted"]
+    assert entry.play(Elsewhere, task, 0, training=1300)["samples"] == 1280
+    with refused("learns from 20 steps at a time, which are 640 source-steps here, and 600 are"):
+        entry.playable(Elsewhere, [task.id], training=600)
+    ppo = entry.entrant("ppo")
+    assert ppo.name == "ppo"
+    assert entry.playable(ppo, [task.id], training=10_000) == ([task], {})
+    assert entry.entrant("whittle") == "whittle"
+    with refused("dqn has to be trained before each run"):
+        agents.benchmark("dqn", [task.id])
+    with refused("unknown agent 'clairvoyant'"):
+        agents.benchmark("clairvoyant", [task.id])
 
 
 def test_scores_of_runs_are_one_for_the_reference_and_average_to_the_score_of_the_task():

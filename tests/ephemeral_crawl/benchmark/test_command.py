@@ -26,6 +26,15 @@ class Mine(Agent):
 
 class Secretive(Mine):
     features = ()
+
+class Leaving(Mine):
+    steps = 0
+
+    def priority(self, view):
+        Leaving.steps += 1
+        if Leaving.steps > 3:
+            raise SystemExit(0)
+        return super().priority(view)
 """
 
 
@@ -61,6 +70,8 @@ def test_an_agent_enters_with_its_settings(tmp_path, monkeypatch, capsys):
             "unknown setting of WhittleQ 'base'",
         ),
         (["--agent", "whittle", "--settings", '{"a": 1}'], "Whittle takes none"),
+        (["--agent", "ppo"], "ppo has to be trained before each run"),
+        (["--agent", "pppo", "--training", "10000"], "unknown agent 'pppo'"),
         (["--agent", "entrant_module"], "A class of your own is named MODULE:CLASS"),
         (["--agent", ":Mine"], "give MODULE:CLASS"),
         (["--agent", "whittle", "--trials", "21"], "at most 20 settings may be tried"),
@@ -70,10 +81,13 @@ def test_an_agent_enters_with_its_settings(tmp_path, monkeypatch, capsys):
         with pytest.raises(SystemExit) as error:
             run(*words)
         assert reason in str(error.value)
+    with pytest.raises(RuntimeError, match=r"entrant_module:Leaving called sys.exit\(0\)"):
+        run("--agent", "entrant_module:Leaving")
 
 
 def test_settings_of_a_learner_are_the_fields_of_its_dataclass():
-    learner = load("agents.learning:ResidualEvolution", {"base": "myopic", "n_steps": 4})
+    learner = load("residual-evolution", {"base": "myopic", "n_steps": 4})
+    assert learner.__module__ == "agents.learning.fleet.residual"
     agent = learner(CrawlVectorEnv(2, features=("value",)), seed=3)
     assert (agent.name, agent.seed) == ("residual-evolution", 3)
     assert (agent.settings.base, agent.settings.n_steps) == ("myopic", 4)

@@ -6,6 +6,7 @@ import pytest
 
 from agents import benchmark
 from agents.evaluation.benchmark import sealed
+from crawl_env.benchmark import named
 from ephemeral_crawl.core.results import ROOT
 from experiments import leaderboard
 from experiments.leaderboard import Leaderboard, page, read
@@ -41,9 +42,14 @@ def test_a_candidate_is_published_then_verified(folder, monkeypatch):
         Leaderboard(folder=folder, verified=str(own)).run()
     entry = read(own)
     assert "No result of all tasks" in page([("reported", entry)])
-    wanted = {row["task"] for row in entry["runs"]}
-    monkeypatch.setattr(leaderboard, "tasks", lambda tier: dict.fromkeys(wanted))
+    wanted = {task.id: task for task in [named(TASK)]}
+    monkeypatch.setattr(leaderboard, "tasks", lambda tier="": wanted)
     shown = page([("verified", entry)])
+    assert "| none | verified |" in shown
+    entry["runs"][1]["parameters"] = ["mean_utility"]
+    assert "| mean_utility | verified |" in page([("verified", entry)])
+    del entry["runs"][0]["parameters"]  # of an earlier version
+    assert "| not stated | verified |" in page([("verified", entry)])
     assert "&#60;b&#62;mine" in shown
     assert "<b>" not in shown
     assert "| verified |" in shown

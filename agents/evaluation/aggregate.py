@@ -45,7 +45,8 @@ def interquartile_mean(x: ArrayLike) -> FloatArray:
 
 
 def iqm(scores: Scores, resamples: int = 5000, seed: int = 0) -> Estimate:
-    """Return the interquartile mean over all runs of all tasks, with its interval.
+    """Return the interquartile mean over all runs of all tasks, with its interval; without
+    resamples there is none.
 
     All tasks have equal weight: where they differ in the number of runs, each run counts the more,
     the fewer its task has.
@@ -179,7 +180,7 @@ def _interval(
     """Return a statistic of lists of arrays (..., S), one list per agent, with its interval."""
     rng = np.random.default_rng(seed)
     found = [_checked(scores) for scores in agents]
-    if min(len(task) for tasks in found for task in tasks) < FEWEST_RUNS:
+    if not resamples or min(len(task) for tasks in found for task in tasks) < FEWEST_RUNS:
         return Estimate(float(statistic(*found)), math.nan, math.nan)
     drawn = [
         [task[rng.integers(0, len(task), (resamples, len(task)))] for task in tasks]

@@ -391,7 +391,7 @@ def completed(
             "runs": ordered,
             "left_out": dict(left_out),
             "scores": _as_json(scores),
-            "iqm": aggregate.iqm(list(run_scores(ordered, head["split"], salt).values())).mean,
+            "iqm": aggregate.iqm(list(run_scores(ordered, head["split"], salt).values()), 0).mean,
             "versions": {
                 "ephemeral-crawl": crawl_env.__version__,
                 "python": platform.python_version(),

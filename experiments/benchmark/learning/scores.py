@@ -92,7 +92,7 @@ class ScoreTable:
         """Return the agents trained on any of these tasks, best first."""
         shown = [task for task in tasks if task in self.tasks]
         found = [name for name, runs in self.runs.items() if set(shown) & set(runs)]
-        return sorted(found, key=lambda name: -self.iqm(name, shown).mean)
+        return sorted(found, key=lambda name: -self.middle(name, shown))
 
     def of(self, agent: str, tasks: Iterable[str]) -> list[list[Run]]:
         """Return an agent's runs on each of the tasks on which it was trained."""
@@ -105,6 +105,10 @@ class ScoreTable:
 
     def iqm(self, agent: str, tasks: Iterable[str]) -> Estimate:
         return aggregate.iqm(self.scores(agent, tasks))
+
+    def middle(self, agent: str, tasks: Iterable[str]) -> float:
+        """Return the interquartile mean alone, which takes no resamples."""
+        return aggregate.iqm(self.scores(agent, tasks), resamples=0).mean
 
     def gain(self, agent: str, task: str) -> Estimate:
         """Return the paired difference in score to the best policy that learns nothing."""

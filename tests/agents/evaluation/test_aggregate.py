@@ -50,7 +50,12 @@ def test_percentiles_are_expanded_and_few_runs_have_no_interval():
     plain = np.percentile(interquartile_mean(runs[draws]), [2.5, 97.5])
     found = iqm([runs])
     assert found.low < plain[0] < found.mean < plain[1] < found.high
-    for few in (iqm([runs[1:]]), improvement([runs], [runs[1:]]), gain([runs[1:]], [runs[1:]])):
+    for few in (
+        iqm([runs[1:]]),
+        iqm([runs], 0),
+        improvement([runs], [runs[1:]]),
+        gain([runs[1:]], [runs[1:]]),
+    ):
         assert np.isfinite(few.mean)
         assert np.isnan(few.low)
         assert np.isnan(few.high)

@@ -332,7 +332,10 @@ def limit(plan: Schedule, measured: float | None) -> str:
     if measured is not None:
         by = f"{abs(measured):.2%} {'less' if measured >= 0 else 'more'}"
         text += f" Played, the schedule with the limit collects {by} than without."
-    return text + " The policies in the table below have no maximum interval."
+    return (
+        f"{text} The policies in the table below have no maximum interval; without one, λ* of the "
+        f"schedule is {number(plan.free.multiplier)}."
+    )
 
 
 # ---------------------------------------------------------------------------------------- advice

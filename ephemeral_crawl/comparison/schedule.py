@@ -27,8 +27,8 @@ _NUMBERS = ("interval", "interval_measured", "utility_per_crawl", "index")
 _NAMED = 5  # sources that are never crawled
 SHOWN = 20  # sources in the table of the report; the file has all
 WITHOUT_SIGNALS = (
-    " Fixed intervals make no use of signals: to act on pings, decide step by step, as whittle "
-    "does."
+    " Fixed intervals make no use of signals, so that their λ* is not that of the policies: to act "
+    "on pings, decide step by step, as whittle does."
 )
 _WORK = 2e8  # sources × steps above which the order of the first crawls is found in longer steps
 

@@ -207,6 +207,7 @@ def test_a_quick_answer_on_a_large_fleet_is_a_sample(tmp_path, capsys):
     assert "A sample: 300 of 2,000 sources" in printed
     assert "(40 to 6)" in printed
     assert "A maximum interval of 900 costs" in printed
+    assert "have no maximum interval; without one, λ* of the schedule is " in printed
     assert "Your present rule (nutch)" in printed
     schedule = rows(out / "schedule.csv")
     assert len(schedule) == 2000, "of all sources"

@@ -14,6 +14,7 @@ from agents.evaluation.benchmark import check_result, run_scores
 from crawl_env import tasks
 from crawl_env.benchmark import CORE, TIERS
 from crawl_env.files.atomic import write_text
+from crawl_env.files.regular import regular
 from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.core.base import Command
@@ -21,6 +22,7 @@ from ephemeral_crawl.core.tables import markdown, plain
 
 FOLDER = Path("results") / "leaderboard"
 _TOLD = tuple(name for name in PARAMETERS if name != "cost")  # which every task shows
+_LARGEST = 16 << 20  # bytes of a file; one of all tasks has less than a tenth
 CANDIDATES, REPORTED, VERIFIED, PAGE = "candidates", "reported", "verified", "leaderboard.md"
 
 
@@ -51,6 +53,8 @@ class Leaderboard(Command):
         (self.folder / CANDIDATES).mkdir(exist_ok=True)
         if self.publish:
             source = self.folder / CANDIDATES / Path(self.publish).name
+            if source.suffix != ".json":
+                raise ValueError(f"{source.name} is not named .json, so that no page would show it")
             found = self._read(source)
             for path in sorted(published.glob("*/*.json")):
                 if path.name == source.name or self._read(path)["hash"] == found["hash"]:
@@ -66,6 +70,11 @@ class Leaderboard(Command):
                 for path in sorted((published / REPORTED).glob("*.json"))
                 if _runs(self._read(path)) == _runs(own)
             ][:1] or _none(self.verified)
+            if self._read(mine)["hash"] == own["hash"]:
+                raise ValueError(
+                    f"{self.verified} is the reported result itself; run the agent again, and give "
+                    "that result"
+                )
             mine.rename(published / VERIFIED / mine.name)
         entries = [
             (state, self._read(path))
@@ -89,6 +98,8 @@ def read(path: Path, salt: str = "") -> dict[str, Any]:
         ValueError: it must not be published; the message names the file and says why.
     """
     try:
+        if Path(regular(path)).stat().st_size > _LARGEST:
+            raise ValueError(f"it has more than {_LARGEST >> 20} MB, and no result has so many")
         text = path.read_text(encoding="utf-8")
         found: dict[str, Any] = json.loads(text, parse_constant=_not_finite)
     except FileNotFoundError:

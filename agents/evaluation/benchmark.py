@@ -511,6 +511,8 @@ def check_result(result: Any, salt: str = "") -> None:
         raise ValueError(f"the result of {name} has format {result['format']}, and not {FORMAT}")
     if not result["complete"]:
         raise ValueError(f"the result of {name} is incomplete; the same call goes on from it")
+    if not result["agent"].strip():
+        raise ValueError("the agent has no name; give one, as in name='mine'")
     if result["split"] != "test":
         raise ValueError(f"{name} was run on the split {result['split']!r}; run it on 'test'")
     if result["salted"] != bool(salt):

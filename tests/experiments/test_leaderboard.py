@@ -32,10 +32,13 @@ def folder(tmp_path, result):
 
 
 def test_a_candidate_is_published_then_verified(folder, monkeypatch):
-    own = folder / "own.json"
-    own.write_text((folder / "candidates" / "mine.json").read_text())
+    own, reported = folder / "own.json", folder / "published" / "reported" / "mine.json"
+    result = json.loads((folder / "candidates" / "mine.json").read_text())
+    own.write_text(json.dumps(sealed({**result, "machine": "another"})))
     Leaderboard(folder=folder, publish="mine.json").run()
-    assert (folder / "published" / "reported" / "mine.json").exists()
+    assert reported.exists()
+    with refused("is the reported result itself; run the agent again"):
+        Leaderboard(folder=folder, verified=str(reported)).run()
     Leaderboard(folder=folder, verified=str(own)).run()
     assert (folder / "published" / "verified" / "mine.json").exists()
     with refused("no reported result has the rewards of"):
@@ -87,6 +90,13 @@ def test_what_is_altered_or_not_finite_is_not_published(folder):
     path.write_text(json.dumps(sealed(result)))
     with refused("mine.json: it has the value NaN"):
         Leaderboard(folder=folder).run()
+    path.with_name("mine.txt").write_text("")
+    with refused("mine.txt is not named .json"):
+        Leaderboard(folder=folder, publish="mine.txt").run()
+    with path.open("wb") as file:
+        file.truncate(17 << 20)
+    with refused("mine.json: it has more than 16 MB"):
+        Leaderboard(folder=folder, publish="mine.json").run()
     for text in ("[1, 2", "[" * 100_000, "\xff"):
         path.write_text(text, encoding="latin-1")
         with refused("mine.json is not JSON"):

@@ -110,6 +110,7 @@ def changed(result, change, seal=True):
         (lambda r: r["runs"].clear(), "has no runs"),
         (lambda r: [row.update(task="Drift10") for row in r["runs"]], "unknown task 'Drift10'"),
         (lambda r: r.update(agent=["oldest"]), "this is no result"),
+        (lambda r: r.update(agent=" "), "the agent has no name"),
         (lambda r: r.update(training=12_345), "12,345 source-steps of training were allowed"),
         (lambda r: r.update(salted=True), "were made with an organiser's salt"),
         (lambda r: r.update(scores={ID: 1.0}), "do not follow from its rewards"),

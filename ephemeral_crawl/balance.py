@@ -70,7 +70,7 @@ class Balance(Command):
 
         token = os.environ.pop(VARIABLE, None)
         if self.token_file is not None:
-            token = self.token_file.read_text(encoding="utf-8").strip()
+            token = self.token_file.read_text(encoding="utf-8", errors="replace").strip()
         secret = None if token is None else Token(token)
         if self.port is not None and secret is None and not is_loopback(self.host):
             raise ValueError(

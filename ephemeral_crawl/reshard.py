@@ -32,12 +32,12 @@ class Reshard(Command):
     def run(self) -> None:
         from ephemeral_crawl.live import Scheduler
         from ephemeral_crawl.live.errors import NewStore
-        from ephemeral_crawl.live.journal import store_named
+        from ephemeral_crawl.live.journal import stores_of_shards
         from ephemeral_crawl.live.reasons import redacted
         from ephemeral_crawl.shards.balancer import NEW
         from ephemeral_crawl.shards.growing import divide_anew, share_tags
 
-        places = [store_named(store) for store in self.stores]
+        places = stores_of_shards(self.stores)
         with ExitStack() as stack:
             stores = [stack.enter_context(Scheduler(places[0]))]
             _refuse_hours(self.stores[0], stores[0])

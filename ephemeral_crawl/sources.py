@@ -61,7 +61,7 @@ class ManageSources(Command):
         from ephemeral_crawl.crawl.waiting import telling
         from ephemeral_crawl.live import Scheduler
         from ephemeral_crawl.live.errors import NewStore
-        from ephemeral_crawl.live.journal import store_named
+        from ephemeral_crawl.live.journal import stores_of_shards
         from ephemeral_crawl.live.reasons import redacted
         from ephemeral_crawl.shards.owner import owner_of
 
@@ -71,12 +71,10 @@ class ManageSources(Command):
             raise ValueError("--budget is of one store; `balance` divides the budget of shards")
         with ExitStack() as stack:
             stores: list[Scheduler] = []
-            for name in self.store:
+            for name, place in zip(self.store, stores_of_shards(self.store), strict=True):
                 try:
                     with telling("opening the store", partial(print, file=sys.stderr)):
-                        store = Scheduler(
-                            store_named(name), budget=self.budget, half_life=self.half_life
-                        )
+                        store = Scheduler(place, budget=self.budget, half_life=self.half_life)
                 except NewStore:
                     if len(self.store) == 1:
                         raise

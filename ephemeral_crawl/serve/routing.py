@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from crawl_env.errors import counted
 from ephemeral_crawl.serve.admission import Limits, Token
 from ephemeral_crawl.serve.router import Router, make_router
 from ephemeral_crawl.serve.server import announce, make_server
@@ -58,7 +59,7 @@ async def forward(
 
     router = Router(shards, balances=balancer is not None)
     app = make_router(router, token, limits, set_budget)
-    announce(listener, f"{len(shards)} shards")
+    announce(listener, counted(len(shards), "shard"))
     rounds = balancer and asyncio.create_task(keep_balanced(shards, balancer, every, once=False))
     await make_server(app, router, limits).serve([listener])
     if rounds:

@@ -151,6 +151,8 @@ def listen(host: str, port: int) -> socket.socket:
     Raises:
         ValueError: the address cannot be used.
     """
+    if not 0 <= port < 2**16:  # or the remainder would be taken
+        raise ValueError(f"--port is {port}; it must be between 0 and 65535")
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
@@ -162,10 +164,10 @@ def listen(host: str, port: int) -> socket.socket:
         except OSError:
             listener.close()
             raise
-    except (OSError, OverflowError, UnicodeError) as error:
+    except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ValueError(
-            f"cannot listen on {host} port {port}: {reason}; give another --port"
+            f"cannot listen on {host} port {port}: {reason}; give another --port or --host"
         ) from None
     return listener
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agents.theory.price import first_near
-from crawl_env.errors import check_within, shown
+from crawl_env.errors import check_within, counted, shown
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.live import Status
 from ephemeral_crawl.live import hours as tables
@@ -135,8 +135,8 @@ class Balancer:
         if not (0.0 <= least <= most) or least * shards > total or most < _SMALLEST:
             raise ValueError(
                 f"the least budget of a shard is {shown(least)} and the most {shown(most)} an "
-                f"hour, of {shown(total)} for {shards} shards; give a least one that all of them "
-                "can have, and that is not above the most"
+                f"hour, of {shown(total)} for {counted(shards, 'shard')}; give a least one that "
+                "all of them can have, and that is not above the most"
             )
         self._least, self._most = np.full(shards, least), np.full(shards, most)
         self._hours: tables.Hours = ()

@@ -8,7 +8,7 @@ several processes that share a database have the same state: each applies what t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from crawl_env.errors import shown
@@ -16,7 +16,16 @@ from ephemeral_crawl.live.journal.base import PATIENCE, Event, Journal, NoJourna
 from ephemeral_crawl.live.journal.sqlite import SqliteJournal
 from ephemeral_crawl.live.reasons import redacted
 
-__all__ = ["PATIENCE", "Event", "Journal", "NoJournal", "file_of", "open_journal", "store_named"]
+__all__ = [
+    "PATIENCE",
+    "Event",
+    "Journal",
+    "NoJournal",
+    "file_of",
+    "open_journal",
+    "store_named",
+    "stores_of_shards",
+]
 
 _FILE = "sqlite:///"
 _SERVERS = ("postgresql://", "postgres://")
@@ -26,6 +35,30 @@ def store_named(name: str) -> str | Path:
     """Return a store, as `open_journal` takes it, by the name that a command was given: that of a
     file, if there is no colon in it."""
     return name if ":" in name else Path(name)
+
+
+def stores_of_shards(names: Sequence[str]) -> list[str | Path]:
+    """Return stores, as `open_journal` takes them, by the names that a command was given.
+
+    Raises:
+        ValueError: there is none, one is named twice, or of several one is in memory.
+    """
+    stores = [store_named(name) for name in names]
+    if not stores:
+        raise ValueError("no store was given; name the store of each shard")
+    if len(stores) > 1 and ":memory:" in names:
+        raise ValueError("a shard in memory would be lost at once; name a file or a database")
+    places = dict[str, str]()
+    for name, store in zip(names, stores, strict=True):
+        file = file_of(store)
+        place = str(store) if file is None else os.path.realpath(file)
+        if place in places:
+            raise ValueError(
+                f"{redacted(places[place])} and {redacted(name)} are one store; give each shard a "
+                "store of its own"
+            )
+        places[place] = name
+    return stores
 
 
 def file_of(store: object) -> Path | None:

@@ -62,6 +62,8 @@ def test_sources_are_imported_into_the_stores_of_their_shards(tmp_path):
     assert {line.split(",")[0] for line in copy.read_text().splitlines()[1:]} == {*names}
     with refused("--budget is of one store"):
         ManageSources(store=tuple(places), budget="20/h").run()
+    with refused("are one store; give each shard a store of its own"):
+        ManageSources(store=(places[0], places[0])).run()
     with refused("new.db is new: start the server of each shard first"):
         ManageSources(store=(places[0], str(tmp_path / "new.db"))).run()
 

@@ -407,6 +407,8 @@ def test_the_commands_divide_budgets_and_stores(tmp_path, capsys, monkeypatch):
         Balance(servers=(NOBODY,)).run()
     with pytest.raises(ValueError, match="there is no token"):
         Balance(servers=(NOBODY,), budget="1/h", port=0, host="0.0.0.0").run()
+    with pytest.raises(ValueError, match="--port is 99999; it must be between"):
+        Balance(servers=(NOBODY,), port=99999).run()
     with pytest.raises(ValueError, match="give an address"):
         Balance(servers=("localhost",), budget="1/h").run()
     with Scheduler(tmp_path / "a.db", budget="60/h", half_life="1h") as scheduler:
@@ -428,6 +430,9 @@ def test_the_commands_divide_budgets_and_stores(tmp_path, capsys, monkeypatch):
         Reshard(stores=stores).run()
     Scheduler(tmp_path / "b.db", budget="0.001/h", half_life="1h").close()
     Reshard(stores=stores).run()
+    for wrong in ((stores[0], f"sqlite:///{stores[0]}"), (stores[0], ":memory:"), ()):
+        with pytest.raises(ValueError, match=r"are one store|in memory|no store was given"):
+            Reshard(stores=wrong).run()  # which lost all sources
     found = [Scheduler(tmp_path / f"{name}.db") for name in "ab"]
     assert sum(store.status().paused for store in found) == paused == 21
     tags = [tag for store in found for tag in store.tags() if tag.tag == "0"]

@@ -354,12 +354,17 @@ def import_log(
         log: further arguments of `ItemLog.from_csv`, such as `end`.
 
     Raises:
-        ValueError: the file is not such a log, or has no dates. Nothing is added.
+        ValueError: the file is not such a log, has no dates, or is of one moment. Nothing is added.
     """
     read = ItemLog.from_csv(path, **log)
     if not read.origin:
         raise ValueError(
             f"{path}: the times are numbers without a date; give time stamps or Unix times"
+        )
+    if read.published[0] == read.published[-1]:
+        raise ValueError(
+            f"{path}: all items are of the same moment, which does not tell how often sources "
+            "publish; give a longer log"
         )
     names = [source_of(name) for name in read.names]
     origin, unit = datetime.fromisoformat(read.origin).timestamp(), 3600.0 * HOURS[read.unit]

@@ -109,10 +109,11 @@ def find_token(file: Path | None) -> Token | None:
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
+        with file.open(encoding="utf-8", errors="replace") as opened:
+            token = Token(opened.read(4096).strip())
         if file.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
             print(f"warning: others can read {file}; run: chmod 600 {file}", file=sys.stderr)
-        with file.open(encoding="utf-8", errors="replace") as opened:
-            return Token(opened.read(4096).strip())
+        return token
     text = secrets.token_urlsafe(32)
     with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
         opened.write(text + "\n")

@@ -685,10 +685,13 @@ def test_a_log_teaches_rates_before_the_first_fetch(tmp_path):
     assert after.rate == pytest.approx(before.rate, rel=0.1)
 
 
-def test_logs_without_dates_are_refused(tmp_path):
-    (tmp_path / "log.csv").write_text("source,published\na,1\na,2\n")
+@pytest.mark.parametrize(
+    ("times", "words"), [((1, 2), "without a date"), ((1.7e9,) * 2, "log.csv: all items are of")]
+)
+def test_logs_without_dates_or_of_one_moment_are_refused(tmp_path, times, words):
+    (tmp_path / "log.csv").write_text("source,published\n" + "".join(f"a,{t}\n" for t in times))
     scheduler = Scheduler(":memory:", budget="20/h")
-    with refused("without a date"):
+    with refused(words):
         exchange.import_log(scheduler, tmp_path / "log.csv")
     assert len(scheduler) == 0
 

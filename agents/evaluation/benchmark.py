@@ -121,6 +121,8 @@ def benchmark(
     todo = [(task, run) for task in chosen for run in range(task.seeds)]
     rows = _resumed(out, head, {task.id for task in chosen})
     done = {(row["task"], row["run"]) for row in rows}
+    if out is not None and not done:  # a file that cannot be written is refused before any run
+        _write(out, sealed({**head, "complete": False, "runs": rows}))
     for task, run in todo:
         if (task.id, run) not in done:
             rows.append(play(agent, task, run, training, features, split, salt))
@@ -641,7 +643,14 @@ def _resumed(out: str | Path | None, head: Result, wanted: set[str]) -> list[Row
             f"{out} holds other results: of another agent, other settings or another revision of "
             "the code, or altered ones; name another file, or remove it"
         )
-    return [row for row in found["runs"] if row["task"] in wanted]
+    for row in found["runs"]:
+        if row["task"] not in wanted:
+            raise ValueError(
+                f"{out} also holds runs of {row['task']}, which would be lost; name it among the "
+                "tasks, or another file"
+            )
+    rows: list[Row] = found["runs"]
+    return rows
 
 
 def _write(out: str | Path, result: Result) -> None:

@@ -85,6 +85,10 @@ def test_it_resumes_and_refuses_the_results_of_others(tmp_path):
     altered.write_text(json.dumps({**partial, "runs": [{**partial["runs"][0], "reward": 9e9}]}))
     with refused("or altered ones"):
         agents.benchmark(Oldest, SMALL, out=altered)
+    with refused(f"also holds runs of {ID}, which would be lost"):
+        agents.benchmark(Oldest, "Recovering4M1Discounted", out=out)
+    with pytest.raises(FileNotFoundError, match="no such folder; create it first"):
+        agents.benchmark(Oldest, SMALL, out=tmp_path / "new" / "out.json", progress=stop)
     whole = agents.benchmark(Oldest, SMALL, out=out)
     assert whole["runs"][:3] == partial["runs"]
     assert json.loads(out.read_text()) == whole

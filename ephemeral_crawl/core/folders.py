@@ -29,7 +29,9 @@ except ImportError:  # pragma: no cover - not on Windows, where a folder cannot 
 PARTIAL, COMPLETE, OLD = "partial", "complete", "old"
 
 
-def check_folder(path: Path, outputs: Sequence[str], *inputs: str | Path) -> None:
+def check_folder(
+    path: Path, outputs: Sequence[str], *inputs: str | Path, option: str = "--out"
+) -> None:
     """Raise ValueError unless results may be written to the folder `path`.
 
     It is replaced as a whole. So it must hold nothing but earlier results of the same study, and
@@ -38,32 +40,42 @@ def check_folder(path: Path, outputs: Sequence[str], *inputs: str | Path) -> Non
     Arguments:
         outputs: names of the files that the study writes, or patterns of names ("*.png").
         inputs: files that the study reads.
+        option: which named the folder.
     """
     path = Path(os.path.abspath(path))
     if path.exists() and not path.is_dir():
-        raise ValueError(f"--out {path.name} is a file; name a folder")
+        raise ValueError(f"{option} {path.name} is a file; name a folder")
     foreign = _foreign(path, outputs)
     if foreign:
         listing = ", ".join(foreign[:3]) + ", …" * (len(foreign) > 3)
         raise ValueError(
-            f"--out {path.name} holds files that this study does not write ({listing}); name a new "
-            f"or empty folder, such as {Path('results') / 'mine'}"
+            f"{option} {path.name} holds files that this study does not write ({listing}); name a "
+            f"new or empty folder, such as {Path('results') / 'mine'}"
         )
     if any(Path(os.path.abspath(name)).is_relative_to(path) for name in inputs):
-        raise ValueError(f"--out {path.name} holds an input of this command; name another folder")
+        raise ValueError(
+            f"{option} {path.name} holds an input of this command; name another folder"
+        )
+    check_place(path, option)
+
+
+def check_place(path: Path, option: str) -> None:
+    """Raise ValueError unless a file or a folder can be made at `path`, below folders that are
+    made."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}."):
             pass
     except OSError as error:
-        raise ValueError(f"--out {path} cannot be created: {error.strerror}") from None
+        raise ValueError(f"{option} {path} cannot be created: {error.strerror}") from None
 
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
     """Give an empty folder to write to; it takes the place of `path` once all is written.
 
-    If the block raises, `path` stays as it was. If the process is killed, `path` is the old folder
+    If the block raises, `path` stays as it was; an error of the system that names no file, such as
+    that the disk is full, names `path`. If the process is killed, `path` is the old folder
     or the new one after the next `recover`, and the new one if it was complete.
     """
     path = Path(os.path.abspath(path))
@@ -78,6 +90,9 @@ def whole_folder(path: Path) -> Iterator[Path]:
             complete = _hidden(path, token, COMPLETE)
             os.replace(partial, complete)
             _take_place(complete, path, token)
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 

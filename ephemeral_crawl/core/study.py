@@ -46,6 +46,7 @@ class Study(Command):
 
     # The files it writes, or patterns of their names. A folder with any other file is not replaced.
     outputs: ClassVar[tuple[str, ...]] = ("records.csv", "report.html")
+    option: ClassVar[str] = "--out"  # which names the folder
 
     out: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
     """Folder of the report and the records, replaced as a whole; by default results/NAME."""
@@ -70,12 +71,13 @@ class Study(Command):
             ValueError: the folder cannot be written, or holds what the study must not replace.
         """
         recover(self.folder)
-        check_folder(self.folder, self.outputs, *(path for path in inputs if path))
+        given = (path for path in inputs if path)
+        check_folder(self.folder, self.outputs, *given, option=self.option)
 
     @contextmanager
     def results(self) -> Iterator[Path]:
         """Give an empty folder, which takes the place of `folder` once all is written."""
-        check_folder(self.folder, self.outputs)
+        check_folder(self.folder, self.outputs, option=self.option)
         with whole_folder(self.folder) as folder:
             yield folder
             check_folder(folder, self.outputs)

@@ -12,6 +12,7 @@ import tyro
 from agents.inference import shrinkage
 from crawl_env import ItemLog, PingLog, Sources
 from crawl_env.rng import check_seed
+from ephemeral_crawl.core.folders import check_place
 from ephemeral_crawl.core.log_options import SignalOptions, check_decay
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.study import Study
@@ -36,6 +37,7 @@ class Fit(SignalOptions, Study):
         *("drop_duplicates", "drop_dead"),
     )
     outputs: ClassVar[tuple[str, ...]] = ("estimates.csv", "report.html")
+    option: ClassVar[str] = "--report"
 
     items: Path
     """The log."""
@@ -115,7 +117,7 @@ class Fit(SignalOptions, Study):
         if self.skew is not None and not 0 <= self.skew < np.inf:
             raise ValueError(f"--skew is {self.skew:g}; it must be zero or positive (time)")
         self.check(self.items, self.curves, self.signals, self.out)
-        self.out.resolve().parent.mkdir(parents=True, exist_ok=True)
+        check_place(self.out.resolve(), "--out")
 
     def _log(self) -> tuple[ItemLog, PingLog | None]:
         """Return the part of the log to fit, and the pings on its clock."""

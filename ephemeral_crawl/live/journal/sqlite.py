@@ -176,7 +176,8 @@ class SqliteJournal(SqlJournal):
         if "locked" in str(error):
             return StoreLocked(self.name, self._patience)
         if isinstance(error, sqlite3.OperationalError):  # such as that the disk is full
-            return OSError(f"{self.name} cannot be used: {error}")
+            hint = "; it and its folder must be writable, also to read it" * ("open" in str(error))
+            return OSError(f"{self.name} cannot be used: {error}{hint}")
         return DamagedStore(f"{self.name} is not a database of a scheduler: {error}")
 
     def disconnect(self) -> None:

@@ -129,6 +129,13 @@ def test_a_place_that_was_taken_for_a_moment_is_tried_again(tmp_path, monkeypatc
     assert (tmp_path / "out" / "records.csv").read_text() == "new"
 
 
+def test_a_full_disk_is_named_by_the_folder(tmp_path):
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(OSError, match=r"device: .*out"), whole_folder(tmp_path / "out"):
+        raise full
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_only_results_of_the_same_study_are_replaced(tmp_path):
     out = tmp_path / "out"
     check_folder(out, OUTPUTS)

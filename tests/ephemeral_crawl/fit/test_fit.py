@@ -380,3 +380,11 @@ def test_the_log_is_not_overwritten(files, tmp_path):
     log.write_text("source,published\na,1\n")
     with pytest.raises(ValueError, match="is an input of this command"):
         Fit(items=log, decay_rate=1.0, out=log, report=tmp_path / "r").run()
+
+
+@pytest.mark.parametrize(("out", "report"), [("below/f.csv", "r"), ("f.csv", "below/r")])
+def test_places_that_cannot_be_written_are_refused_before_the_work(files, tmp_path, out, report):
+    (tmp_path / "below").touch()
+    option = "--out" if "/" in out else "--report"
+    with pytest.raises(ValueError, match=rf"{option} .*below.* cannot be created"):
+        Fit(items=files[0], decay_rate=1.0, out=tmp_path / out, report=tmp_path / report).run()

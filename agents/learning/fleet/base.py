@@ -24,7 +24,7 @@ from agents.learning.base import Learner
 from agents.learning.storage import check_keys, check_like
 from agents.policies.base import ObservationView, Policy, State
 from crawl_env import CrawlVectorEnv, Sources, Task
-from crawl_env.envs.torch_env import TorchCrawlVectorEnv
+from crawl_env.envs.torch_env import TorchCrawlVectorEnv, usable_device
 from crawl_env.envs.unwrap import task_of
 from crawl_env.numerics import FloatArray
 from crawl_env.rng import generator, seed_sequence
@@ -231,6 +231,7 @@ class FleetLearner(Learner[S]):
             )
         for env in envs:
             self.check_task(env.task)
+        device = str(usable_device(device))
         training_envs: Any = TrainingEnvs(envs, seed, device)
         self.features = envs[0].task.features
         super().__init__(training_envs, settings, seed, device)

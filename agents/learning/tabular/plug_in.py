@@ -16,6 +16,7 @@ import numpy as np
 
 from agents.learning.tabular.base import T, Tabular, TabularSettings, same_names
 from agents.theory.chain import chain_index
+from crawl_env.errors import check_within
 from crawl_env.numerics import FloatArray, IntArray
 
 
@@ -28,8 +29,7 @@ class PlugInSettings(TabularSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.gamma >= 1:
-            raise ValueError(f"gamma is {self.gamma}; it must be below 1")
+        _ = check_within("gamma", self.gamma, 0.0, 1.0, open_high=True)
 
 
 class _Estimated(Tabular[T]):

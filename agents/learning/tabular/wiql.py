@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from agents.learning.base import epsilon_greedy
 from agents.learning.tabular.base import Tabular, TabularSettings, same_names
+from crawl_env.errors import check_within
 from crawl_env.numerics import FloatArray, IntArray
 
 
@@ -25,8 +26,7 @@ class WIQLSettings(TabularSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.gamma >= 1:
-            raise ValueError(f"gamma is {self.gamma}; it must be below 1")
+        _ = check_within("gamma", self.gamma, 0.0, 1.0, open_high=True)
 
 
 class WIQL(Tabular[WIQLSettings]):

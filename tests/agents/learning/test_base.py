@@ -221,6 +221,10 @@ def test_settings_out_of_range_are_refused():
     ):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             LagrangeQSettings(**wrong)
+    for learner in (LEARNERS["wiql"], LEARNERS["plug-in"]):
+        for gamma in (1, "0.9"):
+            with pytest.raises(ValueError, match=r"gamma is .* at least 0 and below 1"):
+                learner.Settings(gamma=gamma)
     with pytest.raises(ValueError, match="agent 'wiql' needs an instance of"):
         WIQL(crawl(), LagrangeQSettings())
 

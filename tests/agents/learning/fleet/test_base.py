@@ -82,6 +82,9 @@ def test_what_cannot_be_learnt_in_is_refused(kind):
     ):
         with pytest.raises(ValueError, match=words):
             learner(kind, practice(**arguments))
+    assert kind(practice(), device="auto").device in ("cpu", "cuda")
+    with pytest.raises(ValueError, match="device is 'gpu0', which torch cannot use here"):
+        kind(practice(), device="gpu0")
 
 
 def test_what_cannot_be_played_is_refused(kind):

@@ -36,6 +36,7 @@ from agents.adaptive.base import (
     next_multiplier,
 )
 from agents.inference.answers import Answers
+from agents.inference.cycles import DailyCycles, published
 from agents.inference.pings import SignalQuality
 from agents.inference.rates import MOST_ITEMS, CrawlOutcome
 from agents.inference.regimes import TopicFactors, TopicSums
@@ -75,9 +76,11 @@ SUMS = (
     *("long_crawls", "long_gap", "long_exposure", "long_harvest", "long_hits", "long_items"),
     *("short_crawls", "short_gap", "short_exposure", "short_harvest", "short_hits", "short_items"),
     *("last_gap", "last_harvest", "log_harvest", "log_harvest2"),
+    *("published_cos", "published_sin"),  # see `agents.inference.cycles.published`
 )
 _S = len(SUMS)
 _GAP, _EMPTY, _HITS, _ITEMS, _LONG_AT, _SHORT_AT, _LAST_AT = 1, 2, 5, 12, 18, 24, 30
+_NUMBER, _PUBLISHED_AT = 13, 34
 _PRIOR_ITEMS = 2.0  # of a source's rate, of the mean of the fleet, beside that of its topic
 # Looks are valued at this part of the estimated rate, which is too high where looks are frequent.
 # Chosen on validation runs of Looks100, on which .1 to .5 are alike and 1 collects less.
@@ -248,6 +251,11 @@ class InContext(Agent):
     the sources of a topic publish more at present than on average, which scales content and index
     alike.
 
+    If items and the sums over them are observed and `pings` are not, `DailyCycles` infers from them
+    whether the sources publish more at some times of the day than at others, and when. The index of
+    a source whose content is not observed is then that at its present rate, of the content expected
+    given its rates since the last crawl.
+
     The payoff and the actions of the task are known, and heeded as the policies do that are told
     the parameters:
 
@@ -269,10 +277,11 @@ class InContext(Agent):
         memory: the time scale, in tours, over which the crawls of a source are forgotten; by
             default they are kept for ever. A shorter memory follows sources that publish often
             and change over months, and costs precision where nothing changes.
+        day: the length of a day, time: cycles of this length are looked for.
 
     Raises:
         ValueError: the features lack `crawled` or `harvest`, or `cost` if fleets are drawn at
-            reset; the file is damaged; or `memory` is not positive.
+            reset; the file is damaged; or `memory` or `day` is not positive.
 
     >>> from agents import evaluate
     >>> task = {"sources": "table1", "budget": 2, "arrivals": "poisson", "observed": False}
@@ -300,10 +309,12 @@ class InContext(Agent):
         seed: int | None = None,
         weights: str | PathLike[str] | Network | None = None,
         memory: float = np.inf,
+        day: float = 24.0,
     ) -> None:
         super().__init__(env, seed=seed)
         self.memory = np.inf if memory == np.inf else check_positive("memory", memory, "tours")
         task = self.task
+        self.cycles = DailyCycles(check_positive("day", day, "time") / task.sources.period)
         needs(task, self.name, "crawled")
         needs(task, self.name, "harvest")
         if task.draw is not None and "cost" not in task.features:
@@ -323,6 +334,7 @@ class InContext(Agent):
             float({"mean_utility", "decay_rate"} <= shown and not self.looks),
         )
         self.deadline = ends and self.shows.told > 0.0
+        self.cyclic = self.shows.sums > 0.0 and "items" in shown and "pings" not in shown
         self.quality = SignalQuality(period=self.known.period)
         topics, seen = task.sources.topic_of, {"topic", "items"} <= shown and "pings" not in shown
         shared = seen and not self.looks and topics.max() + 1 < task.n
@@ -364,6 +376,8 @@ class InContext(Agent):
         if before.pings:
             memory = self._heard(view, before, memory, crawled)
         index = self.index(memory, view.content)
+        if self.cyclic:
+            index = np.where(self.task.observed, index, self._of_day(memory, index))
         if self.topics is not None:
             memory = memory._replace(topics=self._of_topics(view, before, crawled))
             factor = self.topics.factor(TopicSums(*memory.topics))
@@ -445,9 +459,28 @@ class InContext(Agent):
             if view.shows(name) and not self.looks:
                 found[row] = self._column(view, name)[cells]
         sums = memory.sums.copy()
-        gaps, unit = memory.age.reshape(-1)[cells], self.tour
-        _add(sums.reshape(-1, _S), cells, gaps / unit, found, unit * self.known.period, self.memory)
+        gaps, unit, period = memory.age.reshape(-1)[cells], self.tour, self.known.period
+        _add(
+            sums.reshape(-1, _S), cells, gaps / unit, found, unit * period, self.memory,
+            (memory.clock[cells // shape[1], 0] - 1.0) * period, self.cycles.frequency / period,
+        )  # fmt: skip
         return memory._replace(age=age, sums=sums), crawled
+
+    def _of_day(self, memory: ContextMemory, index: FloatArray) -> FloatArray:
+        """Return the index of each source, (B, N), at its rates at this time of the day, where
+        `index` is that at its mean rate."""
+        clock, sums = memory.clock, memory.sums
+        items, gap = (sums[..., i].astype(np.float64) for i in (_NUMBER, _GAP))
+        found = sums[..., _PUBLISHED_AT] + 1j * sums[..., _PUBLISHED_AT + 1]
+        end = clock - np.minimum(memory.age, 1e9)
+        z = self.cycles.amplitudes(found, items, end - gap * self.tour, end)
+        if not z.any():
+            return index
+        factor, decay = self.cycles.factor(z, clock), self._decay(memory)
+        since = self.cycles.since(z, clock, memory.age, decay)
+        content = np.maximum((memory.weights * since).sum(axis=-1), 0.0)
+        present = factor * _index_of_content(content / factor, memory.weights, decay)
+        return np.where(z == 0.0, index, present * self._grown(memory))
 
     def _of_topics(
         self, view: ObservationView, before: ContextMemory, crawled: BoolArray
@@ -696,10 +729,11 @@ def _index_of_content(content: FloatArray, weights: Array32, decay: FloatArray) 
 
 @compiled
 def _add(sums: Array32, cells: NDArray[np.intp], gaps: FloatArray, found: FloatArray,
-         unit: float, most: float) -> None:  # fmt: skip
+         unit: float, most: float, time: FloatArray, frequency: float) -> None:  # fmt: skip
     """Add crawls, (K,), after gaps in tours, with harvest, items and sums (7, K), to the sums of
     their sources; `unit` is the tour, time. The sums over more than `most` tours are scaled
-    down to as many, so that earlier crawls fade over this time."""
+    down to as many, so that earlier crawls fade over this time. The crawls were made at `time`,
+    (K,), and `frequency` is that of a day."""
     for k in range(cells.size):
         row, x = sums[cells[k]], gaps[k]
         h = min(found[0, k], _MOST) if found[0, k] >= _LEAST else 0.0
@@ -726,6 +760,9 @@ def _add(sums: Array32, cells: NDArray[np.intp], gaps: FloatArray, found: FloatA
             row[15] += found[4, k] / unit**2
             row[16] += found[5, k]
             row[17] += found[6, k] / unit
+            wave = published(number, found[3, k], found[4, k], time[k], frequency)
+            row[_PUBLISHED_AT] += wave.real
+            row[_PUBLISHED_AT + 1] += wave.imag
         exposure = x * (1.0 - decayed(x)[1])
         for at, memory in ((_LONG_AT, _LONG), (_SHORT_AT, _SHORT)):
             kept = np.exp(-x / memory)
@@ -746,8 +783,8 @@ def _add(sums: Array32, cells: NDArray[np.intp], gaps: FloatArray, found: FloatA
             share = most / row[1]
             for j in range(_LONG_AT):
                 row[j] *= share
-            row[_LAST_AT + 2] *= share
-            row[_LAST_AT + 3] *= share
+            for j in range(_LAST_AT + 2, _S):
+                row[j] *= share
 
 
 @compiled

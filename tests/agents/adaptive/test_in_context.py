@@ -39,6 +39,13 @@ SEEN = pytest.mark.parametrize(
 N = 12
 
 
+@pytest.fixture
+def cycles(monkeypatch):
+    """Daily cycles are found where there are items and sums, whatever the evidence."""
+    monkeypatch.setattr("agents.inference.cycles._EVIDENCE", -1.0)
+    assert InContext(task_of(SUMS)).cyclic
+
+
 def task_of(features, period=1.0, unit=1.0):
     fleet = Sources.random(N, 3, "sparse")
     scaled = fleet.arrival_rate * 5 / period, fleet.mean_utility * unit, fleet.decay_rate / period
@@ -71,6 +78,7 @@ def indices(agent, seen):
 
 
 @SEEN
+@pytest.mark.usefixtures("cycles")
 @pytest.mark.parametrize(("time", "utility"), [(24.0, 1.0), (1.0, 3e-4), (0.01, 5e6)])
 def test_neither_the_unit_of_time_nor_that_of_utility_matters(features, time, utility):
     seen = history(features)
@@ -88,7 +96,9 @@ def test_neither_the_unit_of_time_nor_that_of_utility_matters(features, time, ut
                 other[..., k] += np.log(utility) * seen[..., column]
             other[..., k] *= time**power
     mine = indices(InContext(task_of(features)), seen)
-    same = indices(InContext(task_of(features, time, utility)), other.astype(np.float32))
+    same = indices(
+        InContext(task_of(features, time, utility), day=24.0 * time), other.astype(np.float32)
+    )
     np.testing.assert_allclose(mine, same, rtol=2e-3)
     assert np.ptp(mine) > 0.1
 
@@ -110,6 +120,7 @@ def test_a_harvest_that_is_hardly_a_number_is_none():
 
 
 @SEEN
+@pytest.mark.usefixtures("cycles")
 def test_permuted_sources_have_permuted_priorities(features):
     seen, order = history(features), np.random.default_rng(1).permutation(N)
     task = task_of(features)
@@ -120,6 +131,7 @@ def test_permuted_sources_have_permuted_priorities(features):
 
 
 @SEEN
+@pytest.mark.usefixtures("cycles")
 def test_a_run_does_not_depend_on_the_others_of_its_batch(features):
     seen = history(features)
     together, alone = (indices(InContext(task_of(features)), x) for x in (seen, seen[:, :1]))
@@ -165,10 +177,11 @@ def test_a_memory_that_is_not_full_changes_nothing(features):
     assert not np.allclose(short, whole, rtol=1e-3)
 
 
-@pytest.mark.parametrize("memory", [0.0, -1.0, float("nan")])
-def test_a_memory_must_be_positive(memory):
-    with pytest.raises(ValueError, match="memory is"):
-        InContext(task_of(HARVEST), memory=memory)
+@pytest.mark.parametrize("option", ["memory", "day"])
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan")])
+def test_memory_and_day_must_be_positive(option, value):
+    with pytest.raises(ValueError, match=f"{option} is"):
+        InContext(task_of(HARVEST), **{option: value})
 
 
 def test_the_shipped_weights_are_as_good_as_measured():
@@ -329,6 +342,30 @@ def test_pings_are_worth_what_they_announce():
         for features in (SUMS, (*SUMS, "pings"))
     ]
     assert reward[1] > 1.1 * reward[0]
+
+
+def test_daily_cycles_are_noticed():
+    """Rewards of an agent that knows the day relative to one that looks for another."""
+    fleet = Sources.random(30, 3, "sparse")
+    phase = np.random.default_rng(1).uniform(0.0, 24.0, 30).tolist()
+    task = {
+        "sources": Sources(fleet.arrival_rate / 2, fleet.mean_utility, fleet.decay_rate, period=2),
+        "budget": 2,
+        "arrivals": {
+            "name": "poisson",
+            "rate": {"name": "cycle", "amplitude": 0.9, "phase": phase},
+            "sampler": "items",
+        },
+        "observed": False,
+        "features": SUMS,
+    }
+    same, other = (
+        agents.evaluate(
+            lambda env, day=day: InContext(env, day=day), task, steps=600, warmup=200, seeds=4
+        ).reward
+        for day in (24.0, 17.0)
+    )
+    assert (same > 1.03 * other).all()
 
 
 def test_regimes_of_topics_are_noticed_and_their_absence_costs_little():

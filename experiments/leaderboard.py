@@ -21,7 +21,6 @@ from ephemeral_crawl.core.base import Command
 from ephemeral_crawl.core.tables import markdown, plain
 
 FOLDER = Path("results") / "leaderboard"
-_TOLD = tuple(name for name in PARAMETERS if name != "cost")  # which every task shows
 _LARGEST = 16 << 20  # bytes of a file; one of all tasks has less than a tenth
 CANDIDATES, REPORTED, VERIFIED, PAGE = "candidates", "reported", "verified", "leaderboard.md"
 
@@ -140,7 +139,6 @@ def page(entries: list[tuple[str, dict[str, Any]]], salt: str = "") -> str:
     ]
     for tier in ("core", *(tier for tier in TIERS if tier != "checks")):
         wanted = list(tasks(tier))
-        known = [task for task in tasks(tier).values() if task.is_known]
         rows: list[tuple[float, list[str], dict[str, FloatArray]]] = []
         partial: list[tuple[tuple[str, str], dict[str, FloatArray]]] = []
         for state, result in entries:
@@ -151,24 +149,15 @@ def page(entries: list[tuple[str, dict[str, Any]]], salt: str = "") -> str:
                 worst = min(float(np.quantile(x, 0.1)) for x in scores.values())
                 budget = f"{result['training']:,}"
                 own = [_safe(result["agent"]), plain(together), f"{worst:.3f}"]
-                told = [_told(played)] * bool(known)
-                cells = [*own, budget, str(result["trials"]), *told, state]
+                cells = [*own, budget, str(result["trials"]), state]
                 rows.append((together.mean, cells, scores))
                 continue
             partial.append(((_safe(result["agent"]), f"{result['training']:,}"), scores))
         if rows:
             rows.sort(key=lambda row: -row[0])
-            told = ["parameters shown"] * bool(known)
-            head = ["agent", "IQM of scores", "worst decile", "training", "trials", *told, "state"]
-            line = ["---", *["---:"] * 4, *["---"] * len([*told, "state"])]
-            table = [head, line, *(cells for _, cells, _ in rows)]
+            head = ["agent", "IQM of scores", "worst decile", "training", "trials", "state"]
+            table = [head, ["---", *["---:"] * 4, "---"], *(cells for _, cells, _ in rows)]
             parts.append(f"\n**{tier}** ({len(wanted)} tasks)\n\n{markdown(table)}")
-            if known:
-                names = ", ".join(task.name for task in known)
-                parts.append(
-                    f"*Parameters shown*: in {names} an agent is shown those of the true "
-                    f"{', '.join(_TOLD[:-1])} and {_TOLD[-1]} that it asks for.\n"
-                )
             listed = {(cells[0], cells[3]) for _, cells, _ in rows}
             others = [entry for entry in partial if entry[0] not in listed]
             best = {task_id: _best(task_id, others) for task_id in wanted}
@@ -180,19 +169,21 @@ def page(entries: list[tuple[str, dict[str, Any]]], salt: str = "") -> str:
                 column = "best that plays some of these tasks", "---", *best.values()
                 single = [[*row, cell] for row, cell in zip(single, column, strict=True)]
             parts.append(f"Mean score of each task:\n\n{markdown(single)}")
+            told = [
+                task.name
+                for task in tasks(tier).values()
+                if {*PARAMETERS} <= {*task.arguments.get("features", ())}
+            ]
+            if told:
+                parts.append(
+                    f"{', '.join(told)}: all agents are shown the true parameters of the sources. "
+                    "Results do not state which of them an agent uses.\n"
+                )
     if len(parts) == 1:
         parts.append(
             f"No result of all tasks of a tier, or of the core ({', '.join(CORE)}), yet.\n"
         )
     return "\n".join(parts)
-
-
-def _told(rows: list[dict[str, Any]]) -> str:
-    """Return which of the true parameters an agent was shown where it might ask for them."""
-    asked = [row for row in rows if tasks()[row["task"]].is_known]
-    if not all("parameters" in row for row in asked):
-        return "not stated"
-    return ", ".join(p for p in _TOLD if any(p in row["parameters"] for row in asked)) or "none"
 
 
 def _best(task_id: str, others: list[tuple[tuple[str, str], dict[str, FloatArray]]]) -> str:

@@ -29,7 +29,6 @@ from crawl_env.benchmark import TASKS, TIERS, named
 from crawl_env.benchmark.task import BUDGETS, TRIALS, Split
 from crawl_env.errors import check_whole, shown, unknown
 from crawl_env.files.atomic import write_text
-from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.numerics import FloatArray
 
 FORMAT = 1
@@ -100,8 +99,7 @@ def benchmark(
         salt: secret of an organiser, from which other seeds follow.
         progress: called with the number of finished runs, that of all, and the id of the task.
 
-    Returns a dictionary that JSON can hold: `runs`, a row each, with its reward and the true
-    `parameters` that the agent was shown; `scores` by task, 0 = random and 1
+    Returns a dictionary that JSON can hold: `runs`, a row each; `scores` by task, 0 = random and 1
     = the reference of the task; their interquartile mean, `iqm`; the agent, revision, versions,
     machine; and the `hash` of all of it.
 
@@ -256,7 +254,6 @@ def play(
         "training_seconds": trained - began,
         "seconds": time.process_time() - trained,
         "revision": revision(),
-        "parameters": [name for name in arguments["features"] if name in PARAMETERS],
     }
 
 
@@ -547,11 +544,6 @@ def _check_runs(task_id: str, rows: Sequence[Row], result: Result, salt: str) ->
         raise ValueError(
             f"the result has {what} of {task.id}, which has runs 0 to {task.seeds - 1}"
         )
-    if any(_parameters(row) - set(task.features) for row in rows):
-        raise ValueError(
-            f"an agent observed parameters in {task.id} that this task does not show; submit runs "
-            "as agents.benchmark makes them"
-        )
     if task_id != task.id or any(row["spec"] != task.hash for row in rows):
         raise ValueError(
             f"the runs of {task.id} were made with another definition of this task; run them again "
@@ -577,12 +569,6 @@ def _check_runs(task_id: str, rows: Sequence[Row], result: Result, salt: str) ->
         raise ValueError(
             f"an agent trained longer in {task.id} than the {result['training']} stated"
         )
-
-
-def _parameters(row: Row) -> set[str]:
-    """Return the names of the true parameters that a run states, as text."""
-    stated = row.get("parameters", [])
-    return set(map(str, stated)) if isinstance(stated, list) else {str(stated)}
 
 
 def score_name(task: BenchmarkTask, training: int) -> str:

@@ -46,13 +46,8 @@ def test_a_candidate_is_published_then_verified(folder, monkeypatch):
     entry = read(own)
     assert "No result of all tasks" in page([("reported", entry)])
     wanted = {task.id: task for task in [named(TASK)]}
-    monkeypatch.setattr(leaderboard, "tasks", lambda tier="": wanted)
+    monkeypatch.setattr(leaderboard, "tasks", lambda tier: wanted)
     shown = page([("verified", entry)])
-    assert "| none | verified |" in shown
-    entry["runs"][1]["parameters"] = ["mean_utility"]
-    assert "| mean_utility | verified |" in page([("verified", entry)])
-    del entry["runs"][0]["parameters"]  # of an earlier version
-    assert "| not stated | verified |" in page([("verified", entry)])
     assert "&#60;b&#62;mine" in shown
     assert "<b>" not in shown
     assert "| verified |" in shown
@@ -66,6 +61,7 @@ def test_the_committed_page_is_that_of_the_published_results():
     ]
     shown = page(entries)
     assert (RESULTS / leaderboard.PAGE).read_text(encoding="utf-8") == shown
+    assert "\nDeadline60, Looks100: all agents are shown the true parameters" in shown
     assert "uc-whittle (training 100,000)" in shown  # plays some tasks of the tier only
     assert "in-context (training" not in shown  # has a column of its own
 

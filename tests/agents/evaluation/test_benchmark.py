@@ -121,8 +121,6 @@ def changed(result, change, seal=True):
         (lambda r: r["runs"][2].update(revision="x"), "made by 2 revisions of the code"),
         (lambda r: r["runs"][2].update(spec="x"), "another definition of this task"),
         (lambda r: r["runs"][2].update(samples=9), "trained longer in"),
-        (lambda r: r["runs"][2].update(parameters=["arrival_rate"]), "does not show"),
-        (lambda r: r["runs"][2].update(parameters=None), "does not show"),
         (lambda r: r["runs"][2].update(reward=1e3), "do not follow from its rewards"),
         (lambda r: r["scores"][ID].update(mean=2.0), "do not follow from its rewards"),
         (lambda r: r.update(trials=1000), "1000 settings were tried"),
@@ -190,8 +188,7 @@ class Elsewhere(Learnt):
 
 def test_learners_that_make_their_environments_and_those_with_names():
     task = TASKS["Recovering4M1Discounted"]
-    row = entry.play(Elsewhere, task, 0, training=1300)
-    assert (row["samples"], row["parameters"]) == (1280, ["mean_utility"])
+    assert entry.play(Elsewhere, task, 0, training=1300)["samples"] == 1280
     with refused("learns from 20 steps at a time, which are 640 source-steps here, and 600 are"):
         entry.playable(Elsewhere, [task.id], training=600)
     ppo = entry.entrant("ppo")

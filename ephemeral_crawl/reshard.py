@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from crawl_env.errors import counted
 from ephemeral_crawl.core.base import Command
 
 if TYPE_CHECKING:
@@ -51,10 +52,11 @@ class Reshard(Command):
                 _refuse_hours(name, store)
             moved = sum(divide_anew(stores))
             share_tags(stores)
-            print(f"{moved:,} sources moved")
+            print(f"{counted(moved, 'source')} moved")
             for name, store in zip(self.stores, stores, strict=True):
                 found = store.status()
-                print(f"{redacted(name)}: {found.sources:,} sources, budget {found.budget:g}/h")
+                sources = counted(found.sources, "source")
+                print(f"{redacted(name)}: {sources}, budget {found.budget:g}/h")
 
 
 def _refuse_hours(name: str, store: Scheduler) -> None:

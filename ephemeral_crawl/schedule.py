@@ -14,6 +14,7 @@ from scipy import stats
 
 from agents.inference import shrinkage
 from crawl_env import ItemLog, Sources, Task
+from crawl_env.errors import counted
 from crawl_env.log.clock import HOURS
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.comparison import schedule
@@ -98,7 +99,7 @@ class MakeSchedule(LogOptions, Study):
             if "λ*" in row["reason"] and not row["reason"].startswith("never"):
                 row["reason"] = _REACHED
         present = self._now(fleet, per_hour / hour)
-        report = Report(f"Schedule of {len(fleet):,} sources at {self.budget}")
+        report = Report(f"Schedule of {counted(len(fleet), 'source')} at {self.budget}")
         _write(report, plan, present, rows, log, known, self.max_interval)
         self.publish(report, {"schedule.csv": rows})
 

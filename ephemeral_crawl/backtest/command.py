@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 import tyro
 
 from crawl_env import ItemLog
-from crawl_env.errors import check_choice
+from crawl_env.errors import check_choice, counted
 from crawl_env.log.clock import HOURS
 from ephemeral_crawl.backtest import summary
 from ephemeral_crawl.backtest.play import AS_IT_IS, KNOWN, SCHEDULER, WITHOUT
@@ -99,7 +99,8 @@ class Backtest(SignalOptions, AnsweringStudy):
         for part in _QUICK if self.quick else _FRACTIONS:
             m = per_hour * part
             parts[m, SCHEDULER] = events.jobs(SCHEDULER, m)
-        print(f"{len(log):,} items of {len(log.names):,} feeds, {len(parts)} parts")
+        feeds = counted(len(log.names), "feed")
+        print(f"{counted(len(log), 'item')} of {feeds}, {len(parts)} parts")
         results = Results(events, play_all(self.runner, events, parts))
         report = Report(f"Back-test on {self.items.name}")
         summary.write(report, events, results)

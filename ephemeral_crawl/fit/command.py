@@ -11,6 +11,7 @@ import tyro
 
 from agents.inference import shrinkage
 from crawl_env import ItemLog, PingLog, Sources
+from crawl_env.errors import counted
 from crawl_env.rng import check_seed
 from ephemeral_crawl.core.folders import check_place
 from ephemeral_crawl.core.log_options import SignalOptions, check_decay
@@ -84,7 +85,7 @@ class Fit(SignalOptions, Study):
         )
         if found.signals is not None:
             fleet = found.signals.of(fleet, kept)
-        report = Report(f"{len(log.names)} sources fitted to {self.items.name}")
+        report = Report(f"{counted(len(log.names), 'source')} fitted to {self.items.name}")
         summary.write(report, found)
         fleet.to_csv(self.out, status=[found.lives.status[i] for i in kept])
         self.publish(report, {"estimates.csv": summary.records(found)})

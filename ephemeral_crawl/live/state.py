@@ -300,12 +300,12 @@ class State:
     def _is_fit_due(self, kind: str) -> bool:
         """Return whether enough has changed since the last fit, which takes some milliseconds: an
         eighth of the sources that have been tried have reported again, or in small fleets a
-        thirty-second."""
+        thirty-second; before any has been tried, of all."""
         if kind == "configure" or (kind == "add" and self.changes >= len(self) // 5):
             return True
         if kind == "add" and len(self) <= _SMALL:
             return True
-        tried = len(self) - int(self.numbers_of[outcomes.NEW])
+        tried = len(self) - int(self.numbers_of[outcomes.NEW]) or len(self)
         return self.changes >= max(1, tried // (32 if tried <= _SMALL else 8))
 
     def _keep(self, rows: NDArray[Any]) -> None:

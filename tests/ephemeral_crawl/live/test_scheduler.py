@@ -70,6 +70,16 @@ def test_a_report_counts_once(scheduler, clock):
     assert scheduler.explain(lease.source) == before
 
 
+def test_removals_before_the_first_fetch_do_not_each_fit_the_fleet(clock, monkeypatch):
+    scheduler = Scheduler(":memory:", budget="100/h", clock=clock)
+    scheduler.add_many({"source": str(i)} for i in range(400))
+    fits, fit = [], State._fit
+    monkeypatch.setattr(State, "_fit", lambda state: fits.append(len(state)) or fit(state))
+    for i in range(100):
+        scheduler.remove(str(i))
+    assert 1 <= len(fits) <= 3  # after an eighth of the sources
+
+
 def test_many_outcomes_are_those_of_single_calls(clock, monkeypatch):
     monkeypatch.setattr(State, "_fit", lambda _: None)  # which happens between events
 

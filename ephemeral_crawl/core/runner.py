@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,7 +69,7 @@ class Runner:
 
         Raises:
             ModuleNotFoundError: the engine is ray, which is not installed.
-            ChildProcessError: with Ray, a job whose worker process died again and again.
+            ChildProcessError: a worker process was killed; with Ray, again and again on one job.
             SystemExit: stopped by Ctrl-C; finished jobs are kept.
         """
         self.kept.mkdir(parents=True, exist_ok=True)
@@ -91,6 +92,12 @@ class Runner:
             else:
                 print(f"\nStopped before the first of {len(todo)} parts was finished.")
             raise SystemExit(130) from None
+        except BrokenProcessPool:
+            progress.close()
+            raise ChildProcessError(
+                "a worker process was ended, perhaps for lack of memory; fewer --jobs need less. "
+                "What was finished is kept, and the same command goes on from there"
+            ) from None
         return [json.loads(found[i]) for i in range(len(todo))]
 
     def has(self, job: Job, version: Version | None = None) -> bool:

@@ -8,6 +8,7 @@ import sys
 from contextlib import suppress
 
 import pytest
+from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 from ephemeral_crawl.core.runner import Runner
 
@@ -33,6 +34,18 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, capsys):
     assert calls == [0, 1, 2, 2, 3], "finished jobs are not run again"
     runner.forget()
     assert not runner.kept.exists()
+
+
+def test_a_worker_that_is_killed_is_told_and_what_was_finished_is_kept(tmp_path, monkeypatch):
+    def broken(*_):
+        yield 0, {"i": 0}
+        raise TerminatedWorkerError
+
+    runner, todo = Runner(tmp_path / "kept", jobs=2), [{"i": 0}, {"i": 1}]
+    monkeypatch.setattr(Runner, "_results", broken)
+    with pytest.raises(ChildProcessError, match="perhaps for lack of memory; fewer --jobs"):
+        runner.run(todo, dict)
+    assert [runner.has(job) for job in todo] == [True, False]
 
 
 def test_another_run_may_end_and_remove_what_is_stored(tmp_path):

@@ -18,6 +18,9 @@ def recorded_env(task: str, **changes: Any) -> CrawlEnv:
     return CrawlEnv(**{**named(task).environment, **changes})
 
 
+recorded_env.metadata = CrawlEnv.metadata  # type: ignore[attr-defined]  # gym.make reads it
+
+
 def recorded_vector_env(num_envs: int, task: str, **changes: Any) -> CrawlVectorEnv:
     """Return `num_envs` environments of a recorded task; see `recorded_env`."""
     return CrawlVectorEnv(num_envs, **{**named(task).environment, **changes})

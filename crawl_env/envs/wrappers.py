@@ -251,6 +251,9 @@ def discrete_env(
     return SubsetAction(CrawlEnv(**arguments, render_mode=render_mode))
 
 
+discrete_env.metadata = CrawlEnv.metadata  # type: ignore[attr-defined]  # gym.make reads it
+
+
 def discrete_vector_env(
     num_envs: int = 1,
     *,

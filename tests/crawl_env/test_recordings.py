@@ -59,6 +59,7 @@ def test_a_recorded_task_is_played_on_the_second_part_and_trained_on_the_first()
     env = gym.make(task.id)
     assert env.reset(seed=0)[0].shape == (3, len(task.features))
     assert env.spec.max_episode_steps is not None
+    assert gym.make(task.id, render_mode="rgb_array_list").render_mode == "rgb_array_list"
     vector = gym.make_vec(task.id, num_envs=2, vectorization_mode="vector_entry_point")
     assert isinstance(vector.unwrapped, CrawlVectorEnv)
 

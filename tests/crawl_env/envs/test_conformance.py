@@ -188,6 +188,15 @@ def test_check_env_with_every_render_mode(monkeypatch):
         env.close()
 
 
+@pytest.mark.parametrize("name", IDS)
+def test_pictures_of_all_steps_are_collected(name):
+    pytest.importorskip("pygame")
+    env = gym.make(name, render_mode="rgb_array_list")
+    env.reset(seed=0)
+    env.step(env.action_space.sample())
+    assert len(env.render()) == 2
+
+
 @pytest.mark.usefixtures("strict")
 @pytest.mark.parametrize("name", IDS)
 def test_check_env_with_the_wrappers_of_make(name):

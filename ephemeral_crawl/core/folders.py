@@ -91,7 +91,8 @@ def whole_folder(path: Path) -> Iterator[Path]:
             os.replace(partial, complete)
             _take_place(complete, path, token)
     except OSError as error:
-        error.filename = error.filename or str(path)
+        if error.errno and not error.filename:  # without a number, the name would hide the message
+            error.filename = str(path)
         raise
     finally:
         shutil.rmtree(partial, ignore_errors=True)

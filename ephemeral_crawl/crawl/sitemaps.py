@@ -29,12 +29,8 @@ _ROOT = re.compile(
 )
 _HEAD = 1 << 16  # bytes in which the root begins
 _NOT_SPLIT = re.compile(r"^(\d{4})(?:-(\d\d))?$", re.ASCII)
-
-
 # What expat says of a document that ends too early.
-_TOO_EARLY = (
-    *("no element found", "unclosed token", "unclosed CDATA section", "partial character"),
-)
+_TOO_EARLY = "no element found", "unclosed token", "unclosed CDATA section", "partial character"
 
 
 class CutOff(ValueError):

@@ -129,10 +129,16 @@ def test_a_place_that_was_taken_for_a_moment_is_tried_again(tmp_path, monkeypatc
     assert (tmp_path / "out" / "records.csv").read_text() == "new"
 
 
-def test_a_full_disk_is_named_by_the_folder(tmp_path):
-    full = OSError(errno.ENOSPC, "No space left on device")
-    with pytest.raises(OSError, match=r"device: .*out"), whole_folder(tmp_path / "out"):
-        raise full
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "device: .*out"),
+        (OSError("what happened"), "^what happened$"),
+    ],
+)
+def test_a_full_disk_is_named_by_the_folder(tmp_path, error, words):
+    with pytest.raises(OSError, match=words), whole_folder(tmp_path / "out"):
+        raise error
     assert list(tmp_path.iterdir()) == []
 
 

@@ -76,6 +76,7 @@ def test_dates(text, seconds):
         (b"", ["not a sitemap"]),
         (b"<rss></rss>", ["not a sitemap"]),
         (PAGE[:-20], ["the document is cut off"]),
+        *((b"<urlset>" + end, ["is cut off"]) for end in (b"", b"<url", b"<![CDATA[x", b"\xc3")),
         (gzip.compress(PAGE, mtime=0)[:-9], ["cut off"]),
         (gzip.compress(PAGE, mtime=0)[:12] + b"\xff" * 30, ["damaged"]),
         (gzip.compress(bytes(sitemaps.MOST_BYTES + 1), mtime=0), ["more than 52,428,800 bytes"]),

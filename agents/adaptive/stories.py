@@ -85,7 +85,7 @@ class AdaptiveStories(WhittleStories):
         lasting = _lasting(view.sources)
         published = np.maximum(lasting.arrival_rate * lasting.period * age, _LEAST)
         for k, stories in enumerate(_WORLDS):
-            new = unpaid_content(lasting, stories, age) / published
+            new = unpaid_content(lasting, stories, age, counts) / published
             new = np.clip(new, _LEAST, 1.0 - _LEAST)
             each = known * np.log1p(-new) + (items - known) * np.log(new)
             found[:, k] = np.where(counts, each, 0.0).sum(axis=-1)

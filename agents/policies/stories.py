@@ -11,7 +11,7 @@ from agents.policies.base import Environment, ObservationView, needs_all
 from agents.policies.index import Whittle
 from crawl_env import NEVER, Sources, Stories, Task
 from crawl_env.compiled import compiled
-from crawl_env.numerics import FloatArray, IntArray
+from crawl_env.numerics import BoolArray, FloatArray, IntArray
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(6)
 
@@ -107,7 +107,9 @@ def _shared(sources: Sources, stories: Stories, shape: tuple[int, ...]) -> Float
     return np.asarray(-np.expm1(np.minimum(together[topic].T - silent, 0.0)))
 
 
-def unpaid_content(sources: Sources, stories: Stories, age: FloatArray) -> FloatArray:
+def unpaid_content(
+    sources: Sources, stories: Stories, age: FloatArray, where: BoolArray | None = None
+) -> FloatArray:
     """Return the mean utility of the items whose stories no other source has been paid for, (B, N).
 
     It is Λ_iξ̄_i ∫ e^{−μ_i a} Π_j (1 − q_j P_j(a)) da over the ages a of items since the last crawl
@@ -122,6 +124,7 @@ def unpaid_content(sources: Sources, stories: Stories, age: FloatArray) -> Float
         sources: the fleet, (N,), or a batch (B, N).
         stories: the arrivals.
         age: (B, N) steps since the last crawl, failed ones not counted; 1e9 if there was none.
+        where: (B, N) of which sources it is computed, by default of all; 0 elsewhere.
 
     >>> fleet = Sources([1.0, 1.0], 1.0, 0.1, topics=["news", "news"])
     >>> unpaid_content(fleet, Stories(overlap=1), np.array([[3.0, 1.0]])).round(3)
@@ -131,11 +134,12 @@ def unpaid_content(sources: Sources, stories: Stories, age: FloatArray) -> Float
     def whole(parameter: FloatArray) -> FloatArray:
         return np.ascontiguousarray(np.broadcast_to(parameter, age.shape), dtype=np.float64)
 
-    out = np.empty(age.shape)
+    wanted = np.ones(age.shape, dtype=bool) if where is None else where
+    out = np.zeros(age.shape)
     rate, decay = whole(sources.arrival_rate * sources.period), whole(sources.decay_per_step)
     utility, steps = whole(sources.mean_utility), np.minimum(age, NEVER)
     p, lag, topic = stories.overlap, stories.lag, sources.topic_of
-    _unpaid(rate, utility, decay, steps, topic, p, lag, _NODES, _WEIGHTS, out)
+    _unpaid(rate, utility, decay, steps, topic, p, lag, _NODES, _WEIGHTS, wanted, out)
     return out
 
 
@@ -150,6 +154,7 @@ def _unpaid(
     lag: float,
     nodes: FloatArray,
     weights: FloatArray,
+    wanted: BoolArray,
     out: FloatArray,
 ) -> None:
     n = topic.size
@@ -158,6 +163,8 @@ def _unpaid(
         for i in range(n):
             most[topic[i]] = max(most[topic[i]], rate[b, i])
         for i in range(n):
+            if not wanted[b, i]:
+                continue
             # The integral is over s = 1 − e^{−μa}, in pieces between the ages of the others.
             ends = np.zeros(n + 2)
             number = 1

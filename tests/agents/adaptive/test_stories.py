@@ -35,7 +35,7 @@ def played(env, agent, steps):
 def test_the_overlap_is_found_from_what_is_known(overlap, lag):
     env = CrawlVectorEnv(8, horizon=None, **task(overlap, lag))
     agent = AdaptiveStories(env)
-    _, states = played(env, agent, 400)
+    _, states = played(env, agent, 200)
     estimates = np.array(agent.estimate(states[-1])).mean(axis=0)
     assert estimates[0] == pytest.approx(overlap, abs=0.1)
     assert estimates[1] == pytest.approx(lag, abs=1.0)
@@ -43,7 +43,7 @@ def test_the_overlap_is_found_from_what_is_known(overlap, lag):
 
 def test_it_earns_nearly_what_the_policy_does_that_is_told_the_overlap():
     agents = ["adaptive-stories", "whittle-stories", "whittle"]
-    runs = compare(agents, task(0.9), steps=300, warmup=100, seeds=8)
+    runs = compare(agents, task(0.9), steps=200, warmup=100, seeds=8)
     ours, told, ignoring = (runs[name].reward for name in agents)
     assert statistics.ratio(ours, told).mean > 0.95
     assert statistics.ratio(ours, ignoring).low > 1.0

@@ -142,6 +142,9 @@ def test_the_unpaid_content_is_the_mean_of_what_crawls_are_paid(n, lag):
         action = np.zeros((envs, n))
         action[:, rng.integers(n)] = 1.0
         shown, *_ = vec.step(action)
+    some = np.arange(n)[None] == 0
+    whole, part = (unpaid_content(fleet, arrivals, age, where) for where in (None, some))
+    np.testing.assert_array_equal(part, np.where(some, whole, 0.0))
 
 
 def test_whittle_stories_gains_and_no_policy_exceeds_the_bound():

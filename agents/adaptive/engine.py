@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -20,25 +21,100 @@ _FACTOR = 3.0  # of the number of steps after which it is made again
 
 
 class QueuePlan(NamedTuple):
-    """The state of planning, `Memory.plan`, of `AdaptiveEngine` in front of an engine."""
+    """The state of `EstimatedQueue`."""
 
-    tuning: State  # of `SelfTuning`
     due: FloatArray  # (B, 1) steps after which the index is made for new estimates
     fleet: FloatArray  # (B, N, 4) the estimates it was made for; NaN before the first time
     phase: IntArray  # (B,) what a deterministic engine has left over, as in `WhittleEngine`
 
 
+class QueueMemory(NamedTuple):
+    """The state of planning, `Memory.plan`, of `AdaptiveEngine` in front of an engine."""
+
+    tuning: State  # of `SelfTuning`
+    queue: QueuePlan
+
+
+class EstimatedQueue:
+    """`WhittleEngine` in the hands of an agent that estimates its sources.
+
+    The index of `WhittleEngine` is made for the estimates after the first ten rounds, and again
+    after three, nine, … times as many steps. (A round is the number of steps in which the budget
+    covers every source once.) Between these times it stays, since making it takes some seconds for
+    a hundred sources. Sources that the index leaves out are hardly crawled, and what is wrongly
+    believed of them stays: the index is made rarely, and late, because early estimates leave out
+    more good ones. Before the first time, and where the engine takes hardly anything from what the
+    estimates promise, the agent's own priorities stand.
+
+    Arguments:
+        task: has an engine. Crawl delays and hosts do not enter the index.
+    """
+
+    def __init__(self, task: Task) -> None:
+        example = Sources(np.ones(task.n), 1.0, 1.0, period=task.sources.period)
+        self._task = Task(
+            lambda rng: example,
+            task.budget,
+            budget_rule=task.budget_rule,
+            arrivals="poisson-items",
+            observed=False,
+            engine=task.engine,
+            features=("age", "backlog", *PARAMETERS),
+        )
+        self._policies: dict[int, WhittleEngine] = {}  # by row of the batch: each has its tables
+
+    @staticmethod
+    def hides(task: Task) -> bool:
+        """Return whether a task shows of its sources nothing but what crawls found, as the index by
+        age and backlog assumes."""
+        return not (task.observed.any() or task.sources.is_signalled or task.sources.fails)
+
+    def begin(self, batch: int, tour: float) -> QueuePlan:
+        """Return the state before the first step; `tour` is the length of a round, steps."""
+        unknown = np.full((batch, self._task.n, len(PARAMETERS)), np.nan)
+        return QueuePlan(np.full((batch, 1), _FIRST * tour), unknown, np.full(batch, -1))
+
+    def decide(
+        self,
+        plan: QueuePlan,
+        clock: FloatArray,
+        age: FloatArray,
+        backlog: FloatArray,
+        estimates: Callable[[], FloatArray],
+        priority: FloatArray,
+    ) -> QueuePlan:
+        """Return the state after a step, and write the priorities of the index over `priority`.
+
+        Arguments:
+            clock: (B, 1) steps, this one included; NaN where nothing can be estimated yet.
+            age: (B, N) steps.
+            backlog: (B, N), as observed.
+            estimates: called where the index is due; returns the `PARAMETERS`, (B, N, 4).
+            priority: (B, N) of the agent itself.
+        """
+        due, fleet, phase = plan.due, plan.fleet, plan.phase.copy()
+        now = clock >= due
+        if now.any():
+            due = np.where(now, due * _FACTOR, due)
+            fleet = np.where(now[..., None], estimates(), fleet)
+        seen = np.concatenate([age[..., None], backlog[..., None], fleet], axis=-1)
+        for row in np.flatnonzero(~np.isnan(fleet).any(axis=(1, 2))).tolist():
+            if row not in self._policies:
+                self._policies[row] = WhittleEngine(self._task)
+            told = ObservationView(seen[row : row + 1], self._task)
+            ranked, (onward,) = self._policies[row].decide(told, (phase[row : row + 1],))
+            phase[row] = onward[0]
+            if self._policies[row].heeds(told.sources.fleet(0)):
+                priority[row] = ranked[0]
+        return QueuePlan(due, fleet, phase)
+
+
 class AdaptiveEngine(SelfTuning):
     """Certainty equivalence in front of an indexing engine: `WhittleEngine`, told the estimates.
 
-    It estimates Λ, ξ̄ and μ as `SelfTuning` does, and in the first ten rounds crawls as that does,
-    too, which ignores the engine and sees every source several times. (A round is the number of
-    steps in which the budget covers every source once.) Then it makes the index of `WhittleEngine`
-    for the posterior means, and again after three, nine, … times as many steps. Between these times
-    the index stays, since making it takes some seconds for a hundred sources. Sources that the
-    index leaves out are hardly crawled, and what is wrongly believed of them stays: the index is
-    made rarely, and late, because early estimates leave out more good ones. Where the engine takes
-    hardly anything from what the estimates promise, it goes on as `SelfTuning`.
+    It estimates Λ, ξ̄ and μ as `SelfTuning` does, and crawls as that does in the first ten rounds,
+    which ignores the engine and sees every source several times. Then the posterior means are
+    handed to an `EstimatedQueue`.
 
     The engine itself is known. Crawl delays and hosts do not enter the index. Without an engine, it
     is `SelfTuning`.
@@ -67,62 +143,40 @@ class AdaptiveEngine(SelfTuning):
         estimator: Estimator | str | None = None,
     ) -> None:
         super().__init__(env, seed=seed, estimator=estimator)
-        self._shown = None if self.task.engine is None else self._task_of_estimates()
-        self._policies: dict[int, WhittleEngine] = {}  # by row of the batch: each has its tables
+        self._queue = None if self.task.engine is None else self._checked()
 
-    def _task_of_estimates(self) -> Task:
-        """Return the task in which `WhittleEngine` acts: fleets are observed, and nothing else is
-        but age and backlog."""
+    def _checked(self) -> EstimatedQueue:
         task = self.task
         needs_all(task, self.name, "age", "backlog")
         needs(task, self.name, *NUMBER)
-        if task.observed.any() or task.sources.is_signalled or task.sources.fails:
+        if not EstimatedQueue.hides(task):
             raise ValueError(
                 f"agent {self.name!r} ranks sources by age and backlog alone, and in this "
                 "environment content is observed, sources send signals, or crawls can fail; use "
                 f"{SelfTuning.name!r}, which ignores the engine"
             )
-        example = Sources(np.ones(task.n), 1.0, 1.0, period=task.sources.period)
-        return Task(
-            lambda rng: example,
-            task.budget,
-            budget_rule=task.budget_rule,
-            arrivals="poisson-items",
-            observed=False,
-            engine=task.engine,
-            features=("age", "backlog", *PARAMETERS),
-        )
+        return EstimatedQueue(task)
 
     def begin(self, view: ObservationView) -> Memory:
         memory = super().begin(view)
-        if self._shown is None:
+        if self._queue is None:
             return memory
-        due = np.full((view.batch, 1), float(_FIRST * self.known.round))
-        unknown = np.full((*memory.age.shape, len(PARAMETERS)), np.nan)
-        return memory._replace(plan=QueuePlan(memory.plan, due, unknown, np.full(view.batch, -1)))
+        queue = self._queue.begin(view.batch, self.known.round)
+        return memory._replace(plan=QueueMemory(memory.plan, queue))
 
     def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
-        if self._shown is None:
+        if self._queue is None:
             return super().decide(view, state)
         memory = Memory(*state)
-        before = QueuePlan(*memory.plan)
+        before = QueueMemory(*memory.plan)
         priority, learnt = super().decide(view, memory._replace(plan=before.tuning))
         memory = Memory(*learnt)
-        due, fleet, phase = before.due, before.fleet, before.phase.copy()
-        now = (memory.clock >= due) & self.has_unit(memory.plan)
-        if now.any():
-            due = np.where(now, due * _FACTOR, due)
-            fleet = np.where(now[..., None], self._estimates(view, memory), fleet)
-        seen = np.concatenate([memory.age[..., None], view["backlog"][..., None], fleet], axis=-1)
-        for row in np.flatnonzero(~np.isnan(fleet).any(axis=(1, 2))).tolist():
-            if row not in self._policies:
-                self._policies[row] = WhittleEngine(self._shown)
-            told = ObservationView(seen[row : row + 1], self._shown)
-            ranked, (onward,) = self._policies[row].decide(told, (phase[row : row + 1],))
-            phase[row] = onward[0]
-            if self._policies[row].heeds(told.sources.fleet(0)):
-                priority[row] = ranked[0]
-        return priority, memory._replace(plan=QueuePlan(memory.plan, due, fleet, phase))
+        clock = np.where(self.has_unit(memory.plan), memory.clock, np.nan)
+        queue = self._queue.decide(
+            QueuePlan(*before.queue), clock, memory.age, view["backlog"],
+            lambda: self._estimates(view, memory), priority,
+        )  # fmt: skip
+        return priority, memory._replace(plan=QueueMemory(memory.plan, queue))
 
     def _estimates(self, view: ObservationView, memory: Memory) -> FloatArray:
         """Return the posterior means of `PARAMETERS`, (B, N, 4)."""

@@ -6,7 +6,7 @@ import pytest
 from agents import compare, make
 from agents.adaptive import AdaptiveEngine, SelfTuning
 from agents.adaptive.base import Memory
-from agents.adaptive.engine import QueuePlan
+from agents.adaptive.engine import QueueMemory, QueuePlan
 from crawl_env import CrawlVectorEnv, Engine, Sources
 from tests.refusals import refused
 
@@ -45,7 +45,7 @@ def test_told_the_truth_it_is_whittle_engine(monkeypatch):
         if step >= first - 1:
             np.testing.assert_array_equal(np.argsort(action), np.argsort(expected))
         observation, *_ = env.step(action)
-    assert QueuePlan(*Memory(*state).plan).due[0, 0] == 3 * first
+    assert QueuePlan(*QueueMemory(*Memory(*state).plan).queue).due[0, 0] == 3 * first
     assert agent.posterior(state).mean.shape == (2, len(FLEET))
 
 

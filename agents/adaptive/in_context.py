@@ -35,6 +35,7 @@ from agents.adaptive.base import (
     crawled_and_age,
     next_multiplier,
 )
+from agents.adaptive.engine import EstimatedQueue, QueuePlan
 from agents.inference.answers import Answers
 from agents.inference.cycles import DailyCycles, published
 from agents.inference.pings import SignalQuality
@@ -232,6 +233,7 @@ class ContextMemory(NamedTuple):
     signals: State  # of `SignalQuality`; () if pings are not used
     topics: TopicSums | tuple[()]  # () if topics or items are not observed
     left: FloatArray | tuple[()]  # (B, N) content that the last look showed; () without looks
+    queue: QueuePlan | tuple[()]  # () without an engine that is heeded
 
 
 class InContext(Agent):
@@ -268,6 +270,9 @@ class InContext(Agent):
       step, looks have the index of `WhittleLooks` at the inferred parameters. A look tells as much
       of a source as a crawl. No use is made of items and sums over them, which looks do not show,
       nor of parameters that are observed.
+    - In front of an `Engine`, with the features `backlog` and `items`, `EstimatedQueue` ranks the
+      sources by the index of `WhittleEngine` at the inferred parameters, unless content is
+      observed, sources send signals or crawls can fail.
 
     Arguments:
         env: an environment, a vector environment, or a `Task`.
@@ -300,6 +305,7 @@ class InContext(Agent):
             *(("steps_left",) * isinstance(task.payoff, Deadline)),
             *(("topic",) * isinstance(task.payoff, DiminishingReturns)),
             *(("seen", "shown") * (task.look_cost is not None)),
+            *(("backlog",) * (task.engine is not None)),
         )
 
     def __init__(
@@ -339,6 +345,8 @@ class InContext(Agent):
         topics, seen = task.sources.topic_of, {"topic", "items"} <= shown and "pings" not in shown
         shared = seen and not self.looks and topics.max() + 1 < task.n
         self.topics = TopicFactors(topics, self.tour) if shared else None
+        queued = task.engine is not None and {"backlog", "items"} <= shown
+        self.queue = EstimatedQueue(task) if queued and EstimatedQueue.hides(task) else None
         if weights is None:
             self.network = shipped()
         else:
@@ -367,6 +375,7 @@ class InContext(Agent):
             signals=self.quality.begin((b, n)) if signalled else (),
             topics=() if self.topics is None else self.topics.begin(b),
             left=np.zeros((b, n)) if self.looks else (),
+            queue=() if self.queue is None else self.queue.begin(b, self.tour),
         )
 
     def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
@@ -403,7 +412,15 @@ class InContext(Agent):
         if self.looks:
             both = np.concatenate([index, self._look_index(memory, cost)], axis=-1)
             return graded(both, level).reshape(view.batch, 2, self.task.n), after
-        return graded(index, level), after
+        priority = graded(index, level)
+        if self.queue is not None:
+            found = (memory.sums[..., _ITEMS] > 0.0).any(axis=1, keepdims=True)
+            queue = self.queue.decide(
+                QueuePlan(*before.queue), np.where(found, after.clock, np.nan), memory.age,
+                view["backlog"], lambda: self._estimates(memory, cost), priority,
+            )  # fmt: skip
+            after = after._replace(queue=queue)
+        return priority, after
 
     def index(self, memory: ContextMemory, content: FloatArray | None = None) -> FloatArray:
         """Return the index of each source as inferred, times C, (B, N), relative to the fleet.
@@ -482,21 +499,36 @@ class InContext(Agent):
         present = factor * _index_of_content(content / factor, memory.weights, decay)
         return np.where(z == 0.0, index, present * self._grown(memory))
 
+    def _rates(self, memory: ContextMemory) -> tuple[FloatArray, FloatArray]:
+        """Return shape and mean of the posterior of the items of each source per tour, (B, N) each,
+        with `_PRIOR_ITEMS` items of the mean rate of the fleet as the prior."""
+        gap, items = (memory.sums[..., i].astype(np.float64) for i in (_GAP, _ITEMS))
+        of_fleet = (items.sum(axis=1) + 1.0) / (gap.sum(axis=1) + 1.0)
+        shape = items + _PRIOR_ITEMS
+        return shape, shape / (gap + _PRIOR_ITEMS / of_fleet[:, None])
+
+    def _estimates(self, memory: ContextMemory, cost: FloatArray) -> FloatArray:
+        """Return the inferred `PARAMETERS` of each source, (B, N, 4)."""
+        period = self.known.period
+        rate = self._rates(memory)[1] / (self.tour * period)
+        flow, decay = self._flow(memory)
+        each = flow * memory.fleet[:, :1] / (rate * period)
+        known = rate, np.maximum(each, _LEAST), np.maximum(decay / period, _LEAST), cost
+        return np.stack([np.broadcast_to(array, rate.shape) for array in known], axis=-1)
+
     def _of_topics(
         self, view: ObservationView, before: ContextMemory, crawled: BoolArray
     ) -> TopicSums:
         """Return the state of `topics` after the crawls of sources that had been crawled before."""
         assert self.topics is not None
-        gaps, items = before.sums[..., _GAP], before.sums[..., _ITEMS]
-        env, source = np.nonzero(_after_known_gaps(before, crawled) & (gaps > 0))
-        gaps_of, items_of = (x.sum(axis=1, dtype=np.float64) for x in (gaps, items))
-        of_fleet = (items_of + 1.0) / (gaps_of + 1.0)  # per tour
-        shape = items[env, source].astype(np.float64) + _PRIOR_ITEMS
-        rate = shape / (gaps[env, source].astype(np.float64) + _PRIOR_ITEMS / of_fleet[env])
+        shape, per_tour = self._rates(before)
+        known = _after_known_gaps(before, crawled) & (before.sums[..., _GAP] > 0)
+        env, source = np.nonzero(known)
         gap = before.age[env, source]
         found = np.clip(view["items"][env, source].astype(np.float64), 0.0, MOST_ITEMS)
-        state, expected = TopicSums(*before.topics), rate * gap / self.tour
-        return self.topics.update(state, env, source, gap, found, expected, shape)
+        state, expected = TopicSums(*before.topics), per_tour[env, source] * gap / self.tour
+        of_source = shape[env, source]
+        return self.topics.update(state, env, source, gap, found, expected, of_source)
 
     def _heard(
         self,

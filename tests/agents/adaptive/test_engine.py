@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 
 from agents import compare, make
-from agents.adaptive import AdaptiveEngine, SelfTuning
+from agents.adaptive import AdaptiveEngine, InContext, SelfTuning
 from agents.adaptive.base import Memory
 from agents.adaptive.engine import QueueMemory, QueuePlan
+from agents.adaptive.in_context import ContextMemory
 from crawl_env import CrawlVectorEnv, Engine, Sources
+from crawl_env.simulation.observation import SUMMED
 from tests.refusals import refused
 
 FLEET = Sources([3.0, 2.0, 1.0, 0.5, 2.0, 1.0, 0.3, 4.0], [1.0, 0.7, 2.0, 5.0, 0.2, 3.0, 4.0, 0.1],
@@ -25,11 +27,43 @@ TASK = {
 
 
 def test_it_earns_most_of_what_the_policy_does_that_knows_the_sources():
-    agents = ["adaptive-engine", "whittle-engine", "adaptive-self-tuning"]
-    runs = compare(agents, TASK, steps=75, warmup=45, seeds=2)
-    ours, known, without = (runs[name].reward.mean() for name in agents)
-    assert ours > 0.6 * known  # four seeds: .75 to 1.04
-    assert ours > 1.5 * without  # 1.88 to 2.41
+    ours = ["adaptive-engine", "in-context"]
+    others = ["whittle-engine", "adaptive-self-tuning"]
+    runs = compare([*ours, *others], TASK, steps=75, warmup=45, seeds=2)
+    known, without = (runs[name].reward.mean() for name in others)
+    for name in ours:
+        assert runs[name].reward.mean() > 0.6 * known  # four seeds: .75 to 1.04
+        assert runs[name].reward.mean() > 1.5 * without  # 1.88 to 2.41
+
+
+def test_what_in_context_infers_of_the_sources():
+    env = CrawlVectorEnv(4, **{**TASK, "features": (*SEEN, *SUMMED), "budget": 8})
+    agent, state, observation = InContext(env), None, env.reset(seed=0)[0]
+    agent.queue = None  # it would take time, and all sources are crawled
+    for _ in range(80):
+        action, state = agent.predict(observation, state)
+        observation, *_ = env.step(action)
+    found = agent._estimates(ContextMemory(*state), np.ones(8)).mean(axis=0)
+    rate, each, decay, cost = found.T
+    np.testing.assert_allclose(rate, FLEET.arrival_rate, rtol=0.15)
+    np.testing.assert_allclose(rate * each, FLEET.arrival_rate * FLEET.mean_utility, rtol=0.2)
+    # Within the one step between two crawls, decay hardly shows.
+    assert (abs(np.log(decay / FLEET.decay_rate)) < 1.0).all()
+    assert (cost == 1.0).all()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"features": SEEN[:4]},
+        {"features": (*SEEN[:3], "backlog")},
+        {"features": (*SEEN, "value"), "observed": True},
+        {"sources": Sources(np.ones(8), 1.0, 0.2, failure_rate=0.1)},
+    ],
+)
+def test_in_context_ignores_an_engine_where_its_index_does_not_hold(changed):
+    assert InContext(CrawlVectorEnv(1, **TASK)).queue is not None
+    assert InContext(CrawlVectorEnv(1, **{**TASK, **changed})).queue is None
 
 
 def test_told_the_truth_it_is_whittle_engine(monkeypatch):

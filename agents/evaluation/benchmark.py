@@ -390,7 +390,7 @@ def completed(
             "runs": ordered,
             "left_out": dict(left_out),
             "scores": _as_json(scores),
-            "iqm": aggregate.iqm(list(run_scores(ordered, head["split"], salt).values()), 0).mean,
+            "iqm": _iqm(ordered, head["split"], salt),
             "versions": {
                 "ephemeral-crawl": crawl_env.__version__,
                 "python": platform.python_version(),
@@ -417,6 +417,11 @@ def run_scores(rows: Sequence[Row], split: Split = "test", salt: str = "") -> di
         low, high = (x[: mine.size] for x in reference_rewards(named(name), split, salt))
         found[name] = run_score(mine, low, high)
     return found
+
+
+def _iqm(rows: Sequence[Row], split: Split, salt: str) -> float:
+    """Return the interquartile mean of the scores of all runs."""
+    return aggregate.iqm(list(run_scores(rows, split, salt).values()), 0).mean
 
 
 def run_score(reward: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
@@ -527,10 +532,11 @@ def check_result(result: Any, salt: str = "") -> None:
         )
     for task_id in dict.fromkeys(row["task"] for row in rows):
         _check_runs(task_id, [row for row in rows if row["task"] == task_id], result, salt)
-    if not _are_close(result.get("scores"), _as_json(scores_of(rows, "test", salt))):
+    found = {"scores": _as_json(scores_of(rows, "test", salt)), "iqm": _iqm(rows, "test", salt)}
+    if not _are_close({key: result.get(key) for key in found}, found):
         raise ValueError(
-            f"the scores of {name} do not follow from its rewards and the recorded references of "
-            "this version; run it again with this version"
+            f"the scores of {name}, or their interquartile mean, do not follow from its rewards "
+            "and the recorded references of this version; run it again with this version"
         )
 
 

@@ -123,6 +123,8 @@ def changed(result, change, seal=True):
         (lambda r: r["runs"][2].update(samples=9), "trained longer in"),
         (lambda r: r["runs"][2].update(reward=1e3), "do not follow from its rewards"),
         (lambda r: r["scores"][ID].update(mean=2.0), "do not follow from its rewards"),
+        (lambda r: r.update(iqm=r["iqm"] + 0.001), "do not follow from its rewards"),
+        (lambda r: r.pop("iqm"), "do not follow from its rewards"),
         (lambda r: r.update(trials=1000), "1000 settings were tried"),
         (lambda r: r.update(split="validation"), "run it on 'test'"),
     ],

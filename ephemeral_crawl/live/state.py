@@ -300,13 +300,14 @@ class State:
     def _is_fit_due(self, kind: str) -> bool:
         """Return whether enough has changed since the last fit, which takes some milliseconds: an
         eighth of the sources that have been tried have reported again, or in small fleets a
-        thirty-second; before any has been tried, of all."""
+        thirty-second; of all sources, if some are removed or none has been tried."""
         if kind == "configure" or (kind == "add" and self.changes >= len(self) // 5):
             return True
         if kind == "add" and len(self) <= _SMALL:
             return True
-        tried = len(self) - int(self.numbers_of[outcomes.NEW]) or len(self)
-        return self.changes >= max(1, tried // (32 if tried <= _SMALL else 8))
+        tried = len(self) - int(self.numbers_of[outcomes.NEW])
+        number = len(self) if kind == "remove" or not tried else tried
+        return self.changes >= max(1, number // (32 if number <= _SMALL else 8))
 
     def _keep(self, rows: NDArray[Any]) -> None:
         """Save rows that are about to change for the copies that are being written."""

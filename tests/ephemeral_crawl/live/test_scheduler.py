@@ -70,9 +70,12 @@ def test_a_report_counts_once(scheduler, clock):
     assert scheduler.explain(lease.source) == before
 
 
-def test_removals_before_the_first_fetch_do_not_each_fit_the_fleet(clock, monkeypatch):
+@pytest.mark.parametrize("fetched", [0, 1])
+def test_removals_do_not_each_fit_the_fleet(clock, monkeypatch, fetched):
     scheduler = Scheduler(":memory:", budget="100/h", clock=clock)
     scheduler.add_many({"source": str(i)} for i in range(400))
+    for lease in scheduler.lease(fetched) if fetched else ():
+        scheduler.report(lease.id, [(None, 1.0)])
     fits, fit = [], State._fit
     monkeypatch.setattr(State, "_fit", lambda state: fits.append(len(state)) or fit(state))
     for i in range(100):

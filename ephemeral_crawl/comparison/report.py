@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agents.evaluation.statistics import Estimate, number
+from crawl_env.errors import counted
 from ephemeral_crawl.comparison import indexing, signals
 from ephemeral_crawl.comparison import schedule as schedules
 from ephemeral_crawl.comparison.events import (
@@ -389,7 +390,7 @@ def _never(report: Report, events: StepEvents[C], best: str, run: C) -> None:
         return
     publishes = fleet.arrival_rate * fleet.mean_utility * fleet.period
     silent = int(np.count_nonzero(publishes[never] == 0))
-    text = f"{best} never crawls {never.size} of {len(fleet)} sources"
+    text = f"{best} never crawls {never.size} of {counted(len(fleet), 'source')}"
     if silent:
         text += f" ({silent} of them publish nothing)"
     if silent < never.size:

@@ -18,6 +18,7 @@ from agents.theory.multiplier import spendable
 from agents.theory.renewal import renewal_arm
 from agents.theory.schedule import RelaxedSchedule, relaxed_schedule
 from crawl_env import NEVER, CrawlVectorEnv, ItemLog, Task
+from crawl_env.errors import counted
 from crawl_env.log.clock import HOURS
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation import selection
@@ -257,8 +258,8 @@ def counts(schedule: Schedule, delay: float, unit: str = "units of time") -> str
     low, high = interval[crawled].min(), interval[crawled].max()
     every = f"every {low:.4g}" if low == high else f"every {low:.4g} to {high:.4g}"
     scheduled = "The schedule, which ignores signals, crawls " if fleet.is_signalled else ""
-    crawls = f"{int(crawled.sum()):,} of {len(fleet):,} sources"
-    text = f"{scheduled}{crawls}, {every}" if scheduled else f"{crawls} are crawled, {every}"
+    crawls = f"{crawled.sum():,} of {counted(len(fleet), 'source')}"
+    text = f"{scheduled}{crawls}, {every}" if scheduled else f"Crawled: {crawls}, {every}"
     text += f" {unit}."
     never = np.flatnonzero(~crawled)
     if never.size:

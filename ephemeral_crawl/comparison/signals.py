@@ -24,6 +24,7 @@ from agents.registry import CLAIRVOYANT
 from agents.theory.arm import Information, arm_of, information
 from agents.theory.task_bound import task_bound
 from crawl_env import Signals, Sources, Task
+from crawl_env.errors import counted
 from crawl_env.numerics import FloatArray, IntArray
 from ephemeral_crawl.comparison.events import C, StepEvents
 from ephemeral_crawl.core import evaluation, plots
@@ -206,7 +207,7 @@ def write(
         for i in worth.order[:SHOWN]
     ]
     n = len(fleet)
-    which = f"the {SHOWN} most valuable of {n:,}" if n > SHOWN else f"all {n} sources"
+    which = f"the {SHOWN} most valuable of {n:,}" if n > SHOWN else counted(n, "source")
     report.table(
         f"Worth of each source's signals ({which}; also in signals.csv)",
         ["source", "recall", "precision", "delay", "worth / step at λ*", "measured gain / step"],

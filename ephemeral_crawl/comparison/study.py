@@ -21,6 +21,7 @@ from agents.registry import AGENTS, ON_REQUEST, find
 from agents.theory.task_bound import Bound
 from crawl_env import Engine, Signals, Sources, Task
 from crawl_env.content.engine import Discipline, Service
+from crawl_env.errors import counted
 from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.numerics import FloatArray
 from crawl_env.rng import check_seed
@@ -169,9 +170,9 @@ class ComparisonStudy(AnsweringStudy):
                 parts[m, rule.name] = events.jobs(rule.name, asked, rule.rates, "average")
         bounds = self._engine_bounds(events, parts, budgets)
         print(
-            f"{len(events.fleet)} sources × {events.length} × {len(names)} policies × "
-            f"{len(budgets)} budget{'s' if len(budgets) > 1 else ''}, "
-            f"in {sum(map(len, parts.values()))} parts"
+            f"{counted(len(events.fleet), 'source')} × {events.length} × "
+            f"{counted(len(names), 'policy', 'policies')} × {counted(len(budgets), 'budget')}, "
+            f"in {counted(sum(map(len, parts.values())), 'part')}"
         )
         runs = play_all(self.runner, events, parts)
         costs = {m: indexing.cost_of(events, runs[m], bound) for m, bound in bounds.items()}

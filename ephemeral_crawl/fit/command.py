@@ -90,10 +90,10 @@ class Fit(SignalOptions, Study):
         fleet.to_csv(self.out, status=[found.lives.status[i] for i in kept])
         self.publish(report, {"estimates.csv": summary.records(found)})
         if dead.any():
-            done = "left out of" if self.drop_dead else "in"
+            done = "left out of" if self.drop_dead else "kept in"
             print(
-                f"Fell silent: {dead.sum():,} of {dead.size:,} sources, which are {done} the fleet"
-                + ("" if self.drop_dead else ", with the rate of their lives and the status dead")
+                f"Fell silent: {dead.sum():,} of {counted(dead.size, 'source')}, {done} the fleet"
+                + ("" if self.drop_dead else ", with the rate before that and the status dead")
             )
         print(
             f"Fleet: {self.out}\nNext: ephemeral-crawl evaluate --sources {self.out} "
@@ -134,8 +134,8 @@ class Fit(SignalOptions, Study):
         kept = log.select(names)
         if (few := len(log.names) - len(names)) and self.min_items > 1:
             kept = kept.with_notes(
-                f"{len(log) - len(kept):,} items of {few:,} sources with fewer than "
-                f"{self.min_items} items are left out."
+                f"Left out: {counted(len(log) - len(kept), 'item')} of {counted(few, 'source')} "
+                f"with fewer than {self.min_items} items."
             )
         return kept, None if pings is None else _of(pings, names)
 
@@ -169,5 +169,7 @@ def _of(pings: PingLog, names: list[str]) -> PingLog:
     """Return the pings of the named sources."""
     kept = pings.select(names)
     if left_out := len(pings) - len(kept):
-        return kept.with_notes(f"{left_out:,} pings are of sources without items in the fit.")
+        return kept.with_notes(
+            f"Left out: {counted(left_out, 'ping')} of sources without items in the fit."
+        )
     return kept

@@ -8,6 +8,7 @@ import numpy as np
 
 from agents.inference.signals import IntervalEstimates
 from crawl_env import ItemLog
+from crawl_env.errors import counted
 from crawl_env.log.clock import HOURS
 from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.report import Report
@@ -23,16 +24,16 @@ def write(report: Report, log: ItemLog, found: SignalFit) -> None:
     for note in found.notes:
         report.paragraph(note)
     report.paragraph(
-        f"{found.pings.sum():,} pings of {np.count_nonzero(found.pings):,} sources. Over the "
-        f"fleet, recall is {_plus_minus(found.recall)} (the fraction of the items that ping), "
-        f"precision {_plus_minus(found.precision)} (the fraction of the pings that announce an "
-        f"item) and the mean delay {_plus_minus(found.delay)} {unit}s: mean ± standard deviation "
-        "between sources."
+        f"{counted(found.pings.sum(), 'ping')} of {counted((found.pings > 0).sum(), 'source')}. "
+        f"Over the fleet, recall is {_plus_minus(found.recall)} (the fraction of the items that "
+        f"ping), precision {_plus_minus(found.precision)} (the fraction of the pings that announce "
+        f"an item) and the mean delay {_plus_minus(found.delay)} {unit}s: mean ± standard "
+        "deviation between sources."
     )
     if found.outside:
         report.paragraph(
-            f"{found.outside:,} pings are outside the lives of their sources, over which these are "
-            "fitted, and are left out."
+            f"Left out: {counted(found.outside, 'ping')} outside the lives of the sources, over "
+            "which these are fitted."
         )
     if found.skew:
         report.paragraph(
@@ -46,10 +47,10 @@ def write(report: Report, log: ItemLog, found: SignalFit) -> None:
     silent = [log.names[i] for i in np.flatnonzero((found.pings == 0) & (found.items > 0))]
     if silent:
         report.paragraph(
-            f"{len(silent):,} sources never ping ({', '.join(silent[:5])}"
-            f"{', …' * (len(silent) > 5)}): their precision and delay are those of "
-            "the fleet, and their recall is what the fleet's and so many unannounced items leave "
-            "open. If you know that a source sends none, set its recall to 0 in the fleet."
+            f"Without pings: {counted(len(silent), 'source')} ({', '.join(silent[:5])}"
+            f"{', …' * (len(silent) > 5)}). There, precision and delay are those of the fleet, and "
+            "recall is what the fleet's and so many unannounced items leave open. If you know that "
+            "a source sends none, set its recall to 0 in the fleet."
         )
     order = np.argsort(-found.items, kind="stable")[:SHOWN]
     rows = [
@@ -61,10 +62,9 @@ def write(report: Report, log: ItemLog, found: SignalFit) -> None:
         ]
         for i in order
     ]
-    n = len(log.names)
-    shown = f"the {SHOWN} largest of {n:,} sources" if n > SHOWN else f"all {n} sources"
+    largest = f"the {SHOWN} largest of " * (len(log.names) > SHOWN)
     report.table(
-        f"Signals ({shown})",
+        f"Signals ({largest}{counted(len(log.names), 'source')})",
         ["source", "items", "pings", "recall", "precision", f"mean delay, {unit}s"],
         rows,
     )

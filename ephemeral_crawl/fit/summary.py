@@ -8,6 +8,7 @@ import numpy as np
 
 from agents.evaluation.statistics import number
 from agents.inference.shrinkage import Estimates
+from crawl_env.errors import counted
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.results import provenance
 from ephemeral_crawl.fit import checks, figures, signal_summary
@@ -71,8 +72,8 @@ def write(report: Report, found: FitResults) -> None:
     since = f" (time 0 is {log.origin})" if log.origin else ""
     report.answer(_answer(found))
     report.paragraph(
-        f"{len(log):,} items of {len(log.names):,} sources from {log.start:,.6g} to "
-        f"{log.end:,.6g} {log.unit}s{since}."
+        f"{counted(len(log), 'item')} of {counted(len(log.names), 'source')} from "
+        f"{log.start:,.6g} to {log.end:,.6g} {log.unit}s{since}."
     )
     for note in log.notes:
         report.paragraph(note)
@@ -162,10 +163,13 @@ def _lives(report: Report, found: FitResults) -> None:
 def _answer(found: FitResults) -> str:
     """Return a sentence on what was fitted, and on the assumptions that do not hold."""
     violated = [name for name, check in found.checks.items() if checks.failing(check.p).any()]
-    fitted = f"{len(found.log.names):,} sources are fitted to {len(found.log):,} items; "
+    log = found.log
+    fitted = (
+        f"The model is fitted to {counted(len(log), 'item')} of {counted(len(log.names), 'source')}"
+    )
     if not violated:
-        return fitted + "no assumption of the model is rejected."
-    return fitted + f"some violate assumptions of the model ({', '.join(violated)}), see below."
+        return f"{fitted}; no assumption of it is rejected."
+    return f"{fitted}; not all of its assumptions hold ({', '.join(violated)}), see below."
 
 
 def findings(found: FitResults) -> list[str]:
@@ -180,8 +184,8 @@ def findings(found: FitResults) -> list[str]:
             accepted.append(statement)
         else:
             sentences.append(
-                f"“{statement}” is rejected for {fails.sum()} of {tested} sources ({statistic}: "
-                f"{_strongest(found, name, fails)}). For these sources, {consequence}."
+                f"“{statement}” is rejected for {fails.sum()} of {counted(tested, 'source')} "
+                f"({statistic}: {_strongest(found, name, fails)}). Where it is, {consequence}."
             )
     if accepted:
         sentences.append(f"Not rejected for any source: {', '.join(f'“{x}”' for x in accepted)}.")
@@ -274,7 +278,7 @@ def _failures(report: Report, found: FitResults) -> None:
         for i in order[:SHOWN]
     ]
     report.table(
-        f"Rejected assumptions by source ({len(order)} sources"
+        f"Rejected assumptions by source ({counted(len(order), 'source')}"
         + (f", {SHOWN} shown)" if len(order) > SHOWN else ")"),
         ["source", "items", *fails],
         rows,
@@ -319,9 +323,8 @@ def _estimates(report: Report, found: FitResults) -> None:
         "μ own",
         f"μ, 1/{unit}",
     ]
-    n = len(log.names)
-    largest = f"the {SHOWN} largest of {n:,} sources" if n > SHOWN else f"all {n} sources"
-    report.table(f"Estimates ({largest})", columns, rows)
+    largest = f"the {SHOWN} largest of " * (len(log.names) > SHOWN)
+    report.table(f"Estimates ({largest}{counted(len(log.names), 'source')})", columns, rows)
 
 
 def _plus_minus(estimates: Estimates, i: int) -> str:

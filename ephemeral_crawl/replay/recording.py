@@ -13,6 +13,7 @@ from agents.evaluation.statistics import Estimate, number
 from agents.policies.index import WhittleExact
 from agents.registry import CLAIRVOYANT
 from crawl_env import Sources
+from crawl_env.errors import counted
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.comparison.events import REFITTED, Column, Results, StepEvents
 from ephemeral_crawl.comparison.sample import Sample
@@ -64,7 +65,7 @@ class Recording(StepEvents[Replay]):
 
     @property
     def length(self) -> str:
-        return f"{self.split.steps} steps × {self.runs} runs"
+        return f"{counted(self.split.steps, 'step')} × {counted(self.runs, 'run')}"
 
     @property
     def unit(self) -> str:
@@ -175,7 +176,7 @@ class Recording(StepEvents[Replay]):
 
     def few(self) -> str:
         view = self._view
-        return f"{_count(view.blocks, view.block_name)} are too few" * (view.blocks < FEWEST)
+        return f"{counted(view.blocks, view.block_name)} are too few" * (view.blocks < FEWEST)
 
     def frequency(self, run: Replay) -> FloatArray:
         known = dict(zip(self.fleet.names, run.frequency.tolist(), strict=True))
@@ -301,7 +302,7 @@ def _changed(report: Report, view: View, limited: bool) -> None:
             f"{name} ({number(utility)})" for name, utility in list(split.unknown.items())[:_LISTED]
         )
         report.paragraph(
-            f"New: {_count(len(split.unknown), 'source')} published nothing before the split and "
+            f"New: {counted(len(split.unknown), 'source')} published nothing before the split and "
             f"{'were' if len(split.unknown) > 1 else 'was'} not crawled{part}: {listed}"
             f"{', …' if len(split.unknown) > _LISTED else ''} (utility). The schedule contains "
             "them, with what the whole log says of them."
@@ -313,7 +314,7 @@ def _changed(report: Report, view: View, limited: bool) -> None:
             else "fetches them at the maximum interval only"
         )
         report.paragraph(
-            f"Dead: {_count(len(dead), 'source')} fell silent, for longer than chance explains: "
+            f"Dead: {counted(len(dead), 'source')} fell silent, for longer than chance explains: "
             f"{', '.join(dead[:_LISTED])}{', …' if len(dead) > _LISTED else ''}. The schedule "
             f"{remedy}."
         )
@@ -324,13 +325,14 @@ def _setting(report: Report, view: View, conditions: str, most: float) -> None:
     unit, published = rest.unit, rest.utility.sum()
     since = f" (time 0 is {rest.origin})" if rest.origin else ""
     fitted = "" if view.split.refitted is None else " The fleet is fitted to the first part."
+    period = f"{fleet.period:,.6g} {unit}{'s' * (fleet.period != 1)}"
     report.paragraph(
-        f"The log is split into two parts: {len(past):,} items from {past.start:,.6g} to "
-        f"{past.end:,.6g} {unit}s{since}, and {len(rest):,} items up to {rest.end:,.6g} with a "
-        f"total utility of {number(published)}.{fitted} The second part is replayed once, in "
-        f"{view.steps:,} steps of {_count(fleet.period, unit)}, to {_count(len(fleet), 'source')} "
-        f"that start without content: {conditions}. All policies meet the same items, which "
-        "do not depend on the crawls."
+        f"The log is split into two parts: {counted(len(past), 'item')} from {past.start:,.6g} to "
+        f"{past.end:,.6g} {unit}s{since}, and {counted(len(rest), 'item')} up to {rest.end:,.6g} "
+        f"with a total utility of {number(published)}.{fitted} The second part is replayed once, "
+        f"in {counted(view.steps, 'step')} of {period}, to {counted(len(fleet), 'source')} without "
+        f"content at the start: {conditions}. All policies meet the same items, which do not "
+        "depend on the crawls."
     )
     unknown = view.split.unknown
     if published > 0:
@@ -342,12 +344,12 @@ def _setting(report: Report, view: View, conditions: str, most: float) -> None:
             f"would collect {most / published:.2%} of all utility: the rest decays before "
             "the next step, or is published by unknown sources."
         )
-    runs = _count(view.runs, "run")
+    runs = counted(view.runs, "run")
     report.paragraph(
         f"All values are means of {runs} of each policy, each starting one step after the previous "
         "one, since periodic schedules may be synchronised with the hours of the day by chance."
     )
-    blocks = _count(view.blocks, view.block_name)
+    blocks = counted(view.blocks, view.block_name)
     if view.blocks < FEWEST:
         report.paragraph(
             f"The replay has {blocks}, which is too few for confidence intervals. Replay more "
@@ -415,7 +417,3 @@ def points(estimate: Estimate) -> str:
         return "n/a"
     mean, low, high = (100 * x for x in estimate)
     return f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]"
-
-
-def _count(n: float, what: str) -> str:
-    return f"{n:,.6g} {what}" + "s" * (n != 1)

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from agents.inference import shrinkage
 from crawl_env import ItemLog, PingLog, Sources, Trace
+from crawl_env.errors import counted
 from crawl_env.log.clock import HOURS
 from crawl_env.log.event_log import time_of
 from crawl_env.numerics import FloatArray
@@ -228,6 +229,7 @@ def _check_fleet(fleet: Sources, log: ItemLog) -> None:
     if lacking:
         names = ", ".join(log.names[i] for i in lacking[:5]) + ", …" * (len(lacking) > 5)
         raise ValueError(
-            f"--sources lacks {len(lacking)} sources of the log, with {items[lacking].sum()} "
-            f"items ({names}); add them, or leave their items out of the log"
+            f"--sources lacks {counted(len(lacking), 'source')} of the log, with "
+            f"{counted(items[lacking].sum(), 'item')} ({names}); add what is missing, or leave "
+            "those items out of the log"
         )

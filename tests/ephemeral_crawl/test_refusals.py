@@ -74,7 +74,7 @@ def example(tmp_path_factory):
         (f"{REPLAY} --decay-rate .1 --steps 0", "--steps is 0"),
         (f"{REPLAY} --decay-rate .1 --agents wittle", "'whittle'"),
         (f"{REPLAY} --decay-rate .1 --unit fortnight", "fortnight"),
-        (f"{REPLAY} --sources table1", "--sources lacks 20 sources of the log, with 2134 items"),
+        (f"{REPLAY} --sources table1", "--sources lacks 20 sources of the log, with 2,134 items"),
         (f"{REPLAY} --sources table1 --decay-rate 1", "--decay-rate was given with --sources"),
         (f"{REPLAY} --curves none.csv", "none.csv: No such file"),
         (f"{PINGS} strange.csv", "sources that the log"),

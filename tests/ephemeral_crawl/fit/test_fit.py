@@ -3,6 +3,7 @@ tests of the assumptions have the size they state, and see what they are for."""
 
 import csv
 import ctypes
+import re
 from pathlib import Path
 
 import numpy as np
@@ -317,10 +318,14 @@ def test_a_tiny_log_is_fitted_too(tmp_path):
 
 def test_a_log_of_one_item_is_fitted_with_unknown_errors(tmp_path):
     (tmp_path / "i.csv").write_text("source,published,utility\na,2024-05-01T10:00Z,7\n")
+    (tmp_path / "p.csv").write_text("source,time\na,2024-05-01T10:01Z\n")
     common = {"decay_rate": 0.1, "out": tmp_path / "fleet.csv", "report": tmp_path / "r"}
-    Fit(items=tmp_path / "i.csv", until="2024-05-04", **common).run()
+    Fit(items=tmp_path / "i.csv", signals=tmp_path / "p.csv", until="2024-05-04", **common).run()
     assert Sources.from_csv(tmp_path / "fleet.csv").mean_utility.tolist() == [7.0]
     page = (tmp_path / "r" / "report.html").read_text(encoding="utf-8")
+    assert "1 item of 1 source from" in page
+    assert "1 ping of 1 source." in page
+    assert not re.search(r"\b1 (sources|items|pings)\b", page)
     assert "<span>7</span> <small>± n/a</small>" in page
     with (tmp_path / "r" / "estimates.csv").open(encoding="utf-8") as file:
         assert [row["mean_utility_error"] for row in csv.DictReader(file)] == [""]

@@ -118,9 +118,7 @@ def test_the_command_names_the_dead_and_keeps_their_rate(tmp_path, capsys):
     Fit(items=path, **options).run()
     said = capsys.readouterr().out
     assert "Of the sources, 1 fell silent (dead) and 0 appeared" in said
-    assert (
-        "Fell silent: 1 of 8 sources, which are in the fleet, with the rate of their lives" in said
-    )
+    assert "Fell silent: 1 of 8 sources, kept in the fleet, with the rate before that" in said
     with out.open(encoding="utf-8") as file:
         status = {row["source"]: row["status"] for row in csv.DictReader(file)}
     assert status == {f"s{i}": "dead" if i == 3 else "steady" for i in range(8)}

@@ -332,14 +332,14 @@ def test_sources_nobody_knew_of_are_not_crawled_but_count(tmp_path, capsys):
 
 def test_time_stamps_part_a_log_too(tmp_path, capsys):
     lines = ["source,published"]
-    lines += [
-        f"{'ab'[i % 2]},2024-05-{1 + i // 4:02d}T{6 * (i % 4):02d}:30:00Z" for i in range(120)
-    ]
+    lines += [f"a,2024-05-{1 + i // 4:02d}T{6 * (i % 4):02d}:30:00Z" for i in range(120)]
     log = written(tmp_path, "\n".join(lines) + "\n")
     given = {"items": log, "budget": "1", "train_until": "2024-05-11", "period": 6.0}
     replayed(tmp_path, agents=("whittle",), steps=None, **given)
     printed = capsys.readouterr().out
     assert "40 items from 0.5 to 240 hours (time 0 is 2024-05-01T00:00:00Z), and 80" in printed
+    assert "Crawled: 1 of 1 source, every" in printed
+    assert not re.search(r"\b1 (sources|budgets)\b", printed)
 
 
 def test_the_first_part_must_hold_items(tmp_path):

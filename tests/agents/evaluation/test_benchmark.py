@@ -63,7 +63,7 @@ def test_a_result_has_the_rewards_of_evaluate_on_the_seeds_of_the_task(result):
     entry.check_result(json.loads(json.dumps(result)))
 
 
-def test_it_resumes_and_refuses_the_results_of_others(tmp_path):
+def test_it_resumes_and_refuses_the_results_of_others(tmp_path, monkeypatch):
     out = tmp_path / "result.json"
     count = 0
 
@@ -82,13 +82,17 @@ def test_it_resumes_and_refuses_the_results_of_others(tmp_path):
     with refused("holds other results: of another agent"):
         agents.benchmark("random", SMALL, out=out)
     altered = tmp_path / "altered.json"
-    altered.write_text(json.dumps({**partial, "runs": [{**partial["runs"][0], "reward": 9e9}]}))
-    with refused("or altered ones"):
-        agents.benchmark(Oldest, SMALL, out=altered)
+    row = {**partial["runs"][0], "reward": 9e9}
+    for other in ({**partial, "runs": [row]}, entry.sealed({**partial, "code": "of earlier code"})):
+        altered.write_text(json.dumps(other))
+        with refused("or altered ones"):
+            agents.benchmark(Oldest, SMALL, out=altered)
     with refused(f"also holds runs of {ID}, which would be lost"):
         agents.benchmark(Oldest, "Recovering4M1Discounted", out=out)
-    with pytest.raises(FileNotFoundError, match="no such folder; create it first"):
-        agents.benchmark(Oldest, SMALL, out=tmp_path / "new" / "out.json", progress=stop)
+    with monkeypatch.context() as patch:
+        patch.setattr(entry, "play", None)  # no run comes first
+        with pytest.raises(FileNotFoundError, match="no such folder; create it first"):
+            agents.benchmark(Oldest, SMALL, out=tmp_path / "new" / "out.json")
     whole = agents.benchmark(Oldest, SMALL, out=out)
     assert whole["runs"][:3] == partial["runs"]
     assert json.loads(out.read_text()) == whole

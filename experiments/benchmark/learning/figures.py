@@ -43,7 +43,7 @@ def heat_map(table: ScoreTable, tasks: Sequence[str]) -> Any:
         score[0, j], colour[0, j] = least, 0.0
         for i, agent in enumerate(names[1:], 1):
             if task in table.runs[agent]:
-                score[i, j] = table.middle(agent, [task])
+                score[i, j] = table.interquartile_mean(agent, [task])
                 above = score[i, j] - least
                 learnt = above / max(1 - least, 1e-6 if above > 0 else _DARKEST)
                 colour[i, j] = learnt if task in table.ranked else 0.0

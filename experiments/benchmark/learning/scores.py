@@ -92,7 +92,7 @@ class ScoreTable:
         """Return the agents trained on any of these tasks, best first."""
         shown = [task for task in tasks if task in self.tasks]
         found = [name for name, runs in self.runs.items() if set(shown) & set(runs)]
-        return sorted(found, key=lambda name: -self.middle(name, shown))
+        return sorted(found, key=lambda name: -self.interquartile_mean(name, shown))
 
     def of(self, agent: str, tasks: Iterable[str]) -> list[list[Run]]:
         """Return an agent's runs on each of the tasks on which it was trained."""
@@ -106,8 +106,8 @@ class ScoreTable:
     def iqm(self, agent: str, tasks: Iterable[str]) -> Estimate:
         return aggregate.iqm(self.scores(agent, tasks))
 
-    def middle(self, agent: str, tasks: Iterable[str]) -> float:
-        """Return the interquartile mean alone, which takes no resamples."""
+    def interquartile_mean(self, agent: str, tasks: Iterable[str]) -> float:
+        """Return the mean of `iqm` without its interval, which takes resamples."""
         return aggregate.iqm(self.scores(agent, tasks), resamples=0).mean
 
     def gain(self, agent: str, task: str) -> Estimate:

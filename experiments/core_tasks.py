@@ -167,8 +167,8 @@ def claim(data: Data) -> str:
         f"of {len(fit.error):,} sets of five tasks {found.named(0)} predict the mean of the tiers "
         f"best (error {fit.error[0]:.4f} by {len(found.scores)} agents, and "
         f"{left_out(found.scores, found.target):.3f} if each agent is left out of the choice, too);"
-        f" the core has {fit.error[core]:.3f}, the median set {np.median(fit.error):.3f}. By its "
-        f"plain mean, with which agents are ranked, the core has {fit.plain[core]:.3f}, and "
+        f" the core has {fit.error[core]:.3f}, the median set {np.median(fit.error):.3f}. By the "
+        f"plain mean of its scores the core has {fit.plain[core]:.3f}, and "
         f"{(fit.plain < fit.plain[core]).mean():.0%} of the sets have less"
     )
 

@@ -82,8 +82,8 @@ class EstimatedQueue:
         backlog: FloatArray,
         estimates: Callable[[], FloatArray],
         priority: FloatArray,
-    ) -> QueuePlan:
-        """Return the state after a step, and write the priorities of the index over `priority`.
+    ) -> tuple[FloatArray, QueuePlan]:
+        """Return the priorities, (B, N), and the state after a step.
 
         Arguments:
             clock: (B, 1) steps, this one included; NaN where nothing can be estimated yet.
@@ -92,7 +92,7 @@ class EstimatedQueue:
             estimates: called where the index is due; returns the `PARAMETERS`, (B, N, 4).
             priority: (B, N) of the agent itself.
         """
-        due, fleet, phase = plan.due, plan.fleet, plan.phase.copy()
+        due, fleet, phase, out = plan.due, plan.fleet, plan.phase.copy(), priority.copy()
         now = clock >= due
         if now.any():
             due = np.where(now, due * _FACTOR, due)
@@ -105,8 +105,8 @@ class EstimatedQueue:
             ranked, (onward,) = self._policies[row].decide(told, (phase[row : row + 1],))
             phase[row] = onward[0]
             if self._policies[row].heeds(told.sources.fleet(0)):
-                priority[row] = ranked[0]
-        return QueuePlan(due, fleet, phase)
+                out[row] = ranked[0]
+        return out, QueuePlan(due, fleet, phase)
 
 
 class AdaptiveEngine(SelfTuning):
@@ -172,7 +172,7 @@ class AdaptiveEngine(SelfTuning):
         priority, learnt = super().decide(view, memory._replace(plan=before.tuning))
         memory = Memory(*learnt)
         clock = np.where(self.has_unit(memory.plan), memory.clock, np.nan)
-        queue = self._queue.decide(
+        priority, queue = self._queue.decide(
             QueuePlan(*before.queue), clock, memory.age, view["backlog"],
             lambda: self._estimates(view, memory), priority,
         )  # fmt: skip

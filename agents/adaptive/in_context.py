@@ -415,7 +415,7 @@ class InContext(Agent):
         priority = graded(index, level)
         if self.queue is not None:
             found = (memory.sums[..., _ITEMS] > 0.0).any(axis=1, keepdims=True)
-            queue = self.queue.decide(
+            priority, queue = self.queue.decide(
                 QueuePlan(*before.queue), np.where(found, after.clock, np.nan), memory.age,
                 view["backlog"], lambda: self._estimates(memory, cost), priority,
             )  # fmt: skip

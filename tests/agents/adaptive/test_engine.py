@@ -32,8 +32,8 @@ def test_it_earns_most_of_what_the_policy_does_that_knows_the_sources():
     runs = compare([*ours, *others], TASK, steps=75, warmup=45, seeds=2)
     known, without = (runs[name].reward.mean() for name in others)
     for name in ours:
-        assert runs[name].reward.mean() > 0.6 * known  # four seeds: .75 to 1.04
-        assert runs[name].reward.mean() > 1.5 * without  # 1.88 to 2.41
+        assert runs[name].reward.mean() > 0.6 * known  # four seeds: .75 to 1.04, and .98 to 1.02
+        assert runs[name].reward.mean() > 1.5 * without  # 1.88 to 2.45, and 2.25 to 2.82
 
 
 def test_what_in_context_infers_of_the_sources():

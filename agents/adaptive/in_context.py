@@ -305,7 +305,7 @@ class InContext(Agent):
             *(("steps_left",) * isinstance(task.payoff, Deadline)),
             *(("topic",) * isinstance(task.payoff, DiminishingReturns)),
             *(("seen", "shown") * (task.look_cost is not None)),
-            *(("backlog",) * (task.engine is not None)),
+            *(("items", "backlog") * (task.engine is not None)),
         )
 
     def __init__(

@@ -62,7 +62,9 @@ def test_what_in_context_infers_of_the_sources():
     ],
 )
 def test_in_context_ignores_an_engine_where_its_index_does_not_hold(changed):
-    assert InContext(CrawlVectorEnv(1, **TASK)).queue is not None
+    env = CrawlVectorEnv(1, **TASK)
+    assert {"items", "backlog"} <= set(InContext.features_in(env.task))
+    assert InContext(env).queue is not None
     assert InContext(CrawlVectorEnv(1, **{**TASK, **changed})).queue is None
 
 

@@ -9,8 +9,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ephemeral_crawl.live.errors import StoreLocked
-from ephemeral_crawl.live.journal.sqlite import is_new
+from ephemeral_crawl.live.errors import DamagedStore, StoreLocked
+from ephemeral_crawl.live.journal.sqlite import is_new, unusable
 
 _OBJECTS = "SELECT type, name, sql FROM sqlite_master"
 
@@ -26,6 +26,7 @@ class FileBeside:
 
     Raises:
         ValueError: the file is something else, or damaged.
+        OSError: it cannot be used.
         StoreLocked: another process changes it; also later, by all methods. Nothing is changed
             then.
     """
@@ -43,10 +44,13 @@ class FileBeside:
             self._prepare(what, tables)
         except sqlite3.DatabaseError as error:
             self.close()
-            raise ValueError(
-                f"{path} is not a file of {what}: {error}. If it was one, it is damaged: delete "
-                "it, and it is made anew"
-            ) from error
+            reason = unusable(self._name, error, patience)
+            if isinstance(reason, DamagedStore):
+                reason = ValueError(
+                    f"{path} is not a file of {what}: {error}. If it was one, it is damaged: "
+                    "delete it, and it is made anew"
+                )
+            raise reason from error
         except BaseException:
             self.close()
             raise

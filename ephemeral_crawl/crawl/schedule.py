@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from itertools import groupby
 
+from crawl_env.errors import counted
 from ephemeral_crawl.live import Explanation, Scheduler
 from ephemeral_crawl.live.causes import CAUSES
 from ephemeral_crawl.live.explanation import duration
@@ -32,15 +33,17 @@ def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int | None
     alike = all(scheduler.settings(e.source)["cost"] == 1.0 for e in known)
     one, many = ("fetch", "fetches") if alike else ("budget unit", "budget units")
     lines = [
-        f"{status.sources:,} sources, {status.budget:g} {many} an hour, {status.balance:.3g} saved "
-        f"up; price of a {one}: {status.price:.3g}." + ("" if alike else f" {UNIT}"),
+        f"{counted(status.sources, 'source')}, {status.budget:g} {many} an hour, "
+        f"{status.balance:.3g} saved up; price of a {one}: {status.price:.3g}."
+        + ("" if alike else f" {UNIT}"),
     ]
     new = [e.source for e in running if e.fetched_at is None and not e.failures]
     if new:
         missing = sum(scheduler.settings(name)["cost"] for name in new) - status.balance
         wait = duration(3600.0 * missing / status.budget) if missing > 0.0 else ""
         lines.append(
-            f"{len(new):,} were not fetched yet. Each is fetched once at first, "
+            f"{len(new):,} {'was' if len(new) == 1 else 'were'} not fetched yet. Each is fetched "
+            "once at first, "
             + (f"for which the budget suffices in {wait}" if wait else "at once")
             + ", which tells how often it publishes. Until then its rate is a guess, with a "
             "question mark."

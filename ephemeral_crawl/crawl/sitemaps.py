@@ -31,6 +31,9 @@ _HEAD = 1 << 16  # bytes in which the root begins
 _NOT_SPLIT = re.compile(r"^(\d{4})(?:-(\d\d))?$", re.ASCII)
 # What expat says of a document that ends too early.
 _TOO_EARLY = "no element found", "unclosed token", "unclosed CDATA section", "partial character"
+# What is left of a document of JSON where it is not as it should be, if it ends too early: nothing,
+# or a part of a word, of a number or of the number of a character.
+_PART = re.compile(r"(tr?u?|fa?l?s?|nu?l?|-|\.|[eE][+-]?|u[0-9a-fA-F]{0,4})?\s*", re.ASCII)
 
 
 class CutOff(ValueError):
@@ -92,7 +95,8 @@ def ends_early(error: BaseException | None) -> bool:
         case xml.sax.SAXParseException():
             return error.getMessage() in _TOO_EARLY
         case json.JSONDecodeError():
-            return error.msg.startswith("Unterminated") or error.pos >= len(error.doc.rstrip())
+            unended = error.msg.startswith("Unterminated")
+            return unended or _PART.fullmatch(error.doc, error.pos) is not None
         case UnicodeDecodeError():
             return error.reason == "unexpected end of data"
     return False

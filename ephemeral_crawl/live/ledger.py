@@ -237,17 +237,17 @@ class Ledger:
             missed = self.journal.since(self.number)
             if missed is not None:
                 return self._caught_up(self.state, missed)
-        self.state, self.number = State(), 0
-        stored = self.journal.snapshot()
-        if stored is not None:
-            self.number, data = stored
-            self.stored = self.number
-            self.state = snapshot.from_bytes(data)
-        missed = self.journal.since(self.number)
+        self.state = None  # unless all can be read
+        number, data = self.journal.snapshot() or (0, None)
+        try:
+            state = State() if data is None else snapshot.from_bytes(data)
+        except DamagedStore as error:
+            raise self._damaged(str(error)) from error
+        missed = self.journal.since(number)
         if missed is None:
-            self.state = None
             raise self._damaged("events after the snapshot are missing")
-        return self._caught_up(self.state, missed)
+        self.state, self.number, self.stored = state, number, number
+        return self._caught_up(state, missed)
 
     def _caught_up(self, state: State, missed: list[tuple[int, Event]]) -> State:
         for number, event in missed:
@@ -258,7 +258,7 @@ class Ledger:
         return state
 
     def _damaged(self, why: str) -> DamagedStore:
-        return DamagedStore(f"{self.journal.name}: the journal is damaged: {why}. {RESTORE}")
+        return DamagedStore(f"{self.journal.name} is damaged: {why}. {RESTORE}")
 
     def _apply(self, state: State, number: int, event: Event) -> None:
         try:

@@ -104,7 +104,7 @@ def from_bytes(data: bytes) -> State:
     try:
         return _state(data)
     except _DAMAGED as error:
-        raise DamagedStore(f"the stored state is damaged: {error}") from error
+        raise DamagedStore(f"its stored state cannot be read: {error}") from error
 
 
 def _state(data: bytes) -> State:

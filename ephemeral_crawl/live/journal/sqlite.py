@@ -28,6 +28,16 @@ _LOG_HEADER, _FRAME_HEADER = 32, 24  # bytes of a write-ahead log, and of each o
 _PAUSE = 0.05  # seconds between attempts
 _MOUNTS = Path("/proc/self/mountinfo")  # of Linux
 _NETWORKS = ("nfs", "cifs", "smb", "9p", "afs", "ceph", "fuse.", "glusterfs", "lustre", "gfs2")
+_WRITABLE = (
+    "it and its folder must be writable, also to read it; or copy it to a folder that is, with the "
+    "file -wal beside it, if there is one"
+)
+_ADVICE = {  # by the error of SQLite
+    sqlite3.SQLITE_FULL: "make room on the disk",
+    sqlite3.SQLITE_IOERR: "check the disk, and whether it is full",
+    sqlite3.SQLITE_READONLY: _WRITABLE,
+    sqlite3.SQLITE_CANTOPEN: _WRITABLE,
+}
 _OBJECTS = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY name"
 _STEPS = [  # from each version of the tables to the next
     [
@@ -170,15 +180,7 @@ class SqliteJournal(SqlJournal):
         )
 
     def _unusable(self, error: sqlite3.DatabaseError) -> OSError | ValueError:
-        """Return what is raised for an error of SQLite."""
-        if "malformed" in str(error) or "decode" in str(error):
-            return DamagedStore(f"{self.name} is damaged: {error}. {RESTORE}")
-        if "locked" in str(error):
-            return StoreLocked(self.name, self._patience)
-        if isinstance(error, sqlite3.OperationalError):  # such as that the disk is full
-            hint = "; it and its folder must be writable, also to read it" * ("open" in str(error))
-            return OSError(f"{self.name} cannot be used: {error}{hint}")
-        return DamagedStore(f"{self.name} is not a database of a scheduler: {error}")
+        return unusable(self.name, error, self._patience)
 
     def disconnect(self) -> None:
         connection, self._connection = self._connection, None
@@ -299,6 +301,27 @@ def is_new(path: Path) -> bool:
     return size == 0
 
 
+def unusable(name: str, error: sqlite3.DatabaseError, patience: float) -> OSError | ValueError:
+    """Return what is raised for an error of SQLite.
+
+    Arguments:
+        name: of the file.
+        patience: seconds for which others that use it were waited for.
+    """
+    said, code = str(error), getattr(error, "sqlite_errorcode", 0) & 0xFF  # Python's own have none
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return StoreLocked(name, patience)
+    if code == sqlite3.SQLITE_NOTADB:
+        return DamagedStore(
+            f"{name} is not a database of SQLite, or its beginning is damaged; give the name of a "
+            f"new file. {RESTORE}"
+        )
+    if code == sqlite3.SQLITE_CORRUPT or "malformed" in said or "decode" in said:
+        return DamagedStore(f"{name} is damaged: {said}. {RESTORE}")
+    advice = _ADVICE.get(code, "")
+    return OSError(f"{name} cannot be used: {said}{'; ' * bool(advice)}{advice}")
+
+
 def copy_file(store: Path, to: Path) -> None:
     """Copy a store to a new file, and change nothing: what is in its log stays there. Others may
     use the store meanwhile. Commits that are lost are warned of.
@@ -307,8 +330,12 @@ def copy_file(store: Path, to: Path) -> None:
         sqlite3.Error: it cannot be read, or the copy cannot be written.
     """
     path = Path(os.path.realpath(store))  # as SQLite names the log
+    # Beside a file that is alone in a folder that cannot be written no log can come to be, which
+    # SQLite would otherwise make even to read it.
+    alone = not os.access(path.parent, os.W_OK) and not Path(f"{path}-wal").exists()
+    how = "immutable=1" if alone else "mode=ro"
     with (
-        closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as old,
+        closing(sqlite3.connect(f"{path.as_uri()}?{how}", uri=True)) as old,
         closing(sqlite3.connect(to)) as new,
     ):
         ((page,),) = old.execute("PRAGMA page_size")

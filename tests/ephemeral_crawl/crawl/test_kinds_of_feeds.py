@@ -101,6 +101,18 @@ def test_what_is_no_feed_is_refused(body, words):
         parse_feed(body, "text/html", "https://example.org/")
 
 
+def test_a_json_feed_is_cut_off_wherever_it_ends():
+    odd = [True, False, None, -1.5e-7, "\\n\U0001f600", {"a": {}}]
+    for whole in (
+        json_feed(odd=odd),
+        json.dumps(json.loads(json_feed(odd=odd)), ensure_ascii=False),
+    ):
+        body = whole.encode()
+        for size in range(1, len(body)):
+            with refused("is cut off"):
+                parse_feed(body[:size])
+
+
 def page(link):
     return message(200, f"<!DOCTYPE html><html><head>{link}</head></html>".encode())
 

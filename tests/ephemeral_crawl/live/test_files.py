@@ -15,6 +15,7 @@ import pytest
 from ephemeral_crawl.crawl.command import CrawlFeeds
 from ephemeral_crawl.crawl.memory import Memory
 from ephemeral_crawl.live import Lesson, Scheduler, ledger
+from ephemeral_crawl.live.errors import DamagedStore
 from ephemeral_crawl.live.journal import open_journal, sqlite
 from ephemeral_crawl.sources import ManageSources
 from ephemeral_crawl.store import ManageStore
@@ -341,6 +342,55 @@ def test_a_file_that_cannot_be_written_says_so(path):
     path.chmod(0o400)
     with pytest.raises(OSError, match="cannot be used"):
         Scheduler(path)
+
+
+@pytest.mark.parametrize(
+    ("statement", "kind", "words"),
+    [
+        ("INSERT INTO t VALUES (1)", OSError, "cannot be used: UNIQUE constraint failed"),
+        ("INSERT INTO t VALUES (zeroblob(100000))", OSError, "is full; make room on the disk"),
+        ("PRAGMA query_only = 1; DELETE FROM t", OSError, "readonly database; it and its folder"),
+        ("ATTACH 'no/folder' AS b", OSError, "unable to open database: no/folder; it and its"),
+        ("ATTACH 'text' AS b", DamagedStore, "not a database of SQLite"),
+        ("SELECT CAST(x'ff' AS text)", DamagedStore, "is damaged: Could not decode"),
+    ],
+)
+def test_each_error_of_sqlite_says_what_to_do(tmp_path, monkeypatch, statement, kind, words):
+    monkeypatch.chdir(tmp_path)
+    Path("text").write_text("text" * 200)
+    live = sqlite.SqliteJournal(tmp_path / "crawl.db")
+    for before in (
+        "CREATE TABLE t (a PRIMARY KEY)",
+        "INSERT INTO t VALUES (1)",
+        "PRAGMA max_page_count = 8",
+        *statement.split("; ")[:-1],
+    ):
+        live.rows(before)
+    with pytest.raises(kind, match=words) as raised:
+        live.rows(statement.split("; ")[-1])
+    assert type(raised.value) is kind
+    assert str(raised.value).startswith(str(tmp_path / "crawl.db"))
+
+
+def test_a_store_in_a_folder_that_cannot_be_written_is_looked_at(path, monkeypatch, capsys):
+    """On such a file system SQLite reads a file only if it is told that nothing changes it."""
+    with Scheduler(path, budget="20/h") as live:
+        live.add("a")
+    connect, opened = sqlite3.connect, []
+
+    def connect_there(name, **keywords):
+        opened.append(name)
+        if str(path) in str(name) and "immutable" not in str(name):
+            raise sqlite3.OperationalError("unable to open database file")
+        return connect(name, **keywords)
+
+    monkeypatch.setattr(os, "access", lambda folder, mode: folder != path.parent)
+    monkeypatch.setattr(sqlite3, "connect", connect_there)
+    CrawlFeeds(store=path, dry_run=True).run()
+    assert "1 source," in capsys.readouterr().out
+    Path(f"{path}-wal").touch()  # what is in it would be left out
+    with refused("unable to open"):
+        CrawlFeeds(store=path, dry_run=True).run()
 
 
 @pytest.mark.parametrize("kind", ["nfs4", "fuse.sshfs", "ext4"])

@@ -374,7 +374,7 @@ UNSUMMED = "UPDATE journal SET checksum = NULL"  # as a program before version 5
         ("DELETE FROM journal WHERE number = 1", "events after the snapshot are missing"),
         ("INSERT INTO snapshot VALUES (3, 1, 1, x'00', 0)", "part 1 of snapshot 3 is not what was"),
         ("INSERT INTO snapshot VALUES (3, 2, 1, x'00', NULL)", "part 2 of snapshot 3 is not"),
-        ("INSERT INTO snapshot VALUES (3, 1, 1, x'00', NULL)", "stored state is damaged"),
+        ("INSERT INTO snapshot VALUES (3, 1, 1, x'00', NULL)", "stored state cannot"),
         ("CREATE TRIGGER t AFTER INSERT ON journal BEGIN SELECT 1; END", "not one of a scheduler"),
         ("ALTER TABLE journal ADD x INTEGER AS (abs(number))", "not one of a scheduler"),
         ("PRAGMA user_version = 9", "version 9"),
@@ -391,6 +391,17 @@ def test_damaged_journals_are_refused(tmp_path, change, words):
     connection.close()
     with refused(words):
         Scheduler(path)
+
+
+def test_a_damaged_state_is_not_taken_for_an_empty_one_when_it_is_read_again(tmp_path):
+    live = Scheduler(tmp_path / "crawl.db", budget="1/h")
+    live.add("a")
+    live._ledger.write_snapshot()
+    live._ledger.journal.rows("UPDATE snapshot SET state = x'00', checksum = NULL")
+    live._ledger.state = None  # as after a change that was not committed
+    for _ in range(2):
+        with refused("crawl.db is damaged: its stored state cannot be read"):
+            live.sources()
 
 
 def test_a_flipped_bit_that_makes_a_number_of_text_is_noticed(tmp_path, monkeypatch):
@@ -410,7 +421,7 @@ def test_a_flipped_bit_that_makes_a_number_of_text_is_noticed(tmp_path, monkeypa
     [
         (b'"free": [1]', b'"free": [0]', "free rows"),  # where a source is
         (b'"balance": 1.0', b'"balance": 1e999', "a number is 1e999"),
-        (b'"run": ', b'"run": ' + 10**5 * b"[", "damaged"),
+        (b'"run": ', b'"run": ' + 10**5 * b"[", "cannot be read"),
         (b'"reasons": []', b'"reasons": [[3, 0.0, "HTTP 500"]]', "source that does not exist"),
         (b'"reasons": []', b'"reasons": [[0, 0.0, "HTTP 500", "x"]]', "'x', which is not known"),
         (b'"renamed": []', b'"renamed": [[-1, 0.0, "a"]]', "source that does not exist"),

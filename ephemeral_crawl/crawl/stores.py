@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from ephemeral_crawl.live import Lesson, Scheduler
 from ephemeral_crawl.live.arguments import Duration
+from ephemeral_crawl.live.scheduler import check_apart
 
 T = TypeVar("T")
 
@@ -21,9 +22,13 @@ class Stores:
     Arguments:
         shards: in their order.
         owner: returns the number of the shard that a source belongs to.
+
+    Raises:
+        ValueError: two shards are in the same store.
     """
 
     def __init__(self, shards: Sequence[Scheduler], owner: Callable[[str], int]) -> None:
+        check_apart(shards)
         self._shards, self._owner = shards, owner
 
     def add_many(self, sources: Iterable[Mapping[str, Any]], *, exist_ok: bool = False) -> int:

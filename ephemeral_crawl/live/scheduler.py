@@ -947,6 +947,19 @@ class Scheduler:
         self._ledger.change(lambda state, moment: event)
 
 
+def check_apart(schedulers: Iterable[Scheduler]) -> None:
+    """Raise ValueError if two schedulers are in the same store, however it is named for each."""
+    names = dict[object, str]()
+    for scheduler in schedulers:
+        journal = scheduler._ledger.journal
+        if (place := journal.place()) in names:
+            raise ValueError(
+                f"{names[place]} and {journal.name} are one store; give each shard a store of its "
+                "own"
+            )
+        names[place] = journal.name
+
+
 def _given(**settings: object) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 

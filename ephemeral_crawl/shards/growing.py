@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ephemeral_crawl.live import Scheduler
+from ephemeral_crawl.live.scheduler import check_apart
 from ephemeral_crawl.shards.balancer import rate_of
 from ephemeral_crawl.shards.owner import owner_of
 
@@ -40,7 +41,11 @@ def divide_anew(stores: Sequence[Scheduler]) -> Iterator[int]:
     A source is added where it belongs before it is removed where it was, so that nothing is lost if
     this is stopped; when it is started again it goes on. The budgets are divided in proportion to
     the sources at the end, without ever adding up to more than before.
+
+    Raises:
+        ValueError: two stores are the same, of which all that is moved would be lost.
     """
+    check_apart(stores)
     for i, store in enumerate(stores):
         homes: dict[int, list[str]] = {}
         for name in store.sources():

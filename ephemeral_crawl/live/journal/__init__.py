@@ -41,24 +41,13 @@ def stores_of_shards(names: Sequence[str]) -> list[str | Path]:
     """Return stores, as `open_journal` takes them, by the names that a command was given.
 
     Raises:
-        ValueError: there is none, one is named twice, or of several one is in memory.
+        ValueError: there is none, or of several one is in memory.
     """
-    stores = [store_named(name) for name in names]
-    if not stores:
+    if not names:
         raise ValueError("no store was given; name the store of each shard")
-    if len(stores) > 1 and ":memory:" in names:
+    if len(names) > 1 and ":memory:" in names:
         raise ValueError("a shard in memory would be lost at once; name a file or a database")
-    places = dict[str, str]()
-    for name, store in zip(names, stores, strict=True):
-        file = file_of(store)
-        place = str(store) if file is None else os.path.realpath(file)
-        if place in places:
-            raise ValueError(
-                f"{redacted(places[place])} and {redacted(name)} are one store; give each shard a "
-                "store of its own"
-            )
-        places[place] = name
-    return stores
+    return [store_named(name) for name in names]
 
 
 def file_of(store: object) -> Path | None:

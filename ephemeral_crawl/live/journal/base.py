@@ -67,6 +67,10 @@ class Journal(ABC):
         """
 
     @abstractmethod
+    def place(self) -> object:
+        """Return what is equal for journals in the same place, however that is named."""
+
+    @abstractmethod
     def disconnect(self) -> None:
         """Close the connection, which a child must not inherit; the next use makes a new one."""
 
@@ -103,6 +107,9 @@ class NoJournal(Journal):
 
     def begin_with(self, number: int, parts: Iterable[bytes]) -> None:
         raise ValueError("a copy in memory would be lost at once; give a file or a database")
+
+    def place(self) -> object:
+        return self
 
     def disconnect(self) -> None:
         pass

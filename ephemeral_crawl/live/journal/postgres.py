@@ -242,6 +242,11 @@ class PostgresJournal(SqlJournal):
     def again(self) -> Self:
         return type(self)(self._given, patience=self._patience)
 
+    def place(self) -> object:
+        # One server has many addresses; no two start within a microsecond.
+        (server,) = self.rows("SELECT pg_postmaster_start_time()::text, current_database()")
+        return *server, self._schema
+
     def disconnect(self) -> None:
         if self._connection is not None:
             self._connection.close()

@@ -182,6 +182,9 @@ class SqliteJournal(SqlJournal):
     def _unusable(self, error: sqlite3.DatabaseError) -> OSError | ValueError:
         return unusable(self.name, error, self._patience)
 
+    def place(self) -> object:
+        return self._path
+
     def disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is None:

@@ -19,6 +19,7 @@ from ephemeral_crawl.live import Lesson, Scheduler, copies, ledger, outcomes, sn
 from ephemeral_crawl.live.columns import HOST, SOURCE
 from ephemeral_crawl.live.journal import base, open_journal, postgres, sqlite
 from ephemeral_crawl.live.state import State
+from ephemeral_crawl.reshard import Reshard
 from tests.ephemeral_crawl.live import kills
 from tests.ephemeral_crawl.live.stores import NO_SERVER, Store, reported, servers
 from tests.ephemeral_crawl.live.world import Clock
@@ -1004,6 +1005,25 @@ def test_nothing_that_a_schema_hides_is_run(store, statement):
     store.run(statement.format(schema))
     with refused("not one of a scheduler"):
         Scheduler(store.address)
+
+
+@on_postgres
+def test_a_store_that_is_named_in_two_ways_is_one(store, server):
+    """`reshard` would move its sources to itself, and remove them."""
+    other = server.new()
+    link = server.folder.with_name(f"{server.folder.name}.link")
+    link.symlink_to(server.folder)
+    names = (store.address, other.address, store.address.replace(server.folder.name, link.name))
+    try:
+        with Scheduler(names[0], budget="1/h") as live, Scheduler(names[1], budget="1/h"):
+            live.add_many({"source": name} for name in "abcd")
+            Reshard(stores=names[:2]).run()
+            assert 0 < len(live) < 4
+            with refused("are one store; give each shard a store of its own"):
+                Reshard(stores=names).run()
+            assert 0 < len(live) < 4
+    finally:
+        link.unlink()
 
 
 @on_postgres

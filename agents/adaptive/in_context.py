@@ -19,11 +19,8 @@ says.
 
 from __future__ import annotations
 
-import json
-from functools import cache
 from os import PathLike
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,8 +33,27 @@ from agents.adaptive.base import (
     next_multiplier,
 )
 from agents.adaptive.engine import EstimatedQueue, QueuePlan
+from agents.adaptive.network import DECAYS, Network, read_network, shipped
 from agents.inference.answers import Answers
-from agents.inference.cycles import DailyCycles, published
+from agents.inference.cycles import DailyCycles
+from agents.inference.history import (
+    EMPTY,
+    FLEET,
+    GAP,
+    HITS,
+    ITEMS,
+    LEAST,
+    NUMBER,
+    POOLED,
+    PUBLISHED,
+    SUMS,
+    Array32,
+    F,
+    Shows,
+    add_crawls,
+    fleet_summary,
+    network_inputs,
+)
 from agents.inference.pings import SignalQuality
 from agents.inference.rates import MOST_ITEMS, CrawlOutcome
 from agents.inference.regimes import TopicFactors, TopicSums
@@ -51,170 +67,17 @@ from agents.policies.base import (
 )
 from agents.policies.topics import greedy_priority
 from agents.theory.checks import CheckedArm
-from agents.theory.closed_form import age_index, decayed
+from agents.theory.mixtures import index_of_content, mixture_index
 from crawl_env import NEVER, Deadline, DiminishingReturns, Sources, Task
-from crawl_env.compiled import compiled
 from crawl_env.errors import check_positive
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
 from crawl_env.simulation.observation import SUMMED
 
-Array32 = NDArray[np.float32]
-WEIGHTS = Path(__file__).with_name("in_context.safetensors")
-
-DECAYS = np.geomspace(1 / 27, 27.0, 7)  # (J,) κ
-_PROBES = np.array([0.2, 1.0, 5.0])  # decays per tour whose likelihoods are inputs
-_LONG, _SHORT = 30.0, 5.0  # tours over which the two shorter memories fade to 1/e
-_VARIANCE = np.pi**2 / 6  # of ln ξ, for exponential ξ
-_LEAST, _MOST = 1e-30, 1e15  # utility of a crawl: below, float32 has too few digits, and it is none
-_NEWTON = 50  # steps at most
 _PER_TOUR = 4  # how often all sources are inferred anew
-
-# Sums over the crawls of a source. "All" are kept for ever, "long" and "short" fade.
-SUMS = (
-    *("crawls", "gap", "gap_empty", "harvest", "harvest2", "hits"),
-    *("exposure_a", "exposure_b", "exposure_c", "likelihood_a", "likelihood_b", "likelihood_c"),
-    *("items", "number", "age", "age2", "log", "age_log"),
-    *("long_crawls", "long_gap", "long_exposure", "long_harvest", "long_hits", "long_items"),
-    *("short_crawls", "short_gap", "short_exposure", "short_harvest", "short_hits", "short_items"),
-    *("last_gap", "last_harvest", "log_harvest", "log_harvest2"),
-    *("published_cos", "published_sin"),  # see `agents.inference.cycles.published`
-)
-_S = len(SUMS)
-_GAP, _EMPTY, _HITS, _ITEMS, _LONG_AT, _SHORT_AT, _LAST_AT = 1, 2, 5, 12, 18, 24, 30
-_NUMBER, _PUBLISHED_AT = 13, 34
 _PRIOR_ITEMS = 2.0  # of a source's rate, of the mean of the fleet, beside that of its topic
 # Looks are valued at this part of the estimated rate, which is too high where looks are frequent.
 # Chosen on validation runs of Looks100, on which .1 to .5 are alike and 1 collects less.
 _CAUTION = 0.5
-_FLEET = 12  # numbers that describe a fleet, see `_fleet`
-INPUTS = (
-    *("crawls", "gap", "gap_empty", "hits", "flow_a", "flow_b", "flow_c", "fit_a", "fit_c"),
-    *("dispersion", "hit_rate", "rate", "number", "slope", "slope_known", "level", "plug_in"),
-    *("long_crawls", "long_flow", "long_hits", "long_rate"),
-    *("short_crawls", "short_flow", "short_hits", "short_rate"),
-    *("last_gap", "last_flow", "elapsed", "elapsed_2", "clock"),
-    *("told_utility", "told_decay", "shows_items", "shows_sums", "told"),
-    *("long_excess", "long_excess_items", "short_excess", "short_excess_items", "effective"),
-    *("shrunken_rate", "shrunken_flow", "shrunken_level", "shrunken_worth", "shrunken_plug_in"),
-    *("size", "size_spread"),
-    *("fleet_rates", "fleet_flows", "fleet_levels", "fleet_clump", "fleet_within", "fleet_sizes"),
-)
-F = len(INPUTS)
-_PLUG_IN = INPUTS.index("shrunken_plug_in")
-# Inputs whose means and deviations over the fleet are its context. With all of them the network
-# recognised the fleets of its training.
-POOLED = tuple(
-    INPUTS.index(name)
-    for name in (
-        *("hits", "flow_b", "fit_a", "fit_c", "dispersion", "hit_rate", "rate", "slope", "level"),
-        *("plug_in", "long_excess", "long_excess_items", "short_excess", "effective"),
-    )
-)
-C = 2 * len(POOLED)
-
-
-_AT_ONCE = 1024  # sources, whose numbers stay in the processor's cache
-
-
-class Shows(NamedTuple):
-    """What an agent observes besides the harvests, each 0 or 1."""
-
-    items: float
-    sums: float
-    told: float  # mean utilities and decay rates
-
-
-class Network(NamedTuple):
-    """The weights: two hidden layers, the first of which also receives the fleet's context, and a
-    linear connection in parallel. The outputs are the logarithms of w_j relative to the plug-in
-    estimate of u*, for the mean of the index and for its upper quantile."""
-
-    mean: Array32  # (F + C,) of the inputs and of the context
-    std: Array32  # (F + C,)
-    first: Array32  # (F, H)
-    context: Array32  # (C, H)
-    bias: Array32  # (H,)
-    second: Array32  # (H, H)
-    bias_2: Array32  # (H,)
-    out: Array32  # (H, 2J)
-    linear: Array32  # (F, 2J)
-    bias_out: Array32  # (2J,)
-    optimism: Array32  # (2,) share of the quantile in the index; β, growth with what is unseen
-
-    def shift(self, context: Array32) -> Array32:
-        """Return what the context (B, C) of fleets adds to their first layers, (B, H)."""
-        standard = (context - self.mean[F:]) / self.std[F:]
-        return np.asarray(np.clip(standard, -8, 8) @ self.context + self.bias)
-
-    def weights(self, inputs: Array32, shift: Array32) -> Array32:
-        """Return w of inputs (K, F), given the shifts (K, H) of their fleets, or that of the only
-        fleet, (1, H): (K, J)."""
-        found = np.empty((len(inputs), len(DECAYS)), dtype=np.float32)
-        for at in range(0, len(inputs), _AT_ONCE):
-            some = slice(at, at + _AT_ONCE)
-            found[some] = self._weights(inputs[some], shift if len(shift) == 1 else shift[some])
-        return found
-
-    def _weights(self, inputs: Array32, shift: Array32) -> Array32:
-        x = (inputs - self.mean[:F]) / self.std[:F]
-        np.clip(x, -8, 8, out=x)
-        hidden = x @ self.first
-        hidden += shift
-        np.maximum(hidden, 0, out=hidden)
-        hidden = hidden @ self.second
-        hidden += self.bias_2
-        np.maximum(hidden, 0, out=hidden)
-        out = hidden @ self.out
-        out += x @ self.linear
-        out += self.bias_out
-        out += inputs[:, _PLUG_IN, None]
-        np.clip(out, -40, 40, out=out)
-        np.exp(out, out=out)
-        j, c = len(DECAYS), self.optimism[0]
-        return np.asarray((1 - c) * out[:, :j] + c * out[:, j:])
-
-
-def read_network(path: str | PathLike[str]) -> tuple[Network, dict[str, Any]]:
-    """Return the weights in a safetensors file, and its description of how they were made.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: the file is damaged, or holds no weights of this network.
-    """
-    content = Path(path).read_bytes()
-    try:
-        size = int.from_bytes(content[:8], "little")
-        header = json.loads(content[8 : 8 + size])
-        about = json.loads(header.pop("__metadata__")["in-context"])
-        arrays = {
-            name: np.frombuffer(
-                content[8 + size :][slice(*entry["data_offsets"])], dtype="<f4"
-            ).reshape(entry["shape"])
-            for name, entry in header.items()
-            if entry["dtype"] == "F32"
-        }
-        network = Network(**arrays)
-    except (ValueError, LookupError, TypeError) as error:
-        raise ValueError(f"{path} holds no weights of an in-context agent: {error!r}") from None
-    hidden = len(network.bias)
-    outputs = 2 * len(DECAYS)
-    shapes = ((F + C,), (F + C,), (F, hidden), (C, hidden), (hidden,), (hidden, hidden),
-              (hidden,), (hidden, outputs), (F, outputs), (outputs,), (2,))  # fmt: skip
-    for name, array, shape in zip(Network._fields, network, shapes, strict=True):
-        if array.shape != shape or not np.isfinite(array).all():
-            raise ValueError(
-                f"{path}: {name} has shape {array.shape}, or numbers that are not finite; it must "
-                f"be finite and have shape {shape}"
-            )
-    if not (network.std > 0).all():
-        raise ValueError(f"{path}: std has elements that are not positive")
-    return network, about
-
-
-@cache
-def shipped() -> Network:
-    """Return the weights that are a part of the package."""
-    return read_network(WEIGHTS)[0]
 
 
 class ContextMemory(NamedTuple):
@@ -225,7 +88,7 @@ class ContextMemory(NamedTuple):
     age: FloatArray  # (B, N) steps since the last crawl
     sums: Array32  # (B, N, S)
     shift: Array32  # (B, H)
-    fleet: FloatArray  # (B, 12) of `_fleet`
+    fleet: FloatArray  # (B, 12) of `fleet_summary`
     weights: Array32  # (B, N, J)
     decay: Array32  # (B, N) δ, per tour
     answers: Answers | tuple[()]  # () if failures are not observed
@@ -365,9 +228,9 @@ class InContext(Agent):
             clock=np.zeros((b, 1)),
             multiplier=np.full((b, 1), np.nan),
             age=age,
-            sums=np.zeros((b, n, _S), dtype=np.float32),
+            sums=np.zeros((b, n, len(SUMS)), dtype=np.float32),
             shift=np.zeros((b, len(self.network.bias)), dtype=np.float32),
-            fleet=np.ones((b, _FLEET)),
+            fleet=np.ones((b, FLEET)),
             weights=np.zeros((b, n, len(DECAYS)), dtype=np.float32),
             decay=np.ones((b, n), dtype=np.float32),
             answers=Answers.none((b, n)) if view.shows("failed") else (),
@@ -414,7 +277,7 @@ class InContext(Agent):
             return graded(both, level).reshape(view.batch, 2, self.task.n), after
         priority = graded(index, level)
         if self.queue is not None:
-            found = (memory.sums[..., _ITEMS] > 0.0).any(axis=1, keepdims=True)
+            found = (memory.sums[..., ITEMS] > 0.0).any(axis=1, keepdims=True)
             priority, queue = self.queue.decide(
                 QueuePlan(*before.queue), np.where(found, after.clock, np.nan), memory.age,
                 view["backlog"], lambda: self._estimates(memory, cost), priority,
@@ -429,20 +292,17 @@ class InContext(Agent):
             content: (B, N) utility; with it, sources that are observed have the index of the age
                 at which as much content would be expected.
         """
-        index = np.empty(memory.age.shape)
-        _index(
-            memory.age, memory.weights, memory.decay, DECAYS / self.tour, memory.sums, self.tour,
-            self.network.optimism[1], index,
-        )  # fmt: skip
+        index = mixture_index(memory.age, memory.weights, memory.decay, DECAYS / self.tour)
         if memory.pings:
             index = np.where(memory.pings[0] >= 0, self._pinged(memory), index)
+        index *= self._grown(memory)
         if self.looks:
             decay, left = self._decay(memory), self._left(memory)
             present = left / memory.fleet[:, :1] + self._since(memory)
-            index = np.where(left > 0.0, _index_of_content(present, memory.weights, decay), index)
+            index = np.where(left > 0.0, index_of_content(present, memory.weights, decay), index)
         if content is not None:
             seen = np.flatnonzero(self.task.observed)
-            index[:, seen] = _index_of_content(
+            index[:, seen] = index_of_content(
                 content[:, seen] / memory.fleet[:, :1], memory.weights[:, seen],
                 self._decay(memory)[:, seen],
             )  # fmt: skip
@@ -477,8 +337,8 @@ class InContext(Agent):
                 found[row] = self._column(view, name)[cells]
         sums = memory.sums.copy()
         gaps, unit, period = memory.age.reshape(-1)[cells], self.tour, self.known.period
-        _add(
-            sums.reshape(-1, _S), cells, gaps / unit, found, unit * period, self.memory,
+        add_crawls(
+            sums.reshape(-1, len(SUMS)), cells, gaps / unit, found, unit * period, self.memory,
             (memory.clock[cells // shape[1], 0] - 1.0) * period, self.cycles.frequency / period,
         )  # fmt: skip
         return memory._replace(age=age, sums=sums), crawled
@@ -487,8 +347,8 @@ class InContext(Agent):
         """Return the index of each source, (B, N), at its rates at this time of the day, where
         `index` is that at its mean rate."""
         clock, sums = memory.clock, memory.sums
-        items, gap = (sums[..., i].astype(np.float64) for i in (_NUMBER, _GAP))
-        found = sums[..., _PUBLISHED_AT] + 1j * sums[..., _PUBLISHED_AT + 1]
+        items, gap = (sums[..., i].astype(np.float64) for i in (NUMBER, GAP))
+        found = sums[..., PUBLISHED] + 1j * sums[..., PUBLISHED + 1]
         end = clock - np.minimum(memory.age, 1e9)
         z = self.cycles.amplitudes(found, items, end - gap * self.tour, end)
         if not z.any():
@@ -496,13 +356,13 @@ class InContext(Agent):
         factor, decay = self.cycles.factor(z, clock), self._decay(memory)
         since = self.cycles.since(z, clock, memory.age, decay)
         content = np.maximum((memory.weights * since).sum(axis=-1), 0.0)
-        present = factor * _index_of_content(content / factor, memory.weights, decay)
+        present = factor * index_of_content(content / factor, memory.weights, decay)
         return np.where(z == 0.0, index, present * self._grown(memory))
 
     def _rates(self, memory: ContextMemory) -> tuple[FloatArray, FloatArray]:
         """Return shape and mean of the posterior of the items of each source per tour, (B, N) each,
         with `_PRIOR_ITEMS` items of the mean rate of the fleet as the prior."""
-        gap, items = (memory.sums[..., i].astype(np.float64) for i in (_GAP, _ITEMS))
+        gap, items = (memory.sums[..., i].astype(np.float64) for i in (GAP, ITEMS))
         of_fleet = (items.sum(axis=1) + 1.0) / (gap.sum(axis=1) + 1.0)
         shape = items + _PRIOR_ITEMS
         return shape, shape / (gap + _PRIOR_ITEMS / of_fleet[:, None])
@@ -513,7 +373,7 @@ class InContext(Agent):
         rate = self._rates(memory)[1] / (self.tour * period)
         flow, decay = self._flow(memory)
         each = flow * memory.fleet[:, :1] / (rate * period)
-        known = rate, np.maximum(each, _LEAST), np.maximum(decay / period, _LEAST), cost
+        known = rate, np.maximum(each, LEAST), np.maximum(decay / period, LEAST), cost
         return np.stack([np.broadcast_to(array, rate.shape) for array in known], axis=-1)
 
     def _of_topics(
@@ -522,7 +382,7 @@ class InContext(Agent):
         """Return the state of `topics` after the crawls of sources that had been crawled before."""
         assert self.topics is not None
         shape, per_tour = self._rates(before)
-        known = _after_known_gaps(before, crawled) & (before.sums[..., _GAP] > 0)
+        known = _after_known_gaps(before, crawled) & (before.sums[..., GAP] > 0)
         env, source = np.nonzero(known)
         gap = before.age[env, source]
         found = np.clip(view["items"][env, source].astype(np.float64), 0.0, MOST_ITEMS)
@@ -583,9 +443,13 @@ class InContext(Agent):
         )
 
     def _grown(self, memory: ContextMemory) -> FloatArray:
-        """Return the factor by which the index of a source grows while it is not seen, (B, N)."""
-        unseen = np.minimum(memory.age, 1e9) / (self.tour * (memory.sums[..., _GAP] + 1.0))
-        return np.asarray(1.0 + float(self.network.optimism[1]) * unseen)
+        """Return the factor by which the index of a source grows while it is not seen, (B, N):
+        1 + β age / (gaps seen + one tour), lest a source that was unlucky in its few crawls is
+        never crawled again."""
+        seen = memory.sums[..., GAP].astype(np.float64) * self.tour + self.tour
+        return np.asarray(
+            1.0 + float(self.network.optimism[1]) * (np.minimum(memory.age, 1e9) / seen)
+        )
 
     def _pinged(self, memory: ContextMemory) -> FloatArray:
         """Return the index, (B, N), at the content expected given the pings since the crawls."""
@@ -594,8 +458,7 @@ class InContext(Agent):
         each = self._flow(memory)[0] / (rate * self.known.period)
         told = quality.precision * each * pings.aged
         content = quality.silent / rate * self._since(memory) + told
-        index: FloatArray = _index_of_content(content, memory.weights, self._decay(memory))
-        return index * self._grown(memory)
+        return index_of_content(content, memory.weights, self._decay(memory))
 
     def _left(self, memory: ContextMemory) -> FloatArray:
         """Return what is left of the content that the last look showed, (B, N) utility."""
@@ -609,13 +472,13 @@ class InContext(Agent):
         whole, with one item of the mean rate of the fleet in addition.
         """
         assert self.task.look_cost is not None
-        gap, empty, hits = (memory.sums[..., i].astype(np.float64) for i in (_GAP, _EMPTY, _HITS))
+        gap, empty, hits = (memory.sums[..., i].astype(np.float64) for i in (GAP, EMPTY, HITS))
         exposure = (empty + 0.5 * (gap - empty)) * self.tour
         of_fleet = (hits.sum(axis=1) + 0.5) / (exposure.sum(axis=1) + 1.0)
         rate = _CAUTION * (hits + 1.0) / (exposure + 1.0 / of_fleet[:, None])
         flow, decay = self._flow(memory)
-        each = np.maximum(flow / rate, _LEAST)
-        arms = Sources(rate, each, np.maximum(decay, _LEAST), np.broadcast_to(cost, rate.shape))
+        each = np.maximum(flow / rate, LEAST)
+        arms = Sources(rate, each, np.maximum(decay, LEAST), np.broadcast_to(cost, rate.shape))
         index = CheckedArm(arms, self.task.look_cost, arms.cost).index_at_age(memory.age + 1.0)
         return np.where(self.task.observed, 0.0, index * self._grown(memory))
 
@@ -640,15 +503,7 @@ class InContext(Agent):
         cells = np.flatnonzero(crawled & ~due[:, None])
         if cells.size:
             rows = cells // n
-            inputs = np.empty((cells.size, F), dtype=np.float32)
-            centre = np.empty(cells.size, dtype=np.float32)
-            told = self._told(view, self.shows)
-            _inputs(
-                memory.sums.reshape(-1, _S), cells, n, memory.age.reshape(-1), fleet,
-                self._clocks(memory), self.tour, np.array(self.shows), told, inputs,
-                centre,
-            )  # fmt: skip
-            decay.reshape(-1)[cells] = centre
+            inputs, decay.reshape(-1)[cells] = self._read(view, memory, cells, fleet, self.shows)
             weights.reshape(-1, weights.shape[-1])[cells] = self.network.weights(
                 inputs, shift[rows]
             )
@@ -660,24 +515,29 @@ class InContext(Agent):
         """Return the inputs of the sources of R fleets, (R·N, F), their contexts, (R, C), their
         summaries, (R, 12), and δ, (R·N,)."""
         n = memory.age.shape[1]
-        fleet = np.ones((len(memory.age), _FLEET))
+        fleet = np.ones((len(memory.age), FLEET))
         for row in rows:
-            fleet[row] = _fleet(memory.sums[row])
+            fleet[row] = fleet_summary(memory.sums[row])
         cells = (rows[:, None] * n + np.arange(n)).reshape(-1)
-        inputs = np.empty((cells.size, F), dtype=np.float32)
-        centre = np.empty(cells.size, dtype=np.float32)
-        _inputs(
-            memory.sums.reshape(-1, _S), cells, n, memory.age.reshape(-1), fleet,
-            self._clocks(memory), self.tour, np.array(shows), self._told(view, shows),
-            inputs, centre,
-        )  # fmt: skip
+        inputs, centre = self._read(view, memory, cells, fleet, shows)
         each = inputs.reshape(rows.size, n, F)[:, :, POOLED]
         context = np.concatenate([each.mean(axis=1), each.std(axis=1)], axis=1)
         return inputs, context, fleet[rows], centre
 
-    def _clocks(self, memory: ContextMemory) -> FloatArray:
-        """Return the tours since the beginning that are remembered, (B,)."""
-        return np.minimum(memory.clock[:, 0] / self.tour, self.memory)
+    def _read(
+        self,
+        view: ObservationView,
+        memory: ContextMemory,
+        cells: IntArray,
+        fleet: FloatArray,
+        shows: Shows,
+    ) -> tuple[Array32, Array32]:
+        """Return the inputs of cells (K,), (K, F), and δ, (K,); `fleet` are the summaries."""
+        clocks = np.minimum(memory.clock[:, 0] / self.tour, self.memory)
+        return network_inputs(
+            memory.sums.reshape(-1, len(SUMS)), cells, memory.age.shape[1], memory.age.reshape(-1),
+            fleet, clocks, self.tour, np.array(shows), self._told(view, shows),
+        )  # fmt: skip
 
     def _told(self, view: ObservationView, shows: Shows) -> FloatArray:
         """Return ln of the mean utility relative to its mean over the fleet, and of the decay per
@@ -700,318 +560,6 @@ class InContext(Agent):
         return view.array.reshape(-1, len(features))[:, features.index(feature)]
 
 
-# ------------------------------------------------------------------------------------ compiled
-
-
 def _after_known_gaps(before: ContextMemory, crawled: BoolArray) -> BoolArray:
     """Return which sources were crawled in the last step after a gap of known length, (B, N)."""
     return crawled & (before.age < NEVER) & (before.age > 0)
-
-
-@compiled
-def _index(
-    age: FloatArray,
-    weights: Array32,
-    centre: Array32,
-    decay: FloatArray,
-    sums: Array32,
-    tour: float,
-    growth: float,
-    out: FloatArray,
-) -> None:
-    """Write the index of sources (B, N); `decay` is κ per step, (J,).
-
-    It is raised by the factor 1 + β age / (gaps seen + one tour), lest a source that was unlucky in
-    its few crawls is never crawled again."""
-    for b in range(age.shape[0]):
-        for i in range(age.shape[1]):
-            total = 0.0
-            for j in range(decay.size):
-                m = centre[b, i] * decay[j]
-                total += age_index(age[b, i], m, decayed(m)[1], float(weights[b, i, j]))
-            unseen = min(age[b, i], 1e9) / (sums[b, i, 1] * tour + tour)
-            out[b, i] = total * (1.0 + growth * unseen)
-
-
-@compiled
-def _index_of_content(content: FloatArray, weights: Array32, decay: FloatArray) -> FloatArray:
-    """Return the index of known content, (B, K), given the mixture of weights and decays per step,
-    (B, K, J): that of the age at which as much is expected, Σ w_j (1 − α_j^k) = x, which Newton's
-    method finds from below, and from the ceiling Σ w_j on x itself."""
-    out = np.empty(content.shape)
-    for b in range(content.shape[0]):
-        for i in range(content.shape[1]):
-            x, w, m = content[b, i], weights[b, i], decay[b, i]
-            age = 0.0
-            for _ in range(_NEWTON):
-                missing, slope = x, 0.0
-                for j in range(m.size):
-                    kept = np.exp(-m[j] * age)
-                    missing -= w[j] * (1.0 - kept)
-                    slope += w[j] * m[j] * kept
-                if missing <= 1e-9 * x or slope < 1e-12 * x:
-                    break
-                age += missing / slope
-            total = 0.0
-            for j in range(m.size):
-                total += age_index(age, m[j], decayed(m[j])[1], float(w[j]))
-            out[b, i] = x if w.sum() <= x else min(total, x)
-    return out
-
-
-@compiled
-def _add(sums: Array32, cells: NDArray[np.intp], gaps: FloatArray, found: FloatArray,
-         unit: float, most: float, time: FloatArray, frequency: float) -> None:  # fmt: skip
-    """Add crawls, (K,), after gaps in tours, with harvest, items and sums (7, K), to the sums of
-    their sources; `unit` is the tour, time. The sums over more than `most` tours are scaled
-    down to as many, so that earlier crawls fade over this time. The crawls were made at `time`,
-    (K,), and `frequency` is that of a day."""
-    for k in range(cells.size):
-        row, x = sums[cells[k]], gaps[k]
-        h = min(found[0, k], _MOST) if found[0, k] >= _LEAST else 0.0
-        if not (found[0, k] >= 0.0 and x < 1e6):
-            continue
-        hit = 1.0 if h > 0.0 else 0.0
-        items = min(max(found[1, k], 0.0), 1e9)
-        row[0] += 1.0
-        row[1] += x
-        row[2] += x * (1.0 - hit)
-        row[3] += h
-        row[4] += h * h
-        row[5] += hit
-        for j in range(3):
-            z = _PROBES[j] * x
-            exposure = x * (1.0 - decayed(z)[1])
-            row[6 + j] += exposure
-            row[9 + j] += h * np.log(max(exposure, 1e-12))
-        row[12] += items
-        number = found[2, k]
-        if number >= 1.0 and abs(found[5, k]) <= 1e3 * number:
-            row[13] += number
-            row[14] += found[3, k] / unit
-            row[15] += found[4, k] / unit**2
-            row[16] += found[5, k]
-            row[17] += found[6, k] / unit
-            wave = published(number, found[3, k], found[4, k], time[k], frequency)
-            row[_PUBLISHED_AT] += wave.real
-            row[_PUBLISHED_AT + 1] += wave.imag
-        exposure = x * (1.0 - decayed(x)[1])
-        for at, memory in ((_LONG_AT, _LONG), (_SHORT_AT, _SHORT)):
-            kept = np.exp(-x / memory)
-            for j in range(6):
-                row[at + j] *= kept
-            row[at] += 1.0
-            row[at + 1] += x
-            row[at + 2] += exposure
-            row[at + 3] += h
-            row[at + 4] += hit
-            row[at + 5] += items
-        row[_LAST_AT] = x
-        row[_LAST_AT + 1] = h
-        if h > 0.0:
-            row[_LAST_AT + 2] += np.log(h)
-            row[_LAST_AT + 3] += np.log(h) ** 2
-        if row[1] > most:
-            share = most / row[1]
-            for j in range(_LONG_AT):
-                row[j] *= share
-            for j in range(_LAST_AT + 2, _S):
-                row[j] *= share
-
-
-@compiled
-def _fleet(sums: Array32) -> FloatArray:
-    """Return of a fleet: the harvest and items per tour of crawled gaps, the slope and level of
-    ln w, and the rate of crawls that found something; and what shrinks the estimates of its
-    sources, by the method of moments (empirical Bayes): 1/CV² of the rates, C = Σh²/Σh relative to
-    the harvest per tour, 1/CV² of the flows, the harvest per exposure, the variance of ln w within
-    a source, the number of items that counts as much as the fleet's level, and the mean of ln h."""
-    crawls = gap = harvest = items = number = log = age = down = across = hits = 0.0
-    harvest2 = exposure = survived = log_harvest = 0.0
-    for i in range(len(sums)):
-        row = sums[i]
-        crawls += row[0]
-        gap += row[1]
-        harvest += row[3]
-        harvest2 += row[4]
-        items += row[12]
-        hits += row[5]
-        exposure += row[7]
-        log_harvest += row[_LAST_AT + 2]
-        n = row[13]
-        if n > 0.0:
-            number += n
-            age += row[14]
-            log += row[16]
-            across += max(row[15] - row[14] * row[14] / n, 0.0)
-            down += row[14] * row[16] / n - row[17]
-    out = np.empty(_FLEET)
-    out[0] = harvest / gap if harvest > 0.0 else 1.0
-    out[1] = (items + 0.5) / (gap + 1.0)
-    out[2] = min(max((down + 2.0) / (across + 2.0), 0.03), 30.0)
-    out[3] = (log + out[2] * age) / number if number > 0.0 else np.log(out[0])
-    out[4] = (hits + 0.5) / (gap + 1.0)
-    unit, rate = out[0], out[1]
-    # At least what it is if all harvests are equal: the squares of tiny ones vanish in float32.
-    clump = max(harvest2 / harvest, harvest / crawls) / unit if harvest > 0.0 else 1.0
-    flow = harvest / unit / exposure if harvest > 0.0 else 1.0
-    rates = gaps = flows = exposures = levels = square = 0.0
-    for i in range(len(sums)):
-        row = sums[i]
-        rates += (row[12] - rate * row[1]) ** 2 - rate * row[1]
-        gaps += (rate * row[1]) ** 2
-        expected = flow * row[7]
-        flows += (row[3] / unit - expected) ** 2 - clump * expected
-        exposures += expected**2
-        n = row[13]
-        if n > 0.0:
-            level = (row[16] + out[2] * row[14]) / n - out[3]
-            levels += n * level**2
-            square += n * n
-            survived += n * np.exp(-out[2] * row[14] / n)
-    within = 1.6
-    if number > 0.0:
-        spread = np.log(max(harvest, 1e-30) / max(survived, 1e-30)) - out[3]
-        within = (2.0 * max(spread, 0.05) * number + 1.6 * 10.0) / (number + 10.0)
-    out[5] = min(max((gaps + 1.0) / max(rates + 1.0, 1e-9), 0.1), 30.0)
-    out[6] = clump
-    out[7] = min(max((exposures + 1.0) / max(flows + 1.0, 1e-9), 0.1), 30.0)
-    out[8] = flow
-    out[9] = within
-    crawled = 0.0
-    for i in range(len(sums)):
-        crawled += 1.0 if sums[i, 13] > 0.0 else 0.0
-    more = max(number - square / max(number, 1.0), 0.0)
-    between = (levels - within * max(crawled - 1.0, 0.0) + 0.3 * 5.0) / (more + 5.0)
-    out[10] = min(max(within / max(between, 0.01), 0.2), 50.0)
-    out[11] = log_harvest / hits - np.log(unit) if hits > 0.0 else 0.0
-    return out
-
-
-@compiled
-def _inputs(
-    sums: Array32,
-    cells: NDArray[np.intp],
-    n: int,
-    age: FloatArray,
-    fleets: FloatArray,
-    clocks: FloatArray,
-    tour: float,
-    shows: FloatArray,
-    told: FloatArray,
-    out: Array32,
-    centre: Array32,
-) -> None:
-    for k in range(cells.size):
-        cell = cells[k]
-        row, x, fleet = sums[cell], out[k], fleets[cell // n]
-        unit, rate, slope, level, hit_rate = fleet[0], fleet[1], fleet[2], fleet[3], fleet[4]
-        elapsed = min(age[cell] / tour, 1e4)
-        number = row[0]
-        x[0] = np.log(number + 0.3)
-        x[1] = np.log(row[1] + 0.3)
-        x[2] = np.log(row[2] + 0.3)
-        x[3] = (row[5] + 0.5) / (number + 1.0)
-        harvest = row[3] / unit
-        for j in range(3):
-            x[4 + j] = np.log((harvest + 0.3) / (row[6 + j] + 0.3))
-        size = max(row[4] / row[3], row[3] / row[0]) if row[3] > 0.0 else unit  # see `_fleet`
-        clump = size / unit
-        x[7] = 0.0
-        x[8] = 0.0
-        if row[3] > 0.0:
-            for j in range(2):
-                other = 6 if j == 0 else 8
-                scaled = harvest * np.log(row[7] / row[other])
-                more = (row[other + 3] - row[10]) / unit
-                x[7 + j] = min(max((scaled + more) / clump, -6.0), 6.0)
-        x[9] = np.log(clump + 0.01)
-        x[10] = np.log((row[5] + 0.5) / (row[2] + 0.5 * (row[1] - row[2]) + 0.5 / hit_rate))
-        x[11] = np.log((row[12] + 0.5) / (row[1] + 0.5 / rate)) * shows[0]
-        x[12] = np.log(row[13] + 0.3) * shows[1]
-        x[13] = 0.0
-        x[14] = 0.0
-        x[15] = 0.0
-        own = slope
-        if shows[1] > 0.0:
-            found = row[13]
-            across = 0.0
-            down = 0.0
-            if found > 0.0:
-                across = max(row[15] - row[14] * row[14] / found, 0.0)
-                down = row[14] * row[16] / found - row[17]
-            weight = _VARIANCE / (0.6 * slope) ** 2
-            own = (slope * weight + down) / (across + weight)
-            own = min(max(own, 0.05 * slope), 20.0 * slope)
-            x[13] = np.log(own)
-            x[14] = np.log(across / weight + 0.1)
-            x[15] = (row[16] + own * row[14] + 2.0 * level) / (found + 2.0) - np.log(unit)
-        x[16] = 0.0
-        x[39] = np.log(row[3] / size + 0.3)
-        flow = harvest / max(row[7], 1e-6)
-        for m in range(2):
-            at, memory = (_LONG_AT, _LONG) if m == 0 else (_SHORT_AT, _SHORT)
-            kept = np.exp(-elapsed / memory)
-            crawls, gap, exposure = row[at] * kept, row[at + 1] * kept, row[at + 2] * kept
-            likely, most = flow * exposure, row[12] / max(row[1], 1e-6) * gap
-            x[35 + 2 * m] = (row[at + 3] * kept / unit - likely) / np.sqrt(likely * clump + 0.1)
-            x[36 + 2 * m] = (row[at + 5] * kept - most) / np.sqrt(most + 0.3) * shows[0]
-            to = 17 + 4 * m
-            x[to] = np.log(crawls + 0.3)
-            x[to + 1] = np.log((row[at + 3] * kept / unit + 0.3) / (exposure + 0.3))
-            x[to + 2] = (row[at + 4] * kept + 0.5) / (crawls + 1.0)
-            x[to + 3] = np.log((row[at + 5] * kept + 0.5) / (gap + 0.5 / rate)) * shows[0]
-        x[25] = np.log(row[_LAST_AT] + 0.1)
-        x[26] = np.log(row[_LAST_AT + 1] / unit / (row[_LAST_AT] + 0.05) + 0.05)
-        x[27] = np.log(elapsed + 0.1)
-        x[28] = np.log(elapsed + 3.0)
-        x[29] = np.log(clocks[cell // n] + 0.3)
-        utility = told[0, cell] * shows[2]
-        decay = told[1, cell] * shows[2]
-        x[30] = utility
-        x[31] = decay
-        if shows[2] > 0.0 and shows[0] > 0.0:
-            x[16] = x[11] - np.log(rate) + utility - decay
-        elif shows[1] > 0.0:
-            x[16] = x[11] + x[15] - x[13]
-        elif shows[0] > 0.0:
-            x[16] = x[11]
-        else:
-            x[16] = x[5]
-        prior = fleet[5]
-        x[40] = np.log((row[12] + prior) / (row[1] + prior / rate)) * shows[0]
-        prior = fleet[7] * fleet[6]
-        x[41] = np.log((harvest + prior) / (row[7] + prior / fleet[8]))
-        x[42] = 0.0
-        if shows[1] > 0.0:
-            prior = fleet[10]
-            x[42] = (row[16] + own * row[14] + prior * level) / (row[13] + prior) - np.log(unit)
-        worth, prior = fleet[8] / rate, 2.0 * fleet[10] + 1.0
-        seen = row[12] * row[7] / max(row[1], 1e-9)  # items by how much of them was left
-        x[43] = np.log((harvest + prior * worth) / (seen + prior)) * shows[0]
-        if shows[2] > 0.0 and shows[0] > 0.0:
-            x[44] = x[40] - np.log(rate) + utility - decay
-        elif shows[1] > 0.0:
-            x[44] = x[40] + x[42] - x[13]
-        elif shows[0] > 0.0:
-            x[44] = x[40] + x[43]
-        else:
-            x[44] = x[41]
-        hits = row[5]
-        mean = (row[_LAST_AT + 2] - hits * np.log(unit) + 2.0 * fleet[11]) / (hits + 2.0)
-        x[45] = mean - fleet[11]
-        x[46] = 0.0
-        if hits > 0.0:
-            apart = row[_LAST_AT + 3] - row[_LAST_AT + 2] ** 2 / hits
-            x[46] = np.log((max(apart, 0.0) + 2.0) / (hits + 1.0))
-        x[47] = np.log(fleet[5]) * shows[0]
-        x[48] = np.log(fleet[7])
-        x[49] = np.log(fleet[10]) * shows[1]
-        x[50] = np.log(fleet[6] + 0.01)
-        x[51] = fleet[9] * shows[1]
-        x[52] = fleet[11]
-        decay = np.exp(decay) if shows[2] > 0.0 else (own if shows[1] > 0.0 else 1.0)
-        centre[k] = min(max(decay, 1e-3), 1e3)
-        x[32] = shows[0]
-        x[33] = shows[1]
-        x[34] = shows[2]

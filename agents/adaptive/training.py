@@ -28,19 +28,9 @@ from safetensors.numpy import save_file
 from torch import Tensor, nn
 
 from agents.adaptive.base import UnitArms
-from agents.adaptive.in_context import (
-    _PLUG_IN,
-    DECAYS,
-    INPUTS,
-    WEIGHTS,
-    Array32,
-    C,
-    F,
-    InContext,
-    Network,
-    Shows,
-    shipped,
-)
+from agents.adaptive.in_context import InContext
+from agents.adaptive.network import DECAYS, WEIGHTS, Network, shipped
+from agents.inference.history import INPUTS, PLUG_IN, Array32, C, F, Shows
 from agents.policies.base import ObservationView, graded
 from crawl_env import ArrivalProcess, Arrivals, CrawlVectorEnv, ItemLog, Sources, Trace
 from crawl_env.content.hawkes import Hawkes
@@ -96,7 +86,7 @@ class Settings:
     blur: float = 0.15  # noise added to the standardised context
     quantile: float = 0.9
     optimism: float = 0.5  # share of the quantile in the index
-    growth: float = 0.2  # β, see `agents.adaptive.in_context`
+    growth: float = 0.2  # β, of `InContext`
     without: str = ""  # a group of inputs that is hidden from the network, of `GROUPS`
 
 
@@ -322,7 +312,7 @@ class Torch(nn.Module):
         c = ((context - self.mean[F:]) / self.std[F:]).clamp(-8, 8)
         hidden = torch.relu(self.first(x) + self.context(c))
         hidden = torch.relu(self.second(hidden))
-        out = self.out(hidden) + self.linear(x) + inputs[:, _PLUG_IN, None]
+        out = self.out(hidden) + self.linear(x) + inputs[:, PLUG_IN, None]
         log = out.reshape(-1, 2, _J) + torch.log(basis + 1e-30)[:, None]
         mean, quantile = torch.logsumexp(log, dim=-1).unbind(-1)
         return mean, quantile

@@ -10,7 +10,7 @@ import numpy as np
 
 from agents.adaptive import Adaptive
 from agents.adaptive.base import UnitArms
-from agents.adaptive.in_context import Network
+from agents.adaptive.network import Network
 from agents.inference import Estimator, Posterior
 from agents.policies.base import Agent, ObservationView, Policy, Predictor, graded
 from agents.registry import AGENTS

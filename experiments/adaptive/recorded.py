@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from agents.adaptive.in_context import ContextMemory, InContext, Network
+from agents.adaptive.in_context import ContextMemory, InContext
+from agents.adaptive.network import Network
 from agents.evaluation import statistics
 from agents.evaluation.rollout import Rollout
 from agents.policies.base import (

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from agents.adaptive.in_context import shipped
+from agents.adaptive.network import shipped
 from agents.evaluation.rollout import Rollout
 from agents.theory.index import whittle_index
 from crawl_env import Arrivals, CrawlVectorEnv, Jumps, Sources

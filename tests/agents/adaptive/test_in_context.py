@@ -6,21 +6,13 @@ import numpy as np
 import pytest
 
 import agents
-from agents.adaptive.in_context import (
-    DECAYS,
-    WEIGHTS,
-    ContextMemory,
-    F,
-    InContext,
-    Network,
-    _index,
-    _index_of_content,
-    read_network,
-    shipped,
-)
-from agents.adaptive.in_context import SUMS as SUMS_KEPT
+from agents.adaptive.in_context import ContextMemory, InContext
+from agents.adaptive.network import WEIGHTS, Network, read_network, shipped
 from agents.evaluation import statistics
+from agents.inference.history import SUMS as SUMS_KEPT
+from agents.inference.history import F
 from agents.theory.closed_form import decayed, theorem_1
+from agents.theory.mixtures import index_of_content
 from crawl_env import CrawlVectorEnv, Deadline, Sources, Task
 from crawl_env.benchmark import named
 from crawl_env.fleet.parameters import PARAMETERS
@@ -279,15 +271,17 @@ def test_what_it_cannot_play_without_is_named(missing):
 
 
 def test_sources_that_were_seen_little_gain_most_with_age():
-    age, tour, seen = np.full((1, 2), 60.0), 6.0, np.array([1.0, 100.0])  # gaps, tours
-    sums = np.zeros((1, 2, len(SUMS_KEPT)), dtype=np.float32)
-    sums[0, :, SUMS_KEPT.index("gap")] = seen
-    found = np.empty((2, 1, 2))
-    ones = np.ones((1, 2, len(DECAYS)), dtype=np.float32)
-    for growth, out in zip((0.0, 0.2), found, strict=True):
-        _index(age, ones, ones[..., 0], DECAYS / tour, sums, tour, growth, out)
-    np.testing.assert_allclose((found[1] / found[0])[0], 1 + 0.2 * 10 / (seen + 1))
-    assert shipped().optimism[1] > 0
+    network, seen, found = shipped(), np.linspace(1.0, 100.0, N), []  # gaps, tours
+    for growth in (0.0, 0.2):
+        agent = InContext(
+            task_of(HARVEST), weights=network._replace(optimism=np.float32([0.5, growth]))
+        )
+        memory = ContextMemory(*agent.predict(history(HARVEST, 0)[0])[1])
+        memory.sums[..., SUMS_KEPT.index("gap")] = seen
+        age = np.full((2, N), 10.0 * agent.tour)
+        found.append(agent.index(memory._replace(age=age)))
+    np.testing.assert_allclose(found[1] / found[0], [1 + 0.2 * 10 / (seen + 1)] * 2)
+    assert network.optimism[1] > 0
 
 
 @pytest.mark.parametrize("decay", [1e-3, 0.13, 2.0])
@@ -298,7 +292,7 @@ def test_known_content_has_the_index_of_theorem_1(decay):
     content = np.append(content, 3 * ceiling)[None]
     weights = np.zeros((1, content.size, 2), dtype=np.float32)
     weights[..., 0] = ceiling
-    found = _index_of_content(content, weights, np.full(weights.shape, decay))
+    found = index_of_content(content, weights, np.full(weights.shape, decay))
     g = decayed(decay)[1]
     # From just below: at a whole age itself, rounding decides how many steps it takes.
     exact = [theorem_1(x * (1 - 1e-12), ceiling, 1.0, decay, g) for x in content[0]]

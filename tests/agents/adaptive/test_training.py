@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from agents.adaptive import training
-from agents.adaptive.in_context import DECAYS
+from agents.adaptive.network import DECAYS
 from agents.adaptive.training import (
     _EXTREME,
     Settings,

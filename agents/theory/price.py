@@ -127,6 +127,13 @@ class LevelBracket:
         """Return the λ to be examined next."""
         return self._middle
 
+    def jump(self, at: FloatArray, known: BoolArray) -> None:
+        """Examine next the two numbers beside the only λ between the bounds at which the spending
+        changes, where it is `known`."""
+        above, below = np.nextafter(at, np.inf), np.nextafter(at, 0.0)
+        at = np.where(above < self.high, above, below)
+        self._middle = np.where(known & (self.low < at) & (at < self.high), at, self._middle)
+
     def learn(self, spent: FloatArray, done: BoolArray) -> None:
         """Move the bounds to the `middle`, at which so much is spent: the upper one where it is
         `done`, no more than the level, else the lower one."""

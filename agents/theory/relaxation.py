@@ -165,6 +165,7 @@ class _Search:
         spent there, (..., 1) each, except where the answer is `known`.
 
         Once three of four sources cannot change in what is left of the bracket, they are left out.
+        Where one source can, and only once, it does so at the index of its shorter interval.
         """
         arm, rest, there = self._arm, np.zeros_like(self._top), np.zeros_like(self._top)
         shortest, longest = arm.shortest, arm.longest
@@ -180,7 +181,13 @@ class _Search:
             longest = np.where(done, interval, longest)
             shortest = np.where(done, shortest, interval - 1.0)
             ends = (bracket.low < arm.break_even) & (arm.break_even < bracket.high)
-            changes = ((longest - shortest > 1.0) | ends).reshape(-1, longest.shape[-1]).any(axis=0)
+            intervals = longest - shortest
+            changing = (intervals > 1.0) | ends
+            one = np.where(changing, np.maximum(intervals, 2.0), 0.0).sum(-1, keepdims=True) == 2.0
+            if one.any():
+                at = np.where(ends, arm.break_even, arm.index_at_age(shortest + 1.0))
+                bracket.jump(np.where(changing, at, 0.0).sum(axis=-1, keepdims=True), one)
+            changes = changing.reshape(-1, longest.shape[-1]).any(axis=0)
             if 0 < 4 * np.count_nonzero(changes) <= changes.size:
                 some = np.flatnonzero(changes)
                 rest = rest + _spent(arm, longest, bracket.low, np.logical_not(changes))

@@ -9,6 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from agents.theory.optimum import optimal_reward
+from agents.theory.price import LevelBracket
 from agents.theory.relaxation import Relaxation, relaxation, relaxed_bound
 from crawl_env.fleet.sources import Sources
 from tests.references import (
@@ -148,6 +149,15 @@ def test_a_multiplier_far_below_the_largest_index_keeps_its_digits(small):
 def test_a_silent_fleet_is_worth_nothing():
     assert relaxation(fleet_with([0.0, 0.0], [1.0, 2.0]), 1) == (0.0, 0.0)
     assert optimal_reward(fleet_with([0.0, 0.0], [1.0, 2.0]), 1) == 0.0
+
+
+@pytest.mark.parametrize("fleet", [Sources.preset("table1"), Sources.random(30, seed=1)])
+def test_the_search_ends_where_the_last_source_changes(fleet, monkeypatch):
+    """Next to that jump, halving the bounds takes fifty steps."""
+    steps, learn = [], LevelBracket.learn
+    monkeypatch.setattr(LevelBracket, "learn", lambda *known: steps.append(learn(*known)))
+    relaxation(fleet, 2)
+    assert len(steps) < 20
 
 
 @fewer

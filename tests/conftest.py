@@ -117,7 +117,8 @@ def end_ray():
 
 @pytest.fixture(autouse=True)
 def each_figure_is_drawn_once(request, monkeypatch):
-    """In the tests of commands, a figure is drawn when the code first makes one of its form.
+    """In the tests of commands, a figure is drawn in the page when the code first makes one of its
+    form, and the first one is also drawn beside the page.
 
     To draw figures takes most of the time of a report. What figures look like, and that they are
     the same each time, is tested in `core` and with the studies of `experiments`.
@@ -143,13 +144,11 @@ def each_figure_is_drawn_once(request, monkeypatch):
     def saved(figure, file, **how):
         if how.get("format") == "svg":
             return save(figure, file, **how)
-        place = sys._getframe(1)
-        key = place.f_code.co_filename, place.f_lineno, *map(form, figure.axes)
-        if key not in PICTURES:
+        if not PICTURES:
             save(figure, made := io.BytesIO(), **{"format": "png", **how})
-            PICTURES[key] = made.getvalue()
+            PICTURES.append(made.getvalue())
         write = file.write if hasattr(file, "write") else Path(file).write_bytes
-        return write(PICTURES[key])
+        return write(PICTURES[0])
 
     monkeypatch.setattr(svg, "inline", drawn)
     monkeypatch.setattr(Figure, "savefig", saved)
@@ -190,7 +189,7 @@ EXAMPLES = (
     "tests/ephemeral_crawl/comparison/test_signals.py",
     "tests/ephemeral_crawl/example",
 )
-FIGURES, PICTURES = {}, {}  # in the page, and beside it
+FIGURES, PICTURES = {}, []  # in the page, and beside it
 FITS = {}
 
 

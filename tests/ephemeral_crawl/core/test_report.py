@@ -57,6 +57,16 @@ class Elements(HTMLParser):
             self.shown += data
 
 
+def test_a_figure_with_a_name_is_also_a_picture_beside_the_page(tmp_path):
+    report = Report("A", quiet=True)
+    report.answer("It is.")
+    report.figure(drawing(NAMES[:1]), "Figure", name="first")
+    report.write(tmp_path / "report.html")
+    picture = (tmp_path / "first.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    assert b"Software" not in picture  # whose version would make it another file
+
+
 def test_hostile_names_are_text_everywhere():
     page = page_of(*NAMES)
     plain = page_of(*(f"name {i}" for i in range(len(NAMES))))

@@ -6,10 +6,13 @@ import math
 from collections.abc import Callable
 from itertools import groupby
 
+import numpy as np
+
 from crawl_env.errors import counted
-from ephemeral_crawl.live import Explanation, Scheduler
+from ephemeral_crawl.live import Scheduler
 from ephemeral_crawl.live.causes import CAUSES
-from ephemeral_crawl.live.explanation import duration
+from ephemeral_crawl.live.explanation import PROBABLY, duration
+from ephemeral_crawl.live.outline import Outline
 
 UNIT = "A budget unit pays for one fetch of a source of cost 1."
 SHOWN = 40  # sources that are listed
@@ -27,22 +30,21 @@ def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int | None
         clock: the scheduler's, which returns the time.
         limit: largest number of sources that are listed, and of those that fail; None: all.
     """
-    status = scheduler.status()
-    known = [scheduler.explain(name) for name in scheduler.sources()]
-    running, now = [e for e in known if not e.paused], clock()
-    alike = all(scheduler.settings(e.source)["cost"] == 1.0 for e in known)
+    status, known, now = scheduler.status(), scheduler.outline(), clock()
+    running = ~known.paused
+    alike = bool((known.cost == 1.0).all())
     one, many = ("fetch", "fetches") if alike else ("budget unit", "budget units")
     lines = [
         f"{counted(status.sources, 'source')}, {status.budget:g} {many} an hour, "
         f"{status.balance:.3g} saved up; price of a {one}: {status.price:.3g}."
         + ("" if alike else f" {UNIT}"),
     ]
-    new = [e.source for e in running if e.fetched_at is None and not e.failures]
-    if new:
-        missing = sum(scheduler.settings(name)["cost"] for name in new) - status.balance
+    new = running & ~known.fetched & (known.failures == 0)
+    if number := int(new.sum()):
+        missing = float(known.cost[new].sum()) - status.balance
         wait = duration(3600.0 * missing / status.budget) if missing > 0.0 else ""
         lines.append(
-            f"{len(new):,} {'was' if len(new) == 1 else 'were'} not fetched yet. Each is fetched "
+            f"{number:,} {'was' if number == 1 else 'were'} not fetched yet. Each is fetched "
             "once at first, "
             + (f"for which the budget suffices in {wait}" if wait else "at once")
             + ", which tells how often it publishes. Until then its rate is a guess, with a "
@@ -52,9 +54,8 @@ def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int | None
     total, planned = view.published, view.collected()
     if view.guessed > _GUESSED * total:
         lines.append("What the schedule gains is shown once more of the sources are known.")
-    elif running:
-        each = 3600.0 * len(running) / status.budget
-        equal = sum(_collected(e, each) for e in running if not e.announces)
+    elif running.any():
+        equal = _collected(known, 3600.0 * running.sum() / status.budget)
         lines.append(
             f"Expected worth: {planned:.3g} an hour, {_percent(planned, total)} of the {total:.3g} "
             f"that {view.publishers(status.sources)}. With equal intervals: {equal:.3g} "
@@ -64,16 +65,21 @@ def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int | None
             lines.append(view.about_guess)
     if view.about_ceilings:
         lines.append(view.about_ceilings + (f" {UNIT}" if alike else ""))
-    if running:
-        frequency = sum(e.answering_soon * 3600.0 / e.interval for e in running if e.interval)
+    if running.any():
+        intended = 3600.0 * known.answering_soon / np.maximum(known.interval, 1.0)
+        frequency = float(intended[running].sum())
         if frequency > 1.1 * max(status.budget, view.ceilings):
             lines.append(
                 f"At the present price the intervals below take {frequency:.3g} {many} an hour; "
                 f"{status.balance:.3g} are saved up. The price rises when they are spent."
             )
     lines.append(f"{'items/h':>9}  {'worth':>7}  {'every':>9}  {'due in':>9}  source")
-    order = sorted(running, key=lambda e: (e.failures > 0, e.interval or math.inf, e.source))
-    for e in order[:limit]:
+    names, intervals, failures = known.source, known.interval.tolist(), known.failures.tolist()
+    order = sorted(
+        np.flatnonzero(running).tolist(), key=lambda i: (failures[i] > 0, intervals[i], names[i])
+    )
+    for i in order[:limit]:
+        e = scheduler.explain(names[i])
         due = "never"
         if e.due_at is not None:
             due = duration(e.due_at - now) if e.due_at > now else "now"
@@ -86,25 +92,27 @@ def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int | None
             + (" (pings of other sources)" if e.announces else "")
         )
     lines += _left_out(len(order), limit)
-    others = [e for e in known if e.failures or e.failure or e.paused]
-    others.sort(key=lambda e: (_standing(e), -e.failures, e.source))
-    for (_, heading), group in groupby(others[:limit], _standing):
+    others = np.flatnonzero((known.failures > 0) | known.passed_over | known.paused).tolist()
+    standing = {i: _standing(known, i) for i in others}
+    others.sort(key=lambda i: (standing[i], -failures[i], names[i]))
+    for (_, heading), group in groupby(others[:limit], standing.__getitem__):
         lines.append(f"{heading}:")
-        for e in group:
-            why = e.failure or ("the fetch failed" if e.failures else "")
-            lines.append(f"  {e.source}{': ' if why else ''}{why}")
+        for i in group:
+            why = scheduler.explain(names[i]).failure or ("the fetch failed" if failures[i] else "")
+            lines.append(f"  {names[i]}{': ' if why else ''}{why}")
     return "\n".join(lines + _left_out(len(others), limit))
 
 
-def _standing(e: Explanation) -> tuple[int, str]:
+def _standing(known: Outline, i: int) -> tuple[int, str]:
     """Return place and heading of the sources among which one is listed that is not fetched."""
-    meaning, advice = CAUSES[e.cause] if e.cause else ("", "")
-    if e.paused:
-        gone = f", since {meaning}: {advice};" if e.cause == "gone" else ":"
+    cause = known.cause[i]
+    meaning, advice = CAUSES[cause] if cause else ("", "")
+    if known.paused[i]:
+        gone = f", since {meaning}: {advice};" if cause == "gone" else ":"
         return 3, f"Paused{gone} --resume FEED ends the pause"
-    if e.probably_dead:
+    if known.dead[i] >= PROBABLY:
         return 0, f"Probably dead, since {meaning}: {advice}"
-    if e.failures:
+    if known.failures[i]:
         return 1, "Failed when last tried, and tried again"
     return 2, "Passed over when last due"
 
@@ -114,11 +122,13 @@ def _left_out(number: int, limit: int | None) -> list[str]:
     return [f"and {left:,} more, which --all lists"] if left else []
 
 
-def _collected(e: Explanation, interval: float) -> float:
-    """Return the worth per hour that fetches at an interval are expected to collect: p Λξ̄(1 −
-    e^−z)/z, z = μτ, with the probability p that they are answered."""
-    z = math.log(2.0) * interval / e.half_life
-    return e.answering_soon * e.rate * e.worth * (-math.expm1(-z) / z if z > 0.0 else 1.0)
+def _collected(known: Outline, interval: float) -> float:
+    """Return the worth per hour that fetches of all sources that are not paused are expected to
+    collect at an interval: for each p Λξ̄(1 − e^−z)/z, z = μτ, with the probability p that they are
+    answered."""
+    z = math.log(2.0) * interval / known.half_life
+    each = known.answering_soon * known.rate * known.worth * (-np.expm1(-z) / z)
+    return float(each[~known.paused & ~known.announces].sum())
 
 
 def _percent(part: float, whole: float) -> str:

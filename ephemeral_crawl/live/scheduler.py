@@ -15,6 +15,7 @@ import numpy as np
 
 from crawl_env.errors import check_flag, check_whole, check_within, shown
 from ephemeral_crawl.live import choice, explanation, looks, moving
+from ephemeral_crawl.live import outline as outlines
 from ephemeral_crawl.live import overview as overviews
 from ephemeral_crawl.live import status as statuses
 from ephemeral_crawl.live.agenda import Lease, lease_event
@@ -34,6 +35,7 @@ from ephemeral_crawl.live.outcomes import (
     ping_of,
     row_of,
 )
+from ephemeral_crawl.live.outline import Outline
 from ephemeral_crawl.live.overview import Overview
 from ephemeral_crawl.live.settings import Settings, rows_of
 from ephemeral_crawl.live.state import Event, Moment, State
@@ -849,6 +851,12 @@ class Scheduler:
         with self._ledger.reading() as (state, moment):
             i = row_of(state, source)
             return explanation.explain(state, i, moment.time, moment.offset)
+
+    def outline(self) -> Outline:
+        """Return what is known about all sources, as columns: a microsecond each, in which nobody
+        else can use the scheduler."""
+        with self._ledger.reading() as (state, moment):
+            return outlines.outline(state, moment.time)
 
     def status(self) -> Status:
         """Return the scheduler in numbers."""

@@ -29,7 +29,7 @@ from ephemeral_crawl.crawl.client import Client, FetchError
 from ephemeral_crawl.crawl.command import CrawlFeeds
 from ephemeral_crawl.crawl.crawler import Crawler
 from ephemeral_crawl.crawl.memory import KEPT, Memory, Remembered
-from ephemeral_crawl.crawl.schedule import describe
+from ephemeral_crawl.crawl.schedule import SHOWN, describe
 from ephemeral_crawl.live import Lesson, Scheduler
 from ephemeral_crawl.live.causes import CAUSES
 from ephemeral_crawl.sources import ManageSources
@@ -748,6 +748,40 @@ def test_the_schedule_says_what_it_gains():
     assert "?" in next(
         x for x in describe(scheduler, lambda: START).splitlines() if "new" in x[-3:]
     )
+
+
+def test_a_schedule_explains_only_the_sources_that_it_lists(monkeypatch):
+    scheduler = Scheduler(":memory:", budget="6/h", clock=lambda: START)
+    scheduler.add_many({"source": f"s{i}"} for i in range(300))
+    for i in range(100):
+        scheduler.failed(f"s{i}", kind="dns")
+    explained, explain = [], Scheduler.explain
+    monkeypatch.setattr(
+        Scheduler, "explain", lambda self, name: (explained.append(name), explain(self, name))[1]
+    )
+    assert "and 60 more" in describe(scheduler, lambda: START)
+    assert len(explained) == 2 * SHOWN
+
+
+def test_an_outline_says_of_all_sources_what_explanations_say():
+    scheduler = Scheduler(":memory:", budget="6/h", clock=lambda: START)
+    scheduler.add_many({"source": f"s{i}", "cost": 1.0 + i, "weight": 3.0} for i in range(5))
+    scheduler.report("s0", [(None, 2.0)])
+    scheduler.failed("s1", kind="dns", reason="no address")
+    scheduler.pause("s2")
+    scheduler.remove("s3")
+    known = scheduler.outline()
+    assert known.source == scheduler.sources()
+    for i, name in enumerate(known.source):
+        e = scheduler.explain(name)
+        for field in ("rate", "worth", "half_life", "answering_soon", "dead"):
+            assert getattr(known, field)[i] == getattr(e, field)
+        for field in ("failures", "cause", "paused", "announces"):
+            assert getattr(known, field)[i] == getattr(e, field)
+        assert known.interval[i] == (math.inf if e.interval is None else e.interval)
+        assert known.cost[i] == scheduler.settings(name)["cost"]
+        assert known.fetched[i] == (e.fetched_at is not None)
+        assert known.passed_over[i] == bool(e.failure)
 
 
 def test_a_schedule_of_equal_sources_gains_nothing_over_equal_intervals():

@@ -93,6 +93,7 @@ def test_no_use_of_a_store_drops_its_locks(path, monkeypatch):
         "explain": lambda: live.explain("5"),
         "status": live.status,
         "overview": live.overview,
+        "outline": live.outline,
         "together": together,
         "unused_limits": live.unused_limits,
         "copy": lambda: live.copy(path.with_name("copy")),

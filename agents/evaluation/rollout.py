@@ -417,9 +417,8 @@ class _Meter:
         picked, _, _, failed = self._env.harvest
         period = self._env.world.sources.period
         if self._known is None:
-            age = self._age.reshape(-1)[picked]
-            rate, capacity = self._columns[:, picked]
-            items, ages = _waiting(age, rate, capacity, period)
+            rate, capacity = self._columns
+            items, ages = _waiting(picked, self._age.ravel(), rate, capacity, period)
         else:
             items, ages = (column.reshape(-1)[picked] for column in self._known)
             ages = ages * period
@@ -445,16 +444,20 @@ class _Meter:
         )
 
 
+@compiled
 def _waiting(
-    age: FloatArray, rate: FloatArray, capacity: FloatArray, period: float
-) -> tuple[FloatArray, FloatArray]:
-    """Return the mean number of items at sources of an age, and the sum of their ages (time)."""
-    since = np.where(age < NEVER, age, 0.0) * period
-    # A source of finite capacity holds only the items of the time in which its last K arrived.
-    with np.errstate(divide="ignore"):
-        since = np.minimum(since, capacity / rate)
-    items = rate * since
-    return items, items * since / 2
+    cells: IntArray, age: FloatArray, rate: FloatArray, capacity: FloatArray, period: float
+) -> FloatArray:
+    """Return the mean number of items in some cells, and the sum of their ages (time), (2, K)."""
+    found = np.empty((2, cells.size))
+    for k in range(cells.size):
+        i = cells[k]
+        since = age[i] * period if age[i] < NEVER else 0.0
+        # A source of finite capacity holds only the items of the time in which its last K arrived.
+        since = min(since, capacity[i] / rate[i])
+        found[0, k] = rate[i] * since
+        found[1, k] = rate[i] * since * since / 2
+    return found
 
 
 @compiled

@@ -372,7 +372,7 @@ def test_regimes_of_topics_are_noticed_and_their_absence_costs_little():
             agents.evaluate(
                 "in-context",
                 {**task, "arrivals": arrivals, "features": features},
-                steps=600, warmup=300, seeds=8,
+                steps=400, warmup=100, seeds=8,
             ).reward
             for features in (task["features"], hidden)
         )  # fmt: skip
@@ -404,10 +404,10 @@ class Heedless(InContext):
 
 @pytest.mark.parametrize("name", ["Diminishing40", "Looks100"])
 def test_it_heeds_the_payoff_and_the_actions_of_a_task(name):
-    """Rewards relative to those of an agent that does not, in the same eight runs."""
+    """Rewards relative to those of an agent that does not, in the same six runs."""
     task = {**named(name).arguments_of("validation", 0), "features": HARVEST}
     heeding, heedless = (
-        agents.evaluate(agent, task, steps=300, warmup=100, seeds=8).reward
+        agents.evaluate(agent, task, steps=200, warmup=60, seeds=6).reward
         for agent in ("in-context", Heedless)
     )
     assert statistics.ratio(heeding, heedless).low > 1.1

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import re
+from functools import cache
 from html.parser import HTMLParser
 
 import numpy as np
@@ -28,6 +29,7 @@ def drawing(names=NAMES):
     return figure
 
 
+@cache
 def page_of(*names):
     report = Report(f"About {names[0]}", quiet=True)
     report.answer(f"It is {names[0]}.")
@@ -106,7 +108,7 @@ def test_identifiers_are_unique_and_references_are_to_them():
 
 
 def test_the_same_report_is_the_same_page():
-    assert page_of("a", "b") == page_of("a", "b")
+    assert page_of("a", "b") == page_of.__wrapped__("a", "b")
 
 
 def test_a_curve_its_band_and_its_entry_belong_together():

@@ -95,7 +95,7 @@ def _dispersion_p(squares: int, n: int, days: int, rng: np.random.Generator) -> 
 def _squares(n: int, days: int, size: int, rng: np.random.Generator) -> NDArray[np.intp]:
     """Return Σ counts² over the days of `size` simulations of n items."""
     few = days > 4 * n  # items: they are sorted, so that memory does not depend on the days
-    parts, at_once = [], max(1, int(2e6) // (n if few else n + days))
+    parts, at_once = [], max(1, int(2e5) // (n if few else n + days))  # what a cache holds
     for first in range(0, size, at_once):
         batch = min(at_once, size - first)
         day_of = rng.integers(0, days, (batch, n))
@@ -108,7 +108,7 @@ def _squares(n: int, days: int, size: int, rng: np.random.Generator) -> NDArray[
         else:
             cell = day_of + np.arange(batch)[:, None] * days
             counts = np.bincount(cell.ravel(), minlength=batch * days).reshape(batch, days)
-            parts.append((counts**2).sum(axis=1))
+            parts.append(np.einsum("ij,ij->i", counts, counts))
     return np.concatenate(parts)
 
 

@@ -570,15 +570,15 @@ def test_nobody_starves_on_a_host_that_cannot_serve_all(clock, monkeypatch, smal
     if not small:
         monkeypatch.setattr(agenda, "EXACT", 0)
     scheduler = Scheduler(":memory:", budget="100000/h", clock=clock)
-    scheduler.add_many({"source": str(i), "host": "h"} for i in range(150))
+    scheduler.add_many({"source": str(i), "host": "h"} for i in range(100))
     scheduler.limit_host("h", "2s")
-    fetched = dict.fromkeys(map(str, range(150)), 0)
-    for _ in range(1200):
+    fetched = dict.fromkeys(map(str, range(100)), 0)
+    for _ in range(800):
         clock.now += 1.0
         for lease in scheduler.lease(4):
             fetched[lease.source] += 1
             scheduler.report(lease.id, [(clock() - 1.0, 1.0)] * (int(lease.source) % 3))
-    assert sum(fetched.values()) >= 599  # one every two seconds
+    assert sum(fetched.values()) >= 399  # one every two seconds
     assert min(fetched.values()) >= 1
 
 

@@ -3,6 +3,7 @@ machine for those that need it."""
 
 import contextlib
 import gc
+import hashlib
 import io
 import os
 import pickle
@@ -115,8 +116,29 @@ def end_ray():
             gc.collect()
 
 
+@pytest.fixture(scope="session")
+def once(tmp_path_factory):
+    """A function that returns what was made for a key, in this session by any of its processes."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    made = {}
+
+    def get(key, make):
+        if key not in made:
+            file = folder / f"once-{hashlib.sha256(repr(key).encode()).hexdigest()}"
+            if not file.exists():
+                new = file.with_suffix(f".{os.getpid()}")
+                new.write_bytes(pickle.dumps(make()))
+                new.replace(file)
+            made[key] = pickle.loads(file.read_bytes())
+        return made[key]
+
+    return get
+
+
 @pytest.fixture(autouse=True)
-def each_figure_is_drawn_once(request, monkeypatch):
+def each_figure_is_drawn_once(request, monkeypatch, once):
     """In the tests of commands, a figure is drawn in the page when the code first makes one of its
     form, and the first one is also drawn beside the page.
 
@@ -134,9 +156,7 @@ def each_figure_is_drawn_once(request, monkeypatch):
     def drawn(figure, number):
         place = sys._getframe(2)  # of the code that calls `Report.figure`
         key = place.f_code.co_filename, place.f_lineno, *map(form, figure.axes)
-        if key not in FIGURES:
-            FIGURES[key] = number, draw(figure, number)
-        old, (picture, *more) = FIGURES[key]
+        old, (picture, *more) = once(key, lambda: (number, draw(figure, number)))
         return picture.replace(f"f{old}-", f"f{number}-"), *more
 
     save = Figure.savefig
@@ -144,18 +164,20 @@ def each_figure_is_drawn_once(request, monkeypatch):
     def saved(figure, file, **how):
         if how.get("format") == "svg":
             return save(figure, file, **how)
-        if not PICTURES:
+
+        def png():
             save(figure, made := io.BytesIO(), **{"format": "png", **how})
-            PICTURES.append(made.getvalue())
+            return made.getvalue()
+
         write = file.write if hasattr(file, "write") else Path(file).write_bytes
-        return write(PICTURES[0])
+        return write(once("beside a page", png))
 
     monkeypatch.setattr(svg, "inline", drawn)
     monkeypatch.setattr(Figure, "savefig", saved)
 
 
 @pytest.fixture(autouse=True)
-def each_log_is_fitted_once(request, monkeypatch):
+def each_log_is_fitted_once(request, monkeypatch, once):
     """In the tests that run the commands of pages and of the example, the decay and the signals of
     a log are estimated by the first command that is given it. What is estimated is tested in
     `fit`."""
@@ -163,17 +185,15 @@ def each_log_is_fitted_once(request, monkeypatch):
         return
     from ephemeral_crawl.fit import decay, signals
 
-    def once(measure):
+    def fitted_once(measure):
         def fitted(*arguments, **named):
             key = measure.__module__, pickle.dumps((arguments, named))
-            if key not in FITS:
-                FITS[key] = measure(*arguments, **named)
-            return FITS[key]
+            return once(key, lambda: measure(*arguments, **named))
 
         return fitted
 
     for module in (decay, signals):
-        monkeypatch.setattr(module, "measure", once(module.measure))
+        monkeypatch.setattr(module, "measure", fitted_once(module.measure))
 
 
 COMMANDS = (
@@ -189,8 +209,6 @@ EXAMPLES = (
     "tests/ephemeral_crawl/comparison/test_signals.py",
     "tests/ephemeral_crawl/example",
 )
-FIGURES, PICTURES = {}, []  # in the page, and beside it
-FITS = {}
 
 
 def form(axes):

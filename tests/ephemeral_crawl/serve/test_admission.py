@@ -31,6 +31,7 @@ from ephemeral_crawl.serve.admission import (
 from ephemeral_crawl.serve.errors import Refused
 from ephemeral_crawl.serve.metrics import Requests
 from tests.ephemeral_crawl.serve.running import BEARER, SECRET, running
+from tests.processes import command
 from tests.refusals import refused
 
 ROOT = Path(__file__).parents[3]
@@ -428,12 +429,11 @@ def test_bodies_are_kept_up_to_the_limit_unless_anybody_can_send_them():
 def test_the_command_serves_and_stops_when_asked(tmp_path):
     words = [sys.executable, "-m", "ephemeral_crawl", "serve", "--port", "0"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    open_to_all = subprocess.run(
-        [*words, "--host", "0.0.0.0", "--budget", "6/h"],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert open_to_all.returncode == 1
-    assert "--token-file" in open_to_all.stderr
+    open_to_all = ("serve", "--port", 0, "--host", "0.0.0.0", "--budget", "6/h")
+    stopped = command(*open_to_all, cwd=tmp_path, stderr=subprocess.PIPE)
+    _, said = stopped.communicate(timeout=60)
+    assert stopped.returncode == 1
+    assert "--token-file" in said
     assert not list(tmp_path.iterdir())
     served = subprocess.Popen(
         [*words, "--budget", "6/h", "--token-file", "token"],

@@ -1,6 +1,7 @@
 """The study of large fleets, on small ones."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -21,8 +22,13 @@ def quick(monkeypatch):
 NAMES = ("n", "budget", "regime", "dense")
 
 
+@cache  # by both tests
+def _rows(n, budget, regime, dense):
+    return [size._asdict() for size in measured(n, budget, regime, dense)]
+
+
 def _measured_here(job):
-    return {"rows": [size._asdict() for size in measured(**{k: job[k] for k in NAMES})]}
+    return {"rows": _rows(*(job[name] for name in NAMES))}
 
 
 @pytest.mark.usefixtures("quick")
@@ -51,14 +57,14 @@ def test_an_interrupted_study_keeps_the_sizes_that_are_finished(tmp_path, monkey
 
     def interrupted(job):
         played.append(job["n"])
-        if played == [2000, 3000]:
+        if played == [2000, 6000]:
             raise KeyboardInterrupt
         return _measured_here(job)
 
     monkeypatch.setitem(Scale.parts, "", replace(Scale.parts[""], work=interrupted))
-    study = Scale(sizes=(2000, 3000), largest_dense=0, out=tmp_path / "scale")
+    study = Scale(sizes=(2000, 6000), largest_dense=2000, out=tmp_path / "scale")
     with pytest.raises(SystemExit):
         study.run()
     study.run()
-    assert played == [2000, 3000, 3000]
-    assert {row["n"] for row in read_csv(tmp_path / "scale" / "records.csv")} == {"2000", "3000"}
+    assert played == [2000, 6000, 6000, 6000]
+    assert {row["n"] for row in read_csv(tmp_path / "scale" / "records.csv")} == {"2000", "6000"}

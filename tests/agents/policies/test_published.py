@@ -286,13 +286,13 @@ def test_no_total_exceeds_the_relaxed_bound(name, rule, start):
         )  # fmt: skip
         agent = agents.make(name, env, seed=seed)
         observation, _ = env.reset(seed=seed)
-        earned, state = np.empty(200), None
-        for t in range(200):
+        earned, state = np.empty(120), None
+        for t in range(120):
             action, state = agent.predict(observation, state)
             observation, reward, *_ = env.step(action)
             earned[t] = reward[0]
         debt = price * fleet.cost.max() if rule == "average" else 0.0
-        allowed = bound * np.arange(1, 201) + debt
+        allowed = bound * np.arange(1, 121) + debt
         assert (np.cumsum(earned) <= allowed * (1 + 1e-9)).all()
 
 

@@ -49,7 +49,7 @@ def met(arrivals, features, fleet, **more):
     )
     env.reset(seed=7)
     seen = [env.world.value.copy()]
-    for action in random_actions(env, 14, seed=3):
+    for action in random_actions(env, 8, seed=3):
         reward = env.step(action)[1]
         seen += [reward, env.world.value.copy(), env.world.rate]
     return [*seen, np.array(env.np_random.random())]

@@ -130,7 +130,7 @@ def test_crawls_are_counted_like_a_queue_per_source(data):
 
 def test_all_policies_meet_the_same_items(tmp_path):
     # All 20 sources, whoever chooses.
-    out = replayed(tmp_path, budget="20", steps=200, agents=tuple(AGENTS))
+    out = replayed(tmp_path, budget="20", steps=100, agents=tuple(AGENTS))
     records = rows(out / "records.csv")
     by_agent = {}
     for record in records:
@@ -352,7 +352,7 @@ def test_the_first_part_must_hold_items(tmp_path):
 
 @pytest.mark.parametrize("agent", ["static", "clairvoyant", "adaptive-optimism", replay.SCHEDULER])
 def test_runs_start_one_step_after_the_other(agent):
-    split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 150)
+    split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 80)
     (together,) = recording(split, runs=3, seed=5).jobs(agent, 2.0)
     played = measured_of(Replay, replay.work(split.trace, together))
     assert played.reward.shape == (3, split.steps)

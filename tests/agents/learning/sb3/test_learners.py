@@ -35,7 +35,7 @@ SMALL = {
     "n_epochs": 2,
     "n_minibatches": 2,
     "train_freq": 8,
-    "buffer_size": 60,  # overflows within the runs
+    "buffer_size": 40,  # overflows within the runs
     "learning_starts": 9,
     "batch_size": 8,
     "gradient_steps": 2,
@@ -63,15 +63,15 @@ def agent(kind, network="equivariant", **more):
 
 @pytest.mark.parametrize(("kind", "network"), PAIRS)
 def test_runs_repeat_differ_with_the_seed_and_go_on_exactly_when_stopped(kind, network, tmp_path):
-    through = agent(kind, network, seed=3).learn(48)
+    through = agent(kind, network, seed=3).learn(32)
     file = tmp_path / "run"
     np.random.seed(8)  # noqa: NPY002 - what the caller does to these makes no difference
     torch.manual_seed(8)
-    agent(kind, network, seed=3).learn(24, checkpoint=file)
-    resumed = agent(kind, network, seed=3).learn(48, checkpoint=file)
-    assert resumed.steps == through.steps == 48
+    agent(kind, network, seed=3).learn(16, checkpoint=file)
+    resumed = agent(kind, network, seed=3).learn(32, checkpoint=file)
+    assert resumed.steps == through.steps == 32
     assert same(through.state_dict(), resumed.state_dict())
-    other = agent(kind, network, seed=4).learn(48)
+    other = agent(kind, network, seed=4).learn(32)
     assert not same(through.state_dict()["parameters"], other.state_dict()["parameters"])
     loaded = load(file, crawl(rows=2))
     assert type(loaded) is kind

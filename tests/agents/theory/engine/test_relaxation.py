@@ -80,7 +80,7 @@ def test_a_fast_engine_is_none():
 
 
 def test_it_grows_with_both_budgets_and_prices_are_their_worth():
-    rates = np.array([0.3, 1.0, 2.0, 4.0])
+    rates = np.array([0.3, 1.0, 4.0])
     for utility in (None, Lognormal(1.2)):
         found = [engine_relaxation(FLEET, 1.5, rate, utility) for rate in rates]
         bounds, prices = [f.bound for f in found], [f.price for f in found]

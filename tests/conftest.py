@@ -26,6 +26,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 USER_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 MACHINE_CODE = USER_CACHE / "ephemeral-crawl" / "tests"
 os.environ.setdefault("NUMBA_CACHE_DIR", str(MACHINE_CODE))
+# So is what Hypothesis reads in all sources, and its table of characters: 4 s of each process.
+os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(MACHINE_CODE.with_name("hypothesis")))
 
 collect_ignore = ["crawl_env/envs/typed_calls.py"]  # for the type checker: it cannot be imported
 

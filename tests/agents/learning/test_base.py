@@ -29,13 +29,13 @@ FEATURES = ("age", "crawled", "harvest")
 KINDS = {**LEARNERS, "adaptive-thompson": ThompsonLearner}
 # Environments, and steps until a run is stopped and in all; for the others see sb3/test_learners.
 RUNS = {
-    **{name: (1, 100, 300) for name, kind in LEARNERS.items() if issubclass(kind, Tabular)},
+    **{name: (1, 100, 200) for name, kind in LEARNERS.items() if issubclass(kind, Tabular)},
     "neurwin": (8, 50, 100),
     "deeptop": (8, 30, 50),
     "qwinn": (8, 30, 50),
     "equivariant-ppo": (4, 32, 64),
-    "equivariant-index": (4, 48, 96),
-    "residual-evolution": (4, 192, 384),
+    "equivariant-index": (4, 24, 48),
+    "residual-evolution": (4, 96, 192),
     "adaptive-thompson": (1, 20, 45),
 }
 

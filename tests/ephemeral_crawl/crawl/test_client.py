@@ -115,6 +115,16 @@ def test_a_server_without_tls():
     assert error.value.kind == "tls"
 
 
+def test_certificates_are_read_by_the_first_client_alone(monkeypatch):
+    async def main():
+        async with Client():
+            monkeypatch.setattr("httpx.create_ssl_context", None)
+            async with Client():
+                pass
+
+    asyncio.run(main())
+
+
 def test_slow_servers_are_given_up():
     with pytest.raises(FetchError, match="no whole answer within 30 s") as error:
         get({"/": message(200, feed(1))}, silence=31.0)

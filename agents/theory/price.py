@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from crawl_env.extras import missing
 from crawl_env.numerics import BoolArray, FloatArray
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 _HALVES, _FAR = 40, 2.0**-40  # halvings before what is still above 0 is searched for by logarithm
 _FIRST, _LAST = 1.02, 1e6  # factors by which a bracket of λ is widened
@@ -420,6 +423,7 @@ def least_of_sum(
     slope: FloatArray,
     start: FloatArray,
     gap: float = 1e-6,
+    within: csr_array | None = None,
 ) -> tuple[FloatArray, float]:
     """Return the minimiser over x ≥ 0 of slope·x + Σ_i f_i(x), f_i ≥ 0 convex, and the minimum.
 
@@ -429,9 +433,10 @@ def least_of_sum(
 
     Arguments:
         functions: returns f, (N,), and subgradients, (N, D), at a point, (D,).
-        slope: (D,), positive.
+        slope: (D,), positive; without `within` all of it.
         start: (D,).
         gap: between the two bounds, as a fraction, at which the search ends.
+        within: rows A, (R, D), of A x ≤ 0, which `start` and the minimiser satisfy.
 
     >>> def one(x):
     ...     return np.maximum([3.0 - x[0], 2.0 - x[1]], 0), -1.0 * np.diag([x[0] < 3, x[1] < 2])
@@ -453,6 +458,9 @@ def least_of_sum(
         if total < least:
             best, least = point, total
         number = len(values)
+        if within is not None and not cuts:
+            cuts.append(hstack([within, csr_array((within.shape[0], number))], format="csr"))
+            levels.append(np.zeros(within.shape[0]))
         cuts.append(hstack([csr_array(slopes), -eye_array(number)], format="csr"))
         levels.append(slopes @ point - values)
         objective = np.concatenate((slope, np.ones(number)))

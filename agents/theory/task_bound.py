@@ -100,8 +100,11 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
     engine, and that of a crawler that crawls everything in every step; it is not the sharpest. It
     holds for every buffer of the engine. Where an engine is first in, first out and refuses
     nothing, which items it indexes does not depend on their utilities, which nobody knows before
-    they are indexed: the bound is then that of items worth ξ̄ each. λ* and κ* are always those of an
-    engine that may refuse items, for which κ* is the best threshold.
+    they are indexed: the bound is then that of items worth ξ̄ each. If it has a small buffer and
+    serves at random or a whole number of items, and sources are few, the bound is that of
+    `agents.theory.engine.places`, if that is smaller; it takes one or two seconds for 100 sources.
+    λ* and κ* are always those of an engine that may refuse items, for which κ* is the best
+    threshold.
 
     With a deadline it is that of `agents.theory.deadline` where nothing is known of content before
     a crawl. Where content is observed or signalled it is the bound without the deadline, which
@@ -258,7 +261,8 @@ def _is_payable(task: Task, fleet: Sources) -> BoolArray:
 
 
 def _with_engine(task: Task, fleet: Sources) -> EngineBound:
-    from agents.theory.engine.relaxation import engine_relaxation  # needs SciPy
+    from agents.theory.engine.places import has_places, places_bound  # these need SciPy
+    from agents.theory.engine.relaxation import engine_relaxation
 
     engine = task.engine
     assert engine is not None
@@ -272,6 +276,9 @@ def _with_engine(task: Task, fleet: Sources) -> EngineBound:
         if _is_blind(engine) and isinstance(task.arrivals, Arrivals):
             equal = engine_relaxation(live, *given, EqualUtilities(), decay, task.per_host)
             bound = np.minimum(bound, equal.bound)  # or NaN
+        poisson = isinstance(task.arrivals, Arrivals) and task.arrivals.exponential
+        if known is Information.UNOBSERVED and poisson and has_places(live, engine):
+            bound = min(bound, places_bound(live, task.budget, engine, utility))
         return EngineBound(bound, found.multiplier, known.value, found.price)
     free = _without_engine(task, fleet)
     everything = max(task.budget, float(live.cost.sum()))

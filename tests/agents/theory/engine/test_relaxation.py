@@ -105,7 +105,7 @@ def test_the_search_for_a_minimum():
 
 def test_the_bound_of_a_task():
     posed = {"sources": FLEET, "budget": 2, "budget_rule": "average"}
-    slow, fifo = Engine(rate=1, capacity=5, discipline="value"), Engine(rate=1, capacity=5)
+    slow, fifo = Engine(rate=1, capacity=5, discipline="value"), Engine(rate=1)
     blind = task_bound(Task(**posed, engine=slow, observed=False))
     assert isinstance(blind, EngineBound)
     assert (*blind, blind.price) == (*engine_relaxation(FLEET, 2, 1)[:2], "not observed",
@@ -120,7 +120,7 @@ def test_the_bound_of_a_task():
     assert found.bound == engine_relaxation(FLEET, 2, 1, EqualUtilities()).bound
     assert found.bound < 0.9 * blind.bound
     assert (found.multiplier, found.price) == (blind.multiplier, blind.price)
-    choosy = Engine(rate=1, capacity=5, threshold=0.1)
+    choosy = Engine(rate=1, threshold=0.1)
     assert task_bound(Task(**posed, engine=choosy, observed=False)).bound == blind.bound
     assert not isinstance(free, EngineBound)
     ample = task_bound(Task(**posed, engine=Engine(rate=float("inf"))))

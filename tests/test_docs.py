@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from contextlib import redirect_stdout
+from dataclasses import replace
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from agents import AGENTS, registry
-from agents.evaluation import rollout
+from agents.evaluation import benchmark, rollout
 from agents.learning import LEARNERS
 from crawl_env import CrawlEnv
 from crawl_env.simulation.observation import FEATURES
@@ -49,11 +50,22 @@ QUICK = {name: ["--quick", *FEW] for name in ("evaluate", "replay")}
 QUICK["backtest"] = ["--quick", "--begin", "0.95"]
 
 
+@pytest.fixture
+def short_tasks(monkeypatch):
+    """The runs of the benchmark's tasks are short: what agents earn in them is tested elsewhere."""
+    play = benchmark.play
+
+    def shortly(agent, task, *more):
+        return play(agent, replace(task, steps=30, warmup=5), *more)
+
+    monkeypatch.setattr(benchmark, "play", shortly)
+
+
 ON_RAY = {page for page, code in PYTHON.items() if "ShardedScheduler" in code}
 
 
 @pytest.mark.parametrize("page", [p for p, code in PYTHON.items() if code and p not in ON_RAY])
-def test_python_of_the_page_runs(page, tmp_path, monkeypatch):
+def test_python_of_the_page_runs(page, tmp_path, monkeypatch, short_tasks):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(registry, "AGENTS", dict(registry.AGENTS))  # a page may register its own
     short = rollout._USUAL._replace(steps=100, warmup=10, seeds=2)  # where a page says nothing
@@ -63,8 +75,8 @@ def test_python_of_the_page_runs(page, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("page", sorted(ON_RAY))
-def test_python_of_the_page_runs_on_ray(page, tmp_path, monkeypatch, local_ray):
-    test_python_of_the_page_runs(page, tmp_path, monkeypatch)
+def test_python_of_the_page_runs_on_ray(page, tmp_path, monkeypatch, short_tasks, local_ray):
+    test_python_of_the_page_runs(page, tmp_path, monkeypatch, short_tasks)
 
 
 RUN = subprocess.run
@@ -85,7 +97,7 @@ def runs_elsewhere(lines):
 
 
 @pytest.mark.parametrize("page", [p for p, lines in COMMANDS.items() if not runs_elsewhere(lines)])
-def test_commands_of_the_page_run(page, tmp_path, monkeypatch):
+def test_commands_of_the_page_run(page, tmp_path, monkeypatch, short_tasks):
     monkeypatch.chdir(tmp_path)
     tested = []  # what `example` prints, which its own test runs
     targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)

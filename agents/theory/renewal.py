@@ -107,7 +107,7 @@ class RenewalArm:
         gain = self.cycle_reward(age + 1.0) - content
         index = self.success * (content - self.cycle_length(age) * gain) / self.sources.cost
         index = np.clip(index, 0.0, self.success * content / self.sources.cost)
-        if self._uncapped is None or not self.sources.is_capped:
+        if not self.sources.is_capped or self._uncapped is None:
             return index
         # `gain` is known to some digits of `content` only: too few where little decays in a step.
         return np.where(np.isinf(self.sources.capacity), self._uncapped.index_at_age(age), index)

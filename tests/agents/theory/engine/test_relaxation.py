@@ -5,11 +5,12 @@ import pytest
 from scipy import optimize
 
 from agents import relaxation, task_bound
-from agents.theory.engine.relaxation import engine_relaxation
+from agents.theory.engine.content import WaitingItems
+from agents.theory.engine.relaxation import PricedArm, engine_relaxation
 from agents.theory.price import least_of_two
 from agents.theory.task_bound import EngineBound
 from crawl_env import Engine, Sources, Task
-from crawl_env.content.utility import EqualUtilities, Lognormal
+from crawl_env.content.utility import EqualUtilities, Exponential, Lognormal
 from tests.refusals import refused
 
 FLEET = Sources([2.0, 1.0, 0.5, 3.0], [1.0, 0.7, 2.0, 0.3], [0.3, 0.1, 0.2, 0.5], [1, 2, 1, 1.0])
@@ -77,6 +78,12 @@ def test_a_fast_engine_is_none():
             bound, multiplier, price = engine_relaxation(fleet, 2, rate)
             assert (bound, multiplier) == relaxation(fleet, 2)
             assert price == 0
+
+
+def test_no_fleet_without_capacities_is_made_where_none_has_any(monkeypatch):
+    arm = PricedArm(WaitingItems(FLEET, Exponential()), 0.1)
+    monkeypatch.setattr(Sources, "replaced", None)
+    assert (arm.index_at_age(np.full(4, 3.0)) > 0).all()
 
 
 def test_it_grows_with_both_budgets_and_prices_are_their_worth():

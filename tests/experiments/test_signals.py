@@ -39,7 +39,8 @@ def test_shares_are_those_of_an_independent_simulation(sources, budget, recall, 
 
 def test_the_quick_study_and_its_report(tmp_path, capsys):
     out = tmp_path / "signals"
-    PROGRAM.run(["signals", "--suite", "quick", "--engine", "sequential", "--out", str(out)])
+    short = ["--suite", "quick", "--seeds", "2", "--steps", "100"]
+    PROGRAM.run(["signals", *short, "--engine", "sequential", "--out", str(out)])
     said = capsys.readouterr().out
     assert "share of all utility" in said
     assert {path.name for path in out.glob("*.csv.gz")} == {

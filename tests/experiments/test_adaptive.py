@@ -270,12 +270,12 @@ def test_the_study_writes_records_and_a_report_which_is_remade_from_them(
 
     monkeypatch.setitem(Adaptive.parts, "regret", replace(regret.PART, work=stopping))
     with pytest.raises(SystemExit):
-        Adaptive(seeds=2, steps=80, **log, **settings).run()
+        Adaptive(seeds=2, steps=40, **log, **settings).run()
     for name, part in Adaptive.parts.items():
         if part.work is work or name == "regret":
             keeping = replace(part, work=lambda unit: (done.append(unit), work(unit))[1])
             monkeypatch.setitem(Adaptive.parts, name, keeping)
-    Adaptive(seeds=2, steps=80, **log, **settings).run()
+    Adaptive(seeds=2, steps=40, **log, **settings).run()
     keys = [str(unit) for unit in done]
     assert len(keys) == len(set(keys)), "what was finished is not run again"
     data = Data(read_csv(out / "runs.csv.gz"))

@@ -13,6 +13,7 @@ from agents import AGENTS as ALL
 from agents import relaxed_bound, task_bound
 from agents.evaluation.rollout import Evaluation
 from agents.registry import ON_REQUEST
+from agents.theory.engine import backlog
 from crawl_env import Engine, Sources, Task
 from ephemeral_crawl.evaluate.command import Evaluate
 from tests.ephemeral_crawl.commands import FEW, FLEET, evaluated, rows, run, totals
@@ -215,7 +216,8 @@ def test_a_quick_answer_on_a_large_fleet_is_a_sample(tmp_path, capsys):
     assert len(rows(out / "sources.csv")) == 300
 
 
-def test_an_indexing_engine_and_what_it_costs(tmp_path, capsys):
+def test_an_indexing_engine_and_what_it_costs(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(backlog, "_ROUNDS", 1)  # how good the index is does not matter
     few = {"agents": ("whittle",)}
     free = evaluated(tmp_path, arrivals="poisson-items", **few)
     without = totals(free)["whittle"] / 3

@@ -96,9 +96,8 @@ class BudgetMultiplier:
         informed = task.observed | (task.sources.recall > 0)
         if not task.arrivals.random or calm or not informed.any():
             return blind
-        found = self._simulate(sources, blind)
-        # A budget for all sources needs no multiplier.
-        return np.where(task.budget >= sources.cost.sum(axis=-1), 0.0, found)
+        free = task.budget >= sources.cost.sum(axis=-1)  # a budget for all needs no multiplier
+        return np.where(free, 0.0, blind if np.all(free) else self._simulate(sources, blind))
 
     def _simulate(self, sources: Sources, blind: FloatArray) -> FloatArray:
         task, rows = self._task, blind.size

@@ -31,14 +31,34 @@ from agents.policies.base import (
     needs,
 )
 from agents.theory.closed_form import age_index, decayed, remainder_ratio, theorem_1
-from crawl_env import NEVER, Task
+from crawl_env import NEVER, ArrivalProcess, Sources, Task
 from crawl_env.compiled import compiled
+from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
 
 NUMBER = ("items", "harvest_number")  # features with the number of items of a crawl
 _COUNTED = (*NUMBER, "harvest")  # features with this number, or the utility that implies it
 _REVEALED = ("changed", *_COUNTED)  # features that indicate whether a crawl found anything
 LEAST = 1e-12  # lower bound of items / step and of decay / step, to avoid divisions by zero
+
+
+def task_of_estimates(
+    task: Task, arrivals: str | ArrivalProcess, features: tuple[str, ...]
+) -> Task:
+    """Return the task that a policy sees which is told estimates of the sources: its features, and
+    `PARAMETERS` after them. Content is not observed."""
+    sources = Sources(
+        np.ones(task.n), 1.0, 1.0, period=task.sources.period, topics=task.sources.topics
+    )
+    return Task(
+        lambda rng: sources,
+        task.budget,
+        budget_rule=task.budget_rule,
+        arrivals=arrivals,
+        observed=False,
+        engine=task.engine,
+        features=(*features, *PARAMETERS),
+    )
 
 
 @dataclass(frozen=True, eq=False)

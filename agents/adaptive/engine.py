@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from agents.adaptive.base import NUMBER, Memory
+from agents.adaptive.base import NUMBER, Memory, task_of_estimates
 from agents.adaptive.policies import SelfTuning, TuningState
 from agents.inference.rates import Estimator
 from agents.policies.base import Environment, ObservationView, State, needs, needs_all
 from agents.policies.engine import WhittleEngine
-from crawl_env import Sources, Task
+from crawl_env import Task
 from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.numerics import FloatArray, IntArray
 
@@ -51,16 +51,7 @@ class EstimatedQueue:
     """
 
     def __init__(self, task: Task) -> None:
-        example = Sources(np.ones(task.n), 1.0, 1.0, period=task.sources.period)
-        self._task = Task(
-            lambda rng: example,
-            task.budget,
-            budget_rule=task.budget_rule,
-            arrivals="poisson-items",
-            observed=False,
-            engine=task.engine,
-            features=("age", "backlog", *PARAMETERS),
-        )
+        self._task = task_of_estimates(task, "poisson-items", ("age", "backlog"))
         self._policies: dict[int, WhittleEngine] = {}  # by row of the batch: each has its tables
 
     @staticmethod

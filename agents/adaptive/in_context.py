@@ -31,9 +31,11 @@ from agents.adaptive.base import (
     count_pings,
     crawled_and_age,
     next_multiplier,
+    task_of_estimates,
 )
 from agents.adaptive.engine import EstimatedQueue, QueuePlan
 from agents.adaptive.network import DECAYS, Network, read_network, shipped
+from agents.adaptive.stories import AdaptiveStories
 from agents.inference.answers import Answers
 from agents.inference.cycles import DailyCycles
 from agents.inference.history import (
@@ -65,6 +67,7 @@ from agents.policies.base import (
     graded,
     needs,
 )
+from agents.policies.stories import stories_of
 from agents.policies.topics import greedy_priority
 from agents.theory.checks import CheckedArm
 from agents.theory.mixtures import index_of_content, mixture_index
@@ -97,6 +100,7 @@ class ContextMemory(NamedTuple):
     topics: TopicSums | tuple[()]  # () if topics or items are not observed
     left: FloatArray | tuple[()]  # (B, N) content that the last look showed; () without looks
     queue: QueuePlan | tuple[()]  # () without an engine that is heeded
+    stories: State  # of `AdaptiveStories`; () if sources share none, or they are not heeded
 
 
 class InContext(Agent):
@@ -136,6 +140,9 @@ class InContext(Agent):
     - In front of an `Engine`, with the features `backlog` and `items`, `EstimatedQueue` ranks the
       sources by the index of `WhittleEngine` at the inferred parameters, unless content is
       observed, sources send signals or crawls can fail.
+    - Where sources share `Stories`, with the features `items`, `known`, `mean_utility` and
+      `decay_rate`, a budget for every step and nothing of the above, it is `AdaptiveStories` at the
+      inferred rates, with the same exceptions.
 
     Arguments:
         env: an environment, a vector environment, or a `Task`.
@@ -169,6 +176,7 @@ class InContext(Agent):
             *(("topic",) * isinstance(task.payoff, DiminishingReturns)),
             *(("seen", "shown") * (task.look_cost is not None)),
             *(("items", "backlog") * (task.engine is not None)),
+            *(("items", "known") * _heeds_stories(task)),
         )
 
     def __init__(
@@ -210,6 +218,10 @@ class InContext(Agent):
         self.topics = TopicFactors(topics, self.tour) if shared else None
         queued = task.engine is not None and {"backlog", "items"} <= shown
         self.queue = EstimatedQueue(task) if queued and EstimatedQueue.hides(task) else None
+        self.stories: AdaptiveStories | None = None
+        if _heeds_stories(task) and self.shows.told and {"items", "known"} <= shown:
+            told = task_of_estimates(task, task.arrivals, AdaptiveStories.features)
+            self.stories = AdaptiveStories(told)
         if weights is None:
             self.network = shipped()
         else:
@@ -239,6 +251,7 @@ class InContext(Agent):
             topics=() if self.topics is None else self.topics.begin(b),
             left=np.zeros((b, n)) if self.looks else (),
             queue=() if self.queue is None else self.queue.begin(b, self.tour),
+            stories=() if self.stories is None else self.stories.begin(view),
         )
 
     def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
@@ -275,6 +288,14 @@ class InContext(Agent):
         if self.looks:
             both = np.concatenate([index, self._look_index(memory, cost)], axis=-1)
             return graded(both, level).reshape(view.batch, 2, self.task.n), after
+        if self.stories is not None:
+            rate = self._rates(memory)[1] / (self.tour * self.known.period)
+            seen = memory.age, *(view[name] for name in ("crawled", "items", "known"))
+            known = rate, view["mean_utility"], view["decay_rate"], cost
+            columns = np.stack(np.broadcast_arrays(*seen, *known), axis=-1)
+            told = ObservationView(columns, self.stories.task)
+            priority, stories = self.stories.decide(told, before.stories)
+            return priority, after._replace(stories=stories)
         priority = graded(index, level)
         if self.queue is not None:
             found = (memory.sums[..., ITEMS] > 0.0).any(axis=1, keepdims=True)
@@ -558,6 +579,12 @@ class InContext(Agent):
     def _column(self, view: ObservationView, feature: str) -> NDArray[np.floating]:
         features = self.task.features
         return view.array.reshape(-1, len(features))[:, features.index(feature)]
+
+
+def _heeds_stories(task: Task) -> bool:
+    """Return whether some sources share stories, and nothing else is to be heeded besides."""
+    plain = task.payoff is None and task.engine is None and task.look_cost is None
+    return plain and stories_of(task) is not None and EstimatedQueue.hides(task)
 
 
 def _after_known_gaps(before: ContextMemory, crawled: BoolArray) -> BoolArray:

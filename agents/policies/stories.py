@@ -42,11 +42,11 @@ class WhittleStories(Whittle):
 
     @classmethod
     def features_in(cls, task: Task) -> tuple[str, ...]:
-        return cls.features if _stories_of(task) else ()
+        return cls.features if stories_of(task) else ()
 
     def __init__(self, env: Environment, *, seed: int | None = None) -> None:
         super().__init__(env, seed=seed)
-        self._stories = _stories_of(self.task)
+        self._stories = stories_of(self.task)
         if self._stories is not None:
             needs_all(self.task, self.name, *self.features)
 
@@ -81,7 +81,7 @@ class WhittleStories(Whittle):
         return out
 
 
-def _stories_of(task: Task) -> Stories | None:
+def stories_of(task: Task) -> Stories | None:
     """Return the arrivals, if some sources share stories and the budget is one for each step."""
     shared = isinstance(task.arrivals, Stories) and np.bincount(task.sources.topic_of).max() > 1
     if not shared or task.budget_rule != "step":

@@ -1,13 +1,15 @@
-"""`adaptive-stories`: what it infers of the overlap, and what that earns."""
+"""`adaptive-stories` and `in-context`: what they infer of the overlap, and what that earns."""
 
 import numpy as np
 import pytest
 
-from agents import compare, make
-from agents.adaptive import AdaptiveStories
+from agents import compare, evaluate, make
+from agents.adaptive import AdaptiveStories, InContext
 from agents.adaptive.stories import StoriesMemory
 from agents.evaluation import statistics
-from crawl_env import CrawlVectorEnv, Sources, Stories
+from crawl_env import CrawlVectorEnv, Sources, Stories, Task
+from crawl_env.benchmark import named
+from crawl_env.fleet.parameters import PARAMETERS
 from tests.refusals import refused
 
 FLEET = Sources([0.5, 0.4, 0.3, 0.2] * 2, 1.0, [0.05, 0.1] * 4, topics=["a"] * 4 + ["b"] * 4)
@@ -71,3 +73,47 @@ def test_without_stories_and_with_average_budgets_it_is_whittle(changed):
 def test_missing_features_are_named():
     with refused("adaptive-stories", "known"):
         make("adaptive-stories", CrawlVectorEnv(1, **task(0.5, features=SEEN[:-1])))
+
+
+def test_in_context_infers_the_overlap_too():
+    features = InContext.features_in(Task(**task(0.9, features=("value",))))
+    assert {"items", "known"} <= set(features)
+    env = CrawlVectorEnv(4, horizon=None, **task(0.9, 3.0, (*features, *PARAMETERS)))
+    agent = InContext(env)
+    observation, state = env.reset(seed=0)[0], None
+    for _ in range(200):
+        action, state = agent.predict(observation, state)
+        observation, *_ = env.step(action)
+    overlap, lag = np.array(agent.stories.estimate(StoriesMemory(*state[-1]))).mean(axis=0)
+    assert overlap == pytest.approx(0.9, abs=0.1)
+    assert lag == pytest.approx(3.0, abs=1.0)
+
+
+def test_in_context_earns_more_where_it_sees_what_is_known():
+    """Rewards with the feature `known` relative to those without, in the same four runs."""
+    stories = named("Stories20").arguments_of("validation", 0)
+    seen = ("age", "crawled", "harvest", "items", *PARAMETERS)
+    heeding, heedless = (
+        evaluate(
+            lambda env: InContext(env), {**stories, "features": features},
+            steps=150, warmup=50, seeds=4,
+        ).reward
+        for features in ((*seen, "known"), seen)
+    )  # fmt: skip
+    assert (heeding > heedless).all()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"arrivals": "poisson-items", "features": ("harvest", "crawled", "items", *PARAMETERS)},
+        {"budget_rule": "average"},
+        {"features": ("harvest", *SEEN)},
+        {"observed": True},
+        {"look_cost": 0.1},
+    ],
+)
+def test_in_context_heeds_stories_only_where_it_can(changed):
+    whole = task(0.9, features=("harvest", *SEEN, *PARAMETERS))
+    assert InContext(Task(**whole)).stories is not None
+    assert InContext(Task(**{**whole, **changed})).stories is None

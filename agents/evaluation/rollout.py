@@ -382,9 +382,8 @@ def new(kind: Callable[..., Predictor], env: object, seed: int) -> Predictor:
     except TypeError as error:
         name = getattr(kind, "__name__", kind)
         raise ValueError(
-            f"agents of the class {name} cannot be made: {error}. They are made as "
-            f"{name}(env, seed=0), as a subclass of agents.Agent is; or give an object with "
-            "`predict`"
+            f"{name} cannot be called: {error}. An agent is made as {name}(env, seed=0), by a "
+            "subclass of agents.Agent or by a function"
         ) from None
     return kind(env, seed=seed)
 

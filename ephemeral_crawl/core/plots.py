@@ -13,7 +13,7 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.ticker import LogFormatter
 
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import FloatArray, IntArray
 
 # Twelve hues that differ on white and on dark grey: those of Okabe and Ito, which colour-blind
 # readers can distinguish, then others.
@@ -63,6 +63,8 @@ _LATER = MORE[10:]
 INK, FAINT = "#1b1d21", "#85888d"
 # Text in coloured cells, which does not follow the page.
 ON_LIGHT, ON_DARK = "#111111", "#fefefe"
+
+DRAWN = 1000  # sources of a figure
 
 Style = tuple[str, str, str]  # colour, line style, marker
 
@@ -199,6 +201,24 @@ def cells(axes: Any, colour: FloatArray, text: FloatArray, ends: tuple[float, fl
 def new(rows: int = 1, columns: int = 1, width: float = 8.0, height: float = 3.2, **k: Any) -> Any:
     """Return a figure and its axes."""
     return plt.subplots(rows, columns, figsize=(width, height * rows), **k)
+
+
+def drawn(values: FloatArray | IntArray) -> IntArray:
+    """Return the places of the values that a figure draws, in ascending order of the values: all,
+    or so many of them at even ranks that a page stays legible, the least and the largest included.
+
+    >>> drawn(np.array([3.0, 1.0, 2.0]))
+    array([1, 2, 0])
+    """
+    order = np.argsort(values, kind="stable")
+    if order.size <= DRAWN:
+        return order
+    return order[np.linspace(0, order.size - 1, DRAWN).astype(np.intp)]
+
+
+def of_drawn(number: int) -> str:
+    """Return a sentence for the caption of a figure of many sources; "" if all are drawn."""
+    return f" Drawn are {DRAWN:,} of {number:,} sources." if number > DRAWN else ""
 
 
 class Plain(LogFormatter):

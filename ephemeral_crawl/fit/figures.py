@@ -29,10 +29,11 @@ def estimates(found: FitResults) -> Any:
             axis.set_axis_off()
             continue
         error = np.where(np.isfinite(values.error), values.error, np.nan)
+        few = np.flatnonzero(shown)[plots.drawn(values.raw[shown])]
         axis.errorbar(
-            values.raw[shown],
-            values.value[shown],
-            2 * error[shown],
+            values.raw[few],
+            values.value[few],
+            2 * error[few],
             fmt="o",
             ms=3,
             lw=0.6,
@@ -70,7 +71,8 @@ def time_of_day(log: ItemLog) -> Any:
 def decay(found: Decay, unit: str) -> Any:
     """Plot the recorded decay curve of the fleet with fitted functions, and the sources' rates."""
     figure, (left, right) = plots.new(1, 2, width=11, height=3.8)
-    for curve in found.curves[found.counts > 0]:
+    known = np.flatnonzero(found.counts > 0)
+    for curve in found.curves[known[plots.drawn(found.counts[known])]]:
         left.plot(found.ages, curve, color=GREY, lw=0.4, alpha=0.4)
     left.plot(found.ages, found.fleet, color="k", lw=2.5, label="recorded, all items")
     for (name, (curve, rms)), colour in zip(
@@ -79,7 +81,7 @@ def decay(found: Decay, unit: str) -> Any:
         left.plot(found.ages, curve, "--", color=colour, label=f"{name}, rms {rms:.3f}")
     left.set(xlabel=f"age, {unit}s", ylabel="remaining fraction of utility", ylim=(0, 1))
     left.legend()
-    order = np.argsort(found.rate.value)
+    order = plots.drawn(found.rate.value)
     own = np.isfinite(found.rate.raw_error[order])
     place = np.arange(order.size)
     right.plot(

@@ -76,7 +76,11 @@ def write(report: Report, log: ItemLog, found: SignalFit) -> None:
         "of the intervals cover the true value. One ping that announces several items counts for "
         "one of them; a repeated ping counts as false."
     )
-    report.figure(_figure(found), "Recall and precision of the sources, with standard errors.")
+    report.figure(
+        _figure(found),
+        "Recall and precision of the sources, with standard errors."
+        + plots.of_drawn(int((found.pings > 0).sum())),
+    )
 
 
 def columns(found: SignalFit, i: int) -> dict[str, Any]:
@@ -96,7 +100,8 @@ def columns(found: SignalFit, i: int) -> dict[str, Any]:
 
 def _figure(found: SignalFit) -> Any:
     figure, axis = plots.new(width=5, height=4)
-    some = found.pings > 0
+    some = np.flatnonzero(found.pings > 0)
+    some = some[plots.drawn(found.pings[some])]
     recall, precision = found.recall, found.precision
     axis.errorbar(
         recall.value[some],

@@ -9,6 +9,7 @@ import numpy as np
 from agents.evaluation.statistics import number
 from agents.inference.shrinkage import Estimates
 from crawl_env.errors import counted
+from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.results import provenance
 from ephemeral_crawl.fit import checks, figures, signal_summary
@@ -85,7 +86,8 @@ def write(report: Report, found: FitResults) -> None:
     report.heading("Estimates")
     report.figure(
         figures.estimates(found),
-        "Estimates of single sources against the shrunk estimates of the fleet file.",
+        "Estimates of single sources against the shrunk estimates of the fleet file."
+        + plots.of_drawn(len(log.names)),
     )
     _estimates(report, found)
     _lives(report, found)
@@ -103,7 +105,7 @@ def write(report: Report, found: FitResults) -> None:
         report.figure(
             figures.decay(found.decay, log.unit),
             "Left: remaining fraction of the utility of all items. Right: decay rates of the "
-            "sources, with standard errors.",
+            "sources, with standard errors." + plots.of_drawn(len(log.names)),
         )
     report.figure(
         figures.distributions(found),

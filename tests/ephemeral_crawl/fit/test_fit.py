@@ -11,6 +11,7 @@ import pytest
 import scipy
 
 from crawl_env import DecayCurves, ItemLog, Sources
+from ephemeral_crawl.core import plots
 from ephemeral_crawl.fit import checks, decay
 from ephemeral_crawl.fit.command import Fit
 from tests.agents.inference.test_shrinkage import share_is
@@ -290,6 +291,24 @@ def test_the_command_writes_a_fleet_that_can_be_read(files, tmp_path, capsys):
     for word in ("is rejected for", "half-life", "Benjamini", "<svg"):
         assert word in page or (word == "is rejected for" and "Not rejected for any source" in page)
     assert "ephemeral-crawl evaluate --sources" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("most", [4, 1000])
+def test_figures_draw_some_of_many_sources(files, tmp_path, monkeypatch, most):
+    monkeypatch.setattr(plots, "DRAWN", most)
+    drawn, new = [], plots.new
+    monkeypatch.setattr(
+        plots, "new", lambda *args, **k: (drawn.append(new(*args, **k)), drawn[-1])[1]
+    )
+    out, report = tmp_path / "fleet.csv", tmp_path / "report"
+    Fit(items=files[0], out=out, curves=files[1], report=report, since="0", until="1000").run()
+    rates, decays = drawn[0][1][0], drawn[2][1][1]
+    for axis in (rates, decays):
+        points = axis.containers[0].lines[0].get_xydata()
+        assert len(points) == min(most, 6)
+    page = (report / "report.html").read_text(encoding="utf-8")
+    assert ("Drawn are 4 of 6 sources." in page) == (most == 4)
+    assert len(Sources.from_csv(out)) == 6
 
 
 def test_decay_may_be_given_and_part_of_the_log_taken(files, tmp_path):

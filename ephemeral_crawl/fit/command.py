@@ -87,7 +87,8 @@ class Fit(SignalOptions, Study):
             fleet = found.signals.of(fleet, kept)
         report = Report(f"{counted(len(log.names), 'source')} fitted to {self.items.name}")
         summary.write(report, found)
-        fleet.to_csv(self.out, status=[found.lives.status[i] for i in kept])
+        status = found.lives.status
+        fleet.to_csv(self.out, status=[status[i] for i in kept])
         self.publish(report, {"estimates.csv": summary.records(found)})
         if dead.any():
             done = "left out of" if self.drop_dead else "kept in"

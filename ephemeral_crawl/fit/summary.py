@@ -122,6 +122,7 @@ def write(report: Report, found: FitResults) -> None:
 def _lives(report: Report, found: FitResults) -> None:
     """Name the sources that fell silent, and those that appeared in the middle of the log."""
     log, alive, counts = found.log, found.lives, found.items
+    status = alive.status
     changed = np.flatnonzero(alive.new | alive.dead)
     if not changed.size:
         return
@@ -141,7 +142,7 @@ def _lives(report: Report, found: FitResults) -> None:
     rows = [
         [
             log.names[i],
-            alive.status[i],
+            status[i],
             int(counts[i]),
             log.date(alive.first[i]),
             log.date(alive.last[i]),

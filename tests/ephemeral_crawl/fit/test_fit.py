@@ -14,6 +14,7 @@ from crawl_env import DecayCurves, ItemLog, Sources
 from ephemeral_crawl.core import plots
 from ephemeral_crawl.fit import checks, decay
 from ephemeral_crawl.fit.command import Fit
+from ephemeral_crawl.fit.lives import Lives
 from tests.agents.inference.test_shrinkage import share_is
 
 
@@ -309,6 +310,14 @@ def test_figures_draw_some_of_many_sources(files, tmp_path, monkeypatch, most):
     page = (report / "report.html").read_text(encoding="utf-8")
     assert ("Drawn are 4 of 6 sources." in page) == (most == 4)
     assert len(Sources.from_csv(out)) == 6
+
+
+def test_the_status_of_all_sources_is_found_once_and_not_for_each(files, tmp_path, monkeypatch):
+    found, status = [], Lives.status.fget
+    monkeypatch.setattr(Lives, "status", property(lambda self: (found.append(1), status(self))[1]))
+    common = {"decay_rate": 0.3, "out": tmp_path / "fleet.csv", "report": tmp_path / "r"}
+    Fit(items=files[0], since="0", until="1000", **common).run()
+    assert len(found) <= 3 < len(Sources.from_csv(tmp_path / "fleet.csv"))
 
 
 def test_decay_may_be_given_and_part_of_the_log_taken(files, tmp_path):

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
+import numpy as np
 import tyro
 
-from crawl_env import ItemLog
+from crawl_env import ItemLog, Sources
 from crawl_env.errors import check_choice, counted
 from crawl_env.log.clock import HOURS
 from ephemeral_crawl.backtest import summary
@@ -16,6 +17,7 @@ from ephemeral_crawl.backtest.play import AS_IT_IS, KNOWN, SCHEDULER, WITHOUT
 from ephemeral_crawl.backtest.rules import RULES
 from ephemeral_crawl.backtest.summary import FeedEvents
 from ephemeral_crawl.comparison.events import Results, play_all
+from ephemeral_crawl.comparison.sample import MOST, sample
 from ephemeral_crawl.core.log_options import SignalOptions
 from ephemeral_crawl.core.question import FILE, AnsweringStudy
 from ephemeral_crawl.core.report import Report
@@ -67,7 +69,8 @@ class Backtest(SignalOptions, AnsweringStudy):
     """Number of the newest items that a feed lists; 0 if it lists all. What has left the list is
     lost."""
     quick: bool = False
-    """Play four weeks at most, and the scheduler with fewer budgets."""
+    """Play four weeks at most, a sample of at most 300 feeds, with the budget scaled to it, and the
+    scheduler with fewer budgets."""
 
     def run(self) -> None:
         check_choice("--present", self.present, RULES)
@@ -87,6 +90,8 @@ class Backtest(SignalOptions, AnsweringStudy):
                 f"of which the largest is above 0 and at most {MOST_WORTH:g}"
             )
         pings = self.pings(log)
+        if self.quick:
+            log, per_hour = _sampled(log, per_hour)
         events = FeedEvents(log, pings, self._feeds(log, half_life), per_hour, self.present)
         if not len(events.feeds.moments(per_hour)):
             raise ValueError(
@@ -123,3 +128,20 @@ class Backtest(SignalOptions, AnsweringStudy):
             "length": length,
             "block": _WEEK if length >= _FEWEST_WEEKS * _WEEK else _DAY,
         }
+
+
+def _sampled(log: ItemLog, per_hour: float) -> tuple[ItemLog, float]:
+    """Return some feeds of a log, in even steps of their worth, and the budget scaled to them."""
+    names = log.names
+    worth = np.bincount(log.source, log.utility, minlength=len(names))
+    some = sample(Sources(worth, 1.0, 1.0), [per_hour], MOST)
+    if len(some.which) == len(names):
+        return log, per_hour
+    scaled = some.budgets[0] / some.stretch
+    kept = log.select([names[i] for i in some.which])
+    note = (
+        f"A sample: {len(kept.names):,} of {len(names):,} feeds, in even steps of their worth, "
+        f"with the budget scaled to it ({per_hour:g} to {scaled:.4g} fetches an hour)."
+    )
+    print(note)
+    return kept.with_notes(note), scaled

@@ -8,6 +8,7 @@ import pytest
 
 from crawl_env import ItemLog, PingLog
 from ephemeral_crawl import __main__ as cli
+from ephemeral_crawl.backtest import command as backtest
 from ephemeral_crawl.backtest import play, rules
 from ephemeral_crawl.backtest.play import Feeds, played
 from ephemeral_crawl.live import Scheduler
@@ -195,6 +196,17 @@ def log_file(tmp_path):
 
 def run(path, *words):
     cli.main(["backtest", "--items", str(path), "--budget", "1/h", "--jobs", "1", *words])
+
+
+def test_a_quick_run_plays_a_sample_of_many_feeds(log_file, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(backtest, "MOST", 4)
+    run(log_file, "--engine", "sequential", "--quick")
+    note = "A sample: 4 of 12 feeds, in even steps of their worth, with the budget scaled to it"
+    assert f"{note} (1 to 0.3333 fetches an hour)." in capsys.readouterr().out
+    assert note in (tmp_path / "results/backtest/report.html").read_text(encoding="utf-8")
+    with (tmp_path / "results/backtest/feeds.csv").open(encoding="utf-8") as file:
+        assert len(list(csv.DictReader(file))) == 4
 
 
 def test_the_command_resumes_and_reports(log_file, tmp_path, monkeypatch, capsys):

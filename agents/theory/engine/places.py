@@ -58,7 +58,7 @@ from crawl_env import Engine, Sources
 from crawl_env.content.utility import Distribution, Exponential
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
 
-_MOST_PRICES, _MOST_PLACES = 3_000, 40  # η and ζ; of the linear program
+_MOST_PRICES, _MOST_PLACES = 3_000, 15  # η and ζ; waiting and indexed in a step
 _UNLIKELY = 1e-3  # probability that an item behind the places with a price is indexed at once
 _FADED, _FEWEST_AGES, _MOST_AGES = 5.0, 20, 400  # time constants; ages of a table
 _COARSE, _FINE = 100, 4_000  # numbers of m

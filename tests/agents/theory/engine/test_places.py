@@ -85,7 +85,7 @@ def test_where_it_is_the_bound_of_a_task():
         Engine(1, 6, "value"),
         Engine(1, **RANDOM),
         Engine(1.5, 6),
-        Engine(1, 60, **RANDOM),
+        Engine(1, 15, **RANDOM),
         Engine(float("inf"), 6, **RANDOM),
     ):
         assert not has_places(fleet, other)

@@ -47,8 +47,9 @@ def task_of_estimates(
 ) -> Task:
     """Return the task that a policy sees which is told estimates of the sources: its features, and
     `PARAMETERS` after them. Content is not observed."""
+    fleet = task.sources
     sources = Sources(
-        np.ones(task.n), 1.0, 1.0, period=task.sources.period, topics=task.sources.topics
+        np.ones(task.n), 1.0, 1.0, fleet.cost, period=fleet.period, topics=fleet.topics
     )
     return Task(
         lambda rng: sources,

@@ -1,5 +1,7 @@
 """`adaptive-stories` and `in-context`: what they infer of the overlap, and what that earns."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -117,3 +119,12 @@ def test_in_context_heeds_stories_only_where_it_can(changed):
     whole = task(0.9, features=("harvest", *SEEN, *PARAMETERS))
     assert InContext(Task(**whole)).stories is not None
     assert InContext(Task(**{**whole, **changed})).stories is None
+
+
+def test_in_context_does_not_warn_of_a_budget_that_the_costs_can_spend():
+    seen = ("harvest", *SEEN, *PARAMETERS)
+    halves = FLEET.replaced(cost=np.full(8, 0.5))
+    env = Task(**{**task(0.9, features=seen), "sources": halves, "budget": 1.5})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert InContext(env).stories is not None

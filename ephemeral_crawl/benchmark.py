@@ -22,7 +22,7 @@ from agents.evaluation.statistics import number
 from agents.registry import find
 from crawl_env.benchmark import named
 from crawl_env.benchmark.task import Split
-from crawl_env.errors import shown, unknown
+from crawl_env.errors import counted, shown, unknown
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.study import ParallelStudy
@@ -103,7 +103,7 @@ class Benchmark(ParallelStudy):
             for task in tasks
             for run in range(task.seeds)
         ]
-        print(f"{head['agent']}: {len(tasks)} task{'s' * (len(tasks) != 1)}, {len(jobs)} runs")
+        print(f"{head['agent']}: {counted(len(tasks), 'task')}, {counted(len(jobs), 'run')}")
         if left_out:
             print(f"Not played, as the report explains: {', '.join(left_out)}")
         rows = self.runner.run(jobs, work)
@@ -232,7 +232,7 @@ def write(report: Report, result: results.Result, salt: str = "") -> None:
     together = iqm(list(by_task.values()))
     report.answer(
         f"{result['agent']} scores {plain(together)} in the interquartile mean of "
-        f"{len(rows)} task{'s' * (len(rows) != 1)}: 0 is the random policy, 1 the reference of "
+        f"{counted(len(rows), 'task')}: 0 is the random policy, 1 the reference of "
         "each task."
     )
     columns = ["score", "tier", "mean", "reward", "worst run", "runs", "CPU seconds"]

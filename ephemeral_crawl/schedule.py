@@ -84,8 +84,8 @@ class MakeSchedule(LogOptions, Study):
             if (needed := float(fleet.cost.sum()) / hours) > per_hour:
                 raise ValueError(
                     f"--max-interval {self.max_interval} takes {needed:.3g} fetches an hour for "
-                    f"{len(fleet):,} sources, and --budget {self.budget} allows {per_hour:.3g}; "
-                    "allow a longer interval, or raise the budget"
+                    f"{counted(len(fleet), 'source')}, and --budget {self.budget} allows "
+                    f"{per_hour:.3g}; allow a longer interval, or raise the budget"
                 )
             longest = hours * hour / float(fleet.period)
         since = since_last_crawl(self.last_crawls, fleet) if self.last_crawls else None
@@ -149,14 +149,15 @@ class Known(NamedTuple):
             return ""
         worth = fleet.arrival_rate * fleet.mean_utility
         order = few[np.argsort(-worth[few], kind="stable")][:_NAMED]
-        items = [f"{n} item" if n == 1 else f"{n} items" for n in self.items[order]]
+        items = [counted(n, "item") for n in self.items[order]]
         named = ", ".join(
             f"{fleet.name(i)} ({number}; {self.low[i]:.2g} to {self.high[i]:.2g} per {unit})"
             for i, number in zip(order, items, strict=True)
         )
         others = "those of the others" if few.size < len(fleet) else "one another"
         return (
-            f"{few.size:,} of {len(fleet):,} sources have fewer than {_FEW} items in the log; "
+            f"{few.size:,} of {counted(len(fleet), 'source')} "
+            f"{'has' if few.size == 1 else 'have'} fewer than {_FEW} items in the log; "
             f"{worth[few].sum() / worth.sum():.0%} of the worth is expected of them. Their rates "
             f"rest on {others} and on the prior of the fit more than on what they published: "
             f"{named}{', …' if few.size > _NAMED else ''}. Ranges are 95 % intervals."

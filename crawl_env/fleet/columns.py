@@ -19,6 +19,7 @@ from crawl_env.errors import (
     check_positive,
     check_range,
     check_whole,
+    counted,
     unknown,
 )
 from crawl_env.files.arrays import Array, blamed, check_arrays, map_array
@@ -206,7 +207,7 @@ class FleetColumns:
         >>> def alike(rng: np.random.Generator, n: int) -> dict[str, ArrayLike]:
         ...     return {"arrival_rate": rng.random(n), "mean_utility": 1.0, "decay_rate": 0.1}
         >>> FleetColumns.generate(1000, alike)
-        FleetColumns(1000 sources, period=1)
+        FleetColumns(1,000 sources, period=1)
         """
         check_whole("n", n, what="sources")
         check_whole("seed", seed, 0)
@@ -315,7 +316,7 @@ class FleetColumns:
         return len(self.arrival_rate)
 
     def __repr__(self) -> str:
-        return f"FleetColumns({len(self)} sources, period={self.period:g})"
+        return f"FleetColumns({counted(len(self), 'source')}, period={self.period:g})"
 
     def __getitem__(self, part: slice) -> FleetColumns:
         """Return a contiguous part of the fleet, which shares its memory.

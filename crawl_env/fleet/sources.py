@@ -21,6 +21,7 @@ from crawl_env.errors import (
     check_positive,
     check_range,
     check_whole,
+    counted,
     shown,
     unknown,
 )
@@ -181,7 +182,7 @@ class Sources:
         return int(self.arrival_rate.shape[-1])
 
     def __repr__(self) -> str:
-        return f"Sources({len(self)} sources, period={self.period:g})"
+        return f"Sources({counted(len(self), 'source')}, period={self.period:g})"
 
     def __eq__(self, other: object) -> bool:
         return (

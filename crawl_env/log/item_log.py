@@ -10,7 +10,7 @@ from os import PathLike
 import numpy as np
 from numpy.typing import ArrayLike
 
-from crawl_env.errors import as_array, check_choice, check_names, check_range
+from crawl_env.errors import as_array, check_choice, check_names, check_range, counted
 from crawl_env.files import table
 from crawl_env.files.table import Column, Table
 from crawl_env.log.clock import HOURS
@@ -112,7 +112,8 @@ class ItemLog(EventLog):
     def __repr__(self) -> str:
         curves = ", with curves" if self.curves is not None else ""
         return (
-            f"ItemLog({len(self)} items of {len(self.names)} sources, {self.start:g} to "
+            f"ItemLog({counted(len(self), 'item')} of {counted(len(self.names), 'source')}, "
+            f"{self.start:g} to "
             f"{self.end:g} {self.unit}s{curves})"
         )
 

@@ -9,7 +9,7 @@ from os import PathLike
 import numpy as np
 from numpy.typing import ArrayLike
 
-from crawl_env.errors import as_array, check_choice, check_names, check_range
+from crawl_env.errors import as_array, check_choice, check_names, check_range, counted
 from crawl_env.files import table
 from crawl_env.files.table import Column
 from crawl_env.log.clock import HOURS
@@ -92,7 +92,8 @@ class PingLog(EventLog):
 
     def __repr__(self) -> str:
         return (
-            f"PingLog({len(self)} pings of {len(self.names)} sources, {self.start:g} to "
+            f"PingLog({counted(len(self), 'ping')} of {counted(len(self.names), 'source')}, "
+            f"{self.start:g} to "
             f"{self.end:g} {self.unit}s)"
         )
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from agents.evaluation import statistics
 from agents.evaluation.statistics import Estimate
 from crawl_env import ItemLog, PingLog
+from crawl_env.errors import counted
 from ephemeral_crawl.backtest import play
 from ephemeral_crawl.backtest.play import AS_IT_IS, KNOWN, SCHEDULER, WITHOUT, Feeds, Played
 from ephemeral_crawl.backtest.rules import RULES
@@ -142,7 +143,7 @@ def write(report: Report, events: FeedEvents, results: Results[Played]) -> None:
     largest = sorted(feeds_of(events, results), key=lambda row: -float(row["worth_per_day"]))
     names = ("items_per_day", "worth_per_day", "scheduler_per_day", "present_per_day")
     report.table(
-        f"The {min(_SHOWN, len(largest))} feeds of largest worth; feeds.csv has all",
+        f"The {counted(min(_SHOWN, len(largest)), 'feed')} of largest worth; feeds.csv has all",
         ["feed", "items / day", "worth / day", "scheduler, fetches / day", f"{present}'s"],
         [[row["source"], *(f"{float(row[n]):.3g}" for n in names)] for row in largest[:_SHOWN]],
     )
@@ -261,7 +262,7 @@ def _method(events: FeedEvents) -> str:
     length = (feeds.end - feeds.start) / _DAY
     listed = f"its newest {feeds.listed} items" if feeds.listed else "all its items"
     return (
-        f"{len(events.log.names):,} feeds, {length:.1f} days, of which the first begins "
+        f"{counted(len(events.log.names), 'feed')}, {length:.1f} days, of which the first begins "
         f"{feeds.start / _DAY:.1f} days after the start of the log. A feed lists {listed}; an item "
         f"fetched at age s counts its worth × 2^(−s/{events.options['half_life'] / _HOUR:g} h). "
         "Fetches are at equal distances, and all policies have the same number; the scheduler may "

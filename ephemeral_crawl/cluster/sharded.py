@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from agents.scheduling import FleetScheduler
 from agents.scheduling.age_index import NEVER
 from agents.scheduling.scheduler import Offers
-from crawl_env.errors import check_choice, check_whole
+from crawl_env.errors import check_choice, check_whole, counted
 from crawl_env.fleet.columns import FleetColumns
 from crawl_env.numerics import BoolArray, IntArray
 from crawl_env.simulation.selection import TOLERANCE
@@ -80,7 +80,9 @@ class ShardedScheduler:
         check_choice("start", start, STARTS)
         check_whole("every", every, what="steps")
         if check_whole("shards", shards) > len(columns):
-            raise ValueError(f"shards is {shards}; the fleet has only {len(columns)} sources")
+            raise ValueError(
+                f"shards is {shards}; the fleet has only {counted(len(columns), 'source')}"
+            )
         if columns.host is not None:
             raise ValueError("sources share hosts, which shards cannot; use a FleetScheduler")
         options: dict[str, Any] = {"budget": budget, "policy": policy, "start": start}

@@ -327,7 +327,7 @@ def limit(plan: Schedule, measured: float | None) -> str:
     others = int((late & ~never).sum())
     text = (
         f"A maximum interval of {plan.longest * period:g} costs {plan.price:.2%} of the utility: "
-        f"{others} source{'s' * (others != 1)} would otherwise be crawled less often, and "
+        f"{counted(others, 'source')} would otherwise be crawled less often, and "
         f"{int(never.sum())} never."
     )
     if measured is not None:

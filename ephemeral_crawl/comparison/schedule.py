@@ -181,10 +181,7 @@ class Schedule:
             elif held[i]:
                 why = "as often as the limit of its host allows"
             elif abs(age - np.round(age)) <= 1e-9 * age:
-                why = (
-                    f"worth a crawl after {age:.0f} step{'s' if round(age) != 1 else ''}: its "
-                    "index reaches λ*"
-                )
+                why = f"worth a crawl after {counted(round(age), 'step')}: its index reaches λ*"
             else:
                 why = "uses the rest of the budget: its index is λ* at two ages"
             found.append(why)

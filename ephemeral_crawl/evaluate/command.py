@@ -12,6 +12,7 @@ import tyro
 
 from agents.evaluation.statistics import FEWEST_RUNS
 from crawl_env.content.names import GRAMMAR
+from crawl_env.errors import counted
 from crawl_env.fleet.columns import FleetColumns
 from crawl_env.fleet.sources import PRESETS
 from ephemeral_crawl.comparison.events import Results, play_all
@@ -89,7 +90,7 @@ class Evaluate(ComparisonStudy):
         )
 
     def _title(self, n: int) -> str:
-        return f"Schedule of the {n:,} sources of {Path(self.sources).name}"
+        return f"Schedule of the {counted(n, 'source')} of {Path(self.sources).name}"
 
     def _run_large(self, columns: FleetColumns, names: Sequence[str] | None = None) -> None:
         """Compare policies on a large fleet crawl by crawl."""

@@ -128,9 +128,10 @@ class Fit(SignalOptions, Study):
         counts = np.bincount(log.source, minlength=len(log.names))
         names = [name for name, n in zip(log.names, counts, strict=True) if n >= self.min_items]
         if not names or not len(log):
+            least = counted(max(self.min_items, 1), "item")
             raise ValueError(
-                f"no source has {max(self.min_items, 1)} items in this part of {self.items}, which "
-                f"has {len(log)} items; take a longer part or a smaller --min-items"
+                f"no source has {least} in this part of {self.items}, which "
+                f"has {counted(len(log), 'item')}; take a longer part or a smaller --min-items"
             )
         kept = log.select(names)
         if (few := len(log.names) - len(names)) and self.min_items > 1:

@@ -79,9 +79,10 @@ def write(report: Report, found: FitResults) -> None:
     for note in log.notes:
         report.paragraph(note)
     if step := checks.resolution(log):
+        every = log.unit if f"{step:.2g}" == "1" else f"{step:.2g} {log.unit}s"
         report.paragraph(
             "Many items have the same time stamp: the sources seem to have been polled about "
-            f"every {step:.2g} {log.unit}s. For the test of gaps, items are spread over that time."
+            f"every {every}. For the test of gaps, items are spread over that time."
         )
     report.heading("Estimates")
     report.figure(

@@ -126,7 +126,7 @@ def test_all_scalars_are_a_fleet_of_one_and_cost_defaults_to_one():
     assert len(fleet) == 1
     assert fleet.cost.tolist() == [1.0]
     assert fleet.names == ("1",)
-    assert repr(fleet) == "Sources(1 sources, period=1)"
+    assert repr(fleet) == "Sources(1 source, period=1)"
 
 
 def test_lists_integers_and_float32_are_taken_as_float64():

@@ -446,7 +446,7 @@ def test_a_log_may_be_said_to_cover_more_time_than_its_items(tmp_path):
         log.covering("2024-05-02", None)
     with refused("start is '2024-05-32'; give an ISO 8601 time stamp"):
         stamped.covering("2024-05-32", None)
-    assert repr(stamped) == "ItemLog(2 items of 1 sources, 0.25 to 2.25 days)"
+    assert repr(stamped) == "ItemLog(2 items of 1 source, 0.25 to 2.25 days)"
     assert repr(log) == "ItemLog(200 items of 7 sources, 0 to 60 hours, with curves)"
     with refused("the log has no curves to write"):
         stamped.to_csv(tmp_path / "i.csv", tmp_path / "c.csv")

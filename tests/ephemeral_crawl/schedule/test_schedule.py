@@ -78,7 +78,7 @@ def test_sources_with_few_items_are_named(folder, capsys):
     Path("few.csv").write_text("\n".join(["source,published", *rows]), encoding="utf-8")
     often, rare = made("--items", "few.csv", "--budget", "1/h", "--half-life", "3h")
     said = capsys.readouterr().out
-    assert "1 of 2 sources have fewer than 5 items in the log" in said
+    assert "1 of 2 sources has fewer than 5 items in the log" in said
     assert "those of the others" in said
     assert "rare (1 item; 0.00" in said
     assert "often (" not in said

@@ -31,9 +31,7 @@ class Outline(NamedTuple):
     cost: FloatArray  # (N,) budget units of a fetch, as declared
     failures: IntArray  # (N,)
     fetched: BoolArray  # (N,), whether it ever was
-    passed_over: (
-        BoolArray  # (N,), whether its last lease came to nothing, for a reason that is known
-    )
+    passed_over: BoolArray  # (N,), whether its last lease came to nothing for a known reason
     paused: BoolArray  # (N,)
     announces: BoolArray  # (N,)
 
@@ -49,7 +47,10 @@ def outline(state: State, now: float) -> Outline:
     )
     return Outline(
         source=[names[i] or "" for i in rows.tolist()],
-        cause=[cause_of_failure(state, i) for i in rows.tolist()],
+        cause=[
+            cause_of_failure(state, i) if failed else ""
+            for i, failed in zip(rows.tolist(), failures.tolist(), strict=True)
+        ],
         rate=rate,
         worth=worth,
         half_life=half_life,

@@ -67,10 +67,10 @@ class Line:
 
     @property
     def above(self) -> str:
-        """The number of tasks on which the mean over runs is clearly above the best policy that
-        learns nothing."""
+        """On how many of its tasks the mean over runs is clearly above the best policy that learns
+        nothing."""
         clear = [self.table.gain(self.agent, task).low > 0 for task in self.shown]
-        return f"{sum(clear)} of {len(self.tasks)}"
+        return f"{sum(clear)} of {len(clear)}"
 
     @property
     def area(self) -> str:
@@ -185,14 +185,19 @@ def summary(tables: dict[int, ScoreTable], source: str) -> str:
     for budget, table in sorted(tables.items()):
         lines = [list(AGGREGATES), ["---", "---", *["---:"] * (len(AGGREGATES) - 2)]]
         lines += [[str(cell) for cell in row] for row in aggregates(table, table.ranked)]
-        tasks = "; ".join(
-            f"{group.partition(',')[0].partition(':')[0]}: {', '.join(map(short_of, found))}"
-            for group, members in groups(table)
-            if (found := [task for task in members if task in table.ranked])
-        )
-        head = f"**{budget:,} source steps**, {len(table.ranked)} tasks ({tasks})."
-        parts.append(f"{head}\n\n{markdown(lines)}")
+        parts.append(f"**{budget:,} source steps**{_without_room(table)}.\n\n{markdown(lines)}")
     return "\n".join([*parts, f"{HOW}\n\n{source}\n"])
+
+
+def _without_room(table: ScoreTable) -> str:
+    """Return how many tasks rank the agents, and by name those that do not."""
+    left = [
+        f"{group.partition(',')[0]}: {'; '.join(map(short_of, found))}"
+        for group, members in groups(table)
+        if (found := [task for task in members if task not in table.ranked])
+    ]
+    count = f"{len(table.ranked)} of {len(table.tasks)} tasks"
+    return f", {count}; the others leave no room ({'; '.join(left)})" if left else f", {count}"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -98,14 +98,11 @@ def source(rows: Sequence[Row]) -> str:
     """Return the provenance of the Markdown table in one line."""
     runs = sum(row["protocol"] == "" for row in rows)
     tuned = sum(row["protocol"] == "tuning" for row in rows)
-    commits, dates, machines = (
-        sorted({row[name] for row in rows}) for name in ("commit", "date", "machine")
-    )
-    commands = sorted({row["command"] for row in rows})
+    dates, machines = (sorted({row[name] for row in rows}) for name in ("date", "machine"))
     return (
-        f"{runs:,} results, after {tuned:,} trials of tuning, all in `runs.csv.gz`; "
-        f"`{'`, `'.join(commands)}`, {' to '.join(dict.fromkeys((dates[0], dates[-1])))}, "
-        f"{', '.join(machines)}, commit {', '.join(commits)}."
+        f"{runs:,} results, after {tuned:,} trials of tuning, "
+        f"{' to '.join(dict.fromkeys((dates[0], dates[-1])))}, {' and '.join(machines)}. All are "
+        "in `runs.csv.gz`, with the command and the commit of each."
     )
 
 

@@ -126,7 +126,7 @@ class PingLog(EventLog):
         >>> pings = PingLog(["b"], [0, 0], [1, 190], unit="minute", origin="2026-03-02T00:00:00Z")
         >>> aligned = pings.aligned_with(items)
         >>> aligned, aligned.counts
-        (PingLog(1 pings of 2 sources, 0 to 3 hours), array([0, 1]))
+        (PingLog(1 ping of 2 sources, 0 to 3 hours), array([0, 1]))
         >>> aligned.notes
         ('1 of 2 pings are outside the time of the items and are left out.',)
         """

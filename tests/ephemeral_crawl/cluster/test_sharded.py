@@ -94,7 +94,7 @@ def node_of(ray, shard):
         ({"budget": -1}, "budget is -1"),
         ({"policy": "static"}, "unknown policy 'static'"),
         ({"start": "random"}, "unknown start 'random'"),
-        ({"shards": 4000}, "shards is 4000; the fleet has only 3000 sources"),
+        ({"shards": 4000}, "shards is 4000; the fleet has only 3,000 sources"),
         ({"shards": 3}, "shards is 3; the cluster has only 2 cores"),
         ({"every": 0}, "every is 0; it must be a whole number of steps"),
     ],

@@ -48,13 +48,13 @@ class Learner(Policy, Generic[S]):
     Arguments:
         arms: a `CrawlVectorEnv`, or another implementation of `agents.learning.arms.Arms`.
         settings: hyper-parameters; default `Settings()`.
-        seed: seed of training; runs with equal seeds are identical.
+        seed: seed of training, a whole number; runs with equal seeds are identical.
         device: torch device of neural learners; "auto" is a GPU where there is one.
 
     Raises:
         ValueError: the environment lacks a feature, or its actions or budget rule are not
-            supported; the settings are those of another learner, or out of range; this machine
-            lacks the device.
+            supported; the settings are those of another learner, or out of range; the seed is
+            None, negative or no whole number; this machine lacks the device.
     """
 
     name: ClassVar[str]
@@ -77,6 +77,7 @@ class Learner(Policy, Generic[S]):
         seed: int = 0,
         device: str = "cpu",
     ) -> None:
+        self.seed = check_whole("seed", seed, 0)
         if isinstance(arms, CrawlVectorEnv):
             self.task = arms.task
             arms = CrawlArms(arms, self.state_features, seed)
@@ -95,7 +96,7 @@ class Learner(Policy, Generic[S]):
                 f"{self.Settings.__name__}({fields(self.Settings)[0].name}=…)"
             )
         check_settings(self.settings, self.name)
-        self.seed, self.device = seed, str(usable_device(device))
+        self.device = str(usable_device(device))
         self.rng = generator(seed, "learner")
         self.steps = 0  # steps of each environment so far
         self.setup()

@@ -348,6 +348,11 @@ class StableBaselines(Learner[StableSettings]):
                 f"{self.name} picks sources and has no priorities that could be standardized; give "
                 'network="equivariant"'
             )
+        if self.seed >= 2**32:
+            raise ValueError(
+                f"seed is {self.seed}; Stable-Baselines3, which trains {self.name}, needs one below "
+                "2**32"
+            )
         policy = policies.policy_arguments(
             envs.venv, settings.pop("hidden"), standardized=network == "standardized"
         )

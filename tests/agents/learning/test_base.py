@@ -19,6 +19,7 @@ from agents.evaluation.rollout import evaluate
 from agents.learning import LEARNERS, load, storage
 from agents.learning.base import epsilon_greedy, priorities_of
 from agents.learning.fleet.index import EquivariantIndex
+from agents.learning.sb3.learners import StableBaselines
 from agents.learning.tabular.base import Tabular
 from agents.learning.tabular.lagrange_q import LagrangeQ, LagrangeQSettings
 from agents.learning.tabular.wiql import WIQL
@@ -190,6 +191,13 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     ):
         with pytest.raises(ValueError, match=what):
             LagrangeQ(crawl(**other), seed=1).learn(200, checkpoint=path)
+
+
+@pytest.mark.parametrize("seed", [None, -1, 1.5, True, 2**63])
+def test_a_seed_that_a_file_could_not_hold_is_refused(seed):
+    for kind in (WIQL, LEARNERS["equivariant-ppo"], StableBaselines.of("ppo")):
+        with pytest.raises(ValueError, match="seed is .*; it must be a whole number"):
+            kind(crawl(), seed=seed)
 
 
 def test_wrong_environments_are_refused_with_a_remedy():

@@ -203,6 +203,8 @@ def test_wrong_environments_settings_and_files_are_refused(tmp_path):
         PPO(CrawlEnv())
     with pytest.raises(ValueError, match="budget_rule='step'"):
         StableBaselines.of("sac")(crawl(budget_rule="average"))
+    with pytest.raises(ValueError, match=r"seed is 4294967296; .* below 2\*\*32"):
+        StableBaselines.of("ppo")(crawl(), seed=2**32)
     with pytest.raises(ValueError, match="same number of picks"):
         DQN(crawl(sources=Sources([5.0, 2.0, 1.0], 1, 0.3, [1, 2, 1])))
     with pytest.raises(ValueError, match="network"):

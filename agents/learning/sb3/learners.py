@@ -350,8 +350,8 @@ class StableBaselines(Learner[StableSettings]):
             )
         if self.seed >= 2**32:
             raise ValueError(
-                f"seed is {self.seed}; Stable-Baselines3, which trains {self.name}, needs one below "
-                "2**32"
+                f"seed is {self.seed}; Stable-Baselines3, in which {self.name} is trained, needs a "
+                "seed below 2**32"
             )
         policy = policies.policy_arguments(
             envs.venv, settings.pop("hidden"), standardized=network == "standardized"

@@ -148,17 +148,12 @@ def _bounds(tables: dict[int, ScoreTable]) -> str:
 
 
 def _code(tables: dict[int, ScoreTable]) -> str:
-    """Return which runs were made with other code of their learner than that of this page."""
-    parts, old, total = [], 0, 0
-    for table in tables.values():
-        for name, runs in table.versions.items():
-            other = runs.total() - runs[code_of(KINDS[name])]
-            old, total = old + other, total + runs.total()
-            if other:
-                parts.append(f"{other} of {name} ({table.budget:,})")
+    """Return how many runs were made with other code of their learner than that of this page."""
+    versions = [item for table in tables.values() for item in table.versions.items()]
+    total = sum(runs.total() for _, runs in versions)
+    old = total - sum(runs[code_of(KINDS[name])] for name, runs in versions)
     return (
-        f"{old:,} of {total:,} results were made with an earlier version of the modules of their "
-        "learner, and the environment may have changed since any of them; the commit of every row "
-        "is in the record, and below. --redo repeats runs."
-        + (f" Results of earlier modules: {', '.join(parts)}." if parts else "")
+        f"{old:,} of {total:,} results were made before the last change in the modules that their "
+        "learner imports, and the environment may have changed since any of them; the commit of "
+        "every row is in the record, and below. --redo repeats runs."
     )

@@ -196,7 +196,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
 @pytest.mark.parametrize("seed", [None, -1, 1.5, True, 2**63])
 def test_a_seed_that_a_file_could_not_hold_is_refused(seed):
     for kind in (WIQL, LEARNERS["equivariant-ppo"], StableBaselines.of("ppo")):
-        with pytest.raises(ValueError, match="seed is .*; it must be a whole number"):
+        with pytest.raises(ValueError, match=r"seed is .*; it must be a whole number"):
             kind(crawl(), seed=seed)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -67,7 +67,6 @@ class ScoreTable:
     information: dict[str, str] = field(default_factory=dict)  # what each agent knows and observes
     trials: dict[str, int] = field(default_factory=dict)  # the trial of tuning that was chosen
     settings: dict[str, str] = field(default_factory=dict)
-    versions: dict[str, Counter[str]] = field(default_factory=dict)  # of each agent's code: runs
 
     @cached_property
     def tasks(self) -> list[str]:
@@ -142,7 +141,6 @@ def tables_of(runs: Sequence[Row], curves: Sequence[Row]) -> dict[int, ScoreTabl
             learnt.append(_run(levels, row, points[row["job"], task]))
             table.information[agent] = row["information"]
             table.trials[agent], table.settings[agent] = int(row["trial"]), row["settings"]
-            table.versions.setdefault(agent, Counter())[row["code"]] += 1
     for row in runs:
         if (
             row["protocol"] == "full"

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from ephemeral_crawl.core.report import Report
 from experiments.benchmark.learning import figures, scoreboard
-from experiments.benchmark.learning.entrants import KINDS, Suite
+from experiments.benchmark.learning.entrants import Suite
 from experiments.benchmark.learning.scores import Row, ScoreTable
-from experiments.benchmark.learning.training import code_of
 
 _COLUMNS = 9  # of a heat map
 _HOW = (
@@ -41,7 +40,6 @@ def write(report: Report, tables: dict[int, ScoreTable], suite: Suite) -> None:
     report.paragraph(_bounds(tables))
     report.heading("What is left to run")
     report.paragraph(_left(tables, suite))
-    report.paragraph(_code(tables))
 
 
 def _budget(report: Report, table: ScoreTable, largest: bool) -> None:
@@ -117,21 +115,18 @@ def batched(tasks: Sequence[str], most: int) -> Iterator[Sequence[str]]:
 
 
 def _left(tables: dict[int, ScoreTable], suite: Suite) -> str:
-    trained = {budget: len(table.tasks) for budget, table in sorted(tables.items())}
     tests = sum(len(training.tests) for training in suite.trainings)
-    parts = (
-        f"{trained.get(budget, 0)} with {budget:,} source steps"
-        for budget in sorted({*suite.budgets, *trained})
-    )
-    fewest = min(
-        len(runs)
-        for table in tables.values()
-        for of_agent in table.runs.values()
-        for runs in of_agent.values()
-    )
+    parts = []
+    for budget in sorted({*suite.budgets, *tables}):
+        runs = tables[budget].runs if budget in tables else {}
+        fewest = min((len(some) for tasks in runs.values() for some in tasks.values()), default=0)
+        parts.append(
+            f"{len(runs)} learners with {budget:,} source steps (at least {fewest} of {suite.runs} "
+            "runs of each task)"
+        )
     return (
-        f"Of {tests} tasks of this suite, agents were trained on {', '.join(parts)}, in {fewest} "
-        f"or more of {suite.runs} runs; the same command without options runs what is missing."
+        f"The suite has {tests} tasks. Recorded are {', '.join(parts)}. The same command without "
+        "options runs what is missing."
     )
 
 
@@ -144,16 +139,4 @@ def _bounds(tables: dict[int, ScoreTable]) -> str:
         f"The bound holds for the long-run expected reward; a measured mean may exceed it by "
         f"chance or because of content at the start. {len(found)} means over runs do so, by at "
         f"most {fraction - 1:.3%} ({agent}, {task})."
-    )
-
-
-def _code(tables: dict[int, ScoreTable]) -> str:
-    """Return how many runs were made with other code of their learner than that of this page."""
-    versions = [item for table in tables.values() for item in table.versions.items()]
-    total = sum(runs.total() for _, runs in versions)
-    old = total - sum(runs[code_of(KINDS[name])] for name, runs in versions)
-    return (
-        f"{old:,} of {total:,} results were made before the last change in the modules that their "
-        "learner imports, and the environment may have changed since any of them; the commit of "
-        "every row is in the record, and below. --redo repeats runs."
     )

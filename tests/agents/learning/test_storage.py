@@ -94,11 +94,32 @@ def wrong_values(value):
 PARTS = ("learnt", "rng", "steps", "shape")
 
 
-@pytest.mark.parametrize("name", LEARNERS)
-def test_every_wrong_part_of_a_file_is_refused_by_name(name, tmp_path, monkeypatch):
-    agent, file = make(name).learn(12), tmp_path / "strange-file"
+@pytest.fixture
+def refuses(tmp_path, monkeypatch):
+    """A function that asserts that an agent refuses a file which holds a tree, in whose place the
+    tree is read."""
+    file = tmp_path / "strange-file"
+    file.touch()
+
+    def refuse(agent, tree, words="strange-file"):
+        with monkeypatch.context() as patch:
+            patch.setattr(storage, "load", lambda _: tree)
+            with pytest.raises(ValueError, match=words):
+                agent.learn(0, checkpoint=file)
+
+    return refuse
+
+
+def learnt(name, file):
+    """Return an agent that has learnt, and what its file holds."""
+    agent = make(name).learn(12)
     agent.save(file)
-    saved = storage.load(file)
+    return agent, storage.load(file)
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_every_wrong_part_of_a_file_is_refused_by_name(name, tmp_path, refuses):
+    agent, saved = learnt(name, tmp_path / "agent")
     places = [(p, v) for p, v in leaves(saved) if p[0] in PARTS and p[1:2] != ("features",)]
     assert len(places) > 8
     if len(places) > 60:  # networks, buffers and optimizers of one kind are checked alike
@@ -106,51 +127,36 @@ def test_every_wrong_part_of_a_file_is_refused_by_name(name, tmp_path, monkeypat
     for i, (path, value) in enumerate(places):
         wrong = list(wrong_values(value))
         for bad in wrong if name == "whittle-q" else [wrong[i % len(wrong)]]:
-            refuses(agent, file, changed(saved, path, bad), monkeypatch)
+            refuses(agent, changed(saved, path, bad))
     for key in saved["learnt"]:
         lacking, more = deepcopy(saved), deepcopy(saved)
         more["learnt"]["strange"] = lacking["learnt"].pop(key)
         for tree in (lacking, more):
-            refuses(agent, file, tree, monkeypatch)
-
-
-def refuses(agent, file, tree, monkeypatch):
-    """Assert that a file is refused which holds this tree; it need not be written and read."""
-    monkeypatch.setattr(storage, "load", lambda _: tree)
-    with pytest.raises(ValueError, match="strange-file"):
-        type(agent).load(file, environment(agent.name))
+            refuses(agent, tree)
 
 
 @pytest.mark.parametrize("name", ["lspe", "equivariant-index", "a2c", "dqn"])
-def test_every_wrong_part_of_an_environments_state_is_refused(name, tmp_path):
-    file = tmp_path / "strange-file"
-    make(name).learn(12, checkpoint=file)
-    saved = storage.load(file)
+def test_every_wrong_part_of_an_environments_state_is_refused(name, tmp_path, refuses):
+    agent, saved = learnt(name, tmp_path / "agent")
     for i, (path, value) in enumerate(leaves(saved)):
         if path[0] != "arms" or "task" in path or "tasks" in path or "sources" in path:
             continue
         wrong = [bad for bad in wrong_values(value) if bad is not None]
         if wrong and not (isinstance(value, np.ndarray) and value.size == 0):
-            storage.save(file, changed(saved, path, wrong[i % len(wrong)]))
-            with pytest.raises(ValueError, match="strange-file"):
-                make(name).learn(12, checkpoint=file)
-    storage.save(file, saved)
-    make(name).learn(12, checkpoint=file)
+            refuses(agent, changed(saved, path, wrong[i % len(wrong)]))
+    agent.learn(12, checkpoint=tmp_path / "agent")  # what it wrote itself
 
 
-def test_moments_smaller_than_their_weights_do_not_reach_the_optimizer(tmp_path):
+def test_moments_smaller_than_their_weights_do_not_reach_the_optimizer(tmp_path, refuses):
     """A fused optimizer would write beyond their end, and the process would die."""
-    file, names = tmp_path / "agent", ("exp_avg", "exp_avg_sq", "square_avg")
+    names = ("exp_avg", "exp_avg_sq", "square_avg")
     for name in ("deeptop", "equivariant-ppo", "ppo", "a2c"):
-        agent = make(name).learn(12)
-        agent.save(file)
-        saved = storage.load(file)
+        agent, saved = learnt(name, tmp_path / "agent")
         moments = [(p, v) for p, v in leaves(saved) if p[-1] in names and v.size > 1]
         assert moments
         for path, value in moments[:3]:
-            storage.save(file, changed(saved, path, value.ravel()[:1]))
-            with pytest.raises(ValueError, match=rf"agent: .*{path[-1]} has shape \(1,\)"):
-                type(agent).load(file, environment(name)).learn(4)
+            words = rf"strange-file: .*{path[-1]} has shape \(1,\)"
+            refuses(agent, changed(saved, path, value.ravel()[:1]), words)
 
 
 def test_a_small_file_cannot_ask_for_petabytes(tmp_path):
@@ -165,9 +171,8 @@ def test_a_small_file_cannot_ask_for_petabytes(tmp_path):
         ("qr-dqn", "n_quantiles", 10**12),
         ("dqn", "buffer_size", 10**15),
     ):
-        agent = make(name).learn(12)
-        agent.save(file)
-        storage.save(file, changed(storage.load(file), ("settings", setting), size))
+        agent, saved = learnt(name, file)
+        storage.save(file, changed(saved, ("settings", setting), size))
         with pytest.raises(ValueError, match="agent"):
             type(agent).load(file, environment(name))
 
@@ -231,16 +236,17 @@ DAMAGES = {
 
 def test_damaged_and_foreign_files_are_refused_by_name(tmp_path):
     file = tmp_path / "strange-file"
+    agent, env = make("whittle-q").learn(100), environment("whittle-q")
     for damage in DAMAGES.values():
-        make("whittle-q").learn(100).save(file)
+        agent.save(file)
         damage(file)
         for read in (WhittleQ.load, load):
             with pytest.raises(ValueError, match="strange-file"):
-                read(file, environment("whittle-q"))
+                read(file, env)
         with pytest.raises(ValueError, match="strange-file"):
-            make("whittle-q").learn(200, checkpoint=file)
+            agent.learn(100, checkpoint=file)
     with pytest.raises(ValueError, match=r"format '1' .* train the agent again"):
-        load(file, environment("whittle-q"))  # the last of them
+        load(file, env)  # the last of them
 
 
 @pytest.mark.skipif(os.name != "posix", reason="rights of files are those of POSIX")

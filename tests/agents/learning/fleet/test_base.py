@@ -105,17 +105,23 @@ def test_chance_in_play_is_not_the_same_in_every_epoch(kind):
 
 
 def test_learning_goes_on_from_a_checkpoint_as_if_never_stopped(kind, tmp_path):
-    arguments = {"sources": fleets, "horizon": 20, "arrivals": "poisson"}
-    envs = [[practice(rows, **arguments) for rows in (4, 2)] for _ in range(3)]
-    whole = learner(kind, envs[0]).learn(48)
+    arguments = {"sources": fleets, "horizon": 10, "arrivals": "poisson"}
+
+    def agent(seed=0):
+        return learner(kind, [practice(rows, **arguments) for rows in (4, 2)], seed)
+
+    generator = torch.get_rng_state()
+    whole, other = agent().learn(24), agent(1).learn(24)
     file = tmp_path / "agent.safetensors"
-    learner(kind, envs[1]).learn(24, checkpoint=file)
-    part = learner(kind, envs[2]).learn(48, checkpoint=file)
+    agent().learn(12, checkpoint=file)
+    part = agent().learn(24, checkpoint=file)
     assert same(part.state_dict(), whole.state_dict())
+    assert not same(other.state_dict()["averaged"], whole.state_dict()["averaged"])
+    assert torch.equal(torch.get_rng_state(), generator)
     loaded = kind.load(file, practice(7, **arguments))
     assert same(loaded.state_dict()["averaged"], whole.state_dict()["averaged"])
-    assert loaded.steps == 48
-    loaded.learn(60)
+    assert loaded.steps == 24
+    loaded.learn(12)
 
 
 def test_a_saved_agent_reads_features_in_the_order_in_which_it_learnt(kind, tmp_path):
@@ -123,6 +129,7 @@ def test_a_saved_agent_reads_features_in_the_order_in_which_it_learnt(kind, tmp_
     agent = learner(kind, env).learn(12)
     agent.save(tmp_path / "agent")
     loaded = kind.load(tmp_path / "agent", other)
+    assert type(loaded) is kind
     seen, _ = env.reset(seed=0)
     priority = agent.predict(seen)[0]
     assert np.ptp(priority) > 0

@@ -36,7 +36,7 @@ def fleets(rng):
 
 
 def many(rng):
-    return Sources.random(200, rng, "dense")
+    return Sources.random(100, rng, "dense")
 
 
 def policy(n, seed):
@@ -193,14 +193,10 @@ def test_what_was_seen_after_the_last_crawl_is_forgotten_in_another_crawl(tmp_pa
     assert not torch.cat(loaded._was_crawled).any()  # here nothing has been crawled yet
 
 
-def test_it_learns_table_1():
-    agent = EquivariantIndex(practice(32, start="random")).learn(320)
-    assert 0.95 < scores(agent, TABLE1, steps=280, warmup=70, seeds=8) < 1.001
-
-
-def test_what_it_learns_of_small_fleets_it_knows_of_large_ones():
+def test_what_it_learns_of_small_fleets_it_knows_of_large_ones_and_of_table_1():
     unseen = {"arrivals": "poisson", "observed": False}
     drawn = {"sources": fleets, "budget": 2, "start": "random", "horizon": 250, **unseen}
     agent = EquivariantIndex(practice(20, **drawn)).learn(480)
-    task = {**TABLE1, "sources": many, "budget": 20, **unseen}
-    assert 0.85 < scores(agent, task, steps=200, warmup=50, seeds=8) < 1.05
+    task = {**TABLE1, "sources": many, "budget": 10, **unseen}
+    assert 0.85 < scores(agent, task, steps=100, warmup=50, seeds=8) < 1.05
+    assert 0.95 < scores(agent, TABLE1, steps=140, warmup=70, seeds=1) < 1.001

@@ -13,6 +13,9 @@ from crawl_env import Sources
 from tests.agents.learning.chains import RESTART, index_by_bisection, restart
 from tests.agents.learning.common import crawl
 
+# Learns faster than the settings that were chosen for many sources and rare crawls.
+FAST = {"critic_learning_rate": 5e-3, "actor_learning_rate": 5e-3, "tau": 0.05}
+
 
 def batch():
     """Return five transitions of each of four arms."""
@@ -23,8 +26,8 @@ def batch():
 
 
 def test_finds_the_index_of_the_restart_chain_at_its_discount():
-    settings = DeepTOPSettings(gamma=0.6, epsilon=1.0, max_age=5)
-    agent = DeepTOP(restart(8, 4), settings).learn(700)
+    settings = DeepTOPSettings(**FAST, gamma=0.6, epsilon=1.0, max_age=5)
+    agent = DeepTOP(restart(8, 4), settings).learn(300)
     found = agent.score(np.arange(1.0, 6)[:, None, None].repeat(4, axis=1)).T
     error, other = (np.abs(found - index_by_bisection(*RESTART, d)) for d in (0.6, 0.99))
     assert error.mean() < min(0.1, 0.5 * other.mean())
@@ -34,7 +37,7 @@ def test_finds_the_index_of_the_restart_chain_at_its_discount():
 
 def test_finds_the_order_and_the_index_on_table_1():
     arguments = {"sources": "table1", "budget": 2, "features": ("age", "crawled", "harvest")}
-    agent = DeepTOP(crawl(8, budget=2)).learn(1000)
+    agent = DeepTOP(crawl(8, budget=2), DeepTOPSettings(**FAST)).learn(400)
     agent_s, random, whittle = (
         evaluate(player, arguments, steps=140, seeds=2).reward
         for player in (agent, "random", "whittle")

@@ -11,8 +11,8 @@ from tests.agents.learning.common import crawl
 
 
 def test_finds_the_index_of_the_restart_chain():
-    settings = QWINNSettings(epsilon=1.0, max_age=5)
-    agent = QWINN(restart(8, 4), settings).learn(900)
+    settings = QWINNSettings(epsilon=1.0, max_age=5, learning_rate=5e-3, tau=0.05)
+    agent = QWINN(restart(8, 4), settings).learn(400)
     found = agent.score(np.arange(1.0, 6)[:, None, None].repeat(4, axis=1)).T
     error = np.abs(found - index_by_bisection(*RESTART, 0.99))
     assert error.mean() < 0.1

@@ -45,9 +45,11 @@ def crawl(rows=1, **arguments):
 def learnt(name):
     """Return a learner of Table 1 that has learnt."""
     learner = LEARNERS[name]
-    settings = {"learning_rate_decay_visits": 500} if name in ("whittle-q", "lspe") else {}
-    steps = 1500 if name in ("plug-in", "uc-whittle", "wiql-ucb") else 8000
-    return learner(crawl(budget=2), learner.Settings(**settings), seed=1).learn(steps)
+    slow = name in ("whittle-q", "lspe")
+    settings = {"learning_rate_decay_visits": 500} if slow else {}
+    quick = name in ("plug-in", "uc-whittle", "wiql-ucb")
+    rows, steps = (4, 2000) if slow else (1, 500) if quick else (8, 1000)
+    return learner(crawl(rows, budget=2), learner.Settings(**settings), seed=1).learn(steps)
 
 
 def often(agent, least=100):
@@ -65,7 +67,7 @@ def test_whittle_q_learns_the_indices_of_a_chain(chain, index):
     settings = WhittleQSettings(
         max_age=len(index), epsilon=1, learning_rate=0.2, learning_rate_decay_visits=200
     )
-    agent = WhittleQ(ChainArms(*chain, n=5, m=2), settings, seed=1).learn(4000)
+    agent = WhittleQ(ChainArms(*chain, n=5, m=2, rows=4), settings, seed=1).learn(1000)
     error = agent.index - np.array(index)
     assert often(agent).mean() > 0.7
     assert np.abs(error[often(agent)]).mean() < 0.1
@@ -77,7 +79,7 @@ def test_lagrange_q_learns_charge_and_gains_of_a_chain(chain, index):
     settings = LagrangeQSettings(
         max_age=len(index), epsilon=1, activity_learning_rate=0.5, learning_rate_decay_visits=20
     )
-    agent = LagrangeQ(ChainArms(*chain, n=5, m=1), settings, seed=1).learn(4000)
+    agent = LagrangeQ(ChainArms(*chain, n=5, m=1, rows=4), settings, seed=1).learn(1000)
     law, reward = np.stack(chain[:2]), np.asarray(chain[2])
     charge = float(agent.multiplier[0])
     gains = worth(law, reward, charge)
@@ -95,7 +97,7 @@ def activity(law, active):
 
 def test_lspe_learns_the_indices_of_a_chain_of_thresholds():
     settings = LSPESettings(max_age=5, epsilon=1, knots=(1, 2, 3, 4, 5))
-    agent = LSPE(ChainArms(*RESTART, n=5, m=2), settings, seed=1).learn(4000)
+    agent = LSPE(ChainArms(*RESTART, n=5, m=2, rows=4), settings, seed=1).learn(1000)
     error = np.abs(agent.index - np.array(RESTART_INDEX))
     assert error[often(agent)].max() < 0.25
     assert error[often(agent)].mean() < 0.03
@@ -104,7 +106,7 @@ def test_lspe_learns_the_indices_of_a_chain_of_thresholds():
 
 # In whittle-q the λ of ages that are only met by chance are still on their way.
 @pytest.mark.parametrize(
-    ("name", "least", "many", "tolerance"), [("whittle-q", 400, 5, 0.005), ("lspe", 100, 10, 0.04)]
+    ("name", "least", "many", "tolerance"), [("whittle-q", 400, 5, 0.005), ("lspe", 200, 8, 0.04)]
 )
 def test_the_index_of_visited_ages_is_whittles(name, least, many, tolerance):
     agent = learnt(name)
@@ -171,7 +173,7 @@ def test_rows_are_all_learnt_from():
 @pytest.mark.parametrize("learner", [WhittleQ, LSPE])
 def test_an_index_is_per_unit_of_cost(learner):
     fleet = Sources([20.0, 20.0], [1.0, 1.0], [0.3, 0.3], cost=[1.0, 2.0])
-    agent = learner(crawl(sources=fleet, budget=2), seed=1).learn(4500)
+    agent = learner(crawl(4, sources=fleet, budget=2), seed=1).learn(1200)
     error = np.abs(agent.index - index_at_age(AGES[:, None], fleet).T) / fleet.ceiling[:, None]
     assert often(agent, 200).sum(axis=1).min() >= 1
     assert error[often(agent, 200)].max() < 0.08

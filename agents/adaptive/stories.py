@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from agents.policies.base import ObservationView, State
-from agents.policies.stories import WhittleStories, unpaid_content
-from crawl_env import NEVER, Sources, Stories
+from agents.policies.stories import WhittleStories, unpaid_contents
+from crawl_env import NEVER, Sources
 from crawl_env.numerics import FloatArray
 
 _OVERLAPS = (0.02, *np.arange(1, 11) / 10)
 _LAGS = (0.0, 1.0, 3.0, 10.0)  # steps
-_WORLDS = tuple(Stories(overlap=float(p), lag=lag) for lag in _LAGS for p in _OVERLAPS)
+_WORLDS = np.array([(p, lag) for lag, p in product(_LAGS, _OVERLAPS)])  # (44, 2)
 _LEAST = 1e-6  # probability that an item is new, and that it is known
 
 
@@ -57,19 +58,15 @@ class AdaptiveStories(WhittleStories):
             return super().decide(view, state)
         memory = StoriesMemory(*state)
         evidence = memory.evidence + self._evidence(view, memory.age)
-        estimates = self.estimate(StoriesMemory(memory.age, evidence))
-        priority = [
-            self.selected(ObservationView(one[None], self.task), Stories(overlap=p, lag=lag))
-            for one, (p, lag) in zip(view.array, estimates, strict=True)
-        ]
-        return np.concatenate(priority), StoriesMemory(view["age"], evidence)
+        overlap, lag = self.estimate(StoriesMemory(memory.age, evidence))
+        return self.selected(view, overlap, lag), StoriesMemory(view["age"], evidence)
 
-    def estimate(self, memory: StoriesMemory) -> list[tuple[float, float]]:
-        """Return the posterior means of overlap and lag, steps, of each run of the batch."""
+    def estimate(self, memory: StoriesMemory) -> tuple[FloatArray, FloatArray]:
+        """Return the posterior means of overlap and lag, steps, of each run of the batch, (B,)."""
         weights = np.exp(memory.evidence - memory.evidence.max(axis=-1, keepdims=True))
         weights /= weights.sum(axis=-1, keepdims=True)
-        worlds = np.array([(stories.overlap, stories.lag) for stories in _WORLDS])
-        return [(min(float(p), 1.0), float(lag)) for p, lag in weights @ worlds]
+        overlap, lag = (weights @ _WORLDS).T
+        return np.minimum(overlap, 1.0), lag
 
     def _evidence(self, view: ObservationView, age: FloatArray) -> FloatArray:
         """Return the log likelihood of what the last step found, (B, 44).
@@ -79,17 +76,15 @@ class AdaptiveStories(WhittleStories):
         """
         items, known = view["items"], view["known"]
         counts = (view["crawled"] > 0) & (age < NEVER) & (items > 0)
-        found = np.zeros((view.batch, len(_WORLDS)))
         if not counts.any():
-            return found
+            return np.zeros((view.batch, len(_WORLDS)))
         lasting = _lasting(view.sources)
         published = np.maximum(lasting.arrival_rate * lasting.period * age, _LEAST)
-        for k, stories in enumerate(_WORLDS):
-            new = unpaid_content(lasting, stories, age, counts) / published
-            new = np.clip(new, _LEAST, 1.0 - _LEAST)
-            each = known * np.log1p(-new) + (items - known) * np.log(new)
-            found[:, k] = np.where(counts, each, 0.0).sum(axis=-1)
-        return found
+        overlap, lag = _WORLDS.T
+        new = unpaid_contents(lasting, overlap, lag, age, counts) / published[:, None]
+        new = np.clip(new, _LEAST, 1.0 - _LEAST)
+        each = known[:, None] * np.log1p(-new) + (items - known)[:, None] * np.log(new)
+        return np.asarray(np.where(counts[:, None], each, 0.0).sum(axis=-1))
 
 
 def _lasting(sources: Sources) -> Sources:

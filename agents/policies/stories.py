@@ -53,17 +53,20 @@ class WhittleStories(Whittle):
     def priority(self, view: ObservationView) -> NDArray[Any]:
         if self._stories is None:
             return super().priority(view)
-        return self.selected(view, self._stories)
+        return self.selected(view, self._stories.overlap, self._stories.lag)
 
-    def selected(self, view: ObservationView, stories: Stories) -> NDArray[Any]:
-        """Return the priorities, (B, N), if stories have this overlap and lag."""
+    def selected(
+        self, view: ObservationView, overlap: float | FloatArray, lag: float | FloatArray
+    ) -> NDArray[Any]:
+        """Return the priorities, (B, N), if stories have this overlap and lag, one or (B,) each."""
         sources, age = view.sources, view["age"].astype(np.float64)
         cost = np.broadcast_to(sources.cost, age.shape)
         left = np.full(len(age), self.task.budget * (1.0 + 1e-12))
-        shared, topic = _shared(sources, stories, age.shape), sources.topic_of
+        overlap, lag = (np.broadcast_to(x, len(age))[:, None] for x in (overlap, lag))
+        shared, topic = _shared(sources, overlap, age.shape), sources.topic_of
         out, rows = np.zeros(age.shape, dtype=np.float32), np.arange(len(age))
         for k in range(self.task.n):
-            content = unpaid_content(sources, stories, age)
+            content = unpaid_contents(sources, overlap, lag, age)[:, 0]
             if view.shows("value"):
                 content = np.where(self.task.observed, view["value"], content)
             index = self._arms(sources).index(content)
@@ -97,10 +100,10 @@ def _largest(merit: FloatArray, topic: IntArray) -> FloatArray:
     return most[topic].T
 
 
-def _shared(sources: Sources, stories: Stories, shape: tuple[int, ...]) -> FloatArray:
+def _shared(sources: Sources, overlap: FloatArray, shape: tuple[int, ...]) -> FloatArray:
     """Return the probability that another source reports a story of each source, (B, N)."""
     topic, rate = sources.topic_of, np.broadcast_to(sources.arrival_rate, shape)
-    share = stories.overlap * rate / np.maximum(_largest(rate, topic), 1e-300)
+    share = overlap * rate / np.maximum(_largest(rate, topic), 1e-300)
     silent = np.log1p(-np.minimum(share, 1.0 - 1e-12))
     together = np.zeros((int(topic.max()) + 1, len(rate)))
     np.add.at(together, topic, silent.T)
@@ -130,16 +133,31 @@ def unpaid_content(
     >>> unpaid_content(fleet, Stories(overlap=1), np.array([[3.0, 1.0]])).round(3)
     array([[0.952, 0.952]])
     """
+    pair = np.array([stories.overlap]), np.array([stories.lag])
+    return unpaid_contents(sources, *pair, age, where)[:, 0]
 
-    def whole(parameter: FloatArray) -> FloatArray:
-        return np.ascontiguousarray(np.broadcast_to(parameter, age.shape), dtype=np.float64)
 
+def unpaid_contents(
+    sources: Sources,
+    overlap: FloatArray,
+    lag: FloatArray,
+    age: FloatArray,
+    where: BoolArray | None = None,
+) -> FloatArray:
+    """Return `unpaid_content` for each of W pairs of overlap and lag, (W,) or (B, W): (B, W, N)."""
+
+    def whole(parameter: FloatArray, width: int) -> FloatArray:
+        shape = len(age), width
+        return np.ascontiguousarray(np.broadcast_to(parameter, shape), dtype=np.float64)
+
+    n, worlds = age.shape[1], overlap.shape[-1]
     wanted = np.ones(age.shape, dtype=bool) if where is None else where
-    out = np.zeros(age.shape)
-    rate, decay = whole(sources.arrival_rate * sources.period), whole(sources.decay_per_step)
-    utility, steps = whole(sources.mean_utility), np.minimum(age, NEVER)
-    p, lag, topic = stories.overlap, stories.lag, sources.topic_of
-    _unpaid(rate, utility, decay, steps, topic, p, lag, _NODES, _WEIGHTS, wanted, out)
+    out = np.zeros((len(age), worlds, n))
+    rate, decay = whole(sources.arrival_rate * sources.period, n), whole(sources.decay_per_step, n)
+    utility, steps = whole(sources.mean_utility, n), np.minimum(age, NEVER)
+    pairs = whole(overlap, worlds), whole(lag, worlds)
+    topic = sources.topic_of
+    _unpaid(rate, utility, decay, steps, topic, *pairs, _NODES, _WEIGHTS, wanted, out)
     return out
 
 
@@ -150,14 +168,15 @@ def _unpaid(
     decay: FloatArray,
     age: FloatArray,
     topic: IntArray,
-    overlap: float,
-    lag: float,
+    overlap: FloatArray,
+    lag: FloatArray,
     nodes: FloatArray,
     weights: FloatArray,
     wanted: BoolArray,
     out: FloatArray,
 ) -> None:
-    n = topic.size
+    n, worlds = topic.size, overlap.shape[1]
+    total = np.empty(worlds)
     for b in range(age.shape[0]):
         most = np.zeros(topic.max() + 1)
         for i in range(n):
@@ -175,7 +194,7 @@ def _unpaid(
             ends[number] = age[b, i]
             number += 1
             ends[:number].sort()
-            total = 0.0
+            total[:] = 0.0
             for k in range(number - 1):
                 low = -np.expm1(-decay[b, i] * ends[k])
                 half = (-np.expm1(-decay[b, i] * ends[k + 1]) - low) / 2.0
@@ -183,15 +202,18 @@ def _unpaid(
                     continue
                 for node in range(nodes.size):
                     a = -np.log1p(-min(low + half * (1.0 + nodes[node]), 1.0 - 1e-16)) / decay[b, i]
-                    left = 1.0
-                    for j in range(n):
-                        if j != i and topic[j] == topic[i]:
-                            late = a - age[b, j]
-                            if lag == 0.0:
-                                paid = 1.0 if late > 0.0 else 0.0
-                            else:
-                                paid = 0.5 * np.exp(-abs(late) / lag)
-                                paid = 1.0 - paid if late > 0.0 else paid
-                            left *= 1.0 - overlap * rate[b, j] / max(most[topic[i]], 1e-300) * paid
-                    total += weights[node] * half * left
-            out[b, i] = rate[b, i] * utility[b, i] / decay[b, i] * total
+                    for w in range(worlds):
+                        left = 1.0
+                        for j in range(n):
+                            if j != i and topic[j] == topic[i]:
+                                late = a - age[b, j]
+                                if lag[b, w] == 0.0:
+                                    paid = 1.0 if late > 0.0 else 0.0
+                                else:
+                                    paid = 0.5 * np.exp(-abs(late) / lag[b, w])
+                                    paid = 1.0 - paid if late > 0.0 else paid
+                                share = overlap[b, w] * rate[b, j] / max(most[topic[i]], 1e-300)
+                                left *= 1.0 - share * paid
+                        total[w] += weights[node] * half * left
+            for w in range(worlds):
+                out[b, w, i] = rate[b, i] * utility[b, i] / decay[b, i] * total[w]

@@ -35,14 +35,14 @@ def played(env, agent, steps):
     return seen, states
 
 
-@pytest.mark.parametrize(("overlap", "lag"), [(0.2, 0.0), (0.9, 0.0), (0.9, 3.0)])
+@pytest.mark.parametrize(("overlap", "lag"), [(0.2, 0.0), (0.9, 3.0)])
 def test_the_overlap_is_found_from_what_is_known(overlap, lag):
     env = CrawlVectorEnv(8, horizon=None, **task(overlap, lag))
     agent = AdaptiveStories(env)
     _, states = played(env, agent, 200)
-    estimates = np.array(agent.estimate(states[-1])).mean(axis=0)
-    assert estimates[0] == pytest.approx(overlap, abs=0.1)
-    assert estimates[1] == pytest.approx(lag, abs=1.0)
+    found = [each.mean() for each in agent.estimate(states[-1])]
+    assert found[0] == pytest.approx(overlap, abs=0.1)
+    assert found[1] == pytest.approx(lag, abs=1.0)
 
 
 def test_it_earns_nearly_what_the_policy_does_that_is_told_the_overlap():
@@ -86,19 +86,19 @@ def test_in_context_infers_the_overlap_too():
     for _ in range(200):
         action, state = agent.predict(observation, state)
         observation, *_ = env.step(action)
-    overlap, lag = np.array(agent.stories.estimate(StoriesMemory(*state[-1]))).mean(axis=0)
-    assert overlap == pytest.approx(0.9, abs=0.1)
-    assert lag == pytest.approx(3.0, abs=1.0)
+    overlap, lag = agent.stories.estimate(StoriesMemory(*state[-1]))
+    assert overlap.mean() == pytest.approx(0.9, abs=0.1)
+    assert lag.mean() == pytest.approx(3.0, abs=1.0)
 
 
 def test_in_context_earns_more_where_it_sees_what_is_known():
-    """Rewards with the feature `known` relative to those without, in the same four runs."""
+    """Rewards with the feature `known` relative to those without, in the same three runs."""
     stories = named("Stories20").arguments_of("validation", 0)
     seen = ("age", "crawled", "harvest", "items", *PARAMETERS)
     heeding, heedless = (
         evaluate(
             lambda env: InContext(env), {**stories, "features": features},
-            steps=150, warmup=50, seeds=4,
+            steps=80, warmup=40, seeds=3,
         ).reward
         for features in ((*seen, "known"), seen)
     )  # fmt: skip

@@ -9,9 +9,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from crawl_env import CrawlEnv, CrawlVectorEnv, Sources
+from crawl_env.envs.wrappers import SequentialSelection
 from tests.crawl_env.env_plain import (
     CHANNELS,
-    COSTLY,
     HIDDEN,
     ID,
     MIXED,
@@ -128,78 +128,15 @@ def test_reward_comes_before_arrivals_and_nothing_is_lost_in_between():
     assert observation[:, 0] == pytest.approx(later, rel=1e-6)
 
 
-def test_ties_go_to_the_older_then_to_the_lower_number():
-    env = CrawlEnv(features=("crawled", "age"))
-    env.reset(options={"age": [2, 5, 5, 1]})
-    assert crawled(env, [0, 0, 0, 0]) == {1}
-    assert crawled(env, [0, 0, 0, 0]) == {2}
-    assert crawled(env, [0, 0, 0, 0]) == {0}
-    env.reset(options={"age": [2, 5, 5, 1]})
-    assert crawled(env, [-0.0, -1, -1, 0.0]) == {0}  # both zeros tie: the older
-
-
-def test_what_does_not_fit_is_skipped_and_the_next_tried():
-    env = CrawlEnv(sources=COSTLY, budget=4.0, features=("crawled",))
-    env.reset(seed=0)
-    assert crawled(env, [0.1, 0.8, 0.2, 1.0, 0.0]) == {3, 2}  # 3, then 2 of cost 2 does not fit
-    assert crawled(env, [0.1, 0.8, 0.9, -1.0, 0.0]) == {2, 1, 0}
-    assert crawled(env, [-1, -1, -1, -1, -0.9]) == {4, 3}  # of the tied, 3 is the older
-
-
-def test_the_sign_of_a_priority_means_nothing_in_an_epoch_but_much_on_average():
-    low = np.array([-0.9, -0.2, -0.5, -1.0], dtype=np.float32)
+def test_priorities_are_only_an_order():
+    """Beyond the box, infinite, and in double precision, they still sort."""
     env = CrawlEnv(budget=2, features=("crawled",))
-    env.reset(seed=0)
-    assert crawled(env, low) == {1, 2}
-    env = CrawlEnv(budget=2, budget_rule="average", features=("crawled", "balance"))
-    env.reset(seed=0)
-    for t in range(3):
-        observation, reward, *_ = env.step(low)
-        assert reward == 0.0
-        assert np.all(observation == [0.0, 2.0 * (t + 2)])
-    assert crawled(env, [-0.0, 0, 1, 0]) == {0, 1, 2, 3}
-    assert env.step(low)[0][0, 1] == 2.0 * 6 - 4
-
-
-def test_the_last_source_taken_may_overdraw_the_balance():
-    env = CrawlEnv(
-        sources=COSTLY, budget=1.5, budget_rule="average", features=("crawled", "balance")
-    )
-    env.reset(seed=0)
-    observation, *_ = env.step(np.array([0.5, -1, -1, 1, -1], dtype=np.float32))
-    assert np.all(observation[:, 0] == [0, 0, 0, 1, 0])
-    assert np.all(observation[:, 1] == 0.0)  # 1.5 − 3 + 1.5
-    assert crawled(env, [1] * 5) == set()
-    assert crawled(env, [0.5, 1, -1, -1, -1]) == {1}  # 1.5 pays for one of cost 2; then it is used
-    assert env.step(np.full(5, -1, np.float32))[0][0, 1] == 1.5 - 2 + 1.5 + 1.5
-
-
-@pytest.mark.parametrize("value", [np.inf, 3e38, 7.0], ids=str)
-def test_priorities_are_only_an_order(value):
-    """Beyond the box, and infinite, they still sort."""
-    env = CrawlEnv(budget=2, features=("crawled",))
-    env.reset(seed=0)
-    assert crawled(env, [-value, value, 0.0, -1.0]) == {1, 2}
-
-
-def test_float64_priorities_keep_their_order():
-    env = CrawlEnv(features=("crawled",))
-    env.reset(options={"age": [9, 1, 1, 1]})
-    observation, *_ = env.step(np.array([0.5, 0.5 + 1e-12, 0, 0]))
-    assert np.flatnonzero(observation) == [1]
+    for action in ([-np.inf, np.inf, 0.0, -1.0], [-7.0, 7.0, 0.5 + 1e-12, 0.5]):
+        env.reset(options={"age": [1, 1, 1, 9]})
+        assert np.flatnonzero(env.step(np.array(action))[0]).tolist() == [1, 2]
 
 
 # ------------------------------------------------------------------------- episodes
-
-
-@pytest.mark.parametrize("horizon", [1, 5, np.int64(5)], ids=["1", "5", "numpy's 5"])
-def test_truncated_at_the_horizon_and_never_terminated(horizon):
-    env = CrawlEnv(horizon=horizon)
-    for _ in range(2):
-        env.reset(seed=0)
-        ends = [env.step(np.zeros(4, np.float32))[2:4] for _ in range(int(horizon))]
-        assert ends == [(False, False)] * (int(horizon) - 1) + [(False, True)]
-        assert all(type(flag) is bool for end in ends for flag in end)
 
 
 def test_without_a_horizon_it_goes_on():
@@ -217,10 +154,11 @@ def test_an_episode_starts_anew():
 
 
 def test_step_before_reset_is_refused():
-    with pytest.raises(gym.error.ResetNeeded, match="reset"):
-        CrawlEnv().step(np.zeros(4, np.float32))
-    with pytest.raises(gym.error.ResetNeeded, match="reset"):
-        gym.make(ID).step(np.zeros(4, np.float32))
+    many = CrawlVectorEnv(2)
+    for env in (CrawlEnv(), gym.make(ID), many, SequentialSelection(gym.make(ID, budget=2))):
+        action = 0 if isinstance(env, SequentialSelection) else np.zeros(env.action_space.shape)
+        with pytest.raises(gym.error.ResetNeeded, match="reset"):
+            env.step(action)
 
 
 # ------------------------------------------------------------------------- no leak
@@ -240,7 +178,6 @@ def equal_infos(one, two):
 LAWS = ["deterministic", "poisson-items", "poisson-lognormal-items", *VARYING]
 STARTS = ["fresh", "empty", "random", "full"]
 LEAKS = [(law, STARTS[k % 4], k % 3 > 0) for k, law in enumerate(LAWS)]
-LEAKS += [(law, STARTS[(k + 2) % 4], k % 3 == 0) for k, law in enumerate(LAWS)]
 
 
 @pytest.mark.parametrize(("arrivals", "start", "observed"), LEAKS, ids=str)
@@ -339,24 +276,6 @@ def test_arrivals_are_the_same_whatever_is_done(arrivals, count):
             np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("sources", "rule", "budget"),
-    [(MIXED, "step", 2), (MIXED, "average", 1), (COSTLY, "step", 4), (COSTLY, "average", 2)],
-)
-def test_permuting_the_sources_permutes_everything(sources, rule, budget):
-    order = np.array([3, 0, 4, 1, 2])
-    with unreachable_is_fine():
-        one, two = (
-            CrawlEnv(sources=fleet, budget=budget, budget_rule=rule, features=CHANNELS)
-            for fleet in (sources, sources.select(order))
-        )
-    assert np.array_equal(one.reset(seed=0)[0][order], two.reset(seed=0)[0])
-    for priority in random_actions(one, 40):
-        a, b = one.step(priority), two.step(priority[order])
-        assert np.array_equal(a[0][order], b[0])
-        assert a[1] == pytest.approx(b[1], rel=1e-14, abs=0)
-
-
 RANDOM = {
     "sources": MIXED,
     "arrivals": "poisson-items",
@@ -445,7 +364,7 @@ def test_options_set_value_and_age():
     assert seen[:, 1].tolist() == [1] * 4
 
 
-@pytest.mark.parametrize("start", ["fresh", "empty", "full", "random"])
+@pytest.mark.parametrize("start", ["full", "random"])
 def test_options_override_the_start(start):
     env = CrawlEnv(features=("value", "age", "balance"), start=start, budget_rule="average")
     env.reset(seed=0)
@@ -515,7 +434,7 @@ def test_refused_options_leave_the_state_alone():
         assert np.array_equal(a, b)
 
 
-@pytest.mark.parametrize("arrivals", ["deterministic", "poisson-items", "poisson-lognormal-items"])
+@pytest.mark.parametrize("arrivals", ["deterministic", "poisson-items"])
 def test_an_age_without_a_count_of_items_is_refused_alike(arrivals):
     """start='full' is refused where items are counted; so must be the same state by options."""
     env = CrawlEnv(features=("items",), arrivals=arrivals)
@@ -527,9 +446,7 @@ def test_an_age_without_a_count_of_items_is_refused_alike(arrivals):
 
 
 @pytest.mark.filterwarnings("ignore:budget is .* at most")
-@pytest.mark.parametrize(
-    ("n", "budget", "longest"), [(5, 2, 3), (4, 1, 4), (6, 2, 3), (3, 3, 1), (7, 2.5, 3)]
-)
+@pytest.mark.parametrize(("n", "budget", "longest"), [(4, 1, 4), (3, 3, 1), (7, 2.5, 3)])
 def test_random_ages_are_uniform(n, budget, longest):
     fleet = Sources([1.0] * n, 1.0, 0.3)
     vec = CrawlVectorEnv(
@@ -549,11 +466,8 @@ SECOND_MOMENT = {"": 2.0, "-constant": 1.0, "-gamma": 1.5}
 
 @pytest.mark.parametrize(
     ("start", "law"),
-    [
-        ("fresh", ""), ("full", ""), ("random", "-constant"), ("age 4", "-constant"),
-        ("fresh", "-lognormal"), ("age 4", "-lognormal"), ("full", "-gamma"), ("random", "-gamma"),
-    ],
-)  # fmt: skip
+    [("fresh", ""), ("age 4", "-lognormal"), ("full", "-gamma"), ("random", "-constant")],
+)
 def test_poisson_starts_have_the_law_of_the_page(start, law):
     """Mean (1 − α^k)u*, variance ΛE[ξ²](1 − α^2k)/2μ: 4.5 standard errors, 7e-6 each."""
     rows, options = 3000, {"age": [4, 4, 4]} if start == "age 4" else {}
@@ -655,19 +569,6 @@ def test_changed_costs_are_respected():
     assert crawled(env, [0, 1, -1]) == {0}
 
 
-def test_changed_costs_are_respected_on_average():
-    env = CrawlEnv(
-        sources=Changing(costs(1, 3, 2)),
-        budget=1,
-        budget_rule="average",
-        features=("crawled", "balance"),
-    )
-    env.reset(seed=0)
-    env.reset()
-    seen = env.step(np.array([0, 1, 0.5], np.float32))[0]
-    assert seen.tolist() == [[0, -1], [1, -1], [0, -1]]
-
-
 @pytest.mark.parametrize(
     ("action", "words"),
     [
@@ -682,7 +583,7 @@ def test_changed_costs_are_respected_on_average():
     ],
 )
 def test_bad_priorities_are_refused(action, words):
-    for rule, budget in (("step", 1), ("step", 2), ("step", 4), ("average", 1), ("average", 4)):
+    for rule, budget in (("step", 1), ("step", 2), ("average", 1)):
         env = CrawlEnv(budget=budget, budget_rule=rule)
         env.reset(seed=0)
         state = env.get_state()

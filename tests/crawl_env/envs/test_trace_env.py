@@ -6,9 +6,7 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from stable_baselines3.common.env_checker import check_env as check_env_sb3
 
 from crawl_env import CrawlEnv, CrawlVectorEnv, DecayCurves, ItemLog, Sources, Trace
 from crawl_env.content.names import make_arrivals
@@ -140,15 +138,6 @@ def test_where_seen_the_value_is_what_waits_and_is_collected():
         collected = np.bincount(picked // N, seen.reshape(-1)[picked], 3)
         np.testing.assert_allclose(reward, collected, rtol=1e-6)
         seen = step[0][..., 0]
-
-
-@pytest.mark.filterwarnings("ignore:.*(infinity|unconventional shape).*")
-def test_checkers_are_content():
-    for more in ({}, {"features": ("value",)}):
-        env = gym.make(ID, **{**POSED, **more})
-        check_env(env.unwrapped)
-        if env.action_space.dtype == np.float32:
-            check_env_sb3(CrawlEnv(**{**POSED, **more}))
 
 
 @pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".parquet"])

@@ -7,7 +7,6 @@ from fractions import Fraction
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -447,14 +446,3 @@ def test_drawn_fleets_keep_their_limits():
 def test_per_host_is_a_positive_whole_number(per_host, wrong):
     with pytest.raises(ValueError, match=f"per_host is {wrong}"):
         CrawlEnv(per_host=per_host)
-
-
-@pytest.mark.filterwarnings("ignore:.*Box observation space m.* value is")
-@pytest.mark.filterwarnings("ignore:.*unconventional shape")
-@pytest.mark.parametrize("arrivals", ["deterministic", "poisson-items"])
-def test_checkers_find_nothing_wrong(arrivals):
-    stable = pytest.importorskip("stable_baselines3.common.env_checker")
-    arguments = {"sources": everything(), "budget": 3, "arrivals": arrivals, "horizon": 20}
-    for features in (("value",), ALL):
-        check_env(CrawlEnv(**arguments, features=features), skip_render_check=True)
-        stable.check_env(CrawlEnv(**arguments, features=features))

@@ -73,17 +73,16 @@ def test_columns_come_in_the_order_given():
         assert np.all(np.delete(box.low, order.index("balance"), axis=1) == 0)
 
 
-@pytest.mark.parametrize("names", list(itertools.combinations(CHANNELS, 2)), ids="-".join)
-def test_a_channel_does_not_depend_on_its_company(names):
+def test_a_channel_does_not_depend_on_its_company():
     """Counting items draws other random numbers, so the arrivals are deterministic here."""
     arguments = {"sources": FLEET, "budget": 2.5, "budget_rule": "average", "observed": False}
-    pair = CrawlEnv(features=names, **arguments)
-    alone = [CrawlEnv(features=(name,), **arguments) for name in names]
-    actions = random_actions(pair, 8)
-    seen = [env.reset(seed=0)[0] for env in (pair, *alone)]
+    together = CrawlEnv(features=CHANNELS, **arguments)
+    alone = [CrawlEnv(features=(name,), **arguments) for name in CHANNELS]
+    actions = random_actions(together, 8)
+    seen = [env.reset(seed=0)[0] for env in (together, *alone)]
     for action in actions:
         assert np.array_equal(seen[0], np.hstack(seen[1:]))
-        seen = [env.step(action)[0] for env in (pair, *alone)]
+        seen = [env.step(action)[0] for env in (together, *alone)]
 
 
 @pytest.mark.parametrize(
@@ -104,10 +103,8 @@ def test_bad_features_are_refused(names, message):
 
 @pytest.mark.parametrize("kind", ENVS)
 @pytest.mark.parametrize("rule", ["step", "average"])
-@pytest.mark.parametrize("arrivals", ["deterministic", "poisson-items", "poisson-lognormal-items"])
-@pytest.mark.parametrize(
-    "observed", [True, False, [True, False, True, False, False]], ids=["seen", "unseen", "mixed"]
-)
+@pytest.mark.parametrize("arrivals", ["deterministic", "poisson-items"])
+@pytest.mark.parametrize("observed", [True, [True, False, True, False, False]], ids=str)
 def test_every_channel_says_what_happens(kind, rule, arrivals, observed):
     """Against the true state before and after each step, and a belief followed by hand."""
     env = ENVS[kind](

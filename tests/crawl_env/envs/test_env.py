@@ -155,7 +155,7 @@ def test_an_episode_starts_anew():
 
 def test_step_before_reset_is_refused():
     many = CrawlVectorEnv(2)
-    for env in (CrawlEnv(), gym.make(ID), many, SequentialSelection(gym.make(ID, budget=2))):
+    for env in (CrawlEnv(), gym.make(ID), many, SequentialSelection(CrawlEnv(budget=2))):
         action = 0 if isinstance(env, SequentialSelection) else np.zeros(env.action_space.shape)
         with pytest.raises(gym.error.ResetNeeded, match="reset"):
             env.step(action)

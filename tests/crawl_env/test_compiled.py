@@ -16,6 +16,7 @@ from numba.core.caching import IndexDataCacheFile
 
 from crawl_env import Arrivals, CrawlEnv, CrawlVectorEnv, Sources
 from crawl_env.compiled import compiled
+from crawl_env.simulation.selection import Hosts, select, select_top
 from ephemeral_crawl.live import Scheduler
 
 ROOT = Path(__file__).parent.parent.parent
@@ -144,7 +145,7 @@ def test_an_unreadable_cache_is_made_again(folder):
     loaded("caller").times(2.0)
     (index,) = folder.glob("__pycache__/caller.times*.nbi")
     whole = index.read_bytes()
-    for content in (b"", b"no pickle", whole[:-9]):
+    for content in (b"no pickle", whole[:-9]):
         index.write_bytes(content)
         times = loaded("caller").times
         assert times(2.0) == 6.0
@@ -175,45 +176,39 @@ def test_one_version_serves_all_constants():
     assert len(sum_of.overloads) == 1
 
 
-CALL = """
-from crawl_env import __file__
+INSTALLED = """
+import sys
+import gymnasium, numba
+before = set(sys.modules)
+import crawl_env
+tops = {name.partition(".")[0] for name in sys.modules.keys() - before}
+print(*sorted(tops - sys.stdlib_module_names))
+from numba.core.dispatcher import Dispatcher
+import gc
+ours = [x for x in gc.get_objects() if isinstance(x, Dispatcher)
+        and x.py_func.__module__.startswith("crawl_env")]
+print(len(ours) > 5, sum(len(x.overloads) for x in ours))
 from crawl_env.content.draws import log_poisson
-print(__file__)
+print(crawl_env.__file__)
 print(log_poisson(3.0, 2.0))
-print(sum(log_poisson.stats.cache_hits.values()))
 """
-LOG_POISSON = 3 * math.log(2) - 2 - math.log(6)
 
 
-@pytest.fixture(scope="module")
-def read_only(tmp_path_factory):
-    """A copy of the package, and variables with which neither its folders nor the home hold a
-    cache. Files in the place of folders refuse it to every user, root included."""
-    folder = tmp_path_factory.mktemp("installed")
-    shutil.copytree(
-        ROOT / "crawl_env", folder / "crawl_env", ignore=shutil.ignore_patterns("__pycache__")
-    )
-    for package in [folder / "crawl_env", *(folder / "crawl_env").rglob("*/")]:
-        (package / "__pycache__").touch()
-    home = folder / "home"
+def test_an_installed_package_needs_no_folder_to_write_to(tmp_path):
+    """It loads numba besides Gymnasium, and compiles nothing before a function is called. Files in
+    the place of the folders of caches and of the home refuse these to every user, root included."""
+    package, home = tmp_path / "crawl_env", tmp_path / "home"
+    shutil.copytree(ROOT / "crawl_env", package, ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in [package, *package.rglob("*/")]:
+        (folder / "__pycache__").touch()
     home.touch()
-    return folder, {"HOME": str(home), "XDG_CACHE_HOME": str(home)}
-
-
-def test_without_a_folder_to_write_to_functions_are_compiled_once_per_process(read_only):
-    folder, variables = read_only
-    place, result, _ = python(CALL, folder, **variables).splitlines()
-    assert place == str(folder / "crawl_env" / "__init__.py")
-    assert float(result) == pytest.approx(LOG_POISSON)
-    assert not [path for path in folder.rglob("*") if path.suffix in (".nbi", ".nbc")]
-
-
-def test_the_folder_of_the_cache_can_be_chosen(read_only, tmp_path):
-    folder, variables = read_only
-    variables = {**variables, "NUMBA_CACHE_DIR": str(tmp_path)}
-    assert python(CALL, folder, **variables).splitlines()[2] == "0"
-    assert list(tmp_path.rglob("draws.log_poisson*.nbc"))
-    assert python(CALL, folder, **variables).splitlines()[2] == "1"
+    variables = {"HOME": str(home), "XDG_CACHE_HOME": str(home)}
+    loaded, compiled, place, result = python(INSTALLED, tmp_path, **variables).splitlines()
+    assert loaded == "crawl_env"
+    assert compiled == "True 0"
+    assert place == str(package / "__init__.py")
+    assert float(result) == pytest.approx(3 * math.log(2) - 2 - math.log(6))
+    assert not [path for path in tmp_path.rglob("*") if path.suffix in (".nbi", ".nbc")]
 
 
 def test_a_full_disk_does_not_stop_a_call(folder, monkeypatch):
@@ -227,39 +222,36 @@ def test_a_full_disk_does_not_stop_a_call(folder, monkeypatch):
     assert not list(folder.rglob("*.nb?"))
 
 
-IMPORT = """
-import sys
-import gymnasium, numba
-before = set(sys.modules)
-import crawl_env
-tops = {name.partition(".")[0] for name in sys.modules.keys() - before}
-print(*sorted(tops - sys.stdlib_module_names))
-from numba.core.dispatcher import Dispatcher
-import gc
-ours = [x for x in gc.get_objects() if isinstance(x, Dispatcher)
-        and x.py_func.__module__.startswith("crawl_env")]
-print(len(ours) > 5, sum(len(x.overloads) for x in ours))
-"""
-
-
-def test_importing_loads_numba_besides_gymnasium_and_compiles_nothing(tmp_path):
-    assert python(IMPORT, tmp_path) == "crawl_env\nTrue 0\n"
-
-
 # ------------------------------------------------------------------------- without compilation
 
 
 WITHOUT = """
 import warnings
-from tests.crawl_env.simulation import test_hosts, test_selection
-from tests.crawl_env.test_compiled import leases, random_rewards
-test_selection.test_top_takes_what_sorting_takes()
-test_hosts.test_what_is_selected_is_what_going_down_the_line_gives()
 warnings.simplefilter("error")
-test_selection.test_nan_is_refused_by_source_and_environment("top", 3)
+from tests.crawl_env.test_compiled import leases, random_rewards, selections
 print(*random_rewards())
 print(leases())
+print(selections())
 """
+
+
+def selections():
+    """Return which sources are taken under limits of all kinds, and what is said of a NaN."""
+    rng, found = np.random.default_rng(0), []
+    hosts, cost = Hosts(np.array([0, 1, 0, 2, 3, 1]), 1), np.array([0.5, 1, 2, 1, 0.5, 1])
+    cost.flags.writeable = False  # as in a fleet
+    for _ in range(9):
+        priority, crawled_at = rng.integers(0, 3, (2, 6)) / 2.0, rng.integers(-9, 0, (2, 6)) / 1.0
+        allowed = rng.random((2, 6)) < 0.8
+        found.append(select_top(priority, 3, crawled_at).tolist())
+        for balance in (None, np.array([1.0, 4.0])):
+            taken = select(priority, crawled_at, cost, 3.0, None, balance, allowed, hosts)
+            found.append(taken.tolist())
+    try:
+        select_top(np.array([[0.0, np.nan]]), 1, np.zeros((1, 2)))
+    except ValueError as error:
+        found.append(str(error))
+    return found
 
 
 def random_rewards():
@@ -298,12 +290,14 @@ def leases():
 
 
 def test_the_same_functions_run_without_compilation_and_without_warnings():
-    """Those that are tested against plain Python, random content, and the live scheduler."""
-    rewards, leased = python(WITHOUT, ROOT, NUMBA_DISABLE_JIT="1").splitlines()
+    """Selections, random content, and the live scheduler."""
+    rewards, leased, selected = python(WITHOUT, ROOT, NUMBA_DISABLE_JIT="1").splitlines()
     found = [float(reward) for reward in rewards.split()]
     assert np.count_nonzero(found) > 30
     np.testing.assert_allclose(found, random_rewards(), rtol=1e-9)
     assert leased == str(leases())
+    assert selected == str(selections())
+    assert "NaN" in selected
 
 
 # ------------------------------------------------------------------------- processes and threads
@@ -340,9 +334,9 @@ def test_a_forked_process_goes_on_with_compiled_functions():
 
 
 def test_threads_step_their_environments_at_the_same_time():
-    expected = [rewards(seed, 200) for seed in range(4)]
+    expected = [rewards(seed, 80) for seed in range(4)]
     with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(lambda seed: rewards(seed, 200), range(4))) == expected
+        assert list(pool.map(lambda seed: rewards(seed, 80), range(4))) == expected
 
 
 def test_threads_may_compile_at_the_same_time(folder):

@@ -94,7 +94,7 @@ def test_the_far_tails():
     assert stats.kstest(far, "expon").pvalue > LEVEL
 
 
-@pytest.mark.parametrize("shape", [0.02, 0.1, 0.999, 1.0, 2.0, 7.5, 1e4, 1e12])
+@pytest.mark.parametrize("shape", [0.02, 0.999, 1.0, 7.5, 1e12])
 def test_gamma_numbers(shape):
     out = np.empty(N)
     gammas(stream(4), shape, out)
@@ -103,7 +103,7 @@ def test_gamma_numbers(shape):
     assert not out.any()
 
 
-@pytest.mark.parametrize("mean", [0.0, 1e-3, 0.3, 4.0, 9.99, 10.0, 17.0, 60.0, 1e3, 1e4])
+@pytest.mark.parametrize("mean", [0.0, 1e-3, 4.0, 9.99, 10.0, 60.0, 1e4])
 def test_poisson_numbers(mean):
     out = np.empty(N)
     poissons(stream(5), mean, out)

@@ -49,14 +49,6 @@ def test_counts_have_the_moments_of_a_hawkes_process(n, period):
         assert abs(z_of_variance(items, mean, expected)) < Z_LIMIT
 
 
-def test_over_long_times_variance_is_that_many_times_the_mean():
-    """The Fano factor tends to 1/(1 − n)²: here within 1 %, and its error is 2.2 %."""
-    n, rate, window = 0.6, 2.0, 500
-    _, items = counts(Hawkes(n, 3.0), rate, 1.0, [40, window], 4000)
-    assert items.var() / items.mean() == pytest.approx(1 / (1 - n) ** 2, rel=0.09)
-    assert variance(rate, n, 3.0, window) / (rate * window) == pytest.approx(6.25, rel=0.01)
-
-
 def test_the_first_epoch_has_the_mean_rate_already():
     first, second = counts(Hawkes(0.8, 0.5), 3.0, 1.0, [1, 1], 20_000)
     for items in (first, second):

@@ -51,8 +51,10 @@ def lived(world, start, seed):
         world.advance(rng)
 
 
-@pytest.mark.parametrize("how", ["huge capacity", "same decay"])
-@pytest.mark.parametrize(("law", "second"), [("exponential", 2.0), ("constant", 1.0)])
+@pytest.mark.parametrize(
+    ("how", "law", "second"),
+    [("huge capacity", "exponential", 2.0), ("same decay", "constant", 1.0)],
+)
 def test_followed_one_by_one_poisson_content_has_the_law_of_the_recursion(how, law, second):
     """Each comparison is wrong once in 150,000."""
     followed, recursion = world_of(how, law), world_of("recursion", law)
@@ -77,8 +79,9 @@ def test_followed_one_by_one_poisson_content_has_the_law_of_the_recursion(how, l
             assert abs(z_of_variance(world.items[:, i], published, published)) < Z_LIMIT
 
 
-@pytest.mark.parametrize("how", ["huge capacity", "same decay"])
-@pytest.mark.parametrize("start", [0.0, 1.0, 3.0, NEVER])
+@pytest.mark.parametrize(
+    ("how", "start"), [("huge capacity", NEVER), ("same decay", 3.0), ("same decay", NEVER)]
+)
 def test_it_starts_with_the_law_of_the_age(how, start):
     world = world_of(how, count=start < NEVER)
     world.start(np.full(world.shape, start), np.random.default_rng(int(start) + 5))
@@ -178,7 +181,7 @@ def test_what_is_worthless_is_forgotten():
     rng = np.random.default_rng(0)
     world.start(np.zeros(world.shape), rng)
     sizes = []
-    for _ in range(3000):
+    for _ in range(1500):
         world.advance(rng)
         sizes.append(world.get_state()["store"].cell.size)
     # Items live 9·ln 10/μ units of time: Λ·20.7/μ of them, 104 and 104.

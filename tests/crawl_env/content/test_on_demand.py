@@ -155,10 +155,20 @@ def test_silent_sources_and_those_never_crawled():
 DRAWS = 20_000
 
 
-@pytest.mark.parametrize("law", [*UTILITIES, Lognormal(0.5)], ids=str)
-@pytest.mark.parametrize("source", range(5))
+@pytest.mark.parametrize(
+    ("law", "source"),
+    [
+        *(("exponential", source) for source in range(5)),
+        ("constant", 0),
+        ("gamma", 1),
+        ("lognormal", 2),
+        (Lognormal(0.5), 3),
+        ("gamma", 4),
+    ],
+    ids=str,
+)
 def test_mean_variance_and_count(law, source):
-    """Each of these 145 figures is outside of its limits with probability 1e-5."""
+    """Each of these 53 figures is outside of its limits with probability 1e-5."""
     rate, mean, decay = (
         float(getattr(FLEET, name)[source])
         for name in ("arrival_rate", "mean_utility", "decay_rate")

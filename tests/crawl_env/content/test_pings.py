@@ -80,7 +80,7 @@ def test_signals_change_nothing_that_arrives_and_actions_change_no_ping(signals)
 @pytest.mark.parametrize("signals", [MIXED, DELAYED], ids=["at once", "delayed"])
 def test_the_belief_is_the_conditional_mean(signals):
     """96 z values, of which none is beyond 4.5 with probability .9993."""
-    rows = 20_000
+    rows = 8000
     env = CrawlVectorEnv(
         rows, FLEET, arrivals="poisson-items", start="random", signals=signals, features=FEATURES
     )
@@ -113,7 +113,7 @@ def test_every_start_has_a_finite_belief(start):
 def test_pings_come_at_their_rate_from_the_first_step_on():
     """36 z values, none beyond 4.5 with probability .9998; also those that are on their way when it
     starts."""
-    rows = 20_000
+    rows = 8000
     for signals in (MIXED, DELAYED):
         env = CrawlVectorEnv(
             rows, FLEET, arrivals="poisson-items", signals=signals, features=("pings",)

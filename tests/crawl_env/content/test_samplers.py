@@ -138,55 +138,10 @@ def test_one_step_has_the_distribution_of_the_model(utility, name, parameter):
                 assert abs(z_of_share(n == k, share)) < Z_LIMIT, k
 
 
-WAYS = {  # limits SPARSE, MANY and WIDE
-    "by inversion": (0.0, math.inf, math.inf),
-    "skipping empty cells": (math.inf, math.inf, math.inf),
-    "by mixing": (0.0, 0.0, math.inf),
-    "by mixing what has faded": (0.0, math.inf, 0.0),
-    "by inversion or mixing": (0.0, 3.0, 10.0),
-}
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_in_whatever_way_totals_are_drawn_the_distribution_is_the_same(way, monkeypatch):
-    """A fleet of sparse and dense sources together, so that the ways work side by side."""
-    for name, limit in zip(("SPARSE", "MANY", "WIDE"), WAYS[way], strict=True):
-        monkeypatch.setattr(totals, name, limit)
-    settings = list(SETTINGS.values())
-    value, _ = steps_of(Arrivals(), settings, 15_000, seed=4)
-    for i, setting in enumerate(settings):
-        assert_content_in_law(value[0, :, i], setting, 1, "exponential", 0.0)
-    correlation = np.corrcoef(value[0].T)[np.triu_indices(len(settings), 1)]
-    assert np.abs(correlation).max() * math.sqrt(15_000) < Z_LIMIT
-
-
-def test_at_once_item_by_item_and_a_plain_simulation_agree():
-    n, rate, mean, decay = 12_000, 3.0, 0.8, 0.5
-    for period in (0.02, 0.3, 4.0, 80.0):
-        setting = (rate * period, mean, decay * period)
-        at_once, by_item = (
-            steps_of(arrivals, [setting], n, seed=6 + arrivals.items)[0].ravel()
-            for arrivals in both("exponential")
-        )
-        rng = np.random.default_rng(8)
-        counts = rng.poisson(rate * period, n)
-        owner = np.repeat(np.arange(n), counts)
-        ages = rng.uniform(0, period, owner.size)
-        worth = rng.exponential(mean, owner.size) * np.exp(-decay * ages)
-        plain = np.bincount(owner, worth, minlength=n)
-        assert stats.ks_2samp(at_once, by_item).pvalue > 1e-4
-        assert stats.ks_2samp(at_once, plain).pvalue > 1e-4
-        if rate * period < 5:
-            never = math.exp(-rate * period)
-            for sample in (at_once, by_item, plain):
-                assert abs(z_of_share(sample == 0, never)) < Z_LIMIT
-
-
-@EACH
-def test_sources_and_steps_are_independent(utility, name, parameter):
+def test_sources_and_steps_are_independent():
     settings = [(0.5, 1, 0.3), (3.0, 2, 0.1), (0.5, 1, 0.3), (1.0, 1, 2.0), (8.0, 0.5, 0.4)]
     rows = 6000
-    for arrivals in both(utility):
+    for arrivals in (*both("exponential"), *both("gamma")):
         value, items = steps_of(arrivals, settings, rows, steps=3, seed=9)
         for drawn in (value, items) if arrivals.items else (value,):
             by_row = drawn.transpose(1, 0, 2).reshape(rows, -1)  # 3 steps × 5 sources a row
@@ -214,7 +169,7 @@ def test_given_the_count_each_item_has_its_mean_and_variance(utility, second):
     """E[U|n] = n·ξ̄(1−α)/m and Var[U|n] = n·(E[ξ²](1−α²)/(2m) − (ξ̄(1−α)/m)²)."""
     for setting in SETTINGS.values():
         _, mean, m = setting
-        value, items = (x.ravel() for x in steps_of(both(utility)[1], [setting], 60_000, seed=11))
+        value, items = (x.ravel() for x in steps_of(both(utility)[1], [setting], 30_000, seed=11))
         one = mean * -math.expm1(-m) / m
         spread = second * mean**2 * -math.expm1(-2 * m) / (2 * m) - one**2
         assert np.all(value[items == 0] == 0)
@@ -227,7 +182,7 @@ def test_given_the_count_each_item_has_its_mean_and_variance(utility, second):
         tested = 0
         for n in range(1, 14):
             given_n = value[items == n]
-            if given_n.size > 500:
+            if given_n.size > 400:
                 tested += 1
                 assert abs(z_of_mean(given_n, n * one)) < Z_LIMIT, n
                 assert abs(z_of_variance(given_n, n * one, n * spread)) < Z_LIMIT, n
@@ -240,7 +195,9 @@ def test_given_the_count_each_item_has_its_mean_and_variance(utility, second):
 @EACH
 def test_content_of_an_age_has_the_distribution_of_that_many_steps(utility, name, parameter):
     n, settings = 6000, [SETTINGS[key] for key in ("sparse", "a few", "many")]
-    for arrivals, setting, age in itertools.product(both(utility), settings, (1, 3, 12)):
+    for arrivals, (setting, age) in itertools.product(
+        both(utility), zip(settings, (12, 3, 1), strict=True)
+    ):
         value, items = past_of(arrivals, cells_of([setting], n), age, np.random.default_rng(2))
         assert_content_in_law(value, setting, age, name, parameter)
         if arrivals.items:
@@ -261,13 +218,11 @@ def test_content_never_crawled_has_the_stationary_distribution(utility, name, pa
     content is gamma distributed."""
     n, few = 8000, SETTINGS["a few"]
     for arrivals in both(utility):
-        for setting in (SETTINGS["sparse"], few):
-            cells = cells_of([setting], n)
-            value, _ = past_of(arrivals, cells, math.inf, np.random.default_rng(2))
-            assert_content_in_law(value, setting, math.inf, name, parameter)
-            if name == "exponential":
-                gamma = stats.gamma(setting[0] / setting[2], scale=setting[1])
-                assert stats.kstest(value, gamma.cdf).pvalue > 1e-4
+        value, _ = past_of(arrivals, cells_of([few], n), math.inf, np.random.default_rng(2))
+        assert_content_in_law(value, few, math.inf, name, parameter)
+        if name == "exponential":
+            gamma = stats.gamma(few[0] / few[2], scale=few[1])
+            assert stats.kstest(value, gamma.cdf).pvalue > 1e-4
         later, _ = steps_of(arrivals, [few], n, seed=13)
         assert_content_in_law(
             math.exp(-few[2]) * value + later.ravel(), few, math.inf, name, parameter
@@ -277,7 +232,7 @@ def test_content_never_crawled_has_the_stationary_distribution(utility, name, pa
 
 
 def test_ages_may_differ_from_cell_to_cell():
-    ages = np.tile([0.0, 1.0, 5.0, math.inf], 8000)
+    ages = np.tile([0.0, 1.0, 5.0, math.inf], 4000)
     cells = cells_of([SETTINGS["a few"]], ages.size)
     for name, parameter in (("exponential", 0.0), ("gamma", 0.7)):
         for arrivals in both(Gamma(0.7) if name == "gamma" else name):
@@ -312,10 +267,10 @@ PLACES = {
 
 @pytest.mark.parametrize("place", PLACES)
 def test_silent_sources_never_get_anything(place):
-    rates = PLACES[place]
-    settings, rows = [(rate, 1.0, 0.4) for rate in rates], 7000 // len(rates)
+    rates, rows = PLACES[place], 400
+    settings = [(rate, 1.0, 0.4) for rate in rates]
     silent, cells = np.array(rates) == 0, cells_of(settings, rows)
-    for arrivals in (*both("exponential"), *both("lognormal")):
+    for arrivals in both("exponential"):
         value, items = steps_of(arrivals, settings, rows, steps=3, seed=15)
         assert not value[..., silent].any()
         assert not items[..., silent].any()
@@ -360,16 +315,15 @@ def test_only_items_worth_less_than_rounding_are_left_out():
 # ------------------------------------------------------------------------- many items
 
 
-@EACH
-def test_cutting_the_work_into_chunks_keeps_the_distribution(utility, name, parameter, monkeypatch):
+def test_cutting_the_work_into_chunks_keeps_the_distribution(monkeypatch):
     settings = [SETTINGS["a few"], (0.0, 1.0, 1.0), SETTINGS["many"], SETTINGS["sparse"]]
     for chunk in (2, 7):
         monkeypatch.setattr(module, "CHUNK", chunk)
         # Few rows and many steps: with one long line, most cells never meet a boundary.
-        value, items = steps_of(both(utility)[1], settings, 2, steps=1500, seed=17)
+        value, items = steps_of(both(Gamma(0.7))[1], settings, 2, steps=1500, seed=17)
         for i, setting in enumerate(settings):
             if setting[0]:
-                assert_content_in_law(value[..., i].ravel(), setting, 1, name, parameter)
+                assert_content_in_law(value[..., i].ravel(), setting, 1, "gamma", 0.7)
                 n = items[..., i].ravel()
                 assert abs(z_of_mean(n, setting[0])) < Z_LIMIT
                 assert abs(z_of_variance(n, setting[0], setting[0])) < Z_LIMIT
@@ -450,7 +404,7 @@ def test_more_items_than_can_be_drawn_are_refused_with_a_remedy():
 def test_very_slow_decay_loses_no_digits_and_takes_no_time():
     """U tends to the sum of the items' utilities as μ → 0."""
     rng = np.random.default_rng(3)
-    for decay in (1e-9, 1e-17, 1e-100, 1e-300):
+    for decay in (1e-9, 1e-17, 1e-300):
         cells = Cells(np.full(4000, 9.0), np.full(4000, 2.0), np.full(4000, decay))
         for arrivals in both("exponential"):
             for drawn in (past_of(arrivals, cells, 5, rng)[0], np.zeros(4000)):

@@ -17,8 +17,7 @@ TWO = Sources([2.0, 1.0, 1.0], [1.0, 2.0, 3.0], [0.1, 0.2, 0.4], topics=["a", "a
 CASES = [Stories(overlap=0.7), Stories(overlap=1.0, lag=2.0, utility="constant")]
 
 
-@pytest.mark.parametrize("arrivals", CASES)
-@pytest.mark.parametrize("age", [2.0, 1e9])
+@pytest.mark.parametrize(("arrivals", "age"), [(CASES[0], 2.0), (CASES[1], 1e9)])
 def test_a_source_alone_is_what_it_is_without_duplicates(arrivals, age):
     """The mean and the variance of the first crawl of each source, which nobody was paid for."""
     n, (rng, envs) = len(TWO), (np.random.default_rng(1), 500)

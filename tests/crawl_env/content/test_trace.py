@@ -214,11 +214,11 @@ def values(trace, fleet, epochs):
 @pytest.mark.parametrize("period", [0.1, 0.3, 1 / 24, 1 / 60])
 def test_an_item_at_a_boundary_is_seen_one_whole_epoch_later(period):
     """Published at t, it belongs to [t, t+T) however k·T/T is rounded, and is then T old."""
-    for k in range(60):
-        log = log_of([k * period], start=0, end=60 * period)
-        got = values(Trace(log, random_start=False), one_source(period), k + 1)
-        assert got[:-1] == [0.0] * k
-        assert got[-1] == pytest.approx(math.exp(-0.5 * period), rel=1e-12)
+    log = log_of([k * period for k in range(60)], 2.0 ** np.arange(60), start=0, end=60 * period)
+    got = np.array(values(Trace(log, random_start=False), one_source(period), 60))
+    kept = math.exp(-0.5 * period)
+    came = got - kept * np.concatenate(([0.0], got[:-1]))
+    np.testing.assert_allclose(came, kept * 2.0 ** np.arange(60), rtol=1e-12)
 
 
 def test_just_before_a_boundary_is_before_it():

@@ -22,8 +22,8 @@ from crawl_env.content.utility import (
 
 # A right program fails one simulated comparison in 16,000 (two-sided, 4 standard errors).
 Z_LIMIT = 4.0
-BETAS = (0.01, 0.1, 0.25, 0.5, 0.7, 0.9, 0.99, 1.0)
-KS = (np.nextafter(1.0, 2.0), 1.0 + 1e-7, 1.5, 2.0, 8.0, 1e3, 1e9)
+BETAS = (0.01, 0.25, 0.5, 0.9, 1.0)
+KS = (np.nextafter(1.0, 2.0), 1.0 + 1e-7, 2.0, 1e3, 1e9)
 FUNCTIONS = [ExponentialDecay(), *map(StretchedDecay, BETAS), *map(LomaxDecay, KS)]
 functions = st.one_of(
     st.builds(StretchedDecay, st.floats(0.005, 1.0)),
@@ -141,8 +141,15 @@ def test_names_and_copies():
             assert hash(again) == hash(decay)
 
 
-@pytest.mark.parametrize("decay", [StretchedDecay(0.8), StretchedDecay(0.4), LomaxDecay(1.5)])
-@pytest.mark.parametrize("age", [1.0, 60.0, 1e9])
+@pytest.mark.parametrize(
+    ("decay", "age"),
+    [
+        (StretchedDecay(0.8), 1.0),
+        (StretchedDecay(0.4), 1e9),
+        (LomaxDecay(1.5), 60.0),
+        (LomaxDecay(1.5), 1e9),
+    ],
+)
 def test_content_has_the_mean_and_variance_of_its_age(decay, age):
     """E X = u*∫R and, for constant ξ, Var X = Λξ̄²/μ ∫R²; at 1e9 the source was never crawled."""
     n, rate, decay_rate = 1500, 0.8, 0.2

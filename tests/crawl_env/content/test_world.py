@@ -123,11 +123,9 @@ def test_one_call_does_what_crawling_and_advancing_do(case, picks, data):
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["one fleet", "a fleet each"])
-@pytest.mark.parametrize("arrivals", [Deterministic(), Arrivals(sampler="items")], ids=str)
-def test_blocks_make_no_difference(own, arrivals):
-    """Bit for bit, under random arrivals for the belief; random content has one distribution."""
+def test_blocks_make_no_difference_to_the_belief(own):
     num_envs, n, rng = 3, 17, np.random.default_rng(5)
-    fleet = Sources.random(n, seed=1)
+    fleet, arrivals = Sources.random(n, seed=1), Arrivals(sampler="items")
     if own:
         fleet = Sources.stack([Sources.random(n, seed=b) for b in range(num_envs)])
     both = [
@@ -146,15 +144,12 @@ def test_blocks_make_no_difference(own, arrivals):
             np.testing.assert_allclose(world.belief.ravel(), reference.value, rtol=1e-11)
             np.testing.assert_array_equal(world.age.ravel(), reference.age)
     assert np.array_equal(both[0].belief, both[1].belief)
-    if not arrivals.random:
-        assert np.array_equal(both[0].value, both[1].value)
-        assert both[0].belief is both[0].value
 
 
 @pytest.mark.parametrize(("block", "own"), [(7, True), (2**15, False)])
 def test_random_content_has_its_mean_in_every_layout(block, own):
     """Each cell of five rows of nine sources against its own u, at ℓ from .5 to 8."""
-    rows, n, epochs = 5, 9, 3000
+    rows, n, epochs = 5, 9, 1200
     fleet = Sources(np.linspace(0.5, 8, n), np.linspace(1, 3, n), np.linspace(0.2, 3, n))
     if own:
         fleet = Sources.stack([fleet.select(np.roll(np.arange(n), b)) for b in range(rows)])

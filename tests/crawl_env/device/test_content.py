@@ -16,7 +16,7 @@ from crawl_env.device.content import Content
 from crawl_env.device.world import TorchWorld
 
 LEVEL = 1e-4
-DRAWS = 8000
+DRAWS = 5000
 # Dense and sparse, slow and so fast that a step is stationary, one that publishes nothing.
 FLEET = Sources([8.0, 0.3, 5.0, 60.0, 0.0], [1.0, 3.0, 0.5, 2.0, 1.0], [0.3, 0.05, 9.0, 40.0, 1.0])
 
@@ -46,7 +46,6 @@ def assert_same_law(one, other):
     ("utility", "count", "dtype"),
     [
         ("exponential", False, torch.float32),
-        ("exponential", True, torch.float32),
         ("exponential", True, torch.float64),
         ("lognormal", False, torch.float64),
         ("gamma", False, torch.float32),
@@ -80,7 +79,7 @@ def test_moments_of_a_step_are_those_of_the_compound_poisson_process():
     """E[U] = u and Var[U] = Λ E[ξ²](1 − α²)/(2μ), within 5 standard errors (1e-6 each)."""
     fleet = Sources([6.0, 0.4], [2.0, 5.0], [0.2, 0.6])
     for utility, square in (("exponential", 2.0), ("constant", 1.0)):
-        drawn = torch.zeros(100_000, 2, dtype=torch.float64)
+        drawn = torch.zeros(60_000, 2, dtype=torch.float64)
         process = Content(fleet, Arrivals(utility=utility), False, drawn.new_ones(()))
         process.step(drawn, None, torch.Generator().manual_seed(0))
         alpha = np.exp(-fleet.decay_rate)

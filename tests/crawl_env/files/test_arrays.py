@@ -144,8 +144,8 @@ def mutations(array):
         yield from (with_first(array, *flat[1:2]), with_first(array, *flat[1:2], *flat[:1]))
 
 
-# Each array is changed in every fifth way, in turn; in files that share most of their arrays with
-# others, in every twentieth.
+# Each array is changed in every seventh way, in turn; in files that share most of their arrays with
+# others, in every thirtieth.
 WHOLE = ("scheduler", "learner", "shard", "fleet")
 
 
@@ -165,7 +165,7 @@ def test_a_file_with_another_array_is_refused_or_goes_on(kind, tmp_path):
     path = tmp_path / name
     write(path)
     whole, expected = read(path), str(go_on(path))
-    step = 5 if kind in WHOLE else 20
+    step = 7 if kind in WHOLE else 30
     for i, (array, values) in enumerate(whole.items()):
         others = {other: kept for other, kept in whole.items() if other != array}
         for changed in (others, {**others, "renamed": values}):
@@ -205,7 +205,7 @@ def test_damaged_files_are_refused_by_name(kind, tmp_path):
         file.write_bytes(content)
         with refused(name, "decay_rate" * path.is_dir()):
             go_on(path)
-    for place in rng.integers(len(whole), size=12 if kind in WHOLE else 4):
+    for place in rng.integers(len(whole), size=8 if kind in WHOLE else 3):
         file.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         with suppress(ValueError):  # or the damage does not matter
             go_on(path)
@@ -217,7 +217,7 @@ def test_damaged_files_are_refused_by_name(kind, tmp_path):
     told = json.loads(stored.read_text() if isinstance(stored, Path) else str(stored))
     changed = [{**told, key: value} for key in (*told, "more") for value in VALUES]
     lacking = [{k: v for k, v in told.items() if k != key} for key in told]
-    for text in ("[" * 10**5, "", "7", *map(json.dumps, changed[::5] + lacking)):
+    for text in ("[" * 10**5, "", "7", *map(json.dumps, changed[::7] + lacking)):
         if isinstance(stored, Path):
             stored.write_text(text)
         else:

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -68,27 +66,25 @@ def test_writers_in_two_threads_have_files_of_their_own(tmp_path):
     assert path.read_bytes() == b"mine"
 
 
-WRITER = f"""
-import sys
-from crawl_env.files.atomic import atomic_file
-letter, path = sys.argv[1:]
-print("ready", flush=True)
-while True:
-    with atomic_file(path) as new, new.open("wb") as file:
-        for _ in range({SIZE} // 4096):
-            file.write(letter.encode() * 4096)
-"""
+def write_for_ever(letter, path):
+    while True:
+        with atomic_file(path) as new, new.open("wb") as file:
+            for _ in range(SIZE // 4096):
+                file.write(letter * 4096)
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 def test_concurrent_processes_killed_while_writing_leave_a_whole_file(tmp_path):
     path = tmp_path / "file"
-    writers = [
-        subprocess.Popen([sys.executable, "-c", WRITER, x, str(path)], stdout=subprocess.PIPE)
-        for x in "ab"
-    ]
+    writers = []
+    for letter in (b"a", b"b"):
+        if (child := os.fork()) == 0:
+            try:
+                write_for_ever(letter, path)
+            finally:
+                os._exit(1)
+        writers.append(child)
     try:
-        for writer in writers:
-            writer.stdout.readline()
         seen = set()
         for _ in range(10_000):  # until both have been seen, whole each time
             if path.exists():
@@ -100,8 +96,8 @@ def test_concurrent_processes_killed_while_writing_leave_a_whole_file(tmp_path):
                 break
     finally:
         for writer in writers:
-            writer.send_signal(signal.SIGKILL)
-            writer.communicate()
+            os.kill(writer, signal.SIGKILL)
+            os.waitpid(writer, 0)
     assert seen == {b"a", b"b"}
     assert path.read_bytes() in (b"a" * SIZE, b"b" * SIZE)
     write_bytes(path, b"after")  # what the killed ones left is in nobody's way

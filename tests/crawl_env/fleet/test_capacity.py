@@ -9,7 +9,7 @@ from scipy.special import gammainc, gammaincc
 from scipy.stats import poisson
 
 from crawl_env.content.arrivals import Arrivals
-from crawl_env.content.utility import Exponential, Lognormal
+from crawl_env.content.utility import Lognormal
 from crawl_env.content.world import World
 from crawl_env.fleet.capacity import CappedContent, capped_fraction
 from crawl_env.fleet.sources import Sources
@@ -143,29 +143,24 @@ def test_ages_between_epochs_and_shapes():
     assert table(3.0).shape == (2,)
 
 
-def item_by_item(rng, rate, decay, most, span, distribution):
+def item_by_item(rng, rate, decay, most, span):
     """One world in a list: publish until the span is over, keep the last K, add up what is left."""
     published, clock = [], 0.0
     while True:
         clock += rng.exponential(1 / rate)
         if clock > span:
             break
-        utility_now = (
-            rng.exponential() if distribution == "exponential" else rng.lognormal(-0.32, 0.8)
-        )
-        published.append((clock, utility_now))
-    return sum(utility_now * np.exp(-decay * (span - at)) for at, utility_now in published[-most:])
+        published.append((clock, rng.lognormal(-0.32, 0.8)))
+    return sum(worth * np.exp(-decay * (span - at)) for at, worth in published[-most:])
 
 
-@pytest.mark.parametrize("distribution", ["exponential", "lognormal"])
-def test_the_world_is_as_items_one_by_one(distribution):
+def test_the_world_is_as_items_one_by_one():
     """Means and variances after six steps, from a simulation and from the world; the two are
     compared by a z-test each, which a right program fails once in 150,000 times."""
     cells = [(0.4, 0.3, 1), (3.0, 0.2, 4), (8.0, 1.0, 3)]
     rate, decay, most = np.array(cells).T
     fleet = Sources(rate, 1.0, decay, capacity=most)
-    utility = Exponential() if distribution == "exponential" else Lognormal(0.8)
-    arrivals = Arrivals(utility=utility, sampler="items")
+    arrivals = Arrivals(utility=Lognormal(0.8), sampler="items")
     world = World(fleet, arrivals, 8000, count=True)
     rng = np.random.default_rng(4)
     world.start(np.zeros(world.shape), rng)
@@ -174,9 +169,7 @@ def test_the_world_is_as_items_one_by_one(distribution):
     plain_rng = np.random.default_rng(5)
     assert world.items is not None
     for i, (ell, mu, k) in enumerate(cells):
-        plain = np.array(
-            [item_by_item(plain_rng, ell, mu, k, 6.0, distribution) for _ in range(1500)]
-        )
+        plain = np.array([item_by_item(plain_rng, ell, mu, k, 6.0) for _ in range(1500)])
         mean = fleet.content_at(6.0)[i]
         assert abs(z_of_mean(world.value[:, i], mean)) < Z_LIMIT
         assert abs(z_of_mean(plain, mean)) < Z_LIMIT

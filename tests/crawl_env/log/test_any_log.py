@@ -66,7 +66,7 @@ cells = st.one_of(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(
     header=st.sampled_from(HEADERS),
     rows=st.lists(st.lists(cells, min_size=1, max_size=4), max_size=5),
@@ -80,7 +80,7 @@ def test_a_bad_log_is_refused_with_a_sentence(header, rows, cut, unit, time_unit
     assert_read_or_refused(content[: len(content) - cut], unit, time_unit, drop)
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(content=st.binary(max_size=60), head=st.sampled_from([b"", b"source,published\na,1\n"]))
 def test_any_bytes_are_refused_with_a_sentence(content, head):
     assert_read_or_refused(head + content)

@@ -276,7 +276,7 @@ def test_failures_have_their_rate_and_cost_their_budget():
 # ------------------------------------------------------------------------- capacities
 
 
-@pytest.mark.parametrize("arrivals", ["poisson-items", "poisson-constant-items", "deterministic"])
+@pytest.mark.parametrize("arrivals", ["poisson-constant-items", "deterministic"])
 def test_no_more_items_than_fit_are_brought(arrivals):
     fleet = Sources(5.0, 1.0, np.full(3, 0.2), capacity=[1, 4, np.inf])
     env = CrawlVectorEnv(
@@ -293,25 +293,24 @@ def test_no_more_items_than_fit_are_brought(arrivals):
     assert most[2] > 10
 
 
-@pytest.mark.parametrize("observed", [True, False])
-@pytest.mark.parametrize("arrivals", ["deterministic", "poisson-items"])
+@pytest.mark.parametrize(
+    ("arrivals", "observed"), [("deterministic", True), ("poisson-items", False)]
+)
 def test_what_is_believed_is_the_mean_of_the_last_items(arrivals, observed):
     """Deterministic content, and the belief, follow the age exactly, failures or not."""
-    if observed and arrivals == "poisson-items":
-        return
     fleet = everything()
     env = CrawlEnv(
         sources=fleet, budget=3, arrivals=arrivals, observed=observed, features=("value", "age")
     )
     seen, _ = env.reset(seed=0)
     rng = np.random.default_rng(0)
-    for _ in range(60):
+    for _ in range(30):
         expected = fleet.content_at(seen[:, 1].astype(float))
         np.testing.assert_allclose(seen[:, 0], expected, rtol=2e-6)
         seen, *_ = env.step(rng.random(8).astype(np.float32))
 
 
-@pytest.mark.parametrize("start", ["fresh", "empty", "full", "random"])
+@pytest.mark.parametrize("start", ["full", "random"])
 def test_the_mean_content_of_the_world_is_the_belief(start):
     """Poisson content of capped sources under failures, whatever the start: a right one fails once
     in 150,000 times a source."""

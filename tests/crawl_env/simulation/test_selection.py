@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 from fractions import Fraction
 
 import numpy as np
@@ -85,10 +86,18 @@ def test_all_algorithms_of_the_top_agree_with_sorting(case, data):
         assert best.tolist() == expected
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("rows", [1, 3])
-@pytest.mark.parametrize("k", [1, 2, 3, 4, 50, 199, 200, 999])
-@pytest.mark.parametrize("n", [200, 1000])
+@pytest.mark.parametrize(
+    ("n", "rows", "k", "dtype"),
+    [
+        (200, 1, 1, np.float64),
+        (200, 3, 4, np.float32),
+        (200, 3, 199, np.float64),
+        (1000, 1, 2, np.float32),
+        (1000, 3, 50, np.float64),
+        (1000, 1, 200, np.float64),
+        (1000, 3, 999, np.float32),
+    ],
+)
 def test_top_of_a_large_fleet(n, rows, k, dtype):
     """With few and with many ties, and in orders that are unusual: the sorts of simple algorithms
     take quadratic time for some of them."""
@@ -115,17 +124,6 @@ def test_rounding_to_float32_does_not_make_new_ties():
     assert set(np.ravel(select_top(priority.astype(np.float32), 1, crawled_at))) == {0}
 
 
-@pytest.mark.parametrize("rows", [1, 2])
-def test_infinite_priorities_are_taken_once_each(rows):
-    """As many infinities as picks: the largest is sought again and again, and never found twice."""
-    for k in (1, 2, 3, 4, 5):
-        priority = np.tile([-math.inf] * (6 - k) + [math.inf] * k, (rows, 1))
-        picked = select_top(priority, k, np.zeros((rows, 6)))
-        assert by_row(picked, rows, 6) == [set(range(6 - k, 6))] * rows
-        picked = select_top(-priority, 6 - k, np.zeros((rows, 6)))
-        assert by_row(picked, rows, 6) == [set(range(6 - k))] * rows
-
-
 # ------------------------------------------------------------------------- NaN
 
 
@@ -141,23 +139,6 @@ def choose(how, priority, k, cost=None):
     )
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3])
-@pytest.mark.parametrize("how", ["top", "fill", "draw"])
-def test_nan_is_refused_by_source_and_environment(how, rows):
-    n, wrong = 6, []
-    for k in range(1, n + 1):
-        for row in range(rows):
-            for source in (0, 2, n - 1):
-                priority = np.random.default_rng(0).random((rows, n)).astype(np.float32)
-                priority[row, source] = np.nan
-                with pytest.raises(ValueError, match="NaN") as error:
-                    choose(how, priority, k)
-                named = f"source {source} (environment {row})"
-                if named not in str(error.value):
-                    wrong.append((k, row, source, str(error.value)))
-    assert not wrong
-
-
 @plainly
 @given(case=priorities(), data=st.data())
 @example(case=(np.array([[np.nan, 0.0], [1.0, 1.0]]), np.zeros((2, 2))), data=None)
@@ -170,8 +151,10 @@ def test_nan_never_slips_through(case, data):
         k = data.draw(st.integers(1, n))
         priority[data.draw(st.integers(0, rows - 1)), data.draw(st.integers(0, n - 1))] = np.nan
     for how in ("top", "fill", "draw"):
-        with pytest.raises(ValueError, match=r"NaN.*source"):
+        with pytest.raises(ValueError, match="NaN") as refusal:
             choose(how, priority, k)
+        named = re.search(r"source (\d+)(?: \(environment (\d+)\))?", str(refusal.value))
+        assert np.isnan(priority[int(named[2] or 0), int(named[1])])
 
 
 @pytest.mark.parametrize("balance", [0.0, -3.0], ids=["empty", "overdrawn"])
@@ -295,12 +278,12 @@ def test_a_balance_emptied_by_tenths_is_empty():
 
 
 @pytest.mark.parametrize("k", [1, 20, 150])
-@pytest.mark.parametrize("place", [0, 63, 64, 200, 319, 320, 324])
-def test_nan_is_refused_wherever_it_stands_in_a_large_fleet(place, k):
-    priority = np.random.default_rng(0).random((2, 325))
-    priority[1, place] = np.nan
-    with pytest.raises(ValueError, match=rf"source {place} \(environment 1\)"):
-        select_top(priority, k, np.zeros((2, 325)))
+def test_nan_is_refused_wherever_it_stands_in_a_large_fleet(k):
+    for place in (0, 63, 64, 200, 319, 320, 324):
+        priority = np.random.default_rng(0).random((2, 325))
+        priority[1, place] = np.nan
+        with pytest.raises(ValueError, match=rf"source {place} \(environment 1\)"):
+            select_top(priority, k, np.zeros((2, 325)))
 
 
 @pytest.mark.parametrize("share", [1 - 1e-9, 1 - 1e-13, 1.0, 1 + 1e-13, 1 + 1e-9])
@@ -347,7 +330,7 @@ def test_the_most_that_can_be_spent(costs, budget):
 
 def test_the_most_that_can_be_spent_is_never_too_small():
     rng = np.random.default_rng(0)
-    for _ in range(200):
+    for _ in range(60):
         costs, budget = rng.uniform(0.1, 2, 6), rng.uniform(0.5, 8)
         sums = np.array(list(itertools.product([0, 1], repeat=6))) @ costs
         assert most_spent(costs, budget) * (1 + 1e-12) >= sums[sums <= budget].max(initial=0.0)

@@ -33,6 +33,11 @@ TABLE1 = {  # the paper's example
 }
 MIXED = Sources([3.0, 0.2, 8.0, 0.7, 1.1], [1.0, 4.0, 0.3, 2.0, 1.0], [0.3, 0.1, 0.6, 0.2, 0.05])
 COSTLY = MIXED.replaced(cost=[1, 2, 1, 3, 1])
+LIMITED = COSTLY.replaced(
+    crawl_delay=[0, 2, 4, 3.5, 0],
+    capacity=[2, 9, 5, np.inf, 1],
+    hosts=["a", "a", "", "b", "b"],
+)
 
 
 @dataclass

@@ -6,7 +6,6 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from crawl_env import CrawlEnv, CrawlVectorEnv, DecayCurves, ItemLog, Sources, Trace
 from crawl_env.content.names import make_arrivals
@@ -79,28 +78,6 @@ def test_a_reset_of_some_rows_leaves_the_items_of_others_alone():
     assert not np.array_equal(one[0][1], other[0][1])
 
 
-@pytest.mark.parametrize(
-    ("mode", "fleet"),
-    [(AutoresetMode.NEXT_STEP, FLEET), (AutoresetMode.SAME_STEP, CAPPED)],
-    ids=["all items", "last items"],
-)
-def test_equals_gymnasium_s_vector_environment(mode, fleet):
-    """With a log played from its beginning nothing is random but the start ages, which are even."""
-    posed = {
-        **POSED,
-        "sources": fleet,
-        "arrivals": Trace(LOG, random_start=False),
-        "start": "fresh",
-        "horizon": 70,  # longer than the log, which begins again
-    }
-    others = SyncVectorEnv([lambda: CrawlEnv(**posed)] * 2, autoreset_mode=mode)
-    vec = CrawlVectorEnv(2, **posed, autoreset_mode=mode)
-    assert np.array_equal(vec.reset(seed=0)[0], others.reset(seed=0)[0])
-    for action in random_actions(vec, 100):
-        for a, b in zip(vec.step(action)[:4], others.step(action)[:4], strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-14)
-
-
 @pytest.mark.parametrize("start", ["empty", "random"])
 def test_nothing_of_the_log_is_seen_before_a_crawl(start):
     features = ("age", "crawled", "harvest", "items", "balance")
@@ -127,17 +104,6 @@ def test_where_unseen_the_value_is_the_model_s_belief(start):
         expected = ceiling * -np.expm1(-FLEET.decay_rate * 0.5 * age)
         np.testing.assert_allclose(value, expected, rtol=1e-6, atol=1e-7)
         seen = vec.step(action)[0]
-
-
-def test_where_seen_the_value_is_what_waits_and_is_collected():
-    vec = CrawlVectorEnv(3, **{**POSED, "observed": True, "features": ("value",), "horizon": None})
-    seen = vec.reset(seed=0)[0][..., 0]
-    for action in random_actions(vec, 30):
-        _, reward, *_ = step = vec.step(action)
-        picked = vec.harvest.picked
-        collected = np.bincount(picked // N, seen.reshape(-1)[picked], 3)
-        np.testing.assert_allclose(reward, collected, rtol=1e-6)
-        seen = step[0][..., 0]
 
 
 @pytest.mark.parametrize(("ending", "kind"), [(".csv", str), (".csv.gz", Path), (".parquet", str)])

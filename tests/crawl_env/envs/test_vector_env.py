@@ -11,6 +11,7 @@ from tests.crawl_env.env_plain import (
     CHANNELS,
     HIDDEN,
     ID,
+    LIMITED,
     MIXED,
     PARAMETERS,
     random_actions,
@@ -23,7 +24,12 @@ from tests.references import Z_LIMIT
 MODES = list(AutoresetMode)
 BY_VALUE = lambda mode: mode.value  # noqa: E731
 COSTLY = MIXED.replaced(cost=[0.1, 0.7, 0.3, 1.1, 0.2])
-FLEETS = {"unit costs": (MIXED, 2), "one crawl": (MIXED, 1), "mixed costs": (COSTLY, 1.3)}
+FLEETS = {
+    "unit costs": (MIXED, 2),
+    "one crawl": (MIXED, 1),
+    "mixed costs": (COSTLY, 1.3),
+    "limits": (LIMITED.replaced(capacity=np.inf), 4),
+}
 FEATURES = {"value": ("value",), "hidden": HIDDEN, "all": tuple(CHANNELS)}
 
 

@@ -13,7 +13,14 @@ from stable_baselines3.common.env_checker import check_env as check_env_sb3
 
 from crawl_env import Sources
 from crawl_env.envs.wrappers import SequentialSelection
-from tests.crawl_env.env_plain import CHANNELS, COSTLY, ID, random_actions, unreachable_is_fine
+from tests.crawl_env.env_plain import (
+    CHANNELS,
+    COSTLY,
+    ID,
+    LIMITED,
+    random_actions,
+    unreachable_is_fine,
+)
 from tests.refusals import refused
 
 torch.set_num_threads(1)
@@ -24,9 +31,13 @@ def make(**arguments):
         return SequentialSelection(gym.make(ID, **arguments))
 
 
-def masks_by_hand(cost, budget, picked):
+def masks_by_hand(cost, budget, picked, available=(1,) * 5, hosts=("",) * 5):
     left = round(budget - sum(cost[i] for i in picked), 9)
-    return [i not in picked and round(float(c), 9) <= left for i, c in enumerate(cost)]
+    busy = [*picked, *(i for i in range(len(cost)) for j in picked if hosts[i] == hosts[j] != "")]
+    return [
+        bool(available[i]) and i not in busy and round(float(c), 9) <= left
+        for i, c in enumerate(cost)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -37,14 +48,18 @@ def masks_by_hand(cost, budget, picked):
         ("table1", 4, "poisson-items"),
         (COSTLY, 4, "deterministic"),
         (COSTLY, 2.5, "poisson-items"),
+        (LIMITED.replaced(failure_rate=0.3), 4, "poisson-items"),
+        (LIMITED.select([1, 2, 3]), 4, "poisson-items"),
     ],
-    ids=["M=1", "M=3", "all", "mixed, M=4", "mixed, M=2.5"],
+    ids=["M=1", "M=3", "all", "mixed, M=4", "mixed, M=2.5", "limits", "delays"],
 )
 def test_an_epoch_of_picks_is_one_step_of_the_environment(sources, budget, arrivals):
+    """Also where no source is available: then any pick ends the epoch, and nothing is crawled."""
+    features = (*CHANNELS, "available", "failed")
     arguments = {
         "sources": sources,
         "budget": budget,
-        "features": CHANNELS,
+        "features": features,
         "arrivals": arrivals,
         "horizon": 5,
     }
@@ -52,33 +67,37 @@ def test_an_epoch_of_picks_is_one_step_of_the_environment(sources, budget, arriv
     with unreachable_is_fine():
         all_at_once = gym.make(ID, **arguments)
     rng = np.random.default_rng(0)
-    cost = one.unwrapped.sources.cost
+    cost, hosts = one.unwrapped.sources.cost, one.unwrapped.sources.hosts or ("",) * 5
     seen, _ = one.reset(seed=3)
     base, _ = all_at_once.reset(seed=3)
+    idle = 0
     for _ in range(30):
-        picked = []
+        picked, available = [], base[:, features.index("available")]
         while True:
             assert seen.dtype == np.float32
             assert np.array_equal(seen[:, :-1], base)  # nothing changes within an epoch
             assert np.flatnonzero(seen[:, -1]).tolist() == sorted(picked)
             mask = one.action_masks()
-            assert (mask.dtype, mask.tolist()) == (bool, masks_by_hand(cost, budget, picked))
-            pick = int(rng.choice(np.flatnonzero(mask)))
-            picked.append(pick)
+            assert mask.dtype == bool
+            assert mask.tolist() == masks_by_hand(cost, budget, picked, available, hosts)
+            pick = int(rng.choice(np.flatnonzero(mask) if mask.any() else cost.size))
+            picked += [pick] * int(mask.any())
             seen, reward, terminated, truncated, info = one.step(np.int64(pick))
-            if not any(masks_by_hand(cost, budget, picked)):
+            if not any(masks_by_hand(cost, budget, picked, available, hosts)):
                 break
             assert (reward, terminated, truncated, info) == (0.0, False, False, {})
+        idle += not picked
         priority = np.full(cost.size, -1.0, np.float32)
         priority[picked] = 1.0
         base, expected, _, over, _ = all_at_once.step(priority)
         assert type(reward) is float
         assert reward == expected
         assert (terminated, truncated) == (False, over)
-        column = base[:, CHANNELS.index("crawled")]
-        assert np.flatnonzero(column).tolist() == sorted(picked)
+        tried = base[:, features.index("crawled")] + base[:, features.index("failed")]
+        assert np.flatnonzero(tried).tolist() == sorted(picked)
         if over:
             seen, base = one.reset()[0], all_at_once.reset()[0]
+    assert (idle > 0) == (cost.size == 3)
 
 
 def test_an_impossible_pick_is_replaced_by_the_oldest_possible():

@@ -7,6 +7,7 @@ import warnings
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +32,7 @@ def fleet_rates():
     return np.random.default_rng(3).random((3, N)) + 0.1
 
 
+@cache
 def fleet():
     rng = np.random.default_rng(4)
     return FleetColumns(*fleet_rates(), delay=rng.integers(1, 4, N), host=rng.integers(-1, 5, N))
@@ -57,7 +59,7 @@ def of_scheduler(kind, policy, steps, counted, signalled, **options):
 
     def go_on(path):
         scheduler = kind.load(path, fleet())
-        picks = [scheduler.step() for _ in range(8)]
+        picks = [scheduler.step() for _ in range(5)]
         assert all(len(np.unique(picked)) == len(picked) for picked in picks)
         assert options or scheduler.budget != 7 or set(map(len, picks)) == {7}
         return picks, scheduler.price, scheduler.balance
@@ -168,7 +170,7 @@ def test_a_file_with_another_array_is_refused_or_goes_on(kind, tmp_path):
     step = 7 if kind in WHOLE else 30
     for i, (array, values) in enumerate(whole.items()):
         others = {other: kept for other, kept in whole.items() if other != array}
-        for changed in (others, {**others, "renamed": values}):
+        for changed in (others, {**others, "renamed": values})[: 2 if kind in WHOLE else 1]:
             rewrite(path, changed)
             with pytest.raises((ValueError, FileNotFoundError), match=rf"{name}.*{array}"):
                 go_on(path)

@@ -347,10 +347,10 @@ def test_what_is_wrong_in_parquet_is_named(tmp_path, monkeypatch):
 
 
 def test_damaged_parquet_is_read_as_text_or_refused(tmp_path):
-    """Every byte in turn is another: nothing but a ValueError may come of it."""
+    """Every third byte in turn is another: nothing but a ValueError may come of it."""
     path = parquet_file(tmp_path / "f.parquet", source=["a", "b"], cost=[1.0, 2.0])
     whole = path.read_bytes()
-    for i in range(len(whole)):
+    for i in range(0, len(whole), 3):
         write(path, whole[:i] + bytes([whole[i] ^ 0x55]) + whole[i + 1 :])
         outcome = "read"
         try:

@@ -123,12 +123,12 @@ def test_nothing_is_left_out_in_silence():
 
 def test_pings_that_begin_late_are_noted_as_rarely_as_stated():
     rng, noted = np.random.default_rng(1), 0
-    for n in (2, 5, 20, 100):
+    for n in (2, 100):
         for _ in range(500):
             noted += len(
                 PingLog(["a"], np.zeros(n), 10 * rng.random(n)).aligned_with(items()).notes
             )
-    assert noted <= 3  # 4,000 · 1e-4 = 0.4 are expected; more than 3 once in 1,300
+    assert noted <= 2  # 2,000 · 1e-4 = 0.2 are expected; more than 2 once in 870
     late = PingLog(["a"], np.zeros(9), np.linspace(8, 9.9, 9)).aligned_with(items())
     assert "--from" in late.notes[0]
 

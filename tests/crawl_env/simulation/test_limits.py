@@ -4,18 +4,14 @@ whether any sequence of actions can break them."""
 import pickle
 from fractions import Fraction
 
-import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crawl_env import CrawlEnv, CrawlVectorEnv, Sources
-from crawl_env.envs.wrappers import SequentialSelection
 from tests.crawl_env.env_plain import (
     CHANNELS,
-    ID,
     PlainCrawl,
     PlainSource,
     fleet_of,
@@ -117,118 +113,6 @@ def everything(n=8, **more):
     return Sources(
         rng.uniform(0.2, 4, n), rng.uniform(0.5, 2, n), rng.uniform(0.05, 1, n), **parameters | more
     )
-
-
-class Watch:
-    """Follows what is tried in every row, and complains of the first broken limit."""
-
-    def __init__(self, sources, budget, rule, per_host, rows):
-        self.sources, self.budget, self.rule, self.per_host = sources, budget, rule, per_host
-        self.last = [[-99] * len(sources) for _ in range(rows)]
-        self.spent, self.epochs, self.clock = [0.0] * rows, [0] * rows, 0
-
-    def epoch(self, picked, over=None):
-        n, fleet = len(self.sources), self.sources
-        for row, last in enumerate(self.last):
-            mine = [int(c) % n for c in np.ravel(picked) if c // n == row]
-            assert len(set(mine)) == len(mine)
-            for i in mine:
-                assert self.clock - last[i] >= fleet.crawl_delay[i] / fleet.period - 1e-9
-                last[i] = self.clock
-                shared = [j for j in mine if fleet.hosts[i] and fleet.hosts[j] == fleet.hosts[i]]
-                assert len(shared) <= self.per_host
-            cost = sum(fleet.cost[i] for i in mine)
-            self.spent[row] += cost
-            self.epochs[row] += 1
-            if self.rule == "step":
-                assert cost <= self.budget * (1 + 1e-9)
-            else:
-                most = self.budget * self.epochs[row] + fleet.cost.max()
-                assert self.spent[row] <= most * (1 + 1e-9)
-            if over is not None and over[row]:  # an episode begins: nobody remembers
-                last[:] = [-99] * n
-                self.spent[row], self.epochs[row] = 0.0, 0
-        self.clock += 1
-
-
-def wild(rng, shape):
-    """Priorities with many ties, infinities and both signs."""
-    return rng.choice([-np.inf, -1, -0.0, 0.5, 1, np.inf], shape).astype(np.float32)
-
-
-@pytest.mark.parametrize("mode", list(AutoresetMode))
-@pytest.mark.parametrize("rule", RULES)
-def test_no_action_breaks_a_limit_in_a_vector_env(rule, mode):
-    fleet, rng = everything(), np.random.default_rng(1)
-    env = CrawlVectorEnv(
-        3,
-        sources=fleet,
-        budget=3,
-        budget_rule=rule,
-        per_host=2,
-        arrivals="poisson-items",
-        horizon=11,
-        start="random",
-        autoreset_mode=mode,
-    )
-    env.reset(seed=0)
-    watch = Watch(fleet, 3, rule, 2, 3)
-    over = np.zeros(3, dtype=bool)
-    for _ in range(80):
-        restarts = over  # NEXT_STEP: this step is theirs to reset
-        *_, over, _ = env.step(wild(rng, (3, 8)))
-        harvest = env.harvest.picked
-        if mode is AutoresetMode.NEXT_STEP:
-            assert not restarts[harvest // 8].any()
-        watch.epoch(harvest, over)  # under SAME_STEP, without the rows whose episode is over
-        if mode is AutoresetMode.DISABLED and over.any():
-            env.reset(options={"reset_mask": over})
-
-
-@pytest.mark.parametrize("masked", [True, False])
-def test_no_pick_breaks_a_limit(masked):
-    """One source at a time, whether or not the masks are heeded; epochs without any available
-    source included."""
-    fleet, rng = everything(crawl_delay=9.0), np.random.default_rng(2)
-    env = SequentialSelection(gym.make(ID, sources=fleet, budget=3, arrivals="poisson-items"))
-    inner = env.unwrapped
-    watch = Watch(fleet, 3, "step", 1, 1)
-    env.reset(seed=0, options={"age": np.full(8, 9.0)})
-    idle = 0
-    for _ in range(400):
-        mask = env.action_masks()
-        number = int(rng.integers(8))
-        if masked and mask.any():
-            number = int(rng.choice(np.flatnonzero(mask)))
-        before = inner._elapsed
-        env.step(number)
-        if inner._elapsed > before:
-            watch.epoch(inner._simulation.harvest.picked)
-            idle += inner._simulation.harvest.picked.size == 0
-            assert mask.any() or inner._simulation.harvest.picked.size == 0
-    assert idle > 20  # there were such epochs
-
-
-def test_a_pick_is_what_is_crawled():
-    """The masks tell the truth: what they allow is tried in this epoch."""
-    fleet, rng = everything(), np.random.default_rng(4)
-    env = SequentialSelection(gym.make(ID, sources=fleet, budget=2.5, per_host=1))
-    inner = env.unwrapped
-    env.reset(seed=0, options={"age": np.full(8, 9.0)})
-    picks = set()
-    for _ in range(300):
-        mask = env.action_masks()
-        before = inner._elapsed
-        if not mask.any():
-            env.step(0)
-            assert inner._simulation.harvest.picked.size == 0
-            continue
-        number = int(rng.choice(np.flatnonzero(mask)))
-        picks.add(number)
-        env.step(number)
-        if inner._elapsed > before:
-            assert set(np.ravel(inner._simulation.harvest.picked).tolist()) == picks
-            picks = set()
 
 
 def test_delays_are_whole_epochs_rounded_up():
@@ -423,16 +307,10 @@ def test_fleets_drawn_with_other_limits_are_refused(change):
 
 def test_drawn_fleets_keep_their_limits():
     def draw(rng):
-        fleet = everything()
-        return fleet.replaced(arrival_rate=rng.uniform(0.5, 3, 8))
+        return everything().replaced(arrival_rate=rng.uniform(0.5, 3, 8))
 
     env = CrawlVectorEnv(2, sources=draw, budget=3, arrivals="poisson-items", horizon=9)
     env.reset(seed=0)
-    watch = Watch(everything(), 3, "step", 1, 2)
-    rng = np.random.default_rng(0)
-    for _ in range(40):
-        *_, over, _ = env.step(wild(rng, (2, 8)))
-        watch.epoch(env.harvest.picked, over)
     now = env.world.sources
     assert now.hosts == everything().hosts
     for name in ("crawl_delay", "capacity", "failure_rate"):

@@ -92,7 +92,7 @@ def test_the_bound_of_conditional_crawls_is_attained_on_average():
 
 def test_looks_pay():
     asked = {**SPARSE, "look_cost": 0.1}
-    runs = {"steps": 300, "warmup": 80, "seeds": 6}
+    runs = {"steps": 300, "warmup": 80, "seeds": 4}
     bound = task_bound(Task(**asked)).bound
     assert bound < 0.9 * task_bound(Task(**SPARSE, arrivals="poisson", observed=True)).bound
     plain, looks = (evaluate(a, asked, **runs).reward for a in ("whittle", "whittle-looks"))

@@ -77,7 +77,7 @@ def bandits():
     ("retention", "discount"), [(0.2, 0.9), (0.4965853, 1.0), (0.9, 0.5), (0.97, 1.0), (0.99, 0.99)]
 )
 def test_agrees_with_markovianbandit(bandits, retention, discount):
-    for inflow, cost in [(1.0, 1.0), (147.655955, 1.0), (0.003, 2.5), (7.0, 0.2)]:
+    for inflow, cost in [(147.655955, 1.0), (0.003, 2.5)]:
         ages, cap = np.arange(1, 13), 25
         k = np.arange(1, cap + 1)
         content = inflow / (1 - retention) * (1 - retention**k)
@@ -105,7 +105,7 @@ def test_60_digits():
     rng = np.random.default_rng(1)
     worst = (0.0, 0.0, 0.0)
     with mpmath.workdps(60):
-        for decay in DECAYS:
+        for decay in DECAYS[::2]:
             y = np.concatenate([shares(rng, 1 - 2e-16), shares(rng, 1 - 1e-5)])
             y = y[(y > 0) & (y < 1)]
             for share, got in zip(y, index_of(y, one(decay)), strict=True):
@@ -119,7 +119,7 @@ def test_60_digits_discounted(discount):
     rng = np.random.default_rng(3)
     worst = (0.0, 0.0, 0.0)
     with mpmath.workdps(60):
-        for decay in DECAYS[::2]:
+        for decay in DECAYS[::4]:
             y = shares(rng, 1 - 1e-5)
             y = y[y > 0]
             for share, got in zip(y, index_of(y, one(decay), discount), strict=True):
@@ -160,7 +160,7 @@ def indifference(x, alpha, ceiling, cost, discount):
 @pytest.mark.parametrize("discount", [1.0, 0.97, 0.6])
 def test_agrees_with_optimal_stopping(discount):
     rng = np.random.default_rng(4)
-    for _ in range(25):
+    for _ in range(10):
         alpha, ceiling = rng.uniform(0.02, 0.98), 10 ** rng.uniform(-1, 2)
         cost, decay = 10 ** rng.uniform(-0.5, 0.5), -np.log(alpha)
         source = one(decay, ceiling, cost)
@@ -272,7 +272,7 @@ def test_table1_at_ages():
 # -------------------------------------------------------------------------------- many at a time
 
 
-@pytest.mark.parametrize(("n", "discount"), [(1, 1.0), (2, 0.95), (7, 1.0), (7, 0.95), (41, 1.0)])
+@pytest.mark.parametrize(("n", "discount"), [(1, 1.0), (7, 0.95), (41, 1.0)])
 def test_shapes_change_nothing(n, discount):
     rng = np.random.default_rng(5)
     rows = [

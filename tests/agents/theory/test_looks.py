@@ -14,12 +14,12 @@ from crawl_env import CrawlVectorEnv, Sources, Task
 from crawl_env.content.utility import EqualUtilities, Exponential
 
 ITEM = one_item(Exponential())
-FLEETS = {"fleet-f": Sources.preset("fleet-f"), "sparse": Sources.random(15, 1, "sparse")}
+FLEETS = {"fleet-f": Sources.preset("fleet-f"), "sparse": Sources.random(8, 1, "sparse")}
 
 
 @pytest.mark.parametrize("name", FLEETS)
 def test_looks_for_nothing_and_looks_that_never_pay(name):
-    fleet, budget = FLEETS[name], {"fleet-f": 2.0, "sparse": 0.3}[name]
+    fleet, budget = FLEETS[name], {"fleet-f": 2.0, "sparse": 0.16}[name]
     bounds = [
         looks_relaxation(fleet, budget, np.full(len(fleet), c), Exponential()).bound
         for c in (0.0, 0.1, 5.0)
@@ -93,7 +93,7 @@ def test_every_grid_gives_a_bound(monkeypatch):
             ("GROWTH", growth),
         ):
             monkeypatch.setattr(looks, f"_{name}", value)
-        bounds.append(looks_relaxation(fleet, 0.5, np.full(15, 0.1), Exponential()).bound)
+        bounds.append(looks_relaxation(fleet, 0.27, np.full(8, 0.1), Exponential()).bound)
     assert bounds[0] < bounds[1] < 1.002 * bounds[0]
     assert 1.01 * bounds[0] < bounds[2]
 
@@ -102,16 +102,16 @@ def test_every_grid_gives_a_bound(monkeypatch):
 def test_the_bound_of_a_task_with_looks():
     """Of a batch of fleets; where some sources are observed, or too dear; and with something else,
     where it is the bound if all content is observed."""
-    fleet = FLEETS["sparse"].replaced(cost=np.r_[np.ones(14), 3.0])
-    asked = {"sources": fleet, "budget": 2, "look_cost": 0.1}
+    fleet = FLEETS["sparse"].replaced(cost=np.r_[np.ones(7), 3.0])
+    asked = {"sources": fleet, "budget": 1, "look_cost": 0.1}
     bound, multiplier, name = task_bound(Task(**asked))
     assert name == "looks"
     assert multiplier > 0.0
     both = task_bound(Task(**asked), Sources.stack([fleet, fleet]))
     assert both.bound == pytest.approx([bound, bound], rel=1e-12)
     assert task_bound(Task(**{**asked, "budget_rule": "average"})).bound > bound
-    some = task_bound(Task(**asked, observed=[True] * 5 + [False] * 10)).bound
-    seen = {"sources": fleet, "budget": 2, "arrivals": "poisson"}
+    some = task_bound(Task(**asked, observed=[True] * 3 + [False] * 5)).bound
+    seen = {"sources": fleet, "budget": 1, "arrivals": "poisson"}
     assert bound < some < task_bound(Task(**seen)).bound
     for more in ({"unchanged_cost": 0.1}, {"payoff": {"name": "deadline", "steps": 4}}):
         assert task_bound(Task(**asked, **more)) == task_bound(Task(**seen))

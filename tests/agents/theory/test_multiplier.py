@@ -27,8 +27,7 @@ def spending(fleet, level, index, epochs=4000):
     return spent / epochs
 
 
-@pytest.mark.parametrize("index", [whittle_index, myopic_index])
-@pytest.mark.parametrize("budget", [2.0, 10.0])
+@pytest.mark.parametrize(("index", "budget"), [(whittle_index, 2.0), (myopic_index, 10.0)])
 def test_seen_random_content_is_priced_where_spending_meets_the_budget(index, budget):
     fleet = Sources.preset("fleet-f")
     price = BudgetMultiplier(Task(fleet, budget, budget_rule="average", arrivals="poisson"), index)(
@@ -174,7 +173,7 @@ def test_the_search_averages_the_iteration_of_the_logarithm(n, rate, steps):
     cost = np.tile([1.0, 0.5, 2.0, 0.25], n // 4)
     fleet = Sources(rate / 2, 1.0, 0.2, cost, period=2.0)
     start = relaxation(fleet, 3.3).multiplier
-    for factor in (1e-3, 1.0, 1e3):
+    for factor in (1e-3, 1e3):
         index = FixedIndex(factor * start * np.linspace(0.5, 2.0, n))
         task = Task(fleet, 3.3, budget_rule="average", arrivals="poisson")
         found = BudgetMultiplier(task, index)(fleet).item()

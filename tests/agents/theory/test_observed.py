@@ -120,7 +120,7 @@ def test_published_distances_from_theorem_1(items, low, high):
 
 def value_iteration(items, decay, law, charge):
     """Return numbers between which g lies: an even grid, U by the means of groups of draws."""
-    rng, n, step = np.random.default_rng(1), 2_000_000, 0.02
+    rng, n, step = np.random.default_rng(1), 500_000, 0.02
     size = 4000 if isinstance(law, Lognormal) else 900
     counts = rng.poisson(items, n)
     owner = np.repeat(np.arange(n), counts)

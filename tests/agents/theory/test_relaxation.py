@@ -22,7 +22,7 @@ from tests.references import (
     plainly,
 )
 
-fewer = settings(plainly, max_examples=50)
+fewer = settings(plainly, max_examples=15)
 COSTS = [0.25, 0.5, 1.0, 1.0, 1.5, 2.0, 3.3]
 
 
@@ -191,7 +191,7 @@ def test_a_batch_of_fleets_is_the_loop_over_them():
             relaxed_bound(Sources.stack(fleets), budget)
 
 
-@settings(plainly, max_examples=30)
+@settings(plainly, max_examples=12)
 @given(
     fleet=small_fleets(most=3, slow=0.3),
     budget=st.sampled_from([0.5, 1.0, 2.0, 2.5]),

@@ -26,10 +26,15 @@ def values(content):
     return np.arange(content.mass.size) * content.step
 
 
-@each_law
 @pytest.mark.parametrize(
-    ("items", "decay"), [(0.01, 5.0), (0.3, 0.02), (5.0, 1.0), (250.0, 0.3), (20_000.0, 0.02)]
-)
+    ("law", "items", "decay"),
+    [
+        (EqualUtilities(), 0.01, 5.0), (EqualUtilities(), 20_000.0, 0.02),
+        (Exponential(), 0.3, 0.02), (Gamma(2.0), 5.0, 1.0), (Gamma(0.5), 250.0, 0.3),
+        (Lognormal(1.2), 0.01, 5.0), (Lognormal(1.2), 20_000.0, 0.02),
+    ],
+    ids=repr,
+)  # fmt: skip
 def test_mean_variance_and_empty_epochs(law, items, decay):
     content = Content(items, decay, one_item(law))
     x = values(content)

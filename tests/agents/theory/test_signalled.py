@@ -50,7 +50,7 @@ def unobserved(items, decay, charges):
 @each_source
 def test_net_reward_increases_with_recall(items, decay):
     charges = charges_of(items, decay)
-    recalls = [1e-9, 1e-3, 0.01, 0.2, 0.21, 0.5, 0.8, 0.99, 0.999, 1 - 1e-9]
+    recalls = [1e-9, 0.01, 0.2, 0.21, 0.8, 0.99, 1 - 1e-9]
     for precision in (0.1, 1 - 1e-9):
         found = [net(solve_arm(items, decay, ONE, r, precision), charges) for r in recalls]
         found = [unobserved(items, decay, charges), *found]
@@ -103,8 +103,13 @@ def test_the_lattice_of_pings_keeps_mean_and_variance():
 # ---------------------------------------------------------------------------------- the numbers
 
 
-@pytest.mark.parametrize(("items", "decay"), [(0.01, 0.2), (0.2, 1.5), (2.0, 0.05), (40.0, 0.3)])
-@pytest.mark.parametrize(("r", "p"), [(0.5, 0.8), (0.5, 0.02), (0.9, 0.95)])
+@pytest.mark.parametrize(
+    ("items", "decay", "r", "p"),
+    [
+        (0.01, 0.2, 0.5, 0.02), (0.2, 1.5, 0.5, 0.8), (2.0, 0.05, 0.9, 0.95),
+        (2.0, 0.05, 0.5, 0.02), (40.0, 0.3, 0.5, 0.8), (0.2, 1.5, 0.9, 0.95),
+    ],
+)  # fmt: skip
 def test_stated_error(items, decay, r, p):
     arm = solve_arm(items, decay, ONE, r, p)
     fine = arms._solved(items, decay, ONE, r, p, states=1024)
@@ -120,7 +125,7 @@ def test_stated_error(items, decay, r, p):
 @cache
 def draws(items, decay, r, p):
     """Return increments of the belief in a step, drawn ping by ping."""
-    rng, n = np.random.default_rng(1), 1_000_000
+    rng, n = np.random.default_rng(1), 300_000
     counts = rng.poisson(r * items / p, n)
     owner = np.repeat(np.arange(n), counts)
     told = np.bincount(owner, p * np.exp(-decay * rng.random(owner.size)), n)
@@ -197,9 +202,14 @@ def test_the_sparse_elimination_is_the_dense_one():
         np.testing.assert_allclose(got[reached], expected[reached], rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.parametrize("items", [1e-6, 1e-2, 20_000.0])
-@pytest.mark.parametrize("decay", [1e-6, 0.1, 600.0])
-@pytest.mark.parametrize(("r", "p"), [(1e-12, 1.0), (0.5, 1e-12), (1.0, 0.3)])
+@pytest.mark.parametrize(
+    ("items", "decay", "r", "p"),
+    [
+        (1e-6, 1e-6, 1e-12, 1.0), (1e-6, 600.0, 0.5, 1e-12), (1e-6, 0.1, 1.0, 0.3),
+        (1e-2, 1e-6, 0.5, 1e-12), (1e-2, 600.0, 1.0, 0.3), (20_000.0, 1e-6, 1.0, 0.3),
+        (20_000.0, 600.0, 1e-12, 1.0), (20_000.0, 0.1, 0.5, 1e-12), (20_000.0, 600.0, 1.0, 0.3),
+    ],
+)  # fmt: skip
 def test_extreme_sources_have_an_index(items, decay, r, p):
     arm = solve_arm(items, decay, ONE, r, p)
     assert np.isfinite(arm.break_even).all()
@@ -235,8 +245,8 @@ def test_bounds_lie_in_the_order_of_what_is_known():
     assert (blind.name, ends.name) == ("not observed", "observed")
     exact = [float(blind.bound)]
     for grid in (
-        [at(r, 0.7) for r in (1e-9, 1e-3, 0.1, 0.3, 0.31, 0.7, 0.999, 1.0)],
-        [at(0.6, p) for p in (1e-3, 0.02, 0.2, 0.5, 0.9, 0.999, 1.0)],
+        [at(r, 0.7) for r in (1e-9, 0.1, 0.3, 0.999)],
+        [at(0.6, p) for p in (1e-3, 0.2, 0.5, 0.999)],
     ):
         rising = np.array([*exact, *grid, at(1.0, 1.0), float(ends.bound)])
         assert np.diff(rising).min() >= -1e-12

@@ -34,7 +34,7 @@ def optimum(fleet, stories):
         value -= value[0]
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(6))
 def test_it_is_above_the_optimum_and_below_what_ignores_duplicates(seed):
     rng = np.random.default_rng(seed)
     columns = rng.uniform(0.5, 5, 3), rng.lognormal(0, 0.5, 3), rng.uniform(0.4, 0.8, 3)
@@ -78,7 +78,7 @@ def test_no_policy_exceeds_it(lag):
     bound, _, name = task_bound(Task(**task))
     loose = task_bound(Task(**task, payoff={"name": "deadline", "steps": 1})).bound
     posed = {**task, "features": ("age",)}
-    runs = compare(["whittle", "whittle-stories"], posed, steps=500, seeds=4)
+    runs = compare(["whittle", "whittle-stories"], posed, steps=250, seeds=4)
     assert name == "not observed"
     for run in runs.values():
         assert run.reward.mean() < bound < loose

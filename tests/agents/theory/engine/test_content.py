@@ -35,8 +35,12 @@ def ages(k):
     return np.full(len(SOURCES), float(k))
 
 
-@pytest.mark.parametrize("decay", DECAYS, ids=lambda d: type(d).__name__)
-@pytest.mark.parametrize("utility", UTILITIES, ids=lambda u: f"{u}"[:9])
+@pytest.mark.parametrize(
+    ("decay", "utility"),
+    [(DECAYS[0], law) for law in UTILITIES]
+    + [(DECAYS[1], UTILITIES[3]), (DECAYS[2], UTILITIES[0])],
+    ids=lambda law: f"{law}"[:9],
+)
 def test_against_numerical_integration(utility, decay):
     """Trapezoids of t, age = t⁴, which is smooth where interest falls like a root of the age."""
     items, excess = WaitingItems(SOURCES, utility, decay), Excess(utility)
@@ -87,7 +91,7 @@ def test_the_number_is_minus_the_derivative_and_no_price_is_no_engine():
 
 def test_items_join_newest_first():
     """Against simulated crawls; each of the 6 fails by chance once in 10⁴ seeds."""
-    rng, crawls, k, threshold = np.random.default_rng(2), 20_000, 4, 0.2
+    rng, crawls, k, threshold = np.random.default_rng(2), 5000, 4, 0.2
     found = joining(SOURCES, 0, k, 12, threshold, Exponential())
     total, number = np.zeros((crawls, 12)), np.zeros(crawls)
     for c in range(crawls):

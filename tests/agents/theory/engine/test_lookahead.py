@@ -85,7 +85,7 @@ def test_each_choice_is_the_best_given_those_before_it(engine):
     ],
 )
 def test_near_the_exact_optimum(fleet, budget, engine):
-    ages = np.maximum(np.ceil(5 / fleet.decay_rate), 20).astype(int)
+    ages = np.maximum(np.ceil(3 / fleet.decay_rate), 12).astype(int)
     process = EngineProcess(fleet, budget, engine, ages)
     phase, *age, backlog = (grid.ravel() for grid in np.indices(process.shape))
     index = QueueIndex(fleet, budget, engine).priority(np.stack(age, axis=1) + 1.0, phase, backlog)

@@ -44,7 +44,6 @@ def simulated(process, choice, steps=300, runs=256, seed=1):
 @pytest.mark.parametrize(
     ("budget", "engine"),
     [
-        (1, Engine(rate=2, capacity=5)),
         (1, Engine(rate=1.5, capacity=0)),
         (2, Engine(rate=3, capacity=4, threshold=0.3)),
         (1, Engine(rate=1.3, capacity=6, service="poisson")),
@@ -52,7 +51,7 @@ def simulated(process, choice, steps=300, runs=256, seed=1):
 )
 def test_its_policy_earns_it_in_the_environment(budget, engine):
     """Each fails by chance once in 10⁴ seeds."""
-    process = EngineProcess(FLEET, budget, engine, ages=14)
+    process = EngineProcess(FLEET, budget, engine, ages=10)
     optimum, choice = process.optimum(1e-6)
     assert process.reward(choice) == pytest.approx(optimum, rel=1e-5)
     mean, error = simulated(process, choice)

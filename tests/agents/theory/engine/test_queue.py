@@ -33,17 +33,14 @@ def test_what_is_left_of_an_item_by_its_place(engine):
     found = kept_at_place(service, engine.capacity, longest, kept)
     draws = 4000
     for p in (1, 2, engine.capacity + 1):
-        left = np.zeros(draws)
-        for d in range(draws):
-            state, place, worth = 0, p, 1.0
-            while True:
-                s = rng.choice(len(service.odds), p=service.odds)
-                places = service.places[state, s]
-                if place <= places:
-                    left[d] = worth
-                    break
-                place -= places
-                if worth == 1.0 and place > engine.capacity:
-                    break
-                state, worth = service.onward[state, s], worth * kept
+        left, waits, steps = np.zeros(draws), np.ones(draws, dtype=bool), 0
+        state, place = np.zeros(draws, dtype=int), np.full(draws, p)
+        while waits.any():
+            s = rng.choice(len(service.odds), draws, p=service.odds)
+            places = service.places[state, s]
+            taken = waits & (place <= places)
+            left[taken] = kept**steps
+            place, state = place - places, service.onward[state, s]
+            waits &= ~taken & ((place <= engine.capacity) | (steps > 0))
+            steps += 1
         assert abs(left.mean() - found[0, p - 1]) <= 3.9 * left.std() / np.sqrt(draws) + 1e-12

@@ -87,8 +87,7 @@ def test_no_fleet_without_capacities_is_made_where_none_has_any(monkeypatch):
 
 
 def test_it_grows_with_both_budgets_and_prices_are_their_worth():
-    rates = np.array([0.3, 1.0, 4.0])
-    for utility in (None, Lognormal(1.2)):
+    for utility, rates in ((None, (0.3, 1.0, 4.0)), (Lognormal(1.2), (0.3, 1.0))):
         found = [engine_relaxation(FLEET, 1.5, rate, utility) for rate in rates]
         bounds, prices = [f.bound for f in found], [f.price for f in found]
         assert np.all(np.diff(bounds) > 0)

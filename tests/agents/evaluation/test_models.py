@@ -1,5 +1,7 @@
 """Evaluation of functions, and of trained models with the observations and actions of training."""
 
+from functools import cache
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -25,6 +27,12 @@ def trained(env):
 
 def normalised(env):
     return VecNormalize(env, gamma=0.9)
+
+
+@cache
+def learnt(kind):
+    """Return a model that no test may train or change."""
+    return trained(MODELS[kind]())
 
 
 MODELS = {
@@ -71,7 +79,7 @@ def same(one, two):
 @pytest.mark.parametrize("kind", MODELS)
 def test_a_model_is_compared_as_it_is(kind):
     """The others face the same arrivals as without it, whatever its observations and actions."""
-    model = trained(MODELS[kind]())
+    model = learnt(kind)
     runs = compare({"model": model, "whittle": "whittle"}, TASK, **RUNS)
     assert same(runs["whittle"], evaluate("whittle", TASK, **RUNS))
     if kind != "normalised twice":
@@ -83,8 +91,7 @@ def test_a_model_is_compared_as_it_is(kind):
 
 @pytest.mark.parametrize("given", GIVEN)
 def test_the_environment_is_given_in_any_form(given):
-    models = {kind: trained(MODELS[kind]()) for kind in ("discrete", "normalised")}
-    everyone = {**models, "whittle": "whittle"}
+    everyone = {kind: learnt(kind) for kind in ("discrete", "normalised")} | {"whittle": "whittle"}
     runs = compare(everyone, GIVEN[given](), **RUNS)
     expected = compare(everyone, TASK, **RUNS)
     for name in everyone:

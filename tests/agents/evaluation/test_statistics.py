@@ -51,7 +51,7 @@ def test_means_are_covered(draw, truth, least):
 
 
 @pytest.mark.parametrize("draw", [NORMAL, EXPONENTIAL, LOGNORMAL])
-@pytest.mark.parametrize("runs", [2, 4, 10, 20])
+@pytest.mark.parametrize("runs", [2, 4, 20])
 def test_equal_policies_are_told_apart_in_one_of_twenty_comparisons_at_most(draw, runs):
     """The percentile bootstrap told them apart in 50, 20, 10 and 9 %."""
     rng = np.random.default_rng(2)
@@ -103,7 +103,7 @@ def test_differences_are_covered_and_pairing_narrows_them():
 
 
 @pytest.mark.parametrize("law", ["normal", "lognormal"])
-@pytest.mark.parametrize("runs", [4, 10, 20])
+@pytest.mark.parametrize("runs", [4, 20])
 def test_ratios_and_scores_are_covered(law, runs):
     """Rewards of an agent, of random and of the reference, 90, 60 and 100 on average, of which the
     arrivals make most of the spread."""

@@ -27,8 +27,8 @@ def detached(calendar, bucket):
     return found
 
 
-@pytest.mark.parametrize("start", [0, 3, 255, 2047, 524_287, 10_000_001])
-@pytest.mark.parametrize("furthest", [300, 5_000, 530_000, 1_600_000])
+@pytest.mark.parametrize("start", [0, 255, 524_287, 10_000_001])
+@pytest.mark.parametrize("furthest", [300, 530_000, 1_600_000])
 def test_sources_come_up_when_they_are_due(start, furthest):
     rng = np.random.default_rng(start + furthest)
     due = start + rng.integers(1, furthest, 400, endpoint=True)

@@ -67,9 +67,7 @@ def test_selections_are_those_of_the_dense_policy(
     assert_same(columns, max(1, round(share * n)), policy, start, 60)
 
 
-@pytest.mark.parametrize(
-    ("budget", "steps"), [(1, 1200), (7, 1200), (150, 300), (299, 300), (300, 300)]
-)
+@pytest.mark.parametrize(("budget", "steps"), [(1, 1200), (150, 200), (300, 100)])
 def test_thousands_of_steps(budget, steps):
     """With a small budget, most ages are only reached after many of them."""
     assert_same(FleetColumns.random(300, seed=3), budget, "whittle", "fresh", steps)
@@ -88,7 +86,7 @@ def test_hundreds_of_steps_of_a_hundred_thousand_sources():
     columns, m = FleetColumns.random(100_000, seed=1), 1000
     scheduler, sources = FleetScheduler(columns, m, start="random"), columns.to_sources()
     crawled_at, best = -ages_of(scheduler), np.empty(m, np.intp)
-    for step in range(300):
+    for step in range(120):
         index = index_at_age(step - crawled_at, sources)
         assert top_of_large(index, crawled_at, len(sources), m, best)
         assert np.array_equal(scheduler.step(), best), step

@@ -52,12 +52,12 @@ def test_selections_are_those_of_the_dense_policy(
     dense = DenseScheduler(sources, budget, policy, ages_of(scheduler), multiplier, per_host)
     dense.parameters = scheduler._parameters  # the frequencies of "static" included
     rng = np.random.default_rng(seed)
-    for step in range(80):
+    for step in range(48):
         failed = (rng.random(n) < 0.3) & fails
         which, utility = signals(rng, n, mean)
         half = len(which) // 2
         scheduler.signal(which[:half], utility[:half])
-        if restored and step == 40:
+        if restored and step == 24:
             state = scheduler.get_state()
             scheduler = FleetScheduler(sources, budget, policy, per_host=per_host, **rule)
             scheduler.set_state(state)
@@ -65,23 +65,22 @@ def test_selections_are_those_of_the_dense_policy(
         dense.signal(which, utility)
         picked = scheduler.step()
         np.testing.assert_array_equal(picked, dense.step(failed), str(step))
-        if restored and step == 60:
+        if restored and step == 36:
             scheduler.set_state(scheduler.get_state())
         scheduler.report(failed=failed[picked])
 
 
-@pytest.mark.parametrize("policy", ["whittle", "myopic"])
-def test_thousands_of_steps_and_a_file(tmp_path, policy):
+def test_hundreds_of_steps_and_a_file(tmp_path):
     sources = FleetColumns.random(400, seed=1)
-    scheduler = FleetScheduler(sources, 6, policy, start="random")
-    dense = DenseScheduler(sources, 6, policy, ages_of(scheduler))
+    scheduler = FleetScheduler(sources, 6, "whittle", start="random")
+    dense = DenseScheduler(sources, 6, "whittle", ages_of(scheduler))
     rng = np.random.default_rng(0)
-    for step in range(1500):
-        if step < 1200:  # then those that are left decay
+    for step in range(800):
+        if step < 500:  # then those that are left decay
             which, utility = signals(rng, 400, 4.0)
             scheduler.signal(which, utility)
             dense.signal(which, utility)
-        if step == 600:
+        if step == 300:
             scheduler.save(tmp_path / "scheduler.npz")
             scheduler = FleetScheduler.load(tmp_path / "scheduler.npz", sources)
         np.testing.assert_array_equal(scheduler.step(), dense.step(), str(step))

@@ -18,7 +18,7 @@ FLEET = FleetColumns.random(60, seed=4, regime="sparse")
 @pytest.mark.parametrize("policy", ["whittle", "oldest-first"])
 def test_reward_is_that_of_the_dense_world(policy):
     """The policies choose alike, so only content differs. Level 1e-5."""
-    steps, warmup, budget = 200, 50, 4
+    steps, warmup, budget = 120, 30, 4
     env = CrawlVectorEnv(
         16,
         sources=FLEET.to_sources(),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from agents.evaluation.statistics import Estimate, number
@@ -60,7 +61,8 @@ def bound_of(task: Task, budget: float | None = None) -> Bound:
     with warnings.catch_warnings():  # the command has warned of too expensive sources
         warnings.simplefilter("ignore")
         task = task if budget is None else task.replaced(budget=budget)
-        multiplier = task_bound(task.replaced(budget_rule="average")).multiplier
+        engine = task.engine and replace(task.engine, capacity=None)  # λ* is that of any buffer
+        multiplier = task_bound(task.replaced(budget_rule="average", engine=engine)).multiplier
         return task_bound(task)._replace(multiplier=multiplier)
 
 

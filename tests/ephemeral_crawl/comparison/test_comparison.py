@@ -8,8 +8,11 @@ import pytest
 from agents.evaluation.rollout import evaluate
 from agents.evaluation.statistics import Estimate
 from agents.policies.static import Scheduled
+from agents.theory.engine import places
+from agents.theory.task_bound import task_bound
 from crawl_env import Sources, Task
 from crawl_env.simulation.selection import whole_budget
+from ephemeral_crawl.comparison import indexing
 from ephemeral_crawl.comparison.present import Measured, Present, equal, since_last_crawl
 from ephemeral_crawl.comparison.report import against, collects, limit
 from ephemeral_crawl.comparison.sample import sample
@@ -141,6 +144,22 @@ def test_no_first_crawl_is_later_than_the_maximum_interval():
     schedule = Schedule(Task(fleet, budget=1, observed=False), longest=30.0)
     assert schedule.first.max() <= 30
     assert schedule.interval.max() <= 30
+
+
+def test_the_bound_of_an_engine_with_few_places_is_found_once(monkeypatch):
+    found = []
+    monkeypatch.setattr(places, "places_bound", lambda *_: found.append(1) or 0.5)
+    task = Task(
+        Sources([0.3, 0.4, 0.5], 2.0, 0.1),
+        1,
+        engine={"rate": 1.0, "capacity": 2},
+        arrivals="poisson-items",
+        observed=False,
+    )
+    bound = indexing.bound_of(task)
+    assert (bound.bound, len(found)) == (0.5, 1)
+    saved = task_bound(task.replaced(budget_rule="average"))
+    assert (bound.multiplier, bound.price) == (saved.multiplier, saved.price)
 
 
 def test_first_crawls_of_large_fleets_are_found_in_longer_steps(monkeypatch):

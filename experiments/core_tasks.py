@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -147,6 +148,7 @@ class _Found(NamedTuple):
         return ", ".join(self.names[i] for i in self.fit.chosen[place])
 
 
+@lru_cache(maxsize=1)  # of the claim and of the table
 def _found(data: Data) -> _Found:
     names, agents = data.values("task"), data.values("agent")
     scores = matrix(data)
@@ -197,8 +199,7 @@ def best_sets(report: Report, data: Data) -> None:
 
 def learners(report: Report, data: Data) -> None:
     """Add how well five tasks predict the mean of trained learners, from the record of these."""
-    records = Records.read(LEARNERS)
-    found = tables_of(records.runs, records.curves)
+    found = tables_of(Records.read(LEARNERS).runs, curves=())
     if not found:
         return
     first = next(iter(found.values()))

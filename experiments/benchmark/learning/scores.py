@@ -147,10 +147,11 @@ def tables_of(runs: Sequence[Row], curves: Sequence[Row]) -> dict[int, ScoreTabl
             and row["entrant"] in BASELINES
             and levels.has(row, *BASELINES)
         ):
+            run = _run(levels, row, [])
             for table in tables.values():
                 if row["task"] in table.tasks:
                     of_task = table.baselines.setdefault(row["entrant"], {})
-                    of_task.setdefault(row["task"], []).append(_run(levels, row, []))
+                    of_task.setdefault(row["task"], []).append(run)
     return tables
 
 
@@ -224,7 +225,8 @@ class Levels:
 
     def score(self, reward: float, row: Row, protocol: str) -> float:
         """Return (reward − random)/(Whittle − random) in the task and fleet of a row."""
-        random, whittle = (self.mean(who, row, protocol) for who in ("random", "whittle"))
+        random = self.mean("random", row, protocol)
+        whittle = self.mean("whittle", row, protocol)
         return (reward - random) / (whittle - random)
 
     def fraction(self, reward: float, row: Row, observes: bool) -> tuple[float, str]:

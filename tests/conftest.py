@@ -181,8 +181,8 @@ def each_figure_is_drawn_once(request, monkeypatch, once):
 @pytest.fixture(autouse=True)
 def each_log_is_fitted_once(request, monkeypatch, once):
     """In the tests that run the commands of pages and of the example, the decay and the signals of
-    a log are estimated by the first command that is given it. What is estimated is tested in
-    `fit`."""
+    a log are estimated by the first command that is given it, and the clocks of pings are fast by
+    nothing or by two hours. What is estimated is tested in `fit`."""
     if not request.node.nodeid.startswith(EXAMPLES):
         return
     from ephemeral_crawl.fit import decay, signals
@@ -196,6 +196,7 @@ def each_log_is_fitted_once(request, monkeypatch, once):
 
     for module in (decay, signals):
         monkeypatch.setattr(module, "measure", fitted_once(module.measure))
+    monkeypatch.setattr(signals, "_SKEWS", signals._SKEWS[-1:])
 
 
 COMMANDS = (

@@ -101,7 +101,7 @@ def test_a_replay_with_recorded_pings(tmp_path, monkeypatch, capsys):
     assert recall["city-news"] > 0.8
     assert recall["street-food-channel"] < 0.2
     assert max(found, key=lambda row: float(row["worth"]))["source"] == "national-news"
-    run(f"{replayed} --recall .9 --out simulated")
+    run(f"{replayed} --steps 20 --recall .9 --out simulated")
     simulated = rows(tmp_path / "simulated" / "signals.csv")
     assert {row["recall"] for row in simulated} == {"0.9"}
     assert sum(float(row["worth"]) for row in simulated) > sum(float(r["worth"]) for r in found)

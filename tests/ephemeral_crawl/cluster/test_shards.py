@@ -24,7 +24,7 @@ from tests.ephemeral_crawl.shards.test_router import NAMES, routed
 from tests.refusals import refused
 
 BUDGET = 36_000.0  # units per hour: ten a second
-NUMBER = 4
+NUMBER = 2
 
 
 def process_of(ray, actor):

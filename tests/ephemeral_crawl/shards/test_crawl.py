@@ -10,7 +10,7 @@ from experiments.live.feeds.world import HOUR, fleet
 def test_shards_collect_what_one_scheduler_does_from_the_first_day_on():
     """Here a shard of eight would be given next to nothing if it were for its first prices alone,
     and never find out what its sources are worth."""
-    one, world = fleet(0, 67, days=0.5), fleet(0, 67, days=0.5)
+    one, world = fleet(0, 67, days=0.4), fleet(0, 67, days=0.4)
     simulate(one, 40.0)
     shards = Shards(40.0, 8, balanced=True)
     simulate(world, 40.0, make=shards.start)

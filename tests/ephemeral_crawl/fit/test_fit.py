@@ -1,7 +1,6 @@
 """Fitting the model to logs: what is known of simulated fleets comes back, with honest errors;
 tests of the assumptions have the size they state, and see what they are for."""
 
-import csv
 import ctypes
 import re
 from pathlib import Path
@@ -12,6 +11,7 @@ import scipy
 
 from crawl_env import DecayCurves, ItemLog, Sources
 from ephemeral_crawl.core import plots
+from ephemeral_crawl.core.results import read_csv
 from ephemeral_crawl.fit import checks, decay
 from ephemeral_crawl.fit.command import Fit
 from ephemeral_crawl.fit.lives import Lives
@@ -277,12 +277,27 @@ def files(tmp_path):
     return tmp_path / "items.csv.gz", tmp_path / "curves.csv.gz"
 
 
-def test_the_command_writes_a_fleet_that_can_be_read(files, tmp_path, capsys):
+def noted_figures(monkeypatch):
+    """Return a list that gets what `plots.new` makes."""
+    drawn, new = [], plots.new
+    monkeypatch.setattr(
+        plots, "new", lambda *args, **k: (drawn.append(new(*args, **k)), drawn[-1])[1]
+    )
+    return drawn
+
+
+def numbers_drawn(drawn):
+    """Return how many sources the figures of rates and of decay rates draw."""
+    axes = drawn[0][1][0], drawn[2][1][1]
+    return [len(axis.containers[0].lines[0].get_xydata()) for axis in axes]
+
+
+def test_the_command_writes_a_fleet_that_can_be_read(files, tmp_path, capsys, monkeypatch):
+    drawn = noted_figures(monkeypatch)
     out, report = tmp_path / "fleet.csv", tmp_path / "report"
     Fit(items=files[0], out=out, curves=files[1], report=report, since="0", until="1000").run()
     fleet = Sources.from_csv(out)
-    with (report / "estimates.csv").open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    rows = read_csv(report / "estimates.csv")
     assert [row["source"] for row in rows] == list(fleet.names)
     assert [float(row["decay_rate"]) for row in rows] == fleet.decay_rate.tolist()
     assert [float(row["arrival_rate"]) for row in rows] == fleet.arrival_rate.tolist()
@@ -291,24 +306,18 @@ def test_the_command_writes_a_fleet_that_can_be_read(files, tmp_path, capsys):
     page = (report / "report.html").read_text(encoding="utf-8")
     for word in ("is rejected for", "half-life", "Benjamini", "<svg"):
         assert word in page or (word == "is rejected for" and "Not rejected for any source" in page)
+    assert numbers_drawn(drawn) == [6, 6]
+    assert "Drawn are" not in page
     assert "ephemeral-crawl evaluate --sources" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("most", [4, 1000])
-def test_figures_draw_some_of_many_sources(files, tmp_path, monkeypatch, most):
-    monkeypatch.setattr(plots, "DRAWN", most)
-    drawn, new = [], plots.new
-    monkeypatch.setattr(
-        plots, "new", lambda *args, **k: (drawn.append(new(*args, **k)), drawn[-1])[1]
-    )
+def test_figures_draw_some_of_many_sources(files, tmp_path, monkeypatch):
+    monkeypatch.setattr(plots, "DRAWN", 4)
+    drawn = noted_figures(monkeypatch)
     out, report = tmp_path / "fleet.csv", tmp_path / "report"
     Fit(items=files[0], out=out, curves=files[1], report=report, since="0", until="1000").run()
-    rates, decays = drawn[0][1][0], drawn[2][1][1]
-    for axis in (rates, decays):
-        points = axis.containers[0].lines[0].get_xydata()
-        assert len(points) == min(most, 6)
-    page = (report / "report.html").read_text(encoding="utf-8")
-    assert ("Drawn are 4 of 6 sources." in page) == (most == 4)
+    assert numbers_drawn(drawn) == [4, 4]
+    assert "Drawn are 4 of 6 sources." in (report / "report.html").read_text(encoding="utf-8")
     assert len(Sources.from_csv(out)) == 6
 
 
@@ -355,8 +364,7 @@ def test_a_log_of_one_item_is_fitted_with_unknown_errors(tmp_path):
     assert "1 ping of 1 source." in page
     assert not re.search(r"\b1 (sources|items|pings)\b", page)
     assert "<span>7</span> <small>± n/a</small>" in page
-    with (tmp_path / "r" / "estimates.csv").open(encoding="utf-8") as file:
-        assert [row["mean_utility_error"] for row in csv.DictReader(file)] == [""]
+    assert [row["mean_utility_error"] for row in read_csv(tmp_path / "r" / "estimates.csv")] == [""]
 
 
 WRONG = {
@@ -403,8 +411,7 @@ def test_the_report_names_the_source_that_fails_and_how(tmp_path, capsys):
         "Not rejected for any source: “Rates are constant”, “Rates do not depend on the hour”"
         in said
     )
-    with (tmp_path / "r" / "estimates.csv").open(encoding="utf-8") as file:
-        fails = {row["source"]: row["fails"] for row in csv.DictReader(file)}
+    fails = {row["source"]: row["fails"] for row in read_csv(tmp_path / "r" / "estimates.csv")}
     assert fails == {**dict.fromkeys(steady.names, ""), "burster": "bursts; gaps"}
 
 

@@ -39,7 +39,8 @@ def test_it_writes_records_sources_and_a_report(tmp_path, capsys):
 
 
 def test_where_rates_vary_no_bound_is_told(tmp_path, capsys):
-    evaluated(tmp_path, sources="table1", budget="2", arrivals="poisson-hawkes", steps=20)
+    hawkes = {"arrivals": "poisson-hawkes", "steps": 20, "agents": FEW}
+    evaluated(tmp_path, sources="table1", budget="2", **hawkes)
     printed = capsys.readouterr().out
     assert "of bound (unknown)" in printed
     assert "No upper bound is known" in printed
@@ -146,22 +147,21 @@ def test_the_best_of_many_equal_policies_is_rarely_recommended():
 
 def test_seeds_in_parts_are_the_same_for_every_policy_and_are_joined(tmp_path, monkeypatch):
     monkeypatch.setattr("ephemeral_crawl.evaluate.model.PART", 2 * 20 * 70)
-    out = evaluated(tmp_path, seeds=5)
+    out = evaluated(tmp_path, seeds=5, agents=FEW)
     records = rows(out / "records.csv")
-    # The clairvoyant is in the place of whittle-exact, and the schedule is played.
-    assert len(records) == (len(AGENTS) + 1) * 5
-    assert len({r["reward"] for r in records if r["agent"] == "fixed"}) == 5
+    assert len(records) == (len(FEW) + 2) * 5  # the clairvoyant and the schedule, too
+    assert len({r["reward"] for r in records if r["agent"] == "static"}) == 5
     monkeypatch.setattr("ephemeral_crawl.evaluate.model.PART", 2e8)
-    whole = rows(evaluated(tmp_path / "whole", seeds=5, agents=("fixed",)) / "records.csv")
+    whole = rows(evaluated(tmp_path / "whole", seeds=5, agents=("static",)) / "records.csv")
     mean = [
-        np.mean([float(r["reward"]) for r in x if r["agent"] == "fixed"]) for x in (records, whole)
+        np.mean([float(r["reward"]) for r in x if r["agent"] == "static"]) for x in (records, whole)
     ]
     assert mean[0] == pytest.approx(mean[1], rel=0.1)
 
 
 def test_absolute_paths_do_not_enter_the_records(tmp_path):
-    run(f"evaluate --sources {FLEET} --budget 4 --steps 9 --seeds 3 --run-on sequential --out",
-        str(tmp_path / "o"))  # fmt: skip
+    few = "--steps 9 --seeds 3 --run-on sequential --agents static"
+    run(f"evaluate --sources {FLEET} --budget 4 {few} --out", str(tmp_path / "o"))
     text = (tmp_path / "o" / "records.csv").read_text(encoding="utf-8")
     assert str(tmp_path) not in text
     assert str(FLEET.parent) not in text

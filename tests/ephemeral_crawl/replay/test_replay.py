@@ -154,7 +154,7 @@ def test_nothing_after_the_split_reaches_the_fleet_and_nothing_later_a_crawl(tmp
     ]
     assert splits[0].fleet == splits[1].fleet
     assert splits[0].refitted != splits[1].refitted
-    names = ("whittle", "lagrangian", "static", "nutch", "miniflux")
+    names = ("whittle", "static", "nutch", "miniflux")
     for name, rule, budget, observed in (
         *((name, "step", 2.0, False) for name in names),
         ("whittle", "average", 0.5, False),

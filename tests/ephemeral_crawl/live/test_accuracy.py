@@ -50,7 +50,7 @@ def test_pings_are_worth_something():
 
 def test_half_lives_can_be_learnt():
     """With worths as they are when fetched; the first guess is 3 hours."""
-    world, clock = World(3, days=3.0), Clock()
+    world, clock = World(3, days=2.0), Clock()
     world.decay /= 4.0  # half-life 12 h
     scheduler = Scheduler(
         ":memory:", budget="12/h", half_life="learn", worth_at="fetch", clock=clock

@@ -83,7 +83,7 @@ FLEETS = {
 
 
 @pytest.mark.parametrize(
-    ("fleet", "budgets"), [("table1", (1, 3)), ("dense", (2, 20)), ("sparse", (6,))]
+    ("fleet", "budgets"), [("table1", (1, 3)), ("dense", (20,)), ("sparse", (6,))]
 )
 def test_it_is_whittles_policy_where_the_parameters_are_known(fleet, budgets):
     ratios = [ratio(FLEETS[fleet], budget) for budget in budgets]

@@ -142,12 +142,12 @@ def test_the_best_of_each_host_and_domain_is_leased():
         dates = clock() - np.cumsum(rng.exponential(HOUR * (1 + i % 40), 6))
         scheduler.report(str(i), [(date, 1.0 + i % 7) for date in dates])
     world, given, since = World(scheduler, clock, of_host), 0, 0.0
-    for k in range(300):
+    for k in range(200):
         several = len({of_host(source) for _, _, source, _, _ in world.pending}) > 1
         if 60 <= k < 120 and not since and several:  # while several leases are out
             scheduler.limit_hosts(LIMITS)
             since = clock.now
-        if k == 200:  # another domain, and the same again
+        if k == 130:  # another domain, and the same again
             scheduler.limit_hosts({"*.x.test": "1h", "*.test": 0})
             scheduler.limit_hosts({"*.test": "20s", **LATER})
         world.wait(rng.exponential(12.0))
@@ -160,8 +160,8 @@ def test_the_best_of_each_host_and_domain_is_leased():
         given += len(leases)
         world.work(leases)
     assert since > 0.0
-    assert given > 225
-    assert len(world.seen["*.test"]) > 45
+    assert given > 150
+    assert len(world.seen["*.test"]) > 30
     world.check(since)
     state = scheduler._ledger.state
     again = snapshot.from_bytes(snapshot.to_bytes(state))

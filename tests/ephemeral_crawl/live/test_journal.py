@@ -512,7 +512,7 @@ def test_rows_of_hosts_and_tags_that_nothing_uses_are_used_again(store):
         live.remove("busy")
     for k in range(4):  # by processes one after the other, the last of which reads a snapshot
         with Scheduler(store.address, clock=clock) as live, live.together():
-            for i in range(60 * k, 60 * k + 60):
+            for i in range(25 * k, 25 * k + 25):
                 live.add(str(i), host=f"{i}.limited.example", tag=str(i))
                 assert (live.settings(str(i))["tag"], live.count(tag=str(i))) == (str(i), 1)
                 live.remove(str(i))
@@ -777,7 +777,7 @@ def test_a_file_in_which_bits_are_flipped_is_refused_or_has_lost_nothing(tmp_pat
     state = dump(live)
     live._ledger.journal.close()  # without a snapshot
     whole, rng, refusals = path.read_bytes(), np.random.default_rng(5), []
-    for place in rng.integers(0, len(whole), 30):
+    for place in rng.integers(0, len(whole), 16):
         damaged = bytearray(whole)
         damaged[place] ^= 1 << int(rng.integers(8))
         path.write_bytes(damaged)
@@ -788,7 +788,7 @@ def test_a_file_in_which_bits_are_flipped_is_refused_or_has_lost_nothing(tmp_pat
             refusals.append(str(error))
         for rest in tmp_path.glob("crawl.db-*"):
             rest.unlink()
-    assert len(refusals) > 2
+    assert len(refusals) > 1
     assert all(str(path) in refusal for refusal in refusals)
 
 

@@ -199,7 +199,7 @@ def test_a_cost_that_is_wrong_closes_a_tag_for_a_day_at_most(caplog):
 def test_a_budget_follows_the_clock():
     clock = Clock(datetime(2026, 3, 28, 6, tzinfo=UTC).timestamp())
     live = Scheduler(":memory:", budget="08:00 40/h, 22:00 10/h", zone="Europe/Paris", clock=clock)
-    rates = {f"{i}": 60.0 for i in range(30)}
+    rates = {f"{i}": 6.0 for i in range(30)}
     live.add_many({"source": name} for name in rates)
     rng, budgets = np.random.default_rng(0), {}
 

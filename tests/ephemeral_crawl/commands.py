@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import crawl_env
@@ -16,6 +15,7 @@ DATA = Path(ephemeral_crawl.__file__).parent / "data"
 LOG = DATA / "example-log.csv"
 FLEET = Path(crawl_env.__file__).parent / "fleet" / "presets" / "mixed-costs.csv"
 FEW = ("whittle", "random", "static", "nutch")
+rows = results.read_csv
 ALONE = {"jobs": 1, "engine": "sequential", "replace": True}
 
 
@@ -37,11 +37,6 @@ def replayed(folder: Path, **options: object) -> Path:
     given = {"items": LOG, "decay_rate": 0.12, "budget": "2", "steps": 400, "seeds": 2}
     ReplayLog(**{**ALONE, **given, "agents": FEW, **options, "out": folder / "out"}).run()
     return folder / "out"
-
-
-def rows(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def totals(folder: Path) -> dict[str, float]:

@@ -1,11 +1,10 @@
 """The asymptotic experiment: copies of fleets, rates, and what mixed costs lose."""
 
-import csv
-
 import numpy as np
 import pytest
 
 from agents import optimal_reward, relaxed_bound
+from ephemeral_crawl.core.results import read_csv
 from experiments import asymptotic
 from experiments.asymptotic import CASES, FLEETS, LINES, WAYS, Asymptotic, slope, work
 
@@ -26,8 +25,7 @@ def folder(tmp_path_factory):
 
 
 def test_it_writes_a_report_and_every_run(folder):
-    with (folder / "records.csv").open(encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["fleet"]]
+    rows = [row for row in read_csv(folder / "records.csv") if row["fleet"]]
     assert {row["fleet"] for row in rows} == set(SOME)
     assert {row["policy"] for row in rows} == set(LINES)
     assert {row["copies"] for row in rows} == {"1", "2"}
@@ -38,14 +36,11 @@ def test_it_writes_a_report_and_every_run(folder):
 
 
 def test_one_copy_of_table1_is_as_far_from_its_bound_as_is_known(folder):
-    with (folder / "records.csv").open(encoding="utf-8") as file:
-        gap = [
-            float(row["gap"])
-            for row in csv.DictReader(file)
-            if row["fleet"] == "Table 1, M = 2"
-            and row["policy"] == "whittle"
-            and row["copies"] == "1"
-        ]
+    gap = [
+        float(row["gap"])
+        for row in read_csv(folder / "records.csv")
+        if row["fleet"] == "Table 1, M = 2" and row["policy"] == "whittle" and row["copies"] == "1"
+    ]
     np.testing.assert_allclose(gap, 1 - 337.774550 / 338.053940, atol=1e-8)
 
 

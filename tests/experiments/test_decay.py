@@ -1,7 +1,5 @@
 """The decay experiment: fits, the index of an assumed decay function, expectations, report."""
 
-import csv
-
 import numpy as np
 import pytest
 
@@ -10,6 +8,7 @@ from agents.theory.renewal import renewal_arm
 from agents.theory.task_bound import task_bound
 from crawl_env import Arrivals, Sources, Task
 from crawl_env.content.utility import EXPONENTIAL, LomaxDecay, StretchedDecay
+from ephemeral_crawl.core.results import read_csv
 from experiments import decay as study
 from experiments.decay import (
     FITTED,
@@ -110,8 +109,7 @@ def test_it_writes_a_report_and_every_run(tmp_path, monkeypatch):
     monkeypatch.setattr(study, "CHECKED", few[:1])
     out = tmp_path / "report"
     DecayStudy(out=out, seeds=2, steps=8, warmup=4, jobs=1, engine="sequential").run()
-    with (out / "records.csv").open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    rows = read_csv(out / "records.csv")
     assert {"table1", "dense", "sparse"} == {row["fleet"] for row in rows}
     assert {"nutch", "static", *WHITTLES} <= {row["policy"] for row in rows}
     page = (out / "report.html").read_text(encoding="utf-8")

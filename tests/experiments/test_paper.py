@@ -1,13 +1,12 @@
 """The paper command: its report holds the published numbers, and is written whole."""
 
-import csv
-
 import numpy as np
 import pytest
 
 from agents.theory.observed import ObservedArm
 from crawl_env import Sources
 from crawl_env.content.utility import Exponential
+from ephemeral_crawl.core.results import read_csv
 from experiments import paper
 from experiments.paper import Paper
 
@@ -21,8 +20,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def numbers(folder):
-    with (folder / "records.csv").open(encoding="utf-8") as file:
-        return {row["quantity"]: float(row["value"]) for row in csv.DictReader(file)}
+    return {row["quantity"]: float(row["value"]) for row in read_csv(folder / "records.csv")}
 
 
 @pytest.mark.parametrize(

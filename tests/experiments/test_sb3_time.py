@@ -1,9 +1,8 @@
 """The command sb3-time on a tiny size: that its parts are parts, not how long they take."""
 
-import csv
-
 import pytest
 
+from ephemeral_crawl.core.results import read_csv
 from experiments import sb3_time
 from experiments.sb3_time import CASES, NATIVE, ONE_BY_ONE, SB3Time
 
@@ -13,8 +12,7 @@ def test_the_parts_are_measured_and_written(tmp_path, monkeypatch, capsys):
     assert set(some) < set(CASES)
     monkeypatch.setattr(sb3_time, "CASES", some)
     SB3Time(out=tmp_path / "t", rounds=2, num_envs=4).run()
-    with (tmp_path / "t" / "records.csv").open(encoding="utf-8") as file:
-        records = list(csv.DictReader(file))
+    records = read_csv(tmp_path / "t" / "records.csv")
     assert [(r["algorithm"], r["env"]) for r in records] == list(some)
     for r in records:
         parts = [float(r[part]) for part in sb3_time.PARTS]

@@ -11,6 +11,7 @@ from ephemeral_crawl import __main__ as cli
 from ephemeral_crawl.backtest import command as backtest
 from ephemeral_crawl.backtest import play, rules
 from ephemeral_crawl.backtest.play import Feeds, played
+from ephemeral_crawl.core.results import read_csv
 from ephemeral_crawl.live import Scheduler
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
@@ -205,8 +206,7 @@ def test_a_quick_run_plays_a_sample_of_many_feeds(log_file, tmp_path, monkeypatc
     note = "A sample: 4 of 12 feeds, in even steps of their worth, with the budget scaled to it"
     assert f"{note} (1 to 0.3333 fetches an hour)." in capsys.readouterr().out
     assert note in (tmp_path / "results/backtest/report.html").read_text(encoding="utf-8")
-    with (tmp_path / "results/backtest/feeds.csv").open(encoding="utf-8") as file:
-        assert len(list(csv.DictReader(file))) == 4
+    assert len(read_csv(tmp_path / "results/backtest/feeds.csv")) == 4
 
 
 def test_the_command_resumes_and_reports(log_file, tmp_path, monkeypatch, capsys):
@@ -232,8 +232,7 @@ def test_the_command_resumes_and_reports(log_file, tmp_path, monkeypatch, capsys
     page = (tmp_path / "results/backtest/report.html").read_text(encoding="utf-8")
     assert "&lt;b&gt;0" in page
     assert "<b>0</b>" not in page
-    with (tmp_path / "results/backtest/feeds.csv").open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    rows = read_csv(tmp_path / "results/backtest/feeds.csv")
     assert len(rows) == 12
     assert sum(float(row["scheduler_per_day"]) for row in rows) == pytest.approx(24, abs=0.3)
     with pytest.raises(SystemExit, match=r"another question .*--half-life 3h"):

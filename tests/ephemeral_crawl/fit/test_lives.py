@@ -1,7 +1,5 @@
 """New and dead sources: found as often as stated, and fitted over their own lives."""
 
-import csv
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -9,6 +7,7 @@ from scipy import stats
 from agents.inference import shrinkage
 from crawl_env import ItemLog, Sources
 from ephemeral_crawl.core.log_options import LogOptions
+from ephemeral_crawl.core.results import read_csv
 from ephemeral_crawl.fit import checks
 from ephemeral_crawl.fit.command import Fit
 from ephemeral_crawl.fit.lives import LEVEL, lives, throughout
@@ -119,13 +118,11 @@ def test_the_command_names_the_dead_and_keeps_their_rate(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "Of the sources, 1 fell silent (dead) and 0 appeared" in said
     assert "Fell silent: 1 of 8 sources, kept in the fleet, with the rate before that" in said
-    with out.open(encoding="utf-8") as file:
-        status = {row["source"]: row["status"] for row in csv.DictReader(file)}
+    status = {row["source"]: row["status"] for row in read_csv(out)}
     assert status == {f"s{i}": "dead" if i == 3 else "steady" for i in range(8)}
     fleet = Sources.from_csv(out)
     assert fleet.arrival_rate[fleet.names.index("s3")] == pytest.approx(0.1, rel=0.3)
-    with (tmp_path / "r" / "estimates.csv").open(encoding="utf-8") as file:
-        (row,) = (row for row in csv.DictReader(file) if row["source"] == "s3")
+    (row,) = (row for row in read_csv(tmp_path / "r" / "estimates.csv") if row["source"] == "s3")
     assert row["status"] == "dead"
     assert 0 < float(row["first"]) < 100 < float(row["last"]) < 400
     Fit(items=path, **options, drop_dead=True).run()

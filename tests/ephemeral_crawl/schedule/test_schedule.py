@@ -1,6 +1,5 @@
 """A schedule from a log spends the budget, and is worth what a simulation of it collects."""
 
-import csv
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +8,7 @@ import pytest
 from agents.theory.schedule import relaxed_schedule
 from crawl_env import Sources
 from ephemeral_crawl import __main__ as cli
+from ephemeral_crawl.core.results import read_csv
 from ephemeral_crawl.example.command import Example
 from ephemeral_crawl.schedule import collected
 
@@ -24,8 +24,7 @@ def folder(tmp_path_factory):
 def made(*words):
     items = [] if "--items" in words else ["--items", "example/log.csv"]
     cli.main(["schedule", *items, *words])
-    with open("results/schedule/schedule.csv", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+    return read_csv(Path("results/schedule/schedule.csv"))
 
 
 def test_the_schedule_spends_the_budget(folder, capsys):

@@ -189,16 +189,6 @@ def test_what_is_worthless_is_forgotten():
     assert np.mean(sizes[500:]) == pytest.approx(207.2, rel=0.05)
 
 
-def test_a_worthless_item_takes_its_place_until_newer_ones_displace_it():
-    """Of the last two shown, the second is long worthless; the first is gone all the same."""
-    store, seen = store_of(1, (2.0,)), []
-    for items in ([(0, 0.0, 4.0)], [(0, 0.5, 1.0)], [(0, 0.0, 5.0)], []):
-        store.advance()
-        publish(store, items)
-        seen.append((store.value()[0], store.uncollected()[0][0]))
-    np.testing.assert_allclose(seen, [(4, 1), (4 * 2 / 3, 1), (5, 1), (5 * 2 / 3, 1)])
-
-
 def test_lists_age_as_if_one_were_added_in_every_step():
     """Bit for bit, also where sums are rounded."""
     rng = np.random.default_rng(0)

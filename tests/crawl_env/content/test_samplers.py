@@ -22,7 +22,6 @@ from crawl_env.content.utility import EqualUtilities, Exponential, Gamma, Lognor
 from tests.references import (
     Z_LIMIT,
     transform_of_content,
-    transform_of_law,
     z_of_mean,
     z_of_share,
     z_of_variance,
@@ -90,30 +89,6 @@ def assert_content_in_law(value, setting, epochs, law, parameter):
     never = math.exp(-items * epochs)
     if value.size * never > 20:
         assert abs(z_of_share(value == 0, never)) < Z_LIMIT
-
-
-def test_the_transform_of_exponential_content_has_its_closed_form():
-    """((1 + αξ̄s)/(1 + ξ̄s))^(Λ/μ), the innovation of the gamma Ornstein–Uhlenbeck process."""
-    for (items, mean, m), s, k in itertools.product(SETTINGS.values(), (0.1, 1.0, 9.0), (1, 4)):
-        alpha = math.exp(-m * k)
-        closed = ((1 + alpha * mean * s) / (1 + mean * s)) ** (items / m)
-        found = transform_of_content(s, items, mean, m, k, "exponential", 0)
-        assert found == pytest.approx(closed, rel=1e-10)
-
-
-@EACH
-def test_the_transform_has_the_moments_of_the_model(utility, name, parameter):
-    items, mean, m, h = 1.8, 0.7, 0.35, 1e-4
-    log = [
-        math.log(transform_of_content(s, items, mean, m, 1, name, parameter)) for s in (h, 2 * h)
-    ]
-    alpha, second = math.exp(-m), SECOND_MOMENT[name] * mean**2
-    assert utility.second_moment == pytest.approx(SECOND_MOMENT[name], rel=1e-12)
-    slope = -items * mean * (1 - alpha) / m
-    assert (4 * log[0] - log[1]) / (2 * h) == pytest.approx(slope, rel=1e-6)
-    curvature = items * second * (1 - alpha**2) / (2 * m)
-    assert (log[1] - 2 * log[0]) / h**2 == pytest.approx(curvature, rel=1e-3)
-    assert transform_of_law(name, parameter)(np.array([0.0]))[0] == pytest.approx(1.0)
 
 
 # ------------------------------------------------------------------------- one step
@@ -330,21 +305,6 @@ def test_cutting_the_work_into_chunks_keeps_the_distribution(monkeypatch):
         assert np.all(items[..., 1] == 0)
         correlation = np.corrcoef(items.reshape(1500, 8)[:, [0, 2, 3, 4, 6, 7]].T)
         assert np.abs(correlation[np.triu_indices(6, 1)]).max() * math.sqrt(1500) < Z_LIMIT
-
-
-def test_more_items_than_one_chunk_holds_are_poisson_at_the_seam_too():
-    n, rate, steps = 701, 100.0, 100
-    assert n * rate > 2**16
-    block = both("constant")[1].block(cells_of([(rate, 1.0, 0.5)], n), np.empty(0))
-    items, rng = np.zeros((steps, n)), np.random.default_rng(18)
-    for t in range(steps):
-        block.add(np.zeros(n), items[t], rng)
-    assert abs(z_of_variance(items.sum(axis=1), n * rate, n * rate)) < Z_LIMIT
-    for seam in (items[:, 0], items[:, n // 2], items[:, -1]):
-        assert abs(z_of_mean(seam, rate)) < Z_LIMIT
-        assert abs(z_of_variance(seam, rate, rate)) < Z_LIMIT
-    halves = np.corrcoef(items[:, : n // 2].sum(axis=1), items[:, n // 2 + 1 :].sum(axis=1))[0, 1]
-    assert abs(halves) * math.sqrt(steps) < Z_LIMIT
 
 
 def numbers_drawn(arrivals, items, cells, age=0):

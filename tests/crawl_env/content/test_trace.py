@@ -235,16 +235,6 @@ def test_the_last_item_of_a_log_without_an_end_is_of_the_last_epoch():
     assert values(trace, one_source(), 2) == pytest.approx([kept, kept**2 + kept + 1])
 
 
-@pytest.mark.parametrize("count", [1, 2, 7])
-def test_items_of_one_instant_all_count_and_the_last_in_the_log_stay(count):
-    worth = 2.0 ** np.arange(count)
-    log = log_of([0.5] * count, worth, start=0, end=1)
-    kept = math.exp(-0.25)
-    assert values(Trace(log), one_source(), 1)[0] == pytest.approx(kept * worth.sum())
-    capped = one_source(capacity=2)
-    assert values(Trace(log), capped, 1)[0] == pytest.approx(kept * worth[-2:].sum())
-
-
 def test_a_silent_source_holds_nothing_and_sources_are_found_by_name():
     log = ItemLog(["b", "unheard"], [0], [0.5], [3.0], start=0, end=1)
     fleet = Sources(1.0, 1.0, [0.5, 0.5, 0.5], names=["a", "b", "c"])
@@ -277,19 +267,6 @@ def test_a_full_start_reaches_back_as_far_as_anything_is_worth():
         mine = found.only(found.cell == row)
         got = float((feed.survival(mine) * mine.utility).sum())
         assert got == pytest.approx(np.exp(-0.5 * age).sum(), rel=1e-9)
-
-
-def test_a_full_start_keeps_what_a_curve_never_lets_go():
-    log = log_of(
-        [0.5, 500.5],
-        start=0,
-        end=1000,
-        curves=DecayCurves([0, 2, 4], [0, 1, 0, 1], [1, 0.25, 1, 0]),
-    )
-    world = World(one_source(), Trace(log), 50)
-    rng = np.random.default_rng(0)
-    world.start(np.full((50, 1), NEVER), rng)
-    assert (world.value >= 0.25).all()
 
 
 def test_memory_does_not_grow_with_the_number_of_epochs():

@@ -146,36 +146,6 @@ def test_blocks_make_no_difference_to_the_belief(own):
     assert np.array_equal(both[0].belief, both[1].belief)
 
 
-@pytest.mark.parametrize(("block", "own"), [(7, True), (2**15, False)])
-def test_random_content_has_its_mean_in_every_layout(block, own):
-    """Each cell of five rows of nine sources against its own u, at ℓ from .5 to 8."""
-    rows, n, epochs = 5, 9, 1200
-    fleet = Sources(np.linspace(0.5, 8, n), np.linspace(1, 3, n), np.linspace(0.2, 3, n))
-    if own:
-        fleet = Sources.stack([fleet.select(np.roll(np.arange(n), b)) for b in range(rows)])
-    world, rng = in_blocks_of(block, fleet, Arrivals(), rows), np.random.default_rng(6)
-    world.start(np.zeros((rows, n)), rng)
-    earned = np.empty((epochs, rows * n))
-    for t in range(epochs):
-        world.advance(rng)
-        earned[t] = world.crawl(np.arange(rows * n))
-    expected = np.broadcast_to(fleet.inflow, (rows, n)).ravel()
-    for cell in range(rows * n):
-        assert abs(z_of_mean(earned[:, cell], expected[cell])) < Z_LIMIT, cell
-
-
-def test_crawl_returns_a_copy_of_what_was_there():
-    world, rng = World(Sources.preset("table1"), Deterministic(), 2), np.random.default_rng(0)
-    world.start(np.ones((2, 4)), rng)
-    before = world.value.copy()
-    everything = world.crawl(np.arange(8).reshape(2, 4))
-    assert np.array_equal(everything, before)
-    assert not np.shares_memory(everything, world.value)
-    everything += 1
-    world.advance(rng)
-    np.testing.assert_allclose(world.value, before)
-
-
 @pytest.mark.parametrize(
     "picked",
     [np.intp(2), np.array([2]), np.array([[2, 6]]), np.array([], dtype=np.intp)],

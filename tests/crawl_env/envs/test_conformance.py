@@ -19,7 +19,6 @@ from tests.crawl_env.env_plain import (
     VARYING,
     arrays_in,
     random_actions,
-    run,
     unreachable_is_fine,
 )
 
@@ -221,24 +220,6 @@ def test_check_env_with_the_wrappers_of_make(name):
     env_checker.check_env(gym.make(name, budget=2), skip_render_check=True)
 
 
-@pytest.mark.parametrize("name", IDS)
-@pytest.mark.parametrize("make", [gym.make, gym.make_vec], ids=["make", "make_vec"])
-def test_unknown_arguments_are_refused_in_the_words_that_torchrl_parses(make, name):
-    """`GymEnv` tries `frameskip` and makes the environment without it if it reads these words."""
-    with pytest.raises(
-        TypeError, match=r"__init__\(\) got an unexpected keyword argument 'frameskip'"
-    ):
-        make(name, frameskip=1)
-
-
-def test_the_passive_checker_of_make_is_silent():
-    """gym.make wraps a checker that watches the first reset, step and render."""
-    env = gym.make(ID, features=CHANNELS, arrivals="poisson-items", observed=False)
-    assert "PassiveEnvChecker" in str(env)
-    env.reset(seed=0)
-    run(env, random_actions(env, 3))
-
-
 @pytest.mark.parametrize("arguments", GRID[::3])
 def test_vector_conformance(arguments):
     """What Gymnasium checks of one environment, as far as it can be asked of many."""
@@ -271,19 +252,6 @@ def test_vector_conformance(arguments):
                 kept += fresh
         vec.close()
         vec.close()
-
-
-def test_vector_rendering_gives_one_picture_an_environment():
-    pytest.importorskip("pygame")
-    vec = gym.make_vec(ID, num_envs=3, render_mode="rgb_array")
-    vec.reset(seed=0)
-    pictures = vec.render()
-    assert len(pictures) == 3
-    for picture in pictures:
-        assert picture.dtype == np.uint8
-        assert picture.ndim == 3
-        assert picture.shape[2] == 3
-    vec.close()
 
 
 @pytest.mark.parametrize("name", IDS)

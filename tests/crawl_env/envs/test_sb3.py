@@ -86,17 +86,6 @@ def test_an_agent_trains_on_the_native_vector_environment(name):
     assert {episode["l"] for episode in model.ep_info_buffer} == {5}
 
 
-def test_evaluate_policy():
-    model = learner("PPO", CrawlVecEnv(2, horizon=6))
-    expected = evaluate_policy(
-        model, Monitor(gym.make(ID, horizon=6)), n_eval_episodes=2, return_episode_rewards=True
-    )
-    vec = CrawlVecEnv(2, horizon=6)
-    returns, lengths = evaluate_policy(model, vec, n_eval_episodes=2, return_episode_rewards=True)
-    assert returns == pytest.approx(expected[0], rel=1e-5)
-    assert lengths == expected[1] == [6, 6]
-
-
 def test_evaluate_policy_reports_true_rewards_through_vec_normalize():
     vec = VecNormalize(CrawlVecEnv(2, horizon=6))
     model = learner("PPO", vec).learn(64)
@@ -212,20 +201,6 @@ def test_infos_are_not_shared():
         infos[0]["spoilt"] = True
         assert all("spoilt" not in info for info in infos[1:])
     assert "spoilt" not in vec.step(np.zeros((3, 4), np.float32))[3][0]
-
-
-def test_what_is_returned_can_be_changed():
-    clean, spoilt = (CrawlVecEnv(3, horizon=4, features=("value", "harvest")) for _ in range(2))
-    clean.reset()
-    spoilt.reset()[...] = 77
-    for action in random_actions(clean.vector_env, 9):
-        expected, got = clean.step(action), spoilt.step(action)
-        for a, b in zip(expected[:3], got[:3], strict=True):
-            assert np.array_equal(a, b)
-            b[...] = True
-        for info in got[3]:
-            if "terminal_observation" in info:
-                info["terminal_observation"][...] = 77
 
 
 # ------------------------------------------------------------------------- the rest of VecEnv

@@ -7,7 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.envs.registration import EnvSpec
-from gymnasium.wrappers import TimeAwareObservation, TimeLimit
+from gymnasium.wrappers import TimeLimit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -139,17 +139,6 @@ def test_the_spec_of_a_vector_environment(arguments, steps):
         vec.reset(seed=0)
         ends = [bool(vec.step(vec.action_space.sample())[3].all()) for _ in range(5)]
         assert ends == [False] * 4 + [True]
-
-
-def test_time_can_be_added_to_the_observation():
-    env = TimeAwareObservation(gym.make(ID, horizon=4), normalize_time=True)
-    env.reset(seed=0)
-    assert [float(env.step(env.action_space.sample())[0][-1]) for _ in range(4)] == [
-        0.25,
-        0.5,
-        0.75,
-        1.0,
-    ]
 
 
 @pytest.mark.parametrize("limit", [None, 3])

@@ -15,11 +15,9 @@ from tests.crawl_env.env_plain import (
     MIXED,
     PARAMETERS,
     random_actions,
-    run,
     same,
     unreachable_is_fine,
 )
-from tests.references import Z_LIMIT
 
 MODES = list(AutoresetMode)
 BY_VALUE = lambda mode: mode.value  # noqa: E731
@@ -166,16 +164,6 @@ def test_any_size_with_the_arguments_that_are_usual():
             compare(*both(num_envs, AutoresetMode.NEXT_STEP, sources=fleet, horizon=6), steps=15)
 
 
-def test_rows_are_independent():
-    vec = CrawlVectorEnv(2000, sources=MIXED, arrivals="poisson-items")
-    vec.reset(seed=0)
-    value = run(vec, random_actions(vec, 3))[-4][:, :, 0].astype(float)
-    for i in range(5):
-        correlation = np.corrcoef(value[::2, i], value[1::2, i])[0, 1]
-        assert abs(correlation) < Z_LIMIT / np.sqrt(1000)
-    assert len(np.unique(value[:, 0])) > 1900
-
-
 # ------------------------------------------------------------------------- the end of episodes
 
 
@@ -310,22 +298,6 @@ def test_options_for_all_rows_or_each():
         vec.reset(options={"valeu": each})
 
 
-def test_bad_priorities_are_refused():
-    vec = CrawlVectorEnv(2)
-    vec.reset(seed=0)
-    one_nan = [[0, 0, 0, 0], [0, np.nan, 1, 1]]
-    for action, words in (
-        (np.zeros(4, np.float32), "shape"),
-        (np.zeros((3, 4), np.float32), "shape"),
-        (np.zeros((4, 2), np.float32), "shape"),
-        (np.full((2, 4), np.nan), "NaN"),
-        (one_nan, r"source 1 \(environment 1\)"),
-        ([["a"] * 4] * 2, "numbers"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            vec.step(action)
-
-
 def fleets(rng):
     return Sources.random(5, rng)
 
@@ -362,36 +334,6 @@ def test_every_row_has_a_fleet_of_its_own(mode):
     np.testing.assert_allclose(later[[0, 2], :, 4], u[[0, 2]], rtol=1e-5)
 
 
-@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP], ids=BY_VALUE)
-def test_every_row_believes_in_its_own_fleet(mode):
-    """Unobserved and random: the belief follows the parameters of the row, through resets."""
-    names = ("value", "crawled", *PARAMETERS[:3])
-    vec = CrawlVectorEnv(
-        3,
-        sources=fleets,
-        features=names,
-        observed=False,
-        arrivals="poisson-items",
-        budget=2,
-        horizon=3,
-        autoreset_mode=mode,
-    )
-    seen, _ = vec.reset(seed=0)
-    restarted = np.ones(3, dtype=bool)
-    belief = np.zeros((3, 5))
-    over = np.zeros(3, dtype=bool)
-    for action in [*random_actions(vec, 11), None]:
-        _, crawled, rate, utility, decay = np.moveaxis(seen.astype(float), 2, 0)
-        u = rate * utility / decay * -np.expm1(-decay)
-        belief = np.where(restarted[:, None], 0, belief * (crawled == 0)) * np.exp(-decay) + u
-        np.testing.assert_allclose(seen[..., 0], belief, rtol=1e-5)
-        if action is None:
-            return
-        before = over
-        seen, _, _, over, _ = vec.step(action)
-        restarted = over if mode is AutoresetMode.SAME_STEP else before
-
-
 def test_rows_with_costs_of_their_own():
     """Each row selects under its own costs, as scalar environments on these fleets do."""
 
@@ -413,15 +355,6 @@ def test_rows_with_costs_of_their_own():
                 one = env.step(action[row])
                 assert np.array_equal(one[0], seen[row])
                 assert one[1] == pytest.approx(reward[row], rel=1e-13)
-
-
-def test_one_fleet_and_fleets_drawn_that_are_all_that_one_agree():
-    arguments = {"budget": 2, "features": CHANNELS, "horizon": 4, "arrivals": "deterministic"}
-    one = CrawlVectorEnv(3, sources=MIXED, **arguments)
-    two = CrawlVectorEnv(3, sources=lambda rng: MIXED, **arguments)
-    assert np.array_equal(one.reset(seed=0)[0], two.reset(seed=0)[0])
-    actions = random_actions(one, 12)
-    assert same(run(one, actions), run(two, actions))
 
 
 def test_a_fleet_of_another_period_is_refused_alike():

@@ -55,14 +55,6 @@ def test_limits_of_the_fraction(age, rate, decay):
     assert capped_fraction(age, np.array(0.0), np.array(decay), np.array(3.0)) == 0
 
 
-def test_a_capacity_that_is_never_reached_does_not_matter():
-    """In the last 37 time constants some 62,000 items come, and the capacity is a million."""
-    fleet = Sources(50.0, 1.0, np.full(100, 0.03), capacity=1e6)
-    capped = fleet.content_at(np.arange(50.0)[:, None])
-    uncapped = Sources(50.0, 1.0, np.full(100, 0.03)).content_at(np.arange(50.0)[:, None])
-    np.testing.assert_allclose(capped, uncapped, rtol=1e-14)
-
-
 def exactly(time, rate, decay, most):
     """`fraction` in as many digits as its differences need."""
     with mpmath.workdps(360 if decay / rate < 1e-20 else 50):
@@ -111,24 +103,6 @@ def test_results_do_not_depend_on_the_unit_of_time():
             np.testing.assert_allclose(getattr(other, name), getattr(first, name), rtol=1e-12)
         np.testing.assert_array_equal(other.delay, 3.0)
         np.testing.assert_allclose(other.content_at(ages), first.content_at(ages), rtol=1e-12)
-
-
-def test_content_grows_and_bends_with_age_and_capacity():
-    """Concave in age, from slope Λξ̄: what the index is built on. Increasing in K."""
-    ages = np.arange(0.0, 60.0)[:, None]
-    before = np.zeros((60, 4))
-    for most in (1, 2, 5, 20, np.inf):
-        fleet = Sources([0.1, 2, 9, 40], 1.5, [0.3, 0.05, 0.2, 1.0], capacity=most)
-        content = fleet.content_at(ages)
-        gains = np.diff(content, axis=0)
-        tiny = 1e-12 * fleet.ceiling
-        assert np.all(content >= before - tiny)
-        assert np.all(gains >= -tiny)
-        assert np.all(np.diff(gains, axis=0) <= tiny)
-        before = content
-    slow = Sources(3.0, 2.0, 1e-9, capacity=4)
-    assert slow.content_at(1e-6)[0] == pytest.approx(6e-6, rel=1e-4)
-    assert slow.content_at(np.inf)[0] == pytest.approx(8.0, rel=1e-6)  # four items that last
 
 
 def test_ages_between_epochs_and_shapes():

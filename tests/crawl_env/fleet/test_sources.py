@@ -70,24 +70,6 @@ def test_derived_values_follow_the_definitions(rate, utility, decay, period, age
     assert fleet.published == pytest.approx(rate * utility * period, rel=1e-12)
 
 
-def test_content_follows_the_recursion_of_the_model():
-    fleet = fleet_of(4, period=1.7)
-    value = np.zeros(4)
-    for age in range(30):
-        np.testing.assert_allclose(fleet.content_at(age), value, rtol=1e-12)
-        value = fleet.retention * value + fleet.inflow
-    ages = np.array([[1.0], [2.0], [math.inf]])
-    assert fleet.content_at(ages).shape == (3, 4)
-
-
-def test_the_period_scales_time_only():
-    """A fleet in hours with a period of 2 h is the fleet in days with 2/24 of a day."""
-    hours = Sources([3.0, 5.0], [1.0, 2.0], [0.1, 0.4], period=2.0)
-    days = Sources([72.0, 120.0], [1.0, 2.0], [2.4, 9.6], period=2 / 24)
-    for name in DERIVED:
-        np.testing.assert_allclose(getattr(hours, name), getattr(days, name), rtol=1e-13)
-
-
 def test_another_period_changes_nothing_else():
     fleet = fleet_of(3, names=["a", "b", "c"], period=2.0)
     other = fleet.replaced(period=5.0)
@@ -237,12 +219,6 @@ def test_parameters_are_read_only_and_not_the_callers_arrays():
         assert not any(np.shares_memory(getattr(fleet, name), x) for x in given_arrays.values())
         with pytest.raises(AttributeError):
             setattr(fleet, name, np.ones(3))
-
-
-def test_one_array_given_twice_is_two_parameters():
-    shared = np.full(3, 2.0)
-    fleet = Sources(shared, shared, shared)
-    assert not np.shares_memory(fleet.arrival_rate, fleet.decay_rate)
 
 
 # ------------------------------------------------------------------------- presets

@@ -279,12 +279,8 @@ def test_parquet_is_read_like_csv(tmp_path):
 
 WRONG = {
     # text of the table of items, what the message must hold beside the file's name
-    "empty file": ("", ["is empty", "source,published"]),
     "header only": (HEADER, ["no items"]),
     "missing column": ("source,utility\na,1\n", ["missing column published"]),
-    "unknown column": (HEADER[:-1] + ",votes\na,1,1,1\n", ["unknown column 'votes'"]),
-    "misspelt": ("source,publishd\na,1\n", ["did you mean 'published'"]),
-    "too few cells": (HEADER + "a,1,1\nb,1\n", ["row 3", "2 values"]),
     "negative utility": (HEADER + "a,1,1\n\na,2,-3\n", ["row 4", "utility is -3"]),
     "NaN utility": (HEADER + "a,1,nan\n", ["row 2", "utility is nan", "finite"]),
     "infinite utility": (HEADER + "a,1,1\na,1,inf\n", ["row 3", "utility is inf"]),
@@ -308,7 +304,6 @@ WRONG = {
         "item,source,published\nx,a,1\ny,a,2\nx,b,3\n",
         ["row 4", "'x'", "row 2"],
     ),
-    "latin-1": ((HEADER + "a,1,1\ncafé,1,1\n").encode("latin-1"), ["row 3", "UTF-8"]),
     "no sources": (HEADER + "a,1,1\n ,1,1\n,2,1\n", ["row 3", "2 rows are like this: 3, 4"]),
     "several stamps": (
         HEADER + "a,2020-11-07,1\na,n/a,1\na,2020-11-08,1\na,,1\n",
@@ -321,10 +316,9 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
-def test_what_is_wrong_is_named_with_file_and_row(tmp_path, suffix):
+def test_what_is_wrong_is_named_with_file_and_row(tmp_path):
     for text, expected in WRONG.values():
-        path = write(tmp_path / f"my log{suffix}", text)
+        path = write(tmp_path / "my log.csv", text)
         with refused("my log", *expected):
             ItemLog.from_csv(path)
 

@@ -40,28 +40,6 @@ def test_the_sums_of_a_recorded_harvest_are_those_of_its_items():
     assert not any(seen[name][1:].any() for name in SUMMED)
 
 
-@pytest.mark.parametrize("arrivals", ["poisson-constant-items", "poisson-hawkes-items"])
-def test_a_regression_finds_the_decay(arrivals):
-    """ln w = ln ξ − μ·age: exact where ξ is constant, on average where it is exponential."""
-    vec = CrawlVectorEnv(400, sources=FLEET, budget=1, features=ALL, arrivals=arrivals)
-    vec.reset(seed=1)
-    total = np.zeros((len(ALL), 3))
-    for action in random_actions(vec, 60):
-        seen = vec.step(action)[0].astype(float)
-        total += np.moveaxis(seen.sum(axis=0), -1, 0)
-    number, age, squared, log, product = total[-5:]
-    slope = (number * product - age * log) / (number * squared - age**2)
-    intercept = (log - slope * age) / number
-    # E ln ξ = ln ξ̄ − Euler's constant for exponential ξ, and ln ξ varies by π/√6.
-    exact = arrivals == "poisson-constant-items"
-    shift = 0.0 if exact else np.euler_gamma
-    spread = np.sqrt(squared / number - (age / number) ** 2)
-    error = 1e-4 if exact else 4.5 * np.pi / np.sqrt(6 * number) / spread
-    assert (np.abs(slope + FLEET.decay_rate) < error).all()
-    reach = 1e-4 if exact else error * np.sqrt(squared / number)
-    assert (np.abs(intercept + shift - np.log(FLEET.mean_utility)) < reach).all()
-
-
 @pytest.mark.parametrize(
     "arrivals", ["poisson-items", "poisson-drift-items", "poisson-lomax-items"]
 )

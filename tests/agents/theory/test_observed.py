@@ -29,17 +29,6 @@ def net(arm, charges):
 # ----------------------------------------------------------------------------- chains in general
 
 
-@pytest.fixture(scope="module")
-def bandits():
-    """markovianbandit-pkg, which changes numpy's error state when imported."""
-    before = np.geterr()
-    try:
-        package = pytest.importorskip("markovianbandit")
-    finally:
-        np.seterr(**before)
-    return package
-
-
 def some_chain(n, seed):
     """Return moves (n + 1, n + 1) and values (n + 1,) of a source that decays and receives."""
     rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""The tabular learners on problems whose answer is known, and the traps they must not fall into."""
+"""The tabular learners on problems whose answer is known, and mistakes met in public code."""
 
 from functools import cache
 
@@ -10,6 +10,7 @@ from agents.evaluation import statistics
 from agents.evaluation.rollout import evaluate
 from agents.learning import LEARNERS, Learner
 from agents.learning.arms import CrawlArms
+from agents.learning.tabular.base import Tabular
 from agents.learning.tabular.lagrange_q import LagrangeQ, LagrangeQSettings
 from agents.learning.tabular.lspe import LSPE, LSPESettings
 from agents.learning.tabular.plug_in import PlugIn, PlugInSettings
@@ -26,10 +27,12 @@ from tests.agents.learning.chains import (
     index_by_bisection,
     worth,
 )
+from tests.agents.learning.common import same
 
 FEATURES = ("age", "crawled", "harvest")
 TABLE1 = Sources.preset("table1")
 AGES = np.arange(1, 17)
+KINDS = [kind for kind in LEARNERS.values() if issubclass(kind, Tabular)]
 CHAINS = pytest.mark.parametrize(
     ("chain", "index"),
     [(CIRCULANT, CIRCULANT_INDEX), (RESTART, RESTART_INDEX)],
@@ -72,6 +75,13 @@ def test_whittle_q_learns_the_indices_of_a_chain(chain, index):
     assert often(agent).mean() > 0.7
     assert np.abs(error[often(agent)]).mean() < 0.1
     assert np.abs(error.mean(axis=0)).mean() < 0.08
+
+
+def test_whittle_q_learns_of_a_hundred_arms_in_every_step():
+    """In public code the charges move in every N-th step only: then the error is .48, not .21."""
+    settings = WhittleQSettings(max_age=4, epsilon=1)
+    agent = WhittleQ(ChainArms(*CIRCULANT, n=100, m=20), settings, seed=1).learn(1200)
+    assert np.abs(agent.index - np.array(CIRCULANT_INDEX)).mean() < 0.3
 
 
 @CHAINS
@@ -232,3 +242,43 @@ def test_optimism_tries_all_sources_without_random_steps():
         agent = learnt(name)
         assert agent.settings.epsilon == 0
         assert (agent.visits[..., 1].sum(axis=1) > 20).all()
+
+
+@pytest.mark.parametrize("action", [0, 1])
+def test_the_subsidy_of_whittle_q_is_paid_for_waiting_alone(action):
+    fleet = Sources([20.0], [1.0], [0.3], cost=[2.0])
+    agent = WhittleQ(crawl(1, sources=fleet, budget=2), WhittleQSettings(learning_rate=1.0))
+    agent.multiplier[:] = AGES
+    state, after = np.array([[2]]), np.array([[0 if action else 3]])
+    agent.visits[0, 2, action] = 1
+    agent.transition(state, np.array([[action]]), np.array([[7.0 * action]]), after)
+    expected = np.full(16, 7.0) if action else 2.0 * AGES
+    np.testing.assert_allclose(agent.q[0, 2, action], expected)
+
+
+def test_equal_scores_still_select_exactly_m():
+    for kind in KINDS:
+        env = crawl(3, budget=2)
+        agent = kind(env)
+        observation, _ = env.reset(seed=0)
+        score = agent.score(observation[..., :1].astype(np.float64))
+        mth = np.sort(score, axis=-1)[:, -2, None]
+        # What thresholds would select:
+        assert {(score >= mth).sum(), (score > mth).sum()} == {12, 0}
+        action, _ = agent.predict(observation)
+        assert all(len(set(row)) == 4 for row in action)
+        observation, *_ = env.step(action)
+        assert observation[..., 1].sum(axis=-1).tolist() == [2, 2, 2]
+
+
+def test_an_evaluation_leaves_the_agent_as_it_was_and_does_not_explore():
+    arguments = {"budget": 2, "features": FEATURES}
+    for kind in KINDS:
+        agent = kind(crawl(budget=2), seed=2).learn(100)
+        before, drawn = agent.state_dict(), agent.rng.bit_generator.state
+        kept = {key: value.copy() for key, value in before.items()}
+        first, second = (evaluate(agent, arguments, steps=40, seeds=2).reward for _ in range(2))
+        assert same(agent.state_dict(), kept)
+        assert agent.rng.bit_generator.state == drawn
+        np.testing.assert_array_equal(first, second)
+        assert first[0] == first[1]  # nothing is random: neither arrivals nor choices

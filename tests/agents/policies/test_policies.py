@@ -63,10 +63,14 @@ KINDS = {
 
 DRAWS = ("random", "adaptive-thompson", "adaptive-self-tuning", "adaptive-engine")
 NAMES = list(agents.AGENTS)
-# Every agent in every other kind, and every kind with every other agent.
-PAIRS = [
-    (name, kind) for i, name in enumerate(NAMES) for j, kind in enumerate(KINDS) if (i + j) % 2 == 0
+# Each agent in three kinds: both budget rules, drawn fleets, content that is random, and not seen.
+TRIPLES = [
+    ("default", "many", "drawn average"),
+    ("drawn", "average costs", "age"),
+    ("poisson", "mask", "drawn average"),
+    ("drawn", "average", "many"),
 ]
+PAIRS = [(name, kind) for i, name in enumerate(NAMES) for kind in TRIPLES[i % 4]]
 
 
 def arguments_of(kind, name):
@@ -81,15 +85,6 @@ def arguments_of(kind, name):
 def rough(monkeypatch):
     """λ* is simulated as briefly as that of a large fleet, where no test needs its digits."""
     monkeypatch.setattr(multiplier, "_MOST", multiplier._FEWEST)
-
-
-def test_the_pairs_cover():
-    for name in NAMES:
-        kinds = [KINDS[k] for n, k in PAIRS if n == name]
-        assert {task.get("budget_rule", "step") for task in kinds} == {"step", "average"}
-        assert any(callable(task.get("sources")) for task in kinds)
-        assert any(task.get("observed") is False for task in kinds)
-        assert any("poisson" in task.get("arrivals", "") for task in kinds)
 
 
 @pytest.mark.usefixtures("rough")
@@ -145,10 +140,6 @@ def test_every_agent_has_stable_baselines_predict(name):
     returns, lengths = evaluate_policy(agent, native, 3, return_episode_rewards=True)
     assert lengths == [10] * 3
     assert min(returns) >= 0
-    dummy = DummyVecEnv([lambda: Monitor(gym.make("EphemeralCrawl-v0", **arguments))] * 2)
-    agent = agents.make(name, dummy, seed=0)
-    _, lengths = evaluate_policy(agent, dummy, 2, return_episode_rewards=True)
-    assert lengths == [10] * 2
 
     batch = native.reset()
     _, memory = agent.predict(batch)
@@ -157,7 +148,15 @@ def test_every_agent_has_stable_baselines_predict(name):
         action, state = agent.predict(batch, state=memory, episode_start=start, deterministic=how)
         assert (state is None) == (memory is None)
         assert action.shape == batch.shape[:2]
-    n, f = batch.shape[1:]
+
+
+def test_environments_of_stable_baselines_and_what_has_another_shape():
+    arguments = arguments_of("many", "whittle")
+    dummy = DummyVecEnv([lambda: Monitor(gym.make("EphemeralCrawl-v0", **arguments))] * 2)
+    agent = agents.make("whittle", dummy)
+    _, lengths = evaluate_policy(agent, dummy, 2, return_episode_rewards=True)
+    assert lengths == [6] * 2
+    n, f = dummy.observation_space.shape
     for shape in [(n,), (n, f + 1), (3, n, f + 1), (n + 1, f), (2, 2, n, f), (1, n)]:
         with pytest.raises(ValueError, match=rf"observation has shape .* task has \({n}, {f}\)"):
             agent.predict(np.zeros(shape, dtype=np.float32))
@@ -184,7 +183,7 @@ def crawls(name, epochs, rows=3, seed=0, **arguments):
 @pytest.mark.parametrize(
     ("name", "seed", "rule"),
     [
-        *(("whittle", seed, rule) for seed in range(3) for rule in ("step", "average")),
+        ("whittle", 0, "step"), ("whittle", 1, "average"), ("whittle", 2, "step"),
         ("lagrangian", 1, "average"), ("lagrangian", 3, "step"), ("static", 0, "average"),
         ("static", 2, "step"), ("myopic", 1, "step"), ("myopic", 4, "average"),
     ],
@@ -253,24 +252,23 @@ def test_drawn_fleets_are_known_from_their_channels(rule, arrivals):
         "budget": 2, "budget_rule": rule, "features": ("value", *CHANNELS), "horizon": 40,
         "arrivals": arrivals,
     }  # fmt: skip
-    env = CrawlVectorEnv(3, sources=drawn_costs, **arguments)
+    env = CrawlVectorEnv(2, sources=drawn_costs, **arguments)
     for name in ("whittle", "lagrangian", "static", "myopic", "oldest-first", "fixed"):
         if name == "lagrangian" and rule == "average":
             continue  # ranks by λ*, which is simulated for a batch at a time
         agent = agents.make(name, env, seed=0)
-        for seed in range(2):
-            observation, _ = env.reset(seed=seed)
-            for _ in range(3):
-                action = agent.predict(observation)[0]
-                for b in range(3):
-                    fleet = Sources(
-                        *(observation[b, :, 1 + i].astype(float) for i in range(4)), period=0.5
-                    )
-                    alone = agents.make(name, CrawlVectorEnv(1, sources=fleet, **arguments))
-                    expected = alone.predict(observation[b])[0]
-                    # Scale and λ* depend on more than the fleet; the order of sources does not.
-                    np.testing.assert_array_equal(np.argsort(action[b]), np.argsort(expected))
-                observation, *_ = env.step(action)
+        observation, _ = env.reset(seed=0)
+        for _ in range(3):
+            action = agent.predict(observation)[0]
+            for b in range(2):
+                fleet = Sources(
+                    *(observation[b, :, 1 + i].astype(float) for i in range(4)), period=0.5
+                )
+                alone = agents.make(name, CrawlVectorEnv(1, sources=fleet, **arguments))
+                expected = alone.predict(observation[b])[0]
+                # Scale and λ* depend on more than the fleet; the order of sources does not.
+                np.testing.assert_array_equal(np.argsort(action[b]), np.argsort(expected))
+            observation, *_ = env.step(action)
 
 
 def test_oldest_first_goes_round():
@@ -336,10 +334,15 @@ def test_random_knows_nothing_of_what_arrives(seed):
 # -------------------------------------------------------------------------- the budget on average
 
 
-@pytest.mark.parametrize("name", [n for n, a in agents.AGENTS.items() if issubclass(a, IndexAgent)])
-@pytest.mark.parametrize("features", [("value",), ("age",)])
-def test_waits_when_nothing_is_worth_its_charge(name, features):
-    arguments = {"budget": 0.05, "budget_rule": "average", "features": features}
+INDEXED = [name for name, agent in agents.AGENTS.items() if issubclass(agent, IndexAgent)]
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("whittle", "age"), *((name, ("value", "age")[i % 2]) for i, name in enumerate(INDEXED))],
+)
+def test_waits_when_nothing_is_worth_its_charge(name, shown):
+    arguments = {"budget": 0.05, "budget_rule": "average", "features": (shown,)}
     history = crawls(name, 400, rows=1, **arguments)[:, 0]
     if name == "whittle":
         # λ* is what the best source is worth after some epochs: at first there is money, and
@@ -368,28 +371,12 @@ def test_waits_below_the_charge_and_crawls_above():
 def test_with_money_for_everything_crawls_everything(name):
     fleet = Sources([4.0, 20, 1, 3, 9], [1.0, 0.3, 2, 1, 0.5], MIXED.decay_rate, MIXED.cost)
     waits = name in ("nutch", "miniflux")  # until a source is due, whatever money there is
-    rules = ["step"] if waits else ["step", "average"]
-    for rule, (budget, shown) in itertools.product(rules, [(5.2, "value"), (8.0, "age")]):
+    rule = "step" if waits else "average"
+    for budget, shown in [(5.2, "value"), (8.0, "age")]:
         history = crawls(
-            name, 30, sources=fleet, budget=budget, budget_rule=rule, features=(shown,)
+            name, 15, sources=fleet, budget=budget, budget_rule=rule, features=(shown,)
         )
         assert history.all()
-
-
-@pytest.mark.usefixtures("rough")
-@pytest.mark.parametrize("name", NAMES)
-def test_spends_no_more_than_the_budget(name):
-    rng = np.random.default_rng(NAMES.index(name))
-    n = int(rng.integers(2, 9))
-    fleet = Sources(rng.uniform(0.1, 20, n), rng.uniform(0.1, 2, n), 0.3, rng.uniform(0.3, 2, n))
-    budget = float(rng.uniform(0.5, 0.9) * fleet.cost.sum())
-    budget = max(budget, fleet.cost.max())
-    arguments = {"sources": fleet, "budget": budget, "arrivals": "poisson"}
-    spent = crawls(name, 60, budget_rule="step", **arguments) @ fleet.cost
-    assert (spent <= budget * (1 + 1e-12)).all()
-    spent = np.cumsum(crawls(name, 60, budget_rule="average", **arguments) @ fleet.cost, axis=0)
-    allowed = budget * np.arange(1, 61)[:, None] + fleet.cost.max()
-    assert (spent <= allowed * (1 + 1e-9)).all()
 
 
 # -------------------------------------------------------------------------------------- refusals

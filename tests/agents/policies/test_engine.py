@@ -23,23 +23,22 @@ def choices(process, priority):
 
 
 @pytest.mark.parametrize(
-    ("engine", "least"),
+    "engine",
     [
-        (Engine(rate=0.5, capacity=4, threshold=0.4), 0.99),
-        (Engine(rate=2, capacity=3), 0.99),
-        (Engine(rate=1.2, capacity=2, service="poisson", threshold=0.5), 0.99),
-        (Engine(rate=4, capacity=0), 0.99),
+        Engine(rate=0.5, capacity=4, threshold=0.4),
+        Engine(rate=1.2, capacity=2, service="poisson", threshold=0.5),
+        Engine(rate=4, capacity=0),
     ],
 )
-def test_near_the_exact_optimum(engine, least):
-    process = EngineProcess(FLEET, 1, engine, ages=np.array([18, 28, 22]))
+def test_near_the_exact_optimum(engine):
+    process = EngineProcess(FLEET, 1, engine, ages=np.array([14, 22, 18]))
     optimum, _ = process.optimum(1e-5)
     ours, theirs = (
         process.reward(choices(process, priority))
         for priority in (QueueIndex(FLEET, 1, engine).priority,
                          lambda age, *_: index_at_age(age, FLEET))
     )  # fmt: skip
-    assert ours >= least * optimum
+    assert ours >= 0.99 * optimum
     assert ours >= 0.998 * theirs
     assert optimum >= ours * (1 - 1e-5)
 
@@ -79,12 +78,11 @@ def test_one_observation_or_a_batch(discipline, observed):
 
 
 def test_never_clearly_behind_and_below_the_bound():
-    """6 comparisons at three errors: one fails by chance once in 120 seeds of the arrivals."""
+    """4 comparisons at three errors: one fails by chance once in 180 seeds of the arrivals."""
     gains = []
     for seed, regime, share, kind in (
         (0, "sparse", 0.1, {"service": "poisson"}),
         (0, "sparse", 0.4, {"discipline": "value"}),
-        (1, "dense", 0.4, {"service": "poisson"}),
     ):
         fleet = Sources.random(8, seed, regime)
         engine = Engine(rate=share * float(fleet.arrival_rate.sum()), capacity=4, **kind)

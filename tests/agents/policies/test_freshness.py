@@ -95,7 +95,7 @@ def test_lambda_crawl_keeps_its_rates_and_waits_for_changes(rule):
     rates = harmonic_rates(FLEET, 1.5, told=told)
     assert 0.1 < rates[3] < FLEET.arrival_rate[3]
     pings, total = np.zeros(3), np.zeros(5)
-    steps = 1500
+    steps = 1000 if rule == "average" else 200
     task = {"budget": 1.5, "budget_rule": rule, "sources": FLEET}
     if rule == "step":
         task |= {"budget": 2, "sources": FLEET.replaced(cost=2.0)}
@@ -122,7 +122,7 @@ def test_other_weights_and_refusals():
 
 
 def test_no_cycle_of_crawls_is_much_fresher():
-    """Without signals, one crawl a step: of all cyclic schedules of up to 8 steps for three pages
+    """Without signals, one crawl a step: of all cyclic schedules of up to 7 steps for three pages
     none is more than 1 % fresher than the index policy, and none exceeds the relaxed optimum."""
     fleet = Sources([0.15, 0.4, 1.2], [4.0, 1.0, 1.0], 1.0)
     m, change = importance(fleet), fleet.arrival_rate
@@ -138,7 +138,7 @@ def test_no_cycle_of_crawls_is_much_fresher():
 
     best = max(
         fresh(np.array(cycle))
-        for length in range(1, 9)
+        for length in range(1, 8)
         for cycle in itertools.product(range(3), repeat=length)
     )
     bound = float(m @ freshness_at(change, periodic_rates(fleet, 1.0)))

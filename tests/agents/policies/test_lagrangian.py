@@ -95,7 +95,7 @@ def test_batches():
 
 @pytest.mark.parametrize(("budget", "reward"), [(1, 260.389930), (2, 337.774550), (3, 372.410342)])
 def test_table1_is_crawled_as_well_as_by_whittle(budget, reward):
-    got = evaluate("lagrangian", {"budget": budget}, steps=2800, seeds=1)
+    got = evaluate("lagrangian", {"budget": budget}, steps=560, seeds=1)
     assert got.reward[0] == pytest.approx(reward, abs=1e-6)
 
 
@@ -110,7 +110,7 @@ def test_a_budget_for_half_a_source_more_is_priced_as_what_it_pays_for():
 @pytest.mark.parametrize("budget", [2, 2.5, 3])
 def test_table1_on_average_reaches_the_bound(budget):
     arguments = {"budget": budget, "budget_rule": "average"}
-    got = evaluate("lagrangian", arguments, steps=4000, warmup=500, seeds=1)
+    got = evaluate("lagrangian", arguments, steps=2000, warmup=300, seeds=1)
     assert got.reward[0] >= 0.9975 * relaxed_bound(TABLE1, budget)
     assert got.cost[0] <= budget + 2e-3
 
@@ -119,7 +119,7 @@ def test_table1_on_average_reaches_the_bound(budget):
 def test_is_close_to_whittle_on_random_fleets(seed, rule):
     fleet = Sources.random(50, seed=seed)
     arguments = {"sources": fleet, "budget": 6, "budget_rule": rule}
-    runs = compare(["lagrangian", "whittle"], arguments, steps=1000, warmup=300, seeds=1)
+    runs = compare(["lagrangian", "whittle"], arguments, steps=600, warmup=300, seeds=1)
     a, b = (run.reward[0] / relaxed_bound(fleet, 6) for run in runs.values())
     assert abs(a - b) < 1.5e-3
     assert a > 0.998

@@ -57,7 +57,7 @@ def test_every_agent_keeps_the_limits(name, rule, observed):
     seen, _ = env.reset(seed=0)
     state, last, spent = None, np.full((rows, 8), 0.0), np.zeros(rows)
     tried = np.zeros(rows)
-    for epoch in range(1, 41):
+    for epoch in range(1, 21):
         wanted, state = agent.predict(seen, state, np.full(rows, epoch == 1))
         seen, *_ = env.step(wanted)
         picked = np.ravel(env.harvest.picked)
@@ -74,7 +74,7 @@ def test_every_agent_keeps_the_limits(name, rule, observed):
         if rule == "step":
             assert cost.max() <= budget * (1 + 1e-9)
         assert spent.max() <= budget * epoch + fleet.cost.max()
-    assert tried.min() >= 20  # it does not stand still
+    assert tried.min() >= 10  # it does not stand still
 
 
 @pytest.mark.parametrize(("rule", "observed"), RULES)

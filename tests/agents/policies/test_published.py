@@ -161,8 +161,9 @@ def test_neurwin_protocol(row):
 @pytest.mark.parametrize("row", DEEPTOP, ids=lambda row: f"{row[0]} choose {row[1]}")
 def test_deeptop_protocol(row):
     for name, value in zip(NAMES, row[2:], strict=False):
-        steps = 1000 if name == "myopic" else 6000  # whose schedule is periodic
-        assert score_of(name, *row[:2], steps=steps, warmup=steps) == printed(value), name
+        # Other schedules are periodic; the periods of Whittle's, 12, 7 and 96, divide 8 · 672.
+        steps, warmup = (1000, 1000) if name == "myopic" else (6000, 6000 - 8 * 672)
+        assert score_of(name, *row[:2], steps=steps, warmup=warmup) == printed(value), name
 
 
 @pytest.mark.parametrize("row", NEURWIN, ids=lambda row: f"{row[0]} choose {row[1]}")
@@ -277,23 +278,22 @@ COVER = [
 def test_no_total_exceeds_the_relaxed_bound(name, rule, start):
     """A sharp test: every deterministic total over H epochs is at most H × bound. A balance may
     be overdrawn by one source's cost at the end, worth its charge."""
-    for seed in range(2):
-        fleet, budget = any_fleet(seed)
-        bound, price = relaxation(fleet, budget)
-        env = CrawlVectorEnv(
-            1, sources=fleet, budget=budget, budget_rule=rule, start=start, horizon=None,
-            features=("value", "age", "balance", "crawled", "harvest"),
-        )  # fmt: skip
-        agent = agents.make(name, env, seed=seed)
-        observation, _ = env.reset(seed=seed)
-        earned, state = np.empty(120), None
-        for t in range(120):
-            action, state = agent.predict(observation, state)
-            observation, reward, *_ = env.step(action)
-            earned[t] = reward[0]
-        debt = price * fleet.cost.max() if rule == "average" else 0.0
-        allowed = bound * np.arange(1, 121) + debt
-        assert (np.cumsum(earned) <= allowed * (1 + 1e-9)).all()
+    fleet, budget = any_fleet(0)
+    bound, price = relaxation(fleet, budget)
+    env = CrawlVectorEnv(
+        1, sources=fleet, budget=budget, budget_rule=rule, start=start, horizon=None,
+        features=("value", "age", "balance", "crawled", "harvest"),
+    )  # fmt: skip
+    agent = agents.make(name, env, seed=0)
+    observation, _ = env.reset(seed=0)
+    earned, state = np.empty(120), None
+    for t in range(120):
+        action, state = agent.predict(observation, state)
+        observation, reward, *_ = env.step(action)
+        earned[t] = reward[0]
+    debt = price * fleet.cost.max() if rule == "average" else 0.0
+    allowed = bound * np.arange(1, 121) + debt
+    assert (np.cumsum(earned) <= allowed * (1 + 1e-9)).all()
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -38,7 +38,7 @@ def test_without_regimes_they_are_whittle(name, rate):
 def test_inferred_regimes_are_worth_much_and_known_ones_more():
     task = posed(Regimes(), sources=lambda rng: fleet_of(40, 5, rng), features=("value", *KNOWN))
     names = ["whittle", "whittle-regimes", "whittle-current"]
-    runs = compare(names, task, steps=250, warmup=50, seeds=12)
+    runs = compare(names, task, steps=150, warmup=50, seeds=10)
     plain, inferred, told = (runs[name].reward for name in names)
     for better, worse in ((inferred, plain), (told, inferred)):
         gain = better - worse

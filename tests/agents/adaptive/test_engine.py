@@ -29,7 +29,7 @@ TASK = {
 def test_it_earns_most_of_what_the_policy_does_that_knows_the_sources():
     ours = ["adaptive-engine", "in-context"]
     others = ["whittle-engine", "adaptive-self-tuning"]
-    runs = compare([*ours, *others], TASK, steps=75, warmup=45, seeds=2)
+    runs = compare([*ours, *others], TASK, steps=75, warmup=45, seeds=1)
     known, without = (runs[name].reward.mean() for name in others)
     for name in ours:
         assert runs[name].reward.mean() > 0.6 * known  # four seeds: .75 to 1.04, and .98 to 1.02

@@ -182,7 +182,7 @@ def test_the_shipped_weights_are_as_good_as_measured():
 
     task = {"sources": fleet, "budget": 5, "arrivals": "poisson-items"}
     task |= {"observed": False, "features": ("age", *PARAMETERS)}
-    size = {"steps": 200, "warmup": 200, "seeds": 8}
+    size = {"steps": 120, "warmup": 150, "seeds": 6}
     best, worst = (agents.evaluate(x, task, **size).reward for x in ("whittle", "random"))
     for features, least in ((HARVEST, 0.75), (SUMS, 0.8), (TOLD, 0.9)):
         mine = agents.evaluate("in-context", {**task, "features": (*features, "cost")}, **size)
@@ -233,7 +233,7 @@ def test_the_average_budget_is_kept():
     task = task_of(HARVEST)
     arguments = {"sources": task.sources, "budget": 2.5, "budget_rule": "average"}
     arguments |= {"observed": False, "arrivals": "poisson"}
-    run = agents.evaluate("in-context", arguments, steps=300, seeds=1)
+    run = agents.evaluate("in-context", arguments, steps=150, seeds=1)
     np.testing.assert_allclose(run.cost, 2.5, rtol=0.1)
 
 
@@ -258,9 +258,9 @@ def test_it_plays(features, fleet, arguments):
     sources = Sources(**{**usual, **fleet})
     task = {"budget": 2, "arrivals": "poisson-items", "observed": False, "horizon": None}
     task |= {"sources": sources, "features": features, **arguments}
-    run = agents.evaluate("in-context", task, steps=60, warmup=0, seeds=2)
+    run = agents.evaluate("in-context", task, steps=30, warmup=0, seeds=2)
     assert np.isfinite(run.reward).all()
-    assert (run.cost <= task["budget"] + 3.0 / 60).all()
+    assert (run.cost <= task["budget"] + 3.0 / 30).all()
 
 
 @pytest.mark.parametrize("missing", ["crawled", "harvest"])
@@ -329,8 +329,8 @@ def test_pings_are_worth_what_they_announce():
                 "signals": {"recall": 0.8, "precision": 0.8},
                 "features": features,
             },
-            steps=300,
-            warmup=100,
+            steps=150,
+            warmup=60,
             seeds=3,
         ).reward.mean()
         for features in (SUMS, (*SUMS, "pings"))
@@ -355,7 +355,7 @@ def test_daily_cycles_are_noticed():
     }
     same, other = (
         agents.evaluate(
-            lambda env, day=day: InContext(env, day=day), task, steps=600, warmup=200, seeds=4
+            lambda env, day=day: InContext(env, day=day), task, steps=300, warmup=150, seeds=4
         ).reward
         for day in (24.0, 17.0)
     )
@@ -372,7 +372,7 @@ def test_regimes_of_topics_are_noticed_and_their_absence_costs_little():
             agents.evaluate(
                 "in-context",
                 {**task, "arrivals": arrivals, "features": features},
-                steps=400, warmup=100, seeds=8,
+                steps=150, warmup=100, seeds=8,
             ).reward
             for features in (task["features"], hidden)
         )  # fmt: skip
@@ -404,10 +404,10 @@ class Heedless(InContext):
 
 @pytest.mark.parametrize("name", ["Diminishing40", "Looks100"])
 def test_it_heeds_the_payoff_and_the_actions_of_a_task(name):
-    """Rewards relative to those of an agent that does not, in the same six runs."""
+    """Rewards relative to those of an agent that does not, in the same four runs."""
     task = {**named(name).arguments_of("validation", 0), "features": HARVEST}
     heeding, heedless = (
-        agents.evaluate(agent, task, steps=200, warmup=60, seeds=6).reward
+        agents.evaluate(agent, task, steps=80, warmup=30, seeds=4).reward
         for agent in ("in-context", Heedless)
     )
     assert statistics.ratio(heeding, heedless).low > 1.1

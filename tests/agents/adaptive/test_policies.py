@@ -59,12 +59,10 @@ def hidden_from(kind):
 @pytest.mark.parametrize(
     ("rule", "shown"),
     [
-        ("step", COUNTS),
         ("average", ("crawled", "harvest")),
         ("step", ("value", *COUNTS)),
         ("average", SUMS),
         ("step", ("value", *SUMS, "pings")),
-        ("average", ("crawled", *SUMS[2:], "pings")),
     ],
 )
 def test_hidden_parameters_are_not_read(rule, shown):
@@ -83,7 +81,7 @@ def check_hidden(kind, rule, shown):
     honest, blind = kind(env, seed=1), kind(poisoned(env.task, hidden_from(kind)), seed=1)
     seen, _ = env.reset(seed=0)
     states = [None, None]
-    for _ in range(40):
+    for _ in range(30):
         spoilt = seen
         if "value" in shown:  # of sources not observed it shows the belief, made of the parameters
             spoilt = seen.copy()
@@ -254,7 +252,7 @@ def test_gaps_are_counted_with_and_without_ages():
 def test_failed_crawls_reveal_nothing_and_the_gap_goes_on(shown):
     fleet = Sources([2.0, 1.0, 0.5], 1.0, 0.2, failure_rate=0.6)
     arguments = {**UNSEEN, "features": shown, "sources": fleet, "budget": 2, "horizon": None}
-    env = CrawlVectorEnv(50, **arguments)
+    env = CrawlVectorEnv(20, **arguments)
     agent = Thompson(env, seed=0)
     seen, _ = env.reset(seed=2)
     state = None
@@ -367,19 +365,20 @@ def _with(kind, estimator):
     return lambda env: kind(env, seed=0, estimator=estimator)
 
 
-@pytest.mark.parametrize("regime", ["dense", "sparse"])
-def test_learning_costs_little(regime):
+@pytest.mark.parametrize(
+    ("regime", "features", "close", "tuning"),
+    [("dense", COUNTS, 0.97, 0.9), ("sparse", ("age",), 0.95, 0.75)],
+)
+def test_learning_costs_little(regime, features, close, tuning):
     """Of what Whittle collects with known rates, later than at the start; with items and with
     harvests alone, from which a few items a source reveal little of Λξ̄ and μ."""
-    arguments = {**UNSEEN, "sources": Sources.random(30, 7, regime), "budget": 3}
+    task = {**UNSEEN, "sources": Sources.random(30, 7, regime), "budget": 3, "features": features}
     names = ["whittle", *(kind.name for kind in KINDS)]
-    for features, close, tuning in ((COUNTS, 0.97, 0.9), (("age",), 0.95, 0.75)):
-        arguments["features"] = features
-        runs = compare(names, arguments, steps=150, warmup=300, seeds=2)
-        best = runs["whittle"].reward.mean()
-        for name in names[1:-1]:
-            assert runs[name].reward.mean() > close * best
-        assert runs[names[-1]].reward.mean() > tuning * best
+    runs = compare(names, task, steps=150, warmup=300, seeds=2)
+    best = runs["whittle"].reward.mean()
+    for name in names[1:-1]:
+        assert runs[name].reward.mean() > close * best
+    assert runs[names[-1]].reward.mean() > tuning * best
 
 
 @pytest.mark.parametrize("kind", [Certainty, Optimism, Thompson], ids=lambda kind: kind.name)
@@ -393,10 +392,10 @@ def test_changed_or_not_suffices_where_sources_publish_little(kind):
         seen, _ = env.reset(seed=3)
         state = None
         total = 0.0
-        for t in range(600):
+        for t in range(400):
             action, state = each.predict(seen, state)
             seen, reward, *_ = env.step(action)
-            total += reward.sum() if t >= 300 else 0.0
+            total += reward.sum() if t >= 200 else 0.0
         collected.append(total)
     assert collected[0] > 0.94 * collected[1]
 
@@ -497,7 +496,7 @@ def test_signals_are_learnt_where_there_are_any():
 
 
 def test_learning_the_quality_of_signals_costs_little():
-    """Of `whittle`, which knows everything, in the second half of 500 steps."""
+    """Of `whittle`, which knows everything, from step 150 to 350."""
     task = {
         "sources": Sources.random(20, 0, "sparse"), "budget": 1,
         "features": ("value", *SUMS, "items"),
@@ -508,7 +507,7 @@ def test_learning_the_quality_of_signals_costs_little():
         **{kind.name: kind.name for kind in (Thompson, SelfTuning)},
         "ignoring": lambda env: Thompson(env, seed=0, estimator="gamma-poisson"),
     }
-    runs = compare(agents_compared, task, steps=250, warmup=250, seeds=3)
+    runs = compare(agents_compared, task, steps=200, warmup=150, seeds=2)
     known = runs["known"].reward.mean()
     assert runs["adaptive-thompson"].reward.mean() > 0.97 * known
     assert runs["adaptive-self-tuning"].reward.mean() > 0.95 * known
@@ -524,7 +523,7 @@ def test_self_tuning_learns_rare_items_that_decay_slowly_from_harvests_alone():
         "arrivals": "poisson", "observed": False, "features": ("age", "crawled", "harvest"),
     }  # fmt: skip
     names = ("whittle", "random", "adaptive-self-tuning")
-    runs = compare(names, task, steps=600, warmup=200, seeds=3)
+    runs = compare(names, task, steps=300, warmup=200, seeds=3)
     best, worst, learnt = (runs[name].reward for name in names)
     assert score(learnt, worst, best).mean > 0.86
 

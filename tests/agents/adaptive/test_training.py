@@ -20,7 +20,7 @@ from agents.adaptive.training import (
 from agents.theory.closed_form import age_index, decayed
 from crawl_env import ItemLog, Sources
 
-TINY = Settings(worlds=12, rounds=1, epochs=8, hidden=16)
+TINY = Settings(worlds=10, rounds=1, epochs=8, hidden=16)
 
 
 def short_world(rng, *own):

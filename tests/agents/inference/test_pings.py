@@ -21,16 +21,11 @@ from agents.inference.pings import PRECISIONS, no_change, passed
 def integrals(shape, rate, likelihood):
     """Return the log-probability of an observation, and mean and variance of Λ_s after it."""
     law = stats.gamma(shape, scale=1 / rate)
-    ends = law.ppf(1e-13), law.isf(1e-13)
-
-    def moment(power):
-        def of(log):
-            x = np.exp(log)
-            return float(law.pdf(x) * likelihood(x) * x ** (power + 1))
-
-        return float(integrate.quad(of, *np.log(ends), epsabs=0, epsrel=1e-10, limit=500)[0])
-
-    total, first, second = (moment(power) for power in range(3))
+    # The trapezoidal rule for ln Λ_s: the integrand is smooth, and falls to nothing at both ends.
+    log, step = np.linspace(*np.log([law.ppf(1e-13), law.isf(1e-13)]), 3000, retstep=True)
+    x = np.exp(log)
+    weight = law.pdf(x) * likelihood(x) * x * step
+    total, first, second = (float((weight * x**power).sum()) for power in range(3))
     mean = first / total
     return np.log(total), mean, second / total - mean**2
 
@@ -38,7 +33,8 @@ def integrals(shape, rate, likelihood):
 def probability(k, mean, n, p):
     """Return P(k), k ~ Poisson(mean) + Binomial(n, p)."""
     true = np.arange(min(k, n) + 1)
-    return float((stats.binom.pmf(true, n, p) * stats.poisson.pmf(k - true, mean)).sum())
+    silent = stats.poisson.pmf(k - true, mean[:, None])
+    return (stats.binom.pmf(true, n, p) * silent).sum(axis=-1)
 
 
 CASES = [
@@ -57,7 +53,7 @@ def test_one_crawl_is_the_integral_over_the_silent_rate(shape, rate, gap, n, k):
         np.testing.assert_allclose(found, counted, rtol=1e-6, atol=1e-12)
 
         def nothing(x, p=p):
-            return float((1 - p) ** n * np.exp(-x * gap))
+            return (1 - p) ** n * np.exp(-x * gap)
 
         for changed in (False, True):
             if changed:
@@ -150,7 +146,7 @@ def covered(law, truth):
     return float(((law.quantile(0.05) <= truth) & (truth <= law.quantile(0.95))).mean())
 
 
-@pytest.mark.parametrize("precision", [0.8, 0.2, 0.02])
+@pytest.mark.parametrize("precision", [0.8, 0.02])
 def test_bias_and_coverage(precision):
     """Bounds are five standard errors of 400 sources, or the width of a cell of the precisions; the
     seed is fixed."""

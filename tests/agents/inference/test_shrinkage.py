@@ -89,7 +89,7 @@ FLEETS = {  # of mean 1
 }
 
 
-@pytest.mark.parametrize("size", [2, 10, 100])
+@pytest.mark.parametrize("size", [2, 100])
 def test_intervals_of_rates_cover_what_they_claim(size):
     """At least 300 sources each; standard error of a share near 95 %: 1.3 points or less."""
     rng = np.random.default_rng(size)
@@ -274,7 +274,7 @@ UTILITIES = {
 }
 
 
-@pytest.mark.parametrize("unit", [1e-300, 1e-155, 1e-150, 1e-3, 1e150, 1e300])
+@pytest.mark.parametrize("unit", [1e-300, 1e-150, 1e300])
 @pytest.mark.parametrize("which", UTILITIES)
 def test_utilities_do_not_depend_on_their_unit(which, unit):
     source, utility = (np.array(x) for x in UTILITIES[which])

@@ -180,7 +180,8 @@ INSTALLED = """
 import sys
 import gymnasium, numba
 before = set(sys.modules)
-import crawl_env
+import crawl_env, agents
+print(sorted({"email.utils", "importlib.metadata"} & (sys.modules.keys() - before)))
 tops = {name.partition(".")[0] for name in sys.modules.keys() - before}
 print(*sorted(tops - sys.stdlib_module_names))
 from numba.core.dispatcher import Dispatcher
@@ -195,16 +196,19 @@ print(log_poisson(3.0, 2.0))
 
 
 def test_an_installed_package_needs_no_folder_to_write_to(tmp_path):
-    """It loads numba besides Gymnasium, and compiles nothing before a function is called. Files in
-    the place of the folders of caches and of the home refuse these to every user, root included."""
+    """It loads numba besides Gymnasium and nothing slow, and compiles nothing before a function is
+    called. Files in the place of the folders of caches and of the home refuse these to every user,
+    root included."""
     package, home = tmp_path / "crawl_env", tmp_path / "home"
     shutil.copytree(ROOT / "crawl_env", package, ignore=shutil.ignore_patterns("__pycache__"))
     for folder in [package, *package.rglob("*/")]:
         (folder / "__pycache__").touch()
     home.touch()
     variables = {"HOME": str(home), "XDG_CACHE_HOME": str(home)}
-    loaded, compiled, place, result = python(INSTALLED, tmp_path, **variables).splitlines()
-    assert loaded == "crawl_env"
+    found = python(INSTALLED, tmp_path, **variables).splitlines()
+    slow, loaded, compiled, place, result = found
+    assert slow == "[]"
+    assert loaded == "agents crawl_env"
     assert compiled == "True 0"
     assert place == str(package / "__init__.py")
     assert float(result) == pytest.approx(3 * math.log(2) - 2 - math.log(6))

@@ -1,7 +1,5 @@
 """The scalar environment: its step against plain Python, and what must never happen."""
 
-import random
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -25,7 +23,6 @@ from tests.crawl_env.env_plain import (
     fleet_of,
     random_actions,
     run,
-    same,
     unreachable_is_fine,
 )
 from tests.references import Z_LIMIT, plainly, z_of_share
@@ -260,27 +257,6 @@ RANDOM = {
     "budget": 2,
     "horizon": 6,
 }
-
-
-def global_state():
-    name, keys, *rest = np.random.get_state()  # noqa: NPY002
-    return random.getstate(), (name, keys.tolist(), *rest)
-
-
-@pytest.mark.parametrize("batch", [False, True], ids=["scalar", "vector"])
-def test_no_global_randomness(batch):
-    before, runs = global_state(), []
-    for seed in (0, 1):
-        np.random.seed(seed)  # noqa: NPY002
-        random.seed(seed)
-        state = global_state()
-        arguments = {**RANDOM, "sources": lambda rng: Sources.random(5, rng)}
-        env = CrawlVectorEnv(3, **arguments) if batch else CrawlEnv(**arguments)
-        first = env.reset(seed=5)[0]
-        runs.append([first, *run(env, random_actions(env, 20))])
-        assert global_state() == state
-    assert same(*runs)
-    random.setstate(before[0])
 
 
 @pytest.mark.parametrize("rows", [None, 3])

@@ -8,6 +8,7 @@ import pytest
 from gymnasium.envs.registration import EnvSpec
 
 from crawl_env import Arrivals, CrawlEnv, CrawlVectorEnv, ItemLog, PingLog, Signals, Sources, Trace
+from crawl_env.content import process
 from crawl_env.content.belief import _faded
 from crawl_env.content.draws import stream
 from crawl_env.content.pings import _UnsortedTimes
@@ -78,8 +79,9 @@ def test_signals_change_nothing_that_arrives_and_actions_change_no_ping(signals)
 
 
 @pytest.mark.parametrize("signals", [MIXED, DELAYED], ids=["at once", "delayed"])
-def test_the_belief_is_the_conditional_mean(signals):
+def test_the_belief_is_the_conditional_mean(signals, monkeypatch):
     """96 z values, of which none is beyond 4.5 with probability .9993."""
+    monkeypatch.setattr(process, "BLOCK", 9000)  # three blocks
     rows = 8000
     env = CrawlVectorEnv(
         rows, FLEET, arrivals="poisson-items", start="random", signals=signals, features=FEATURES
@@ -110,9 +112,10 @@ def test_every_start_has_a_finite_belief(start):
     assert first[:, [0, 2, 3]].any() == (start == "full")
 
 
-def test_pings_come_at_their_rate_from_the_first_step_on():
+def test_pings_come_at_their_rate_from_the_first_step_on(monkeypatch):
     """36 z values, none beyond 4.5 with probability .9998; also those that are on their way when it
     starts."""
+    monkeypatch.setattr(process, "BLOCK", 9000)
     rows = 8000
     for signals in (MIXED, DELAYED):
         env = CrawlVectorEnv(

@@ -71,35 +71,22 @@ def closing():
 
 
 TRANSPARENT = {
-    "made": crawl,
     "unwrapped": lambda: crawl().unwrapped,
     "task": lambda: crawl().unwrapped.task,
-    "TimeLimit": lambda: wrappers.TimeLimit(crawl(), 7),
-    "OrderEnforcing": lambda: wrappers.OrderEnforcing(crawl().unwrapped),
-    "RecordEpisodeStatistics": lambda: wrappers.RecordEpisodeStatistics(crawl()),
-    "ClipAction": lambda: wrappers.ClipAction(crawl()),
     "Autoreset": lambda: wrappers.Autoreset(crawl()),
-    "NormalizeReward": lambda: wrappers.NormalizeReward(crawl()),
     "many": lambda: wrappers.RecordEpisodeStatistics(
         wrappers.TimeLimit(wrappers.ClipAction(wrappers.NormalizeReward(crawl())), 5)
     ),
     "Monitor": lambda: Monitor(crawl()),
-    "native": native,
     "native class": lambda: CrawlVectorEnv(3),
     "native statistics": lambda: vector_wrappers.RecordEpisodeStatistics(native()),
-    "native ClipAction": lambda: vector_wrappers.ClipAction(native()),
-    "native NormalizeReward": lambda: vector_wrappers.NormalizeReward(native()),
-    "native DictInfoToList": lambda: vector_wrappers.DictInfoToList(native()),
-    "SyncVectorEnv": lambda: SyncVectorEnv([crawl] * 2),
     "make_vec sync": lambda: gym.make_vec(
         "EphemeralCrawl-v0", num_envs=2, vectorization_mode="sync"
     ),
     "SyncVectorEnv of wrapped": lambda: vector_wrappers.RecordEpisodeStatistics(
         SyncVectorEnv([lambda: wrappers.ClipAction(wrappers.TimeLimit(crawl(), 9))] * 2)
     ),
-    "DummyVecEnv": lambda: DummyVecEnv([crawl] * 2),
     "VecMonitor": lambda: VecMonitor(DummyVecEnv([crawl])),
-    "CrawlVecEnv": lambda: CrawlVecEnv(2),
     "CrawlVecEnv wrapped": lambda: VecCheckNan(CrawlVecEnv(2)),
     "VecNormalize of rewards": lambda: VecNormalize(CrawlVecEnv(2), norm_obs=False),
 }
@@ -160,18 +147,6 @@ CHANGED = {
     "NormalizeObservation": (
         lambda: wrappers.NormalizeObservation(crawl()), "NormalizeObservation",
     ),
-    "inside": (
-        lambda: wrappers.ClipAction(wrappers.TimeLimit(wrappers.NormalizeObservation(crawl()), 5)),
-        "NormalizeObservation",
-    ),
-    "TransformObservation": (
-        lambda: wrappers.TransformObservation(crawl(), lambda o: o / 10, None),
-        "TransformObservation",
-    ),
-    "FrameStackObservation": (lambda: wrappers.FrameStackObservation(crawl(), 3), "observations"),
-    "ReshapeObservation": (
-        lambda: wrappers.ReshapeObservation(crawl(), (2, 2)), "ReshapeObservation",
-    ),
     "RescaleAction": (
         lambda: wrappers.RescaleAction(crawl(), np.float32(0), np.float32(1)), "changes actions",
     ),
@@ -179,26 +154,14 @@ CHANGED = {
     "vector NormalizeObservation": (
         lambda: vector_wrappers.NormalizeObservation(native()), "NormalizeObservation",
     ),
-    "vector FlattenObservation": (
-        lambda: vector_wrappers.FlattenObservation(native()), "FlattenObservation",
-    ),
-    "vector RescaleAction": (
-        lambda: vector_wrappers.RescaleAction(native(), np.float32(0), np.float32(1)),
-        "changes actions",
-    ),
     "sync of normalised": (
         lambda: SyncVectorEnv([lambda: wrappers.NormalizeObservation(crawl())] * 2),
         "NormalizeObservation|observations are",
     ),
-    "VecNormalize": (lambda: VecNormalize(CrawlVecEnv(2)), "VecNormalize"),
     "VecNormalize inside": (
         lambda: VecMonitor(VecNormalize(DummyVecEnv([crawl]))), "VecNormalize",
     ),
     "VecFrameStack": (lambda: VecFrameStack(CrawlVecEnv(2), 2), "observations are"),
-    "Dummy of flattened": (
-        lambda: DummyVecEnv([lambda: wrappers.FlattenObservation(crawl())]),
-        "FlattenObservation|observations are",
-    ),
 }  # fmt: skip
 
 

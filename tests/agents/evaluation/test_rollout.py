@@ -273,8 +273,9 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ["whittle", "nutch", "adaptive-thompson"])
+@pytest.mark.parametrize(
+    ("kind", "name"), [*zip(KINDS, ("whittle", "nutch", "adaptive-thompson"), strict=True)]
+)
 def test_every_kind_of_environment(name, kind):
     got = evaluate(name, KINDS[kind], steps=30, warmup=3, seeds=4)
     n = got.frequency.size

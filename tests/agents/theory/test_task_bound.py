@@ -216,8 +216,7 @@ def error_of(run):
 @pytest.mark.parametrize(
     ("information", "rule"),
     [
-        ("observed", "average"), ("partly observed", "average"), ("not observed", "average"),
-        ("not observed", "step"),
+        ("observed", "average"), ("partly observed", "average"), ("not observed", "step"),
     ],
 )  # fmt: skip
 def test_no_agent_beats_the_bound_of_what_it_sees(information, rule):

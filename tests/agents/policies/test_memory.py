@@ -8,10 +8,10 @@ import agents
 from agents import Agent
 from agents.evaluation.rollout import evaluate
 from agents.policies.base import State, arrays_of
-from crawl_env import CrawlVectorEnv, Task
+from crawl_env import CrawlVectorEnv, Sources, Task
 from crawl_env.envs.sb3 import CrawlVecEnv
 
-REMEMBER = ("static", "lagrangian", "nutch", "miniflux", "adaptive-certainty", "adaptive-optimism")
+REMEMBER = ("static", "lagrangian", "nutch", "miniflux")
 
 
 class Counter(Agent):
@@ -90,7 +90,7 @@ def test_states_are_never_changed_and_rows_do_not_mix(name, drawn):
     arguments = {"budget": 2, "arrivals": "poisson", "observed": False}
     channels = ("arrival_rate", "mean_utility", "decay_rate", "cost")
     if drawn:
-        arguments["sources"] = lambda rng: agents_fleet(rng)
+        arguments["sources"] = lambda rng: Sources.random(5, rng)
     features = ("value", "crawled", "harvest", *(channels if drawn else ()))
     env = CrawlVectorEnv(3, horizon=None, features=features, **arguments)
     agent = agents.make(name, env)
@@ -106,9 +106,3 @@ def test_states_are_never_changed_and_rows_do_not_mix(name, drawn):
         np.testing.assert_array_equal(single, action[1])
         state = after
         seen, *_ = env.step(action)
-
-
-def agents_fleet(rng):
-    from crawl_env import Sources
-
-    return Sources.random(5, rng)

@@ -71,7 +71,7 @@ def indices(agent, seen):
 
 @SEEN
 @pytest.mark.usefixtures("cycles")
-@pytest.mark.parametrize(("time", "utility"), [(24.0, 1.0), (1.0, 3e-4), (0.01, 5e6)])
+@pytest.mark.parametrize(("time", "utility"), [(24.0, 1.0), (0.01, 5e6)])
 def test_neither_the_unit_of_time_nor_that_of_utility_matters(features, time, utility):
     seen = history(features)
     other = seen.astype(np.float64)

@@ -35,33 +35,27 @@ def test_rates_come_back_with_their_prior_and_honest_errors():
     assert share_is(np.abs(found.value - true) < 1.96 * found.error, 0.95)
     assert share_is(np.abs(found.value - true) < found.error, stats.norm.cdf(1) * 2 - 1, 0.05)
     assert found.value.mean() == pytest.approx(counts.mean() / span, rel=1e-9)
-
-
-def test_rates_drawn_to_the_fleet_are_closer_to_the_truth():
-    true, counts, span = fleet_of_counts()
-    found = shrinkage.rates(counts, span)
     off, off_raw = (np.sqrt(np.mean((x - true) ** 2)) for x in (found.value, found.raw))
     assert off < 0.88 * off_raw  # √(span/(span + b)) = .853 with the prior known
 
 
-def test_rates_are_the_posterior_of_the_hierarchical_model():
+@pytest.mark.parametrize("span", [10.0, np.array([10.0, 10.0, 4.0, 2.0])], ids=["one", "own"])
+def test_rates_are_the_posterior_of_the_hierarchical_model(span):
     """Against sums over a grid of the mean and the shape, with scipy's negative binomial."""
-    counts, span = np.array([0, 2, 3, 9]), 10.0
-    average = counts.mean()
+    counts, spans = np.array([0, 2, 3, 9]), np.broadcast_to(span, 4)
     share = (np.arange(400) + 0.5) / 400
-    a = (average * share / (1 - share))[:, None]
-    mean = average * np.exp(np.linspace(-8, 20, 700))  # items; a priori 1/mean
+    a = (counts.mean() * share / (1 - share))[:, None]
+    mean = np.exp(np.linspace(-12, 22, 800))  # items / time; a priori 1/mean
     weight = np.ones((a.size, mean.size))
-    for n in counts:
-        weight *= stats.nbinom.pmf(n, a, a / (a + mean))
+    for n, t in zip(counts, spans, strict=True):
+        weight *= stats.nbinom.pmf(n, a, a / (a + mean * t))
     weight /= weight.sum()
-    first = [(weight * (n + a) / (span + span * a / mean)).sum() for n in counts]
-    second = [
-        (weight * (n + a) * (n + a + 1) / (span + span * a / mean) ** 2).sum() for n in counts
-    ]
+    both = list(zip(counts, spans, strict=True))
+    first = [(weight * (n + a) / (t + a / mean)).sum() for n, t in both]
+    second = [(weight * (n + a) * (n + a + 1) / (t + a / mean) ** 2).sum() for n, t in both]
     found = shrinkage.rates(counts, span)
     assert found.value == pytest.approx(first, rel=1e-3)
-    assert found.error == pytest.approx(np.sqrt(second - np.square(first)), rel=1e-3)
+    assert found.error == pytest.approx(np.sqrt(np.array(second) - np.square(first)), rel=1e-3)
 
 
 def test_the_error_is_never_less_than_that_of_the_fleets_mean():
@@ -160,24 +154,6 @@ def test_equal_spans_give_the_closed_form(size):
         assert y == pytest.approx(x, rel=1e-2 if size < 10 else 1e-6)
 
 
-def test_rates_over_own_spans_are_the_posterior_of_the_model():
-    """Against sums over a grid of the mean and the shape, with scipy's negative binomial."""
-    counts, spans = np.array([0, 2, 3, 9]), np.array([10.0, 10.0, 4.0, 2.0])
-    share = (np.arange(400) + 0.5) / 400
-    a = (counts.mean() * share / (1 - share))[:, None]
-    mean = np.exp(np.linspace(-12, 22, 800))  # items / time; a priori 1/mean
-    weight = np.ones((a.size, mean.size))
-    for n, t in zip(counts, spans, strict=True):
-        weight *= stats.nbinom.pmf(n, a, a / (a + mean * t))
-    weight /= weight.sum()
-    both = list(zip(counts, spans, strict=True))
-    first = [(weight * (n + a) / (t + a / mean)).sum() for n, t in both]
-    second = [(weight * (n + a) * (n + a + 1) / (t + a / mean) ** 2).sum() for n, t in both]
-    found = shrinkage.rates(counts, spans)
-    assert found.value == pytest.approx(first, rel=1e-3)
-    assert found.error == pytest.approx(np.sqrt(np.array(second) - np.square(first)), rel=1e-3)
-
-
 def test_intervals_of_rates_over_own_spans_cover_what_they_claim():
     rng, inside = np.random.default_rng(5), []
     for _ in range(12):
@@ -199,8 +175,8 @@ def votes_of_a_fleet(sigma, seed=2):
     return true, source, utility
 
 
-@pytest.mark.parametrize(("sigma", "slack"), [(0.5, 0.01), (1.2, 0.03)])
-def test_mean_utilities_come_back_with_honest_errors(sigma, slack):
+@pytest.mark.parametrize(("sigma", "slack", "gain"), [(0.5, 0.01, 0.95), (1.2, 0.03, 0.75)])
+def test_mean_utilities_come_back_with_honest_errors(sigma, slack, gain):
     true, source, utility = votes_of_a_fleet(sigma)
     found = shrinkage.utilities(source, utility, 500)
     assert found.mean == pytest.approx(100, rel=0.06)
@@ -208,14 +184,8 @@ def test_mean_utilities_come_back_with_honest_errors(sigma, slack):
     assert share_is(np.abs(found.value - true) < 1.96 * found.error, 0.95, slack)
     off = (found.value - true) / found.error
     assert np.sqrt((off**2).mean()) == pytest.approx(1, abs=0.15)
-
-
-@pytest.mark.parametrize(("sigma", "gain"), [(0.5, 0.95), (1.2, 0.75)])
-def test_utilities_drawn_to_the_fleet_are_closer_to_the_truth(sigma, gain):
-    true, source, utility = votes_of_a_fleet(sigma)
-    found = shrinkage.utilities(source, utility, 500)
     off, off_raw = (np.sqrt(np.mean((x - true) ** 2)) for x in (found.value, found.raw))
-    assert off < gain * off_raw
+    assert off < gain * off_raw  # drawn to the fleet they are closer to the truth
 
 
 def test_credibility_tends_to_the_textbooks_formula():

@@ -79,27 +79,23 @@ def test_every_agent_keeps_the_limits(name, rule, observed):
 
 @pytest.mark.parametrize(("rule", "observed"), RULES)
 def test_those_who_plan_beat_random_choice(rule, observed):
-    runs = compare(
-        ["whittle", *(["whittle-exact"] if observed else []), "lagrangian", "myopic", "random"],
-        {
-            "sources": everything(),
-            "budget": 2.0,
-            "budget_rule": rule,
-            "arrivals": "poisson-items",
-            "observed": observed,
-        },
-        steps=60,
-        warmup=20,
-        seeds=6,
-    )
+    """And none exceeds the bound."""
+    task = {
+        "sources": everything(),
+        "budget": 2.0,
+        "budget_rule": rule,
+        "arrivals": "poisson-items",
+        "observed": observed,
+    }
+    names = ["whittle", *(["whittle-exact"] if observed else []), "lagrangian", "myopic", "random"]
+    runs = compare(names, task, steps=60, warmup=20, seeds=6)
+    bound = task_bound(Task(**task)).bound
     random = runs.pop("random").reward
     for name, run in runs.items():
         gain = run.reward - random
         assert gain.mean() > Z_LIMIT * gain.std(ddof=1) / np.sqrt(gain.size), name
-        if not observed:
-            bound = relaxation(everything(), 2.0).bound
-            error = run.reward.std(ddof=1) / np.sqrt(run.reward.size)
-            assert run.reward.mean() < bound + Z_LIMIT * error
+        error = run.reward.std(ddof=1) / np.sqrt(run.reward.size)
+        assert run.reward.mean() < bound + Z_LIMIT * error
 
 
 class Careless(IndexAgent):
@@ -204,14 +200,3 @@ def test_the_bound_of_seen_capped_fleets_holds():
     run = evaluate("whittle", arguments, steps=20, warmup=5, seeds=2)
     assert run.reward.mean() > 5000  # 2 epochs' content of 3 sources, nearly
     assert run.reward.mean() <= bound
-
-
-def test_the_bound_of_seen_fleets_that_fail_holds():
-    arguments = {
-        "sources": everything(),
-        "budget": 2.0,
-        "arrivals": "poisson-items",
-    }
-    bound = task_bound(Task(**arguments)).bound
-    for name in ("whittle", "whittle-exact"):
-        assert evaluate(name, arguments, steps=60, warmup=30, seeds=4).reward.mean() < bound

@@ -18,6 +18,7 @@ import pytest
 from agents import AGENTS, registry
 from agents.evaluation import benchmark, rollout
 from agents.learning import LEARNERS
+from agents.theory.engine import backlog
 from crawl_env import CrawlEnv
 from crawl_env.simulation.observation import FEATURES
 from ephemeral_crawl import __main__ as commands
@@ -52,7 +53,9 @@ QUICK["backtest"] = ["--quick", "--begin", "0.98"]
 
 @pytest.fixture
 def short_tasks(monkeypatch):
-    """The runs of the benchmark's tasks are short: what agents earn in them is tested elsewhere."""
+    """The runs of the benchmark's tasks are short, and the index of engines is rough: what agents
+    earn is tested elsewhere."""
+    monkeypatch.setattr(backlog, "_ROUNDS", 1)
     play = benchmark.play
 
     def shortly(agent, task, *more):

@@ -20,7 +20,6 @@ SIZE = Size(seeds=12, steps=1200, warmup=0, quick=True, seed=3)
     ("sources", "budget", "recall", "precision"),
     [
         ("hacker-news", 2, 0.5, 0.8),
-        ("hacker-news", 10, 0.8, 0.8),
         ("fleet-f", 2, 1.0, 1.0),
         ("fleet-f", 10, 0.5, 0.2),
     ],

@@ -16,6 +16,7 @@ from experiments.benchmark.learning.entrants import ENTRANTS
 
 HOSTILE = "<script>alert(1)</script>"
 NAMES = (HOSTILE, 'a $x_$ & "b"', "<img src=x onerror=alert(2)>", "--><b>", "]]></style>")
+PLAIN = tuple(f"name {i}" for i in range(len(NAMES)))
 
 
 def drawing(names=NAMES):
@@ -71,8 +72,7 @@ def test_a_figure_with_a_name_is_also_a_picture_beside_the_page(tmp_path):
 
 def test_hostile_names_are_text_everywhere():
     page = page_of(*NAMES)
-    plain = page_of(*(f"name {i}" for i in range(len(NAMES))))
-    found, expected = Elements(page), Elements(plain)
+    found, expected = Elements(page), Elements(page_of(*PLAIN))
     assert [tag for tag, _ in found.elements] == [tag for tag, _ in expected.elements]
     assert [set(of) for _, of in found.elements] == [set(of) for _, of in expected.elements]
     assert not any(key.startswith("on") for _, of in found.elements for key in of)
@@ -82,7 +82,7 @@ def test_hostile_names_are_text_everywhere():
 
 
 def test_a_page_loads_nothing_and_runs_only_its_own_script():
-    page = page_of("a", "b")
+    page = page_of(*PLAIN)
     for _, attributes in Elements(page).elements:
         for key, value in attributes.items():
             if key in ("src", "href", "xlink:href"):
@@ -96,23 +96,23 @@ def test_a_page_loads_nothing_and_runs_only_its_own_script():
 
 
 def test_identifiers_are_unique_and_references_are_to_them():
-    elements = Elements(page_of("a", "b")).elements
+    elements = Elements(page_of(*PLAIN)).elements
     names = [of["id"] for _, of in elements if "id" in of]
     assert len(names) > 20
     assert len(names) == len(set(names))
     references = [v[1:] for _, of in elements for k, v in of.items() if k == "xlink:href"]
-    page = page_of("a", "b")
+    page = page_of(*PLAIN)
     references += re.findall(r"url\(#([^)]+)\)", page) + re.findall(r'href="#([^"]+)"', page)
     assert references
     assert set(references) <= set(names)
 
 
 def test_the_same_report_is_the_same_page():
-    assert page_of("a", "b") == page_of.__wrapped__("a", "b")
+    assert page_of(*PLAIN) == page_of.__wrapped__(*PLAIN)
 
 
 def test_a_curve_its_band_and_its_entry_belong_together():
-    elements = Elements(page_of("a", "b")).elements
+    elements = Elements(page_of(*PLAIN)).elements
     for number in "01":
         kinds = [of["class"] for _, of in elements if of.get("data-series") == number]
         # Two figures, each with two panels of a line and a band, and an entry of a line and a text.
@@ -121,7 +121,7 @@ def test_a_curve_its_band_and_its_entry_belong_together():
 
 
 def test_figures_follow_the_colours_of_the_page():
-    page = page_of("a", "b")
+    page = page_of(*PLAIN)
     assert "var(--ink)" in page
     assert plots.INK not in page.partition("</style>")[2]
 

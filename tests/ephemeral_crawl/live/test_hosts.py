@@ -126,6 +126,20 @@ def brute_force(scheduler, of_host, limit):
     return chosen
 
 
+def test_a_domain_that_is_limited_waits_after_the_last_fetch_of_its_hosts():
+    clock = Clock()
+    scheduler = Scheduler(":memory:", budget="2000/h", clock=clock)
+    scheduler.add_many({"source": name, "host": f"{name}.x.test"} for name in "ab")
+    (lease,) = scheduler.lease(1)
+    scheduler.report(lease.id)
+    clock.now += 10.0
+    scheduler.limit_host("*.x.test", "1min")
+    clock.now += 49.0
+    assert scheduler.lease(2) == []
+    clock.now += 1.0
+    assert len(scheduler.lease(2)) == 1
+
+
 def test_the_best_of_each_host_and_domain_is_leased():
     clock = Clock()
     scheduler = Scheduler(":memory:", budget="2000/h", explore=0, clock=clock)

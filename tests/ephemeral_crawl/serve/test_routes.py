@@ -102,7 +102,6 @@ def test_a_lease_that_has_expired_cannot_be_released_and_needs_not():
         ("report", {"lease": "1"}, 422, "invalid", "lease is '1'; it must be a whole number"),
         ("release", {}, 422, "invalid", "lease is missing"),
         ("add", {"source": "a"}, 409, "source_exists", "use `update`"),
-        ("add", {"source": "c", "cost": -1}, 422, "invalid", "cost is -1"),
         ("rename", {"source": "a", "name": "b"}, 409, "source_exists", "remove one of the two"),
         ("record", {"outcomes": [{"source": "a"}, {"source": "z"}]}, 404, "unknown_source", "'z'"),
         ("signal_many", {"pings": [{"source": "z"}]}, 404, "unknown_source", "'z'"),
@@ -112,10 +111,8 @@ def test_a_lease_that_has_expired_cannot_be_released_and_needs_not():
         ("lease", [], 422, "invalid", "the body is []; it must be an object"),
         ("lease", {"limit": True}, 422, "invalid", "limit is true; it must be a whole number"),
         ("record", {"outcomes": [None]}, 422, "invalid", "outcomes 0 is null; it must be"),
-        ("limit_host", {"host": "h", "interval": -1}, 422, "invalid", "interval is -1"),
         ("configure", {}, 422, "invalid", "no setting is given"),
         ("configure", {"budget": 20}, 422, "invalid", "budget is 20; give a rate such as '20/h'"),
-        ("configure", {"burst": 0}, 422, "invalid", "burst is 0"),
         ("limit_host", {"host": {}, "interval": 1}, 422, "invalid", "host is {}; give its name"),
     ],
 )

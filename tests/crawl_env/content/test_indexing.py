@@ -254,6 +254,13 @@ def test_nothing_is_lost_without_account(number):
     assert np.all(total.sum(axis=1)[:4, 0] > 0)  # all of it happened
 
 
+def test_ten_tenths_of_an_item_are_one():
+    """Though their sum in floating point is less."""
+    env = env_of([(step + 0.5, 1.0, 0) for step in range(11)], engine=Engine(0.1, 2))
+    env.reset(seed=0)
+    assert sum(env.step(np.ones(3))[4]["engine"]["indexed"][0] for _ in range(12)) == 1
+
+
 def test_what_is_worth_the_threshold_is_not_refused():
     published = [(0.25, 2.0, 1)]
 

@@ -1,12 +1,10 @@
 """The wheel and the sdist, and what works with the core dependencies alone."""
 
-import ast
 import os
 import re
 import subprocess
 import sys
 import tarfile
-import tomllib
 import zipfile
 from importlib.metadata import distribution
 from pathlib import Path
@@ -14,11 +12,9 @@ from pathlib import Path
 import pytest
 
 import crawl_env
-from crawl_env.extras import EXTRAS
-from tests.test_project import facts_of
+from tests.test_project import PROJECT
 
 ROOT = Path(__file__).parent.parent
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 CITATION = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 
 
@@ -178,26 +174,6 @@ def test_the_command_names_a_package_of_the_same_name(bare, tmp_path):
     assert done.returncode == 1
     assert "openai-agents installed files in this project's package 'agents'" in done.stderr
     assert "environment of its own" in done.stderr
-
-
-def test_the_extras_list_what_the_package_imports():
-    """Every third-party import is a core dependency or belongs to an extra."""
-    known = {"numpy", "numba", "gymnasium", "crawl_env", "agents", "ephemeral_crawl"}
-    known |= {name for names in EXTRAS.values() for name in names}
-    for package in ("crawl_env", "agents", "ephemeral_crawl"):
-        for file in (ROOT / package).rglob("*.py"):
-            for node in facts_of(file).imports:
-                names = []
-                if isinstance(node, ast.Import):
-                    names = [alias.name for alias in node.names]
-                elif node.level == 0:
-                    names = [node.module or ""]
-                tops = {name.split(".")[0] for name in names} - set(sys.stdlib_module_names)
-                assert tops <= known, f"{file.relative_to(ROOT)} imports {tops - known}"
-    declared = PROJECT["project"]["optional-dependencies"]
-    for extra, names in EXTRAS.items():
-        required = " ".join(declared[extra]).replace("-", "_").lower()
-        assert all(name in required for name in names), extra
 
 
 def test_the_version_is_stated_once():

@@ -2,13 +2,18 @@
 
 import ast
 import re
+import sys
+import tomllib
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
 
+from crawl_env.extras import EXTRAS
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
 def test_the_readme_is_short_and_names_the_two_commands():
@@ -119,6 +124,26 @@ def test_packages_import_only_those_below_them():
     assert {name for edge in found for name in edge} == set(place)
     for importer, imported in found:
         assert place[imported] < place[importer], f"{importer} imports {imported}"
+
+
+def test_the_extras_list_what_the_package_imports():
+    """Every third-party import is a core dependency or belongs to an extra."""
+    known = {"numpy", "numba", "gymnasium", "crawl_env", "agents", "ephemeral_crawl"}
+    known |= {name for names in EXTRAS.values() for name in names}
+    for package in ("crawl_env", "agents", "ephemeral_crawl"):
+        for file in (ROOT / package).rglob("*.py"):
+            for node in facts_of(file).imports:
+                names = []
+                if isinstance(node, ast.Import):
+                    names = [alias.name for alias in node.names]
+                elif node.level == 0:
+                    names = [node.module or ""]
+                tops = {name.split(".")[0] for name in names} - set(sys.stdlib_module_names)
+                assert tops <= known, f"{file.relative_to(ROOT)} imports {tops - known}"
+    declared = PROJECT["project"]["optional-dependencies"]
+    for extra, names in EXTRAS.items():
+        required = " ".join(declared[extra]).replace("-", "_").lower()
+        assert all(name in required for name in names), extra
 
 
 # Where an interval may be halved until a condition's place in it is known, and why; else this is

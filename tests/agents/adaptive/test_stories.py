@@ -9,6 +9,7 @@ from agents import compare, evaluate, make
 from agents.adaptive import AdaptiveStories, InContext
 from agents.adaptive.stories import StoriesMemory
 from agents.evaluation import statistics
+from agents.policies.base import ObservationView
 from crawl_env import CrawlVectorEnv, Sources, Stories, Task
 from crawl_env.benchmark import named
 from crawl_env.fleet.parameters import PARAMETERS
@@ -62,6 +63,18 @@ def test_a_run_does_not_depend_on_the_others_of_its_batch():
         np.testing.assert_allclose(StoriesMemory(*state).evidence[0], together.evidence[1])
     last, _ = agent.predict(seen[-1], tuple(states[-2]))
     np.testing.assert_array_equal(action[0], last[1])
+
+
+def test_each_run_of_a_batch_has_its_own_overlap_and_lag():
+    agent = AdaptiveStories(Task(**{**task(0.5), "budget": 4}))
+    seen = np.ones((3, 8, len(SEEN)), dtype=np.float32)
+    seen[..., SEEN.index("age")] = np.random.default_rng(0).integers(1, 20, (3, 8))
+    overlap, lag = np.array([0.0, 0.5, 1.0]), np.array([0.0, 3.0, 0.0])
+    together = agent.selected(ObservationView(seen, agent.task), overlap, lag)
+    for b in range(3):
+        one = ObservationView(seen[b : b + 1], agent.task)
+        np.testing.assert_array_equal(agent.selected(one, overlap[b], lag[b])[0], together[b])
+        assert (agent.selected(one, overlap[b - 1], lag[b - 1])[0] != together[b]).any()
 
 
 @pytest.mark.parametrize("changed", [{"arrivals": "poisson-items"}, {"budget_rule": "average"}])

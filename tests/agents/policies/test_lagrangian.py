@@ -115,7 +115,7 @@ def test_table1_on_average_reaches_the_bound(budget):
     assert got.cost[0] <= budget + 2e-3
 
 
-@pytest.mark.parametrize(("seed", "rule"), [(0, "step"), (1, "average"), (2, "step")])
+@pytest.mark.parametrize(("seed", "rule"), [(0, "step"), (1, "average")])
 def test_is_close_to_whittle_on_random_fleets(seed, rule):
     fleet = Sources.random(50, seed=seed)
     arguments = {"sources": fleet, "budget": 6, "budget_rule": rule}

@@ -11,7 +11,7 @@ from agents.theory.multiplier import BudgetMultiplier
 from agents.theory.task_bound import task_bound
 from crawl_env import CrawlVectorEnv, Signals, Sources, Task
 
-RUNS = {"steps": 400, "warmup": 50, "seeds": 10}
+RUNS = {"steps": 250, "warmup": 50, "seeds": 10}
 QUALITY = {"recall": 0.5, "precision": 0.8}
 FLEET = Sources([0.5, 1.0, 0.2, 2.0], [1.0, 0.7, 2.0, 0.3], [0.35, 0.1, 0.2, 0.05])
 

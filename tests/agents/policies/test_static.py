@@ -52,7 +52,7 @@ def test_keeps_its_frequencies_whatever_is_shown(rule, start):
 def test_gaps_are_the_two_whole_numbers_about_the_interval(rule):
     """Nearly always: budgets in every epoch do not let all sources keep their rhythm at once."""
     fleet = Sources.random(30, seed=2)
-    crawled = history(3000, sources=fleet, budget=3, budget_rule=rule)
+    crawled = history(1500, sources=fleet, budget=3, budget_rule=rule)
     f = static_frequencies(fleet, 3)
     wide, outside, total = 0, 0, 0
     for i in np.flatnonzero(f > 2e-3):
@@ -73,13 +73,13 @@ def test_one_source_in_two_epochs_is_crawled_every_other_one():
 
 def test_costs_are_kept_within_the_budget_and_share_what_is_left_unspent():
     fleet = Sources([5.0, 4, 3, 2, 6], 1.0, [0.3, 0.1, 0.5, 0.2, 0.4], [1, 1.7, 0.6, 2.4, 0.9])
-    crawled = history(3000, sources=fleet, budget=3)
+    crawled = history(1500, sources=fleet, budget=3)
     spent = crawled @ fleet.cost
     assert (spent <= 3 * (1 + 1e-12)).all()
     f = static_frequencies(fleet, 3)
     ratio = crawled.mean(axis=0) / f
     np.testing.assert_allclose(ratio, spent.mean() / 3, rtol=0.02)
-    on_average = history(3000, sources=fleet, budget=3, budget_rule="average")
+    on_average = history(1500, sources=fleet, budget=3, budget_rule="average")
     np.testing.assert_allclose(on_average.mean(axis=0), f, atol=2e-3)
 
 
@@ -98,7 +98,7 @@ def test_a_hundred_thousand_sources():
     assert got.cost[0] == 10_000
 
 
-@pytest.mark.parametrize(("seed", "rule"), [(0, "step"), (1, "average"), (2, "step")])
+@pytest.mark.parametrize(("seed", "rule"), [(0, "step"), (1, "average")])
 def test_earns_less_than_the_bound_and_little_less_than_the_formula(seed, rule):
     fleet = Sources.random(30, seed=seed)
     arguments = {"sources": fleet, "budget": 4, "budget_rule": rule}

@@ -36,8 +36,10 @@ collect_ignore = ["crawl_env/envs/typed_calls.py"]  # for the type checker: it c
 settings.register_profile("ephemeral-crawl", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("ephemeral-crawl")
 
-# Pools of processes have one, unless a test asks for more: the cores are busy with other tests.
+# Pools of processes have one, unless a test asks for more, and so has linear algebra, whose threads
+# wait for each other by spinning: the cores are busy with other tests.
 os.environ.setdefault("LOKY_MAX_CPU_COUNT", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A shell lets what it starts in the background ignore Ctrl+C, and so would the processes in which
 # tests try it.

@@ -242,9 +242,7 @@ def test_optimum_of_three_sources_is_the_best_cycle_of_ages(ceiling, decay, cost
 @pytest.mark.parametrize(
     ("ceiling", "decay", "runs"),
     [
-        pytest.param([10.0, 10.0], [0.05, 0.05], (1, 1), id="in turn"),
         pytest.param([10.0, 20.0], [1.0, 0.05], (15, 1), id="every 16 epochs"),
-        pytest.param([10.0, 25.0], [2.0, 0.03], (35, 1), id="every 36 epochs"),
         pytest.param([30.0, 10.0], [0.02, 1.5], (1, 40), id="every 41 epochs"),
     ],
 )

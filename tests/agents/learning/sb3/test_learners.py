@@ -173,15 +173,6 @@ def test_picks_are_those_of_sb3_in_the_wrapper(kind):
     assert compared > 10 or kind.name != "maskable-ppo"
 
 
-@pytest.mark.parametrize("kind", [k for k in KINDS if not k.sequential], ids=lambda kind: kind.name)
-def test_priorities_are_in_the_order_of_sb3s(kind):
-    learner = agent(kind, "default").learn(16)
-    seen = crawl(rows=20, start="random").reset(seed=1)[0]
-    theirs, _ = learner.model.predict(seen, deterministic=True)
-    ours = np.take_along_axis(theirs, np.argsort(-learner.predict(seen)[0], axis=-1), axis=-1)
-    assert (np.diff(ours, axis=-1) <= 0).all()
-
-
 def test_rewards_are_centred_and_kept_as_they_are_in_the_buffer():
     rows = CenteredReward(CrawlVecEnv(num_envs=2, budget=2, horizon=None), picks=1)
     rows.seed(0)

@@ -58,7 +58,7 @@ from agents.inference.history import (
 )
 from agents.inference.pings import SignalQuality
 from agents.inference.rates import MOST_ITEMS, CrawlOutcome
-from agents.inference.regimes import TopicFactors, TopicSums
+from agents.inference.regimes import TopicFactors, TopicRegimes
 from agents.policies.base import (
     Agent,
     Environment,
@@ -97,7 +97,7 @@ class ContextMemory(NamedTuple):
     answers: Answers | tuple[()]  # () if failures are not observed
     pings: Pings | tuple[()]  # () if they are not used
     signals: State  # of `SignalQuality`; () if pings are not used
-    topics: TopicSums | tuple[()]  # () if topics or items are not observed
+    topics: TopicRegimes | tuple[()]  # () if topics or items are not observed
     left: FloatArray | tuple[()]  # (B, N) content that the last look showed; () without looks
     queue: QueuePlan | tuple[()]  # () without an engine that is heeded
     stories: State  # of `AdaptiveStories`; () if sources share none, or they are not heeded
@@ -248,7 +248,7 @@ class InContext(Agent):
             answers=Answers.none((b, n)) if view.shows("failed") else (),
             pings=Pings(np.where(age > 0, -1.0, 0.0), np.zeros((b, n))) if signalled else (),
             signals=self.quality.begin((b, n)) if signalled else (),
-            topics=() if self.topics is None else self.topics.begin(b),
+            topics=() if self.topics is None else self.topics.begin(age),
             left=np.zeros((b, n)) if self.looks else (),
             queue=() if self.queue is None else self.queue.begin(b, self.tour),
             stories=() if self.stories is None else self.stories.begin(view),
@@ -265,7 +265,8 @@ class InContext(Agent):
             index = np.where(self.task.observed, index, self._of_day(memory, index))
         if self.topics is not None:
             memory = memory._replace(topics=self._of_topics(view, before, crawled))
-            factor = self.topics.factor(TopicSums(*memory.topics))
+            beside = self._mean_rate(view, memory) if self.shows.told else 1.0
+            factor = self.topics.factor(TopicRegimes(*memory.topics), beside)
             index *= np.where(self.task.observed, 1.0, factor)
         cost, level, multiplier = self._cost(view), None, memory.multiplier
         index /= cost
@@ -399,17 +400,23 @@ class InContext(Agent):
 
     def _of_topics(
         self, view: ObservationView, before: ContextMemory, crawled: BoolArray
-    ) -> TopicSums:
-        """Return the state of `topics` after the crawls of sources that had been crawled before."""
+    ) -> TopicRegimes:
+        """Return the state of `topics` after a step; sources that had been crawled before tell
+        something."""
         assert self.topics is not None
         shape, per_tour = self._rates(before)
-        known = _after_known_gaps(before, crawled) & (before.sums[..., GAP] > 0)
-        env, source = np.nonzero(known)
-        gap = before.age[env, source]
+        env, source = np.nonzero(_after_known_gaps(before, crawled) & (before.sums[..., GAP] > 0))
         found = np.clip(view["items"][env, source].astype(np.float64), 0.0, MOST_ITEMS)
-        state, expected = TopicSums(*before.topics), per_tour[env, source] * gap / self.tour
-        of_source = shape[env, source]
-        return self.topics.update(state, env, source, gap, found, expected, of_source)
+        gap, rate = before.age[env, source], per_tour[env, source] / self.tour
+        state, of_source = TopicRegimes(*before.topics), shape[env, source]
+        return self.topics.update(state, crawled, env, source, gap, found, rate, of_source)
+
+    def _mean_rate(self, view: ObservationView, memory: ContextMemory) -> FloatArray:
+        """Return the rate of each source, (B, N), by all its crawls, relative to that by the
+        network, which follows the present rate by itself."""
+        flow = self._flow(memory)[0] * memory.fleet[:, :1]
+        mean = self._rates(memory)[1] / self.tour * view["mean_utility"]
+        return np.divide(mean, flow, out=np.ones_like(flow), where=flow > 0)
 
     def _heard(
         self,

@@ -4,10 +4,12 @@ brought."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from math import lgamma
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from crawl_env import Regimes
 from crawl_env.compiled import compiled
@@ -17,8 +19,8 @@ from crawl_env.numerics import BoolArray, FloatArray, IntArray
 _LEAST = 1e-300  # items, so that logarithms are finite
 
 # Of `TopicFactors`.
-_SCALES = np.array([0.5, 1.0, 2.0, 4.0, 8.0])  # tours, in which what was found fades to 1/e
-_STRENGTH = 3.0  # items: shape and rate of the prior of a topic's factor, whose mean is 1
+_LAWS = tuple(product((3.0, 10.0), (2.0, 8.0)))  # ratios of the rates, and tours that regimes last
+_FACTORS = np.stack([Regimes(ratio).factors for ratio, _ in _LAWS])
 _CONSTANT = 0.5  # prior probability that the rates of topics do not change
 
 
@@ -114,11 +116,13 @@ class RegimeFilter:
         return mean
 
 
-class TopicSums(NamedTuple):
-    """What `TopicFactors` has learnt of G topics, at each of K time scales."""
+class TopicRegimes(NamedTuple):
+    """What `TopicFactors` believes of G topics, under each of K laws of the regimes."""
 
-    found: FloatArray  # (B, K, G) items of the topic's crawls, fading
-    expected: FloatArray  # (B, K, G) items expected of them at the sources' mean rates, fading
+    hot: FloatArray  # (B, K, G) probability that a topic was hot in the last step
+    exposure: (
+        FloatArray  # (B, N, K, 2) mean of Σ factor since the last crawl if it was cold, or hot
+    )
     evidence: FloatArray  # (B, K + 1) log-probability of all counts: with constant rates first
 
 
@@ -127,106 +131,149 @@ class TopicFactors:
     """The factor by which the rates of a topic's sources are above their means, where neither these
     nor the law of the factor is known.
 
-    The items of a crawl are Poisson with mean fΛ times the gap. Λ has the gamma posterior of the
-    source's own crawls, and f that of the crawls of all sources of its topic, which fade with their
-    age (A. Harvey and C. Fernandes: Time series models for count or qualitative observations,
-    Journal of Business and Economic Statistics 7, 1989); its prior has mean 1. Time scales of half
-    a tour to eight tours are compared with constant rates, f = 1, by the probabilities that they
+    Under each of four laws (hot topics publish 3 or 10 times as much as cold ones, and regimes last
+    2 or 8 tours) it is inferred by an interacting multiple model filter (H. Blom and Y. Bar-Shalom,
+    IEEE Transactions on Automatic Control 33(8), 1988): of the paths of a topic's regime, which
+    `RegimeFilter` keeps, those that end in the same regime are merged into one of mean exposure.
+    The items of a crawl are Poisson with mean Λ Σ factor, where Λ has the gamma posterior of the
+    source's own crawls. The laws are compared with constant rates by the probabilities that they
     gave to the counts of all topics before these were seen, and the result is the mean over them.
-    So where topics have no regimes, the factors are soon 1. A crawl after a gap that is long for a
-    time scale tells as much of the present factor as one after a gap of that length.
+    So where topics have no regimes, the factors are soon 1.
 
     Arguments:
         topics: number of each source's topic, (N,), as `Sources.topic_of`.
         tour: steps in which the budget covers every source once.
 
     >>> known = TopicFactors(np.array([0, 0, 1]), tour=3.0)
-    >>> state = known.begin(1)
+    >>> state, all_crawled = known.begin(np.ones((1, 3))), np.ones((1, 3), dtype=bool)
     >>> env, source = np.zeros(3, dtype=np.intp), np.arange(3)
-    >>> for _ in range(20):  # twice as many items of topic 0 as its sources have on average
-    ...     items, expected = np.array([20.0, 20.0, 10.0]), np.full(3, 10.0)
-    ...     state = known.update(state, env, source, np.ones(3), items, expected, np.full(3, 50.0))
+    >>> for _ in range(20):  # 1.8 times as many items of topic 0 as its sources have on average
+    ...     items, rate, shape = np.array([18.0, 18.0, 2.0]), np.full(3, 10.0), np.full(3, 50.0)
+    ...     state = known.update(state, all_crawled, env, source, np.ones(3), items, rate, shape)
     >>> known.factor(state).round(1)
-    array([[2., 2., 1.]])
+    array([[1.7, 1.7, 0.3]])
     """
 
     topics: IntArray
     tour: float
 
-    def begin(self, batch: int) -> TopicSums:
-        """Return the state before any crawl, of a batch of fleets."""
-        k, g = _SCALES.size, int(self.topics.max()) + 1
+    @property
+    def switch(self) -> FloatArray:
+        """The probability that a regime ends in a step, under each law, (K,)."""
+        return np.array([min(0.5, 1.0 / (tours * self.tour)) for _, tours in _LAWS])
+
+    def begin(self, age: FloatArray) -> TopicRegimes:
+        """Return the state at the start of an episode, of sources last crawled `age` (B, N) steps
+        ago; until then the factor was 1."""
+        batch, k, g = len(age), len(_LAWS), int(self.topics.max()) + 1
         evidence = np.log([_CONSTANT, *[(1.0 - _CONSTANT) / k] * k])
-        zeros = np.zeros((batch, k, g))
-        return TopicSums(zeros, zeros.copy(), np.tile(evidence, (batch, 1)))
+        exposure = np.tile(age[..., None, None], (1, 1, k, 2))
+        return TopicRegimes(np.full((batch, k, g), 0.5), exposure, np.tile(evidence, (batch, 1)))
 
     def update(
         self,
-        state: TopicSums,
+        state: TopicRegimes,
+        crawled: BoolArray,
         env: IntArray,
         source: IntArray,
         gap: FloatArray,
         items: FloatArray,
-        expected: FloatArray,
+        rate: FloatArray,
         shape: FloatArray,
-    ) -> TopicSums:
-        """Return the state after a step with C crawls; arguments of shape (C,).
+    ) -> TopicRegimes:
+        """Return the state after a step, of whose crawls C tell something; the arguments from `env`
+        on have the shape (C,).
 
         Arguments:
+            crawled: (B, N) whether the step crawled a source.
             env, source: which fleet of the batch, and which source.
             gap: steps since the source's last crawl.
             items: number of new items found.
-            expected: the posterior mean of Λ times the gap.
+            rate: the posterior mean of ΛT, items / step.
             shape: of the posterior of Λ.
         """
-        scales = _SCALES * self.tour
-        fading, evidence = np.exp(-1.0 / scales)[:, None], state.evidence.copy()
-        found, so_far = state.found * fading, state.expected * fading
-        topic = self.topics[source]
-        _learn(env, topic, gap, items, expected, shape, scales, found, so_far, evidence)
-        return TopicSums(found, so_far, evidence - evidence.max(axis=1, keepdims=True))
+        hot, exposure, evidence = (array.copy() for array in state)
+        log = np.log(np.stack([1.0 - hot, hot], axis=-1))
+        _see(env, source, self.topics, gap, items, rate, shape, exposure, log, evidence)
+        _go_on(self.topics, crawled, _FACTORS, self.switch, log, hot, exposure, evidence)
+        return TopicRegimes(hot, exposure, evidence - evidence.max(axis=1, keepdims=True))
 
-    def factor(self, state: TopicSums) -> FloatArray:
-        """Return the expected factor of every source, (B, N)."""
+    def factor(self, state: TopicRegimes, beside: ArrayLike = 1.0) -> FloatArray:
+        """Return the expected factor of every source in the coming step, (B, N).
+
+        Arguments:
+            beside: what the factor is multiplied by if rates change, (B, N): the ratio of the mean
+                rate to that which is used if they are constant.
+        """
         weight = np.exp(state.evidence)
         weight /= weight.sum(axis=1, keepdims=True)
-        each = (state.found + _STRENGTH) / (state.expected + _STRENGTH)
-        mean = weight[:, :1] + (weight[:, 1:, None] * each).sum(axis=1)
-        factor: FloatArray = mean[:, self.topics]
-        return factor
+        cold, more = _FACTORS[:, :1], np.diff(_FACTORS)
+        hot = state.hot + self.switch[:, None] * (1.0 - 2.0 * state.hot)
+        change = (weight[:, 1:, None] * (cold + more * hot)).sum(axis=1)
+        return np.asarray(weight[:, :1] + change[:, self.topics] * beside)
+
+
+_LEAST_CHANCE = 1e-9  # of a regime
 
 
 @compiled
-def _learn(
+def _see(
     env: IntArray,
-    topic: IntArray,
+    source: IntArray,
+    topics: IntArray,
     gap: FloatArray,
     items: FloatArray,
-    mean: FloatArray,
+    rate: FloatArray,
     shape: FloatArray,
-    scales: FloatArray,
-    found: FloatArray,
-    expected: FloatArray,
+    exposure: FloatArray,
+    log: FloatArray,
     evidence: FloatArray,
 ) -> None:
-    """Learn from the crawls of a step: the log-probability of the items of each is that of a
-    negative binomial number with the mean and variance of fΛ; then all are added to the sums, by
-    how much of their gaps a time scale still remembers."""
+    """Add the log-probabilities of the items of each crawl, which are those of negative binomial
+    numbers: to those of the regimes, (B, K, G, 2), and under constant rates to the evidence."""
     for c in range(env.size):
-        b, g, n = env[c], topic[c], items[c]
-        for k in range(scales.size + 1):
-            factor, variance = 1.0, 0.0  # of the gap
-            if k > 0:
-                rate, share = expected[b, k - 1, g] + _STRENGTH, min(1.0, scales[k - 1] / gap[c])
-                present = (found[b, k - 1, g] + _STRENGTH) / rate
-                factor += share * (present - 1.0)
-                variance = share * share * present / rate
-            relative = variance / (factor * factor)
-            a, m = 1.0 / (relative + (1.0 + relative) / shape[c]), factor * mean[c]
-            evidence[b, k] += lgamma(a + n) - lgamma(a) - lgamma(n + 1.0)
-            evidence[b, k] -= a * np.log1p(m / a) + n * np.log1p(a / m)
-    for c in range(env.size):
-        for k in range(scales.size):
-            weight = min(1.0, scales[k] / gap[c]) * np.exp(-gap[c] / (2.0 * scales[k]))
-            found[env[c], k, topic[c]] += weight * items[c]
-            expected[env[c], k, topic[c]] += weight * mean[c]
+        b, i, n, a = env[c], source[c], items[c], shape[c]
+        same = lgamma(a + n) - lgamma(a) - lgamma(n + 1.0)
+        m = max(rate[c] * gap[c], _LEAST)
+        evidence[b, 0] += same - a * np.log1p(m / a) - n * np.log1p(a / m)
+        for k in range(exposure.shape[2]):
+            for h in range(2):
+                m = max(rate[c] * exposure[b, i, k, h], _LEAST)
+                likely = same - a * np.log1p(m / a) - n * np.log1p(a / m)
+                log[b, k, topics[i], h] += likely
+
+
+@compiled
+def _go_on(
+    topics: IntArray,
+    crawled: BoolArray,
+    factors: FloatArray,
+    switch: FloatArray,
+    log: FloatArray,
+    hot: FloatArray,
+    exposure: FloatArray,
+    evidence: FloatArray,
+) -> None:
+    """Normalise the probabilities of the regimes, whose sums go to the evidence, and go on by a
+    step, before whose arrivals the sources were crawled."""
+    batch, laws, groups = hot.shape
+    stayed = np.empty((groups, laws, 2))  # probability that it was the same regime before
+    for b in range(batch):
+        for k in range(laws):
+            for g in range(groups):
+                most = max(log[b, k, g, 0], log[b, k, g, 1])
+                cold, warm = np.exp(log[b, k, g, 0] - most), np.exp(log[b, k, g, 1] - most)
+                evidence[b, k + 1] += most + np.log(cold + warm)
+                chance, s = warm / (cold + warm), switch[k]
+                after = chance * (1.0 - s) + (1.0 - chance) * s
+                after = min(max(after, _LEAST_CHANCE), 1.0 - _LEAST_CHANCE)
+                stayed[g, k, 0] = min(1.0, (1.0 - chance) * (1.0 - s) / (1.0 - after))
+                stayed[g, k, 1] = min(1.0, chance * (1.0 - s) / after)
+                hot[b, k, g] = after
+        for i in range(topics.size):
+            for k in range(laws):
+                kept = 0.0 if crawled[b, i] else 1.0
+                cold, warm = kept * exposure[b, i, k, 0], kept * exposure[b, i, k, 1]
+                to_cold, to_warm = 1.0 - stayed[topics[i], k, 0], 1.0 - stayed[topics[i], k, 1]
+                exposure[b, i, k, 0] = cold + to_cold * (warm - cold) + factors[k, 0]
+                exposure[b, i, k, 1] = warm - to_warm * (warm - cold) + factors[k, 1]

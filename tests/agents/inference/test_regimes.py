@@ -83,39 +83,66 @@ def test_batches_are_independent():
         assert row == pytest.approx(filtered(known, age + 1, crawled, items)[0])
 
 
-def test_factors_of_topics_are_those_of_the_discounted_gamma_filter():
-    """Against the formulas, written out over the list of all crawls of a topic."""
-    tour, shape, rng = 4.0, 5.0, np.random.default_rng(2)
-    known = TopicFactors(np.array([0, 0, 1]), tour)
-    state, scales = known.begin(2), tour * np.array([0.5, 1.0, 2.0, 4.0, 8.0])
-    crawls, log = [], np.log([0.5, *[0.1] * 5])
+def factors_of(known, age, crawled, items, shape):
+    """Return the factors that follow from crawls, (N,), and the state."""
+    state, age = known.begin(age[None]), age.copy()
+    for now, found in zip(crawled, items, strict=True):
+        (source,) = np.nonzero(now)
+        told = age[source], found[source], MEAN[source], np.full(source.size, shape)
+        state = known.update(state, now[None], np.zeros_like(source), source, *told)
+        age = np.where(now, 0.0, age) + 1.0
+    return known.factor(state)[0], state
 
-    def learnt(scale, step):
-        """Return mean and variance of the factor of topic 0."""
-        found = expected = 3.0
-        for then, gap, items, mean in crawls:
-            fading = np.exp((then - step - gap / 2) / scale) * min(1, scale / gap)
-            found, expected = found + fading * items, expected + fading * mean
-        return found / expected, found / expected**2
 
-    for step in range(12):
-        gap, mean = float(rng.integers(1, 12)), rng.uniform(0.5, 5.0)
-        items = float(rng.poisson(2.0 * mean))
-        place, numbers = (np.array([1]), np.array([step % 2])), (gap, items, mean, shape)
-        state = known.update(state, *place, *(np.array([x]) for x in numbers))
-        moments = [(1.0, 0.0)]
-        for scale in scales:
-            (present, variance), share = learnt(scale, step), min(1, scale / gap)
-            moments.append((1 + share * (present - 1), share**2 * variance))
-        for k, (factor, variance) in enumerate(moments):
-            spread = (1 + variance / factor**2) * (1 + 1 / shape) - 1  # of a product, relative
-            log[k] += stats.nbinom.logpmf(items, 1 / spread, 1 / (1 + spread * factor * mean))
-        crawls.append((step, gap, items, mean))
-    weight = np.exp(log - log.max()) / np.exp(log - log.max()).sum()
-    expected = weight @ [1.0, *(learnt(scale, step)[0] for scale in scales)]
-    assert known.factor(state)[1] == pytest.approx([expected, expected, 1.0])
-    assert known.factor(state)[0] == pytest.approx(1.0)
-    assert expected > 1.5
+def test_factors_are_those_of_all_paths_under_all_laws_if_each_step_crawls_everything():
+    """Then it is the forward filter of a hidden Markov model: nothing is lost by merging paths."""
+    laws = [
+        Regimes(ratio, 1 / (tours * 5.0)) for ratio, tours in itertools.product((3, 10), (2, 8))
+    ]
+    chance = shape = 6.0
+    items = np.random.default_rng(1).poisson(1.7 * MEAN, (6, TOPICS.size)).astype(float)
+    items[3:, 1] = 0.0
+
+    def pmf(numbers, mean):
+        return stats.nbinom.pmf(numbers, shape, shape / (shape + mean))
+
+    weight, expected = [0.5 * pmf(items, MEAN).prod()], [np.ones(TOPICS.size)]
+    for law in laws:
+        evidence, factor = 1.0, np.zeros(TOPICS.size)
+        for topic in set(TOPICS):
+            mine = np.flatnonzero(topic == TOPICS)
+            total = hot = 0.0
+            for path in itertools.product((0, 1), repeat=len(items)):
+                stays = np.where(np.diff(path) != 0, law.switch, 1 - law.switch)
+                seen = [1.0, *law.factors[list(path[:-1])]]  # until the first crawl it was 1
+                chance = 0.5 * np.prod(stays)
+                chance *= pmf(items[:, mine], np.outer(seen, MEAN[mine])).prod()
+                total, hot = total + chance, hot + chance * (path[-1])
+            after = (1 - law.switch) * hot / total + law.switch * (1 - hot / total)
+            evidence *= total
+            factor[mine] = law.factors[0] * (1 - after) + law.factors[1] * after
+        weight, expected = [*weight, 0.125 * evidence], [*expected, factor]
+    found, _ = factors_of(
+        TopicFactors(TOPICS, tour=5.0),
+        np.ones(TOPICS.size),
+        np.ones(items.shape, bool),
+        items,
+        shape,
+    )
+    assert found == pytest.approx(np.array(weight) @ expected / np.sum(weight))
+
+
+def test_merged_paths_are_nearly_as_good_as_all():
+    """Against the filter that keeps them, for the first law: rates 3 : 1, regimes of 10 steps."""
+    law, differences = Regimes(3.0, 0.1), []
+    for seed in range(8):
+        age, crawled, items = history(seed, 11)
+        exact, _ = filtered(RegimeFilter(law, TOPICS, 2**12), age + 1, crawled, items)
+        _, state = factors_of(TopicFactors(TOPICS, tour=5.0), age + 1, crawled, items, 1e6)
+        hot = state.hot[0, 0] + law.switch * (1.0 - 2.0 * state.hot[0, 0])
+        mine = law.factors[0] + np.diff(law.factors) * hot
+        differences.append(np.abs(mine[TOPICS] - exact))
+    assert np.max(differences) < 0.03
 
 
 def test_factors_follow_regimes_and_are_one_where_there_are_none():
@@ -123,16 +150,15 @@ def test_factors_follow_regimes_and_are_one_where_there_are_none():
     rng, topics = np.random.default_rng(5), np.repeat(np.arange(40), 5)
     hot = np.cumsum(rng.random((500, 40)) < 0.01, axis=0) % 2
     for truth in (np.where(hot, 1.8, 0.2), np.ones((500, 40))):
-        known = TopicFactors(topics, tour=4.0)
-        state, error = known.begin(1), []
+        known, four = TopicFactors(topics, tour=4.0), np.full(50, 4.0)
+        state, error = known.begin(np.arange(200)[None] % 4 + 1.0), []
         for step in range(4, 500):
-            source = np.flatnonzero((np.arange(200) + step) % 4 == 0)
-            mean = 0.3 * truth[step - 4 : step, topics[source]].sum(axis=0)
-            many = np.full(source.size, 1000.0)  # the mean rates are known well
-            state = known.update(
-                state, np.zeros_like(source), source, np.full(source.size, 4.0),
-                rng.poisson(mean), np.full(source.size, 1.2), many,
-            )  # fmt: skip
+            crawled = (np.arange(200) + step) % 4 == 3
+            (source,) = np.nonzero(crawled)
+            found = rng.poisson(0.3 * truth[step - 4 : step, topics[source]].sum(axis=0))
+            # The mean rates are known well.
+            told = source, four, found, four / 4 * 0.3, four * 250
+            state = known.update(state, crawled[None], np.zeros_like(source), *told)
             error.append(np.abs(known.factor(state)[0] - truth[step][topics]).mean())
         found = float(np.mean(error[100:]))
         assert found < (0.35 if truth.std() > 0 else 0.01)  # .8 for a factor of 1 under regimes

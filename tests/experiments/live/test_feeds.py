@@ -57,11 +57,13 @@ def test_pings_help_who_knows_their_quality():
     assert found[0][0] == follow(World(0, days=5.0), 6, RULES["oracle"])
 
 
-def test_the_crawl_without_sockets_collects_what_that_over_http_does():
+@pytest.mark.parametrize(("case", "seed"), [("shared hosts", 2), ("pings", 4)])
+def test_the_crawl_without_sockets_collects_what_that_over_http_does(case, seed):
     found = []
     for run in (crawl, simulate):
-        world = World(2, days=0.25, shared_hosts=True)
-        run(world, 6, per_host=HOUR, pings=True)
+        world = World(seed, days=0.25, shared_hosts=case == "shared hosts")
+        per_host = HOUR if world.shared_hosts else 0.0
+        run(world, 6, per_host=per_host, pings=case == "pings")
         assert world.requests > 25
         found.append((world.fraction, world.requests))
     # Answers that arrive at once are reported in any order, by which estimates differ a little.

@@ -258,7 +258,7 @@ def test_ten_tenths_of_an_item_are_one():
     """Though their sum in floating point is less."""
     env = env_of([(step + 0.5, 1.0, 0) for step in range(11)], engine=Engine(0.1, 2))
     env.reset(seed=0)
-    assert sum(env.step(np.ones(3))[4]["engine"]["indexed"][0] for _ in range(12)) == 1
+    assert sum(env.step(np.ones(3))[4]["engine"]["indexed"][0] for _ in range(11)) == 1
 
 
 def test_what_is_worth_the_threshold_is_not_refused():

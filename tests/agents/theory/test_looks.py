@@ -126,5 +126,7 @@ def test_sources_in_which_nothing_pays():
     assert looks_relaxation(pair, 0.01, np.full(2, 0.1), EqualUtilities()).bound == pytest.approx(
         alone.bound, rel=1e-4
     )
+    ample = looks_relaxation(pair, 5, np.full(2, 0.1), EqualUtilities())
+    assert ample == (pytest.approx(pair.inflow.sum()), 0.0)  # all that is published
     with pytest.raises(ValueError, match="budget"):
         looks_relaxation(pair, 0, np.full(2, 0.1), Exponential())

@@ -34,15 +34,16 @@ def write(report: Report, tables: dict[int, ScoreTable], suite: Suite) -> None:
     report.heading("Learning agents")
     with report.details("How learners are trained and compared, and what counts as failed"):
         report.paragraph(_HOW)
+    most = max(tables, key=lambda budget: (len(tables[budget].runs), budget))  # of the learners
     for budget, table in sorted(tables.items(), reverse=True):
-        _budget(report, table, largest=budget == max(tables))
+        _budget(report, table, beside=budget == most)
     report.heading("Agents above their bound")
     report.paragraph(_bounds(tables))
     report.heading("What is left to run")
     report.paragraph(_left(tables, suite))
 
 
-def _budget(report: Report, table: ScoreTable, largest: bool) -> None:
+def _budget(report: Report, table: ScoreTable, beside: bool) -> None:
     report.heading(f"Learning with {table.budget:,} source steps")
     report.paragraph(scoreboard.answer(table))
     grouped = [task for _, tasks in scoreboard.groups(table) for task in tasks]
@@ -52,7 +53,7 @@ def _budget(report: Report, table: ScoreTable, largest: bool) -> None:
             f"{_where(some)}. Scores (IQM over runs). Blue: part of the way from the best policy "
             "that learns nothing (first row) to Whittle; red: below it; no colour: the task leaves "
             "no room. Lines divide what agents know.",
-            name=f"scores-{table.budget}-{i + 1}" if largest else None,
+            name=f"scores-{table.budget}-{i + 1}" if beside else None,
         )
     tasks = table.ranked
     report.table(

@@ -199,9 +199,11 @@ def best_sets(report: Report, data: Data) -> None:
 
 def learners(report: Report, data: Data) -> None:
     """Add how well five tasks predict the mean of trained learners, from the record of these."""
-    found = tables_of(Records.read(LEARNERS).runs, curves=())
-    if not found:
+    tables = tables_of(Records.read(LEARNERS).runs, curves=())
+    if not tables:
         return
+    most = max(len(table.runs) for table in tables.values())  # a budget may be recorded in part
+    found = {budget: table for budget, table in tables.items() if len(table.runs) == most}
     first = next(iter(found.values()))
     agents = [name for name in first.runs if all(name in table.runs for table in found.values())]
     names = [

@@ -72,6 +72,11 @@ def pytest_sessionstart(session):
             folder.rmdir()
 
 
+def pytest_xdist_auto_num_workers(config):
+    """One process more than cores, since tests of servers and of Ray wait most of their time."""
+    return (os.cpu_count() or 1) + 1
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
     """What is imported and collected stays until the end: Python need not look for garbage in it

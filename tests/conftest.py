@@ -72,6 +72,7 @@ def pytest_sessionstart(session):
             folder.rmdir()
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config):
     """One process more than cores, since tests of servers and of Ray wait most of their time."""
     return (os.cpu_count() or 1) + 1

@@ -1,5 +1,8 @@
 """The scalar environment: its step against plain Python, and what must never happen."""
 
+import pickle
+import random
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -257,6 +260,19 @@ RANDOM = {
     "budget": 2,
     "horizon": 6,
 }
+
+
+@pytest.mark.parametrize("rows", [None, 3])
+def test_the_generators_of_python_and_numpy_are_left_alone(rows):
+    def used():
+        return pickle.dumps((random.getstate(), np.random.get_state()))  # noqa: NPY002
+
+    arguments = {**RANDOM, "sources": lambda rng: Sources.random(5, rng)}
+    before = used()
+    env = CrawlEnv(**arguments) if rows is None else CrawlVectorEnv(rows, **arguments)
+    env.reset(seed=5)
+    run(env, random_actions(env, 8))
+    assert used() == before
 
 
 @pytest.mark.parametrize("rows", [None, 3])

@@ -298,6 +298,14 @@ def test_options_for_all_rows_or_each():
         vec.reset(options={"valeu": each})
 
 
+@pytest.mark.parametrize("shape", [(4,), (1, 4), (3, 4), (4, 2)], ids=str)
+def test_priorities_of_another_number_of_rows_are_refused(shape):
+    vec = CrawlVectorEnv(2)
+    vec.reset(seed=0)
+    with pytest.raises(ValueError, match=r"action has shape .* must have shape \(2, 4\)"):
+        vec.step(np.zeros(shape, np.float32))
+
+
 def fleets(rng):
     return Sources.random(5, rng)
 

@@ -113,6 +113,15 @@ def test_one_step_has_the_distribution_of_the_model(utility, name, parameter):
                 assert abs(z_of_share(n == k, share)) < Z_LIMIT, k
 
 
+def test_each_of_a_few_sparse_sources_gets_its_share():
+    """From the first to the last, although the cells that get nothing are skipped."""
+    settings = [(0.1, 1.0, 0.4), (0.05, 1.0, 0.4), (0.2, 1.0, 0.4)]
+    for arrivals in both("exponential"):
+        value, _ = steps_of(arrivals, settings, 1, steps=10_000)
+        for i, (items, *_) in enumerate(settings):
+            assert abs(z_of_share(value[:, 0, i] > 0, -math.expm1(-items))) < Z_LIMIT
+
+
 def test_sources_and_steps_are_independent():
     settings = [(0.5, 1, 0.3), (3.0, 2, 0.1), (0.5, 1, 0.3), (1.0, 1, 2.0), (8.0, 0.5, 0.4)]
     rows = 6000

@@ -193,6 +193,15 @@ def test_equals_dummy_vec_env_step_by_step(sources, rule, rows):
             assert set(a) <= set(b)
 
 
+def test_what_a_step_returned_stays():
+    vec = CrawlVecEnv(3, horizon=2)
+    seen = vec.reset()
+    kept = [(seen, seen.copy())]
+    for action in random_actions(vec.vector_env, 5):
+        kept += [(array, array.copy()) for array in vec.step(action)[:3]]
+    assert all(np.array_equal(array, before) for array, before in kept)
+
+
 def test_infos_are_not_shared():
     vec = CrawlVecEnv(3, horizon=2)
     vec.reset()

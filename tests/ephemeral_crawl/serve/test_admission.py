@@ -156,8 +156,14 @@ def test_sizes_and_rates_are_limited():
         assert client.raw(chunks + 16 * (b"200\r\n" + 512 * b" " + b"\r\n")).startswith(
             b"HTTP/1.1 413"
         )
-        many = client.post("add_many", {"sources": [{"source": str(i)} for i in range(4)]})
-        assert (many.status, many.json["error"]) == (413, "too_large")
+        for method, name in (
+            *(("add_many", "sources"), ("update_many", "sources")),
+            *(("record", "outcomes"), ("signal_many", "pings")),
+        ):
+            many = client.post(method, {name: [{"source": str(i)} for i in range(4)]})
+            assert (many.status, many.json["error"]) == (413, "too_large"), method
+        client.scheduler.add_many({"source": str(i)} for i in range(5))
+        assert len(client.post("lease", {"limit": 5}).json["leases"]) == 3
 
 
 def test_a_client_that_sends_a_large_body_first_gets_the_answer(local):

@@ -117,9 +117,11 @@ def test_a_lease_that_has_expired_cannot_be_released_and_needs_not():
     ],
 )
 def test_errors_say_what_to_do(errors, method, arguments, status, error, words):
+    events = errors.scheduler._ledger.number
     answer = errors.post(method, arguments)
     assert (answer.status, answer.json["error"]) == (status, error)
     assert words in answer.json["message"]
+    assert errors.scheduler._ledger.number == events  # nothing is recorded in part
     assert "source 0" not in answer.json["message"]
     assert set(answer.json) == {"error", "message"}
 

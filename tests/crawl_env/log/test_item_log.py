@@ -323,6 +323,13 @@ def test_what_is_wrong_is_named_with_file_and_row(tmp_path):
             ItemLog.from_csv(path)
 
 
+def test_rows_of_a_compressed_file_are_those_of_its_text(tmp_path):
+    text = HEADER + "a,1,1\ncafé,1,1\n"
+    path = write(tmp_path / "log.csv.gz", text.encode("latin-1"))
+    with refused("log.csv.gz", "row 3", "UTF-8"):
+        ItemLog.from_csv(path)
+
+
 BAD_CURVES = {
     "unknown item": ("x,0,1\nq,0,1\n", ["row 3", "no item 'q'"]),
     "ages fall": ("x,0,1\nx,2,.5\nx,1,.4\n", ["row 4", "'x'", "age falls to 1"]),

@@ -154,6 +154,9 @@ CHANGED = {
     "vector NormalizeObservation": (
         lambda: vector_wrappers.NormalizeObservation(native()), "NormalizeObservation",
     ),
+    "vector TransformAction": (
+        lambda: vector_wrappers.TransformAction(native(), np.negative), "changes actions",
+    ),
     "sync of normalised": (
         lambda: SyncVectorEnv([lambda: wrappers.NormalizeObservation(crawl())] * 2),
         "NormalizeObservation|observations are",

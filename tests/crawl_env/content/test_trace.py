@@ -269,6 +269,19 @@ def test_a_full_start_reaches_back_as_far_as_anything_is_worth():
         assert got == pytest.approx(np.exp(-0.5 * age).sum(), rel=1e-9)
 
 
+def test_a_full_start_keeps_what_a_curve_never_lets_go():
+    log = log_of(
+        [0.5, 500.5],
+        start=0,
+        end=1000,
+        curves=DecayCurves([0, 2, 4], [0, 1, 0, 1], [1, 0.25, 1, 0]),
+    )
+    world = World(one_source(), Trace(log), 50)
+    rng = np.random.default_rng(0)
+    world.start(np.full((50, 1), NEVER), rng)
+    assert (world.value >= 0.25).all()
+
+
 def test_memory_does_not_grow_with_the_number_of_epochs():
     """A log in a wrong unit of time may have 10^12 of them."""
     log = log_of([0.0, 1e12 - 1], start=0, end=1e12)

@@ -120,9 +120,7 @@ class TopicRegimes(NamedTuple):
     """What `TopicFactors` believes of G topics, under each of K laws of the regimes."""
 
     hot: FloatArray  # (B, K, G) probability that a topic was hot in the last step
-    exposure: (
-        FloatArray  # (B, N, K, 2) mean of Σ factor since the last crawl if it was cold, or hot
-    )
+    exposure: FloatArray  # (B, N, K, 2) Σ factor since the last crawl if cold then, or hot: mean
     evidence: FloatArray  # (B, K + 1) log-probability of all counts: with constant rates first
 
 

@@ -118,7 +118,9 @@ class InContext(Agent):
     If `topic` and `items` are among the features and `pings` is not, the index of a source whose
     content is not observed is multiplied by the factor of its topic: `TopicFactors` infers whether
     the sources of a topic publish more at present than on average, which scales content and index
-    alike.
+    alike. The network follows present rates by itself to some extent: with the features
+    `mean_utility` and `decay_rate`, what is multiplied is the index at the mean rate by all crawls
+    of the source.
 
     If items and the sums over them are observed and `pings` are not, `DailyCycles` infers from them
     whether the sources publish more at some times of the day than at others, and when. The index of

@@ -22,6 +22,7 @@ _LEAST = 1e-300  # items, so that logarithms are finite
 _LAWS = tuple(product((3.0, 10.0), (2.0, 8.0)))  # ratios of the rates, and tours that regimes last
 _FACTORS = np.stack([Regimes(ratio).factors for ratio, _ in _LAWS])
 _CONSTANT = 0.5  # prior probability that the rates of topics do not change
+_LEAST_CHANCE = 1e-9  # of a regime
 
 
 class Paths(NamedTuple):
@@ -209,9 +210,6 @@ class TopicFactors:
         hot = state.hot + self.switch[:, None] * (1.0 - 2.0 * state.hot)
         change = (weight[:, 1:, None] * (cold + more * hot)).sum(axis=1)
         return np.asarray(weight[:, :1] + change[:, self.topics] * beside)
-
-
-_LEAST_CHANCE = 1e-9  # of a regime
 
 
 @compiled

@@ -221,13 +221,14 @@ class CrawlFeeds(Command):
     def _check(self) -> None:
         from ephemeral_crawl.crawl import exchange
         from ephemeral_crawl.crawl.urls import check_url
+        from ephemeral_crawl.live.journal import is_connection_string
         from ephemeral_crawl.live.journal.sqlite import is_new
 
         for path in self.feeds:
             _ = exchange.kind_of(path)
             regular(path)
-        if "".join(self.store.parts[:1]).endswith(":"):
-            raise ValueError(f"--store is {self.store}; give the path of a file, such as crawl.db")
+        if "".join(self.store.parts[:1]).endswith(":") or is_connection_string(str(self.store)):
+            raise ValueError("--store is not the path of a file; give one, such as crawl.db")
         store = str(self.store.resolve())
         if str(Path(self.out).resolve()) in (store, *(store + end for end in _BESIDE)):
             raise ValueError(

@@ -8,6 +8,7 @@ several processes that share a database have the same state: each applies what t
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -22,6 +23,7 @@ __all__ = [
     "Journal",
     "NoJournal",
     "file_of",
+    "is_connection_string",
     "open_journal",
     "store_named",
     "stores_of_shards",
@@ -29,11 +31,26 @@ __all__ = [
 
 _FILE = "sqlite:///"
 _SERVERS = ("postgresql://", "postgres://")
+_LIBPQ = re.compile(r"\s*(host|hostaddr|port|dbname|user|password|passfile|service)\s*=")
+
+
+def is_connection_string(name: str) -> bool:
+    """Return whether a name is a connection string of libpq: "host=… dbname=…"."""
+    return _LIBPQ.match(name) is not None
 
 
 def store_named(name: str) -> str | Path:
     """Return a store, as `open_journal` takes it, by the name that a command was given: that of a
-    file, if there is no colon in it."""
+    file, if there is no colon in it.
+
+    Raises:
+        ValueError: it is a connection string of libpq.
+    """
+    if is_connection_string(name):  # which may hold a password
+        raise ValueError(
+            "a connection string of libpq, host=… dbname=…, does not name a store; write "
+            "postgresql://user@host/database instead"
+        )
     return name if ":" in name else Path(name)
 
 
@@ -41,13 +58,23 @@ def stores_of_shards(names: Sequence[str]) -> list[str | Path]:
     """Return stores, as `open_journal` takes them, by the names that a command was given.
 
     Raises:
-        ValueError: there is none, or of several one is in memory.
+        ValueError: there is none, of several one is in memory, or two are the same.
     """
     if not names:
         raise ValueError("no store was given; name the store of each shard")
     if len(names) > 1 and ":memory:" in names:
         raise ValueError("a shard in memory would be lost at once; name a file or a database")
-    return [store_named(name) for name in names]
+    places, found = [store_named(name) for name in names], dict[object, str]()
+    for name, place in zip(names, places, strict=True):
+        file = file_of(place)
+        key = place if file is None else file.resolve()
+        if key in found:
+            raise ValueError(
+                f"{redacted(found[key])} and {redacted(name)} are one store; give each shard a "
+                "store of its own"
+            )
+        found[key] = name
+    return places
 
 
 def file_of(store: object) -> Path | None:
@@ -90,6 +117,8 @@ def open_journal(
         from ephemeral_crawl.live.journal.postgres import PostgresJournal  # an optional dependency
 
         return PostgresJournal(store, patience=patience, new=new, check=check)
+    if isinstance(store, str):
+        _ = store_named(store)
     raise ValueError(
         f"store is {redacted(shown(store))}; give ':memory:', 'sqlite:///crawl.db', "
         "'sqlite:////var/crawl.db', a pathlib.Path or 'postgresql://user@host/database'"

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
@@ -430,6 +431,10 @@ def test_the_commands_divide_budgets_and_stores(tmp_path, capsys, monkeypatch):
         Reshard(stores=stores).run()
     Scheduler(tmp_path / "b.db", budget="0.001/h", half_life="1h").close()
     Reshard(stores=stores).run()
+    new = str(tmp_path / "new.db")
+    with pytest.raises(ValueError, match="are one store"):
+        Reshard(stores=(*stores, new, f"sqlite:///{new}")).run()
+    assert not Path(new).exists()
     for wrong in ((stores[0], f"sqlite:///{stores[0]}"), (stores[0], ":memory:"), ()):
         with pytest.raises(ValueError, match=r"are one store|in memory|no store was given"):
             Reshard(stores=wrong).run()  # which lost all sources

@@ -1,8 +1,13 @@
 """`ephemeral-crawl store`: backups, restored ones, upgrades and new budgets."""
 
+from functools import partial
+from pathlib import Path
+
 import pytest
 
+from ephemeral_crawl.crawl.command import CrawlFeeds
 from ephemeral_crawl.live import Scheduler
+from ephemeral_crawl.sources import ManageSources
 from ephemeral_crawl.store import ManageStore
 from tests.ephemeral_crawl.live.stores import Store
 from tests.ephemeral_crawl.live.world import HOUR, Clock
@@ -127,6 +132,21 @@ def test_a_backup_is_restored_with_all_that_was_acknowledged(path, capsys):
         assert (again.explain("3"), again.status()) == before
     with refused("there is a scheduler in the store"):
         ManageStore(store=str(backup), copy_to=str(restored)).run()
+
+
+def test_a_connection_string_of_libpq_is_no_file():
+    given = "host=db.example dbname=crawl password=geheim"
+    for wrong in (
+        ManageStore(store=given).run,
+        ManageStore(store=f"port=1 {given}").run,
+        ManageSources(store=(given,), budget="1/h").run,
+        partial(Scheduler, given, budget="1/h"),
+    ):
+        with pytest.raises(ValueError, match="write postgresql://user@host/database") as error:
+            wrong()
+        assert "geheim" not in str(error.value)
+    with refused("--store is not the path of a file"):
+        CrawlFeeds(feeds=[], budget="1/h", store=Path(given)).run()
 
 
 def test_a_store_of_an_earlier_version_is_upgraded_and_a_damaged_one_is_refused(path):

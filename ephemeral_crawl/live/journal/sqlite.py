@@ -7,6 +7,7 @@ import ctypes
 import itertools
 import logging
 import os
+import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -327,24 +328,29 @@ def unusable(name: str, error: sqlite3.DatabaseError, patience: float) -> OSErro
 
 def copy_file(store: Path, to: Path) -> None:
     """Copy a store to a new file, and change nothing: what is in its log stays there. Others may
-    use the store meanwhile. Commits that are lost are warned of.
+    use the store meanwhile. Commits that are lost are warned of. Of a store that nobody uses, in a
+    folder that cannot be written, a copy is left beside the new file if it has a log.
 
     Raises:
+        OSError: a file cannot be read or written.
         sqlite3.Error: it cannot be read, or the copy cannot be written.
     """
     path = Path(os.path.realpath(store))  # as SQLite names the log
-    # Beside a file that is alone in a folder that cannot be written no log can come to be, which
-    # SQLite would otherwise make even to read it.
-    alone = not os.access(path.parent, os.W_OK) and not Path(f"{path}-wal").exists()
-    how = "immutable=1" if alone else "mode=ro"
+    log, how = f"{path}-wal", "mode=ro"
+    if not os.access(path.parent, os.W_OK):  # SQLite makes a log and its index, even to read it
+        if not os.path.exists(log):
+            how = "immutable=1"
+        elif not os.path.exists(f"{path}-shm"):  # nobody uses it
+            path = Path(shutil.copyfile(path, f"{to}.original"))
+            _ = shutil.copyfile(log, f"{path}-wal")
     with (
         closing(sqlite3.connect(f"{path.as_uri()}?{how}", uri=True)) as old,
         closing(sqlite3.connect(to)) as new,
     ):
         ((page,),) = old.execute("PRAGMA page_size")
-        if _lost(f"{path}-wal", page):
+        if _lost(log, page):
             time.sleep(_PAUSE)  # in which a commit that is being written becomes whole
-            _warn_of_lost(f"{path}-wal", page)
+            _warn_of_lost(log, page)
         old.backup(new)
 
 

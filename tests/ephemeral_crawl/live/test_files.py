@@ -373,25 +373,37 @@ def test_each_error_of_sqlite_says_what_to_do(tmp_path, monkeypatch, statement, 
     assert str(raised.value).startswith(str(tmp_path / "crawl.db"))
 
 
-def test_a_store_in_a_folder_that_cannot_be_written_is_looked_at(path, monkeypatch, capsys):
-    """On such a file system SQLite reads a file only if it is told that nothing changes it."""
+def test_a_store_in_a_folder_that_cannot_be_written_is_looked_at(
+    path, tmp_path, monkeypatch, capsys
+):
+    """SQLite reads a file there only if it is told that nothing changes it, or with the index."""
+    folder = tmp_path / "fixed"
+    folder.mkdir()
+    fixed = folder / "crawl.db"
     with Scheduler(path, budget="20/h") as live:
         live.add("a")
-    connect, opened = sqlite3.connect, []
+        for end in ("", "-wal"):  # as they are if the process is killed
+            Path(f"{fixed}{end}").write_bytes(Path(f"{path}{end}").read_bytes())
+    connect = sqlite3.connect
 
     def connect_there(name, **keywords):
-        opened.append(name)
-        if str(path) in str(name) and "immutable" not in str(name):
+        if str(folder) in str(name) and "immutable" not in str(name):
             raise sqlite3.OperationalError("unable to open database file")
         return connect(name, **keywords)
 
-    monkeypatch.setattr(os, "access", lambda folder, mode: folder != path.parent)
+    monkeypatch.setattr(os, "access", lambda place, mode: place != folder)
     monkeypatch.setattr(sqlite3, "connect", connect_there)
-    CrawlFeeds(store=path, dry_run=True).run()
+    CrawlFeeds(store=fixed, dry_run=True).run()
     assert "1 source," in capsys.readouterr().out
-    Path(f"{path}-wal").touch()  # what is in it would be left out
+    assert sorted(x.name for x in folder.iterdir()) == ["crawl.db", "crawl.db-wal"]
+    Path(f"{fixed}-shm").touch()  # of somebody who uses it, whose changes SQLite has to read
     with refused("unable to open"):
-        CrawlFeeds(store=path, dry_run=True).run()
+        CrawlFeeds(store=fixed, dry_run=True).run()
+    for end in ("-wal", "-shm"):
+        Path(f"{fixed}{end}").unlink()
+    fixed.write_bytes(path.read_bytes())  # of a scheduler that was closed
+    CrawlFeeds(store=fixed, dry_run=True).run()
+    assert "1 source," in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("kind", ["nfs4", "fuse.sshfs", "ext4"])

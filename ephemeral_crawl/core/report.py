@@ -21,6 +21,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
+from tqdm import tqdm
 
 from ephemeral_crawl.core.results import provenance
 
@@ -57,7 +58,8 @@ class Block:
 
 
 class Report:
-    """Collects the parts of a page, and prints texts and tables as it goes.
+    """Collects the parts of a page, and prints texts and tables as it goes, and on standard error
+    which figure is being drawn, which takes a second or more.
 
     >>> report = Report("Two policies", quiet=True)
     >>> report.answer("whittle collects 12 % more than oldest-first.")
@@ -124,14 +126,16 @@ class Report:
         from ephemeral_crawl.core import plots, svg
 
         self._figures += 1
-        plots.finish(figure)
-        picture, width, several = svg.inline(figure, self._figures)
-        if name is not None:
-            png = io.BytesIO()
-            figure.savefig(
-                png, format="png", dpi=110, bbox_inches="tight", metadata={"Software": None}
-            )
-            self._pictures[name] = png.getvalue()
+        text = f"drawing figure {self._figures}"
+        with tqdm(desc=text, bar_format="{desc}", leave=False, disable=self._quiet):
+            plots.finish(figure)
+            picture, width, several = svg.inline(figure, self._figures)
+            if name is not None:
+                png = io.BytesIO()
+                figure.savefig(
+                    png, format="png", dpi=110, bbox_inches="tight", metadata={"Software": None}
+                )
+                self._pictures[name] = png.getvalue()
         plots.close(figure)
         self._into.append(
             Block(

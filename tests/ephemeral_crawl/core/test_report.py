@@ -60,10 +60,11 @@ class Elements(HTMLParser):
             self.shown += data
 
 
-def test_a_figure_with_a_name_is_also_a_picture_beside_the_page(tmp_path):
-    report = Report("A", quiet=True)
+def test_a_figure_with_a_name_is_also_a_picture_beside_the_page(tmp_path, capsys):
+    report = Report("A")
     report.answer("It is.")
     report.figure(drawing(NAMES[:1]), "Figure", name="first")
+    assert "drawing figure 1" in capsys.readouterr().err
     report.write(tmp_path / "report.html")
     picture = (tmp_path / "first.png").read_bytes()
     assert picture.startswith(b"\x89PNG")

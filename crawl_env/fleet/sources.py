@@ -44,6 +44,7 @@ PRESETS = (
     "table1",
     "fleet-f",
     "recovering-<n>",
+    "age-of-information-<n>",
     "hacker-news",
     "mixed-costs",
     "random-<regime>-<n>-<seed>",
@@ -437,6 +438,9 @@ class Sources:
           paper's log⁺ fails (see the documentation of `agents.theory.closed_form`).
         - `recovering-<n>`: the n recovering bandits of NeurWIN (NeurIPS 2021) and DeepTOP
           (NeurIPS 2022): θ0 = u*, θ1 = μT, classes A … D in turn.
+        - `age-of-information-<n>`: n sources of slow decay, μ = 10⁻⁶, which in the long run lose
+          their mean weighted age of information per step. Source i = 1 … n has the weight
+          Λμ = (n + 1 − i)/n, and a crawl of it succeeds with probability i/n.
         - `hacker-news`: 105 sites on the front page of Hacker News in the year from 2020-11-07,
           in hours and votes; fitted (`ephemeral-crawl fit`) to the public git history of
           christian-fei/hn-history.
@@ -456,6 +460,9 @@ class Sources:
             kind = np.arange(int(match[1])) % 4
             ceiling, decay = np.array([10, 8.5, 7, 5.5])[kind], np.array([0.2, 0.4, 0.6, 0.8])[kind]
             return Sources(ceiling * decay, 1.0, decay)
+        if match := re.fullmatch(r"age-of-information-(\d{1,8})", name):
+            place, slow = np.arange(1, int(match[1]) + 1) / int(match[1]), 1e-6
+            return Sources(place[::-1] / slow, 1.0, slow, failure_rate=1 - place)
         if match := re.fullmatch(r"random-([a-z]+)-(\d{1,9})-(\d{1,19})", name):
             return Sources.random(int(match[2]), int(match[3]), match[1])
         if name in ("hacker-news", "mixed-costs"):

@@ -99,6 +99,14 @@ def test_units_of_time_and_utility_do_not_matter(scale):
     assert best[1] == pytest.approx(best[0] * scale, rel=1e-6)
 
 
+def test_the_preset_of_the_age_of_information_has_the_index_of_unreliable_channels():
+    weight, reliability = np.array([1, 0.75, 0.5, 0.25]), np.array([0.25, 0.5, 0.75, 1])
+    h = np.arange(1.0, 30.0)[:, None]
+    found = index_at_age(h, Sources.preset("age-of-information-4"))
+    expected = weight * reliability * h * (h + 2 / reliability - 1) / 2  # Kadota et al. 2018
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
 def test_the_policy_of_slow_decay_has_the_least_age_of_information():
     """Against the least mean of Σ w·h over all policies by value iteration over ages, which knows
     nothing of utilities, and against its Whittle policy, w·h(h + 1)/2, simulated plainly."""

@@ -268,13 +268,15 @@ def test_an_unknown_preset_suggests_the_nearest():
     }.items():
         with refused(f"unknown preset '{name}'; did you mean '{near}'"):
             Sources.preset(name)
-    with refused("Known: table1, fleet-f, recovering-<n>, hacker-news, mixed-costs"):
+    with refused("Known: table1, fleet-f, recovering-<n>, age-of-information-<n>, hacker-news"):
         Sources.preset("zzz")
 
 
 def test_a_recovering_fleet_of_none_is_refused():
     with pytest.raises(ValueError, match="at least one source"):
         Sources.preset("recovering-0")
+    with pytest.raises(ValueError, match="at least one source"):
+        Sources.preset("age-of-information-0")
 
 
 # ------------------------------------------------------------------------- random fleets

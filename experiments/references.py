@@ -73,7 +73,8 @@ class ReferencesStudy(ParallelStudy):
         known = {key: _references(found) for key, found in recorded.items()}
         room = headroom(known)
         report.figure(_picture(known), "The room in the ranked tasks.")
-        report.table("Headroom", ["task", "random", UNLEARNT, "whittle", "bound"], room)
+        columns = ("random, reward", f"{UNLEARNT}, score", "whittle, reward", "bound, score")
+        report.table("Headroom", ["task", *columns], room)
         least = min(room, key=lambda row: float(row[2]), default=None)
         if least is not None:
             report.answer(f"{least[0]} has most room: what learns nothing scores {least[2]} there.")
@@ -259,14 +260,14 @@ def score_of(task: BenchmarkTask, known: dict[str, Reference], name: str) -> Est
 
 
 def headroom(known: dict[str, dict[str, Reference]]) -> list[list[str]]:
-    """Return the rows of the table of all ranked tasks: the scores of the references."""
+    """Return the rows of the table of all ranked tasks: rewards and scores of the references."""
     return [
         [
             task.name,
             f"{known[key]['random'].mean:.4g}",
             f"{score_of(task, known[key], UNLEARNT).mean:.3f}",
             f"{known[key]['whittle'].mean:.4g}",
-            f"{score_of(task, known[key], BOUND).mean:.3f}",
+            f"{score_of(task, known[key], BOUND).mean:.3f}" if BOUND in known[key] else "n/a",
         ]
         for key, task in tasks().items()
         if key in known and task.tier != "checks"

@@ -11,6 +11,7 @@ from crawl_env.benchmark.task import Reference
 from experiments.references import (
     contents,
     expected_at_random,
+    headroom,
     recorded_references,
     runs_without_room,
     task_page,
@@ -42,6 +43,8 @@ def test_what_random_crawls_collect_is_known(name):
 def test_every_task_has_a_page_and_a_row_of_the_table_of_contents():
     known = recorded_references()
     listed = contents(known)
+    assert ["Drift100", "n/a"] in [[row[0], row[-1]] for row in headroom(known)]
+    assert not any("nan" in row for row in headroom(known))
     for task in TASKS.values():
         shown = task_page(task, known.get(task.id, {}), "pictures/")
         assert f"[{task.name}](task/{task.name}.md)" in listed

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.inference.rates import (
-    LEAST_SHAPE,
     WEAK,
     CrawlOutcome,
     Posterior,
@@ -33,6 +32,7 @@ NODES: FloatArray = np.r_[1.0:8.0, 2.0 ** np.arange(3.0, 10.25, 0.25)]  # (K,)
 _STEPS = 30  # largest number of Newton steps; the iteration is monotone and converges in fewer
 _CLOSE = 1e-5  # last step relative to the root; the error is of the order of its square
 _GONE = 1e3  # from here on, e^−x is 0
+_LEAST_SHAPE = 0.5  # of the posterior; below it, nearly all of its mass would be near 0
 
 
 class Gaps(NamedTuple):
@@ -191,7 +191,7 @@ def _solve(
         curved = root * idle[i]  # −d/d ln Λ of the score
         for j in range(held):
             curved -= weight[j] * slope[j] * (root * gap[j])
-        shape[i] = max(curved, LEAST_SHAPE)
+        shape[i] = max(curved, _LEAST_SHAPE)
         rate[i] = shape[i] / root
 
 

@@ -24,10 +24,8 @@ State = tuple[NDArray[Any], ...]
 MOST_ITEMS = 1e9  # largest number of items of one crawl
 # Range of gaps in any unit of time, whose squares are finite.
 SHORTEST, LONGEST = 1e-100, 1e100
-LEAST_SHAPE = 0.5  # lower bound of the shape of a distribution matched to an estimate and its error
 RETENTIONS = (1.0, 0.999, 0.99, 0.97, 0.9)  # per step
 _TINY_MEAN = 1e-12  # lower bound of expected numbers of items, so that logarithms are finite
-_TINY = 1e-300
 _LEAST_WEIGHT = 1e-50  # of past observations, below which their sums are rescaled
 _SHIFT = 6  # arguments of digamma are shifted above this, where its series is exact to 1e-10
 _LARGEST_SHAPE = 1e6  # of a fitted prior; it means that all sources have the same rate
@@ -208,15 +206,6 @@ class Posterior(NamedTuple):
     def draw(self, rng: np.random.Generator) -> FloatArray:
         """Return one draw of every rate, (..., N) items / time."""
         return rng.standard_gamma(self.shape) / self.rate
-
-    @staticmethod
-    def matched(estimate: FloatArray, error: FloatArray) -> Posterior:
-        """Return the Gamma distribution with this mean and standard deviation, both positive.
-
-        Its shape is at least ½; below that, nearly all of its mass would be near 0.
-        """
-        shape = np.maximum((estimate / error) ** 2, LEAST_SHAPE)
-        return Posterior(shape, np.maximum(shape / estimate, _TINY))
 
 
 def weak_prior(period: float = 1.0) -> Posterior:

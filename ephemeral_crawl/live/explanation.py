@@ -298,7 +298,7 @@ def explain(state: State, i: int, now: float, offset: float) -> Explanation:
         due_at=_clock(due, offset),
         interval=_interval(state, i, value),
         reason=reason,
-        due_after_ping=_clock(_due_after_ping(state, i, value, now), offset),
+        due_after_ping=_clock(_due_after_ping(state, i, now), offset),
         interval_at_half_price=_interval(state, i, 0.5 * value, at_half),
         max_interval=longest if longest < math.inf else None,
         interval_without=without,
@@ -362,7 +362,7 @@ def _without_ceiling(state: State, i: int, value: float) -> tuple[float | None, 
     return free, max(net(free) - net(limited), 0.0)
 
 
-def _due_after_ping(state: State, i: int, value: float, now: float) -> float:
+def _due_after_ping(state: State, i: int, now: float) -> float:
     source = state.sources[[i]]  # a copy, as above
     if source.fetched[0] != NEVER:
         decay = learning.decay_of(source, state.shared, 0)

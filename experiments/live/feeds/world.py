@@ -169,7 +169,6 @@ class World:
     pings: list[tuple[float, int]] = field(default_factory=list)  # time and feed, ascending
     log: list[tuple[float, int]] = field(default_factory=list)  # time and feed of each request
     gains: NDArray[np.float64] = field(init=False)  # worth that was collected, by day
-    kilobytes: float = 0.0  # of answers, where `size` was asked for
 
     def __post_init__(self) -> None:
         self.gains = np.zeros(math.ceil(self.days))
@@ -261,9 +260,7 @@ class World:
         feed = self.feeds[i]
         listed = feed.listed(now)
         whole = FRAME + EACH * (listed.stop - listed.start)
-        size = whole if changed or not feed.conditional else EMPTY
-        self.kilobytes += size
-        return size
+        return whole if changed or not feed.conditional else EMPTY
 
     def show(self, i: int, now: float) -> None:
         """Count what a feed shows as collected; what it no longer shows is lost."""

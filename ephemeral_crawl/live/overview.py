@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.theory.price import first_where
 from crawl_env.compiled import compiled
 from crawl_env.errors import counted
 from ephemeral_crawl.live import explanation, learning, life, price
@@ -29,7 +30,7 @@ _PAUSE = 1e-4  # seconds
 _LEAST_GUESSED = 0.005  # part of what is published that is worth a sentence
 _LEAST_COST = 5e-4  # fraction that is worth a sentence
 _OVERSPENT = 1.01  # cost of what is due ÷ budget, above which fetches are late
-_HALVINGS = 20
+_CLOSE = 1e-6  # fraction to which a delay is computed
 BUDGETS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)  # ÷ the present one
 
 
@@ -358,10 +359,10 @@ def _buys(sample: FleetSample, budget: float, rotation: float, market: float, no
             low, high = 0.0, 1.0
             while late_by(high)[3] > paid:
                 low, high = high, 2.0 * high
-            for _ in range(_HALVINGS):
-                middle = 0.5 * (low + high)
-                low, high = (middle, high) if late_by(middle)[3] > paid else (low, middle)
-            worth, *_ = late_by(high)
+            _, late = first_where(
+                lambda x: np.asarray(late_by(float(x))[3] <= paid), np.array(high), low, _CLOSE
+            )
+            worth, *_ = late_by(float(late))
         return worth, published, guessed, living
 
     wanted = price.demand(sources, shared, rotation, now)

@@ -111,7 +111,7 @@ def parameters_of(columns: Columns, kind: int, part: slice = slice(None)) -> Par
 
 
 @compiled
-def whole(number: Any) -> int:
+def signed(number: Any) -> int:
     """Return a number as a signed integer of 64 bits, in which steps are computed."""
     result: Any = np.int64(number)
     return result
@@ -217,7 +217,7 @@ def plain_indices(
 ) -> None:
     """Compute the index of Theorem 1 of some sources, (K,), in step `now`; crawled at 0: never."""
     for j in range(len(out)):
-        at = whole(crawled_at[j])
+        at = signed(crawled_at[j])
         age = float(now - at) if at > 0 else np.inf
         out[j] = age_index(age, decay[j], decayed(decay[j])[1], scale[j])
 

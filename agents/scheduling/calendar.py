@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.scheduling.age_index import whole
+from agents.scheduling.age_index import signed
 from crawl_env.compiled import compiled
 
 CHUNK = 32  # numbers in a chunk: the next chunk (0: none), and the sources
@@ -73,15 +73,15 @@ def put(calendar: Calendar, i: int, due: int, now: int) -> None:
         bucket = _NEAR + ((due >> _MIDDLE_BITS) & (_NEAR - 1))
     else:
         bucket = 2 * _NEAR + (due >> _FAR_BITS)
-    chunk, fill = whole(calendar.head[bucket]), whole(calendar.fill[bucket])
+    chunk, fill = signed(calendar.head[bucket]), signed(calendar.fill[bucket])
     if chunk == 0 or fill == _FULL:
         counters = calendar.counters
-        new = whole(counters[FREE])
+        new = signed(counters[FREE])
         if new:
             counters[FREE] = calendar.chunks[new - 1, 0]
         else:
             counters[USED] += 1
-            new = whole(counters[USED])
+            new = signed(counters[USED])
         calendar.chunks[new - 1, 0] = chunk
         calendar.head[bucket] = new
         chunk, fill = new, 0
@@ -107,7 +107,7 @@ def next_chunk(calendar: Calendar) -> tuple[int, int]:
     The caller reads it, and then calls `release`.
     """
     counters = calendar.counters
-    chunk, fill = whole(counters[DETACHED]), whole(counters[DETACHED_FILL])
+    chunk, fill = signed(counters[DETACHED]), signed(counters[DETACHED_FILL])
     if chunk:
         counters[DETACHED] = calendar.chunks[chunk - 1, 0]
         counters[DETACHED_FILL] = _FULL

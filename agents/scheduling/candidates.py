@@ -26,7 +26,7 @@ from agents.scheduling.age_index import (
     plain_indices,
     read_scales,
     scale_of,
-    whole,
+    signed,
 )
 from agents.scheduling.calendar import (
     BUCKETS,
@@ -144,7 +144,7 @@ def file_or_join(
         else:
             for j in range(len(dues)):
                 if candidates.gamma[first + j] < reached:
-                    i = whole(candidates.source[first + j])
+                    i = signed(candidates.source[first + j])
                     dues[j] = age_reaching(parameters, i, scales[j], decays[j], reached)
         extra = candidates.extra[first:last]
         crawled_at = candidates.crawled_at[first:last]
@@ -153,13 +153,13 @@ def file_or_join(
         gather(crawls.due, candidates.source[first:last], work[1])
     count = first
     for j in range(first, last):
-        i, at = whole(candidates.source[j]), whole(candidates.crawled_at[j])
-        filed = whole(crawls.due[i]) if crawls.due.size else UNFILED
+        i, at = signed(candidates.source[j]), signed(candidates.crawled_at[j])
+        filed = signed(crawls.due[i]) if crawls.due.size else UNFILED
         if filed == CANDIDATE:
             continue
-        due = whole(_allowed_from(parameters, crawls, i, at))
+        due = signed(_allowed_from(parameters, crawls, i, at))
         if candidates.gamma[j] < reached:
-            due = max(due, whole(dues[j - first]))
+            due = max(due, signed(dues[j - first]))
         if crawls.turns:
             due = min(due, now + crawls.turns - (now - i) % crawls.turns)
         if due > now:
@@ -197,8 +197,8 @@ def _allowed_from(parameters: Parameters, crawls: Crawls, i: int, crawled_at: in
     """Return the first step in which source i may be crawled."""
     if parameters.delay.size == 0:
         return 0
-    tried_at = whole(crawls.tried_at[i]) if crawls.tried_at.size else crawled_at
-    delay = whole(parameters.delay[i])
+    tried_at = signed(crawls.tried_at[i]) if crawls.tried_at.size else crawled_at
+    delay = signed(parameters.delay[i])
     return tried_at + delay if delay > 1 and tried_at > 0 else 0
 
 
@@ -230,8 +230,8 @@ def set_index(
         plain_indices_with(crawled_at, scales, decays, extra, now, index)
     if not plain:
         for j in range(first, last):
-            age = age_of(whole(candidates.crawled_at[j]), now)
-            i, scale, decay = whole(candidates.source[j]), candidates.scale[j], candidates.decay[j]
+            age = age_of(signed(candidates.crawled_at[j]), now)
+            i, scale, decay = signed(candidates.source[j]), candidates.scale[j], candidates.decay[j]
             candidates.gamma[j] = index_with(parameters, i, scale, decay, age, extra[j - first])
 
 
@@ -243,7 +243,7 @@ def _read(
     last = candidates.counters[0]
     if crawls.turns:
         for j in range(first, last):
-            i = whole(candidates.source[j])
+            i = signed(candidates.source[j])
             if (now - i) % crawls.turns == 0:
                 draw_rate(parameters, i, crawls.seed, now)
     source = candidates.source[first:last]
@@ -267,7 +267,7 @@ def file_sources(
     work = np.empty((4, CHUNK))
     for start in range(first, len(sources), CHUNK):
         end = min(start + CHUNK, len(sources))
-        count = whole(candidates.counters[0])
+        count = signed(candidates.counters[0])
         if len(candidates.source) - count < end - start:
             return start
         candidates.source[count : count + end - start] = sources[start:end]
@@ -296,7 +296,7 @@ def file_signalled(
     work, least = np.empty((4, CHUNK)), level * (1.0 - 2.0 * GUARD)
     for start in range(first, len(sources), CHUNK):
         end = min(start + CHUNK, len(sources))
-        count = kept = whole(candidates.counters[0])
+        count = kept = signed(candidates.counters[0])
         last = count + end - start
         if len(candidates.source) < last:
             return start
@@ -332,13 +332,13 @@ def file_detached(
         chunk, fill = next_chunk(calendar)
         if not chunk:
             return True
-        count = number = whole(candidates.counters[0])
+        count = number = signed(candidates.counters[0])
         if crawls.due.size:  # as in `file_or_join`
             gather(crawls.due, calendar.chunks[chunk - 1, 1 : 1 + fill], work[0])
         for place in range(fill):
             i = calendar.chunks[chunk - 1, place + 1]
             if crawls.due.size:
-                if not is_detached(calendar, whole(crawls.due[i])):
+                if not is_detached(calendar, signed(crawls.due[i])):
                     continue  # another entry counts
                 leave(crawls, i)
             candidates.source[number] = i
@@ -396,7 +396,7 @@ def file_again(
     for start in range(0, last, CHUNK):
         first, number = candidates.counters[0], min(CHUNK, last - start)
         for j in range(number):
-            leave(crawls, whole(candidates.source[start + j]))
+            leave(crawls, signed(candidates.source[start + j]))
             _move(candidates, start + j, candidates, first + j)
         candidates.counters[0] = first + number
         file_or_join(parameters, crawls, calendar, candidates, first, now, level, work)
@@ -414,10 +414,10 @@ def join(
 
     Their entries remain in the calendar, and count no more.
     """
-    first = count = whole(candidates.counters[0])
+    first = count = signed(candidates.counters[0])
     for source in sources:
-        i = whole(source)
-        at = whole(crawls.crawled_at[i])
+        i = signed(source)
+        at = signed(crawls.crawled_at[i])
         if crawls.due[i] == CANDIDATE or _allowed_from(parameters, crawls, i, at) > now:
             continue
         crawls.due[i] = CANDIDATE
@@ -434,7 +434,7 @@ def draw_candidates(
 ) -> None:
     """Draw anew the rates of the candidates whose turn it is."""
     for j in range(candidates.counters[0]):
-        i = whole(candidates.source[j])
+        i = signed(candidates.source[j])
         if (now - i) % crawls.turns == 0:
             draw_rate(parameters, i, crawls.seed, now)
             candidates.scale[j] = scale_of(parameters, i)
@@ -460,7 +460,7 @@ def mark_tried(crawls: Crawls, picks: Candidates, now: int) -> None:
     """Set the step of the last crawl and attempt of the picked sources to `now`."""
     for j in range(picks.counters[0]):
         crawls.crawled_at[picks.source[j]] = now
-        leave(crawls, whole(picks.source[j]))
+        leave(crawls, signed(picks.source[j]))
     if crawls.tried_at.size:
         for j in range(picks.counters[0]):
             crawls.tried_at[picks.source[j]] = now
@@ -488,7 +488,7 @@ def file_picks(
         first, number = candidates.counters[0], min(CHUNK, picks.counters[0] - start)
         for j in range(number):
             k = start + j
-            i = whole(picks.source[k])
+            i = signed(picks.source[k])
             if failed.size > 0 and failed[k]:
                 crawls.crawled_at[i] = picks.crawled_at[k]
             elif utility.size > 0:
@@ -513,7 +513,7 @@ def indices_of(
     for j in range(len(sources)):
         i = sources[j]
         scale, decay = scale_of(parameters, i), decay_of(parameters, i)
-        index[j] = index_at(parameters, i, scale, decay, age_of(whole(crawls.crawled_at[i]), now))
+        index[j] = index_at(parameters, i, scale, decay, age_of(signed(crawls.crawled_at[i]), now))
     return index
 
 

@@ -22,7 +22,7 @@ from agents.scheduling.age_index import (
     failures_of,
     gather,
     index_at,
-    whole,
+    signed,
 )
 from agents.scheduling.calendar import CHUNK, LATEST
 from agents.theory.closed_form import (
@@ -70,8 +70,8 @@ def receive(
         gather(signals.utility, sources[first:last], work)
         gather(parameters.decay_rate, sources[first:last], work)
         for j in range(first, last):
-            i = whole(sources[j])
-            since = float(steps[j] - whole(signals.at[i]))
+            i = signed(sources[j])
+            since = float(steps[j] - signed(signals.at[i]))
             left = expected(signals.utility[i], since * decay_of(parameters, i))
             signals.utility[i] = utility[j] + left
             signals.at[i] = steps[j]
@@ -147,7 +147,7 @@ def plain_indices_with(
     """Compute `index_with` of Theorem 1 of some sources, (K,), in step `now`; crawled at 0: never.
     `out` has the index without signals."""
     for j in range(len(out)):
-        at = whole(crawled_at[j])
+        at = signed(crawled_at[j])
         x = belief(float(now - at) if at > 0 else np.inf, decay[j], extra[j], scale[j])
         index = theorem_1(x, scale[j], 1.0, decay[j], decayed(decay[j])[1])
         out[j] = index if extra[j] > 0.0 else out[j]

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.scheduling.age_index import whole
+from agents.scheduling.age_index import signed
 from crawl_env.compiled import compiled
 from ephemeral_crawl.live import heap as heaps
 from ephemeral_crawl.live import hosts as doors
@@ -332,7 +332,7 @@ def give(sources: Sources, hosts: Hosts, rows: NDArray[np.int32], first: int, en
     """Lease sources until `end`, numbered from `first`, and return their total cost."""
     total = 0.0
     for k in range(len(rows)):
-        i = whole(rows[k])
+        i = signed(rows[k])
         sources.lease[i] = first + k
         sources.marks[i] &= 0xFF ^ FLOORED
         # If it is never reported, it may have been fetched at the end.
@@ -366,7 +366,7 @@ def _compare(
     places = pick(sources, shared.hosts, looked, at.asked, purse, limit)
     values = np.empty(len(places))
     for k in range(len(places)):
-        i = whole(rows[places[k]])
+        i = signed(rows[places[k]])
         values[k] = price.value_now(sources, shared, i, at.now)
         if life.tried_at(sources, i) == NEVER:
             looked.reason[places[k]] = NEW
@@ -440,7 +440,7 @@ def _candidates(
     limited, limits = np.empty(most, np.int32), np.empty(most, np.int32)
     number, looked = 0, 0
     while looked < most and times.size[0] > 0 and times.key[times.order[0]] <= now:
-        i = whole(times.order[0])
+        i = signed(times.order[0])
         limit, until = doors.limit_of(hosts, sources.host[i])
         until = max(until, opens[sources.tag[i]])
         again, order = until, np.inf
@@ -458,12 +458,12 @@ def _candidates(
     rows = heaps.first(due, best)
     level = 0.0
     if len(rows) == best:
-        last = whole(rows[-1])
+        last = signed(rows[-1])
         index, rank, reason = rank_of(sources, shared, last, at.asked, at.rotation, now)
         level = index if rank == index and reason != CEILING else 0.0
     free, more = 0, looked == most
     for k in range(len(rows)):
-        i = whole(rows[k])
+        i = signed(rows[k])
         limit, until = doors.limit_of(hosts, sources.host[i])
         until = max(until, opens[sources.tag[i]])
         if limit == NO_HOST and until <= now:
@@ -487,7 +487,7 @@ def _rekey(
     now: float,
 ) -> None:
     for k in range(len(rows)):
-        i = whole(rows[k])
+        i = signed(rows[k])
         where.waits[i] = 0
         heaps.move(where.due, i, np.inf)
         key = sources.blocked[i]  # early enough
@@ -509,7 +509,7 @@ def _renew(
     """Recompute the keys of a number of rows, cyclically from `start`, except of rows in queues."""
     times, due, waits = where
     for k in range(number):
-        i = whole((start + k) % rows)
+        i = signed((start + k) % rows)
         if waits[i] != 0:
             continue
         if due.place[i] >= 0:
@@ -536,7 +536,7 @@ def _settle(
     for k in range(len(chosen)):
         taken[chosen[k]] = True
     for k in range(len(looked.row)):
-        i = whole(looked.row[k])
+        i = signed(looked.row[k])
         if taken[k] or where.due.place[i] < 0:
             continue
         order = order_of(looked.rank[k], looked.reason[k])

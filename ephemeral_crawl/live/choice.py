@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.scheduling.age_index import whole
+from agents.scheduling.age_index import signed
 from agents.theory.price import first_near
 from crawl_env.compiled import compiled
 from ephemeral_crawl.live import hosts as doors
@@ -106,7 +106,7 @@ def ranks(
     index, rank = np.empty(len(rows)), np.empty(len(rows))
     reason = np.empty(len(rows), np.uint8)
     for k in range(len(rows)):
-        i = whole(rows[k])
+        i = signed(rows[k])
         index[k], rank[k], reason[k] = rank_of(sources, shared, i, asked, rotation, now)
     return Ranked(rows, index, rank, reason)
 
@@ -240,7 +240,7 @@ def _due(
     best, first, least, ceiling = -np.inf, np.inf, np.inf, False
     due, number = np.empty(len(rows), np.int32), 0
     for k in range(len(rows)):
-        i = whole(rows[k])
+        i = signed(rows[k])
         if price.floored(sources, shared, i, -np.inf, rotation) > now:
             continue
         if max(doors.accepts_at(shared.hosts, sources.host[i]), opens[sources.tag[i]]) > now:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.scheduling.age_index import whole
+from agents.scheduling.age_index import signed
 from crawl_env.compiled import compiled
 
 
@@ -51,7 +51,7 @@ class Heap(NamedTuple):
 def move(heap: Heap, i: int, key: float) -> None:
     """Enter source i with this key, or change its key; an infinite key removes it."""
     key_of, order, place, size = heap
-    at = whole(place[i])
+    at = signed(place[i])
     key_of[i] = key
     if key == np.inf:
         if at >= 0:
@@ -64,7 +64,7 @@ def move(heap: Heap, i: int, key: float) -> None:
                 _settle(heap, at)
         return
     if at < 0:
-        at = whole(size[0])
+        at = signed(size[0])
         order[at] = i
         place[i] = at
         size[0] += 1
@@ -108,7 +108,7 @@ def first(heap: Heap, most: int) -> NDArray[np.int32]:
     All of them are in no particular order.
     """
     key_of, order, _, size = heap
-    number = min(most, whole(size[0]))
+    number = min(most, signed(size[0]))
     if number == size[0]:
         return order[:number].copy()
     found = np.empty(number, np.int32)
@@ -116,6 +116,6 @@ def first(heap: Heap, most: int) -> NDArray[np.int32]:
     for k in range(number):
         _, at = heappop(frontier)
         found[k] = order[at]
-        for below in range(2 * at + 1, min(2 * at + 3, whole(size[0]))):
+        for below in range(2 * at + 1, min(2 * at + 3, signed(size[0]))):
             heappush(frontier, (key_of[order[below]], below))
     return found

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.scheduling.age_index import whole
+from agents.scheduling.age_index import signed
 from agents.theory.closed_form import notice_gain
 from crawl_env.compiled import compiled
 from ephemeral_crawl.live import learning, life, outcomes, price
@@ -61,7 +61,7 @@ def _gains(
     """Return what pings are worth, one after the other; it records them."""
     found = np.zeros(len(rows))
     for k in range(len(rows)):
-        i = whole(rows[k])
+        i = signed(rows[k])
         if sources.fetched[i] == NEVER or sources.lease[i] != 0 or sources.marks[i] & STOPPED:
             continue
         known = learning.belief(sources, shared, i)

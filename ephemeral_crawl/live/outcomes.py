@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.scheduling.age_index import whole
+from agents.scheduling.age_index import signed
 from crawl_env.compiled import compiled
 from crawl_env.errors import check_choice, check_whole, check_within, shown, unknown
 from ephemeral_crawl.live import learning, life, reporting
@@ -493,7 +493,7 @@ def apply(
     hosts, counts, numbers, run = shared.hosts, tallies.counts, tallies.numbers, tallies.run
     ages, worths = 0, 0
     for k in range(len(outcomes)):
-        i, lease, outcome = whole(outcomes.row[k]), outcomes.lease[k], outcomes.outcome[k]
+        i, lease, outcome = signed(outcomes.row[k]), outcomes.lease[k], outcomes.outcome[k]
         host = sources.host[i]
         cost = np.float64(sources.cost[i])
         current = lease != 0 and sources.lease[i] == lease
@@ -620,7 +620,7 @@ def ping(
 ) -> None:
     """Record pings of sources."""
     for k in range(len(rows)):
-        i = whole(rows[k])
+        i = signed(rows[k])
         sources.kind[i] = kinds[k]
         if sources.fetched[i] == NEVER or at[k] < sources.fetched[i]:
             continue  # it announces nothing that is not known

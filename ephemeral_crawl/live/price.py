@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.scheduling.age_index import whole
+from agents.scheduling.age_index import signed
 from agents.theory.closed_form import continuous_age_reaching, continuous_index
 from agents.theory.price import first_near
 from crawl_env.compiled import compiled
@@ -378,7 +378,7 @@ def keys(
     """Return the keys of some sources, (K,)."""
     found = np.empty(len(which))
     for k in range(len(which)):
-        found[k] = key_of(sources, shared, whole(which[k]), price, rotation, now)
+        found[k] = key_of(sources, shared, signed(which[k]), price, rotation, now)
     return found
 
 
@@ -389,7 +389,7 @@ def indices(
     """Return the indices of some sources, (K,)."""
     found = np.empty(len(which))
     for k in range(len(which)):
-        found[k] = index_now(sources, shared, whole(which[k]), now)
+        found[k] = index_now(sources, shared, signed(which[k]), now)
     return found
 
 

@@ -24,6 +24,7 @@ from agents.learning.storage import check_generator, check_keys, check_like
 from crawl_env import CrawlEnv, CrawlVectorEnv, TaskArguments
 from crawl_env.envs.sb3 import CrawlVecEnv
 from crawl_env.envs.wrappers import SequentialSelection
+from crawl_env.fleet.drawn import DrawnFleet
 from crawl_env.simulation.selection import TOLERANCE
 
 _TRANSITIONS = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
@@ -187,10 +188,12 @@ def picks(env: CrawlVectorEnv) -> int:
     task = env.task
     cost = task.sources.cost
     delayed = bool((task.sources.crawl_delay > 0).any())
-    if task.draw is not None or cost.min() != cost.max() or delayed or task.sources.hosts:
+    unequal = cost.min() != cost.max() or not isinstance(task.draw, DrawnFleet | None)
+    if unequal or delayed or task.sources.hosts:
         raise ValueError(
-            "sequential picks need the same number of picks in every step: one fleet with equal "
-            "costs, without crawl delays or shared hosts. Use 'ppo', 'a2c', 'sac' or 'td3'"
+            "sequential picks need the same number of picks in every step: equal costs, which of "
+            "the fleets drawn at reset only those named drawn-… are known to have, and neither "
+            "crawl delays nor shared hosts. Use 'ppo', 'a2c', 'sac' or 'td3'"
         )
     return min(task.n, int(task.budget * (1 + TOLERANCE) / float(cost[0])))
 

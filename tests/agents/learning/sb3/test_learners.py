@@ -194,6 +194,15 @@ def test_discounts_are_per_epoch():
     assert PPO(env).model.gamma == 0.9
 
 
+def test_sequential_picks_serve_tasks_of_the_benchmark_whose_fleet_is_hidden():
+    """Fleets named drawn-… have unit costs; of a function of one's own this is not known."""
+    hidden = {"features": ("age", "harvest"), "budget": 2}
+    chosen, _ = DQN(crawl(sources="drawn-sparse-9-7", **hidden)).predict(np.zeros((9, 2)))
+    assert np.unique(chosen).size == 9
+    with pytest.raises(ValueError, match="only those named drawn-… are known"):
+        DQN(crawl(sources=lambda rng: Sources.random(9, rng), **hidden))
+
+
 def test_wrong_environments_settings_and_files_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"gym\.make_vec"):
         PPO(CrawlEnv())

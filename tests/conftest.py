@@ -10,6 +10,7 @@ import pickle
 import signal
 import sys
 import time
+import types
 import warnings
 from importlib.util import find_spec
 from pathlib import Path
@@ -40,6 +41,13 @@ settings.load_profile("ephemeral-crawl")
 # wait for each other by spinning: the cores are busy with other tests.
 os.environ.setdefault("LOKY_MAX_CPU_COUNT", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Torch's first optimiser imports a compiler, which nothing here uses, to say that its steps are not
+# to be compiled: 1.4 s of each process.
+NO_COMPILER = types.ModuleType("torch._dynamo")
+NO_COMPILER.disable = lambda function, *_, **__: function
+NO_COMPILER.graph_break = lambda *_: None
+sys.modules[NO_COMPILER.__name__] = NO_COMPILER
 
 # A shell lets what it starts in the background ignore Ctrl+C, and so would the processes in which
 # tests try it.

@@ -17,7 +17,7 @@ from experiments.live.feeds.crawl import WarpedClient
 from experiments.live.feeds.warp import WarpedLoop
 from tests.ephemeral_crawl.crawl.site import Site, feed, message, packed
 
-BOMB = packed(b"\0" * 50_000_000)
+BOMB = packed(b"\0" * 50_000_000, 1)
 NOW = 1_700_000_000.0
 
 

@@ -79,7 +79,7 @@ def test_dates(text, seconds):
         *((b"<urlset>" + end, ["is cut off"]) for end in (b"", b"<url", b"<![CDATA[x", b"\xc3")),
         (gzip.compress(PAGE, mtime=0)[:-9], ["cut off"]),
         (gzip.compress(PAGE, mtime=0)[:12] + b"\xff" * 30, ["damaged"]),
-        (gzip.compress(bytes(sitemaps.MOST_BYTES + 1), mtime=0), ["more than 52,428,800 bytes"]),
+        (gzip.compress(bytes(sitemaps.MOST_BYTES + 1), 1, mtime=0), ["more than 52,428,800 bytes"]),
         (b"<urlset>" + b"<a>" * 50, ["more than 20 deep"]),
         (b'<!DOCTYPE urlset [<!ENTITY a "b">]>' + PAGE[PAGE.index(b"<urls") :], ["not a sitemap"]),
         (b"<urlset>&a;</urlset>", ["broken"]),

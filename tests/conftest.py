@@ -95,6 +95,7 @@ def pytest_collection():
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(10_000)  # instead of 700: 3 % of the time of the tests
         gc.enable()
 
 
@@ -156,7 +157,7 @@ def once(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def each_figure_is_drawn_once(request, monkeypatch, once):
+def each_figure_is_drawn_once(request):
     """In the tests of commands, a figure is drawn in the page when the code first makes one of its
     form, and the first one is also drawn beside the page.
 
@@ -165,6 +166,7 @@ def each_figure_is_drawn_once(request, monkeypatch, once):
     """
     if not request.node.nodeid.startswith(COMMANDS):
         return
+    monkeypatch, once = map(request.getfixturevalue, ("monkeypatch", "once"))
     from matplotlib.figure import Figure
 
     from ephemeral_crawl.core import svg
@@ -195,12 +197,13 @@ def each_figure_is_drawn_once(request, monkeypatch, once):
 
 
 @pytest.fixture(autouse=True)
-def each_log_is_fitted_once(request, monkeypatch, once):
+def each_log_is_fitted_once(request):
     """In the tests that run the commands of pages and of the example, the decay and the signals of
     a log are estimated by the first command that is given it, and the clocks of pings are fast by
     nothing or by two hours. What is estimated is tested in `fit`."""
     if not request.node.nodeid.startswith(EXAMPLES):
         return
+    monkeypatch, once = map(request.getfixturevalue, ("monkeypatch", "once"))
     from ephemeral_crawl.fit import decay, signals
 
     def fitted_once(measure):

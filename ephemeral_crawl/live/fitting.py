@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from agents.inference.rates import Posterior, fit_prior
 from ephemeral_crawl.live import learning
-from ephemeral_crawl.live.columns import NEVER, NO_HOST, Hosts, Sources, new_hosts, record_view
+from ephemeral_crawl.live.columns import NEVER, NO_HOST, Hosts, Sources, new_hosts
 from ephemeral_crawl.live.learning import MEMORIES, PRECISION_PINGS, Shared
 from ephemeral_crawl.live.life import NETWORK
 
@@ -82,39 +82,40 @@ def fitted(
         decay: declared decay rate of the fleet, per second; 0: that of `totals`.
     """
     longest = len(MEMORIES) - 1
-    items = sources.items[which, longest].astype(np.float64)
-    time = sources.exposure[which, longest].astype(np.float64)
-    host, hosts = sources.host[which], record_view(shared.hosts)
+    items = sources["items"][which, longest].astype(np.float64)
+    time = sources["exposure"][which, longest].astype(np.float64)
+    host, factors = sources["host"][which], shared.hosts["factor"]
     scale = np.ones(len(which))
-    scale[host != NO_HOST] = hosts.factor[host[host != NO_HOST]]
+    scale[host != NO_HOST] = factors[host[host != NO_HOST]]
     seen = time > 0.0
     at_host = seen & (host != NO_HOST)
-    hosts.factor[hosts.factor != 1.0] = 1.0  # those of which there is none among these
+    factors[factors != 1.0] = 1.0  # those of which there is none among these
     found, place = np.unique(host[at_host], return_inverse=True)
     number = np.bincount(place)
     # One less: what a source's own items say of it is in its posterior already.
     others = number - 1.0
     steps = min(_FEW // max(int(seen.sum()), 1), _MOST_STEPS) + 1 if seen.any() else 0
+    shape, rate = shared.shape, shared.rate
+    exposure = (time * scale)[seen]
+    items_seen, items_at_host, time_at_host = items[seen], items[at_host], time[at_host]
     for _ in range(steps):
-        prior = fit_prior(
-            items[seen],
-            (time * scale)[seen],
-            Posterior(np.array([shared.shape]), np.array([shared.rate])),
-            WEAK,
-        )
-        before, shape, mean = shared, float(np.clip(prior.shape[0], 0.05, 50.0)), prior.mean.item()
-        shared = shared._replace(shape=shape, rate=shape / mean)
+        before = shape, rate
+        start = Posterior(np.array([shape]), np.array([rate]))
+        prior = fit_prior(items_seen, exposure, start, WEAK)
+        shape, mean = min(max(float(prior.shape[0]), 0.05), 50.0), prior.mean.item()
+        rate = shape / mean
         if len(found):
-            rate = (shape + items) / (shape / mean + time)
-            total = np.bincount(place, rate[at_host] / mean)
+            rates = (shape + items_at_host) / (rate + time_at_host)
+            total = np.bincount(place, rates / mean)
             factor = (_HOST_SOURCES + others * (total / number)) / (_HOST_SOURCES + others)
-            hosts.factor[found] = np.clip(factor, 0.05, 20.0)
-            scale[at_host] = hosts.factor[host[at_host]]
-        changes = abs(shared.shape / before.shape - 1.0), abs(shared.rate / before.rate - 1.0)
-        if max(changes) <= _CONVERGED:
+            factors[found] = np.minimum(np.maximum(factor, 0.05), 20.0)
+            scale[at_host] = factors[found][place]
+            exposure = (time * scale)[seen]
+        if max(abs(shape / before[0] - 1.0), abs(rate / before[1] - 1.0)) <= _CONVERGED:
             break
-    answered = (sources.fetched[which] != NEVER) | seen
-    failed = ~answered & (sources.failures[which] > 0) & (sources.cause[which] != NETWORK)
+    shared = shared._replace(shape=shape, rate=rate)
+    answered = (sources["fetched"][which] != NEVER) | seen
+    failed = ~answered & (sources["failures"][which] > 0) & (sources["cause"][which] != NETWORK)
     number_answered, tried = np.count_nonzero(answered), np.count_nonzero(answered | failed)
     answering = (_ANSWERING * _TRIED + number_answered) / (_TRIED + tried)
     worth, of_items = _worth(sources, which, totals, shared)
@@ -124,7 +125,7 @@ def fitted(
         worth_items=of_items,
         answering=float(answering),
         decay=decay,
-        precision=precisions(sources, hosts, which, len(kinds)),
+        precision=precisions(sources, shared.hosts, which, len(kinds)),
         fresh=1.0 / (1.0 + decay * delays(kinds)),
     )
 
@@ -146,20 +147,21 @@ def precisions(
     are false change nothing. Each counts the more, up to one, the more pings it had; sources
     without a host are hosts of their own.
     """
-    hosts.trust[hosts.trust != 1.0] = 1.0
+    trust = hosts["trust"]
+    trust[trust != 1.0] = 1.0
     found = np.full(max(kinds, 1), 0.5)
-    which = which[sources.pinged_for[which] > 0.0]
+    which = which[sources["pinged_for"][which] > 0.0]
     if not len(which):
         return found
-    host, kind = sources.host[which].astype(np.int64), sources.kind[which]
+    host, kind = sources["host"][which].astype(np.int64), sources["kind"][which]
     group = np.stack([np.where(host == NO_HOST, -1 - which, host), kind])
     (of_host, of_kind), place, number = np.unique(
         group, axis=1, return_inverse=True, return_counts=True
     )
     place = place.reshape(-1)
     pings, true = (
-        np.bincount(place, column[which].astype(np.float64))
-        for column in (sources.pings, sources.true_pings)
+        np.bincount(place, sources[name][which].astype(np.float64))
+        for name in ("pings", "true_pings")
     )
     voice = pings / (pings + PRECISION_PINGS)
     own = true / np.maximum(pings, 1e-9)
@@ -175,7 +177,7 @@ def precisions(
     weight = np.bincount(of_host[named], pings[named] + 1e-9, len(hosts))
     share = (pings + 1e-9) * (with_others / usual)
     ratio = np.bincount(of_host[named], share[named], len(hosts))
-    hosts.trust[weight > 0.0] = (ratio / np.maximum(weight, 1e-30))[weight > 0.0]
+    trust[weight > 0.0] = (ratio / np.maximum(weight, 1e-30))[weight > 0.0]
     return found
 
 
@@ -195,12 +197,12 @@ def _worth(
     sources: Sources, which: NDArray[np.int64], totals: Totals, shared: Shared
 ) -> tuple[float, float]:
     """Return the mean worth of the sources' items, and its weight in the estimate of each."""
-    number = sources.worth_items[which].astype(np.float64)
+    number = sources["worth_items"][which].astype(np.float64)
     known = number > _LEAST_ITEMS
     if not known.any():
         return shared.worth, shared.worth_items
     number = number[known]
-    mean = sources.worth[which][known] / number
+    mean = sources["worth"][which][known] / number
     weight = number / (number + 1.0)
     middle = float((weight * mean).sum() / weight.sum())
     if not middle > 0.0:

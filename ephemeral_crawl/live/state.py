@@ -323,9 +323,7 @@ class State:
         s = self.settings
         declared = math.log(2.0) / s.half_life if s.half_life > 0.0 else 0.0
         which = self._evenly_spaced(EXISTS)  # those that are paused tell as much
-        self.shared = fitted(
-            self.shared, self.sources, which, self.totals, self.kind_pings, declared
-        )
+        self.shared = fitted(self.shared, self.table, which, self.totals, self.kind_pings, declared)
         if self.tags and self.tags.bounded:
             self._set_prices_of_tags()
         sample = self.sample()

@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 
 from ephemeral_crawl.__main__ import PROGRAM
+from ephemeral_crawl.serve import routing
 from ephemeral_crawl.serve.admission import VARIABLE
 from ephemeral_crawl.serve.command import Serve
 from ephemeral_crawl.serve.server import listen
@@ -129,7 +130,27 @@ def served(folder, *more):
         process.communicate(timeout=60)
 
 
-def test_the_command_starts_shards_and_a_second_one_forwards_to_them(tmp_path, local_ray):
+@contextmanager
+def served_here(monkeypatch, serve):
+    """Run the command on a thread of this process, which has imported what it needs."""
+    made, make = [], routing.make_server
+    with monkeypatch.context() as patch:
+        patch.setattr(routing, "make_server", lambda *given: made.append(make(*given)) or made[0])
+        thread = threading.Thread(target=serve.run)
+        thread.start()
+        wait_until(lambda: (made and made[0].started) or not thread.is_alive())
+    try:
+        (listener,) = made[0].servers[0].sockets
+        yield Client(listener.getsockname()[1], None, made[0])
+    finally:
+        made[0].handle_exit(signal.SIGTERM, None)
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def test_the_command_starts_shards_and_a_second_one_forwards_to_them(
+    tmp_path, local_ray, monkeypatch
+):
     on_ray = ["--ray", local_ray.get_runtime_context().gcs_address]
     here = Serve(store=str(tmp_path / "{shard}.db"), shards=2, port=0)
     with refused("does not run on this cluster; give --budget"):
@@ -138,7 +159,7 @@ def test_the_command_starts_shards_and_a_second_one_forwards_to_them(tmp_path, l
     token.write_text(SECRET)
     public = ["--public-url", "https://crawl.example.org", "--token-file", str(token)]
     with served(tmp_path, *on_ray, *public, "--budget", "60/h", "--half-life", "5h") as client:
-        with served(tmp_path, *on_ray) as other:
+        with served_here(monkeypatch, here) as other:
             assert other.post("add", {"source": NAMES[0]}).status == 200
             assert client.post("remove", {"source": NAMES[0]}, **BEARER).status == 200
             answer = other.post("configure", {"budget": "1/h"})
@@ -151,7 +172,7 @@ def test_the_command_starts_shards_and_a_second_one_forwards_to_them(tmp_path, l
         assert client.post("add", {"source": NAMES[1]}, **BEARER).status == 200
         answer = client.get("/indexnow?url=https://example.org/&key=short")
         assert (answer.status, answer.json["error"]) == (422, "indexnow")
-    with served(tmp_path, *on_ray, "--budget", "60/h") as client:
+    with served_here(monkeypatch, replace(here, budget="60/h")) as client:
         assert client.get(f"/v1/explain?source={NAMES[1]}").status == 200
 
         def budget():  # which is below that of the command until the first round has ended

@@ -50,7 +50,7 @@ class Rule(ABC):
         return self.retry(now, status)
 
     def retry(self, now: float, status: int | None) -> float:
-        """Return what `after_error` does; default: the interval of a fetch without news."""
+        """Return the time until the next fetch after one that failed; default: as without news."""
         return self.interval(now, 0)
 
     @abstractmethod

@@ -116,7 +116,7 @@ def answer(results: Results[R]) -> str:
 
 
 def collects(best: str, part: float, whole: float, budget: float, before: str | None) -> str:
-    """Return the begin of a sentence on what the best policy collects under a budget.
+    """Return the beginning of a sentence on what the best policy collects under a budget.
 
     Arguments:
         before: the best policy of the budget before, which the sentence is already about; None

@@ -276,8 +276,8 @@ def counts(schedule: Schedule, delay: float, unit: str = "units of time") -> str
 
 
 def clock(log: ItemLog, end: float) -> Callable[[float], str]:
-    """Return what turns a time after the end of a log into a time stamp, or into a number in its
-    unit if its times are numbers."""
+    """Return a function that turns a time after the end of a log into a time stamp, or into a
+    number in the log's unit if its times are numbers."""
     if not log.origin:
         return lambda after: f"{end + after:.6g}"
     origin = datetime.fromisoformat(log.origin)

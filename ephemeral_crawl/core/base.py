@@ -21,7 +21,7 @@ class Command(ABC):
 
     @abstractmethod
     def run(self) -> None:
-        """Do it.
+        """Run the command.
 
         Raises:
             ValueError, OSError: what the user should read, without a traceback.

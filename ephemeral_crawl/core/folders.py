@@ -159,8 +159,8 @@ def _left(path: Path, state: str) -> list[tuple[Path, str]]:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[bool]:
-    """Hold the lock of a folder, which the system gives free when the process ends; give whether it
-    could be had."""
+    """Hold the lock of a folder, which the system releases when the process ends; yield whether it
+    could be acquired."""
     try:
         handle = os.open(folder, os.O_RDONLY)
     except OSError:

@@ -174,13 +174,13 @@ def readers_may_leave() -> Iterator[None]:
 
 
 def breaking(stream: TextIO) -> TextIO:
-    """Return a stream that breaks when its pipe is closed, for what must not be lost then."""
+    """Return a stream that raises when its pipe is closed, for output that must not be lost."""
     return stream._stream if isinstance(stream, _Unbroken) else stream
 
 
 class _Unbroken:
-    """A stream that goes nowhere once its pipe is closed, and writes what its encoding lacks as
-    escapes such as \\u2026."""
+    """A stream that drops what is written once its pipe is closed, and writes characters that its
+    encoding lacks as escapes such as \\u2026."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

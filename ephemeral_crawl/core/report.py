@@ -180,7 +180,7 @@ class Report:
 
     def _print(self, text: str) -> None:
         """Print a text, with its control characters as escapes: names come from anywhere, and could
-        tell a terminal something."""
+        contain commands to a terminal."""
         if not self._quiet:
             print(_CONTROLS.sub(lambda c: c[0].encode("unicode_escape").decode(), text) + "\n")
 

@@ -62,7 +62,7 @@ class FetchError(Exception):
 
 
 class NotAllowed(FetchError):
-    """Nothing was asked for, since the URL or its address is one that is not fetched."""
+    """The URL or its address may not be fetched, so that nothing was requested."""
 
 
 @dataclass(frozen=True)

@@ -119,5 +119,5 @@ def cause_of(kind: str | None, status: int | None) -> str:
 
 
 def number_of(cause: str) -> int:
-    """Return the place in `LEARNT` of a cause, or of the one that it is like."""
+    """Return the position in `LEARNT` of a cause, or of the cause as which it counts."""
     return LEARNT.index(_LIKE.get(cause, cause))

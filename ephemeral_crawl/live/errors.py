@@ -4,15 +4,15 @@ from __future__ import annotations
 
 
 class UnknownSource(ValueError):
-    """There is no source of this name."""
+    """No source has this name."""
 
 
 class UnknownLease(ValueError):
-    """There was no lease of this number."""
+    """No lease with this number was ever given."""
 
 
 class SourceExists(ValueError):
-    """There is a source of this name."""
+    """A source with this name exists already."""
 
 
 class NewStore(ValueError):
@@ -20,11 +20,11 @@ class NewStore(ValueError):
 
 
 class DamagedStore(ValueError):
-    """What is in the store is not what was written."""
+    """The store does not contain what was written to it."""
 
 
 class StoreLocked(TimeoutError):
-    """Another process changes the store, and takes longer than one is willing to wait.
+    """Another process is changing the store, and did not finish within the time allowed for it.
 
     Attributes:
         store: its name.

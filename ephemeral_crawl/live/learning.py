@@ -251,8 +251,8 @@ def true_pings(items: float, pings: float, silent: float, precision: float) -> f
 def learn_cost(sources: Sources, i: int, spent: float, found: bool) -> None:
     """Learn what a fetch of source i costs, from one that found items, or nothing.
 
-    The first of its kind says it, later ones change it by a fifth. What a lease is charged is the
-    mean over all fetches, in the same way.
+    Both costs are exponential averages: the first such fetch sets the estimate, and each later one
+    moves it by a fifth of the difference. So is the cost that a lease is charged, over all fetches.
     """
     spent = max(spent, LEAST_COST)
     before = np.float64(sources.hit[i]) if found else np.float64(sources.vain[i])

@@ -75,7 +75,7 @@ def is_own_network(shared: Shared, run: float) -> bool:
 
 @compiled
 def more_telling(cause: int, other: int) -> bool:
-    """Return whether one cause says more clearly than another that a source has come to its end."""
+    """Return whether a cause is stronger evidence than another that a source has ended."""
     ratio = _LIKELIHOOD[cause, _END] * _LIKELIHOOD[other, 0]
     return ratio > _LIKELIHOOD[other, _END] * _LIKELIHOOD[cause, 0]
 

@@ -81,10 +81,10 @@ class NameTable(list[str | None]):
         return more > 0 and len(self) + more > min(self.room, most)
 
     def free_unused(self, rows: Sequence[int]) -> None:
-        """Take the names of rows away that nothing uses any more, and let these be used again.
+        """Remove the names of rows that nothing uses any more, and mark these rows as free.
 
-        Then there is room for twice as many names as are left: the time that it takes to look for
-        such rows is in proportion to the number of names that are added.
+        Afterwards there is room for twice as many names as remain, so that the search for unused
+        rows takes time in proportion to the number of names that are added.
         """
         for row in rows:
             self.take(row)
@@ -92,7 +92,7 @@ class NameTable(list[str | None]):
         self.room = max(2 * self.number, _ROOM)
 
     def set_free(self, rows: list[int], reserved: int = 0) -> None:
-        """Let rows be used again.
+        """Mark rows as free.
 
         Arguments:
             reserved: number of rows, the first ones, that never have names.
@@ -114,7 +114,7 @@ class NameTable(list[str | None]):
         return rows
 
     def take(self, row: int) -> None:
-        """Take the name of a row away."""
+        """Remove the name of a row."""
         name = self[row]
         assert name is not None
         del self._rows[name]

@@ -349,8 +349,8 @@ def _at_publication(
     times: Sequence[float],
     worths: Sequence[float],
 ) -> list[float]:
-    """Return the worths of pings as a report has those of items: at publication, unless worths are
-    those at the fetch.
+    """Return the worths of pings as reports state those of items: at publication, or at the fetch
+    if this is what the setting `worth_at` says.
 
     Arguments:
         at, then: time of the fetch, and by the clock.
@@ -391,8 +391,8 @@ def ping_events(
 
 
 def _plausible_cost(state: State, row: int, cost: float) -> float:
-    """Return a reported cost, at most what the budget brings in a day: more is a mistake, such as
-    of units, which must not close the budget of a tag, or make a source too expensive, for ever."""
+    """Return a reported cost, at most the budget of a day: a larger one is a mistake, such as a
+    wrong unit, and must not block a tag or make a source too expensive for good."""
     most = max(_DAY * state.settings.budget, float(state.table["cost"][row]))
     if cost <= most:
         return cost

@@ -956,7 +956,7 @@ class Scheduler:
 
 
 def check_apart(schedulers: Iterable[Scheduler]) -> None:
-    """Raise ValueError if two schedulers are in the same store, however it is named for each."""
+    """Raise ValueError if two schedulers use the same store, whatever names it was given."""
     names = dict[object, str]()
     for scheduler in schedulers:
         journal = scheduler._ledger.journal

@@ -32,7 +32,7 @@ _LEAST_WEIGHT, _MOST_WEIGHT = 1e-6, 1e6
 
 @dataclass(frozen=True)
 class Settings:
-    """What a scheduler is asked to do, in seconds and per second."""
+    """The settings of a scheduler; times in seconds, rates per second."""
 
     budget: float  # budget units / second, at present
     burst: float  # budget units that can be spent at once
@@ -157,7 +157,7 @@ def burst_of(budget: Any) -> Any:
 
 @dataclass(frozen=True)
 class SourceSettings:
-    """What the user says about a source, in seconds."""
+    """The settings of a source; times in seconds."""
 
     host: str | None = None
     cost: float = 1.0

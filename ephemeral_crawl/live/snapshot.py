@@ -203,7 +203,7 @@ def _host_names(stored: object) -> NameTable:
 
 
 def _set_rows(names: NameTable, stored: list[Any] | None, reserved: int = 0) -> None:
-    """Set which rows of hosts or tags are used again; in files of earlier versions none are."""
+    """Set which rows of hosts or tags are free: none in files of earlier versions."""
     room, free = (2 * names.number, []) if stored is None else stored
     names.room = max(int(room), names.room)
     names.set_free(free, reserved)

@@ -477,7 +477,7 @@ class State:
         return added
 
     def _joined(self, added: NDArray[np.int32], cost: Iterable[float]) -> None:
-        """Include sources that were added in the cost of a round and in the price."""
+        """Update the cost of a round and the price for sources that were added."""
         before = self.cost
         self.cost += math.fsum(cost)
         self.correction *= before / self.cost  # others than those it was learnt from

@@ -71,7 +71,7 @@ class Token:
         return "Token(…)"
 
     def fits(self, text: str) -> bool:
-        """Return whether this is the token, in a time that does not depend on how much of it is."""
+        """Return whether this is the token, in a time that does not tell how much is right."""
         given = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
         return hmac.compare_digest(given, self._digest)
 
@@ -96,7 +96,7 @@ class Token:
 
 
 def find_token(file: Path | None) -> Token | None:
-    """Return the token of a file, which is made if it does not exist, or of the environment.
+    """Return the token from a file, which is made if it does not exist, or from the environment.
 
     Raises:
         ValueError: there are two, or it is too short.
@@ -174,7 +174,7 @@ class Rate:
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait(self, client: str, now: float, cost: float = 1.0) -> float:
-        """Take from the bucket of a client; return 0, or if it is empty the seconds until not."""
+        """Take from a client's bucket and return 0, or the seconds until that is possible."""
         left, at = self._left.pop(client, (self._burst, now))
         left = min(left + (now - at) * self._rate, self._burst)
         allowed = left >= cost
@@ -275,7 +275,7 @@ class Admission:
                 raise Refused(415, "content_type", message)
 
     def _limit_strangers(self, scope: Scope) -> None:
-        """Raise Refused unless those without the token may ask for this, so often."""
+        """Raise Refused if a client without the token may not ask for this, or asks too often."""
         client, now = (scope.get("client") or ("",))[0], time.monotonic()
         wait = self._rate.wait(client, now)
         if wait:
@@ -293,7 +293,7 @@ class Admission:
         )
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
-        """Return the body of a request; nothing of one that nobody reads."""
+        """Return the body of a request; an empty one where the route does not use it."""
         keep = not scope["path"].startswith(("/hooks/", "/healthz"))
         most = min(self.limits.body, _MOST_OPEN) if _is_open(scope) else self.limits.body
         last = most if _is_open(scope) else _UNREAD * most
@@ -332,7 +332,7 @@ def _is_open(scope: Scope) -> bool:
 
 
 def too_many(what: str, wait: float) -> Refused:
-    """Return the refusal of what may come again after a time, seconds."""
+    """Return the refusal of requests that came too often; `wait`: seconds until the next may."""
     return Refused(429, "rate", f"too many {what}; wait", {"Retry-After": str(math.ceil(wait))})
 
 

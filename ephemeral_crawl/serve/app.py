@@ -83,7 +83,7 @@ def make_app(
 
         @app.get("/v1/hook", include_in_schema=False)
         async def hook() -> None:
-            """Say why there is no hook."""
+            """Refuse the request, and explain why there are no hooks."""
             raise Refused(
                 404, "no_route", "hooks need a server with a token; start it with --token-file"
             )

@@ -210,7 +210,7 @@ def whole(value: float) -> str:
 
 
 def relative(at: float, now: float) -> str:
-    """Return a time as seen from now.
+    """Return a time relative to the present, in words.
 
     >>> relative(90.0, 0.0), relative(0.0, 7200.0), relative(0.2, 0.0)
     ('in 90 s', '2 h ago', 'now')

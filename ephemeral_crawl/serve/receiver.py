@@ -120,7 +120,7 @@ class IndexNow:
         await self._service.change(ping)
 
     def _charge(self, rate: Rate, host: str, urls: int) -> None:
-        """Take URLs of a host from what it may send.
+        """Count URLs against the limit of their host.
 
         Raises:
             Refused: there were too many.
@@ -155,7 +155,7 @@ class IndexNow:
         return None
 
     async def _looked(self, key: str, file: str, host: str) -> bool:
-        """Look whether a file holds a key, when it is its turn at the host."""
+        """Fetch a file when it is its turn at the host; return whether it holds a key."""
         turn = self._turns.setdefault(host, asyncio.Lock())
         async with turn:
             if (known := self._known(key, file)) is not None:
@@ -221,8 +221,8 @@ class Receiver:
                 self._subscriptions.close()
 
     async def _look_for_hubs(self) -> None:
-        """Look at each feed of which it is not known whether it names a hub, one after the other,
-        for ever."""
+        """Look for a hub in every feed in which none was looked for yet, one after the other, until
+        cancelled."""
         while True:
             try:
                 await self._look_at_all()
@@ -249,7 +249,7 @@ class Receiver:
                 names, start = await self._service.call(find, "http", start=start, limit=_PAGE)
 
     def _wait(self, name: str) -> float:
-        """Return the seconds until the host of a source may be asked again; none if not above 0."""
+        """Return the seconds until the host of a source may be asked again, ≤ 0 if it may now."""
         return self._again.get(_host(name), -math.inf) - time.monotonic()
 
     async def _look(self, name: str) -> None:

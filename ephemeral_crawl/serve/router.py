@@ -83,7 +83,7 @@ class Router:
         self._stopping.set()
 
     async def one(self, method: str, given: dict[str, Any]) -> Any:
-        """Forward what concerns a source, a host or a lease, or to all shards what does a tag."""
+        """Forward a request to the shard of its source, host or lease; of a tag, to all shards."""
         if method in ("pause", "resume"):  # null is as if it were not given
             given = {name: value for name, value in given.items() if value is not None}
         if "tag" in given and (method == "limit_tag" or "source" not in given):
@@ -102,7 +102,7 @@ class Router:
             raise Refused(refused.status_code, refused.error, text, refused.headers) from None
 
     async def _of_tag(self, method: str, given: dict[str, Any]) -> Any:
-        """Tell all shards what concerns a tag, since its sources may be on each of them."""
+        """Forward a request about a tag to all shards, since its sources may be on any of them."""
         names = {"tag", "least", "most"}
         if method == "limit_tag" and given.keys() <= names:
             bounds = [text_of(x) for x in bounds_of(given.get("least"), given.get("most"))]
@@ -129,7 +129,7 @@ class Router:
         return await self.servers.post(shard, "remove", {"source": source})
 
     async def many(self, method: str, given: dict[str, Any]) -> dict[str, Any]:
-        """Forward many at once, each to its shard: there all of them count, or none."""
+        """Forward many requests at once, each to its shard, which accepts all of them or none."""
         name = _OF_MANY[method]
         values = given.get(name)
         if not isinstance(values, list):
@@ -163,7 +163,7 @@ class Router:
         return ({"done": True} if method == "signal_many" else {}) | {told: results}
 
     def _placed(self, given: Any) -> tuple[int, Any]:
-        """Return the shard that something concerns, and what it is to be told."""
+        """Return the shard that a request concerns, and what to send to it."""
         if not isinstance(given, dict):
             return 0, given
         lease, name = given.get("lease"), given.get("source", given.get("host"))
@@ -186,8 +186,8 @@ class Router:
         return shard_of(domain, len(self.servers)), given
 
     async def lease(self, given: dict[str, Any], request: Request) -> dict[str, Any]:
-        """Lease from the shards in proportion to what is due there, best first; what one lacks,
-        others give. If nothing is due, wait."""
+        """Lease from the shards in proportion to what is due on each, best first; what one cannot
+        give, others do. If nothing is due, wait."""
         arguments = {name: given[name] for name in given if name != "wait"}
         limit = check_whole("limit", given.get("limit", 1))
         end = time.monotonic() + min(seconds("wait", given.get("wait", 0.0)), _MOST_WAIT)
@@ -237,13 +237,13 @@ class Router:
         return sorted(leases, key=lambda lease: -lease["index"])
 
     async def _look(self) -> None:
-        """Learn how much is due where; nothing where there is no answer."""
+        """Ask the shards how much is due on each; 0 if a shard does not answer."""
         found = await self.servers.statuses()
         self._due = np.array([0.0 if status is None else status.due + 1.0 for status in found])
         self._due_at = time.monotonic()
 
     async def status(self) -> tuple[Status, list[Status | None]]:
-        """Return the shards in numbers, those together that answer, and each, (S,).
+        """Return the status of all shards that answer, taken together, and of each shard, (S,).
 
         Raises:
             Refused: none answers.

@@ -21,10 +21,10 @@ _LOG = logging.getLogger(__name__)
 
 
 async def keep_balanced(shards: Shards, balancer: Balancer, every: float, once: bool) -> None:
-    """Make one round, or one after the other; print what the shards said, and were told.
+    """Balance once, or again and again; print the quotes of the shards and their new budgets.
 
     Arguments:
-        every: seconds between two.
+        every: seconds between two rounds.
     """
     while True:
         try:
@@ -67,7 +67,7 @@ async def forward(
 
 
 def _print(addresses: Sequence[str], quotes: Sequence[Quote | None], balancer: Balancer) -> None:
-    """Print what the shards said, and what they were told."""
+    """Print the quotes of the shards and their new budgets."""
     for address, quote, given in zip(addresses, quotes, balancer.given.tolist(), strict=True):
         if quote is None:
             kept = f"{given:.4g}/h" if given < math.inf else "what it has"

@@ -173,7 +173,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def announce(listener: socket.socket, what: str) -> None:
-    """Print where requests are answered, and of what."""
+    """Print the address at which requests are answered, and what is served."""
     address, port = listener.getsockname()[:2]
     place = f"[{address}]" if ":" in address else address
     print(f"Serving http://{place}:{port}/ ({what})", flush=True)

@@ -29,7 +29,7 @@ class Shards(ABC):
     """The servers of shards, in the order of the shards.
 
     Attributes:
-        addresses: what each is called, (S,).
+        addresses: how messages name each of them, (S,).
     """
 
     def __init__(self, addresses: Sequence[str]) -> None:
@@ -55,11 +55,11 @@ class Shards(ABC):
             headers: more of them, beside those of a request that sends JSON.
 
         Raises:
-            OSError, EOFError, ValueError, LookupError, asyncio.LimitOverrunError: there is none.
+            OSError, EOFError, ValueError, LookupError, asyncio.LimitOverrunError: no answer.
         """
 
     async def ask(self, shard: int, method: str, path: str, body: object = None) -> Any:
-        """Return what a server answers, from JSON; the text of anything but /v1/METHOD.
+        """Return the answer of a server: parsed from JSON below /v1/, otherwise its text.
 
         Arguments:
             body: what is sent as JSON; None: nothing.
@@ -196,7 +196,7 @@ class Shards(ABC):
         ]
 
     def _find_tags(self, each: Sequence[list[TagStatus] | None]) -> None:
-        """Divide from now on what the shards were told to by others, too."""
+        """From now on, also divide the bounds of tags that others have set on the shards."""
         found: dict[str, set[Bounds]] = {}
         for tag in (tag for tags in each for tag in tags or () if tag.tag):
             found.setdefault(tag.tag, set()).add((tag.least_set, tag.most_set))

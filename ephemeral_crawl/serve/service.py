@@ -141,7 +141,7 @@ class Service:
     ) -> list[Lease]:
         """Lease sources; if nothing is due, wait until something is.
 
-        Of those that wait, only the first looks, again and again.
+        Of the calls that wait, only the first polls the scheduler.
 
         Arguments:
             wait: seconds.
@@ -179,8 +179,8 @@ class Service:
                 wait.cancel()
 
     async def overview(self) -> Overview:
-        """Return the fleet at a glance, as it was some seconds ago at most; longer ago if it takes
-        long to make."""
+        """Return the fleet at a glance, at most some seconds old, or older if it takes long to
+        compute."""
         async with self._overview_lock:
             now = time.monotonic()
             if self._overview is None or now >= self._overview[0]:

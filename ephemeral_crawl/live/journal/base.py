@@ -68,7 +68,7 @@ class Journal(ABC):
 
     @abstractmethod
     def place(self) -> object:
-        """Return what is equal for journals in the same place, however that is named."""
+        """Return a key that is equal for journals in the same place, however that is named."""
 
     @abstractmethod
     def disconnect(self) -> None:
@@ -119,7 +119,7 @@ class NoJournal(Journal):
 
 
 def readable(journal: Journal) -> None:
-    """Accept what is in a journal."""
+    """Accept any content of a journal: the default check."""
 
 
 class SqlJournal(Journal):

@@ -140,13 +140,14 @@ def _pooled(
     delays = (60 * second, 0.02 * typical, 0.2 * typical) if start is None else (60 * second,)
     starts = [np.array([0.0, 0.0, np.log(d)]) for d in delays]
     starts += [] if start is None else [start]
+    near = np.vstack((np.zeros(3), np.eye(3)))  # scipy begins within 0.00025 where x is 0
     best = min(
         (
             minimize(
                 loss,
                 x,
                 method="Nelder-Mead",
-                options={"maxfev": 150, "xatol": 0.01, "fatol": 0.01},
+                options={"maxfev": 150, "xatol": 0.01, "fatol": 0.01, "initial_simplex": x + near},
             )
             for x in starts
         ),
@@ -159,11 +160,6 @@ def _skew(pool: Callable[[float], Events], second: float) -> tuple[float, FloatA
     """Return the clock skew of the largest likelihood, which is 0 unless another one is much
     larger, and the parameters common to all sources there."""
     least, start = _pooled(pool(0.0), second)
-    gained = np.inf
-    while gained > 0.1:  # the search may end early
-        before = least
-        least, start = _pooled(pool(0.0), second, start)
-        gained = least - before
     best, skew, place = least + _EVIDENCE, 0.0, start
     for candidate in _SKEWS * (second / _SECOND):
         found, x = _pooled(pool(float(candidate)), second, start)

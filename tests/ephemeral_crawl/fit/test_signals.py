@@ -9,6 +9,7 @@ import pytest
 from agents.inference.assignment import Events, draw, log_likelihood
 from crawl_env import ItemLog, PingLog
 from crawl_env.numerics import FloatArray
+from ephemeral_crawl.fit import signals
 from ephemeral_crawl.fit.lives import throughout
 from ephemeral_crawl.fit.signals import measure
 from tests.refusals import refused
@@ -115,6 +116,15 @@ def simulated(
     names = [f"s{i}" for i in range(n)]
     log = ItemLog(names, source, published, np.ones(source.size), 0.0, SPAN)
     return Simulated(log, PingLog(names, of[inside], time[inside], 0.0, SPAN), r, p, d)
+
+
+def test_the_largest_likelihood_is_found_also_where_pings_are_moved_too_far():
+    made = simulated(1, 10, 100.0, recall=0.9, precision=0.95, delay=0.02, strength=1e6, early=0.1)
+    events = signals._events(made.log, made.pings, throughout(made.log), 1.0)
+    found, _ = signals._pooled(events, 1 / 3600)
+    one = np.ones(10)
+    there = log_likelihood(events, 0.9 * one, 0.05 * events.pings / SPAN, 0.92 * one).sum()
+    assert found > there - 3.0  # the prior takes 2.7
 
 
 @pytest.mark.parametrize(

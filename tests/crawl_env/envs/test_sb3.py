@@ -2,6 +2,7 @@
 environment behaves as its own DummyVecEnv does."""
 
 import copy
+import inspect
 
 import gymnasium as gym
 import numpy as np
@@ -16,7 +17,7 @@ from stable_baselines3.common.vec_env import (
     VecNormalize,
 )
 
-from crawl_env import CrawlEnv, Sources
+from crawl_env import CrawlEnv, CrawlVectorEnv, Sources
 from crawl_env.envs.sb3 import CrawlVecEnv
 from crawl_env.envs.wrappers import SubsetAction
 from tests.crawl_env.env_plain import CHANNELS, COSTLY, ID, random_actions, unreachable_is_fine
@@ -100,6 +101,11 @@ def test_evaluate_policy_reports_true_rewards_through_vec_normalize():
     assert mean == pytest.approx(total, rel=1e-6)
     assert deviation == pytest.approx(0, abs=1e-9)
     assert model.ep_info_buffer[-1]["r"] > 6 * 18  # of exploring; the smallest reward is 18
+
+
+def test_defaults_are_those_of_the_vector_environment():
+    ours, theirs = (inspect.signature(kind).parameters for kind in (CrawlVecEnv, CrawlVectorEnv))
+    assert all(ours[name].default == theirs[name].default for name in ours.keys() - {"num_envs"})
 
 
 def test_episodes_are_monitored_as_by_vec_monitor():

@@ -2,10 +2,12 @@
 
 import sys
 from copy import deepcopy
+from unittest.mock import Mock
 
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.error import DependencyNotInstalled
 
 from crawl_env import CrawlEnv, Sources
 from crawl_env.rendering import Frame
@@ -81,6 +83,28 @@ def test_crawled_source_is_orange():
         orange = (bars[..., 0] - bars[..., 2] > 20).sum(axis=0)
         left, right = orange[:400].sum(), orange[400:].sum()
         assert (left > 0, right > 0) == (side == "left", side == "right")
+
+
+def test_pictures_make_a_video(tmp_path, monkeypatch):
+    """In front of a stand-in for MoviePy, which encodes them; without it Gymnasium says so."""
+    env, clips = gym.make("EphemeralCrawl-v0", horizon=3, render_mode="rgb_array"), []
+    monkeypatch.setitem(sys.modules, "moviepy", None)
+    with pytest.raises(DependencyNotInstalled, match=r'run `pip install "gymnasium\[other\]"`'):
+        gym.wrappers.RecordVideo(env, str(tmp_path / "none"))
+    encoder = Mock()
+    encoder.ImageSequenceClip = lambda frames, fps: clips.append((frames, fps)) or Mock()
+    for name in ("moviepy", "moviepy.video", "moviepy.video.io"):
+        monkeypatch.setitem(sys.modules, name, encoder)
+    monkeypatch.setitem(sys.modules, "moviepy.video.io.ImageSequenceClip", encoder)
+    video = gym.wrappers.RecordVideo(env, str(tmp_path / "videos"))
+    video.reset(seed=0)
+    for _ in range(3):
+        video.step(FIRST)
+    video.close()
+    ((frames, fps),) = clips
+    assert fps == env.metadata["render_fps"]
+    assert [frame.shape for frame in frames] == [(480, 800, 3)] * 4
+    assert not np.array_equal(frames[0], frames[-1])
 
 
 def test_pictures_of_a_vector_env_show_their_rows():

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from crawl_env import Regimes
-from crawl_env.compiled import compiled
+from crawl_env.compiled import compiled, inlined
 from crawl_env.errors import check_whole
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
 
@@ -230,13 +230,19 @@ def _see(
     for c in range(env.size):
         b, i, n, a = env[c], source[c], items[c], shape[c]
         same = lgamma(a + n) - lgamma(a) - lgamma(n + 1.0)
-        m = max(rate[c] * gap[c], _LEAST)
-        evidence[b, 0] += same - a * np.log1p(m / a) - n * np.log1p(a / m)
+        evidence[b, 0] += _with_mean(same, n, a, rate[c] * gap[c])
         for k in range(exposure.shape[2]):
             for h in range(2):
-                m = max(rate[c] * exposure[b, i, k, h], _LEAST)
-                likely = same - a * np.log1p(m / a) - n * np.log1p(a / m)
+                likely = _with_mean(same, n, a, rate[c] * exposure[b, i, k, h])
                 log[b, k, topics[i], h] += likely
+
+
+@inlined
+def _with_mean(same: float, n: float, shape: float, mean: float) -> float:
+    """Return the log-probability of a negative binomial number n, of which `same` is the part that
+    does not depend on the mean."""
+    m = max(mean, _LEAST)
+    return float(same - shape * np.log1p(m / shape) - n * np.log1p(shape / m))
 
 
 @compiled

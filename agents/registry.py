@@ -92,7 +92,6 @@ class AgentOptions(TypedDict, total=False):
 
     estimator: Estimator | str | None  # of the adaptive agents, see `agents.inference.ESTIMATORS`
     confidence: float  # of adaptive-optimism
-    paths: int  # of whittle-regimes, see `agents.inference.regimes.RegimeFilter`
     weights: str | PathLike[str] | None  # of in-context, a file
     weight: str  # of the freshness agents, see `agents.theory.freshness.importance`
 

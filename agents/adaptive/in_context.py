@@ -19,6 +19,7 @@ says.
 
 from __future__ import annotations
 
+from itertools import product
 from os import PathLike
 from typing import NamedTuple
 
@@ -58,7 +59,7 @@ from agents.inference.history import (
 )
 from agents.inference.pings import SignalQuality
 from agents.inference.rates import MOST_ITEMS, CrawlOutcome
-from agents.inference.regimes import TopicFactors, TopicRegimes
+from agents.inference.regimes import RegimeBelief, RegimeFilter
 from agents.policies.base import (
     Agent,
     Environment,
@@ -71,7 +72,7 @@ from agents.policies.stories import stories_of
 from agents.policies.topics import greedy_priority
 from agents.theory.checks import CheckedArm
 from agents.theory.mixtures import index_of_content, mixture_index
-from crawl_env import NEVER, Deadline, DiminishingReturns, Sources, Task
+from crawl_env import NEVER, Deadline, DiminishingReturns, Regimes, Sources, Task
 from crawl_env.errors import check_positive
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
 from crawl_env.simulation.observation import SUMMED
@@ -81,6 +82,9 @@ _PRIOR_ITEMS = 2.0  # of a source's rate, of the mean of the fleet, beside that 
 # Looks are valued at this part of the estimated rate, which is too high where looks are frequent.
 # Chosen on validation runs of Looks100, on which .1 to .5 are alike and 1 collects less.
 _CAUTION = 0.5
+# Of the regimes of topics: constant rates, or ratios of the rates, and tours that regimes last.
+_LAWS = ((1.0, np.inf), *product((3.0, 10.0), (2.0, 8.0)))
+_PRIOR = (0.5, *(0.125,) * 4)
 
 
 class ContextMemory(NamedTuple):
@@ -97,7 +101,8 @@ class ContextMemory(NamedTuple):
     answers: Answers | tuple[()]  # () if failures are not observed
     pings: Pings | tuple[()]  # () if they are not used
     signals: State  # of `SignalQuality`; () if pings are not used
-    topics: TopicRegimes | tuple[()]  # () if topics or items are not observed
+    topics: RegimeBelief | tuple[()]  # () if topics or items are not observed
+    excess: FloatArray | tuple[()]  # (B, N) tours, Σ (factor − 1) over the gaps of all crawls
     left: FloatArray | tuple[()]  # (B, N) content that the last look showed; () without looks
     queue: QueuePlan | tuple[()]  # () without an engine that is heeded
     stories: State  # of `AdaptiveStories`; () if sources share none, or they are not heeded
@@ -115,12 +120,13 @@ class InContext(Agent):
     of which the share Λ_s/Λ is expected as without pings, and p/Λ of the flow from each ping since
     the last crawl; the index is that of the age at which as much content would be expected.
 
-    If `topic` and `items` are among the features and `pings` is not, the index of a source whose
-    content is not observed is multiplied by the factor of its topic: `TopicFactors` infers whether
-    the sources of a topic publish more at present than on average, which scales content and index
-    alike. The network follows present rates by itself to some extent: with the features
-    `mean_utility` and `decay_rate`, what is multiplied is the index at the mean rate by all crawls
-    of the source.
+    If `topic` and `items` are among the features and `pings` is not, `RegimeFilter` infers whether
+    rates are constant or the sources of a topic publish more at some times than at others, under
+    four laws of such regimes, and which topics do at present. In proportion to the probability that
+    rates change, the index of a source whose content is not observed is that at its present rate,
+    of the content expected given the regimes since the last crawl. With the features `mean_utility`
+    and `decay_rate` the mean rate is that of all crawls of the source, given the regimes before
+    them, and the network is not used; otherwise it is that of the network.
 
     If items and the sums over them are observed and `pings` are not, `DailyCycles` infers from them
     whether the sources publish more at some times of the day than at others, and when. The index of
@@ -217,7 +223,11 @@ class InContext(Agent):
         self.quality = SignalQuality(period=self.known.period)
         topics, seen = task.sources.topic_of, {"topic", "items"} <= shown and "pings" not in shown
         shared = seen and not self.looks and topics.max() + 1 < task.n
-        self.topics = TopicFactors(topics, self.tour) if shared else None
+        self.topics: RegimeFilter | None = None
+        if shared:
+            lasting = ((ratio, max(2.0, tours * self.tour)) for ratio, tours in _LAWS)
+            laws = tuple(Regimes(ratio, 1.0 / steps) for ratio, steps in lasting)
+            self.topics = RegimeFilter(topics, laws, _PRIOR)
         queued = task.engine is not None and {"backlog", "items"} <= shown
         self.queue = EstimatedQueue(task) if queued and EstimatedQueue.hides(task) else None
         self.stories: AdaptiveStories | None = None
@@ -238,6 +248,7 @@ class InContext(Agent):
         b, n = view.batch, self.task.n
         age = (view["age"] if view.shows("age") else np.ones((b, n))) - 1.0
         signalled = view.shows("pings") and view.shows("items")
+        left = np.exp(-self.known.period * view["decay_rate"]) if self.shows.told else 1.0
         return ContextMemory(
             clock=np.zeros((b, 1)),
             multiplier=np.full((b, 1), np.nan),
@@ -250,7 +261,8 @@ class InContext(Agent):
             answers=Answers.none((b, n)) if view.shows("failed") else (),
             pings=Pings(np.where(age > 0, -1.0, 0.0), np.zeros((b, n))) if signalled else (),
             signals=self.quality.begin((b, n)) if signalled else (),
-            topics=() if self.topics is None else self.topics.begin(age),
+            topics=() if self.topics is None else self.topics.begin(age, left),
+            excess=() if self.topics is None else np.zeros((b, n)),
             left=np.zeros((b, n)) if self.looks else (),
             queue=() if self.queue is None else self.queue.begin(b, self.tour),
             stories=() if self.stories is None else self.stories.begin(view),
@@ -266,10 +278,8 @@ class InContext(Agent):
         if self.cyclic:
             index = np.where(self.task.observed, index, self._of_day(memory, index))
         if self.topics is not None:
-            memory = memory._replace(topics=self._of_topics(view, before, crawled))
-            beside = self._mean_rate(view, memory) if self.shows.told else 1.0
-            factor = self.topics.factor(TopicRegimes(*memory.topics), beside)
-            index *= np.where(self.task.observed, 1.0, factor)
+            memory = self._of_topics(view, before, memory, crawled)
+            index = np.where(self.task.observed, index, self._of_regimes(view, memory, index))
         cost, level, multiplier = self._cost(view), None, memory.multiplier
         index /= cost
         answers = memory.answers
@@ -387,6 +397,8 @@ class InContext(Agent):
         """Return shape and mean of the posterior of the items of each source per tour, (B, N) each,
         with `_PRIOR_ITEMS` items of the mean rate of the fleet as the prior."""
         gap, items = (memory.sums[..., i].astype(np.float64) for i in (GAP, ITEMS))
+        if self.topics is not None:
+            gap += memory.excess
         of_fleet = (items.sum(axis=1) + 1.0) / (gap.sum(axis=1) + 1.0)
         shape = items + _PRIOR_ITEMS
         return shape, shape / (gap + _PRIOR_ITEMS / of_fleet[:, None])
@@ -401,24 +413,57 @@ class InContext(Agent):
         return np.stack([np.broadcast_to(array, rate.shape) for array in known], axis=-1)
 
     def _of_topics(
-        self, view: ObservationView, before: ContextMemory, crawled: BoolArray
-    ) -> TopicRegimes:
-        """Return the state of `topics` after a step; sources that had been crawled before tell
-        something."""
+        self,
+        view: ObservationView,
+        before: ContextMemory,
+        memory: ContextMemory,
+        crawled: BoolArray,
+    ) -> ContextMemory:
+        """Return the state after a step, with what its crawls tell of the regimes of the topics;
+        sources that had been crawled before tell something."""
         assert self.topics is not None
         shape, per_tour = self._rates(before)
         env, source = np.nonzero(_after_known_gaps(before, crawled) & (before.sums[..., GAP] > 0))
-        found = np.clip(view["items"][env, source].astype(np.float64), 0.0, MOST_ITEMS)
-        gap, rate = before.age[env, source], per_tour[env, source] / self.tour
-        state, of_source = TopicRegimes(*before.topics), shape[env, source]
-        return self.topics.update(state, crawled, env, source, gap, found, rate, of_source)
+        items = np.clip(view["items"][env, source].astype(np.float64), 0.0, MOST_ITEMS)
+        topics, seen = self.topics.update(
+            RegimeBelief(*before.topics), crawled, env, source, items,
+            per_tour[env, source] / self.tour, shape[env, source], self._retention(view, memory),
+        )  # fmt: skip
+        gap, excess = before.age[env, source], np.array(before.excess)
+        total = before.sums[env, source, GAP] + gap / self.tour
+        excess[env, source] += (seen - gap) / self.tour
+        excess[env, source] *= memory.sums[env, source, GAP] / total  # what `memory` leaves
+        return memory._replace(topics=topics, excess=excess)
 
-    def _mean_rate(self, view: ObservationView, memory: ContextMemory) -> FloatArray:
-        """Return the rate of each source, (B, N), by all its crawls, relative to that by the
-        network, which follows the present rate by itself."""
-        flow = self._flow(memory)[0] * memory.fleet[:, :1]
-        mean = self._rates(memory)[1] / self.tour * view["mean_utility"]
-        return np.divide(mean, flow, out=np.ones_like(flow), where=flow > 0)
+    def _retention(self, view: ObservationView, memory: ContextMemory) -> FloatArray:
+        """Return the share of the content of each source, (B, N), that a step leaves."""
+        if self.shows.told:
+            return np.asarray(np.exp(-self.known.period * view["decay_rate"]))
+        return np.asarray(np.exp(-self._flow(memory)[1]))
+
+    def _of_regimes(
+        self, view: ObservationView, memory: ContextMemory, index: FloatArray
+    ) -> FloatArray:
+        """Return the index of each source, (B, N), given the regimes of the topics, where `index`
+        is that if rates are constant."""
+        assert self.topics is not None
+        belief = RegimeBelief(*memory.topics)
+        chance = np.exp(belief.evidence)
+        change = 1.0 - chance[:, :1] / chance.sum(axis=1, keepdims=True)
+        evidence = belief.evidence.copy()
+        evidence[:, 0] = -np.inf
+        changing = belief._replace(evidence=evidence)
+        factor, content = self.topics.factor(changing), self.topics.content(changing)
+        if self.shows.told:
+            flow = self._rates(memory)[1] / self.tour * view["mean_utility"] / memory.fleet[:, :1]
+            decay = (self.known.period * view["decay_rate"].astype(np.float64))[..., None]
+            weights = (flow[..., None] / decay).astype(np.float32)
+            content *= (weights * -np.expm1(-decay))[..., 0]
+        else:
+            decay, weights = self._decay(memory), memory.weights
+            content *= self._since(memory) / belief.content[:, :, 0, 0]
+        present = factor * index_of_content(content / factor, weights, decay) * self._grown(memory)
+        return index + change * (present - index)
 
     def _heard(
         self,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.inference.regimes import Paths, RegimeFilter
+from agents.inference.regimes import RegimeBelief, RegimeFilter
 from agents.policies.base import Environment, ObservationView, State, graded, needs_all
 from agents.policies.index import Whittle
 from agents.theory.regimes import regimes_of
@@ -86,16 +86,15 @@ class WhittleRegimes(_AtRates):
 
     The regime of a topic is inferred from the numbers of items that the crawls of all its sources
     found (`agents.inference.regimes.RegimeFilter`), given the mean rates, the topics and the law of
-    the regimes. Content is taken to have arrived at the rate that is now expected. Nothing is
-    crawled for the sake of information. Where there are no regimes it is `Whittle`.
+    the regimes. The index is that of the content which is expected given the regimes since the last
+    crawl, and .4 of its standard deviations more, since a crawl tells of the whole topic. Where
+    there are no regimes it is `Whittle`.
 
-    The recurrent state has the steps since the start and the paths of the filter.
+    The recurrent state has the steps since the start and the belief of the filter.
 
     Arguments:
         env: an environment, a vector environment, or a `Task`.
         seed: unused.
-        paths: paths of regimes kept for each topic. Fleets of 100 in 10 topics gained the same with
-            32 and with 256.
 
     Raises:
         ValueError: there are regimes, and `age`, `crawled` or `items` is not observed; or as for
@@ -109,28 +108,39 @@ class WhittleRegimes(_AtRates):
     def features_in(cls, task: Task) -> tuple[str, ...]:
         return () if regimes_of(task) is None else cls.features
 
-    def __init__(self, env: Environment, *, seed: int | None = None, paths: int = 64) -> None:
+    def __init__(self, env: Environment, *, seed: int | None = None) -> None:
         super().__init__(env, seed=seed)
-        rate, self._filter = regimes_of(self.task), None
-        if rate is not None:
+        law, self._filter = regimes_of(self.task), None
+        if law is not None:
             needs_all(self.task, self.name, *self.features)
-            self._filter = RegimeFilter(rate, self.task.sources.topic_of, paths)
+            self._filter = RegimeFilter(self.task.sources.topic_of, (law,))
 
     def begin(self, view: ObservationView) -> State:
         if self._filter is None:
             return ()
-        return np.zeros((view.batch, 1)), self._filter.begin(view["age"])
+        age = np.asarray(view["age"], dtype=np.float64)
+        return np.zeros((view.batch, 1)), age, self._filter.begin(age, view.sources.retention)
 
     def decide(self, view: ObservationView, state: State) -> tuple[NDArray[Any], State]:
         if self._filter is None:
             return self.priority(view), state
-        clock, before = state
-        paths, sources, age = Paths(*before), view.sources, view["age"]
-        if clock.any():
-            mean = np.broadcast_to(sources.arrival_rate * sources.period, age.shape)
-            after = self._filter.update(paths, mean, view["crawled"] > 0, view["items"])
-            started = clock[..., None] > 0
-            paths = Paths(*(np.where(started, x, y) for x, y in zip(after, paths, strict=True)))
-        factor = self._filter.factor(paths)
-        content = factor * sources.content_at(np.where(age < NEVER, age, np.inf))
-        return self._priority_at(view, factor, content), (clock + 1.0, paths)
+        clock, age, belief = state
+        belief, sources = RegimeBelief(*belief), view.sources
+        started = clock > 0  # (B, 1)
+        if started.any():
+            crawled = (view["crawled"] > 0) & started
+            env, source = np.nonzero(crawled & (age < NEVER))
+            mean = np.broadcast_to(sources.arrival_rate * sources.period, crawled.shape)
+            after, _ = self._filter.update(
+                belief, crawled, env, source, view["items"][env, source].astype(np.float64),
+                mean[env, source], np.full(env.size, np.inf), sources.retention,
+            )  # fmt: skip
+            belief = RegimeBelief(
+                *(
+                    np.where(started.reshape(-1, *(1,) * (x.ndim - 1)), x, y)
+                    for x, y in zip(after, belief, strict=True)
+                )
+            )
+        content = self._filter.content(belief) * sources.inflow
+        priority = self._priority_at(view, self._filter.factor(belief), content)
+        return priority, (clock + 1.0, np.asarray(view["age"], dtype=np.float64), belief)

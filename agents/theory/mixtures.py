@@ -39,12 +39,19 @@ def index_of_content(
 ) -> FloatArray:
     """Return the index of known content, (B, K), given the mixture of weights and decays per step,
     (B, K, J): that of the age at which as much is expected, Σ w_j (1 − α_j^k) = x, which Newton's
-    method finds from below, and from the ceiling Σ w_j on x itself."""
+    method finds from below, and from the ceiling Σ w_j on x itself. It starts from the age at the
+    mean decay alone, at which content grows faster (Jensen's inequality)."""
     out = np.empty(content.shape)
     for b in range(content.shape[0]):
         for i in range(content.shape[1]):
             x, w, m = content[b, i], weights[b, i], decay[b, i]
-            age = 0.0
+            most, flow = 0.0, 0.0
+            for j in range(m.size):
+                most, flow = most + w[j], flow + w[j] * m[j]
+            if x >= most or flow <= 0.0:
+                out[b, i] = x
+                continue
+            age = -np.log1p(-x / most) * most / flow
             for _ in range(_NEWTON):
                 missing, slope = x, 0.0
                 for j in range(m.size):
@@ -57,5 +64,5 @@ def index_of_content(
             total = 0.0
             for j in range(m.size):
                 total += age_index(age, m[j], decayed(m[j])[1], float(w[j]))
-            out[b, i] = x if w.sum() <= x else min(total, x)
+            out[b, i] = min(total, x)
     return out

@@ -17,7 +17,7 @@ from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.study import Content, ParallelStudy
 
 FILE = "question.json"
-_HOW = ("out", "jobs", "engine", "replace")  # not part of the question that a report answers
+_HOW = ("out", "jobs", "run_on", "replace")  # not part of the question that a report answers
 
 Question = dict[str, Any]  # JSON
 

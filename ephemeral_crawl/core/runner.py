@@ -22,7 +22,7 @@ from ephemeral_crawl.cluster import tasks
 from ephemeral_crawl.core.results import code_fingerprint
 
 _BAR = "{bar:20} {n_fmt} of {total_fmt} parts, {elapsed} so far, about {remaining} to go"
-ENGINES = ("loky", "threading", "sequential", "ray")
+PLACES = ("loky", "threading", "sequential", "ray")
 
 Job = dict[str, Any]  # JSON: what is run, and the key under which its result is kept
 Result = dict[str, Any]  # JSON
@@ -37,19 +37,19 @@ class Runner:
         kept: folder of the results. An interrupted run resumes from them, unless the code has
             changed.
         jobs: processes; −1 for all cores.
-        engine: a joblib backend, which is loky (processes), threading or sequential; or ray (see
+        run_on: a joblib backend, which is loky (processes), threading or sequential; or ray (see
             `ephemeral_crawl.cluster.connection`).
 
     Raises:
-        ValueError: an unknown engine, or no processes.
+        ValueError: an unknown place to run, or no processes.
     """
 
     kept: Path
     jobs: int = -1
-    engine: str = "loky"
+    run_on: str = "loky"
 
     def __post_init__(self) -> None:
-        check_choice("place to run", self.engine, ENGINES)
+        check_choice("place to run", self.run_on, PLACES)
         if self.jobs == 0:
             raise ValueError("jobs is 0; give a number of processes, or -1 for all cores")
 
@@ -68,7 +68,7 @@ class Runner:
                 depends on all code of the project.
 
         Raises:
-            ModuleNotFoundError: the engine is ray, which is not installed.
+            ModuleNotFoundError: jobs run on ray, which is not installed.
             ChildProcessError: a worker process was killed; with Ray, again and again on one job.
             SystemExit: stopped by Ctrl-C; finished jobs are kept.
         """
@@ -122,10 +122,10 @@ class Runner:
     def _results(
         self, work: Callable[[Job], Result], jobs: Mapping[int, Job]
     ) -> Iterator[tuple[int, Result]]:
-        if self.engine == "ray":
+        if self.run_on == "ray":
             return tasks.results(work, jobs, self.jobs)
         parallel = joblib.Parallel(
-            self.jobs, self.engine, return_as="generator_unordered", initializer=end_with_parent
+            self.jobs, self.run_on, return_as="generator_unordered", initializer=end_with_parent
         )
         return parallel(joblib.delayed(_numbered)(work, i, job) for i, job in jobs.items())
 

@@ -122,7 +122,7 @@ class ParallelStudy(ResumableStudy):
 
     jobs: int = -1
     """Processes; -1 for all cores."""
-    engine: Annotated[str, tyro.conf.arg(name="run-on", metavar="WHERE")] = "loky"
+    run_on: Annotated[str, tyro.conf.arg(metavar="WHERE")] = "loky"
     """Where jobs run: loky (processes), threading, sequential, or ray (at RAY_ADDRESS, else
     here)."""
 
@@ -132,7 +132,7 @@ class ParallelStudy(ResumableStudy):
 
     @property
     def runner(self) -> Runner:
-        return Runner(super().runner.kept, self.jobs, self.engine)
+        return Runner(super().runner.kept, self.jobs, self.run_on)
 
 
 @dataclass(kw_only=True)

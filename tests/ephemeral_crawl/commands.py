@@ -16,7 +16,7 @@ LOG = DATA / "example-log.csv"
 FLEET = Path(crawl_env.__file__).parent / "fleet" / "presets" / "mixed-costs.csv"
 FEW = ("whittle", "random", "static", "nutch")
 rows = results.read_csv
-ALONE = {"jobs": 1, "engine": "sequential", "replace": True}
+ALONE = {"jobs": 1, "run_on": "sequential", "replace": True}
 
 
 def run(words: str, *more: str) -> None:

@@ -259,7 +259,7 @@ def test_the_study_writes_records_and_a_report_which_is_remade_from_them(
     small, tmp_path, monkeypatch
 ):
     out, log = tmp_path / "out", {"items": EXAMPLE, "decay_rate": 0.12, "block": 20}
-    settings = {"jobs": 1, "engine": "sequential", "out": out}
+    settings = {"jobs": 1, "run_on": "sequential", "out": out}
     done = []
 
     def stopping(unit):

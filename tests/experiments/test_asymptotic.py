@@ -20,7 +20,7 @@ def folder(tmp_path_factory):
         patch.setattr(asymptotic, "WARMUP", 28)
         patch.setattr(asymptotic, "SEEDS", ((2, 4),))
         patch.setattr(asymptotic, "MIXED_STEPS", 84)
-        Asymptotic(most=2, jobs=1, engine="sequential", out=out).run()
+        Asymptotic(most=2, jobs=1, run_on="sequential", out=out).run()
     return out
 
 

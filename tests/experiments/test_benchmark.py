@@ -38,7 +38,7 @@ def test_the_whole_suite_runs_and_writes_report_records_and_summary(tmp_path, mo
     quick = entrants.Suite((entrants.Entrant("wiql"),), trainings, (4_000,), 2, 1)
     monkeypatch.setattr(entrants, "SUITES", {"quick": quick})
     out = tmp_path / "benchmark"
-    command.Benchmark(out=out, jobs=1, engine="sequential").run()
+    command.Benchmark(out=out, jobs=1, run_on="sequential").run()
     summary = (out / "summary.md").read_text(encoding="utf-8").splitlines()
     assert len(summary) == 2 + len(SUITE) + len({s.group for s in SUITE})
     assert (out / "report.html").stat().st_size > 10_000

@@ -63,7 +63,7 @@ ONE = dataclasses.replace(SMALL, entrants=SMALL.entrants[:1], trainings=each(M2)
 def run(folder, these=SMALL, found=None, **k):
     nothing = Records([], [])
     return complete(
-        these, found or nothing, Runner(folder / "kept", engine="sequential", jobs=1), **k
+        these, found or nothing, Runner(folder / "kept", run_on="sequential", jobs=1), **k
     )
 
 
@@ -182,7 +182,7 @@ def test_only_what_is_missing_or_to_be_redone_is_run(records, tmp_path, monkeypa
     with pytest.raises(ValueError, match="did you mean 'wiql'"):
         run(tmp_path / "c", redo=["wiqll"])
     with pytest.raises(ValueError, match="threads"):
-        runs.complete(SMALL, grown, Runner(tmp_path / "d", engine="threading"))
+        runs.complete(SMALL, grown, Runner(tmp_path / "d", run_on="threading"))
 
 
 def test_a_report_of_what_is_done_runs_nothing(records, tmp_path):
@@ -447,7 +447,7 @@ def test_a_part_is_run_and_the_rest_of_the_record_kept(records, tmp_path):
     write(records, out)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(entrants, "SUITES", {"full": SMALL, "quick": ONE})
-        Benchmark(suite="full", out=out, only_report=True, engine="sequential").run()
+        Benchmark(suite="full", out=out, only_report=True, run_on="sequential").run()
         with pytest.raises(ValueError, match="record of suite full"):
             Benchmark(suite="quick", out=out).run()
         with pytest.raises(ValueError, match="there are no records yet"):
@@ -456,7 +456,7 @@ def test_a_part_is_run_and_the_rest_of_the_record_kept(records, tmp_path):
             with pytest.raises(ValueError, match=r"did you mean|unknown|give 1 or more"):
                 Benchmark(suite="full", out=out, **bad).run()
         part = {"agents": ("wiql",), "tasks": ("M = 2, deterministic",), "trials": 1}
-        Benchmark(suite="full", out=out, engine="sequential", runs=1, **part).run()
+        Benchmark(suite="full", out=out, run_on="sequential", runs=1, **part).run()
     again = Records.read(out)
     assert len(again.runs) == len(records.runs)  # settings of another trial take the place of a run
     assert (out / "report.html").stat().st_size > 10_000

@@ -131,7 +131,7 @@ class Doubled(PartsStudy, ParallelStudy):
 
 
 def test_parts_are_run_kept_and_written_again(tmp_path, capsys):
-    out = {"out": tmp_path / "out", "jobs": 1, "engine": "sequential"}
+    out = {"out": tmp_path / "out", "jobs": 1, "run_on": "sequential"}
     Doubled(**out).run()
     rows = read_csv(tmp_path / "out" / "one.csv.gz")
     assert [(row["i"], row["run"], row["double"]) for row in rows] == [

@@ -108,7 +108,7 @@ def test_it_writes_a_report_and_every_run(tmp_path, monkeypatch):
         monkeypatch.setattr(study, name, few)
     monkeypatch.setattr(study, "CHECKED", few[:1])
     out = tmp_path / "report"
-    DecayStudy(out=out, seeds=2, steps=8, warmup=4, jobs=1, engine="sequential").run()
+    DecayStudy(out=out, seeds=2, steps=8, warmup=4, jobs=1, run_on="sequential").run()
     rows = read_csv(out / "records.csv")
     assert {"table1", "dense", "sparse"} == {row["fleet"] for row in rows}
     assert {"nutch", "static", *WHITTLES} <= {row["policy"] for row in rows}

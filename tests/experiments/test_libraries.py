@@ -75,7 +75,7 @@ def test_an_environment_that_cannot_be_installed_is_a_failure_of_its_recipes_onl
     monkeypatch.setattr(recipe, "_pip", refuse)
     monkeypatch.setattr(recipe.venv, "create", lambda *_, **__: None)
     out = tmp_path / "out"
-    study = Libraries(out=out, only=("minari",), environments=tmp_path, engine="sequential")
+    study = Libraries(out=out, only=("minari",), environments=tmp_path, run_on="sequential")
     study.run()
     (row,) = read_csv(out / "records.csv")
     assert row["problem"] == "pip install failed: no such version"

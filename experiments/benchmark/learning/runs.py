@@ -100,7 +100,7 @@ def complete(
     for name in redo:
         if name not in names:
             raise unknown("name after --redo,", name, names)
-    if runner.engine == "threading":
+    if runner.run_on == "threading":
         raise ValueError(
             "engine is 'threading', but a training uses the random generators and the CPU time of "
             "the whole process, which threads share; use --run-on loky, or sequential with --jobs 1"

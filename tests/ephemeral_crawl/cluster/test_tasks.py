@@ -39,7 +39,7 @@ def wait_for(path):
 
 def test_a_sweep_outlives_a_worker_that_is_killed(tmp_path, local_ray):
     """Job 0 waits until the test has killed its process; the others are done meanwhile."""
-    runner = Runner(tmp_path / "kept", jobs=2, engine="ray")
+    runner = Runner(tmp_path / "kept", jobs=2, run_on="ray")
     todo = [{"i": i, "place": str(tmp_path), "waits": i == 0} for i in range(8)]
     killer = subprocess.Popen(
         [sys.executable, "-c", KILL, str(tmp_path / "tries0"), str(tmp_path / "go")]
@@ -68,7 +68,7 @@ go.touch()
 
 
 def test_finished_jobs_are_stored_when_another_fails(tmp_path, local_ray):
-    runner = Runner(tmp_path / "kept", jobs=1, engine="ray")
+    runner = Runner(tmp_path / "kept", jobs=1, run_on="ray")
     todo = [{"i": i, "place": str(tmp_path)} for i in range(3)]
     todo[2]["raises"] = "source 3: decay_rate is −0.1"
     with pytest.raises(ValueError, match=r"^source 3: decay_rate is −0.1$"):
@@ -80,7 +80,7 @@ def test_finished_jobs_are_stored_when_another_fails(tmp_path, local_ray):
 
 def test_a_job_that_always_kills_its_process_is_named(tmp_path, local_ray, monkeypatch):
     monkeypatch.setattr(tasks, "_RETRIES", 1)
-    runner = Runner(tmp_path / "kept", jobs=2, engine="ray")
+    runner = Runner(tmp_path / "kept", jobs=2, run_on="ray")
     with pytest.raises(ChildProcessError, match=r"process of job \{'i': 5\} died 2 times"):
         runner.run([{"i": 5}], die, quiet=True)
 
@@ -117,7 +117,7 @@ def test_an_address_without_a_cluster_is_refused_at_once(monkeypatch, local_ray)
 def test_without_ray_the_extra_is_named(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ModuleNotFoundError, match="part of the extra 'ray'"):
-        Runner(tmp_path / "kept", engine="ray").run([{"i": 1}], dict)
+        Runner(tmp_path / "kept", run_on="ray").run([{"i": 1}], dict)
 
 
 def test_ctrl_c_keeps_what_is_finished(tmp_path, local_ray):

@@ -22,7 +22,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, capsys):
             raise KeyboardInterrupt
         return {"twice": 2 * job["i"]}
 
-    runner = Runner(tmp_path / "kept", jobs=1, engine="sequential")
+    runner = Runner(tmp_path / "kept", jobs=1, run_on="sequential")
     todo = [{"i": i} for i in range(4)]
     with pytest.raises(SystemExit):
         runner.run(todo, work)
@@ -49,7 +49,7 @@ def test_a_worker_that_is_killed_is_told_and_what_was_finished_is_kept(tmp_path,
 
 
 def test_another_run_may_end_and_remove_what_is_stored(tmp_path):
-    runner = Runner(tmp_path / "kept", jobs=1, engine="sequential")
+    runner = Runner(tmp_path / "kept", jobs=1, run_on="sequential")
 
     def work(job):
         if job["i"]:
@@ -62,7 +62,7 @@ def test_another_run_may_end_and_remove_what_is_stored(tmp_path):
 
 
 def test_results_of_another_version_of_the_code_are_not_taken_up(tmp_path):
-    runner = Runner(tmp_path / "kept", jobs=1, engine="sequential")
+    runner = Runner(tmp_path / "kept", jobs=1, run_on="sequential")
     todo = [{"i": 1}]
     assert runner.run(todo, lambda job: {"is": "first"}, lambda job: "a") == [{"is": "first"}]
     assert runner.run(todo, lambda job: {"is": "again"}, lambda job: "a") == [{"is": "first"}]
@@ -71,7 +71,7 @@ def test_results_of_another_version_of_the_code_are_not_taken_up(tmp_path):
 
 def test_an_unknown_place_is_refused(tmp_path):
     with pytest.raises(ValueError, match="unknown place to run 'loki'; did you mean 'loky'"):
-        Runner(tmp_path / "kept", engine="loki")
+        Runner(tmp_path / "kept", run_on="loki")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="elsewhere the number of a parent never changes")

@@ -38,7 +38,7 @@ class Example(ParallelStudy):
 
 def test_a_study_writes_its_folder_and_forgets_what_it_kept(tmp_path, capsys):
     out = tmp_path / "out"
-    Example(out=out, jobs=1, engine="sequential").run()
+    Example(out=out, jobs=1, run_on="sequential").run()
     assert {p.name for p in out.iterdir()} == {"numbers.csv", "records.csv", "report.html"}
     assert (out / "numbers.csv").read_text() == "double\n0\n2\n4\n"
     assert "numpy" in (out / "records.csv").read_text().splitlines()[0]
@@ -62,7 +62,7 @@ class Measured(RecordedStudy, ParallelStudy):
 
 
 def test_a_report_is_written_again_from_its_tables(tmp_path):
-    arguments = {"out": tmp_path / "out", "jobs": 1, "engine": "sequential", "limit": 41}
+    arguments = {"out": tmp_path / "out", "jobs": 1, "run_on": "sequential", "limit": 41}
     with pytest.raises(ValueError, match="leave out --only-report"):
         Measured(**arguments, only_report=True).run()
     Measured(**arguments).run()
@@ -138,7 +138,7 @@ def test_help_is_short_and_every_option_is_in_a_document(capsys):
 def test_options_by_their_former_names_are_accepted():
     for words in (["--engine", "sequential"], ["--engine=sequential"], ["--run-on", "sequential"]):
         command = COMMANDS.asked_for(["evaluate", *words, "--engine-rate", "2"])
-        assert (command.engine, command.engine_rate) == ("sequential", 2.0)
+        assert (command.run_on, command.engine_rate) == ("sequential", 2.0)
 
 
 @BOTH

@@ -73,12 +73,20 @@ MEANINGS = {
 }
 ALWAYS = (401, 403, 429, 503)
 WITH_BODY = (400, 408, 413, 415, 422)
+_PROBLEM = {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
 
 
 def responses(*codes: int) -> dict[int | str, dict[str, Any]]:
-    """Return the documentation of answers that are errors."""
+    """Return the documentation of answers that are errors.
+
+    FastAPI makes a validator for each that names a model, which takes most of the time to make an
+    application: those of code 422 do, and the others refer to it.
+    """
     return {
-        code: {"model": Problem, "description": MEANINGS[code]}
+        code: {
+            "description": MEANINGS[code],
+            **({"model": Problem} if code == 422 else {"content": _PROBLEM}),
+        }
         for code in sorted({*ALWAYS, *codes})
     }
 

@@ -166,17 +166,21 @@ def test_a_lease_waits_until_something_is_due(client):
 
 def test_every_example_of_the_documentation_is_understood(client):
     documented = client.get("/openapi.json").json
+    schemas = documented["components"]["schemas"]
+    assert set(schemas["Problem"]["properties"]) == {"error", "message"}
+    problem = {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
     examples = 0
     for path, operations in documented["paths"].items():
         for method, operation in operations.items():
             codes = set(operation["responses"])
+            refused = [told for code, told in operation["responses"].items() if code >= "400"]
+            assert all(told["content"] == problem for told in refused), path
             assert operation["description"], path
             assert {"401", "429"} <= codes or path == "/healthz"
             if method != "post":
                 continue
             reference = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
-            schema = documented["components"]["schemas"][reference.rpartition("/")[2]]
-            for example in schema["examples"]:
+            for example in schemas[reference.rpartition("/")[2]]["examples"]:
                 example = {k: v for k, v in example.items() if k != "wait"}
                 answer = client.post(path.removeprefix("/v1/"), example)
                 assert str(answer.status) in codes - {"422"}, (path, answer.text)

@@ -37,7 +37,13 @@ class Harvest(NamedTuple):
 
     def copy(self) -> Harvest:
         """Return a copy of the arrays."""
-        return self.only(slice(None))
+        picked, value, items, failed = self
+        return Harvest(
+            picked.copy(),
+            value.copy(),
+            None if items is None else items.copy(),
+            None if failed is None else failed.copy(),
+        )
 
     def only(self, which: Any) -> Harvest:
         """Return a copy of some of the crawls, by a mask or a slice."""
@@ -116,8 +122,9 @@ class Simulation:
         """Budget units spent in the last step, (B,)."""
         if self._cost_varies:
             return self._spent.copy()
-        picked = self._last[0]
-        return self._per_env(picked, np.broadcast_to(self._cost, self.world.shape).take(picked))
+        picked, cost = self._last[0], self._cost
+        cells = picked if cost.shape == self.world.shape else picked % self.task.n
+        return self._per_env(picked, cost.take(cells))
 
     def reset(
         self,

@@ -9,8 +9,8 @@ import agents
 from agents.adaptive.in_context import ContextMemory, InContext
 from agents.adaptive.network import WEIGHTS, Network, read_network, shipped
 from agents.evaluation import statistics
+from agents.inference.history import GAP, F
 from agents.inference.history import SUMS as SUMS_KEPT
-from agents.inference.history import F
 from agents.theory.closed_form import decayed, theorem_1
 from agents.theory.mixtures import index_of_content
 from crawl_env import CrawlVectorEnv, Deadline, Sources, Task
@@ -379,6 +379,27 @@ def test_regimes_of_topics_are_noticed_and_their_absence_costs_little():
         gain.append(statistics.ratio(shown, not_shown))
     assert gain[0].low > 1.0
     assert gain[1].mean > 0.98
+
+
+def test_mean_rates_are_corrected_for_the_regimes_before_the_crawls():
+    """They are closer to the true ones than items per step, and `memory` forgets as much of the
+    correction as of the steps, whose factors were between .2 and 1.8."""
+    fleet, topics = Sources.random(60, 3, "dense").describe(), [str(i % 6) for i in range(60)]
+    arrivals = {"name": "poisson", "rate": {"name": "regimes"}, "sampler": "items"}
+    env = CrawlVectorEnv(3, Sources(**{**fleet, "topics": topics}), 4, arrivals=arrivals,
+                         observed=False, features=(*TOLD, "topic"))  # fmt: skip
+    for memory in (np.inf, 0.5):
+        agent, state, seen = InContext(env, memory=memory), None, env.reset(seed=5)[0]
+        for _ in range(400):
+            priority, state = agent.predict(seen, state)
+            seen = env.step(priority)[0]
+        after = ContextMemory(*state)
+        if memory == np.inf:
+            plain, truth = after._replace(excess=0.0), env.world.sources.arrival_rate * agent.tour
+            wrong, before = (np.abs(np.log(agent._rates(m)[1] / truth)) for m in (after, plain))
+            assert wrong.mean() < 0.9 * before.mean()
+        gap = after.sums[..., GAP]
+        assert (np.abs(after.excess) <= 0.82 * gap).all()
 
 
 def test_content_counts_for_what_will_be_left_of_it_at_the_deadline():

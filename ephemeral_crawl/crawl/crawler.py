@@ -205,7 +205,7 @@ class Crawler:
         return min(max(wait, _SHORTEST_SLEEP), self._poll)
 
     def _finish(self) -> None:
-        """Leave out the fetches that have ended; raise what should not have happened."""
+        """Remove fetches that have ended from those under way; raise unexpected errors."""
         ended = [task for task in self._under_way if task.done()]
         self._under_way.difference_update(ended)
         failures = [task.exception() for task in ended if not task.cancelled()]

@@ -63,7 +63,7 @@ class Feed(NamedTuple):
 
 
 class Parser(Protocol):
-    """What turns documents into feeds."""
+    """A function that parses documents as feeds."""
 
     async def __call__(self, body: bytes, content_type: str, url: str) -> Feed:
         """Return the feed; raise ValueError if it is none, FetchError if it cannot be read, such as

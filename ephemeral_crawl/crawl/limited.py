@@ -79,7 +79,7 @@ class LimitedProcess:
         return process
 
     async def _ended(self, process: asyncio.subprocess.Process) -> int | None:
-        """Return how a process ended that says no more, None if it has not."""
+        """Return how a process that sends nothing has ended; None if it still runs."""
         code = None
         with suppress(TimeoutError):
             async with asyncio.timeout(self._seconds):

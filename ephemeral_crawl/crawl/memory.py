@@ -72,7 +72,7 @@ class Memory(FileBeside):
         return cls(_beside(store), patience)
 
     def of(self, source: str) -> Remembered:
-        """Return what is remembered of a feed."""
+        """Return what was stored about a feed."""
         rows = self.rows(
             "SELECT etag, modified, digest, pause, title FROM feed WHERE source = ?", (source,)
         )

@@ -104,7 +104,7 @@ def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int | None
 
 
 def _standing(known: Outline, i: int) -> tuple[int, str]:
-    """Return place and heading of the sources among which one is listed that is not fetched."""
+    """Return position and heading of the group in which a source that is not fetched is listed."""
     cause = known.cause[i]
     meaning, advice = CAUSES[cause] if cause else ("", "")
     if known.paused[i]:

@@ -192,7 +192,7 @@ class Subscriptions:
     # ------------------------------------------------------------------------------- hubs
 
     async def keep(self) -> None:
-        """Subscribe, renew and unsubscribe, for ever."""
+        """Subscribe, renew and unsubscribe until cancelled."""
         while True:
             try:
                 await self.round()

@@ -27,8 +27,8 @@ def framed(data: bytes) -> bytes:
 
 
 def work() -> None:
-    """Parse what comes through the standard input, until it ends: with the process that started
-    this one, also if that was killed."""
+    """Parse the documents that arrive on standard input until it is closed, which happens when the
+    process that started this one ends, even if it was killed."""
     for name in _PACKAGES:
         if (spec := find_spec(name)) is not None:
             sys.modules[name] = module_from_spec(spec)  # which is not executed

@@ -294,7 +294,7 @@ class State:
 
     @staticmethod
     def size_of(event: Event) -> int:
-        """Return how many sources an event changes, about."""
+        """Return about how many sources an event changes."""
         return max((len(event[name]) for name in _LISTS if name in event), default=1)
 
     def _is_fit_due(self, kind: str) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -22,6 +24,7 @@ from ephemeral_crawl.core.log_options import SignalOptions
 from ephemeral_crawl.core.question import FILE, AnsweringStudy
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.study import attributed
+from ephemeral_crawl.crawl.waiting import compile_scheduler
 from ephemeral_crawl.live.arguments import MOST_WORTH, seconds
 from ephemeral_crawl.live.settings import Settings
 
@@ -106,6 +109,7 @@ class Backtest(SignalOptions, AnsweringStudy):
             parts[m, SCHEDULER] = events.jobs(SCHEDULER, m)
         feeds = counted(len(log.names), "feed")
         print(f"{counted(len(log), 'item')} of {feeds}, {len(parts)} parts")
+        compile_scheduler("preparing", partial(print, file=sys.stderr))
         results = Results(events, play_all(self.runner, events, parts))
         report = Report(f"Back-test on {self.items.name}")
         summary.write(report, events, results)

@@ -121,7 +121,7 @@ class CrawlFeeds(Command):
     def run(self) -> None:
         from ephemeral_crawl.crawl import exchange
         from ephemeral_crawl.crawl.schedule import SHOWN, UNIT, describe
-        from ephemeral_crawl.crawl.waiting import Waiting, telling
+        from ephemeral_crawl.crawl.waiting import Waiting, compile_scheduler, telling
         from ephemeral_crawl.live import Scheduler
 
         self._check()
@@ -166,7 +166,7 @@ class CrawlFeeds(Command):
             elif self.dry_run:
                 print(describe(scheduler, time.time, None if self.all else SHOWN))
             else:
-                _compile()
+                compile_scheduler("preparing to fetch", _LOG.info)
                 try:
                     with self._output() as output, contextlib.suppress(KeyboardInterrupt):
                         asyncio.run(self._crawl(scheduler, output, waiting))
@@ -355,29 +355,6 @@ class CrawlFeeds(Command):
         finally:
             with contextlib.suppress(OSError):  # all was written before, or this has been said
                 file.close()
-
-
-def _compile() -> None:
-    """Let a scheduler in memory do what the crawl's will do, so that it is compiled, or read from
-    the cache, before anything is fetched: fetches under way would run out of time meanwhile."""
-    from ephemeral_crawl.crawl.waiting import telling
-    from ephemeral_crawl.live import Scheduler
-
-    with (
-        telling("preparing to fetch", _LOG.info),
-        Scheduler(":memory:", budget="60/h") as scheduler,
-    ):
-        scheduler.add_many({"source": name, "host": name} for name in "abc")
-        scheduler.limit_hosts({"a": 1.0})
-        fetched, failed, released = scheduler.lease(3)
-        with scheduler.together():
-            scheduler.signal(fetched.source)
-            scheduler.report(fetched.id, [(time.time(), 1.0)], cost=1.0)
-        scheduler.failed(failed.id)
-        scheduler.release(released.id)
-        scheduler.lease()
-        scheduler.next_due()
-        scheduler.status()
 
 
 def _is_cut_off(path: Path) -> bool:

@@ -38,6 +38,26 @@ def telling(what: str, say: Callable[[str], object]) -> Iterator[None]:
         told.cancel()
 
 
+def compile_scheduler(what: str, say: Callable[[str], object]) -> None:
+    """Let a scheduler in memory do what others will do, so that it is compiled, or read from the
+    cache, before something is under way that would run out of time meanwhile, and before there are
+    several processes, each of which would compile it. The arguments are those of `telling`."""
+    from ephemeral_crawl.live import Scheduler
+
+    with telling(what, say), Scheduler(":memory:", budget="60/h") as scheduler:
+        scheduler.add_many({"source": name, "host": name} for name in "abc")
+        scheduler.limit_hosts({"a": 1.0})
+        fetched, failed, released = scheduler.lease(3)
+        with scheduler.together():
+            scheduler.signal(fetched.source)
+            scheduler.report(fetched.id, [(time.time(), 1.0)], cost=1.0)
+        scheduler.failed(failed.id)
+        scheduler.release(released.id)
+        scheduler.lease()
+        scheduler.next_due()
+        scheduler.status()
+
+
 class Waiting:
     """Says once that a store is locked, and once that it can be used again: as errors, so that
     `--quiet` does not hide why nothing is fetched.

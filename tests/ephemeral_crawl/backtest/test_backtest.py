@@ -211,7 +211,8 @@ def test_a_quick_run_plays_a_sample_of_many_feeds(log_file, tmp_path, monkeypatc
 
 def test_the_command_resumes_and_reports(log_file, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    real, done = play.work, []
+    real, done, compiled = play.work, [], []
+    monkeypatch.setattr(backtest, "compile_scheduler", lambda *_: compiled.append(len(done)))
 
     def stopped(log, pings, job):
         if len(done) == 3:
@@ -226,6 +227,7 @@ def test_the_command_resumes_and_reports(log_file, tmp_path, monkeypatch, capsys
     monkeypatch.setattr(play, "work", lambda *given: done.append(given) or real(*given))
     run(log_file, "--engine", "sequential", "--quick")
     assert len(done) == 12  # three of them before
+    assert compiled == [0, 3]  # once, and not by each process
     said = " ".join(capsys.readouterr().out.split())
     assert "With 1 fetch an hour the scheduler collects" in said
     assert "of all worth, and the rule of miniflux" in said

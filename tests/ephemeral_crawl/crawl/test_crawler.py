@@ -23,7 +23,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ephemeral_crawl.core.program import readers_may_leave
-from ephemeral_crawl.crawl import command as crawl_command
 from ephemeral_crawl.crawl import exchange, feeds, limited, waiting
 from ephemeral_crawl.crawl.client import Client, FetchError
 from ephemeral_crawl.crawl.command import CrawlFeeds
@@ -148,7 +147,7 @@ def test_a_store_that_is_locked_when_the_crawl_starts_is_waited_for(tmp_path, ca
     left = list(others)
     monkeypatch.setattr(waiting.time, "sleep", lambda pause: left.pop(0).execute("ROLLBACK"))
     monkeypatch.setattr("ephemeral_crawl.crawl.command._PATIENCE", 0.0)
-    monkeypatch.setattr("ephemeral_crawl.crawl.command._compile", lambda: None)
+    monkeypatch.setattr(waiting, "compile_scheduler", lambda *_: None)
     (tmp_path / "more.csv").write_text("source\nhttp://127.0.0.1:9/b\n")
     more = (tmp_path / "more.csv",)
     CrawlFeeds(feeds=more, store=path, budget="3/h", once=True, quiet=True).run()
@@ -910,7 +909,7 @@ def test_everything_is_compiled_before_anything_is_fetched(tmp_path, monkeypatch
     async def crawl(*_):
         order.append("crawl")
 
-    monkeypatch.setattr("ephemeral_crawl.crawl.command._compile", lambda: order.append("compile"))
+    monkeypatch.setattr(waiting, "compile_scheduler", lambda *_: order.append("compile"))
     monkeypatch.setattr(CrawlFeeds, "_crawl", crawl)
     CrawlFeeds(store=store, once=True).run()
     assert order == ["compile", "crawl"]
@@ -938,7 +937,7 @@ def test_nothing_is_said_any_more_of_a_compilation_that_fails(monkeypatch):
     monkeypatch.setattr(threading, "Timer", Timer)
     monkeypatch.setattr(Scheduler, "lease", None)
     with pytest.raises(TypeError):
-        crawl_command._compile()
+        waiting.compile_scheduler("preparing", print)
     assert timers[0].finished.is_set()
 
 

@@ -34,7 +34,9 @@ FIGURES: dict[str, Callable[[Job], Iterator[Figure]]] = {
     "whittle": lambda job: steps.whittle_figures(job["rounds"], min(job["largest"], steps.N)),
     "content": lambda job: steps.content_figures(job["rounds"]),
     "signals": lambda job: steps.option_figures("Signals", job["rounds"]),
-    "payoffs": lambda job: steps.option_figures("Payoffs, regimes and costs", job["rounds"]),
+    "payoffs": lambda job: chain(
+        steps.option_figures(steps.PAYOFFS, job["rounds"]), [steps.knapsack_figure(job["rounds"])]
+    ),
     "adaptive": lambda job: steps.adaptive_figures(
         job["rounds"], min(job["largest"], steps.LEARNING)
     ),

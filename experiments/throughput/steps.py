@@ -20,6 +20,7 @@ from crawl_env import (
     ArrivalProcess,
     Arrivals,
     CrawlVectorEnv,
+    DailyCycle,
     Deadline,
     Deterministic,
     DiminishingReturns,
@@ -239,6 +240,7 @@ RATES = {"dense": 5.0, "sparse": 0.05}  # ΛT, items / step
 SIZE = (64, 100)  # environments, sources
 # By group: the arguments that all have, and by name what is added, with the limit of the ratio.
 Options = tuple[TaskArguments, Mapping[str, tuple[TaskArguments, float]]]
+PAYOFFS = "Payoffs, regimes and costs"
 OPTIONS: dict[str, Options] = {
     "Signals": (
         {"arrivals": "poisson-items"},
@@ -251,11 +253,12 @@ OPTIONS: dict[str, Options] = {
             ),
         },
     ),
-    "Payoffs, regimes and costs": (
+    PAYOFFS: (
         {"arrivals": "poisson"},
         {
             "a deadline": ({"payoff": Deadline(24)}, 1.5),
             "diminishing returns in 10 topics": ({"payoff": DiminishingReturns(5.0)}, 1.5),
+            "a daily cycle": ({"arrivals": Arrivals(rate=DailyCycle(0.9))}, 2.0),
             "regimes of 10 topics": ({"arrivals": "poisson-regimes"}, 3.0),
             "stories of 10 topics": ({"arrivals": Stories(overlap=0.5)}, 50.0),
             "looks": ({"look_cost": 0.1}, 4.0),
@@ -280,6 +283,21 @@ def option_figures(group: str, rounds: int, size: tuple[int, int] = SIZE) -> Ite
             if isinstance(signals, Signals):
                 note = f"{signals.of(fleet).ping_rate[0] / rate:.3g} pings an item"
             yield compared(group, what, "≤", limit, times[name], times["none"], note)
+
+
+def knapsack_figure(rounds: int, size: tuple[int, int] = SIZE) -> Figure:
+    """Return the time in which a budget is filled with unequal costs as a knapsack, against that of
+    Whittle's policy, which fills it in the order of the indices."""
+    rows, n = size
+    costs = np.random.default_rng(0).uniform(1.0, 4.0, n)
+    fleet = Sources(**{**Sources.random(n, seed=0).describe(), "cost": costs})
+    env = CrawlVectorEnv(rows, sources=fleet, budget=n / 4)
+    observation, _ = env.reset(seed=0)
+    knapsack, whittle = (
+        partial(make(name, env).predict, observation) for name in ("whittle-knapsack", "whittle")
+    )
+    what = f"whittle-knapsack against whittle, {rows} envs × {n} sources of cost 1 to 4, M = N/4"
+    return in_turn(PAYOFFS, what, "≤", 30.0, knapsack, whittle, rounds)
 
 
 def _step_of(fleet: Sources, rows: int, *given: TaskArguments) -> Call:

@@ -77,10 +77,9 @@ def test_signals_are_measured_beside_none():
 
 
 def test_payoffs_and_costs_are_measured_beside_none():
-    group = "Payoffs, regimes and costs"
-    figures = list(steps.option_figures(group, 1, (2, 20)))
-    assert len(figures) == 2 * len(steps.OPTIONS[group][1])
-    assert all(figure.value > 0 for figure in figures)
+    figures = list(steps.option_figures(steps.PAYOFFS, 1, (2, 20)))
+    assert len(figures) == 2 * len(steps.OPTIONS[steps.PAYOFFS][1])
+    assert all(figure.value > 0 for figure in (*figures, steps.knapsack_figure(1, (2, 20))))
 
 
 def test_without_a_gpu_its_rows_are_empty_and_say_why(monkeypatch):

@@ -258,7 +258,7 @@ OPTIONS: dict[str, Options] = {
         {
             "a deadline": ({"payoff": Deadline(24)}, 1.5),
             "diminishing returns in 10 topics": ({"payoff": DiminishingReturns(5.0)}, 1.5),
-            "a daily cycle": ({"arrivals": Arrivals(rate=DailyCycle(0.9))}, 2.0),
+            "a daily cycle": ({"arrivals": Arrivals(rate=DailyCycle(0.9))}, 3.0),
             "regimes of 10 topics": ({"arrivals": "poisson-regimes"}, 3.0),
             "stories of 10 topics": ({"arrivals": Stories(overlap=0.5)}, 50.0),
             "looks": ({"look_cost": 0.1}, 4.0),

@@ -428,9 +428,11 @@ class Soak:
         """Let the next thing go wrong."""
         if not self.waiting:
             self.waiting = self.random.sample(FAULTS, len(FAULTS))
-        # One that has just started has no steady clock yet, and takes a leap for an outage.
-        ready = all(map(self.nursery.done_at, self.children.values()))
-        which = next((k for k, kind in enumerate(self.waiting) if ready or kind != "clock"), None)
+        done = [self.nursery.done_at(place) > 0 for place in self.children.values()]
+        # One that has just started has no steady clock yet, and takes a leap for an outage; only
+        # one that has done something is stopped.
+        ready = {"clock": all(done), "stop": any(done)}
+        which = next((k for k, kind in enumerate(self.waiting) if ready.get(kind, True)), None)
         if which is None:
             return
         kind, live = self.waiting.pop(which), self.worker.live

@@ -71,7 +71,7 @@ from agents.policies.base import (
 from agents.policies.stories import stories_of
 from agents.policies.topics import greedy_priority
 from agents.theory.checks import CheckedArm
-from agents.theory.mixtures import index_of_content, mixture_index
+from agents.theory.mixtures import index_of_content, mixture_content, mixture_index
 from crawl_env import NEVER, Deadline, DiminishingReturns, Regimes, Sources, Task
 from crawl_env.errors import check_positive
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
@@ -326,19 +326,19 @@ class InContext(Agent):
             content: (B, N) utility; with it, sources that are observed have the index of the age
                 at which as much content would be expected.
         """
-        index = mixture_index(memory.age, memory.weights, memory.decay, DECAYS / self.tour)
+        index = mixture_index(memory.age, memory.weights, self._slowest(memory))
         if memory.pings:
             index = np.where(memory.pings[0] >= 0, self._pinged(memory), index)
         index *= self._grown(memory)
         if self.looks:
-            decay, left = self._decay(memory), self._left(memory)
+            slowest, left = self._slowest(memory), self._left(memory)
             present = left / memory.fleet[:, :1] + self._since(memory)
-            index = np.where(left > 0.0, index_of_content(present, memory.weights, decay), index)
+            index = np.where(left > 0.0, index_of_content(present, memory.weights, slowest), index)
         if content is not None:
             seen = np.flatnonzero(self.task.observed)
             index[:, seen] = index_of_content(
                 content[:, seen] / memory.fleet[:, :1], memory.weights[:, seen],
-                self._decay(memory)[:, seen],
+                self._slowest(memory)[:, seen],
             )  # fmt: skip
         return index
 
@@ -387,10 +387,10 @@ class InContext(Agent):
         z = self.cycles.amplitudes(found, items, end - gap * self.tour, end)
         if not z.any():
             return index
-        factor, decay = self.cycles.factor(z, clock), self._decay(memory)
+        factor, decay = self.cycles.factor(z, clock), memory.decay[..., None] * (DECAYS / self.tour)
         since = self.cycles.since(z, clock, memory.age, decay)
         content = np.maximum((memory.weights * since).sum(axis=-1), 0.0)
-        present = factor * index_of_content(content / factor, memory.weights, decay)
+        present = factor * index_of_content(content / factor, memory.weights, self._slowest(memory))
         return np.where(z == 0.0, index, present * self._grown(memory))
 
     def _rates(self, memory: ContextMemory) -> tuple[FloatArray, FloatArray]:
@@ -456,11 +456,11 @@ class InContext(Agent):
         factor, content = self.topics.factor(changing), self.topics.content(changing)
         if self.shows.told:
             flow = self._rates(memory)[1] / self.tour * view["mean_utility"] / memory.fleet[:, :1]
-            decay = (self.known.period * view["decay_rate"].astype(np.float64))[..., None]
-            weights = (flow[..., None] / decay).astype(np.float32)
-            content *= (weights * -np.expm1(-decay))[..., 0]
+            decay = self.known.period * view["decay_rate"].astype(np.float64)
+            weights = (flow / decay).astype(np.float32)[..., None]
+            content *= weights[..., 0] * -np.expm1(-decay)
         else:
-            decay, weights = self._decay(memory), memory.weights
+            decay, weights = self._slowest(memory), memory.weights
             content *= self._since(memory) / belief.content[:, :, 0, 0]
         present = factor * index_of_content(content / factor, weights, decay) * self._grown(memory)
         return index + change * (present - index)
@@ -497,15 +497,14 @@ class InContext(Agent):
         flow = memory.decay * (weights @ (DECAYS / self.tour))
         return flow, flow / np.maximum(weights.sum(axis=-1), 1e-300)
 
-    def _decay(self, memory: ContextMemory) -> FloatArray:
-        """Return the decays of the mixture of each source, per step, (B, N, J)."""
-        return np.asarray(memory.decay[..., None] * (DECAYS / self.tour))
+    def _slowest(self, memory: ContextMemory) -> FloatArray:
+        """Return the slowest decay of the mixture of each source, per step, (B, N)."""
+        return np.asarray(memory.decay * (DECAYS[0] / self.tour))
 
     def _since(self, memory: ContextMemory) -> FloatArray:
         """Return the content expected of what was published since the last crawl or look, (B, N),
         relative to the fleet."""
-        grown = -np.expm1(-self._decay(memory) * memory.age[..., None])
-        return np.asarray((memory.weights * grown).sum(axis=-1))
+        return mixture_content(memory.age, memory.weights, self._slowest(memory))
 
     def _content(self, view: ObservationView, memory: ContextMemory) -> FloatArray:
         """Return the content of the sources that are observed, and of others that expected, (B, N)
@@ -533,7 +532,7 @@ class InContext(Agent):
         each = self._flow(memory)[0] / (rate * self.known.period)
         told = quality.precision * each * pings.aged
         content = quality.silent / rate * self._since(memory) + told
-        return index_of_content(content, memory.weights, self._decay(memory))
+        return index_of_content(content, memory.weights, self._slowest(memory))
 
     def _left(self, memory: ContextMemory) -> FloatArray:
         """Return what is left of the content that the last look showed, (B, N) utility."""

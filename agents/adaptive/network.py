@@ -13,7 +13,7 @@ import numpy as np
 from agents.inference.history import PLUG_IN, Array32, C, F
 
 WEIGHTS = Path(__file__).with_name("in_context.safetensors")
-DECAYS = np.geomspace(1 / 27, 27.0, 7)  # (J,) κ
+DECAYS = np.geomspace(1 / 27, 27.0, 7)  # (J,) κ, each three times the one before
 _AT_ONCE = 1024  # sources, whose numbers stay in the processor's cache
 
 

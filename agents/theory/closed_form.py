@@ -138,6 +138,12 @@ def age_index(age: float, decay: float, curvature: float, full: float) -> float:
     """
     aged = age * decay
     kept, bend = decayed(aged)
+    return decayed_index(aged, kept, bend, curvature, full)
+
+
+@inlined
+def decayed_index(aged: float, kept: float, bend: float, curvature: float, full: float) -> float:
+    """Return what `age_index` does, given `aged` = km, e^−km and g(km)/km."""
     rate = 1.0 - curvature  # (1 − α)/m
     near = (full * aged) * (rate * (aged - aged * bend) + (curvature - bend))
     far = full * (1.0 - kept * (1.0 + min(aged, _GONE) * rate))

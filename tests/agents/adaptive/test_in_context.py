@@ -11,8 +11,6 @@ from agents.adaptive.network import WEIGHTS, Network, read_network, shipped
 from agents.evaluation import statistics
 from agents.inference.history import GAP, F
 from agents.inference.history import SUMS as SUMS_KEPT
-from agents.theory.closed_form import decayed, theorem_1
-from agents.theory.mixtures import index_of_content
 from crawl_env import CrawlVectorEnv, Deadline, Sources, Task
 from crawl_env.benchmark import named
 from crawl_env.fleet.parameters import PARAMETERS
@@ -282,21 +280,6 @@ def test_sources_that_were_seen_little_gain_most_with_age():
         found.append(agent.index(memory._replace(age=age)))
     np.testing.assert_allclose(found[1] / found[0], [1 + 0.2 * 10 / (seen + 1)] * 2)
     assert network.optimism[1] > 0
-
-
-@pytest.mark.parametrize("decay", [1e-3, 0.13, 2.0])
-def test_known_content_has_the_index_of_theorem_1(decay):
-    """Where the mixture is one decay, at the contents of whole ages and above the ceiling."""
-    ceiling = 2.0
-    content = ceiling * -np.expm1(-decay * np.array([0.0, 1, 2, 5, 9, 40, np.inf]))
-    content = np.append(content, 3 * ceiling)[None]
-    weights = np.zeros((1, content.size, 2), dtype=np.float32)
-    weights[..., 0] = ceiling
-    found = index_of_content(content, weights, np.full(weights.shape, decay))
-    g = decayed(decay)[1]
-    # From just below: at a whole age itself, rounding decides how many steps it takes.
-    exact = [theorem_1(x * (1 - 1e-12), ceiling, 1.0, decay, g) for x in content[0]]
-    assert found[0] == pytest.approx(exact, rel=1e-6, abs=1e-9)
 
 
 def test_content_that_is_observed_is_used():

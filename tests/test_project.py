@@ -160,6 +160,16 @@ SEARCHES = {
     "experiments/live/feeds/bound.py": "SciPy's, in a study",
 }
 SOLVERS = {"brentq", "brenth", "bisect", "minimize_scalar", "root_scalar", "toms748"}
+# Who moves a bracket itself, since the intervals between crawls are bounded together with λ, which
+# saves up to 40 % of the time; others call a search of agents.theory.price.
+BRACKETS = {"agents/theory/price.py", "agents/theory/relaxation.py", "agents/theory/hosts.py"}
+# Who asks for the content at an age under any decay: the index of it is that of RenewalArm.
+CONTENTS = {
+    "crawl_env/content/utility.py": "the home of decays",
+    "agents/theory/renewal.py": "the home of the index under any decay",
+    "agents/theory/engine/content.py": "content in front of an indexing engine",
+    "experiments/decay.py": "a figure that a report tells",
+}
 # z - ln(1 + az), whose root is the age at which the index reaches a level.
 INVERSES = {
     "agents/theory/closed_form.py": "the home of the Whittle index",
@@ -195,7 +205,7 @@ def searches_in(nodes):
 
 
 def test_the_index_is_inverted_and_prices_are_searched_for_in_one_place():
-    searching, inverting = set(), set()
+    searching, inverting, moving, asking = set(), set(), set(), set()
     for top in ("crawl_env", "agents", "ephemeral_crawl", "experiments"):
         for file in (ROOT / top).rglob("*.py"):
             text, name = file.read_text(encoding="utf-8"), file.relative_to(ROOT).as_posix()
@@ -203,8 +213,14 @@ def test_the_index_is_inverted_and_prices_are_searched_for_in_one_place():
                 searching.add(name)
             if INVERSE.search(text):
                 inverting.add(name)
+            if re.search(r"\b(Level)?Bracket\(", text):
+                moving.add(name)
+            if "integrated_survival(" in text:
+                asking.add(name)
     assert searching == set(SEARCHES), "a search of its own: use agents.theory.price"
     assert inverting == set(INVERSES), "an inverse of its own: use agents.theory.closed_form"
+    assert moving == BRACKETS, "a search of its own: call one of agents.theory.price"
+    assert asking == set(CONTENTS), "an index of its own: use agents.theory.renewal"
 
 
 # Names that two classes of a package share, since they are the same concept.

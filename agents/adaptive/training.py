@@ -32,6 +32,7 @@ from agents.adaptive.in_context import InContext
 from agents.adaptive.network import DECAYS, WEIGHTS, Network, shipped
 from agents.inference.history import INPUTS, PLUG_IN, Array32, C, F, Shows
 from agents.policies.base import ObservationView, graded
+from agents.theory.renewal import renewal_arm
 from crawl_env import ArrivalProcess, Arrivals, CrawlVectorEnv, ItemLog, Sources, Trace
 from crawl_env.content.hawkes import Hawkes
 from crawl_env.content.rates import DailyCycle, Drift, Jumps
@@ -233,10 +234,9 @@ def simulate(world: World, network: Network | None, rng: np.random.Generator) ->
                     moved = age * np.exp(rng.uniform(-1.5, 1.5, shape) * (rng.random(shape) < 0.5))
                     age = np.maximum(np.rint(moved), 1.0)
                 rate = env.world.rate if world.current else arrival
-                label = np.maximum(rate, 1e-12) * _index_of(
-                    env.task.arrivals.decay, decay * fleet.period, age
-                )
-                label = (label * utility / decay / unit).reshape(-1)[cells]
+                current = Sources(np.maximum(rate, 1e-12), utility, decay, period=fleet.period)
+                index = renewal_arm(current, env.task.arrivals.decay).index_at_age(age)
+                label = (index / unit).reshape(-1)[cells]
                 taken.append(
                     Rows(inputs[cells], context, cells // shape[1],
                          basis_of(age.reshape(-1)[cells], centre[cells] / tour),
@@ -255,14 +255,6 @@ def simulate(world: World, network: Network | None, rng: np.random.Generator) ->
         memory = memory._replace(clock=memory.clock + 1.0)
         observation = env.step(priority)[0]
     return joined(taken)
-
-
-def _index_of(decay: Decay, z: FloatArray, age: FloatArray) -> FloatArray:
-    """Return the index of sources with u* = C = 1 that decay by z per step, at ages in steps: by
-    Theorem 1, (k + 1) x(k) − k x(k + 1) with the content x(k), which is linear in the content and
-    so holds for mixtures of exponentials too."""
-    now, then = decay.integrated_survival(z * age), decay.integrated_survival(z * (age + 1.0))
-    return np.maximum((age + 1.0) * now - age * then, 0.0)
 
 
 def joined(parts: list[Rows]) -> Rows:

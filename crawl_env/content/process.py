@@ -166,17 +166,6 @@ class Block:
         )
 
 
-def generators(
-    blocks: Sequence[tuple[slice, Block]], rng: np.random.Generator
-) -> list[np.random.Generator]:
-    """Return a generator for each block: `rng` itself, or, if there are several and all may be
-    drawn in parallel, new ones that are determined by the next numbers of `rng`."""
-    if len(blocks) < 2 or not all(block.parallel for _, block in blocks):
-        return [rng] * len(blocks)
-    words = rng.bit_generator.random_raw(2 * len(blocks)).reshape(-1, 2)
-    return [np.random.Generator(np.random.PCG64(pair)) for pair in words]
-
-
 class Feed(Protocol):
     """The arrivals at the B·N cells of one world, and their time-dependent state."""
 
@@ -381,8 +370,8 @@ def _check_content(
         return
     draws = max(int(np.ceil(_ENOUGH / expected)), _LEAST_DRAWS)  # content may come in bursts
     for _ in range(draws):
-        for (here, block), own in zip(blocks, generators(blocks, rng), strict=True):
-            block.add(value[here], None, own)
+        for here, block in blocks:
+            block.add(value[here], None, rng)
         what = f"what {type(arrivals).__name__}.{method} returns added to `value`"
         check_array(what, value, low=0.0)
         if value.any():

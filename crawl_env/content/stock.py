@@ -11,7 +11,7 @@ import numpy as np
 from crawl_env.compiled import compiled
 from crawl_env.content.arrivals import MeanFeed
 from crawl_env.content.item_lists import ItemLists
-from crawl_env.content.process import Block, Feed, Published, generators
+from crawl_env.content.process import Block, Feed, Published
 from crawl_env.numerics import FloatArray, IntArray
 from crawl_env.threads import each
 
@@ -57,6 +57,8 @@ class Stock:
         for i, (here, block) in enumerate(feed.blocks):
             add = self._noting(i, here, block) if self._announce else block.add
             self._blocks.append((self.flat[here], self._count_of(here), block.cells.retention, add))
+        several = len(self._blocks) > 1
+        self._parallel = several and all(block.parallel for _, block in feed.blocks)
 
     def _noting(self, i: int, here: slice, block: Block) -> Add:
         """Return a function that does what `block.add` does, and notes the items in `_drawn`."""
@@ -103,12 +105,13 @@ class Stock:
 
     def advance(self, rng: np.random.Generator) -> None:
         """Advance by one step: content decays, then new content arrives."""
-        own = generators(self._feed.blocks, rng)
-        if own[0] is rng:
-            for i in range(len(own)):
-                self._advance_block(i, rng)
-        else:
+        if self._parallel:  # each block with a generator of its own
+            words = rng.bit_generator.random_raw(2 * len(self._blocks)).reshape(-1, 2)
+            own = [np.random.Generator(np.random.PCG64(pair)) for pair in words]
             each(lambda i: self._advance_block(i, own[i]), len(own))
+        else:
+            for i in range(len(self._blocks)):
+                self._advance_block(i, rng)
         if self._announce:
             self.published = list(chain.from_iterable(self._drawn))
 

@@ -2,6 +2,7 @@
 
 import pickle
 import random
+import sys
 
 import gymnasium as gym
 import numpy as np
@@ -29,6 +30,7 @@ from tests.crawl_env.env_plain import (
     unreachable_is_fine,
 )
 from tests.references import Z_LIMIT, plainly, z_of_share
+from tests.trace import Trace
 
 DECIMALS = ["0.1", "0.2", "0.3", "0.5", "0.7", "1", "1.5", "2", "2.1", "3"]
 START_AGE = {"fresh": 1.0, "empty": 0.0, "full": NEVER}
@@ -510,3 +512,22 @@ def test_any_numbers_will_do_as_priorities(kind):
     env.reset(seed=0)
     action = [0, 0, 1, 0] if kind == "list" else np.array([0, 0, 1, 0], dtype=kind)
     assert np.flatnonzero(env.step(action)[0]) == [2]
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "most"), [({}, 5), ({"arrivals": "poisson", "observed": False}, 7)]
+)
+def test_a_step_is_seen_through_in_few_files(arrivals, most):
+    """A random one draws the totals of a stock, with random numbers, which are three files more."""
+    env = CrawlEnv("table1", 2, features=("value", "crawled", "harvest"), **arrivals)
+    env.reset(seed=0)
+    action, trace, before = env.action_space.sample(), Trace(), sys.getprofile()
+    env.step(action)  # at first, functions are compiled
+    sys.setprofile(trace)
+    try:
+        env.step(action)
+    finally:
+        sys.setprofile(before)
+    assert len({*trace.files}) <= most, {*trace.files}
+    top = trace.files.index("crawl_env/simulation/top.py")
+    assert {*trace.files[:top]} <= {"crawl_env/envs/env.py", "crawl_env/simulation/simulation.py"}

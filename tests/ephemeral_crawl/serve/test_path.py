@@ -4,35 +4,14 @@ import asyncio
 import json
 import sys
 import threading
-from pathlib import Path
 
 from ephemeral_crawl.live import Scheduler
 from ephemeral_crawl.serve.app import make_app
 from ephemeral_crawl.serve.service import Service
+from tests.trace import Trace
 
-ROOT = Path(__file__).parents[3]
-PACKAGES = ("crawl_env", "agents", "ephemeral_crawl")
 MOST_FILES = 10
 MOST_CHANGES = 65  # of file, from one call to the next
-
-
-class Trace:
-    """The files of the project whose functions are called, by all threads, in their order."""
-
-    def __init__(self):
-        self.files, self.on = [], False
-
-    def __call__(self, frame, event, argument):
-        if not (self.on and event == "call"):
-            return
-        file = Path(frame.f_code.co_filename)
-        if file.is_relative_to(ROOT) and file.relative_to(ROOT).parts[0] in PACKAGES:
-            self.files.append(file.relative_to(ROOT).as_posix())
-
-    @property
-    def changes(self):
-        pairs = zip(self.files, self.files[1:], strict=False)
-        return sum(before != after for before, after in pairs)
 
 
 async def post(app, path, body):
@@ -80,6 +59,7 @@ def test_a_lease_and_a_report_are_seen_through_in_ten_files(tmp_path):
             await traced("/v1/report", lease=lease["id"], items=items, status=200)
         service.close()
 
+    trace.on = False
     threading.setprofile(trace)  # for the thread of the service
     service = Service(scheduler)
     threading.setprofile(None)

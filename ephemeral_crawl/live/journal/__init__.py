@@ -31,6 +31,10 @@ __all__ = [
 
 _FILE = "sqlite:///"
 _SERVERS = ("postgresql://", "postgres://")
+_LIBPQ_REFUSED = (  # without it, since it may hold a password
+    "a connection string of libpq, host=… dbname=…, does not name a store; write "
+    "postgresql://user@host/database instead"
+)
 _LIBPQ = re.compile(r"\s*(host|hostaddr|port|dbname|user|password|passfile|service)\s*=")
 
 
@@ -46,11 +50,8 @@ def store_named(name: str) -> str | Path:
     Raises:
         ValueError: it is a connection string of libpq.
     """
-    if is_connection_string(name):  # which may hold a password
-        raise ValueError(
-            "a connection string of libpq, host=… dbname=…, does not name a store; write "
-            "postgresql://user@host/database instead"
-        )
+    if is_connection_string(name):
+        raise ValueError(_LIBPQ_REFUSED)
     return name if ":" in name else Path(name)
 
 
@@ -117,8 +118,8 @@ def open_journal(
         from ephemeral_crawl.live.journal.postgres import PostgresJournal  # an optional dependency
 
         return PostgresJournal(store, patience=patience, new=new, check=check)
-    if isinstance(store, str):
-        _ = store_named(store)
+    if isinstance(store, str) and is_connection_string(store):
+        raise ValueError(_LIBPQ_REFUSED)
     raise ValueError(
         f"store is {redacted(shown(store))}; give ':memory:', 'sqlite:///crawl.db', "
         "'sqlite:////var/crawl.db', a pathlib.Path or 'postgresql://user@host/database'"

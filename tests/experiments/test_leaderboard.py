@@ -61,7 +61,7 @@ def test_the_committed_page_is_that_of_the_published_results():
     ]
     shown = page(entries)
     assert (RESULTS / leaderboard.PAGE).read_text(encoding="utf-8") == shown
-    assert "\nDeadline60, Looks100, Diminishing40, Stories20: all agents are shown the true" in shown
+    assert "\nDeadline60, Looks100, Diminishing40, Stories20: all agents are shown" in shown
     assert "uc-whittle (training 100,000)" in shown  # plays some tasks of the tier only
     assert "in-context (training" not in shown  # has a column of its own
 

@@ -387,10 +387,9 @@ class InContext(Agent):
         z = self.cycles.amplitudes(found, items, end - gap * self.tour, end)
         if not z.any():
             return index
-        factor, decay = self.cycles.factor(z, clock), memory.decay[..., None] * (DECAYS / self.tour)
-        since = self.cycles.since(z, clock, memory.age, decay)
-        content = np.maximum((memory.weights * since).sum(axis=-1), 0.0)
-        present = factor * index_of_content(content / factor, memory.weights, self._slowest(memory))
+        factor, slowest = self.cycles.factor(z, clock), self._slowest(memory)
+        content = self.cycles.content(z, clock, memory.age, memory.weights, slowest)
+        present = factor * index_of_content(content / factor, memory.weights, slowest)
         return np.where(z == 0.0, index, present * self._grown(memory))
 
     def _rates(self, memory: ContextMemory) -> tuple[FloatArray, FloatArray]:

@@ -97,13 +97,39 @@ class DailyCycles:
         factor: FloatArray = 1.0 + (z.conj() * np.exp(1j * self.frequency * (clock + 0.5))).real
         return factor
 
-    def since(
-        self, z: ComplexArray, clock: FloatArray, age: FloatArray, decay: FloatArray
+    def content(
+        self,
+        z: ComplexArray,
+        clock: FloatArray,
+        age: FloatArray,
+        weights: NDArray[np.float32],
+        slowest: FloatArray,
     ) -> FloatArray:
         """Return the content at `clock` (B, 1) of what was published in the last `age` (B, N)
-        steps, for decays per step (B, N, J), relative to its limit under constant rates, (B, N, J).
-        """
-        turn, k = 1j * self.frequency, age[..., None]
-        wave = decay / (decay + turn) * -np.expm1(-(decay + turn) * k)
-        present = (z.conj() * np.exp(turn * clock))[..., None] * wave
-        return np.asarray(-np.expm1(-decay * k) + present.real)
+        steps, (B, N), where `weights` and `slowest` are those of `agents.theory.mixtures`."""
+        wave = z.conj() * np.exp(1j * self.frequency * clock)
+        return np.maximum(_content(age, weights, slowest, wave, self.frequency), 0.0)
+
+
+@compiled
+def _content(
+    age: FloatArray,
+    weights: NDArray[np.float32],
+    slowest: FloatArray,
+    wave: ComplexArray,
+    frequency: float,
+) -> FloatArray:
+    """Return Σ w_j (1 − α_j^k + Re(v m_j/(m_j + iω) (1 − α_j^k exp(−iωk)))), (B, N), where the
+    rate at present, relative to its mean, is 1 + Re v."""
+    out = np.empty(age.shape)
+    for b in range(age.shape[0]):
+        for i in range(age.shape[1]):
+            v, k, m = wave[b, i], age[b, i], slowest[b, i]
+            then = v * np.exp(-1j * frequency * min(k, 1e9))  # when the time began
+            kept, total = np.exp(-m * k), 0.0
+            for w in weights[b, i]:
+                x, y = v.real - kept * then.real, v.imag - kept * then.imag
+                total += w * (1.0 - kept + m * (m * x + frequency * y) / (m * m + frequency**2))
+                kept, m = kept * kept * kept, 3.0 * m
+            out[b, i] = total
+    return out

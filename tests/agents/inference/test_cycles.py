@@ -63,13 +63,15 @@ def test_there_is_no_cycle_where_rates_are_constant():
 
 def test_content_and_factor_are_integrals_of_the_rate():
     known, clock, age = DailyCycles(DAY), np.array([[31.0]]), np.array([[40.0, 1.0]])
-    z, decay = np.array([[0.5 + 0.3j, -0.9j]]), np.array([[[0.2, 1.5], [0.03, 0.4]]])
-    content, factor = known.since(z, clock, age, decay), known.factor(z, clock)
+    z, slowest = np.array([[0.5 + 0.3j, -0.9j]]), np.array([[0.2, 0.03]])
+    weights = np.array([[[0.7, 2.0], [1.0, 0.0]]], dtype=np.float32)
+    content, factor = known.content(z, clock, age, weights, slowest), known.factor(z, clock)
     for i in range(2):
         ago = (np.arange(200_000) + 0.5) / 200_000 * age[0, i]
         rate = 1.0 + (z[0, i].conj() * np.exp(2j * np.pi / DAY * (31.0 - ago))).real
-        expected = (decay[0, i, :, None] * np.exp(-decay[0, i, :, None] * ago) * rate).mean(axis=1)
-        assert content[0, i] == pytest.approx(expected * age[0, i], rel=1e-6)
+        decay = slowest[0, i] * np.array([[1.0], [3.0]])
+        expected = (decay * np.exp(-decay * ago) * rate).mean(axis=1) * age[0, i]
+        assert content[0, i] == pytest.approx(weights[0, i] @ expected, rel=1e-6)
         later = 31.0 + (np.arange(1000) + 0.5) / 1000
         coming = 1.0 + (z[0, i].conj() * np.exp(2j * np.pi / DAY * later)).real
         assert factor[0, i] == pytest.approx(coming.mean(), abs=5e-3)

@@ -186,7 +186,8 @@ class Ledger:
 
     def write_snapshot(self) -> None:
         """Store the state: at once if it is small, else by a thread, so that nobody waits."""
-        if self._writer is not None and self._writer.is_alive():
+        writing = self._writer is not None and self._writer.is_alive()
+        if writing or isinstance(self.journal, NoJournal):
             return
         state = self.state
         assert state is not None

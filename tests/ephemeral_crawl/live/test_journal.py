@@ -417,6 +417,12 @@ def test_a_flipped_bit_that_makes_a_number_of_text_is_noticed(tmp_path, monkeypa
             journal.snapshot()
 
 
+def test_a_state_in_memory_is_not_written(monkeypatch):
+    monkeypatch.setattr(snapshot, "parts", lambda state: pytest.fail("it was"))
+    with Scheduler(":memory:", budget="1/h") as live:
+        live.add_many({"source": str(i)} for i in range(1100))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [

@@ -246,6 +246,8 @@ def test_commands_and_studies_do_not_import_each_other_in_circles():
     below_core = graph["ephemeral_crawl.core"] - {"ephemeral_crawl.cluster"}
     assert not any(name.startswith(above) for name in below_core)
     assert not any(name.startswith(above) for name in graph["ephemeral_crawl.cluster"])
+    fitting = {"ephemeral_crawl.fit", "ephemeral_crawl.replay"}  # which load much of SciPy
+    assert not fitting & (graph["ephemeral_crawl.backtest"] | graph["ephemeral_crawl.comparison"])
     for importer, imported in imports_of("ephemeral_crawl"):
         assert not imported.startswith("experiments"), f"{importer} imports {imported}"
 

@@ -14,8 +14,7 @@ from agents.theory.closed_form import continuous_age_index
 from crawl_env import ItemLog, PingLog
 from crawl_env.log.clock import HOURS
 from ephemeral_crawl.backtest.rules import HOUR, RULES
-from ephemeral_crawl.core.evaluation import result_of
-from ephemeral_crawl.core.runner import Job, Result
+from ephemeral_crawl.core.runner import Job, Result, result_of
 from ephemeral_crawl.live import Scheduler
 
 SCHEDULER, KNOWN = "scheduler", "rates known"

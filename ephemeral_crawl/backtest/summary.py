@@ -16,12 +16,10 @@ from ephemeral_crawl.backtest import play
 from ephemeral_crawl.backtest.play import AS_IT_IS, KNOWN, SCHEDULER, WITHOUT, Feeds, Played
 from ephemeral_crawl.backtest.rules import RULES
 from ephemeral_crawl.comparison.events import Column, Events, Results
-from ephemeral_crawl.comparison.report import table
 from ephemeral_crawl.core import plots
-from ephemeral_crawl.core.evaluation import measured_of
+from ephemeral_crawl.core.log_options import digest
 from ephemeral_crawl.core.report import Report
-from ephemeral_crawl.core.runner import Job, Result
-from ephemeral_crawl.replay.split import digest
+from ephemeral_crawl.core.runner import Job, Result, measured_of
 
 _HOUR, _DAY = 3600.0, 86_400.0
 _SHOWN = 15  # feeds in the page
@@ -118,7 +116,7 @@ def write(report: Report, events: FeedEvents, results: Results[Played]) -> None:
         "all fetches.",
     )
     report.heading("All rules with the same number of fetches")
-    table(report, results, per_hour, "What each collects")
+    results.table(report, per_hour, "What each collects")
     itself = runs[AS_IT_IS + present]
     rate = itself.fetches.sum() * _HOUR / (events.feeds.end - events.feeds.start)
     report.paragraph(

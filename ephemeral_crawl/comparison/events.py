@@ -313,6 +313,25 @@ class Results(Generic[R]):
         """Return the budget that was played for a given one."""
         return self.budgets.get(budget, budget)
 
+    def table(self, report: Report, budget: float, caption: str = "") -> None:
+        """Add the table of all policies, best first, then the references, to a report.
+
+        Arguments:
+            caption: by default it names the budget.
+        """
+        events, own = self.events, self.own(budget)
+        runs = {**self.peers(budget), **self.references(budget)}
+        columns = events.columns(own, runs)
+        rows = [
+            [events.labels.get(name, name), *(cell(name, run) for cell in columns.values())]
+            for name, run in runs.items()
+        ]
+        report.table(
+            caption or f"Policies under budget {budget:g}",
+            ["policy", *columns],
+            [*rows, *events.bound_rows(own)],
+        )
+
 
 def play_all(
     runner: Runner,

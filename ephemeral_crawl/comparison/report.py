@@ -74,7 +74,7 @@ def write(
         report.heading(f"Budget {m:g}")
         rows += _schedule(report, events, results, plan, m, plans.measured)
         _advice(report, events, results, m)
-        table(report, results, m)
+        results.table(report, m)
         events.remarks(report, results, m)
         if plans.worth:
             signals.write(report, m, *plans.worth[m], fleet)
@@ -245,27 +245,6 @@ def _limits(results: Results[R], budgets: Sequence[float]) -> list[tuple[str, li
 
 
 # ---------------------------------------------------------------------------------------- tables
-
-
-def table(report: Report, results: Results[R], budget: float, caption: str = "") -> None:
-    """Add the table of all policies, best first, then the references.
-
-    Arguments:
-        caption: by default it names the budget.
-    """
-    events, peers = results.events, results.peers(budget)
-    runs = {**peers, **results.references(budget)}
-    own = results.own(budget)
-    columns = events.columns(own, runs)
-    rows = [
-        [events.labels.get(name, name), *(cell(name, run) for cell in columns.values())]
-        for name, run in runs.items()
-    ]
-    report.table(
-        caption or f"Policies under budget {budget:g}",
-        ["policy", *columns],
-        [*rows, *events.bound_rows(own)],
-    )
 
 
 def _schedule(

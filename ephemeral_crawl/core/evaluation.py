@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -20,8 +20,6 @@ from crawl_env.numerics import FloatArray, IntArray
 from crawl_env.simulation.task import make_sources
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.tables import bound_of
-
-T = TypeVar("T")
 
 
 def collected(content: FloatArray, picked: IntArray) -> FloatArray:
@@ -73,20 +71,6 @@ def work(job: Job) -> Result:
         warnings.simplefilter("ignore")
         run = evaluate(agent_of(job), arguments_of(job), **job["runs"])
     return {name: getattr(run, name).tolist() for name in Evaluation.__dataclass_fields__}
-
-
-def result_of(measured: Any) -> Result:
-    """Return what was measured, a named tuple of arrays and numbers, as JSON."""
-    return {
-        name: value.tolist() if isinstance(value, np.ndarray) else value
-        for name, value in measured._asdict().items()
-    }
-
-
-def measured_of(kind: Callable[..., T], result: Result) -> T:
-    """Return the named tuple that `result_of` was given."""
-    arrays = {name: np.array(x) for name, x in result.items() if isinstance(x, list)}
-    return kind(**{**result, **arrays})
 
 
 def entrants(agents: Iterable[str], arguments: dict[str, Any]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -153,3 +154,11 @@ def given_time(option: str, text: str, log: ItemLog) -> float | str | None:
             f"{option} is {text!r}, but the log's times are numbers; give a number, in {log.unit}s"
         )
     return text
+
+
+def digest(log: ItemLog, pings: PingLog | None = None) -> str:
+    """Return a hash of a log, and of a log of pings."""
+    found = hashlib.sha256(log.digest().encode())
+    for array in () if pings is None else (pings.source, pings.time):
+        found.update(array.tobytes())
+    return found.hexdigest()[:24]

@@ -10,9 +10,10 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import joblib
+import numpy as np
 from tqdm import tqdm
 
 from crawl_env.errors import check_choice
@@ -26,6 +27,7 @@ PLACES = ("loky", "threading", "sequential", "ray")
 
 Job = dict[str, Any]  # JSON: what is run, and the key under which its result is kept
 Result = dict[str, Any]  # JSON
+T = TypeVar("T")
 Version = Callable[[Job], str]  # of the code that a job's result depends on
 
 
@@ -139,3 +141,17 @@ def _text(file: Path) -> str | None:
 
 def _numbered(work: Callable[[Job], Result], i: int, job: Job) -> tuple[int, Result]:
     return i, work(job)
+
+
+def result_of(measured: Any) -> Result:
+    """Return what was measured, a named tuple of arrays and numbers, as JSON."""
+    return {
+        name: value.tolist() if isinstance(value, np.ndarray) else value
+        for name, value in measured._asdict().items()
+    }
+
+
+def measured_of(kind: Callable[..., T], result: Result) -> T:
+    """Return the named tuple that `result_of` was given."""
+    arrays = {name: np.array(x) for name, x in result.items() if isinstance(x, list)}
+    return kind(**{**result, **arrays})

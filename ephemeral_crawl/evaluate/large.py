@@ -35,7 +35,7 @@ from crawl_env.files.batches import SUFFIXES, count_rows, read_column
 from crawl_env.fleet.columns import COLUMNS, FleetColumns
 from crawl_env.numerics import BoolArray, FloatArray
 from ephemeral_crawl.comparison.events import IN_TURN, Column, Drawn, Results
-from ephemeral_crawl.comparison.report import answer, overview, table
+from ephemeral_crawl.comparison.report import answer, overview
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.tables import REFERENCE, fraction, part_of, percent
@@ -292,7 +292,7 @@ def write(report: Report, events: Fleet, results: Results[PolicyRuns]) -> None:
         report.heading(f"Budget {m:g}")
         if results.present is not None:
             report.paragraph(_saved(events, results, plan, results.present.name))
-        table(report, results, m)
+        results.table(report, m)
         report.paragraph(
             f"The relaxed bound is {number(plan.relaxed.bound)} per step; one more unit of budget "
             f"per step adds λ* = {plan.relaxed.multiplier:.4g} to it."

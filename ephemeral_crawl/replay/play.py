@@ -17,7 +17,7 @@ from crawl_env import CrawlVectorEnv, ItemLog, PingLog, Signals, Sources, Trace
 from crawl_env.compiled import compiled
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
 from ephemeral_crawl.core import evaluation
-from ephemeral_crawl.core.runner import Job, Result
+from ephemeral_crawl.core.runner import Job, Result, result_of
 from ephemeral_crawl.replay.live import LiveScheduler
 
 SCHEDULER = "scheduler"  # the live scheduler, which starts from the fleet and goes on learning
@@ -52,7 +52,7 @@ def work(trace: Trace, job: Job, pings: PingLog | None = None) -> Result:
         return work_by_source(trace, job, pings)
     with warnings.catch_warnings():  # the command has shown them once for all jobs
         warnings.simplefilter("ignore")
-        return evaluation.result_of(play(rollout_of(job, trace, pings), trace, job["steps"]))
+        return result_of(play(rollout_of(job, trace, pings), trace, job["steps"]))
 
 
 def work_by_source(trace: Trace, job: Job, pings: PingLog | None = None) -> Result:

@@ -21,7 +21,7 @@ from ephemeral_crawl.comparison.schedule import clock
 from ephemeral_crawl.comparison.study import features_of
 from ephemeral_crawl.core import evaluation, plots
 from ephemeral_crawl.core.report import Report
-from ephemeral_crawl.core.runner import Job, Result
+from ephemeral_crawl.core.runner import Job, Result, measured_of
 from ephemeral_crawl.core.tables import OBSERVES_ALL, REFERENCE, part_of, percent
 from ephemeral_crawl.replay import play
 from ephemeral_crawl.replay.hindsight import Hindsight
@@ -129,7 +129,7 @@ class Recording(StepEvents[Replay]):
         return partial(play.work, self.split.trace, pings=self.split.announced)
 
     def run_of(self, results: Sequence[Result]) -> Replay:
-        return evaluation.measured_of(Replay, results[0])
+        return measured_of(Replay, results[0])
 
     def modelled(self, job: Job) -> Job:
         return {**job, "arguments": {**job["arguments"], "arrivals": "poisson-items"}}

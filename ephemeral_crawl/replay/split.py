@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +18,7 @@ from crawl_env.errors import counted
 from crawl_env.log.clock import HOURS
 from crawl_env.log.event_log import time_of
 from crawl_env.numerics import FloatArray
-from ephemeral_crawl.core.log_options import SignalOptions, check_decay, given_time
+from ephemeral_crawl.core.log_options import SignalOptions, check_decay, digest, given_time
 from ephemeral_crawl.fit import decay, signals
 from ephemeral_crawl.fit.lives import Lives, lives
 
@@ -182,14 +181,6 @@ class Log(SignalOptions):
 
 def _dead(log: ItemLog, alive: Lives) -> dict[str, float]:
     return {log.names[i]: float(alive.last[i]) for i in np.flatnonzero(alive.dead)}
-
-
-def digest(log: ItemLog, pings: PingLog | None = None) -> str:
-    """Return a hash of a log, and of a log of pings."""
-    found = hashlib.sha256(log.digest().encode())
-    for array in () if pings is None else (pings.source, pings.time):
-        found.update(array.tobytes())
-    return found.hexdigest()[:24]
 
 
 def fitted_to(log: ItemLog, decay_rate: ArrayLike, period: float, closed: bool = False) -> Sources:

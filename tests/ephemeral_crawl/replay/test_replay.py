@@ -13,13 +13,14 @@ from agents.evaluation.rollout import Rollout, evaluate
 from agents.theory.engine import backlog
 from crawl_env import DecayCurves, ItemLog, PingLog, Signals, Sources, Task, Trace
 from ephemeral_crawl.core import evaluation
-from ephemeral_crawl.core.evaluation import measured_of
+from ephemeral_crawl.core.log_options import digest
+from ephemeral_crawl.core.runner import measured_of
 from ephemeral_crawl.live import Scheduler
 from ephemeral_crawl.replay import play as replay
 from ephemeral_crawl.replay.live import LiveScheduler
 from ephemeral_crawl.replay.play import Replay, play
 from ephemeral_crawl.replay.recording import Recording
-from ephemeral_crawl.replay.split import WEEK, Log, digest
+from ephemeral_crawl.replay.split import WEEK, Log
 from tests.ephemeral_crawl.commands import FEW, replayed, rows, totals
 from tests.ephemeral_crawl.commands import LOG as EXAMPLE
 

@@ -75,11 +75,7 @@ class Leaderboard(Command):
                     "that result"
                 )
             mine.rename(published / VERIFIED / mine.name)
-        entries = [
-            (state, self._read(path))
-            for state in (VERIFIED, REPORTED)
-            for path in sorted((published / state).glob("*.json"))
-        ]
+        entries = published_results(self.folder, self.salt)
         write_text(self.folder / PAGE, page(entries, self.salt))
         waiting = sorted((self.folder / CANDIDATES).glob("*.json"))
         for path in waiting:
@@ -88,6 +84,15 @@ class Leaderboard(Command):
 
     def _read(self, path: Path) -> dict[str, Any]:
         return read(path, self.salt)
+
+
+def published_results(folder: Path, salt: str = "") -> list[tuple[str, dict[str, Any]]]:
+    """Return the published results of a leaderboard with their states, those verified first."""
+    return [
+        (state, read(path, salt))
+        for state in (VERIFIED, REPORTED)
+        for path in sorted((folder / "published" / state).glob("*.json"))
+    ]
 
 
 def read(path: Path, salt: str = "") -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -13,7 +14,6 @@ from agents.evaluation.statistics import Estimate
 from agents.registry import AGENTS as ALL
 from agents.registry import CLAIRVOYANT, ON_REQUEST
 from crawl_env import tasks
-from crawl_env.benchmark import named
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.core import evaluation, plots
 from ephemeral_crawl.core.report import Report
@@ -32,6 +32,7 @@ from ephemeral_crawl.core.tables import (
 )
 from experiments.benchmark.suite import SUITE, Setting
 from experiments.core.data import Data
+from experiments.leaderboard import FOLDER, published_results
 
 # Only one of the policies that estimate arrival rates is included: they are the slowest.
 AGENTS = {
@@ -42,8 +43,7 @@ AGENTS = {
 
 # The policies whose scores are in the summary; the report has all.
 SUMMARISED = ("lagrangian", "static", "adaptive-thompson", "myopic", "oldest-first", "nutch")
-CORE = tuple(tasks("core"))
-LEARNS = "adaptive-self-tuning"  # shown on the core: it is told nothing, and learns in the run
+LEARN = ("in-context", "adaptive-self-tuning")  # shown on the core: they learn in the run
 
 
 class Done(NamedTuple):
@@ -79,7 +79,7 @@ def write(report: Report, runner: Runner, seed: int = 0, recorded: Rows | None =
         recorded: rows of an earlier run, from which the report is written instead.
     """
     rows = measured(runner, seed) if recorded is None else recorded
-    _core(report, runner, measure=recorded is None)
+    core(report, [result for _, result in published_results(FOLDER)])
     done = results(rows, _bounds(runner, seed))
     report.heading("Index policies")
     for group, members in groupby(done, key=lambda d: d.task.group):
@@ -95,19 +95,20 @@ def write(report: Report, runner: Runner, seed: int = 0, recorded: Rows | None =
     return Policies(rows, _summary(done), _answer(done))
 
 
-def _core(report: Report, runner: Runner, measure: bool) -> None:
-    """Add the core tasks with their headroom: recorded references, and an agent that learns."""
+def core(report: Report, published: Sequence[dict[str, Any]]) -> None:
+    """Add the core tasks with their headroom: recorded references, and agents that learn.
+
+    Arguments:
+        published: results of the leaderboard.
+    """
     report.heading("The core tasks, and the room in them")
-    jobs: list[Job] = [
-        {"agent": LEARNS, "task": task_id, "spec": named(task_id).hash, "run": run}
-        for task_id in CORE
-        for run in range(named(task_id).seeds)
-    ]
-    played = runner.run(jobs, _played) if measure else []
-    scores = benchmark.scores_of(played)
+    scores = {
+        result["agent"]: benchmark.scores_of(result["runs"])
+        for result in published
+        if result["agent"] in LEARN and {*tasks("core")} <= {*result["scores"]}
+    }
     shown = []
-    for task_id in CORE:
-        task = named(task_id)
+    for task_id, task in tasks("core").items():
         known = {name: np.array(one.rewards) for name, one in task.references.items()}
         low, best = known[FLOOR], known[task.best]
         stronger = task.stronger[0] if task.stronger else ""
@@ -115,23 +116,20 @@ def _core(report: Report, runner: Runner, measure: bool) -> None:
             plain(statistics.score(known[name], low, best) if name in known else statistics.UNKNOWN)
             for name in ("best without learning", stronger, "bound")
         )
-        mine = plain(scores.get(task_id, statistics.UNKNOWN))
+        mine = [plain(scores.get(name, {}).get(task_id, statistics.UNKNOWN)) for name in LEARN]
         more = f"{more} {stronger}" if stronger else "–"
-        shown.append([task.name, task.information, unlearnt, mine, task.best, more, bound])
-    names = (
+        shown.append([task.name, task.information, unlearnt, *mine, task.best, more, bound])
+    names = [
         "task",
         "information",
         "best without learning",
-        LEARNS,
+        *LEARN,
         "scores 1",
         "stronger",
         "bound",
-    )
-    report.table("Scores on the core tasks: 0 is the random policy", [*names], shown)
-
-
-def _played(job: Job) -> Result:
-    return benchmark.play(job["agent"], named(job["task"]), job["run"])
+    ]
+    report.table("Scores on the core tasks: 0 is the random policy", names, shown)
+    report.paragraph(f"{' and '.join(LEARN)}: as published on the leaderboard.")
 
 
 def measured(runner: Runner, seed: int) -> Rows:

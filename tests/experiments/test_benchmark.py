@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+import crawl_env
 from ephemeral_crawl.core import evaluation
+from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.tables import bound_of
 from experiments.benchmark import command, policies
 from experiments.benchmark.learning import entrants, tasks
@@ -32,7 +34,7 @@ def test_the_whole_suite_runs_and_writes_report_records_and_summary(tmp_path, mo
     some = ("static", "myopic", "oldest-first", "nutch")
     few = {name: policies.AGENTS[name] for name in ("whittle", "random", *some)}
     monkeypatch.setattr(policies, "SUMMARISED", some)
-    monkeypatch.setattr(policies, "CORE", ())
+    monkeypatch.setattr(policies, "published_results", lambda folder: [])
     monkeypatch.setattr(policies, "AGENTS", few)
     trainings = entrants.each(short(tasks.TABLE1[1]))
     quick = entrants.Suite((entrants.Entrant("wiql"),), trainings, (4_000,), 2, 1)
@@ -50,6 +52,20 @@ def test_the_whole_suite_runs_and_writes_report_records_and_summary(tmp_path, mo
     page = (out / "report.html").read_text(encoding="utf-8")
     hidden = sum(setting.name.count("not observed") for setting in SUITE)
     assert page.count("clairvoyant (observes all content; reference)") == hidden
+
+
+def test_the_core_shows_published_scores_of_agents_that_learn(capsys):
+    rows = [
+        {"task": task_id, "reward": reward}
+        for task_id, task in crawl_env.tasks("core").items()
+        for reward in task.references[task.best].rewards
+    ]
+    whole = {"agent": "in-context", "runs": rows, "scores": crawl_env.tasks("core")}
+    part = {"agent": "adaptive-self-tuning", "runs": rows[:20], "scores": {}}
+    policies.core(Report("Core"), [whole, part])
+    shown = [line.split() for line in capsys.readouterr().out.splitlines()]
+    (row,) = [line for line in shown if line[:1] == ["Looks100"]]
+    assert row[6:10] == ["1.000", "n/a", "whittle-looks", "–"]
 
 
 def test_one_seed_stands_for_all_only_where_nothing_is_random():

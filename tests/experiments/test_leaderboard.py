@@ -9,7 +9,7 @@ from agents.evaluation.benchmark import sealed
 from crawl_env.benchmark import named
 from ephemeral_crawl.core.results import ROOT
 from experiments import leaderboard
-from experiments.leaderboard import Leaderboard, page, read
+from experiments.leaderboard import Leaderboard, page, published_results, read
 from tests.refusals import refused
 
 TASK = "Recovering4M1Discounted"
@@ -54,12 +54,7 @@ def test_a_candidate_is_published_then_verified(folder, monkeypatch):
 
 
 def test_the_committed_page_is_that_of_the_published_results():
-    entries = [
-        (state, read(path))
-        for state in (leaderboard.VERIFIED, leaderboard.REPORTED)
-        for path in sorted((RESULTS / "published" / state).glob("*.json"))
-    ]
-    shown = page(entries)
+    shown = page(published_results(RESULTS))
     assert (RESULTS / leaderboard.PAGE).read_text(encoding="utf-8") == shown
     assert "\nDeadline60, Looks100, Diminishing40, Stories20: all agents are shown" in shown
     assert "uc-whittle (training 100,000)" in shown  # plays some tasks of the tier only

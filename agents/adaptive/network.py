@@ -88,7 +88,10 @@ def read_network(path: str | PathLike[str]) -> tuple[Network, dict[str, Any]]:
         }
         network = Network(**arrays)
     except (ValueError, LookupError, TypeError) as error:
-        raise ValueError(f"{path} holds no weights of an in-context agent: {error!r}") from None
+        raise ValueError(
+            f"{path} holds no weights of an in-context agent, or is damaged ({error!r}); give a "
+            "file that agents.adaptive.training wrote"
+        ) from None
     hidden = len(network.bias)
     outputs = 2 * len(DECAYS)
     shapes = ((F + C,), (F + C,), (F, hidden), (C, hidden), (hidden,), (hidden, hidden),

@@ -45,6 +45,13 @@ from crawl_env.content.utility import (
     LomaxDecay,
     StretchedDecay,
 )
+from crawl_env.errors import (
+    check_choice,
+    check_non_negative,
+    check_positive,
+    check_whole,
+    check_within,
+)
 from crawl_env.numerics import FloatArray
 from crawl_env.processes import end_with_parent
 from crawl_env.simulation.observation import SUMMED
@@ -75,7 +82,11 @@ GROUPS = {
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that determines the weights, besides the versions of the libraries."""
+    """Everything that determines the weights, besides the versions of the libraries.
+
+    Raises:
+        ValueError: a number is out of its range, or `without` is no group of inputs.
+    """
 
     seed: int = 0
     worlds: int = 250  # in every round, each of many fleets
@@ -90,8 +101,25 @@ class Settings:
     growth: float = 0.2  # β, of `InContext`
     without: str = ""  # a group of inputs that is hidden from the network, of `GROUPS`
 
+    def __post_init__(self) -> None:
+        for name in ("worlds", "rounds", "hidden", "epochs", "batch"):
+            check_whole(name, getattr(self, name))
+        check_whole("seed", self.seed, minimum=0)
+        check_positive("learning_rate", self.learning_rate)
+        for name in ("blur", "growth"):
+            check_non_negative(name, getattr(self, name))
+        for name in ("quantile", "optimism"):
+            check_within(name, getattr(self, name), 0.0, 1.0)
+        if self.without:
+            check_choice("group of inputs", self.without, GROUPS)
+
 
 FINETUNING = Settings(rounds=1, worlds=40, epochs=6, learning_rate=5e-4)
+_FILES = {
+    "sources": "your fleet, as `ephemeral-crawl fit` writes it",
+    "items": "your log, a table as for `ephemeral-crawl fit`",
+    "curves": "the recorded decay of its items",
+}
 
 
 class World(NamedTuple):
@@ -400,14 +428,7 @@ def train(
         log: what they published, which is replayed in half of these.
         processes: that simulate; the rows do not depend on their number.
         show: called with a line of text after every round.
-
-    Raises:
-        ValueError: there is no such group of inputs to hide.
     """
-    if settings.without not in ("", *GROUPS):
-        raise ValueError(
-            f"without is {settings.without!r}; it must be empty or one of {', '.join(GROUPS)}"
-        )
     torch.manual_seed(settings.seed)
     module = Torch(settings.hidden if start is None else len(start.bias))
     if start is not None:
@@ -487,22 +508,39 @@ def write(path: Path, network: Network, about: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Train the network of the in-context agent.")
+    parser = argparse.ArgumentParser(
+        prog="python -m agents.adaptive.training",
+        description="Train the network of the in-context agent, or with --sources train that of "
+        "the package further.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
     parser.add_argument("--out", type=Path, default=WEIGHTS, help="file of the weights")
-    parser.add_argument("--sources", type=Path, help="your fleet, as `ephemeral-crawl fit` writes")
-    parser.add_argument("--items", type=Path, help="your log, a table as for `ephemeral-crawl fit`")
-    parser.add_argument("--curves", type=Path, help="the recorded decay of its items")
+    for name, text in _FILES.items():
+        parser.add_argument(f"--{name}", type=Path, default=argparse.SUPPRESS, help=text)
+    group = parser.add_argument_group("settings", "See agents.adaptive.training.Settings.")
     for name, value in asdict(Settings()).items():
-        parser.add_argument(f"--{name.replace('_', '-')}", type=type(value))
+        other = getattr(FINETUNING, name)
+        default = f"default: {value!r}" + f", with --sources {other!r}" * (other != value)
+        option = f"--{name.replace('_', '-')}"
+        group.add_argument(option, type=type(value), default=argparse.SUPPRESS, help=default)
     given = vars(parser.parse_args())
-    out, sources, items, curves = (given.pop(x) for x in ("out", "sources", "items", "curves"))
-    chosen = {name: value for name, value in given.items() if value is not None}
-    if sources is None:
-        network, about = train(Settings(**chosen))
-    else:
-        log = ItemLog.from_csv(items, curves) if items else None
-        settings = replace(FINETUNING, **chosen)
-        network, about = finetune(Sources.from_csv(sources), log, settings=settings)
+    out, own = given.pop("out"), {name: given.pop(name, None) for name in _FILES}
+    log, fleet = None, None
+    try:
+        if (own["curves"] and not own["items"]) or (own["items"] and not own["sources"]):
+            raise ValueError("--curves needs --items, and --items needs --sources")
+        if own["sources"] and out == WEIGHTS:
+            raise ValueError("--sources needs --out, lest the weights of the package be replaced")
+        if not out.parent.is_dir():
+            raise ValueError(f"--out {out}: there is no folder {out.parent}; make it first")
+        if own["sources"]:
+            fleet = Sources.from_csv(own["sources"])
+        if own["items"]:
+            log = ItemLog.from_csv(own["items"], own["curves"])
+        settings = replace(Settings() if fleet is None else FINETUNING, **given)
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
+    network, about = train(settings) if fleet is None else finetune(fleet, log, settings=settings)
     print(write(out, network, about), out)
 
 

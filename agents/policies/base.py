@@ -349,7 +349,10 @@ def graded(index: FloatArray, multiplier: FloatArray | None) -> NDArray[Any]:
         level = np.broadcast_to(multiplier, (len(index), 1)) * (1 - _SLACK)
         sound = _grade_from(index, level, out)
     if not sound and not (index.min() >= 0 and np.isfinite(index.max())):
-        raise ValueError("an index is negative or not finite")
+        raise ValueError(
+            "an index is negative or not finite. Look for NaN, infinite or negative numbers in the "
+            "observation, and for parameters beyond the range of floating point numbers"
+        )
     return out
 
 

@@ -1,5 +1,7 @@
 """Training of the in-context agent: it learns, twice the same, and can be continued."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -106,3 +108,23 @@ def test_a_network_can_be_trained_further_on_ones_own_log(trained, monkeypatch):
     assert 0 < np.abs(network.first - trained.first).max() < 1
     np.testing.assert_array_equal(network.mean, trained.mean)
     assert about["settings"]["worlds"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--items", "log.csv"], "--items needs --sources"),
+        (["--sources", "fleet.csv"], "--sources needs --out"),
+        (["--sources", "fleet.csv", "--out", "mine.safetensors"], "No such file.*fleet.csv"),
+        (["--out", "nowhere/mine.safetensors"], "there is no folder nowhere"),
+        (["--worlds", "0"], "worlds is 0"),
+        (["--without", "ages"], "unknown group of inputs 'ages'"),
+    ],
+)
+def test_the_command_refuses_what_it_cannot_do(arguments, says, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["training", *arguments])
+    monkeypatch.setattr(training, "train", None)
+    with pytest.raises(SystemExit):
+        training.main()
+    assert re.search(says, " ".join(capsys.readouterr().err.split()))

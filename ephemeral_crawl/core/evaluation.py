@@ -111,6 +111,7 @@ def as_evaluation(result: Result, seeds: int) -> Evaluation:
 
 def seeds_needed(arguments: dict[str, Any], agent: str, seeds: int) -> int:
     """Return the number of seeds to run: 1 if neither environment nor agent is random."""
-    drawn = str(arguments.get("sources", "")).startswith("drawn-")
+    sources = arguments.get("sources")
+    drawn = isinstance(sources, str) and sources.startswith("drawn-")
     still = arguments["arrivals"] == "deterministic" and arguments.get("start") != "random"
     return 1 if still and not drawn and agent != "random" else seeds

@@ -75,7 +75,8 @@ class Runner:
             SystemExit: stopped by Ctrl-C; finished jobs are kept.
         """
         self.kept.mkdir(parents=True, exist_ok=True)
-        files = [self._file(job, version) for job in todo]
+        known: dict[int, bytes] = {}
+        files = [self._file(job, version, known) for job in todo]
         found = {i: text for i, file in enumerate(files) if (text := _text(file)) is not None}
         missing = {i: todo[i] for i in range(len(todo)) if i not in found}
         finished = self._results(work, missing)
@@ -104,7 +105,7 @@ class Runner:
 
     def has(self, job: Job, version: Version | None = None) -> bool:
         """Return whether the result of a job is stored."""
-        return self._file(job, version).exists()
+        return self._file(job, version, {}).exists()
 
     def forget(self) -> None:
         """Remove the stored results."""
@@ -116,10 +117,16 @@ class Runner:
             self.kept.mkdir(parents=True, exist_ok=True)
             write_text(file, text)
 
-    def _file(self, job: Job, version: Version | None) -> Path:
+    def _file(self, job: Job, version: Version | None, known: dict[int, bytes]) -> Path:
+        """Return where the result of a job is kept; `known`: the JSON of what jobs share, such as
+        a large fleet, by its identity."""
         code = code_fingerprint() if version is None else version(job)
-        text = json.dumps([code, job], sort_keys=True)
-        return self.kept / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
+        digest = hashlib.sha256(f"[{json.dumps(code)}, ".encode())
+        for k, name in enumerate(sorted(job)):
+            digest.update(f"{', ' if k else '{'}{json.dumps(name)}: ".encode())
+            digest.update(_shared_json(job[name], known))
+        digest.update(b"}]")
+        return self.kept / f"{digest.hexdigest()[:24]}.json"
 
     def _results(
         self, work: Callable[[Job], Result], jobs: Mapping[int, Job]
@@ -130,6 +137,13 @@ class Runner:
             self.jobs, self.run_on, return_as="generator_unordered", initializer=end_with_parent
         )
         return parallel(joblib.delayed(_numbered)(work, i, job) for i, job in jobs.items())
+
+
+def _shared_json(value: Any, known: dict[int, bytes]) -> bytes:
+    """Return a value as JSON, which is made once."""
+    if id(value) not in known:
+        known[id(value)] = json.dumps(value, sort_keys=True).encode()
+    return known[id(value)]
 
 
 def _text(file: Path) -> str | None:

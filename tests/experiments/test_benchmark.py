@@ -77,6 +77,15 @@ def test_one_seed_stands_for_all_only_where_nothing_is_random():
         assert evaluation.seeds_needed(arguments, "random", 20) == 20
 
 
+def test_a_large_fleet_is_not_made_to_text_to_see_whether_it_is_drawn():
+    class Fleet(dict):
+        def __repr__(self):
+            pytest.fail("it was")
+
+    given = {"arrivals": "deterministic", "sources": Fleet()}
+    assert evaluation.seeds_needed(given, "whittle", 20) == 1
+
+
 def test_the_bound_of_a_hard_budget_leaves_out_what_it_cannot_pay():
     from agents import relaxed_bound
     from crawl_env import Sources

@@ -67,7 +67,7 @@ class Leaderboard(Command):
             (mine,) = [
                 path
                 for path in sorted((published / REPORTED).glob("*.json"))
-                if _runs(self._read(path)) == _runs(own)
+                if _made(self._read(path)) == _made(own)
             ][:1] or _none(self.verified)
             if self._read(mine)["hash"] == own["hash"]:
                 raise ValueError(
@@ -125,15 +125,16 @@ def _not_finite(constant: str) -> float:
     raise ValueError(f"it has the value {constant}; all numbers must be finite")
 
 
-def _runs(result: dict[str, Any]) -> list[tuple[str, int, float]]:
-    """Return what two results of the same agent have in common, rounded to nine digits."""
-    return [(r["task"], r["run"], float(f"{r['reward']:.9g}")) for r in result["runs"]]
+def _made(result: dict[str, Any]) -> dict[str, Any]:
+    """Return what two results of the same agent have in common, rewards rounded to nine digits."""
+    runs = [(r["task"], r["run"], float(f"{r['reward']:.9g}")) for r in result["runs"]]
+    return {key: result[key] for key in ("agent", "training", "settings")} | {"runs": runs}
 
 
 def _none(own: str) -> list[Path]:
     raise ValueError(
-        f"no reported result has the rewards of {own}; a result is verified if the same agent, "
-        "settings and revision give the same rewards"
+        f"no reported result has the agent, training, settings and rewards of {own}. A result is "
+        "verified once, by a run that has all four in common with it (--called names an agent)"
     )
 
 

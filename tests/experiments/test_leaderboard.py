@@ -35,13 +35,17 @@ def test_a_candidate_is_published_then_verified(folder, monkeypatch):
     own, reported = folder / "own.json", folder / "published" / "reported" / "mine.json"
     result = json.loads((folder / "candidates" / "mine.json").read_text())
     own.write_text(json.dumps(sealed({**result, "machine": "another"})))
+    like = folder / "candidates" / "like.json"  # another agent, with the same rewards
+    like.write_text(json.dumps(sealed({**result, "agent": "like"})))
+    Leaderboard(folder=folder, publish="like.json").run()
     Leaderboard(folder=folder, publish="mine.json").run()
     assert reported.exists()
     with refused("is the reported result itself; run the agent again"):
         Leaderboard(folder=folder, verified=str(reported)).run()
     Leaderboard(folder=folder, verified=str(own)).run()
-    assert (folder / "published" / "verified" / "mine.json").exists()
-    with refused("no reported result has the rewards of"):
+    verified = folder / "published" / "verified"
+    assert [path.name for path in verified.iterdir()] == ["mine.json"]
+    with refused("no reported result has the agent, training, settings and rewards of"):
         Leaderboard(folder=folder, verified=str(own)).run()
     entry = read(own)
     assert "No result of all tasks" in page([("reported", entry)])

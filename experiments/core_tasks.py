@@ -195,19 +195,13 @@ def claim(data: Data) -> str:
     """Return how good the core is, and which set would be chosen with these agents."""
     found = _found(data)
     fit, core = found.fit, found.core
-    other = left_out(found.scores, found.target)
     now = "it" if fit.place == core else found.named(fit.place)
-    weights = weights_of(found.scores, found.target, fit.chosen[core])
     return (
-        f"the core is {found.named(core)}. Of {len(fit.error):,} sets of five tasks, the core "
-        f"predicts the mean of the tiers with an error of {fit.error[core]:.4f} by "
-        f"{len(found.scores)} agents, the best set with {fit.error[0]:.4f} and the median set with "
-        f"{np.median(fit.error):.3f}. Of the {(fit.error <= fit.limit).sum()} sets within one "
-        f"standard error of the best, {now} has the least error by the plain mean of its scores "
-        f"(core {fit.plain[core]:.4f}). If each agent is left out of the choice, too, the error is "
-        f"{other.error:.3f}, that by the plain mean {other.plain:.3f}, and the choice is the same "
-        f"without {other.same} of the {len(found.scores)}. The weights of the core are "
-        + ", ".join(f"{weight:.2f}" for weight in weights)
+        f"the core, {found.named(core)}, predicts the mean score of both tiers with an error of "
+        f"{fit.error[core]:.4f}; of {len(fit.error):,} sets of five tasks the best has "
+        f"{fit.error[0]:.4f}, and the median {np.median(fit.error):.3f}. Of the "
+        f"{(fit.error <= fit.limit).sum()} sets within one standard error of the best, {now} has "
+        f"the least error by the plain mean of its scores (the core {fit.plain[core]:.4f})"
     )
 
 
@@ -231,6 +225,15 @@ def best_sets(report: Report, data: Data) -> None:
     ]
     columns = ["place", "tasks", "error of the regression", "error of their plain mean"]
     report.table("Sets of five tasks", columns, rows)
+    other = left_out(found.scores, found.target)
+    weights = weights_of(found.scores, found.target, fit.chosen[found.core])
+    report.paragraph(
+        "For agents with a part neither in the choice nor in the fit, the regression has an error "
+        f"of {other.error:.3f} and the plain mean one of {other.plain:.3f}: the set is chosen anew "
+        f"without each, and is the same without {other.same} of the {len(found.scores)}. The "
+        f"regression weights the tasks of the core by "
+        f"{', '.join(f'{weight:.2f}' for weight in weights)}; leaderboards weight them equally."
+    )
 
 
 def learners(report: Report, data: Data) -> None:

@@ -29,6 +29,7 @@ Job = dict[str, Any]  # JSON: what is run, and the key under which its result is
 Result = dict[str, Any]  # JSON
 T = TypeVar("T")
 Version = Callable[[Job], str]  # of the code that a job's result depends on
+_Known = dict[int, tuple[object, bytes]]  # values that jobs share, and their JSON, by identity
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Runner:
             SystemExit: stopped by Ctrl-C; finished jobs are kept.
         """
         self.kept.mkdir(parents=True, exist_ok=True)
-        known: dict[int, bytes] = {}
+        known: _Known = {}
         files = [self._file(job, version, known) for job in todo]
         found = {i: text for i, file in enumerate(files) if (text := _text(file)) is not None}
         missing = {i: todo[i] for i in range(len(todo)) if i not in found}
@@ -117,7 +118,7 @@ class Runner:
             self.kept.mkdir(parents=True, exist_ok=True)
             write_text(file, text)
 
-    def _file(self, job: Job, version: Version | None, known: dict[int, bytes]) -> Path:
+    def _file(self, job: Job, version: Version | None, known: _Known) -> Path:
         """Return where the result of a job is kept; `known`: the JSON of what jobs share, such as
         a large fleet, by its identity."""
         code = code_fingerprint() if version is None else version(job)
@@ -139,11 +140,12 @@ class Runner:
         return parallel(joblib.delayed(_numbered)(work, i, job) for i, job in jobs.items())
 
 
-def _shared_json(value: Any, known: dict[int, bytes]) -> bytes:
-    """Return a value as JSON, which is made once."""
+def _shared_json(value: object, known: _Known) -> bytes:
+    """Return a value as JSON, which is made once. The value is kept, so that no other one gets its
+    identity."""
     if id(value) not in known:
-        known[id(value)] = json.dumps(value, sort_keys=True).encode()
-    return known[id(value)]
+        known[id(value)] = value, json.dumps(value, sort_keys=True).encode()
+    return known[id(value)][1]
 
 
 def _text(file: Path) -> str | None:

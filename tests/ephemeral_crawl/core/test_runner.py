@@ -83,6 +83,18 @@ def test_what_jobs_share_is_made_to_text_once(tmp_path):
     assert {file.name for file in tmp_path.iterdir()} == names
 
 
+def test_jobs_that_are_made_as_they_are_asked_for_have_keys_of_their_own(tmp_path):
+    """What one of them holds may lie where something of the one before lay."""
+
+    class Jobs(list):
+        def __iter__(self):
+            return ({"of": {"i": k}} for k in range(len(self)))
+
+    runner = Runner(tmp_path, jobs=1, run_on="sequential")
+    runner.run(Jobs([{"of": {"i": k}} for k in range(9)]), lambda job: {}, quiet=True)
+    assert len(list(tmp_path.iterdir())) == 9
+
+
 def test_results_of_another_version_of_the_code_are_not_taken_up(tmp_path):
     runner = Runner(tmp_path / "kept", jobs=1, run_on="sequential")
     todo = [{"i": 1}]

@@ -15,7 +15,8 @@ import numpy as np
 from agents.evaluation import statistics
 from agents.evaluation.benchmark import reference_run, run_score
 from agents.evaluation.statistics import Estimate
-from crawl_env import BenchmarkTask, CrawlVectorEnv, Stories, tasks
+from agents.theory.episode import discounted_bound, told_rates_bound
+from crawl_env import Arrivals, BenchmarkTask, CrawlVectorEnv, Drift, Jumps, Stories, tasks
 from crawl_env.benchmark import CORE, TASKS, TIERS, named
 from crawl_env.benchmark.recordings import Recording
 from crawl_env.benchmark.task import REFERENCES, Reference
@@ -115,8 +116,7 @@ class ReferencesStudy(ParallelStudy):
     def _measured(self, task: BenchmarkTask) -> dict[str, Any]:
         more = (task.best, *task.stronger)
         policies = dict.fromkeys((*_IGNORANT, *_MODELLED * task.is_known, "whittle", *more))
-        bounded = task.discount == 1 and task.recording is None
-        rewards = self._rewards(task, [*policies, *(BOUND,) * bounded])
+        rewards = self._rewards(task, [*policies, *(BOUND,) * (task.recording is None)])
         unlearnt = max(set(policies) - {"whittle", *more}, key=lambda p: np.mean(rewards[p]))
         found = {"random": "random", UNLEARNT: unlearnt, "whittle": "whittle"}
         found |= {name: name for name in more}
@@ -197,9 +197,26 @@ def work(job: Job) -> Result:
     task = named(job["task"])
     if job["policy"] != BOUND:
         return {"reward": reference_run(job["policy"], task, job["run"])}
-    seed = task.seed("test", job["run"])
-    posed = task.informed_arguments("test", job["run"])
-    return {"reward": float(np.mean(bound_of(posed, 1, seed).bound))}
+    return {"reward": _bound(task, job["run"])}
+
+
+def _bound(task: BenchmarkTask, run: int) -> float:
+    """Return the bound of a run; where rates drift or jump, for who is told them in its steps."""
+    posed, seed = task.informed_arguments("test", run), task.seed("test", run)
+    env = CrawlVectorEnv(1, **{**posed, "horizon": task.warmup + task.steps})
+    env.reset(seed=seed)
+    world, budget, arrivals = env.world, env.task.budget, env.task.arrivals
+    fleet = world.sources if world.sources.cost.ndim == 1 else world.sources.fleet(0)
+    if task.discount < 1.0:
+        given = world.value[0], budget, task.steps, task.discount
+        return float(discounted_bound(fleet, *given).bound)
+    if not isinstance(arrivals, Arrivals) or not isinstance(arrivals.rate, (Drift, Jumps)):
+        return float(np.mean(bound_of(posed, 1, seed).bound))
+    rates = np.empty((task.warmup + task.steps, len(fleet)))
+    for now in rates:
+        now[:] = world.rate[0]
+        env.step(np.zeros((1, len(fleet))))
+    return float(told_rates_bound(fleet, rates[task.warmup :], budget).bound)
 
 
 def runs_without_room(task: BenchmarkTask, known: Mapping[str, Reference]) -> list[int]:
@@ -219,11 +236,12 @@ def expected_at_random(task: BenchmarkTask, run: int) -> float | None:
     """Return about what uniformly random crawls of the fleet of a run collect per step.
 
     With a fraction p of the sources in each step, a source holds U/(1 − (1 − p)α) on average, where
-    U is its inflow per step. None with an engine or another payoff, which take some of it.
+    U is its inflow per step. None with an engine or another payoff, which take some of it, and of a
+    discounted return.
     """
     env = CrawlVectorEnv(1, **task.informed_arguments("test", run))
     lossy = env.task.engine is not None or env.task.payoff is not None
-    if lossy or isinstance(env.task.arrivals, Stories):
+    if lossy or isinstance(env.task.arrivals, Stories) or task.discount < 1.0:
         return None
     env.reset(seed=task.seed("test", run))
     sources = env.world.sources

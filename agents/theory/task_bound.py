@@ -115,7 +115,8 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
     Of rates with a daily cycle it is that of `agents.theory.periodic`, for a crawler that knows the
     cycle, under `budget_rule="step"` and where content is not observed; else NaN. Where topics are
     hot or cold it is that of `agents.theory.regimes`, for a crawler that is told their regimes,
-    where content is not observed; else NaN.
+    where content is not observed; else NaN. Where rates drift or jump it is NaN, and
+    `agents.theory.episode` has the bound of the rates of a run.
 
     Where sources share stories it is that of `agents.theory.stories`, unless content is observed or
     there is another payoff as well: then stories count as different, which holds, but is loose.

@@ -232,7 +232,8 @@ class BenchmarkTask:
         "random"; "best without learning", the best policy that neither knows the parameters (unless
         the task shows them) nor learns; "whittle", which knows the true parameters; `best` and
         `stronger`; and, where one is known, "bound", which no policy exceeds in the long run (see
-        `agents.theory.task_bound`).
+        `agents.theory.task_bound` and, for rates that drift or jump and discounted returns,
+        `agents.theory.episode`).
         `python -m experiments references` computes them again.
         """
         rows = _recorded().get(self.id, {}).get("references", {})

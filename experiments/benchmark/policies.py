@@ -118,15 +118,15 @@ def core(report: Report, published: Sequence[dict[str, Any]]) -> None:
         )
         mine = [plain(scores.get(name, {}).get(task_id, statistics.UNKNOWN)) for name in LEARN]
         more = f"{more} {stronger}" if stronger else "–"
-        shown.append([task.name, task.information, unlearnt, *mine, task.best, more, bound])
+        shown.append([task.name, task.information, unlearnt, *mine, bound, task.best, more])
     names = [
         "task",
         "information",
         "best without learning",
         *LEARN,
+        "bound",
         "scores 1",
         "stronger",
-        "bound",
     ]
     report.table("Scores on the core tasks: 0 is the random policy", names, shown)
     report.paragraph(f"{' and '.join(LEARN)}: as published on the leaderboard.")

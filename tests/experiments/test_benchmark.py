@@ -65,7 +65,8 @@ def test_the_core_shows_published_scores_of_agents_that_learn(capsys):
     policies.core(Report("Core"), [whole, part])
     shown = [line.split() for line in capsys.readouterr().out.splitlines()]
     (row,) = [line for line in shown if line[:1] == ["Looks100"]]
-    assert row[6:10] == ["1.000", "n/a", "whittle-looks", "–"]
+    assert row[6:8] == ["1.000", "n/a"]
+    assert row[-2:] == ["whittle-looks", "–"]
 
 
 def test_one_seed_stands_for_all_only_where_nothing_is_random():

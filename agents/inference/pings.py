@@ -497,13 +497,9 @@ def _probabilities(
     out: FloatArray,
 ) -> None:
     """Fill in the probabilities of the precisions of a source, (J,)."""
-    most = -np.inf
+    most, total = likelihood[cell].max(), 0.0
     for j in range(out.size):
-        out[j] = np.log(fraction[row, j]) + likelihood[cell, j]
-        most = max(most, out[j])
-    total = 0.0
-    for j in range(out.size):
-        out[j] = np.exp(out[j] - most)
+        out[j] = fraction[row, j] * np.exp(likelihood[cell, j] - most)
         total += out[j]
     for j in range(out.size):
         out[j] /= total
@@ -523,28 +519,27 @@ def _moments(
     """Fill in means and variances, (6, K), of the total rates, silent rates and precisions."""
     weight, prior_shape, prior_rate, likelihood, more_shape, more_rate, fraction = tables
     chance, means = np.empty(precisions.size), np.empty(precisions.size)
+    variances = np.empty(precisions.size)
     for i in range(cells.size):
         cell, row, g = cells[i], cells[i] // n, ping_rate[i]
         _probabilities(cell, row, likelihood, fraction, chance)
         total, silent, true = 0.0, 0.0, 0.0
         squares, silent_squares, true_squares = 0.0, 0.0, 0.0
         for j in range(precisions.size):
-            means[j] = (prior_shape[row] + weight[row] * more_shape[cell, j]) / (
-                prior_rate[row] + weight[row] * more_rate[cell, j]
-            )
+            each = 1.0 / (prior_rate[row] + weight[row] * more_rate[cell, j])
+            means[j] = each * (prior_shape[row] + weight[row] * more_shape[cell, j])
+            variances[j] = each * means[j]
         for j in range(precisions.size):
-            a = prior_shape[row] + weight[row] * more_shape[cell, j]
-            b = prior_rate[row] + weight[row] * more_rate[cell, j]
             mean, p = means[j], precisions[j]
             both = mean + p * g
             silent += chance[j] * mean
             total += chance[j] * both
             true += chance[j] * p
-            squares += chance[j] * (a / (b * b) + p * p * ping_variance[i] + both * both)
+            squares += chance[j] * (variances[j] + p * p * ping_variance[i] + both * both)
             low, high = max(j - 1, 0), min(j + 1, precisions.size - 1)
             slope = (means[high] - means[low]) / (precisions[high] - precisions[low])
             silent_squares += chance[j] * (
-                a / (b * b) + mean * mean + slope * slope * cell_variance[j]
+                variances[j] + mean * mean + slope * slope * cell_variance[j]
             )
             true_squares += chance[j] * (p * p + cell_variance[j])
         true = max(true, _LEAST_PRECISION)

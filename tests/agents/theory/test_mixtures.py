@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from agents.adaptive.network import DECAYS
 from agents.theory.closed_form import age_index, decayed, theorem_1
 from agents.theory.mixtures import index_of_content, mixture_content, mixture_index
 
@@ -17,6 +18,10 @@ def mixtures(spread):
     weights[..., 0] += 1e-3
     age = np.where(rng.random((1, N)) < 0.1, np.inf, np.floor(10 ** rng.uniform(0, 5, (1, N))))
     return age, weights, 10 ** rng.uniform(-9, 1, (1, N))
+
+
+def test_the_decays_of_the_network_are_those_of_a_mixture():
+    np.testing.assert_allclose(DECAYS, DECAYS[0] * 3.0 ** np.arange(len(DECAYS)), rtol=1e-14)
 
 
 def test_a_mixture_is_the_sum_of_its_parts():

@@ -48,8 +48,8 @@ class Benchmark(ParallelStudy):
     """MODULE:CLASS of the agent, found from the present folder; or the name of a known one or, with
     --training, of a learner."""
     tasks: str = "core"
-    """core, a tier (checks, learning, open, general, recorded), or names or ids separated by
-    commas."""
+    """core, trained, a tier (checks, learning, open, general, recorded), or names or ids separated
+    by commas."""
     training: int = 0
     """Source-steps of training before each run, such as 100000; the agent needs a method learn."""
     trials: int = 0

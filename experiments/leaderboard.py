@@ -12,7 +12,7 @@ import numpy as np
 from agents.evaluation.aggregate import iqm
 from agents.evaluation.benchmark import check_result, run_scores
 from crawl_env import tasks
-from crawl_env.benchmark import CORE, TIERS
+from crawl_env.benchmark import CORE, TASK_SETS
 from crawl_env.files.atomic import write_text
 from crawl_env.files.regular import regular
 from crawl_env.fleet.parameters import PARAMETERS
@@ -139,11 +139,11 @@ def _none(own: str) -> list[Path]:
 
 
 def page(entries: list[tuple[str, dict[str, Any]]], salt: str = "") -> str:
-    """Return the page in Markdown: a table for the core and for each tier."""
+    """Return the page in Markdown: a table for each tier and other set of tasks."""
     parts = [
         "<!-- Written by `python -m experiments leaderboard` from the published results. -->\n"
     ]
-    for tier in ("core", *(tier for tier in TIERS if tier != "checks")):
+    for tier in (name for name in TASK_SETS if name != "checks"):
         wanted = list(tasks(tier))
         rows: list[tuple[float, list[str], dict[str, FloatArray]]] = []
         partial: list[tuple[tuple[str, str], dict[str, FloatArray]]] = []
@@ -166,15 +166,8 @@ def page(entries: list[tuple[str, dict[str, Any]]], salt: str = "") -> str:
             parts.append(f"\n**{tier}** ({len(wanted)} tasks)\n\n{markdown(table)}")
             listed = {(cells[0], cells[3]) for _, cells, _ in rows}
             others = [entry for entry in partial if entry[0] not in listed]
-            best = {task_id: _best(task_id, others) for task_id in wanted}
-            single = [["task", *(cells[0] for _, cells, _ in rows)], ["---", *["---:"] * len(rows)]]
-            for task_id in wanted:
-                means = [f"{scores[task_id].mean():.3f}" for *_, scores in rows]
-                single.append([task_id.rpartition("/")[2], *means])
-            if any(best.values()):
-                column = "best that plays some of these tasks", "---", *best.values()
-                single = [[*row, cell] for row, cell in zip(single, column, strict=True)]
-            parts.append(f"Mean score of each task:\n\n{markdown(single)}")
+            agents = [(cells[0], scores) for _, cells, scores in rows]
+            parts.append(f"Mean score of each task:\n\n{_means(wanted, agents, others)}")
             told = [
                 task.name
                 for task in tasks(tier).values()
@@ -190,6 +183,23 @@ def page(entries: list[tuple[str, dict[str, Any]]], salt: str = "") -> str:
             f"No result of all tasks of a tier, or of the core ({', '.join(CORE)}), yet.\n"
         )
     return "\n".join(parts)
+
+
+def _means(
+    wanted: list[str],
+    agents: list[tuple[str, dict[str, FloatArray]]],
+    others: list[tuple[tuple[str, str], dict[str, FloatArray]]],
+) -> str:
+    """Return the table of the mean scores by task and agent, the longer list downwards."""
+    downwards = "agent" if len(agents) > len(wanted) else "task"
+    table = [[downwards, *(task_id.rpartition("/")[2] for task_id in wanted)]]
+    table += [[name, *(f"{scores[x].mean():.3f}" for x in wanted)] for name, scores in agents]
+    best = [_best(task_id, others) for task_id in wanted]
+    if any(best):
+        table.append(["best that plays some of these tasks", *best])
+    if downwards == "task":
+        table = [list(row) for row in zip(*table, strict=True)]
+    return markdown([table[0], ["---", *["---:"] * (len(table[0]) - 1)], *table[1:]])
 
 
 def _best(task_id: str, others: list[tuple[tuple[str, str], dict[str, FloatArray]]]) -> str:

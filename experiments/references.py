@@ -17,7 +17,7 @@ from agents.evaluation.benchmark import reference_run, run_score
 from agents.evaluation.statistics import Estimate
 from agents.theory.episode import discounted_bound, told_rates_bound
 from crawl_env import Arrivals, BenchmarkTask, CrawlVectorEnv, Drift, Jumps, Stories, tasks
-from crawl_env.benchmark import CORE, TASKS, TIERS, named
+from crawl_env.benchmark import CORE, TASK_SETS, TASKS, TIERS, named
 from crawl_env.benchmark.recordings import Recording
 from crawl_env.benchmark.task import REFERENCES, Reference
 from crawl_env.errors import check_choice
@@ -106,7 +106,7 @@ class ReferencesStudy(ParallelStudy):
 
     def _chosen(self, recorded: dict[str, Any]) -> Iterator[BenchmarkTask]:
         for asked in self.tasks or tasks():
-            if asked in (*TIERS, "core"):
+            if asked in TASK_SETS:
                 yield from filter(_is_same_everywhere, tasks(asked).values())
             elif not _is_same_everywhere(named(asked)):
                 continue

@@ -25,7 +25,7 @@ from agents.evaluation.rollout import AgentLike, evaluate, new, try_out, with_fe
 from agents.evaluation.statistics import Estimate
 from agents.registry import find
 from crawl_env import BenchmarkTask, CrawlVectorEnv, tasks
-from crawl_env.benchmark import TASKS, TIERS, named
+from crawl_env.benchmark import TASK_SETS, TASKS, named
 from crawl_env.benchmark.task import BUDGETS, TRIALS, Split
 from crawl_env.errors import check_whole, shown, unknown
 from crawl_env.files.atomic import write_text
@@ -84,8 +84,9 @@ def benchmark(
     Arguments:
         agent: as in `evaluate`; with `training`, the name of a learner of `agents.learning`, or a
             class or function called as `agent(env, seed=seed)` whose result has `learn(steps)`.
-        tasks: a tier of `crawl_env.tasks`, "core", or ids or names of tasks. Of a tier, tasks that
-            show less than the agent observes are left out, and stated in the result.
+        tasks: a tier of `crawl_env.tasks`, "core", "trained", or ids or names of tasks. Of a tier
+            or set, tasks that show less than the agent observes are left out, and stated in the
+            result.
         name: of the agent in tables; by default its own.
         out: a file that is written after every run (JSON). If it exists, the runs in it are not
             made again.
@@ -186,11 +187,10 @@ def chosen_tasks(asked: str | Sequence[str]) -> tuple[list[BenchmarkTask], bool]
     """Return the tasks that a tier, an id or several name, and whether it was a tier."""
     if not isinstance(asked, str):  # a task may be named twice
         return list({task.id: task for task in map(named, asked)}.values()), False
-    tiers = ("core", *TIERS)
-    if asked in tiers:
+    if asked in TASK_SETS:
         return list(tasks(asked).values()), True
     if asked not in TASKS and "/" not in asked:
-        raise unknown("task or tier", asked, (*tiers, *TASKS))
+        raise unknown("task or tier", asked, (*TASK_SETS, *TASKS))
     return [named(asked)], False
 
 

@@ -413,9 +413,22 @@ TASKS: dict[str, BenchmarkTask] = {
 # that are added do not change it.
 CORE = ("Sparse100Harvest", "Dense100Harvest", "Drift100", "SignalsUnknown50", "Looks100")
 
+# The names of the tasks that `tasks` returns together.
+TASK_SETS: dict[str, tuple[str, ...]] = {
+    "core": CORE,
+    "trained": tuple(task.name for task in TASKS.values() if task.has_own_fleet),
+    **{tier: tuple(x.name for x in TASKS.values() if x.tier == tier) for tier in TIERS},
+}
+
 
 def tasks(tier: str | None = None) -> dict[str, BenchmarkTask]:
-    """Return the tasks of the benchmark by id: all, those of a tier, or the five of the core.
+    """Return the tasks of the benchmark by id: all, those of a tier, or those of another set.
+
+    The other sets are "core", five tasks that stand for the tiers learning and open, and
+    "trained", the tasks in which every run has one fleet, so that an agent may train in it.
+
+    Raises:
+        ValueError: there is no such tier or set.
 
     >>> list(tasks("core"))[0]
     'EphemeralCrawl/Sparse100Harvest-v0'
@@ -423,13 +436,8 @@ def tasks(tier: str | None = None) -> dict[str, BenchmarkTask]:
     23
     """
     if tier is not None:
-        check_choice("tier", tier, ("core", *TIERS))
-    chosen = (
-        [TASKS[name] for name in CORE]
-        if tier == "core"
-        else [task for task in TASKS.values() if tier in (None, task.tier)]
-    )
-    return {task.id: task for task in chosen}
+        check_choice("tier", tier, TASK_SETS)
+    return {TASKS[name].id: TASKS[name] for name in (TASKS if tier is None else TASK_SETS[tier])}
 
 
 def named(name: str) -> BenchmarkTask:

@@ -117,6 +117,9 @@ def test_what_is_unknown_by_source_is_in_another_order_in_each_run():
 def test_the_core_is_frozen_and_names_are_explained():
     assert list(tasks("core")) == [named(name).id for name in CORE]
     assert " ".join(CORE) == "Sparse100Harvest Dense100Harvest Drift100 SignalsUnknown50 Looks100"
+    assert [name.rpartition("/")[2] for name in tasks("trained")] == [
+        *("Sparse10Trained-v0", "Dense10Trained-v0", "Sparse100Trained-v0", "Mixed20Trained-v1")
+    ]
     with refused("unknown tier 'opne'; did you mean 'open'?"):
         tasks("opne")
     with refused("unknown task 'Drift10'; did you mean 'Drift100'?"):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from crawl_env.errors import check_whole, check_within, shown
 
@@ -103,7 +103,8 @@ def retry_after(text: str, now: float) -> float | None:
     if text.isascii() and text.isdecimal():
         return min(float(text[:10]), _YEAR)
     try:
-        wait = parsedate_to_datetime(text).timestamp() - now
+        moment = parsedate_to_datetime(text)  # without a zone it is UTC (RFC 9110, asctime)
+        wait = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - now
     except (TypeError, ValueError, OverflowError, IndexError):
         return None
     return min(max(wait, 0.0), _YEAR) if math.isfinite(wait) else None

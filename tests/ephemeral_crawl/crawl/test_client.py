@@ -6,6 +6,7 @@ import re
 import socket
 import ssl
 import threading
+import time
 import zlib
 
 import httpcore
@@ -263,6 +264,8 @@ def test_user_agents_that_would_add_headers():
         ("120", 120.0),
         ("0", 0.0),
         ("Tue, 14 Nov 2023 22:23:20 GMT", 600.0),
+        ("Tue Nov 14 22:23:20 2023", 600.0),  # of asctime, which is in UTC
+        ("Tue, 14 Nov 2023 22:23:20 -0000", 600.0),
         ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0),
         ("Thu, 99 Foo 9999 00:00:00 GMT", None),
         ("-5", None),
@@ -274,8 +277,14 @@ def test_user_agents_that_would_add_headers():
         ("٣", None),
     ],
 )
-def test_retry_after(text, seconds):
-    assert retry_after(text, NOW) == seconds
+def test_retry_after(text, seconds, monkeypatch):
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        assert retry_after(text, NOW) == seconds
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 @pytest.mark.parametrize(

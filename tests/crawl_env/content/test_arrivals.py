@@ -20,7 +20,7 @@ from crawl_env import (
 )
 from crawl_env.content.arrivals import RATES
 from crawl_env.content.names import ARRIVALS, make_arrivals
-from crawl_env.content.process import Block, Cells, Published
+from crawl_env.content.process import Block, Cells
 from crawl_env.content.utility import (
     EqualUtilities,
     Exponential,
@@ -199,70 +199,7 @@ def test_what_is_no_arrivals_is_refused(make, message):
         make()
 
 
-def test_deterministic_content_is_the_mean():
-    cells = Cells(*np.array([[2.0, 0.0, 1e-3], [3.0, 1.0, 10.0], [0.5, 1.0, 30.0]]))
-    rng = np.random.default_rng(0)
-    value, count = np.ones(3), np.ones(3)
-    Deterministic().block(cells, np.empty(0)).add(value, count, rng)
-    expected = cells.items * cells.mean_utility / cells.decay * -np.expm1(-cells.decay)
-    np.testing.assert_allclose(value, 1 + expected, rtol=1e-14)
-    np.testing.assert_allclose(count, 1 + cells.items)
-    for steps, items in ((4.0, 8.0), (np.inf, 0.0)):
-        value, count = np.zeros(3), np.zeros(3)
-        Deterministic().past(cells, np.full(3, steps)).add(value, count, rng)
-        np.testing.assert_allclose(value[0], 12 * -np.expm1(-0.5 * steps), rtol=1e-14)
-        assert value[1] == 0
-        assert count[0] == items
-
-
 # ------------------------------------------------------------------------- one's own arrivals
-
-
-class Regular(ArrivalProcess):
-    """One item of mean utility at the middle of every step, at every source."""
-
-    items = True
-
-    def block(self, cells, state):
-        return RegularItems(cells, np.ones(cells.items.size))
-
-    def past(self, cells, steps):
-        return RegularItems(cells, np.minimum(steps, 100))
-
-
-class RegularItems(Block):
-    def __init__(self, cells, steps):
-        super().__init__(cells)
-        self.steps = steps.astype(np.intp)
-
-    def draw(self, rng):
-        for back in range(int(self.steps.max())):
-            cell = np.flatnonzero(self.steps > back)
-            age = np.full(cell.size, back + 0.5)
-            yield Published(cell, age, self.cells.mean_utility[cell], np.zeros_like(cell))
-
-
-def test_arrivals_of_ones_own_are_counted_stored_and_capped():
-    own = Regular()
-    assert make_arrivals(own) is own
-    alpha = 0.5
-    fleet = Sources([5.0, 5.0], [2.0, 3.0], -np.log(alpha), capacity=[np.inf, 1.0])
-    env = CrawlEnv(
-        sources=fleet, budget=1, arrivals=own, features=("harvest_number", "items"), start="empty"
-    )
-    env.reset(seed=0)
-    half = alpha**0.5
-    for _ in range(3):
-        env.step(np.array([0.0, 1.0], dtype=np.float32))
-    np.testing.assert_allclose(env.world.value, [[2 * half * 1.75, 3 * half]])
-    seen, reward, *_ = env.step(np.array([1.0, 0.0], dtype=np.float32))
-    assert seen.tolist() == [[3.0, 3.0], [0.0, 0.0]]
-    assert reward == pytest.approx(3.5 * half)
-    # Two items have come to the second source since its last crawl; it shows one.
-    np.testing.assert_allclose(env.world.value, [[2 * half, 3 * half]])
-    seen, reward, *_ = env.step(np.array([0.0, 1.0], dtype=np.float32))
-    assert seen.tolist() == [[0.0, 0.0], [1.0, 1.0]]
-    assert reward == pytest.approx(3 * half)
 
 
 class Seven(Deterministic):

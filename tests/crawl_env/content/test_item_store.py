@@ -4,93 +4,21 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from crawl_env import Arrivals, Sources
 from crawl_env.content.item_lists import ItemLists
 from crawl_env.content.process import Published
 from crawl_env.content.stock import ItemStore, sums_of
 from crawl_env.content.utility import StretchedDecay
-from crawl_env.content.world import NEVER, World
-from tests.references import Z_LIMIT, plainly, z_of_mean, z_of_variance
+from crawl_env.content.world import World
+from tests.references import plainly
 
-ROWS = 4000
 DECAY = np.array([0.3, 1.2])
 RATE, UTILITY, PERIOD = np.array([1.5, 6.0]), np.array([2.0, 0.5]), 0.5
 
 
 def fleet(**more):
     return Sources(RATE, UTILITY, DECAY, period=PERIOD, **more)
-
-
-def world_of(how, law="exponential", count=True):
-    """A world whose items follow the recursion, or are followed for one of two reasons."""
-    arrivals = Arrivals(utility=law, sampler="items")
-    if how == "huge capacity":
-        return World(fleet(capacity=1e9), arrivals, ROWS, count)
-    if how == "same decay":
-        return World(fleet(), Arrivals(utility=law, decay=StretchedDecay(1.0)), ROWS, count)
-    return World(fleet(), arrivals, ROWS, count)
-
-
-def moments(age, second):
-    """Return mean and variance of X at an age, E[ξ²] = second·ξ̄²."""
-    time = PERIOD * age
-    mean = RATE * UTILITY / DECAY * -np.expm1(-DECAY * time)
-    variance = RATE * second * UTILITY**2 / (2 * DECAY) * -np.expm1(-2 * DECAY * time)
-    return mean, variance
-
-
-def lived(world, start, seed):
-    """Five epochs; source 1 is crawled in the second, source 2 in every one."""
-    rng = np.random.default_rng(seed)
-    world.start(np.full(world.shape, start), rng)
-    cells = np.arange(ROWS) * 2
-    for epoch in range(5):
-        world.crawl(np.concatenate((cells + 1, cells)) if epoch == 1 else cells + 1)
-        world.advance(rng)
-
-
-@pytest.mark.parametrize(
-    ("how", "law", "second"),
-    [("huge capacity", "exponential", 2.0), ("same decay", "constant", 1.0)],
-)
-def test_followed_one_by_one_poisson_content_has_the_law_of_the_recursion(how, law, second):
-    """Each comparison is wrong once in 150,000."""
-    followed, recursion = world_of(how, law), world_of("recursion", law)
-    assert followed.uncollected_items() is not None
-    assert recursion.uncollected_items() is None
-    lived(followed, 1.0, seed=1)
-    lived(recursion, 1.0, seed=2)
-    age = np.array([4.0, 1.0])
-    assert (followed.age == age).all()
-    mean, variance = moments(age, second)
-    for world in (followed, recursion):
-        for i in range(2):
-            assert abs(z_of_mean(world.value[:, i], mean[i])) < Z_LIMIT
-            assert abs(z_of_variance(world.value[:, i], mean[i], variance[i])) < Z_LIMIT
-    assert followed.items is not None
-    assert recursion.items is not None
-    for i in range(2):
-        assert stats.ks_2samp(followed.value[:, i], recursion.value[:, i]).pvalue > 7e-6
-        published = RATE[i] * PERIOD * age[i]
-        for world in (followed, recursion):
-            assert abs(z_of_mean(world.items[:, i], published)) < Z_LIMIT
-            assert abs(z_of_variance(world.items[:, i], published, published)) < Z_LIMIT
-
-
-@pytest.mark.parametrize(
-    ("how", "start"), [("huge capacity", NEVER), ("same decay", 3.0), ("same decay", NEVER)]
-)
-def test_it_starts_with_the_law_of_the_age(how, start):
-    world = world_of(how, count=start < NEVER)
-    world.start(np.full(world.shape, start), np.random.default_rng(int(start) + 5))
-    mean, variance = moments(np.full(2, start), 2.0)
-    for i in range(2):
-        assert abs(z_of_mean(world.value[:, i], mean[i])) < Z_LIMIT
-        assert abs(z_of_variance(world.value[:, i], mean[i], variance[i])) < Z_LIMIT
-        if world.items is not None:
-            assert abs(z_of_mean(world.items[:, i], RATE[i] * PERIOD * start)) < Z_LIMIT
 
 
 def left(age, utility):

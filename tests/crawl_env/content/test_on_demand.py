@@ -7,16 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from crawl_env.content import on_demand
-from crawl_env.content.arrivals import Arrivals
 from crawl_env.content.draws import poisson, uniform
-from crawl_env.content.on_demand import NEVER, OnDemandContent, doublings, philox
+from crawl_env.content.on_demand import NEVER, OnDemandContent, philox
 from crawl_env.content.utility import UTILITIES, Lognormal, StretchedDecay
-from crawl_env.content.world import World
 from crawl_env.fleet.columns import FleetColumns
-from crawl_env.fleet.sources import Sources
 from tests.references import Z_LIMIT, plainly, z_of_mean, z_of_share, z_of_variance
 from tests.refusals import refused
 
@@ -136,14 +132,6 @@ def test_a_part_of_a_fleet_has_its_content():
     assert (found.utility == expected.utility).all()
 
 
-def test_blocks_have_at_most_the_expected_items():
-    for rate in (1e-12, 1e-3, 0.3, 1.0, 2.0, 3.0, 7.9, 8.0, 8.1, 100.0):
-        k = doublings(rate)
-        assert 0 <= k <= 30
-        assert k == 0 or rate * 2**k <= on_demand.PER_BLOCK
-        assert k == 30 or rate * 2 ** (k + 1) > on_demand.PER_BLOCK
-
-
 def test_silent_sources_and_those_never_crawled():
     content = OnDemandContent(FleetColumns([0.0, 2.0], 1.0, 0.5), seed=0)
     never = content.crawl([0, 1], [NEVER, NEVER], 50)
@@ -189,22 +177,6 @@ def test_mean_variance_and_count(law, source):
     assert abs(z_of_mean(together, expected)) < Z_LIMIT
     if law != "lognormal":  # whose fourth moment is that of few draws
         assert abs(z_of_variance(found.utility, expected, spread)) < Z_LIMIT
-
-
-@pytest.mark.parametrize(("law", "rate"), [*((law, 0.8) for law in UTILITIES), ("exponential", 5)])
-def test_distribution_of_the_dense_world(law, rate):
-    """Kolmogorov–Smirnov against the dense world, item by item and in totals; level 1e-4."""
-    n, age = 4000, 6
-    sources = Sources(np.full(n, rate), 1.5, 0.3)
-    content = OnDemandContent(FleetColumns.of(sources), law, seed=1)
-    found = content.crawl(np.arange(n), np.full(n, 3), 3 + age)
-    for sampler in ("items", "total"):
-        world = World(sources, Arrivals(utility=law, sampler=sampler))
-        rng = np.random.default_rng(2)
-        world.start(np.zeros(world.shape), rng)
-        for _ in range(age):
-            world.advance(rng)
-        assert stats.ks_2samp(found.utility, world.value[0]).pvalue > 1e-4
 
 
 def test_intervals_and_sources_are_independent():

@@ -7,7 +7,7 @@ import pytest
 
 from crawl_env import ArrivalProcess, Arrivals, CrawlEnv, Sources
 from crawl_env.content import process as module
-from crawl_env.content.process import Block, Cells, Published, blocks_of
+from crawl_env.content.process import Block, Cells, blocks_of
 
 LAYOUTS = {
     # environments, sources, one fleet each, block, blocks wanted, different ones
@@ -45,16 +45,6 @@ def test_blocks_cover_all_cells_in_order(layout, monkeypatch):
     assert blocks[0][1].capacity is None
 
 
-def test_capacities_are_carried_where_there_are_any():
-    fleet = Sources([1.0, 2.0], 1.0, 0.1, period=3.0, capacity=[np.inf, 4.0])
-    ((_, cells),) = blocks_of(fleet, 2)
-    assert cells.capacity.tolist() == [np.inf, 4.0] * 2
-    assert cells.period == 3.0
-    one = cells[[1]]
-    assert (one.items.tolist(), one.period) == ([6.0], 3.0)
-    assert one.capacity.tolist() == [4.0]
-
-
 @pytest.mark.parametrize("decay", [1e-300, 1e-17, 1e-9, 0.3, 30.0, 700.0])
 def test_mean_content_keeps_its_digits_at_any_decay(decay):
     cells = Cells(np.array([3.0]), np.array([2.0]), np.array([decay]))
@@ -64,24 +54,6 @@ def test_mean_content_keeps_its_digits_at_any_decay(decay):
         assert cells.mean_content(steps) == pytest.approx([expected], rel=1e-14)
     assert cells.mean_content(np.inf) == pytest.approx([6.0 / decay], rel=1e-14)
     assert cells.retention == pytest.approx([math.exp(-decay)], rel=1e-14)
-
-
-def test_items_are_collected_at_their_cells():
-    cells = Cells(*np.array([[1.0, 1.0, 1.0], [1.0, 1.0, 1.0], [0.5, 1.0, 2.0]]))
-    items = Published(
-        np.array([2, 0, 2]), np.array([0.0, 1.0, 1.0]), np.array([3.0, 4.0, 5.0]), np.zeros(3, int)
-    )
-    value, count = np.ones(3), np.ones(3)
-    cells.collect(items, value, count)
-    expected = [1 + 4 * math.exp(-0.5), 1.0, 1 + 3 + 5 * math.exp(-2.0)]
-    np.testing.assert_allclose(value, expected, rtol=1e-15)
-    assert count.tolist() == [2.0, 1.0, 3.0]
-    cells.collect(items.only(items.age < 0.5), value, None)
-    assert value[2] == pytest.approx(expected[2] + 3)
-    assert items.age.tolist() == [0.0, 1.0, 1.0]  # left as they were
-    both = Published.concatenate([items, items.only([1])])
-    assert both.cell.tolist() == [2, 0, 2, 0]
-    assert Published.concatenate([]).cell.size == 0
 
 
 class Own(ArrivalProcess):

@@ -146,26 +146,6 @@ def test_blocks_make_no_difference_to_the_belief(own):
     assert np.array_equal(both[0].belief, both[1].belief)
 
 
-@pytest.mark.parametrize(
-    "picked",
-    [np.intp(2), np.array([2]), np.array([[2, 6]]), np.array([], dtype=np.intp)],
-    ids=["a number", "one", "one a row", "none"],
-)
-def test_picks_of_any_shape_are_collected_and_emptied(picked):
-    world, rng = (
-        World(Sources.preset("table1"), Arrivals(sampler="items"), 2, True, True),
-        np.random.default_rng(0),
-    )
-    world.start(np.full((2, 4), 3.0), rng)
-    before, touched = world.value.ravel().copy(), np.ravel(picked)
-    collected = world.crawl(picked)
-    assert np.shape(collected) == np.shape(picked)
-    assert np.array_equal(np.ravel(collected), before[touched])
-    for array in (world.value, world.items, world.belief, world.age):
-        assert np.all(array.ravel()[touched] == 0)
-        assert np.all(np.delete(array.ravel(), touched) > 0)
-
-
 # ------------------------------------------------------------------------- the books
 
 
@@ -265,35 +245,6 @@ def test_without_belief_the_value_is_shown():
 # ------------------------------------------------------------------------- start
 
 
-def test_start_sets_only_the_rows_named():
-    fleet, rng = Sources.preset("table1"), np.random.default_rng(9)
-    world = World(fleet, Arrivals(sampler="items"), 3, count=True, track_belief=True)
-    world.start(np.ones((3, 4)), rng)
-    for _ in range(4):
-        world.advance(rng)
-    before = {k: v for k, v in world.get_state().items() if v is not None}
-    world.start(np.array([[1.0, 2.0, 0.0, NEVER]]), rng, np.array([False, True, False]))
-    after = world.get_state()
-    for name, array in before.items():
-        assert np.array_equal(array[[0, 2]], after[name][[0, 2]]), name
-    assert world.age[1].tolist() == [1.0, 2.0, 0.0, NEVER]
-    expected = fleet.content_at([1.0, 2.0, 0.0, math.inf])
-    np.testing.assert_allclose(world.belief[1], expected, rtol=1e-13)
-    assert world.value[1, 2] == world.items[1, 2] == 0.0
-    world.advance(rng)
-    assert world.age[1].tolist() == [2.0, 3.0, 1.0, NEVER + 1]
-
-
-def test_a_source_never_crawled_stands_at_its_ceiling_and_stays():
-    fleet, rng = Sources.preset("table1"), np.random.default_rng(0)
-    world = World(fleet, Deterministic())
-    world.start(np.full((1, 4), NEVER), rng)
-    np.testing.assert_allclose(world.value[0], fleet.ceiling, rtol=1e-14)
-    world.advance(rng)
-    np.testing.assert_allclose(world.value[0], fleet.ceiling, rtol=1e-14)
-    assert np.all(world.age > NEVER)
-
-
 def test_a_value_given_replaces_content_and_belief():
     fleet, rng = Sources.preset("table1"), np.random.default_rng(0)
     world = World(fleet, Arrivals(), 2, track_belief=True)
@@ -304,18 +255,6 @@ def test_a_value_given_replaces_content_and_belief():
     assert world.age.tolist() == [[1.0] * 4, [3.0] * 4]
     world.advance(rng)
     assert value.tolist() == [[1.0, 2.0, 3.0, 4.0]]  # the caller's array is left alone
-
-
-@pytest.mark.parametrize("own", [False, True], ids=["one fleet", "a fleet a row"])
-def test_start_uses_each_rows_own_fleet(own):
-    fleet = Sources.preset("table1")
-    fleets = [fleet, Sources.random(4, seed=1), Sources.random(4, seed=2)] if own else [fleet] * 3
-    given = Sources.stack(fleets) if own else fleet
-    world, rng = World(given, Deterministic(), 3), np.random.default_rng(0)
-    world.start(np.full((2, 4), 3.0), rng, np.array([False, True, True]))
-    for b in (1, 2):
-        np.testing.assert_allclose(world.value[b], fleets[b].content_at(3), rtol=1e-13)
-    assert np.all(world.value[0] == 0)
 
 
 def test_other_sources_publish_from_the_next_epoch_on():
@@ -386,25 +325,6 @@ def test_other_sources_of_stored_items_go_on_with_the_items_there():
     assert np.array_equal(waiting[0], world.items)
 
 
-def test_attempts_are_counted_apart_from_crawls_where_crawls_fail():
-    fleet = Sources([2.0, 3.0], 1.0, 0.2, failure_rate=[0.5, 0.0], crawl_delay=[0.0, 2.0])
-    world, rng = World(fleet, Deterministic()), np.random.default_rng(0)
-    world.start(np.array([[4.0, 4.0]]), rng)
-    got = world.crawl(np.array([0, 1]), np.array([True, False]))
-    assert got.tolist() == [0.0, pytest.approx(fleet.content_at(4)[1])]
-    assert world.steps_since_attempt.tolist() == [[0.0, 0.0]]
-    assert world.age.tolist() == [[4.0, 0.0]]
-    world.advance(rng)
-    assert world.available.tolist() == [[True, False]]
-    state = world.get_state()
-    world.advance(rng)
-    assert world.available.tolist() == [[True, True]]
-    world.set_state(state)
-    assert world.steps_since_attempt.tolist() == [[1.0, 1.0]]
-    assert world.age.tolist() == [[5.0, 1.0]]
-    assert World(Sources([1.0], 1.0, 0.1), Deterministic()).available is None
-
-
 class Scheduled(ArrivalProcess):
     """One item of utility ξ̄ in the middle of every step, at every source; none before."""
 
@@ -470,12 +390,3 @@ def test_stored_items_are_those_of_a_plain_list(decay, capacity):
         world.advance(rng)
         most = [int(min(k, 99)) for k in fleet.capacity]
         ages = [[*(a + 1 for a in ages[c]), 0.5][-most[c % 3] :] for c in range(6)]
-
-
-def test_sources_without_a_delay_are_available_at_once_beside_others():
-    fleet = Sources(1.0, [1.0, 2.0], 0.2, crawl_delay=[0.0, 2.0])
-    world, rng = World(fleet, Deterministic()), np.random.default_rng(0)
-    world.start(np.zeros((1, 2)), rng)
-    assert world.available.tolist() == [[True, False]]
-    world.crawl(np.array([0]))
-    assert world.available.tolist() == [[True, False]]

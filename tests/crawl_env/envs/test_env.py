@@ -130,20 +130,6 @@ def test_priorities_are_only_an_order():
 # ------------------------------------------------------------------------- episodes
 
 
-def test_without_a_horizon_it_goes_on():
-    env = CrawlEnv(horizon=None)
-    env.reset(seed=0)
-    assert not any(env.step(np.zeros(4, np.float32))[3] for _ in range(1200))
-
-
-def test_an_episode_starts_anew():
-    env = CrawlEnv(features=CHANNELS, budget_rule="average", horizon=3)
-    first, _ = env.reset(seed=0)
-    run(env, random_actions(env, 3), reset=False)
-    again, _ = env.reset()
-    assert np.array_equal(first, again)
-
-
 def test_step_before_reset_is_refused():
     many = CrawlVectorEnv(2)
     for env in (CrawlEnv(), gym.make(ID), many, SequentialSelection(CrawlEnv(budget=2))):

@@ -118,12 +118,6 @@ def test_the_specs_of_the_other_ids(name):
     assert again(env).observation_space == env.observation_space
 
 
-def test_without_horizon_there_is_no_limit():
-    env = gym.make(ID, horizon=None)
-    assert env.spec.max_episode_steps is None
-    assert again(env).spec.max_episode_steps is None
-
-
 @pytest.mark.parametrize(
     ("arguments", "steps"),
     [({}, 500), ({"horizon": 7, "max_episode_steps": 5}, 5), ({"horizon": None}, None)],

@@ -48,16 +48,6 @@ def test_maximal_subsets_of_any_costs(cost, share):
     assert list(maximal_subsets(np.array(cost), budget)) == maximal(cost, budget)
 
 
-def test_sets_are_plain_sorted_tuples_in_lexicographic_order():
-    found = maximal_subsets(np.array([1.0, 2.0, 3.0, 1.0, 2.0, 2.5]), 4.0)
-    assert list(found) == sorted(found)
-    assert len(set(found)) == len(found)
-    for chosen in found:
-        assert isinstance(chosen, tuple)
-        assert list(chosen) == sorted(chosen)
-        assert all(type(i) is int for i in chosen)
-
-
 @pytest.mark.parametrize("n", [1, 2, 3, 6])
 def test_all_subsets_are_all_in_lexicographic_order(n):
     expected = sorted(

@@ -3,24 +3,16 @@
 import warnings
 from pathlib import Path
 
-import gymnasium as gym
 import numpy as np
 import pytest
 
 from crawl_env import CrawlEnv, CrawlVectorEnv, DecayCurves, ItemLog, Sources, Trace
 from crawl_env.content.names import make_arrivals
 from crawl_env.content.world import World
-from tests.crawl_env.env_plain import CHANNELS, ID, random_actions, run, same
+from tests.crawl_env.env_plain import CHANNELS, random_actions, run, same
 
 N = 4
 FLEET = Sources([0.5, 1, 0.2, 2], [1, 0.7, 2, 0.3], [0.35, 0.1, 0.2, 0.05], period=0.5)
-CAPPED = Sources(
-    [0.5, 1, 0.2, 2],
-    [1, 0.7, 2, 0.3],
-    [0.35, 0.1, 0.2, 0.05],
-    period=0.5,
-    capacity=[2, 9, np.inf, 1],
-)
 
 
 def recorded(seed=0, n=90, curves=True):
@@ -92,20 +84,6 @@ def test_nothing_of_the_log_is_seen_before_a_crawl(start):
         assert np.array_equal(seen[0], other)
 
 
-@pytest.mark.parametrize("start", ["full", "random"])
-def test_where_unseen_the_value_is_the_model_s_belief(start):
-    """x_k = (1 − e^{−μTk})·Λξ̄/μ at age k, whatever the log says."""
-    posed = {**POSED, "observed": False, "features": ("value", "age"), "start": start}
-    vec = CrawlVectorEnv(3, **{**posed, "horizon": None})
-    seen = vec.reset(seed=0)[0]
-    for action in random_actions(vec, 30):
-        value, age = seen[..., 0], seen[..., 1].astype(float)
-        ceiling = FLEET.arrival_rate * FLEET.mean_utility / FLEET.decay_rate
-        expected = ceiling * -np.expm1(-FLEET.decay_rate * 0.5 * age)
-        np.testing.assert_allclose(value, expected, rtol=1e-6, atol=1e-7)
-        seen = vec.step(action)[0]
-
-
 @pytest.mark.parametrize(("ending", "kind"), [(".csv", str), (".csv.gz", Path), (".parquet", str)])
 def test_the_path_of_a_log_is_a_trace_of_it(tmp_path, ending, kind):
     path = tmp_path / f"log{ending}"
@@ -120,6 +98,7 @@ def test_the_path_of_a_log_is_a_trace_of_it(tmp_path, ending, kind):
         log.to_csv(path)
     got = make_arrivals(kind(path))
     assert isinstance(got, Trace)
+    assert repr(got).startswith("Trace(90 items of 4 sources")
     assert got.random_start
     assert np.array_equal(got.log.published, log.published)
     assert got.log.start == log.published[0]
@@ -129,22 +108,6 @@ def test_the_path_of_a_log_is_a_trace_of_it(tmp_path, ending, kind):
     same_log.reset(seed=0)
     actions = random_actions(env, 5)
     assert same(run(env, actions), run(same_log, actions))
-
-
-def test_a_spec_with_a_path_can_be_written_down(tmp_path):
-    path = tmp_path / "log.csv.gz"
-    recorded(curves=False).to_csv(path)
-    fleet = tmp_path / "fleet.csv"
-    FLEET.to_csv(fleet)
-    spec = gym.make(ID, sources=str(fleet), arrivals=str(path), budget=2).spec
-    env = gym.make(gym.envs.registration.EnvSpec.from_json(spec.to_json()))
-    assert env.reset(seed=0)[0].shape == (N, 1)
-    assert repr(env.unwrapped.task.arrivals).startswith("Trace(90 items of 4 sources")
-
-
-def test_a_missing_log_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"nothing\.csv"):
-        CrawlEnv(arrivals=str(tmp_path / "nothing.csv"))
 
 
 @pytest.mark.parametrize(

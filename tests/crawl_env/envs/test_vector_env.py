@@ -149,21 +149,6 @@ def test_rewards_agree_bit_for_bit_however_many_are_crawled(rule):
         compare(vec, loop, steps=40, stagger=False)
 
 
-def test_rewards_are_floats_also_where_nothing_is_crawled():
-    env = CrawlVectorEnv(3, budget=2, budget_rule="average")
-    env.reset(seed=0)
-    _, reward, *_ = env.step(np.full((3, 4), -1.0, dtype=np.float32))
-    assert reward.dtype == np.float64
-    assert reward.tolist() == [0.0, 0.0, 0.0]
-
-
-def test_any_size_with_the_arguments_that_are_usual():
-    for n in (1, 2, 33):
-        for num_envs in (1, 2, 7):
-            fleet = Sources.random(n, seed=n)
-            compare(*both(num_envs, AutoresetMode.NEXT_STEP, sources=fleet, horizon=6), steps=15)
-
-
 # ------------------------------------------------------------------------- the end of episodes
 
 
@@ -226,22 +211,6 @@ def test_metadata_is_not_shared():
     assert "spoilt" not in one.metadata
 
 
-@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP], ids=BY_VALUE)
-def test_gymnasiums_recorder_counts_right(mode):
-    vec = CrawlVectorEnv(3, sources=MIXED, arrivals="poisson-items", horizon=4, autoreset_mode=mode)
-    recorder = gym.wrappers.vector.RecordEpisodeStatistics(vec)
-    recorder.reset(seed=0)
-    total, episodes = np.zeros(3), 0
-    for action in random_actions(vec, 14):
-        _, reward, _, truncated, info = recorder.step(action)
-        total += reward
-        if truncated.any():
-            assert info["episode"]["l"].tolist() == [4, 4, 4]
-            assert info["episode"]["r"] == pytest.approx(total, rel=1e-6)
-            total, episodes = np.zeros(3), episodes + 1
-    assert episodes == 3
-
-
 # ------------------------------------------------------------------------- before the reset
 
 
@@ -273,12 +242,6 @@ def test_bad_reset_masks_are_refused_as_gymnasium_does(mask, error):
     for env in (vec, loop):
         with pytest.raises(error, match="reset_mask"):
             env.reset(options={"reset_mask": mask})
-
-
-def test_a_seed_is_one_number():
-    for seed in ([1, 2], 1.5, "a"):
-        with pytest.raises(ValueError, match="seed"):
-            CrawlVectorEnv(2).reset(seed=seed)
 
 
 def test_options_for_all_rows_or_each():

@@ -1,6 +1,5 @@
 """A fleet's parameters, what follows from them, where fleets come from, and what is refused."""
 
-import copy
 import math
 import pickle
 
@@ -70,17 +69,6 @@ def test_derived_values_follow_the_definitions(rate, utility, decay, period, age
     assert fleet.published == pytest.approx(rate * utility * period, rel=1e-12)
 
 
-def test_another_period_changes_nothing_else():
-    fleet = fleet_of(3, names=["a", "b", "c"], period=2.0)
-    other = fleet.replaced(period=5.0)
-    assert other.period == 5.0
-    assert fleet.period == 2.0
-    assert other == fleet_of(3, names=["a", "b", "c"], period=5.0)
-    np.testing.assert_allclose(other.decay_per_step, 5.0 * fleet.decay_rate)
-    with pytest.raises(ValueError, match="period is -1"):
-        fleet.replaced(period=-1.0)
-
-
 def test_constraints_are_summed_up_in_flags():
     plain = fleet_of(3, crawl_delay=[0.0, 0.5, 1.0])  # of at most a period
     assert (plain.is_delayed, plain.is_capped, plain.fails, plain.host_of) == (False,) * 3 + (None,)
@@ -109,19 +97,6 @@ def test_all_scalars_are_a_fleet_of_one_and_cost_defaults_to_one():
     assert fleet.cost.tolist() == [1.0]
     assert fleet.names == ("1",)
     assert repr(fleet) == "Sources(1 source, period=1)"
-
-
-def test_lists_integers_and_float32_are_taken_as_float64():
-    fleet = Sources([1, 2], np.array([1, 2], dtype=np.int32), np.float32(0.5))
-    assert fleet.decay_rate.tolist() == [0.5, 0.5]
-    assert {getattr(fleet, name).dtype for name in PARAMETERS} == {np.dtype(np.float64)}
-
-
-def test_batches_of_fleets_keep_their_shape():
-    fleet = Sources(np.ones((2, 3)), 1.0, np.full((2, 3), 0.5))
-    assert len(fleet) == 3
-    assert fleet.cost.shape == fleet.inflow.shape == (2, 3)
-    np.testing.assert_allclose(fleet.published, [3.0, 3.0])
 
 
 def test_select_picks_and_permutes_with_names():
@@ -199,12 +174,6 @@ def test_equality_is_that_of_all_parameters():
     assert fleet_of() != fleet_of(period=2.0)
     assert fleet_of() != fleet_of(names=["a", "b", "c"])
     assert fleet_of() != "fleet"
-
-
-def test_copies_are_equal():
-    fleet = fleet_of(names=["a", "b", "c"])
-    assert pickle.loads(pickle.dumps(fleet)) == fleet
-    assert copy.deepcopy(fleet) == fleet
 
 
 def test_parameters_are_read_only_and_not_the_callers_arrays():
@@ -335,12 +304,6 @@ def test_bad_numbers_are_refused_by_source_parameter_and_remedy():
                 fleet_of(**{parameter: column})
             with refused(f"source 'beta': {parameter} is {bad:g}"):
                 fleet_of(**{parameter: column}, names=["alpha", "beta", "gamma"])
-
-
-def test_sources_without_items_or_utility_are_allowed():
-    for parameter in ("arrival_rate", "mean_utility"):
-        fleet = fleet_of(**{parameter: [1.0, 0.0, 1.0]})
-        assert fleet.inflow[1] == fleet.ceiling[1] == 0.0
 
 
 def test_the_source_at_fault_is_named_in_a_batch_too():

@@ -73,18 +73,6 @@ def test_columns_come_in_the_order_given():
         assert np.all(np.delete(box.low, order.index("balance"), axis=1) == 0)
 
 
-def test_a_channel_does_not_depend_on_its_company():
-    """Counting items draws other random numbers, so the arrivals are deterministic here."""
-    arguments = {"sources": FLEET, "budget": 2.5, "budget_rule": "average", "observed": False}
-    together = CrawlEnv(features=CHANNELS, **arguments)
-    alone = [CrawlEnv(features=(name,), **arguments) for name in CHANNELS]
-    actions = random_actions(together, 8)
-    seen = [env.reset(seed=0)[0] for env in (together, *alone)]
-    for action in actions:
-        assert np.array_equal(seen[0], np.hstack(seen[1:]))
-        seen = [env.step(action)[0] for env in (together, *alone)]
-
-
 @pytest.mark.parametrize(
     ("names", "message"),
     [

@@ -1,9 +1,7 @@
 """Flat and scaled observations: bounded, monotone and invertible, and nothing leaks."""
 
-import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium import wrappers
 
 import agents
 from crawl_env import NEVER, CrawlEnv, CrawlVectorEnv, Sources
@@ -170,22 +168,3 @@ def test_agents_plan_with_parameters_drawn_and_scaled():
 def test_a_flag_must_be_a_bool(name):
     with pytest.raises(ValueError, match=f"{name} is 'no'; it must be true or false"):
         CrawlEnv(**{name: "no"})
-
-
-@pytest.mark.parametrize("name", ["EphemeralCrawlFlat-v0", "EphemeralCrawlDiscrete-v0"])
-def test_wrappers_of_gymnasium_work(name):
-    """Never-crawled sources do not dominate the running statistics."""
-    env = gym.make(name, features=("value", "age"), start="full", budget=2)
-    env = wrappers.RescaleObservation(env, np.float32(-1), np.float32(1))
-    env = wrappers.TimeAwareObservation(env)
-    env = wrappers.NormalizeReward(wrappers.NormalizeObservation(wrappers.FlattenObservation(env)))
-    env.action_space.seed(0)
-    seen, _ = env.reset(seed=0)
-    observations = [seen]
-    for _ in range(49):
-        observations.append(env.step(env.action_space.sample())[0])
-    late = np.array(observations[10:])
-    assert seen.shape == (9,)
-    assert np.isfinite(late).all()
-    assert np.abs(late).max() < 10
-    assert np.ptp(late[:, :8], axis=0).min() > 0.1

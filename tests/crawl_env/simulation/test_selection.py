@@ -19,7 +19,7 @@ from crawl_env.simulation.selection import (
     whole_budget,
 )
 from crawl_env.simulation.top import top_of_large, top_of_many_small, top_of_small
-from tests.references import drawn, filled, in_line, plainly, total
+from tests.references import drawn, filled, in_line, plainly
 
 # Few values, so that ties abound; both zeros, both infinities, and neighbours of one.
 VALUES = [-math.inf, -1.0, -0.0, 0.0, 0.5, 1.0, float(np.nextafter(np.float32(1), 2)), math.inf]
@@ -219,25 +219,6 @@ def test_fill_takes_in_line_what_fits(case, data):
     assert by_row(picked, rows, n) == expected
 
 
-@plainly
-@given(
-    cost=st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=30),
-    budget=st.floats(1e-3, 1e4),
-    seed=st.integers(0, 1000),
-)
-def test_fill_never_spends_more_than_the_budget(cost, budget, seed):
-    rng, n = np.random.default_rng(seed), len(cost)
-    priority = rng.standard_normal((3, n))
-    picked = select_greedy(priority, np.zeros((3, n)), np.array(cost), budget)
-    limit = Fraction(budget) * (1 + Fraction(1, 10**12))
-    for taken in by_row(picked, 3, n):
-        spent = total(cost[i] for i in taken)
-        assert spent <= limit
-        # And nothing that was left out would still fit, but for rounding.
-        for i in set(range(n)) - taken:
-            assert spent + Fraction(cost[i]) > limit * (1 - Fraction(1, 10**11))
-
-
 # ------------------------------------------------------------------------- draw
 
 
@@ -258,20 +239,6 @@ def test_draw_takes_in_line_while_the_balance_is_positive(case, data):
     ]
     assert picked.ndim == 1
     assert by_row(picked, rows, n) == expected
-
-
-def test_a_balance_emptied_by_tenths_is_empty():
-    """1 − 10 × 0.1 is 1.4e-16 in floating point, which buys nothing."""
-    balance = 1.0
-    for _ in range(10):
-        balance -= 0.1
-    assert balance > 0
-    assert (
-        select_from_balance(
-            np.ones((1, 2)), np.zeros((1, 2)), np.ones(2), np.array([balance]), 1.0
-        ).size
-        == 0
-    )
 
 
 # ------------------------------------------------------------------------- at the edges

@@ -1,4 +1,4 @@
-"""`ephemeral-crawl store`: checks, upgrades, configures and copies the store of a scheduler."""
+"""`ephemeral-crawl store`: checks, configures and copies the store of a scheduler."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _SHOWN = 20  # tags
 
 @dataclass(kw_only=True)
 class ManageStore(Command):
-    """Checks the store of a live scheduler, brings it to the present version, changes its settings,
-    and copies it: as a backup, to restore one, or from a file to a database.
+    """Checks the store of a live scheduler, changes its settings, and copies it: as a backup, to
+    restore one, or from a file to a database.
 
     It can be used while crawlers and servers use the store, which notice new settings at their next
-    lease. A store that is damaged, or was made by a later version, is refused with the reason.
+    lease. A store that is damaged, or was made by another version, is refused with the reason.
     """
 
     store: Annotated[str, tyro.conf.arg(metavar="STORE")] = "sqlite:///crawl.db"

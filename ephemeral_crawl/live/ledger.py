@@ -178,7 +178,7 @@ class Ledger:
         with self.reading() as (state, _):
             number, parts = self.number, snapshot.parts(state)
         with without_forks():
-            target = open_journal(store, full=True, check=check)
+            target = open_journal(store, full=True)
             try:
                 target.begin_with(number, parts)
             finally:
@@ -269,11 +269,6 @@ class Ledger:
             self.state = None
             raise
         self._changes += state.size_of(event)
-
-
-def check(journal: Journal) -> None:
-    """Raise an error if no state can be read from a journal."""
-    Ledger(journal, Clock(time.time))._current()
 
 
 # A fork waits until no other thread is in the middle of a change, or uses a database: the child

@@ -70,15 +70,13 @@ def checked(given: Mapping[str, Any]) -> dict[str, Any]:
     """
     try:
         sources = [(name_of("source", name), *of) for name, *of in given["sources"]]
-        for _, host, kind, *tag in sources:
-            if len(tag) > 1:  # earlier versions have none
-                raise ValueError("a source has more than is known")
-            for name in (host, kind, *tag):
+        for _, host, kind, tag in sources:
+            for name in (host, kind, tag):
                 if name is not None:
                     name_of("host", name)
         hosts = [name_of("host", name) for name in given["hosts"]]
-        paused = {  # earlier versions have none
-            f"paused_{kind}s": [name_of(kind, name) for name in given.get(f"paused_{kind}s", ())]
+        paused = {
+            f"paused_{kind}s": [name_of(kind, name) for name in given[f"paused_{kind}s"]]
             for kind in ("host", "tag")
         }
         if len({name for name, *_ in sources}) < len(sources) or not sources:
@@ -104,8 +102,8 @@ def learnt(given: Mapping[str, Any], offset: float = 0.0) -> NDArray[Any]:
         offset: what is added to the clock's times.
     """
     rows = _read(given["learnt"], SOURCE, _OF_SOURCES, SOURCE_TIMES, len(given["sources"]), offset)
-    if not (rows["cost"] > 0.0).all():
-        raise ValueError("a source has no cost")
+    if not ((rows["cost"] > 0.0) & (rows["importance"] > 0.0)).all():
+        raise ValueError("a source has no cost, or no weight")
     if len(rows) and not rows["cause"].max() < len(LEARNT):
         raise ValueError("a source failed of something that is not known")
     return rows
@@ -138,10 +136,10 @@ def _read(
     number: int,
     offset: float,
 ) -> NDArray[Any]:
-    """Return rows, checked, from columns; those that an earlier version did not have are zeros."""
+    """Return rows, checked, from columns."""
     rows = np.zeros(number, kind)
-    if not columns.keys() <= {*names}:
-        raise ValueError("there is a column that this program does not know")
+    if number and columns.keys() != {*names}:
+        raise ValueError("the columns are not those that this program knows")
     for name, text in columns.items():
         try:
             values = np.frombuffer(base64.b64decode(text, validate=True), kind[name].base)

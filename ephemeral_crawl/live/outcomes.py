@@ -454,9 +454,6 @@ def outcomes_of(event: dict[str, Any]) -> Outcomes:
     Raises:
         ValueError: its columns are not of the same length.
     """
-    if "cause" not in event:  # of an earlier version
-        names = [cause_of(None, status) for status in event["status"]]
-        event = {**event, "cause": list(map(number_of, names))}
     told = event.get("spent") or [None] * len(event["row"])
     event = {**event, "spent": [-1.0 if cost is None else cost for cost in told]}
     columns = [event[name] for name in OUTCOME.names or ()]

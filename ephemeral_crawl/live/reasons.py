@@ -118,8 +118,7 @@ def _forget_first(found: dict[int, Any]) -> None:
         del found[next(iter(found))]
 
 
-def _checked(at: Any, text: object, cause: str = "") -> Reason:
-    """Return a reason; those of earlier versions have no cause."""
+def _checked(at: Any, text: object, cause: str) -> Reason:
     if cause and cause not in CAUSES:
         raise ValueError(f"a source failed because of {cause!r}, which is not known")
     return Reason(float(at), reason_of(text), cause)

@@ -25,7 +25,7 @@ from ephemeral_crawl.live.columns import NEVER, PAUSED
 from ephemeral_crawl.live.errors import NewStore, SourceExists
 from ephemeral_crawl.live.explanation import Explanation
 from ephemeral_crawl.live.journal import open_journal
-from ephemeral_crawl.live.ledger import Clock, Ledger, check, without_forks
+from ephemeral_crawl.live.ledger import Clock, Ledger, without_forks
 from ephemeral_crawl.live.lessons import Lesson
 from ephemeral_crawl.live.outcomes import (
     each,
@@ -137,7 +137,6 @@ class Scheduler:
                 full=check_flag("full", full),
                 patience=seconds("patience", patience),
                 new=lambda name: _prepare(given, name),
-                check=check,
             )
         self._ledger = Ledger(journal, time_of_clock)
         try:

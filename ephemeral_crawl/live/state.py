@@ -402,8 +402,8 @@ class State:
 
     def _limit_tag(self, event: Event) -> None:
         number = self._tag(event["tag"])
-        parts = event.get("parts", (1.0, 1.0))
-        self.tags.limit(number, event["least"], event["most"], parts, self.settings.budget)
+        bounds = event["least"], event["most"], event["parts"]
+        self.tags.limit(number, *bounds, self.settings.budget)
         if not self.tags.bounded:
             self.tags.unbind()
             self.use_tags()
@@ -457,7 +457,7 @@ class State:
 
     def _set(self, rows: NDArray[Any], settings: Sequence[list[Any]]) -> None:
         """Store settings of sources, as `SourceSettings.as_row` returns them."""
-        of_rows = zip(*map(_described, settings), strict=True)
+        of_rows = zip(*settings, strict=True)
         hosts, cost, shortest, longest, half_life, tags, weights = of_rows
         host, tag = self._hosts(hosts), self.tags.numbers(tags, self._tags_used)
         table = self.table
@@ -486,10 +486,7 @@ class State:
 
     def _adopt(self, event: Event) -> None:
         """Add sources of another scheduler, with what it learnt about them."""
-        names, hosts, kinds, tags = zip(
-            *[source if len(source) > 3 else [*source, None] for source in event["sources"]],
-            strict=True,
-        )
+        names, hosts, kinds, tags = zip(*event["sources"], strict=True)
         learnt = moving.learnt(event, self.offset)
         limits = moving.limits(event, self.offset)
         added, number = self._place(names), self._hosts([*hosts, *event["hosts"]])
@@ -497,7 +494,6 @@ class State:
         learnt["kind"] = [0 if kind is None else self._kind(kind) for kind in kinds]
         tag = self.tags.numbers(tags, self._tags_used)
         learnt["tag"] = [tag[name] for name in tags]
-        learnt["importance"][learnt["importance"] == 0.0] = 1.0  # of an earlier version
         self.table[added] = learnt
         self.use_tags(added)
         self.numbers_of += _numbers(self.table[added])
@@ -512,10 +508,10 @@ class State:
             )
         self.agenda.limits_changed(self, theirs)
         self._joined(added, learnt["cost"].tolist())
-        for name in event.get("paused_hosts", ()):
+        for name in event["paused_hosts"]:
             if self._hosts([name])[name] not in self.paused_hosts:
                 self._pause({"host": name, "paused": True})
-        for name in event.get("paused_tags", ()):
+        for name in event["paused_tags"]:
             k = self._tag(name)  # which may make another table
             if not self.tags.table["paused"][k]:
                 self._pause({"tag": name, "paused": True})
@@ -528,7 +524,7 @@ class State:
         self._set(np.array([i]), [settings])
         if self.leased_until(i) > self.time and source["host"] != host:
             self._hold(doors.chain(self.shared.hosts, int(source["host"])))
-        new_cost = _described(settings)[1]
+        new_cost = settings[1]
         more = new_cost - cost
         self.cost += more
         if int(source["lease"]) in self.leases:  # a release gives back what a fetch costs then
@@ -652,10 +648,6 @@ class State:
             if leases := out.get(host):
                 table["held"][host] = max(end for _, end in leases) + table["interval"][host]
                 table["lease"][host] = leases[0][0] if len(leases) == 1 else -len(leases)
-
-    def _limit_host(self, event: Event) -> None:
-        """Apply an event of an earlier version."""
-        self._limit_hosts({"hosts": {event["host"]: event["interval"]}})
 
     def _lease(self, event: Event) -> None:
         first, end = event["first"], event["end"]
@@ -814,11 +806,6 @@ def _numbers(sources: Sources) -> NDArray[np.int64]:
     return np.array([np.count_nonzero(exists & which) for which in (new, failing, paused)])
 
 
-def _described(settings: list[Any]) -> list[Any]:
-    """Return the settings of a source, of which earlier versions know neither tag nor weight."""
-    return settings if len(settings) == len(SOURCE_ARGUMENTS) else [*settings, None, 1.0]
-
-
 # The tags that an event names.
 _TAGS: dict[str, Callable[[Event], list[str | None]]] = {
     "add": lambda event: [row[_TAG] for row in event["sources"]],
@@ -826,10 +813,7 @@ _TAGS: dict[str, Callable[[Event], list[str | None]]] = {
     "update_many": lambda event: [source["settings"][_TAG - 1] for source in event["sources"]],
     "tag": lambda event: [event["tag"]],
     "pause": lambda event: [event.get("tag")],
-    "adopt": lambda event: [
-        *(tag for source in event["sources"] for tag in source[3:]),  # earlier versions have none
-        *event["paused_tags"],
-    ],
+    "adopt": lambda event: [*(tag for *_, tag in event["sources"]), *event["paused_tags"]],
 }
 _APPLY: dict[str, Callable[[State, Event], None]] = {
     "configure": State._configure,
@@ -840,7 +824,6 @@ _APPLY: dict[str, Callable[[State, Event], None]] = {
     "update_many": State._update_many,
     "tag": State._limit_tag,
     "pause": State._pause,
-    "host": State._limit_host,
     "hosts": State._limit_hosts,
     "lease": State._lease,
     "record": State._record,

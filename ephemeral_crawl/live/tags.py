@@ -328,14 +328,10 @@ class Tags:
     def of_rows(rows: list[list[Any]]) -> Tags:
         """Return what `as_rows` has returned, checked."""
         tags = Tags()
-        if not rows:
-            return tags
         names = {k: name_of("tag", name) for k, (name, *_) in enumerate(rows) if name}
         tags.names.extend([None] * (len(rows) - 1))
         tags.names.give(list(names), list(names.values()))
-        columns = len(TAG.names or ())
-        parts_of_all = [1.0] * (columns + 1 - len(rows[0]))  # rows of earlier versions have none
-        filled = [(*(math.inf if x is None else x for x in row), *parts_of_all) for _, *row in rows]
+        filled = [tuple(math.inf if x is None else x for x in row) for _, *row in rows]
         tags.table = np.array(filled, TAG)
         table = tags.table
         parts = np.array([table["least_part"], table["most_part"]])

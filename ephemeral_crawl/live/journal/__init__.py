@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from crawl_env.errors import shown
-from ephemeral_crawl.live.journal.base import PATIENCE, Event, Journal, NoJournal, readable
+from ephemeral_crawl.live.journal.base import PATIENCE, Event, Journal, NoJournal
 from ephemeral_crawl.live.journal.sqlite import SqliteJournal
 from ephemeral_crawl.live.reasons import redacted
 
@@ -97,7 +97,6 @@ def open_journal(
     full: bool,
     patience: float = PATIENCE,
     new: Callable[[str], object] = lambda name: None,
-    check: Callable[[Journal], object] = readable,
 ) -> Journal:
     """Return the journal for ":memory:", "sqlite:///file.db", the path of a SQLite file, or
     "postgresql://host/database".
@@ -105,19 +104,17 @@ def open_journal(
     Arguments:
         patience: seconds for which it waits for another process that changes the store.
         new: called with the name of a store before it is made, which an error prevents.
-        check: called with a journal of an earlier version before it is changed, which an error
-            prevents.
     """
     if store == ":memory:":
         return NoJournal()
     if (file := file_of(store)) is not None:
         if "\0" in str(file):
             raise ValueError(f"store is {shown(store)}; a path has no NUL characters")
-        return SqliteJournal(file, full=full, patience=patience, new=new, check=check)
+        return SqliteJournal(file, full=full, patience=patience, new=new)
     if isinstance(store, str) and store.startswith(_SERVERS):
         from ephemeral_crawl.live.journal.postgres import PostgresJournal  # an optional dependency
 
-        return PostgresJournal(store, patience=patience, new=new, check=check)
+        return PostgresJournal(store, patience=patience, new=new)
     if isinstance(store, str) and is_connection_string(store):
         raise ValueError(_LIBPQ_REFUSED)
     raise ValueError(

@@ -7,7 +7,7 @@ import json
 import math
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Self
 
@@ -118,18 +118,12 @@ class NoJournal(Journal):
         pass
 
 
-def readable(journal: Journal) -> None:
-    """Accept any content of a journal: the default check."""
-
-
 class SqlJournal(Journal):
     """A journal in two tables of a database: one row per event, and the parts of the snapshot.
 
     Each row has a checksum, so that bytes that a disk, a program or a person has changed are found
-    when they are read. Rows that a program before version 5 of the tables wrote have none.
+    when they are read.
     """
-
-    _check: Callable[[SqlJournal], object]  # refuses what this program cannot read
 
     @abstractmethod
     def rows(self, statement: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
@@ -157,11 +151,9 @@ class SqlJournal(Journal):
             "SELECT number, part, last, state, checksum FROM snapshot "
             "WHERE number = (SELECT max(number) FROM snapshot WHERE last = 1) ORDER BY part"
         )
-        first = rows[0][1] if rows else 1  # 0 in those of version 1 of the tables
         for k, (number, part, last, state, checksum) in enumerate(rows, 1):
-            whole = first in (0, 1) and part - first + 1 == k and bool(last) == (k == len(rows))
-            whole = whole and isinstance(state, bytes)
-            if not whole or checksum not in (None, _checksum(number, part, state)):
+            whole = part == k and bool(last) == (k == len(rows)) and isinstance(state, bytes)
+            if not whole or checksum != _checksum(number, part, state):
                 raise DamagedStore(
                     f"{self.name}: its stored state is damaged: part {part} of snapshot {number} "
                     f"is not what was written. {RESTORE}"
@@ -226,32 +218,15 @@ class SqlJournal(Journal):
     def again(self) -> Self:
         """Return the same journal with a connection of its own."""
 
-    def migrate(self, version: int, steps: Sequence[Sequence[str]]) -> None:
-        """Bring the tables to the present version, in an exclusive context, if all can be read.
-
-        Arguments:
-            version: that of the tables, 0 if there are none.
-            steps: the statements that lead from each version to the next.
-        """
-        if not 0 <= version <= VERSION:
+    def check_version(self, version: int) -> None:
+        """Raise ValueError if the tables are not of the version that this program reads."""
+        if version != VERSION:
             raise ValueError(
                 f"{self.name} has version {version} of the tables and this program has {VERSION}; "
-                "use the program that wrote it"
+                "use the program that wrote it. To change to this one, write the sources to a file "
+                "with that program's `ephemeral-crawl sources --write sources.csv`, and add them "
+                "to a new store"
             )
-        for statements in steps[version:VERSION]:
-            for statement in statements:
-                self.rows(statement)
-        if version:
-            try:
-                self._check(self)
-            except ValueError as error:
-                raise ValueError(
-                    f"{self.name} is of an earlier program (version {version} of the tables), and "
-                    f"this one cannot read what is in it: {error}. Nothing was changed. Use the "
-                    "program that wrote it; to change to this one, write the sources to a file "
-                    "with that program's `ephemeral-crawl sources --write sources.csv`, and add "
-                    "them to a new store"
-                ) from error
 
     def _decoded(self, after: int, number: int, text: object, checksum: int | None) -> Event:
         """Return an event, the first one after number `after`, if it is as it was written."""
@@ -260,7 +235,7 @@ class SqlJournal(Journal):
                 raise ValueError(f"it follows event {after}, and those between are missing")
             if not isinstance(text, str):  # in a damaged file, a number for example
                 raise ValueError(f"it is {shown(text)}")
-            if checksum not in (None, _checksum(number, 0, text.encode())):
+            if checksum != _checksum(number, 0, text.encode()):
                 raise ValueError("it is not what was written")
             event = json.loads(text, parse_constant=_refuse)
             if not isinstance(event, dict):

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 from crawl_env.errors import shown
 from crawl_env.extras import missing
 from ephemeral_crawl.live.errors import StoreLocked
-from ephemeral_crawl.live.journal.base import PATIENCE, VERSION, SqlJournal, readable
+from ephemeral_crawl.live.journal.base import PATIENCE, VERSION, SqlJournal
 
 try:
     import psycopg
@@ -22,20 +22,13 @@ except ImportError as error:  # pragma: no cover
 
 SCHEMA = "ephemeral_crawl"  # unless the address names another
 _TABLES = ("journal", "snapshot", "version")
-_STEPS: list[list[str]] = [  # from each version of the tables to the next
-    [],  # there was no version 1
-    [
-        "CREATE TABLE version (version integer NOT NULL)",
-        "CREATE TABLE journal (number bigint PRIMARY KEY, event text NOT NULL)",
-        "CREATE TABLE snapshot (number bigint NOT NULL, part integer NOT NULL, "
-        "last integer NOT NULL, state bytea NOT NULL, PRIMARY KEY (number, part))",
-    ],
-    [],  # names of hosts are a text in snapshots, instead of a list
-    [],  # events and snapshots say why and since when sources fail
-    [f"ALTER TABLE {table} ADD COLUMN checksum bigint" for table in ("journal", "snapshot")],
-    [],  # sources have tags and weights
-    [],  # rows of hosts and tags that are not used any more have no names
-]
+_CREATE = (
+    "CREATE TABLE version (version integer NOT NULL)",
+    "CREATE TABLE journal (number bigint PRIMARY KEY, event text NOT NULL, checksum bigint)",
+    "CREATE TABLE snapshot (number bigint NOT NULL, part integer NOT NULL, last integer NOT NULL, "
+    "state bytea NOT NULL, checksum bigint, PRIMARY KEY (number, part))",
+    f"INSERT INTO version (version) VALUES ({VERSION})",
+)
 _LOST = (psycopg.OperationalError, psycopg.InterfaceError)
 # A machine that vanishes is noticed within half a minute: by us, and by the server, for which
 # others would wait if it kept their turn. The address can say otherwise.
@@ -68,7 +61,6 @@ class PostgresJournal(SqlJournal):
             the password is better in a file (`passfile`) or in the environment.
         patience: seconds for which it waits for another process that changes the tables.
         new: called with the name of the store before it is made.
-        check: called with the journal before its version is changed, which an error prevents.
 
     Raises:
         StoreLocked: another process makes or changes the tables.
@@ -82,9 +74,8 @@ class PostgresJournal(SqlJournal):
         *,
         patience: float = PATIENCE,
         new: Callable[[str], object] = lambda name: None,
-        check: Callable[[SqlJournal], object] = readable,
     ) -> None:
-        self._given, self._patience, self._new, self._check = address, patience, new, check
+        self._given, self._patience, self._new = address, patience, new
         self._address, self._schema = _parted(address)
         known = psycopg.conninfo.conninfo_to_dict(self._address)
         # Nothing else of the address is shown: it may hold a password.
@@ -141,8 +132,7 @@ class PostgresJournal(SqlJournal):
     # ---------------------------------------------------------------------------- tables
 
     def _prepare(self) -> None:
-        version = self._version()
-        if version == VERSION:
+        if self._is_made():
             return
         connection = self._use()
         with connection.transaction():
@@ -150,20 +140,16 @@ class PostgresJournal(SqlJournal):
             connection.execute(
                 "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [self._schema]
             )
-            version = self._version()
-            if version is None:
-                self._new(self.name)
-                self._create_schema(connection)
-            self.migrate(version or 0, _STEPS)
-            self.rows("DELETE FROM version")
-            self.rows("INSERT INTO version (version) VALUES (?)", [VERSION])
+            if self._is_made():
+                return
+            self._new(self.name)
+            if not self.rows("SELECT 1 FROM pg_namespace WHERE nspname = ?", [self._schema]):
+                connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(self._schema)))
+            for statement in _CREATE:
+                self.rows(statement)
 
-    def _create_schema(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
-        if not self.rows("SELECT 1 FROM pg_namespace WHERE nspname = ?", [self._schema]):
-            connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(self._schema)))
-
-    def _version(self) -> int | None:
-        """Return the version of the tables, None if there are none.
+    def _is_made(self) -> bool:
+        """Return whether there are tables, of the version that this program reads.
 
         Tables of others are refused: their triggers, rules, checks, defaults, types and indices of
         expressions would be run with our rights.
@@ -179,7 +165,7 @@ class PostgresJournal(SqlJournal):
             [self._schema],
         )
         if not found:
-            return None
+            return False
         tables = {(name, "r", False) for name in _TABLES}
         versions = self.rows("SELECT version FROM version") if set(found) == tables else []
         if len(versions) != 1 or not isinstance(versions[0][0], int):
@@ -187,7 +173,8 @@ class PostgresJournal(SqlJournal):
                 f"the schema {self._schema} of {self.name} is not one of a scheduler; name another "
                 "with ?schema= in the address"
             )
-        return versions[0][0]
+        self.check_version(versions[0][0])
+        return True
 
     # ---------------------------------------------------------------------------- journal
 

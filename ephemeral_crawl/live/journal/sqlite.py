@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import ctypes
-import itertools
 import logging
 import os
 import shutil
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 
 from crawl_env.errors import counted
 from ephemeral_crawl.live.errors import DamagedStore, StoreLocked
-from ephemeral_crawl.live.journal.base import PATIENCE, RESTORE, VERSION, SqlJournal, readable
+from ephemeral_crawl.live.journal.base import PATIENCE, RESTORE, VERSION, SqlJournal
 
 APPLICATION = 0x4570436C  # "EpCl", which marks the file as one of these
 _BLOCK = 1024  # frames of a log that are read at once
@@ -40,27 +39,14 @@ _ADVICE = {  # by the error of SQLite
     sqlite3.SQLITE_CANTOPEN: _WRITABLE,
 }
 _OBJECTS = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY name"
-_STEPS = [  # from each version of the tables to the next
-    [
-        "CREATE TABLE journal (number INTEGER PRIMARY KEY, event TEXT NOT NULL) STRICT",
-        "CREATE TABLE snapshot (part INTEGER PRIMARY KEY, number INTEGER NOT NULL, "
-        "state BLOB NOT NULL) STRICT",
-        f"PRAGMA application_id = {APPLICATION}",
-    ],
-    [
-        "ALTER TABLE snapshot RENAME TO older",
-        "CREATE TABLE snapshot (number INTEGER NOT NULL, part INTEGER NOT NULL, "
-        "last INTEGER NOT NULL, state BLOB NOT NULL, PRIMARY KEY (number, part)) STRICT",
-        "INSERT INTO snapshot SELECT number, part, part = (SELECT max(part) FROM older), state "
-        "FROM older",
-        "DROP TABLE older",
-    ],
-    [],  # names of hosts are a text in snapshots, instead of a list
-    [],  # events and snapshots say why and since when sources fail
-    [f"ALTER TABLE {table} ADD COLUMN checksum INTEGER" for table in ("journal", "snapshot")],
-    [],  # sources have tags and weights
-    [],  # rows of hosts and tags that are not used any more have no names
-]
+_TABLES = (
+    "CREATE TABLE journal (number INTEGER PRIMARY KEY, event TEXT NOT NULL, checksum INTEGER) "
+    "STRICT",
+    "CREATE TABLE snapshot (number INTEGER NOT NULL, part INTEGER NOT NULL, last INTEGER NOT NULL, "
+    "state BLOB NOT NULL, checksum INTEGER, PRIMARY KEY (number, part)) STRICT",
+    f"PRAGMA application_id = {APPLICATION}",
+    f"PRAGMA user_version = {VERSION}",
+)
 _LOG = logging.getLogger(__name__)
 
 
@@ -77,13 +63,12 @@ class SqliteJournal(SqlJournal):
     Arguments:
         patience: seconds for which it waits for another process that changes the file.
         new: called with the name of the file before it is made.
-        check: called with the journal before its version is changed, which an error prevents.
 
     Raises:
         FileNotFoundError: the folder does not exist.
         StoreLocked: another process changes the file.
         OSError: the file cannot be used.
-        ValueError: the file is not one of a scheduler, or of a later version.
+        ValueError: the file is not one of a scheduler, or of another version.
     """
 
     def __init__(
@@ -93,14 +78,13 @@ class SqliteJournal(SqlJournal):
         full: bool = False,
         patience: float = PATIENCE,
         new: Callable[[str], object] = lambda name: None,
-        check: Callable[[SqlJournal], object] = readable,
     ) -> None:
         if not path.parent.is_dir():
             raise FileNotFoundError(f"the folder {path.parent} does not exist; make it first")
         if path.is_dir():
             raise ValueError(f"{path} is a folder; give the name of a file")
-        self.name, self._full, self._closed, self._check = str(path), full, False, check
-        self._patience = patience
+        self.name, self._full, self._patience = str(path), full, patience
+        self._closed = False
         self._path = Path(os.path.realpath(path))  # as SQLite names the log
         self._beside = [f"{self._path}{end}" for end in ("-wal", "-shm")]
         self._files: tuple[int, ...] | None = None  # that are used
@@ -214,16 +198,15 @@ class SqliteJournal(SqlJournal):
     # ---------------------------------------------------------------------------- tables
 
     def _prepare(self) -> None:
-        objects = self.rows(_OBJECTS)
-        version = self._version(objects) if objects else 0
+        made = self._is_made()
         self._write_ahead()
         self._check_log()
-        if version == VERSION:
+        if made:
             return
         with self.exclusive():
-            objects = self.rows(_OBJECTS)  # another process may have made them since
-            self.migrate(self._version(objects) if objects else 0, _STEPS)
-            self.rows(f"PRAGMA user_version = {VERSION}")
+            if not self._is_made():  # another process may have made them since
+                for statement in _TABLES:
+                    self.rows(statement)
 
     def _write_ahead(self) -> None:
         end = time.monotonic() + self._patience
@@ -248,18 +231,24 @@ class SqliteJournal(SqlJournal):
             with self.exclusive():  # so that all commits are whole
                 _warn_of_lost(self._beside[0], page)
 
-    def _version(self, objects: Sequence[tuple[Any, ...]]) -> int:
-        """Return the version; refuse files whose tables are not exactly those of that version:
-        those of others could have triggers, views or computed columns."""
+    def _is_made(self) -> bool:
+        """Return whether there are tables; refuse files whose tables are not exactly those of this
+        version: those of others could have triggers, views or computed columns."""
+        if not (objects := self.rows(_OBJECTS)):
+            return False
         ((application,),) = self.rows("PRAGMA application_id")
-        ((version,),) = self.rows("PRAGMA user_version")
-        known = 0 < version <= VERSION
-        if application != APPLICATION or (known and list(objects) != _tables(version)):
-            raise ValueError(
-                f"{self.name} is a SQLite file, but not one of a scheduler; give the name of a new "
-                "file"
-            )
-        return int(version)
+        if application == APPLICATION:
+            ((version,),) = self.rows("PRAGMA user_version")
+            self.check_version(version)
+        with closing(sqlite3.connect(":memory:")) as ours:
+            for statement in _TABLES:
+                ours.execute(statement)
+            if application != APPLICATION or objects != ours.execute(_OBJECTS).fetchall():
+                raise ValueError(
+                    f"{self.name} is a SQLite file, but not one of a scheduler; give the name of a "
+                    "new file"
+                )
+        return True
 
     # ---------------------------------------------------------------------------- journal
 
@@ -442,11 +431,3 @@ def _warn_of_networks(path: Path) -> None:
                     kind.split()[0],
                 )
                 return
-
-
-def _tables(version: int) -> list[tuple[Any, ...]]:
-    """Return what a file of a version consists of."""
-    with closing(sqlite3.connect(":memory:")) as connection:
-        for statement in itertools.chain(*_STEPS[:version]):
-            connection.execute(statement)
-        return connection.execute(_OBJECTS).fetchall()

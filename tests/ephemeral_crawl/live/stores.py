@@ -42,13 +42,6 @@ class Store:
             cursor = server.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
 
-    def make_older(self) -> None:
-        """Give the tables version 2, whose rows had no checksums."""
-        for table in ("journal", "snapshot"):
-            self.run(f"ALTER TABLE {table} DROP COLUMN checksum")
-        kept = self.file is not None
-        self.run("PRAGMA user_version = 2" if kept else "UPDATE version SET version = 2")
-
 
 @dataclass
 class Server:

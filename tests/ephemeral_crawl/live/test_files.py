@@ -16,10 +16,9 @@ from ephemeral_crawl.crawl.command import CrawlFeeds
 from ephemeral_crawl.crawl.memory import Memory
 from ephemeral_crawl.live import Lesson, Scheduler, ledger
 from ephemeral_crawl.live.errors import DamagedStore
-from ephemeral_crawl.live.journal import open_journal, sqlite
+from ephemeral_crawl.live.journal import sqlite
 from ephemeral_crawl.sources import ManageSources
 from ephemeral_crawl.store import ManageStore
-from tests.ephemeral_crawl.live.stores import Store
 from tests.ephemeral_crawl.live.world import Clock
 from tests.processes import forked
 from tests.refusals import refused
@@ -446,20 +445,3 @@ def test_on_a_full_disk_what_is_acknowledged_is_stored(path, room):
     assert run.returncode == 0
     assert acknowledged[-1] == "last"
     assert Scheduler(path).sources()[50:] == acknowledged
-
-
-def test_a_migration_that_is_killed_changes_nothing(path):
-    with Scheduler(path, budget="20/h") as live:
-        live.add("a")
-    Store(str(path), path).make_older()
-    child = os.fork()
-    if child == 0:
-        try:
-            open_journal(path, full=False, check=lambda _: os.kill(os.getpid(), signal.SIGKILL))
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
-    with sqlite3.connect(path) as old:
-        assert old.execute("PRAGMA user_version").fetchall() == [(2,)]
-    old.close()
-    assert Scheduler(path).sources() == ["a"]

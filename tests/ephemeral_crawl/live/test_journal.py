@@ -16,7 +16,6 @@ import psycopg
 import pytest
 
 from ephemeral_crawl.live import Lesson, Scheduler, copies, ledger, outcomes, snapshot
-from ephemeral_crawl.live.columns import HOST, SOURCE
 from ephemeral_crawl.live.journal import base, open_journal, postgres, sqlite
 from ephemeral_crawl.live.state import State
 from ephemeral_crawl.reshard import Reshard
@@ -145,14 +144,6 @@ def test_a_copy_is_one_transaction(store):
     with refused("there is a scheduler"):
         target.begin_with(1, iter([b""]))
     target.close()
-
-
-def test_events_of_earlier_versions_are_understood():
-    live = Scheduler(":memory:", budget="20/h", clock=Clock())
-    live.add_many({"source": name, "host": "h"} for name in "ab")
-    state = live._ledger.state
-    state.apply({"kind": "host", "host": "h", "interval": 60, "time": state.time, "offset": 0.0})
-    assert len(live.lease(2)) == 1
 
 
 def test_closing_hides_no_exception(tmp_path, monkeypatch, caplog):
@@ -359,7 +350,12 @@ def test_a_file_of_a_few_bytes_is_not_a_new_store(tmp_path, bytes_):
     Scheduler(tmp_path / "empty.db", budget="1/h").close()
 
 
-UNSUMMED = "UPDATE journal SET checksum = NULL"  # as a program before version 5 of the tables
+WRITTEN = "UPDATE journal SET checksum = crc(2, 0, {0}), event = {0} WHERE number = 2"
+
+
+def crc(number, part, content):
+    """Return the checksum of a row, in SQL."""
+    return base._checksum(number, part, content.encode() if isinstance(content, str) else content)
 
 
 @pytest.mark.parametrize(
@@ -367,18 +363,21 @@ UNSUMMED = "UPDATE journal SET checksum = NULL"  # as a program before version 5
     [
         ("UPDATE journal SET event = event || ' ' WHERE number = 2", "event 2 is damaged: it is"),
         ("UPDATE journal SET checksum = checksum + 1 WHERE number = 2", "event 2 is damaged: it"),
-        (f"{UNSUMMED}, event = '{{' WHERE number = 2", "event 2 is damaged"),
-        (f"{UNSUMMED}, event = '{{\"time\": NaN}}' WHERE number = 2", "a number is NaN"),
-        (f'{UNSUMMED}, event = \'{{"kind": "run"}}\' WHERE number = 2', "event 2"),
-        (f'{UNSUMMED}, event = \'{{"time": 1e999, "offset": 0}}\'', "a time is infinite"),
+        ("UPDATE journal SET checksum = NULL WHERE number = 2", "event 2 is damaged: it is not"),
+        (WRITTEN.format("'{'"), "event 2 is damaged"),
+        (WRITTEN.format("'{\"time\": NaN}'"), "a number is NaN"),
+        (WRITTEN.format('\'{"kind": "run"}\''), "event 2"),
+        (WRITTEN.format('\'{"time": 1e999, "offset": 0}\''), "a time is infinite"),
         ("DELETE FROM journal WHERE number = 2", "event 3 is damaged: it follows event 1"),
         ("DELETE FROM journal WHERE number = 1", "events after the snapshot are missing"),
         ("INSERT INTO snapshot VALUES (3, 1, 1, x'00', 0)", "part 1 of snapshot 3 is not what was"),
-        ("INSERT INTO snapshot VALUES (3, 2, 1, x'00', NULL)", "part 2 of snapshot 3 is not"),
-        ("INSERT INTO snapshot VALUES (3, 1, 1, x'00', NULL)", "stored state cannot"),
+        (
+            "INSERT INTO snapshot VALUES (3, 2, 1, x'00', crc(3, 2, x'00'))",
+            "part 2 of snapshot 3 is not",
+        ),
+        ("INSERT INTO snapshot VALUES (3, 1, 1, x'00', crc(3, 1, x'00'))", "stored state cannot"),
         ("CREATE TRIGGER t AFTER INSERT ON journal BEGIN SELECT 1; END", "not one of a scheduler"),
         ("ALTER TABLE journal ADD x INTEGER AS (abs(number))", "not one of a scheduler"),
-        ("PRAGMA user_version = 9", "version 9"),
     ],
 )
 def test_damaged_journals_are_refused(tmp_path, change, words):
@@ -388,6 +387,7 @@ def test_damaged_journals_are_refused(tmp_path, change, words):
         live.add(str(i))
     live._ledger.journal.close()
     with sqlite3.connect(path) as connection:
+        connection.create_function("crc", 3, crc)
         connection.execute(change)
     connection.close()
     with refused(words):
@@ -398,7 +398,11 @@ def test_a_damaged_state_is_not_taken_for_an_empty_one_when_it_is_read_again(tmp
     live = Scheduler(tmp_path / "crawl.db", budget="1/h")
     live.add("a")
     live._ledger.write_snapshot()
-    live._ledger.journal.rows("UPDATE snapshot SET state = x'00', checksum = NULL")
+    ((number,),) = live._ledger.journal.rows("SELECT number FROM snapshot WHERE part = 1")
+    summed = [crc(number, 1, b"\0")]
+    live._ledger.journal.rows(
+        "UPDATE snapshot SET state = x'00', checksum = ? WHERE part = 1", summed
+    )
     live._ledger.state = None  # as after a change that was not committed
     for _ in range(2):
         with refused("crawl.db is damaged: its stored state cannot be read"):
@@ -429,9 +433,11 @@ def test_a_state_in_memory_is_not_written(monkeypatch):
         (b'"free": [1]', b'"free": [0]', "free rows"),  # where a source is
         (b'"balance": 1.0', b'"balance": 1e999', "a number is 1e999"),
         (b'"run": ', b'"run": ' + 10**5 * b"[", "cannot be read"),
-        (b'"reasons": []', b'"reasons": [[3, 0.0, "HTTP 500"]]', "source that does not exist"),
+        (b'"reasons": []', b'"reasons": [[3, 0.0, "HTTP 500", ""]]', "source that does not exist"),
         (b'"reasons": []', b'"reasons": [[0, 0.0, "HTTP 500", "x"]]', "'x', which is not known"),
         (b'"renamed": []', b'"renamed": [[-1, 0.0, "a"]]', "source that does not exist"),
+        (b'"columns": ["fetched", ', b'"columns": [', "are not those that this program knows"),
+        (b'"run": [0.0, 0.0]', b'"run": [0.0]', "1 rows of numbers instead of 2"),
     ],
 )
 def test_damaged_snapshots_are_refused(old, new, words):
@@ -456,51 +462,6 @@ def test_snapshots_whose_sources_refer_to_no_host_are_refused(host):
         live._ledger.state.table["host"][0] = row
         with refused(words) if words else nullcontext():
             snapshot.from_bytes(dump(live))
-
-
-TAGGED = ("tag", "importance", "factor", "stretch")  # columns since version 6
-
-
-def earlier(rows, *later):
-    """Return rows as files had them before there were the later columns."""
-    names = [name for name in rows.dtype.names if name not in later]
-    older = np.zeros(len(rows), [(name, rows.dtype[name]) for name in names])
-    for name in names:
-        older[name] = rows[name]
-    return older.tobytes()
-
-
-def of_version_5(state):
-    """Return the snapshot of a state as version 5 wrote it: without tags, costs that are learnt,
-    the precisions of hosts, and the names of columns."""
-    end = 8 + int.from_bytes(state[:8], "little")
-    header = json.loads(state[8:end])
-    kind = np.dtype([(name, HOST[name]) for name in header.pop("host_columns")])
-    last = end + header["rows"] * SOURCE.itemsize
-    rest = last + len(header["host_names"].splitlines()) * kind.itemsize
-    sources = earlier(np.frombuffer(state[end:last], SOURCE), "hit", "vain", *TAGGED)
-    hosts = earlier(np.frombuffer(state[last:rest], kind), "trust")
-    for name in ("tags", "paused_hosts", "columns", "fresh"):
-        del header[name]
-    for name in ("hours", "zone", "own_burst", "until"):
-        del header["settings"][name]
-    text = json.dumps(header).encode()
-    return len(text).to_bytes(8, "little") + text + sources + hosts + state[rest:]
-
-
-def test_stores_of_version_5_are_upgraded_in_place(store):
-    clock = Clock()
-    with Scheduler(store.address, budget="40/h", clock=clock) as live:
-        busy(live, clock, steps=3)
-        number, state = live._ledger.number, dump(live)
-    before = of_version_5(state)
-    store.run("DELETE FROM snapshot")
-    with closing(open_journal(store.address, full=False)) as journal:
-        journal.write_snapshot(number, [before])
-    store.run("PRAGMA user_version = 5" if store.file else "UPDATE version SET version = 5")
-    with Scheduler(store.address, clock=clock) as live:
-        assert dump(live) == state
-        live.add("later", tag="x")
 
 
 def test_rows_of_hosts_and_tags_that_nothing_uses_are_used_again(store):
@@ -536,40 +497,6 @@ def test_rows_of_hosts_and_tags_that_nothing_uses_are_used_again(store):
         assert "busy.example" not in live._ledger.state.host_names
         assert live.count(tag="kept") == 101
         assert live.count(host="7") == 1
-
-
-def test_snapshots_of_earlier_versions_are_read():
-    with Scheduler(":memory:", budget="20/h", clock=lambda: 1e9) as scheduler:
-        scheduler.add("a", host="ä.example")
-        scheduler.limit_hosts({"b.example": "1h"})
-        scheduler.failed("a", status=503)
-        now = scheduler._ledger.state
-        data, price = snapshot.to_bytes(now), now.shared.market
-    end = 8 + int.from_bytes(data[:8], "little")
-    header = json.loads(data[8:end])
-    del header["counts"], header["renamed"], header["shared"]["surplus"]
-    header["reasons"] = [reason[:3] for reason in header["reasons"]]
-    del header["shared"]["answering"], header["shared"]["market"]
-    del header["tags"], header["paused_hosts"], header["columns"], header["fresh"]
-    header |= {"host_names": ["ä.example", "b.example"], "market": price, "fitted": None}
-
-    named = np.dtype([(name, HOST[name]) for name in header.pop("host_columns")])
-    last = end + SOURCE.itemsize
-    hosts = np.frombuffer(data[last : last + 2 * named.itemsize], named)
-    rest = earlier(hosts, "trust") + data[last + 2 * named.itemsize :]
-    rows = earlier(np.frombuffer(data[end:last], SOURCE), "tried", "down", "hit", "vain", *TAGGED)
-    text = json.dumps(header).encode()
-    state = snapshot.from_bytes(len(text).to_bytes(8, "little") + text + rows + rest)
-    assert (state.shared.market, state.table["tried"][0]) == (price, state.time)
-    assert state.table["failures"][0] == 1
-    assert state.reasons.of(0) == (1e9, "HTTP 503", "")
-    event = {"at": [1e9], "row": [0], "outcome": [1], "reasons": [[0, "b"]]}
-    state.reasons.apply(event)
-    assert state.reasons.of(0).text == "b"
-    assert list(state.names) == ["a"]
-    assert list(state.host_names) == ["ä.example", "b.example"]
-    assert state.settings_of(0).host == "ä.example"
-    assert state.shared.surplus == 0.0
 
 
 def test_a_snapshot_that_is_read_while_all_changes_is_of_one_moment(monkeypatch):
@@ -686,32 +613,16 @@ def test_a_fork_waits_for_other_uses_of_a_database(tmp_path, monkeypatch, does):
 # ------------------------------------------------------------------------------- versions
 
 
-@pytest.fixture
-def next_version(monkeypatch):
-    """A program whose tables have one more column."""
-    version = base.VERSION
-    for module in (sqlite, postgres):
-        steps = [*module._STEPS, ["ALTER TABLE journal ADD COLUMN note text"]]
-        monkeypatch.setattr(module, "_STEPS", steps)
-    for module in (base, sqlite, postgres):
-        monkeypatch.setattr(module, "VERSION", version + 1)
-
-
-def test_tables_of_an_earlier_version_are_migrated(store, request):
-    clock = Clock()
-    with Scheduler(store.address, budget="40/h", clock=clock) as live:
-        busy(live, clock, steps=3)
-        before = dump(live)
-    request.getfixturevalue("next_version")
-    with Scheduler(store.address, clock=clock) as live:
-        assert dump(live) == before
-        live.add("later")
-        assert store.run("SELECT note FROM journal") == [(None,)] * live._ledger.number
-    with Scheduler(store.address, clock=clock) as live:  # and only once
-        assert "later" in live
-    request.getfixturevalue("monkeypatch").undo()
-    with refused(f"version {base.VERSION + 1}"):
-        Scheduler(store.address)
+def test_stores_of_other_versions_are_refused(store):
+    Scheduler(store.address, budget="20/h").close()
+    version = "PRAGMA user_version" if store.file is not None else "SELECT version FROM version"
+    for other in (base.VERSION - 1, base.VERSION + 1):
+        change = "PRAGMA user_version =" if store.file else "UPDATE version SET version ="
+        store.run(f"{change} {other}")
+        for use in (Scheduler, lambda place: Scheduler(":memory:", budget="1/h").copy(place)):
+            with refused(f"has version {other} of the tables", "sources --write sources.csv"):
+                use(store.address)
+        assert store.run(version) == [(other,)]
 
 
 def test_tags_pauses_weights_and_hours_survive(store):
@@ -740,39 +651,6 @@ def test_tags_pauses_weights_and_hours_survive(store):
         assert again.explain("hushed").reason == "since its host is paused"
 
 
-def test_files_of_version_1_are_migrated(tmp_path):
-    clock, path = Clock(), tmp_path / "old.db"
-    with Scheduler(tmp_path / "new.db", budget="40/h", clock=clock) as live:
-        busy(live, clock, steps=3)
-        number, state = live._ledger.number, dump(live)
-    with sqlite3.connect(path) as old:
-        for statement in sqlite._STEPS[0]:
-            old.execute(statement)
-        half = len(state) // 2
-        parts = [(0, number, state[:half]), (1, number, state[half:])]
-        old.executemany("INSERT INTO snapshot VALUES (?, ?, ?)", parts)
-        old.execute("PRAGMA user_version = 1")
-    old.close()
-    with Scheduler(path, clock=clock) as live:
-        assert dump(live) == state
-
-
-def test_stores_of_version_2_are_marked(store):
-    """Programs of that version cannot read what is in them now, and say so."""
-    clock = Clock()
-    with Scheduler(store.address, budget="40/h", clock=clock) as live:
-        busy(live, clock, steps=3)
-        state = dump(live)
-    store.make_older()
-    with Scheduler(store.address, clock=clock) as live:
-        assert dump(live) == state
-        live.add("later")
-    version = "PRAGMA user_version" if store.file is not None else "SELECT version FROM version"
-    assert store.run(version) == [(base.VERSION,)]
-    with Scheduler(store.address, clock=clock) as live:  # rows with checksums, and without
-        assert "later" in live
-
-
 def test_a_file_in_which_bits_are_flipped_is_refused_or_has_lost_nothing(tmp_path):
     clock, path = Clock(), tmp_path / "crawl.db"
     with Scheduler(path, budget="40/h", clock=clock) as live:
@@ -798,36 +676,17 @@ def test_a_file_in_which_bits_are_flipped_is_refused_or_has_lost_nothing(tmp_pat
     assert all(str(path) in refusal for refusal in refusals)
 
 
-def test_what_cannot_be_read_is_not_migrated(store):
-    """Programs of version 2 gave leases in another way at first."""
-    with Scheduler(store.address, budget="20/h", clock=Clock()) as live:
-        live.add("a")
-    event = json.dumps({"kind": "lease", "leases": [[1, 0, 9.0]], "time": 1e9, "offset": 0.0})
-    store.run(f"INSERT INTO journal (number, event) VALUES (3, '{event}')")
-    store.make_older()
-
-    def content():
-        if store.file is not None:
-            return store.file.read_bytes()
-        tables = ("version", "journal", "snapshot")
-        return [store.run(f"SELECT xmin, * FROM {table} ORDER BY 2") for table in tables]
-
-    before = content()
-    for use in (Scheduler, lambda place: Scheduler(":memory:", budget="1/h").copy(place)):
-        with refused("version 2 of the tables", "event 3: 'first'", "Nothing was changed"):
-            use(store.address)
-        assert content() == before
-
-
 def test_a_store_that_another_process_makes_is_waited_for(store, monkeypatch):
-    inside, migrate, made = threading.Event(), base.SqlJournal.migrate, []
+    kind = postgres.PostgresJournal if store.file is None else sqlite.SqliteJournal
+    inside, rows, made = threading.Event(), kind.rows, []
 
-    def slowly(journal, version, steps):
-        inside.set()
-        time.sleep(0.2)
-        migrate(journal, version, steps)
+    def slowly(journal, statement, parameters=()):
+        if statement.startswith("CREATE TABLE journal"):
+            inside.set()
+            time.sleep(0.2)
+        return rows(journal, statement, parameters)
 
-    monkeypatch.setattr(base.SqlJournal, "migrate", slowly)
+    monkeypatch.setattr(kind, "rows", slowly)
     other = threading.Thread(target=lambda: made.append(Scheduler(store.address, budget="20/h")))
     other.start()
     inside.wait()

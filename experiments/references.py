@@ -16,7 +16,7 @@ from agents.evaluation import statistics
 from agents.evaluation.benchmark import reference_run, run_score
 from agents.evaluation.statistics import Estimate
 from agents.theory.episode import discounted_bound, told_rates_bound
-from crawl_env import Arrivals, BenchmarkTask, CrawlVectorEnv, Drift, Jumps, Stories, tasks
+from crawl_env import Arrivals, BenchmarkTask, CrawlVectorEnv, Drift, Jumps, Stories, Trace, tasks
 from crawl_env.benchmark import CORE, TASK_SETS, TASKS, TIERS, named
 from crawl_env.benchmark.recordings import Recording
 from crawl_env.benchmark.task import REFERENCES, Reference
@@ -28,7 +28,9 @@ from ephemeral_crawl.core.results import provenance
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.study import ParallelStudy
 from ephemeral_crawl.core.tables import bound_of, markdown, plain
+from ephemeral_crawl.replay.hindsight import Hindsight
 
+_RIGHT = 1.6  # limit of the picture of all tasks; bounds beyond, of hindsight, are written
 BOUND, UNLEARNT, _STRONGER = "bound", "best without learning", "more knowledge"
 # Policies that do not learn, by whether they need the parameters.
 _IGNORANT, _MODELLED = ("random", "oldest-first"), ("fixed", "myopic")
@@ -116,7 +118,7 @@ class ReferencesStudy(ParallelStudy):
     def _measured(self, task: BenchmarkTask) -> dict[str, Any]:
         more = (task.best, *task.stronger)
         policies = dict.fromkeys((*_IGNORANT, *_MODELLED * task.is_known, "whittle", *more))
-        rewards = self._rewards(task, [*policies, *(BOUND,) * (task.recording is None)])
+        rewards = self._rewards(task, [*policies, BOUND])
         unlearnt = max(set(policies) - {"whittle", *more}, key=lambda p: np.mean(rewards[p]))
         found = {"random": "random", UNLEARNT: unlearnt, "whittle": "whittle"}
         found |= {name: name for name in more}
@@ -201,7 +203,8 @@ def work(job: Job) -> Result:
 
 
 def _bound(task: BenchmarkTask, run: int) -> float:
-    """Return the bound of a run; where rates drift or jump, for who is told them in its steps."""
+    """Return the bound of a run; where rates drift or jump, for who is told them in its steps, and
+    of a recording, for who knows the whole log."""
     posed, seed = task.informed_arguments("test", run), task.seed("test", run)
     env = CrawlVectorEnv(1, **{**posed, "horizon": task.warmup + task.steps})
     env.reset(seed=seed)
@@ -210,6 +213,11 @@ def _bound(task: BenchmarkTask, run: int) -> float:
     if task.discount < 1.0:
         given = world.value[0], budget, task.steps, task.discount
         return float(discounted_bound(fleet, *given).bound)
+    if isinstance(arrivals, Trace):
+        start = int(env.get_state()["world"]["feed"][0])
+        before = arrivals.steps(fleet.period) + task.warmup  # begins with the whole log uncollected
+        best = Hindsight(arrivals, fleet, task.steps, start=start, before=before)
+        return best.bound(budget) / task.steps
     if not isinstance(arrivals, Arrivals) or not isinstance(arrivals.rate, (Drift, Jumps)):
         return float(np.mean(bound_of(posed, 1, seed).bound))
     rates = np.empty((task.warmup + task.steps, len(fleet)))
@@ -285,7 +293,7 @@ def headroom(known: dict[str, dict[str, Reference]]) -> list[list[str]]:
             f"{known[key]['random'].mean:.4g}",
             f"{score_of(task, known[key], UNLEARNT).mean:.3f}",
             f"{known[key]['whittle'].mean:.4g}",
-            f"{score_of(task, known[key], BOUND).mean:.3f}" if BOUND in known[key] else "n/a",
+            f"{score_of(task, known[key], BOUND).mean:.3f}",
         ]
         for key, task in tasks().items()
         if key in known and task.tier != "checks"
@@ -496,7 +504,10 @@ def _picture(known: dict[str, dict[str, Reference]]) -> Any:
     names = [f"{'★ ' * (task.name in CORE)}{task.name}" for task in ranked]
     axes.set_yticks(rows, names)
     axes.axvline(1, color=plots.FAINT, lw=1, ls="--")
-    axes.set(xlabel="score: 0 random, 1 the reference of the task (★ core)", xlim=(-0.02, None))
+    for row, bound in zip(rows, marks[BOUND], strict=True):
+        if bound > _RIGHT:
+            axes.text(_RIGHT - 0.01, row + 0.1, f"{bound:.1f} →", va="bottom", ha="right")
+    axes.set(xlabel="score: 0 random, 1 the reference of the task (★ core)", xlim=(-0.02, _RIGHT))
     axes.set_ylim(len(ranked) - 0.4, -0.6)
     axes.grid(axis="y", visible=False)
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)

@@ -32,10 +32,16 @@ class PricedSchedule(NamedTuple):
 
 
 class Hindsight:
-    """The optimal schedules of the first `steps` steps of a log, from sources that start empty.
+    """The optimal schedules of `steps` steps of a log.
 
-    Sources are crawled at the beginnings of steps, 0, T, …, so that items published in the last
-    step cannot be collected.
+    Arguments:
+        trace: the log, which is repeated from the start at its end.
+        sources: the fleet.
+        steps: number of steps in which sources are crawled, at the beginnings of steps, so that
+            items published in the last step cannot be collected.
+        start: step of the log with which it begins.
+        before: number of steps before the first crawl. Their items, and no earlier ones, are all
+            uncollected at that crawl.
 
     >>> from crawl_env import ItemLog
     >>> log = ItemLog(["a"], [0, 0], [0.5, 1.5], [3.0, 4.0], start=0, end=4)
@@ -45,12 +51,14 @@ class Hindsight:
     (7.0, 7.0)
     """
 
-    def __init__(self, trace: Trace, sources: Sources, steps: int) -> None:
+    def __init__(
+        self, trace: Trace, sources: Sources, steps: int, *, start: int = 0, before: int = 0
+    ) -> None:
         feed = trace.bind(sources, 1)
         self._cost, self._steps = sources.cost, steps
         self._sources = [
             _contents(feed, items, available)
-            for items, available in _by_source(feed, len(sources), steps)
+            for items, available in _by_source(feed, len(sources), steps, start, before)
         ]
 
     def bound(self, budget: float) -> float:
@@ -95,16 +103,19 @@ def _best_alone(contents: Contents, charge: float) -> tuple[float, int]:
     return float(best[-1]), int(crawls[-1])
 
 
-def _by_source(feed: TraceFeed, n: int, steps: int) -> list[tuple[Published, IntArray]]:
-    """Return every source's items, and the steps (≥ 1) from which on they are available."""
+def _by_source(
+    feed: TraceFeed, n: int, steps: int, start: int, before: int
+) -> list[tuple[Published, IntArray]]:
+    """Return every source's items, and the steps from which on they can be collected."""
     rng = np.random.default_rng(0)  # unused: the start of the log is fixed
     (_, block), *_ = feed.blocks
-    feed.start(np.zeros(1, dtype=np.intp), rng)
-    # Nothing was published before the beginning of the log.
-    parts = [Published.concatenate([])]
-    parts += [Published.concatenate(list(block.draw(rng))) for _ in range(steps - 1)]
+    feed.set_state(np.array([start]))
+    parts = [Published.concatenate([])]  # nothing can be collected before a step has passed
+    parts += [Published.concatenate(list(block.draw(rng))) for _ in range(before + steps - 1)]
     items = Published.concatenate(parts)
-    available = np.repeat(np.arange(steps), [part.cell.size for part in parts])
+    appeared = np.repeat(np.arange(before + steps), [part.cell.size for part in parts])
+    available = np.maximum(appeared, before)
+    items = items._replace(age=items.age + (available - appeared))
     order = np.argsort(items.cell, kind="stable")
     edges = np.searchsorted(items.cell[order], np.arange(n + 1))
     mine = [order[edges[i] : edges[i + 1]] for i in range(n)]

@@ -12,6 +12,7 @@ from crawl_env import CrawlVectorEnv, ItemLog, tasks
 from crawl_env.benchmark import TASKS, catalogue
 from crawl_env.benchmark.recordings import CURVES, FOLDER, ITEMS, Recording
 from crawl_env.log.changelogs import debian_changelogs
+from experiments.references import _bound
 from tests.refusals import refused
 
 NAME = "DebianChangelogs"  # without recorded references, which are those of other logs
@@ -73,6 +74,16 @@ def test_an_agent_is_scored_on_a_recording():
     assert score["random"] == pytest.approx(0)
     again = agents.benchmark("oldest-first", NAME)["scores"][TASKS[NAME].id]["mean"]
     assert again == score["oldest-first"] != 0
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_bound_of_a_recording_is_above_who_sees_the_present_content():
+    task = TASKS[NAME]
+    for run in range(task.seeds):
+        posed = {**task.informed_arguments("test", run), "observed": True}
+        given = {"steps": task.steps, "warmup": task.warmup, "seed": task.seed("test", run)}
+        reward = agents.evaluate("clairvoyant", posed, seeds=1, **given).reward[0]
+        assert reward < _bound(task, run) < 1.5 * reward
 
 
 def test_another_log_is_refused(folder, monkeypatch):

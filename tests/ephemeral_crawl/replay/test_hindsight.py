@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from agents.evaluation.rollout import Rollout
-from crawl_env import DecayCurves, ItemLog, Sources, Trace
+from crawl_env import CrawlVectorEnv, DecayCurves, ItemLog, Sources, Trace
 from ephemeral_crawl.replay.hindsight import Hindsight
 from ephemeral_crawl.replay.play import play
 
@@ -93,6 +93,20 @@ def test_with_budget_for_everything_it_is_what_crawling_everything_brings():
     with pytest.warns(UserWarning, match="nothing to decide"):
         played = play(Rollout("whittle", arguments), trace, EPOCHS)
     assert played.reward.sum() == pytest.approx(most)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_window_of_a_log_that_is_repeated_and_a_warm_up_without_crawls(seed):
+    log, fleet = tiny(seed)
+    trace = Trace(log)
+    env = CrawlVectorEnv(1, sources=fleet, budget=3, arrivals=trace, horizon=9, start="empty")
+    env.reset(seed=seed)
+    start = int(env.get_state()["world"]["feed"][0])
+    reward = [env.step(np.ones((1, 2)))[1][0] for _ in range(9)]  # crawls all in each step
+    assert Hindsight(trace, fleet, 9, start=start).bound(3.0) == pytest.approx(sum(reward))
+    late = np.repeat([[0.0], [1.0]], [2, EPOCHS - 2], axis=0) * [1.0, 1.0]
+    window = Hindsight(trace, fleet, EPOCHS - 2, before=2)
+    assert window.bound(3.0) == pytest.approx(collected(log, fleet, late))
 
 
 def test_no_policy_exceeds_it_and_more_budget_never_lowers_it():

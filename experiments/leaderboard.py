@@ -12,13 +12,14 @@ import numpy as np
 from agents.evaluation.aggregate import iqm
 from agents.evaluation.benchmark import check_result, run_scores
 from crawl_env import tasks
-from crawl_env.benchmark import CORE, TASK_SETS
+from crawl_env.benchmark import CORE, TASK_SETS, named
 from crawl_env.files.atomic import write_text
 from crawl_env.files.regular import regular
 from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.core.base import Command
 from ephemeral_crawl.core.tables import markdown, plain
+from experiments.references import UNLEARNT
 
 FOLDER = Path("results") / "leaderboard"
 _LARGEST = 16 << 20  # bytes of a file; one of all tasks has less than a tenth
@@ -154,17 +155,23 @@ def page(entries: list[tuple[str, dict[str, Any]]], salt: str = "") -> str:
                 together = iqm(list(scores.values()))
                 worst = min(float(np.quantile(x, 0.1)) for x in scores.values())
                 budget = f"{result['training']:,}"
-                own = [_safe(result["agent"]), plain(together), f"{worst:.3f}"]
+                own = [
+                    _safe(result["agent"]),
+                    plain(together),
+                    f"{worst:.3f}",
+                    _failed(played, salt),
+                ]
                 cells = [*own, budget, str(result["trials"]), state]
                 rows.append((together.mean, cells, scores))
                 continue
             partial.append(((_safe(result["agent"]), f"{result['training']:,}"), scores))
         if rows:
             rows.sort(key=lambda row: -row[0])
-            head = ["agent", "IQM of scores", "worst decile", "training", "trials", "state"]
-            table = [head, ["---", *["---:"] * 4, "---"], *(cells for _, cells, _ in rows)]
+            measures = ["IQM of scores", "worst decile", "failed runs", "training", "trials"]
+            head = ["agent", *measures, "state"]
+            table = [head, ["---", *["---:"] * 5, "---"], *(cells for _, cells, _ in rows)]
             parts.append(f"\n**{tier}** ({len(wanted)} tasks)\n\n{markdown(table)}")
-            listed = {(cells[0], cells[3]) for _, cells, _ in rows}
+            listed = {(cells[0], cells[4]) for _, cells, _ in rows}
             others = [entry for entry in partial if entry[0] not in listed]
             agents = [(cells[0], scores) for _, cells, scores in rows]
             parts.append(f"Mean score of each task:\n\n{_means(wanted, agents, others)}")
@@ -183,6 +190,19 @@ def page(entries: list[tuple[str, dict[str, Any]]], salt: str = "") -> str:
             f"No result of all tasks of a tier, or of the core ({', '.join(CORE)}), yet.\n"
         )
     return "\n".join(parts)
+
+
+def _failed(played: list[dict[str, Any]], salt: str) -> str:
+    """Return how many runs are not above the best policy that learns nothing, in the same run;
+    "n/a" if its rewards are not recorded, as those of other seeds."""
+    ignorant = {row["task"]: named(row["task"]).references.get(UNLEARNT) for row in played}
+    failed = 0
+    for row in played:
+        reference = ignorant[row["task"]]
+        if salt or reference is None:
+            return "n/a"
+        failed += row["reward"] <= reference.rewards[row["run"]]
+    return f"{failed} of {len(played)}"
 
 
 def _means(

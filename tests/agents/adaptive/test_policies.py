@@ -11,10 +11,9 @@ from hypothesis.extra.numpy import arrays
 import agents
 from agents.adaptive import Certainty, Optimism, SelfTuning, Thompson
 from agents.adaptive.base import Memory
-from agents.evaluation.rollout import Rollout, compare, evaluate, with_features
+from agents.evaluation.rollout import compare, evaluate
 from agents.evaluation.statistics import score
 from agents.inference import (
-    ESTIMATORS,
     Changed,
     FleetPrior,
     Forgetting,
@@ -414,19 +413,6 @@ def test_certainty_gives_sources_up_where_the_others_do_not():
     assert score[Optimism] > score[Certainty] + 0.02 * base
 
 
-def test_self_tuning_learns_decay_and_utility():
-    fleet = Sources(2.0, np.geomspace(0.3, 3.0, 12), np.repeat([0.05, 0.4], 6))
-    rollout = Rollout(SelfTuning, {**UNSEEN, "sources": fleet, "budget": 3}, seeds=4)
-    for _ in range(300):
-        rollout.step()
-    state = rollout.state
-    rate, utility, decay = model_of(state)
-    visited = rollout.env.world.age < 50
-    np.testing.assert_allclose(np.log(rate[visited] / 2.0), 0.0, atol=0.4)
-    error = np.log(utility / decay / (fleet.mean_utility / fleet.decay_rate))[visited]
-    assert np.median(np.abs(error)) < 0.35
-
-
 def test_observed_value_decides():
     """Of equal sources, the one of the largest value is crawled first."""
     fleet = Sources(np.full(4, 3.0), 1.0, 0.2)
@@ -450,30 +436,7 @@ def test_average_budgets_are_spent():
         assert runs[name].reward.mean() > 0.75 * runs["whittle"].reward.mean()
 
 
-def test_evaluations_add_the_features_they_need_and_all_meet_the_same_content():
-    features = with_features("adaptive-thompson", {"features": ("age",)})[1]["features"]
-    assert features == ("age", "crawled", "harvest")
-    fleet = Sources([0.2, 3.0, 40.0, 60.0], 1.0, 0.2)  # dense and sparse
-    arguments = {"sources": fleet, "arrivals": "poisson-items", "observed": False, "budget": 4}
-    runs = compare(["whittle", *(k.name for k in KINDS)], arguments, steps=50, seeds=3)
-    for run in runs.values():
-        np.testing.assert_allclose(run.reward, runs["whittle"].reward, rtol=1e-12)
-
-
 # --------------------------------------------------------------------------------------- arguments
-
-
-def test_agents_are_made_by_class_and_by_name():
-    env = CrawlVectorEnv(2, sources=Sources(1.0, [1.0, 2.0], 0.1, period=2.0), features=COUNTS)
-    for kind in KINDS:
-        assert type(agents.make(kind.name, env)) is type(kind(env)) is type(kind(env.task)) is kind
-    for name in ESTIMATORS:
-        agent = Thompson(env, seed=0, estimator=name)
-        np.testing.assert_allclose(agent.posterior(None).mean, 25.0)
-    given = GammaPoisson(retention=0.5)
-    assert Optimism(env, estimator=given, confidence=0.7).estimator is given
-    with pytest.raises(TypeError, match="confidence"):
-        agents.make("adaptive-thompson", env, confidence=0.7)
 
 
 def test_signals_are_learnt_where_there_are_any():

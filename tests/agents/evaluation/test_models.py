@@ -13,7 +13,7 @@ import agents
 from agents import compare, evaluate
 from crawl_env import CrawlEnv, CrawlVectorEnv, Task
 from crawl_env.envs.sb3 import CrawlVecEnv
-from crawl_env.envs.wrappers import SequentialSelection, SubsetAction, VectorSubsetAction
+from crawl_env.envs.wrappers import SequentialSelection, VectorSubsetAction
 
 FLAT, DISCRETE = "EphemeralCrawlFlat-v0", "EphemeralCrawlDiscrete-v0"
 TASK = {"budget": 2, "arrivals": "poisson"}
@@ -258,9 +258,3 @@ def test_subsets_of_fleets_with_other_costs_are_refused():
 
     with pytest.raises(ValueError, match="changed the costs"):
         evaluate(lambda observation: 0, {"sources": draw, "budget": 1}, **RUNS)
-
-
-def test_subset_action_is_known_by_its_wrapper():
-    assert evaluate("whittle", SubsetAction(CrawlEnv()), **RUNS).cost.tolist() == [1, 1, 1]
-    with pytest.raises(ValueError, match="changes observations"):
-        evaluate("whittle", gym.wrappers.FlattenObservation(CrawlEnv()), **RUNS)

@@ -277,16 +277,6 @@ def test_evaluations_take_what_has_learnt():
         evaluate(agent, {"features": ("age",)}, steps=1, seeds=1)
 
 
-def test_one_observation_and_a_batch_of_it_are_answered_alike():
-    agent = WIQL(crawl()).learn(300)
-    seen = crawl(rows=3).reset(seed=0)[0]
-    batch, _ = agent.predict(seen)
-    alone, state = agent.predict(seen[1])
-    assert np.array_equal(alone, batch[1])
-    assert alone.dtype == np.float32
-    assert state is None
-
-
 def test_ranks_keep_the_order_of_scores_that_float32_cannot_tell_apart():
     score = np.array([1e9, 1e9 + 1e-6, -5.0, 1e9 + 2e-6])
     assert np.argsort(-priorities_of(score)).tolist() == [3, 1, 0, 2]

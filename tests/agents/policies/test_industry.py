@@ -70,14 +70,6 @@ def test_follows_the_rule_step_by_step(name, rule, shown):
         assert interval[4] < 2
 
 
-def test_what_changes_often_is_crawled_often():
-    task = {"sources": FLEET, "arrivals": "poisson", "observed": False, "budget_rule": "average"}
-    for name in ("nutch", "miniflux"):
-        frequency = evaluate(name, {**task, "budget": 4}, steps=1200, seeds=2).frequency
-        assert frequency[4] > 1.5 * frequency[1] > 1.5 * frequency[3]
-        assert frequency[3] < 1 / 20
-
-
 @pytest.mark.parametrize("rate", [5.0, 0.05])
 def test_rules_are_round_robin_where_every_crawl_finds_something(rate):
     """As in most tasks of the benchmark: all intervals are the shortest, whatever that is."""
@@ -110,24 +102,6 @@ def test_is_shown_what_it_needs_and_others_meet_the_same_content():
     )  # fmt: skip
     assert with_features("whittle", {})[1]["features"] == ("value",)
     assert with_features(Nutch, {})[1]["features"] == ("value", "crawled", "harvest")
-
-
-def test_knows_nothing_of_the_parameters():
-    """The same observations, whatever the fleet is: the same actions."""
-    rng = np.random.default_rng(0)
-    seen = rng.integers(0, 2, (20, 3, 5, 2)).astype(np.float32)
-    for name in ("nutch", "miniflux"):
-        players = [
-            agents.make(name, CrawlVectorEnv(3, sources=f, features=("crawled", "items")))
-            for f in (FLEET, Sources([9.0, 8, 7, 6, 5], 2.0, 1.0))
-        ]
-        states = [None, None]
-        for batch in seen:
-            actions = []
-            for i, player in enumerate(players):
-                action, states[i] = player.predict(batch, states[i])
-                actions.append(action)
-            np.testing.assert_array_equal(*actions)
 
 
 def test_clamps_can_be_set():

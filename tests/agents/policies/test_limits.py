@@ -7,7 +7,6 @@ import agents
 from agents import relaxation
 from agents.evaluation.rollout import compare, evaluate, with_features
 from agents.policies.base import ObservationView
-from agents.policies.index import IndexAgent
 from agents.registry import AGENTS
 from agents.theory.index import index_at_age, myopic_index, whittle_index
 from agents.theory.multiplier import BudgetMultiplier
@@ -96,37 +95,6 @@ def test_those_who_plan_beat_random_choice(rule, observed):
         assert gain.mean() > Z_LIMIT * gain.std(ddof=1) / np.sqrt(gain.size), name
         error = run.reward.std(ddof=1) / np.sqrt(run.reward.size)
         assert run.reward.mean() < bound + Z_LIMIT * error
-
-
-class Careless(IndexAgent):
-    """Whittle's index as if no crawl could fail."""
-
-    name = "careless"
-
-    def index(self, value, sources):
-        state = sources.__getstate__()
-        return whittle_index(value, Sources(**{**state, "failure_rate": 0.0}))
-
-
-def test_knowing_of_failures_pays():
-    """Paired on the same arrivals: not worse with an error rate of 1 in 30,000, here clearly
-    better."""
-    rng = np.random.default_rng(1)
-    fleet = Sources(
-        rng.uniform(0.5, 4, 20),
-        1.0,
-        rng.uniform(0.05, 0.5, 20),
-        failure_rate=rng.choice([0.0, 0.8], 20),
-    )
-    runs = compare(
-        {"whittle": "whittle", "careless": Careless},
-        {"sources": fleet, "budget": 3},
-        steps=300,
-        warmup=100,
-        seeds=20,
-    )
-    gain = runs["whittle"].reward - runs["careless"].reward
-    assert gain.mean() > Z_LIMIT * gain.std(ddof=1) / np.sqrt(20)
 
 
 def test_myopia_counts_what_succeeds():

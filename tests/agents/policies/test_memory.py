@@ -48,17 +48,6 @@ def test_no_state_starts_all_rows_and_a_start_some():
     assert sources_of(agent.predict(seen, None, np.zeros(3, dtype=bool))[0]) == [0, 0, 0]
 
 
-def test_one_observation_is_a_batch_of_one():
-    agent = Counter(Task())
-    seen = np.ones((4, 1), dtype=np.float32)
-    action, state = agent.predict(seen)
-    assert action.shape == (4,)
-    assert [array.shape for array in state] == [(1,), (1, 2, 3)]
-    action, state = agent.predict(seen, state)
-    assert action.argmax() == 1
-    assert agent.predict(seen, state, np.array([True]))[0].argmax() == 0
-
-
 def test_refuses_the_state_of_another_batch():
     agent = Counter(Task())
     _, state = agent.predict(np.ones((3, 4, 1), dtype=np.float32))

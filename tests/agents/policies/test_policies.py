@@ -232,19 +232,6 @@ def test_acts_on_what_it_sees_and_believes_the_rest(name):
         observation, *_ = env.step(action)
 
 
-def test_order_of_indices_survives_rounding():
-    """Fleets over six orders of magnitude: a difference of 1 % within a thousand of the typical
-    index is never lost."""
-    n = 1400
-    ceiling = 1e-3 * 1.01 ** np.arange(n)
-    fleet = Sources(ceiling * 0.3, 1.0, 0.3 * np.ones(n))
-    for name in ("whittle", "myopic"):
-        env = CrawlVectorEnv(1, sources=fleet, budget=1)
-        agent = agents.make(name, env)
-        action = agent.predict(env.reset(seed=0)[0])[0][0]
-        assert (np.diff(action) > 0).all()
-
-
 # Where random content is seen, λ* is simulated for each fleet: seconds each.
 @pytest.mark.parametrize(("rule", "arrivals"), [("step", "poisson"), ("average", "deterministic")])
 def test_drawn_fleets_are_known_from_their_channels(rule, arrivals):

@@ -277,23 +277,6 @@ def test_on_average_the_budget_is_spent():
     assert abs(np.mean(crawls[1000:]) - 20) < 0.4
 
 
-@pytest.mark.parametrize("costs", ["equal", "distinct"])
-def test_a_saved_scheduler_goes_on_with_the_same_selections(tmp_path, costs):
-    sources = columns_with(500, 1, costs=costs, delays=True, hosts=False)
-    scheduler = FleetScheduler(sources, 10.0, start="random", seed=3)
-    rng = np.random.default_rng(0)
-    for _ in range(50):
-        picked = scheduler.step()
-        scheduler.report(failed=rng.random(len(picked)) < 0.3)
-    scheduler.save(tmp_path / "scheduler.npz")
-    other = FleetScheduler.load(tmp_path / "scheduler.npz", sources)
-    for _ in range(200):
-        np.testing.assert_array_equal(scheduler.step(), other.step())
-        assert scheduler.price == other.price
-    with pytest.raises(ValueError, match=r"crawled_at has shape \(500,\); it must have .*499"):
-        FleetScheduler.load(tmp_path / "scheduler.npz", sources[:499])
-
-
 @pytest.mark.parametrize("policy", ["whittle", "myopic", "static", "oldest-first"])
 def test_a_scheduler_goes_on_from_a_state(policy):
     rng = np.random.default_rng(2)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.evaluation.rollout import compare
-from agents.learning.fleet.base import gumbel_perturbed, squashed
+from agents.learning.fleet.base import gumbel_perturbed
 from agents.learning.fleet.networks import FleetNetwork, ScaledColumns
 from agents.learning.fleet.ppo import (
     EquivariantPPO,
@@ -167,13 +167,6 @@ def test_what_is_added_is_finite_and_gumbel(monkeypatch):
     # Mean γ and variance π²/6; five standard errors.
     assert abs(added.mean() - np.euler_gamma) < 5 * np.sqrt(np.pi**2 / 6 / 1e5)
     assert abs(added.var() - np.pi**2 / 6) < 0.05
-
-
-def test_priorities_keep_the_order_of_scores():
-    score = np.sort(np.random.default_rng(0).normal(0, 10, 1000)).astype(np.float32)
-    priority = squashed(score)
-    assert (np.diff(priority) >= 0).all()
-    assert np.abs(priority).max() < 1
 
 
 def test_rewards_of_a_reset_are_no_part_of_what_is_learnt():

@@ -42,31 +42,6 @@ def test_what_one_arm_loses_moves_no_other_arm():
     assert not np.max(moved, axis=0)[[0, 2]].any()
 
 
-def test_training_goes_on_bit_by_bit_from_what_is_remembered():
-    def train(trained, steps):
-        for step in steps:
-            x = torch.full((3, 4, 2), float(step))
-            trained.optimizer_step((trained.network(x) - 1).square().sum())
-
-    through, first, second = (TrainedNetwork(stack(seed), 1e-2, "cpu") for seed in (0, 0, 5))
-    train(through, range(10))
-    train(first, range(6))
-    second.load_state_dict(first.state_dict())
-    train(second, range(6, 10))
-    for a, b in zip(through.network.values, second.network.values, strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
-def test_a_memory_is_not_changed_by_further_training():
-    trained = TrainedNetwork(stack(), 1e-2, "cpu")
-    trained.optimizer_step(trained.network(torch.ones(3, 1, 2)).sum())
-    memory = trained.state_dict()
-    kept = [memory["weights"][0].copy(), memory["moments"][0]["exp_avg"].copy()]
-    trained.optimizer_step(trained.network(torch.ones(3, 1, 2)).square().sum())
-    np.testing.assert_array_equal(memory["weights"][0], kept[0])
-    np.testing.assert_array_equal(memory["moments"][0]["exp_avg"], kept[1])
-
-
 def test_a_follower_goes_a_share_of_the_way():
     follower, leader = stack(0), stack(1)
     start, aim = follower.values, leader.values
@@ -93,15 +68,6 @@ def test_a_replay_keeps_the_last_transitions_whole_and_by_arm():
     torch.testing.assert_close(batch.reward, batch.state[..., 0] + 0.25)
     torch.testing.assert_close(batch.next_state, batch.state + 0.5)
     torch.testing.assert_close(batch.active, (batch.state[..., 0] % 20 >= 10).float())
-
-
-@pytest.mark.parametrize("epochs", [2, 5])
-def test_a_replay_is_remembered(epochs):
-    replay, other = fed(6, epochs), ReplayBuffer(6, arms=2, features=1)
-    other.load_state_dict(replay.state_dict())
-    drawn = [r.sample(50, np.random.default_rng(1), "cpu") for r in (replay, other)]
-    assert all(torch.equal(a, b) for a, b in zip(*drawn, strict=True))
-    assert len(other) == len(replay)
 
 
 def test_the_unit_is_the_largest_reward_and_charges_reach_a_little_beyond():

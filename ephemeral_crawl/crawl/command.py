@@ -229,8 +229,8 @@ class CrawlFeeds(Command):
             regular(path)
         if "".join(self.store.parts[:1]).endswith(":") or is_connection_string(str(self.store)):
             raise ValueError("--store is not the path of a file; give one, such as crawl.db")
-        store = str(self.store.resolve())
-        if str(Path(self.out).resolve()) in (store, *(store + end for end in _BESIDE)):
+        store = os.path.realpath(self.store)
+        if os.path.realpath(self.out) in (store, *(store + end for end in _BESIDE)):
             raise ValueError(
                 f"--out is {self.out}, which is the store, or belongs to it; give another file"
             )

@@ -29,7 +29,7 @@ from ephemeral_crawl.crawl.sitemaps import MOST_ENTRIES, parse_sitemap
 from ephemeral_crawl.crawl.stores import Stores
 from ephemeral_crawl.crawl.urls import check_url, host_of, source_of
 from ephemeral_crawl.live import Lesson, Scheduler, UnknownSource
-from ephemeral_crawl.live.arguments import Duration, seconds
+from ephemeral_crawl.live.arguments import Duration, each_once, seconds
 from ephemeral_crawl.live.settings import SourceSettings
 
 PathName = str | PathLike[str]
@@ -280,29 +280,36 @@ def change_sources(scheduler: Scheduler, path: PathName) -> int:
 def _lines(path: PathName) -> Iterator[tuple[int, dict[str, Any]]]:
     """Return the number of each line of a file of changes, and what it says, by column."""
     with open(regular(path), encoding="utf-8-sig", newline="") as file:
-        if fspath(path).lower().endswith(".csv"):
-            reader = csv.DictReader(file, restval="", strict=True)
-            if "source" not in (reader.fieldnames or ()):
+        try:
+            lines = file.readlines()
+        except UnicodeDecodeError:
+            raise ValueError(f"{path} is not UTF-8 text; save it as UTF-8 and try again") from None
+    if fspath(path).lower().endswith(".csv"):
+        reader = csv.DictReader(lines, restval="", strict=True)
+        try:
+            columns = reader.fieldnames or ()
+            if "source" not in columns:
                 raise ValueError(f"{path}, line 1: there is no column source")
-            try:
-                for cells in reader:
-                    if None in cells:
-                        raise ValueError(
-                            f"{path}, line {reader.line_num}: there are more cells than columns"
-                        )
-                    yield reader.line_num, {key: x for key, x in cells.items() if x != ""}
-            except (csv.Error, UnicodeDecodeError) as error:
-                raise ValueError(f"{path}, line {reader.line_num + 1}: {error}") from None
-            return
-        for number, line in enumerate(file, 1):
-            try:
-                given = json.loads(line) if line.strip() else None
-            except (ValueError, RecursionError) as error:
-                raise ValueError(f"{path}, line {number}: it is not JSON: {error}") from None
-            if given is not None and not isinstance(given, dict):
-                raise ValueError(f"{path}, line {number}: it is {shown(given)}; give an object")
-            if given:
-                yield number, given
+            if len({*columns}) < len(columns):
+                raise ValueError(f"{path}, line 1: a column appears twice")
+            for cells in reader:
+                if None in cells:
+                    raise ValueError(
+                        f"{path}, line {reader.line_num}: there are more cells than columns"
+                    )
+                yield reader.line_num, {key: x for key, x in cells.items() if x != ""}
+        except csv.Error as error:
+            raise ValueError(f"{path}, line {reader.line_num + 1}: {error}") from None
+        return
+    for number, line in enumerate(lines, 1):
+        try:
+            given = json.loads(line, object_pairs_hook=each_once) if line.strip() else None
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{path}, line {number}: it is not JSON: {error}") from None
+        if given is not None and not isinstance(given, dict):
+            raise ValueError(f"{path}, line {number}: it is {shown(given)}; give an object")
+        if given:
+            yield number, given
 
 
 def _setting(scheduler: Scheduler, column: str, value: Any) -> Any:

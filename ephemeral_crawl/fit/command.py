@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -112,14 +113,13 @@ class Fit(SignalOptions, Study):
             raise ValueError(f"--decay-window is {self.decay_window:g}; it must be positive")
         if self.out.suffix != ".csv":
             raise ValueError(f"--out {self.out.name} is the CSV of the fleet; name it ….csv")
-        if any(
-            self.out.resolve() == p.resolve() for p in (self.items, self.curves, self.signals) if p
-        ):
+        out = os.path.realpath(self.out)
+        if any(out == os.path.realpath(p) for p in (self.items, self.curves, self.signals) if p):
             raise ValueError(f"--out {self.out.name} is an input of this command; name another")
         if self.skew is not None and not 0 <= self.skew < np.inf:
             raise ValueError(f"--skew is {self.skew:g}; it must be zero or positive (time)")
         self.check(self.items, self.curves, self.signals, self.out)
-        check_place(self.out.resolve(), "--out")
+        check_place(Path(out), "--out")
 
     def _log(self) -> tuple[ItemLog, PingLog | None]:
         """Return the part of the log to fit, and the pings on its clock."""

@@ -1,5 +1,6 @@
 """What the commands refuse, in the user's terms, before they write anything."""
 
+import os
 import re
 
 import pytest
@@ -108,6 +109,26 @@ def test_bad_input_is_said_in_the_users_terms(
         run(given, "--out", str(tmp_path / "out"))
     assert not list(tmp_path.iterdir()), "nothing is written for a refused request"
     assert not capsys.readouterr().out, "no report begins"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "fit --items loop.csv --decay-rate .1 --out fleet.csv",
+        "crawl --store loop.csv --dry-run",
+        "crawl --store pipe --out loop.csv",
+        "sources --store loop.csv --budget 1/h",
+        "sources --store pipe --budget 1/h",
+        "reshard --stores loop.csv crawl.db",
+    ],
+)
+def test_loops_of_links_and_pipes_are_refused(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    os.symlink("loop.csv", "loop.csv")
+    os.mkfifo("pipe")
+    with pytest.raises(SystemExit, match=r"loop.csv.*Too many levels|pipe is a pipe"):
+        run(words)
+    assert not {file.name for file in tmp_path.iterdir()} - {"loop.csv", "pipe", "results"}
 
 
 @pytest.mark.parametrize("what", ["a file", "a folder of others", "the folder of the input"])

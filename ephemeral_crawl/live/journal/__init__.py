@@ -68,7 +68,7 @@ def stores_of_shards(names: Sequence[str]) -> list[str | Path]:
     places, found = [store_named(name) for name in names], dict[object, str]()
     for name, place in zip(names, places, strict=True):
         file = file_of(place)
-        key = place if file is None else file.resolve()
+        key = place if file is None else os.path.realpath(file)
         if key in found:
             raise ValueError(
                 f"{redacted(found[key])} and {redacted(name)} are one store; give each shard a "

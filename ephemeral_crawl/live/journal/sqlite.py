@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crawl_env.errors import counted
+from crawl_env.files.regular import regular
 from ephemeral_crawl.live.errors import DamagedStore, StoreLocked
 from ephemeral_crawl.live.journal.base import PATIENCE, RESTORE, VERSION, SqlJournal
 
@@ -81,8 +82,6 @@ class SqliteJournal(SqlJournal):
     ) -> None:
         if not path.parent.is_dir():
             raise FileNotFoundError(f"the folder {path.parent} does not exist; make it first")
-        if path.is_dir():
-            raise ValueError(f"{path} is a folder; give the name of a file")
         self.name, self._full, self._patience = str(path), full, patience
         self._closed = False
         self._path = Path(os.path.realpath(path))  # as SQLite names the log
@@ -283,10 +282,11 @@ def is_new(path: Path) -> bool:
     The file is not opened: to close it would drop the locks that SQLite has on it in this process.
 
     Raises:
-        ValueError: the file is another; longer ones are left to SQLite to refuse.
+        ValueError: the file is another, or no regular one; longer ones are left to SQLite to
+            refuse.
     """
     try:
-        size = path.stat().st_size
+        size = os.stat(regular(path)).st_size
     except FileNotFoundError:
         return True
     if 0 < size < _LEAST:  # SQLite takes one of a byte for a new one

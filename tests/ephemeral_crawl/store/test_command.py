@@ -73,10 +73,14 @@ def test_budgets_of_tags_and_pauses_are_set(path, capsys):
         ("a.csv", "source,paused\na,perhaps\n", "line 2, column paused: paused is 'perhaps'"),
         ("a.csv", "source,cost\na,1,2\n", "line 2: there are more cells than columns"),
         ("a.csv", "source,cost\na,1\n\na,2\n", "line 4: 'a' appears twice"),
+        ("a.csv", "source,cost,cost\na,1,2\n", "line 1: a column appears twice"),
+        ("a.csv", "source,tag\na,café\n", "is not UTF-8 text"),
         ("a.csv", "source,max_interval\na,1s\n", "line 2: max_interval is 1 s and min_interval"),
         ("a.jsonl", '{"source": "a"}\n{"source": ', "line 2: it is not JSON"),
         ("a.jsonl", '{"source": "a"}\n[1]', "line 2: it is [1]; give an object"),
         ("a.jsonl", '{"source": "a", "tag": 3}', "line 1, column tag: tag is 3"),
+        ("a.jsonl", '{"source": "a", "cost": 1, "cost": 2}', "two values of the same name"),
+        ("a.jsonl", '{"source": "a", "tag": "café"}', "is not UTF-8 text"),
         ("a.jsonl", '{"weight": 3}', "line 1, column source: it is missing"),
     ],
 )
@@ -84,7 +88,7 @@ def test_a_file_of_changes_is_refused_as_a_whole(path, name, text, error):
     live = Scheduler(path, budget="60/h", clock=Clock())
     live.add_many({"source": name} for name in ("a", "b"))
     changes = path.with_name(name)
-    changes.write_text(text)
+    changes.write_text(text, encoding="latin-1")
     before = live.settings("a")
     with refused(error, str(changes)):
         ManageStore(store=str(path), changes=changes, budget="9/h").run()

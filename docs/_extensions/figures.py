@@ -10,7 +10,7 @@ from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
 from ephemeral_crawl.core.results import read_csv
-from experiments.throughput.figure import Figure
+from experiments.core.clock import Figure
 
 RECORD = Path(__file__).parents[2] / "results" / "throughput" / "figures.csv"
 

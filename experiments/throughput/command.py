@@ -13,21 +13,10 @@ import tyro
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.study import Rows
-from experiments.core.data import (
-    Case,
-    Column,
-    Data,
-    Derived,
-    Details,
-    Item,
-    Lines,
-    Table,
-    mean,
-    write,
-)
+from experiments.core.clock import Figure
+from experiments.core.data import Data
 from experiments.core.study import Part, PartsStudy
-from experiments.throughput import costs, processes, steps, tensors
-from experiments.throughput.figure import Figure
+from experiments.throughput import processes, steps, tensors
 
 FIGURES: dict[str, Callable[[Job], Iterator[Figure]]] = {
     "gymnasium": lambda job: steps.gymnasium_figures(job["rounds"]),
@@ -87,109 +76,6 @@ def _tables(report: Report, data: Data) -> None:
         report.table(group, ["", "measured", "limit", "", "note"], rows)
 
 
-# ------------------------------------------------------------------------------ costs of all sizes
-
-
-def _sizes(study: Any) -> list[Job]:
-    return [
-        {"arrivals": name, "n": n, "rows": rows, "rounds": study.rounds}
-        for n, rows in costs.SIZES
-        if n <= study.largest
-        for name in costs.RATES
-    ]
-
-
-def _size(job: Job) -> Result:
-    return costs.step_cost(job["arrivals"], job["n"], job["rows"], job["rounds"])._asdict()
-
-
-def _files(study: Any) -> list[Job]:
-    largest = study.largest_file
-    return [
-        {"number": rows, "rounds": study.rounds}
-        for rows in sorted({max(1, largest // 10), largest})
-    ]
-
-
-def _file(job: Job) -> Result:
-    return {"rows": [one._asdict() for one in costs.file_costs(job["number"], job["rounds"])]}
-
-
-def _limit(data: Data, case: Case) -> float:
-    """Return the least time of a step: that of copying and drawing."""
-    return float(sum(data.numbers(name, **case)[0] for name in ("copy", "draws")))
-
-
-def _parts_of_steps(data: Data) -> Rows:
-    """Return the time of each part of a step of one environment."""
-    return [
-        {"arrivals": row["arrivals"], "n": row["n"], "part": name, "ns": time}
-        for row in data.where(rows=1)
-        for limit in [float(row["copy"]) + float(row["draws"])]
-        for name, time in (
-            *((name, row[name]) for name in ("world", "env", "whittle")),
-            ("limit: copy + draws", limit),
-        )
-    ]
-
-
-STEPS: tuple[Item, ...] = (
-    Derived(
-        _parts_of_steps,
-        (
-            Lines(
-                "Time of a step by the number of sources, one environment.",
-                x="n",
-                y=mean("ns"),
-                line="part",
-                columns="arrivals",
-                labels=("sources", "ns / source and step"),
-                log="xy",
-            ),
-        ),
-    ),
-    Table(
-        "Nanoseconds per source and step",
-        {"arrivals": "arrivals", "n": "N", "rows": "envs"},
-        (
-            Column("world", mean("world"), ".2f"),
-            Column("env step", mean("env"), ".2f"),
-            Column("Whittle step", mean("whittle"), ".2f"),
-            Column("index", mean("ranking"), ".2f"),
-            Column("copy", mean("copy"), ".2f"),
-            Column("draws", mean("draws"), ".2f"),
-            Column(
-                "world / limit",
-                lambda data, case: data.numbers("world", **case)[0] / _limit(data, case),
-                ".1f",
-            ),
-            Column("memory", mean("memory"), ".0f"),
-        ),
-    ),
-    Details(
-        "What the columns mean",
-        (
-            "World: advance alone. Env step: the vector environment, M = N/100, random priorities. "
-            "Whittle step: advance, index, select, crawl. Index: the index alone, for the content "
-            "of the env's world. Copy: moving the bytes that advance has to move (values read and "
-            "written, two parameters read). Draws: only the random numbers that the arrivals need. "
-            "World / limit: the world's time over copy + draws: of the smallest fleet, it is the "
-            "overhead of two numpy calls; of the largest deterministic one, memory bandwidth. "
-            "Memory: peak bytes per source during an env step, including the parameters of the "
-            "fleet.",
-        ),
-    ),
-)
-FILES = Table(
-    "Reading and writing files; medians over rounds",
-    {"what": "file", "rows": "rows"},
-    (
-        Column("read, µs/row", mean("read"), ".2f"),
-        Column("written, µs/row", mean("written"), ".2f"),
-    ),
-)
-
-
 @dataclass(kw_only=True)
 class Throughput(PartsStudy):
     """Measures the time per step, crawl and source, relative to the limits of the machine and to
@@ -198,40 +84,22 @@ class Throughput(PartsStudy):
 
     title: ClassVar[str] = "Throughput"
     parts: ClassVar[Mapping[str, Part]] = {
-        **{
-            name: Part(
-                lambda study: [_job(study)],
-                (_tables,),
-                _claim,
-                work=_figures,
-                file="figures.csv",
-                alone=True,
-            )
-            for name in FIGURES
-        },
-        "sizes": Part(
-            _sizes,
-            STEPS,
-            lambda data: "",
-            work=_size,
-            file="world.csv",
+        name: Part(
+            lambda study: [_job(study)],
+            (_tables,),
+            _claim,
+            work=_figures,
+            file="figures.csv",
             alone=True,
-        ),
-        "files": Part(
-            _files,
-            (FILES,),
-            lambda data: "",
-            work=_file,
-            file="files.csv",
-            alone=True,
-        ),
+        )
+        for name in FIGURES
     }
 
     rounds: int = 9
     """Rounds of each measurement."""
     only: Annotated[tuple[str, ...], tyro.conf.arg(metavar="PART")] = ()
     """Parts to measure: gymnasium, whittle, content, signals, payoffs, adaptive, making,
-    scheduler, tensors, start, replay, sizes, files; by default all. The record of the other parts
+    scheduler, tensors, start, replay; by default all. The record of the other parts
     is kept, so that a machine with a GPU can add its rows by --only tensors."""
     items: str = ""
     """Log of items for the replay, as for `ephemeral-crawl evaluate`; without it none is made."""
@@ -241,8 +109,6 @@ class Throughput(PartsStudy):
     """Budget of the replay."""
     largest: int = 10**7
     """Largest fleet."""
-    largest_file: int = costs.LARGEST_FILE
-    """Rows of the largest file."""
 
     def write(self, report: Report, tables: Mapping[str, Rows]) -> None:
         figures = Data(tables["figures.csv"])
@@ -252,7 +118,4 @@ class Throughput(PartsStudy):
             "Medians over rounds, with the smallest and the largest in brackets. A ratio compares "
             "two things that take turns in one process; × is a ratio of times (≤) or of rates (≥)."
         )
-        write(report, figures, (_tables,))
-        for name, data in self.found(tables).items():
-            if name not in FIGURES:
-                write(report, data, self.parts[name].content)
+        _tables(report, figures)

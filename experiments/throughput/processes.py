@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
-from experiments.throughput.figure import Figure, absent
+from experiments.core.clock import Figure, absent
 
 START, REPLAY = "Start", "Replay"
 _IMPORT = """

@@ -35,8 +35,7 @@ from crawl_env.fleet.columns import FleetColumns
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation.selection import select_top
 from experiments.adaptive import cost
-from experiments.core.clock import Call, interleaved
-from experiments.throughput.figure import Figure, compared, in_turn, of_each
+from experiments.core.clock import Call, Figure, compared, in_turn, interleaved, of_each
 
 # ------------------------------------------------------------------------------ against Gymnasium's
 

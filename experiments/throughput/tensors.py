@@ -12,8 +12,7 @@ import torch
 from agents.learning.fleet.ppo import EquivariantPPO, EquivariantPPOSettings
 from crawl_env import CrawlVectorEnv, Sources
 from crawl_env.envs.torch_env import TorchCrawlVectorEnv
-from experiments.core.clock import Call, interleaved
-from experiments.throughput.figure import Figure, Sense, absent, compared
+from experiments.core.clock import Call, Figure, Sense, absent, compared, interleaved
 
 GROUP = "Tensors"
 BYTES = {"float32": 32, "float64": 64}  # that a source update moves at least, all features counted

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from ephemeral_crawl.core.results import read_csv, write_csv
-from experiments.core.clock import Timing, interleaved
-from experiments.throughput import command, costs, processes, steps, tensors
+from experiments.core.clock import Figure, Timing, absent, compared, interleaved
+from experiments.throughput import command, processes, steps, tensors
 from experiments.throughput.command import Throughput
-from experiments.throughput.figure import Figure, absent, compared
 
 
 @pytest.fixture(autouse=True)
@@ -27,13 +26,6 @@ def test_the_clock_tells_a_sleep_from_a_longer_one():
     assert 2.0 < median < 6.0
     assert low <= median <= high
     assert 0.002 <= times["short"].median < 0.02
-
-
-def test_copying_as_much_is_measured_beside_the_world():
-    for name in costs.RATES:
-        c = costs.step_cost(name, 100, 2, rounds=1)
-        assert (c.arrivals, c.n, c.rows) == (name, 100, 2)
-        assert min(c.world, c.env, c.whittle, c.copy, c.memory) > 0
 
 
 def test_a_figure_is_met_or_not_or_not_measured():
@@ -100,17 +92,11 @@ def test_without_a_gpu_its_rows_are_empty_and_say_why(monkeypatch):
 
 
 def test_the_command_writes_records_and_a_report(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(costs, "SIZES", ((4, 2),))
     ours = steps.single(1, 1.0, 1)
     out = tmp_path / "t"
     monkeypatch.setitem(command.FIGURES, "gymnasium", lambda job: iter([ours]))
-    kept = ("gymnasium", "replay", "sizes", "files")
-    Throughput(out=out, rounds=1, largest_file=200, only=kept).run()
+    Throughput(out=out, rounds=1, only=("gymnasium", "replay")).run()
     assert [row["part"] for row in read_csv(out / "figures.csv")] == ["gymnasium", "replay"]
-    assert (out / "world.csv").read_text(encoding="utf-8").count("\n") == 4
-    read = read_csv(out / "files.csv")
-    assert {row["rows"] for row in read} == {"20", "200"}
-    assert all(float(row["read"]) > 0 and float(row["written"]) > 0 for row in read)
     said = capsys.readouterr().out
     assert "CartPole-v1" in said
     assert "1 could not be measured" in said
@@ -118,7 +104,6 @@ def test_the_command_writes_records_and_a_report(tmp_path, monkeypatch, capsys):
     Throughput(out=out, only=("gymnasium",)).run()  # the rest of the record stays
     again = read_csv(out / "figures.csv")
     assert [(row["part"], row["value"]) for row in again] == [("gymnasium", "7.5"), ("replay", "")]
-    assert read_csv(out / "files.csv") == read
     with pytest.raises(ValueError, match="unknown part 'gpu'"):
         Throughput(out=out, only=("gpu",)).run()
 

@@ -157,7 +157,7 @@ SEARCHES = {
     "crawl_env/log/decay_curves.py": "places in a curve",
     "ephemeral_crawl/live/life.py": "compiled: the time in which a source is expected to be back",
     "ephemeral_crawl/live/price.py": "compiled: when the index of a source that fails is the price",
-    "experiments/live/feeds/bound.py": "SciPy's, in a study",
+    "experiments/live/rules.py": "SciPy's, in a study",
 }
 SOLVERS = {"brentq", "brenth", "bisect", "minimize_scalar", "root_scalar", "toms748"}
 # Who moves a bracket itself, since the intervals between crawls are bounded together with λ, which

@@ -10,9 +10,7 @@ import tyro
 
 from ephemeral_crawl.core.study import ParallelStudy
 from experiments.core.study import Part, PartsStudy
-from experiments.live import http, large, process
-from experiments.live.feeds import failing, shards, sitemaps
-from experiments.live.feeds import measure as feeds
+from experiments.live import failing, feeds, http, large, process, shards, sitemaps
 
 
 @dataclass(kw_only=True)

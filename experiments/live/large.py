@@ -24,8 +24,8 @@ from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.shards.balancer import Balancer, Quote
 from experiments.core.data import Column, Data, Table, mean
 from experiments.core.study import Part
-from experiments.live.feeds.shards import EVERY, HOURS, largest
-from experiments.live.feeds.world import HOUR
+from experiments.live.shards import EVERY, HOURS, largest
+from experiments.live.world import HOUR
 
 NUMBER, SOURCES, PER_HOUR = 64, 1e8, 1e7
 SEEDS, BUDGETS, VALUES = 4, "budgets", "values"

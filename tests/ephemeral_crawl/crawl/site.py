@@ -7,7 +7,7 @@ import contextlib
 import gzip
 from collections.abc import AsyncIterator, Callable
 
-from experiments.live.feeds.warp import WarpedLoop
+from experiments.live.over_http import WarpedLoop
 
 Answer = bytes | Callable[[dict[str, str]], bytes]
 

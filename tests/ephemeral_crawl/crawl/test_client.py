@@ -14,8 +14,7 @@ import pytest
 
 from ephemeral_crawl.crawl.client import Client, FetchError, Response, _failure
 from ephemeral_crawl.live.arguments import retry_after
-from experiments.live.feeds.crawl import WarpedClient
-from experiments.live.feeds.warp import WarpedLoop
+from experiments.live.over_http import WarpedClient, WarpedLoop
 from tests.ephemeral_crawl.crawl.site import Site, feed, message, packed
 
 BOMB = packed(b"\0" * 50_000_000, 1)

@@ -32,10 +32,9 @@ from ephemeral_crawl.crawl.schedule import SHOWN, describe
 from ephemeral_crawl.live import Lesson, Scheduler
 from ephemeral_crawl.live.causes import CAUSES
 from ephemeral_crawl.sources import ManageSources
-from experiments.live.feeds.crawl import WarpedClient, crawl
-from experiments.live.feeds.rules import RULES, follow
-from experiments.live.feeds.warp import START, WarpedLoop
-from experiments.live.feeds.world import HOUR, World
+from experiments.live.over_http import START, WarpedClient, WarpedLoop, crawl
+from experiments.live.rules import RULES, follow
+from experiments.live.world import HOUR, World
 from tests.ephemeral_crawl.crawl.site import Site, feed, message
 from tests.processes import command
 from tests.refusals import refused

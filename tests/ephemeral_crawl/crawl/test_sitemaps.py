@@ -13,8 +13,7 @@ from ephemeral_crawl.crawl.feeds import MOST_ITEMS, parse_feed
 from ephemeral_crawl.crawl.memory import Memory
 from ephemeral_crawl.crawl.sitemaps import parse_sitemap
 from ephemeral_crawl.live import Scheduler
-from experiments.live.feeds.crawl import WarpedClient
-from experiments.live.feeds.warp import WarpedLoop
+from experiments.live.over_http import WarpedClient, WarpedLoop
 from tests.ephemeral_crawl.crawl.site import Site, message
 from tests.ephemeral_crawl.crawl.test_crawler import Bench
 from tests.refusals import refused

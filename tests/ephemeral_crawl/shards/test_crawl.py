@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from experiments.live.feeds.shards import Shards
-from experiments.live.feeds.simulated import simulate
-from experiments.live.feeds.world import HOUR, fleet
+from experiments.live.shards import Shards
+from experiments.live.simulated import simulate
+from experiments.live.world import HOUR, fleet
 
 
 def test_shards_collect_what_one_scheduler_does_from_the_first_day_on():

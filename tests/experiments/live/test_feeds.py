@@ -8,13 +8,12 @@ import pytest
 
 from ephemeral_crawl.core.report import Report
 from experiments.core.data import Data, write
+from experiments.live import failing, feeds
 from experiments.live.command import Live
-from experiments.live.feeds import failing, measure
-from experiments.live.feeds.bound import bound
-from experiments.live.feeds.crawl import crawl
-from experiments.live.feeds.rules import RULES, Oracle, follow
-from experiments.live.feeds.simulated import simulate
-from experiments.live.feeds.world import DAY, FAILING, HOUR, Nature, World, fleet
+from experiments.live.over_http import crawl
+from experiments.live.rules import RULES, Oracle, bound, follow
+from experiments.live.simulated import simulate
+from experiments.live.world import DAY, FAILING, HOUR, Nature, World, fleet
 
 
 def test_rules_meet_the_same_world_and_the_oracle_is_best():
@@ -71,12 +70,12 @@ def test_the_crawl_without_sockets_collects_what_that_over_http_does(case, seed)
 
 
 def test_each_row_is_a_job():
-    todo = measure.jobs(Live(http_seeds=0), seeds=(5,), budgets=(6,), days=0.5)
+    todo = feeds.jobs(Live(http_seeds=0), seeds=(5,), budgets=(6,), days=0.5)
     assert len(todo) == len({str(job) for job in todo})
     some = {job["columns"]["policy"]: job for job in todo}
-    assert measure.HTTP not in some
-    for policy in ("bound", "nutch", measure.SIMULATED):
-        assert 0.0 < measure.work(some[policy])["fraction"] < 1.0
+    assert feeds.HTTP not in some
+    for policy in ("bound", "nutch", feeds.SIMULATED):
+        assert 0.0 < feeds.work(some[policy])["fraction"] < 1.0
 
 
 def test_the_report_holds_means_of_ratios():
@@ -84,24 +83,24 @@ def test_the_report_holds_means_of_ratios():
         **dict.fromkeys(RULES, 0.2),
         "miniflux": 0.3,
         "bound": 1.0,
-        measure.HTTP: 0.4 * (1 + 2e-6),
+        feeds.HTTP: 0.4 * (1 + 2e-6),
     }
     rows = [
         {"case": case, "seed": seed, "budget": budget, "policy": policy, "fraction": fraction}
-        for case in measure.CASES
+        for case in feeds.CASES
         for seed in (0, 1)
-        for budget in measure.BUDGETS
+        for budget in feeds.BUDGETS
         for policy, fraction in {
             **fractions,
-            measure.SIMULATED: 0.4 if case != "pings" else 0.5,
+            feeds.SIMULATED: 0.4 if case != "pings" else 0.5,
             "oracle": 0.5 if seed else 0.8,
         }.items()
-        if case == "own hosts" or policy != measure.HTTP
+        if case == "own hosts" or policy != feeds.HTTP
     ]
     rows = [{key: str(x) for key, x in row.items()} for row in rows]
     report, data = Report("Feeds"), Data(rows)
-    assert "65.0% at 3, 65.0% at 6, 65.0% at 12" in measure.claim(data)
-    write(report, data, measure.PART.content)
+    assert "65.0% at 3, 65.0% at 6, 65.0% at 12" in feeds.claim(data)
+    write(report, data, feeds.PART.content)
     text = str(vars(report))
     assert "+25.0% at 3 (oracle +0.0%)" in text
     assert "1.33" in text  # of the best rule in use

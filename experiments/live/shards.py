@@ -19,10 +19,10 @@ from ephemeral_crawl.shards.balancer import Balancer, quote_of, rate_of
 from ephemeral_crawl.shards.owner import owner_of
 from experiments.core.data import Case, Cell, Column, Data, Table, mean
 from experiments.core.study import Part
-from experiments.live.feeds.failing import DAYS, PER_HOUR
-from experiments.live.feeds.simulated import simulate
-from experiments.live.feeds.warp import START
-from experiments.live.feeds.world import DAY, HOUR, MINUTE, fleet
+from experiments.live.failing import DAYS, PER_HOUR
+from experiments.live.over_http import START
+from experiments.live.simulated import simulate
+from experiments.live.world import DAY, HOUR, MINUTE, fleet
 
 EVERY = 15 * MINUTE  # between two rounds of the balancer
 SHOCK = 3.0 * DAY

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from ephemeral_crawl.core.runner import Job, Result
 from experiments.core.data import Case, Column, Data, Table, mean
 from experiments.core.study import Part
-from experiments.live.feeds.measure import BUDGETS, ratios
-from experiments.live.feeds.simulated import simulate
-from experiments.live.feeds.world import HOUR, MINUTE, World
+from experiments.live.feeds import BUDGETS, ratios
+from experiments.live.simulated import simulate
+from experiments.live.world import HOUR, MINUTE, World
 
 SEEDS, SITES, DAYS = 4, 4, 7.0
 # Fraction of the items that get the feed another date, and fraction of such dates behind which

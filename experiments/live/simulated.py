@@ -13,18 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from ephemeral_crawl.crawl.urls import host_of
 from ephemeral_crawl.live import Lease, Scheduler
-from experiments.live.feeds.crawl import POLL
-from experiments.live.feeds.server import address
-from experiments.live.feeds.warp import START
-from experiments.live.feeds.world import Answer, World
+from experiments.live.over_http import POLL, START, address
+from experiments.live.world import Answer, World
 
 if TYPE_CHECKING:
-    from experiments.live.feeds.sitemaps import Sitemap
+    from experiments.live.sitemaps import Sitemap
 
 _PARALLEL = 8
 _SHORTEST = 1.0  # seconds between two looks at the schedule
 _PORT = 1
-_GAIN = 0.2  # of a fetch in the mean of what those of its source cost, as in the scheduler
 
 
 def simulate(
@@ -35,7 +32,6 @@ def simulate(
     pings: bool = False,
     informed: bool = False,
     make: Callable[[Callable[[], float]], Any] | None = None,
-    costs: str = "",
     sitemaps: Sequence[Sitemap] = (),
 ) -> Scheduler:
     """Crawl a world to its end, as `crawl` does; return the scheduler.
@@ -46,9 +42,6 @@ def simulate(
         informed: whether a feed that turns out to be in an outage is paused until its end, which
             nobody knows: a reference.
         make: makes what is used as the scheduler, given its clock; default: one scheduler.
-        costs: what the scheduler knows of the kilobytes that fetches take, in which the budget is
-            then: "learnt", it is told them with each; or "mean", the cost of each source is kept at
-            their mean. Default: each costs 1.
         sitemaps: of the feeds, each of which is a source, too; in the log of the world the first
             of them is −1, the next −2 and so on.
     """
@@ -75,7 +68,6 @@ def simulate(
     events: list[tuple[float, int, Callable[[], None]]] = []
     under_way = 0
     shown = [0] * world.number  # items that the crawler has seen, of each feed
-    means = [0.0] * world.number  # kilobytes of a fetch of each
 
     def later(time: float, event: Callable[[], None]) -> None:
         heapq.heappush(events, (time, next(order), event))
@@ -110,12 +102,7 @@ def simulate(
         shown[i] = max(shown[i], listed.stop)
         times = (START + feed.time[new]).tolist()
         items = list(zip(times, feed.worth[new].tolist(), strict=True))
-        size = world.size(i, bool(items), now) if costs else None
-        if costs == "mean" and size is not None:
-            means[i] += _GAIN * (size - means[i]) if means[i] else size
-            scheduler.update(lease.source, cost=means[i])
-        told = size if costs == "learnt" else None
-        scheduler.report(lease.id, items, status=200, at=START + now, cost=told)
+        scheduler.report(lease.id, items, status=200, at=START + now)
         if answer.moved and feed.moves and lease.source == names[i]:
             moved = address(world, i, _PORT, second=True)
             scheduler.rename(lease.source, moved)

@@ -22,8 +22,6 @@ DECAY = math.log(2.0) / (3.0 * HOUR)
 SHOWN = 20  # items in a feed
 SHARED = 3  # hosts of half of the feeds
 FAILS = 0.125  # chance that a request to a busy or broken server fails
-# Kilobytes: of an answer without a document, of a document without items, and of each item.
-EMPTY, FRAME, EACH = 0.3, 2.0, 1.0
 PATIENCE = 30.0  # seconds after which a crawler gives up a server that does not answer
 
 
@@ -253,14 +251,6 @@ class World:
         """Return the answer of a feed to a request."""
         self.log.append((now, i))
         return self.feeds[i].answer(now)
-
-    def size(self, i: int, changed: bool, now: float) -> float:
-        """Return the kilobytes of the answer of a feed that shows what it shows at a time: of the
-        whole document unless nothing has changed and it answers 304."""
-        feed = self.feeds[i]
-        listed = feed.listed(now)
-        whole = FRAME + EACH * (listed.stop - listed.start)
-        return whole if changed or not feed.conditional else EMPTY
 
     def show(self, i: int, now: float) -> None:
         """Count what a feed shows as collected; what it no longer shows is lost."""

@@ -17,9 +17,9 @@ from ephemeral_crawl.backtest.rules import RULES as IN_USE
 from ephemeral_crawl.core.runner import Job, Result
 from experiments.core.data import Case, Cell, Column, Data, Table, mean, share
 from experiments.core.study import Part
-from experiments.live.feeds.rules import RULES, follow
-from experiments.live.feeds.simulated import simulate
-from experiments.live.feeds.world import HOUR, fleet
+from experiments.live.rules import RULES, follow
+from experiments.live.simulated import simulate
+from experiments.live.world import HOUR, fleet
 
 PER_HOUR, DAYS, SEEDS = 40.0, 4, 8
 # Number of the feeds that are dead, and whether those that live fail at times.

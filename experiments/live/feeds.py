@@ -13,11 +13,10 @@ from ephemeral_crawl.backtest.rules import RULES as IN_USE
 from ephemeral_crawl.core.runner import Job, Result
 from experiments.core.data import Across, Case, Cell, Column, Computed, Data, Table, mean
 from experiments.core.study import Part
-from experiments.live.feeds.bound import bound
-from experiments.live.feeds.crawl import crawl
-from experiments.live.feeds.rules import RULES, Oracle, follow
-from experiments.live.feeds.simulated import simulate
-from experiments.live.feeds.world import HOUR, World
+from experiments.live.over_http import crawl
+from experiments.live.rules import RULES, Oracle, bound, follow
+from experiments.live.simulated import simulate
+from experiments.live.world import HOUR, World
 
 BUDGETS = (3, 6, 12)  # fetches an hour
 SEEDS = 8
@@ -169,7 +168,7 @@ PART = Part(
         "The oracle fetches the feed of the highest Whittle index, with true rates and worths at "
         "every moment; in the third case it also knows recall and precision of the pings. The "
         "bound is that of two relaxed constraints, of the budget and of the hosts, on the expected "
-        "worth (`experiments.live.feeds.bound`); it holds for every crawler that is not told of "
+        "worth (`experiments.live.rules.bound`); it holds for every crawler that is not told of "
         "pings.",
         Computed(pinged),
         Computed(over_http),

@@ -12,13 +12,14 @@ import pytest
 from agents import Whittle, evaluate
 from crawl_env import CrawlEnv, Sources
 from ephemeral_crawl.core.results import ROOT, read_csv
-from experiments.libraries import command, recipe
-from experiments.libraries.command import Libraries, matrix
-from experiments.libraries.recipe import (
+from experiments import libraries
+from experiments.libraries import (
     SCRIPTS,
     InstallationFailed,
+    Libraries,
     Recipe,
     last_line,
+    matrix,
     python_of,
     recipes,
 )
@@ -72,8 +73,8 @@ def test_an_environment_that_cannot_be_installed_is_a_failure_of_its_recipes_onl
     def refuse(python, *words):
         raise InstallationFailed("pip install failed: no such version")
 
-    monkeypatch.setattr(recipe, "_pip", refuse)
-    monkeypatch.setattr(recipe.venv, "create", lambda *_, **__: None)
+    monkeypatch.setattr(libraries, "_pip", refuse)
+    monkeypatch.setattr(libraries.venv, "create", lambda *_, **__: None)
     out = tmp_path / "out"
     study = Libraries(out=out, only=("minari",), environments=tmp_path, run_on="sequential")
     study.run()
@@ -89,7 +90,7 @@ def _run(score, problem=""):
         "library": "A",
         "what": "B",
         "trains": True,
-        **dict.fromkeys(command.MEASURED, ""),
+        **dict.fromkeys(libraries.MEASURED, ""),
         "steps": 1000,
         "random": 1.0,
         "whittle": 2.0,
@@ -102,9 +103,9 @@ def _run(score, problem=""):
 
 
 def test_the_worst_run_decides():
-    assert command.verdict([_run(0.99), _run(1.0)]) == command.REACHES
-    assert command.verdict([_run(1.0), _run(0.98)]) == command.FALLS_SHORT
-    assert command.verdict([_run(1.0), _run(1.0, "ValueError: x | y")]) == command.FAILS
+    assert libraries.verdict([_run(0.99), _run(1.0)]) == libraries.REACHES
+    assert libraries.verdict([_run(1.0), _run(0.98)]) == libraries.FALLS_SHORT
+    assert libraries.verdict([_run(1.0), _run(1.0, "ValueError: x | y")]) == libraries.FAILS
     assert r"seed 0: x \| y" in matrix([_run(1.0), _run(1.0, "x | y")])
 
 
@@ -120,7 +121,7 @@ def test_unknown_libraries_and_sizes_are_refused(tmp_path):
 
 def test_the_discount_factor_decides_what_can_be_learnt():
     table1 = Sources.preset("table1")
-    rewards = [command.reward_per_step(factor, table1, 2) for factor in (0, 0.7, 0.9)]
+    rewards = [libraries.reward_per_step(factor, table1, 2) for factor in (0, 0.7, 0.9)]
     assert rewards == sorted(rewards)
     records = [row for row in read_csv(RECORD / "records.csv") if row["score"]]
     assert rewards[0] == pytest.approx(
@@ -139,7 +140,9 @@ def test_the_record_says_that_each_library_works_and_learns():
     records = read_csv(RECORD / "records.csv")
     for one in recipes():
         runs = [row for row in records if row["recipe"] == one.name]
-        assert command.verdict(runs) == (command.REACHES if one.trains else command.WORKS), one
+        assert libraries.verdict(runs) == (libraries.REACHES if one.trains else libraries.WORKS), (
+            one
+        )
         assert len(runs) >= (3 if one.trains else 1), one
 
 

@@ -24,8 +24,8 @@ from crawl_env.numerics import FloatArray, IntArray
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.study import ParallelStudy
-from experiments.benchmark.learning.runs import Records
-from experiments.benchmark.learning.scores import tables_of
+from experiments.benchmark.runs import Records
+from experiments.benchmark.scores import tables_of
 from experiments.core.data import Across, Data, Table
 from experiments.core.study import Part, PartsStudy, single
 

@@ -15,12 +15,11 @@ from ephemeral_crawl.core import evaluation
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.study import ParallelStudy
 from ephemeral_crawl.core.tables import plain
-from experiments.benchmark.learning.entrants import ENTRANTS, Training
-from experiments.benchmark.learning.plan import IDLE, baseline, training_job
-from experiments.benchmark.learning.scores import numbers
-from experiments.benchmark.learning.tasks import MIXED, RANDOM, RECOVERING, TABLE1
-from experiments.benchmark.learning.training import train
-from experiments.benchmark.suite import Setting
+from experiments.benchmark.entrants import ENTRANTS, Training
+from experiments.benchmark.plan import IDLE, baseline, training_job
+from experiments.benchmark.scores import numbers
+from experiments.benchmark.suite import MIXED, RANDOM, RECOVERING, TABLE1, Setting
+from experiments.benchmark.training import train
 from experiments.core.data import Column, Data, Table, mean, versus
 from experiments.core.study import Part, PartsStudy
 

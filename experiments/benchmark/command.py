@@ -10,12 +10,11 @@ from crawl_env.errors import unknown
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.results import read_csv
 from ephemeral_crawl.core.study import ParallelStudy, Rows
-from experiments.benchmark import policies
-from experiments.benchmark.learning import entrants, scoreboard, section
-from experiments.benchmark.learning.entrants import Suite
-from experiments.benchmark.learning.plan import name_of, version_of
-from experiments.benchmark.learning.runs import CURVES, RUNS, Records, complete
-from experiments.benchmark.learning.scores import tables_of
+from experiments.benchmark import entrants, policies, scoreboard, section
+from experiments.benchmark.entrants import Suite
+from experiments.benchmark.plan import name_of, version_of
+from experiments.benchmark.runs import CURVES, RUNS, Records, complete
+from experiments.benchmark.scores import tables_of
 
 
 @dataclass(kw_only=True)

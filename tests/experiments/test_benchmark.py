@@ -7,9 +7,8 @@ import crawl_env
 from ephemeral_crawl.core import evaluation
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.tables import bound_of
-from experiments.benchmark import command, policies
-from experiments.benchmark.learning import entrants, tasks
-from experiments.benchmark.suite import SUITE, Setting
+from experiments.benchmark import command, entrants, policies
+from experiments.benchmark.suite import SUITE, TABLE1, Setting
 
 
 def short(setting):
@@ -36,7 +35,7 @@ def test_the_whole_suite_runs_and_writes_report_records_and_summary(tmp_path, mo
     monkeypatch.setattr(policies, "SUMMARISED", some)
     monkeypatch.setattr(policies, "published_results", lambda folder: [])
     monkeypatch.setattr(policies, "AGENTS", few)
-    trainings = entrants.each(short(tasks.TABLE1[1]))
+    trainings = entrants.each(short(TABLE1[1]))
     quick = entrants.Suite((entrants.Entrant("wiql"),), trainings, (4_000,), 2, 1)
     monkeypatch.setattr(entrants, "SUITES", {"quick": quick})
     out = tmp_path / "benchmark"

@@ -16,17 +16,15 @@ from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.evaluation import arguments_of
 from ephemeral_crawl.core.results import ROOT, write_csv
 from ephemeral_crawl.core.runner import Runner
-from experiments.benchmark.learning import (
+from experiments.benchmark import (
     entrants,
-    figures,
     plan,
     runs,
     scoreboard,
     section,
-    tasks,
     training,
 )
-from experiments.benchmark.learning.entrants import (
+from experiments.benchmark.entrants import (
     AGES,
     ENTRANTS,
     FULL,
@@ -38,16 +36,17 @@ from experiments.benchmark.learning.entrants import (
     Training,
     each,
 )
-from experiments.benchmark.learning.plan import key_of
-from experiments.benchmark.learning.runs import Records, choice, complete
-from experiments.benchmark.learning.scores import clearly_above, numbers, tables_of
+from experiments.benchmark.plan import key_of
+from experiments.benchmark.runs import Records, choice, complete
+from experiments.benchmark.scores import clearly_above, numbers, tables_of
+from experiments.benchmark.suite import DRAWN_ANEW, MIXED, RANDOM, TABLE1
 
 
 def short(setting):
     return dataclasses.replace(setting, steps=40, warmup=10, seeds=4)
 
 
-M2, DENSE = short(tasks.TABLE1[1]), short(tasks.RANDOM[0])
+M2, DENSE = short(TABLE1[1]), short(RANDOM[0])
 SMALL = Suite(
     (Entrant("wiql"), Entrant("whittle-q")),
     each(M2, DENSE),
@@ -298,7 +297,7 @@ def test_fleets_of_runs_are_those_of_their_baselines():
 def test_learners_are_trained_on_what_they_can_be_made_for():
     refusal = pytest.raises(ValueError, match=r"picks|CrawlVectorEnv|list|one fleet|drawn")
     for entrant in ENTRANTS:
-        for one in (*each(M2, tasks.MIXED[1]), FULL.trainings[-1]):
+        for one in (*each(M2, MIXED[1]), FULL.trainings[-1]):
             unit = plan.training_job(entrant, one, PLENTY, 0)
             with nullcontext() if plan.plays(entrant, one) else refusal:
                 training.prepared({**unit, "num_envs": min(8, entrant.num_envs)})
@@ -396,7 +395,7 @@ def test_clearly_above_is_by_the_paired_interval():
 
 def test_nobody_is_ranked_by_a_task_without_room():
     """With M = 1, the myopic policy is optimal on Table 1."""
-    suite = dataclasses.replace(ONE, trainings=each(short(tasks.TABLE1[0]), M2), runs=1)
+    suite = dataclasses.replace(ONE, trainings=each(short(TABLE1[0]), M2), runs=1)
     rows, curves = Records([], []), []
     for unit in plan.plan(suite):
         result = plan.work(unit)
@@ -408,7 +407,7 @@ def test_nobody_is_ranked_by_a_task_without_room():
 
 
 def test_agents_that_see_ages_alone_are_held_against_the_bound_of_not_seeing():
-    seen = short(tasks.TABLE1[4])
+    seen = short(TABLE1[4])
     suite = Suite((Entrant("wiql"), Entrant("equivariant-ppo", KNOWN)), each(seen), (400,), 1, 1)
     rows = [
         {"job": key_of(unit), **row} for unit in plan.plan(suite) for row in plan.work(unit)["runs"]
@@ -435,7 +434,7 @@ def test_the_random_policy_meets_the_same_fleets_as_all():
     many = dataclasses.replace(FULL, trainings=FULL.trainings[-1:], runs=1)
     for unit in plan.plan(many):
         if unit["kind"] == "baseline":
-            setting = next(s for s in tasks.DRAWN_ANEW if plan.name_of(s) == unit["task"])
+            setting = next(s for s in DRAWN_ANEW if plan.name_of(s) == unit["task"])
             assert unit["runs"]["seeds"] == setting.seeds
 
 
@@ -469,10 +468,10 @@ def test_reports_can_be_read(table):
         assert len(row) == len(scoreboard.AGGREGATES)
         assert not any(" / " in str(cell) for cell in row)
     drawn = [
-        figures.heat_map(table, table.tasks),
-        figures.curves(table, table.tasks),
-        figures.profiles(table, table.tasks),
-        figures.improvements(table, table.agents(table.tasks), table.tasks),
+        section.heat_map(table, table.tasks),
+        section.curves(table, table.tasks),
+        section.profiles(table, table.tasks),
+        section.improvements(table, table.agents(table.tasks), table.tasks),
     ]
     for figure in drawn:
         assert figure.get_size_inches()[0] <= 4.4 + 1e-9

@@ -12,7 +12,7 @@ import pytest
 from agents import AGENTS
 from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.report import Report, made_by, sort_key
-from experiments.benchmark.learning.entrants import ENTRANTS
+from experiments.benchmark.entrants import ENTRANTS
 
 HOSTILE = "<script>alert(1)</script>"
 NAMES = (HOSTILE, 'a $x_$ & "b"', "<img src=x onerror=alert(2)>", "--><b>", "]]></style>")

@@ -25,7 +25,7 @@ from crawl_env.numerics import FloatArray
 from ephemeral_crawl.core.evaluation import arguments_of
 from ephemeral_crawl.core.results import provenance
 from ephemeral_crawl.core.runner import Job, Result
-from experiments.benchmark.learning.entrants import KINDS
+from experiments.benchmark.entrants import KINDS
 
 _OWN = (
     "agents.learning.",

@@ -17,8 +17,8 @@ import numpy as np
 from crawl_env.errors import unknown
 from ephemeral_crawl.core.results import provenance, read_csv
 from ephemeral_crawl.core.runner import Job, Runner, Version
-from experiments.benchmark.learning.entrants import Entrant, Suite
-from experiments.benchmark.learning.plan import (
+from experiments.benchmark.entrants import Entrant, Suite
+from experiments.benchmark.plan import (
     BASELINES,
     BOUND,
     UNOBSERVED_BOUND,
@@ -29,7 +29,7 @@ from experiments.benchmark.learning.plan import (
     version_of,
     work,
 )
-from experiments.benchmark.learning.scores import Levels, Row, numbers
+from experiments.benchmark.scores import Levels, Row, numbers
 
 RUNS, CURVES = "runs.csv.gz", "curves.csv.gz"
 

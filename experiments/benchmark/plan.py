@@ -14,9 +14,9 @@ from typing import Any
 from agents.learning.fleet.base import FleetLearner
 from ephemeral_crawl.core import evaluation
 from ephemeral_crawl.core.runner import Job, Result
-from experiments.benchmark.learning.entrants import KINDS, MANY, Entrant, Suite, Training
-from experiments.benchmark.learning.training import code_of, listed, made_by, train
+from experiments.benchmark.entrants import KINDS, MANY, Entrant, Suite, Training
 from experiments.benchmark.suite import Setting
+from experiments.benchmark.training import code_of, listed, made_by, train
 
 # Policies that learn nothing; the best of them is what a learner must exceed, task by task.
 IDLE = ("random", "fixed", "oldest-first", "myopic")

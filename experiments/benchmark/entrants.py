@@ -17,7 +17,7 @@ import numpy as np
 from agents.adaptive.learner import ThompsonLearner
 from agents.learning import LEARNERS, Learner
 from crawl_env.fleet.parameters import PARAMETERS
-from experiments.benchmark.learning.tasks import (
+from experiments.benchmark.suite import (
     DRAWN_ANEW,
     LARGE,
     MIXED,
@@ -26,9 +26,9 @@ from experiments.benchmark.learning.tasks import (
     TABLE1,
     TRAINING_FLEETS,
     TUNING,
+    Setting,
     Tasks,
 )
-from experiments.benchmark.suite import Setting
 
 # `ThompsonLearner` is given the model, and learns the arrival rate of each source.
 KINDS: dict[str, type[Learner[Any]]] = {**LEARNERS, ThompsonLearner.name: ThompsonLearner}

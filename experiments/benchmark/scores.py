@@ -13,7 +13,7 @@ import numpy as np
 from agents.evaluation import aggregate, statistics
 from agents.evaluation.statistics import Estimate
 from crawl_env.numerics import FloatArray
-from experiments.benchmark.learning.plan import BASELINES, BOUND, IDLE, UNOBSERVED_BOUND
+from experiments.benchmark.plan import BASELINES, BOUND, IDLE, UNOBSERVED_BOUND
 
 Row = dict[str, Any]
 

@@ -11,8 +11,8 @@ import numpy as np
 from agents.evaluation import aggregate
 from agents.evaluation.statistics import number
 from ephemeral_crawl.core.tables import markdown, plain
-from experiments.benchmark.learning.plan import IDLE, SEPARATOR
-from experiments.benchmark.learning.scores import ScoreTable
+from experiments.benchmark.plan import IDLE, SEPARATOR
+from experiments.benchmark.scores import ScoreTable
 
 
 def group_of(task: str) -> str:

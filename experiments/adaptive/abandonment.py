@@ -24,7 +24,7 @@ from experiments.adaptive.entrants import (
     named,
 )
 from experiments.adaptive.runs import RUN, Rows, crawls_of, job, played, relative, rows_of
-from experiments.core.data import Case, Cell, Column, Data, Lines, Table
+from experiments.core.data import Case, Cell, Column, Data, Table
 
 # Rounds in which Whittle crawls such a source at least once; a round crawls N.
 ROUNDS = {"good": 2, "fair": 5}
@@ -156,11 +156,6 @@ def given_up(kind: str) -> Cell:
     return cell
 
 
-def _sources(data: Data, case: Case) -> str:
-    lost, good = (data.numbers(name, **case).sum() for name in ("good_given_up", "good"))
-    return f"{lost / max(1, good):.2%}"
-
-
 def _certainty(data: Data, case: str) -> Estimate:
     found: Estimate = given_up("good")(data, {**RUN, "case": case, "entrant": "certainty"})
     return found
@@ -176,26 +171,10 @@ def claim(data: Data) -> str:
     return f"runs in which a good source is never crawled again ({case}): {shares}"
 
 
-_LEARNERS = tuple(each.get("name", "") for each in entrants(WEAK)[1:])
-
 PART = played(
     jobs=jobs,
     heading="Good sources given up for ever",
     content=(
-        Lines(
-            "Fraction of runs in which a good source is given up, 95 % intervals.",
-            x="case",
-            y=given_up("good"),
-            line="entrant",
-            only=_LEARNERS,
-            where=RUN,
-            labels=("", "runs, %"),
-            style="o",
-            scale=100,
-            level=1,
-            name="abandonment",
-            size=(11.0, 3.6),
-        ),
         "A crawler that plans with its estimates can come to underestimate a source, never crawl "
         "it again, and so never correct the estimate. Counted: runs in which some good source is "
         "not crawled once in the last quarter. Good: whittle, which knows the rates, crawls it "
@@ -210,7 +189,6 @@ PART = played(
             {"entrant": "agent"},
             (
                 Column("runs that give a good one up", given_up("good")),
-                Column("good ones given up", _sources, str),
                 Column("runs, fair ones", given_up("fair")),
                 Column("second half, relative to whittle", relative()),
             ),

@@ -7,7 +7,7 @@ from typing import Any
 from ephemeral_crawl.core.runner import Job
 from ephemeral_crawl.core.tables import plain
 from experiments.adaptive.entrants import FLOOR, IN_CONTEXT, REFERENCE, entrant, named
-from experiments.adaptive.runs import RUN, RUNS, job, played, relative, runs_alone, score
+from experiments.adaptive.runs import RUN, job, played, relative, score
 from experiments.core.data import Column, Data, Table
 
 WORLDS = 100  # in every round of a training; the weights of the package are of 250
@@ -74,8 +74,6 @@ def claim(data: Data) -> str:
 
 PART = played(
     jobs=jobs,
-    tables=runs_alone,
-    files=(RUNS,),
     heading="Parts of the in-context agent",
     content=(
         "Random sparse fleets of 100, ten crawls per step. Networks of in-context are trained "

@@ -23,12 +23,21 @@ from experiments.adaptive.entrants import (
     name_of,
     named,
 )
-from experiments.adaptive.runs import COLLECTED, EXPECTED, RUN, Rows, job, played, relative, score
+from experiments.adaptive.runs import (
+    COLLECTED,
+    EXPECTED,
+    RUN,
+    Rows,
+    curve,
+    job,
+    played,
+    relative,
+    score,
+)
 from experiments.core.data import (
     Case,
     Cell,
     Column,
-    Computed,
     Data,
     Derived,
     Lines,
@@ -108,18 +117,6 @@ def most_behind(data: Data) -> dict[str, float]:
     return behind
 
 
-def untuned(data: Data) -> str:
-    """Return how far those that are not tuned to a case are behind one that suits it."""
-    behind = most_behind(data)
-    best = min(behind, key=lambda name: behind[name])
-    frozen = max(1 - _SHARE(data, c).mean for c in data.cases("case", **RUN, entrant=FROZEN))
-    return (
-        f"Without tuning to the case, {LEARNS} is behind the one that happens to suit a case by "
-        f"{behind[LEARNS]:.1%} at most; the best one in that respect is {best}, by "
-        f"{behind[best]:.1%}. Whittle with mean rates loses up to {frozen:.0%}."
-    )
-
-
 DRIFT = played(
     jobs=drift_jobs,
     heading="Rates that change",
@@ -166,7 +163,6 @@ DRIFT = played(
                 ),
             ),
         ),
-        Computed(untuned),
     ),
     claim=lambda data: (
         f"where rates change, “{LEARNS}” is at most {most_behind(data)[LEARNS]:.1%} of the "
@@ -260,13 +256,6 @@ def regime_tables(todo: Sequence[Job], results: Sequence[Result]) -> dict[str, R
     return {**runs.tables(todo, results), runs.CURVES: rounds_of(todo, results)}
 
 
-def _rounds(data: Data, case: Case, entrant: str) -> FloatArray:
-    """Return what was collected in each round after a switch, (S, rounds)."""
-    found = {"case": case["case"], "entrant": entrant}
-    steps = [step for step in data.values("step", **found) if step]
-    return np.array([data.numbers("expected", **found, step=step) for step in steps]).T
-
-
 def recovery(mine: FloatArray, best: FloatArray) -> FloatArray:
     """Return after how many steps `ENOUGH` of the best reward is reached for the rest of the
     regime; infinite where it is not.
@@ -286,7 +275,7 @@ def recovery(mine: FloatArray, best: FloatArray) -> FloatArray:
 
 def recovered(data: Data, case: Case, resamples: int = 1000) -> Estimate:
     """Return the steps until an entrant is back, of the mean run, with the interval over runs."""
-    mine, best = (_rounds(data, case, who) for who in (case["entrant"], CLAIRVOYANT))
+    mine, best = (curve(data, case, who) for who in (case["entrant"], CLAIRVOYANT))
     if not mine.size:
         return statistics.UNKNOWN
     n = len(mine)
@@ -299,7 +288,7 @@ def recovered(data: Data, case: Case, resamples: int = 1000) -> Estimate:
 def lag(data: Data, case: Case) -> Estimate:
     """Return what a change costs an entrant: how much less than the clairvoyant it collects in
     a regime, but the first, in steps of the clairvoyant's reward."""
-    mine, best = (_rounds(data, case, who) for who in (case["entrant"], CLAIRVOYANT))
+    mine, best = (curve(data, case, who) for who in (case["entrant"], CLAIRVOYANT))
     if not mine.size:
         return statistics.UNKNOWN
     return statistics.mean((best - mine).sum(-1) / (best.mean(-1) / ROUND))
@@ -385,4 +374,5 @@ REGIMES = played(
     ),
     claim=regimes_claim,
     tables=regime_tables,
+    files=(runs.RUNS, runs.CURVES),
 )

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from agents.evaluation import statistics
-from agents.evaluation.statistics import Estimate
 from ephemeral_crawl.core.runner import Job
 from ephemeral_crawl.core.tables import plain
 from experiments.adaptive.entrants import (
@@ -23,9 +21,7 @@ from experiments.adaptive.runs import (
     COLLECTED,
     EXPECTED,
     RUN,
-    curve,
     job,
-    marks,
     played,
     relative,
     score,
@@ -92,15 +88,6 @@ def _by_case(cell: Any) -> Cell:
     return chosen
 
 
-def first_half(data: Data, case: Case) -> Estimate:
-    """Return the reward of the first half relative to Whittle's."""
-    steps = marks(data, case)
-    half = int(np.flatnonzero(steps == steps[-1] // 2)[0])
-    column = "expected" if np.isfinite(curve(data, case, REFERENCE)).all() else "collected"
-    mine, best = (curve(data, case, x, column)[:, half] for x in (case["entrant"], REFERENCE))
-    return statistics.ratio(mine, best)
-
-
 def claim(data: Data) -> str:
     """Return what knowing the number of new items is worth."""
     case = data.values("case", **RUN)[0]
@@ -128,8 +115,7 @@ PART = played(
             "{case}",
             {"entrant": "entrant and observation of a crawl"},
             (
-                Column("first half, relative to whittle", first_half),
-                Column("second half", _by_case(relative)),
+                Column("second half, relative to whittle", _by_case(relative)),
                 Column("score", _by_case(score), plain),
             ),
             each=("case",),

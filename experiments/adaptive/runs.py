@@ -141,12 +141,18 @@ def check_paired(todo: Sequence[Job], results: Sequence[Result]) -> None:
 
 
 def tables(todo: Sequence[Job], results: Sequence[Result]) -> dict[str, Rows]:
-    """Return the rows of the runs and of the curves.
+    """Return the rows of the runs.
 
     Raises:
         ValueError: two entrants of a case did not meet the same content.
     """
-    return {**runs_alone(todo, results), CURVES: curves_of(todo, results)}
+    check_paired(todo, results)
+    return {RUNS: rows_of(todo, results)}
+
+
+def with_curves(todo: Sequence[Job], results: Sequence[Result]) -> dict[str, Rows]:
+    """Return the rows of the runs and of the curves; errors as of `tables`."""
+    return {**tables(todo, results), CURVES: curves_of(todo, results)}
 
 
 def rows_of(todo: Sequence[Job], results: Sequence[Result]) -> Rows:
@@ -197,15 +203,9 @@ def crawls_of(
     return {key: np.array(crawls, dtype=np.float64) for key, crawls in found.items()}
 
 
-def runs_alone(todo: Sequence[Job], results: Sequence[Result]) -> dict[str, Rows]:
-    """Return the rows of the runs, for a part that shows no curves; errors as of `tables`."""
-    check_paired(todo, results)
-    return {RUNS: rows_of(todo, results)}
-
-
 def played(**of_part: Any) -> Part:
     """Return a part of the study whose jobs are runs of entrants."""
-    return Part(**{"work": work, "tables": tables, "files": (RUNS, CURVES), **of_part})
+    return Part(**{"work": work, "tables": tables, "files": (RUNS,), **of_part})
 
 
 # ----------------------------------------------------------------------------- what is shown of it
@@ -231,11 +231,11 @@ def score(best: str = REFERENCE, column: str = EXPECTED) -> Cell:
     return cell
 
 
-def curve(data: Data, case: Case, entrant: str, column: str = "expected") -> FloatArray:
-    """Return what an entrant's crawls have collected until each mark, (S, K)."""
+def curve(data: Data, case: Case, entrant: str) -> FloatArray:
+    """Return what an entrant's crawls bring on average until each mark, (S, K)."""
     case = {"case": case["case"], "entrant": entrant}
     steps = [step for step in data.values("step", **case) if step]
-    return np.array([data.numbers(column, **case, step=step) for step in steps]).T
+    return np.array([data.numbers("expected", **case, step=step) for step in steps]).T
 
 
 def marks(data: Data, case: Case) -> FloatArray:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.inference import CrawlOutcome, Posterior
-from experiments.adaptive.estimators import Drifting, make_estimator
+from experiments.adaptive.entrants import Drifting, make_estimator
 from tests.agents.inference.common import (
     check_any_outcome,
     check_not_crawled,

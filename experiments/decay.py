@@ -22,21 +22,17 @@ from crawl_env.fleet.drawn import DrawnFleet
 from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.fleet.sources import REGIMES
 from crawl_env.numerics import FloatArray
-from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.evaluation import collected
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
-from ephemeral_crawl.core.study import ParallelStudy, Rows
+from ephemeral_crawl.core.study import ParallelStudy
 from ephemeral_crawl.fit.decay import exponential_rate
 from experiments.core.data import (
     Across,
     Case,
     Column,
-    Computed,
     Data,
-    Derived,
     Lines,
-    Listing,
     Table,
     mean,
     rounded,
@@ -54,8 +50,6 @@ STRETCHED: tuple[Named, ...] = tuple(("stretched", (beta,)) for beta in (0.8, 0.
 LOMAX: tuple[Named, ...] = tuple(("lomax", (k,)) for k in (8.0, 4.0, 3.0, 2.0, 1.5))
 FUNCTIONS = (TRUE, *STRETCHED, *LOMAX)
 SEEN_FUNCTIONS = (TRUE, STRETCHED[0], *STRETCHED[2:], LOMAX[1], *LOMAX[3:])
-# Decay functions under which content that is not observed is also drawn at random.
-CHECKED: tuple[Named, ...] = (TRUE, ("stretched", (0.4,)), ("lomax", (1.5,)))
 MILD = ("stretched, β = 0.8", "Lomax, k = 4")
 
 # The exponential is fitted over this many mean lives, which is about 24 hours on the recorded front
@@ -144,8 +138,7 @@ def work(job: Job) -> Result:
 
     Returns the reward per step of each run (S,) and, of the policy that knows the decay where
     content is not observed, the bound of each run's fleet (S,), else "". Where content is not
-    `drawn`, which takes a policy that uses ages only, the reward is the expected one of the crawls
-    that were made.
+    observed the reward is the expected one of the crawls that were made.
     """
     decay, seeds, task = decay_function(job["decay"]), job["seeds"], job["columns"]
     arguments = _arguments(task, decay)
@@ -156,7 +149,7 @@ def work(job: Job) -> Result:
         age = env.world.age.astype(np.float64)
         earned = rollout.step()
         if step >= job["warmup"]:
-            if not task["drawn"]:
+            if not task["observed"]:
                 earned = collected(arm.mean_content(age), env.harvest.picked)
             reward += earned
     result: Result = {"reward": (reward / job["steps"]).tolist(), "bound": ""}
@@ -172,7 +165,7 @@ def _arguments(task: Mapping[str, Any], decay: Decay) -> dict[str, Any]:
     arguments = {
         "sources": DrawnFleet(100, fleet, grouped=_GROUPED[fleet]) if fleet in REGIMES else fleet,
         "budget": task["budget"],
-        "arrivals": Arrivals(decay=decay) if task["drawn"] else "deterministic",
+        "arrivals": Arrivals(decay=decay) if observed else "deterministic",
         "observed": observed,
         "features": ("value" if observed else "age", *PARAMETERS),
         "horizon": None,
@@ -195,46 +188,39 @@ def _agent(task: Mapping[str, Any], decay: Decay) -> AgentLike:
 
 # ----------------------------------------------------------------------------------------- the jobs
 
-USUAL = 10  # crawls per step for 100 sources
-BUDGETS = (2, USUAL, 30)
+BUDGETS = (2, 10, 30)  # crawls per step for 100 sources
 
 
 def jobs(study: Any) -> list[Job]:
     """Return all jobs, the longest first: those with the most uncollected items."""
     functions = {label(named): named for named in FUNCTIONS}
 
-    def job(fleet: str, budget: int, observed: bool, drawn: bool, decay: Named, policy: str) -> Job:
+    def job(fleet: str, budget: int, observed: bool, decay: Named, policy: str) -> Job:
         return {
             "columns": {
                 "fleet": fleet,
                 "budget": budget,
                 "observed": observed,
-                "drawn": drawn,
                 "policy": policy,
                 "decay": label(decay),
                 "seed": study.seed,
             },
             "decay": functions[label(decay)],
             "seeds": 1 if fleet == "table1" else study.seeds,
-            "steps": study.steps // 4 if drawn else study.steps,
-            "warmup": study.warmup // 4 if drawn else study.warmup,
+            "steps": study.steps // 4 if observed else study.steps,
+            "warmup": study.warmup // 4 if observed else study.warmup,
         }
 
     return [
         *(
-            job(fleet, m, True, True, decay, policy)
+            job(fleet, m, True, decay, policy)
             for m in BUDGETS
             for fleet in ("dense", "sparse")
             for decay in reversed(SEEN_FUNCTIONS)
             for policy in OBSERVED
         ),
         *(
-            job("dense", USUAL, False, True, decay, policy)
-            for decay in CHECKED
-            for policy in (RIGHT_MEAN, "nutch")
-        ),
-        *(
-            job(fleet, m, False, False, decay, policy)
+            job(fleet, m, False, decay, policy)
             for fleet, budgets in (("dense", BUDGETS), ("table1", (1, 2, 3)))
             for m in budgets
             for decay in FUNCTIONS
@@ -246,11 +232,11 @@ def jobs(study: Any) -> list[Job]:
 # --------------------------------------------------------------------------------------- the report
 
 _loss = versus(statistics.loss, "reward", policy=KNOWING)
-# Of random fleets, where content is drawn as it is observed.
+# Of random fleets.
 _SITUATIONS: dict[str, Case] = {
-    "not observed": {"fleet": "dense", "observed": False, "drawn": False},
-    "observed, dense": {"fleet": "dense", "observed": True, "drawn": True},
-    "observed, sparse": {"fleet": "sparse", "observed": True, "drawn": True},
+    "not observed": {"fleet": "dense", "observed": False},
+    "observed, dense": {"fleet": "dense", "observed": True},
+    "observed, sparse": {"fleet": "sparse", "observed": True},
 }
 
 
@@ -276,35 +262,6 @@ def claim(data: Data) -> str:
     )
 
 
-def largest(data: Data) -> Rows:
-    """Return the largest losses in each situation."""
-    rows, losses = [], _losses(data)
-    for name, situation in _SITUATIONS.items():
-        row = {"content": name}
-        for policy in (RIGHT_MEAN, FITTED):
-            inside = {k: str(v) for k, v in situation.items()} | {"policy": policy}
-            worst, case = max(
-                (found for found in losses if inside.items() <= found[1].items()),
-                key=lambda found: found[0],
-            )
-            row[policy] = f"{worst:.1%} ({case['decay']}, M = {case['budget']})"
-        rows.append(row)
-    return rows
-
-
-def better_fitted(data: Data) -> str:
-    """Return where the fitted rate is the better one."""
-    losses = _losses(data)
-    others = [(x, case) for x, case in losses if case["decay"] != label(TRUE)]
-    fits = [(x, case) for x, case in others if case["policy"] == FITTED]
-    better = sum(x < _loss(data, {**case, "policy": RIGHT_MEAN}).mean for x, case in fits)
-    return (
-        f"The fitted rate is better than the right mean life in {better} of {len(fits)} random "
-        "cases with another decay function. It matches the fast initial decay but underestimates "
-        "u*, on which it depends whether a source is crawled at all."
-    )
-
-
 def functions_table(report: Report, data: Data) -> None:
     """Add the decay functions and the exponentials that would be fitted to them."""
     z = np.linspace(0.0, 1.0, 10_001)
@@ -319,31 +276,11 @@ def functions_table(report: Report, data: Data) -> None:
     report.table("The decay functions; mean life = 1", columns, rows)
 
 
-def curves(report: Report, data: Data) -> None:
-    """Add the figure of the decay functions."""
-    figure, axes = plots.new(1, 2, width=11, height=3.8, sharey=True)
-    z: FloatArray = np.linspace(0.0, 8.0, 400)
-    for axis, family in zip(axes, (STRETCHED, LOMAX), strict=True):
-        for named, colour in zip((TRUE, *family), (plots.INK, *plots.PALETTE), strict=False):
-            axis.plot(z, decay_function(named).survival(z), color=colour, label=label(named))
-        axis.set(yscale="log", ylim=(1e-3, 1), xlabel="age in mean lives")
-        axis.legend()
-    axes[0].set_ylabel("fraction left")
-    report.figure(figure, "Fraction of an item's utility that is left, by age; the area under each "
-                  "curve is 1.")  # fmt: skip
-
-
+_KNOWING = {"policy": KNOWING}
 _LOSSES = tuple(
     Column(title, _loss, of={"policy": policy})
     for title, policy in (("loss, right mean life", RIGHT_MEAN), ("loss, fitted", FITTED))
 )
-
-
-def _over_bound(data: Data, case: Case) -> statistics.Estimate:
-    """Return the reward over the bound of a crawler that does not observe content, which is that of
-    the fleets of the runs."""
-    known = {**case, "drawn": False, "policy": KNOWING}
-    return statistics.mean(data.numbers("reward", **case) / data.numbers("bound", **known))
 
 
 PART = Part(
@@ -368,16 +305,6 @@ PART = Part(
             )
             for name, situation in _SITUATIONS.items()
         ),
-        Derived(
-            largest,
-            (
-                Listing(
-                    "Largest mean losses, N = 100",
-                    {"content": "content", RIGHT_MEAN: "right mean life", FITTED: "fitted"},
-                ),
-            ),
-        ),
-        Computed(better_fitted),
         "The agents of this project assume that interest decays exponentially. Here it does not, "
         "and the Whittle policy is compared with one that knows the decay function, on the same "
         "arrivals: once with the right mean life (so that u* is right), once with the exponential "
@@ -385,7 +312,6 @@ PART = Part(
         f"and the exponential is fitted over {WINDOW:g} of them: with a fitted rate of r·μ, u* is "
         "underestimated by the factor r.",
         functions_table,
-        curves,
         "Not observed: each crawl is counted at its expectation, u*∫R over the age: nothing is "
         "drawn at random. Bound: the relaxed bound under the true decay function; no policy that "
         f"does not observe content exceeds it. Loss: relative to the reward of “{KNOWING}”, with "
@@ -394,12 +320,14 @@ PART = Part(
             "Content not observed: {fleet}, M = {budget}",
             {"decay": "decay"},
             (
-                Column("knows the decay, of the bound", _over_bound, of={"policy": KNOWING}),
+                Column(
+                    "knows the decay, of the bound", mean("reward", "bound"), of={"policy": KNOWING}
+                ),
                 *_LOSSES,
                 Across("policy", (_loss,), share, ("static", "myopic", "oldest-first", "random")),
             ),
             each=("fleet", "budget"),
-            where={"observed": False, "drawn": False},
+            where={"observed": False},
         ),
         "Observed: all uncollected content is, with exponential ξ, and items are drawn one by one; "
         "“dense” has a twentieth of the items of `Sources.random`, each of 20 times the utility. "
@@ -409,32 +337,13 @@ PART = Part(
             "Content observed: {fleet}, M = {budget}",
             {"decay": "decay"},
             (
-                Column("knows, reward", mean("reward"), rounded, {"policy": KNOWING}),
+                Column("knows, reward", mean("reward"), rounded, _KNOWING),
                 *_LOSSES,
                 Column("myopic", _loss, of={"policy": "myopic"}),
                 Column("random", _loss, share, {"policy": "random"}),
             ),
             each=("fleet", "budget"),
             where={"observed": True},
-        ),
-        "Random arrivals, not observed: drawn / expected compares the same crawls, except for the "
-        "length of the run. nutch is given neither rates nor decay and adapts to the results of "
-        "its crawls.",
-        Table(
-            "Random arrivals",
-            {"decay": "decay"},
-            (
-                Column(
-                    f"{RIGHT_MEAN}: drawn / expected",
-                    lambda data, case: statistics.mean(
-                        data.numbers("reward", **case)
-                        / data.numbers("reward", **{**case, "drawn": False})
-                    ),
-                    of={"policy": RIGHT_MEAN},
-                ),
-                Column("nutch, of the bound", _over_bound, of={"policy": "nutch"}),
-            ),
-            where={"fleet": "dense", "observed": False, "drawn": True, "budget": USUAL},
         ),
     ),
     claim=claim,
@@ -452,7 +361,7 @@ class DecayStudy(PartsStudy, ParallelStudy):
     seeds: int = 10
     """Random fleets; the arrivals are the same for all policies."""
     steps: int = 1200
-    """Steps measured in each run; a quarter of them where content is drawn at random."""
+    """Steps measured in each run; a quarter of them where content is observed."""
     warmup: int = 400
     """Steps before them that are left out."""
     seed: int = 0

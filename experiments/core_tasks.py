@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -24,8 +23,6 @@ from crawl_env.numerics import FloatArray, IntArray
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.study import ParallelStudy
-from experiments.benchmark.runs import Records
-from experiments.benchmark.scores import tables_of
 from experiments.core.data import Across, Data, Table
 from experiments.core.study import Part, PartsStudy, single
 
@@ -37,7 +34,6 @@ TOLD = (
     *("whittle", "myopic", "fixed", "lagrangian", "static", "lambda-crawl", "freshness"),
     *("adaptive-thompson", "adaptive-optimism", "adaptive-certainty"),
 )
-LEARNERS = Path("results") / "benchmark-full"
 _SHOWN = 10  # sets of tasks in the table
 
 
@@ -236,41 +232,6 @@ def best_sets(report: Report, data: Data) -> None:
     )
 
 
-def learners(report: Report, data: Data) -> None:
-    """Add how well five tasks predict the mean of trained learners, from the record of these."""
-    tables = tables_of(Records.read(LEARNERS).runs, curves=())
-    if not tables:
-        return
-    most = max(len(table.runs) for table in tables.values())  # a budget may be recorded in part
-    found = {budget: table for budget, table in tables.items() if len(table.runs) == most}
-    first = next(iter(found.values()))
-    agents = [name for name in first.runs if all(name in table.runs for table in found.values())]
-    names = [
-        task
-        for task in first.ranked
-        if all(task in table.full(agents, table.ranked) for table in found.values())
-    ]
-    scores = np.array(
-        [
-            [float(np.mean(x)) for x in table.scores(agent, names)]
-            for table in found.values()
-            for agent in agents
-        ]
-    )
-    fit = best_subsets(scores, scores.mean(axis=1))
-    report.heading("Whether five tasks also suffice for trained learners")
-    report.paragraph(
-        "The record of trained learners is of other tasks than the ranked ones: the paper's "
-        "example, recovering bandits and random fleets of the study `benchmark`. No agent is "
-        "ranked by them and none of them can belong to the core; what they tell is how well any "
-        f"five tasks stand for all. Of the {len(names)} tasks that all {len(agents)} learners "
-        f"play, with {len(found)} budgets each, the best five predict the mean score of a learner "
-        f"with an error of {fit.error[0]:.3f}, and the median set of five "
-        f"with {np.median(fit.error):.3f}; the mean scores have a standard deviation of "
-        f"{scores.mean(axis=1).std(ddof=1):.3f}."
-    )
-
-
 @dataclass(kw_only=True)
 class CoreTasks(PartsStudy, ParallelStudy):
     """Finds five tasks whose scores predict the mean score on all tasks without parameters.
@@ -294,7 +255,6 @@ class CoreTasks(PartsStudy, ParallelStudy):
                     (Across("agent", (score,), lambda found: f"{found:.3f}"),),
                 ),
                 best_sets,
-                learners,
             ),
             claim=claim,
         )

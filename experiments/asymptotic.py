@@ -10,7 +10,6 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from agents import optimal_reward, relaxation, relaxed_bound
-from agents.evaluation import statistics
 from agents.evaluation.rollout import evaluate
 from agents.evaluation.statistics import UNKNOWN, Estimate
 from crawl_env import Sources
@@ -20,7 +19,7 @@ from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.study import ParallelStudy
 from ephemeral_crawl.core.tables import plain
-from experiments.core.data import Across, Case, Column, Computed, Data, Table, mean, value
+from experiments.core.data import Across, Case, Column, Data, Table, mean, value
 from experiments.core.study import Part, PartsStudy, single
 
 # ------------------------------------------------------------------------------- copies of a fleet
@@ -257,25 +256,6 @@ def curves(report: Report, data: Data) -> None:
     )
 
 
-def unobserved(data: Data) -> str:
-    """Say where gaps with random arrivals agree with the deterministic ones."""
-    said = []
-    for fleet in data.values("fleet", policy=UNOBSERVED):
-        gaps, still = (
-            _gaps(data, {"fleet": fleet, "policy": name}) for name in (UNOBSERVED, "whittle")
-        )
-        intervals = {k: statistics.mean(gap) for k, gap in gaps.items()}
-        inside = sum(
-            e.low - NOTHING <= float(still[k].mean()) <= e.high + NOTHING
-            for k, e in intervals.items()
-        )
-        said.append(f"{fleet}: {inside} of {len(intervals)}")
-    return (
-        "Poisson, not observed: the 95 % interval contains the deterministic gap for so many "
-        f"numbers of copies. {'; '.join(said)}."
-    )
-
-
 def _spent(data: Data, case: Case) -> str:
     cost = data.where(**case)[0]["cost"]
     return f"{float(cost):.3g} of {CASES[case['case']][1]:g}" if cost else ""
@@ -304,7 +284,6 @@ PART = Part(
             each=("fleet",),
             where={"case": ""},
         ),
-        Computed(unobserved),
         Table(
             "Mixed costs: reward, utility / step",
             {"case": "fleet", "way": "how the budget is spent"},

@@ -17,7 +17,7 @@ from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.study import Rows
 from experiments.core.clock import Watch
-from experiments.core.data import Column, Computed, Data, Table, mean
+from experiments.core.data import Column, Data, Table, mean
 from experiments.core.study import Part, PartsStudy, single
 
 TABLE1: dict[str, Any] = {
@@ -102,26 +102,6 @@ def bars(report: Report, data: Data) -> None:
     report.figure(figure, "Time per step of one environment.")
 
 
-def speed_up(data: Data) -> str:
-    """Say how much the native environment saves, from the values of this run."""
-    parts = []
-    for algorithm in data.values("algorithm", env=NATIVE):
-        native, other = (
-            {name: data.numbers(name, algorithm=algorithm, env=env) for name in (*PARTS, "total")}
-            for env in (NATIVE, ONE_BY_ONE)
-        )
-        if other["total"].size:
-            (own,), (its,), (total,) = (
-                native["environment"], other["environment"], native["total"],
-            )  # fmt: skip
-            parts.append(
-                f"{algorithm}: {its / own:.0f} times for the environment, "
-                f"{(total - own + its) / total:.2f} times in total with equal collection and "
-                "gradient"
-            )
-    return "Speed-up by the native environment. " + "; ".join(parts) + "."
-
-
 CONTENT = (
     bars,
     Table(
@@ -135,7 +115,6 @@ CONTENT = (
             *(Column(part, mean(part, "total"), ".0%") for part in PARTS),
         ),
     ),
-    Computed(speed_up),
     "Table 1, M = 2, each learner's default settings with SB3's own perceptron, processor time of "
     "one thread; each part at its fastest of several updates. Native: all environments as one "
     "array program; DummyVecEnv: one after the other, for DQN and MaskablePPO in "

@@ -98,7 +98,7 @@ def choices(process: EngineProcess, found: QueueIndex | FloatArray) -> IntArray:
 
 
 def tables(report: Report, data: Data) -> None:
-    """Add the distribution of the rewards over the optimum, and the worst cases."""
+    """Add the distribution of the rewards over the optimum."""
     ratios = {name: data.numbers(name, "optimum") for name in (*POLICIES, "bound")}
     rows = [
         [
@@ -113,16 +113,6 @@ def tables(report: Report, data: Data) -> None:
     seeds = ", ".join(data.values("seed"))
     caption = f"Reward over the optimum, {len(data.rows)} cases (seeds {seeds})"
     report.table(caption, columns, rows)
-    worst = np.argsort(ratios[POLICIES[0]], kind="stable")[:6]
-    report.table(
-        "The worst cases of whittle-engine",
-        ["engine", "sources", *POLICIES],
-        [
-            [data.rows[i]["engine"], data.rows[i]["sources"]]
-            + [f"{ratios[name][i]:.3f}" for name in POLICIES]
-            for i in worst
-        ],
-    )
 
 
 def claim(data: Data) -> str:

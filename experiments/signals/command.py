@@ -19,10 +19,8 @@ from experiments.core.data import (
     Case,
     Column,
     Data,
-    Details,
     Lines,
     Table,
-    change,
     mean,
     share,
     total,
@@ -205,17 +203,6 @@ FRESHNESS = Part(
                 Across("agent", (_best,), _best_text, (INDEX, STATIC, LAMBDA, OLDEST, PING)),
             ),
             each=("quality",),
-        ),
-        Details(
-            "Every choice of the importance",
-            (
-                Table(
-                    "{agent}, {quality}: reward relative to whittle",
-                    TASK,
-                    (Across("weight", (_FRESHNESS_GAIN,), change, WEIGHTS),),
-                    each=("quality", "agent"),
-                ),
-            ),
         ),
     ),
     claim=_freshness_claim,

@@ -19,8 +19,8 @@ from agents.adaptive import Adaptive
 from agents.adaptive.base import UnitArms
 from agents.adaptive.network import Network
 from agents.inference import ESTIMATORS as LIBRARY
-from agents.inference import CrawlOutcome, Estimator, Posterior, State, made
-from agents.inference.rates import WEAK, check_prior, conjugate
+from agents.inference import CrawlOutcome, Estimator, Posterior, State, made, rates
+from agents.inference.rates import check_prior, conjugate
 from agents.policies.base import Agent, ObservationView, Policy, Predictor, graded
 from agents.registry import AGENTS
 from crawl_env import CrawlVectorEnv, Task, World
@@ -58,7 +58,7 @@ class Drifting:
 
     factor: float = 3.0
     false_alarms: float = 1e-3
-    prior: Posterior = WEAK
+    prior: Posterior = rates.WEAK
     counts: ClassVar[bool] = True
     signed: ClassVar[tuple[int, ...]] = ()
 

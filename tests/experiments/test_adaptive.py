@@ -289,7 +289,7 @@ def test_the_study_writes_records_and_a_report_which_is_remade_from_them(
         for who in ("", "whittle_"):
             assert 0 < float(row[f"{who}decision_seconds"]) < float(row[f"{who}step_seconds"])
     page = (out / "report.html").read_text(encoding="utf-8")
-    assert page.count("<svg ") == 5
+    assert page.count("<svg ") == 4
     Adaptive(only_report=True, **settings).run()
     assert (out / "report.html").read_text(encoding="utf-8") == page
     assert not list(tmp_path.glob(".*"))

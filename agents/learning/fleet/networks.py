@@ -16,15 +16,18 @@ from torch import Tensor, nn
 
 from crawl_env import Task
 from crawl_env.fleet.parameters import PARAMETERS
+from crawl_env.simulation.observation import HEARD, POWERS_OF_TIME, SUMMED
 
 _LEAST = 0.01  # added to a utility, relative to its scale, before the logarithm
 _TINY = 1e-6  # added to a rate per step before the logarithm
 _FLOOR = 1e-300
 _LEAST_STD = 0.2  # lower bound of a column's, which may vary more outside of training
 
-UTILITIES = ("value", "harvest", "shown")
-COUNTS = ("age", "items", "steps_left", "seen", "known")
-FLAGS = ("crawled", "available", "failed", "picked")
+UTILITIES = ("value", "harvest", "shown", "content")
+COUNTS = ("age", "items", "steps_left", "seen", "known", "backlog", *HEARD)
+FLAGS = ("crawled", "changed", "available", "failed", "picked")
+_POWERS = dict(zip(SUMMED, POWERS_OF_TIME, strict=True))  # of the unit of time
+_LABELS = ("topic",)  # have no order, so that a network that treats all sources alike omits them
 
 
 class _Features:
@@ -53,7 +56,10 @@ class _Features:
             return torch.log1p(x)
         if name in FLAGS:
             return x
-        return torch.log(x * self._period + _TINY)  # arrival_rate, decay_rate
+        if name in SUMMED:  # sums of logarithms have both signs
+            sums = x / self._period ** _POWERS[name]
+            return sums.sign() * sums.abs().log1p()
+        return torch.log(x * self._period + _TINY)  # arrival_rate, rate, decay_rate
 
 
 class _Parameters(NamedTuple):
@@ -82,7 +88,7 @@ class ScaledColumns(_Features):
         shown: the features of the observation, in order; `picked` is the last one of
             `SequentialSelection`.
         budget: M. period: T.
-        features: the features used, in this order; default all.
+        features: the features used, in this order; default all but topics.
 
     Raises:
         ValueError: one of them is not observed.
@@ -99,7 +105,8 @@ class ScaledColumns(_Features):
         period: float,
         features: Sequence[str] | None = None,
     ) -> None:
-        self.features = tuple(shown if features is None else features)
+        used = [name for name in shown if name not in _LABELS] if features is None else features
+        self.features = tuple(used)
         super().__init__(shown, self.features, period)
         self._budget = budget
         # Without the arrival rates, mean utilities are relative to a scale that may vary.
@@ -275,7 +282,7 @@ class SourceColumns(_Features):
         Raises:
             ValueError: there are none.
         """
-        left = ("cost", "balance", *(("mean_utility",) if _shows_flow(features) else ()))
+        left = ("cost", "balance", *_LABELS, *("mean_utility",) * _shows_flow(features))
         names = tuple(name for name in features if name not in left)
         if not names:
             raise ValueError(

@@ -19,6 +19,7 @@ from agents.learning.fleet.ppo import (
     thresholds_of,
 )
 from crawl_env import CrawlVectorEnv, Sources
+from crawl_env.simulation.observation import FEATURES
 from crawl_env.simulation.selection import select_greedy
 
 torch.set_num_threads(1)
@@ -88,11 +89,23 @@ def test_columns_that_are_kept_are_those_that_would_be_computed(features):
             assert torch.equal(kept(batch), kept(batch.clone()))
 
 
-def test_columns_are_finite():
+def test_columns_of_every_feature_are_finite():
+    names = tuple(FEATURES)
     for value in (0.0, 1e-30, 1e30):
-        shown = torch.full((2, 3, len(ALL)), value)
-        shown[..., ALL.index("cost")] = 1.0
-        assert torch.isfinite(ScaledColumns(ALL, 1.0, 1.0)(shown)).all()
+        shown = torch.full((2, 3, len(names)), value)
+        shown[..., names.index("cost")] = 1.0
+        for log in ("harvest_log", "harvest_age_log"):
+            shown[..., names.index(log)] = -value
+        assert torch.isfinite(ScaledColumns(names, 1.0, 0.5)(shown)).all()
+
+
+def test_columns_of_sums_over_items_by_hand():
+    names = ("harvest_number", "harvest_age_squared", "harvest_age_log", "topic", "age")
+    shown = torch.tensor([[2.0, 8.0, -6.0, 5.0, 1.0]])
+    columns = ScaledColumns(names, 1.0, 2.0)
+    assert columns.features == (*names[:3], "age")  # topics are labels
+    expected = [[np.log(3.0), np.log(3.0), -np.log(4.0), np.log(2.0), 0.0]]
+    np.testing.assert_allclose(columns(shown), expected, atol=1e-6)
 
 
 def test_scores_in_inference_mode_are_those_of_training_but_for_rounding():

@@ -88,7 +88,7 @@ class ScaledColumns(_Features):
         shown: the features of the observation, in order; `picked` is the last one of
             `SequentialSelection`.
         budget: M. period: T.
-        features: the features used, in this order; default all but topics.
+        features: the features used, in this order; default all. Topics are left out.
 
     Raises:
         ValueError: one of them is not observed.
@@ -105,8 +105,8 @@ class ScaledColumns(_Features):
         period: float,
         features: Sequence[str] | None = None,
     ) -> None:
-        used = [name for name in shown if name not in _LABELS] if features is None else features
-        self.features = tuple(used)
+        used = shown if features is None else features
+        self.features = tuple(name for name in used if name not in _LABELS)
         super().__init__(shown, self.features, period)
         self._budget = budget
         # Without the arrival rates, mean utilities are relative to a scale that may vary.

@@ -7,6 +7,7 @@ import torch
 from agents.learning.fleet.index import EquivariantIndex, EquivariantIndexSettings
 from agents.learning.fleet.ppo import EquivariantPPO, EquivariantPPOSettings
 from crawl_env import CrawlEnv, CrawlVectorEnv, Sources
+from crawl_env.benchmark import TASKS
 from tests.agents.learning.common import same
 
 torch.set_num_threads(1)
@@ -58,6 +59,13 @@ def test_several_fleets_drawn_anew_are_learnt_together(kind):
     played = agent.state_dict()["averaged"]
     assert all(torch.isfinite(weight).all() for weight in played.values())
     assert agent.steps == 30
+
+
+@pytest.mark.parametrize("name", ["Regimes100", "SignalsUnknown50"])
+def test_tasks_that_show_items_topics_and_pings_are_learnt(kind, name):
+    env = practice(1, **TASKS[name].arguments_of("train", 0))
+    agent = learner(kind, env).learn(12)
+    assert np.isfinite(agent.policy_for(env).predict(env.reset(seed=0)[0])[0]).all()
 
 
 def test_without_parameters_among_the_features_sources_are_known_by_what_they_show(kind):

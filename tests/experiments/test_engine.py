@@ -14,7 +14,7 @@ from experiments.engine.command import AGENTS, INVENTED
 def test_the_quick_study_and_its_report(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(backlog, "_ROUNDS", 1)  # how good the index is does not matter
     out = tmp_path / "engine"
-    short = ["--suite", "quick", "--seeds", "2", "--steps", "10"]
+    short = ["--suite", "quick", "--seeds", "2", "--steps", "5"]
     PROGRAM.run(["engine", *short, "--part", "service", "recordings", "--engine", "sequential",
                  "--out", str(out)])  # fmt: skip
     assert "whittle-engine" in capsys.readouterr().out

@@ -63,8 +63,11 @@ def test_a_record_is_read_and_may_be_replaced_by_its_study(folder):
     for file in tables:
         content = file.read_bytes()  # line by line from a compressed file takes three times as long
         text = gzip.decompress(content) if file.suffix == ".gz" else content
-        names, *rows = csv.reader(text.decode().splitlines(keepends=True))
-        assert {len(row) for row in rows} == {len(names)}, file
+        lines = text.decode().splitlines(keepends=True)
+        names = next(csv.reader(lines[:1]))
+        plain = b'"' not in text  # then commas are counted, which takes a fifth of the time
+        rows = {x.count(",") + 1 for x in lines} if plain else map(len, csv.reader(lines))
+        assert set(rows) == {len(names)}, file
         assert str(ROOT) not in file.name
         columns.append(set(names))
     # At least one table says where it comes from.

@@ -22,8 +22,8 @@ def test_the_printed_commands_run(tmp_path, monkeypatch, capsys):
     ]
     few = {
         "fit": [],
-        "replay": ["--steps", "60", "--seeds", "1", "--agents", "nutch", "--quick"],
-        "evaluate": ["--steps", "60", "--seeds", "3", "--agents", "nutch", "--quick"],
+        "replay": ["--steps", "30", "--seeds", "1", "--agents", "nutch", "--quick"],
+        "evaluate": ["--steps", "20", "--seeds", "3", "--agents", "nutch", "--quick"],
         "backtest": ["--begin", "0.98", "--quick"],
     }
     for _, *words in commands:

@@ -302,7 +302,9 @@ def test_a_fleet_given_is_used_with_its_costs_and_limits(tmp_path, capsys):
     failure = [0.5] + [0.0] * 19
     fleet = Sources([0.05] * 20, 1.0, 0.12, [2.0] * 20, names=names, failure_rate=failure)
     fleet.to_csv(tmp_path / "fleet.csv")
-    out = replayed(tmp_path, sources=str(tmp_path / "fleet.csv"), decay_rate=None, budget="4")
+    out = replayed(
+        tmp_path, sources=str(tmp_path / "fleet.csv"), decay_rate=None, budget="4", steps=300
+    )
     printed = capsys.readouterr().out
     assert "The fleet is fitted" not in printed
     assert all(float(r["arrival_rate"]) == 0.05 for r in rows(out / "sources.csv"))

@@ -26,6 +26,7 @@ def atomic_file(path: str | PathLike[str]) -> Iterator[Path]:
         FileNotFoundError: the directory does not exist.
         IsADirectoryError: `path` is a directory.
         ValueError: `path` is a pipe or a device.
+        OSError: it cannot be written, such as on a full disk; the error names it.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "numbers.txt"
@@ -53,6 +54,10 @@ def atomic_file(path: str | PathLike[str]) -> Iterator[Path]:
         os.replace(partial, target)
         with contextlib.suppress(OSError):  # not every system supports flushing a directory
             _flush_to_disk(target.parent, os.O_RDONLY)
+    except OSError as error:  # such as that the disk is full
+        if error.errno and str(error.filename) in ("None", str(partial)):
+            error.filename = os.fspath(path)
+        raise
     finally:
         partial.unlink(missing_ok=True)
 

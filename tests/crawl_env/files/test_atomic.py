@@ -55,6 +55,15 @@ def test_missing_folders_and_folders_are_named(tmp_path):
         write_bytes(tmp_path, b"")
 
 
+def test_errors_of_the_disk_name_the_file(tmp_path):
+    with pytest.raises(OSError, match=r"full.*/file'"), atomic_file(tmp_path / "file"):
+        raise OSError(28, "the disk is full")  # by a write, which knows no name
+    with pytest.raises(OSError, match="/file'"), atomic_file(tmp_path / "file") as new:
+        raise OSError(28, "the disk is full", str(new))
+    with pytest.raises(OSError, match="/other'"), atomic_file(tmp_path / "file"):
+        raise OSError(28, "the disk is full", "/other")
+
+
 def test_writers_in_two_threads_have_files_of_their_own(tmp_path):
     path = tmp_path / "file"
     with atomic_file(path) as mine:

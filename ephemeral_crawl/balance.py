@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from ephemeral_crawl.core.base import Command
 from ephemeral_crawl.core.logs import Form, Level
+from ephemeral_crawl.core.program import Command
 
 if TYPE_CHECKING:
     from ephemeral_crawl.serve.admission import Token
@@ -98,8 +98,7 @@ class Balance(Command):
         self, servers: Servers, balancer: Balancer | None, every: float, token: Token | None
     ) -> None:
         from ephemeral_crawl.serve.admission import Limits
-        from ephemeral_crawl.serve.routing import forward, keep_balanced
-        from ephemeral_crawl.serve.server import listen
+        from ephemeral_crawl.serve.server import forward, keep_balanced, listen
 
         async with servers:
             if self.port is not None and not self.once:

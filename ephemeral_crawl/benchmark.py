@@ -23,10 +23,10 @@ from agents.registry import find
 from crawl_env.benchmark import named
 from crawl_env.benchmark.task import Split
 from crawl_env.errors import counted, shown, unknown
+from ephemeral_crawl.core.evaluation import plain
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.study import ParallelStudy
-from ephemeral_crawl.core.tables import plain
 
 FILE = "result.json"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from crawl_env.errors import counted
-from ephemeral_crawl.core.base import Command
+from ephemeral_crawl.core.program import Command
 
 if TYPE_CHECKING:
     from ephemeral_crawl.live import Scheduler
@@ -36,7 +36,7 @@ class Reshard(Command):
         from ephemeral_crawl.live.journal import stores_of_shards
         from ephemeral_crawl.live.reasons import redacted
         from ephemeral_crawl.shards.balancer import NEW
-        from ephemeral_crawl.shards.growing import divide_anew, share_tags
+        from ephemeral_crawl.shards.owner import divide_anew, share_tags
 
         places = stores_of_shards(self.stores)
         with ExitStack() as stack:
@@ -61,8 +61,8 @@ class Reshard(Command):
 
 def _refuse_hours(name: str, store: Scheduler) -> None:
     """Raise ValueError if the budget of a store follows the clock, which would be lost."""
-    from ephemeral_crawl.live.hours import hours_of
     from ephemeral_crawl.live.reasons import redacted
+    from ephemeral_crawl.live.settings import hours_of
 
     if hours_of(budget := store.settings()["budget"]):
         raise ValueError(

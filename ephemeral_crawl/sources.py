@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from crawl_env.errors import counted
-from ephemeral_crawl.core.base import Command
+from ephemeral_crawl.core.program import Command
 
 if TYPE_CHECKING:
     from ephemeral_crawl.crawl.exchange import Imported

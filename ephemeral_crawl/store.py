@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from crawl_env.errors import counted, shown
-from ephemeral_crawl.core.base import Command
+from ephemeral_crawl.core.program import Command
 
 if TYPE_CHECKING:
     from ephemeral_crawl.live import Scheduler

@@ -14,11 +14,10 @@ from agents.theory.observed import solve_arm
 from crawl_env import Sources
 from crawl_env.content.utility import Distribution, EqualUtilities, Exponential, Lognormal
 from ephemeral_crawl.core import evaluation, plots
-from ephemeral_crawl.core.evaluation import fleet_as_json
+from ephemeral_crawl.core.evaluation import bound_of, fleet_as_json
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.study import ParallelStudy
-from ephemeral_crawl.core.tables import bound_of
 from experiments.core.data import Across, Column, Data, Lines, Table, mean, rounded, versus
 from experiments.core.study import Part, PartsStudy
 

@@ -15,10 +15,10 @@ from agents.evaluation.statistics import UNKNOWN, Estimate
 from crawl_env import Sources
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.core import plots
+from ephemeral_crawl.core.evaluation import plain
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.study import ParallelStudy
-from ephemeral_crawl.core.tables import plain
 from experiments.core.data import Across, Case, Column, Data, Table, mean, value
 from experiments.core.study import Part, PartsStudy, single
 

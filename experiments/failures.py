@@ -12,9 +12,9 @@ import numpy as np
 
 from agents.evaluation import statistics
 from ephemeral_crawl.core import evaluation
+from ephemeral_crawl.core.evaluation import plain
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.study import ParallelStudy
-from ephemeral_crawl.core.tables import plain
 from experiments.benchmark.entrants import ENTRANTS, Training
 from experiments.benchmark.plan import IDLE, baseline, training_job
 from experiments.benchmark.scores import numbers

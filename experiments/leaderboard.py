@@ -17,8 +17,8 @@ from crawl_env.files.atomic import write_text
 from crawl_env.files.regular import regular
 from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.numerics import FloatArray
-from ephemeral_crawl.core.base import Command
-from ephemeral_crawl.core.tables import markdown, plain
+from ephemeral_crawl.core.evaluation import markdown, plain
+from ephemeral_crawl.core.program import Command
 from experiments.references import UNLEARNT
 
 FOLDER = Path("results") / "leaderboard"

@@ -24,11 +24,11 @@ from crawl_env import Sources
 from crawl_env.errors import unknown
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.core import plots
+from ephemeral_crawl.core.evaluation import markdown
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.results import ROOT, provenance
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.study import ParallelStudy, RecordedStudy, Rows
-from ephemeral_crawl.core.tables import markdown
 from experiments.core.data import Data
 
 SCRIPTS = ROOT / "docs" / "recipes"

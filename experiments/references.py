@@ -23,11 +23,11 @@ from crawl_env.benchmark.task import REFERENCES, Reference
 from crawl_env.errors import check_choice
 from crawl_env.files.atomic import write_text
 from ephemeral_crawl.core import plots
+from ephemeral_crawl.core.evaluation import bound_of, markdown, plain
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.results import provenance
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.study import ParallelStudy
-from ephemeral_crawl.core.tables import bound_of, markdown, plain
 from ephemeral_crawl.replay.hindsight import Hindsight
 
 _RIGHT = 1.6  # limit of the picture of all tasks; bounds beyond, of hindsight, are written

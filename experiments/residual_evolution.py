@@ -17,9 +17,9 @@ from agents.learning.fleet.residual import ResidualEvolutionSettings
 from crawl_env import CrawlVectorEnv
 from crawl_env.benchmark import named
 from crawl_env.numerics import FloatArray
+from ephemeral_crawl.core.evaluation import percent
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.study import ParallelStudy
-from ephemeral_crawl.core.tables import percent
 from experiments.core.data import Case, Cell, Column, Data, Table, mean
 from experiments.core.study import Part, PartsStudy, single
 

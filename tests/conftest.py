@@ -169,9 +169,9 @@ def each_figure_is_drawn_once(request):
     monkeypatch, once = map(request.getfixturevalue, ("monkeypatch", "once"))
     from matplotlib.figure import Figure
 
-    from ephemeral_crawl.core import svg
+    from ephemeral_crawl.core import plots
 
-    draw = svg.inline
+    draw = plots.inline
 
     def drawn(figure, number):
         place = sys._getframe(2)  # of the code that calls `Report.figure`
@@ -192,7 +192,7 @@ def each_figure_is_drawn_once(request):
         write = file.write if hasattr(file, "write") else Path(file).write_bytes
         return write(once("beside a page", png))
 
-    monkeypatch.setattr(svg, "inline", drawn)
+    monkeypatch.setattr(plots, "inline", drawn)
     monkeypatch.setattr(Figure, "savefig", saved)
 
 

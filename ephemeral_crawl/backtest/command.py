@@ -21,9 +21,8 @@ from ephemeral_crawl.backtest.summary import FeedEvents
 from ephemeral_crawl.comparison.events import Results, play_all
 from ephemeral_crawl.comparison.sample import MOST, sample
 from ephemeral_crawl.core.log_options import SignalOptions
-from ephemeral_crawl.core.question import FILE, AnsweringStudy
 from ephemeral_crawl.core.report import Report
-from ephemeral_crawl.core.study import attributed
+from ephemeral_crawl.core.study import FILE, AnsweringStudy, attributed
 from ephemeral_crawl.crawl.waiting import compile_scheduler
 from ephemeral_crawl.live.arguments import MOST_WORTH, seconds
 from ephemeral_crawl.live.settings import Settings

@@ -25,9 +25,9 @@ from crawl_env.numerics import FloatArray
 from ephemeral_crawl.comparison.present import PLAYED, Equal, Present
 from ephemeral_crawl.comparison.sample import Sample
 from ephemeral_crawl.core import evaluation
+from ephemeral_crawl.core.evaluation import OBSERVES_ALL, REFERENCE
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result, Runner
-from ephemeral_crawl.core.tables import OBSERVES_ALL, REFERENCE
 
 IN_TURN = "oldest-first"
 REFITTED = "whittle-refitted"  # a reference: fitted to the replayed part itself

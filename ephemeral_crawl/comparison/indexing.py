@@ -19,9 +19,9 @@ from crawl_env import Task
 from ephemeral_crawl.comparison.events import REFERENCES as OBSERVERS
 from ephemeral_crawl.comparison.events import C, StepEvents
 from ephemeral_crawl.comparison.present import PLAYED
+from ephemeral_crawl.core.evaluation import FLOOR, percent
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job
-from ephemeral_crawl.core.tables import FLOOR, percent
 
 HEEDS = WhittleEngine.name
 FREE, FASTER, REFUSING = (

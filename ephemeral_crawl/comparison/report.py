@@ -24,8 +24,8 @@ from ephemeral_crawl.comparison.events import (
 from ephemeral_crawl.comparison.present import Equal, Present
 from ephemeral_crawl.comparison.schedule import Schedule
 from ephemeral_crawl.core import plots
+from ephemeral_crawl.core.evaluation import REFERENCE, part_of, percent
 from ephemeral_crawl.core.report import Report
-from ephemeral_crawl.core.tables import REFERENCE, part_of, percent
 
 # A description of the policies for the reports.
 POLICIES = (

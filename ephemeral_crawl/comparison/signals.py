@@ -28,9 +28,9 @@ from crawl_env.errors import counted
 from crawl_env.numerics import FloatArray, IntArray
 from ephemeral_crawl.comparison.events import C, StepEvents
 from ephemeral_crawl.core import evaluation, plots
+from ephemeral_crawl.core.evaluation import FLOOR, REFERENCE, percent
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
-from ephemeral_crawl.core.tables import FLOOR, REFERENCE, percent
 
 SHOWN = 25  # sources in a table; all are in the CSV
 _NAMED = 3  # sources in the answer

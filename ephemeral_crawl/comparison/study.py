@@ -43,11 +43,11 @@ from ephemeral_crawl.comparison.present import Equal, Measured, Present, since_l
 from ephemeral_crawl.comparison.report import Plans, write
 from ephemeral_crawl.comparison.sample import MOST, Sample, sample
 from ephemeral_crawl.comparison.schedule import Schedule
-from ephemeral_crawl.core.question import FILE, AnsweringStudy
+from ephemeral_crawl.core.evaluation import FLOOR, REFERENCE
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.results import provenance
 from ephemeral_crawl.core.runner import Job, Runner
-from ephemeral_crawl.core.tables import FLOOR, REFERENCE
+from ephemeral_crawl.core.study import FILE, AnsweringStudy
 
 Parts = dict[tuple[float, str], list[Job]]  # by budget and policy
 

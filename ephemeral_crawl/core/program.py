@@ -1,4 +1,8 @@
-"""A program with commands, each a module or a folder with a module `command.py`.
+"""A program with commands, each a module NAME.py, or a folder NAME with a module `command.py`.
+
+A command is one subclass of `Command`: its fields are the options, its docstring is the help, and
+the first sentence of that is shown by the program's `--help`. Nothing else has to be registered.
+Those that write a folder of results are studies (`ephemeral_crawl.core.study`).
 
 This module imports nothing but the standard library until a command runs, so that `--help` works
 without any extra and at once.
@@ -15,6 +19,7 @@ import shutil
 import sys
 import textwrap
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
@@ -22,12 +27,30 @@ from functools import cache
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast, get_type_hints
+from typing import Annotated, Any, ClassVar, TextIO, cast, get_type_hints
 
 from ephemeral_crawl.core.options_file import OPTION, with_file
 
-if TYPE_CHECKING:
-    from ephemeral_crawl.core.base import Command
+
+@dataclass(kw_only=True)
+class Command(ABC):
+    """What a program does when its name is given."""
+
+    main: ClassVar[tuple[str, ...]] = ()  # the options that --help shows; none: all of them
+
+    @abstractmethod
+    def run(self) -> None:
+        """Run the command.
+
+        Raises:
+            ValueError, OSError: what the user should read, without a traceback.
+        """
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the command, which is that of its module or its folder."""
+        return cls.__module__.removesuffix(".command").rpartition(".")[2].replace("_", "-")
+
 
 _RENAMED = {"--engine": "--run-on"}  # options by the names that they had
 
@@ -148,8 +171,6 @@ class Program:
     def _kind(self, name: str) -> type[Command]:
         place = self.commands()[name].relative_to(self.folder.parent).with_suffix("")
         module = import_module(".".join(place.parts))
-        from ephemeral_crawl.core.base import Command
-
         (kind,) = (
             kind
             for kind in vars(module).values()
@@ -218,7 +239,7 @@ def summary(module: Path) -> str:
     """Return the first sentence of a command's docstring, as it stands in its module."""
     docstring = _docstring_in(module)
     if docstring is None:
-        raise TypeError(f"{module} defines no subclass of ephemeral_crawl.core.base.Command")
+        raise TypeError(f"{module} defines no subclass of ephemeral_crawl.core.program.Command")
     text = " ".join(docstring.split())
     ends = [i + 1 for end in (". ", "? ", "! ") if (i := text.find(end)) >= 0]
     return text[: min(ends, default=len(text))]

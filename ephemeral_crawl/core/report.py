@@ -123,13 +123,13 @@ class Report:
             name: also write it as NAME.png beside the page.
             alt: a description for readers who do not see it; by default the caption.
         """
-        from ephemeral_crawl.core import plots, svg
+        from ephemeral_crawl.core import plots
 
         self._figures += 1
         text = f"drawing figure {self._figures}"
         with tqdm(desc=text, bar_format="{desc}", leave=False, disable=self._quiet):
             plots.finish(figure)
-            picture, width, several = svg.inline(figure, self._figures)
+            picture, width, several = plots.inline(figure, self._figures)
             if name is not None:
                 png = io.BytesIO()
                 figure.savefig(

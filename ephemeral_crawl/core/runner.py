@@ -19,7 +19,7 @@ from tqdm import tqdm
 from crawl_env.errors import check_choice
 from crawl_env.files.atomic import write_text
 from crawl_env.processes import end_with_parent
-from ephemeral_crawl.cluster import tasks
+from ephemeral_crawl.cluster.connection import run_tasks
 from ephemeral_crawl.core.results import code_fingerprint
 
 _BAR = "{bar:20} {n_fmt} of {total_fmt} parts, {elapsed} so far, about {remaining} to go"
@@ -133,7 +133,7 @@ class Runner:
         self, work: Callable[[Job], Result], jobs: Mapping[int, Job]
     ) -> Iterator[tuple[int, Result]]:
         if self.run_on == "ray":
-            return tasks.results(work, jobs, self.jobs)
+            return run_tasks(work, jobs, self.jobs)
         parallel = joblib.Parallel(
             self.jobs, self.run_on, return_as="generator_unordered", initializer=end_with_parent
         )

@@ -30,7 +30,7 @@ import httpx
 from crawl_env import __version__
 from crawl_env.errors import shown
 from ephemeral_crawl.crawl.urls import check_url, is_public
-from ephemeral_crawl.live.causes import Kind
+from ephemeral_crawl.live.reasons import Kind
 
 USER_AGENT = f"ephemeral-crawl/{__version__}"
 MOST_BYTES = 10 << 20  # of a document, unpacked
@@ -49,10 +49,10 @@ class FetchError(Exception):
     """A document could not be fetched; the message says why.
 
     Attributes:
-        kind: one of `causes.KINDS`: "dns": the name has no address; "connection": there is none, or
-            it broke off; "timeout"; "tls": there is no secure connection; "http": the status is not
-            that of a document; "incomplete": the answer was cut off; "content": it cannot be read,
-            or is too large; "format": it is not a feed; "refused": by this program, such as a
+        kind: one of `reasons.KINDS`: "dns": the name has no address; "connection": there is none,
+            or it broke off; "timeout"; "tls": there is no secure connection; "http": the status is
+            not that of a document; "incomplete": the answer was cut off; "content": it cannot be
+            read, or is too large; "format": it is not a feed; "refused": by this program, such as a
             redirect to an address that is not public.
     """
 

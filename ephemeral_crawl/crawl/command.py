@@ -21,9 +21,8 @@ import tyro
 
 from crawl_env.errors import check_whole, counted
 from crawl_env.files.regular import regular
-from ephemeral_crawl.core.base import Command
 from ephemeral_crawl.core.logs import Form, Level, logged
-from ephemeral_crawl.core.program import breaking
+from ephemeral_crawl.core.program import Command, breaking
 from ephemeral_crawl.live.arguments import seconds
 from ephemeral_crawl.live.reasons import redacted
 
@@ -322,7 +321,7 @@ class CrawlFeeds(Command):
     @contextlib.asynccontextmanager
     async def _listening(self, subscriptions: Subscriptions | None) -> AsyncIterator[None]:
         """Return a context in which hubs are answered, and subscriptions kept."""
-        from ephemeral_crawl.crawl.listener import listen
+        from ephemeral_crawl.crawl.websub import listen
 
         if subscriptions is None:
             yield

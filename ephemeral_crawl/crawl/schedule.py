@@ -10,9 +10,9 @@ import numpy as np
 
 from crawl_env.errors import counted
 from ephemeral_crawl.live import Scheduler
-from ephemeral_crawl.live.causes import CAUSES
 from ephemeral_crawl.live.explanation import PROBABLY, duration
-from ephemeral_crawl.live.outline import Outline
+from ephemeral_crawl.live.reasons import CAUSES
+from ephemeral_crawl.live.status import Outline
 
 UNIT = "A budget unit pays for one fetch of a source of cost 1."
 SHOWN = 40  # sources that are listed

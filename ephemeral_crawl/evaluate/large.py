@@ -36,9 +36,9 @@ from crawl_env.fleet.columns import COLUMNS, FleetColumns
 from crawl_env.numerics import BoolArray, FloatArray
 from ephemeral_crawl.comparison.events import IN_TURN, Column, Drawn, Results
 from ephemeral_crawl.comparison.report import answer, overview
+from ephemeral_crawl.core.evaluation import REFERENCE, fraction, part_of, percent
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
-from ephemeral_crawl.core.tables import REFERENCE, fraction, part_of, percent
 
 if TYPE_CHECKING:
     from ephemeral_crawl.evaluate.command import Evaluate

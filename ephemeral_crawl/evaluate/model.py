@@ -21,9 +21,7 @@ from ephemeral_crawl.comparison.events import Column, Drawn, Results, StepEvents
 from ephemeral_crawl.comparison.sample import Sample
 from ephemeral_crawl.comparison.study import features_of
 from ephemeral_crawl.core import evaluation
-from ephemeral_crawl.core.report import Report
-from ephemeral_crawl.core.runner import Job, Result
-from ephemeral_crawl.core.tables import (
+from ephemeral_crawl.core.evaluation import (
     FLOOR,
     HOLDS_FOR,
     REFERENCE,
@@ -31,6 +29,8 @@ from ephemeral_crawl.core.tables import (
     plain,
     records,
 )
+from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.core.runner import Job, Result
 
 PART = 2e7  # sources × steps × seeds of one run: a few seconds
 ITEMS = 2000.0  # items per step of a fleet up to which they are drawn one by one

@@ -19,8 +19,8 @@ from ephemeral_crawl.core.log_options import SignalOptions, check_decay
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.study import Study
 from ephemeral_crawl.fit import checks, decay, signals, summary
+from ephemeral_crawl.fit.figures import FitResults
 from ephemeral_crawl.fit.lives import lives
-from ephemeral_crawl.fit.results import FitResults
 
 
 @dataclass(kw_only=True)

@@ -13,8 +13,8 @@ from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.results import provenance
 from ephemeral_crawl.fit import checks, figures, signal_summary
+from ephemeral_crawl.fit.figures import FitResults
 from ephemeral_crawl.fit.lives import LEVEL, LONGER, NEEDED
-from ephemeral_crawl.fit.results import FitResults
 
 SHOWN = 25  # sources in a table; all are in the CSV
 

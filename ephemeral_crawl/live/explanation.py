@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 
 from ephemeral_crawl.live import hosts as politeness
 from ephemeral_crawl.live import learning, life, price
-from ephemeral_crawl.live.causes import CAUSES, LEARNT, UNREACHED
 from ephemeral_crawl.live.columns import HOST_PAUSED, LOOKS, NEVER, PAUSED, STOPPED, Sources
 from ephemeral_crawl.live.fitting import delays
 from ephemeral_crawl.live.learning import Shared
+from ephemeral_crawl.live.reasons import CAUSES, LEARNT, UNREACHED
 from ephemeral_crawl.live.state import State
 
 _RESUME = "ephemeral-crawl crawl --resume"
@@ -61,7 +61,7 @@ class Explanation:
     failures: int  # consecutive
     failed_at: float | None = None  # last time at which a lease came to nothing, if it is known
     failure: str = ""  # and why; "" if it is not known
-    cause: str = ""  # of its last failure, one of `causes.CAUSES`; "" if its last fetch succeeded
+    cause: str = ""  # of its last failure, one of `reasons.CAUSES`; "" if its last fetch succeeded
     advice: str = ""  # what to do if it is probably dead, or paused; "" otherwise
     renamed_at: float | None = None  # when it was renamed, as after a permanent redirect
     renamed_from: str = ""  # and its name before; "" if it never was

@@ -1,17 +1,27 @@
-"""What is known of a source before its first fetch: from a log of its items, or from a fit."""
+"""What is known of sources before their first fetch here: from a log of their items, from a fit, or
+from another scheduler from which they move."""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from crawl_env.errors import check_within
-from ephemeral_crawl.live.arguments import Time, time_of
+from crawl_env.errors import check_within, shown
+from ephemeral_crawl.live import hosts as doors
+from ephemeral_crawl.live.arguments import LEAST_COST, MOST_COST, Time, name_of, time_of
+from ephemeral_crawl.live.columns import HOST, NEVER, NO_HOST, SOURCE
 from ephemeral_crawl.live.outcomes import items_of
+from ephemeral_crawl.live.reasons import LEARNT
+
+if TYPE_CHECKING:
+    from ephemeral_crawl.live.state import State
 
 _PARTS = 64  # of a log, whose items are counted in each
 _LONGEST = 10 * 365 * 86_400.0  # seconds for which a rate is believed to have been observed
@@ -90,3 +100,137 @@ class Lesson:
         check_within("seconds", self.seconds, 0.0, 3.2e9, open_low=True)
         counts = [check_within("a count", n, 0.0, _MOST_ITEMS) for n in self.counts]
         return [self.source, counts, self.seconds, clock - end, self.worth, self.squares]
+
+
+# Numbers that mean something to one scheduler alone.
+_OWN = ("lease", "host", "kind", "tag", "factor", "stretch")
+SOURCE_TIMES, HOST_TIMES = ("fetched", "blocked", "pinged", "tried"), ("fetched", "held", "blocked")
+_OF_SOURCES = tuple(name for name in SOURCE.names or () if name not in _OWN)
+_OF_HOSTS = ("interval", *HOST_TIMES)
+_FEW = 4  # sums over the fleet
+_LARGEST, _LATEST = 1e30, 1e12  # numbers and times in columns
+_RANGES = {  # of columns; others are from 0 to the largest
+    "fetched": (NEVER, _LATEST),
+    **dict.fromkeys(("blocked", "pinged", "tried", "held"), (-_LATEST, _LATEST)),
+    "cost": (0.5 * LEAST_COST, 2.0 * MOST_COST),  # in single precision
+    "longest": (0.0, np.inf),
+    "weight": (-np.inf, 0.0),
+}
+
+
+def exported(state: State, rows: NDArray[np.int64]) -> dict[str, Any]:
+    """Return what a scheduler knows of some sources, (K,), and of their hosts, as JSON holds it.
+
+    What the fleet shares goes along in proportion to their number. Leases stay behind: until they
+    end, their sources are not leased elsewhere.
+    """
+    table = state.table[rows]
+    hosts = dict.fromkeys(
+        k for i in table["host"].tolist() for k in doors.chain(state.shared.hosts, int(i))
+    )
+    kinds = [state.kinds[k] if state.kinds else None for k in table["kind"].tolist()]
+    of_host = [None if k == NO_HOST else state.host_names[k] for k in table["host"].tolist()]
+    tags = [state.tags.names[k] or None for k in table["tag"].tolist()]
+    names = [state.names[i] for i in rows.tolist()]
+    stopped = np.unique(table["tag"])[state.tags.table["paused"][np.unique(table["tag"])]]
+    part = len(rows) / max(len(state), 1)
+    return {
+        "sources": [list(found) for found in zip(names, of_host, kinds, tags, strict=True)],
+        "learnt": _written(table, _OF_SOURCES, SOURCE_TIMES, state.offset),
+        "hosts": [state.host_names[k] for k in hosts],
+        "limits": _written(state.shared.hosts[list(hosts)], _OF_HOSTS, HOST_TIMES, state.offset),
+        "sums": (part * state.totals.sums).tolist(),
+        "paused_hosts": [state.host_names[k] for k in hosts if k in state.paused_hosts],
+        "paused_tags": [state.tags.names[k] for k in stopped.tolist()],
+    }
+
+
+def checked(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what `exported` has returned, checked.
+
+    Raises:
+        ValueError: it is something else, or damaged.
+    """
+    try:
+        sources = [(name_of("source", name), *of) for name, *of in given["sources"]]
+        for _, host, kind, tag in sources:
+            for name in (host, kind, tag):
+                if name is not None:
+                    name_of("host", name)
+        hosts = [name_of("host", name) for name in given["hosts"]]
+        paused = {
+            f"paused_{kind}s": [name_of(kind, name) for name in given[f"paused_{kind}s"]]
+            for kind in ("host", "tag")
+        }
+        if len({name for name, *_ in sources}) < len(sources) or not sources:
+            raise ValueError("a source appears twice, or there is none")
+        learnt(given)
+        limits(given)
+        sums = [float(x) for x in given["sums"]]
+        if len(sums) != _FEW or not all(0.0 <= abs(x) < np.inf for x in sums):
+            raise ValueError("the sums over the fleet are damaged")
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"these are not sources that a scheduler has exported: {error or shown(given)}"
+        ) from None
+    found = [list(source) for source in sources]
+    parts = {name: dict(given[name]) for name in ("learnt", "limits")}
+    return {"sources": found, "hosts": hosts, "sums": sums, **parts, **paused}
+
+
+def learnt(given: Mapping[str, Any], offset: float = 0.0) -> NDArray[Any]:
+    """Return rows of what was learnt, (K,).
+
+    Arguments:
+        offset: what is added to the clock's times.
+    """
+    rows = _read(given["learnt"], SOURCE, _OF_SOURCES, SOURCE_TIMES, len(given["sources"]), offset)
+    if not ((rows["cost"] > 0.0) & (rows["importance"] > 0.0)).all():
+        raise ValueError("a source has no cost, or no weight")
+    if len(rows) and not rows["cause"].max() < len(LEARNT):
+        raise ValueError("a source failed of something that is not known")
+    return rows
+
+
+def limits(given: Mapping[str, Any], offset: float = 0.0) -> NDArray[Any]:
+    """Return rows of hosts, (H,), likewise."""
+    return _read(given["limits"], HOST, _OF_HOSTS, HOST_TIMES, len(given["hosts"]), offset)
+
+
+def _written(
+    rows: NDArray[Any], names: Sequence[str], times: Sequence[str], offset: float
+) -> dict[str, str]:
+    """Return columns as text."""
+    return {
+        name: base64.b64encode(
+            np.ascontiguousarray(rows[name] - (offset if name in times else 0))
+            .astype(rows.dtype[name].base)
+            .tobytes()
+        ).decode()
+        for name in names
+    }
+
+
+def _read(
+    columns: Mapping[str, str],
+    kind: np.dtype[Any],
+    names: Sequence[str],
+    times: Sequence[str],
+    number: int,
+    offset: float,
+) -> NDArray[Any]:
+    """Return rows, checked, from columns."""
+    rows = np.zeros(number, kind)
+    if number and columns.keys() != {*names}:
+        raise ValueError("the columns are not those that this program knows")
+    for name, text in columns.items():
+        try:
+            values = np.frombuffer(base64.b64decode(text, validate=True), kind[name].base)
+        except binascii.Error as error:
+            raise ValueError(f"the column {name}: {error}") from None
+        values = values.reshape(rows[name].shape)
+        low, high = _RANGES.get(name, (0.0, _LARGEST))
+        if not ((values >= low) & (values <= high)).all():
+            raise ValueError(f"a number of the column {name} is out of range")
+        rows[name] = values + offset if name in times else values
+    return rows

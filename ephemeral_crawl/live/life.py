@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crawl_env.compiled import compiled
-from ephemeral_crawl.live.causes import LEARNT, UNREACHED
 from ephemeral_crawl.live.columns import MEMORIES, NEVER, Sources
 from ephemeral_crawl.live.learning import Shared
+from ephemeral_crawl.live.reasons import LEARNT, UNREACHED
 
 # ρ_k, per second: of glitches, of outages of hours, days and weeks, and of the end.
 RECOVERY = 1.0 / np.array([600.0, 10_800.0, 129_600.0, 1_728_000.0, 31_536_000.0])

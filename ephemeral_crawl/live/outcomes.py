@@ -25,11 +25,10 @@ from ephemeral_crawl.live.arguments import (
     seconds,
     time_of,
 )
-from ephemeral_crawl.live.causes import CAUSES, KINDS, LEARNT, cause_of, number_of
 from ephemeral_crawl.live.columns import FLOORED, NEVER, NO_HOST, Sources
 from ephemeral_crawl.live.errors import UnknownLease, UnknownSource
 from ephemeral_crawl.live.learning import Shared
-from ephemeral_crawl.live.reasons import reason_of
+from ephemeral_crawl.live.reasons import CAUSES, KINDS, LEARNT, cause_of, number_of, reason_of
 from ephemeral_crawl.live.reporting import Items, Tallies, Terms
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ OUTCOME = np.dtype(
         ("dated", "<i8"),  # number of these whose ages are told, too
         ("more", "<f8"),  # number of further items
         ("more_worth", "<f8"),  # and their worth
-        ("cause", "u1"),  # why it failed, place in `causes.LEARNT`
+        ("cause", "u1"),  # why it failed, place in `reasons.LEARNT`
         ("spent", "<f8"),  # budget units that the fetch took; negative: what was charged for it
     ]
 )
@@ -79,7 +78,7 @@ _ARGUMENTS = {
 _PING_ARGUMENTS = ("source", "kind", "at")
 _PAIR = (tuple, list)
 _MAPPING = (dict, Mapping)  # the usual type first, since abstract classes take longer
-# Places in the array of counts, in the order of `counts.Counts`.
+# Places in the array of counts, in the order of `reporting.Counts`.
 LEASES, _FETCHED, _FAILED, _RELEASED, PINGS, ITEMS, COLLECTED, LOOKS, LOOKS_COST, LOOKS_WORTH = (
     range(10)
 )
@@ -102,7 +101,7 @@ class Outcome(NamedTuple):
     times: Sequence[float]  # of publication, NaN if unknown
     worths: Sequence[float]
     reason: str = ""  # why there was no fetch
-    cause: str = ""  # of a failure, one of `causes.CAUSES`
+    cause: str = ""  # of a failure, one of `reasons.CAUSES`
     cost: float | None = None  # budget units; None if it is not told
     # Times and worths of the pings of other sources that it brought; None: it announces nothing.
     pings: tuple[Sequence[float], Sequence[float]] | None = None

@@ -1,9 +1,10 @@
-"""What is learnt from the items that a fetch found."""
+"""What is learnt from the items that a fetch found, and what all fetches came to."""
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +31,7 @@ class Tallies(NamedTuple):
 
     kind_pings: NDArray[np.float64]  # (K, 4) of each kind of signal, see `learning.KIND_SUMS`
     sums: NDArray[np.float64]  # see `learning.SUMS`
-    counts: NDArray[np.float64]  # (10,) see `counts.Counts`
+    counts: NDArray[np.float64]  # (10,) see `Counts`
     numbers: NDArray[np.int64]  # (3,) sources that are new, failing, and paused
     # (2,) different sources in a row for which nobody answered, and the time of the first.
     run: NDArray[np.float64]
@@ -306,3 +307,27 @@ def _is_cut_off(
     if not gap > 4.0 * max(usual - sources.fetched[i], _LEAST_SPAN):
         return False
     return (gap - age[number - 1]) * number / age[number - 1] > _UNUSUAL
+
+
+@dataclass
+class Counts:
+    """Totals since the scheduler was made, over all processes that use it."""
+
+    leases: float = 0.0
+    fetched: float = 0.0  # reports of fetches
+    failed: float = 0.0
+    released: float = 0.0
+    pings: float = 0.0
+    items: float = 0.0
+    collected: float = 0.0  # worth of the items when they were fetched
+    looks: float = 0.0  # fetches of sources that announce what others have
+    looks_cost: float = 0.0  # budget units that these took
+    looks_worth: float = 0.0  # of the pings that they brought: see `ephemeral_crawl.live.looks`
+
+    @staticmethod
+    def from_dict(values: dict[str, Any]) -> Counts:
+        """Return stored counts, checked."""
+        counts = Counts(**{name: float(value) for name, value in values.items()})
+        if not all(0.0 <= value < math.inf for value in vars(counts).values()):
+            raise ValueError("a count is negative or infinite")
+        return counts

@@ -14,13 +14,11 @@ from typing import Any, Self
 import numpy as np
 
 from crawl_env.errors import check_flag, check_whole, check_within, shown
-from ephemeral_crawl.live import choice, explanation, looks, moving
-from ephemeral_crawl.live import outline as outlines
+from ephemeral_crawl.live import choice, explanation, lessons, looks
 from ephemeral_crawl.live import overview as overviews
 from ephemeral_crawl.live import status as statuses
 from ephemeral_crawl.live.agenda import Lease, lease_event
 from ephemeral_crawl.live.arguments import Duration, Item, Time, name_of, seconds, whole
-from ephemeral_crawl.live.causes import Kind
 from ephemeral_crawl.live.columns import NEVER, PAUSED
 from ephemeral_crawl.live.errors import NewStore, SourceExists
 from ephemeral_crawl.live.explanation import Explanation
@@ -35,11 +33,11 @@ from ephemeral_crawl.live.outcomes import (
     ping_of,
     row_of,
 )
-from ephemeral_crawl.live.outline import Outline
 from ephemeral_crawl.live.overview import Overview
+from ephemeral_crawl.live.reasons import Kind
 from ephemeral_crawl.live.settings import Settings, rows_of
 from ephemeral_crawl.live.state import Event, Moment, State
-from ephemeral_crawl.live.status import Status
+from ephemeral_crawl.live.status import Outline, Status
 from ephemeral_crawl.live.tags import TagStatus, bounds_of
 
 _MOST_LEASES = 10_000  # at once
@@ -464,7 +462,7 @@ class Scheduler:
         """
         with self._ledger.reading() as (state, _):
             rows = [row_of(state, source) for source in dict.fromkeys(sources)]
-            return moving.exported(state, np.array(rows, dtype=np.int64))
+            return lessons.exported(state, np.array(rows, dtype=np.int64))
 
     def adopt(self, exported: Mapping[str, Any]) -> int:
         """Add sources of another scheduler, with what it learnt of them; return how many.
@@ -489,7 +487,7 @@ class Scheduler:
         >>> one.explain("a").rate == other.explain("a").rate
         True
         """
-        given = moving.checked(exported)
+        given = lessons.checked(exported)
         names = [name for name, *_ in given["sources"]]
 
         def decide(state: State, moment: Moment) -> Event:
@@ -855,7 +853,7 @@ class Scheduler:
         """Return what is known about all sources, as columns: a microsecond each, in which nobody
         else can use the scheduler."""
         with self._ledger.reading() as (state, moment):
-            return outlines.outline(state, moment.time)
+            return statuses.outline(state, moment.time)
 
     def status(self) -> Status:
         """Return the scheduler in numbers."""

@@ -1,23 +1,122 @@
-"""The settings of a scheduler, which are stored with it."""
+"""The settings of a scheduler, which are stored with it; a budget may be a table of hours."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, astuple, dataclass, fields, replace
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 
 from crawl_env.errors import check_choice, check_whole, check_within, shown, unknown
-from ephemeral_crawl.live import hours as tables
 from ephemeral_crawl.live.arguments import (
     LATEST,
     LEAST_COST,
     MOST_COST,
     name_of,
     per_second,
+    rate_text,
     seconds,
 )
+
+_HOUR = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)\s+(\S.*)", re.ASCII)
+_MOST = 96  # hours in a table
+
+Hours = tuple[tuple[float, float], ...]
+
+
+def hours_of(budget: object) -> Hours:
+    """Return the times of a day, seconds from midnight on, from which on there is each budget, per
+    second; none of a budget that is no table of hours.
+
+    >>> hours_of("08:00 36/h, 22:00 18/h"), hours_of("36/h")
+    (((28800.0, 0.01), (79200.0, 0.005)), ())
+    >>> hours_of("8 40/h, 22:00 10/h")
+    Traceback (most recent call last):
+    ...
+    ValueError: budget is '8 40/h, 22:00 10/h': '8 40/h' is not a time of day and a rate, such as \
+'08:00 40/h'
+    """
+    if not (isinstance(budget, str) and ":" in budget):
+        return ()
+    found: dict[float, float] = {}
+    for part in budget.split(","):
+        match = _HOUR.fullmatch(part.strip())
+        if not match:
+            raise ValueError(
+                f"budget is {shown(budget)}: {shown(part.strip())} is not a time of day and a "
+                "rate, such as '08:00 40/h'"
+            )
+        start = 3600.0 * int(match[1]) + 60.0 * int(match[2])
+        if start in found:
+            raise ValueError(f"budget is {shown(budget)}: {match[1]}:{match[2]} appears twice")
+        found[start] = per_second("budget", match[3])
+    if len(found) > _MOST:
+        raise ValueError(f"budget has {len(found)} times of day; give at most {_MOST}")
+    return tuple(sorted(found.items()))
+
+
+def hours_text(hours: Hours) -> str:
+    """Return a table as it is given.
+
+    >>> hours_text(hours_of("22:00 10/h, 08:00 40/h"))
+    '08:00 40/h, 22:00 10/h'
+    >>> hours_text(((0.0, 2e-9),))
+    '00:00 0.0000072/h'
+    """
+    return ", ".join(
+        f"{start // 3600:02.0f}:{start % 3600 // 60:02.0f} {rate_text(rate)}"
+        for start, rate in hours
+    )
+
+
+def zone_of(name: object) -> tzinfo:
+    """Return a time zone.
+
+    >>> zone_of("Middle/Earth")
+    Traceback (most recent call last):
+    ...
+    ValueError: zone is 'Middle/Earth'; give a time zone such as 'UTC' or 'Europe/Paris' (on \
+machines without a list of them, install tzdata)
+    """
+    if name == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(str(name))
+    except (ValueError, OSError, LookupError):
+        raise ValueError(
+            f"zone is {shown(name)}; give a time zone such as 'UTC' or 'Europe/Paris' (on machines "
+            "without a list of them, install tzdata)"
+        ) from None
+
+
+def budget_at(hours: Hours, zone: str, clock: float) -> tuple[float, float]:
+    """Return the budget per second at a time, and when the next one begins, seconds since 1970.
+
+    >>> budget_at(hours_of("08:00 36/h, 22:00 18/h"), "UTC", 0.0)
+    (0.005, 28800.0)
+    >>> budget_at(hours_of("08:00 36/h, 22:00 18/h"), "Europe/Paris", 82_800.0)  # midnight there
+    (0.005, 111600.0)
+    >>> skipped = 1_774_782_000.0  # when clocks are set forward: there is no 2:00
+    >>> budget_at(hours_of("02:00 36/h, 03:00 18/h"), "Europe/Paris", skipped)[0]
+    0.005
+    """
+    here = zone_of(zone)
+    now = datetime.fromtimestamp(clock, here)
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
+    # The same moments of three days, as clocks in that zone show them. They are not sorted: in an
+    # hour that is left out when clocks are set forward, an earlier one can come at the same time.
+    changes = [
+        ((midnight + timedelta(days=day, seconds=start)).replace(tzinfo=here).timestamp(), rate)
+        for day in (-1, 0, 1)
+        for start, rate in hours
+    ]
+    rate = next(rate for start, rate in reversed(changes) if start <= clock)
+    return rate, min(start for start, _ in changes if start > clock)
+
 
 LEARNT = "learn"
 _MOST_BURST = 1e9
@@ -41,7 +140,7 @@ class Settings:
     explore: float  # fraction of the budget that looks after sources that are never due
     seed: int  # of the jitter
     # Times of day, seconds, and the budgets from then on; none: it does not follow the clock.
-    hours: tables.Hours = ()
+    hours: Hours = ()
     zone: str = "UTC"  # of these times
     own_burst: bool = False  # whether the burst is not that of an hour
     until: float = 0.0  # time of the clock at which the next of `hours` begins
@@ -66,7 +165,7 @@ class Settings:
         """Return the settings with those given, as arguments of `Scheduler`, in their place."""
         values = self.as_dict()
         if budget is not None:
-            table = tables.hours_of(budget)
+            table = hours_of(budget)
             values["budget"] = table[0][1] if table else per_second("budget", budget)
             values["burst"] = float(burst_of(values["budget"]))
             values |= {"hours": table, "own_burst": False}
@@ -93,7 +192,7 @@ class Settings:
         """Return the settings with the budget that they say for a time of the clock."""
         if not self.is_late(clock):
             return self
-        budget, until = tables.at(self.hours, self.zone, clock)
+        budget, until = budget_at(self.hours, self.zone, clock)
         burst = self.burst if self.own_burst else float(burst_of(budget))
         return replace(self, budget=budget, burst=burst, until=until)
 
@@ -104,7 +203,7 @@ class Settings:
     def as_arguments(self) -> dict[str, Any]:
         """Return those that can be changed as arguments of `Scheduler.configure`."""
         return {
-            "budget": tables.text_of(self.hours) or f"{3600.0 * self.budget:.12f}/h",
+            "budget": hours_text(self.hours) or f"{3600.0 * self.budget:.12f}/h",
             "zone": self.zone,
             "burst": self.burst,
             "half_life": self.half_life or LEARNT,
@@ -124,7 +223,7 @@ class Settings:
             (check_within("hours", start, 0.0, 86_400.0), check_within("budget", rate, 1e-9, 1e9))
             for start, rate in given.hours
         )
-        tables.zone_of(given.zone)
+        zone_of(given.zone)
         settings = replace(
             given,
             budget=check_within("budget", given.budget, 1e-9, 1e9),

@@ -15,15 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ephemeral_crawl.live.causes import LEARNT
-from ephemeral_crawl.live.columns import HOST, NO_HOST, SOURCE, new_hosts
-from ephemeral_crawl.live.copies import Copy
-from ephemeral_crawl.live.counts import Counts
+from ephemeral_crawl.live.columns import HOST, NO_HOST, SOURCE, Copy, new_hosts
 from ephemeral_crawl.live.errors import DamagedStore
 from ephemeral_crawl.live.fitting import Totals
 from ephemeral_crawl.live.learning import KIND_SUMS, Shared
 from ephemeral_crawl.live.names import NameTable
-from ephemeral_crawl.live.reasons import Reasons
+from ephemeral_crawl.live.reasons import LEARNT, Reasons
+from ephemeral_crawl.live.reporting import Counts
 from ephemeral_crawl.live.settings import Settings
 from ephemeral_crawl.live.state import State
 from ephemeral_crawl.live.tags import Tags

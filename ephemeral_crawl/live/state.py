@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crawl_env.numerics import distinct
-from ephemeral_crawl.live import agenda, learning, moving, outcomes, price
+from ephemeral_crawl.live import agenda, learning, lessons, outcomes, price
 from ephemeral_crawl.live import hosts as doors
 from ephemeral_crawl.live.agenda import Agenda
 from ephemeral_crawl.live.columns import (
@@ -30,19 +30,18 @@ from ephemeral_crawl.live.columns import (
     PAUSED,
     STOPPED,
     TAG_PAUSED,
+    Copy,
     Sources,
     new_hosts,
     new_sources,
     record_view,
     with_rows,
 )
-from ephemeral_crawl.live.copies import Copy
-from ephemeral_crawl.live.counts import Counts
 from ephemeral_crawl.live.fitting import Totals, fitted, unfitted
 from ephemeral_crawl.live.learning import Shared
 from ephemeral_crawl.live.names import NameTable
 from ephemeral_crawl.live.reasons import Reasons
-from ephemeral_crawl.live.reporting import Tallies, Terms
+from ephemeral_crawl.live.reporting import Counts, Tallies, Terms
 from ephemeral_crawl.live.settings import SOURCE_ARGUMENTS, Settings, SourceSettings
 from ephemeral_crawl.live.tags import ALWAYS, ANY, Tags
 
@@ -487,8 +486,8 @@ class State:
     def _adopt(self, event: Event) -> None:
         """Add sources of another scheduler, with what it learnt about them."""
         names, hosts, kinds, tags = zip(*event["sources"], strict=True)
-        learnt = moving.learnt(event, self.offset)
-        limits = moving.limits(event, self.offset)
+        learnt = lessons.learnt(event, self.offset)
+        limits = lessons.limits(event, self.offset)
         added, number = self._place(names), self._hosts([*hosts, *event["hosts"]])
         learnt["host"] = [number[name] for name in hosts]
         learnt["kind"] = [0 if kind is None else self._kind(kind) for kind in kinds]
@@ -502,7 +501,7 @@ class State:
                 np.add.at(self.kind_pings[:, column], learnt["kind"], learnt[pings])
         self.totals.sums += event["sums"]
         theirs = [number[name] for name in event["hosts"]]
-        for name in ("interval", *moving.HOST_TIMES):
+        for name in ("interval", *lessons.HOST_TIMES):
             self.shared.hosts[name][theirs] = np.maximum(
                 self.shared.hosts[name][theirs], limits[name]
             )

@@ -12,7 +12,7 @@ from agents.registry import ON_REQUEST
 from crawl_env.log.clock import HOURS
 from ephemeral_crawl.comparison import signals
 from ephemeral_crawl.comparison.study import ComparisonStudy, fleet_of
-from ephemeral_crawl.core.tables import FLOOR, REFERENCE
+from ephemeral_crawl.core.evaluation import FLOOR, REFERENCE
 from ephemeral_crawl.replay.play import SCHEDULER
 from ephemeral_crawl.replay.recording import Recording
 from ephemeral_crawl.replay.split import WEEK, Log, Split

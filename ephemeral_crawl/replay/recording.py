@@ -20,9 +20,9 @@ from ephemeral_crawl.comparison.sample import Sample
 from ephemeral_crawl.comparison.schedule import clock
 from ephemeral_crawl.comparison.study import features_of
 from ephemeral_crawl.core import evaluation, plots
+from ephemeral_crawl.core.evaluation import OBSERVES_ALL, REFERENCE, part_of, percent
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result, measured_of
-from ephemeral_crawl.core.tables import OBSERVES_ALL, REFERENCE, part_of, percent
 from ephemeral_crawl.replay import play
 from ephemeral_crawl.replay.hindsight import Hindsight
 from ephemeral_crawl.replay.play import SCHEDULER, Replay

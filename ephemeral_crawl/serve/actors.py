@@ -21,8 +21,8 @@ from ephemeral_crawl.live.errors import NewStore
 from ephemeral_crawl.live.journal import file_of, store_named
 from ephemeral_crawl.live.reasons import redacted
 from ephemeral_crawl.serve.admission import SHARDS, Admission
-from ephemeral_crawl.serve.app import make_app
 from ephemeral_crawl.serve.errors import refusal
+from ephemeral_crawl.serve.routes import make_app
 from ephemeral_crawl.serve.servers import NO_HEADERS, Shards
 from ephemeral_crawl.serve.service import Service
 from ephemeral_crawl.shards.balancer import NEW

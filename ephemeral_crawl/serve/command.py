@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import tyro
 
-from ephemeral_crawl.core.base import Command
 from ephemeral_crawl.core.logs import Form, Level
+from ephemeral_crawl.core.program import Command
 
 if TYPE_CHECKING:
     from ephemeral_crawl.serve.admission import Limits, Token
@@ -105,7 +105,7 @@ class Serve(Command):
         from crawl_env.errors import counted
         from ephemeral_crawl.live import Scheduler
         from ephemeral_crawl.live.journal import store_named
-        from ephemeral_crawl.serve.app import make_app
+        from ephemeral_crawl.serve.routes import make_app
         from ephemeral_crawl.serve.server import announce, logs, make_server
         from ephemeral_crawl.serve.service import Service
 
@@ -146,8 +146,7 @@ class Serve(Command):
         from crawl_env.errors import check_whole
         from ephemeral_crawl.crawl.urls import check_url
         from ephemeral_crawl.serve.actors import Actors
-        from ephemeral_crawl.serve.routing import forward
-        from ephemeral_crawl.serve.server import logs
+        from ephemeral_crawl.serve.server import forward, logs
         from ephemeral_crawl.shards.balancer import Balancer
 
         balancer = None

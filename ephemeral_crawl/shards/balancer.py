@@ -18,9 +18,15 @@ from agents.theory.price import first_near
 from crawl_env.errors import check_within, counted, shown
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.live import Status
-from ephemeral_crawl.live import hours as tables
 from ephemeral_crawl.live.arguments import per_second
-from ephemeral_crawl.live.settings import check_burst
+from ephemeral_crawl.live.settings import (
+    Hours,
+    budget_at,
+    check_burst,
+    hours_of,
+    hours_text,
+    zone_of,
+)
 
 NEW = "0.001/h"  # budget of a store that is new, until the balancer gives it one
 _MOST_MOVE = 4.0  # largest factor by which a shard's budget changes in a round
@@ -139,7 +145,7 @@ class Balancer:
                 "all of them can have, and that is not above the most"
             )
         self._least, self._most = np.full(shards, least), np.full(shards, most)
-        self._hours: tables.Hours = ()
+        self._hours: Hours = ()
         self._zone = "UTC"
         self._burst: float | None = None  # of all; None: that of an hour of each
         # The most that each may have been told, budget units per hour; infinite: not known.
@@ -158,7 +164,7 @@ class Balancer:
         burst: float | None = None,
     ) -> Balancer:
         """Return a balancer of a rate or a table of hours, and a burst; see `set_budget`."""
-        rates = [rate for _, rate in tables.hours_of(budget)] or [per_second("budget", budget)]
+        rates = [rate for _, rate in hours_of(budget)] or [per_second("budget", budget)]
         balancer = Balancer(3600.0 * max(rates), shards, least, most)
         balancer.set_budget(budget, zone, now, burst)
         return balancer
@@ -188,9 +194,9 @@ class Balancer:
         """
         burst = None if burst is None else check_burst(burst)
         if budget is not None:
-            tables.zone_of(zone := "UTC" if zone is None else zone)
-            hours = tables.hours_of(budget)
-            rate = tables.at(hours, str(zone), now)[0] if hours else per_second("budget", budget)
+            zone_of(zone := "UTC" if zone is None else zone)
+            hours = hours_of(budget)
+            rate = budget_at(hours, str(zone), now)[0] if hours else per_second("budget", budget)
             self.total, self._hours, self._zone = 3600.0 * rate, hours, str(zone)
         self._burst = burst
         self._untold = set(range(len(self.given)))
@@ -199,7 +205,7 @@ class Balancer:
         """Divide the budget of another hour if one has begun, as the shards do by themselves: each
         has its part of every hour."""
         if self._hours:
-            total = 3600.0 * tables.at(self._hours, self._zone, now)[0]
+            total = 3600.0 * budget_at(self._hours, self._zone, now)[0]
             self.given = self.given * (total / self.total)
             self.total = total
 
@@ -211,7 +217,7 @@ class Balancer:
         if not self._hours:
             return {"budget": rate_of(budget), **burst}
         hours = tuple((start, max(part * rate, _SMALLEST / 3600.0)) for start, rate in self._hours)
-        return {"budget": tables.text_of(hours), "zone": self._zone, **burst}
+        return {"budget": hours_text(hours), "zone": self._zone, **burst}
 
     def lower(self, quotes: Sequence[Quote | None]) -> dict[int, float]:
         """Begin a round; return the new budgets of the shards that get less, and in the first round

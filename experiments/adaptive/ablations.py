@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ephemeral_crawl.core.evaluation import plain
 from ephemeral_crawl.core.runner import Job
-from ephemeral_crawl.core.tables import plain
 from experiments.adaptive.entrants import FLOOR, IN_CONTEXT, REFERENCE, entrant, named
 from experiments.adaptive.runs import RUN, job, played, relative, score
 from experiments.core.data import Column, Data, Table

@@ -10,8 +10,8 @@ import numpy as np
 from agents.evaluation import statistics
 from agents.evaluation.statistics import Estimate
 from crawl_env.numerics import FloatArray
+from ephemeral_crawl.core.evaluation import plain
 from ephemeral_crawl.core.runner import Job, Result
-from ephemeral_crawl.core.tables import plain
 from experiments.adaptive import runs
 from experiments.adaptive.entrants import (
     CLAIRVOYANT,

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from ephemeral_crawl.core.evaluation import plain
 from ephemeral_crawl.core.runner import Job
-from ephemeral_crawl.core.tables import plain
 from experiments.adaptive.entrants import (
     FLOOR,
     IN_CONTEXT,

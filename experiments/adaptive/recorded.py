@@ -27,12 +27,11 @@ from crawl_env.log.clock import HOURS
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.comparison.events import REFITTED
 from ephemeral_crawl.core import evaluation
+from ephemeral_crawl.core.evaluation import percent
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.study import Rows
-from ephemeral_crawl.core.tables import percent
 from ephemeral_crawl.replay import play as replay
-from ephemeral_crawl.replay.live import LiveScheduler
-from ephemeral_crawl.replay.play import SCHEDULER
+from ephemeral_crawl.replay.play import SCHEDULER, LiveScheduler
 from ephemeral_crawl.replay.split import WEEK, Log, Split
 from experiments.adaptive.entrants import (
     CERTAINTY,

@@ -10,9 +10,9 @@ from agents.evaluation import statistics
 from agents.evaluation.statistics import Estimate
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.core import plots
+from ephemeral_crawl.core.evaluation import plain
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job
-from ephemeral_crawl.core.tables import plain
 from experiments.adaptive.entrants import (
     CERTAINTY,
     FLOOR,

@@ -16,10 +16,7 @@ from agents.registry import CLAIRVOYANT, ON_REQUEST
 from crawl_env import tasks
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.core import evaluation, plots
-from ephemeral_crawl.core.report import Report
-from ephemeral_crawl.core.runner import Job, Result, Runner
-from ephemeral_crawl.core.study import Rows, attributed
-from ephemeral_crawl.core.tables import (
+from ephemeral_crawl.core.evaluation import (
     FLOOR,
     OBSERVES_ALL,
     REFERENCE,
@@ -30,6 +27,9 @@ from ephemeral_crawl.core.tables import (
     plain,
     records,
 )
+from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.core.runner import Job, Result, Runner
+from ephemeral_crawl.core.study import Rows, attributed
 from experiments.benchmark.suite import SUITE, Setting
 from experiments.core.data import Data
 from experiments.leaderboard import FOLDER, published_results

@@ -10,7 +10,7 @@ import numpy as np
 
 from agents.evaluation import aggregate
 from agents.evaluation.statistics import number
-from ephemeral_crawl.core.tables import markdown, plain
+from ephemeral_crawl.core.evaluation import markdown, plain
 from experiments.benchmark.plan import IDLE, SEPARATOR
 from experiments.benchmark.scores import ScoreTable
 

@@ -17,9 +17,9 @@ from agents.evaluation import statistics
 from agents.evaluation.statistics import UNKNOWN, Estimate
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.core import plots
+from ephemeral_crawl.core.evaluation import percent
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.study import Rows
-from ephemeral_crawl.core.tables import percent
 
 Row = Mapping[str, Any]
 Case = Mapping[str, Any]  # values of columns; compared as text

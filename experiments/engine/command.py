@@ -9,9 +9,8 @@ from typing import Any, ClassVar, Literal
 from agents.evaluation import statistics
 from agents.theory.engine.relaxation import engine_relaxation
 from crawl_env import Task
-from ephemeral_crawl.core.evaluation import arguments_of
+from ephemeral_crawl.core.evaluation import arguments_of, percent
 from ephemeral_crawl.core.runner import Job
-from ephemeral_crawl.core.tables import percent
 from experiments.core import recordings
 from experiments.core.data import (
     Across,

@@ -15,9 +15,9 @@ from crawl_env import CrawlVectorEnv, Engine, Sources
 from crawl_env.numerics import FloatArray, IntArray
 from crawl_env.simulation.observation import scaled
 from ephemeral_crawl.core import plots
+from ephemeral_crawl.core.evaluation import percent
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
-from ephemeral_crawl.core.tables import percent
 from experiments.core.data import Data
 from experiments.core.study import Part
 from experiments.engine.exact import POLICIES, choices, policies

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ephemeral_crawl.live.causes import Kind
+from ephemeral_crawl.live.reasons import Kind
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
 DECAY = math.log(2.0) / (3.0 * HOUR)

@@ -18,10 +18,9 @@ from crawl_env import CrawlVectorEnv
 from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.numerics import FloatArray, IntArray
 from crawl_env.rng import generator
-from ephemeral_crawl.core.evaluation import arguments_of
+from ephemeral_crawl.core.evaluation import arguments_of, percent
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
-from ephemeral_crawl.core.tables import percent
 from experiments.core.data import Case, Data, versus
 from experiments.core.study import Part, Size
 from experiments.signals.tasks import PUBLISHED, label, signals

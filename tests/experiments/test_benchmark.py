@@ -5,8 +5,8 @@ import pytest
 
 import crawl_env
 from ephemeral_crawl.core import evaluation
+from ephemeral_crawl.core.evaluation import bound_of
 from ephemeral_crawl.core.report import Report
-from ephemeral_crawl.core.tables import bound_of
 from experiments.benchmark import command, entrants, policies
 from experiments.benchmark.suite import SUITE, TABLE1, Setting
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from agents.evaluation import statistics
 from ephemeral_crawl.__main__ import PROGRAM as COMMANDS
-from ephemeral_crawl.core import svg
+from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.folders import check_folder
 from ephemeral_crawl.core.results import ROOT, read_csv
 from experiments.__main__ import PROGRAM as STUDIES
@@ -82,7 +82,7 @@ def test_a_report_can_be_written_again_and_does_not_change_its_record(
 ):
     """Its figures are made and not drawn, which takes half of the time: each study's test does."""
     picture = '<svg width="1pt" height="1pt"></svg>', 1.0, False
-    monkeypatch.setattr(svg, "inline", lambda figure, number: picture)
+    monkeypatch.setattr(plots, "inline", lambda figure, number: picture)
     monkeypatch.setattr(Figure, "savefig", lambda figure, file, **how: None)
     out = tmp_path / name
     shutil.copytree(RESULTS / name, out)

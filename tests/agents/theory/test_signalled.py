@@ -14,7 +14,7 @@ from agents.theory.task_bound import task_bound
 from agents.theory.thresholds import thresholds
 from crawl_env import Arrivals, DailyCycle, Signals, Sources, Task
 from crawl_env.content.utility import EqualUtilities, Exponential, LomaxDecay
-from ephemeral_crawl.core.tables import HOLDS_FOR
+from ephemeral_crawl.core.evaluation import HOLDS_FOR
 from tests.references import gain_between
 
 # A right program fails one simulated comparison in 16,000 (two-sided, 4 standard errors).

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from agents.scheduling import AdaptiveFleetScheduler, FleetScheduler
 from crawl_env.files.arrays import Array, check_arrays, read_archive
 from crawl_env.fleet.columns import FleetColumns
-from ephemeral_crawl.cluster.shard import Decision, Shard
+from ephemeral_crawl.cluster.sharded import Decision, Shard
 from tests.references import plainly
 from tests.refusals import refused
 

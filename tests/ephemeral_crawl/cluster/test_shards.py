@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from ephemeral_crawl.__main__ import PROGRAM
-from ephemeral_crawl.serve import routing
+from ephemeral_crawl.serve import server
 from ephemeral_crawl.serve.admission import VARIABLE
 from ephemeral_crawl.serve.command import Serve
 from ephemeral_crawl.serve.server import listen
@@ -133,9 +133,9 @@ def served(folder, *more):
 @contextmanager
 def served_here(monkeypatch, serve):
     """Run the command on a thread of this process, which has imported what it needs."""
-    made, make = [], routing.make_server
+    made, make = [], server.make_server
     with monkeypatch.context() as patch:
-        patch.setattr(routing, "make_server", lambda *given: made.append(make(*given)) or made[0])
+        patch.setattr(server, "make_server", lambda *given: made.append(make(*given)) or made[0])
         thread = threading.Thread(target=serve.run)
         thread.start()
         wait_until(lambda: (made and made[0].started) or not thread.is_alive())

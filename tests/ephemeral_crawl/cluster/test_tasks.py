@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ephemeral_crawl.cluster import tasks
+from ephemeral_crawl.cluster import connection
 from ephemeral_crawl.cluster.connection import connect
 from ephemeral_crawl.core.runner import Runner
 from tests.conftest import wait_until
@@ -79,7 +79,7 @@ def test_finished_jobs_are_stored_when_another_fails(tmp_path, local_ray):
 
 
 def test_a_job_that_always_kills_its_process_is_named(tmp_path, local_ray, monkeypatch):
-    monkeypatch.setattr(tasks, "_RETRIES", 1)
+    monkeypatch.setattr(connection, "_RETRIES", 1)
     runner = Runner(tmp_path / "kept", jobs=2, run_on="ray")
     with pytest.raises(ChildProcessError, match=r"process of job \{'i': 5\} died 2 times"):
         runner.run([{"i": 5}], die, quiet=True)

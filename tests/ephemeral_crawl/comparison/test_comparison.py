@@ -17,7 +17,7 @@ from ephemeral_crawl.comparison.present import Measured, Present, equal, since_l
 from ephemeral_crawl.comparison.report import against, collects, limit
 from ephemeral_crawl.comparison.sample import sample
 from ephemeral_crawl.comparison.schedule import Schedule
-from ephemeral_crawl.core.question import FILE, check_question, question, text_of
+from ephemeral_crawl.core.study import FILE, check_question, question, text_of
 
 FLEET = Sources([1.0, 0.2, 0.0], [2.0, 9.0, 1.0], [0.3, 0.05, 0.1], names=["a", "b", "c"])
 

@@ -30,7 +30,7 @@ from ephemeral_crawl.crawl.crawler import Crawler
 from ephemeral_crawl.crawl.memory import KEPT, Memory, Remembered
 from ephemeral_crawl.crawl.schedule import SHOWN, describe
 from ephemeral_crawl.live import Lesson, Scheduler
-from ephemeral_crawl.live.causes import CAUSES
+from ephemeral_crawl.live.reasons import CAUSES
 from ephemeral_crawl.sources import ManageSources
 from experiments.live.over_http import START, WarpedClient, WarpedLoop, crawl
 from experiments.live.rules import RULES, follow

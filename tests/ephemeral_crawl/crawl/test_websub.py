@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlencode
 
 import pytest
 
-from ephemeral_crawl.crawl import listener, websub
+from ephemeral_crawl.crawl import websub
 from ephemeral_crawl.crawl.client import Client, FetchError, Response
 from ephemeral_crawl.crawl.feeds import parse_feed
 from ephemeral_crawl.crawl.websub import ACTIVE, ASKED, LEASE, NONE, NotYet, Subscriptions
@@ -49,7 +49,7 @@ class Hub:
         self.subscriptions = Subscriptions(
             ":memory:", "http://127.0.0.1:9/own/", self.client, is_source, ping, lambda: self.now
         )
-        answering = await listener.listen(self.subscriptions, "127.0.0.1", 0, patience=1.0)
+        answering = await websub.listen(self.subscriptions, "127.0.0.1", 0, patience=1.0)
         self.port = answering.sockets[0].getsockname()[1]
         async with self.client:
             yield self
@@ -153,7 +153,7 @@ def test_only_notices_that_are_signed_are_pings(method):
         assert (await hub.send("POST", hub.key, body, signed(secret)))[0] == 202
         assert hub.pings == [FEED]
         assert (await hub.send("POST", "guess", body, signed(secret)))[0] == 410
-        large = f"content-length: {listener.MOST_BYTES + 1}\r\n"
+        large = f"content-length: {websub.MOST_BYTES + 1}\r\n"
         assert (await hub.send("POST", hub.key, lines=large))[0] == 413
         assert hub.pings == [FEED]
 

@@ -15,7 +15,7 @@ import numpy as np
 import psycopg
 import pytest
 
-from ephemeral_crawl.live import Lesson, Scheduler, copies, ledger, outcomes, snapshot
+from ephemeral_crawl.live import Lesson, Scheduler, columns, ledger, outcomes, snapshot
 from ephemeral_crawl.live.journal import base, open_journal, postgres, sqlite
 from ephemeral_crawl.live.state import State
 from ephemeral_crawl.reshard import Reshard
@@ -500,8 +500,8 @@ def test_rows_of_hosts_and_tags_that_nothing_uses_are_used_again(store):
 
 
 def test_a_snapshot_that_is_read_while_all_changes_is_of_one_moment(monkeypatch):
-    monkeypatch.setattr(copies, "_BLOCK", 2)
-    monkeypatch.setattr(copies, "_PART", 1)
+    monkeypatch.setattr(columns, "_BLOCK", 2)
+    monkeypatch.setattr(columns, "_PART", 1)
     clock = Clock()
     live = Scheduler(":memory:", budget="400/h", burst=400, clock=clock)
     busy(live, clock)

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate
 
-from ephemeral_crawl.live import Scheduler, causes, columns, life, price
+from ephemeral_crawl.live import Scheduler, columns, life, price, reasons
 from ephemeral_crawl.live.explanation import PROBABLY
 from ephemeral_crawl.live.fitting import unfitted
 from tests.ephemeral_crawl.live.world import DAY, HOUR, START, Clock
 
-places = st.integers(0, len(causes.LEARNT) - 1)
+places = st.integers(0, len(reasons.LEARNT) - 1)
 
 
 def failing(down=0.0, cause=0, *, answered=True, answering=0.9):
@@ -63,24 +63,24 @@ def test_the_longer_a_source_fails_the_less_it_is_expected(down, cause, answered
 
 
 def number(kind, status):
-    return causes.number_of(causes.cause_of(kind, status))
+    return reasons.number_of(reasons.cause_of(kind, status))
 
 
 def test_each_failure_has_one_of_the_causes_and_those_that_differ_have_advice_of_their_own():
-    for kind in (None, *causes.KINDS):
+    for kind in (None, *reasons.KINDS):
         for status in (None, *range(100, 1000)):
-            assert causes.cause_of(kind, status) in causes.CAUSES
-            assert 0 <= number(kind, status) < len(causes.LEARNT)
+            assert reasons.cause_of(kind, status) in reasons.CAUSES
+            assert 0 <= number(kind, status) < len(reasons.LEARNT)
     told = [("dns", None), ("timeout", None), ("tls", None), ("format", 200), ("connection", None)]
     told += [("http", 404), ("http", 403), ("http", 503), ("http", 429)]
-    advice = {causes.CAUSES[causes.cause_of(*failure)].advice for failure in told}
+    advice = {reasons.CAUSES[reasons.cause_of(*failure)].advice for failure in told}
     assert len(advice) == len(told)
-    assert causes.cause_of("http", 401) == causes.cause_of("http", 403)
+    assert reasons.cause_of("http", 401) == reasons.cause_of("http", 403)
 
 
 def test_causes_and_the_fleet_tell_how_likely_the_end_is():
     gone, busy = number("http", 410), number(None, 429)
-    assert causes.LEARNT[number(None, 503)] == "server"
+    assert reasons.LEARNT[number(None, 503)] == "server"
     ends = [life.dead(*failing(0.0, cause), 0) for cause in (busy, 0, gone)]
     assert ends == sorted(ends)
     assert ends[0] < 0.02 < 0.6 < ends[2]

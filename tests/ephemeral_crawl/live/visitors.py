@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ephemeral_crawl.crawl.command import CrawlFeeds
 from ephemeral_crawl.live import Scheduler
-from ephemeral_crawl.serve import app, server, service  # noqa: F401 (imported once for all forks)
+from ephemeral_crawl.serve import routes, server, service  # noqa: F401 (imported once for all forks)
 from ephemeral_crawl.serve.command import Serve
 from ephemeral_crawl.sources import ManageSources
 from tests.ephemeral_crawl.live.stores import Store

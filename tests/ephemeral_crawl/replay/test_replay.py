@@ -17,8 +17,7 @@ from ephemeral_crawl.core.log_options import digest
 from ephemeral_crawl.core.runner import measured_of
 from ephemeral_crawl.live import Scheduler
 from ephemeral_crawl.replay import play as replay
-from ephemeral_crawl.replay.live import LiveScheduler
-from ephemeral_crawl.replay.play import Replay, play
+from ephemeral_crawl.replay.play import LiveScheduler, Replay, play
 from ephemeral_crawl.replay.recording import Recording
 from ephemeral_crawl.replay.split import WEEK, Log
 from tests.ephemeral_crawl.commands import FEW, replayed, rows, totals

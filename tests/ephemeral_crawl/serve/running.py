@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from ephemeral_crawl.live import Scheduler
 from ephemeral_crawl.serve.admission import Limits, Token
-from ephemeral_crawl.serve.app import make_app
 from ephemeral_crawl.serve.receiver import Receiver
+from ephemeral_crawl.serve.routes import make_app
 from ephemeral_crawl.serve.server import Server, listen, logs, make_server
 from ephemeral_crawl.serve.service import Service
 

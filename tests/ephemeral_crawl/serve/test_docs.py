@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ephemeral_crawl.core.base import Command
+from ephemeral_crawl.core.program import Command
 from ephemeral_crawl.live import Scheduler
 from ephemeral_crawl.serve.command import Serve
 from tests.ephemeral_crawl.serve.running import BEARER, SECRET, running

@@ -8,7 +8,7 @@ import pytest
 
 from ephemeral_crawl.crawl.schedule import describe
 from ephemeral_crawl.live import Scheduler
-from ephemeral_crawl.live.causes import CAUSES, cause_of
+from ephemeral_crawl.live.reasons import CAUSES, cause_of
 from ephemeral_crawl.serve import page
 from tests.ephemeral_crawl.live.world import HOUR
 from tests.ephemeral_crawl.serve import browser

@@ -6,7 +6,7 @@ import sys
 import threading
 
 from ephemeral_crawl.live import Scheduler
-from ephemeral_crawl.serve.app import make_app
+from ephemeral_crawl.serve.routes import make_app
 from ephemeral_crawl.serve.service import Service
 from tests.trace import Trace
 

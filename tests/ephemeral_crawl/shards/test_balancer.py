@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ephemeral_crawl.live import TagStatus
-from ephemeral_crawl.live.hours import hours_of
+from ephemeral_crawl.live.settings import hours_of
 from ephemeral_crawl.shards.balancer import Balancer, Quote, divide
 from ephemeral_crawl.shards.tag_budgets import TagBudgets, TagQuote
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from ephemeral_crawl.live import Scheduler
-from ephemeral_crawl.shards.growing import divide_anew
-from ephemeral_crawl.shards.owner import domain_of, owner_of, shard_of
+from ephemeral_crawl.shards.owner import divide_anew, domain_of, owner_of, shard_of
 from ephemeral_crawl.sources import ManageSources
 from tests.refusals import refused
 

@@ -15,7 +15,7 @@ import pytest
 from ephemeral_crawl.balance import Balance
 from ephemeral_crawl.crawl import websub
 from ephemeral_crawl.live import Scheduler
-from ephemeral_crawl.live.hours import hours_of
+from ephemeral_crawl.live.settings import hours_of
 from ephemeral_crawl.reshard import Reshard
 from ephemeral_crawl.serve import receiver
 from ephemeral_crawl.serve.admission import VARIABLE, Limits, Token

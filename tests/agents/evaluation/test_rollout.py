@@ -130,6 +130,14 @@ def test_crawls_before_the_measurement_are_not_visits():
     np.testing.assert_allclose(got.frequency, [1, 0, 0, 0])
 
 
+def test_crawls_that_fail_cost_and_are_no_visits():
+    fleet = Sources([1.0, 1.0], 1.0, 0.1, failure_rate=[1.0 - 1e-12, 0.0])
+    got = evaluate(lambda env: Scripted(env, [(0,)]), {"sources": fleet, "budget": 1}, steps=9)
+    assert (got.cost == 1.0).all()
+    assert (got.never == 2.0).all()
+    assert np.isnan(got.delay).all()
+
+
 def test_delay_of_a_log_counted_by_hand():
     """Ages in units of time (T = 2) of the very items; the worthless one is not collected."""
     log = ItemLog(

@@ -99,8 +99,8 @@ TASKS = {
         "features": ("value", "age", "pings", "pings_aged"),
         "observed": False,
     },
-    "looks": {"look_cost": 0.2, "features": ("value", "age", "seen", "shown")},
     "sums of harvests": {"sources": CAPPED, "features": ("crawled", "items", *SUMMED)},
+    "looks": {"look_cost": 0.2, "features": ("value", "age", "seen", "shown")},
 }
 each_task = pytest.mark.parametrize("task", TASKS)
 # Every third task alone, the others in rows.
@@ -144,9 +144,10 @@ def test_states_and_copies_continue_as_if_never_left(task, rows):
     env, other = made(task, rows), made(task, rows)
     env.reset(seed=7)
     actions = random_actions(env, 18)
-    run(env, actions[:4])
+    before = run(env, actions[:4])[-4]
     if rows:  # whose episodes then end at different times
-        env.reset(options={"reset_mask": np.array([False, True, False])})
+        after, _ = env.reset(options={"reset_mask": np.array([False, True, False])})
+        assert np.array_equal(after[[0, 2]], before[[0, 2]])
     now = 5 + list(TASKS).index(task) % 4  # before, at and after the end of the first episode
     run(env, actions[4:now])
     seen = env.step(actions[now])[0]

@@ -108,7 +108,12 @@ class MinifluxSidecar:
         return self._get(f"/v1/feeds/{feed}/entries", **asked)["entries"]
 
     def _get(self, path: str, **asked: Any) -> Any:
-        return self._client.get(path, params=asked).raise_for_status().json()
+        answer = self._client.get(path, params=asked).raise_for_status()
+        try:
+            return answer.json()
+        except ValueError:  # such as the page of a proxy
+            text = f"the answer to {path} is not JSON"
+            raise httpx.DecodingError(text, request=answer.request) from None
 
 
 def _time(text: object) -> float | None:

@@ -76,8 +76,11 @@ class ScheduledSpider:
             await asyncio.wait_for(self._reported.wait(), seconds)
 
     def _fetched(self, response: Response, lease: int) -> Iterator[Any]:
+        found: list[tuple[Time | None, float, Any]] = []
+        failure: Exception | None = None
         try:
-            found = [] if response.status == 304 else list(self.find(response))
+            if response.status != 304:
+                found.extend(self.find(response))  # what was found before an error stays in it
             self.scheduler.report(
                 lease,
                 [(published, worth) for published, worth, _ in found],
@@ -85,11 +88,13 @@ class ScheduledSpider:
             )
         except Exception as error:
             self.scheduler.failed(lease, status=response.status, reason=str(error))
-            raise
+            failure = error
         finally:
             self._reported.set()
-        for _, _, item in found:
+        for _, _, item in found:  # after an error, too: `find` may leave it out from now on
             yield item
+        if failure is not None:
+            raise failure
 
     def _failed(self, failure: Any) -> None:
         """Report a failure: an answer other than 2xx, none at all, or a refusal by robots.txt."""

@@ -29,6 +29,7 @@ class FakeMiniflux(ThreadingHTTPServer):
         self.entries = {k: [] for k in self.feeds}
         self.waiting = {k: list(range(10)) for k in self.feeds}  # hours since their publication
         self.broken, self.refreshed, self.number = set(), [], 0
+        self.page = b""  # which a proxy shows instead of the list of feeds
 
     def refresh(self, feed):
         self.refreshed.append(feed)
@@ -43,8 +44,8 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *_):
         pass
 
-    def answer(self, status, body=None):
-        data = b"" if body is None else json.dumps(body).encode()
+    def answer(self, status, body=None, page=b""):
+        data = page if body is None else json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
@@ -55,6 +56,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers["X-Auth-Token"] != "token":
             return self.answer(401, {"error_message": "Access Unauthorized"})
         if parts.path == "/v1/feeds":
+            if self.server.page:
+                return self.answer(200, page=self.server.page)
             return self.answer(200, list(self.server.feeds.values()))
         feed = int(re.fullmatch(r"/v1/feeds/(\d+)/entries", parts.path)[1])
         asked = {k: v[0] for k, v in parse_qs(parts.query).items()}
@@ -133,11 +136,20 @@ def test_the_side_car_goes_on_when_miniflux_does_not_answer(miniflux, monkeypatc
     def stop():
         turn = next(turns)
         miniflux.feeds = None if turn == 1 else feeds  # of which its answer breaks off
-        return turn == 3
+        miniflux.page = b"<html>back soon" * (turn == 2)
+        return turn == 4
 
     sidecar(miniflux, Scheduler(":memory:", budget="9/h")).run(stop)
     assert sorted(miniflux.refreshed) == [1, 2]
-    assert waits == [60.0, 60.0]  # once both feeds are refreshed
+    assert waits == [60.0, 60.0, 60.0]  # once both feeds are refreshed
+
+
+def test_feeds_that_cannot_be_named_are_left_out(miniflux, caplog):
+    scheduler = Scheduler(":memory:", budget="4/h")
+    miniflux.feeds[1]["feed_url"] = f"https://feed1.example/?{'x' * 3000}"
+    sidecar(miniflux, scheduler).follow()
+    assert sorted(scheduler.sources()) == [f"https://feed{k}.example/rss" for k in (2, 3)]
+    assert "of 3023 characters; a name has 1 to 2048" in caplog.text
 
 
 def test_a_wrong_token_is_an_error(miniflux):

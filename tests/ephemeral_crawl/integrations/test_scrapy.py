@@ -1,12 +1,15 @@
 """The mix-in in Scrapy itself, which runs in a process of its own, against a server on loopback."""
 
+import asyncio
 import json
 import subprocess
 import threading
 import time
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 
+import pytest
 import scrapy
 from scrapy.crawler import CrawlerProcess
 
@@ -43,6 +46,28 @@ def spider_crawls(store, out):
     process = CrawlerProcess()
     process.crawl(News)
     process.start()
+
+
+def test_items_are_not_lost_where_a_date_is_unreadable_or_the_page_ends_in_an_error():
+    live = Scheduler(":memory:", budget="60/h")
+    live.add_many({"source": name} for name in ("https://a.example", "https://b.example"))
+    spider = ScheduledSpider()
+    spider.scheduler, spider._reported = live, asyncio.Event()
+
+    def crawled(find):
+        (lease,) = live.lease()
+        spider.find, items = find, []
+        with pytest.raises(ValueError, match=r"published is|not as expected"):
+            items.extend(spider._fetched(SimpleNamespace(status=200), lease.id))
+        return items
+
+    def broken(response):
+        yield None, 1.0, "first"
+        raise ValueError("the page is not as expected")
+
+    assert crawled(lambda response: [(None, 1.0, "one"), ("today", 1.0, "two")]) == ["one", "two"]
+    assert crawled(broken) == ["first"]
+    assert live.status().failing == 2
 
 
 class _Site(BaseHTTPRequestHandler):

@@ -29,7 +29,7 @@ from ephemeral_crawl.crawl.sitemaps import MOST_ENTRIES, parse_sitemap
 from ephemeral_crawl.crawl.stores import Stores
 from ephemeral_crawl.crawl.urls import check_url, host_of, source_of
 from ephemeral_crawl.live import Lesson, Scheduler, UnknownSource
-from ephemeral_crawl.live.arguments import Duration, each_once, seconds
+from ephemeral_crawl.live.arguments import Duration, Time, each_once, seconds
 from ephemeral_crawl.live.settings import SourceSettings
 
 PathName = str | PathLike[str]
@@ -373,17 +373,21 @@ def import_log(
             f"{path}: all items are of the same moment, which does not tell how often sources "
             "publish; give a longer log"
         )
-    names = [source_of(name) for name in read.names]
+    try:
+        names = [source_of(name) for name in read.names]
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
     origin, unit = datetime.fromisoformat(read.origin).timestamp(), 3600.0 * HOURS[read.unit]
     start, end = origin + read.start * unit, origin + read.end * unit
     order = np.argsort(read.source, kind="stable")
     first = np.searchsorted(read.source[order], np.arange(len(names) + 1))
-    lessons = []
+    # Of all spellings of a URL.
+    items: dict[str, list[tuple[Time, float]]] = {name: [] for name, _ in names}
     for i, (name, _) in enumerate(names):
         which = order[first[i] : first[i + 1]]
         times = (origin + read.published[which] * unit).tolist()
-        items = list(zip(times, read.utility[which].tolist(), strict=True))
-        lessons.append(Lesson.of_items(name, items, start, end))
+        items[name] += zip(times, read.utility[which].tolist(), strict=True)
+    lessons = [Lesson.of_items(name, found, start, end) for name, found in items.items()]
     rows = [{"source": name, "host": host} for name, host in names]
     done = _added(scheduler, rows, per_host, [])
     return Imported(done.added, done.known, scheduler.teach(lessons))

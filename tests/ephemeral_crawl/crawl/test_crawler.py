@@ -682,6 +682,16 @@ def test_a_log_teaches_rates_before_the_first_fetch(tmp_path):
     assert after.rate == pytest.approx(before.rate, rel=0.1)
 
 
+def test_a_log_may_spell_a_url_in_several_ways(tmp_path):
+    rows = [
+        f"{('HTTP://A.example:80/', 'http://a.example/')[k % 2]},{3600 * k}" for k in range(200)
+    ]
+    (tmp_path / "log.csv").write_text("\n".join(["source,published", *rows]))
+    scheduler = Scheduler(":memory:", budget="20/h", clock=lambda: 200 * 3600.0)
+    exchange.import_log(scheduler, tmp_path / "log.csv", time_unit="unix-s")
+    assert scheduler.explain("http://a.example/").rate == pytest.approx(1.0, rel=0.05)
+
+
 @pytest.mark.parametrize(
     ("times", "words"), [((1, 2), "without a date"), ((1.7e9,) * 2, "log.csv: all items are of")]
 )

@@ -85,11 +85,12 @@ class Backtest(SignalOptions, AnsweringStudy):
         self.check(self.items, self.signals)
         log = self.read(self.items)
         most = float(log.utility.max())
-        if not 0.0 < most <= MOST_WORTH:
+        least = 1.0 / MOST_WORTH  # of the largest; what is far smaller is lost in rounding
+        if not least <= most <= MOST_WORTH:
             found = f"utilities up to {most:g}, which the scheduler does not accept"
             raise ValueError(
                 f"{self.items} has {found if most else 'no item of any utility'}; give utilities "
-                f"of which the largest is above 0 and at most {MOST_WORTH:g}"
+                f"of which the largest is between {least:g} and {MOST_WORTH:g}"
             )
         pings = self.pings(log)
         if self.quick:

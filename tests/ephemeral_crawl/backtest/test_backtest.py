@@ -241,7 +241,10 @@ def test_the_command_resumes_and_reports(log_file, tmp_path, monkeypatch, capsys
         run(log_file, "--half-life", "6h")
 
 
-@pytest.mark.parametrize(("worth", "reason"), [(0, "no item of any utility"), (2e12, "up to 2e")])
+@pytest.mark.parametrize(
+    ("worth", "reason"),
+    [(0, "no item of any utility"), (2e12, "up to 2e"), (1e-100, "up to 1e-100, which the")],
+)
 def test_a_log_that_the_scheduler_cannot_play_is_refused_first(tmp_path, worth, reason, capsys):
     log = tmp_path / "log.csv"
     log.write_text(f"source,published,utility\na,1,{worth}\na,5,0\na,90,{worth}\n")

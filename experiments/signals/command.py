@@ -28,7 +28,7 @@ from experiments.core.data import (
     versus,
 )
 from experiments.core.study import Part, Recordings, Size, SuiteStudy
-from experiments.signals import checks, quality, unknown
+from experiments.signals import quality, unknown
 from experiments.signals.tasks import (
     BOUND,
     NONE,
@@ -36,6 +36,7 @@ from experiments.signals.tasks import (
     PUBLISHED,
     SHARE,
     TASK,
+    check,
     gain,
     job,
     label,
@@ -440,7 +441,7 @@ class Signals(SuiteStudy):
         "quick": Size(seeds=4, steps=200, warmup=50, quick=True),
         "full": Size(seeds=24, steps=1500, warmup=200),
     }
-    after: ClassVar[Any] = (checks.write,)
+    after: ClassVar[Any] = (check,)
 
     part: tuple[
         Literal["quality", "exact", "freshness", "delay", "mixed", "unknown", "recordings"], ...

@@ -1,14 +1,19 @@
-"""The tasks of the study: fleets, budgets, and the quality of signals."""
+"""What all parts share: fleets, budgets and the quality of signals; and what must be true of all:
+no policy is above its bound, and worse signals are not worth more."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from agents.evaluation import statistics
 from agents.evaluation.statistics import Estimate
+from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job
-from experiments.core import data
-from experiments.core.data import Cell, change, mean, share
+from experiments.core.data import Case, Cell, Data, change, mean, share
+from experiments.core.data import gain as over_case
 from experiments.core.study import Size
 
 # By name: the argument `sources` and the crawls per step.
@@ -34,7 +39,7 @@ SHARE = mean(*PUBLISHED)
 
 def gain(level: float = 0.95, **other: Any) -> Cell:
     """Return the cell of the relative gain in reward over another case, on the same arrivals."""
-    return data.gain(*PUBLISHED, level, **other)
+    return over_case(*PUBLISHED, level, **other)
 
 
 def share_and_gain(collected: Estimate, gained: Estimate) -> str:
@@ -98,3 +103,92 @@ def job(
         "runs": size.runs,
     }
     return found | ({"options": dict(options)} if options else {})
+
+
+_ERRORS = 0.05  # probability that any of the comparisons of a table is an error
+
+
+class Compared(NamedTuple):
+    """Paired differences, none of which should be positive."""
+
+    name: str
+    z: float  # mean over standard error
+    runs: int
+
+
+def check(report: Report, found: Mapping[str, Data]) -> None:
+    """Add the checks of the parts that were run to the report."""
+    report.heading("What must be true")
+    report.paragraph(
+        "Clearly: by more than chance explains in the largest of so many comparisons, with "
+        f"probability {1 - _ERRORS:.0%} (Bonferroni). The most: the largest of the differences of "
+        "rewards, in standard errors, positive where it is what should not be; of the bounds, the "
+        "largest fall, or if none falls the smallest rise."
+    )
+    rows = [row("rewards above the bound of their information set", list(above(found)))]
+    if "quality" in found:
+        data = found["quality"]
+        rows.append(row("rewards that fall with a better recall or precision", list(falls(data))))
+        falling = [
+            float(data.where(**better)[0]["bound"]) / float(data.where(**worse)[0]["bound"]) - 1
+            for worse, better in _pairs(data)
+        ]
+        clear = sum(fall < -1e-3 for fall in falling)
+        least = f"{min(falling):+.2%}" if falling else "n/a"
+        name = "bounds that fall with a better recall or precision"
+        rows.append([name, f"{len(falling)}", f"{clear}", least])
+    report.table("Checks", ["what should not be", "comparisons", "clearly so", "the most"], rows)
+
+
+def row(name: str, compared: list[Compared]) -> list[str]:
+    """Return the row of a check: the number of comparisons, and of those that are clear."""
+    if not compared:
+        return [name, "0", "0", "n/a"]
+    level = 1 - _ERRORS / len(compared)
+    clear = [c for c in compared if c.z > statistics.t_quantile(level, c.runs - 1)]
+    most = max(compared, key=lambda c: c.z)
+    return [name, str(len(compared)), str(len(clear)), f"{most.z:+.1f} s.e. ({most.name})"]
+
+
+def above(found: Mapping[str, Data]) -> Iterator[Compared]:
+    """Yield every agent's reward less the bound."""
+    for part, data in found.items():
+        if not data.rows or "bound" not in data.rows[0]:
+            continue
+        bounded = Data([row for row in data.rows if row["bound"] not in ("", "nan")])
+        runs = ("run", "reward", "seed")
+        for case in bounded.cases(*(name for name in data.rows[0] if name not in runs)):
+            ratio = bounded.numbers(*BOUND, **case)
+            share = bounded.numbers(*PUBLISHED, **case)
+            name = f"{part}, {case['case']}, {case['agent']}"
+            yield from _compared(name, share * (1 - 1 / ratio))
+
+
+def falls(data: Data) -> Iterator[Compared]:
+    """Yield the reward under worse signals less that under better ones."""
+    for worse, better in _pairs(data):
+        name = f"{worse['case']}, {worse['quality']} against {better['quality']}"
+        pair = (data.numbers(*PUBLISHED, **case) for case in (worse, better))
+        yield from _compared(name, next(pair) - next(pair))
+
+
+def _pairs(data: Data) -> Iterator[tuple[Case, Case]]:
+    """Yield pairs of neighbouring qualities of the same task: the worse, the better."""
+    columns = "fleet", "budget", "case", "recall", "precision", "quality"
+    signalled = [c for c in data.cases(*columns) if c["quality"] not in (NONE, OBSERVED)]
+    for worse in signalled:
+        for moves, stays in (("recall", "precision"), ("precision", "recall")):
+            better = [
+                case
+                for case in signalled
+                if all(case[name] == worse[name] for name in ("case", stays))
+                and float(case[moves]) > float(worse[moves])
+            ]
+            if better:
+                yield worse, min(better, key=lambda case: float(case[moves]))
+
+
+def _compared(name: str, differences: np.ndarray) -> Iterator[Compared]:
+    error = differences.std(ddof=1) / np.sqrt(differences.size)
+    if error > 0:
+        yield Compared(name, float(differences.mean() / error), differences.size)

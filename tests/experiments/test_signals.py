@@ -8,7 +8,7 @@ from ephemeral_crawl.core.results import read_csv
 from experiments.__main__ import PROGRAM
 from experiments.core.data import Data, mean
 from experiments.core.study import Size, collected
-from experiments.signals import checks
+from experiments.signals import tasks
 from experiments.signals.command import Signals
 from experiments.signals.tasks import NONE, OBSERVED, job, label, signals
 from tests.references import Z_LIMIT, share_collected
@@ -71,5 +71,5 @@ def test_what_should_not_be_is_found():
     right = [*rows(0.5, 0.2, 0.5), *rows(1.0, 0.4, 0.5)]
     wrong = [*rows(0.5, 0.4, 0.5), *rows(1.0, 0.3, 0.2)]
     for table, clear in ((right, 0), (wrong, 1)):
-        for compared in (checks.above({"quality": Data(table)}), checks.falls(Data(table))):
-            assert checks.row("", list(compared))[2] == str(clear)
+        for compared in (tasks.above({"quality": Data(table)}), tasks.falls(Data(table))):
+            assert tasks.row("", list(compared))[2] == str(clear)

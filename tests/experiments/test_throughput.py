@@ -8,7 +8,7 @@ import pytest
 
 from ephemeral_crawl.core.results import read_csv, write_csv
 from experiments.core.clock import Figure, Timing, absent, compared, interleaved
-from experiments.throughput import command, processes, steps, tensors
+from experiments.throughput import command, steps, tensors
 from experiments.throughput.command import Throughput
 
 
@@ -109,16 +109,16 @@ def test_the_command_writes_records_and_a_report(tmp_path, monkeypatch, capsys):
 
 
 def test_starts_and_replays_are_timed_in_processes_of_their_own(monkeypatch, tmp_path):
-    monkeypatch.setattr(processes, "_IMPORT", "print(0.25)")
+    monkeypatch.setattr(command, "_IMPORT", "print(0.25)")
     monkeypatch.setattr(
-        processes, "_FIRST_STEP", "import os; print(len(os.environ['NUMBA_CACHE_DIR']))"
+        command, "_FIRST_STEP", "import os; print(len(os.environ['NUMBA_CACHE_DIR']))"
     )
-    imports, first = processes.start_figures(1)
+    imports, first = command.start_figures(1)
     assert (imports.value, imports.met) == (0.25, True)
     assert (first.value > 2, first.met) == (True, False)
     ran = []
     monkeypatch.setattr("subprocess.run", lambda command, **options: ran.append(command))
-    (figure,) = processes.replay_figures("/home/me/log.csv", budget=5)
+    (figure,) = command.replay_figures("/home/me/log.csv", budget=5)
     assert ran[0][2:6] == ["ephemeral_crawl", "evaluate", "--items", "/home/me/log.csv"]
     assert figure.note == "evaluate --items log.csv --budget 5"
     assert figure.met

@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import venv
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -23,7 +23,6 @@ import numpy as np
 from crawl_env import Sources
 from crawl_env.errors import unknown
 from crawl_env.numerics import FloatArray
-from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.evaluation import markdown
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.results import ROOT, provenance
@@ -260,9 +259,6 @@ class Libraries(RecordedStudy, ParallelStudy):
             "is: registered ids, and wrappers of Gymnasium and of the libraries."
         )
         scored = [row for runs in trained for row in runs if row["score"] not in ("", None)]
-        if scored:
-            report.figure(_figure(trained), "Score of every run; 1 is the Whittle policy, 0 a "
-                          "random one; the dashed line is .99.")  # fmt: skip
         report.table("Libraries", COLUMNS, [_row(runs) for runs in groups])
         if scored:
             each = [
@@ -381,18 +377,6 @@ def reward_per_step(discount: float, sources: Sources, budget: int, steps: int =
         total += float(rewards[chosen][now])
         now = tuple(int(axis[now]) for axis in following[chosen])
     return total / steps
-
-
-def _figure(trained: Sequence[Rows]) -> Any:
-    figure, axis = plots.new(1, 1, width=8, height=0.8 + 0.35 * len(trained))
-    for i, runs in enumerate(trained):
-        scores = _numbers(runs, "score")
-        axis.plot(scores, [i] * len(scores), "o", alpha=0.6, color=plots.PALETTE[0])
-    axis.axvline(GOAL, color="0.5", linestyle="--", linewidth=1)
-    axis.set_yticks(range(len(trained)), [runs[0]["recipe"] for runs in trained])
-    axis.invert_yaxis()
-    axis.set_xlabel("score")
-    return figure
 
 
 def _trains(runs: Rows) -> bool:

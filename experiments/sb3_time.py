@@ -12,8 +12,6 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 from agents.learning import LEARNERS
 from agents.learning.sb3.environments import TrainingVecEnv
 from crawl_env import CrawlEnv, CrawlVectorEnv, TaskArguments
-from ephemeral_crawl.core import plots
-from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.study import Rows
 from experiments.core.clock import Watch
@@ -87,23 +85,7 @@ class _OneByOne(TrainingVecEnv):
         return DummyVecEnv([make] * self.shape[0])
 
 
-def bars(report: Report, data: Data) -> None:
-    """Add the figure of the parts of each step."""
-    figure, axis = plots.new(1, 1, width=8, height=4)
-    names = [f"{row['algorithm']}, {row['env']}" for row in data.rows]
-    left = [0.0] * len(names)
-    for part, colour in zip(PARTS, plots.PALETTE, strict=False):
-        times = data.numbers(part).tolist()
-        axis.barh(names, times, left=left, color=colour, label=part)
-        left = [a + b for a, b in zip(left, times, strict=True)]
-    axis.invert_yaxis()
-    axis.set_xlabel("µs per step of one environment")
-    axis.legend()
-    report.figure(figure, "Time per step of one environment.")
-
-
 CONTENT = (
-    bars,
     Table(
         "Time per step of one environment",
         {"algorithm": "algorithm", "env": "environment"},

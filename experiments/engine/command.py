@@ -134,7 +134,6 @@ SERVICE_LEVELS = Part(
             where={"threshold": NEVER},
             labels=("service / items published", "fraction of the bound"),
             log="x",
-            name="service",
         ),
         Table(
             "Fraction of the bound: {fleet}, {discipline}, refused below {threshold}",
@@ -231,7 +230,6 @@ RECORDED = Part(
             labels=("service / items published", "indexed, % of published"),
             scale=100,
             log="x",
-            name="recordings",
         ),
         Table(
             "Gain over whittle in front of the same engine; whittle: share of what is published",

@@ -14,13 +14,12 @@ from agents.theory.engine.relaxation import engine_relaxation
 from crawl_env import CrawlVectorEnv, Engine, Sources
 from crawl_env.numerics import FloatArray, IntArray
 from crawl_env.simulation.observation import scaled
-from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.evaluation import percent
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
 from experiments.core.data import Data
 from experiments.core.study import Part
-from experiments.engine.exact import POLICIES, choices, policies
+from experiments.engine.exact import choices, policies
 
 AGENT = "dqn"
 SEES, BLIND = ("age", "backlog"), ("age",)
@@ -109,22 +108,16 @@ def _known(data: Data) -> dict[str, float]:
     return {row["agent"]: float(row["reward"]) for row in data.where(sees="")}
 
 
-def _curves(data: Data) -> dict[str, dict[int, FloatArray]]:
-    """Return the rewards of the seeds over the optimum, (S,), by what is seen and by steps."""
+def _trained(data: Data) -> dict[str, FloatArray]:
+    """Return the rewards of the seeds at the end of training over the optimum, (S,), by what is
+    seen."""
     optimum = _known(data)["optimum"]
     return {
-        sees: {
-            int(steps): data.numbers("reward", sees=sees, steps=steps) / optimum
-            for steps in data.values("steps", sees=sees)
-        }
+        sees: data.numbers("reward", sees=sees, steps=max(data.values("steps", sees=sees), key=int))
+        / optimum
         for sees in data.values("sees")
         if sees
     }
-
-
-def _trained(data: Data) -> dict[str, FloatArray]:
-    """Return the rewards at the end of training over the optimum, by what is seen."""
-    return {sees: curve[max(curve)] for sees, curve in _curves(data).items()}
 
 
 def table(report: Report, data: Data) -> None:
@@ -139,28 +132,6 @@ def table(report: Report, data: Data) -> None:
         spread = [f"{x:.2%}" for x in (ratio.min(), ratio.max())]
         rows.append([f"{AGENT} that sees {sees}", percent(statistics.mean(ratio)), *spread])
     report.table("Reward over the optimum", ["", "mean", "least seed", "best seed"], rows)
-
-
-def figure(report: Report, data: Data) -> None:
-    """Add the figure of the trainings."""
-    known, curves = _known(data), _curves(data)
-    figure, axis = plots.new(width=8, height=3.6)
-    for (sees, curve), colour in zip(curves.items(), (plots.VIOLET, plots.GREEN), strict=False):
-        ratio = np.array(list(curve.values()))
-        axis.plot(list(curve), ratio, color=colour, lw=0.8, alpha=0.5)
-        label = f"{AGENT} that sees {sees.replace(' ', ' and ')}"
-        axis.plot(list(curve), ratio.mean(axis=1), "o-", color=colour, lw=2.2, label=label)
-    levels: dict[float, list[str]] = {}
-    for name in (*POLICIES, "optimum"):
-        levels.setdefault(round(known[name] / known["optimum"], 4), []).append(name)
-    for level, names in levels.items():
-        colour = plots.INK if "optimum" in names else plots.colour(names[0])
-        axis.axhline(level, color=colour, ls="--", lw=1.2, label=", ".join(names))
-    axis.set(xlabel=f"steps of each of {ENVS} environments", ylabel="reward over the optimum")
-    figure.legend(loc="outside right upper", fontsize=8)
-    report.figure(
-        figure, "Reward over the optimum during training; lines are single seeds.", "learner"
-    )
 
 
 def claim(data: Data) -> str:
@@ -189,7 +160,6 @@ PART = Part(
         f"hidden layers, is trained for {STEPS:,} steps of {ENVS} environments, with and without "
         "the feature `backlog`. Every reward is computed from the stationary law of the policy, "
         "without chance; intervals are over the seeds (Student's t).",
-        figure,
         table,
     ),
     claim=claim,

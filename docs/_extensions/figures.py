@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +32,8 @@ def table(figures: list[Figure]) -> str:
     """Return figures as a table in Markdown."""
     lines = ["| | measured | wanted |", "| --- | --- | --- |"]
     for figure in figures:
-        value = f"{figure.value:.3g} {figure.unit}"
-        measured = figure.note if isnan(figure.value) else value
         wanted = f"{figure.sense} {figure.limit:g}" if figure.sense else ""
-        lines.append(f"| {figure.what} | {measured} | {wanted} |")
+        lines.append(f"| {figure.what} | {figure.value:.3g} {figure.unit} | {wanted} |")
     return "\n".join(lines)
 
 

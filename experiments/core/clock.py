@@ -4,7 +4,7 @@ figures, which hold what was measured against a limit."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import isnan, nan
+from math import nan
 from statistics import median
 from time import perf_counter, process_time
 from typing import Any, Literal, NamedTuple
@@ -88,7 +88,7 @@ Sense = Literal["≤", "≥", ""]
 
 
 class Figure(NamedTuple):
-    """One figure. A median over rounds, or NaN if it could not be measured."""
+    """One figure, a median over rounds."""
 
     group: str
     what: str
@@ -100,12 +100,12 @@ class Figure(NamedTuple):
     high: float = nan
     ours: float = nan  # seconds of the two things that a ratio compares
     other: float = nan
-    note: str = ""  # a condition, or why there is no figure
+    note: str = ""  # a condition
 
     @property
     def met(self) -> bool | None:
-        """Whether the limit is met; None if there is no limit or no figure."""
-        if isnan(self.value) or not self.sense:
+        """Whether the limit is met; None if there is none."""
+        if not self.sense:
             return None
         return self.value <= self.limit if self.sense == "≤" else self.value >= self.limit
 
@@ -119,11 +119,6 @@ class Figure(NamedTuple):
         numbers = ("value", "limit", "low", "high", "ours", "other")
         read: Any = {name: row[name] for name in Figure._fields}
         return Figure(**{**read, **{name: float(read[name] or nan) for name in numbers}})
-
-
-def absent(group: str, what: str, unit: str, sense: Sense, limit: float, why: str) -> Figure:
-    """Return a figure that was not measured."""
-    return Figure(group, what, nan, unit, sense, limit, note=why)
 
 
 def compared(

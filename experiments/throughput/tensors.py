@@ -12,7 +12,7 @@ import torch
 from agents.learning.fleet.ppo import EquivariantPPO, EquivariantPPOSettings
 from crawl_env import CrawlVectorEnv, Sources
 from crawl_env.envs.torch_env import TorchCrawlVectorEnv
-from experiments.core.clock import Call, Figure, Sense, absent, compared, interleaved
+from experiments.core.clock import Call, Figure, Sense, compared, interleaved
 
 GROUP = "Tensors"
 BYTES = {"float32": 32, "float64": 64}  # that a source update moves at least, all features counted
@@ -24,44 +24,21 @@ _FEATURES = ("value", "arrival_rate", "mean_utility", "decay_rate")
 
 
 def figures(rounds: int) -> Iterator[Figure]:
+    """Yield what is measured on the CPU and, if torch sees one, on a GPU."""
     yield from _updates("cpu", *CPU, rounds)
     yield from _training("cpu", *TRAINING_CPU, rounds)
     if torch.cuda.is_available():
         yield from _updates("cuda", *GPU, rounds)
         yield from _training("cuda", *TRAINING_GPU, rounds)
-        return
-    why = "not measured: torch sees no GPU on this machine"
-    for dtype in BYTES:
-        for arrivals in ("deterministic", "poisson"):
-            what, unit, sense, limit = _of_updates("cuda", *GPU, arrivals, dtype)
-            yield absent(GROUP, what, unit, "", nan, why)
-            if arrivals == "deterministic":
-                yield absent(GROUP, f"{what}: share of bandwidth", _SHARE, sense, limit, why)
-    yield absent(GROUP, _of_training("cuda", *TRAINING_GPU), "×", "≥", 1.0, why)
-
-
-def _of_updates(
-    device: str, num_envs: int, n: int, arrivals: str, dtype: str
-) -> tuple[str, str, Sense, float]:
-    what = f"{device}, {dtype}, {arrivals}, {num_envs:,} envs × {n} sources"
-    held = device == "cuda"
-    return what, "10⁶ updates / s", "≥" if held else "", _HALF if held else nan
-
-
-def _of_training(device: str, num_envs: int, n: int) -> str:
-    return (
-        f"equivariant-ppo on {device}, {num_envs:,} envs × {n} sources, against training in "
-        "CrawlVectorEnv on the CPU"
-    )
 
 
 def _updates(device: str, num_envs: int, n: int, rounds: int) -> Iterator[Figure]:
     """Yield updates of sources per second by steps of the environment, and the bandwidth used."""
-    name = _device_name(device)
+    name, held = _device_name(device), device == "cuda"
     rounds = max(3, rounds // 3)
     for dtype, moved in BYTES.items():
         for arrivals in ("deterministic", "poisson"):
-            what, unit, sense, limit = _of_updates(device, num_envs, n, arrivals, dtype)
+            what = f"{device}, {dtype}, {arrivals}, {num_envs:,} envs × {n} sources"
             candidates = {
                 "step": _stepping(device, num_envs, n, arrivals, dtype),
                 "copy": _copying(device, num_envs * n * moved),
@@ -70,15 +47,18 @@ def _updates(device: str, num_envs: int, n: int, rounds: int) -> Iterator[Figure
                 candidates["arrays"] = _on_arrays(num_envs, n, arrivals)
             times = interleaved(candidates, rounds)
             ours, copy = times["step"], times["copy"]
-            rates = [1e-6 * num_envs * n / seconds for seconds in ours.rounds]
+            rates = [1e-6 * num_envs * n / seconds for seconds in (ours.median, *ours.rounds)]
             note = name
             if "arrays" in times:
                 note += f"; {ours.ratio_to(times['arrays'])[0]:.2f} × the time of CrawlVectorEnv"
-            yield Figure(GROUP, what, 1e-6 * num_envs * n / ours.median, unit, "", nan, min(rates),
-                         max(rates), note=note)  # fmt: skip
+            spread = min(rates), max(rates)
+            unit = "10⁶ updates / s"
+            yield Figure(GROUP, what, rates[0], unit, "", nan, *spread, note=note)
             if arrivals == "deterministic":
                 share = copy.ratio_to(ours)
                 said = f"{what}: share of bandwidth"
+                sense: Sense = "≥" if held else ""
+                limit = _HALF if held else nan
                 yield Figure(GROUP, said, share[0], _SHARE, sense, limit, *share[1:], ours.median,
                              copy.median, f"{moved} B an update")  # fmt: skip
 
@@ -107,7 +87,10 @@ def _training(device: str, num_envs: int, n: int, rounds: int) -> Iterator[Figur
         _wait(device)
 
     times = interleaved({"ours": learn, "other": lambda: other.learn(8)}, max(3, rounds // 3))
-    what = _of_training(device, num_envs, n)
+    what = (
+        f"equivariant-ppo on {device}, {num_envs:,} envs × {n} sources, against training in "
+        "CrawlVectorEnv on the CPU"
+    )
     figure = compared(GROUP, what, "≥", 1.0, times["ours"], times["other"])
     note = (
         f"{num_envs * n * 8 / times['ours'].median:,.0f} source steps / s; {_device_name(device)}"

@@ -278,6 +278,8 @@ def test_nobody_takes_more_source_steps_than_others(entrant, monkeypatch):
     update = learner.steps_per_update * envs[0].num_envs * 4
     assert spent[0] == 0
     assert budget - update < spent[-1] <= budget
+    could_be_halved = entrant.learner != "neurwin" and envs[0].num_envs % 2 == 0
+    assert 10 * update <= budget or not could_be_halved
 
 
 def test_fleets_of_runs_are_those_of_their_baselines():

@@ -103,11 +103,6 @@ def test_results_of_another_version_of_the_code_are_not_taken_up(tmp_path):
     assert runner.run(todo, lambda job: {"is": "new"}, lambda job: "b") == [{"is": "new"}]
 
 
-def test_an_unknown_place_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="unknown place to run 'loki'; did you mean 'loky'"):
-        Runner(tmp_path / "kept", run_on="loki")
-
-
 @pytest.mark.skipif(os.name != "posix", reason="elsewhere the number of a parent never changes")
 def test_workers_end_with_a_parent_that_was_killed(tmp_path):
     program = """

@@ -39,8 +39,8 @@ def day(log: ItemLog) -> float:
     return 24.0 / HOURS[log.unit]
 
 
-def failing(p: FloatArray, level: float = LEVEL) -> NDArray[np.bool_]:
-    """Return which tests reject at a false discovery rate of `level` (Benjamini and Hochberg
+def failing(p: FloatArray) -> NDArray[np.bool_]:
+    """Return which tests reject at a false discovery rate of `LEVEL` (Benjamini and Hochberg
     1995). NaN means not tested, and is not rejected.
 
     >>> failing(np.array([0.01, 0.04, 0.02, 0.5, np.nan]))
@@ -48,7 +48,7 @@ def failing(p: FloatArray, level: float = LEVEL) -> NDArray[np.bool_]:
     """
     tested = np.flatnonzero(~np.isnan(p))
     order = tested[np.argsort(p[tested])]
-    below = p[order] <= level * np.arange(1, order.size + 1) / max(order.size, 1)
+    below = p[order] <= LEVEL * np.arange(1, order.size + 1) / max(order.size, 1)
     fails = np.zeros(p.size, dtype=bool)
     if below.any():
         fails[order[: np.flatnonzero(below)[-1] + 1]] = True
@@ -213,7 +213,7 @@ def cycle(log: ItemLog, bunching: FloatArray | float = 1.0) -> Check:
 
 
 def busiest_over_quietest(
-    log: ItemLog, bins: int, days: int = 1, seed: int = 0
+    log: ItemLog, bins: int, days: int = 1
 ) -> tuple[FloatArray, float, float]:
     """Return the fleet's items per bin (bins,) of a cycle of so many days, the ratio of the largest
     to the smallest, and its standard error by a bootstrap over whole cycles."""
@@ -226,7 +226,7 @@ def busiest_over_quietest(
     chances = np.full(len(table), 1 / cycles)
     if len(table) < cycles:
         chances = np.append(chances, 1 - chances.sum())
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     times = rng.multinomial(cycles, chances, 500)[:, : len(table)] @ table
     ratios = times.max(axis=1) / np.maximum(times.min(axis=1), 1)
     counts = table.sum(axis=0)

@@ -46,11 +46,11 @@ Time = float | datetime | str
 Item = tuple[Time | None, float]
 
 
-def whole(name: str, value: object, least: int = 1) -> int:
-    """Return a whole number that is at least `least`."""
-    if type(value) is int and least <= value < _MOST_WHOLE:  # usually
+def whole(name: str, value: object) -> int:
+    """Return a whole number that is at least 1."""
+    if type(value) is int and 1 <= value < _MOST_WHOLE:  # usually
         return value
-    return check_whole(name, value, least)
+    return check_whole(name, value)
 
 
 def seconds(name: str, value: object, least: float = 0.0) -> float:

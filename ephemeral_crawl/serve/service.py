@@ -26,6 +26,7 @@ _MOST_CALLS = 512  # that wait for the scheduler
 _LONGEST = 0.02  # seconds after which no further change is made before the commit
 _PAUSE = 0.1  # of the time that a commit with its changes took: those answered may ask again
 _AGAIN = 0.5  # seconds after which a waiting lease looks again, if nothing changes before
+_MOST_WAIT = 60.0  # seconds that a lease may wait
 _EVERY = 60.0  # seconds between two samples
 _SAMPLES = 24 * 60  # kept: those of a day
 _OLD = 15.0  # seconds for which an overview is shown again
@@ -50,11 +51,10 @@ class Service:
 
     Arguments:
         scheduler: it should not be used by others in this process.
-        most_wait: longest time that a lease may wait, seconds.
     """
 
-    def __init__(self, scheduler: Scheduler, most_wait: float = 60.0) -> None:
-        self.scheduler, self.most_wait = scheduler, most_wait
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
         self.started = time.time()
         self.samples: deque[tuple[float, Status]] = deque(maxlen=_SAMPLES)
         self.stopping = asyncio.Event()
@@ -152,7 +152,7 @@ class Service:
         if found or not wait > 0.0:
             return found
         try:
-            async with asyncio.timeout(min(wait, self.most_wait)) as patience, self._turn:
+            async with asyncio.timeout(min(wait, _MOST_WAIT)) as patience, self._turn:
                 while not (found or self.stopping.is_set() or await gone()):
                     self._changed.clear()
                     # Not to be interrupted by the timeout: leases would be lost until they expire.

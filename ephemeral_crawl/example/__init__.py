@@ -1,1 +1,0 @@
-"""Example files, with which all other commands can be tried."""

@@ -1,5 +1,5 @@
-"""`ephemeral-crawl example`: writes example files, of twenty-four invented feeds and twelve weeks of
-what they published, with which all other commands can be tried; and says what to do with them."""
+"""`ephemeral-crawl example`: writes example files, with which all other commands can be tried, of
+twenty-four invented feeds and twelve weeks of what they published."""
 
 from __future__ import annotations
 
@@ -86,36 +86,35 @@ class Example(Study):
     def run(self) -> None:
         _ = check_seed(self.seed, "--seed")
         self.check()
-        items = log(self.seed)
+        made = log(self.seed)
         with self.results() as folder:
-            table.write(folder / _LOG, rows(items))
-            assert items.curves is not None
-            items.curves.to_csv(folder / _CURVES)
-            table.write(folder / _PINGS, ping_rows(pings(items, self.seed)))
+            table.write(folder / _LOG, rows(made))
+            assert made.curves is not None
+            made.curves.to_csv(folder / _CURVES)
+            table.write(folder / _PINGS, ping_rows(pings(made, self.seed)))
             fleet().to_csv(folder / _SOURCES)
             rule = intervals()
             table.write(folder / _INTERVALS, {"source": rule, "interval": rule.values()})
-        log_file, curves, ping_file = (self.out / name for name in (_LOG, _CURVES, _PINGS))
+        items, curves, signals = (self.out / name for name in (_LOG, _CURVES, _PINGS))
         print(
-            f"Wrote {len(items):,} items of {len(items.names)} feeds to {log_file}, their curves to "
-            f"{curves}, pings to {ping_file}, the true rates to {self.out / _SOURCES}, and a present "
-            f"rule to "
-            f"{self.out / _INTERVALS}. Rates and intervals are per hour and in hours.\n\n"
+            f"Wrote {len(made):,} items of {len(made.names)} feeds to {items}, their curves to "
+            f"{curves}, pings to {signals}, the true rates to {self.out / _SOURCES}, and a present "
+            f"rule to {self.out / _INTERVALS}. Rates and intervals are per hour and in hours.\n\n"
             f"1. Estimate the rates, utilities and decay of the feeds from the log:\n\n"
-            f"   ephemeral-crawl fit --items {log_file} --curves {curves} --out fitted.csv\n\n"
+            f"   ephemeral-crawl fit --items {items} --curves {curves} --out fitted.csv\n\n"
             f"2. Replay the second half of the log: what would each policy have collected with 3 "
             f"fetches an hour, compared with the present rule?\n\n"
-            f"   ephemeral-crawl replay --items {log_file} --curves {curves} --budget 3 --present "
+            f"   ephemeral-crawl replay --items {items} --curves {curves} --budget 3 --present "
             f"{self.out / _INTERVALS}\n\n"
             f"3. Make a schedule from the fitted feeds, in which each is fetched at least once in "
             f"two days:\n\n"
             f"   ephemeral-crawl evaluate --sources fitted.csv --budget 3 --max-interval 48\n\n"
             f"4. What would the pings be worth, to each policy and of each source?\n\n"
-            f"   ephemeral-crawl evaluate --items {log_file} --curves {curves} --signals {ping_file} "
+            f"   ephemeral-crawl evaluate --items {items} --curves {curves} --signals {signals} "
             f"--budget 3 --out {Path('results/signals')}\n\n"
             f"5. What would the live scheduler collect, which knows nothing at first, and what the "
             f"rule of a feed reader?\n\n"
-            f"   ephemeral-crawl backtest --items {log_file} --budget 3/h --half-life 6h --present "
+            f"   ephemeral-crawl backtest --items {items} --budget 3/h --half-life 6h --present "
             f"miniflux"
         )
 

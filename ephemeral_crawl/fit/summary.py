@@ -12,7 +12,7 @@ from crawl_env.errors import counted
 from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.results import provenance
-from ephemeral_crawl.fit import checks, figures, signal_summary
+from ephemeral_crawl.fit import checks, figures, signals
 from ephemeral_crawl.fit.figures import FitResults
 from ephemeral_crawl.fit.lives import LEVEL, LONGER, NEEDED
 
@@ -93,7 +93,7 @@ def write(report: Report, found: FitResults) -> None:
     _estimates(report, found)
     _lives(report, found)
     if found.signals is not None:
-        signal_summary.write(report, log, found.signals)
+        signals.write_section(report, log, found.signals)
     report.heading("Tests of the assumptions")
     for sentence in findings(found):
         report.paragraph(sentence)
@@ -354,7 +354,7 @@ def records(found: FitResults) -> list[dict[str, Any]]:
             row[f"{parameter}_own"] = _written(estimates.raw[i], estimates.raw_error[i])
             row[f"{parameter}_own_error"] = _written(estimates.raw_error[i])
         if found.signals is not None:
-            row |= signal_summary.columns(found.signals, i)
+            row |= signals.columns(found.signals, i)
         for test, check in found.checks.items():
             row[test.replace(" ", "_")] = _written(check.statistic[i])
             row[f"{test.replace(' ', '_')}_p"] = _written(check.p[i])

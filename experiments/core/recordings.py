@@ -12,9 +12,9 @@ import numpy as np
 
 from crawl_env.files import table
 from crawl_env.numerics import FloatArray
+from ephemeral_crawl import example
 from ephemeral_crawl.core.evaluation import fleet_as_json
 from ephemeral_crawl.core.runner import Job, Result
-from ephemeral_crawl.example import world
 from ephemeral_crawl.replay.play import play, rollout_of
 from ephemeral_crawl.replay.split import WEEK, Log, Split
 from experiments.core.study import Size, each_run
@@ -39,10 +39,10 @@ def read(folder: str) -> Split:
         whole = Log().read(items)
         at = whole.start + FITTED * whole.span
         return Log(items=items, curves=curves, train_until=f"{at:g}").split(None, 1.0)
-    log = world.log(0)
+    log = example.log(0)
     assert log.curves is not None
     with TemporaryDirectory() as made:
-        table.write(Path(made) / "items.csv.gz", world.rows(log))
+        table.write(Path(made) / "items.csv.gz", example.rows(log))
         log.curves.to_csv(Path(made) / "curves.csv.gz")
         return read(made)
 

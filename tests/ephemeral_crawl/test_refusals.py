@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from ephemeral_crawl.example.command import Example
+from ephemeral_crawl.example import Example
 from tests.ephemeral_crawl.commands import FLEET, LOG, run
 
 TABLE1 = "evaluate --sources table1 --budget 1"

@@ -7,11 +7,11 @@ import pytest
 
 from agents.theory.task_bound import task_bound
 from crawl_env import Sources, Task
+from ephemeral_crawl import example
 from ephemeral_crawl.comparison.signals import net_worth, without_signals
 from ephemeral_crawl.evaluate import large
 from ephemeral_crawl.evaluate.command import Evaluate
-from ephemeral_crawl.example import world
-from ephemeral_crawl.example.command import Example
+from ephemeral_crawl.example import Example
 from tests.ephemeral_crawl.commands import rows, run
 from tests.refusals import refused
 
@@ -124,9 +124,9 @@ def test_large_fleets_with_signals_are_refused():
 
 
 def test_the_pings_of_the_example_are_those_of_its_fleet():
-    log = world.log(0)
-    pings, fleet = world.pings(log, 0), world.fleet()
-    expected = fleet.ping_rate * world.SPAN
+    log = example.log(0)
+    pings, fleet = example.pings(log, 0), example.fleet()
+    expected = fleet.ping_rate * example.SPAN
     for i, name in enumerate(fleet.names):
-        if name not in (world.CLOSED, world.OPENED):
+        if name not in (example.CLOSED, example.OPENED):
             assert abs(pings.counts[i] - expected[i]) < 5 * np.sqrt(expected[i]) + 1e-9

@@ -9,7 +9,7 @@ from agents.theory.schedule import relaxed_schedule
 from crawl_env import Sources
 from ephemeral_crawl import __main__ as cli
 from ephemeral_crawl.core.results import read_csv
-from ephemeral_crawl.example.command import Example
+from ephemeral_crawl.example import Example
 from ephemeral_crawl.schedule import collected
 
 

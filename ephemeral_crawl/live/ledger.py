@@ -54,6 +54,10 @@ class Clock:
             clock = check_within("the clock's time", clock, -1e11, 1e12, unit="seconds")
         # A jump that no event has recorded yet is remembered here.
         offset = self._jump[1] if self._jump[0] == state.time else state.offset
+        if self._seen is None and offset > 0.0 and clock >= state.time:
+            # It was set back, as where a machine without a battery starts in 1970, and is right
+            # again. With the offset, this would be an outage as long as that.
+            offset = 0.0
         now = clock + offset
         if self.steady is not None:
             if self._seen is not None:

@@ -753,6 +753,18 @@ def test_a_clock_set_back_or_forth_stops_nothing(scheduler, clock):
     assert scheduler.lease(5)
 
 
+def test_nothing_is_forgotten_when_a_clock_that_was_set_back_is_right_again(scheduler, clock):
+    """As of a machine without a battery, which starts in 1970, and is stopped before it is told."""
+    known(scheduler, clock)
+    rate = scheduler.explain("feed 0").rate
+    clock.now -= 50 * 365 * DAY
+    scheduler.report("feed 0")
+    clock.now += 50 * 365 * DAY + HOUR
+    assert clock() - scheduler.explain("feed 0").fetched_at == pytest.approx(HOUR, abs=60.0)
+    scheduler.report("feed 0")
+    assert scheduler.explain("feed 0").rate > 0.5 * rate
+
+
 def test_next_due_is_when_a_lease_is_given(scheduler, clock):
     known(scheduler, clock)
     for _ in range(20):

@@ -183,7 +183,7 @@ def each_figure_is_drawn_once(request):
 
     def saved(figure, file, **how):
         if how.get("format") == "svg":
-            return save(figure, file, **how)
+            return save(figure, file, **{**how, "bbox_inches": None})  # or it is drawn twice
 
         def png():
             save(figure, made := io.BytesIO(), **{"format": "png", **how})

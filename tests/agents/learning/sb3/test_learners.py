@@ -22,6 +22,7 @@ from agents.learning.sb3.learners import (
     DQNSettings,
     PPOSettings,
     StableBaselines,
+    sequential_scores,
 )
 from crawl_env import CrawlEnv, CrawlVectorEnv, Sources
 from crawl_env.envs.sb3 import CrawlVecEnv
@@ -149,6 +150,12 @@ def order_by_sb3(learner, row):
             value = values(np.column_stack([row, mask.astype(np.float32)])).numpy()
             picked.append(int(np.where(mask, -np.inf, value).argmax()))
         return picked
+
+
+def test_no_source_is_picked_twice():
+    best = torch.tensor([[3.0, 1.0, 2.0, 0.0]])
+    found = sequential_scores(lambda *_: best.clone(), torch.zeros(1, 4, 1), 3)
+    assert np.argsort(-found[0]).tolist() == [0, 2, 1, 3]
 
 
 def test_rewards_are_centred_and_kept_as_they_are_in_the_buffer():

@@ -26,7 +26,7 @@ from experiments.core.data import (
     versus,
 )
 from experiments.core.study import Part, Recordings, Size, SuiteStudy
-from experiments.engine import exact, learner
+from experiments.engine import small
 from experiments.signals.tasks import job
 
 PLAIN, OURS = "whittle", "whittle-engine"
@@ -254,8 +254,8 @@ class Engine(SuiteStudy):
     title: ClassVar[str] = "Crawling for an indexing engine"
     parts: ClassVar[Mapping[str, Part]] = {
         "service": SERVICE_LEVELS,
-        "exact": exact.PART,
-        "learner": learner.PART,
+        "exact": small.EXACT,
+        "learner": small.LEARNER,
         "recordings": RECORDED,
     }
     sizes: ClassVar[Mapping[str, Size]] = {

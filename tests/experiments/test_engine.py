@@ -7,7 +7,7 @@ from agents.theory.engine import backlog
 from crawl_env import Task
 from ephemeral_crawl.core.results import read_csv
 from experiments.__main__ import PROGRAM
-from experiments.engine import exact, learner
+from experiments.engine import small
 from experiments.engine.command import AGENTS, INVENTED
 
 
@@ -29,28 +29,28 @@ def test_the_quick_study_and_its_report(tmp_path, capsys, monkeypatch):
 
 @pytest.mark.parametrize("case", [6, 8])
 def test_small_cases_are_in_order(case):
-    found = exact.work({"case": case, "seed": 0})
+    found = small.exact_work({"case": case, "seed": 0})
     assert found["bound"] > found["optimum"]
-    for policy in exact.POLICIES:
+    for policy in small.POLICIES:
         assert found[policy] <= found["optimum"] * (1 + 1e-3)
     assert found["whittle-engine"] > 0.98 * found["optimum"]
 
 
 def test_what_a_learner_crawls_is_read_state_by_state():
     """A learner that crawls what the optimal policy does earns the optimum."""
-    process = learner._process()
+    process = small._process()
     optimum, best = process.optimum(1e-6)
 
     class Optimal:
         """Stands for a learner, of the same observations."""
 
         task = Task(
-            learner.FLEET,
+            small.FLEET,
             1,
-            engine=learner.ENGINE,
+            engine=small.ENGINE,
             arrivals="poisson-items",
             observed=False,
-            features=learner.SEES,
+            features=small.SEES,
             scaled=True,
         )
 
@@ -58,13 +58,13 @@ def test_what_a_learner_crawls_is_read_state_by_state():
             age, backlog = np.moveaxis(self.task.natural(observation), -1, 0)
             place = np.rint(age).astype(int) - 1
             chosen = best[(0, *place.T, np.rint(backlog[:, 0]).astype(int))]
-            return np.eye(len(learner.FLEET))[chosen], None
+            return np.eye(len(small.FLEET))[chosen], None
 
-    earned = process.reward(learner._chosen(process, Optimal()))
+    earned = process.reward(small._chosen(process, Optimal()))
     np.testing.assert_allclose(earned, optimum, rtol=1e-5)
 
 
 def test_a_learner_is_trained_in_front_of_an_engine():
-    job = {"agent": learner.AGENT, "features": list(learner.SEES), "seed": 0, "steps": 60}
-    (reward,) = learner.work(job)["rewards"].values()
-    assert 0 < reward <= learner._process().optimum(1e-4)[0] * (1 + 1e-4)
+    job = {"agent": small.AGENT, "features": list(small.SEES), "seed": 0, "steps": 60}
+    (reward,) = small.learner_work(job)["rewards"].values()
+    assert 0 < reward <= small._process().optimum(1e-4)[0] * (1 + 1e-4)

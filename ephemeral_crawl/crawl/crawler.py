@@ -323,6 +323,8 @@ class Crawler:
                     await self._stored(lambda: self._memory.add_pages(others - {source}))
             new = [entry for entry in new if entry.link not in others]
             self._write(source, new, first=backlog)
+            if first:
+                new = self._not_counted(source, new)
         fetched = self._clock()
         known = known._replace(
             etag=response.etag or known.etag, modified=response.modified or known.modified
@@ -365,6 +367,14 @@ class Crawler:
         by_key = [item for item in feed.items if item.key in unknown]
         new = [item for item in by_key if item.alias in unknown or keys[item.alias] > 1]
         return new, len(by_key) - len(new) > 0.5 * len(feed.items)
+
+    def _not_counted(self, source: str, items: list[FeedItem]) -> list[FeedItem]:
+        """Return which items of a feed of which nothing is remembered were not reported before: if
+        it was fetched, as where a backup of the store was put back, those published since."""
+        since = self._scheduler.explain(source).fetched_at if source in self._scheduler else None
+        if since is None:
+            return items
+        return [item for item in items if (item.published or 0.0) > since]
 
     def _listed(self, feed: Feed) -> set[str]:
         """Return which entries of a sitemap are sources of their own."""

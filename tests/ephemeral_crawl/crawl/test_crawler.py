@@ -108,6 +108,21 @@ def test_new_items_are_written_once_and_reported():
     assert bench.scheduler.status().counts.items == len(shown)
 
 
+def test_items_do_not_count_again_when_what_is_known_of_them_is_lost():
+    bench = Bench()
+
+    def answer(headers):
+        if not bench.visits:  # an earlier fetch, of which nothing is remembered
+            bench.scheduler.report(bench.site.url("/a"), [(START - HOUR, 1.0)] * 3)
+        later = feed(4, date="Tue, 14 Nov 2023 23:59:00 GMT")
+        return message(200, later.replace(b"</channel>", feed(1, 2, 3).partition(b"</title>")[2]))
+
+    bench.site.answers["/a"] = answer
+    bench.run(1.0, "/a")
+    assert bench.scheduler.status().counts.items == 3 + 1
+    assert len(bench.items) == 4  # all are written: none is lost
+
+
 @pytest.mark.parametrize("ends", [True, False])
 def test_a_crawl_waits_for_a_process_that_has_its_store_locked(tmp_path, caplog, ends):
     bench, path = Bench(), tmp_path / "crawl.db"

@@ -322,6 +322,7 @@ def make_router(router: Router, token: Token | None, limits: Limits, budget: Any
     app = FastAPI(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
     answer_errors(app)
 
+    @app.head("/healthz")
     @app.get("/healthz")
     async def healthz() -> PlainTextResponse:
         _, each = await router.status()

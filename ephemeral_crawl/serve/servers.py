@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from crawl_env.errors import shown
 from ephemeral_crawl.live import Counts, Status, TagStatus
+from ephemeral_crawl.live.reasons import redacted
 from ephemeral_crawl.serve.errors import Refused
 from ephemeral_crawl.shards.balancer import Balancer, Quote, quote_of
 from ephemeral_crawl.shards.tag_budgets import Bounds, TagBudgets, TagQuote, is_rate
@@ -322,7 +323,7 @@ def _place_of(address: str) -> tuple[str, int, ssl.SSLContext | None, str]:
             raise ValueError
     except (ValueError, LookupError):
         raise ValueError(
-            f"server is {shown(address)}; give an address such as http://127.0.0.1:8501"
+            f"server is {redacted(shown(address))}; give an address such as http://127.0.0.1:8501"
         ) from None
     context = ssl.create_default_context() if parts.scheme == "https" else None
     return parts.hostname, port, context, parts.netloc

@@ -90,6 +90,7 @@ def test_outsiders_can_do_nothing(guarded, headers):
         assert answer.status == 401
         assert answer.headers["www-authenticate"].startswith("Basic")
     assert guarded.get("/healthz", **headers).text == "ok\n"
+    assert guarded.ask("HEAD", "/healthz", **headers).status == 200  # as some monitors ask
 
 
 def test_the_token_admits_crawlers_and_browsers(guarded):

@@ -29,7 +29,7 @@ from ephemeral_crawl.crawl.sitemaps import MOST_ENTRIES, parse_sitemap
 from ephemeral_crawl.crawl.stores import Stores
 from ephemeral_crawl.crawl.urls import check_url, host_of, source_of
 from ephemeral_crawl.live import Lesson, Scheduler, UnknownSource
-from ephemeral_crawl.live.arguments import Duration, Time, each_once, seconds
+from ephemeral_crawl.live.arguments import Duration, Time, seconds
 from ephemeral_crawl.live.settings import SourceSettings
 
 PathName = str | PathLike[str]
@@ -303,13 +303,20 @@ def _lines(path: PathName) -> Iterator[tuple[int, dict[str, Any]]]:
         return
     for number, line in enumerate(lines, 1):
         try:
-            given = json.loads(line, object_pairs_hook=each_once) if line.strip() else None
+            given = json.loads(line, object_pairs_hook=_each_once) if line.strip() else None
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{path}, line {number}: it is not JSON: {error}") from None
         if given is not None and not isinstance(given, dict):
             raise ValueError(f"{path}, line {number}: it is {shown(given)}; give an object")
         if given:
             yield number, given
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has two values of the same name")
+    return found
 
 
 def _setting(scheduler: Scheduler, column: str, value: Any) -> Any:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from crawl_env.errors import check_whole, check_within, shown
 
@@ -170,14 +169,6 @@ def name_of(kind: str, value: object) -> str:
     if value != value.strip():
         raise ValueError(f"{kind} is {shown(value)}; remove the surrounding whitespace")
     return value
-
-
-def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON, which must not name a value twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("an object has two values of the same name")
-    return found
 
 
 def time_of(name: str, value: object) -> float:

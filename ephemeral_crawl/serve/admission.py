@@ -25,7 +25,6 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
-from ephemeral_crawl.live.arguments import each_once
 from ephemeral_crawl.serve.errors import Refused, answer_to, route_of
 from ephemeral_crawl.serve.metrics import Requests
 
@@ -376,8 +375,16 @@ def strict_json(body: bytes) -> Any:
     raise Refused(400, "not_json", message)
 
 
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # As for files of changes, but here: a request is seen through in few files.
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has two values of the same name")
+    return found
+
+
 def _refuse(name: str) -> float:
     raise ValueError(f"{name} is not a number")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=each_once)
+_DECODER = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_each_once)

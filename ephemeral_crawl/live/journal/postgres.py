@@ -34,6 +34,7 @@ _LOST = (psycopg.OperationalError, psycopg.InterfaceError)
 # others would wait if it kept their turn. The address can say otherwise.
 _CONNECTION: dict[str, Any] = {
     "application_name": "ephemeral-crawl",
+    "client_encoding": "utf8",  # with SQL_ASCII text would be given as bytes
     "connect_timeout": 10,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -209,8 +210,9 @@ class PostgresJournal(SqlJournal):
         try:
             # Others can read, but not write; parameters would need a round trip each.
             connection.execute("BEGIN; LOCK TABLE journal IN EXCLUSIVE MODE")
-        except psycopg.errors.LockNotAvailable:
-            connection.execute("ROLLBACK")
+        except psycopg.Error:  # or the transaction would stay open, and refuse everything
+            if not connection.closed:
+                connection.execute("ROLLBACK")
             raise
         return connection
 

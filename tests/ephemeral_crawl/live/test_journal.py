@@ -898,9 +898,19 @@ def test_a_server_that_refuses_is_a_connection_error(store):
     with pytest.raises(ConnectionError, match="check constraint"):
         live.add("a")
     store.run("DROP TABLE journal")
-    for call in (live.status, lambda: live.add("a")):
+    for call in (live.status, lambda: live.add("a"), live.status):
         with pytest.raises(ConnectionError, match="does not exist"):
             call()
+
+
+@on_postgres
+def test_a_store_is_opened_again_whatever_the_encoding_of_the_server(store):
+    store.run("ALTER ROLE postgres SET client_encoding = 'SQL_ASCII'")  # as in such a database
+    try:
+        Scheduler(store.address, budget="1/h").add("é")
+        assert Scheduler(store.address).sources() == ["é"]
+    finally:
+        store.run("ALTER ROLE postgres RESET client_encoding")
 
 
 @on_postgres

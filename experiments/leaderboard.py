@@ -195,13 +195,12 @@ def page(entries: list[tuple[str, dict[str, Any]]], salt: str = "") -> str:
 def _failed(played: list[dict[str, Any]], salt: str) -> str:
     """Return how many runs are not above the best policy that learns nothing, in the same run;
     "n/a" if its rewards are not recorded, as those of other seeds."""
-    ignorant = {row["task"]: named(row["task"]).references.get(UNLEARNT) for row in played}
-    failed = 0
-    for row in played:
-        reference = ignorant[row["task"]]
-        if salt or reference is None:
-            return "n/a"
-        failed += row["reward"] <= reference.rewards[row["run"]]
+    known = {row["task"]: named(row["task"]).references for row in played}
+    if salt or not all(UNLEARNT in references for references in known.values()):
+        return "n/a"
+    failed = sum(
+        row["reward"] <= known[row["task"]][UNLEARNT].rewards[row["run"]] for row in played
+    )
     return f"{failed} of {len(played)}"
 
 

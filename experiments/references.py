@@ -122,7 +122,7 @@ class ReferencesStudy(ParallelStudy):
         unlearnt = max(set(policies) - {"whittle", *more}, key=lambda p: np.mean(rewards[p]))
         found = {"random": "random", UNLEARNT: unlearnt, "whittle": "whittle"}
         found |= {name: name for name in more}
-        if np.isfinite(rewards.get(BOUND, [np.nan])).all():
+        if np.isfinite(rewards[BOUND]).all():
             found[BOUND] = BOUND
         rows = {name: Reference(policy, tuple(rewards[policy])) for name, policy in found.items()}
         return {

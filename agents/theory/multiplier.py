@@ -136,12 +136,6 @@ class BudgetMultiplier:
         if hosts is None and world.available is None:
             return np.flatnonzero(excess >= 0)
         unlimited = np.full(len(excess), np.inf)
-        return selection.select_from_balance(
-            excess,
-            world.crawled_at,
-            world.sources.cost,
-            unlimited,
-            self._task.budget,
-            world.available,
-            hosts,
-        )
+        cost, budget = world.sources.cost, self._task.budget
+        limits = world.available, hosts
+        return selection.select(excess, world.crawled_at, cost, budget, None, unlimited, *limits)

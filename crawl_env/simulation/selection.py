@@ -99,18 +99,24 @@ def select(
     crawled_at: FloatArray,
     cost: FloatArray,
     budget: float,
-    whole: int | None,
-    balance: FloatArray | None,
+    whole: int | None = None,
+    balance: FloatArray | None = None,
     allowed: BoolArray | None = None,
     hosts: Hosts | None = None,
     paid: FloatArray | None = None,
 ) -> IntArray:
-    """Return the sources to crawl, as flat indices of cells.
+    """Return the sources to crawl, as flat indices of cells, (K,).
+
+    Without balances, sources that do not fit the rest of the budget are skipped: in every
+    environment Σ cost ≤ budget. With balances, sources of priority ≥ 0 are selected while the
+    balance is positive, so that the last one may leave it negative.
 
     Arguments:
         priority, crawled_at: (B, N).
-        whole: the result of `whole_budget`.
-        balance: (B,) under `budget_rule="average"`, None under "step".
+        cost: (N,) or (B, N).
+        budget: M, budget units / step.
+        whole: the result of `whole_budget`, with which a selection without other limits is faster.
+        balance: (B,) budget units under `budget_rule="average"`, None under "step".
         allowed: (B, N), or None if all sources may be crawled.
         hosts: the shared hosts, if any.
         paid: (B, N) what is taken from the budget for each source that is selected; None: its cost,
@@ -119,13 +125,27 @@ def select(
     Raises:
         ValueError: a priority is NaN.
     """
-    if balance is not None:
-        return select_from_balance(
-            priority, crawled_at, cost, balance, budget, allowed, hosts, paid
-        )
-    if whole is not None and allowed is None and hosts is None and paid is None:
+    limits = balance, allowed, hosts, paid
+    if whole is not None and all(limit is None for limit in limits):
         return select_top(priority, whole, crawled_at)
-    return select_greedy(priority, crawled_at, cost, budget, allowed, hosts, paid)
+    left = np.full(len(priority), float(budget)) if balance is None else balance.astype(np.float64)
+    found = np.empty(priority.size + 1, dtype=np.intp)
+    count = _in_turn(
+        _flat(priority),
+        _flat64(crawled_at),
+        _flat64(cost),
+        left,
+        budget * (TOLERANCE if balance is None else BALANCE_TOLERANCE),
+        balance is not None,
+        _ALL if allowed is None else np.array(allowed, dtype=bool).reshape(-1),
+        _NONE if hosts is None else hosts.host_of,
+        0 if hosts is None else hosts.per_host,
+        _flat64(cost if paid is None else paid),
+        found,
+    )
+    if count < 0:
+        refuse_nan(priority.reshape(-1), priority.shape[1])
+    return found[:count].copy()
 
 
 def select_top(priority: Priority, k: int, crawled_at: FloatArray) -> IntArray:
@@ -145,76 +165,6 @@ def select_top(priority: Priority, k: int, crawled_at: FloatArray) -> IntArray:
     if k == 0 or not top_kernel(num_envs, n, k)(flat, _flat64(crawled_at), n, k, best):
         refuse_nan(flat, n)
     return best
-
-
-def select_greedy(
-    priority: Priority,
-    crawled_at: FloatArray,
-    cost: FloatArray,
-    budget: float,
-    allowed: BoolArray | None = None,
-    hosts: Hosts | None = None,
-    paid: FloatArray | None = None,
-) -> IntArray:
-    """Return the sources selected in decreasing priority, flat (K,); those that do not fit the
-    remaining budget are skipped.
-
-    priority, crawled_at, allowed: (B, N); cost: (N,) or (B, N). In every environment Σ cost ≤
-    budget.
-    """
-    left = np.full(len(priority), float(budget))
-    return _select_in_turn(
-        priority, crawled_at, cost, left, budget * TOLERANCE, False, allowed, hosts, paid
-    )
-
-
-def select_from_balance(
-    priority: Priority,
-    crawled_at: FloatArray,
-    cost: FloatArray,
-    balance: FloatArray,
-    budget: float,
-    allowed: BoolArray | None = None,
-    hosts: Hosts | None = None,
-    paid: FloatArray | None = None,
-) -> IntArray:
-    """Return the sources of priority ≥ 0 selected while the balance is positive, flat (K,).
-
-    balance: (B,) budget units, which the last selection may leave negative. priority, crawled_at,
-    allowed: (B, N).
-    """
-    empty = budget * BALANCE_TOLERANCE
-    return _select_in_turn(priority, crawled_at, cost, balance, empty, True, allowed, hosts, paid)
-
-
-def _select_in_turn(
-    priority: Priority,
-    crawled_at: FloatArray,
-    cost: FloatArray,
-    left: FloatArray,
-    tolerance: float,
-    on_average: bool,
-    allowed: BoolArray | None,
-    hosts: Hosts | None,
-    paid: FloatArray | None,
-) -> IntArray:
-    found = np.empty(priority.size + 1, dtype=np.intp)
-    count = _in_turn(
-        _flat(priority),
-        _flat64(crawled_at),
-        _flat64(cost),
-        np.array(left, dtype=np.float64),
-        tolerance,
-        on_average,
-        _ALL if allowed is None else np.array(allowed, dtype=bool).reshape(-1),
-        _NONE if hosts is None else hosts.host_of,
-        0 if hosts is None else hosts.per_host,
-        _flat64(cost if paid is None else paid),
-        found,
-    )
-    if count < 0:
-        refuse_nan(priority.reshape(-1), priority.shape[1])
-    return found[:count].copy()
 
 
 @compiled

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from crawl_env.simulation.selection import (
     affordable,
     most_spent,
-    select_from_balance,
-    select_greedy,
+    select,
     select_top,
     whole_budget,
 )
@@ -133,10 +132,9 @@ def choose(how, priority, k, cost=None):
     if how == "top":
         return select_top(priority, k, crawled_at)
     if how == "fill":
-        return select_greedy(priority, crawled_at, cost, float(k))
-    return select_from_balance(
-        priority, crawled_at, cost, np.full(len(priority), float(k)), float(k)
-    )
+        return select(priority, crawled_at, cost, float(k))
+    balance = np.full(len(priority), float(k))
+    return select(priority, crawled_at, cost, float(k), balance=balance)
 
 
 @plainly
@@ -159,10 +157,9 @@ def test_nan_never_slips_through(case, data):
 
 @pytest.mark.parametrize("balance", [0.0, -3.0], ids=["empty", "overdrawn"])
 def test_nan_is_refused_even_where_nothing_can_be_bought(balance):
+    priority, cost = np.array([[0.0, np.nan]]), np.ones(2)
     with pytest.raises(ValueError, match="source 1"):
-        select_from_balance(
-            np.array([[0.0, np.nan]]), np.zeros((1, 2)), np.ones(2), np.array([balance]), 1.0
-        )
+        select(priority, np.zeros((1, 2)), cost, 1.0, balance=np.array([balance]))
 
 
 @pytest.mark.parametrize(
@@ -209,7 +206,7 @@ def test_fill_takes_in_line_what_fits(case, data):
     size = math.prod(shape)
     cost = np.array(data.draw(st.lists(st.sampled_from(COSTS), min_size=size, max_size=size)))
     cost, budget = cost.reshape(shape), data.draw(st.sampled_from(BUDGETS))
-    picked = select_greedy(priority, crawled_at, cost, budget)
+    picked = select(priority, crawled_at, cost, budget)
     each = np.broadcast_to(cost, (rows, n))
     expected = [
         filled(p.tolist(), c.tolist(), price.tolist(), budget)
@@ -232,7 +229,7 @@ def test_draw_takes_in_line_while_the_balance_is_positive(case, data):
         data.draw(st.lists(st.sampled_from([-2.0, 0.0, 0.05, 0.45, 1.15, 4.0, 1e3]),
                            min_size=rows, max_size=rows))
     )  # fmt: skip
-    picked = select_from_balance(priority, crawled_at, cost, balance, 1.0)
+    picked = select(priority, crawled_at, cost, 1.0, balance=balance)
     expected = [
         drawn(p.tolist(), c.tolist(), cost.tolist(), a)
         for p, c, a in zip(priority, crawled_at, balance, strict=True)
@@ -259,11 +256,11 @@ def test_a_sum_fits_to_within_rounding_and_no_more(share):
     cost, budget = np.array([0.1, 0.1, 0.1]) * share, 0.3
     fits = 3 if share < 1 + 1e-10 else 2
     assert whole_budget(cost, budget) == fits
-    picked = select_greedy(np.ones((2, 3)), np.zeros((2, 3)), cost, budget)
+    picked = select(np.ones((2, 3)), np.zeros((2, 3)), cost, budget)
     assert by_row(picked, 2, 3) == [set(range(fits))] * 2
     mixed = np.array([0.1, 0.2, 0.05]) * share
     expected = {0, 1} if share < 1 + 1e-10 else {0, 2}
-    picked = select_greedy(np.array([[3.0, 2.0, 1.0]]), np.zeros((1, 3)), mixed, budget)
+    picked = select(np.array([[3.0, 2.0, 1.0]]), np.zeros((1, 3)), mixed, budget)
     assert by_row(picked, 1, 3) == [expected]
     assert affordable(np.array([0.3 * share, 0.1]), budget).tolist() == [share < 1 + 1e-10, True]
 
@@ -273,12 +270,12 @@ def test_a_balance_counts_as_empty_within_a_billionth_of_the_budget(left, crawls
     for allowed in (None, np.ones((1, 3), bool)):
         for scale in (1.0, 50.0):
             balance = np.array([left * scale])
-            args = (np.ones((1, 3)), np.zeros((1, 3)), np.ones(3), balance, scale, allowed)
-            assert select_from_balance(*args).size == crawls
+            args = (np.ones((1, 3)), np.zeros((1, 3)), np.ones(3), scale, None, balance, allowed)
+            assert select(*args).size == crawls
             balance = np.array([scale + left * scale])
             prices = np.full(3, scale)
-            args = (np.ones((1, 3)), np.zeros((1, 3)), prices, balance, scale, allowed)
-            assert select_from_balance(*args).size == 1 + crawls
+            args = (np.ones((1, 3)), np.zeros((1, 3)), prices, scale, None, balance, allowed)
+            assert select(*args).size == 1 + crawls
 
 
 @given(

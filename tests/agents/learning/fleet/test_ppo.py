@@ -20,7 +20,7 @@ from agents.learning.fleet.ppo import (
 )
 from crawl_env import CrawlVectorEnv, Sources
 from crawl_env.simulation.observation import FEATURES
-from crawl_env.simulation.selection import select_greedy
+from crawl_env.simulation.selection import select
 
 torch.set_num_threads(1)
 PARAMETERS = ("arrival_rate", "mean_utility", "decay_rate", "cost")
@@ -135,7 +135,7 @@ def test_thresholds_at_unequal_costs_are_where_the_crawl_changes_its_mind():
 
     def crawled(score):
         taken = np.zeros(drawn.size, dtype=bool)
-        taken[select_greedy(score, np.zeros_like(score), cost, budget)] = True
+        taken[select(score, np.zeros_like(score), cost, budget)] = True
         return taken.reshape(drawn.shape)
 
     active = crawled(drawn)

@@ -620,7 +620,7 @@ def _() -> Any:
         *(statistics.score(other, third, one), statistics.score(other, one, one)),
         *(statistics.loss(other, one), aggregate.interquartile_mean(np.stack([one, other]))),
         *(aggregate.iqm(tasks), aggregate.profile(tasks, np.linspace(0, 1, 11))),
-        *(aggregate.improvement(tasks, against), aggregate.gain(tasks, against)),
+        aggregate.improvement(tasks, against),
         *(str(statistics.mean(one)), str(statistics.mean(one * 1e5))),
     ]
 

@@ -17,7 +17,7 @@ for 5 (percentiles alone: .90, .80, .90) and .96, .94, .93 for 20.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import NormalDist
 
 import numpy as np
@@ -57,7 +57,16 @@ def iqm(scores: Scores, resamples: int = 5000, seed: int = 0) -> Estimate:
     >>> iqm([[1.0, 1.0, 1.0, 1.0], [0.5, 0.5, 0.5, 0.5]]).mean
     0.75
     """
-    return _interval(lambda drawn: interquartile_mean(_together(drawn)), [scores], resamples, seed)
+    tasks = _checked(scores)
+    found, fewest = float(interquartile_mean(_together(tasks))), min(map(len, tasks))
+    if not resamples or fewest < FEWEST_RUNS:
+        return Estimate(found, math.nan, math.nan)
+    rng = np.random.default_rng(seed)
+    drawn = [task[rng.integers(0, len(task), (resamples, len(task)))] for task in tasks]
+    t = t_quantile(0.975, sum(map(len, tasks)) - len(tasks)) * math.sqrt(fewest / (fewest - 1))
+    outside = 100 * NormalDist().cdf(-t)
+    low, high = np.percentile(interquartile_mean(_together(drawn)), [outside, 100 - outside])
+    return Estimate(found, float(low), float(high))
 
 
 def worst(scores: Scores, share: float = 0.1) -> float:
@@ -111,59 +120,22 @@ def profile(scores: Scores, levels: ArrayLike) -> FloatArray:
     return np.asarray(np.mean([runs.mean(axis=0) for runs in above], axis=0))
 
 
-def improvement(scores: Scores, other: Scores, resamples: int = 5000, seed: int = 0) -> Estimate:
+def improvement(scores: Scores, other: Scores) -> float:
     """Return the probability that a run of one agent scores higher than a run of the other.
 
     Ties count as half. The probability is averaged over the tasks, which must be the same for both
     agents and in the same order.
 
-    >>> improvement([[1.0, 2.0]], [[1.0, 1.0]]).mean
+    >>> improvement([[1.0, 2.0]], [[1.0, 1.0]])
     0.75
     """
     if len(scores) != len(other):
         raise ValueError(
             f"the agents have {len(scores)} and {len(other)} tasks; give the same tasks for both"
         )
-
-    def better(mine: list[FloatArray], yours: list[FloatArray]) -> FloatArray:
-        fractions = []
-        for x, y in zip(mine, yours, strict=True):
-            gap = x[..., :, None] - y[..., None, :]
-            fractions.append((np.sign(gap).mean(axis=(-2, -1)) + 1) / 2)
-        return np.asarray(np.mean(fractions, axis=0))
-
-    return _interval(better, [scores, other], resamples, seed)
-
-
-def gain(scores: Scores, other: Scores, resamples: int = 5000, seed: int = 0) -> Estimate:
-    """Return the difference in interquartile mean to another agent, with paired runs.
-
-    Run s of a task must have the same seed for both agents; both are resampled together.
-
-    Raises:
-        ValueError: the tasks or the numbers of runs differ.
-
-    >>> gain([[1.0, 0.75, 0.875, 0.625, 0.5]], [[0.5, 0.25, 0.375, 0.125, 0.0]]).mean
-    0.5
-    """
-    mine, its = _checked(scores), _checked(other)
-    runs, others = [len(task) for task in mine], [len(task) for task in its]
-    if runs != others:
-        raise ValueError(
-            f"the agents have {runs} and {others} runs on the tasks; give paired runs of both"
-        )
-    rng = np.random.default_rng(seed)
-    draws = [rng.integers(0, n, (resamples, n)) for n in runs]
-
-    def difference(drawn: list[FloatArray], against: list[FloatArray]) -> FloatArray:
-        both = (_together(tasks) for tasks in (drawn, against))
-        first, second = (interquartile_mean(x) for x in both)
-        return first - second
-
-    drawn, against = (
-        [task[draw] for task, draw in zip(tasks, draws, strict=True)] for tasks in (mine, its)
-    )
-    return _estimate(difference(mine, its), difference(drawn, against), runs)
+    pairs = zip(_checked(scores), _checked(other), strict=True)
+    better = [(np.sign(x[:, None] - y).mean() + 1) / 2 for x, y in pairs]
+    return float(np.mean(better))
 
 
 def _together(tasks: Sequence[FloatArray]) -> FloatArray:
@@ -172,33 +144,6 @@ def _together(tasks: Sequence[FloatArray]) -> FloatArray:
     return np.concatenate(
         [np.repeat(task, most // task.shape[-1], axis=-1) for task in tasks], axis=-1
     )
-
-
-def _interval(
-    statistic: Callable[..., FloatArray], agents: list[Scores], resamples: int, seed: int
-) -> Estimate:
-    """Return a statistic of lists of arrays (..., S), one list per agent, with its interval."""
-    rng = np.random.default_rng(seed)
-    found = [_checked(scores) for scores in agents]
-    if not resamples or min(len(task) for tasks in found for task in tasks) < FEWEST_RUNS:
-        return Estimate(float(statistic(*found)), math.nan, math.nan)
-    drawn = [
-        [task[rng.integers(0, len(task), (resamples, len(task)))] for task in tasks]
-        for tasks in found
-    ]
-    runs = [len(task) for tasks in found for task in tasks]
-    return _estimate(statistic(*found), statistic(*drawn), runs)
-
-
-def _estimate(found: FloatArray, drawn: FloatArray, runs: Sequence[int]) -> Estimate:
-    """Return a statistic with the expanded percentiles of its resamples."""
-    if min(runs) < FEWEST_RUNS:
-        return Estimate(float(found), math.nan, math.nan)
-    fewest = min(runs)
-    t = t_quantile(0.975, sum(runs) - len(runs)) * math.sqrt(fewest / (fewest - 1))
-    outside = 100 * NormalDist().cdf(-t)
-    low, high = np.percentile(drawn, [outside, 100 - outside])
-    return Estimate(float(found), float(low), float(high))
 
 
 def _checked(scores: Scores) -> list[FloatArray]:

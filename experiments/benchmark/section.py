@@ -243,7 +243,7 @@ def improvements(table: ScoreTable, agents: Sequence[str], tasks: Sequence[str])
         for j, other in enumerate(agents):
             if i != j:
                 both = table.scores(one, tasks), table.scores(other, tasks)
-                chance[i, j] = aggregate.improvement(*both, resamples=1).mean
+                chance[i, j] = aggregate.improvement(*both)
     figure, axes = plots.new(width=_WIDTH, height=1.3 + 0.24 * len(agents))
     plots.cells(axes, chance, chance, (0, 1))
     axes.set_xticks(range(len(agents)), agents, rotation=90, size=8)

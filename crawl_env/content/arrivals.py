@@ -12,7 +12,7 @@ import numpy as np
 from crawl_env.content.hawkes import Hawkes
 from crawl_env.content.items import ItemSampler, PoissonTimes, past_items
 from crawl_env.content.parts import is_known, make_part
-from crawl_env.content.process import ArrivalProcess, Block, CellFeed, Cells, Feed
+from crawl_env.content.process import ArrivalProcess, Block, Cells, Feed
 from crawl_env.content.rates import (
     Constant,
     DailyCycle,
@@ -31,7 +31,7 @@ from crawl_env.content.utility import (
     make_decay,
     make_distribution,
 )
-from crawl_env.errors import unknown
+from crawl_env.errors import check_choice
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import FloatArray, IntArray
 
@@ -90,8 +90,7 @@ class Arrivals(ArrivalProcess):
         decay: str | Mapping[str, Any] | Decay = "exponential",
         sampler: Literal["total", "items"] = "total",
     ) -> None:
-        if sampler not in SAMPLERS:
-            raise unknown("sampler", sampler, SAMPLERS)
+        check_choice("sampler", sampler, SAMPLERS)
         model, function = _make_rate(rate), make_decay(decay)
         if model.draws_items or not isinstance(function, ExponentialDecay):
             sampler = "items"
@@ -150,11 +149,11 @@ class Arrivals(ArrivalProcess):
         return self.rate.factor(state, period)
 
     def bind(self, sources: Sources, num_envs: int) -> Feed:
-        kind = _TopicFeed if self.rate.common else CellFeed
+        kind = _TopicFeed if self.rate.common else Feed
         return kind(self, sources, num_envs)
 
 
-class _TopicFeed(CellFeed):
+class _TopicFeed(Feed):
     """Arrivals at rates that the sources of a topic share."""
 
     _arrivals: Arrivals
@@ -211,7 +210,7 @@ class Deterministic(ArrivalProcess):
         return super().bind(sources, num_envs)  # of a subclass with other content
 
 
-class MeanFeed(CellFeed):
+class MeanFeed(Feed):
     """The mean content of every step.
 
     Attributes:

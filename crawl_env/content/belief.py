@@ -22,7 +22,7 @@ import numpy as np
 
 from crawl_env.compiled import compiled, inlined
 from crawl_env.content.arrivals import Deterministic
-from crawl_env.content.pings import PingFeed, Pings, RecordedPings, SimulatedPings
+from crawl_env.content.pings import Pings, RecordedPings, SimulatedPings
 from crawl_env.content.process import BLOCK
 from crawl_env.content.stock import MeanStock, Stock
 from crawl_env.content.trace import TraceFeed
@@ -59,7 +59,7 @@ class PingBelief(MeanStock):
         self._late = np.zeros(shape if delayed else (0, 0))
         self._since = np.zeros_like(self._late)
         self._heard: list[Pings] = []  # of the last step, or before the episode
-        self._feed_of_pings: PingFeed | None = None
+        self._feed_of_pings: SimulatedPings | RecordedPings | None = None
         super().__init__(self._bound(sources), shape)
 
     def change_sources(self, sources: Sources) -> None:
@@ -69,7 +69,7 @@ class PingBelief(MeanStock):
     def _bound(self, sources: Sources) -> Any:
         """Compute what depends on the sources; return the mean feed of the silent items."""
         num_envs, _ = shape = self._stock.value.shape
-        pings: PingFeed
+        pings: SimulatedPings | RecordedPings
         if self._log is None:
             pings = SimulatedPings(sources, shape)
         else:

@@ -62,10 +62,7 @@ class ItemLists:
     def items(self, cells: IntArray) -> tuple[Published, FloatArray]:
         """Return the items of the given cells that have utility left, and that utility; one cell
         after the other, and in each in the order in which they came."""
-        n = _count(cells, self._lists)
-        found = Published(
-            np.empty(n, dtype=np.intp), np.empty(n), np.empty(n), np.empty(n, dtype=np.intp)
-        )
+        found = Published.empty(_count(cells, self._lists))
         _read(cells, self._clock, self._lists, self._columns, *found)
         left = self.feed.survival(found)
         present = found.utility * left

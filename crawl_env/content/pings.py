@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,28 +42,8 @@ class Pings(NamedTuple):
         return Pings(*(np.concatenate(column) for column in zip(none, *batches, strict=True)))
 
 
-class PingFeed(Protocol):
-    """The pings of the B·N cells of one world, and their time-dependent state."""
-
-    def seed(self, rng: np.random.Generator) -> None:
-        """Begin the random stream of the pings that belongs to the seed of `rng`."""
-
-    def start(self, envs: IntArray, steps: FloatArray, items: Iterable[Published]) -> list[Pings]:
-        """Return the pings, in batches, of the `steps` (b, N) steps before an episode of the
-        environments `envs`, in which `items` were published."""
-
-    def advance(self, items: Iterable[Published]) -> list[Pings]:
-        """Return the pings, in batches, of the next step, in which `items` are published."""
-
-    def get_state(self) -> Any:
-        """Return a copy of the state."""
-
-    def set_state(self, state: Any) -> None:
-        """Restore a state returned by `get_state`."""
-
-
 class SimulatedPings:
-    """Pings drawn from a random stream of their own; see `PingFeed`.
+    """The pings of the B·N cells of one world, drawn from a random stream of their own.
 
     They depend on the items that are published, on the signals of the sources, and on the seed.
     Delays are exponential, hence memoryless: of the pings on the way no more than their number is
@@ -103,9 +83,12 @@ class SimulatedPings:
         return made
 
     def seed(self, rng: np.random.Generator) -> None:
+        """Begin the random stream of the pings that belongs to the seed of `rng`."""
         self._stream = stream(beside(rng, "signals"))
 
     def start(self, envs: IntArray, steps: FloatArray, items: Iterable[Published]) -> list[Pings]:
+        """Return the pings, in batches, of the `steps` (b, N) steps before an episode of the
+        environments `envs`, in which `items` were published."""
         cells, window = self._everywhere.reshape(self._shape)[envs].ravel(), steps.ravel()
         if self._is_delayed:
             self._waiting[cells] = 0
@@ -135,6 +118,7 @@ class SimulatedPings:
             yield self._announced(cells[where], window[where], np.ones(1))
 
     def advance(self, items: Iterable[Published]) -> list[Pings]:
+        """Return the pings, in batches, of the next step, in which `items` are published."""
         found = []
         if self._is_delayed:
             found.append(self._late())
@@ -161,9 +145,11 @@ class SimulatedPings:
         return Pings(where[:n], ages[:n])
 
     def get_state(self) -> dict[str, Any]:
+        """Return a copy of the state."""
         return {"waiting": self._waiting.copy(), "stream": self._stream.copy()}
 
     def set_state(self, state: Any) -> None:
+        """Restore a state returned by `get_state`."""
         if self._is_delayed:  # sources that replace others may send at once what these delayed
             waiting = np.array(state["waiting"], dtype=np.intp)
             self._waiting = waiting if waiting.size else np.zeros_like(self._waiting)
@@ -339,7 +325,7 @@ def _binomial(state: Stream, n: int, p: float, none: float) -> int:
 
 
 class RecordedPings:
-    """Pings of a log, replayed with the items of another; see `PingFeed`.
+    """Pings of a log, replayed with the items of another, instead of `SimulatedPings`.
 
     Raises:
         ValueError: the logs cover different spans.

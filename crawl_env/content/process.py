@@ -11,10 +11,10 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from crawl_env.compiled import compiled
 from crawl_env.content.parts import is_known
@@ -43,6 +43,11 @@ class Published(NamedTuple):
         return Published(self.cell[which], self.age[which], self.utility[which], self.number[which])
 
     @staticmethod
+    def empty(n: int) -> Published:
+        """Return the columns of n items, to be written."""
+        return Published(np.empty(n, np.intp), np.empty(n), np.empty(n), np.empty(n, np.intp))
+
+    @staticmethod
     def copied(columns: Iterable[ArrayLike]) -> Published:
         """Return a copy of the items whose columns these are, which may be lists."""
         types: Any = np.intp, np.float64, np.float64, np.intp
@@ -52,9 +57,8 @@ class Published(NamedTuple):
     @staticmethod
     def concatenate(batches: list[Published]) -> Published:
         """Return the items of all batches, concatenated in order."""
-        nowhere = np.empty(0, dtype=np.intp)
-        none = Published(nowhere, np.empty(0), np.empty(0), nowhere)
-        return Published(*(np.concatenate(column) for column in zip(none, *batches, strict=True)))
+        columns = zip(Published.empty(0), *batches, strict=True)
+        return Published(*map(np.concatenate, columns))
 
 
 @dataclass(frozen=True)
@@ -166,39 +170,6 @@ class Block:
         )
 
 
-class Feed(Protocol):
-    """The arrivals at the B·N cells of one world, and their time-dependent state."""
-
-    @property
-    def blocks(self) -> Sequence[tuple[slice, Block]]:
-        """The content of one step, as pairs of consecutive cells and their block. Drawing it
-        advances the state of these cells to the next step."""
-
-    @property
-    def advance(self) -> Callable[[np.random.Generator], None] | None:
-        """What advances the state that several cells share, after the content of a step was drawn;
-        None if they share none."""
-
-    def start(self, envs: IntArray, rng: np.random.Generator) -> None:
-        """Draw the state at the start of an episode, for the environments `envs` (b,)."""
-
-    def past(self, envs: IntArray, steps: FloatArray) -> Block:
-        """Return the content of the `steps` (b·N,) steps before the episode at all cells of the
-        environments `envs` (b,); infinity stands for the stationary distribution."""
-
-    def rate(self) -> FloatArray:
-        """Return the arrival rate of the next step, (B, N) items / time."""
-
-    def survival(self, items: Published) -> FloatArray:
-        """Return the fraction of the items' utility that is left, (n,); it never rises from 0."""
-
-    def get_state(self) -> Any:
-        """Return a copy of the state."""
-
-    def set_state(self, state: Any) -> None:
-        """Restore a state returned by `get_state`, possibly of a feed with other sources."""
-
-
 class ArrivalProcess:
     """Base class of arrival processes: how items are published at the sources.
 
@@ -286,22 +257,31 @@ class ArrivalProcess:
 
     def bind(self, sources: Sources, num_envs: int) -> Feed:
         """Return the arrivals at `num_envs` environments with these sources."""
-        return CellFeed(self, sources, num_envs)
+        return Feed(self, sources, num_envs)
 
 
-class CellFeed:
-    """Arrivals that are independent across cells; see `Feed`."""
+class Feed:
+    """The arrivals at the B·N cells of one world, and their time-dependent state.
+
+    Cells are independent here; subclasses have other arrivals.
+
+    Attributes:
+        advance: what advances the state that several cells share, after the content of a step was
+            drawn; None if they share none.
+    """
 
     advance: Callable[[np.random.Generator], None] | None = None
+    _state: NDArray[Any]  # one number per cell if the process is stateful
 
     def __init__(self, arrivals: ArrivalProcess, sources: Sources, num_envs: int) -> None:
         self._arrivals, self._sources, self._num_envs = arrivals, sources, num_envs
         self._shape = (num_envs, len(sources))
         self._state = np.zeros(self._shape if arrivals.stateful else (num_envs, 0))
-        self._decay: FloatArray | None = None
 
     @cached_property
     def blocks(self) -> list[tuple[slice, Block]]:
+        """The content of one step, as pairs of consecutive cells and their block. Drawing it
+        advances the state of these cells to the next step."""
         # Each block of a stateful process has a state of its own, so blocks cannot share an object.
         stateful, flat = self._arrivals.stateful, self._state.reshape(-1)
         made: dict[tuple[int, int], Block] = {}
@@ -313,40 +293,50 @@ class CellFeed:
             blocks.append((here, made[key]))
         return blocks
 
+    @cached_property
+    def decay(self) -> FloatArray:
+        """Decay per step of the cells, (B·N,)."""
+        return np.ravel(np.broadcast_to(self._sources.decay_per_step, self._shape))
+
     def start(self, envs: IntArray, rng: np.random.Generator) -> None:
+        """Draw the state at the start of an episode, for the environments `envs` (b,)."""
         if self._arrivals.stateful:
             shape = (envs.size, self._shape[1])
             self._state[envs] = self._arrivals.start(shape, self._sources.period, rng)
 
     def past(self, envs: IntArray, steps: FloatArray) -> Block:
+        """Return the content of the `steps` (b·N,) steps before the episode at all cells of the
+        environments `envs` (b,); infinity stands for the stationary distribution."""
+
         def flat(parameter: FloatArray) -> FloatArray:
             return np.ravel(np.broadcast_to(parameter, self._shape)[envs])
 
         return self._arrivals.past(Cells.of(self._sources, flat), steps)
 
     def rate(self) -> FloatArray:
+        """Return the arrival rate of the next step, (B, N) items / time."""
         rate = np.broadcast_to(self._sources.arrival_rate, self._shape)
         if not self._arrivals.stateful:
             return rate.copy()
         return rate * self._arrivals.factor(self._state, self._sources.period)
 
     def survival(self, items: Published) -> FloatArray:
-        if self._decay is None:
-            decay = np.broadcast_to(self._sources.decay_per_step, self._shape)
-            self._decay = np.ravel(decay)
-        return self._arrivals.decay.survival(self._decay[items.cell] * items.age)
+        """Return the fraction of the items' utility that is left, (n,); it never rises from 0."""
+        return self._arrivals.decay.survival(self.decay[items.cell] * items.age)
 
-    def get_state(self) -> FloatArray:
+    def get_state(self) -> NDArray[Any]:
+        """Return a copy of the state."""
         return self._state.copy()
 
-    def set_state(self, state: FloatArray) -> None:
+    def set_state(self, state: NDArray[Any]) -> None:
+        """Restore a state returned by `get_state`, possibly of a feed with other sources."""
         self._state[...] = state
 
     def __getstate__(self) -> tuple[Any, ...]:
         return self._arrivals, self._sources, self._num_envs, self._state
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        # The blocks hold views of the state, which copying and pickling do not preserve.
+        # The blocks refer to the feed or its state, which copying and pickling do not preserve.
         arrivals, sources, num_envs, values = state
         self.__init__(arrivals, sources, num_envs)  # type: ignore[misc]
         self.set_state(values)

@@ -29,6 +29,7 @@ class Stock:
             singly.
 
     Attributes:
+        feed: the feed from which content arrives.
         value: (B, N) uncollected utility.
         count: (B, N) number of items published since the last crawl, or None.
         published: the items that arrived in the last step, or at the last `start`, if announced.
@@ -45,7 +46,7 @@ class Stock:
 
     def change_feed(self, feed: Feed) -> None:
         """Replace the feed from which content arrives."""
-        self._feed = feed
+        self.feed = feed
         self.flat = self.value.reshape(-1)
         self._flat_count = None if self.count is None else self.count.reshape(-1)
         self._prepare(feed)
@@ -72,17 +73,12 @@ class Stock:
 
         return add
 
-    @property
-    def feed(self) -> Feed:
-        """The feed from which content arrives."""
-        return self._feed
-
     def _count_of(self, cells: slice) -> FloatArray | None:
         return None if self._flat_count is None else self._flat_count[cells]
 
     def start(self, envs: IntArray, steps: FloatArray, rng: np.random.Generator) -> None:
         """Replace the content of the environments `envs` (b,) by that of `steps` (b, N) steps."""
-        past = self._feed.past(envs, steps.ravel())
+        past = self.feed.past(envs, steps.ravel())
         value, count = np.zeros(steps.size), np.zeros(steps.size)
         if self._announce:
             cells, self.published = self._numbers(envs), []
@@ -145,7 +141,7 @@ class Stock:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self.change_feed(self._feed)
+        self.change_feed(self.feed)
 
 
 class MeanStock(Stock):

@@ -11,7 +11,7 @@ import numpy as np
 
 from crawl_env.compiled import compiled, inlined
 from crawl_env.content.items import check_drawable
-from crawl_env.content.process import ArrivalProcess, Block, CellFeed, Cells, Feed, Published
+from crawl_env.content.process import ArrivalProcess, Block, Cells, Feed, Published
 from crawl_env.content.stock import Stock
 from crawl_env.content.utility import EXPONENTIAL, Distribution, make_distribution
 from crawl_env.errors import check_non_negative, check_within
@@ -95,15 +95,10 @@ class Stories(ArrivalProcess):
         return self.block(cells, steps)
 
 
-class StoryFeed(CellFeed):
+class StoryFeed(Feed):
     """The reports of stories at B·N cells."""
 
     _arrivals: Stories
-
-    @cached_property
-    def decay(self) -> FloatArray:
-        """Decay per step of the cells, (B·N,)."""
-        return np.ravel(np.broadcast_to(self._sources.decay_per_step, self._shape))
 
     @cached_property
     def retention(self) -> FloatArray:
@@ -135,12 +130,7 @@ class StoryFeed(CellFeed):
         size = arrivals.utility.sample(rng, stories)
         chance = np.ascontiguousarray(arrivals.overlap * (rate / np.maximum(most[topic].T, 1e-300)))
         uniform = rng.random(int((drawn @ sizes).sum()))
-        items = Published(
-            np.empty(uniform.size, dtype=np.intp),
-            np.empty(uniform.size),
-            np.empty(uniform.size),
-            np.empty(uniform.size, dtype=np.intp),
-        )
+        items = Published.empty(uniform.size)
         members = np.argsort(topic, kind="stable")
         utility = np.ascontiguousarray(at(sources.mean_utility))
         n = _report(drawn, members, sizes, age, size, chance, utility, uniform, envs, first, *items)
@@ -173,7 +163,7 @@ class StoryStock(Stock):
     # `_before` of each item is the one before it in the list of its cell, `_last` of each cell the
     # last one, and `_coming` are the items that have not appeared.
 
-    _feed: StoryFeed
+    feed: StoryFeed
 
     def __init__(self, feed: Feed, shape: tuple[int, int], count: bool = False) -> None:
         super().__init__(feed, shape, count)
@@ -191,7 +181,7 @@ class StoryStock(Stock):
         n, kept = self.value.shape[1], self._kept()
         self.known[envs] = self.value[envs] = 0.0
         self._counts[:, self._numbers(envs)] = 0.0
-        drawn = self._draw(envs, self._feed.longest(envs, steps), rng)
+        drawn = self._draw(envs, self.feed.longest(envs, steps), rng)
         since = np.zeros(self.value.shape)
         since[envs] = steps
         collected = drawn.age > since.reshape(-1)[drawn.cell]
@@ -201,13 +191,13 @@ class StoryStock(Stock):
         self._add(drawn)
 
     def _draw(self, envs: IntArray, window: float, rng: np.random.Generator) -> Published:
-        drawn, stories = self._feed.draw(envs, window, self._stories, rng)
+        drawn, stories = self.feed.draw(envs, window, self._stories, rng)
         self._stories += stories
         return drawn
 
     def advance(self, rng: np.random.Generator) -> None:
         self._clock += 1.0
-        self.value *= self._feed.retention
+        self.value *= self.feed.retention
         self._coming = self._coming[: _appear(self._coming, self._held)]
         self._add(self._draw(np.arange(self.value.shape[0]), 1.0, rng))
 
@@ -258,14 +248,14 @@ class StoryStock(Stock):
         cells, the sums over those, and the items."""
         lists = self._before, self._last, self._counts
         items = self._items.only(slice(self._used))
-        return self._clock, self._feed.decay, *lists, self.flat, *items
+        return self._clock, self.feed.decay, *lists, self.flat, *items
 
     def _kept(self) -> Published:
         """Return a copy of the items that have been neither collected nor faded."""
         items = self._items.only(slice(self._used))
         items = items.only(items.cell != _NONE)
         age = np.maximum(items.age + self._clock, 0.0)
-        return items.only(self._feed.survival(items._replace(age=age)) > 0.0)
+        return items.only(self.feed.survival(items._replace(age=age)) > 0.0)
 
     def _sum_counts(self) -> None:
         if self._flat_count is not None:

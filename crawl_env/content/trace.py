@@ -5,12 +5,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from crawl_env.compiled import compiled
-from crawl_env.content.process import ArrivalProcess, Block, Cells, Published
+from crawl_env.content.process import ArrivalProcess, Block, Cells, Feed, Published
 from crawl_env.content.utility import Decay, make_decay
 from crawl_env.fleet.sources import Sources
 from crawl_env.log.item_log import ItemLog
@@ -91,38 +92,39 @@ class Trace(ArrivalProcess):
         return TraceFeed(self, sources, num_envs)
 
 
-class TraceFeed:
-    """The log as replayed in the cells of one world; see `crawl_env.content.process.Feed`.
+class TraceFeed(Feed):
+    """The log as replayed in the cells of one world. Its rate is the mean rate.
 
     An item published in [t, t + T) belongs to the step that ends at t + T, at which it is first
     observable.
     """
 
-    advance = None
+    _arrivals: Trace
 
-    def __init__(self, trace: Trace, sources: Sources, num_envs: int) -> None:
-        log = trace.log
-        self._trace, self._sources, self._num_envs = trace, sources, num_envs
-        self._n, self._curves, self._utility = len(sources), log.curves, log.utility
+    def __init__(self, arrivals: Trace, sources: Sources, num_envs: int) -> None:
+        super().__init__(arrivals, sources, num_envs)
+        log = arrivals.log
+        self._curves, self._utility = log.curves, log.utility
         self._source = _places(log, sources)
-        self._decay = np.broadcast_to(sources.decay_per_step, (self._n,))
-        self._cell_decay = np.tile(self._decay, num_envs)
         self._recorded = None if log.curves is None else log.curves.recorded
-        self._period, self._length = sources.period, trace.steps(sources.period)
+        self._period, self._length = sources.period, arrivals.steps(sources.period)
         when = (log.published - log.start) / sources.period
         last = self._length - 1
         self._step = np.minimum(np.floor(when + _ROUNDING), last).astype(np.intp)
         self._age = np.clip(self._step + 1.0 - when, 0.0, 1.0)
-        self._next = np.zeros(num_envs, dtype=np.intp)  # next step of the log
-        everything = slice(0, num_envs * self._n)
-        self.blocks = [(everything, _Replay(self._cells(np.arange(num_envs)), self._advance))]
+        self._state = np.zeros(num_envs, dtype=np.intp)  # next step of the log
+
+    @cached_property
+    def blocks(self) -> list[tuple[slice, Block]]:
+        cells = self._cells(np.arange(self._num_envs))
+        return [(slice(0, cells.items.size), _Replay(cells, self._advance))]
 
     def _cells(self, envs: IntArray) -> Cells:
         return Cells.of(self._sources, lambda p: np.tile(p, envs.size))
 
     def start(self, envs: IntArray, rng: np.random.Generator) -> None:
-        random = self._trace.random_start
-        self._next[envs] = rng.integers(0, self._length, envs.size) if random else 0
+        random = self._arrivals.random_start
+        self._state[envs] = rng.integers(0, self._length, envs.size) if random else 0
 
     def past(self, envs: IntArray, steps: FloatArray) -> Block:
         return _Replay(self._cells(envs), lambda: self.published_before(envs, steps))
@@ -130,13 +132,13 @@ class TraceFeed:
     def published_before(self, envs: IntArray, steps: FloatArray) -> Published:
         """Return the items of the last `steps` (b·N,) steps at the environments `envs` (b,)."""
         # At most one repetition of the log; nothing was published before its first replayed step.
-        longest = self._longest(steps) if self._trace.random_start else 0.0
-        found = self._before(self._next[envs], int(min(longest, self._length)))
+        longest = self._longest(steps) if self._arrivals.random_start else 0.0
+        found = self._before(self._state[envs], int(min(longest, self._length)))
         return found.only(found.age <= steps[found.cell])
 
     def published_last(self) -> Published:
         """Return the items of the last step at all environments."""
-        return self._before(self._next, 1)
+        return self._before(self._state, 1)
 
     def replay_of(self, log: ItemLog) -> TraceFeed:
         """Return a replay, for the same sources and environments, of another log of the same span.
@@ -144,35 +146,25 @@ class TraceFeed:
         Raises:
             ValueError: the span differs.
         """
-        mine = self._trace.log
+        mine = self._arrivals.log
         if (log.start, log.end) != (mine.start, mine.end):
             raise ValueError(
                 f"{log!r} and {mine!r} cover different spans; put a log of pings on the clock of "
                 "the items with pings.aligned_with(items)"
             )
-        return TraceFeed(Trace(log, self._trace.random_start), self._sources, self._num_envs)
+        return TraceFeed(Trace(log, self._arrivals.random_start), self._sources, self._num_envs)
 
     def _advance(self) -> Published:
-        self._next = (self._next + 1) % self._length
+        self._state = (self._state + 1) % self._length
         return self.published_last()
 
-    def rate(self) -> FloatArray:
-        """Return the mean rate, since a log has no current rate."""
-        return np.broadcast_to(self._sources.arrival_rate, (self._num_envs, self._n)).copy()
-
     def survival(self, items: Published) -> FloatArray:
-        left = self._trace.decay.survival(self._cell_decay[items.cell] * items.age)
+        left = super().survival(items)
         if self._curves is not None and self._recorded is not None:
             known = self._recorded[items.number]
             age = items.age[known] * self._period
             left[known] = self._curves.remaining_at(items.number[known], age)
         return left
-
-    def get_state(self) -> IntArray:
-        return self._next.copy()
-
-    def set_state(self, state: Any) -> None:
-        self._next = np.array(state, dtype=np.intp)
 
     def _before(self, now: IntArray, steps: int) -> Published:
         """Return the items that the last `steps` steps of the log (at most one repetition) before
@@ -184,7 +176,7 @@ class TraceFeed:
         whole, real = np.empty((2, size), dtype=np.intp), np.empty((2, size))
         found = whole[0], real[0], real[1], whole[1]
         log = self._step, self._source, self._age, self._utility
-        _read(low, high, now, self._length, self._n, log, found)
+        _read(low, high, now, self._length, self._shape[1], log, found)
         return Published(*found)
 
     def _longest(self, steps: FloatArray) -> float:
@@ -197,21 +189,12 @@ class TraceFeed:
 
     def _faded(self) -> float:
         """Return the age, in whole steps, from which no item has any utility left."""
-        end = self._trace.decay.end / self._decay[self._source]
+        end = self._arrivals.decay.end / self.decay[self._source]
         if self._curves is not None and self._recorded is not None:
             last = self._curves.first[1:][self._recorded] - 1
             age = self._curves.age[last] / self._period
             end[self._recorded] = np.where(self._curves.remaining[last] > 0, np.inf, age)
         return float(np.ceil(end).max(initial=0.0))
-
-    def __getstate__(self) -> tuple[Any, ...]:
-        return self._trace, self._sources, self._num_envs, self._next
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        # The block must read from this feed, not from the one that was copied.
-        trace, sources, num_envs, steps = state
-        TraceFeed.__init__(self, trace, sources, num_envs)
-        self.set_state(steps)
 
 
 @compiled

@@ -22,9 +22,8 @@ Stream = NDArray[np.uint64]  # (2,) counter and increment
 _LAYERS = 256
 _LAST_LAYER = np.uint64(_LAYERS - 1)
 _ONE, _SHIFT = np.uint64(1), np.uint64(11)
-_S27, _S30, _S31, _S33 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(33)
+_S27, _S30, _S31 = np.uint64(27), np.uint64(30), np.uint64(31)
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_MIX_3, _MIX_4 = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 
 
 def stream(rng: np.random.Generator) -> Stream:

@@ -14,7 +14,6 @@ from crawl_env.errors import (
     check_positive,
     check_whole,
     shown,
-    unknown,
 )
 
 Discipline = Literal["fifo", "value"]
@@ -132,8 +131,7 @@ def make_engine(engine: object) -> Engine | None:
         )
     taken = [field.name for field in fields(Engine)]
     for name in engine:
-        if name not in taken:
-            raise unknown("argument of Engine", name, taken)
+        check_choice("argument of Engine", name, taken)
     if "rate" not in engine:
         raise ValueError(
             "engine, a dictionary, lacks the rate; give the items indexed per step, as in "

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import difflib
-import inspect
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from os import PathLike
 from typing import Any
@@ -13,29 +12,30 @@ from typing import Any
 import numpy as np
 
 from crawl_env.content.arrivals import RATES, Arrivals, Deterministic
-from crawl_env.content.parts import split_name
+from crawl_env.content.parts import make_part
 from crawl_env.content.process import ArrivalProcess
 from crawl_env.content.rates import RateModel
 from crawl_env.content.stories import Stories
 from crawl_env.content.trace import Trace
 from crawl_env.content.utility import DECAYS, UTILITIES
-from crawl_env.errors import unknown
 from crawl_env.files.table import SUFFIXES
 from crawl_env.log.decay_curves import DecayCurves
 from crawl_env.log.item_log import ItemLog
+
+# The arguments of `Arrivals`, and the words that stand for their values in a name.
+_WORDS = {
+    "rate": [name for name in RATES if name != "constant"],
+    "utility": list(UTILITIES),
+    "decay": [name for name in DECAYS if name not in UTILITIES],
+    "sampler": ["items"],
+}
 
 
 def _names() -> dict[str, dict[str, str]]:
     """Return the arguments of `Arrivals` for every name."""
     names: dict[str, dict[str, str]] = {}
-    choices = (
-        ("rate", [None, *(name for name in RATES if name != "constant")]),
-        ("utility", [None, *UTILITIES]),
-        ("decay", [None, *(name for name in DECAYS if name not in UTILITIES)]),
-        ("sampler", [None, "items"]),
-    )
-    for words in itertools.product(*(known for _, known in choices)):
-        given = {choices[i][0]: word for i, word in enumerate(words) if word is not None}
+    for words in itertools.product(*([None, *known] for known in _WORDS.values())):
+        given = {name: word for name, word in zip(_WORDS, words, strict=True) if word}
         names["-".join(("poisson", *given.values()))] = given
     return names
 
@@ -50,15 +50,7 @@ ARRIVALS = (
         if "sampler" not in given or not ("decay" in given or given.get("rate") == "hawkes")
     ),
 )
-GRAMMAR = "deterministic, poisson" + "".join(
-    f"[-{'|-'.join(name for name in known if name)}]"
-    for known in (
-        [name for name in RATES if name != "constant"],
-        UTILITIES,
-        [name for name in DECAYS if name not in UTILITIES],
-        ["items"],
-    )
-)
+GRAMMAR = "deterministic, poisson" + "".join(f"[-{'|-'.join(w)}]" for w in _WORDS.values())
 
 
 def make_arrivals(
@@ -141,7 +133,7 @@ def describe_arrivals(arrivals: ArrivalProcess) -> dict[str, Any]:
     >>> describe_arrivals(make_arrivals("poisson-drift"))["rate"]
     {'name': 'drift', 'sigma': 0.1, 'reversion': 0.01}
     """
-    for name, (kind, _) in _PROCESSES.items():
+    for name, kind in _PROCESSES.items():
         if type(arrivals) is kind:
             return {"name": name, **_described(arrivals)}
     raise _of_ones_own(arrivals)
@@ -177,36 +169,26 @@ def _of_ones_own(part: object) -> ValueError:
 
 
 def _from_description(description: Mapping[str, Any]) -> ArrivalProcess:
-    name, parameters = split_name("arrivals", description)
-    if name not in _PROCESSES:
-        raise unknown("name of arrivals", name, _PROCESSES)
-    kind, make = _PROCESSES[name]
-    _check_parameters(name, parameters, kind)
-    return make(parameters)
+    given = dict(description)
+    if given.get("name") == "trace":
+        given["log"] = _log(given.get("log"))
+    made: ArrivalProcess = make_part("arrivals", given, _PROCESSES)
+    return made
 
 
-def _check_parameters(name: str, given: Mapping[str, Any], kind: type) -> None:
-    taken = [] if kind is Deterministic else list(inspect.signature(kind).parameters)
-    for parameter in given:
-        if parameter not in taken:
-            raise unknown(f"parameter of {name!r}", parameter, taken or ["none"])
-
-
-def _trace(parameters: dict[str, Any]) -> Trace:
-    log = parameters.get("log")
+def _log(log: object) -> Any:
+    """Return the log that a path or a description stands for; `Trace` refuses anything else."""
     if isinstance(log, (str, PathLike)):
-        return Trace(**{**parameters, "log": ItemLog.from_csv(log)})
+        return ItemLog.from_csv(log)
     if not isinstance(log, Mapping):
-        return Trace(**{"log": None, **parameters})  # refused, with the remedy
+        return log
     curves = log.get("curves")
-    given = {**log, "curves": None if curves is None else DecayCurves(**curves)}
-    return Trace(**{**parameters, "log": ItemLog(**given)})
+    return ItemLog(**{**log, "curves": None if curves is None else DecayCurves(**curves)})
 
 
-# Name → class, and a function of the parameters that makes an object of it.
-_PROCESSES: dict[str, tuple[type, Callable[[dict[str, Any]], ArrivalProcess]]] = {
-    "deterministic": (Deterministic, lambda parameters: Deterministic()),
-    "poisson": (Arrivals, lambda parameters: Arrivals(**parameters)),
-    "stories": (Stories, lambda parameters: Stories(**parameters)),
-    "trace": (Trace, _trace),
+_PROCESSES: dict[str, type[ArrivalProcess]] = {
+    "deterministic": Deterministic,
+    "poisson": Arrivals,
+    "stories": Stories,
+    "trace": Trace,
 }

@@ -75,8 +75,6 @@ class OnDemandContent:
         utility: the distribution of ξ: "constant", "exponential", "lognormal" or "gamma", or an
             object of one of these kinds, such as `Lognormal(0.5)`.
         seed: of all content and failures.
-        first: number of the first source, if this is a part of a fleet, whose content depends on
-            the numbers of the sources in the whole fleet.
 
     Raises:
         ValueError: `utility` is none of these, or the seed is not a whole number from 0 to 2^63.
@@ -93,9 +91,7 @@ class OnDemandContent:
         columns: FleetColumns,
         utility: str | Distribution = "exponential",
         seed: int = 0,
-        first: int = 0,
     ) -> None:
-        self.first = check_whole("first", first, 0)
         self.columns, self.seed = columns, check_whole("seed", seed, 0)
         self.utility = make_distribution(utility)
         self._law = _law_of(self.utility)
@@ -127,9 +123,9 @@ class OnDemandContent:
         rate = columns.arrival_rate[which] * np.float64(columns.period)
         decay = columns.decay_rate[which] * np.float64(columns.period)
         worth = columns.mean_utility[which].astype(np.float64)
+        steps = last.astype(np.int64)
         found = Collected(np.empty(which.size, np.int64), np.empty(which.size))
-        numbers, steps = which + self.first, last.astype(np.int64)
-        _collect(numbers, steps, now, rate, decay, worth, self.seed, *self._law, *found)
+        _collect(which, steps, now, rate, decay, worth, self.seed, *self._law, *found)
         return found
 
     def fails(self, sources: ArrayLike, now: int) -> BoolArray:
@@ -141,8 +137,7 @@ class OnDemandContent:
         which, rates = self._numbers(sources), self.columns.failure_rate
         failed = np.zeros(which.size, dtype=np.bool_)
         if rates is not None:
-            numbers, now = which + self.first, _step_of(now)
-            _draw_failures(numbers, now, rates[which], self.seed, failed)
+            _draw_failures(which, _step_of(now), rates[which], self.seed, failed)
         return failed
 
     def _numbers(self, sources: ArrayLike) -> NDArray[np.intp]:

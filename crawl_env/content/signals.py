@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from crawl_env.errors import as_array, check_range, shown, unknown
+from crawl_env.errors import as_array, check_choice, check_range, shown
 from crawl_env.files.table import SUFFIXES
 from crawl_env.fleet.parameters import DESCRIBED
 from crawl_env.fleet.sources import Sources
@@ -163,9 +163,7 @@ def make_signals(signals: object) -> Signals | None:
     if isinstance(signals, PingLog):
         return Signals(log=signals)
     if isinstance(signals, str):
-        if signals not in SIGNAL_PRESETS:
-            raise unknown("signals", signals, SIGNAL_PRESETS)
-        return Signals(**SIGNAL_PRESETS[signals])
+        return Signals(**SIGNAL_PRESETS[check_choice("signals", signals, SIGNAL_PRESETS)])
     raise ValueError(
         f"signals is {shown(signals)}; give crawl_env.Signals(recall=…, precision=…), a dictionary "
         f"of its arguments, a name ({', '.join(SIGNAL_PRESETS)}) or the path of a log of pings"
@@ -175,8 +173,7 @@ def make_signals(signals: object) -> Signals | None:
 def _from_description(given: Mapping[str, Any]) -> Signals:
     taken = [field.name for field in fields(Signals)]
     for name in given:
-        if name not in taken:
-            raise unknown("argument of Signals", name, taken)
+        check_choice("argument of Signals", name, taken)
     log = given.get("log")
     if isinstance(log, (str, PathLike)):
         log = PingLog.from_csv(log)
@@ -189,14 +186,7 @@ def _checked(name: str, value: ArrayLike) -> FloatArray:
     array, column = as_array(name, value), DESCRIBED[_COLUMN[name]]
     if array.ndim > 1:
         raise ValueError(f"{name} has shape {array.shape}; give one number, or one for each source")
-    check_range(
-        name,
-        array,
-        column.low,
-        column.high,
-        column.open_low,
-        unit=column.unit,
-    )
+    check_range(name, array, column.low, column.high, column.open_low, unit=column.unit)
     array.flags.writeable = False
     return array
 

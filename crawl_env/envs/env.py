@@ -292,11 +292,7 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     ) -> None:
         if render_mode is not None:
             check_choice("render_mode", render_mode, self.metadata["render_modes"])
-        self.task = Task(
-            sources,
-            budget,
-            **options,
-        )
+        self.task = Task(sources, budget, **options)
         self.observation_space = self.task.observation_space
         self.action_space = self.task.action_space
         self._episode_length = self.task.horizon

@@ -67,11 +67,7 @@ class CrawlVectorEnv(  # type: ignore[misc]  # `spec` is a property
             check_whole("max_episode_steps", max_episode_steps, what="steps")
         if render_mode is not None:
             check_choice("render_mode", render_mode, ["rgb_array"])
-        self.task = Task(
-            sources,
-            budget,
-            **options,
-        )
+        self.task = Task(sources, budget, **options)
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.metadata = {
             "render_modes": ["rgb_array"],

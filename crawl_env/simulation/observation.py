@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crawl_env.content.engine import Engine
 from crawl_env.content.world import NEVER, SUMS
-from crawl_env.errors import unknown
+from crawl_env.errors import check_choice
 from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import FloatArray
@@ -59,8 +59,7 @@ def check_features(features: Sequence[str]) -> tuple[str, ...]:
         raise ValueError(f"features is {features!r}; give a tuple of {', '.join(FEATURES)}")
     chosen = (features,) if isinstance(features, str) else tuple(features)
     for name in chosen:
-        if name not in FEATURES:
-            raise unknown("feature", name, FEATURES)
+        check_choice("feature", name, FEATURES)
     if not chosen or len(set(chosen)) < len(chosen):
         raise ValueError(f"features is {chosen}; name at least one feature, and each only once")
     return chosen

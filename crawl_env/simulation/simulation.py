@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from crawl_env.content.stories import Stories
 from crawl_env.content.trace import Trace
 from crawl_env.content.world import NEVER, World
-from crawl_env.errors import check_whole, shown, unknown
+from crawl_env.errors import check_choice, check_whole, shown
 from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import FloatArray, IntArray
@@ -37,13 +37,7 @@ class Harvest(NamedTuple):
 
     def copy(self) -> Harvest:
         """Return a copy of the arrays."""
-        picked, value, items, failed = self
-        return Harvest(
-            picked.copy(),
-            value.copy(),
-            None if items is None else items.copy(),
-            None if failed is None else failed.copy(),
-        )
+        return self.only(slice(None))
 
     def only(self, which: Any) -> Harvest:
         """Return a copy of some of the crawls, by a mask or a slice."""
@@ -491,8 +485,7 @@ def given_by(
         counts: whether the items published since the last crawl are counted.
     """
     for name in options:
-        if name not in OPTIONS:
-            raise unknown("reset option", name, OPTIONS)
+        check_choice("reset option", name, OPTIONS)
     value, age = (_option(name, options.get(name), shape) for name in OPTIONS)
     if counts and age is not None and age.max() >= NEVER:
         raise ValueError(

@@ -577,8 +577,7 @@ def make_sources(sources: object) -> Sources:
 def _from_columns(columns: Mapping[str, Any]) -> Sources:
     taken = inspect.signature(Sources).parameters
     for name in columns:
-        if name not in taken:
-            raise unknown("argument of Sources", name, taken)
+        check_choice("argument of Sources", name, taken)
     missing = [name for name, p in taken.items() if p.default is p.empty and name not in columns]
     if missing:
         raise ValueError(f"sources, a dictionary, lacks {', '.join(missing)}; add one list each")

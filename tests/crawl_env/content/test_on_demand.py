@@ -124,14 +124,6 @@ def test_content_depends_on_seed_source_and_interval_only():
     assert len(set(alike.utility.tolist())) == 1000
 
 
-def test_a_part_of_a_fleet_has_its_content():
-    columns = FleetColumns.random(300, regime="sparse")
-    whole, part = OnDemandContent(columns), OnDemandContent(columns[100:], first=100)
-    expected = whole.crawl(np.arange(100, 300), np.zeros(200, int), 50)
-    found = part.crawl(np.arange(200), np.zeros(200, int), 50)
-    assert (found.utility == expected.utility).all()
-
-
 def test_silent_sources_and_those_never_crawled():
     content = OnDemandContent(FleetColumns([0.0, 2.0], 1.0, 0.5), seed=0)
     never = content.crawl([0, 1], [NEVER, NEVER], 50)

@@ -65,6 +65,10 @@ def seconds(name: str, value: object, least: float = 0.0) -> float:
     Traceback (most recent call last):
     ...
     ValueError: half_life is '3', without a unit; write 3s, 3min, 3h or 3d
+    >>> seconds("wait", "500ms")
+    Traceback (most recent call last):
+    ...
+    ValueError: wait is '500ms'; give a duration such as '5min', '24h' or '90s'
     """
     if isinstance(value, timedelta):
         value = value.total_seconds()
@@ -146,7 +150,8 @@ def rate_text(rate: float) -> str:
 
 
 def _unit(word: str) -> float | None:
-    return _UNITS.get(word) or _UNITS.get(word.removesuffix("s"))
+    plural = len(word) > 2  # "ms" is not "m" in plural
+    return _UNITS.get(word.removesuffix("s") if plural else word)
 
 
 def name_of(kind: str, value: object) -> str:

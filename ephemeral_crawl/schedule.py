@@ -12,13 +12,14 @@ import tyro
 from numpy.typing import NDArray
 from scipy import stats
 
+from agents import AGENTS
 from agents.inference import shrinkage
 from crawl_env import ItemLog, Sources, Task
 from crawl_env.errors import counted
 from crawl_env.log.clock import HOURS
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.comparison import schedule
-from ephemeral_crawl.comparison.present import Present, since_last_crawl
+from ephemeral_crawl.comparison.present import intervals, since_last_crawl
 from ephemeral_crawl.comparison.schedule import Schedule
 from ephemeral_crawl.core.log_options import LogOptions
 from ephemeral_crawl.core.report import Report
@@ -115,13 +116,12 @@ class MakeSchedule(LogOptions, Study):
         if not self.present:
             equal = np.full(len(fleet), per_time / fleet.cost.sum())
             return "equal intervals", equal
-        rates = Present.of(str(self.present), fleet).rates
-        if rates is None:
+        if self.present in AGENTS:
             raise ValueError(
                 f"--present {self.present} is the name of a policy; give a CSV of intervals, or "
                 "ask `replay` or `backtest`, which play policies and rules"
             )
-        return "the present intervals", np.asarray(rates / fleet.period)
+        return "the present intervals", 1.0 / intervals(self.present, fleet)
 
 
 class Known(NamedTuple):

@@ -12,7 +12,7 @@ import numpy as np
 from agents import AGENTS
 from agents.theory.price import first_where
 from crawl_env import Sources
-from crawl_env.errors import unknown
+from crawl_env.errors import check_names, unknown
 from crawl_env.files import table
 from crawl_env.files.table import Column
 from crawl_env.numerics import FloatArray
@@ -37,21 +37,19 @@ class Present(NamedTuple):
 
         Raises:
             ValueError: there is neither such a policy nor such a file; or the file has an interval
-                that is shorter than a step, or lacks a source.
+                that is shorter than a step, or does not name each source once.
         """
         if text in AGENTS:
             return Present(text, None)
         if not Path(text).suffix:
             raise unknown("rule (or CSV of intervals)", text, AGENTS)
-        interval = _of_sources(text, "interval", fleet)
-        short = np.flatnonzero(~(interval >= fleet.period))
+        interval = intervals(text, fleet)
+        short = np.flatnonzero(interval < fleet.period)
         if short.size:
             raise ValueError(
                 f"{text}: the interval of {fleet.names[short[0]]} is {interval[short[0]]:g}; it "
                 f"must be at least one step, which is {fleet.period:g}: set a shorter --period"
             )
-        if not np.isfinite(interval).any():
-            raise ValueError(f"{text}: no source has an interval; nothing is crawled")
         return Present(PLAYED, fleet.period / interval)
 
     def sampled(self, part: Sample) -> Present:
@@ -64,11 +62,30 @@ class Present(NamedTuple):
         return budget if self.rates is None else float((self.rates * fleet.cost).sum())
 
 
+def intervals(text: str, fleet: Sources) -> FloatArray:
+    """Return the time between two crawls of each source, (N,); infinite if it is never crawled.
+
+    Raises:
+        ValueError: the file has an interval that is not positive, has none at all, or does not name
+            each source once.
+    """
+    interval = _of_sources(text, "interval", fleet)
+    wrong = np.flatnonzero(~(interval > 0))
+    if wrong.size:
+        raise ValueError(
+            f"{text}: the interval of {fleet.names[wrong[0]]} is {interval[wrong[0]]:g}; give a "
+            "positive time, or leave the cell empty if it is never crawled"
+        )
+    if not np.isfinite(interval).any():
+        raise ValueError(f"{text}: no source has an interval; nothing is crawled")
+    return interval
+
+
 def since_last_crawl(text: str, fleet: Sources) -> FloatArray:
     """Return the time since the last crawl of each source, (N,); infinite if it was never crawled.
 
     Raises:
-        ValueError: the file has a negative time, or lacks a source.
+        ValueError: the file has a negative time, or does not name each source once.
     """
     since = _of_sources(text, "since", fleet)
     wrong = np.flatnonzero(~(since >= 0))
@@ -85,7 +102,9 @@ def _of_sources(text: str, column: str, fleet: Sources) -> FloatArray:
     where a cell is empty."""
     columns = (Column("source", "text"), Column(column, default=np.inf))
     rows = table.read(text, columns, "source")
-    given = dict(zip(rows.text["source"], rows.number[column].tolist(), strict=True))
+    with rows.located():
+        names = check_names(rows.text["source"])
+    given = dict(zip(names, rows.number[column].tolist(), strict=True))
     lacking = [name for name in fleet.names if name not in given]
     if lacking:
         raise ValueError(

@@ -14,7 +14,7 @@ from crawl_env import Sources, Task
 from crawl_env.simulation.selection import whole_budget
 from ephemeral_crawl.comparison import indexing
 from ephemeral_crawl.comparison.present import Measured, Present, equal, since_last_crawl
-from ephemeral_crawl.comparison.report import against, collects, limit
+from ephemeral_crawl.comparison.report import against, collects, equals, limit
 from ephemeral_crawl.comparison.sample import sample
 from ephemeral_crawl.comparison.schedule import Schedule
 from ephemeral_crawl.core.study import FILE, check_question, question, text_of
@@ -79,6 +79,12 @@ def test_an_answer_names_policy_and_rule_once():
     assert collects("static", 8, 10, 3, "whittle") == "static 80% with 3"
 
 
+def test_an_answer_says_what_present_intervals_collect_where_nothing_is_certain():
+    intervals = Present("present intervals", np.array([0.5, 0.25, 0.0]))
+    said = equals(intervals, None, "whittle", part=0.5571, cost=0.75)
+    assert said.startswith("; your present rule collects 56% for 0.75 per step (it is not certain")
+
+
 def test_a_present_rule_is_read_from_a_table(tmp_path):
     path = tmp_path / "now.csv"
     path.write_text("source,interval\nb,4\na,2\nc,\n", encoding="utf-8")
@@ -90,6 +96,8 @@ def test_a_present_rule_is_read_from_a_table(tmp_path):
         ("source,interval\na,2\n", "lacks 2 of the sources"),
         ("source,interval\na,0.5\nb,1\nc,1\n", "at least one step"),
         ("source,interval\na,\nb,\nc,\n", "nothing is crawled"),
+        ("source,interval\na,0\nb,1\nc,1\n", "a is 0; give a positive time"),
+        ("source,interval\na,2\nb,4\nc,\na,50\n", "row 5: the name 'a' appears twice"),
     ):
         path.write_text(text, encoding="utf-8")
         with pytest.raises(ValueError, match=message):

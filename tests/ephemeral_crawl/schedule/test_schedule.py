@@ -61,6 +61,12 @@ def test_two_sources_by_hand(folder, capsys):
 def test_present_intervals_and_curves(folder, capsys):
     made("--budget", "3/h", "--curves", "example/curves.csv", "--present", "example/intervals.csv")
     assert "times its fetches, with which a schedule would collect" in capsys.readouterr().out
+    # A minute is shorter than any step of the schedule, and what is fetched now all the same.
+    names = {row["source"] for row in read_csv(Path("example/intervals.csv"))}
+    rows = "".join(f"{name},{1 / 60 if name == 'city-news' else ''}\n" for name in names)
+    Path("minute.csv").write_text("source,interval\n" + rows, encoding="utf-8")
+    made("--budget", "3/h", "--half-life", "6h", "--present", "minute.csv")
+    assert "the present intervals 21.0% with 20 times its fetches" in capsys.readouterr().out
 
 
 def test_what_equal_intervals_collect():

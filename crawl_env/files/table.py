@@ -23,7 +23,7 @@ from typing import IO, Any, NamedTuple, TextIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from crawl_env.errors import ElementError, brief, shown, unknown
+from crawl_env.errors import ElementError, brief, counted, shown, unknown
 from crawl_env.extras import missing
 from crawl_env.files.atomic import atomic_file
 from crawl_env.files.regular import regular
@@ -260,8 +260,9 @@ def _refuse_width(path: PathName, width: int) -> None:
         wrong = [(i - 1, *row) for i, row in enumerate(rows) if row[1] != width]  # 0: the header
     _, line, size = wrong[0]
     raise ValueError(
-        f"{path}, row {line}: {size} values under {width} columns; give one value per column, "
-        f"separated as in the header, with decimal points{all_rows(path, [w[0] for w in wrong])}"
+        f"{path}, row {line}: {counted(size, 'value')} under {counted(width, 'column')}; give one "
+        "value per column, separated as in the header, with decimal points"
+        + all_rows(path, [w[0] for w in wrong])
     )
 
 

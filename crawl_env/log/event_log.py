@@ -241,6 +241,6 @@ def distinct(
     if drop:
         return np.sort(order[np.append(True, ~alike)]), [f"{note}; they were dropped."]
     return np.arange(n), [
-        f"{note} and count as {element}s of their own; if they are the same {element}s, drop them "
+        f"{note}. Each counts as one {element}; if they are the same, drop them "
         "(--drop-duplicates)."
     ]

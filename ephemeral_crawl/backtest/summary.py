@@ -120,12 +120,12 @@ def write(report: Report, events: FeedEvents, results: Results[Played]) -> None:
     itself = runs[AS_IT_IS + present]
     rate = itself.fetches.sum() * _HOUR / (events.feeds.end - events.feeds.start)
     report.paragraph(
-        f"With its own intervals, {present} makes {rate:.3g} fetches an hour "
-        f"here, and collects {events.part(itself):.1%}."
+        f"With its own intervals, {present} makes {_fetches(rate, '.3g')} an hour here, "
+        f"and collects {events.part(itself):.1%}."
     )
     report.heading("The scheduler with fewer fetches")
     report.table(
-        f"Compared with {present} at {per_hour:g} fetches an hour",
+        f"Compared with {present} at {_fetches(per_hour)} an hour",
         ["fetches an hour", "fewer", "of all worth", "gain"],
         [
             [
@@ -206,7 +206,7 @@ def feeds_of(events: FeedEvents, results: Results[Played]) -> list[dict[str, Any
 def _answer(events: FeedEvents, results: Results[Played]) -> str:
     runs = results.runs[events.per_hour]
     text = (
-        f"With {events.per_hour:g} fetch{'es' * (events.per_hour != 1)} an hour the scheduler "
+        f"With {_fetches(events.per_hour)} an hour the scheduler "
         f"collects {events.part(runs[SCHEDULER]):.1%} of all worth, and the rule of "
         f"{events.present} {events.part(runs[events.present]):.1%}"
     )
@@ -249,6 +249,10 @@ def _percent(gain: Estimate) -> str:
     return text if math.isnan(gain.low) else f"{text} [{gain.low:+.1%}, {gain.high:+.1%}]"
 
 
+def _fetches(number: float, form: str = "g") -> str:
+    return f"{number:{form}} " + ("fetch" if number == 1 else "fetches")
+
+
 def _duration(seconds: float) -> str:
     if math.isnan(seconds):
         return "n/a"
@@ -270,7 +274,7 @@ def _method(events: FeedEvents) -> str:
         "Fetches take no time and never fail, and hosts set no limits. "
         "Delay: mean time from publication to fetch, weighted by worth, of what was fetched. "
         "Intervals: "
-        f"95 %, from {feeds.blocks} blocks of "
+        f"95 %, from {counted(feeds.blocks, 'block')} of "
         f"{(feeds.end - feeds.start) / feeds.blocks / _DAY:.1f} days, paired. The scheduler is "
         "`ephemeral_crawl.live.Scheduler` itself, in memory, on the clock of the log."
     )

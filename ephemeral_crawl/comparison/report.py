@@ -109,9 +109,8 @@ def answer(results: Results[R]) -> str:
             gain = events.gain(peers[best], peers[other])
         text += against(gain, rule is not None, bool(texts))
         if rule is not None and m in results.equal:
-            now = results.runs[m][rule.name]
-            part = events.reward(now).mean / events.published
-            text += equals(rule, results.equal[m], best, part, float(np.mean(now.cost)))
+            part = results.reward(m, rule.name) / events.published
+            text += equals(rule, results.equal[m], best, part)
         texts.append(text)
         before = best
     return f"Of all utility {events.what}, {'; '.join(texts)}."
@@ -148,18 +147,17 @@ def against(gain: Estimate | None, present: bool, again: bool = False) -> str:
     return text + ("" if again else f" than {words}")
 
 
-def equals(rule: Present, same: Equal | None, best: str, part: float, cost: float) -> str:
+def equals(rule: Present, same: Equal | None, best: str, part: float) -> str:
     """Return the end of a sentence on the budget with which whittle equals the present rule.
 
     Arguments:
         same: where it does, or None.
         best: the best policy, which the sentence is about.
-        part, cost: of all utility, and per step, of the present rule.
+        part: of all utility, that the present rule collects.
     """
     if same is None:
-        text = f"; your present rule collects {part:.0%} for {cost:.3g} per step"
-        text = "" if rule.rates is None else text
-        return f"{text} (it is not certain that whittle collects as much under the same budget)"
+        now = "" if rule.rates is None else f"; your present rule collects {part:.0%}"
+        return f"{now} (it is not certain that whittle collects as much under the same budget)"
     text = ""
     if rule.rates is not None:
         ahead = same.same.reward / same.present.reward - 1 if same.present.reward > 0 else 0.0

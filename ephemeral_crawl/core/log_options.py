@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from crawl_env import ItemLog, PingLog
+from crawl_env.errors import counted
 from crawl_env.files.table import is_number
 from crawl_env.log.clock import unix_moments, unix_unit_of
 
@@ -65,7 +66,7 @@ class LogOptions:
                 "--until"
             )
         if outside := len(whole) - len(log):
-            log = log.with_notes(f"{outside:,} items outside this time are left out.")
+            log = log.with_notes(f"Left out: {counted(outside, 'item')} outside this time.")
         early = np.arange(len(log)) < len(log) // 2
         believed = np.where(early, since != "", until != "")
         far = log.far & ~believed

@@ -416,4 +416,4 @@ def points(estimate: Estimate) -> str:
     if np.isnan(estimate.mean):
         return "n/a"
     mean, low, high = (100 * x for x in estimate)
-    return f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]"
+    return f"{mean:+.2f} " + ("[n/a]" if np.isnan(low) else f"[{low:+.2f}, {high:+.2f}]")

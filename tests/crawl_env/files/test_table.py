@@ -91,7 +91,7 @@ def test_semicolons_and_tabs_separate_like_commas(tmp_path, mark, suffix):
     write(path, pack(("\ufeff\n" + text.replace(",", mark)).encode()))
     assert Sources.from_csv(path) == expected
     write(path, pack((text.replace(",", mark) + "\nc, 1\n").encode()))
-    with refused("row 6", "1 values under 5 columns"):
+    with refused("row 6", "1 value under 5 columns"):
         Sources.from_csv(path)
 
 
@@ -141,7 +141,7 @@ WRONG = {
         HEADER.replace(",", ";") + "a;1,5;2;3;4\n",
         ["row 2", "arrival_rate is '1,5'", "decimals with a point"],
     ),
-    "other separators below": (HEADER + ROW.replace(",", ";"), ["row 2", "1 values", "as in the"]),
+    "other separators below": (HEADER + ROW.replace(",", ";"), ["row 2", "1 value ", "as in the"]),
     "several other columns": (
         "feed,arrival_rate,mean_utility,decay,cost\n" + ROW,
         ["unknown column 'feed'", "Rename 'feed', 'decay', or", "missing columns source, decay"],

@@ -81,8 +81,8 @@ def test_an_answer_names_policy_and_rule_once():
 
 def test_an_answer_says_what_present_intervals_collect_where_nothing_is_certain():
     intervals = Present("present intervals", np.array([0.5, 0.25, 0.0]))
-    said = equals(intervals, None, "whittle", part=0.5571, cost=0.75)
-    assert said.startswith("; your present rule collects 56% for 0.75 per step (it is not certain")
+    said = equals(intervals, None, "whittle", part=0.5571)
+    assert said.startswith("; your present rule collects 56% (it is not certain")
 
 
 def test_a_present_rule_is_read_from_a_table(tmp_path):

@@ -291,6 +291,7 @@ def test_several_budgets_are_drawn_as_a_curve_and_few_blocks_give_no_winner(tmp_
     assert "Collected utility by budget" in printed
     assert "2 weeks, which is too few for confidence intervals" in printed
     assert "Recommended policy: " not in printed
+    assert "nan" not in printed
     assert (out / "report.html").read_text(encoding="utf-8").count("<svg ") == 3
     replayed(tmp_path, block=24.0, **two)
     assert "Student's t over 13 24-hour blocks and 2 runs" in capsys.readouterr().out

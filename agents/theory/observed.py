@@ -115,19 +115,15 @@ def _solved(
     even = ceiling / top
     grid, mean = grid_of(top, even, states), ceiling * loss
     if recall == precision == 1.0:
-        state = grid[:-1]
-        # The state after a step of waiting; the first row is that of a source just crawled.
-        stay = _probabilities(Content(items, decay, item), exp(-decay) * state, grid)
-        fresh, lowest = stay[0], None
+        content = Content(items, decay, item)
     else:
         grid = _with_mean_path(grid, ceiling, decay)
-        state = grid[:-1]
         content = Content.of_pings(items, decay, item, recall, precision)
-        start = exp(-decay) * state + (1.0 - recall) * mean
-        moves = np.zeros((state.size + 1, grid.size))
-        lowest = content.split(np.append(start, (1.0 - recall) * mean), grid, moves)[:-1]
-        stay, fresh = moves[:-1, :-1], moves[-1, :-1]
-    index, reward, steps = thresholds(stay, fresh, state, mean - loss * state, mean, lowest)
+    state = grid[:-1]
+    # After a step of waiting in each state, the first of which is that of a source just crawled.
+    moves = np.zeros((state.size, grid.size))
+    content.split(exp(-decay) * state + (1.0 - recall) * mean, grid, moves)
+    index, reward, steps = thresholds(moves[:, :-1], state, mean - loss * state, mean)
     return ThresholdTable(top, even, index, reward, steps, state)
 
 
@@ -163,17 +159,6 @@ def _with_mean_path(grid: FloatArray, ceiling: float, decay: float) -> FloatArra
     inside = np.sort(np.append(path, others[near > _APART * ceiling]))
     inside = inside[np.diff(inside, prepend=0.0) > _APART * ceiling]
     return np.concatenate([grid[:1], inside, grid[-1:]])
-
-
-def _probabilities(content: Content, start: FloatArray, grid: FloatArray) -> FloatArray:
-    """Return the distribution of `start` + U over the grid's points but the last, (S, n).
-
-    Each outcome is split between the two points next to it: the probability of a point is the mean
-    of a hat function, a second difference of the mean shortfall.
-    """
-    below = content.shortfall(grid - start[:, None])
-    slopes = np.diff(below, axis=1) / np.diff(grid)
-    return np.maximum(np.diff(slopes, axis=1, prepend=0.0), 0.0)
 
 
 class ObservedArm:

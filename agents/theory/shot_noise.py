@@ -16,7 +16,7 @@ import numpy as np
 
 from crawl_env.compiled import compiled
 from crawl_env.content.utility import Distribution, EqualUtilities, Exponential, Gamma, Lognormal
-from crawl_env.numerics import FloatArray, IntArray
+from crawl_env.numerics import FloatArray
 
 _ATOMS = 256  # values that approximate the distribution of ξ
 _AGES = 32  # ages that approximate the uniform distribution on the step
@@ -148,17 +148,11 @@ class Content:
         values = np.arange(self.mass.size) * self.step
         return np.cumsum(self.mass), np.cumsum(self.mass * values)
 
-    def shortfall(self, level: FloatArray) -> FloatArray:
-        """Return E max(level − U/ξ̄, 0), the shape of `level`."""
-        probability, mean = self._below
-        place = np.clip(level / self.step, 0.0, self.mass.size - 1.0).astype(np.intp)
-        return np.maximum(level * probability[place] - mean[place], 0.0)
-
-    def split(self, start: FloatArray, grid: FloatArray, moves: FloatArray) -> IntArray:
+    def split(self, start: FloatArray, grid: FloatArray, moves: FloatArray) -> None:
         """Add to `moves`, (S, n), the probabilities of the points of a grid, (n,), at which
         `start` + U is, each outcome being split between the two points next to it; what lies
-        beyond the grid is left out. Return the first point that each start can reach, (S,)."""
-        return _split(start, grid, *self._below, self.step, moves)
+        beyond the grid is left out."""
+        _split(start, grid, *self._below, self.step, moves)
 
 
 @compiled
@@ -169,7 +163,7 @@ def _split(
     mean: FloatArray,
     step: float,
     moves: FloatArray,
-) -> IntArray:
+) -> None:
     """probability, mean: P(U ≤ k·step) and E[U; U ≤ k·step], (K,)."""
     n, last = grid.size, probability.size - 1
     lowest = np.searchsorted(grid, start, side="right") - 1
@@ -186,7 +180,6 @@ def _split(
             row[j + 1] += upper
             if k == last:
                 break
-    return lowest
 
 
 def _of_one(decay: float, item: Item) -> tuple[FloatArray, FloatArray]:

@@ -48,9 +48,7 @@ def test_index_of_a_chain_as_in_an_independent_package(bandits, seed):
     n = 30
     moves, x = some_chain(n, seed)
     fresh = moves[0]
-    index, reward, epochs = thresholds(
-        moves[:n, :n], fresh[:n], x[:n], moves[:n] @ x - x[:n], fresh @ x
-    )
+    index, reward, epochs = thresholds(moves[:n, :n], x[:n], moves[:n] @ x - x[:n], fresh @ x)
     chain = bandits.restless_bandit_from_P0P1_R0R1(
         moves, np.tile(fresh, (n + 1, 1)), np.zeros(n + 1), x
     )
@@ -65,9 +63,7 @@ def test_reward_and_epochs_of_every_threshold(seed):
     """Against two linear equations for each threshold."""
     n = 20
     moves, x = some_chain(n, seed)
-    _, reward, epochs = thresholds(
-        moves[:n, :n], moves[0, :n], x[:n], moves[:n] @ x - x[:n], moves[0] @ x
-    )
+    _, reward, epochs = thresholds(moves[:n, :n], x[:n], moves[:n] @ x - x[:n], moves[0] @ x)
     for b in range(n):
         left = np.eye(b) - moves[:b, :b]
         time = np.linalg.solve(left, np.ones(b))
@@ -82,7 +78,7 @@ def test_an_order_of_states_without_an_optimal_threshold_is_refused():
     order = np.r_[0, 5, 2, 3, 4, 1, 6 : n + 1]
     moves, x = moves[np.ix_(order, order)], x[order]
     with pytest.raises(ValueError, match=r"no threshold policy.*Order the states"):
-        thresholds(moves[:n, :n], moves[0, :n], x[:n], moves[:n] @ x - x[:n], moves[0] @ x)
+        thresholds(moves[:n, :n], x[:n], moves[:n] @ x - x[:n], moves[0] @ x)
 
 
 # ----------------------------------------------------------------------------------- the arm itself

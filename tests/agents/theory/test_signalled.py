@@ -11,7 +11,6 @@ from agents.theory.observed import ObservedArm, solve_arm
 from agents.theory.relaxation import net_reward
 from agents.theory.shot_noise import Content, one_item
 from agents.theory.task_bound import task_bound
-from agents.theory.thresholds import thresholds
 from crawl_env import Arrivals, DailyCycle, Signals, Sources, Task
 from crawl_env.content.utility import EqualUtilities, Exponential, LomaxDecay
 from ephemeral_crawl.core.evaluation import HOLDS_FOR
@@ -185,21 +184,6 @@ def test_the_best_simulated_threshold_earns_the_net_reward(r, p):
     best = net(arm, np.array([charge]))[0]
     assert (mean < best + Z_LIMIT * error).all(), "no threshold earns more"
     assert abs(mean[1] - best) < Z_LIMIT * error[1] + 1e-3 * unit
-
-
-def test_the_sparse_elimination_is_the_dense_one():
-    items, decay, r, p = 0.6, 0.3, 0.5, 0.4
-    arm = solve_arm(items, decay, ONE, r, p)
-    state = arm.state
-    content, unit = Content.of_pings(items, decay, one_item(ONE), r, p), inflow(items, decay)
-    grid, start = np.append(state, arm.top), np.exp(-decay) * state + (1 - r) * unit
-    moves = np.zeros((state.size + 1, grid.size))
-    content.split(np.append(start, (1 - r) * unit), grid, moves)
-    drift = unit + np.expm1(-decay) * state
-    dense = thresholds(moves[:-1, :-1], moves[-1, :-1], state, drift, unit)
-    reached = arm.steps < 1e7
-    for got, expected in zip((arm.break_even, arm.reward, arm.steps), dense, strict=True):
-        np.testing.assert_allclose(got[reached], expected[reached], rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.parametrize(

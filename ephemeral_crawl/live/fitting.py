@@ -20,6 +20,8 @@ _WORTH_VARIANCE = 1.0  # squared coefficient of variation, before any items
 _GUESSED = 5.0  # its weight, in items
 _LEAST_SPREAD = 0.02
 _LEAST_ITEMS = 0.5
+# Weight of the worth 1, in items, before any: the first ones alone decide, whatever their unit.
+_NO_ITEMS = 1e-30
 _ANSWERING, _TRIED = 0.9, 10.0  # guess of the share of sources that answer; its weight, in sources
 _FEW, _MOST_STEPS = 20_000, 200  # sources × steps, and steps, of a fit
 _CONVERGED = 1e-4
@@ -59,7 +61,7 @@ class Totals:
 def unfitted(decay: float) -> Shared:
     """Return what is assumed of a fleet before anything is known."""
     return Shared(
-        shape=0.5, rate=1800.0, worth=1.0, worth_items=2.0, decay=decay, optimism=OPTIMISM,
+        shape=0.5, rate=1800.0, worth=1.0, worth_items=_NO_ITEMS, decay=decay, optimism=OPTIMISM,
         answering=_ANSWERING, market=1.0, surplus=0.0, surplus_at_half=0.0, retrying=1.0,
         precision=np.full(1, 0.5), fresh=np.ones(1), hosts=new_hosts(),
     )  # fmt: skip
@@ -119,10 +121,12 @@ def fitted(
     number_answered, tried = np.count_nonzero(answered), np.count_nonzero(answered | failed)
     answering = (_ANSWERING * _TRIED + number_answered) / (_TRIED + tried)
     worth, of_items = _worth(sources, which, totals, shared)
+    changed = worth / shared.worth if min(worth, shared.worth) > 0.0 else 1.0
     decay = decay or totals.decay()[0]
     return shared._replace(
         worth=worth,
         worth_items=of_items,
+        market=shared.market * changed,
         answering=float(answering),
         decay=decay,
         precision=precisions(sources, shared.hosts, which, len(kinds)),

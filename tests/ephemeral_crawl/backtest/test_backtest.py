@@ -176,6 +176,19 @@ def test_the_scheduler_is_between_the_rules_and_the_known_rates():
     assert (again.collected == found[play.SCHEDULER].collected).all()
 
 
+@pytest.mark.parametrize("unit", [2.0**20, 2.0**-20])
+def test_the_unit_of_worth_does_not_matter_to_the_scheduler(unit):
+    log = a_log(days=4, seed=1)
+    pings = PingLog(log.names, log.source, log.published + 0.01, 0.0, 24 * 4 + 1.0)
+    found = []
+    for worth in (log.utility, log.utility * unit):
+        same = ItemLog(log.names, log.source, log.published, worth, start=log.start, end=log.end)
+        feeds = Feeds(same, start=0.1, half_life=3 * HOUR, listed=20, pings=pings)
+        found.append(played(feeds, play.SCHEDULER, 1.0))
+    assert (found[0].fetches == found[1].fetches).all()
+    assert (found[0].collected * unit == found[1].collected).all()
+
+
 def test_the_scheduler_does_not_begin_with_more_fetches_than_others():
     feeds = Feeds(a_log(days=3), start=0.3, half_life=3 * HOUR, listed=20)
     found = {name: played(feeds, name, 8.0) for name in (play.SCHEDULER, "miniflux")}

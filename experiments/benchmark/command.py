@@ -70,6 +70,8 @@ class Benchmark(ParallelStudy):
         before = Records.read(self.folder) if known else Records([], [])
         version = version_of if full else None
         records = complete(suite, before, self.runner, self.redo, self.only_report, version)
+        if known:  # another process may have added a part meanwhile
+            before = Records.read(self.folder)
         records += before.without(records)
         report = Report(f"Benchmark, suite {self.suite}")
         done = None

@@ -78,7 +78,14 @@ class MinifluxSidecar:
         follow(self._scheduler, enabled)
 
     def refresh(self, limit: int = 8) -> int:
-        """Refresh the feeds that are due, and return how many there were."""
+        """Refresh the feeds that are due, and return how many there were.
+
+        Raises:
+            httpx.HTTPError: at the first call, if `follow` was not called, Miniflux does not answer
+                or refuses the token.
+        """
+        if not self._ids:
+            self.follow()
         leases = self._scheduler.lease(limit, _LEASE)
         for lease in leases:
             try:

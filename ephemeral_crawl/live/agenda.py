@@ -308,7 +308,8 @@ def lease_event(
     if not len(found.row):
         return None, []
     rows = found.row.tolist()
-    first, end, asked = state.last_lease + 1, now + timeout, state.accepted_at(now)
+    first = max(state.last_lease, state.least_lease) + 1
+    end, asked = now + timeout, state.accepted_at(now)
     expires = end - moment.offset
     columns = zip(
         [state.names[i] for i in rows],

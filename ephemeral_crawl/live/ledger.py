@@ -252,7 +252,10 @@ class Ledger:
         if missed is None:
             raise self._damaged("events after the snapshot are missing")
         self.state, self.number, self.stored = state, number, number
-        return self._caught_up(state, missed)
+        self._caught_up(state, missed)
+        if self.number:  # of a backup, leases may have been given whose numbers it does not know
+            state.least_lease = int(1e3 * self.clock.now(state).time)
+        return state
 
     def _caught_up(self, state: State, missed: list[tuple[int, Event]]) -> State:
         for number, event in missed:

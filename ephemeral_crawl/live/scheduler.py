@@ -459,7 +459,10 @@ class Scheduler:
 
         Raises:
             UnknownSource: there is no such source.
+            ValueError: `sources` is a single name.
         """
+        if isinstance(sources, str):
+            raise ValueError(f"sources is {shown(sources)}; give a list of names")
         with self._ledger.reading() as (state, _):
             rows = [row_of(state, source) for source in dict.fromkeys(sources)]
             return lessons.exported(state, np.array(rows, dtype=np.int64))

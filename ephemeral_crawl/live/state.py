@@ -89,6 +89,7 @@ class State:
         # Row, end and beginning of those not yet reported.
         self.leases: dict[int, tuple[int, float, float]] = {}
         self.last_lease = 0
+        self.least_lease = 0  # which the next lease exceeds; not stored
         self.cost = 0.0  # of fetching each source once
         self.totals = Totals()
         self.counts = np.zeros(len(fields(Counts)))  # in the order of `Counts`
@@ -254,15 +255,20 @@ class State:
     def settings_of(self, i: int) -> SourceSettings:
         """Return the settings of a source."""
         source = self.table[i]
-        host, longest = int(source["host"]), float(source["longest"])
+        host = int(source["host"])
+        # The shortest decimals of single precision: 1e-6 is not 9.99999997e-07, which is refused.
+        cost, shortest, longest, half_life, weight = (
+            float(str(source[name]))
+            for name in ("cost", "shortest", "longest", "half_life", "importance")
+        )
         return SourceSettings(
             host=None if host == NO_HOST else self.host_names[host],
-            cost=float(source["cost"]),
-            shortest=float(source["shortest"]),
+            cost=cost,
+            shortest=shortest,
             longest=longest if longest < math.inf else None,
-            half_life=float(source["half_life"]) or None,
+            half_life=half_life or None,
             tag=self.tags.names[source["tag"]] or None,
-            weight=float(source["importance"]),
+            weight=weight,
         )
 
     def leased_until(self, i: int) -> float:
@@ -651,7 +657,7 @@ class State:
     def _lease(self, event: Event) -> None:
         first, end = event["first"], event["end"]
         rows = self._rows(event["rows"])
-        if first != self.last_lease + 1:
+        if first <= self.last_lease:
             raise ValueError(f"the first lease is {first}")
         self._keep(rows)
         self.balance -= agenda.give(self.table, self.shared.hosts, rows, first, end)
@@ -661,7 +667,7 @@ class State:
             )
         for lease, i in enumerate(event["rows"], first):
             self.leases[lease] = (i, end, self.time)
-        self.last_lease += len(rows)
+        self.last_lease = first + len(rows) - 1
         self.counts[outcomes.LEASES] += len(rows)
         self.agenda.rekey(self, rows, self.time)
         oldest = self.time - LATE_REPORTS

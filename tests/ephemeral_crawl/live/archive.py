@@ -28,7 +28,7 @@ class Archive:
         self._file = path.open("w", encoding="utf-8")
         self.number, self._latest = 0, ""
         self.unseen = set[int]()
-        self._recorded = bytearray()  # by lease: whether it is in the journal
+        self._recorded = set[int]()  # leases that are in the journal
 
     def read(self) -> None:
         """Add what is new, before the store removes it; refuse that an event was lost, or that an
@@ -44,11 +44,8 @@ class Archive:
                 self._file.write(event + "\n")
                 self.number, self._latest = number, event
                 read = json.loads(event)
-                for lease in read["lease"] if read["kind"] == "record" else ():
-                    self._recorded.extend(bytes(max(lease + 1 - len(self._recorded), 0)))
-                    self._recorded[lease] = 1
-            found = {lease for lease in self.unseen if any(self._recorded[lease : lease + 1])}
-            self.unseen -= found
+                self._recorded.update(read["lease"] if read["kind"] == "record" else ())
+            self.unseen -= self._recorded
             assert not self.unseen, f"leases {sorted(self.unseen)[:5]} are lost"
 
     def events(self) -> Iterator[dict[str, Any]]:

@@ -116,6 +116,18 @@ def test_a_copy_goes_on_where_it_was_made(store, tmp_path):
         assert "only in the copy" not in live
 
 
+def test_a_backup_that_is_put_back_gives_no_number_of_a_lease_again(store, tmp_path):
+    clock, backup = Clock(), f"sqlite:///{tmp_path / 'backup.db'}"
+    live = Scheduler(store.address, budget="40/h", clock=clock)
+    live.add_many({"source": name} for name in "abc")
+    live.copy(backup)
+    (lost,) = live.lease(1)
+    clock.now += 60
+    with Scheduler(backup, clock=clock) as again:
+        assert lost.id not in {lease.id for lease in again.lease(3)}
+        assert not again.report(lost.id)  # it is of no source there
+
+
 def test_a_copy_is_one_transaction(store):
     live = Scheduler(":memory:", budget="20/h")
     live.add("a")

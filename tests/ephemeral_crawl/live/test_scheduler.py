@@ -867,6 +867,7 @@ def test_threads_share_a_scheduler(clock):
         (lambda s: s.add_many(["x"]), "source 0"),
         (lambda s: s.lease(0), "limit is 0"),
         (lambda s: s.lease(timeout=-1), "timeout is -1"),
+        (lambda s: s.export("feed 0"), "give a list of names"),
         (lambda s: s.report("unknown"), "no source 'unknown'"),
         (lambda s: s.report("\ud800"), r"no source '\ud800'"),  # as JSON may say
         (lambda s: s.report(99), "no lease 99"),
@@ -1048,3 +1049,11 @@ def test_what_fetches_cost_is_learnt_and_paid():
     assert scheduler.explain("a").interval > dear
     with refused("cost is -1"):
         scheduler.report("a", cost=-1)
+
+
+def test_settings_of_a_source_are_accepted_again():
+    scheduler = Scheduler(":memory:", budget="20/h")
+    given = {"cost": 1e-6, "weight": 1e-6, "min_interval": 0.1, "half_life": 3333.3}
+    scheduler.add("a", **given)
+    assert given.items() <= scheduler.settings("a").items()
+    scheduler.update("a", **scheduler.settings("a"))

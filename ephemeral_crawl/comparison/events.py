@@ -128,12 +128,15 @@ class Events(ABC, Generic[R]):
         return ""
 
     def recommended(self, peers: Mapping[str, R]) -> str:
-        """Return the best policy, or whittle where it does not differ significantly from it.
+        """Return the best policy, or whittle where it collects something and does not differ
+        significantly from it.
 
         Arguments:
             peers: the policies, best first.
         """
         best = next(iter(peers))
+        if not self.reward(peers[REFERENCE]).mean > 0:
+            return best
         better = self._clearly_better(peers[best], peers[REFERENCE], len(peers) - 1)
         return best if better and not self.few() else REFERENCE
 

@@ -105,7 +105,7 @@ def answer(results: Results[R]) -> str:
         text = collects(best, results.reward(m, best), events.published, m, before)
         other = rule.name if rule else IN_TURN
         gain = None
-        if other in peers and results.reward(m, other) > 0:
+        if other in peers and other != best and results.reward(m, other) > 0:
             gain = events.gain(peers[best], peers[other])
         text += against(gain, rule is not None, bool(texts))
         if rule is not None and m in results.equal:

@@ -176,7 +176,8 @@ class Recording(StepEvents[Replay]):
 
     def few(self) -> str:
         view = self._view
-        return f"{counted(view.blocks, view.block_name)} are too few" * (view.blocks < FEWEST)
+        are = "is" if view.blocks == 1 else "are"
+        return f"{counted(view.blocks, view.block_name)} {are} too few" * (view.blocks < FEWEST)
 
     def frequency(self, run: Replay) -> FloatArray:
         known = dict(zip(self.fleet.names, run.frequency.tolist(), strict=True))
@@ -318,6 +319,13 @@ def _changed(report: Report, view: View, limited: bool) -> None:
             f"{', '.join(dead[:_LISTED])}{', …' if len(dead) > _LISTED else ''}. The schedule "
             f"{remedy}."
         )
+        before = sum(last < split.rest.start for last in split.dead.values())
+        if before and split.refitted is not None:
+            report.paragraph(
+                f"Before the split fell silent: {counted(before, 'source')}. Policies that are "
+                "given rates are given those from before, and may waste fetches on sources that "
+                "the schedule leaves out."
+            )
 
 
 def _setting(report: Report, view: View, conditions: str, most: float) -> None:

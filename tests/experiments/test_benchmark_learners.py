@@ -462,7 +462,9 @@ def test_a_part_is_run_and_the_rest_of_the_record_kept(records, tmp_path):
         for bad in ({"agents": ("wiqll",)}, {"tasks": ("M = 22",)}, {"runs": 0}):
             with pytest.raises(ValueError, match=r"did you mean|unknown|give 1 or more"):
                 Benchmark(suite="full", out=out, **bad).run()
-        write(records.of({row["job"] for row in records.runs if row["entrant"] != "whittle-q"}), out)
+        write(
+            records.of({row["job"] for row in records.runs if row["entrant"] != "whittle-q"}), out
+        )
         patch.setattr(command, "complete", meanwhile)
         part = {"agents": ("wiql",), "tasks": ("M = 2, deterministic",), "trials": 1}
         Benchmark(suite="full", out=out, run_on="sequential", runs=1, **part).run()

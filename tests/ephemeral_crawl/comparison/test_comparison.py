@@ -1,6 +1,7 @@
 """What evaluate and replay share: the present rule, samples, schedules, and questions."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from agents.theory.task_bound import task_bound
 from crawl_env import Sources, Task
 from crawl_env.simulation.selection import whole_budget
 from ephemeral_crawl.comparison import indexing
+from ephemeral_crawl.comparison.events import Events
 from ephemeral_crawl.comparison.present import Measured, Present, equal, since_last_crawl
 from ephemeral_crawl.comparison.report import against, collects, equals, limit
 from ephemeral_crawl.comparison.sample import sample
@@ -77,6 +79,14 @@ def test_an_answer_names_policy_and_rule_once():
     second = collects("whittle", 8, 10, 3, "whittle") + more
     assert second == "80% with 3, 40% more"
     assert collects("static", 8, 10, 3, "whittle") == "static 80% with 3"
+
+
+def test_what_collects_nothing_is_not_recommended():
+    """Not even whittle, which may have been fitted to a source that has fallen silent since."""
+    few = SimpleNamespace(reward=lambda run: Estimate(run, np.nan, np.nan), few=lambda: "too few")
+    few._clearly_better = lambda *given: False
+    assert Events.recommended(few, {"oldest-first": 0.7, "whittle": 0.0}) == "oldest-first"
+    assert Events.recommended(few, {"oldest-first": 0.7, "whittle": 0.1}) == "whittle"
 
 
 def test_an_answer_says_what_present_intervals_collect_where_nothing_is_certain():

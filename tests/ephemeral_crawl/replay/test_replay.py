@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,11 +15,12 @@ from agents.theory.engine import backlog
 from crawl_env import DecayCurves, ItemLog, PingLog, Signals, Sources, Task, Trace
 from ephemeral_crawl.core import evaluation
 from ephemeral_crawl.core.log_options import digest
+from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import measured_of
 from ephemeral_crawl.live import Scheduler
 from ephemeral_crawl.replay import play as replay
 from ephemeral_crawl.replay.play import LiveScheduler, Replay, play
-from ephemeral_crawl.replay.recording import Recording
+from ephemeral_crawl.replay.recording import Recording, _changed
 from ephemeral_crawl.replay.split import WEEK, Log
 from tests.ephemeral_crawl.commands import FEW, replayed, rows, totals
 from tests.ephemeral_crawl.commands import LOG as EXAMPLE
@@ -393,3 +395,10 @@ def test_units_of_different_logs_differ():
         log.names, log.source, log.published, log.utility, log.start, log.end, curves=curves
     )
     assert len({digest(x) for x in (log, changed, curved)}) == 3
+
+
+def test_what_fell_silent_before_the_split_is_said_to_cost_fetches(capsys):
+    rest = SimpleNamespace(start=10.0, date=str, utility=np.ones(1))
+    split = SimpleNamespace(dead={"a": 5.0, "b": 15.0}, unknown={}, rest=rest, refitted=rest)
+    _changed(Report("Replay"), SimpleNamespace(split=split), limited=False)
+    assert "Before the split fell silent: 1 source. Policies that" in capsys.readouterr().out

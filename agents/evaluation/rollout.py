@@ -123,9 +123,10 @@ def evaluate(
             `agents.benchmark` scores an agent on such a task. New environments of the same task are
             made; the given one is not stepped. Its `horizon` is ignored: runs are not divided into
             episodes. For agents given by name or class, the features that `Agent.features_in` names
-            are added to those of the task: `adaptive-thompson`, for example, observes the harvest;
-            and if there are signals, the pings and the number of items. Actions of `env` may be
-            subsets (`EphemeralCrawlDiscrete-v0`); agents give priorities all the same.
+            are added to those of the task, or those that another class states in `features`:
+            `adaptive-thompson`, for example, observes the harvest; and if there are signals, the
+            pings and the number of items. Actions of `env` may be subsets
+            (`EphemeralCrawlDiscrete-v0`); agents give priorities all the same.
         steps: number of steps that are measured, after `warmup` steps that are not; by default
             those of the task if `env` is an id, else 2,000 after 200.
         seeds: S, the number of runs, each with its own arrivals; by default those of the task of an
@@ -316,15 +317,16 @@ def with_features(agent: AgentLike, env: EnvironmentLike) -> tuple[AgentLike, di
         agent, more = reference.agent, reference.features
         arguments |= reference.arguments
     kind: Any = find(agent) if isinstance(agent, str) else agent
-    if isinstance(getattr(kind, "features", ()), str):
+    stated: Any = getattr(kind, "features", ())
+    if isinstance(stated, str):
         raise ValueError(
-            f"{getattr(kind, '__name__', kind)} has features = {kind.features!r}, which is text; "
-            f"state a tuple, as in features = ({kind.features!r},)"
+            f"{getattr(kind, '__name__', kind)} has features = {stated!r}, which is text; "
+            f"state a tuple, as in features = ({stated!r},)"
         )
     if isinstance(kind, type) and issubclass(kind, Agent):
         more += kind.features_in(Task(**{**arguments, "features": "value"}))
-    elif isinstance(agent, str):  # a function that makes the agent of this name
-        more += tuple(getattr(kind, "features", ()))
+    elif isinstance(agent, str | type) and isinstance(stated, tuple | list):
+        more += tuple(stated)  # of a class of another base, or the function of this name
     arguments |= form_of(agent)
     shown = check_features(arguments.get("features", ("value",)))
     arguments["features"] = (*shown, *(name for name in more if name not in shown))

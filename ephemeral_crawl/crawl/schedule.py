@@ -30,7 +30,7 @@ def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int | None
         clock: the scheduler's, which returns the time.
         limit: largest number of sources that are listed, and of those that fail; None: all.
     """
-    status, known, now = scheduler.status(), scheduler.outline(), clock()
+    status, known = scheduler.status(), scheduler.outline()
     running = ~known.paused
     alike = bool((known.cost == 1.0).all())
     one, many = ("fetch", "fetches") if alike else ("budget unit", "budget units")
@@ -81,8 +81,9 @@ def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int | None
     for i in order[:limit]:
         e = scheduler.explain(names[i])
         due = "never"
-        if e.due_at is not None:
-            due = duration(e.due_at - now) if e.due_at > now else "now"
+        if e.due_at is not None:  # the time has gone on since the estimates were read
+            left = e.due_at - clock()
+            due = duration(left) if left > 0.0 else "now"
         every = "never" if e.interval is None else duration(e.interval)
         if e.failures:
             every = "fails"

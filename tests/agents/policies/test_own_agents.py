@@ -102,3 +102,16 @@ def test_a_misspelt_keyword_suggests_the_nearest(function):
     message = r"got an unexpected keyword argument 'step'; did you mean 'steps'\?"
     with pytest.raises(TypeError, match=message):
         function("whittle", TASK, step=3)
+
+
+def test_a_class_of_another_base_observes_the_features_that_it_states():
+    class Plain:
+        features = ("age", "value")
+
+        def __init__(self, env, *, seed=None):
+            assert env.task.features == ("value", "age")  # those of the task come first
+
+        def predict(self, observation, *_, deterministic):
+            return np.ones(observation.shape[:-1]), None
+
+    assert evaluate(Plain, TASK, steps=2, warmup=0, seeds=3).reward.min() > 0

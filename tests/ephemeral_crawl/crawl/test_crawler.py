@@ -15,6 +15,7 @@ import threading
 import time
 from contextlib import redirect_stdout
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -770,6 +771,14 @@ def test_the_schedule_says_what_it_gains():
     assert "?" in next(
         x for x in describe(scheduler, lambda: START).splitlines() if "new" in x[-3:]
     )
+
+
+def test_a_source_that_is_due_is_due_now_however_long_the_table_takes():
+    seconds = count()
+    scheduler = Scheduler(":memory:", budget="6/h", clock=lambda: START + next(seconds))
+    scheduler.add("s0")
+    *_, row = describe(scheduler, lambda: START + next(seconds)).splitlines()
+    assert row.split()[-2:] == ["now", "s0"]
 
 
 def test_a_schedule_explains_only_the_sources_that_it_lists(monkeypatch):

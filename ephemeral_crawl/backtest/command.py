@@ -146,6 +146,7 @@ def _sampled(log: ItemLog, per_hour: float) -> tuple[ItemLog, float]:
     note = (
         f"A sample: {len(kept.names):,} of {len(names):,} feeds, in even steps of their worth, "
         f"with the budget scaled to it ({per_hour:g} to {scaled:.4g} fetches an hour)."
+        + some.unlike(worth)
     )
     print(note)
     return kept.with_notes(note), scaled

@@ -13,6 +13,7 @@ from crawl_env.numerics import FloatArray, IntArray
 from crawl_env.simulation.selection import whole_budget
 
 MOST = 300  # sources
+_UNLIKE = 0.1  # difference of what a sample publishes from what all do, as a fraction
 
 
 class Sample(NamedTuple):
@@ -45,7 +46,20 @@ class Sample(NamedTuple):
                 f" and steps {self.stretch} times as long, so that the budget of a step pays for "
                 "a crawl"
             )
-        return text + ". Rewards are those of the sample; the schedule is that of all sources."
+        text += ". Rewards are those of the sample; the schedule is that of all sources."
+        return text + self.unlike(fleet.arrival_rate * fleet.mean_utility)
+
+    def unlike(self, worth: FloatArray) -> str:
+        """Return a sentence if the sample does not stand for what all sources publish, (N,)."""
+        mean = float(worth.mean())
+        part = float(worth[self.which].mean()) / mean if mean > 0.0 else 1.0
+        if abs(part - 1.0) < _UNLIKE:
+            return ""
+        return (
+            f" On average those of the sample publish {part:.0%} of what all do, since few have "
+            "much of the worth: what is collected of the whole differs, which is measured without "
+            "--quick."
+        )
 
 
 def sample(fleet: Sources, budgets: Sequence[float], most: int = MOST) -> Sample:

@@ -110,7 +110,8 @@ class Evaluate(ComparisonStudy):
         )
         print(
             f"{len(columns):,} sources, simulated crawl by crawl, as fleets from {large.LARGE:,} "
-            f"on are: {events.length}, {len(policies)} policies, {len(budgets)} budgets"
+            f"on are: {events.length}, {counted(len(policies), 'policy', 'policies')}, "
+            f"{counted(len(budgets), 'budget')}"
         )
         parts = {(m, name): events.jobs(name, m) for m in budgets for name in policies}
         runs = play_all(self.runner, events, parts)

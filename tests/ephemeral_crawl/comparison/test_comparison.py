@@ -241,6 +241,9 @@ def test_a_sample_keeps_the_ratio_of_budget_and_sources():
         assert str(size) in found.sentence(fleet, [budget])
     small = sample(FLEET, [2.0])
     assert small.sentence(FLEET, [2.0]) == ""
+    few = fleet.replaced(mean_utility=np.where(np.arange(10_000) == 7, 1e6, 1.0))
+    assert "publish 1% of what all do" in sample(few, [50.0]).sentence(few, [50.0])
+    assert "of what all do" not in sample(fleet, [50.0]).sentence(fleet, [50.0])
 
 
 def test_a_folder_is_replaced_by_the_same_question_only(tmp_path):

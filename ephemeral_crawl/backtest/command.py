@@ -137,7 +137,7 @@ class Backtest(SignalOptions, AnsweringStudy):
 def _sampled(log: ItemLog, per_hour: float) -> tuple[ItemLog, float]:
     """Return some feeds of a log, in even steps of their worth, and the budget scaled to them."""
     names = log.names
-    worth = np.bincount(log.source, log.utility, minlength=len(names))
+    worth = np.bincount(log.source, log.utility, len(names)).astype(np.float64)
     some = sample(Sources(worth, 1.0, 1.0), [per_hour], MOST)
     if len(some.which) == len(names):
         return log, per_hour

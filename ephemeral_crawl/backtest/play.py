@@ -162,7 +162,7 @@ def by_scheduler(feeds: Feeds, per_hour: float, pings: list[tuple[float, int]]) 
         scheduler.add("saved", cost=per_hour - 1.0)
         scheduler.failed("saved")
         scheduler.remove("saved")
-    scheduler.add_many({"source": str(i)} for i in range(len(feeds.published)))
+    scheduler.add_many({"source": str(i), "min_interval": 0.0} for i in range(len(feeds.published)))
     asked = max(per_hour, min(4.0 * per_hour, _ASKED))  # since it may wait for a better moment
     for moment in feeds.moments(asked).tolist():
         now, first = moment, heard

@@ -250,7 +250,8 @@ def _percent(gain: Estimate) -> str:
 
 
 def _fetches(number: float, form: str = "g") -> str:
-    return f"{number:{form}} " + ("fetch" if number == 1 else "fetches")
+    text = f"{number:{form}}"
+    return f"{text} fetch{'' if text == '1' else 'es'}"
 
 
 def _duration(seconds: float) -> str:

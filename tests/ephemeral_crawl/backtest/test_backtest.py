@@ -29,6 +29,13 @@ def a_log(feeds=12, days=6.0, seed=0):
     return ItemLog(names, source[order], published[order], utility[order], start=0, end=24 * days)
 
 
+def test_the_scheduler_may_fetch_a_feed_as_often_as_the_rules_do():
+    """Also within less than a minute, which is else the least time between two fetches."""
+    log = ItemLog(["a"], [0] * 200, np.arange(200) / 360, [1.0] * 200)
+    feeds = Feeds(log, start=0.1, half_life=HOUR)  # for half an hour
+    assert played(feeds, "scheduler", 600.0).fetches.sum() > 60
+
+
 ENTRIES = [40 * DAY - 2 * HOUR * k for k in range(30)][::-1]  # every two hours until day 40
 
 

@@ -32,7 +32,7 @@ from ephemeral_crawl.replay.split import fitted_to
 
 _REACHED = "fetched when its index reaches the price of a fetch"
 _FEW = 5  # items, below which the rate of a source rests mostly on those of the others
-_NAMED = 5  # of such sources in the report
+_NAMED = 5  # of such sources, and of silent ones, in the report
 _STEPS = 30  # of a mean gap between two fetches, in which the order of the first ones is decided
 
 
@@ -204,6 +204,13 @@ def _write(
     report.answer(text + ".")
     if few := known.few(fleet, log.unit):
         report.paragraph(few)
+    if (silent := np.flatnonzero(~(fleet.arrival_rate * fleet.mean_utility > 0.0))).size:
+        names = ", ".join(fleet.name(i) for i in silent[:_NAMED])
+        report.paragraph(
+            f"{counted(silent.size, 'source')} fell silent before the end of the log, and nothing "
+            f"more is expected of {'it' if silent.size == 1 else 'them'}: {names}"
+            f"{', …' if silent.size > _NAMED else ''}. In schedule.csv the reason says so."
+        )
     report.paragraph(schedule.counts(plan, math.nan, f"{log.unit}s"))
     if max_interval:
         report.paragraph(
@@ -214,9 +221,8 @@ def _write(
     with report.details("What this rests on"):
         report.paragraph(
             "Expected values of Poisson arrivals with the rates and mean worths of the log, "
-            "fetched at equal intervals, which are optimal for these rates. Sources that fell "
-            "silent count as if they published nothing. Next fetches are counted from the end of "
-            f"the log, {plan.assumed}."
+            "fetched at equal intervals, which are optimal for these rates. Next fetches are "
+            f"counted from the end of the log, {plan.assumed}."
         )
         for note in log.notes:
             report.paragraph(note)

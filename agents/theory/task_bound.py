@@ -131,7 +131,8 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
 
     Raises:
         ValueError: some sources are observed or send signals, and arrivals are neither
-            deterministic nor Poisson; or there are too many different sources to solve.
+            deterministic nor Poisson; there are too many different sources to solve; or fleets are
+            drawn at each reset, and `sources` is None.
 
     >>> task = Task("fleet-f", budget=2, arrivals="poisson")
     >>> bound, _, name = task_bound(task)
@@ -140,6 +141,12 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
     """
     if not isinstance(task, Task):
         raise ValueError(f"task is {task!r}; give a Task: crawl_env.task_of(env)")
+    if sources is None and task.draws_anew:
+        raise ValueError(
+            "the environment draws a new fleet at each reset, and every fleet has a bound of its "
+            "own; give it as `sources`, env.unwrapped.world.sources after env.reset(). A task of "
+            'the benchmark has those of its runs: crawl_env.tasks()[id].references["bound"].rewards'
+        )
     fleet = task.sources if sources is None else sources
     if task.look_cost is not None:
         return _with_looks(task, task.look_cost, fleet)

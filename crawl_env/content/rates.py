@@ -33,7 +33,8 @@ __all__ = ["Constant", "DailyCycle", "Drift", "Jumps", "RateModel", "Regimes"]
 
 
 class RateModel:
-    """Base class of rate models: the rate is Λ·factor, with a factor of mean 1 in every step.
+    """Base class of rate models: the rate is Λ·factor. Agents plan with Λ as the mean rate, so that
+    the mean of the factor should be 1.
 
     A subclass implements `start`, `factor` and `step`. Its state, one number per cell, does not
     depend on what is crawled. Content published before an episode arrived at the rate Λ.

@@ -166,7 +166,8 @@ class Schedule:
             if not affordable[i]:
                 why = f"never: a crawl costs {fleet.cost[i]:g}, more than the budget of a step"
             elif forced[i]:
-                why = "at the maximum interval; without it, less often or never"
+                rarer = "less often or never" if publishes[i] else "never: publishes nothing"
+                why = f"at the maximum interval; without it, {rarer}"
             elif not publishes[i]:
                 why = "never: publishes nothing"
             elif np.isinf(age) and held[i]:

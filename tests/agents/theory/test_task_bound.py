@@ -9,7 +9,7 @@ from agents import relaxation
 from agents.evaluation.rollout import compare, evaluate
 from agents.theory.observed import ObservedArm
 from agents.theory.task_bound import task_bound
-from crawl_env import ArrivalProcess, Arrivals, Drift, Sources, Task, World
+from crawl_env import ArrivalProcess, Arrivals, CrawlEnv, Drift, Sources, Task, World
 from crawl_env.content.process import Block, Cells
 from crawl_env.content.utility import Exponential, Lognormal, LomaxDecay, StretchedDecay
 
@@ -261,3 +261,13 @@ def test_seeing_is_worth_no_less_where_only_the_last_items_stay():
 def test_what_is_no_task_is_refused():
     with pytest.raises(ValueError, match=r"give a Task: crawl_env\.task_of\(env\)"):
         task_bound({"budget": 2})
+
+
+def test_fleets_that_are_drawn_at_each_reset_have_no_common_bound():
+    drawn = CrawlEnv("drawn-sparse-5", arrivals="poisson", observed=False)
+    with pytest.raises(
+        ValueError, match=r"every fleet has a bound .* as `sources`, env\.unwrapped"
+    ):
+        task_bound(drawn.task)
+    drawn.reset(seed=0)
+    assert task_bound(drawn.task, drawn.unwrapped.world.sources).bound.shape == (1,)

@@ -90,3 +90,14 @@ def test_sources_with_few_items_are_named(folder, capsys):
     for row, hours in ((often, 21.6), (rare, 216)):
         assert float(row["rate_low"]) < 1 / hours < float(row["rate_high"])
     assert (often["items"], rare["items"]) == ("10", "1")
+
+
+def test_sources_that_fell_silent_are_named(folder, capsys):
+    rows = [f"{name},{t}.5" for name, end in (("often", 80), ("gone", 40)) for t in range(end)]
+    Path("gone.csv").write_text("\n".join(["source,published", *rows]), encoding="utf-8")
+    words = ["--items", "gone.csv", "--budget", "1/h", "--half-life", "3h"]
+    reasons = {row["source"]: row["reason"] for row in made(*words, "--max-interval", "24h")}
+    said = " ".join(capsys.readouterr().out.split())
+    assert "1 source fell silent before the end of the log, and nothing more is expected" in said
+    assert "of it: gone. In schedule.csv" in said
+    assert reasons["gone"] == "at the maximum interval; without it, never: publishes nothing"

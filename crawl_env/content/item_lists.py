@@ -11,14 +11,15 @@ from crawl_env.compiled import compiled, inlined
 from crawl_env.content.process import Feed, Published
 from crawl_env.numerics import FloatArray, IntArray
 
-_NONE = -1  # no item
 _ROOM, _SPACIOUS = 64, 3  # items at first; places for each item after a new copy
+_ALL = 2**62  # items, more than a list can have
 # Columns of an item, which lie side by side in memory: its age in steps at the step at which it
 # came, and that step; its utility, cell and number; the place of the one that came before in its
 # cell. Whole numbers up to 2^53 are exact.
 _AGE, _AT, _UTILITY, _CELL, _NUMBER, _BEFORE = range(6)
-# Columns of a list: the places of the items that came last and first, and their number.
-_LAST, _FIRST, _LENGTH = range(3)
+# Columns of a list: the place of the item that came last, the number of items, and how many of the
+# latest ones there can be.
+_LAST, _LENGTH, _MOST = range(3)
 
 
 class ItemLists:
@@ -26,32 +27,36 @@ class ItemLists:
 
     A step takes time for the items that come, and a crawl for those that it collects; what waits
     takes none. Items are written one behind the other; where there is no more room, those that have
-    been collected or have faded are left out of a new copy. `crawl_env.content.stock.ItemStore`
-    does the same by work on all items, which capacities and decay functions other than the
-    exponential need.
+    been collected or displaced, or have faded, are left out of a new copy.
 
     Arguments:
         feed: the arrivals, whose `survival` gives the fraction of utility left.
         size: B·N.
+        capacity: (B·N,) number of latest items that a source shows, or None for all.
     """
 
-    def __init__(self, feed: Feed, size: int) -> None:
+    def __init__(self, feed: Feed, size: int, capacity: FloatArray | None = None) -> None:
         self.feed = feed
         self._clock = 0.0  # steps
-        self._lists = np.empty((size, 3), dtype=np.intp)
-        _empty(np.arange(size), self._lists)
+        self._everything = np.arange(size)
+        self._lists = np.zeros((size, 3), dtype=np.intp)
+        self._lists[:, _MOST] = _ALL if capacity is None else np.minimum(capacity, _ALL)
+        self._is_limited = capacity is not None
         self._used, self._columns = 0, np.empty((_ROOM, 6))
 
     def empty(self, cells: IntArray) -> None:
         """Remove all items of the given cells."""
-        _empty(cells, self._lists)
+        self._lists[cells, _LENGTH] = 0
 
     def advance(self) -> None:
         """Advance by one step: the age of every item grows by 1."""
         self._clock += 1.0
 
     def add(self, batches: Sequence[Published]) -> None:
-        """Add items, with cells numbered env·N + source."""
+        """Add items, with cells numbered env·N + source; with capacities from oldest to newest."""
+        if self._is_limited:
+            items = Published.concatenate(batches)
+            batches = [items.only(np.argsort(-items.age, kind="stable"))]
         number = sum(items.cell.size for items in batches)
         if self._used + number > len(self._columns):
             self._make_room(number)
@@ -59,9 +64,14 @@ class ItemLists:
             _add(*items, self._clock, self._used, self._lists, self._columns)
             self._used += items.cell.size
 
+    def value(self) -> FloatArray:
+        """Return the uncollected utility, (B·N,)."""
+        items, left = self._all()
+        return np.bincount(items.cell, items.utility * left, len(self._lists)).astype(np.float64)
+
     def items(self, cells: IntArray) -> tuple[Published, FloatArray]:
         """Return the items of the given cells that have utility left, and that utility; one cell
-        after the other, and in each in the order in which they came."""
+        after the other, and in each in the order in which they were added."""
         found = Published.empty(_count(cells, self._lists))
         _read(cells, self._clock, self._lists, self._columns, *found)
         left = self.feed.survival(found)
@@ -74,31 +84,36 @@ class ItemLists:
     def uncollected(self) -> tuple[FloatArray, FloatArray]:
         """Return the number of items with utility left and the sum of their ages in steps, (B·N,)
         each."""
-        found, _ = self.items(np.arange(len(self._lists)))
-        number = np.bincount(found.cell, minlength=len(self._lists)).astype(np.float64)
-        return number, np.bincount(found.cell, found.age, len(self._lists)).astype(np.float64)
+        items, left = self._all()
+        alive, size = items.only(left > 0), len(self._lists)
+        number = np.bincount(alive.cell, minlength=size).astype(np.float64)
+        return number, np.bincount(alive.cell, alive.age, size).astype(np.float64)
 
     def get_state(self) -> Published:
         """Return a copy of the items."""
-        return self.items(np.arange(len(self._lists)))[0]
+        items, left = self._all()
+        # Items without utility still occupy a place until newer items displace them.
+        return items.only((left > 0) | (self._lists[items.cell, _MOST] < _ALL))
 
     def set_state(self, state: Any) -> None:
         """Restore a state returned by `get_state`, which may be a list of its columns."""
-        self.empty(np.arange(len(self._lists)))
+        self._lists[:, _LENGTH] = 0
         self.add([Published.copied(state)])
+
+    def _all(self) -> tuple[Published, FloatArray]:
+        """Return all items, in the order in which they were added, and the fractions of their
+        utility that are left."""
+        found = Published.empty(_count(self._everything, self._lists))
+        _read_all(self._used, self._clock, self._lists, self._columns, *found)
+        return found, self.feed.survival(found)
 
     def _make_room(self, number: int) -> None:
         """Make room for so many items, and for more."""
-        columns, lists = self._columns[: self._used], self._lists
-        age = np.empty(self._used)
-        _grow_old(columns, self._clock, age)
-        cell, item = (columns[:, which].astype(np.intp) for which in (_CELL, _NUMBER))
-        left = self.feed.survival(Published(cell, age, columns[:, _UTILITY], item))
-        kept = int(lists[:, _LENGTH].sum())
-        self._columns = np.empty((max(_ROOM, _SPACIOUS * (kept + number)), 6))
-        self._lists = np.empty_like(lists)
-        _empty(np.arange(len(lists)), self._lists)
-        self._used = _copy(left, lists, columns, self._lists, self._columns)
+        items = self.get_state()
+        self._used = items.cell.size
+        self._columns = np.empty((max(_ROOM, _SPACIOUS * (self._used + number)), 6))
+        self._lists[:, _LENGTH] = 0
+        _add(*items, self._clock, 0, self._lists, self._columns)
 
 
 @inlined
@@ -111,28 +126,14 @@ def _older(age: float, steps: float) -> float:
     while steps > 0.0:
         age += 1.0
         steps -= 1.0
+        if steps == 0.0:  # as in every step in which all are read
+            return age
         while edge <= age:
             edge *= 2.0
         exact = min(steps, np.floor(edge - age))
         age += exact
         steps -= exact
     return age
-
-
-@compiled
-def _grow_old(columns: FloatArray, clock: float, out: FloatArray) -> None:
-    for i in range(out.size):
-        out[i] = _older(columns[i, _AGE], clock - columns[i, _AT])
-
-
-@inlined
-def _append(place: int, here: int, lists: IntArray, columns: FloatArray) -> None:
-    """Append the item at a place to the list of its cell."""
-    columns[place, _BEFORE] = lists[here, _LAST]
-    lists[here, _LAST] = place
-    if lists[here, _LENGTH] == 0:
-        lists[here, _FIRST] = place
-    lists[here, _LENGTH] += 1
 
 
 @compiled
@@ -151,7 +152,10 @@ def _add(
         columns[place, _AGE], columns[place, _AT] = age[j], clock
         columns[place, _UTILITY] = utility[j]
         columns[place, _CELL], columns[place, _NUMBER] = cell[j], number[j]
-        _append(place, cell[j], lists, columns)
+        here = cell[j]
+        columns[place, _BEFORE] = lists[here, _LAST]
+        lists[here, _LAST] = place
+        lists[here, _LENGTH] = min(lists[here, _LENGTH] + 1, lists[here, _MOST])
         place += 1
 
 
@@ -179,7 +183,7 @@ def _read(
     j = cell.size
     for i in range(cells.size - 1, -1, -1):
         place = lists[cells[i], _LAST]
-        while place != _NONE:
+        for _ in range(lists[cells[i], _LENGTH]):
             j -= 1
             cell[j], number[j] = cells[i], int(columns[place, _NUMBER])
             age[j] = _older(columns[place, _AGE], clock - columns[place, _AT])
@@ -188,29 +192,26 @@ def _read(
 
 
 @compiled
-def _empty(cells: IntArray, lists: IntArray) -> None:
-    for cell in cells:
-        lists[cell, _LAST] = lists[cell, _FIRST] = _NONE
-        lists[cell, _LENGTH] = 0
-
-
-@compiled
-def _copy(
-    left: FloatArray,
+def _read_all(
+    used: int,
+    clock: float,
     lists: IntArray,
     columns: FloatArray,
-    into_lists: IntArray,
-    into_columns: FloatArray,
-) -> int:
-    """Copy the items that are neither collected nor faded, in their order, and return their
-    number."""
-    out = 0
-    for place in range(left.size):
+    cell: IntArray,
+    age: FloatArray,
+    utility: FloatArray,
+    number: IntArray,
+) -> None:
+    """Copy all items: of each cell the latest ones, as many as its list has. Their ages are written
+    back, since the fewer steps ago they were written, the faster they are computed."""
+    j, seen = cell.size, np.zeros(len(lists), np.intp)
+    for place in range(used - 1, -1, -1):
         here = int(columns[place, _CELL])
-        first = lists[here, _FIRST]  # of a cell, what is collected comes before what is not
-        if first != _NONE and place >= first and left[place] > 0.0:
-            for column in range(_BEFORE):
-                into_columns[out, column] = columns[place, column]
-            _append(out, here, into_lists, into_columns)
-            out += 1
-    return out
+        if seen[here] == lists[here, _LENGTH]:
+            continue
+        seen[here] += 1
+        j -= 1
+        columns[place, _AGE] = _older(columns[place, _AGE], clock - columns[place, _AT])
+        columns[place, _AT] = clock
+        cell[j], number[j] = here, int(columns[place, _NUMBER])
+        age[j], utility[j] = columns[place, _AGE], columns[place, _UTILITY]

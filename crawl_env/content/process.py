@@ -55,7 +55,7 @@ class Published(NamedTuple):
         return Published(*copies)
 
     @staticmethod
-    def concatenate(batches: list[Published]) -> Published:
+    def concatenate(batches: Sequence[Published]) -> Published:
         """Return the items of all batches, concatenated in order."""
         columns = zip(Published.empty(0), *batches, strict=True)
         return Published(*map(np.concatenate, columns))

@@ -188,9 +188,8 @@ class ItemStock(Stock):
         capacity: FloatArray | None,
         recursive: bool,
     ) -> None:
-        size = shape[0] * shape[1]
-        self.store = ItemLists(feed, size) if recursive else ItemStore(feed, size, capacity)
-        self._capacity = capacity
+        self.store = ItemLists(feed, shape[0] * shape[1], capacity)
+        self._capacity, self._recursive = capacity, recursive
         super().__init__(feed, shape, count, announce=True)
 
     def change_feed(self, feed: Feed) -> None:
@@ -211,7 +210,7 @@ class ItemStock(Stock):
     def _store(self, cells: IntArray | slice) -> None:
         """Store the items that have arrived at some cells, and compute what depends on them."""
         self.store.add(self.published)
-        if isinstance(self.store, ItemStore):
+        if not self._recursive:
             self.flat[cells] = self.store.value()[cells]
         if self._flat_count is not None and self._capacity is not None:
             self._flat_count[cells] = np.minimum(self._flat_count[cells], self._capacity[cells])
@@ -233,83 +232,6 @@ def _numbered(items: Published, here: slice) -> Published:
     return items if here.start == 0 else items._replace(cell=items.cell + here.start)
 
 
-class ItemStore:
-    """The uncollected items at B·N cells; with capacities, sorted from oldest to newest.
-
-    Arguments:
-        feed: the arrivals, whose `survival` gives the fraction of utility left.
-        size: B·N.
-        capacity: (B·N,) number of latest items that a source shows, or None for all.
-    """
-
-    def __init__(self, feed: Feed, size: int, capacity: FloatArray | None) -> None:
-        self.feed = feed
-        self._size, self._capacity = size, capacity
-        self._items = Published.concatenate([])
-        self._left = np.empty(0)  # (n,) surviving fraction of each item's utility
-
-    def empty(self, cells: IntArray) -> None:
-        """Remove all items of the given cells."""
-        if self._items.cell.size:
-            gone = np.zeros(self._size, dtype=bool)
-            gone[cells] = True
-            self._keep(~gone[self._items.cell])
-
-    def advance(self) -> None:
-        """Advance by one step: the age of every item grows by 1."""
-        self._items = self._items._replace(age=self._items.age + 1.0)
-
-    def add(self, batches: list[Published]) -> None:
-        """Add items, with cells numbered env·N + source; drop those without utility and those
-        beyond the capacity."""
-        self._items = Published.concatenate([self._items, *batches])
-        if self._capacity is not None:
-            self._items = self._items.only(np.argsort(-self._items.age, kind="stable"))
-        self._left = self.feed.survival(self._items)
-        if self._capacity is None:
-            self._keep(self._left > 0)
-            return
-        # Items without utility still occupy a place until newer items displace them.
-        capacity = self._capacity[self._items.cell]
-        newer = _rank_from_last(self._items.cell)
-        self._keep((newer < capacity) & ((self._left > 0) | np.isfinite(capacity)))
-
-    def value(self) -> FloatArray:
-        """Return the uncollected utility, (B·N,)."""
-        present = self._items.utility * self._left
-        return np.bincount(self._items.cell, present, self._size).astype(np.float64)
-
-    def uncollected(self) -> tuple[FloatArray, FloatArray]:
-        """Return the number of items with utility left and the sum of their ages in steps, (B·N,)
-        each."""
-        alive = self._items.only(self._left > 0)
-        number = np.bincount(alive.cell, minlength=self._size).astype(np.float64)
-        return number, np.bincount(alive.cell, alive.age, self._size).astype(np.float64)
-
-    def items(self, cells: IntArray) -> tuple[Published, FloatArray]:
-        """Return the items of the given cells that have utility left, and that utility; in each
-        cell in the order in which they came, or with capacities from oldest to newest."""
-        asked = np.zeros(self._size, dtype=bool)
-        asked[cells] = True
-        which = asked[self._items.cell] & (self._left > 0)
-        found = self._items.only(which)
-        return found, found.utility * self._left[which]
-
-    def get_state(self) -> Published:
-        """Return a copy of the items."""
-        return Published.copied(self._items)
-
-    def set_state(self, state: Any) -> None:
-        """Restore a state returned by `get_state`, which may be a list of its columns."""
-        self._items = Published.copied(state)
-        self._left = self.feed.survival(self._items)
-
-    def _keep(self, which: Any) -> None:
-        if not which.all():
-            self._items = self._items.only(which)
-            self._left = self._left[which]
-
-
 def sums_of(items: Published, present: FloatArray, size: int) -> FloatArray:
     """Return sums over items of utility `present` (n,) at cells numbered below `size`, (5, size).
 
@@ -320,14 +242,3 @@ def sums_of(items: Published, present: FloatArray, size: int) -> FloatArray:
     cell, age, log = items.cell[which], items.age[which], np.log(present[which])
     terms = (np.ones_like(age), age, age * age, log, age * log)
     return np.stack([np.bincount(cell, term, size) for term in terms])
-
-
-def _rank_from_last(cell: IntArray) -> IntArray:
-    """Return, for each entry, the number of later entries of the same cell, (n,)."""
-    backwards = cell[::-1]
-    order = np.argsort(backwards, kind="stable")
-    here = backwards[order]
-    begins = np.flatnonzero(np.diff(here, prepend=-1))
-    rank = np.empty_like(cell)
-    rank[order] = np.arange(cell.size) - np.repeat(begins, np.diff(begins, append=cell.size))
-    return rank[::-1]

@@ -1,4 +1,4 @@
-"""The bound under a deadline: what batches of D steps can be worth at most, by linear programming.
+"""The bound under a deadline: what batches of D steps can be worth at most.
 
 An item is worth the same at the deadline whenever its batch collects it. A crawl l steps before the
 last of its batch, the next one of the same source being j batches later, therefore brings two
@@ -9,22 +9,22 @@ So a source's crawls are described by how often it has each pair (l, j), and the
 whose budgets of the D steps of a batch hold on average over the batches, is a linear program:
 maximise Σ y_i(l, j) α_i^l u*_i (1 − α_i^{jD}) so that Σ_{l,j} j y_i(l, j) ≤ 1 for every source, and
 Σ_{i,j} C_i y_i(l, j) ≤ M for every l. With one j for each source it is an assignment of sources to
-steps. Its columns are generated: at the prices λ_l of the steps, the best j is the interval of an
-unobserved source of period DT at the multiplier λ_l/α^l, in closed form.
+steps. Its dual is solved: the least that prices λ_l of the steps leave. At these, the best j is the
+interval of an unobserved source of period DT at the multiplier λ_l/α^l, in closed form.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from agents.theory.price import least_of_sum
 from agents.theory.relaxation import Relaxation, relaxation
 from agents.theory.renewal import ClosedFormArm, simplified
 from crawl_env import Sources
 from crawl_env.errors import check_positive, check_whole
-from crawl_env.numerics import FloatArray, IntArray
+from crawl_env.numerics import FloatArray
 
-_GAP = 1e-9  # between the bound and what the linear program attains, as a fraction
-_MOST_ROUNDS = 100
+_GAP = 1e-8  # of the bound, at which the search for the prices ends
 
 
 def deadline_bound(
@@ -61,64 +61,19 @@ def deadline_bound(
         found = relaxation(batch, budget * steps)
         return Relaxation(found.bound / steps, found.multiplier)
     kept = np.exp(-fleet.decay_per_step * np.arange(steps)[:, None])  # α^l, (D, N)
-    best, columns = _Columns(batch, kept), np.ones(kept.shape)
-    least, prices = np.inf, np.zeros(steps)
-    for _ in range(_MOST_ROUNDS):
-        attained, now = best.solved(columns, budget)
-        rate, columns = best.of(now)
-        value = budget * now.sum() + np.maximum(rate.max(axis=0), 0.0).sum()
-        if value < least:
-            least, prices = value, now
-        if least - attained <= _GAP * least:
-            break
-    return Relaxation(float(least / steps), float(prices.sum() / steps))
+    # Nothing is left so long before the deadline of a source that decays so fast.
+    share, arm, source = np.maximum(kept, 1e-300), ClosedFormArm(batch), np.arange(len(batch))
+    low, high = (np.broadcast_to(age, kept.shape) for age in (arm.shortest, arm.longest))
 
+    def best(prices: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return what each source earns per batch net of the prices, and its subgradients."""
+        cost = prices[:, None] * batch.cost
+        batches = arm.interval(prices[:, None] / share, low, high)
+        rate = (kept * arm.cycle_reward(batches) - cost) / batches
+        step, slopes = rate.argmax(axis=0), np.zeros((len(batch), steps))
+        net = rate[step, source]
+        slopes[source, step] = np.where(net > 0, -batch.cost / batches[step, source], 0.0)
+        return np.maximum(net, 0.0), slopes
 
-class _Columns:
-    """The columns of the linear program: sources × steps × intervals in batches.
-
-    Arguments:
-        batch: the fleet whose steps are batches.
-        kept: α^l, (D, N).
-    """
-
-    def __init__(self, batch: Sources, kept: FloatArray) -> None:
-        self._arm, self._kept, self._cost = ClosedFormArm(batch), kept, batch.cost
-        self._shape = kept.shape
-        self._row: list[IntArray] = []  # l·N + i of each column
-        self._batches: list[FloatArray] = []  # j of each
-
-    def of(self, prices: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the best net reward per batch of each source and step at the prices (D,), and the
-        interval in batches at which it is attained, (D, N) each."""
-        # Nothing is left so long before the deadline of a source that decays so fast.
-        kept = np.maximum(self._kept, 1e-300)
-        cost = prices[:, None] * self._cost
-        high = np.broadcast_to(self._arm.longest, self._shape)
-        low = np.broadcast_to(self._arm.shortest, self._shape)
-        batches = self._arm.interval(prices[:, None] / kept, low, high)
-        return (self._kept * self._arm.cycle_reward(batches) - cost) / batches, batches
-
-    def solved(self, batches: FloatArray, budget: float) -> tuple[float, FloatArray]:
-        """Add a column for each source and step, and return the maximum of the program, utility per
-        batch, and the prices of the steps, (D,)."""
-        from scipy.optimize import linprog
-        from scipy.sparse import coo_array
-
-        depth, n = self._shape
-        self._row.append(np.arange(depth * n))
-        self._batches.append(batches.ravel())
-        row, long = np.concatenate(self._row), np.concatenate(self._batches)
-        new = np.unique(np.stack([row, long]), axis=1)
-        row, long = new[0].astype(np.intp), new[1]
-        self._row, self._batches = [row], [long]
-        step, source = np.divmod(row, n)
-        fleet = self._arm.sources
-        held = fleet.ceiling[source] * -np.expm1(-fleet.decay_per_step[source] * long)
-        value = self._kept[step, source] * held
-        at = np.arange(row.size)
-        spent = coo_array((self._cost[source], (n + step, at)), shape=(n + depth, row.size))
-        share = coo_array((long, (source, at)), shape=(n + depth, row.size))
-        limit = np.concatenate([np.ones(n), np.full(depth, budget)])
-        found = linprog(-value, A_ub=(share + spent).tocsr(), b_ub=limit, method="highs")
-        return -float(found.fun), np.maximum(-found.ineqlin.marginals[n:], 0.0)
+    prices, bound = least_of_sum(best, np.full(steps, float(budget)), np.zeros(steps), _GAP)
+    return Relaxation(bound / steps, float(prices.sum() / steps))

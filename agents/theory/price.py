@@ -419,7 +419,7 @@ def _cut(polygon: FloatArray, through: FloatArray, slope: FloatArray) -> FloatAr
 
 
 def least_of_sum(
-    functions: Callable[[FloatArray], tuple[FloatArray, FloatArray]],
+    functions: Callable[[FloatArray], tuple[FloatArray, FloatArray | csr_array]],
     slope: FloatArray,
     start: FloatArray,
     gap: float = 1e-6,
@@ -432,7 +432,7 @@ def least_of_sum(
     in a few dozen evaluations where the f_i have few pieces each, and needs SciPy.
 
     Arguments:
-        functions: returns f, (N,), and subgradients, (N, D), at a point, (D,).
+        functions: returns f, (N,), and subgradients, (N, D), dense or sparse, at a point, (D,).
         slope: (D,), positive; without `within` all of it.
         start: (D,).
         gap: between the two bounds, as a fraction, at which the search ends.
@@ -447,7 +447,7 @@ def least_of_sum(
         from scipy.optimize import linprog
         from scipy.sparse import csr_array, eye_array, hstack, vstack
     except ImportError as error:
-        raise ImportError(missing("scipy", "the prices of the steps of a day")) from error
+        raise ImportError(missing("scipy", "a bound with several prices")) from error
 
     point, best, least = start, start, np.inf
     cuts: list[csr_array] = []
@@ -467,5 +467,7 @@ def least_of_sum(
         found = linprog(objective, vstack(cuts), np.concatenate(levels))  # all are ≥ 0
         if not found.success or least - found.fun <= gap * abs(least):
             break
-        point = found.x[: slope.size]
+        before, point = point, found.x[: slope.size]
+        if np.array_equal(point, before):  # what is left is within the tolerance of the program
+            break
     return best, least

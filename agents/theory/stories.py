@@ -12,8 +12,7 @@ divided among them in any way, π_{S,i} ≥ 0 with Σ_S π_{S,i} ≤ λC_i, no p
 where x_{S,i}(k) = Λ_S ξ̄_i (1 − e^{−μ_i kT})/μ_i is what source i finds of the kind after k steps.
 Divided in proportion to the rates of the kinds, and with each way of crawling a kind taken for a
 source of its own, this would be the relaxed bound of sources that share nothing, so that the best
-division is never worse. It is found by a linear program, whose columns, the gaps k that matter, are
-generated.
+division is never worse. It is found by cutting planes: the gaps k that matter.
 
 A lag between the reports of a story lowers nothing but what is collected: measured from its report
 at the source whose crawl pays, the age of an item is at least what it would be if each source's
@@ -22,8 +21,11 @@ crawls were earlier by its lag, and these are crawls of the kind at the same rat
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
+from agents.theory.price import least_of_sum
 from agents.theory.relaxation import Relaxation
 from agents.theory.renewal import ClosedFormArm, simplified
 from crawl_env import Sources, Stories
@@ -32,9 +34,11 @@ from crawl_env.extras import missing
 from crawl_env.numerics import FloatArray, IntArray
 from crawl_env.simulation.selection import affordable
 
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
 _MOST_TOGETHER = 8  # sources whose kinds of stories are told apart
-_GAP = 1e-6  # between the bound and what the linear program attains, as a fraction
-_MOST_ROUNDS = 60
+_GAP = 1e-6  # of the bound, at which the search for the prices ends
 
 
 def stories_bound(
@@ -63,6 +67,11 @@ def stories_bound(
     0.952
     1.813
     """
+    try:
+        from scipy.sparse import csr_array
+    except ImportError as error:
+        raise ImportError(missing("scipy", "the bound of shared stories")) from error
+
     check_positive("budget", budget, "budget units / step")
     most = np.zeros(int(sources.topic_of.max()) + 1)
     np.maximum.at(most, sources.topic_of, sources.arrival_rate)
@@ -73,18 +82,31 @@ def stories_bound(
     if not live.any():
         return Relaxation(0.0, 0.0)
     fleet, reports = simplified(sources).select(live), reports[live]
-    program = _Program(fleet, *_kinds(fleet.topic_of, reports))
-    gap = np.maximum(program.arm.shortest, 1.0)
-    least, best = np.inf, 0.0
-    for _ in range(_MOST_ROUNDS):
-        attained, price, divided = program.solved(gap, budget)
-        rate, gap = program.best(divided)
-        value = price * budget + float(np.maximum(rate, 0.0).sum())
-        if value < least:
-            least, best = value, price
-        if least - attained <= _GAP * least:
-            break
-    return Relaxation(least, best)
+    kind, source, share = _kinds(fleet.topic_of, reports)
+    pairs, n, first = kind.size, len(fleet), np.flatnonzero(np.diff(kind, prepend=-1))
+    each = fleet.select(source)
+    arm = ClosedFormArm(each.replaced(arrival_rate=each.arrival_rate * share, cost=1.0))
+
+    def best(prices: FloatArray) -> tuple[FloatArray, csr_array]:
+        """Return what each kind earns per step net of π, and its subgradients by λ and π."""
+        gap = np.minimum(arm.interval(prices[1:]), arm.longest)
+        rate = (arm.mean_content(gap) - prices[1:]) / gap
+        net = np.maximum.reduceat(rate, first)
+        chosen = np.flatnonzero((rate == net[kind]) & (rate > 0.0))
+        chosen = chosen[np.diff(kind[chosen], prepend=-1) > 0]  # one of those that are equal
+        slopes = (-1.0 / gap[chosen], (kind[chosen], 1 + chosen))
+        return np.maximum(net, 0.0), csr_array(slopes, shape=(first.size, 1 + pairs))
+
+    slope = np.append(float(budget), np.zeros(pairs))
+    # Σ_S π_{S,i} ≤ λC_i
+    rows, columns = np.append(np.arange(n), source), np.append(np.zeros(n), 1 + np.arange(pairs))
+    entries = np.append(-fleet.cost, np.ones(pairs))
+    divided = csr_array((entries, (rows, columns)), shape=(n, 1 + pairs))
+    prices, bound = least_of_sum(best, slope, np.zeros(1 + pairs), _GAP, divided)
+    # The inequality must hold to the last digit for the bound to be one.
+    spent = np.bincount(source, prices[1:], n)
+    multiplier = max(float(prices[0]), float((spent / fleet.cost).max()))
+    return Relaxation(bound + budget * (multiplier - float(prices[0])), multiplier)
 
 
 def _kinds(topic_of: IntArray, reports: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
@@ -111,69 +133,3 @@ def _kinds(topic_of: IntArray, reports: FloatArray) -> tuple[IntArray, IntArray,
             share.append(chance[of_set] / reports[part][place])
             number += len(sets)
     return np.concatenate(kind), np.concatenate(source), np.concatenate(share)
-
-
-class _Program:
-    """The linear program: how often each kind is crawled by each of its sources after each gap.
-
-    Arguments:
-        sources: a fleet, (N,).
-        kind, source, share: of the pairs of a kind and a source, as in `_kinds`.
-    """
-
-    def __init__(
-        self, sources: Sources, kind: IntArray, source: IntArray, share: FloatArray
-    ) -> None:
-        self._kind, self._source, self._cost = kind, source, sources.cost
-        fleet = sources.select(source)
-        rate = fleet.arrival_rate * share
-        self.arm = ClosedFormArm(fleet.replaced(arrival_rate=rate, cost=1.0))
-        self._pair: IntArray = np.zeros(0, dtype=np.intp)  # of each column
-        self._gap: FloatArray = np.zeros(0)
-
-    def best(self, divided: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the net reward per step of each kind, (K,), if its sources' crawls have the prices
-        π, (P,), and the gap that is best for each of them alone, (P,)."""
-        gap = np.minimum(self.arm.interval(divided), self.arm.longest)
-        net = (self.arm.mean_content(gap) - divided) / gap
-        rate = np.zeros(int(self._kind.max()) + 1)
-        np.maximum.at(rate, self._kind, net)
-        return rate, gap
-
-    def solved(self, gap: FloatArray, budget: float) -> tuple[float, float, FloatArray]:
-        """Add a column for each pair, and return the maximum of the program, λ and π, (P,)."""
-        try:
-            from scipy.optimize import linprog
-            from scipy.sparse import coo_array
-        except ImportError as error:
-            raise ImportError(missing("scipy", "the bound of shared stories")) from error
-        pairs = self._kind.size
-        columns = np.stack([np.append(self._pair, np.arange(pairs)), np.append(self._gap, gap)])
-        columns = np.unique(columns, axis=1)
-        self._pair, self._gap = pair, gap = columns[0].astype(np.intp), columns[1]
-        # Rows: the time of each kind; each pair's crawls, which are at most its source's; the
-        # budget. The frequencies of the sources' crawls are the last columns.
-        kinds, n, at = int(self._kind.max()) + 1, self._cost.size, np.arange(pair.size)
-        worth = self.arm.sources.ceiling[pair] * -np.expm1(
-            -self.arm.sources.decay_per_step[pair] * gap
-        )
-        rows = np.concatenate(
-            [self._kind[pair], kinds + pair, kinds + np.arange(pairs), [kinds + pairs] * n]
-        )
-        crawls = pair.size + np.arange(n)
-        places = np.concatenate([at, at, pair.size + self._source, crawls])
-        entries = np.concatenate([gap, np.ones(pair.size), -np.ones(pairs), self._cost])
-        shape = (kinds + pairs + 1, pair.size + n)
-        limit = np.concatenate([np.ones(kinds), np.zeros(pairs), [budget]])
-        found = linprog(
-            -np.append(worth, np.zeros(n)),
-            A_ub=coo_array((entries, (rows, places)), shape=shape).tocsr(),
-            b_ub=limit,
-            method="highs",
-        )
-        price = np.maximum(-found.ineqlin.marginals, 0.0)
-        divided, multiplier = price[kinds:-1], float(price[-1])
-        # Σ_S π_{S,i} ≤ λC_i must hold to the last digit for the bound to be one.
-        spent = np.bincount(self._source, divided, n)
-        multiplier = max(multiplier, float((spent / self._cost).max()))
-        return -float(found.fun), multiplier, divided

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from crawl_env.files.table import is_number
 from crawl_env.log.clock import unix_moments, unix_unit_of
 
 _NAMED = 3  # items in a message
+_DATE = re.compile(r"(?:19|20)\d\d(?:\d{4})?", re.ASCII)
 
 
 @dataclass(kw_only=True)
@@ -142,13 +144,19 @@ def _listed(log: ItemLog, which: np.ndarray) -> str:
 
 def given_time(option: str, text: str, log: ItemLog) -> float | str | None:
     """Return the number or time stamp that an option holds, or None if it is empty; of a log with
-    dates, a Unix time becomes a time stamp."""
+    dates, a Unix time becomes a time stamp, and what may be a year or a day (2024, 20240501) as
+    well as a number of hours is refused."""
     if not text:
         return None
     if is_number(text):
         number = float(text)
         if log.origin and (unit := unix_unit_of(number)):
             return f"{unix_moments(np.array([number]), unit)[0]}Z"
+        if log.origin and _DATE.fullmatch(text):
+            raise ValueError(
+                f"{option} is {text}, which may be a date or {log.unit}s; write a date as "
+                f"2024-05-01, and {log.unit}s as {text}.0"
+            )
         return number
     if not log.origin:
         raise ValueError(

@@ -153,6 +153,9 @@ def test_the_part_of_a_log_may_be_given_in_unix_seconds(tmp_path):
     for since in (str(start + 36_000), f"{start + 36_000}000", "10", "2024-05-01T10:00:00Z"):
         log = options.read(tmp_path / "i.csv", since=since, until="50.5")
         assert (log.start, log.end, len(log)) == (10.0, 50.5, 41)
+    for date in ("20240502", "2024"):  # hours, of which 20240502 are 2,309 years
+        with pytest.raises(ValueError, match=f"--until is {date}, which may be a date"):
+            options.read(tmp_path / "i.csv", until=date)
 
 
 def test_time_and_memory_depend_on_the_items_not_on_the_days(tmp_path):

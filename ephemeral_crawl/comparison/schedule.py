@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
 
@@ -278,13 +278,22 @@ def counts(schedule: Schedule, delay: float, unit: str = "units of time") -> str
 
 def clock(log: ItemLog, end: float) -> Callable[[float], str]:
     """Return a function that turns a time after the end of a log into a time stamp, or into a
-    number in the log's unit if its times are numbers."""
+    number in the log's unit if its times are numbers.
+
+    >>> clock(ItemLog(["a"], [0], [1089924], [1]), 1089948.0)(1.5)
+    '1089949.5'
+    >>> clock(ItemLog(["a"], [0], [1], [1], origin="2026-11-30T00:00:00Z"), 1.0)(1e9)
+    '9999-12-31T23:59:59Z'
+    """
     if not log.origin:
-        return lambda after: f"{end + after:.6g}"
+        return lambda after: f"{end + after:.4f}".rstrip("0").rstrip(".")
     origin = datetime.fromisoformat(log.origin)
 
     def stamp(after: float) -> str:
-        moment = origin + timedelta(hours=(end + after) * HOURS[log.unit])
+        try:
+            moment = origin + timedelta(hours=(end + after) * HOURS[log.unit])
+        except OverflowError:  # after the year 9999, as with many sources and hardly any budget
+            moment = datetime.max.replace(tzinfo=UTC)
         return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
 
     return stamp

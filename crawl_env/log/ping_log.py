@@ -174,8 +174,8 @@ class PingLog(EventLog):
         order = np.argsort(-counts, kind="stable")[: (counts > 0).sum()]
         named = ", ".join(self.names[i] for i in order[:_NAMED]) + ", …" * (order.size > _NAMED)
         found = (
-            f"{counts.sum():,} of {counted(len(self), 'ping')} are of "
-            f"{counted(order.size, 'source')} that the log of items lacks ({named})"
+            f"{counts.sum():,} of {len(self):,} pings are of {counted(order.size, 'source')} that "
+            f"the log of items lacks ({named})"
         )
         if not drop:
             raise ValueError(

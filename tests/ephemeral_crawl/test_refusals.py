@@ -78,7 +78,7 @@ def example(tmp_path_factory):
         (f"{REPLAY} --sources table1", "--sources lacks 20 sources of the log, with 2,134 items"),
         (f"{REPLAY} --sources table1 --decay-rate 1", "--decay-rate was given with --sources"),
         (f"{REPLAY} --curves none.csv", "none.csv: No such file"),
-        (f"{PINGS} strange.csv", "sources that the log"),
+        (f"{PINGS} strange.csv", "source that the log"),
         (f"{PINGS} numbers.csv", "are numbers"),
         (f"{PINGS} late.csv", "no ping is within"),
         (f"{BACKTEST} --budget 1/h --present ttrss", "ttrss"),

@@ -93,8 +93,11 @@ class Backtest(SignalOptions, AnsweringStudy):
                 f"of which the largest is between {least:g} and {MOST_WORTH:g}"
             )
         pings = self.pings(log)
+        title, known = f"Back-test on {self.items.name}", len(log.names)
         if self.quick:
             log, per_hour = _sampled(log, per_hour)
+            if len(log.names) < known:
+                title += f": a sample, {len(log.names):,} of {known:,} feeds"
         events = FeedEvents(log, pings, self._feeds(log, half_life), per_hour, self.present)
         if not len(events.feeds.moments(per_hour)):
             raise ValueError(
@@ -111,7 +114,7 @@ class Backtest(SignalOptions, AnsweringStudy):
         print(f"{counted(len(log), 'item')} of {feeds}, {len(parts)} parts")
         compile_scheduler("preparing", partial(print, file=sys.stderr))
         results = Results(events, play_all(self.runner, events, parts))
-        report = Report(f"Back-test on {self.items.name}")
+        report = Report(title)
         summary.write(report, events, results)
         self.publish(
             report,

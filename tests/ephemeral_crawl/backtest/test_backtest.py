@@ -225,7 +225,9 @@ def test_a_quick_run_plays_a_sample_of_many_feeds(log_file, tmp_path, monkeypatc
     run(log_file, "--engine", "sequential", "--quick")
     note = "A sample: 4 of 12 feeds, in even steps of their worth, with the budget scaled to it"
     assert f"{note} (1 to 0.3333 fetches an hour)." in capsys.readouterr().out
-    assert note in (tmp_path / "results/backtest/report.html").read_text(encoding="utf-8")
+    page = (tmp_path / "results/backtest/report.html").read_text(encoding="utf-8")
+    assert note in page
+    assert f"<h1>Back-test on {log_file.name}: a sample, 4 of 12 feeds</h1>" in page
     assert len(read_csv(tmp_path / "results/backtest/feeds.csv")) == 4
 
 

@@ -38,6 +38,7 @@ BATCH = 4096  # rows held as lists at a time: millions of lists would slow garba
 MOST_ROWS = 50_000_000
 LONGEST_LINE = 1 << 20  # characters
 NAMED = 8  # rows with the same error that a message names
+_FIRST, _LAST = np.datetime64("0001-01-01"), np.datetime64("9999-12-31T23:59:59")  # of datetime
 
 # RFC 822 and its successors, as RSS feeds have it; other names of zones are ambiguous.
 _RFC_822 = re.compile(
@@ -424,6 +425,8 @@ def _times(
     """Return numbers, or time stamps as datetime64 in UTC, as the first cell decides; and whether
     nothing had to be assumed of a time zone."""
     if not isinstance(cells, list):
+        if cells.dtype.kind == "M" and (outside := (cells < _FIRST) | (cells > _LAST)).any():
+            raise _outside(path, column, int(np.argmax(outside)), cells[np.argmax(outside)])
         return cells, True
     if not cells[0].strip() or is_number(cells[0]):
         return _numbers(path, column, cells), True
@@ -456,11 +459,15 @@ def _times(
             try:
                 stamps[record] = stamp.astimezone(UTC).replace(tzinfo=None)
             except OverflowError:
-                raise ValueError(
-                    f"{path}, row {_row(path, record)}: {column.name} is {shown(cells[record])}, "
-                    "which is outside the years 1 to 9999 in UTC; correct the time stamp"
-                ) from None
+                raise _outside(path, column, record, shown(cells[record])) from None
     return np.array(stamps, dtype="datetime64[us]"), zoned[0]
+
+
+def _outside(path: PathName, column: Column, record: int, stamp: object) -> ValueError:
+    return ValueError(
+        f"{path}, row {_row(path, record)}: {column.name} is {stamp}, which is outside the years 1 "
+        "to 9999 in UTC; correct the time stamp"
+    )
 
 
 def _is_stamp(cell: str) -> bool:

@@ -298,6 +298,7 @@ def test_what_is_wrong_in_parquet_is_named(tmp_path, monkeypatch):
 
     path = tmp_path / "f.parquet"
     far = np.array([2**62], dtype="datetime64[ms]")
+    early = np.array([-(2**62)], dtype="datetime64[us]")
     for columns, parts in (
         ({"source": [[1]]}, ["column source holds list", "it must hold text"]),
         ({"source": [b"a"]}, ["column source holds binary"]),
@@ -306,6 +307,7 @@ def test_what_is_wrong_in_parquet_is_named(tmp_path, monkeypatch):
         ({"source": ["a", "b"], "published": [1.0, None]}, ["row 2: published is empty"]),
         ({"source": ["a"], "published": [[1.0]]}, ["must hold numbers or time stamps"]),
         ({"source": ["a"], "published": far}, ["column published cannot be read"]),
+        ({"source": ["a"], "published": early}, ["row 1: published is -", "years 1 to 9999"]),
         ({"source": ["a"], "colour": [1]}, ["unknown column 'colour'"]),
         ({"cost": [1]}, ["missing column source"]),
         ({"source": arrow.array([], arrow.string())}, ["no items below the header"]),

@@ -41,8 +41,9 @@ MOST_BYTES = 1 << 20  # of a notice
 LEASE = 10 * 86_400.0  # seconds for which notices are asked for, and are sent if a hub does not say
 _LEASES = (300.0, 90 * 86_400.0)  # shortest and longest lease that is believed
 _RENEWED = 0.8  # of a lease, after which it is renewed
-_UNANSWERED = 3600.0  # seconds in which a hub asks back, or is asked again
-_RETRIES = (600.0, 86_400.0)  # seconds after a hub failed, at first and after many times
+_UNANSWERED = 3600.0  # seconds in which a hub asks back, or is asked again, at first
+_FAILED = 600.0  # seconds after which a hub that failed is asked again, at first
+_LONGEST = 86_400.0  # seconds after which it is asked again after many times
 _LOOK = 7 * 86_400.0  # seconds after which a feed that named no hub is looked at again
 _EVERY = 30.0  # seconds between two rounds
 _AT_ONCE = 8  # hosts of hubs that are asked at once
@@ -69,7 +70,7 @@ class HubSubscription(NamedTuple):
     secret: str
     state: str
     again: float  # when something is to be done, seconds since 1970
-    failures: int  # consecutive, of requests to the hub
+    failures: int  # consecutive requests to the hub that it has not confirmed
 
 
 class NotYet(Exception):
@@ -271,12 +272,11 @@ class Subscriptions:
             "hub.mode": "unsubscribe" if known.state == LEAVING else "subscribe",
             "hub.topic": known.topic,
         }
-        if known.state == LEAVING:
-            known = known._replace(failures=1)
-        else:
+        if known.state != LEAVING:
             fields |= {"hub.secret": known.secret, "hub.lease_seconds": f"{LEASE:.0f}"}
         # Hubs may ask back before they answer.
-        self._put(known._replace(again=now + _UNANSWERED))
+        known = known._replace(failures=known.failures + 1)
+        self._put(known._replace(again=now + _wait(_UNANSWERED, known.failures)))
         try:
             answer = await self._client.post(known.hub, urlencode(fields).encode())
             if not 200 <= answer.status < 300:
@@ -291,10 +291,9 @@ class Subscriptions:
         _LOG.warning("the hub %s of %s: %s", known.hub, known.source, reason_of(why))
         present = self._one("key", known.key)
         if present is not None and present.state != LEAVING:
-            least, most = _RETRIES
-            wait = min(least * 2.0 ** min(present.failures, 20), most)
-            again = self._clock() + wait
-            self._put(present._replace(again=again, failures=present.failures + 1))
+            failures = max(present.failures, 1)  # a hub may deny what it has confirmed
+            again = self._clock() + _wait(_FAILED, failures)
+            self._put(present._replace(again=again, failures=failures))
 
     # ------------------------------------------------------------------------------- answers
 
@@ -341,6 +340,11 @@ class Subscriptions:
 
     def _forget(self, known: HubSubscription) -> None:
         self._file.rows("DELETE FROM subscription WHERE key = ?", (known.key,))
+
+
+def _wait(first: float, failures: int) -> float:
+    """Return the seconds after which a hub is asked again after so many failures, at least 1."""
+    return min(first * 2.0 ** min(failures - 1, 20), _LONGEST)
 
 
 def is_signed(secret: str, signature: str, body: bytes) -> bool:

@@ -160,16 +160,17 @@ def test_only_notices_that_are_signed_are_pings(method):
     run(test)
 
 
-def test_a_hub_that_fails_is_asked_again_more_and_more_rarely():
+@pytest.mark.parametrize(("status", "first"), [(503, 600.0), (202, 3600.0)])
+def test_a_hub_that_fails_or_never_asks_back_is_asked_more_and_more_rarely(status, first):
     async def test(hub):
-        hub.status = 503
+        hub.status = status
         hub.subscriptions.found(FEED, hub.url, TOPIC)
         waits = []
         for _ in range(10):
             await hub.subscriptions.round()
             waits.append(hub.subscriptions.of(FEED).again - hub.now)
             hub.now += waits[-1]
-        assert waits[:3] == [600.0, 1200.0, 2400.0]
+        assert waits[:3] == [first, 2 * first, 4 * first]
         assert waits[-1] == 86_400.0
         hub.sources.clear()
         await hub.subscriptions.round()

@@ -11,10 +11,9 @@ import gymnasium as gym
 from crawl_env.benchmark import BenchmarkTask, tasks
 from crawl_env.content.arrivals import Arrivals, Deterministic
 from crawl_env.content.engine import Engine
-from crawl_env.content.hawkes import Hawkes
 from crawl_env.content.payoff import Deadline, DiminishingReturns, Payoff
 from crawl_env.content.process import ArrivalProcess
-from crawl_env.content.rates import Constant, DailyCycle, Drift, Jumps, Regimes
+from crawl_env.content.rates import Constant, DailyCycle, Drift, Hawkes, Jumps, Regimes
 from crawl_env.content.signals import Signals
 from crawl_env.content.stories import Stories
 from crawl_env.content.trace import Trace

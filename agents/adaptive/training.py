@@ -34,8 +34,7 @@ from agents.inference.history import INPUTS, PLUG_IN, Array32, C, F, Shows
 from agents.policies.base import ObservationView, graded
 from agents.theory.renewal import renewal_arm
 from crawl_env import ArrivalProcess, Arrivals, CrawlVectorEnv, ItemLog, Sources, Trace
-from crawl_env.content.hawkes import Hawkes
-from crawl_env.content.rates import DailyCycle, Drift, Jumps
+from crawl_env.content.rates import DailyCycle, Drift, Hawkes, Jumps
 from crawl_env.content.utility import (
     Decay,
     Exponential,

@@ -32,11 +32,13 @@ from agents.theory.closed_form import (
     time_constants,
 )
 from crawl_env.compiled import compiled, inlined
+from crawl_env.content.draws import gamma, mixed
 
 WHITTLE, MYOPIC, STATIC, AGE = range(4)
 NEVER = 10**9  # age of a source never crawled, `crawl_env.content.world.NEVER`
 _ROUNDED = 1.0 - 1e-12  # of a level that no index below the age exceeds by rounding
 LEAST_RATE = 1e-12  # items / step, as in `agents.adaptive`
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # the increment of a stream
 
 _NONE = np.zeros(0, np.float32)
 
@@ -162,6 +164,23 @@ def rate_of(parameters: Parameters, i: int) -> float:
 
 
 @compiled
+def draw_rate(parameters: Parameters, i: int, seed: int, step: int) -> None:
+    """Draw the arrival rate of source i from its posterior; it depends on (seed, i, step) only."""
+    key = mixed(np.uint64(step) + mixed(np.uint64(i) + _GOLDEN) + _GOLDEN)
+    state = np.array([np.uint64(seed) + key, _GOLDEN])
+    shape = parameters.prior_shape + np.float64(parameters.items[i])
+    rate = parameters.prior_rate + np.float64(parameters.exposure[i]) * parameters.period
+    parameters.drawn[i] = max(gamma(state, shape) / rate, LEAST_RATE / parameters.period)
+
+
+@compiled
+def draw_rates(parameters: Parameters, seed: int, step: int) -> None:
+    """Draw the arrival rates of all sources."""
+    for i in range(parameters.drawn.size):
+        draw_rate(parameters, i, seed, step)
+
+
+@compiled
 def decay_of(parameters: Parameters, i: int) -> float:
     """Return μT of source i."""
     return np.float64(parameters.decay_rate[i]) * parameters.period
@@ -229,25 +248,17 @@ def is_plain(parameters: Parameters) -> bool:
 
 
 @compiled
-def plain_index(scale: float, decay: float, age: float) -> float:
-    """Return the index of Theorem 1 at a whole age; `NEVER` is infinite."""
-    age = np.inf if age >= NEVER else age
-    return age_index(age, decay, decayed(decay)[1], scale)
-
-
-@compiled
 def index_at(parameters: Parameters, i: int, scale: float, decay: float, age: float) -> float:
     """Return the index of source i at a whole age, given its `scale_of` and `decay_of`."""
     kind = parameters.kind
     if kind in (STATIC, AGE):
         return scale * age
-    fail, delay = failures_of(parameters, i)
-    if kind == WHITTLE and fail == 0.0:
-        return plain_index(scale, decay, age)
-    level = 1.0 if age >= NEVER else -math.expm1(-age * decay)
-    if kind == MYOPIC:
-        return scale * level * (1.0 - fail)
     age = np.inf if age >= NEVER else age
+    fail, delay = failures_of(parameters, i)
+    if kind == MYOPIC:
+        return scale * -math.expm1(-age * decay) * (1.0 - fail)
+    if fail == 0.0:
+        return age_index(age, decay, decayed(decay)[1], scale)
     failing = retries(fail, delay, decay)
     return retried_age_index(age, decay, decayed(decay)[1], scale, failing)
 

@@ -18,6 +18,7 @@ from agents.scheduling.age_index import (
     age_reaching,
     cost_of,
     decay_of,
+    draw_rate,
     failures_of,
     gather,
     index_at,
@@ -41,7 +42,6 @@ from agents.scheduling.calendar import (
     put,
     release,
 )
-from agents.scheduling.draws import draw_rate
 from agents.scheduling.signals import (
     Signals,
     dues_with,

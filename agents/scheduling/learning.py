@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 from agents.inference.rates import MOST_ITEMS, Posterior, check_prior, weak_prior
 from agents.scheduling import age_index
 from agents.scheduling.age_index import NEVER, Columns, Parameters
-from agents.scheduling.draws import draw_range
 from agents.scheduling.scheduler import FleetScheduler, check_columns
 from crawl_env.errors import as_array, check_range, check_within
 from crawl_env.files.arrays import Array
@@ -180,4 +179,4 @@ class AdaptiveFleetScheduler(FleetScheduler):
             turns = max(1, int(np.ceil(self.n * mean / self.budget)))
             self._crawls = self._crawls._replace(turns=turns)
             if self.steps == 0:
-                draw_range(self._parameters, 0, self.n, self._draw_seed, self._now)
+                age_index.draw_rates(self._parameters, self._draw_seed, self._now)

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from crawl_env.content.hawkes import Hawkes
 from crawl_env.content.items import ItemSampler, PoissonTimes, past_items
 from crawl_env.content.parts import is_known, make_part
 from crawl_env.content.process import ArrivalProcess, Block, Cells, Feed
@@ -17,6 +16,7 @@ from crawl_env.content.rates import (
     Constant,
     DailyCycle,
     Drift,
+    Hawkes,
     Jumps,
     RateModel,
     Regimes,

@@ -57,7 +57,8 @@ class Stock:
         self._blocks: list[tuple[FloatArray, FloatArray | None, FloatArray, Add]] = []
         for i, (here, block) in enumerate(feed.blocks):
             add = self._noting(i, here, block) if self._announce else block.add
-            self._blocks.append((self.flat[here], self._count_of(here), block.cells.retention, add))
+            count = None if self._flat_count is None else self._flat_count[here]
+            self._blocks.append((self.flat[here], count, block.cells.retention, add))
         several = len(self._blocks) > 1
         self._parallel = several and all(block.parallel for _, block in feed.blocks)
 
@@ -68,13 +69,12 @@ class Stock:
             drawn = []
             for items in block.draw(rng):
                 block.cells.collect(items, value, count)
-                drawn.append(_numbered(items, here))
+                if here.start:  # cells are numbered as in the world
+                    items = items._replace(cell=items.cell + here.start)
+                drawn.append(items)
             self._drawn[i] = drawn
 
         return add
-
-    def _count_of(self, cells: slice) -> FloatArray | None:
-        return None if self._flat_count is None else self._flat_count[cells]
 
     def start(self, envs: IntArray, steps: FloatArray, rng: np.random.Generator) -> None:
         """Replace the content of the environments `envs` (b,) by that of `steps` (b, N) steps."""
@@ -87,17 +87,14 @@ class Stock:
                 self.published.append(items._replace(cell=cells[items.cell]))
         else:
             past.add(value, count, rng)
-        self._set(envs, steps, value, count)
-
-    def _numbers(self, envs: IntArray) -> IntArray:
-        """Return the numbers of the cells of some environments."""
-        return np.arange(self.value.size).reshape(self.value.shape)[envs].ravel()
-
-    def _set(self, envs: IntArray, steps: FloatArray, value: FloatArray, count: FloatArray) -> None:
         self.value[envs] = value.reshape(steps.shape)
         if self.count is not None:
             # The stationary distribution has infinitely many items: count from the start instead.
             self.count[envs] = np.where(np.isinf(steps), 0.0, count.reshape(steps.shape))
+
+    def _numbers(self, envs: IntArray) -> IntArray:
+        """Return the numbers of the cells of some environments."""
+        return np.arange(self.value.size).reshape(self.value.shape)[envs].ravel()
 
     def advance(self, rng: np.random.Generator) -> None:
         """Advance by one step: content decays, then new content arrives."""
@@ -225,11 +222,6 @@ class ItemStock(Stock):
     def set_state(self, state: dict[str, Any]) -> None:
         super().set_state(state)
         self.store.set_state(state["store"])
-
-
-def _numbered(items: Published, here: slice) -> Published:
-    """Return the items of a block with their cells numbered as in the world."""
-    return items if here.start == 0 else items._replace(cell=items.cell + here.start)
 
 
 def sums_of(items: Published, present: FloatArray, size: int) -> FloatArray:

@@ -47,6 +47,7 @@ class Harvest(NamedTuple):
 
 # Faster than the types.
 FLOAT32, BOOL, INTP = np.dtype(np.float32), np.dtype(np.bool_), np.dtype(np.intp)
+_OF_WORLD = ("age", "seen", "rate", *HEARD)  # features that are attributes of the world
 _NOWHERE, _NOTHING = np.zeros(0, dtype=bool), np.zeros(0)
 
 
@@ -294,16 +295,12 @@ class Simulation:
                 np.copyto(out, world.value, where=self.task.observed, casting="same_kind")
         elif name == "content":
             out[...] = np.where(self.task.observed, world.value, 0.0)
-        elif name == "age":
-            out[...] = world.age
-        elif name == "seen":
-            out[...] = world.seen
+        elif name in _OF_WORLD:
+            known = getattr(world, name)
+            out[...] = 0.0 if known is None else known
         elif name == "shown":
             out[...] = 0.0
             out[np.divmod(self._looked, world.shape[1])] = self._shown
-        elif name in HEARD:
-            heard = getattr(world, name)
-            out[...] = 0.0 if heard is None else heard
         elif name == "available":
             out[...] = 1.0 if world.available is None else world.available
         elif name == "balance":
@@ -321,8 +318,6 @@ class Simulation:
             out[...] = getattr(world.sources, name)
         elif name == "topic":
             out[...] = world.sources.topic_of
-        elif name == "rate":
-            out[...] = world.rate
         else:
             out[...] = 0.0
             env, source = np.divmod(picked, world.shape[1])

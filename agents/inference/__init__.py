@@ -17,6 +17,7 @@ from agents.inference.changed import Changed
 from agents.inference.content import Harvests, HarvestSums
 from agents.inference.pings import Quality, SignalQuality
 from agents.inference.rates import (
+    RETENTIONS,
     CrawlOutcome,
     Estimator,
     FleetPrior,
@@ -49,10 +50,8 @@ __all__ = [
 # Each entry is called with the period T, the prior, and its own options.
 ESTIMATORS: dict[str, Callable[..., Estimator]] = {
     "gamma-poisson": lambda period, prior, retention=1.0: GammaPoisson(prior, retention, period),
-    "forgetting": lambda period, prior, retentions=None: (
-        Forgetting(prior=prior, period=period)
-        if retentions is None
-        else Forgetting(tuple(retentions), prior, period)
+    "forgetting": lambda period, prior, retentions=RETENTIONS: Forgetting(
+        tuple(retentions), prior, period
     ),
     "fleet-prior": lambda period, prior: FleetPrior(prior),
     "changed": lambda period, prior, retention=1.0: Changed(prior, retention, period),

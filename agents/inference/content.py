@@ -29,7 +29,6 @@ from agents.inference.rates import (
     increased,
     is_due,
 )
-from crawl_env.compiled import compiled
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation.observation import SUMMED
 
@@ -425,15 +424,7 @@ def from_utility(
 
 def _any(number: FloatArray) -> NDArray[np.bool_]:
     """Return whether any number of each row is positive, (B, 1)."""
-    return np.array([[_any_positive(row)] for row in number])
-
-
-@compiled
-def _any_positive(row: FloatArray) -> bool:
-    i = 0
-    while i < row.size and not row[i] > 0:
-        i += 1
-    return i < row.size
+    return np.asarray((number > 0).any(axis=1, keepdims=True))
 
 
 def _logarithm(fraction: FloatArray) -> NDArray[np.float32]:

@@ -153,14 +153,8 @@ def entries(array: ArrayLike, cells: IntArray, shape: tuple[int, ...]) -> NDArra
 def increased(array: FloatArray, cells: IntArray, more: FloatArray) -> FloatArray:
     """Return a copy of an array, (..., N), with (K,) added at flat positions."""
     copy: FloatArray = copy_to_change(array, cells)
-    _add(copy.reshape(-1), cells, more)
+    copy.reshape(-1)[cells] += more
     return copy
-
-
-@compiled
-def _add(array: FloatArray, cells: IntArray, more: FloatArray) -> None:
-    for k in range(cells.size):
-        array[cells[k]] += more[k]
 
 
 class Posterior(NamedTuple):
@@ -678,7 +672,7 @@ def copy_to_change(array: NDArray[Any], cells: IntArray, width: int = 1) -> NDAr
     kept = _older.pop(id(array), None)
     if kept is not None and kept.newer() is array and _references(kept) == _OWN:
         copy = kept.older
-        _copy_rows(array.reshape(-1, width), kept.cells, copy.reshape(-1, width))
+        copy.reshape(-1, width)[kept.cells] = array.reshape(-1, width)[kept.cells]
     else:
         copy = array.copy()
     del kept
@@ -690,10 +684,3 @@ def copy_to_change(array: NDArray[Any], cells: IntArray, width: int = 1) -> NDAr
 
 def _forget(key: int) -> None:
     _older.pop(key, None)
-
-
-@compiled
-def _copy_rows(source: NDArray[Any], rows: IntArray, target: NDArray[Any]) -> None:
-    for i in rows:
-        for j in range(source.shape[1]):
-            target[i, j] = source[i, j]

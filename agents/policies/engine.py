@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from agents.policies.base import Environment, ObservationView, State, needs
 from agents.policies.index import Whittle
-from agents.theory.arm import PerFleet, decay_of, item_utility
+from agents.theory.arm import PerFleet, item_utility
 from agents.theory.multiplier import payable
 from crawl_env import Arrivals, CrawlVectorEnv, Engine, Sources, Trace
 from crawl_env.content.utility import ExponentialDecay
@@ -83,7 +83,7 @@ class WhittleEngine(Whittle):
         task, fleet = self.task, self.task.sources if sources is None else sources
         rate = np.inf if task.engine is None else task.engine.rate
         live, budget = payable(fleet, task)
-        return engine_relaxation(live, budget, rate, item_utility(task), decay_of(task))
+        return engine_relaxation(live, budget, rate, item_utility(task), task.arrivals.decay)
 
     def heeds(self, sources: Sources, env: int = 0) -> bool:
         """Return whether the index of a fleet, (N,), heeds the engine: not if there is none, or if
@@ -130,7 +130,7 @@ class WhittleEngine(Whittle):
             return None if queue.is_plain else Made(queue, 0.0)
         prices = self.prices(sources)
         multiplier = prices.multiplier if task.budget_rule == "average" else 0.0
-        table = priced_table(fleet, engine, prices.price, item_utility(task), decay_of(task))
+        table = priced_table(fleet, engine, prices.price, item_utility(task), task.arrivals.decay)
         made = Made(table, multiplier)
         size = len(sources) + float(sources.arrival_rate.sum()) * sources.period
         steps = int(min(_STEPS, _WORK / (_RUNS * size)))
@@ -142,7 +142,7 @@ class WhittleEngine(Whittle):
     def _is_queue(self, sources: Sources) -> bool:
         """Return whether the index by age and backlog is known."""
         task = self.task
-        exponential = isinstance(decay_of(task), ExponentialDecay)
+        exponential = isinstance(task.arrivals.decay, ExponentialDecay)
         plain = not (sources.fails or sources.is_capped or sources.is_delayed or task.hosts)
         blind = not task.observed.any() and not sources.is_signalled
         assert task.engine is not None

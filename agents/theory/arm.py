@@ -17,7 +17,7 @@ import numpy as np
 from agents.theory.observed import ObservedArm
 from agents.theory.renewal import renewal_arm
 from crawl_env import Arrivals, Sources, Task
-from crawl_env.content.utility import EXPONENTIAL, Decay, Distribution, Exponential
+from crawl_env.content.utility import EXPONENTIAL, Distribution, Exponential
 from crawl_env.fleet.parameters import FIXED, PARAMETERS
 from crawl_env.numerics import FloatArray
 
@@ -100,7 +100,7 @@ def arm_of(task: Task, sources: Sources | None = None) -> SingleArm:
     known = information(task)
     if known.is_informed and isinstance(task.arrivals, Arrivals):
         return ObservedArm(at_once(fleet), task.observed, utility_of(task))
-    return renewal_arm(fleet, EXPONENTIAL if known is Information.UNKNOWN else decay_of(task))
+    return renewal_arm(fleet, EXPONENTIAL if known is Information.UNKNOWN else task.arrivals.decay)
 
 
 def at_once(sources: Sources) -> Sources:
@@ -123,11 +123,6 @@ def at_once(sources: Sources) -> Sources:
     return sources.replaced(
         recall=sources.recall / lost, precision=sources.precision / lost, signal_delay=0.0
     )
-
-
-def decay_of(task: Task) -> Decay:
-    """Return the decay function of a task's items."""
-    return task.arrivals.decay
 
 
 def utility_of(task: Task) -> Distribution:

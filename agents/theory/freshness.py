@@ -46,6 +46,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from agents.theory.closed_form import age_index
 from crawl_env import Sources
 from crawl_env.compiled import compiled
 from crawl_env.errors import check_choice
@@ -236,9 +237,7 @@ def _value(
     """
     passed = silent * age
     if pinged == 0.0:
-        if passed < 1.0:
-            return _small(passed)
-        return 1.0 - (1.0 + passed) * math.exp(-passed)
+        return age_index(passed, 1.0, 0.0, 1.0)
     if passed >= _CERTAIN or (pings > 0.0 and passed + pings * information >= _CERTAIN):
         return 1.0
     total, weight = 0.0, 1.0
@@ -262,18 +261,6 @@ def _value(
         weight *= miss
         n += 1
     return total
-
-
-@compiled
-def _small(z: float) -> float:
-    """Return 1 − (1 + z)e^−z for 0 ≤ z < 1, as e^−z Σ z^k/k! over k ≥ 2."""
-    term = 0.5 * z * z
-    total, k = term, 2.0
-    while term > _LEAST * total:
-        k += 1.0
-        term *= z / k
-        total += term
-    return total * math.exp(-z)
 
 
 @compiled

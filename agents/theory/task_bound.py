@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agents.theory.arm import Information, decay_of, information, item_utility, utility_of
+from agents.theory.arm import Information, information, item_utility, utility_of
 from agents.theory.checks import conditional_arm
 from agents.theory.deadline import deadline_bound
 from agents.theory.looks import looks_relaxation
@@ -276,7 +276,7 @@ def _with_engine(task: Task, fleet: Sources) -> EngineBound:
     assert engine is not None
     known = information(task)
     live = _payable(task, fleet)
-    utility, decay = item_utility(task), decay_of(task)
+    utility, decay = item_utility(task), task.arrivals.decay
     if not known.is_informed:
         given = task.budget, engine.rate
         found = engine_relaxation(live, *given, utility, decay, task.per_host)
@@ -309,7 +309,9 @@ def _without_engine(task: Task, fleet: Sources) -> Bound:
         if known is Information.UNKNOWN:
             found = relaxation(live, task.budget, task.per_host)
             return Bound(np.nan, found.multiplier, known.value)
-        return Bound(*relaxation(live, task.budget, task.per_host, decay_of(task)), known.value)
+        return Bound(
+            *relaxation(live, task.budget, task.per_host, task.arrivals.decay), known.value
+        )
     fleet = simplified(fleet.replaced(capacity=np.inf))
     arms = ObservedArm(fleet, task.observed & payable, utility_of(task))
 

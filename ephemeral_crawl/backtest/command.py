@@ -29,6 +29,7 @@ from ephemeral_crawl.live.settings import Settings
 
 _FRACTIONS = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2)  # of the budget
 _QUICK = (0.8, 0.6, 0.4)
+_MOST_FETCHES = 1e8  # of which each policy makes as many, one by one
 _DAY, _WEEK = 86_400.0, 7 * 86_400.0
 _FEWEST_WEEKS = 8  # with fewer, the intervals rest on days
 
@@ -99,10 +100,12 @@ class Backtest(SignalOptions, AnsweringStudy):
             if len(log.names) < known:
                 title += f": a sample, {len(log.names):,} of {known:,} feeds"
         events = FeedEvents(log, pings, self._feeds(log, half_life), per_hour, self.present)
-        if not len(events.feeds.moments(per_hour)):
+        fetches = (events.feeds.end - events.feeds.start) / 3600.0 * per_hour
+        if not 1.0 <= fetches <= _MOST_FETCHES:
+            number = "no fetch" if fetches < 1.0 else f"{fetches:.3g} fetches"
             raise ValueError(
-                f"--budget {self.budget} pays for no fetch in the time that is played; take a "
-                "larger one, or a longer log"
+                f"--budget {self.budget} pays for {number} in the time that is played; take a "
+                f"{'larger one, or a longer log' if fetches < 1.0 else 'smaller one'}"
             )
         names = (SCHEDULER, *RULES, KNOWN, AS_IT_IS + self.present)
         names += () if pings is None else (WITHOUT,)

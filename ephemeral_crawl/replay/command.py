@@ -17,6 +17,8 @@ from ephemeral_crawl.replay.play import SCHEDULER
 from ephemeral_crawl.replay.recording import Recording
 from ephemeral_crawl.replay.split import WEEK, Log, Split
 
+_MOST_STEPS = 10_000_000  # of which the rewards of all runs are held
+
 
 @dataclass(kw_only=True)
 class ReplayLog(Log, ComparisonStudy):
@@ -67,6 +69,12 @@ class ReplayLog(Log, ComparisonStudy):
         steps = self.quickly["steps"] if self.quick and self.steps is None else self.steps
         split = self._announced(self.split(fleet, self.period, steps))
         assert self.items is not None
+        if split.steps > _MOST_STEPS:
+            raise ValueError(
+                f"the second part of {self.items} has {split.steps:.4g} steps of {self.period:g} "
+                f"{self.unit}s; at most {_MOST_STEPS:,} are replayed: give a longer --period, such "
+                f"as {split.rest.span / 10_000:.2g}, or fewer --steps"
+            )
         block = self.block or WEEK / HOURS[self.unit]
         return Recording(
             fleet=split.fleet,

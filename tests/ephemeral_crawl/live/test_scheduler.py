@@ -59,6 +59,18 @@ def test_a_lease_expires_and_a_late_report_counts(scheduler, clock):
     assert scheduler.report(next(lease for lease in new if lease.source == source).id)
 
 
+def test_past_fetches_tell_the_rate_and_cost_an_hour_at_most(scheduler, clock):
+    for k in range(200):  # every two hours, an item in each second one
+        at = clock() - (200 - k) * 2 * HOUR
+        scheduler.report("feed 0", [(None, 1.0)] * (k % 2), at=at)
+        scheduler.failed("feed 1", status=404, at=at)
+    told = scheduler.explain("feed 0")
+    assert 0.2 < told.rate < 0.3
+    assert told.fetched_at == pytest.approx(clock() - 2 * HOUR)
+    assert scheduler.explain("feed 1").cause == "missing"
+    assert scheduler.status().balance >= -50  # the burst, which is that of an hour by default
+
+
 def test_a_report_counts_once(scheduler, clock):
     (lease,) = scheduler.lease()
     items = dated(clock, 600, 1200, 4000)

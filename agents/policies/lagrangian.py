@@ -197,7 +197,7 @@ class Lagrangian(Agent):
         used_up = np.zeros(multiplier.shape, dtype=bool)
         hosts = Hosts.of(fleet, per_host)
         if hosts is not None:
-            price = HostMultipliers(renewal_arm(fleet), hosts).multipliers(multiplier)
+            price = HostMultipliers(renewal_arm(fleet), hosts).at(multiplier)[0]
             multiplier, used_up = multiplier + price / fleet.cost, price > 0
         rate = best_rate(sources, multiplier)
         return np.atleast_2d(multiplier), np.atleast_2d(used_up), np.atleast_2d(rate)

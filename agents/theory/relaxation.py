@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from agents.theory.hosts import HostMultipliers
-from agents.theory.price import Bracket, LevelBracket, least_where
+from agents.theory.price import LevelBracket, least_where
 from agents.theory.renewal import RenewalArm, renewal_arm
 from crawl_env.content.utility import EXPONENTIAL, Decay
 from crawl_env.errors import check_positive
@@ -145,17 +145,15 @@ class _Search:
 
         The two differ where the spending is the budget in a whole interval of λ.
         """
-        if self._hosts:
-            least = self._first_where_within_hosts(enough)
-            return least, self._first_where_within_hosts(fewer, least)
-        at_once = _spent(self._arm, self._arm.shortest + 1.0, np.zeros_like(self._top))
+        find = self._first_where if self._hosts is None else self._first_where_within_hosts
+        at_once = self._spending(np.zeros_like(self._top))
         free = enough(at_once), fewer(at_once)
-        least, there = self._first_where(enough, LevelBracket(budget, self._top), free[0])
+        least, there = find(enough, LevelBracket(budget, self._top), free[0])
         least, there = np.where(free[0], 0.0, least), np.where(free[0], at_once, there)
         known = free[1] | fewer(there)
         if known.all():
             return least, least
-        most, _ = self._first_where(fewer, LevelBracket(budget, self._top, low=least), known)
+        most, _ = find(fewer, LevelBracket(budget, self._top, low=least), known)
         return least, np.where(known, least, most)
 
     def _first_where(
@@ -195,54 +193,43 @@ class _Search:
         return bracket.high, there
 
     def _first_where_within_hosts(
-        self, holds: Condition, least: FloatArray | None = None
-    ) -> FloatArray:
-        """Return the smallest λ, at least `least`, where the spending per step within the limits of
-        the hosts satisfies a condition, (..., 1). That is known only as well as the answer needs,
-        so that each search begins anew, near the first λ."""
-        arm, hosts, zero = self._arm, self._hosts, np.zeros_like(self._top)
-        assert hosts is not None
-        hosts.restart()
-        bracket, shortest, longest = Bracket(zero, self._top.copy()), arm.shortest, arm.longest
-        crawls = _crawls(arm, shortest + 1.0, zero)
-        free = holds(hosts.spending(zero, crawls, zero, self._top, holds))
-        for step in range(_MOST_STEPS):
-            low, high = bracket.low, bracket.high
-            if step > 0 and np.all(free | (high - low <= _CLOSE_WITHIN_HOSTS * high)):
+        self, holds: Condition, bracket: LevelBracket, known: BoolArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the same within the limits of the hosts."""
+        there = np.zeros_like(self._top)
+        for _ in range(_MOST_STEPS):
+            if np.all(known | (bracket.high - bracket.low <= _CLOSE_WITHIN_HOSTS * bracket.high)):
                 break
-            middle = bracket.middle()
-            if least is not None and step < 2:  # it is hardly ever larger
-                near = least * (1.0 + (4.0 * step - 2.0) * _CLOSE_WITHIN_HOSTS)
-                middle = np.where((low < near) & (near < high), near, middle)
-            interval = arm.interval(middle, shortest, longest)
-            done = holds(hosts.spending(middle, _crawls(arm, interval, middle), low, high, holds))
-            hosts.learn(done)
-            bracket.learn(middle, done)
-            longest = np.where(done, interval, longest)
-            shortest = np.where(done, shortest, interval - 1.0)
-        return np.where(free, 0.0, bracket.high)
+            spent = self._spending(bracket.middle())
+            done = holds(spent)
+            bracket.learn(spent, done)
+            there = np.where(done, spent, there)
+        return bracket.high, there
+
+    def _spending(self, multiplier: FloatArray) -> FloatArray:
+        """Return the spending per step at λ, (..., 1)."""
+        if self._hosts is None:
+            return _spent(self._arm, self._arm.interval(multiplier), multiplier)
+        crawls = self._hosts.at(multiplier)[1]
+        return np.asarray((crawls * self._cost).sum(axis=-1, keepdims=True))
 
     def earned(self, multiplier: FloatArray) -> FloatArray:
         """Return Σ_h ν_h H + Σ_i max(0, (G − (λC + ν)/q)/L), utility per step, (...)."""
         arm, cost = self._arm, self._cost
         if self._hosts is None:
             return arm.net_reward(multiplier).sum(axis=-1)
-        nu = self._hosts.multipliers(multiplier)
+        nu = self._hosts.at(multiplier)[0]
         interval = arm.interval(multiplier + nu / cost)
         rate = np.maximum(arm.reward_rate(interval, multiplier * cost + nu), 0.0)
         return rate.sum(axis=-1) + self._hosts.paid(nu)
-
-
-def _crawls(arm: RenewalArm, interval: FloatArray, multiplier: FloatArray) -> FloatArray:
-    """Return the crawls per step, (..., N), at intervals, of the sources that pay at λ."""
-    return np.where(multiplier < arm.break_even, arm.crawl_rate(interval), 0.0)
 
 
 def _spent(
     arm: RenewalArm, interval: FloatArray, multiplier: FloatArray, some: BoolArray | None = None
 ) -> FloatArray:
     """Return what these crawls cost per step, (..., 1), of all sources or of some, (N,)."""
-    cost = _crawls(arm, interval, multiplier) * arm.sources.cost
+    crawls = np.where(multiplier < arm.break_even, arm.crawl_rate(interval), 0.0)
+    cost = crawls * arm.sources.cost
     return np.asarray((cost if some is None else cost[..., some]).sum(axis=-1, keepdims=True))
 
 

@@ -443,7 +443,7 @@ def _() -> Any:
     for law in UTILITIES:
         item = one_item(make_distribution(law))
         for items, decay_rate in ((0.01, 0.1), (1.0, 0.5), (30.0, 0.05)):
-            content = Content(items, decay_rate, item)
+            content = Content.of_items(items, decay_rate, item)
             short = np.linspace(0.0, 20.0, 9)[:, None] - np.arange(content.mass.size) * content.step
             found.append(np.maximum(short, 0.0) @ content.mass)
     return found

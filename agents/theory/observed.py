@@ -115,7 +115,7 @@ def _solved(
     even = ceiling / top
     grid, mean = grid_of(top, even, states), ceiling * loss
     if recall == precision == 1.0:
-        content = Content(items, decay, item)
+        content = Content.of_items(items, decay, item)
     else:
         grid = _with_mean_path(grid, ceiling, decay)
         content = Content.of_pings(items, decay, item, recall, precision)

@@ -41,7 +41,7 @@ def shortfall(content, level):
     ids=repr,
 )  # fmt: skip
 def test_mean_variance_and_empty_epochs(law, items, decay):
-    content = Content(items, decay, one_item(law))
+    content = Content.of_items(items, decay, one_item(law))
     x = values(content)
     mean = items * -np.expm1(-decay) / decay
     variance = items * law.second_moment * -np.expm1(-2 * decay) / (2 * decay)
@@ -59,7 +59,7 @@ def test_mean_variance_and_empty_epochs(law, items, decay):
 @pytest.mark.parametrize(("items", "decay"), [(0.3, 0.2), (2.0, 1.0), (40.0, 0.1)])
 def test_exponential_utilities_as_in_the_exact_formula(items, decay):
     """U | B ~ Gamma(B, α) with B ~ NegativeBinomial(ℓ/m, α), from the model's page."""
-    content, alpha = Content(items, decay, one_item(Exponential())), np.exp(-decay)
+    content, alpha = Content.of_items(items, decay, one_item(Exponential())), np.exp(-decay)
     b = np.arange(1, 2000)
     weight = stats.nbinom.pmf(b, items / decay, alpha)
     for level in items * np.array([0.1, 0.5, 1.0, 2.0]):
@@ -104,7 +104,7 @@ def test_simulated_content_has_this_law(law, items, decay):
     drawn = np.zeros(n)
     past = Arrivals(utility=law, sampler="items").past(cells, np.ones(n))
     past.add(drawn, None, np.random.default_rng(4))
-    content = Content(items, decay, one_item(law))
+    content = Content.of_items(items, decay, one_item(law))
     between = np.sort(drawn).searchsorted(values(content) + content.step / 2) / n
     distance = np.abs(between - np.cumsum(content.mass)).max()
     # A right program fails one of these in a million: P(D > d) ≤ 2 exp(−2nd²).
@@ -112,7 +112,7 @@ def test_simulated_content_has_this_law(law, items, decay):
 
 
 def test_a_law_that_can_only_be_sampled():
-    exact, own = (Content(1.0, 0.3, one_item(law)) for law in (Exponential(), Sampled()))
+    exact, own = (Content.of_items(1.0, 0.3, one_item(law)) for law in (Exponential(), Sampled()))
     levels = np.linspace(0.1, 5.0, 30)
     np.testing.assert_allclose(shortfall(own, levels), shortfall(exact, levels), atol=5e-3)
 

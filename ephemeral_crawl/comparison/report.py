@@ -291,7 +291,8 @@ def equal_utility(name: str, same: Equal, events: str) -> str:
         f"Your present rule ({name}) collects {number(same.present.reward)} per step for a cost of "
         f"{same.present.cost:.4g} per step. With a budget of {same.same.budget:.4g} whittle "
         f"collects {number(same.same.reward)}. With a budget of {same.run.budget:.4g} it spends "
-        f"{same.run.cost:.4g} ({same.fewer:.1%} less) and collects {number(same.run.reward)}: the "
+        f"{same.run.cost:.4g} ({abs(same.fewer):.1%} {'less' if same.fewer >= 0 else 'more'}) and "
+        f"collects {number(same.run.reward)}: the "
         "smallest budget found with which it collects at least as much as your present rule, with "
         f"95 % confidence on the same {events}."
     )

@@ -16,7 +16,7 @@ from crawl_env.simulation.selection import whole_budget
 from ephemeral_crawl.comparison import indexing
 from ephemeral_crawl.comparison.events import Events
 from ephemeral_crawl.comparison.present import Measured, Present, equal, since_last_crawl
-from ephemeral_crawl.comparison.report import against, collects, equals, limit
+from ephemeral_crawl.comparison.report import against, collects, equal_utility, equals, limit
 from ephemeral_crawl.comparison.sample import sample
 from ephemeral_crawl.comparison.schedule import Schedule
 from ephemeral_crawl.core.study import FILE, check_question, question, text_of
@@ -46,7 +46,9 @@ def test_the_budget_of_equal_utility_is_found_and_run():
     assert whole.run.budget == 5
     assert equal(Measured(4, 21, 4, 21), root, lambda m: m, least=1.0, whole=True) is None
     # Intervals that cost no whole number of fetches are compared with the next larger one.
-    assert equal(Measured(4.5, 21, 4.5, 21), root, lambda m: m, 1.0, True).same.budget == 5
+    dearer = equal(Measured(4.5, 21, 4.5, 21), root, lambda m: m, 1.0, True)
+    assert dearer.same.budget == 5
+    assert "it spends 5 (11.1% more)" in equal_utility("present intervals", dearer, "items")
 
 
 def test_noise_is_no_equal_utility():

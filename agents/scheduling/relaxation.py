@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -123,23 +122,18 @@ def stationary_ages(columns: FleetColumns, multiplier: float, seed: int = 0) -> 
 
 
 def _minimum(parameters: Parameters, budget: float, guess: float, gap: float) -> ColumnsRelaxation:
-    dual = _dual_of(parameters, budget)
-    best = least_dual(dual, budget, partial(_largest, parameters), guess, gap)
-    return ColumnsRelaxation(best.value, best.multiplier, best.spent)
-
-
-def _dual_of(parameters: Parameters, budget: float) -> Callable[[float], Tangent]:
-    """Return D = λM + Σ_i max_k max(0, (G_k − λC/q)/L_k) as a function of λ."""
     n = parameters.arrival_rate.size
 
     def dual(multiplier: float) -> Tangent:
+        """Return D = λM + Σ_i max_k max(0, (G_k − λC/q)/L_k)."""
         earned = spent = 0.0
         for start in range(0, n, CHUNK):
             more, cost = _summed(parameters, multiplier, start, min(start + CHUNK, n))
             earned, spent = earned + more, spent + cost
         return Tangent(multiplier, earned, spent, budget)
 
-    return dual
+    best = least_dual(dual, budget, partial(_largest, parameters), guess, gap)
+    return ColumnsRelaxation(best.value, best.multiplier, best.spent)
 
 
 @compiled

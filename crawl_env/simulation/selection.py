@@ -8,6 +8,8 @@ Selections are flat indices of cells (environment · N + source), ascending, (K,
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,16 +30,11 @@ _ALL = np.empty(0, dtype=bool)  # no source is excluded
 _NONE = np.empty(0, dtype=np.intp)  # no source has a shared host
 
 
-class Hosts:
-    """The hosts of a fleet, each of which may be crawled at most `per_host` times per step.
+class Hosts(NamedTuple):
+    """The hosts of a fleet, each of which may be crawled at most `per_host` times per step."""
 
-    Arguments:
-        host_of: (N,) number of the host of each source.
-        per_host: crawls per step and host.
-    """
-
-    def __init__(self, host_of: NDArray[np.intp], per_host: int) -> None:
-        self.host_of, self.per_host = host_of, per_host
+    host_of: NDArray[np.intp]  # (N,) number of the host of each source
+    per_host: int  # crawls per step and host
 
     @staticmethod
     def of(sources: Sources, per_host: int) -> Hosts | None:

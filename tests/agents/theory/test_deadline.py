@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import linprog
 
 from agents import evaluate, make
 from agents.theory.deadline import deadline_bound
@@ -119,3 +120,16 @@ def test_without_a_deadline_they_are_whittle(agent):
     view = np.random.default_rng(0).random((3, 4, 1)).astype(np.float32)
     plain = make("whittle", Task("table1", budget=2)).predict(view)[0]
     assert np.array_equal(make(agent, Task("table1", budget=2)).predict(view)[0], plain)
+
+
+def test_it_is_the_linear_program_of_all_intervals():
+    """Of which many crawls would be at a loss: here all columns are given at once."""
+    fleet, steps, budget = Sources.random(12, seed=3, regime="sparse"), 4, 1.0
+    batches = np.arange(1.0, 121.0)
+    left, i, j = (x.ravel() for x in np.meshgrid(range(steps), range(12), batches))
+    kept = np.exp(-fleet.decay_per_step[i] * left)
+    worth = kept * fleet.ceiling[i] * -np.expm1(-fleet.decay_per_step[i] * steps * j)
+    limits = np.concatenate([(i == np.arange(12)[:, None]) * j, left == np.arange(steps)[:, None]])
+    most = np.append(np.ones(12), np.full(steps, budget))
+    exact = -linprog(-worth, A_ub=limits, b_ub=most).fun / steps
+    assert deadline_bound(fleet, budget, steps).bound == pytest.approx(exact, rel=1e-6)

@@ -44,12 +44,13 @@ def test_shared_hosts_cost_little_more_than_none(monkeypatch):
     assert mixed < 30 * alone
 
 
+@pytest.mark.parametrize("budget", [1.5, 3.5])  # the hosts bind under the larger one
 @pytest.mark.parametrize("equal", [True, False], ids=["equal costs", "mixed costs"])
-def test_multipliers_minimise_the_dual_and_batches_are_their_rows(equal):
-    """No ν of the two hosts are better: at λ, the dual is a sum of functions of one ν each."""
+def test_multipliers_minimise_the_dual_and_batches_are_their_rows(equal, budget):
+    """No λ, no ν of the two hosts is better: at λ, the dual is a sum of functions of one ν each."""
     cost = [1.0, 1.0, 2.0, 2.0, 1.0] if equal else [1.0, 0.5, 2.0, 1.5, 1.0]
     one = Sources(
-        [3.0, 2.0, 6.0, 1.0, 4.0],
+        [3.0, 3.0, 6.0, 5.0, 1.0],
         1.0,
         [0.4, 0.5, 0.3, 0.2, 0.6],
         cost,
@@ -57,16 +58,35 @@ def test_multipliers_minimise_the_dual_and_batches_are_their_rows(equal):
     )
     k = np.arange(1.0, 300.0)[:, None]
     content = one.content_at(k)
-    found = relaxation(one, 1.5)
     nu = np.linspace(0, 8, 161)
-    net = ((content - found.multiplier * one.cost - nu[:, None, None]) / k).max(axis=1)
-    gain = np.maximum(net, 0.0)
-    best = 1.5 * found.multiplier + gain[0, 4]
-    best += sum(float((nu + gain[:, host].sum(axis=1)).min()) for host in ([0, 1], [2, 3]))
-    assert found.bound <= best * (1 + 1e-12)
-    assert found.bound == pytest.approx(best, rel=2e-3)
+
+    def dual(multiplier):
+        net = ((content - multiplier * one.cost - nu[:, None, None]) / k).max(axis=1)
+        gain = np.maximum(net, 0.0)
+        hosts = [float((nu + gain[:, host].sum(axis=1)).min()) for host in ([0, 1], [2, 3])]
+        return budget * multiplier + gain[0, 4] + sum(hosts)
+
+    found = relaxation(one, budget)
+    for factor in (0.7, 0.9, 0.98, 1.0, 1.02, 1.1, 1.3):
+        assert found.bound <= dual(factor * found.multiplier) * (1 + 1e-12)
+    assert found.bound == pytest.approx(dual(found.multiplier), rel=2e-3)
     other = one.replaced(mean_utility=[0.5, 2.0, 1.0, 3.0, 1.0])
-    together = relaxation(Sources.stack([one, other]), 1.5)
-    alone = [found, relaxation(other, 1.5)]
+    together = relaxation(Sources.stack([one, other]), budget)
+    alone = [found, relaxation(other, budget)]
     np.testing.assert_allclose(together.bound, [r.bound for r in alone], rtol=1e-12)
     np.testing.assert_allclose(together.multiplier, [r.multiplier for r in alone], rtol=1e-9)
+
+
+def test_one_host_of_dear_and_cheap_sources():
+    """As λ rises the host crawls the cheap ones instead: the bound is the least over λ and ν."""
+    rng = np.random.default_rng(3)
+    rate, decay, cost = rng.uniform(0.5, 3, 6), rng.uniform(0.05, 0.5, 6), [0.1, 0.1, 1, 1, 3, 3]
+    one = Sources(rate * [1, 1, 2, 2, 4, 4], 1.0, decay, cost, hosts=["a"] * 6)
+    k = np.arange(1.0, 200.0)[:, None]
+    content, nu = one.content_at(k), np.linspace(0, 20, 401)
+    found = relaxation(one, 0.9)
+    for factor in (0.5, 0.8, 0.95, 1.0, 1.05, 1.2, 1.5):
+        price = factor * found.multiplier
+        net = ((content - price * one.cost - nu[:, None, None]) / k).max(axis=1)
+        dual = 0.9 * price + (nu + np.maximum(net, 0.0).sum(axis=1)).min()
+        assert found.bound <= dual * (1 + 1e-12)

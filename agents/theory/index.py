@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from agents.theory.arm import PerFleet
+from agents.theory.relaxation import refuse_no_fleet
 from agents.theory.renewal import ClosedFormArm, RenewalArm, renewal_arm
 from crawl_env import Sources
 from crawl_env.numerics import FloatArray
@@ -99,10 +100,7 @@ def myopic_index(value: ArrayLike, sources: Sources) -> FloatArray:
 
 def checked_value(value: ArrayLike, sources: Sources) -> FloatArray:
     """Return values as floats; raise ValueError where they are none of this fleet."""
-    if not isinstance(sources, Sources):
-        raise ValueError(
-            f"sources is {sources!r}; give a Sources, such as Sources.preset('table1')"
-        )
+    refuse_no_fleet(sources)
     x = np.asarray(value, dtype=np.float64)
     n = len(sources)
     if x.shape[-1:] != (n,):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.theory.relaxation import _refuse_batch, relaxation, relaxed_bound
+from agents.theory.relaxation import refuse_batch, relaxation, relaxed_bound
 from agents.theory.renewal import renewal_arm
 from crawl_env.content.payoff import DiminishingReturns
 from crawl_env.envs.subsets import maximal_subsets
@@ -56,7 +56,7 @@ def optimal_reward(
     337.77455
     """
     check_positive("budget", budget, "budget units / step")
-    _refuse_batch(sources, "optimal_reward")
+    refuse_batch(sources, "optimal_reward")
     if sources.fails and sources.is_delayed:
         raise ValueError(
             "optimal_reward takes crawl delays or failing crawls, not both in one fleet; use "

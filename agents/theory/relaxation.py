@@ -58,7 +58,7 @@ def relaxation(
     >>> relaxation(Sources.preset("table1"), 2).bound.__round__(6)
     338.05394
     """
-    _refuse_no_fleet(sources)
+    refuse_no_fleet(sources)
     check_positive("budget", budget, "budget units / step")
     _check_per_host(per_host)
     search = _Search(renewal_arm(sources, decay), per_host)
@@ -112,11 +112,12 @@ def relaxed_bound(sources: Sources, budget: float, per_host: int = 1) -> float:
     >>> round(relaxed_bound(Sources.preset("table1"), 1), 6)
     260.38993
     """
-    _refuse_batch(sources, "relaxed_bound")
+    refuse_batch(sources, "relaxed_bound")
     return float(relaxation(sources, budget, per_host).bound)
 
 
-def _refuse_no_fleet(sources: object) -> None:
+def refuse_no_fleet(sources: object) -> None:
+    """Raise ValueError unless sources are a fleet or a batch of fleets."""
     if not isinstance(sources, Sources):
         raise ValueError(
             f"sources is {sources!r}; give a Sources, such as Sources.preset('table1')"
@@ -233,7 +234,8 @@ def _spent(
     return np.asarray((cost if some is None else cost[..., some]).sum(axis=-1, keepdims=True))
 
 
-def _refuse_batch(sources: Sources, function: str) -> None:
-    _refuse_no_fleet(sources)
+def refuse_batch(sources: Sources, function: str) -> None:
+    """Raise ValueError unless sources are one fleet."""
+    refuse_no_fleet(sources)
     if sources.arrival_rate.ndim != 1:
         raise ValueError(f"{function} takes one fleet, not a batch; give it `sources.fleet(b)`")

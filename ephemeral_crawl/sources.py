@@ -1,4 +1,4 @@
-"""`ephemeral-crawl sources`: imports sources into the store of a scheduler, and exports them."""
+"""`ephemeral-crawl sources`: imports, exports and removes the sources of a scheduler's store."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class ManageSources(Command):
-    """Imports sources into the store of a live scheduler, and exports them.
+    """Imports sources into the store of a live scheduler, exports and removes them.
 
     Files are told by their names: `.opml` or `.xml` are subscriptions of a feed reader; `.csv` is a
     table of sources with the columns source, host, cost, min_interval, max_interval, half_life,
@@ -37,6 +37,8 @@ class ManageSources(Command):
     """Fetches per time, such as 20/h; not of shards."""
     half_life: str | None = None
     """Time in which the worth of an item halves, such as 3h, which is the default."""
+    remove: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SOURCE")] = ()
+    """Sources to remove, with all that was learnt about them."""
     add: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="FILE")] = ()
     """OPML or CSV files of sources to add."""
     sitemap: Annotated[tuple[str, ...], tyro.conf.arg(metavar="URL")] = ()
@@ -86,6 +88,9 @@ class ManageSources(Command):
             scheduler: Scheduler | Stores = stores[0]
             if len(stores) > 1:
                 scheduler = Stores(stores, lambda name: owner_of(name, len(stores)))
+            with scheduler.together():
+                for source in self.remove:
+                    scheduler.remove(source)
             for path in self.add:
                 of = exchange.IMPORTS[exchange.kind_of(path)]
                 print(f"{path}: {of(scheduler, path, per_host=self.per_host, tag=self.tag)}")

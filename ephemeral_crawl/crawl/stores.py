@@ -50,6 +50,10 @@ class Stores:
         """Do not lease a source."""
         self._home(source).pause(source)
 
+    def remove(self, source: str) -> None:
+        """Remove a source and what was learnt about it."""
+        self._home(source).remove(source)
+
     @contextmanager
     def together(self) -> Iterator[None]:
         """Return a context in which the changes of each store are stored by one commit."""

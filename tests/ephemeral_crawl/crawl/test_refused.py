@@ -2,7 +2,7 @@
 
 import gzip
 import sqlite3
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 
 import pytest
 from hypothesis import given, settings
@@ -228,6 +228,17 @@ def test_titles_that_the_crawl_has_stored_are_exported(tmp_path):
         memory.remember(urls[0], Remembered(title="Zwei <&> drei"), None)
     ManageSources(store=(str(store),), write=(written,)).run()
     assert [feed.title for feed in read_opml(written)] == ["Zwei <&> drei", urls[1]]
+
+
+def test_sources_are_removed_all_or_none(tmp_path):
+    path, names = tmp_path / "crawl.db", ["a", "b", "c"]
+    with Scheduler(path, budget="20/h") as scheduler:
+        scheduler.add_many({"source": name} for name in names)
+    for removed, left in ((("a", "d"), names), (("c", "a"), ["b"])):
+        with refused("no source 'd'") if "d" in removed else nullcontext():
+            ManageSources(store=(str(path),), remove=removed).run()
+        with Scheduler(path) as scheduler:
+            assert list(scheduler.sources()) == left
 
 
 BAD_CSV = {

@@ -127,7 +127,9 @@ class Report:
 
         self._figures += 1
         text = f"drawing figure {self._figures}"
-        with tqdm(desc=text, bar_format="{desc}", leave=False, disable=self._quiet):
+        # None: only on a terminal, since elsewhere the line would stay, before the next table.
+        quiet = self._quiet or None
+        with tqdm(desc=text, bar_format="{desc}", leave=False, disable=quiet):
             plots.finish(figure)
             picture, width, several = plots.inline(figure, self._figures)
             if name is not None:

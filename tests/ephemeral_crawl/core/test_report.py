@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import re
+import sys
 from functools import cache
 from html.parser import HTMLParser
 
@@ -60,11 +61,15 @@ class Elements(HTMLParser):
             self.shown += data
 
 
-def test_a_figure_with_a_name_is_also_a_picture_beside_the_page(tmp_path, capsys):
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_figure_with_a_name_is_also_a_picture_beside_the_page(
+    tmp_path, capsys, monkeypatch, terminal
+):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     report = Report("A")
     report.answer("It is.")
     report.figure(drawing(NAMES[:1]), "Figure", name="first")
-    assert "drawing figure 1" in capsys.readouterr().err
+    assert ("drawing figure 1" in capsys.readouterr().err) == terminal
     report.write(tmp_path / "report.html")
     picture = (tmp_path / "first.png").read_bytes()
     assert picture.startswith(b"\x89PNG")

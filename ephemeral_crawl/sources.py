@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from crawl_env.errors import counted
+from crawl_env.errors import counted, shown
 from ephemeral_crawl.core.program import Command
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class ManageSources(Command):
             if len(stores) > 1:
                 scheduler = Stores(stores, lambda name: owner_of(name, len(stores)))
             with scheduler.together():
-                for source in self.remove:
+                for source in dict.fromkeys(_known(scheduler, name) for name in self.remove):
                     scheduler.remove(source)
             for path in self.add:
                 of = exchange.IMPORTS[exchange.kind_of(path)]
@@ -142,3 +142,13 @@ class ManageSources(Command):
                     memory=memory,
                     tag=self.tag,
                 )
+
+
+def _known(scheduler: Scheduler | Stores, name: str) -> str:
+    """Return the name under which a store has a source that is to be removed."""
+    from ephemeral_crawl.crawl.urls import source_of
+
+    for known in (name, source_of(name)[0]):  # as it was given, or as files of sources are read
+        if known in scheduler:
+            return known
+    raise ValueError(f"there is no source {shown(name)} to remove; --write FILE.csv lists all")

@@ -2,7 +2,7 @@
 
 import gzip
 import sqlite3
-from contextlib import closing, nullcontext, suppress
+from contextlib import closing, suppress
 
 import pytest
 from hypothesis import given, settings
@@ -231,12 +231,15 @@ def test_titles_that_the_crawl_has_stored_are_exported(tmp_path):
 
 
 def test_sources_are_removed_all_or_none(tmp_path):
-    path, names = tmp_path / "crawl.db", ["a", "b", "c"]
+    """By the names that they have, or that a file of sources gave them."""
+    path, url = tmp_path / "crawl.db", "http://example.org/feed"
+    names = ["a", "b", url, "http://example.net"]
     with Scheduler(path, budget="20/h") as scheduler:
         scheduler.add_many({"source": name} for name in names)
-    for removed, left in ((("a", "d"), names), (("c", "a"), ["b"])):
-        with refused("no source 'd'") if "d" in removed else nullcontext():
-            ManageSources(store=(str(path),), remove=removed).run()
+    with refused("no source 'd' to remove"):
+        ManageSources(store=(str(path),), remove=("a", "d")).run()
+    for removed, left in (((), names), (("a", "HTTP://Example.org:80/feed", "a", names[3]), ["b"])):
+        ManageSources(store=(str(path),), remove=removed).run()
         with Scheduler(path) as scheduler:
             assert list(scheduler.sources()) == left
 

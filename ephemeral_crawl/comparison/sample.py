@@ -37,9 +37,9 @@ class Sample(NamedTuple):
             return ""
         pairs = zip(budgets, self.budgets, strict=True)
         text = (
-            f"A sample: {len(self.which)} of {len(fleet):,} sources, every "
-            f"{len(fleet) / len(self.which):,.0f}th in the order of the utility that they hold, "
-            f"with the budget scaled to it ({', '.join(f'{a:g} to {b:.4g}' for a, b in pairs)})"
+            f"A sample: {len(self.which)} of {len(fleet):,} sources, in even steps of the utility "
+            "that they hold per cost, with the budget scaled to it "
+            f"({', '.join(f'{a:g} to {b:.4g}' for a, b in pairs)})"
         )
         if self.stretch > 1:
             text += (

@@ -322,9 +322,8 @@ def _changed(report: Report, view: View, limited: bool) -> None:
         before = sum(last < split.rest.start for last in split.dead.values())
         if before and split.refitted is not None:
             report.paragraph(
-                f"Before the split fell silent: {counted(before, 'source')}. Policies that are "
-                "given rates are given those from before, and may waste fetches on sources that "
-                "the schedule leaves out."
+                f"{before:,} of these fell silent before the split. Policies that are given rates "
+                "are given those from before, and may waste fetches there."
             )
 
 

@@ -401,4 +401,4 @@ def test_what_fell_silent_before_the_split_is_said_to_cost_fetches(capsys):
     rest = SimpleNamespace(start=10.0, date=str, utility=np.ones(1))
     split = SimpleNamespace(dead={"a": 5.0, "b": 15.0}, unknown={}, rest=rest, refitted=rest)
     _changed(Report("Replay"), SimpleNamespace(split=split), limited=False)
-    assert "Before the split fell silent: 1 source. Policies that" in capsys.readouterr().out
+    assert "1 of these fell silent before the split. Policies that" in capsys.readouterr().out

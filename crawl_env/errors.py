@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from itertools import accumulate, islice, takewhile
 from numbers import Integral, Real
-from types import EllipsisType
 from typing import Any
 
 import numpy as np
@@ -166,43 +165,39 @@ def check_flag(name: str, value: object) -> bool:
 def check_array(
     name: str,
     value: object,
-    shape: Sequence[int | EllipsisType | None] | None = None,
+    shape: Sequence[int | None] | None = None,
     low: float = -_INF,
     high: float = _INF,
     *,
     open_low: bool = False,
-    open_high: bool = False,
-    finite: bool = True,
-    whole: bool = False,
     unit: str = "",
-    names: Sequence[object] = (),
     element: str = "source",
 ) -> FloatArray:
-    """Return a new array of float64, all of whose elements are within a range.
+    """Return a new array of float64, all of whose elements are finite and within a range.
 
     Raises:
         ElementError: an element is out of range.
         ValueError: the elements are not numbers, or the shape is wrong.
 
     Arguments:
-        shape: required shape; None allows any length of an axis, a leading `...` any axes.
-        low, high: the range; `open_low` and `open_high` exclude its ends.
-        finite: whether to refuse infinity; NaN is always refused.
-        whole: whether the numbers must be integers.
-        names: names of the elements along the last axis, for messages; default: the index from 0.
+        shape: required shape; None allows any length of an axis.
+        low, high: the range; `open_low` excludes its lower end.
         element: what an index of the last axis stands for, for messages.
 
-    >>> check_array("cost", [1, -2], (2,), low=0, names=["a", "b"])
+    >>> check_array("cost", [1, -2], (2,), low=0)
     Traceback (most recent call last):
     ...
-    crawl_env.errors.ElementError: source 'b': cost is -2; it must be zero or positive and finite
+    crawl_env.errors.ElementError: source 1: cost is -2; it must be zero or positive and finite
     """
     array = as_array(name, value)
-    if shape is not None and not _fits(array.shape, shape):
-        wanted = ", ".join("…" if n is ... else "any" if n is None else str(n) for n in shape)
-        comma = "," * (len(shape) == 1)
-        raise ValueError(f"{name} has shape {array.shape}; it must have shape ({wanted}{comma})")
-    check_range(name, array, low, high, open_low, open_high, finite, whole, unit, names, element)
+    wanted = array.shape if shape is None else shape
+    if len(wanted) != array.ndim or any(
+        length not in (None, n) for length, n in zip(wanted, array.shape, strict=True)
+    ):
+        lengths = ", ".join("any" if n is None else str(n) for n in wanted)
+        comma = "," * (len(wanted) == 1)
+        raise ValueError(f"{name} has shape {array.shape}; it must have shape ({lengths}{comma})")
+    check_range(name, array, low, high, open_low, unit=unit, element=element)
     return array
 
 
@@ -227,7 +222,15 @@ def check_range(
     names: Sequence[object] = (),
     element: str = "source",
 ) -> None:
-    """Raise ElementError unless all elements are within a range; see `check_array`."""
+    """Raise ElementError unless all elements are within a range.
+
+    Arguments:
+        low, high: the range; `open_low` and `open_high` exclude its ends.
+        finite: whether to refuse infinity; NaN is always refused.
+        whole: whether the numbers must be integers.
+        names: names of the elements along the last axis, for messages; default: the index from 0.
+        element: what an index of the last axis stands for, for messages.
+    """
     if array.size == 1:  # a number is compared faster in Python than in numpy
         number = array.item()
         above = number > low if open_low else number >= low
@@ -275,18 +278,6 @@ def check_names(names: Sequence[str], element: str = "source") -> tuple[str, ...
             raise ElementError(what, position, f"{element} {position}", first[label])
         first[label] = position
     raise AssertionError("unreachable")
-
-
-def _fits(shape: tuple[int, ...], wanted: Sequence[int | EllipsisType | None]) -> bool:
-    lengths = list(wanted)
-    if lengths and lengths[0] is ...:
-        lengths = lengths[1:]
-        if len(shape) < len(lengths):
-            return False
-        shape = shape[len(shape) - len(lengths) :]
-    return len(shape) == len(lengths) and all(
-        length is None or n == length for n, length in zip(shape, lengths, strict=True)
-    )
 
 
 def _range(

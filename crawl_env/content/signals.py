@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from crawl_env.errors import as_array, check_choice, check_range, shown
+from crawl_env.errors import as_array, check_choice, shown
 from crawl_env.files.table import SUFFIXES
 from crawl_env.fleet.parameters import DESCRIBED
 from crawl_env.fleet.sources import Sources
@@ -183,10 +183,10 @@ def _from_description(given: Mapping[str, Any]) -> Signals:
 
 
 def _checked(name: str, value: ArrayLike) -> FloatArray:
-    array, column = as_array(name, value), DESCRIBED[_COLUMN[name]]
+    array = as_array(name, value)
     if array.ndim > 1:
         raise ValueError(f"{name} has shape {array.shape}; give one number, or one for each source")
-    check_range(name, array, column.low, column.high, column.open_low, unit=column.unit)
+    DESCRIBED[_COLUMN[name]].check(name, array)
     array.flags.writeable = False
     return array
 

@@ -93,10 +93,10 @@ class FleetColumns:
     arrival_rate: Float32Array  # (N,) items / time
     mean_utility: Float32Array  # (N,) utility
     decay_rate: Float32Array  # (N,) 1 / time
-    cost: Float32Array | None  # (N,) budget units
-    failure_rate: Float32Array | None  # (N,) probability
-    delay: NDArray[np.uint32] | None  # (N,) steps
-    host: NDArray[np.int32] | None  # (N,)
+    cost: Float32Array | None = None  # (N,) budget units
+    failure_rate: Float32Array | None = None  # (N,) probability
+    delay: NDArray[np.uint32] | None = None  # (N,) steps
+    host: NDArray[np.int32] | None = None  # (N,)
     period: float  # time
 
     def __init__(
@@ -138,19 +138,14 @@ class FleetColumns:
                     values = array[part] if array.ndim else array
                     _store(name, values, column[part], part.start, n, self.period)
             self._set(name, column)
-        for name in _KINDS:
-            if name not in arrays:
-                setattr(self, name, None)
 
     def _set(self, name: str, column: NDArray[Any]) -> None:
         """Take a column that has been checked, unless it has no effect."""
         column = column[:]  # a view, so that the caller's array stays writable
         column.flags.writeable = False
         default = _described(name, len(column)).default
-        idle = default is not None and all(
-            bool((column[part] == default).all()) for part in _chunks(len(column))
-        )
-        setattr(self, name, None if idle else column)
+        if default is None or any((column[part] != default).any() for part in _chunks(len(column))):
+            setattr(self, name, column)
 
     # -------------------------------------------------------------------------- made from
 
@@ -266,7 +261,7 @@ class FleetColumns:
                 Or pyarrow is missing, which the extra `parquet` installs.
         """
         n, batches = read_batches(path, _IN_FILES, named, _UNREAD)
-        sized = ((_rows(batch), batch) for batch in batches)
+        sized = ((len(batch["arrival_rate"]), batch) for batch in batches)
         try:
             return _built(n, sized, period, folder)
         except ElementError as error:
@@ -333,9 +328,8 @@ class FleetColumns:
             raise ValueError(f"{part!r} has none of the {len(self)} sources")
         made = FleetColumns.__new__(FleetColumns)
         made.period = self.period
-        for name in _KINDS:
-            column = getattr(self, name)
-            setattr(made, name, None if column is None else column[part])
+        for name in self._present():
+            setattr(made, name, getattr(self, name)[part])
         return made
 
     def _present(self) -> list[str]:
@@ -466,11 +460,6 @@ def _chunks(n: int) -> Iterator[slice]:
         yield slice(start, min(start + CHUNK, n))
 
 
-def _rows(batch: Mapping[str, NDArray[Any] | Words]) -> int:
-    cells = batch["arrival_rate"]
-    return len(cells.code if isinstance(cells, Words) else cells)
-
-
 def _numbers(name: str, value: object) -> NDArray[Any]:
     """Return numbers as an array, of the type that they have."""
     array = np.asarray(value)
@@ -507,9 +496,8 @@ def _store(
 
 def _check(name: str, values: NDArray[Any], start: int, n: int, period: float) -> None:
     """Raise ElementError unless all values of a column are in range."""
-    unit, low, high, open_low, open_high, finite, whole, _ = _described(name, n)
     try:
-        check_range(name, values, low, high, open_low, open_high, finite, whole, unit)
+        _described(name, n).check(name, values)
         if name == "decay_rate":
             with np.errstate(over="ignore", under="ignore"):
                 decay = values.astype(np.float64) * period

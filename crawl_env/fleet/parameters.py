@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+
+from crawl_env.errors import check_range
+from crawl_env.numerics import FloatArray
 
 
 class Parameter(NamedTuple):
@@ -18,6 +22,11 @@ class Parameter(NamedTuple):
     finite: bool = True
     whole: bool = False
     default: float | None = None
+
+    def check(self, name: str, values: FloatArray, names: Sequence[object] = ()) -> None:
+        """Raise ElementError unless all values are in range; see `check_range`."""
+        given = self.low, self.high, self.open_low, self.open_high, self.finite, self.whole
+        check_range(name, values, *given, self.unit, names)
 
 
 # Parameters of the content; these may be features of the observation.

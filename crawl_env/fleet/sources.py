@@ -19,7 +19,6 @@ from crawl_env.errors import (
     check_choice,
     check_names,
     check_positive,
-    check_range,
     check_whole,
     counted,
     shown,
@@ -562,8 +561,7 @@ def _checked(given: Mapping[str, ArrayLike], names: Sequence[str]) -> dict[str, 
             f"names has {len(names)} entries for {shape[-1]} sources; give one per source"
         )
     for name, array in arrays.items():
-        unit, low, high, open_low, open_high, finite, whole, _ = DESCRIBED[name]
-        check_range(name, array, low, high, open_low, open_high, finite, whole, unit, names)
+        DESCRIBED[name].check(name, array, names)
         repeated = np.broadcast_to(array, shape)
         # These are usually the same for all sources: a broadcast view needs no memory.
         arrays[name] = array = repeated if name in FIXED and not array.ndim else repeated.copy()

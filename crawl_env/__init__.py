@@ -6,6 +6,8 @@ benchmark, `EphemeralCrawl/<Task>-v<version>` (see `tasks`). `CrawlEnv` document
 arguments, `Sources` the fleets. The policies and the bounds are in `agents`.
 """
 
+from typing import Any
+
 import gymnasium as gym
 
 from crawl_env.benchmark import BenchmarkTask, tasks
@@ -61,35 +63,26 @@ __all__ = [
     "tasks",
 ]
 
-gym.register(
-    id="EphemeralCrawl-v0",
-    entry_point="crawl_env.envs.env:CrawlEnv",
-    vector_entry_point="crawl_env.envs.vector_env:CrawlVectorEnv",
-)
-gym.register(
-    id="EphemeralCrawlFlat-v0",
-    entry_point="crawl_env.envs.env:CrawlEnv",
-    vector_entry_point="crawl_env.envs.vector_env:CrawlVectorEnv",
-    kwargs={"flat": True, "scaled": True},
-)
-gym.register(
-    id="EphemeralCrawlDiscrete-v0",
-    entry_point="crawl_env.envs.wrappers:discrete_env",
-    vector_entry_point="crawl_env.envs.wrappers:discrete_vector_env",
-    kwargs={"flat": True, "scaled": True},
-)
+
+def _register(id: str, arguments: dict[str, Any], *made_by: str) -> None:
+    one, several = made_by or ("env:CrawlEnv", "vector_env:CrawlVectorEnv")
+    gym.register(
+        id=id,
+        entry_point=f"crawl_env.envs.{one}",
+        vector_entry_point=f"crawl_env.envs.{several}",
+        kwargs=arguments,
+    )
+
+
+_FLAT = {"flat": True, "scaled": True}
+_DISCRETE = ("wrappers:discrete_env", "wrappers:discrete_vector_env")
+_RECORDED = ("recorded:recorded_env", "recorded:recorded_vector_env")
+
+_register("EphemeralCrawl-v0", {})
+_register("EphemeralCrawlFlat-v0", {**_FLAT})
+_register("EphemeralCrawlDiscrete-v0", {**_FLAT}, *_DISCRETE)
 for _task in tasks().values():
     if _task.recording is None:
-        gym.register(
-            id=_task.id,
-            entry_point="crawl_env.envs.env:CrawlEnv",
-            vector_entry_point="crawl_env.envs.vector_env:CrawlVectorEnv",
-            kwargs=_task.environment,
-        )
+        _register(_task.id, _task.environment)
     else:  # the log is read when an environment is made
-        gym.register(
-            id=_task.id,
-            entry_point="crawl_env.envs.recorded:recorded_env",
-            vector_entry_point="crawl_env.envs.recorded:recorded_vector_env",
-            kwargs={"task": _task.name},
-        )
+        _register(_task.id, {"task": _task.name}, *_RECORDED)

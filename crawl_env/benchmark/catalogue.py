@@ -17,9 +17,14 @@ from crawl_env.fleet.parameters import PARAMETERS
 Arguments = dict[str, Any]
 
 TIERS: tuple[Tier, ...] = get_args(Tier)
-POISSON_OBSERVED = {"arrivals": "poisson", "observed": True}
 POISSON_UNOBSERVED = {"arrivals": "poisson", "observed": False}
 DETERMINISTIC = {"arrivals": "deterministic"}
+# By the word in a name, with the words in a label.
+_ARRIVALS: dict[str, tuple[str, Arguments]] = {
+    "Deterministic": ("deterministic", DETERMINISTIC),
+    "Observed": ("Poisson, observed", {"arrivals": "poisson", "observed": True}),
+    "Unobserved": ("Poisson, not observed", POISSON_UNOBSERVED),
+}
 ITEMS = {"arrivals": "poisson-items", "observed": False}
 # Features where every run draws a new fleet: the observation includes its parameters.
 DRAWN = ("value", *PARAMETERS)
@@ -27,11 +32,7 @@ DRAWN = ("value", *PARAMETERS)
 
 def _table1() -> Iterator[BenchmarkTask]:
     # 2,800 steps are a multiple of the cycle lengths for M = 1, 2, 3 (2, 7 and 4 steps).
-    for name, label, arrivals in (
-        ("Deterministic", "deterministic", DETERMINISTIC),
-        ("Observed", "Poisson, observed", POISSON_OBSERVED),
-        ("Unobserved", "Poisson, not observed", POISSON_UNOBSERVED),
-    ):
+    for name, (label, arrivals) in _ARRIVALS.items():
         for m in (1, 2, 3):
             yield BenchmarkTask(
                 name=f"Table1M{m}{name}",
@@ -70,11 +71,7 @@ def _recovering() -> Iterator[BenchmarkTask]:
 
 def _random() -> Iterator[BenchmarkTask]:
     for regime in ("dense", "sparse"):
-        for name, label, arrivals in (
-            ("Deterministic", "deterministic", DETERMINISTIC),
-            ("Observed", "Poisson, observed", POISSON_OBSERVED),
-            ("Unobserved", "Poisson, not observed", POISSON_UNOBSERVED),
-        ):
+        for name, (label, arrivals) in _ARRIVALS.items():
             yield BenchmarkTask(
                 name=f"{regime.title()}100{name}",
                 tier="checks",

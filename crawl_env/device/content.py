@@ -90,8 +90,8 @@ class Content:
 
     def mean_past(self, steps: Tensor, rows: Tensor) -> Tensor:
         """Return the mean content of the last `steps` (b, N) steps in the environments `rows`."""
-        items, utility, decay = self._of(rows)
-        return items * utility / decay * -torch.expm1(-decay * steps)
+        some = self._only(rows)
+        return some._items * some._utility / some._decay * -torch.expm1(-some._decay * steps)
 
     def past(self, steps: Tensor, rows: Tensor, generator: Generator) -> Drawn:
         """Return the content of the last `steps` (b, N) steps in the environments `rows` (b,).
@@ -111,10 +111,6 @@ class Content:
         if drawn.items is not None:  # the stationary distribution has infinitely many items
             drawn.items.masked_fill_(steps.isinf(), 0.0)
         return drawn
-
-    def _of(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        some = self._only(rows)
-        return some._items, some._utility, some._decay
 
     def _only(self, rows: Tensor) -> Content:
         """Return the content of some of the environments."""

@@ -16,7 +16,7 @@ from crawl_env.device.selection import select_top
 from crawl_env.device.world import TorchWorld, host
 from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.fleet.sources import Sources
-from crawl_env.rng import STREAMS, generator
+from crawl_env.rng import beside, generator
 from crawl_env.simulation.observation import COUNTED, SUMMED
 from crawl_env.simulation.selection import whole_budget
 from crawl_env.simulation.simulation import Harvest, given_by
@@ -230,11 +230,8 @@ class TorchSimulation:
 
     def _random(self, rng: np.random.Generator) -> Generator:
         if self._generator is None:
-            origin: Any = rng.bit_generator.seed_seq
-            stream = (*origin.spawn_key, STREAMS["device"])
-            (seed,) = np.random.SeedSequence(origin.entropy, spawn_key=stream).generate_state(
-                1, np.uint64
-            )
+            stream: Any = beside(rng, "device").bit_generator.seed_seq
+            (seed,) = stream.generate_state(1, np.uint64)
             self._generator = Generator(self.device).manual_seed(int(seed))
         return self._generator
 

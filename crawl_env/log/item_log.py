@@ -113,8 +113,7 @@ class ItemLog(EventLog):
         curves = ", with curves" if self.curves is not None else ""
         return (
             f"ItemLog({counted(len(self), 'item')} of {counted(len(self.names), 'source')}, "
-            f"{self.start:g} to "
-            f"{self.end:g} {self.unit}s{curves})"
+            f"{self.start:g} to {self.end:g} {self.unit}s{curves})"
         )
 
     @property

@@ -93,8 +93,7 @@ class PingLog(EventLog):
     def __repr__(self) -> str:
         return (
             f"PingLog({counted(len(self), 'ping')} of {counted(len(self.names), 'source')}, "
-            f"{self.start:g} to "
-            f"{self.end:g} {self.unit}s)"
+            f"{self.start:g} to {self.end:g} {self.unit}s)"
         )
 
     @property

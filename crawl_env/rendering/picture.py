@@ -58,8 +58,8 @@ class Area:
         """Return the left edge of bar i."""
         return LEFT + (i + 0.5) * self.step - self.width / 2
 
-    def y(self, height: float) -> float:
-        """Return the vertical position of a height between 0 and 1."""
+    def y(self, height: FloatArray) -> FloatArray:
+        """Return the vertical positions of heights between 0 and 1."""
         return self.bottom - height * (self.bottom - self.top)
 
 
@@ -96,7 +96,7 @@ def _legend(canvas: Canvas, frame: Frame) -> None:
     canvas.text(16, y, "utility" + (" (square-root axis)" if frame.root else ""), GREY, 16)
     x = RIGHT - canvas.text(RIGHT, y, "collected in the last step", GREY, 16, align=1) - 18
     canvas.fill(x, y - 1, 12, 12, SOFT_ORANGE)
-    canvas.outline(x, y - 1, 12, 12, ORANGE, 2)
+    canvas.outline(x, y - 1, 12, 12, ORANGE)
     for label, colour in (("ceiling", TRACK), ("value", BLUE)):
         x -= canvas.text(x - 16, y, label, GREY, 16, align=1) + 34
         canvas.fill(x, y - 1, 12, 12, colour)
@@ -153,7 +153,7 @@ def _heights(frame: Frame, bars: Bars) -> FloatArray:
 
 def _axis(canvas: Canvas, frame: Frame, area: Area) -> None:
     for value in dict.fromkeys(_ticks(frame)):
-        y = area.y(frame.height(np.array(value)).item())
+        y = area.y(frame.height(np.array(value))).item()
         canvas.fill(LEFT, y, RIGHT - LEFT, 1, LINE if value == 0 else TRACK)
         canvas.text(LEFT - 8, y - 5, number(value), GREY, 16, align=1)
 
@@ -173,14 +173,14 @@ def _round_down(x: float) -> float:
 
 
 def _bar(canvas: Canvas, area: Area, i: int, heights: FloatArray, crawled: bool) -> None:
-    ceiling, value, collected, belief = area.bottom - heights * (area.bottom - area.top)
+    ceiling, value, collected, belief = area.y(heights)
     x, wide = area.left(i), area.width >= 8
     canvas.fill(x, ceiling, area.width, area.bottom - ceiling, TRACK)
     if crawled:
         canvas.fill(x, collected, area.width, area.bottom - collected, SOFT_ORANGE)
     canvas.fill(x, value, area.width, area.bottom - value, BLUE)
     if crawled and wide:
-        canvas.outline(x, collected, area.width, area.bottom - collected, ORANGE, 2)
+        canvas.outline(x, collected, area.width, area.bottom - collected, ORANGE)
     if not np.isnan(belief):
         beyond = 3 if wide else 0
         canvas.fill(x - beyond, belief - 1, area.width + 2 * beyond, 2, INK)
@@ -289,7 +289,7 @@ class Canvas:
         surface.fill(PAPER)
 
     def text(
-        self, x: float, y: float, text: str, colour: Colour = INK, size: int = 14, align: float = 0
+        self, x: float, y: float, text: str, colour: Colour, size: int, align: float = 0
     ) -> int:
         """Write text with its top at y and return its width; for align 0, ½, 1, x is the left end,
         the middle or the right end."""
@@ -299,7 +299,7 @@ class Canvas:
         self._surface.blit(image, (round(x - align * width), round(y)))
         return width
 
-    def fit(self, text: str, width: float, size: int = 14) -> str:
+    def fit(self, text: str, width: float, size: int) -> str:
         """Return the text, truncated to the width."""
         whole, font = text, self._font(size)
         while text and font.size(text if text == whole else text + "…")[0] > 2 * width:
@@ -309,10 +309,8 @@ class Canvas:
     def fill(self, x: float, y: float, width: float, height: float, colour: Colour) -> None:
         pygame.draw.rect(self._surface, colour, _rect(x, y, width, height))
 
-    def outline(
-        self, x: float, y: float, width: float, height: float, colour: Colour, line: int = 1
-    ) -> None:
-        pygame.draw.rect(self._surface, colour, _rect(x, y, width, height), line)
+    def outline(self, x: float, y: float, width: float, height: float, colour: Colour) -> None:
+        pygame.draw.rect(self._surface, colour, _rect(x, y, width, height), 2)
 
     def dashes(self, x: float, y: float, width: float, colour: Colour) -> None:
         """Draw a dashed horizontal line."""

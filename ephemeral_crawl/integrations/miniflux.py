@@ -41,7 +41,7 @@ class MinifluxSidecar:
         self._client = httpx.Client(
             base_url=url, headers={"X-Auth-Token": token}, timeout=timeout, trust_env=False
         )
-        self._ids: dict[str, int] = {}  # of the feeds, by URL
+        self._ids: dict[str, int] | None = None  # of the feeds, by URL; before `follow`: None
         self._latest: dict[int, int] = {}  # number of the last entry that is known, by feed
 
     def run(self, stop: Callable[[], bool] = lambda: False) -> None:
@@ -84,7 +84,7 @@ class MinifluxSidecar:
             httpx.HTTPError: at the first call, if `follow` was not called, Miniflux does not answer
                 or refuses the token.
         """
-        if not self._ids:
+        if self._ids is None:
             self.follow()
         leases = self._scheduler.lease(limit, _LEASE)
         for lease in leases:
@@ -98,6 +98,7 @@ class MinifluxSidecar:
 
     def _refreshed(self, lease: Lease) -> list[Item]:
         """Refresh a feed, and return its new entries."""
+        assert self._ids is not None
         feed = self._ids[lease.source]
         first = self._scheduler.explain(lease.source).fetched_at is None
         if feed not in self._latest:

@@ -126,21 +126,24 @@ def test_feeds_come_and_go(miniflux):
     assert scheduler.status().paused == 0
 
 
-def test_the_side_car_goes_on_when_miniflux_does_not_answer(miniflux, monkeypatch):
+@pytest.mark.parametrize("first", [0, 3])  # turn from which on there are any feeds
+def test_the_side_car_goes_on_when_miniflux_does_not_answer(miniflux, monkeypatch, first):
     waits = []
     monkeypatch.setattr("ephemeral_crawl.integrations.miniflux._FOLLOW", 0.0)
     monkeypatch.setattr("ephemeral_crawl.integrations.miniflux.time.sleep", waits.append)
     feeds, turns = miniflux.feeds, iter(range(9))
+    miniflux.feeds = {} if first else feeds
 
     def stop():
         turn = next(turns)
-        miniflux.feeds = None if turn == 1 else feeds  # of which its answer breaks off
+        there = feeds if turn >= first else {}
+        miniflux.feeds = None if turn == 1 else there  # of which its answer breaks off
         miniflux.page = b"<html>back soon" * (turn == 2)
         return turn == 4
 
     sidecar(miniflux, Scheduler(":memory:", budget="9/h")).run(stop)
     assert sorted(miniflux.refreshed) == [1, 2]
-    assert waits == [60.0, 60.0, 60.0]  # once both feeds are refreshed
+    assert waits == [60.0, 60.0, 60.0]  # in all turns but the one that refreshes both feeds
 
 
 def test_feeds_that_cannot_be_named_are_left_out(miniflux, caplog):

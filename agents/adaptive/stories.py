@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agents.policies.base import ObservationView, State
-from agents.policies.stories import WhittleStories, unpaid_contents
+from agents.policies.stories import WhittleStories, unpaid_content
 from crawl_env import NEVER, Sources
 from crawl_env.numerics import FloatArray
 
@@ -81,7 +81,7 @@ class AdaptiveStories(WhittleStories):
         lasting = _lasting(view.sources)
         published = np.maximum(lasting.arrival_rate * lasting.period * age, _LEAST)
         overlap, lag = _WORLDS.T
-        new = unpaid_contents(lasting, overlap, lag, age, counts) / published[:, None]
+        new = unpaid_content(lasting, overlap, lag, age, counts) / published[:, None]
         new = np.clip(new, _LEAST, 1.0 - _LEAST)
         each = known[:, None] * np.log1p(-new) + (items - known)[:, None] * np.log(new)
         return np.asarray(np.where(counts[:, None], each, 0.0).sum(axis=-1))

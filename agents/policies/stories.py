@@ -66,7 +66,7 @@ class WhittleStories(Whittle):
         shared, topic = _shared(sources, overlap, age.shape), sources.topic_of
         out, rows = np.zeros(age.shape, dtype=np.float32), np.arange(len(age))
         for k in range(self.task.n):
-            content = unpaid_contents(sources, overlap, lag, age)[:, 0]
+            content = unpaid_content(sources, overlap, lag, age)[:, 0]
             if view.shows("value"):
                 content = np.where(self.task.observed, view["value"], content)
             index = self._arms(sources).index(content)
@@ -111,9 +111,14 @@ def _shared(sources: Sources, overlap: FloatArray, shape: tuple[int, ...]) -> Fl
 
 
 def unpaid_content(
-    sources: Sources, stories: Stories, age: FloatArray, where: BoolArray | None = None
+    sources: Sources,
+    overlap: FloatArray,
+    lag: FloatArray,
+    age: FloatArray,
+    where: BoolArray | None = None,
 ) -> FloatArray:
-    """Return the mean utility of the items whose stories no other source has been paid for, (B, N).
+    """Return the mean utility of the items whose stories no other source has been paid for, for
+    each of W pairs of overlap and lag, (B, W, N).
 
     It is Λ_iξ̄_i ∫ e^{−μ_i a} Π_j (1 − q_j P_j(a)) da over the ages a of items since the last crawl
     of source i, where P_j(a) is the probability that source j would have reported the story before
@@ -125,26 +130,14 @@ def unpaid_content(
 
     Arguments:
         sources: the fleet, (N,), or a batch (B, N).
-        stories: the arrivals.
+        overlap, lag: as of `crawl_env.Stories`, (W,) or (B, W).
         age: (B, N) steps since the last crawl, failed ones not counted; 1e9 if there was none.
         where: (B, N) of which sources it is computed, by default of all; 0 elsewhere.
 
     >>> fleet = Sources([1.0, 1.0], 1.0, 0.1, topics=["news", "news"])
-    >>> unpaid_content(fleet, Stories(overlap=1), np.array([[3.0, 1.0]])).round(3)
-    array([[0.952, 0.952]])
+    >>> unpaid_content(fleet, np.array([1.0]), np.array([0.0]), np.array([[3.0, 1.0]])).round(3)
+    array([[[0.952, 0.952]]])
     """
-    pair = np.array([stories.overlap]), np.array([stories.lag])
-    return unpaid_contents(sources, *pair, age, where)[:, 0]
-
-
-def unpaid_contents(
-    sources: Sources,
-    overlap: FloatArray,
-    lag: FloatArray,
-    age: FloatArray,
-    where: BoolArray | None = None,
-) -> FloatArray:
-    """Return `unpaid_content` for each of W pairs of overlap and lag, (W,) or (B, W): (B, W, N)."""
 
     def whole(parameter: FloatArray, width: int) -> FloatArray:
         shape = len(age), width

@@ -20,7 +20,8 @@ def optimum(fleet, stories):
     """
     n, shape = len(fleet), (CAP,) * len(fleet)
     states = np.array(list(itertools.product(range(CAP), repeat=n)))
-    brings = unpaid_content(fleet, stories, states + 1.0)
+    overlap, lag = np.array([stories.overlap]), np.array([stories.lag])
+    brings = unpaid_content(fleet, overlap, lag, states + 1.0)[:, 0]
     older = np.minimum(states + 1, CAP - 1)
     after = [np.where(np.arange(n) == i, 0, older) for i in range(n)]
     places = [np.ravel_multi_index(tuple(following.T), shape) for following in after]

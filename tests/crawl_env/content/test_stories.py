@@ -132,17 +132,19 @@ def test_the_unpaid_content_is_the_mean_of_what_crawls_are_paid(n, lag):
     """Every environment crawls by one random schedule; the mean of what is paid is the belief."""
     fleet = Sources([1.0, 0.6, 0.8][:n], [1.0, 2.0, 0.5][:n], [0.2, 0.1, 0.3][:n], topics=["a"] * n)
     arrivals, envs, rng = Stories(overlap=0.9, lag=lag), 600, np.random.default_rng(2)
+    pair = np.array([0.9]), np.array([lag])
     vec = CrawlVectorEnv(envs, fleet, budget=1, arrivals=arrivals, features=("value", "age"))
     shown, _ = vec.reset(seed=1)
     for _ in range(12):
         value, age = shown[..., 0], shown[:1, :, 1].astype(float)
         error = value.std(axis=0) / math.sqrt(envs)
-        assert (abs(value.mean(axis=0) - unpaid_content(fleet, arrivals, age)[0]) < 5 * error).all()
+        expected = unpaid_content(fleet, *pair, age)[0, 0]
+        assert (abs(value.mean(axis=0) - expected) < 5 * error).all()
         action = np.zeros((envs, n))
         action[:, rng.integers(n)] = 1.0
         shown, *_ = vec.step(action)
     some = np.arange(n)[None] == 0
-    whole, part = (unpaid_content(fleet, arrivals, age, where) for where in (None, some))
+    whole, part = (unpaid_content(fleet, *pair, age, where)[:, 0] for where in (None, some))
     np.testing.assert_array_equal(part, np.where(some, whole, 0.0))
 
 

@@ -3,6 +3,7 @@ looked at."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,10 @@ from numpy.typing import NDArray
 from agents.policies.base import Environment, ObservationView, State, graded, needs
 from agents.policies.index import Whittle
 from agents.theory.arm import PerFleet
-from agents.theory.checks import CheckedArm, conditional_arm, look_arm
+from agents.theory.checks import conditional_arm, look_arm
 from agents.theory.multiplier import BudgetMultiplier
 from agents.theory.task_bound import task_bound
-from crawl_env import Sources
+from crawl_env import Sources, task_of
 from crawl_env.numerics import FloatArray
 
 
@@ -34,13 +35,10 @@ class WhittleConditional(Whittle):
     features = ("age",)
 
     def __init__(self, env: Environment, *, seed: int | None = None) -> None:
-        self._checked = PerFleet(self._checked_arm)
+        self._checked = PerFleet(partial(conditional_arm, task_of(env)))
         super().__init__(env, seed=seed)
         if self._is_cheaper:
             needs(self.task, self.name, "age")
-
-    def _checked_arm(self, sources: Sources) -> CheckedArm:
-        return conditional_arm(self.task, sources)
 
     @property
     def _is_cheaper(self) -> bool:
@@ -74,19 +72,16 @@ class WhittleLooks(Whittle):
     features = ("value", "seen")
 
     def __init__(self, env: Environment, *, seed: int | None = None) -> None:
-        self._look_of = PerFleet(self._look_arm)
+        self._looks = PerFleet(partial(look_arm, task_of(env)))
         super().__init__(env, seed=seed)
         if self.task.look_cost is not None:
             needs(self.task, self.name, "value")
             needs(self.task, self.name, "seen")
 
-    def _look_arm(self, sources: Sources) -> CheckedArm:
-        return look_arm(self.task, sources)
-
     def decide(self, view: ObservationView, state: State) -> tuple[NDArray[Any], State]:
         if self.task.look_cost is None:
             return super().decide(view, state)
-        look = self._look_of(view.sources).index_at_age(view["seen"] + 1.0)
+        look = self._looks(view.sources).index_at_age(view["seen"] + 1.0)
         look = np.where(self.task.observed, 0.0, look)
         both = np.concatenate([self.index_now(view), look], axis=-1)
         multiplier = None if self._multiplier is None else self._multiplier(view.sources)

@@ -126,8 +126,7 @@ class Whittle(IndexAgent):
     name = "whittle"
 
     def __init__(self, env: Environment, *, seed: int | None = None) -> None:
-        self._arm_of = PerFleet(self.arm)  # one arm per set of parameters
-        self._sources: Sources | None = None
+        self._arms = PerFleet(self.arm)
         super().__init__(env, seed=seed)
 
     def arm(self, sources: Sources) -> SingleArm:
@@ -142,11 +141,6 @@ class Whittle(IndexAgent):
         if isinstance(arm, ClosedFormArm):  # exact, and faster than by way of the belief
             return arm.index_at_age(age)
         return super().index_at_age(age, sources)
-
-    def _arms(self, sources: Sources) -> SingleArm:
-        if sources is not self._sources:
-            self._arm, self._sources = self._arm_of(sources), sources
-        return self._arm
 
 
 class Myopic(IndexAgent):

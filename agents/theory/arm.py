@@ -156,7 +156,8 @@ class PerFleet(Generic[T]):
     def __call__(self, sources: Sources, env: int = 0) -> T:
         last = self._last.get(env)
         if last is None or not _same(sources, last[0]):
-            last = self._last[env] = sources, self._function(sources)
+            last = sources, self._function(sources)
+        self._last[env] = sources, last[1]  # this object, which is compared at once
         return last[1]
 
 

@@ -37,7 +37,7 @@ from agents.theory.frequencies import static_frequencies, static_reward
 from agents.theory.multiplier import BudgetMultiplier
 from agents.theory.observed import ObservedArm, solve_arm
 from agents.theory.relaxation import net_reward
-from agents.theory.renewal import renewal_arm, simplified
+from agents.theory.renewal import renewal_arm
 from agents.theory.shot_noise import Content, one_item
 from agents.theory.task_bound import task_bound
 from crawl_env import (
@@ -367,7 +367,7 @@ def relaxed_by_decay(one: Sources) -> Any:
 
 
 def gained(one: Sources) -> Any:
-    table = table_of(simplified(one))
+    table = table_of(one)
     return [gains(grid(one), table, charge, best_rate(one, charge)) for charge in charges(one)[:3]]
 
 

@@ -23,7 +23,7 @@ from crawl_env.simulation.observation import FEATURES
 
 # An index below λ* by at most this fraction counts as equal to it, since the index of a value
 # observed in float32 may be rounded below the multiplier.
-_SLACK = 1e-6
+SLACK = 1e-6
 State = tuple[Any, ...]  # arrays whose first axis is the batch, and tuples of such arrays
 
 
@@ -346,7 +346,7 @@ def graded(index: FloatArray, multiplier: FloatArray | None) -> NDArray[Any]:
     if multiplier is None:
         sound = _grade(index, out)
     else:
-        level = np.broadcast_to(multiplier, (len(index), 1)) * (1 - _SLACK)
+        level = np.broadcast_to(multiplier, (len(index), 1)) * (1 - SLACK)
         sound = _grade_from(index, level, out)
     if not sound and not (index.min() >= 0 and np.isfinite(index.max())):
         raise ValueError(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.policies.base import Environment, ObservationView, State, needs
+from agents.policies.base import SLACK, Environment, ObservationView, State, needs
 from agents.policies.index import Whittle
 from agents.theory.arm import PerFleet, item_utility
 from agents.theory.multiplier import payable
@@ -22,7 +22,6 @@ if TYPE_CHECKING:  # these need SciPy, which agents without an engine do not
 
 _RUNS, _STEPS, _WARMUP = 8, 250, 50  # of the comparison with the plain index
 _WORK, _FEWEST = 1e6, 60  # sources and items of it: some seconds; steps below which it is left out
-_SLACK = 1e-6  # part of λ* by which an index may be rounded below it
 
 
 class Made(NamedTuple):
@@ -186,7 +185,7 @@ class WhittleEngine(Whittle):
         age, above = self._ages(view)
         age, above, backlog, phase = age[rows], above[rows], view["backlog"][rows, 0], phase[rows]
         index = made.indices.priority(age, phase, backlog)
-        excess = index * above - made.multiplier * (1.0 - _SLACK)
+        excess = index * above - made.multiplier * (1.0 - SLACK)
         scale = np.abs(excess).max(axis=-1, keepdims=True)
         return (excess / (np.abs(excess) + np.where(scale > 0, scale, 1.0))).astype(np.float32)
 

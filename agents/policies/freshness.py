@@ -104,8 +104,6 @@ class FreshnessStatic(Static):
         super().__init__(env, seed=seed)
 
     def _rates(self, sources: Sources) -> FloatArray:
-        if self._constant is not None:
-            return self._constant
         fleet, budget = spendable(sources, self.task)
         return self._optimal(fleet, budget) * sources.period
 

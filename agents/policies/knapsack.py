@@ -80,7 +80,6 @@ def best_sets(
     may: BoolArray,
     host_of: IntArray = _NO_HOSTS,
     per_host: int = 1,
-    most_visits: int = _MOST_VISITS,
 ) -> BoolArray:
     """Return the affordable sets of the largest total worth, (B, N) bool.
 
@@ -95,7 +94,6 @@ def best_sets(
         may: whether a source may be taken, (B, N).
         host_of: (N,) number of the host of each source; empty for none.
         per_host: number of sources that may be taken of one host.
-        most_visits: nodes of the search after which the best set so far is returned.
 
     >>> worth, cost = np.array([[6.0, 5.0, 5.0]]), np.array([[3.0, 2.5, 2.5]])
     >>> best_sets(worth, cost, 5.0, np.ones((1, 3), dtype=bool))
@@ -110,7 +108,7 @@ def best_sets(
         taken = np.zeros(some.size, dtype=bool)
         host = host_of[some] if host_of.size else host_of
         limit = budget * (1.0 + 0.5 * TOLERANCE)
-        _search(worth[b, some], price[some], limit, host, per_host, most_visits, taken)
+        _search(worth[b, some], price[some], limit, host, per_host, taken)
         chosen[b, some] = taken
     return chosen
 
@@ -122,7 +120,6 @@ def _search(
     budget: float,
     host_of: IntArray,
     per_host: int,
-    most_visits: int,
     best: BoolArray,
 ) -> None:
     """Write which items, in decreasing worth per cost, (n,), are in the best set."""
@@ -137,7 +134,7 @@ def _search(
     left, value = np.empty(n + 1), np.empty(n + 1)  # after each item taken
     left[0], value[0] = budget, 0.0
     depth, k, most = 0, 0, 0.0
-    for _ in range(most_visits):
+    for _ in range(_MOST_VISITS):
         whole = np.searchsorted(costs, costs[k] + left[depth], side="right") - 1
         bound = value[depth] + worths[whole] - worths[k]
         if whole < n:

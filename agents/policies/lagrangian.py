@@ -13,7 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from agents.policies.base import Agent, Environment, ObservationView, State, needs, needs_parameters
+from agents.policies.base import (
+    SLACK,
+    Agent,
+    Environment,
+    ObservationView,
+    State,
+    needs,
+    needs_parameters,
+)
 from agents.theory.arm import PerFleet
 from agents.theory.closed_form import decayed, time_constants, whole_steps
 from agents.theory.hosts import HostMultipliers
@@ -25,10 +33,6 @@ from crawl_env import Sources
 from crawl_env.compiled import compiled, inlined
 from crawl_env.numerics import BoolArray, FloatArray
 from crawl_env.simulation.selection import Hosts
-
-# A gain below 0 by at most this fraction of λ* counts as zero, since the gain of a value observed
-# in float32 may be rounded below.
-_SLACK = 1e-6
 
 
 def best_rate(sources: Sources, multiplier: ArrayLike) -> FloatArray:
@@ -105,13 +109,14 @@ def _grade(
                 scale = max(scale, ceiling[i] / cost[i])
         scale = scale if scale > 0.0 else 1.0
         for i in range(row.size):
-            excess = row[i] / cost[i] + _SLACK * multiplier[r, i if each else 0]
+            excess = row[i] / cost[i] + SLACK * multiplier[r, i if each else 0]
             result[i] = excess / (abs(excess) + scale)
 
 
 def table_of(sources: Sources) -> FloatArray:
-    """Return what `gains` needs of a fleet or batch without failures and capacities."""
-    columns = sources.ceiling, sources.cost, sources.decay_per_step, sources.loss
+    """Return what `gains` needs of a fleet or batch."""
+    plain = simplified(sources)
+    columns = plain.ceiling, plain.cost, plain.decay_per_step, plain.loss
     return np.array([np.atleast_2d(column) for column in columns])
 
 
@@ -129,10 +134,6 @@ def gains(
     out = np.empty(x.shape)
     _each_gain(x, table, charge, rate, out)
     return out.reshape(shape)
-
-
-def _table_of_fleet(sources: Sources) -> FloatArray:
-    return table_of(simplified(sources))
 
 
 class Lagrangian(Agent):
@@ -160,7 +161,7 @@ class Lagrangian(Agent):
         needs(task, self.name, "value", "age")
         needs_parameters(task, self.name)
         self._find_multiplier = BudgetMultiplier(task, whittle_index)
-        self._tables = PerFleet(_table_of_fleet)
+        self._tables = PerFleet(table_of)
         self._constant = None if task.draw else self._prices_and_rate(task.sources)
 
     def begin(self, view: ObservationView) -> State:

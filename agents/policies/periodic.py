@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.policies.base import (
+    SLACK,
     Agent,
     Environment,
     ObservationView,
@@ -158,8 +159,7 @@ class LagrangianPeriodic(WhittlePeriodic):
         periodic_gains(value, day, *columns, gained)
         excess = gained / plain.cost
         scale = float(price.mean()) or float((plain.ceiling / plain.cost).max()) or 1.0
-        # Rounding does not exclude what is worth exactly λ*.
-        excess += 1e-6 * price[day][:, None]
+        excess += SLACK * price[day][:, None]
         return (excess / (np.abs(excess) + scale)).astype(np.float32)
 
     def _prepared(self, sources: Sources) -> _Known:

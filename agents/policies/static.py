@@ -47,14 +47,13 @@ class Static(Agent):
         super().__init__(env, seed=seed)
         task = self.task
         needs_parameters(task, self.name)
-        self._constant: FloatArray | None = None
         self._most = _most_crawls(task)
-        if task.draw is None:
-            self._constant = self._rates(task.sources)
+        self._constant = self._rates(task.sources) if task.draw is None else None
 
     def begin(self, view: ObservationView) -> State:
         shape = (view.batch, self.task.n)
-        rate = np.broadcast_to(self._rates(view.sources), shape)
+        constant = self._constant
+        rate = np.broadcast_to(self._rates(view.sources) if constant is None else constant, shape)
         place = ranks(rate)
         credit = (place + 1) * _GOLDEN % 1.0 - 1.0
         return rate, credit, np.zeros(shape), np.zeros(shape, bool), np.zeros(view.batch)
@@ -89,8 +88,6 @@ class Static(Agent):
 
     def _rates(self, sources: Sources) -> FloatArray:
         """Return crawls per step, (N,) or (B, N), of sources that the budget can cover."""
-        if self._constant is not None:
-            return self._constant
         plain, budget = payable(sources, self.task)
         hosts = Hosts.of(sources, self.task.per_host)
         if hosts is None:
@@ -233,25 +230,21 @@ def _within_hosts(sources: Sources, budget: float, hosts: Hosts) -> FloatArray:
 
 
 def selected(
-    task: Task,
-    priority: NDArray[np.float32],
-    view: ObservationView,
-    balance: FloatArray | None = None,
+    task: Task, priority: NDArray[np.float32], view: ObservationView, balance: FloatArray
 ) -> NDArray[np.intp]:
     """Return the cells that the environment will crawl for given priorities, (K,).
 
-    balance: (B,), if it is known but not observed; unused if the budget is per step.
+    balance: (B,), as computed, used if it is not observed and the budget is not one for each step.
     """
     cost = task.sources.cost if task.draw is None else view.sources.cost
     # Only the order of the last crawls matters, to break ties.
     crawled_at = -view["age"] if view.shows("age") else np.zeros(priority.shape)
-    if task.budget_rule == "step":
-        balance = None
-    elif balance is None or view.shows("balance"):
+    if view.shows("balance"):
         # Observed in float32, which may round up and seem to cover one source more.
         shown = view["balance"][:, 0]
         balance = shown - np.spacing(np.abs(shown).astype(np.float32))
     whole = selection.whole_budget(cost, task.budget)
     allowed = view["available"] > 0 if view.shows("available") else None
     hosts = Hosts.of(task.sources, task.per_host)
-    return selection.select(priority, crawled_at, cost, task.budget, whole, balance, allowed, hosts)
+    left = balance if task.budget_rule == "average" else None
+    return selection.select(priority, crawled_at, cost, task.budget, whole, left, allowed, hosts)

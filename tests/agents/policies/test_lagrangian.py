@@ -12,7 +12,6 @@ from agents import relaxation, relaxed_bound, whittle_index
 from agents.evaluation.rollout import compare, evaluate
 from agents.evaluation.statistics import difference
 from agents.policies.lagrangian import best_rate, gains, table_of
-from agents.theory.renewal import simplified
 from crawl_env import CrawlVectorEnv, Sources, Task
 from tests.references import plainly
 
@@ -22,7 +21,7 @@ TABLE1 = Sources.preset("table1")
 def lagrangian_index(value, fleet, multiplier):
     """The gains from which the agent makes its priorities."""
     x, rate = np.asarray(value, dtype=float), best_rate(fleet, multiplier)
-    return gains(x, table_of(simplified(fleet)), np.asarray(multiplier), rate)
+    return gains(x, table_of(fleet), np.asarray(multiplier), rate)
 
 
 def test_whittle_is_beaten_where_random_content_is_observed():

@@ -25,16 +25,6 @@ class Words(NamedTuple):
     words: list[str]  # without surrounding whitespace
     code: NDArray[np.int64]  # (n,) number of the word; −1 for an empty cell
 
-    @staticmethod
-    def of(cells: Sequence[str]) -> Words:
-        """Return words as such a column.
-
-        >>> Words.of(["b", "a", "b"]).code
-        array([0, 1, 0])
-        """
-        number = {word: i for i, word in enumerate(dict.fromkeys(cells))}
-        return Words(list(number), np.array([number[cell] for cell in cells]))
-
 
 Batch = dict[str, NDArray[Any] | Words]
 

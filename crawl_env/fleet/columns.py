@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
@@ -173,7 +173,7 @@ class FleetColumns:
             sources.period,
             sources.delay,
             sources.failure_rate,
-            _HostNumbers()(Words.of(sources.hosts)) if sources.hosts else None,
+            _host_numbers(sources.hosts, {}) if sources.hosts else None,
         )
 
     @staticmethod
@@ -368,7 +368,7 @@ class FleetColumns:
             return np.asarray(otherwise if column is None else column[index], dtype=np.float64)
 
         delay = values("delay", 1.0)
-        hosts = () if self.host is None else map(_name_of_host, self.host[index].tolist())
+        hosts = [] if self.host is None else self.host[index].tolist()
         return Sources(
             values("arrival_rate"),
             values("mean_utility"),
@@ -378,7 +378,7 @@ class FleetColumns:
             [str(i + 1) for i in index.tolist()],
             np.where(delay > 1, delay * self.period, 0.0),
             failure_rate=values("failure_rate"),
-            hosts=tuple(hosts),
+            hosts=[str(number) if number >= 0 else "" for number in hosts],
         )
 
 
@@ -391,14 +391,17 @@ def _built(
     """Return the fleet whose parameters, by the names of `Sources`, come in batches of rows."""
     check_positive("period", period, "time")
     columns: dict[str, NDArray[Any]] = {}
-    start, number_hosts = 0, _HostNumbers()
+    start, known_hosts = 0, dict[str, int]()
     with _new_columns(n, period, folder) as new:
         for size, batch in batches:
             stored = {"delay" if name == "crawl_delay" else name: name for name in batch}
             _check_names(stored, columns)
             for name, given in stored.items():
                 cells = batch[given]
-                values = number_hosts(cells) if isinstance(cells, Words) else _numbers(given, cells)
+                if isinstance(cells, Words):
+                    values = np.append(_host_numbers(cells.words, known_hosts), -1)[cells.code]
+                else:
+                    values = _numbers(given, cells)
                 if given == "crawl_delay":
                     values = _in_steps(values, start, period)
                 if name not in columns:
@@ -520,17 +523,8 @@ def _in_steps(time: NDArray[Any], start: int, period: float) -> FloatArray:
     return np.maximum(1.0, steps)
 
 
-class _HostNumbers:
-    """Numbers hosts in the order of their first appearance; −1 stands for a host of its own."""
-
-    def __init__(self) -> None:
-        self._number: dict[str, int] = {}
-
-    def __call__(self, hosts: Words) -> NDArray[np.int64]:
-        number = self._number
-        known = [number.setdefault(word, len(number)) if word else -1 for word in hosts.words]
-        return np.array([*known, -1])[hosts.code]
-
-
-def _name_of_host(number: int) -> str:
-    return str(number) if number >= 0 else ""
+def _host_numbers(hosts: Sequence[str], known: dict[str, int]) -> NDArray[np.int64]:
+    """Return numbers of hosts in the order of their first appearance, and add them to those known;
+    −1 stands for a host of its own."""
+    numbers = [known.setdefault(host, len(known)) if host else -1 for host in hosts]
+    return np.array(numbers, dtype=np.int64)

@@ -188,9 +188,7 @@ class Sources:
         return (
             isinstance(other, Sources)
             and self.period == other.period
-            and self.given_names == other.given_names
-            and self.hosts == other.hosts
-            and self.topics == other.topics
+            and self._words == other._words
             and all(np.array_equal(getattr(self, p), getattr(other, p)) for p in _ARRAYS)
         )
 
@@ -206,8 +204,7 @@ class Sources:
 
     def __getstate__(self) -> dict[str, Any]:
         columns: dict[str, Any] = {name: getattr(self, name) for name in _ARRAYS}
-        labels = {"names": self.given_names, "hosts": self.hosts, "topics": self.topics}
-        return {**columns, "period": self.period, **labels}
+        return {**columns, "period": self.period, **self._words}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]  # validates, and makes the arrays read-only
@@ -226,8 +223,12 @@ class Sources:
             array = getattr(self, name)
             if not (array == DESCRIBED[name].default).all():
                 found[name] = np.where(np.isinf(array), "inf", array.astype(object)).tolist()
-        labels = {"names": self.given_names, "hosts": self.hosts, "topics": self.topics}
-        return found | {name: list(given) for name, given in labels.items() if given}
+        return found | {name: list(given) for name, given in self._words.items() if given}
+
+    @property
+    def _words(self) -> dict[str, tuple[str, ...]]:
+        """The arguments that give each source a word, () where none were given."""
+        return {"names": self.given_names, "hosts": self.hosts, "topics": self.topics}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -387,15 +388,11 @@ class Sources:
     def select(self, which: Any) -> Sources:
         """Return the sub-fleet (or permutation) given by indices or a mask over the sources."""
         index = np.atleast_1d(np.arange(len(self))[which])
-        labels = {
-            key: tuple(given[i] for i in index) if given else ()
-            for key, given in (
-                ("names", self.given_names),
-                ("hosts", self.hosts),
-                ("topics", self.topics),
-            )
+        words = {
+            name: tuple(given[i] for i in index) if given else ()
+            for name, given in self._words.items()
         }
-        return self._with(lambda parameter: parameter[..., index], **labels)
+        return self._with(lambda parameter: parameter[..., index], **words)
 
     def fleet(self, b: int) -> Sources:
         """Return fleet b of a batch."""

@@ -35,17 +35,6 @@ STRIP = 22  # height of the strip of the queue, pixels
 
 
 @dataclass(frozen=True)
-class Bars:
-    """Data of the bars: one source each, or the mean of several."""
-
-    value: FloatArray  # (K,) utility
-    ceiling: FloatArray  # (K,) utility
-    collected: FloatArray  # (K,) utility
-    belief: FloatArray | None  # (K,) utility
-    crawled: FloatArray  # (K,) fraction of its sources that were crawled
-
-
-@dataclass(frozen=True)
 class Area:
     """Position of the bars, in pixels."""
 
@@ -106,49 +95,41 @@ def _legend(canvas: Canvas, frame: Frame) -> None:
 
 
 def _sources(canvas: Canvas, frame: Frame, bottom: float) -> None:
-    bars = _arrange(frame)
+    heights, crawled = _bars(frame)
     named = len(frame.names) <= NAMED
-    step = (RIGHT - LEFT) / bars.value.size
+    step = (RIGHT - LEFT) / crawled.size
     width = min(0.64 * step, 96.0) if named else step - (step > 5)
     table = _table(frame) if named else []
     area = Area(100, bottom - (ROW * len(table) + 8 if named else 26), step, width)
-    heights = _heights(frame, bars)
     gap = 2 if named else 0
-    for i in np.flatnonzero(bars.crawled == 1).tolist():
+    for i in np.flatnonzero(crawled == 1).tolist():
         x, height = LEFT + i * step + gap, area.bottom - area.top + 6
         canvas.fill(x, area.top - 6, step - 2 * gap, height, PALE_ORANGE)
     _axis(canvas, frame, area)
-    for i in range(bars.value.size):
-        _bar(canvas, area, i, heights[:, i], bool(bars.crawled[i]))
+    for i in range(crawled.size):
+        _bar(canvas, area, i, heights[:, i], bool(crawled[i]))
     for line, (label, colour, entries) in enumerate(table):
         _row(canvas, area, line, label, colour, entries)
     if not named:
-        _marks(canvas, frame, bars, area)
+        _marks(canvas, frame, crawled, area)
 
 
-def _arrange(frame: Frame) -> Bars:
-    """Return the bars: few sources in order, more sorted by ceiling, very many grouped."""
+def _bars(frame: Frame) -> tuple[FloatArray, FloatArray]:
+    """Return the heights of the bars on the axis, (4, K): ceiling, value, collected and belief
+    (NaN: none); and the fraction of the sources of each bar that were crawled, (K,).
+
+    A bar is one source, or the mean of several: few sources are in order, more are sorted by
+    ceiling, very many are grouped.
+    """
     n = len(frame.names)
     order = np.arange(n) if n <= NAMED else np.argsort(-frame.ceiling, kind="stable")
     starts = np.arange(min(n, BARS)) * n // min(n, BARS)
     sizes = np.diff(starts, append=n)
 
-    def mean(each: FloatArray) -> FloatArray:
-        return np.asarray(np.add.reduceat(each[order], starts) / sizes)
-
-    return Bars(
-        value=mean(frame.value),
-        ceiling=mean(frame.ceiling),
-        collected=mean(frame.collected),
-        belief=None if frame.belief is None else mean(frame.belief),
-        crawled=mean(frame.crawled.astype(np.float64)),
-    )
-
-
-def _heights(frame: Frame, bars: Bars) -> FloatArray:
-    """Return heights on the axis (4, K): ceiling, value, collected, belief (NaN: none)."""
-    belief = np.full_like(bars.value, np.nan) if bars.belief is None else bars.belief
-    return frame.height(np.stack([bars.ceiling, bars.value, bars.collected, belief]))
+    belief = np.full(n, np.nan) if frame.belief is None else frame.belief
+    each = np.stack([frame.ceiling, frame.value, frame.collected, belief, frame.crawled])
+    mean = np.add.reduceat(each[:, order], starts, axis=1) / sizes
+    return frame.height(mean[:4]), mean[4]
 
 
 def _axis(canvas: Canvas, frame: Frame, area: Area) -> None:
@@ -224,12 +205,12 @@ def _row(
         canvas.text(LEFT + (i + 0.5) * area.step, y, short, colour, size, align=0.5)
 
 
-def _marks(canvas: Canvas, frame: Frame, bars: Bars, area: Area) -> None:
+def _marks(canvas: Canvas, frame: Frame, crawled: FloatArray, area: Area) -> None:
     """Shade the bars by the fraction of their sources that were crawled, and add a legend."""
-    for i in np.flatnonzero(bars.crawled).tolist():
-        colour = mix(PAPER, ORANGE, float(np.sqrt(bars.crawled[i])))
+    for i in np.flatnonzero(crawled).tolist():
+        colour = mix(PAPER, ORANGE, float(np.sqrt(crawled[i])))
         canvas.fill(LEFT + i * area.step, area.bottom + 3, area.step, 6, colour)
-    n, k = len(frame.names), bars.value.size
+    n, k = len(frame.names), crawled.size
     note = f"{n} sources, the highest ceiling first"
     if n > k:
         note += f"; a bar is the mean of {n // k}" + (f" or {n // k + 1}" if n % k else "")

@@ -26,8 +26,9 @@ class ItemLists:
     """The uncollected items of B·N cells, a linked list for each cell.
 
     A step takes time for the items that come, and a crawl for those that it collects; what waits
-    takes none. Items are written one behind the other; where there is no more room, those that have
-    been collected or displaced, or have faded, are left out of a new copy.
+    takes none, but for `value`, `uncollected` and copies. Items are written one behind the other;
+    where there is no more room, those that have been collected or displaced, or have faded, are
+    left out of a new copy.
 
     Arguments:
         feed: the arrivals, whose `survival` gives the fraction of utility left.

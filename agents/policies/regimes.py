@@ -118,7 +118,7 @@ class WhittleRegimes(_AtRates):
     def begin(self, view: ObservationView) -> State:
         if self._filter is None:
             return ()
-        age = np.asarray(view["age"], dtype=np.float64)
+        age = view["age"]
         return np.zeros((view.batch, 1)), age, self._filter.begin(age, view.sources.retention)
 
     def decide(self, view: ObservationView, state: State) -> tuple[NDArray[Any], State]:
@@ -132,7 +132,7 @@ class WhittleRegimes(_AtRates):
             env, source = np.nonzero(crawled & (age < NEVER))
             mean = np.broadcast_to(sources.arrival_rate * sources.period, crawled.shape)
             after, _ = self._filter.update(
-                belief, crawled, env, source, view["items"][env, source].astype(np.float64),
+                belief, crawled, env, source, view["items"][env, source],
                 mean[env, source], np.full(env.size, np.inf), sources.retention,
             )  # fmt: skip
             belief = RegimeBelief(
@@ -143,4 +143,4 @@ class WhittleRegimes(_AtRates):
             )
         content = self._filter.content(belief) * sources.inflow
         priority = self._priority_at(view, self._filter.factor(belief), content)
-        return priority, (clock + 1.0, np.asarray(view["age"], dtype=np.float64), belief)
+        return priority, (clock + 1.0, view["age"], belief)

@@ -59,7 +59,7 @@ class WhittleStories(Whittle):
         self, view: ObservationView, overlap: float | FloatArray, lag: float | FloatArray
     ) -> NDArray[Any]:
         """Return the priorities, (B, N), if stories have this overlap and lag, one or (B,) each."""
-        sources, age = view.sources, view["age"].astype(np.float64)
+        sources, age = view.sources, view["age"]
         cost = np.broadcast_to(sources.cost, age.shape)
         left = np.full(len(age), self.task.budget * (1.0 + 1e-12))
         overlap, lag = (np.broadcast_to(x, len(age))[:, None] for x in (overlap, lag))

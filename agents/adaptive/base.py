@@ -171,6 +171,30 @@ class Pings(NamedTuple):
     number: FloatArray  # −1 if it is not known
     aged: FloatArray  # their sum discounted by age
 
+    @classmethod
+    def none(cls, age: FloatArray) -> Pings:
+        """Return those before the first step, at ages (B, N): known of what was just crawled."""
+        return cls(np.where(age > 0, -1.0, 0.0), np.zeros(age.shape))
+
+    def counting(self, arrived: FloatArray, decay: FloatArray, crawled: BoolArray) -> Pings:
+        """Return the pings after a step.
+
+        Arguments:
+            arrived: (B, N), as of `arrived_pings`.
+            decay: μT, of one fleet, (N,), or of all, (B, N) or (B·N,).
+            crawled: (B, N), whether a source was crawled in the last step.
+        """
+        after = Pings(self.number.copy(), self.aged.copy())
+        number, aged = (array.reshape(-1) for array in after)
+        _count_pings(arrived.reshape(-1), decay.reshape(-1), crawled.reshape(-1), number, aged)
+        return after
+
+
+def arrived_pings(view: ObservationView) -> FloatArray:
+    """Return the number of pings in the last step, (B, N); impossible numbers count as 0."""
+    pings = view["pings"]
+    return np.where((pings >= 0) & (pings < MOST_ITEMS), pings, 0.0)
+
 
 class RateDraws(NamedTuple):
     """Arrival rates drawn from their posteriors, (B, N) items / time."""
@@ -341,7 +365,7 @@ class Adaptive(Agent):
             clock=np.zeros((view.batch, 1)),
             multiplier=np.full((view.batch, 1), np.nan),
             age=age,
-            pings=Pings(np.where(age > 0, -1.0, 0.0), np.zeros(shape)) if used else (),
+            pings=Pings.none(age) if used else (),
             plan=self.begin_plan(shape),
             rates=self.estimator.begin(shape),
             answers=Answers.none(shape) if view.shows("failed") else (),
@@ -349,7 +373,7 @@ class Adaptive(Agent):
 
     def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
         memory = Memory(*state)
-        crawled, age, whole = self._crawled_and_age(view, memory.age)
+        crawled, age = crawled_and_age(view, memory.age)
         outcome = self._outcome(view, np.flatnonzero(crawled), memory)
         rates = self.estimator.update(memory.rates, outcome)
         plan = self.learn(view, outcome, memory.plan)
@@ -358,8 +382,11 @@ class Adaptive(Agent):
             first, every = (now % self.known.round, self.known.round) if now else (0, 1)
             fresh[row, int(first) :: every] = True
         model = self.plan(view, rates, np.flatnonzero(fresh), plan)
-        pings = memory.pings and self._counted_pings(view, crawled, memory.pings, model.arms)
-        index = self._index(view, age, whole, model, pings)
+        pings = memory.pings
+        if pings:
+            decay = model.arms.decay_per_step
+            pings = Pings(*pings).counting(arrived_pings(view), decay, crawled)
+        index = self._index(view, age, model, pings)
         answers = memory.answers and memory.answers.counting(crawled, view["failed"])
         if answers:
             index = index * answers.probability()
@@ -378,24 +405,6 @@ class Adaptive(Agent):
         """
         return True
 
-    def _crawled_and_age(
-        self, view: ObservationView, before: FloatArray
-    ) -> tuple[BoolArray, FloatArray, bool]:
-        """Return whether each source was crawled in the last step and its age now, (B, N) each, and
-        whether all ages are whole numbers of steps; `before` is the age before the crawls."""
-        crawled, age = np.empty(before.shape, dtype=bool), np.empty(before.shape)
-        crawls = self._column(view, "crawled")
-        ages = self._column(view, "age") if view.shows("age") else crawls[:0]
-        whole = crawled_and_age(
-            crawls, ages, before.reshape(-1), crawled.reshape(-1), age.reshape(-1)
-        )
-        return crawled, age, whole
-
-    def _column(self, view: ObservationView, feature: str) -> NDArray[np.floating]:
-        """Return a feature of all sources, (B·N,), without a copy."""
-        features = self.task.features
-        return view.array.reshape(-1, len(features))[:, features.index(feature)]
-
     def _outcome(self, view: ObservationView, cells: IntArray, memory: Memory) -> CrawlOutcome:
         """Return the outcome of the last step's crawls of some cells, (K,), given the state before
         them."""
@@ -409,7 +418,7 @@ class Adaptive(Agent):
         period = self.known.period
         signals: tuple[FloatArray, ...] = ()
         if memory.pings:
-            signals = memory.pings[0].reshape(-1)[cells], self._arrived(view)
+            signals = memory.pings[0].reshape(-1)[cells], arrived_pings(view)
         gaps = before * period
         outcome = CrawlOutcome.at(memory.age.shape, cells, gaps, items, changed, period, *signals)
         if name is None and self.estimator.counts:
@@ -418,7 +427,7 @@ class Adaptive(Agent):
 
     def _at(self, view: ObservationView, feature: str, cells: IntArray) -> FloatArray:
         """Return a feature of some sources, (K,), given by their flat positions in (B, N)."""
-        return self._column(view, feature)[cells].astype(np.float64)
+        return view.column(feature)[cells].astype(np.float64)
 
     def _inferred(self, view: ObservationView, outcome: CrawlOutcome) -> CrawlOutcome:
         """Return the outcome with the numbers of items inferred from their utility."""
@@ -441,25 +450,6 @@ class Adaptive(Agent):
             array.reshape(-1)[fresh] = draw
         return Quality(*arrays)
 
-    def _arrived(self, view: ObservationView) -> FloatArray:
-        """Return the number of pings in the last step, (B, N); impossible numbers count as 0."""
-        pings = view["pings"]
-        return np.where((pings >= 0) & (pings < MOST_ITEMS), pings, 0.0)
-
-    def _counted_pings(
-        self,
-        view: ObservationView,
-        crawled: BoolArray,
-        before: State,
-        arms: UnitArms,
-    ) -> Pings:
-        """Return the pings since the last crawl after one more step."""
-        pings = Pings(*(array.copy() for array in before))
-        arrived, decay = self._arrived(view).reshape(-1), arms.decay_per_step
-        flat = (array.reshape(-1) for array in pings)
-        count_pings(arrived, decay, crawled.reshape(-1), *flat)
-        return pings
-
     def _unit_arms(self, view: ObservationView) -> UnitArms:
         """Return the known parameters, (N,) or (B, N), at rate 1."""
         if self._arms is None or self.task.draw is not None:
@@ -473,17 +463,12 @@ class Adaptive(Agent):
         return constant[name] if name in constant else view[name]
 
     def _index(
-        self,
-        view: ObservationView,
-        age: FloatArray,
-        whole: bool,
-        model: PlanningModel,
-        pings: State,
+        self, view: ObservationView, age: FloatArray, model: PlanningModel, pings: State
     ) -> FloatArray:
         """Return the Whittle index, (B, N); at rate Λ it is Λ times that at rate 1.
 
         Arguments:
-            pings: as returned by `_counted_pings`; () if they are not used.
+            pings: `Pings` after the last step; () if they are not used.
         """
         rate, arms = np.maximum(model.rate, LEAST / self.known.period), model.arms
         content = view.content
@@ -495,7 +480,7 @@ class Adaptive(Agent):
             return arms.index_at(rate, age, belief, np.ones_like(observed))
         if content is not None:
             return arms.index_at(rate, age, content, self.known.observed)
-        if whole:
+        if (age == np.floor(age)).all():
             once = arms is not self._arms
             return arms.index_at_age_once(rate, age) if once else arms.index_at_age(rate, age)
         return arms.index_at(rate, age, age, np.zeros(1, dtype=bool))
@@ -527,28 +512,11 @@ def next_multiplier(
     return np.where(enough, 0.0, multiplier), multiplier * np.exp(step * surplus)
 
 
-@compiled
-def crawled_and_age(
-    crawls: NDArray[np.floating],
-    ages: NDArray[np.floating],
-    before: FloatArray,
-    crawled: BoolArray,
-    age: FloatArray,
-) -> bool:
-    """Fill in whether each source was crawled, and its age now, from the features of B·N sources;
-    `ages` is empty if they are not observed. Return whether all ages are whole."""
-    for i in range(age.size):
-        crawled[i] = crawls[i] > 0
-    if ages.size:
-        for i in range(age.size):
-            age[i] = ages[i]
-    else:
-        for i in range(age.size):
-            age[i] = 1.0 if crawled[i] else before[i] + 1.0
-    broken = False
-    for i in range(age.size):
-        broken |= age[i] != np.floor(age[i])
-    return not broken
+def crawled_and_age(view: ObservationView, before: FloatArray) -> tuple[BoolArray, FloatArray]:
+    """Return whether each source was crawled in the last step, and its age now, (B, N) each;
+    `before` is the age before the crawls."""
+    crawled = view["crawled"] > 0
+    return crawled, view["age"] if view.shows("age") else np.where(crawled, 1.0, before + 1.0)
 
 
 @compiled
@@ -614,7 +582,7 @@ def _of_fleet_at_content(
 
 
 @compiled
-def count_pings(
+def _count_pings(
     pings: FloatArray,
     decay: FloatArray,
     crawled: BoolArray,
@@ -632,14 +600,8 @@ def count_pings(
 
 @compiled
 def _belief(known: FloatArray, table: FloatArray, period: float, out: FloatArray) -> None:
-    rate, silent, precision, age, number, aged = (
-        known[0],
-        known[1],
-        known[2],
-        known[3],
-        known[4],
-        known[5],
-    )
+    rate, silent, precision = known[0], known[1], known[2]
+    age, number, aged = known[3], known[4], known[5]
     for i in range(out.size):
         j = i % table.shape[1]
         ceiling, decay = table[0, j], table[2, j]

@@ -24,12 +24,11 @@ from os import PathLike
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agents.adaptive.base import (
     KnownParameters,
     Pings,
-    count_pings,
+    arrived_pings,
     crawled_and_age,
     next_multiplier,
     task_of_estimates,
@@ -202,10 +201,8 @@ class InContext(Agent):
         self.cycles = DailyCycles(check_positive("day", day, "time") / task.sources.period)
         needs(task, self.name, "crawled")
         needs(task, self.name, "harvest")
-        if task.draw is not None and "cost" not in task.features:
-            fixed = np.ptp(task.sources.cost) == 0
-            if not fixed:
-                needs(task, self.name, "cost")
+        if task.draw is not None and np.ptp(task.sources.cost) > 0:
+            needs(task, self.name, "cost")
         self.known = KnownParameters.of(task, ("cost",))
         shown, each_step = set(task.features), task.budget_rule == "step"
         self.looks = task.look_cost is not None and {"seen", "shown"} <= shown and each_step
@@ -259,7 +256,7 @@ class InContext(Agent):
             weights=np.zeros((b, n, len(DECAYS)), dtype=np.float32),
             decay=np.ones((b, n), dtype=np.float32),
             answers=Answers.none((b, n)) if view.shows("failed") else (),
-            pings=Pings(np.where(age > 0, -1.0, 0.0), np.zeros((b, n))) if signalled else (),
+            pings=Pings.none(age) if signalled else (),
             signals=self.quality.begin((b, n)) if signalled else (),
             topics=() if self.topics is None else self.topics.begin(age, left),
             excess=() if self.topics is None else np.zeros((b, n)),
@@ -347,12 +344,8 @@ class InContext(Agent):
     ) -> tuple[ContextMemory, BoolArray]:
         """Return the state after the results of the last step, and which sources were crawled, or
         looked at if looks are used."""
-        shape = memory.age.shape
-        crawled, age = np.empty(shape, dtype=bool), np.empty(shape)
-        column = self._column(view, "crawled")
-        ages = self._column(view, "age") if view.shows("age") else column[:0]
-        crawled_and_age(column, ages, memory.age.reshape(-1), crawled.reshape(-1), age.reshape(-1))
-        harvest = self._column(view, "harvest")
+        crawled, age = crawled_and_age(view, memory.age)
+        harvest = view.column("harvest")
         if self.looks:
             # What is seen for the first time, since the last crawl or look.
             age, shown = view["seen"], view["shown"]
@@ -368,12 +361,12 @@ class InContext(Agent):
         found[0] = harvest[cells]
         for row, name in enumerate(("items", *SUMMED), start=1):
             if view.shows(name) and not self.looks:
-                found[row] = self._column(view, name)[cells]
+                found[row] = view.column(name)[cells]
         sums = memory.sums.copy()
         gaps, unit, period = memory.age.reshape(-1)[cells], self.tour, self.known.period
         add_crawls(
             sums.reshape(-1, len(SUMS)), cells, gaps / unit, found, unit * period, self.memory,
-            (memory.clock[cells // shape[1], 0] - 1.0) * period, self.cycles.frequency / period,
+            (memory.clock[cells // self.task.n, 0] - 1.0) * period, self.cycles.frequency / period,
         )  # fmt: skip
         return memory._replace(age=age, sums=sums), crawled
 
@@ -423,7 +416,7 @@ class InContext(Agent):
         assert self.topics is not None
         shape, per_tour = self._rates(before)
         env, source = np.nonzero(_after_known_gaps(before, crawled) & (before.sums[..., GAP] > 0))
-        items = np.clip(view["items"][env, source].astype(np.float64), 0.0, MOST_ITEMS)
+        items = np.clip(view["items"][env, source], 0.0, MOST_ITEMS)
         topics, seen = self.topics.update(
             RegimeBelief(*before.topics), crawled, env, source, items,
             per_tour[env, source] / self.tour, shape[env, source], self._retention(view, memory),
@@ -455,7 +448,7 @@ class InContext(Agent):
         factor, content = self.topics.factor(changing), self.topics.content(changing)
         if self.shows.told:
             flow = self._rates(memory)[1] / self.tour * view["mean_utility"] / memory.fleet[:, :1]
-            decay = self.known.period * view["decay_rate"].astype(np.float64)
+            decay = self.known.period * view["decay_rate"]
             weights = (flow / decay).astype(np.float32)[..., None]
             content *= weights[..., 0] * -np.expm1(-decay)
         else:
@@ -472,21 +465,15 @@ class InContext(Agent):
         crawled: BoolArray,
     ) -> ContextMemory:
         """Return the state after the pings of the last step, and what its crawls tell of them."""
-        pings = view["pings"]
-        arrived = np.where((pings >= 0) & (pings < MOST_ITEMS), pings, 0.0)
+        arrived, pings = arrived_pings(view), Pings(*before.pings)
         cells = np.flatnonzero(_after_known_gaps(before, crawled))
         period = self.known.period
-        items = self._column(view, "items")[cells].astype(np.float64)
-        number, aged = Pings(*before.pings)
+        items = view.column("items")[cells].astype(np.float64)
         outcome = CrawlOutcome.at(
             memory.age.shape, cells, before.age.reshape(-1)[cells] * period, items, items > 0,
-            period, number.reshape(-1)[cells], arrived,
+            period, pings.number.reshape(-1)[cells], arrived,
         )  # fmt: skip
-        after = Pings(number.copy(), aged.copy())
-        decay = self._flow(memory)[1].reshape(-1)
-        count_pings(
-            arrived.reshape(-1), decay, crawled.reshape(-1), *(a.reshape(-1) for a in after)
-        )
+        after = pings.counting(arrived, self._flow(memory)[1], crawled)
         return memory._replace(pings=after, signals=self.quality.update(before.signals, outcome))
 
     def _flow(self, memory: ContextMemory) -> tuple[FloatArray, FloatArray]:
@@ -508,12 +495,8 @@ class InContext(Agent):
     def _content(self, view: ObservationView, memory: ContextMemory) -> FloatArray:
         """Return the content of the sources that are observed, and of others that expected, (B, N)
         utility."""
-        expected = self._since(memory) * memory.fleet[:, :1]
-        return (
-            expected
-            if view.content is None
-            else np.where(self.task.observed, view.content, expected)
-        )
+        observed, expected = view.content, self._since(memory) * memory.fleet[:, :1]
+        return expected if observed is None else np.where(self.task.observed, observed, expected)
 
     def _grown(self, memory: ContextMemory) -> FloatArray:
         """Return the factor by which the index of a source grows while it is not seen, (B, N):
@@ -627,10 +610,6 @@ class InContext(Agent):
         if "cost" in constant:
             return constant["cost"]
         return view["cost"] if view.shows("cost") else np.asarray(self.known.cost)
-
-    def _column(self, view: ObservationView, feature: str) -> NDArray[np.floating]:
-        features = self.task.features
-        return view.array.reshape(-1, len(features))[:, features.index(feature)]
 
 
 def _heeds_stories(task: Task) -> bool:

@@ -180,7 +180,7 @@ class SelfTuning(Adaptive):
             estimator = "signals"
         elif estimator is not None:
             needs(task, f"{self.name} with an estimator of rates", *NUMBER)
-        elif set(NUMBER) & set(task.features):
+        elif counted:
             estimator = "forgetting"
         super().__init__(env, seed=seed, estimator=estimator)
 

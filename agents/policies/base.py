@@ -101,6 +101,11 @@ class ObservationView:
             )
         return self.array[..., self._task.features.index(feature)].astype(np.float64)
 
+    def column(self, feature: str) -> NDArray[np.floating]:
+        """Return a feature that is observed, of all sources, (B·N,), without a copy."""
+        features = self._task.features
+        return self.array.reshape(-1, len(features))[:, features.index(feature)]
+
     @cached_property
     def sources(self) -> Sources:
         """The fleet, (N,); read from the observation if it is drawn at reset, (B, N)."""

@@ -69,9 +69,8 @@ class Recording:
                 all have the mean of the fleet, so that they say nothing about single sources.
         """
         past, _ = self.parts()
-        items = np.bincount(past.source, minlength=len(past.names))
-        utility = np.bincount(past.source, past.utility, len(past.names)) / items
-        rate = items / past.span
+        utility = np.bincount(past.source, past.utility, len(past.names)) / past.counts
+        rate = past.counts / past.span
         if not fitted:
             rate, utility = np.full_like(rate, rate.mean()), np.full_like(utility, utility.mean())
         return Sources(rate, utility, self.decay_rate, period=self.period, names=past.names)
@@ -103,9 +102,8 @@ def _parts(recording: Recording, folder: str) -> tuple[ItemLog, ItemLog]:
     log = _read(recording, folder)
     past = log.covering(recording.start, recording.split)
     rest = log.covering(recording.split, recording.end)
-    items = np.bincount(past.source, minlength=len(past.names))
     utility = np.bincount(past.source, past.utility, len(past.names))
-    kept = np.flatnonzero((items >= recording.least_items) & (utility > 0))
+    kept = np.flatnonzero((past.counts >= recording.least_items) & (utility > 0))
     if not kept.size:
         raise ValueError(
             f"no source of {recording.name!r} has {recording.least_items} items in the first part"

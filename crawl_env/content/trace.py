@@ -239,12 +239,11 @@ def _places(items: ItemLog, sources: Sources) -> IntArray:
     """Return the position in the fleet of each item's source, (n,)."""
     number = {name: i for i, name in enumerate(sources.names)}
     place = np.array([number.get(name, -1) for name in items.names], dtype=np.intp)
-    publishes = np.bincount(items.source, minlength=len(items.names))
-    missing = np.flatnonzero((place < 0) & (publishes > 0))
+    missing = np.flatnonzero((place < 0) & (items.counts > 0))
     if missing.size:
         names = ", ".join(items.names[i] for i in missing[:5]) + ", …" * (missing.size > 5)
         raise ValueError(
-            f"the log has {publishes[missing].sum()} items of {missing.size} sources that the "
+            f"the log has {items.counts[missing].sum()} items of {missing.size} sources that the "
             f"fleet lacks ({names}); add them to the fleet, or keep only its own with "
             "items.select([name for name in items.names if name in sources.names])"
         )

@@ -56,6 +56,11 @@ class EventLog(ABC):
         return type(self), tuple(getattr(self, name) for name in fields)
 
     @property
+    def counts(self) -> IntArray:
+        """The number of events of each source, (N,)."""
+        return np.bincount(self.source, minlength=len(self.names))
+
+    @property
     def span(self) -> float:
         """The length of the span that the log covers, time."""
         return self.end - self.start

@@ -101,11 +101,6 @@ class PingLog(EventLog):
         """The time of each ping, (n,): `time`."""
         return self.time
 
-    @property
-    def counts(self) -> IntArray:
-        """The number of pings of each source, (N,)."""
-        return np.bincount(self.source, minlength=len(self.names))
-
     def aligned_with(self, items: EventLog, drop_unknown: bool = False) -> PingLog:
         """Return the pings on the clock of a log of items, for its sources and its span.
 

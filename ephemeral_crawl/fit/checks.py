@@ -203,7 +203,7 @@ def cycle(log: ItemLog, bunching: FloatArray | float = 1.0) -> Check:
 
     bunching: (N,) variance / mean of counts; items in bursts speak for as many fewer.
     """
-    n = np.bincount(log.source, minlength=len(log.names))
+    n = log.counts
     angle = 2 * np.pi / day(log) * log.published
     east, north = (np.bincount(log.source, x, len(n)) for x in (np.cos(angle), np.sin(angle)))
     length = np.hypot(east, north) / np.maximum(n, 1)
@@ -236,8 +236,7 @@ def busiest_over_quietest(
 def by_source(log: ItemLog) -> list[NDArray[np.intp]]:
     """Return the items of every source, as N arrays of positions in the log."""
     order = np.argsort(log.source, kind="stable")
-    counts = np.bincount(log.source, minlength=len(log.names))
-    return np.split(order, np.cumsum(counts)[:-1])
+    return np.split(order, np.cumsum(log.counts)[:-1])
 
 
 def _tested(n: NDArray[np.intp], statistic: FloatArray, p: FloatArray) -> Check:

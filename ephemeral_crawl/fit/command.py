@@ -125,8 +125,7 @@ class Fit(SignalOptions, Study):
         """Return the part of the log to fit, and the pings on its clock."""
         log = self.read(self.items, self.curves, since=self.since, until=self.until)
         pings = self.pings(log)
-        counts = np.bincount(log.source, minlength=len(log.names))
-        names = [name for name, n in zip(log.names, counts, strict=True) if n >= self.min_items]
+        names = [name for name, n in zip(log.names, log.counts, strict=True) if n >= self.min_items]
         if not names or not len(log):
             least = counted(max(self.min_items, 1), "item")
             raise ValueError(

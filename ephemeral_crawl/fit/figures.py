@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-from numpy.typing import NDArray
 from scipy.stats import expon, norm
 
 from agents.inference.shrinkage import Estimates
@@ -32,11 +31,6 @@ class FitResults(NamedTuple):
     given_decay: FloatArray  # (N,) used where there are no curves
     checks: dict[str, Check]
     signals: SignalFit | None = None
-
-    @property
-    def items(self) -> NDArray[np.intp]:
-        """The number of items of each source, (N,)."""
-        return np.bincount(self.log.source, minlength=len(self.log.names))
 
 
 _POINTS = 500  # of a quantile plot

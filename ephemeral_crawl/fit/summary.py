@@ -122,7 +122,7 @@ def write(report: Report, found: FitResults) -> None:
 
 def _lives(report: Report, found: FitResults) -> None:
     """Name the sources that fell silent, and those that appeared in the middle of the log."""
-    log, alive, counts = found.log, found.lives, found.items
+    log, alive, counts = found.log, found.lives, found.log.counts
     status = alive.status
     changed = np.flatnonzero(alive.new | alive.dead)
     if not changed.size:
@@ -266,7 +266,7 @@ def _assumptions(report: Report, found: FitResults) -> None:
 def _failures(report: Report, found: FitResults) -> None:
     fails = {name: checks.failing(check.p) for name, check in found.checks.items()}
     count = np.sum(list(fails.values()), axis=0)
-    counts = found.items
+    counts = found.log.counts
     order = [i for i in np.lexsort((-counts, -count)) if count[i]]
     if not order:
         return
@@ -299,7 +299,7 @@ def _estimates(report: Report, found: FitResults) -> None:
         "of the mean of the fleet; that of a rate assumes independent items. “Own”: from the "
         "items of the source only."
     )
-    counts = found.items
+    counts = found.log.counts
     decay = found.decay.rate if found.decay is not None else None
     rows = []
     for i in np.argsort(-counts, kind="stable")[:SHOWN]:
@@ -338,7 +338,7 @@ def _plus_minus(estimates: Estimates, i: int) -> str:
 
 def records(found: FitResults) -> list[dict[str, Any]]:
     """Return one row per source: estimates, errors, tests and rejected assumptions."""
-    log, counts, status = found.log, found.items, found.lives.status
+    log, counts, status = found.log, found.log.counts, found.lives.status
     fails = {name: checks.failing(check.p) for name, check in found.checks.items()}
     parameters = {"arrival_rate": found.rate, "mean_utility": found.utility}
     if found.decay is not None:

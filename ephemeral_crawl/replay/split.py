@@ -85,7 +85,7 @@ class Split:
         decreasing order."""
         known, names = set(self.fleet.names), self.rest.names
         utility = np.bincount(self.rest.source, self.rest.utility, len(names))
-        items = np.bincount(self.rest.source, minlength=len(names))
+        items = self.rest.counts
         order = np.argsort(-utility, kind="stable")
         return {names[i]: float(utility[i]) for i in order if items[i] and names[i] not in known}
 
@@ -139,9 +139,8 @@ class Log(SignalOptions):
                 own, note = _announced(own, past, before)
                 later_pings = later_pings.with_notes(*note)
             return Split(past, rest, own, None, own, log.end, _dead(log, lives(log)), later_pings)
-        published = np.bincount(past.source, minlength=len(past.names))
         alive = lives(log)
-        known = [name for name, n in zip(past.names, published, strict=True) if n]
+        known = [name for name, n in zip(past.names, past.counts, strict=True) if n]
         past, later = past.select(known), rest.select(known)
         fading = self.decay_rate or decay.measure(past).rate.value
         refitted = fitted_to(later, fading, period) if later.utility.any() else None
@@ -215,12 +214,11 @@ def _announced(fleet: Sources, log: ItemLog, pings: PingLog) -> tuple[Sources, t
 
 def _check_fleet(fleet: Sources, log: ItemLog) -> None:
     known = set(fleet.names)
-    items = np.bincount(log.source, minlength=len(log.names))
     lacking = [i for i, name in enumerate(log.names) if name not in known]
     if lacking:
         names = ", ".join(log.names[i] for i in lacking[:5]) + ", …" * (len(lacking) > 5)
         raise ValueError(
             f"--sources lacks {counted(len(lacking), 'source')} of the log, with "
-            f"{counted(items[lacking].sum(), 'item')} ({names}); add what is missing, or leave "
-            "those items out of the log"
+            f"{counted(log.counts[lacking].sum(), 'item')} ({names}); add what is missing, or "
+            "leave those items out of the log"
         )

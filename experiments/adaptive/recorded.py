@@ -186,8 +186,7 @@ def _finetuned(posed: str, seed: int) -> Network:
 def entrants(split: Split) -> list[dict[str, Any]]:
     """Return everyone who plays: Whittle as fitted, then those who begin with nothing, then those
     with a prior."""
-    published = np.bincount(split.past.source, minlength=len(split.past.names))
-    count = dict(zip(split.past.names, published.tolist(), strict=True))
+    count = dict(zip(split.past.names, split.past.counts.tolist(), strict=True))
     items = np.array([count.get(name, 0) for name in split.fleet.names], dtype=float)
 
     def prior(weight: float) -> list[Any]:

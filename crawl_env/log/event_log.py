@@ -60,6 +60,11 @@ class EventLog(ABC):
         """The number of events of each source, (N,)."""
         return np.bincount(self.source, minlength=len(self.names))
 
+    def by_source(self) -> list[IntArray]:
+        """Return the events of each source, as N arrays of positions in the log, ascending."""
+        order = np.argsort(self.source, kind="stable")
+        return np.split(order, np.cumsum(self.counts)[:-1])
+
     @property
     def span(self) -> float:
         """The length of the span that the log covers, time."""

@@ -55,8 +55,10 @@ class ItemLog(EventLog):
     >>> log = ItemLog(["a", "b"], source=[0, 1, 0], published=[0.5, 1, 7], utility=[3, 1, 2])
     >>> log
     ItemLog(3 items of 2 sources, 0.5 to 7 hours)
-    >>> log.counts, log.between(0.5, 2).utility
-    (array([2, 1]), array([3., 1.]))
+    >>> log.between(0.5, 2).utility
+    array([3., 1.])
+    >>> log.counts, log.by_source()
+    (array([2, 1]), [array([0, 2]), array([1])])
     """
 
     names: tuple[str, ...]  # (N,)

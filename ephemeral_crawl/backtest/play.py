@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import itertools
 import math
 from typing import NamedTuple
 
@@ -60,10 +59,7 @@ class Feeds:
         self.listed, self.block = listed, block
         self.published: list[Floats] = []
         self.worth: list[Floats] = []
-        order = np.argsort(log.source, kind="stable")
-        cuts = np.searchsorted(log.source[order], np.arange(len(log.names) + 1))
-        for first, last in itertools.pairwise(cuts):
-            own = order[first:last]
+        for own in log.by_source():
             self.published.append((log.published[own] - log.start) * second)
             self.worth.append(np.asarray(log.utility[own], dtype=np.float64))
         self.pings: list[tuple[float, int]] = []  # time and feed

@@ -13,8 +13,6 @@ from datetime import datetime
 from os import PathLike, fspath
 from typing import Any
 
-import numpy as np
-
 from crawl_env import ItemLog
 from crawl_env.errors import counted, shown
 from crawl_env.files import table
@@ -386,12 +384,9 @@ def import_log(
         raise ValueError(f"{path}: {error}") from None
     origin, unit = datetime.fromisoformat(read.origin).timestamp(), 3600.0 * HOURS[read.unit]
     start, end = origin + read.start * unit, origin + read.end * unit
-    order = np.argsort(read.source, kind="stable")
-    first = np.searchsorted(read.source[order], np.arange(len(names) + 1))
     # Of all spellings of a URL.
     items: dict[str, list[tuple[Time, float]]] = {name: [] for name, _ in names}
-    for i, (name, _) in enumerate(names):
-        which = order[first[i] : first[i + 1]]
+    for (name, _), which in zip(names, read.by_source(), strict=True):
         times = (origin + read.published[which] * unit).tolist()
         items[name] += zip(times, read.utility[which].tolist(), strict=True)
     lessons = [Lesson.of_items(name, found, start, end) for name, found in items.items()]

@@ -67,7 +67,7 @@ def dispersion(log: ItemLog, seed: int = 0, alive: Lives | None = None) -> Check
     fano, p = _nothing(log), _nothing(log)
     which = np.floor((log.published - alive.start[log.source]) / day(log)).astype(np.intp)
     whole = alive.inner & (which < days[log.source])
-    for i, mine in enumerate(tqdm(by_source(log), unit="source", desc="dispersion", leave=False)):
+    for i, mine in enumerate(tqdm(log.by_source(), unit="source", desc="dispersion", leave=False)):
         counts = np.unique(which[mine[whole[mine]]], return_counts=True)[1]
         n, squares = int(counts.sum()), int((counts**2).sum())
         if n >= NEEDED and days[i] > 1:
@@ -152,7 +152,7 @@ def gaps(log: ItemLog, seed: int = 0) -> Check:
     """
     times = operational_times(log, seed)
     distance, p = _nothing(log), _nothing(log)
-    for i, mine in enumerate(by_source(log)):
+    for i, mine in enumerate(log.by_source()):
         sample = scaled_gaps(times[mine])
         if sample.size >= NEEDED - 1:
             distance[i] = _distance(sample)
@@ -231,12 +231,6 @@ def busiest_over_quietest(
     ratios = times.max(axis=1) / np.maximum(times.min(axis=1), 1)
     counts = table.sum(axis=0)
     return counts, float(counts.max() / max(counts.min(), 1)), float(ratios.std(ddof=1))
-
-
-def by_source(log: ItemLog) -> list[NDArray[np.intp]]:
-    """Return the items of every source, as N arrays of positions in the log."""
-    order = np.argsort(log.source, kind="stable")
-    return np.split(order, np.cumsum(log.counts)[:-1])
 
 
 def _tested(n: NDArray[np.intp], statistic: FloatArray, p: FloatArray) -> Check:

@@ -14,7 +14,6 @@ from agents.inference.shrinkage import Estimates, shrunk
 from crawl_env import ItemLog
 from crawl_env.log.clock import HOURS
 from crawl_env.numerics import FloatArray
-from ephemeral_crawl.fit.checks import by_source
 
 WINDOW = 24.0  # hours: the ages to which decay is fitted by default
 NEEDED = 10  # curves below which a source's own decay is not looked at
@@ -59,7 +58,7 @@ def measure(log: ItemLog, window: float = 0.0, seed: int = 0) -> Decay:
     own, error, p = np.ones(n), np.full(n, np.inf), np.full(n, np.nan)
     counts = np.bincount(log.source[recorded], minlength=n)
     whole, weight = np.zeros((RESAMPLES + 1, ages.size)), np.zeros((RESAMPLES + 1, 1))
-    for i, mine in enumerate(tqdm(by_source(log), unit="source", desc="decay", leave=False)):
+    for i, mine in enumerate(tqdm(log.by_source(), unit="source", desc="decay", leave=False)):
         which = mine[recorded[mine]]
         if not which.size:
             continue

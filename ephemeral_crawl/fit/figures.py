@@ -135,7 +135,7 @@ def distributions(found: FitResults) -> Any:
     left.axvline(1, color="k", ls="--", lw=1)
     left.set(xlabel="variance / mean of daily counts", ylabel="sources", title="bursts")
     times = checks.operational_times(found.log)
-    items = (mine for mine in checks.by_source(found.log) if mine.size >= checks.NEEDED)
+    items = (mine for mine in found.log.by_source() if mine.size >= checks.NEEDED)
     gaps = [checks.scaled_gaps(times[mine]) for mine in items]
     _quantiles(middle, np.concatenate(gaps or [np.zeros(0)]), expon.ppf, 1.0)
     middle.set(xlabel="exponential quantile", ylabel="gap / mean gap", title="gaps")

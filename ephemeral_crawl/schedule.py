@@ -204,7 +204,7 @@ def _write(
     report.answer(text + ".")
     if few := known.few(fleet, log.unit):
         report.paragraph(few)
-    if (silent := np.flatnonzero(~(fleet.arrival_rate * fleet.mean_utility > 0.0))).size:
+    if (silent := np.flatnonzero(~(plan.publishes > 0.0))).size:
         names = ", ".join(fleet.name(i) for i in silent[:_NAMED])
         report.paragraph(
             f"{counted(silent.size, 'source')} fell silent before the end of the log, and nothing "

@@ -234,7 +234,7 @@ def selected(
 ) -> NDArray[np.intp]:
     """Return the cells that the environment will crawl for given priorities, (K,).
 
-    balance: (B,), as computed, used if it is not observed and the budget is not one for each step.
+    balance: (B,) as the agent computes it, for `budget_rule="average"` where it is not observed.
     """
     cost = task.sources.cost if task.draw is None else view.sources.cost
     # Only the order of the last crawls matters, to break ties.

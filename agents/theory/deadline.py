@@ -9,8 +9,9 @@ So a source's crawls are described by how often it has each pair (l, j), and the
 whose budgets of the D steps of a batch hold on average over the batches, is a linear program:
 maximise Σ y_i(l, j) α_i^l u*_i (1 − α_i^{jD}) so that Σ_{l,j} j y_i(l, j) ≤ 1 for every source, and
 Σ_{i,j} C_i y_i(l, j) ≤ M for every l. With one j for each source it is an assignment of sources to
-steps. Its dual is solved: the least that prices λ_l of the steps leave. At these, the best j is the
-interval of an unobserved source of period DT at the multiplier λ_l/α^l, in closed form.
+steps. The bound is the minimum of its dual over the prices λ_l of the steps. At given prices, the
+best j is the interval of an unobserved source of period DT at the multiplier λ_l/α^l, in closed
+form.
 """
 
 from __future__ import annotations

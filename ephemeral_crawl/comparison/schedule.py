@@ -69,6 +69,12 @@ class Schedule:
         free = float(self.free.reward.sum())
         return 1.0 - float(self.best.reward.sum()) / free if free > 0 else 0.0
 
+    @property
+    def publishes(self) -> FloatArray:
+        """Return the mean utility Λξ̄T that each source publishes, (N,) utility / step."""
+        fleet = self.task.sources
+        return fleet.arrival_rate * fleet.mean_utility * fleet.period
+
     @cached_property
     def interval(self) -> FloatArray:
         """Return the mean interval of each source, (N,) time; infinite where it is not crawled."""
@@ -156,7 +162,7 @@ class Schedule:
             | selection.affordable(fleet.cost, self.task.budget),
             fleet.cost.shape,
         )
-        publishes = fleet.arrival_rate * fleet.mean_utility > 0
+        publishes = self.publishes > 0
         forced = (self.age > self.longest - 1.0) & (self.index < level)
         # The index would reach λ* at once, or sooner, if it were not for the host.
         before = self._index_at(np.maximum(np.ceil(self.age - 1e-9) - 1.0, fleet.delay))
@@ -261,7 +267,7 @@ def counts(schedule: Schedule, delay: float, unit: str = "units of time") -> str
     text += f" {unit}."
     never = np.flatnonzero(~crawled)
     if never.size:
-        publishes = fleet.arrival_rate * fleet.mean_utility * fleet.period
+        publishes = schedule.publishes
         order = never[np.argsort(-publishes[never], kind="stable")][:_NAMED]
         named = ", ".join(
             f"{fleet.name(i)} ({100 * publishes[i] / fleet.published:.2g}%)" for i in order

@@ -20,8 +20,7 @@ _WORTH_VARIANCE = 1.0  # squared coefficient of variation, before any items
 _GUESSED = 5.0  # its weight, in items
 _LEAST_SPREAD = 0.02
 _LEAST_ITEMS = 0.5
-# Weight of the worth 1, in items, before any: the first ones alone decide, whatever their unit.
-_NO_ITEMS = 1e-30
+_NO_ITEMS = 1e-30  # weight of the first guess, in items: the first items alone replace it
 _ANSWERING, _TRIED = 0.9, 10.0  # guess of the share of sources that answer; its weight, in sources
 _FEW, _MOST_STEPS = 20_000, 200  # sources × steps, and steps, of a fit
 _CONVERGED = 1e-4

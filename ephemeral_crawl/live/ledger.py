@@ -43,7 +43,7 @@ class Clock:
         self.steady = _steady if clock is time.time else None
         # The scheduler's time, a steady clock's, and the offset that was stored then.
         self._seen: tuple[float, float, float] | None = None
-        self._jump = (math.nan, 0.0)  # time of the last event, and the offset since then
+        self._offset: float | None = None  # of this clock: those of other machines have their own
 
     def now(self, state: State) -> Moment:
         """Return the time after the last event of a state."""
@@ -52,27 +52,30 @@ class Clock:
         clock = self._clock()
         if not (type(clock) is float and -1e11 <= clock <= 1e12):
             clock = check_within("the clock's time", clock, -1e11, 1e12, unit="seconds")
-        # A jump that no event has recorded yet is remembered here.
-        offset = self._jump[1] if self._jump[0] == state.time else state.offset
-        if self._seen is None and offset > 0.0 and clock >= state.time:
+        offset = state.offset if self._offset is None else self._offset
+        if self._seen is None and offset > 0.0 and clock >= state.time - _STEP:
             # It was set back, as where a machine without a battery starts in 1970, and is right
-            # again. With the offset, this would be an outage as long as that.
+            # again, or the offset is of another machine. With it, this would be an outage as long.
             offset = 0.0
         now = clock + offset
-        if self.steady is not None:
-            if self._seen is not None:
-                expected = self._seen[0] + max(before - self._seen[1], 0.0)
-                # The clock was set, rather than time passed; set back, unless others have noted it.
-                # No time is lost, since another process would catch up with it: too fast for hosts.
-                if now > expected + _STEP or (
-                    now < expected - _STEP and state.offset == self._seen[2]
-                ):
-                    now = max(expected, state.time)
-                    offset = now - clock
-            self._seen = max(now, state.time), self.steady(), state.offset
+        if self._seen is not None and self.steady is not None:
+            expected = self._seen[0] + max(before - self._seen[1], 0.0)
+            if now < expected - _STEP and state.offset != self._seen[2]:
+                # The clock was set back, and others have noted it, who may have lost time.
+                now = min(clock + state.offset, expected)
+                offset = now - clock
+            elif abs(now - expected) > _STEP:
+                # The clock was set, rather than time passed. No time is lost, since another process
+                # would catch up with it: too fast for hosts.
+                now = max(expected, state.time)
+                offset = now - clock
+            else:  # nor where the clock of another machine is ahead
+                now = max(now, expected)
         if now < state.time - _STEP:
             now, offset = state.time, state.time - clock
-        self._jump = state.time, offset
+        if self.steady is not None:
+            self._seen = max(now, state.time), self.steady(), state.offset
+        self._offset = offset
         return Moment(max(now, state.time), offset)
 
 

@@ -3,8 +3,10 @@
 import contextlib
 import json
 import os
+import random
 import subprocess
 from functools import partial
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -152,6 +154,23 @@ def test_no_time_is_lost_when_the_clock_is_set_back(tmp_path):
     assert other.lease() == []
     wait(2)
     assert len(other.lease()) == 1
+
+
+def test_clocks_of_machines_that_differ_shorten_no_interval(tmp_path):
+    rng, steady, machines, leased = random.Random(0), Clock(), [], []
+    for by in (0.0, 50.0, -50.0):
+        live = Scheduler(tmp_path / "crawl.db", budget="600/h", clock=lambda by=by: steady() + by)
+        live._ledger.clock.steady = steady
+        machines.append(live)
+    machines[0].limit_host("h", "1min")
+    machines[0].add_many({"source": name, "host": "h"} for name in "abcdefghijkl")
+    for _ in range(200):
+        steady.now += 7.0
+        for lease in rng.choice(machines).lease():
+            leased.append(steady())
+            rng.choice(machines).report(lease.id, status=200)
+    # Once each has seen the time of the others.
+    assert min(after - before for before, after in pairwise(leased[2:])) >= 60.0
 
 
 @pytest.mark.parametrize("by", [-DAY, DAY])

@@ -176,8 +176,8 @@ class Algorithm(NamedTuple):
     Settings: type[StableSettings]
     equivariant: type[Any]  # its policy with one network for all sources
     # Maps a model and the columns of the sources, (B, N·D), to the mean priority, logit or Q-value
-    # of each source, (B, N): of priorities before SB3 clips or squashes them, which would produce
-    # ties.
+    # of each source, (B, N), or the priorities of crawls and looks, (B, 2N): of priorities before
+    # SB3 clips or squashes them, which would produce ties.
     scores: Callable[[Any, Tensor], Tensor]
     # The network of the scores of an algorithm that picks one source after the other.
     picking: Callable[[Any], nn.Module] | None = None
@@ -364,9 +364,9 @@ class StableBaselines(Learner[StableSettings]):
             if name in settings:
                 policy[name] = settings.pop(name)
         if "action_noise_std" in settings:
-            n = envs.shape[1]
+            mean = np.zeros(envs.venv.action_space.shape or ())
             settings["action_noise"] = NormalActionNoise(
-                np.zeros(n), np.full(n, settings.pop("action_noise_std"))
+                mean, np.full_like(mean, settings.pop("action_noise_std"))
             )
         settings.pop("exploration_steps", None)  # see `_exploration_rate`
         for name in ("n_steps", "train_freq"):
@@ -414,7 +414,10 @@ class StableBaselines(Learner[StableSettings]):
 
     def priority(self, view: ObservationView) -> FloatArray:
         # All features in their order, without a copy of each in float64.
-        return priorities_of(self.score(view.array)).astype(np.float64)
+        priority = priorities_of(self.score(view.array)).astype(np.float64)
+        task = self.envs.env.task
+        shape = (task.n,) if self.sequential else task.action_space.shape
+        return priority.reshape(len(priority), *shape)
 
     def score(self, state: FloatArray) -> FloatArray:
         observation = state.astype(np.float32, copy=False)
@@ -436,7 +439,8 @@ class StableBaselines(Learner[StableSettings]):
             return sequential_scores(score, columns, self.envs.picks, picked)
 
     def _scores(self, columns: Tensor, picked: Tensor | None = None) -> Tensor:
-        """Return the scores of sources, (B, N), from their columns, (B, N, D)."""
+        """Return the scores of sources, (B, N), or of their crawls and looks, (B, 2N), from their
+        columns, (B, N, D)."""
         return self.algorithm.scores(self.model, columns.flatten(1))
 
     def state_dict(self) -> dict[str, Any]:

@@ -12,6 +12,7 @@ Instead of SB3's multilayer perceptrons, whose inputs have separate weights, eac
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import gymnasium as gym
@@ -55,17 +56,21 @@ class FleetColumns(BaseFeaturesExtractor):
         """Return a network from flat columns to `numbers` for each source, (B, numbers·N)."""
         return SourceScores(self.sources, FleetNetwork(self.columns.number, self.hidden, numbers))
 
-    def priorities(self) -> nn.Module:
-        """Return a network from flat columns to the mean priority of each source, (B, N);
-        with `standardized`, these have mean 0 and standard deviation .5 over the sources."""
-        scores = self.scores()
+    def actions(self, space: gym.spaces.Space[Any]) -> int:
+        """Return A, the number of priorities or picks of each source: 2 with looks, else 1."""
+        return math.prod(space.shape or ()) // self.sources or 1
+
+    def priorities(self, actions: int) -> nn.Module:
+        """Return a network from flat columns to the mean priority of each action, (B, A·N); with
+        `standardized`, these have mean 0 and standard deviation .5 over all of them."""
+        scores = self.scores(actions)
         return nn.Sequential(scores, _Standardized()) if self.standardized else scores
 
-    def value(self, action: bool = False) -> nn.Module:
-        """Return a network from flat columns, followed by an action (B, N) if `action` is set, to
-        the value of the fleet, (B, 1)."""
-        network = FleetNetwork(self.columns.number + action, self.hidden)
-        return _Value(self.sources, network, action)
+    def value(self, actions: int = 0) -> nn.Module:
+        """Return a network from flat columns, followed by an action (B, A·N) if A > 0, to the value
+        of the fleet, (B, 1)."""
+        network = FleetNetwork(self.columns.number + actions, self.hidden)
+        return _Value(self.sources, network, actions)
 
 
 class SourceScores(nn.Module):
@@ -128,18 +133,18 @@ class _Standardized(nn.Module):
 
 
 class _Value(nn.Module):
-    """The mean over sources of a network's output; the action, if any, is the last column."""
+    """The mean over sources of a network's output; the last columns are the actions, if any."""
 
-    def __init__(self, sources: int, network: FleetNetwork, action: bool) -> None:
+    def __init__(self, sources: int, network: FleetNetwork, actions: int) -> None:
         super().__init__()
-        self._sources, self._action, self.network = sources, action, network
+        self._sources, self._actions, self.network = sources, actions, network
 
     def forward(self, flat: Tensor) -> Tensor:
-        if self._action:
-            own = flat[:, : -self._sources].reshape(len(flat), self._sources, -1)
-            columns = torch.cat([own, flat[:, -self._sources :, None]], dim=-1)
-        else:
-            columns = flat.reshape(len(flat), self._sources, -1)
+        number = flat.shape[-1] - self._actions * self._sources
+        columns = flat[:, :number].reshape(len(flat), self._sources, -1)
+        if self._actions:
+            actions = flat[:, number:].reshape(len(flat), self._actions, self._sources)
+            columns = torch.cat([columns, actions.transpose(1, 2)], dim=-1)
         return self.network(columns).mean(-1, keepdim=True)
 
 
@@ -152,7 +157,9 @@ class _ActorCritic:
         super().__init__(observation_space, action_space, lr_schedule, **options)  # type: ignore[call-arg]
         fleet = self.features_extractor
         continuous = hasattr(self, "log_std")  # of priorities
-        self.action_net = fleet.priorities() if continuous else fleet.scores()
+        self.action_net = (
+            fleet.priorities(fleet.actions(action_space)) if continuous else fleet.scores()
+        )
         self.value_net = fleet.value()
         if continuous:  # one for all sources, as equivariance requires
             self.log_std = nn.Parameter(self.log_std[:1].detach().clone())
@@ -174,7 +181,9 @@ class EquivariantSAC(SACPolicy):
 
     def make_actor(self, features_extractor: BaseFeaturesExtractor | None = None) -> SACActor:
         actor = super().make_actor(features_extractor)
-        actor.mu, actor.log_std = _fleet(actor).priorities(), _fleet(actor).scores()  # type: ignore[assignment]
+        fleet = _fleet(actor)
+        number = fleet.actions(self.action_space)
+        actor.mu, actor.log_std = fleet.priorities(number), fleet.scores(number)  # type: ignore[assignment]
         return actor.to(self.device)
 
     def make_critic(
@@ -188,7 +197,8 @@ class EquivariantTD3(TD3Policy):
 
     def make_actor(self, features_extractor: BaseFeaturesExtractor | None = None) -> TD3Actor:
         actor = super().make_actor(features_extractor)
-        actor.mu = nn.Sequential(_fleet(actor).priorities(), nn.Tanh())
+        fleet = _fleet(actor)
+        actor.mu = nn.Sequential(fleet.priorities(fleet.actions(self.action_space)), nn.Tanh())
         return actor.to(self.device)
 
     def make_critic(
@@ -221,8 +231,9 @@ def _fleet(network: Any) -> FleetColumns:
 
 def _judging(critic: ContinuousCritic) -> ContinuousCritic:
     """Return a critic whose networks evaluate columns and actions source by source."""
+    actions = _fleet(critic).actions(critic.action_space)
     for number in range(critic.n_critics):
-        critic.q_networks[number] = _fleet(critic).value(action=True)
+        critic.q_networks[number] = _fleet(critic).value(actions)
         setattr(critic, f"qf{number}", critic.q_networks[number])
     return critic
 

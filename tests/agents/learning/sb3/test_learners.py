@@ -152,6 +152,26 @@ def order_by_sb3(learner, row):
         return picked
 
 
+@pytest.mark.parametrize(
+    ("name", "network"),
+    [("ppo", "equivariant"), ("a2c", "default"), ("sac", "standardized"), ("td3", "equivariant")],
+)
+def test_looks_are_learnt_beside_crawls(name, network):
+    task = {"sources": Sources.random(6, 0), "budget": 2, "look_cost": 0.2, "arrivals": "poisson"}
+    task["features"] = ("age", "seen", "shown", "decay_rate")
+    env = crawl(**task)
+    learner = agent(StableBaselines.of(name), network, env=env, seed=3).learn(32)
+    seen, _ = env.reset(seed=0)
+    action, _ = learner.predict(seen)
+    assert action.shape == (3, 2, 6)
+    assert len(np.unique(action[0])) == 12  # the order of crawls and looks among each other
+    theirs = THEIRS[name](learner.model, torch.from_numpy(seen)).flatten(1)
+    np.testing.assert_array_equal(
+        np.argsort(-action.reshape(3, -1)), (-theirs.detach().numpy()).argsort(axis=-1)
+    )
+    env.step(action)
+
+
 def test_no_source_is_picked_twice():
     best = torch.tensor([[3.0, 1.0, 2.0, 0.0]])
     found = sequential_scores(lambda *_: best.clone(), torch.zeros(1, 4, 1), 3)

@@ -98,6 +98,30 @@ def test_critics_value_exchanged_sources_and_actions_alike():
     assert not torch.allclose(one[0], model.critic(shown, action[:, order])[0])
 
 
+@pytest.mark.parametrize("name", ["ppo", "sac", "td3"])
+def test_looks_have_priorities_of_their_own(name):
+    env = world(name, look_cost=0.2)
+    model = trained(name, env)
+    for weight in model.policy.parameters():
+        torch.nn.init.normal_(weight, generator=torch.Generator().manual_seed(1))
+    rng, order = np.random.default_rng(0), [2, 0, 3, 1]
+    shown = rng.uniform(0.1, 5, (3, 4, 4)).astype(np.float32)
+    action, _ = model.predict(shown, deterministic=True)
+    assert action.shape == (3, 2, 4)
+    assert np.abs(action[:, 0] - action[:, 1]).max() > 0.01
+    moved, _ = model.predict(shown[:, order], deterministic=True)
+    np.testing.assert_allclose(moved, action[..., order], atol=1e-5)
+    if name != "ppo":  # of which the critic sees no actions
+
+        def value(seen, action):
+            return model.critic(torch.from_numpy(seen), torch.from_numpy(action).flatten(1))[0]
+
+        any_action = rng.uniform(-1, 1, (3, 2, 4)).astype(np.float32)
+        own = value(shown, any_action)
+        torch.testing.assert_close(value(shown[:, order], any_action[..., order]), own)
+        assert not torch.allclose(value(shown, any_action[:, ::-1].copy()), own)
+
+
 def test_environments_in_a_vecenv_of_sb3_and_average_budgets():
     inner = DummyVecEnv([lambda: gym.make("EphemeralCrawl-v0", **TABLE1)] * 2)
     features = ("value", "balance", "decay_rate")

@@ -30,6 +30,7 @@ Result = dict[str, Any]  # JSON
 T = TypeVar("T")
 Version = Callable[[Job], str]  # of the code that a job's result depends on
 _Known = dict[int, tuple[object, bytes]]  # values that jobs share, and their JSON, by identity
+_own = set[Path]()  # files of the results that this process has asked for
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ class Runner:
         self.kept.mkdir(parents=True, exist_ok=True)
         known: _Known = {}
         files = [self._file(job, version, known) for job in todo]
+        _own.update(files)
         found = {i: text for i, file in enumerate(files) if (text := _text(file)) is not None}
         missing = {i: todo[i] for i in range(len(todo)) if i not in found}
         finished = self._results(work, missing)
@@ -109,8 +111,15 @@ class Runner:
         return self._file(job, version, {}).exists()
 
     def forget(self) -> None:
-        """Remove the stored results."""
-        shutil.rmtree(self.kept, ignore_errors=True)
+        """Remove the stored results, but for those that only other runs have asked for: they may be
+        unfinished."""
+        for path in self.kept.glob("*"):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.suffix != ".json" or path in _own:
+                path.unlink(missing_ok=True)
+        with suppress(OSError):  # it is not empty, or there is none
+            self.kept.rmdir()
 
     def _keep(self, file: Path, text: str) -> None:
         # Another run with the same folder may end, and remove what is stored, at any time.

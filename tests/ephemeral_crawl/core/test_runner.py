@@ -34,6 +34,11 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, capsys):
     (runner.kept / ".12-ab.partial").write_text('{"twi')
     assert [r["twice"] for r in runner.run(todo, work)] == [0, 2, 4, 6]
     assert calls == [0, 1, 2, 2, 3], "finished jobs are not run again"
+    other = runner.kept / f"{'0' * 24}.json"
+    other.write_text("{}")  # of a run that is not finished
+    runner.forget()
+    assert list(runner.kept.iterdir()) == [other]
+    other.unlink()
     runner.forget()
     assert not runner.kept.exists()
 

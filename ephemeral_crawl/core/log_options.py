@@ -64,8 +64,8 @@ class LogOptions:
         if not (since or until) and log.published[0] == log.published[-1]:
             raise ValueError(
                 f"{items}: all items are of the same moment, which does not tell how often sources "
-                "publish; give a longer log, or tell `fit` the time that it covers, --from and "
-                "--until"
+                "publish; give a longer log. Of all commands only `fit` takes this one, if it is "
+                "told the time that it covers by --from and --until"
             )
         if outside := len(whole) - len(log):
             log = log.with_notes(f"Left out: {counted(outside, 'item')} outside this time.")
@@ -82,8 +82,9 @@ class LogOptions:
         )
         if not self.drop_outliers:
             raise ValueError(
-                f"{items}: {found}. Correct their dates, or drop them with --drop-outliers; if "
-                "they are right, tell `fit` the time that the log covers, --from and --until"
+                f"{items}: {found}. Correct their dates, or drop them with --drop-outliers. If "
+                "they are right, of all commands only `fit` takes them, if it is told the time "
+                "that the log covers by --from and --until"
             )
         start = first if far[0] else log.start
         end = float(np.nextafter(last, np.inf)) if far[-1] else log.end

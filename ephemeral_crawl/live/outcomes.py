@@ -254,7 +254,8 @@ def row_of(state: State, source: object) -> int:
 def _no_source(source: object, prefix: str = "") -> ValueError:
     """Return the error about what is not the name of a source."""
     if isinstance(source, str):
-        return UnknownSource(f"{prefix}there is no source {shown(source)}; `add` it first")
+        said = f"there is no source {shown(source)}; check its name, or `add` it"
+        return UnknownSource(prefix + said)
     return ValueError(
         f"{prefix}source is {shown(source)}; a source is named by text, such as its URL"
     )

@@ -29,7 +29,7 @@ class Problem(BaseModel):
 
     error: str = Field(examples=["unknown_source"], description="A word for programs.")
     message: str = Field(
-        examples=["there is no source 'https://example.org/feed'; `add` it first"],
+        examples=["there is no source 'https://example.org/feed'; check its name, or `add` it"],
         description="What happened, why, and what to do.",
     )
 

@@ -98,7 +98,7 @@ def example(tmp_path_factory):
         ),
         (
             "schedule --items one.csv --budget 1/h --half-life 3h",
-            "all items are of the same moment",
+            "Of all commands only `fit` takes this one, if it is told the time that it covers",
         ),
     ],
 )

@@ -95,7 +95,7 @@ def test_a_lease_that_has_expired_cannot_be_released_and_needs_not():
     ("method", "arguments", "status", "error", "words"),
     [
         ("report", {"lease": 99}, 404, "unknown_lease", "there was no lease 99"),
-        ("report", {"source": "z"}, 404, "unknown_source", "there is no source 'z'"),
+        ("report", {"source": "z"}, 404, "unknown_source", "'z'; check its name, or `add` it"),
         ("report", {"source": 5}, 422, "invalid", "source is 5; a source is named by text"),
         ("signal", {"source": 5}, 422, "invalid", "source is 5; a source is named by text"),
         ("report", {}, 422, "invalid", "give either the `lease` or the `source`"),

@@ -20,9 +20,10 @@ class Reshard(Command):
     """Moves each source to the store of the shard that it belongs to, with what was learnt of it:
     from one store to several, or from some to more.
 
-    Stop the servers and crawlers first. If it is stopped, start it again: nothing is lost, and it
-    goes on. The budgets are divided by the number of sources, and add up to what they did before.
-    Those of tags and pauses go along. A budget by the hour is refused.
+    Stop the servers and crawlers first. If it is stopped, start it again: no source is lost, and it
+    goes on. The budgets are divided by the number of sources at the end, and add up to what they
+    did before, or to less if it is killed just then: compare what it prints. Those of tags and
+    pauses go along. A budget by the hour is refused.
     """
 
     stores: Annotated[tuple[str, ...], tyro.conf.arg(metavar="STORE")]
@@ -50,6 +51,8 @@ class Reshard(Command):
                     store = Scheduler(place, **new)
                 stores.append(stack.enter_context(store))
                 _refuse_hours(name, store)
+            total = sum(store.status().budget for store in stores)
+            print(f"a budget of {total:g}/h is divided")
             moved = sum(divide_anew(stores))
             share_tags(stores)
             print(f"{counted(moved, 'source')} moved")

@@ -62,10 +62,13 @@ _NONE = 1e-3  # for which a store without sources of a tag counts: it has a part
 
 def share_tags(stores: Sequence[Scheduler]) -> None:
     """Give all stores the budgets that tags have in the first store that has some: of rates a part
-    each, in proportion to the sources of the tag."""
+    each, in proportion to the sources of the tag. Pause the tags that are paused in one of them."""
     each = [{tag.tag: tag for tag in store.tags()} for store in stores]
     for name in dict.fromkeys(name for tags in each for name in tags if name):
         found = [tags[name] for tags in each if name in tags]
+        if any(tag.paused for tag in found):
+            for store in stores:
+                store.pause(tag=name)
         given = next((tag for tag in found if tag.least_set or tag.most_set), None)
         if given is None:
             continue
@@ -82,8 +85,8 @@ def share_tags(stores: Sequence[Scheduler]) -> None:
 
 
 def divide_anew(stores: Sequence[Scheduler]) -> Iterator[int]:
-    """Move every source to the shard that it belongs to, with what was learnt; yield how many were
-    moved, now and then.
+    """Move every source to the shard that it belongs to, with what was learnt, and the limits of
+    hosts without sources; yield how many sources were moved, now and then.
 
     A source is added where it belongs before it is removed where it was, so that nothing is lost if
     this is stopped; when it is started again it goes on. The budgets are divided in proportion to
@@ -108,6 +111,7 @@ def divide_anew(stores: Sequence[Scheduler]) -> Iterator[int]:
                     for name in batch:
                         store.remove(name)
                 yield len(batch)
+    _move_limits(stores)
     total = sum(store.status().budget for store in stores)
     parts = [len(store) + 1 for store in stores]
     budgets = [total * part / sum(parts) for part in parts]
@@ -117,3 +121,16 @@ def divide_anew(stores: Sequence[Scheduler]) -> Iterator[int]:
     ]
     for _, k in sorted(changes):  # those that lose first
         stores[k].configure(budget=rate_of(budgets[k]))
+
+
+def _move_limits(stores: Sequence[Scheduler]) -> None:
+    """Move the limits of hosts without sources to the shards that the hosts belong to."""
+    for i, store in enumerate(stores):
+        homes: dict[int, dict[str, float]] = {}
+        for host, interval in store.unused_limits().items():
+            if (home := owner_of(host, len(stores))) != i:
+                longer = max(interval, stores[home].host_limit(host))
+                homes.setdefault(home, {})[host] = longer
+        for home, limits in homes.items():
+            stores[home].limit_hosts(limits)
+            store.limit_hosts(dict.fromkeys(limits, 0.0))

@@ -425,6 +425,8 @@ def test_the_commands_divide_budgets_and_stores(tmp_path, capsys, monkeypatch):
         scheduler.limit_tag("0", least="20%", most="15/h")
         scheduler.pause(tag="1")
         scheduler.pause(host="*.site0.example")
+        scheduler.pause(tag="of nobody")
+        scheduler.limit_host("nobody0.example", "9s")  # of the second shard
         paused = scheduler.status().paused
         scheduler.configure(budget="08:00 60/h")
         stores = tuple(str(tmp_path / f"{name}.db") for name in "ab")
@@ -454,3 +456,9 @@ def test_the_commands_divide_budgets_and_stores(tmp_path, capsys, monkeypatch):
     assert sum(map(len, found)) == 40
     assert sum(store.status().budget for store in found) == pytest.approx(60.001)
     assert {store.settings()["half_life"] for store in found} == {3600.0}
+    assert [store.host_limit("nobody0.example") for store in found] == [0.0, 9.0]
+    assert [tag.paused for store in found for tag in store.tags() if tag.tag == "of nobody"] == [
+        True,
+        True,
+    ]
+    assert "a budget of 60.001/h is divided" in capsys.readouterr().out

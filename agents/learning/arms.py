@@ -125,9 +125,10 @@ class CrawlArms:
         return {"task": task_description(self.env), "env": self.env.get_state()}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        storage.check_keys(state, dict.fromkeys(("task", "env")), "arms")
+        storage.check_keys(state, ("task", "env"), "arms")
         check_same_task(self.env, state["task"])
-        self._observation = self.env.task.natural(restore_env(self.env, state["env"]))
+        check_env_state(state["env"], self.env.get_state())
+        self._observation = self.env.task.natural(self.env.set_state(state["env"]))
 
 
 def check_budget_rule(task: Task) -> None:
@@ -192,13 +193,9 @@ def check_same_task(env: CrawlVectorEnv, saved: dict[str, Any]) -> None:
             )
 
 
-def restore_env(env: Any, state: Any, name: str = "env") -> Any:
-    """Restore a saved state of an environment after validating it, and return its observation.
-
-    Raises:
-        ValueError: a part of the state has another type, shape or range than in this environment.
-    """
-    own = env.get_state()
+def check_env_state(state: Any, own: dict[str, Any], name: str = "env") -> None:
+    """Raise ValueError unless a saved state of an environment fits one whose state is `own`: each
+    part has the same type and shape, and its numbers are in range."""
     cells = own["world"]["value"].size
     storage.check_keys(state, own, name)
     for key, part in own.items():
@@ -206,7 +203,6 @@ def restore_env(env: Any, state: Any, name: str = "env") -> Any:
             storage.check_generator(state[key], part, f"{name}.{key}")
         else:
             storage.check_like(state[key], part, f"{name}.{key}", low=0.0, cells=cells)
-    return env.set_state(state)
 
 
 # -- arms without a budget -----------------------------------------------------------------------

@@ -64,7 +64,6 @@ class Learner(Policy, Generic[S]):
     steps_per_update: int = 1
     arms_type: ClassVar[type] = Arms  # type of the arms that it interacts with
     estimates_index: ClassVar[bool] = False  # whether scores are Whittle indices, utility / budget
-    shared_parameters: ClassVar[bool] = False  # whether all sources share one set of parameters
     size_settings: ClassVar[tuple[str, ...]] = ()  # settings that determine sizes of learnt arrays
     prior_knowledge: ClassVar[str] = ""  # information given besides the observations
     learnt: ClassVar[Mapping[str, str]] = {}
@@ -257,7 +256,7 @@ class Learner(Policy, Generic[S]):
             raise ValueError(f"{path} holds {saved['agent']!r}, not the agent {cls.name!r}")
         with _naming(path):
             known = ("agent", "settings", "seed", "shape", "steps", "rng", "arms", "learnt")
-            storage.check_keys(saved, dict.fromkeys(known), "the file")
+            storage.check_keys(saved, known, "the file")
             storage.check_like(saved["shape"], [0, 0, 0], "shape")
             check_whole("seed", saved["seed"], 0)
             check_sizes(saved["settings"], cls.size_settings, storage.elements(saved["learnt"]))

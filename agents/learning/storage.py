@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Collection
 from copy import deepcopy
 from os import PathLike
 from pathlib import Path
@@ -27,7 +28,7 @@ from crawl_env.files.regular import regular
 
 _HEADER = "ephemeral-crawl"
 _FORMAT = "2"  # 1: hyper-parameters had other names
-_MOMENTS = ({"step", "exp_avg", "exp_avg_sq"}, {"step", "square_avg"})  # of Adam, of RMSprop
+_MOMENTS = ({"step", "square_avg"}, {"step", "exp_avg", "exp_avg_sq"})  # of RMSprop, of Adam
 
 
 def save(path: str | PathLike[str], agent: dict[str, Any]) -> None:
@@ -177,8 +178,6 @@ def check_like(
 def state_of(part: Any) -> Any:
     """Return the state of a part of an agent: of a module, an optimizer or another object with
     `state_dict` what that returns, and of anything else itself."""
-    if isinstance(part, torch.nn.Module):
-        return dict(part.state_dict())
     return part.state_dict() if hasattr(part, "state_dict") else part
 
 
@@ -193,7 +192,7 @@ def restored(part: Any, saved: Any, name: str, low: float = -math.inf) -> Any:
         check_optimizer(saved, part, name)
         part.load_state_dict(tensors(saved))
     elif isinstance(part, torch.nn.Module):
-        check_like(saved, dict(part.state_dict()), name)
+        check_like(saved, part.state_dict(), name)
         part.load_state_dict(tensors(saved))
     elif hasattr(part, "load_state_dict"):
         part.load_state_dict(saved)
@@ -203,7 +202,7 @@ def restored(part: Any, saved: Any, name: str, low: float = -math.inf) -> Any:
     return part
 
 
-def check_keys(saved: Any, own: Any, name: str) -> None:
+def check_keys(saved: Any, own: Collection[Any], name: str) -> None:
     """Raise ValueError unless a loaded dictionary has the keys of an agent's own."""
     if not isinstance(saved, dict):
         raise ValueError(f"{name} is {_kind(saved)}; it must be a dictionary")
@@ -215,20 +214,13 @@ def check_keys(saved: Any, own: Any, name: str) -> None:
 
 def check_generator(saved: Any, own: Any, name: str) -> None:
     """Raise ValueError unless a loaded state of a random generator fits, in numpy's form."""
-    check_like(saved, plain_arrays(own), name)
+    check_like(saved, own, name)
     if saved["bit_generator"] != own["bit_generator"]:
         raise ValueError(
             f"{name} is of {saved['bit_generator']}; it must be {own['bit_generator']}"
         )
     if saved["state"].get("pos", 0) > 624:  # of the Mersenne twister
         raise ValueError(f"{name} is at position {saved['state']['pos']}; there are 624")
-
-
-def plain_arrays(tree: Any) -> Any:
-    """Return a tree with numpy's scalars as numbers, as `load` returns them."""
-    if isinstance(tree, dict):
-        return {key: plain_arrays(child) for key, child in tree.items()}
-    return tree.item() if isinstance(tree, np.generic) else tree
 
 
 def check_optimizer(saved: Any, optimizer: torch.optim.Optimizer, name: str) -> None:
@@ -245,28 +237,23 @@ def check_optimizer(saved: Any, optimizer: torch.optim.Optimizer, name: str) -> 
             if key != "lr" and group[key] != its[key]:
                 raise ValueError(f"{name}: {key} is {group[key]!r}; it must be {its[key]!r}")
     parameters = [weight for group in optimizer.param_groups for weight in group["params"]]
+    names = _MOMENTS[isinstance(optimizer, torch.optim.Adam)]
     if not isinstance(saved["state"], dict):
         raise ValueError(f"{name}.state is {_kind(saved['state'])}; it must be a dictionary")
     for number, moments in saved["state"].items():
         where = f"{name}.state.{number}"
         if not (type(number) is int and 0 <= number < len(parameters)):
             raise ValueError(f"{where}: there are {len(parameters)} parameters")
-        check_moments(moments, parameters[number], where)
-
-
-def check_moments(moments: Any, parameter: torch.Tensor, name: str) -> None:
-    """Raise ValueError unless an optimizer's loaded moments are those of a parameter."""
-    if not isinstance(moments, dict) or set(moments) not in _MOMENTS:
-        raise ValueError(f"{name} is {_kind(moments)}; it must be moments of an optimizer")
-    own = parameter.detach().cpu().numpy()
-    for what, value in moments.items():
-        at = f"{name}.{what}"
-        if what != "step":
-            _check_array(value, own, at, -math.inf if what == "exp_avg" else 0.0, False)
-        elif isinstance(value, np.ndarray):
-            _check_array(value, np.zeros((), np.float32), at, 0.0, False)
-        else:
-            _check_number(value, 0, at, 0.0)
+        check_keys(moments, names, where)
+        own = parameters[number].detach().cpu().numpy()
+        for what, value in moments.items():
+            at = f"{where}.{what}"
+            if what != "step":
+                _check_array(value, own, at, -math.inf if what == "exp_avg" else 0.0, False)
+            elif isinstance(value, np.ndarray):
+                _check_array(value, np.zeros((), np.float32), at, 0.0, False)
+            else:
+                _check_number(value, 0, at, 0.0)
 
 
 def _check_array(saved: Any, own: NDArray[Any], name: str, low: float, infinite: bool) -> None:

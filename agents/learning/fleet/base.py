@@ -16,8 +16,8 @@ from agents.learning.arms import (
     check_autoreset_mode,
     check_budget_rule,
     check_collected,
+    check_env_state,
     check_same_task,
-    restore_env,
     task_description,
 )
 from agents.learning.base import Learner
@@ -115,7 +115,8 @@ class TrainingEnv:
         check_keys(state, own, "environment")
         for name in ("truncated", "reward_sum", "weight_sum"):
             check_like(state[name], own[name], name, low=0.0)
-        self._observe(restore_env(self.env, state["env"]))
+        check_env_state(state["env"], own["env"])
+        self._observe(self.env.set_state(state["env"]))
         self._truncated, self._reward_sum, self._weight_sum = (
             self._moved(state[name].copy()) for name in ("truncated", "reward_sum", "weight_sum")
         )
@@ -151,7 +152,7 @@ class TrainingEnvs:
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        check_keys(state, dict.fromkeys(("tasks", "envs")), "arms")
+        check_keys(state, ("tasks", "envs"), "arms")
         if not len(state["envs"]) == len(state["tasks"]) == len(self.all):
             raise ValueError(
                 f"this agent is trained in {len(self.all)} environments, the saved one in "
@@ -211,7 +212,6 @@ class FleetLearner(Learner[S]):
             budget rule is "average".
     """
 
-    shared_parameters = True
     arms_type = TrainingEnvs
     size_settings = ("hidden",)
     features: tuple[str, ...]  # features used, in the order of training

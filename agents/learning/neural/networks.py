@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from agents.learning.arms import Step
-from agents.learning.storage import check_keys, check_like, check_moments, restored
+from agents.learning.storage import check_keys, check_like, plain, restored
 from crawl_env.errors import check_whole
 from crawl_env.numerics import FloatArray
 
@@ -89,20 +89,13 @@ class TrainedNetwork:
         return {"weights": self.network.values, "moments": moments}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        check_keys(state, dict.fromkeys(("weights", "moments")), "network")
-        parameters, moments = list(self.network.parameters()), state["moments"]
-        if not isinstance(moments, list) or len(moments) not in (0, len(parameters)):
-            raise ValueError(f"there must be moments of no weight, or of all {len(parameters)}")
-        for i, its in enumerate(moments):
-            check_moments(its, parameters[i], f"moments[{i}]")
-            check_keys(its, dict.fromkeys(("step", "exp_avg", "exp_avg_sq")), f"moments[{i}]")
+        check_keys(state, ("weights", "moments"), "network")
         self.network.values = restored(self.network.values, state["weights"], "weights")
-        own = self._optimizer.state_dict()
-        own["state"] = {
-            i: {name: torch.from_numpy(np.array(value)) for name, value in its.items()}
-            for i, its in enumerate(moments)
-        }
-        self._optimizer.load_state_dict(own)
+        groups, moments = self._optimizer.state_dict()["param_groups"], state["moments"]
+        if len(moments) not in (0, len(self.network.values)):
+            raise ValueError("moments must be those of no weight, or of all")
+        optimizer = {"param_groups": plain(groups), "state": dict(enumerate(moments))}
+        restored(self._optimizer, optimizer, "moments")
 
 
 class Batch(NamedTuple):
@@ -137,14 +130,9 @@ class ReplayBuffer:
     def add(self, state: FloatArray, step: Step) -> None:
         """Add a step of B environments that were in `state`, (B, N, D)."""
         place = np.arange(self._added, self._added + len(state)) % self._capacity
-        new = {
-            "state": state,
-            "active": step.active,
-            "reward": step.reward,
-            "next_state": step.state,
-        }
-        for name, column in self._columns.items():
-            column[place] = new[name]
+        new = state, step.active, step.reward, step.state
+        for column, added in zip(self._columns.values(), new, strict=True):
+            column[place] = added
         self._added += len(state)
 
     def sample(self, size: int, rng: np.random.Generator, device: str) -> Batch:
@@ -162,7 +150,7 @@ class ReplayBuffer:
         return {"added": self._added, "columns": columns}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        check_keys(state, dict.fromkeys(("added", "columns")), "replay buffer")
+        check_keys(state, ("added", "columns"), "replay buffer")
         added = check_whole("the number of transitions in the replay buffer", state["added"], 0)
         filled = min(added, self._capacity)
         own = {name: column[:filled] for name, column in self._columns.items()}

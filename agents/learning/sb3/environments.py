@@ -15,8 +15,8 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 
 from agents.learning.arms import (
     check_budget_rule,
+    check_env_state,
     check_same_task,
-    restore_env,
     task_description,
 )
 from agents.learning.fleet.networks import ScaledColumns
@@ -83,28 +83,12 @@ class TrainingVecEnv:
         check_same_task(self.env, state["task"])
         if not isinstance(state["envs"], list) or len(state["envs"]) != len(own["envs"]):
             raise ValueError(f"arms.envs must be a list of {len(own['envs'])} environments")
-        observations = [
-            restore_env(_OneOf(venv, i), one, f"env {i}") for i, one in enumerate(state["envs"])
-        ]
+        observations = []
+        for i, (one, mine) in enumerate(zip(state["envs"], own["envs"], strict=True)):
+            check_env_state(one, mine, f"env {i}")
+            observations += venv.env_method("set_state", one, indices=[i])
         space: Any = venv.observation_space
         venv.restored = np.stack(observations).reshape(-1, *space.shape)
-
-
-class _OneOf:
-    """One environment of a `VecEnv`."""
-
-    def __init__(self, venv: VecEnv, number: int) -> None:
-        self._venv, self._number = venv, number
-
-    def get_state(self) -> dict[str, Any]:
-        state: dict[str, Any] = self._venv.env_method("get_state", indices=[self._number])[0]
-        return state
-
-    def set_state(self, state: dict[str, Any]) -> NDArray[np.float32]:
-        observation: NDArray[np.float32] = self._venv.env_method(
-            "set_state", state, indices=[self._number]
-        )[0]
-        return observation
 
 
 class CenteredReward(VecNormalize):
@@ -207,7 +191,7 @@ def buffer_state(buffer: Any) -> dict[str, Any]:
 def check_buffer(buffer: Any, held: Any) -> None:
     """Raise ValueError unless loaded content fits a replay buffer, whatever the number of
     environments."""
-    check_keys(held, dict.fromkeys((*_TRANSITIONS, "pos", "full")), "buffer")
+    check_keys(held, (*_TRANSITIONS, "pos", "full"), "buffer")
     check_like([held["pos"], held["full"]], [buffer.pos, buffer.full], "buffer position")
     rewards = held["rewards"]
     if not isinstance(rewards, np.ndarray) or rewards.ndim != 2:

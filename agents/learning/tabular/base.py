@@ -24,8 +24,9 @@ class TabularSettings:
 
     def __post_init__(self) -> None:
         check_whole("max_age", self.max_age, 2)
-        check_within("epsilon", self.epsilon, 0, 1)
         for name, value in asdict(self).items():
+            if name == "gamma":
+                check_within(name, value, 0.0, 1.0, open_high=True)
             if name != "epsilon" and isinstance(value, int | float):
                 check_positive(name, value)
 

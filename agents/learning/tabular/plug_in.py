@@ -16,7 +16,6 @@ import numpy as np
 
 from agents.learning.tabular.base import T, Tabular, TabularSettings, same_names
 from agents.theory.chain import chain_index
-from crawl_env.errors import check_within
 from crawl_env.numerics import FloatArray, IntArray
 
 
@@ -26,10 +25,6 @@ class PlugInSettings(TabularSettings):
 
     gamma: float = 0.999  # discount factor of the index, close to that of the average reward
     prior_visits: float = 1.0  # weight of the source's other states in the estimate of one state
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _ = check_within("gamma", self.gamma, 0.0, 1.0, open_high=True)
 
 
 class _Estimated(Tabular[T]):

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from agents.learning.base import epsilon_greedy
 from agents.learning.tabular.base import Tabular, TabularSettings, same_names
-from crawl_env.errors import check_within
 from crawl_env.numerics import FloatArray, IntArray
 
 
@@ -23,10 +22,6 @@ class WIQLSettings(TabularSettings):
 
     learning_rate: float = 0.5  # first step size of Q
     gamma: float = 0.95  # discount factor per step
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _ = check_within("gamma", self.gamma, 0.0, 1.0, open_high=True)
 
 
 class WIQL(Tabular[WIQLSettings]):

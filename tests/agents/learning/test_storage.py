@@ -148,7 +148,8 @@ def test_every_wrong_part_of_an_environments_state_is_refused(name, tmp_path, re
 
 
 def test_moments_smaller_than_their_weights_do_not_reach_the_optimizer(tmp_path, refuses):
-    """A fused optimizer would write beyond their end, and the process would die."""
+    """A fused optimizer would write beyond their end, and the process would die. Nor do those of
+    another kind of optimizer."""
     names = ("exp_avg", "exp_avg_sq", "square_avg")
     for name in ("deeptop", "equivariant-ppo", "ppo", "a2c"):
         agent, saved = learnt(name, tmp_path / "agent")
@@ -157,6 +158,8 @@ def test_moments_smaller_than_their_weights_do_not_reach_the_optimizer(tmp_path,
         for path, value in moments[:3]:
             words = rf"strange-file: .*{path[-1]} has shape \(1,\)"
             refuses(agent, changed(saved, path, value.ravel()[:1]), words)
+        other = {"step": np.float32(1), "square_avg" if name != "a2c" else "exp_avg": moments[0][1]}
+        refuses(agent, changed(saved, moments[0][0][:-1], other), "lacks '(exp|square)_avg")
 
 
 def test_a_small_file_cannot_ask_for_petabytes(tmp_path):

@@ -11,6 +11,7 @@ from typing import Any
 
 import joblib
 
+from crawl_env.errors import shown
 from crawl_env.extras import missing
 
 _OBJECT_STORE = 256 * 2**20  # bytes; what tasks exchange here is small
@@ -129,9 +130,19 @@ def _result(ray: Any, finished: Any, job: Job) -> Result:
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None  # what the job itself raised
     except ray.exceptions.RayError as error:
+        which, died = (
+            shown(job),
+            ray.exceptions.WorkerCrashedError | ray.exceptions.OutOfMemoryError,
+        )
+        why = f"Ray lost job {which}, as when its head node is stopped"
+        if isinstance(error, died):
+            why = (
+                f"the worker process of job {which} died {_RETRIES + 1} times, perhaps for lack of "
+                "memory; fewer --jobs at the same time need less"
+            )
         raise ChildProcessError(
-            f"the worker process of job {job} died {_RETRIES + 1} times, perhaps for lack of "
-            f"memory; fewer --jobs at the same time need less. Ray says: {_first_line(error)}"
+            f"{why}. What was finished is kept, and the same command goes on from there. Ray says: "
+            f"{_first_line(error)}"
         ) from None
 
 

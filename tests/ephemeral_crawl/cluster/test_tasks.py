@@ -81,8 +81,21 @@ def test_finished_jobs_are_stored_when_another_fails(tmp_path, local_ray):
 def test_a_job_that_always_kills_its_process_is_named(tmp_path, local_ray, monkeypatch):
     monkeypatch.setattr(connection, "_RETRIES", 1)
     runner = Runner(tmp_path / "kept", jobs=2, run_on="ray")
-    with pytest.raises(ChildProcessError, match=r"process of job \{'i': 5\} died 2 times"):
-        runner.run([{"i": 5}], die, quiet=True)
+    with pytest.raises(
+        ChildProcessError, match=r"process of job \{'i': 5, .* died 2 times"
+    ) as error:
+        runner.run([{"i": 5, "fleet": [0.5] * 1000}], die, quiet=True)
+    assert "What was finished is kept" in str(error.value)
+    assert len(str(error.value)) < 600
+
+
+def test_a_cluster_that_is_lost_is_told(local_ray, monkeypatch):
+    def lost(_):
+        raise local_ray.exceptions.LocalRayletDiedError
+
+    monkeypatch.setattr(local_ray, "get", lost)
+    with pytest.raises(ChildProcessError, match=r"Ray lost job \{'i': 5\}, as when .* is kept"):
+        connection._result(local_ray, None, {"i": 5})
 
 
 def die(job):

@@ -316,7 +316,7 @@ class Adaptive(Agent):
             fresh: (K,), flat positions in (B, N) of the sources whose model may be redrawn: those
                 crawled in the last step, and every source once per round, in which the budget
                 covers each source once.
-            state: the state returned by `begin_plan`, `learn` or the previous `plan`.
+            state: the state returned by `begin_plan`, `update_plan` or the previous `plan`.
         """
         raise NotImplementedError
 
@@ -324,7 +324,7 @@ class Adaptive(Agent):
         """Return the state of `plan` at the first step, for (B, N) sources."""
         return ()
 
-    def learn(self, view: ObservationView, outcome: CrawlOutcome, state: State) -> State:
+    def update_plan(self, view: ObservationView, outcome: CrawlOutcome, state: State) -> State:
         """Return the state of `plan` after the outcome of a step."""
         return state
 
@@ -376,7 +376,7 @@ class Adaptive(Agent):
         crawled, age = crawled_and_age(view, memory.age)
         outcome = self._outcome(view, np.flatnonzero(crawled), memory)
         rates = self.estimator.update(memory.rates, outcome)
-        plan = self.learn(view, outcome, memory.plan)
+        plan = self.update_plan(view, outcome, memory.plan)
         fresh = crawled.copy()
         for row, now in enumerate(memory.clock[:, 0].tolist()):  # the others' turn to be fresh
             first, every = (now % self.known.round, self.known.round) if now else (0, 1)

@@ -189,7 +189,9 @@ class SelfTuning(Adaptive):
             self.begin_draws(shape), np.zeros(shape), np.zeros(shape), self._content.begin(shape)
         )
 
-    def learn(self, view: ObservationView, outcome: CrawlOutcome, state: State) -> TuningState:
+    def update_plan(
+        self, view: ObservationView, outcome: CrawlOutcome, state: State
+    ) -> TuningState:
         before = TuningState(*state)
         revealed = (self._at(view, name, outcome.cells) for name in self._content.features)
         content = self._content.update(before.content, outcome, *revealed)

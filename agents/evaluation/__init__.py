@@ -1,5 +1,6 @@
 """Evaluation of agents on the same arrivals, and statistics of the results."""
 
+from agents.evaluation.experience import Experienced
 from agents.evaluation.rollout import (
     REFERENCES,
     AgentLike,
@@ -16,6 +17,7 @@ __all__ = [
     "AgentLike",
     "EnvironmentLike",
     "Evaluation",
+    "Experienced",
     "Rollout",
     "compare",
     "evaluate",

@@ -21,6 +21,7 @@ import numpy as np
 
 import crawl_env
 from agents.evaluation import aggregate, statistics
+from agents.evaluation.experience import Experienced
 from agents.evaluation.rollout import AgentLike, evaluate, new, try_out, with_features
 from agents.evaluation.statistics import Estimate
 from agents.registry import find
@@ -83,7 +84,8 @@ def benchmark(
 
     Arguments:
         agent: as in `evaluate`; with `training`, the name of a learner of `agents.learning`, or a
-            class or function called as `agent(env, seed=seed)` whose result has `learn(steps)`.
+            class or function called as `agent(env, seed=seed)` whose result has `learn(steps)`, or
+            an agent that learns while it crawls (`Experienced`).
         tasks: a tier of `crawl_env.tasks`, "core", "trained", or ids or names of tasks. Of a tier
             or set, tasks that show less than the agent observes are left out, and stated in the
             result.
@@ -284,8 +286,10 @@ class _Counted(CrawlVectorEnv):
 
 def _learner(
     agent: Any, task: BenchmarkTask, run: int, training: int, arguments: Row, salt: str
-) -> tuple[Any, list[_Counted], int]:
+) -> tuple[Any, Sequence[CrawlVectorEnv], int]:
     """Return a new agent, the environments that it is given to train in, and the steps in each."""
+    if isinstance(agent, str):
+        agent = find(agent)
     if not callable(agent) or (hasattr(agent, "predict") and not isinstance(agent, type)):
         raise ValueError(
             f"training is {training:,}, and {name_of(agent)} is not something that makes a new "
@@ -297,14 +301,19 @@ def _learner(
         for one in trains_in
     ] or [arguments]
     horizon = task.warmup + task.steps
-    envs = [_Counted(_ENVIRONMENTS, **{**one, "horizon": horizon}) for one in posed]
+    envs: list[CrawlVectorEnv] = [
+        _Counted(_ENVIRONMENTS, **{**one, "horizon": horizon}) for one in posed
+    ]
     seed = task.seed("train", run, salt) % 2**32
     made: Any = new(agent, envs[0] if len(envs) == 1 else envs, seed)
-    if not hasattr(made, "learn"):
-        raise ValueError(
-            f"training is {training:,}, and {name_of(agent)} has no method `learn`; leave out the "
-            "training of an agent that learns during the run, or not at all"
-        )
+    if not hasattr(made, "learn"):  # it may learn while it crawls
+        try:
+            made = Experienced(made, {**posed[0], "horizon": None}, seed)
+        except ValueError as error:
+            raise ValueError(
+                f"training is {training:,}, but {error}; or leave out the training"
+            ) from None
+        envs = [made.rollout.env]
     whole = getattr(made, "steps_per_update", 1)  # what `learn` rounds up to
     steps = max(1, training // _sources(envs) // whole) * whole
     if steps * _sources(envs) > _OVERSHOOT * training:
@@ -316,7 +325,7 @@ def _learner(
     return made, envs, steps
 
 
-def _sources(envs: Sequence[_Counted]) -> int:
+def _sources(envs: Sequence[CrawlVectorEnv]) -> int:
     """Return the source-steps in a step of every environment."""
     return sum(env.num_envs * env.task.n for env in envs)
 
@@ -328,7 +337,7 @@ def _trained(
     told, if it trains in environments that it makes itself."""
     made, envs, steps = _learner(agent, task, run, training, arguments, salt)
     made.learn(steps)
-    samples = sum(env.taken for env in envs) or steps * _sources(envs)
+    samples = sum(getattr(env, "taken", 0) for env in envs) or steps * _sources(envs)
     if samples > _OVERSHOOT * training:
         raise ValueError(
             f"{name_of(agent)} took {samples:,} source-steps of training in {task.id}, and "

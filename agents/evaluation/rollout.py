@@ -239,6 +239,7 @@ class Rollout:
 
     Attributes:
         env: the environments.
+        predictor: the agent, made for them.
         observation: what they show before the next step.
         state: the agent's recurrent state after the last step; None if it has none.
 
@@ -252,7 +253,7 @@ class Rollout:
     ) -> None:
         agent, arguments = with_features(agent, env)
         self.env = CrawlVectorEnv(seeds, **{**arguments, "horizon": None})
-        self._predictor = _predictor(agent, self.env, seed)
+        self.predictor = _predictor(agent, self.env, seed)
         self.observation, _ = self.env.reset(seed=seed)
         self.state: State | None = None
         self._start = np.ones(seeds, dtype=bool)
@@ -263,7 +264,7 @@ class Rollout:
         Raises:
             ValueError: the agent does not return actions and a state.
         """
-        found: object = self._predictor.predict(
+        found: object = self.predictor.predict(
             self.observation, self.state, self._start, deterministic=True
         )
         if not (isinstance(found, tuple) and len(found) == 2):

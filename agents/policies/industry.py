@@ -39,7 +39,7 @@ class LastCrawls(NamedTuple):
 
 
 class Rule(Agent):
-    """Crawls the sources that are due first; subclasses implement `learn` and `interval`.
+    """Crawls the sources that are due first; subclasses implement `update` and `interval`.
 
     The recurrent state has the steps since each source's last crawl, and one number that
     summarises the harvests of the source. All sources are due at first.
@@ -59,7 +59,7 @@ class Rule(Agent):
         needs(task, self.name, "crawled")
         needs(task, self.name, "items", "harvest")
 
-    def learn(self, known: FloatArray, crawls: LastCrawls) -> FloatArray:
+    def update(self, known: FloatArray, crawls: LastCrawls) -> FloatArray:
         """Return the summary of each source after a step, (B, N), given the previous one, which is
         `initial` at first, and what was crawled."""
         raise NotImplementedError
@@ -81,7 +81,7 @@ class Rule(Agent):
         crawled = view["crawled"] > 0
         items = view["items"] if view.shows("items") else None
         brought = (view["harvest"] if items is None else items) > 0
-        known = self.learn(known, LastCrawls(crawled, age, brought, items))
+        known = self.update(known, LastCrawls(crawled, age, brought, items))
         age = np.where(crawled, 1.0, age + 1.0)
         overdue = age - self.interval(known)
         # The rules do not order sources that are not due: order these by age.
@@ -106,7 +106,7 @@ class Nutch(Rule):
     def initial(self) -> float:
         return self.first
 
-    def learn(self, known: FloatArray, crawls: LastCrawls) -> FloatArray:
+    def update(self, known: FloatArray, crawls: LastCrawls) -> FloatArray:
         changed = known * np.where(crawls.brought, self.shorter, self.longer)
         return np.where(crawls.crawled, np.clip(changed, self.shortest, self.longest), known)
 
@@ -131,7 +131,7 @@ class Miniflux(Rule):
     def initial(self) -> float:
         return self.week / self.first
 
-    def learn(self, known: FloatArray, crawls: LastCrawls) -> FloatArray:
+    def update(self, known: FloatArray, crawls: LastCrawls) -> FloatArray:
         items = crawls.items
         if items is None:
             expected = np.maximum(known / self.week * np.maximum(crawls.since, 1.0), _LEAST)

@@ -10,21 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from agents.adaptive.in_context import ContextMemory, InContext
+from agents.adaptive.in_context import InContext
 from agents.adaptive.network import Network
 from agents.evaluation import statistics
+from agents.evaluation.experience import Experienced
 from agents.evaluation.rollout import Rollout
-from agents.policies.base import (
-    ObservationView,
-    Policy,
-    Predictor,
-    State,
-    arrays_of,
-    with_arrays,
-)
+from agents.policies.base import Predictor
 from crawl_env import CrawlVectorEnv, Trace
 from crawl_env.log.clock import HOURS
-from crawl_env.numerics import FloatArray
 from ephemeral_crawl.comparison.events import REFITTED
 from ephemeral_crawl.core import evaluation
 from ephemeral_crawl.core.evaluation import percent
@@ -137,7 +130,7 @@ def work(job: Job) -> Result:
             networks = (_finetuned(job["split"], seed + run) for run in range(runs))
             return replay.OnePerRun([InContext(env, weights=network) for network in networks])
         agent = InContext(env)
-        return _remembering(agent, split, arguments) if seated.get("remembers") else agent
+        return _experienced(agent, split, arguments) if seated.get("remembers") else agent
 
     run = replay.play(Rollout(chosen, arguments, runs, seed), split.trace, split.steps)
     period = split.fleet.period
@@ -150,28 +143,11 @@ def work(job: Job) -> Result:
     }
 
 
-class Remembering(Policy):
-    """An in-context agent that begins with what its own crawls of the first part have shown."""
-
-    def __init__(self, agent: InContext, memory: ContextMemory) -> None:
-        self.task, self._agent, self._memory = agent.task, agent, memory
-
-    def begin(self, view: ObservationView) -> State:
-        fresh = self._agent.begin(view)
-        each = (np.repeat(array, view.batch, axis=0) for array in arrays_of(self._memory))
-        return ContextMemory(*with_arrays(self._memory, each))._replace(age=fresh.age)
-
-    def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
-        return self._agent.decide(view, state)
-
-
-def _remembering(agent: InContext, split: Split, arguments: dict[str, Any]) -> Remembering:
+def _experienced(agent: InContext, split: Split, arguments: dict[str, Any]) -> Experienced:
     """Return an agent after it has crawled the first part of a log."""
     past = Trace(split.past.select(split.trace.log.names), random_start=False)
-    rollout = Rollout(agent, {**arguments, "arrivals": past})
-    for _ in range(past.steps(split.fleet.period)):
-        rollout.step()
-    return Remembering(agent, ContextMemory(*(rollout.state or ())))
+    learner = Experienced(agent, {**arguments, "arrivals": past})
+    return learner.learn(past.steps(split.fleet.period))
 
 
 @lru_cache(maxsize=RUNS)

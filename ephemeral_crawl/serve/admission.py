@@ -36,7 +36,7 @@ _SAFE = ("GET", "HEAD")
 # Where hubs and sites reach the server; those of a shard, below /shards/NUMBER of what forwards.
 WEBSUB, INDEXNOW, SHARDS = "/websub/", "/indexnow", "/shards/"
 _ANY_TYPE = ("/hooks/", WEBSUB, SHARDS)  # paths to which others than JSON may be sent
-_MOST_OPEN = 1 << 20  # bytes that may be sent without the token
+_MOST_OPEN, _MOST_LISTED = 1 << 20, 4 << 20  # bytes that may be sent without the token; of URLs
 _UNREAD = 8  # times as many as are allowed are received and refused: many clients send all first
 _HEADERS = [
     (b"cache-control", b"no-store"),
@@ -295,7 +295,9 @@ class Admission:
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
         """Return the body of a request; an empty one where the route does not use it."""
         keep = not scope["path"].startswith(("/hooks/", "/healthz"))
-        most = min(self.limits.body, _MOST_OPEN) if _is_open(scope) else self.limits.body
+        most = self.limits.body
+        if _is_open(scope):
+            most = min(most, _MOST_LISTED if scope["path"] == INDEXNOW else _MOST_OPEN)
         last = most if _is_open(scope) else _UNREAD * most
         size = dict(scope["headers"]).get(b"content-length", b"0")
         if not size.isdigit() or len(size) > 15 or int(size) > last:

@@ -7,13 +7,14 @@ import hmac
 import logging
 import math
 import re
+import string
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
 from weakref import WeakValueDictionary
 
 from fastapi import APIRouter, Request
@@ -34,6 +35,7 @@ from ephemeral_crawl.serve.service import Service
 _LOG = logging.getLogger(__name__)
 
 _KEY = re.compile(r"[A-Za-z0-9-]{8,128}", re.ASCII)
+_ESCAPES = re.compile(r"((?:%[89a-f][0-9a-f])+)", re.ASCII | re.IGNORECASE)  # of other than ASCII
 _MOST_URLS = 10_000  # in a request, by the protocol
 _RATE, _BURST = 1.0, 10_000.0  # URLs per second of a host, on average and at once
 _BELIEVED, _DOUBTED = 86_400.0, 600.0  # seconds for which a key that fits, or does not, is known
@@ -90,9 +92,9 @@ class IndexNow:
             site = urlsplit(names[0])
             default = f"{site.scheme}://{site.netloc}/{key}.txt"
             file = check_url(location or default, "keyLocation")
+            given = urlsplit(check_url(f"{site.scheme}://{host or site.netloc}/", "host")).netloc
         except ValueError as error:
             raise _invalid(422, str(error)) from None
-        given = site.netloc if host is None else str(host).lower()
         own = f"//{site.netloc}" + urlsplit(file).path.rpartition("/")[0] + "/"
         if given not in (site.netloc, site.hostname) or urlsplit(file).netloc != site.netloc:
             raise _invalid(422, "the host, the URLs and the key file must be of one host")
@@ -103,8 +105,13 @@ class IndexNow:
         believed = self._clock() < self._fitting.get((key, file), -math.inf)
         self._charge(self._rate if believed else self._strangers, owner, len(names))
         scheduler = self._service.scheduler
-        known = await self._service.call(lambda: [name for name in names if name in scheduler])
-        if not known:
+
+        def look_up() -> list[str]:
+            spelt = (next(filter(scheduler.__contains__, _spellings(x)), "") for x in names)
+            return [name for name in dict.fromkeys(spelt) if name]
+
+        # As a change, in which the store is asked once whether others have changed it.
+        if not (known := await self._service.change(look_up)):
             return
         if not await self._fits(key, file):
             text = f"{shown(file)} does not hold the key; put it there, and nothing else"
@@ -113,9 +120,8 @@ class IndexNow:
             self._charge(self._rate, owner, len(names))
 
         def ping() -> None:
-            for name in known:
-                with suppress(UnknownSource):  # it was removed meanwhile
-                    scheduler.signal(name, "indexnow")
+            there = filter(scheduler.__contains__, known)  # and not removed meanwhile
+            scheduler.signal_many({"source": name, "kind": "indexnow"} for name in there)
 
         await self._service.change(ping)
 
@@ -340,6 +346,21 @@ def _host(name: str) -> str:
     with suppress(ValueError):
         return host_of(check_url(name))
     return ""
+
+
+def _spellings(url: str) -> Iterator[str]:
+    """Yield a URL, and what it may also be called: sites send letters other than ASCII as they are,
+    or percent-encoded with upper- or lower-case digits.
+
+    >>> list(_spellings("https://a.example/%c3%a9"))[2:]
+    ['https://a.example/%C3%A9', 'https://a.example/é']
+    """
+    yield url
+    if "%" in url or not url.isascii():
+        parts = _ESCAPES.split(quote(url, safe=string.punctuation))
+        spells: tuple[Callable[[str], str], ...] = (str.lower, str.upper, unquote)
+        for spell in spells:
+            yield "".join(spell(part) if k % 2 else part for k, part in enumerate(parts))
 
 
 def _invalid(status: int, text: str) -> Refused:

@@ -15,6 +15,7 @@ import pytest
 from ephemeral_crawl.crawl import websub
 from ephemeral_crawl.crawl.client import Response
 from ephemeral_crawl.live import Scheduler
+from ephemeral_crawl.live.journal import NoJournal
 from ephemeral_crawl.serve import receiver
 from ephemeral_crawl.serve.errors import Refused
 from ephemeral_crawl.serve.receiver import IndexNow
@@ -80,8 +81,8 @@ def test_sites_announce_pages_by_index_now(monkeypatch):
     scheduler = Scheduler(":memory:", budget="60/h")
     with site() as place, running(scheduler, SECRET, public=True) as client:
         host = place.removeprefix("http://")
-        page, other = f"{place}/a", f"{place}/news/b"
-        client.post("add_many", {"sources": [{"source": page}, {"source": other}]}, **BEARER)
+        page, other, word = f"{place}/a", f"{place}/news/b", f"{place}/caf%C3%A9"
+        client.post("add_many", {"sources": [{"source": x} for x in (page, other, word)]}, **BEARER)
 
         def get(url, key=KEY, **more):
             return client.get(f"/indexnow?{urlencode({'url': url, 'key': key, **more})}").status
@@ -94,8 +95,10 @@ def test_sites_announce_pages_by_index_now(monkeypatch):
         assert KEYS[0] not in Site.asked
         assert (get(page), pings(client)) == (200, 1)
         assert (get(page, "another-key"), pings(client)) == (403, 1)
-        assert post([page, other, f"{place}/unknown"]) == 200
+        assert post([page, other, page, f"{place}/unknown"]) == 200
         assert pings(client) == 3
+        assert post([word.replace("%C3%A9", "%c3%a9"), f"{place}/café"]) == 200
+        assert pings(client) == 4
         assert Site.asked.count(KEYS[0]) == 1  # it is known for a while
         assert get(other, keyLocation=place + KEYS[1]) == 200
         assert get(page, keyLocation=place + KEYS[1]) == 422  # not below /news/
@@ -106,8 +109,13 @@ def test_sites_announce_pages_by_index_now(monkeypatch):
         assert post("a page") == post([]) == post([page] * 10_001) == 400
         assert client.ask("POST", "/indexnow", b"[", Content_Type="application/json").status == 400
         before = pings(client)
-        many = [f"{place}/{k}" for k in range(6_000)]
+        many = [f"{place}/{'long-' * 40}{k}" for k in range(6_000)]
+        looks, since = [], NoJournal.since
+        monkeypatch.setattr(
+            NoJournal, "since", lambda self, number: looks.append(number) or since(self, number)
+        )
         assert (post(many), post(many)) == (200, 429)  # for this host alone
+        assert len(looks) < 100  # a database would be asked each time
         assert post(["http://elsewhere.example/"] * 100, host="elsewhere.example") == 200
         assert pings(client) == before
 
@@ -133,6 +141,7 @@ def test_a_host_that_is_slow_or_floods_with_keys_delays_no_other():
             while not asked:
                 await asyncio.sleep(0)
             await index_now.submit(KEY, [other], None, None)
+            await index_now.submit(KEY, ["https://bücher.example/"], "Bücher.example", None)
             statuses = []
             for k in range(25):
                 with pytest.raises(Refused) as refused:

@@ -86,31 +86,6 @@ def in_line(priority: Sequence[float], crawled_at: Sequence[float]) -> list[int]
     return sorted(range(len(priority)), key=lambda i: (-priority[i], crawled_at[i], i))
 
 
-def filled(
-    priority: Sequence[float], crawled_at: Sequence[float], cost: Sequence[float], budget: float
-) -> set[int]:
-    """Return the sources taken in line while they fit, in exact arithmetic."""
-    limit = Fraction(budget) * (1 + Fraction(1, 10**12))
-    spent, taken = Fraction(0), set()
-    for i in in_line(priority, crawled_at):
-        if spent + Fraction(cost[i]) <= limit:
-            spent += Fraction(cost[i])
-            taken.add(i)
-    return taken
-
-
-def drawn(
-    priority: Sequence[float], crawled_at: Sequence[float], cost: Sequence[float], balance: float
-) -> set[int]:
-    """Return the sources of priority ≥ 0 taken in line while the balance is positive."""
-    left, taken = Fraction(balance), set()
-    for i in in_line(priority, crawled_at):
-        if priority[i] >= 0 and left > 0:
-            left -= Fraction(cost[i])
-            taken.add(i)
-    return taken
-
-
 def total(amounts: Iterable[float]) -> Fraction:
     """Return an exact sum."""
     return sum(map(Fraction, amounts), Fraction(0))
@@ -127,38 +102,6 @@ def maximal(cost: Sequence[float], budget: float) -> list[tuple[int, ...]]:
     """Return the affordable sets that are part of no other, in lexicographic order."""
     fitting = [frozenset(chosen) for chosen in affordable_subsets(cost, budget)]
     return sorted(tuple(sorted(a)) for a in fitting if not any(a < b for b in fitting))
-
-
-# ------------------------------------------------------------------------------- the world
-
-
-class PlainWorld:
-    """The recursion with lists and loops: one cell after the other."""
-
-    def __init__(self, sources: list[dict[str, float]], rows: int, age: float) -> None:
-        """`sources`: one dictionary of Λ, ξ̄, μ, T for each cell, row after row."""
-        self.cells, self.rows, self.n = sources, rows, len(sources) // rows
-        self.age = [age] * len(sources)
-        self.value = [self.content(cell, age) for cell in sources]
-        self.items = [cell["rate"] * cell["period"] * age for cell in sources]
-
-    @staticmethod
-    def content(cell: dict[str, float], age: float) -> float:
-        ceiling = cell["rate"] * cell["utility"] / cell["decay"]
-        return ceiling * -math.expm1(-cell["decay"] * cell["period"] * age)
-
-    def epoch(self, picked: Iterable[int]) -> list[float]:
-        """Crawl the picked cells and let an epoch pass; return what they held."""
-        picked = list(picked)
-        collected = [self.value[i] for i in picked]
-        for i in picked:
-            self.value[i] = self.items[i] = self.age[i] = 0.0
-        for i, cell in enumerate(self.cells):
-            kept = math.exp(-cell["decay"] * cell["period"])
-            self.value[i] = kept * self.value[i] + self.content(cell, 1)
-            self.items[i] += cell["rate"] * cell["period"]
-            self.age[i] += 1
-        return collected
 
 
 # ------------------------------------------------------------------------------- signals

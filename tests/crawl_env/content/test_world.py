@@ -12,8 +12,9 @@ from crawl_env.content.arrivals import ArrivalProcess, Arrivals, Deterministic
 from crawl_env.content.process import Block, Published
 from crawl_env.content.utility import ExponentialDecay, Gamma, LomaxDecay
 from crawl_env.content.world import NEVER, World
-from crawl_env.fleet.sources import PARAMETERS, Sources
-from tests.references import Z_LIMIT, PlainWorld, plainly, z_of_mean
+from crawl_env.fleet.sources import Sources
+from tests.crawl_env.env_plain import PlainCrawl, PlainSource
+from tests.references import Z_LIMIT, plainly, z_of_mean
 
 BLOCKS = (1, 2, 3, 5, 7, 12, 2**15)
 rates = st.one_of(st.just(0.0), st.floats(1e-3, 50))
@@ -46,18 +47,11 @@ def worlds(draw):
 
 
 def plain(fleet, rows, age):
-    n = len(fleet)
-    flat = {p: np.broadcast_to(getattr(fleet, p), (rows, n)).ravel() for p in PARAMETERS}
-    cells = [
-        {
-            "rate": float(flat["arrival_rate"][i]),
-            "utility": float(flat["mean_utility"][i]),
-            "decay": float(flat["decay_rate"][i]),
-            "period": fleet.period,
-        }
-        for i in range(rows * n)
-    ]
-    return PlainWorld(cells, rows, age)
+    """Return a plain crawl of all cells as one fleet, row after row, with the period as unit."""
+    t = fleet.period
+    per_step = fleet.arrival_rate * t, fleet.mean_utility, fleet.decay_rate * t
+    cells = zip(*(np.broadcast_to(x, (rows, len(fleet))).ravel() for x in per_step), strict=True)
+    return PlainCrawl([PlainSource(*map(float, cell)) for cell in cells], "1", "step", age)
 
 
 def assert_same(world, reference):
@@ -86,7 +80,8 @@ def test_the_world_is_the_recursion_cell_by_cell(case):
     assert_same(world, reference)
     for picked in case["crawls"]:
         collected = world.crawl(np.array(picked, dtype=np.intp))
-        np.testing.assert_allclose(collected, reference.epoch(picked), **NEAR)
+        reference.step(set(picked))
+        np.testing.assert_allclose(collected, [reference.harvest[i] for i in picked], **NEAR)
         world.advance(rng)
         assert_same(world, reference)
 
@@ -137,7 +132,7 @@ def test_blocks_make_no_difference_to_the_belief(own):
         world.start(np.ones((num_envs, n)), np.random.default_rng(0))
     for _ in range(6):
         picked = np.flatnonzero(rng.random(num_envs * n) < 0.3)
-        reference.epoch(picked)
+        reference.step(set(picked))
         for world in both:
             world.crawl(picked)
             world.advance(rng)

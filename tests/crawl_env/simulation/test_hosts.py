@@ -15,7 +15,7 @@ from crawl_env.simulation.selection import BALANCE_TOLERANCE, Hosts, select, who
 from tests.references import in_line, plainly
 
 VALUES = [-math.inf, -1.0, -0.0, 0.0, 0.5, 1.0, math.inf]
-COSTS = [0.1, 0.3, 0.7, 1.0, 1.0, 2.0, 3.7]
+COSTS = [0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.0, 2.0, 3.7, 1e-3, 100.0]
 fewer = settings(plainly, max_examples=25)
 
 
@@ -55,28 +55,33 @@ def selections(draw):
         "priority": table(pool if draw(st.booleans()) else st.floats(-1, 1, width=32), dtype),
         "crawled_at": table(st.integers(-3, 3)),
         "cost": cost,
-        "budget": draw(st.sampled_from([0.3, 1.0, 1.2, 2.5, 3.0, 7.7])),
+        "is_whole": draw(st.booleans()),
+        "budget": draw(st.sampled_from([0.1, 0.3, 0.6, 1.0, 1.2, 2.5, 3.0, 7.7, 150.0])),
         "balance": draw(
             st.none()
-            | st.lists(st.sampled_from([-1.0, 0.0, 0.5, 2.0, 9.0]), min_size=rows, max_size=rows)
+            | st.lists(
+                st.sampled_from([-2.0, 0.0, 0.05, 0.45, 1.15, 4.0, 1e3]),
+                min_size=rows,
+                max_size=rows,
+            )
         ),
         "allowed": table(st.sampled_from([True, True, False]), bool),
         "host": np.array(draw(st.lists(st.integers(0, 4), min_size=n, max_size=n))),
         "per_host": draw(st.integers(1, 3)),
-        "limits": draw(st.sampled_from(["both", "allowed", "hosts"])),
+        "limits": draw(st.sampled_from(["both", "allowed", "hosts", "neither"])),
     }
 
 
-@settings(plainly, max_examples=120)
+@settings(plainly, max_examples=160)
 @given(case=selections())
 def test_what_is_selected_is_what_going_down_the_line_gives(case):
     priority, crawled_at, cost = case["priority"], case["crawled_at"], case["cost"]
     rows, n = priority.shape
     balance = None if case["balance"] is None else np.array(case["balance"])
-    allowed = case["allowed"] if case["limits"] != "hosts" else None
-    hosts = Hosts(case["host"], case["per_host"]) if case["limits"] != "allowed" else None
+    allowed = case["allowed"] if case["limits"] in ("both", "allowed") else None
+    hosts = Hosts(case["host"], case["per_host"]) if case["limits"] in ("both", "hosts") else None
     before = [x.copy() for x in (priority, crawled_at, cost)]
-    whole = whole_budget(cost, case["budget"])
+    whole = whole_budget(cost, case["budget"]) if case["is_whole"] else None
     picked = np.ravel(
         select(priority, crawled_at, cost, case["budget"], whole, balance, allowed, hosts)
     )

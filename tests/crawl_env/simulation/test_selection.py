@@ -18,7 +18,7 @@ from crawl_env.simulation.selection import (
     whole_budget,
 )
 from crawl_env.simulation.top import top_of_large, top_of_many_small, top_of_small
-from tests.references import drawn, filled, in_line, plainly
+from tests.references import in_line, plainly
 
 # Few values, so that ties abound; both zeros, both infinities, and neighbours of one.
 VALUES = [-math.inf, -1.0, -0.0, 0.0, 0.5, 1.0, float(np.nextafter(np.float32(1), 2)), math.inf]
@@ -192,50 +192,6 @@ def test_whole_budget_of_decimal_fractions_is_what_a_person_expects(cost, picks,
     """Cost c/scale and budget k·c/scale, written as decimals: k sources."""
     n = 50
     assert whole_budget(np.full(n, cost / scale), picks * cost / scale) == picks
-
-
-# ------------------------------------------------------------------------- fill
-
-
-@plainly
-@given(case=priorities(), data=st.data())
-def test_fill_takes_in_line_what_fits(case, data):
-    priority, crawled_at = case
-    rows, n = priority.shape
-    shape = data.draw(st.sampled_from([(n,), (rows, n)]))
-    size = math.prod(shape)
-    cost = np.array(data.draw(st.lists(st.sampled_from(COSTS), min_size=size, max_size=size)))
-    cost, budget = cost.reshape(shape), data.draw(st.sampled_from(BUDGETS))
-    picked = select(priority, crawled_at, cost, budget)
-    each = np.broadcast_to(cost, (rows, n))
-    expected = [
-        filled(p.tolist(), c.tolist(), price.tolist(), budget)
-        for p, c, price in zip(priority, crawled_at, each, strict=True)
-    ]
-    assert picked.ndim == 1
-    assert by_row(picked, rows, n) == expected
-
-
-# ------------------------------------------------------------------------- draw
-
-
-@plainly
-@given(case=priorities(), data=st.data())
-def test_draw_takes_in_line_while_the_balance_is_positive(case, data):
-    priority, crawled_at = case
-    rows, n = priority.shape
-    cost = np.array(data.draw(st.lists(st.sampled_from(COSTS), min_size=n, max_size=n)))
-    balance = np.array(
-        data.draw(st.lists(st.sampled_from([-2.0, 0.0, 0.05, 0.45, 1.15, 4.0, 1e3]),
-                           min_size=rows, max_size=rows))
-    )  # fmt: skip
-    picked = select(priority, crawled_at, cost, 1.0, balance=balance)
-    expected = [
-        drawn(p.tolist(), c.tolist(), cost.tolist(), a)
-        for p, c, a in zip(priority, crawled_at, balance, strict=True)
-    ]
-    assert picked.ndim == 1
-    assert by_row(picked, rows, n) == expected
 
 
 # ------------------------------------------------------------------------- at the edges

@@ -87,19 +87,6 @@ def test_table1_as_in_plain_python(budget):
     np.testing.assert_allclose(rewards, expected, rtol=1e-12)
 
 
-def test_table1_mean_of_61_epochs():
-    rewards, _ = play("whittle", 61, budget=1, start="empty")
-    assert rewards.mean() == pytest.approx(254.6576, abs=5.1e-5)
-    got = evaluate("whittle", {"start": "empty"}, steps=61, warmup=0, seeds=1)
-    assert got.reward[0] == pytest.approx(254.6576, abs=5.1e-5)
-
-
-def test_table1_fixed():
-    rewards, sets = play("fixed", 50, budget=1)
-    assert set(sets) == {(0,)}
-    np.testing.assert_allclose(rewards, 179.790963, atol=5.1e-7)
-
-
 @pytest.mark.parametrize(("budget", "expected"), [(2.5, 359.71), (2, 338.053940)])
 def test_table1_average_budget(budget, expected):
     got = evaluate("whittle", {"budget": budget, "budget_rule": "average"}, steps=3000, seeds=1)
@@ -111,39 +98,22 @@ def test_table1_average_budget(budget, expected):
 # ----------------------------------------------------------------------------- recovering bandits
 
 NEURWIN = [
-    (4, 1, 575.48, 567.21, 562.79, 477.09),
-    (10, 1, 736.80, 705.34, 707.33, 602.76),
-    (100, 25, 14387.1, 14180.2, 14083.5, 11927.3),
+    (4, 1, 575.48, 567.21, 562.79),
+    (10, 1, 736.80, 705.34, 707.33),
+    (100, 25, 14387.1, 14180.2, 14083.5),
 ]
 DEEPTOP = [
-    (10, 3, 17.191, 16.852, 16.565, 14.3015),
-    (20, 5, 30.531, 30.078, 29.914, 25.3350),
-    (30, 6, 39.603, 37.166, 38.744, 32.5768),
+    (10, 3, 17.191, 16.852, 16.565),
+    (20, 5, 30.531, 30.078, 29.914),
+    (30, 6, 39.603, 37.166, 38.744),
 ]
 NAMES = ("whittle", "myopic", "oldest-first")
-KINDS = [(10, 0.2), (8.5, 0.4), (7, 0.6), (5.5, 0.8)]
 
 
 def printed(value):
     """Return what rounds to the printed number."""
     digits = len(str(value).split(".")[1])
     return pytest.approx(value, abs=0.501 * 10.0**-digits)
-
-
-def recovering(n):
-    ceiling, decay = np.array([KINDS[i % 4] for i in range(n)]).T
-    return ceiling, decay
-
-
-def random_by_epoch(n, m, epochs):
-    """Return the expected reward of drawing m of n at random, epoch by epoch, from age 1."""
-    ceiling, decay = recovering(n)
-    alpha, q = np.exp(-decay), m / n
-    x, rewards = ceiling * (1 - alpha), []
-    for _ in range(epochs):
-        rewards.append(q * x.sum())
-        x = (1 - q) * alpha * x + ceiling * (1 - alpha)
-    return np.array(rewards)
 
 
 def score_of(name, n, m, **settings):
@@ -153,40 +123,17 @@ def score_of(name, n, m, **settings):
 
 @pytest.mark.parametrize("row", NEURWIN, ids=lambda row: f"{row[0]} choose {row[1]}")
 def test_neurwin_protocol(row):
-    for name, value in zip(NAMES, row[2:], strict=False):
+    for name, value in zip(NAMES, row[2:], strict=True):
         got = score_of(name, *row[:2], steps=300, warmup=0, discount=0.99)
         assert got == printed(value), name
 
 
 @pytest.mark.parametrize("row", DEEPTOP, ids=lambda row: f"{row[0]} choose {row[1]}")
 def test_deeptop_protocol(row):
-    for name, value in zip(NAMES, row[2:], strict=False):
+    for name, value in zip(NAMES, row[2:], strict=True):
         # Other schedules are periodic; the periods of Whittle's, 12, 7 and 96, divide 8 · 672.
         steps, warmup = (1000, 1000) if name == "myopic" else (6000, 6000 - 8 * 672)
         assert score_of(name, *row[:2], steps=steps, warmup=warmup) == printed(value), name
-
-
-@pytest.mark.parametrize("row", NEURWIN, ids=lambda row: f"{row[0]} choose {row[1]}")
-def test_neurwin_random(row):
-    n, m = row[:2]
-    expected = float(random_by_epoch(n, m, 300) @ 0.99 ** np.arange(300))
-    assert expected == printed(row[5])
-    arguments = {"sources": f"recovering-{n}", "budget": m}
-    got = evaluate("random", arguments, steps=300, warmup=0, seeds=400, discount=0.99).reward
-    assert abs(got.mean() - expected) < Z_LIMIT * got.std(ddof=1) / np.sqrt(got.size)
-
-
-@pytest.mark.parametrize("row", DEEPTOP, ids=lambda row: f"{row[0]} choose {row[1]}")
-def test_deeptop_random(row):
-    n, m = row[:2]
-    (ceiling, decay), q = recovering(n), m / n
-    alpha = np.exp(-decay)
-    expected = float((q * ceiling * (1 - alpha) / (1 - (1 - q) * alpha)).sum())
-    assert expected == printed(row[5])
-    assert random_by_epoch(n, m, 12_000)[6000:].mean() == pytest.approx(expected, rel=1e-12)
-    arguments = {"sources": f"recovering-{n}", "budget": m}
-    got = evaluate("random", arguments, steps=400, warmup=100, seeds=200).reward
-    assert abs(got.mean() - expected) < Z_LIMIT * got.std(ddof=1) / np.sqrt(got.size)
 
 
 # ---------------------------------------------------------------------------------------- fleet F

@@ -17,8 +17,6 @@ from tests.crawl_env.env_plain import (
     HIDDEN,
     ID,
     VARYING,
-    arrays_in,
-    random_actions,
     unreachable_is_fine,
 )
 
@@ -218,40 +216,6 @@ def test_pictures_of_all_steps_are_collected(name):
 def test_check_env_with_the_wrappers_of_make(name):
     warnings.filterwarnings("ignore", message=r".*is different from the unwrapped version.*")
     env_checker.check_env(gym.make(name, budget=2), skip_render_check=True)
-
-
-@pytest.mark.parametrize("arguments", GRID[::3])
-def test_vector_conformance(arguments):
-    """What Gymnasium checks of one environment, as far as it can be asked of many."""
-    _, arguments = posed(arguments)
-    for mode in gym.vector.AutoresetMode:
-        with unreachable_is_fine():
-            vec = gym.make_vec(ID, num_envs=3, **arguments, autoreset_mode=mode)
-            env_checker.check_reset_return_type(vec)
-            env_checker.check_reset_seed_determinism(vec)
-            env_checker.check_reset_options(vec)
-        assert vec.metadata["autoreset_mode"] is mode
-        batch = gym.vector.utils.batch_space
-        assert vec.observation_space == batch(vec.single_observation_space, 3)
-        assert vec.action_space == batch(vec.single_action_space, 3)
-        with unreachable_is_fine():
-            observation, info = vec.reset(seed=0)
-            assert observation in vec.observation_space
-            assert info == {}
-            kept = [observation]
-            for action in random_actions(vec, 4):
-                observation, reward, terminated, truncated, info = vec.step(action)
-                assert observation in vec.observation_space
-                assert (reward.shape, reward.dtype) == ((3,), np.float64)
-                for flags in (terminated, truncated):
-                    assert (flags.shape, flags.dtype) == ((3,), bool)
-                assert not terminated.any()
-                fresh = [observation, reward, terminated, truncated, *arrays_in(info)]
-                assert not any(np.shares_memory(a, b) for a in kept for b in fresh)
-                assert not any(np.shares_memory(a, vec.unwrapped.world.value) for a in fresh)
-                kept += fresh
-        vec.close()
-        vec.close()
 
 
 @pytest.mark.parametrize("name", IDS)

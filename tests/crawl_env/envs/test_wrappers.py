@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.utils.env_checker import check_env
-from sb3_contrib import MaskablePPO
-from sb3_contrib.common.maskable.evaluation import evaluate_policy
 from stable_baselines3.common.env_checker import check_env as check_env_sb3
 
 from crawl_env import Sources
@@ -264,25 +262,6 @@ def test_check_env(features, sources, flat):
             warnings.filterwarnings("ignore", message=f".*{message}")
         check_env(env, skip_render_check=True, skip_close_check=True)
         check_env_sb3(env)
-
-
-def test_maskable_ppo_trains_and_its_masks_hold():
-    env = make(sources=COSTLY, budget=4, features=("value", "age", "cost"), horizon=6)
-    model = MaskablePPO("MlpPolicy", env, n_steps=32, batch_size=16, n_epochs=2, seed=0)
-    model.learn(96)
-    seen, _ = env.reset(seed=0)
-    for _ in range(25):
-        mask = env.action_masks()
-        action, _ = model.predict(seen, action_masks=mask, deterministic=False)
-        assert mask[int(action)]
-        seen, _, _, over, _ = env.step(action)
-        if over:
-            seen, _ = env.reset()
-    returns, lengths = evaluate_policy(
-        model, env, n_eval_episodes=2, return_episode_rewards=True, warn=False
-    )
-    assert all(6 <= length <= 6 * 4 for length in lengths)
-    assert all(total > 0 for total in returns)
 
 
 def test_a_saved_state_goes_on_between_two_picks():

@@ -103,8 +103,10 @@ def test_looks_pay():
     assert 0.915 * bound < on_average.reward.mean() < 1.02 * bound
 
 
-@pytest.mark.parametrize("agent", ["whittle-conditional", "whittle-looks"])
-def test_without_them_they_are_whittle(agent):
+@pytest.mark.parametrize(
+    "agent", ["whittle-conditional", "whittle-looks", "whittle-deadline", "deadline-assignment"]
+)
+def test_without_looks_or_a_deadline_they_are_whittle(agent):
     view = np.random.default_rng(0).random((3, 4, 1)).astype(np.float32)
     plain = make("whittle", Task("table1", budget=2)).predict(view)[0]
     assert np.array_equal(make(agent, Task("table1", budget=2)).predict(view)[0], plain)

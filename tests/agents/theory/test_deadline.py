@@ -115,13 +115,6 @@ def test_refusals():
         make("deadline-assignment", task)
 
 
-@pytest.mark.parametrize("agent", ["whittle-deadline", "deadline-assignment"])
-def test_without_a_deadline_they_are_whittle(agent):
-    view = np.random.default_rng(0).random((3, 4, 1)).astype(np.float32)
-    plain = make("whittle", Task("table1", budget=2)).predict(view)[0]
-    assert np.array_equal(make(agent, Task("table1", budget=2)).predict(view)[0], plain)
-
-
 def test_it_is_the_linear_program_of_all_intervals():
     """Of which many crawls would be at a loss: here all columns are given at once."""
     fleet, steps, budget = Sources.random(12, seed=3, regime="sparse"), 4, 1.0

@@ -242,14 +242,6 @@ def test_batches_are_their_rows():
         np.testing.assert_allclose(batch.net_reward(price)[b], alone.net_reward(price[b]))
 
 
-def test_above_the_grid_the_index_grows_as_what_waits():
-    source, arm = Sources(0.5, 1.0, 0.3), solve_arm(0.5, 0.3, Exponential())
-    x = arm.state[-1] + np.array([[0.0], [1.0], [1e6]])
-    index = ObservedArm(source, SEEN, Exponential()).index(x)[:, 0]
-    np.testing.assert_allclose(index - arm.break_even[-1], x[:, 0] - arm.state[-1], atol=1e-9)
-    assert (index <= x[:, 0]).all()
-
-
 def test_very_many_items_are_calm():
     source = Sources(1e6, 0.001, 0.2)
     table, x = ObservedArm(source, SEEN, Exponential()), np.linspace(0, 6000, 50)[:, None]
@@ -274,20 +266,30 @@ def test_a_law_of_ones_own():
     np.testing.assert_allclose(index[0], index[1], atol=0.02)
 
 
+SIGNALLED = [  # ΛT, μT, recall and precision
+    (1e-6, 1e-6, 1e-12, 1.0), (1e-6, 600.0, 0.5, 1e-12), (1e-6, 0.1, 1.0, 0.3),
+    (1e-2, 1e-6, 0.5, 1e-12), (1e-2, 600.0, 1.0, 0.3), (2e4, 1e-6, 1.0, 0.3),
+    (2e4, 600.0, 1e-12, 1.0), (2e4, 0.1, 0.5, 1e-12), (2e4, 600.0, 1.0, 0.3),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("law", "items", "decay"),
+    ("law", "given"),
     [
-        (EqualUtilities(), 1e-6, 600.0), (EqualUtilities(), 1.0, 1e-3),
-        (EqualUtilities(), 2e4, 1e-6),
-        (Exponential(), 1e-6, 1e-6), (Exponential(), 2e4, 600.0), (Exponential(), 1e-3, 30.0),
-        (Lognormal(1.2), 1e-3, 1e-6), (Lognormal(1.2), 1.0, 600.0), (Lognormal(1.2), 2e4, 1e-3),
+        (EqualUtilities(), (1e-6, 600.0)), (EqualUtilities(), (1.0, 1e-3)),
+        (EqualUtilities(), (2e4, 1e-6)),
+        (Exponential(), (1e-6, 1e-6)), (Exponential(), (2e4, 600.0)), (Exponential(), (1e-3, 30.0)),
+        (Lognormal(1.2), (1e-3, 1e-6)), (Lognormal(1.2), (1.0, 600.0)),
+        (Lognormal(1.2), (2e4, 1e-3)),
+        *((EqualUtilities(), given) for given in SIGNALLED),
     ],
     ids=repr,
 )  # fmt: skip
-def test_extreme_sources_have_an_index(law, items, decay):
-    arm = solve_arm(items, decay, law)
+def test_extreme_sources_have_an_index(law, given):
+    items, decay, *signals = given
+    arm = solve_arm(items, decay, law, *signals)
     assert np.isfinite(arm.break_even).all()
-    assert (np.diff(arm.break_even) > -1e-9 * arm.break_even[-1]).all()
+    assert (np.diff(arm.break_even) >= -1e-9 * arm.break_even[-1]).all()
     assert (arm.break_even <= arm.state * (1 + 1e-6) + 1e-9).all()
     assert (arm.steps >= 1).all()
     got = net(arm, np.linspace(0.0, 2 * arm.break_even[-1], 50))

@@ -186,24 +186,6 @@ def test_the_best_simulated_threshold_earns_the_net_reward(r, p):
     assert abs(mean[1] - best) < Z_LIMIT * error[1] + 1e-3 * unit
 
 
-@pytest.mark.parametrize(
-    ("items", "decay", "r", "p"),
-    [
-        (1e-6, 1e-6, 1e-12, 1.0), (1e-6, 600.0, 0.5, 1e-12), (1e-6, 0.1, 1.0, 0.3),
-        (1e-2, 1e-6, 0.5, 1e-12), (1e-2, 600.0, 1.0, 0.3), (20_000.0, 1e-6, 1.0, 0.3),
-        (20_000.0, 600.0, 1e-12, 1.0), (20_000.0, 0.1, 0.5, 1e-12), (20_000.0, 600.0, 1.0, 0.3),
-    ],
-)  # fmt: skip
-def test_extreme_sources_have_an_index(items, decay, r, p):
-    arm = solve_arm(items, decay, ONE, r, p)
-    assert np.isfinite(arm.break_even).all()
-    assert (np.diff(arm.break_even) >= -1e-9 * arm.break_even[-1]).all()
-    assert (arm.break_even <= arm.state * (1 + 1e-6) + 1e-9).all()
-    assert (arm.steps >= 1).all()
-    got = net(arm, np.linspace(0.0, 2 * arm.break_even[-1], 50))
-    assert (np.diff(got) <= 1e-12 * got[0]).all()
-
-
 # --------------------------------------------------------------------------------------- fleets
 
 SEEN = np.array([True, False, False, False, True, False])

@@ -4,13 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from agents import whittle_index
-from agents.evaluation import statistics
-from agents.evaluation.rollout import evaluate
 from agents.learning.neural.deeptop import DeepTOP, DeepTOPSettings
 from agents.learning.neural.networks import Batch
-from crawl_env import Sources
-from tests.agents.learning.chains import RESTART, index_by_bisection, restart
+from tests.agents.learning.chains import RESTART, ChainArms, index_by_bisection
 from tests.agents.learning.common import crawl
 
 # Learns faster than the settings that were chosen for many sources and rare crawls.
@@ -27,25 +23,13 @@ def batch():
 
 def test_finds_the_index_of_the_restart_chain_at_its_discount():
     settings = DeepTOPSettings(**FAST, gamma=0.6, epsilon=1.0, max_age=5)
-    agent = DeepTOP(restart(8, 4), settings).learn(300)
-    found = agent.score(np.arange(1.0, 6)[:, None, None].repeat(4, axis=1)).T
+    arms = ChainArms(*RESTART[:2], 10.0 * RESTART[2], n=4, m=1, rows=8)
+    agent = DeepTOP(arms, settings).learn(300)
+    found = agent.score(np.arange(1.0, 6)[:, None, None].repeat(4, axis=1)).T / 10.0
     error, other = (np.abs(found - index_by_bisection(*RESTART, d)) for d in (0.6, 0.99))
     assert error.mean() < min(0.1, 0.5 * other.mean())
     assert error.max() < 0.2
     assert np.all(np.diff(found.mean(axis=0)) > 0)
-
-
-def test_finds_the_order_and_the_index_on_table_1():
-    arguments = {"sources": "table1", "budget": 2, "features": ("age", "crawled", "harvest")}
-    agent = DeepTOP(crawl(8, budget=2), DeepTOPSettings(**FAST)).learn(400)
-    agent_s, random, whittle = (
-        evaluate(player, arguments, steps=140, seeds=2).reward
-        for player in (agent, "random", "whittle")
-    )
-    assert statistics.score(agent_s, random, whittle).mean > 0.95
-    sources, ages = Sources.preset("table1"), np.array([1.0, 1.0, 2.0, 6.0])  # visited ones
-    true = whittle_index(sources.content_at(ages), sources, discount=0.99)
-    np.testing.assert_allclose(agent.score(ages[None, :, None])[0], true, rtol=0.25)
 
 
 def test_the_critic_is_taught_what_the_equation_says():

@@ -104,9 +104,10 @@ def divide_anew(stores: Sequence[Scheduler]) -> Iterator[int]:
         for home, names in homes.items():
             for start in range(0, len(names), _AT_ONCE):
                 batch = names[start : start + _AT_ONCE]
-                new = [name for name in batch if name not in stores[home]]
-                if new:
-                    stores[home].adopt(store.export(new))
+                with stores[home].together():  # in which its database is not asked for each name
+                    new = [name for name in batch if name not in stores[home]]
+                    if new:
+                        stores[home].adopt(store.export(new))
                 with store.together():
                     for name in batch:
                         store.remove(name)
@@ -129,8 +130,9 @@ def _move_limits(stores: Sequence[Scheduler]) -> None:
         homes: dict[int, dict[str, float]] = {}
         for host, interval in store.unused_limits().items():
             if (home := owner_of(host, len(stores))) != i:
-                longer = max(interval, stores[home].host_limit(host))
-                homes.setdefault(home, {})[host] = longer
+                homes.setdefault(home, {})[host] = interval
         for home, limits in homes.items():
-            stores[home].limit_hosts(limits)
+            with stores[home].together():
+                longer = {x: max(limit, stores[home].host_limit(x)) for x, limit in limits.items()}
+                stores[home].limit_hosts(longer)
             store.limit_hosts(dict.fromkeys(limits, 0.0))

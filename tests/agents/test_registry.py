@@ -79,6 +79,7 @@ TRANSPARENT = {
     ),
     "Monitor": lambda: Monitor(crawl()),
     "native class": lambda: CrawlVectorEnv(3),
+    "native clipped": lambda: vector_wrappers.ClipAction(native()),
     "native statistics": lambda: vector_wrappers.RecordEpisodeStatistics(native()),
     "make_vec sync": lambda: gym.make_vec(
         "EphemeralCrawl-v0", num_envs=2, vectorization_mode="sync"
@@ -122,21 +123,6 @@ def test_looks_into_other_processes(closing):
         start = wrapped.reset()
         seen = start if isinstance(start, np.ndarray) else start[0]
         assert wrapped.step(agent.predict(seen)[0])[0].shape == (2, 4, 1)
-
-
-def test_agent_plays_through_wrappers():
-    for env in (
-        vector_wrappers.ClipAction(native(3, budget=2)),
-        SyncVectorEnv([lambda: wrappers.ClipAction(crawl(budget=2))] * 3),
-    ):
-        agent = agents.make("whittle", env)
-        observation, _ = env.reset(seed=0)
-        earned = []
-        for _ in range(70):
-            observation, reward, *_ = env.step(agent.predict(observation)[0])
-            earned.append(reward)
-        # Seven periods of the pattern whose average is printed on the model's page.
-        assert np.mean(earned[21:], axis=0) == pytest.approx([337.774550] * 3, abs=1e-6)
 
 
 # -------------------------------------------------------------------------------------- refusals
@@ -212,12 +198,6 @@ def test_refuses_foreign_environments_in_other_processes(closing, kind):
 def test_refuses_what_is_no_environment(thing):
     with pytest.raises((ValueError, TypeError), match=r"gym\.make"):
         agents.make("whittle", thing)
-
-
-def test_unknown_name_suggests_the_nearest():
-    for name, nearest in (("whitle", "whittle"), ("oldest", "oldest-first"), ("radnom", "random")):
-        with pytest.raises(ValueError, match=f"unknown agent '{name}'; did you mean '{nearest}'"):
-            agents.make(name, crawl())
 
 
 def test_the_clairvoyant_is_no_agent():

@@ -87,16 +87,6 @@ def test_what_is_no_state_no_fleet_and_no_list_is_understood_or_named():
     assert list(compare("whittle", TASK, steps=2, warmup=0, seeds=1)) == ["whittle"]
 
 
-def test_a_model_of_other_features_is_refused():
-    stable = pytest.importorskip("stable_baselines3")
-    from crawl_env.envs.sb3 import CrawlVecEnv
-
-    model = stable.PPO("MlpPolicy", CrawlVecEnv(2, features=("value",)), n_steps=8, batch_size=16)
-    with pytest.raises(ValueError, match=r"trained on the features \('value',\)"):
-        evaluate(model, {"features": ("age",)}, steps=2, warmup=0, seeds=1)
-    assert evaluate(model, {}, steps=2, warmup=0, seeds=1).reward.shape == (1,)
-
-
 @pytest.mark.parametrize("function", [evaluate, compare])
 def test_a_misspelt_keyword_suggests_the_nearest(function):
     message = r"got an unexpected keyword argument 'step'; did you mean 'steps'\?"

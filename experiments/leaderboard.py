@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -173,7 +174,11 @@ def page(entries: list[tuple[str, dict[str, Any]]], salt: str = "") -> str:
             parts.append(f"\n**{tier}** ({len(wanted)} tasks)\n\n{markdown(table)}")
             listed = {(cells[0], cells[4]) for _, cells, _ in rows}
             others = [entry for entry in partial if entry[0] not in listed]
-            agents = [(cells[0], scores) for _, cells, scores in rows]
+            names = Counter(cells[0] for _, cells, _ in rows)
+            agents = [
+                (cells[0] if names[cells[0]] == 1 else _trained(cells[0], cells[4]), scores)
+                for _, cells, scores in rows
+            ]
             parts.append(f"Mean score of each task:\n\n{_means(wanted, agents, others)}")
             told = [
                 task.name
@@ -213,22 +218,33 @@ def _means(
     downwards = "agent" if len(agents) > len(wanted) else "task"
     table = [[downwards, *(task_id.rpartition("/")[2] for task_id in wanted)]]
     table += [[name, *(f"{scores[x].mean():.3f}" for x in wanted)] for name, scores in agents]
-    best = [_best(task_id, others) for task_id in wanted]
-    if any(best):
-        table.append(["best that plays some of these tasks", *best])
+    better = [
+        _best(task_id, others, max(float(scores[task_id].mean()) for _, scores in agents))
+        for task_id in wanted
+    ]
+    if any(better):
+        table.append(["better, but plays some of these tasks only", *better])
     if downwards == "task":
         table = [list(row) for row in zip(*table, strict=True)]
     return markdown([table[0], ["---", *["---:"] * (len(table[0]) - 1)], *table[1:]])
 
 
-def _best(task_id: str, others: list[tuple[tuple[str, str], dict[str, FloatArray]]]) -> str:
-    """Return the largest mean score in a task, with the agent and its training; "" if none is."""
+def _best(
+    task_id: str, others: list[tuple[tuple[str, str], dict[str, FloatArray]]], listed: float
+) -> str:
+    """Return the largest mean score in a task, with the agent and its training, if it is above the
+    largest that is listed; else ""."""
     found = [
-        (float(scores[task_id].mean()), f"{name} (training {training})")
-        for (name, training), scores in others
+        (float(scores[task_id].mean()), _trained(*agent))
+        for agent, scores in others
         if task_id in scores
     ]
-    return "{:.3f} {}".format(*max(found)) if found else ""
+    best = max(found, default=(listed, ""))
+    return "{:.3f} {}".format(*best) if best[0] > listed else ""
+
+
+def _trained(name: str, training: str) -> str:
+    return f"{name} (training {training})"
 
 
 def _safe(text: str) -> str:

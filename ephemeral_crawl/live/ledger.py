@@ -254,6 +254,8 @@ class Ledger:
         missed = self.journal.since(number)
         if missed is None:
             raise self._damaged("events after the snapshot are missing")
+        if self.number and not (number or missed):
+            raise self._damaged("nothing is left in it")
         self.state, self.number, self.stored = state, number, number
         self._caught_up(state, missed)
         if self.number:  # of a backup, leases may have been given whose numbers it does not know

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import math
 import zlib
 from abc import ABC, abstractmethod
@@ -21,6 +22,7 @@ KEPT = 10_000  # events before the last snapshot
 PATIENCE = 30.0  # seconds to wait for another process, or for the database
 _REMOVED = 1000  # events in a transaction
 RESTORE = "Put a copy in its place, if there is one, and check the disk"
+_LOG = logging.getLogger(__name__)
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
@@ -125,28 +127,51 @@ class SqlJournal(Journal):
     when they are read.
     """
 
+    _last: tuple[int, int | None] = 0, None  # event read or written, and its checksum
+
     @abstractmethod
     def rows(self, statement: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Run a statement, whose parameters are written as ?, and return the rows it gives."""
 
     def since(self, number: int) -> list[tuple[int, Event]] | None:
         rows = self.rows(
-            "SELECT number, event, checksum FROM journal WHERE number > ? ORDER BY number", [number]
+            "SELECT number, CASE WHEN number > ? THEN event END, checksum FROM journal "
+            "WHERE number >= ? ORDER BY number",
+            [number, number],
         )
+        is_other = False
+        if rows and rows[0][0] == number:
+            (_, _, checksum), *rows = rows
+            is_other = self._last[0] == number and self._last[1] != checksum
+        elif number and not rows:  # as in a copy, which begins with a snapshot
+            ((stored,),) = self.rows("SELECT max(number) FROM snapshot WHERE last = 1")
+            is_other = stored != number
+        if is_other:
+            _LOG.warning(
+                "%s is in another state than before, as where a backup was put back or a replica "
+                "took over; what was stored since then is lost",
+                self.name,
+            )
+            return None
         if rows and rows[0][0] != number + 1:
             return None
-        return [
+        events = [
             (row[0], self._decoded(after, *row)) for after, row in enumerate(rows, start=number)
         ]
+        if rows:
+            self._last = rows[-1][0], rows[-1][2]
+        return events
 
     def append(self, number: int, event: Event) -> None:
         text = _encode(event)
+        self._last = number, _checksum(number, 0, text.encode())
         self.rows(
             "INSERT INTO journal (number, event, checksum) VALUES (?, ?, ?)",
-            [number, text, _checksum(number, 0, text.encode())],
+            [number, text, self._last[1]],
         )
 
     def snapshot(self) -> tuple[int, bytes] | None:
+        self._last = 0, None  # everything is read anew
         rows = self.rows(
             "SELECT number, part, last, state, checksum FROM snapshot "
             "WHERE number = (SELECT max(number) FROM snapshot WHERE last = 1) ORDER BY part"

@@ -187,6 +187,7 @@ class SqlJournal(Journal):
 
     def write_snapshot(self, number: int, parts: Iterable[bytes]) -> None:
         beside = self.again()
+        beside._last = self._last
         try:
             beside._write_snapshot(number, parts)
         finally:
@@ -208,6 +209,10 @@ class SqlJournal(Journal):
             ((newest,),) = self.rows("SELECT max(number) FROM snapshot WHERE last = 1")
             if newest is not None and newest >= number:
                 return
+            if self._last[0] == number and not self.rows(
+                "SELECT 1 FROM journal WHERE number = ? AND checksum = ?", self._last
+            ):
+                return  # the store has gone back since
             # Only snapshots that nobody has finished, whose writers have died, or give up below.
             self.rows("DELETE FROM snapshot WHERE number <> ?", [-1 if newest is None else newest])
         part, state = 0, b""

@@ -170,9 +170,10 @@ class IndexNow:
                 raise too_many("keys of this host", wait)
             try:
                 answer = await self._client.get(file)
-                fits = answer.status == 200 and hmac.compare_digest(
-                    answer.body.removeprefix(b"\xef\xbb\xbf").strip(), key.encode()
-                )
+                held = answer.body.removeprefix(b"\xef\xbb\xbf").strip()
+                # Sites may redirect to wherever a visitor asks them to.
+                own = answer.status == 200 and host_of(answer.url) == host
+                fits = own and hmac.compare_digest(held, key.encode())
             except FetchError as error:
                 _LOG.info("%s: %s", file, error)
                 fits = False

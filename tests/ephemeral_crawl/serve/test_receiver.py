@@ -123,7 +123,8 @@ def test_sites_announce_pages_by_index_now(monkeypatch):
 def test_a_host_that_is_slow_or_floods_with_keys_delays_no_other():
     scheduler = Scheduler(":memory:", budget="60/h")
     slow, other = "https://slow.example/a", "https://other.example/a"
-    scheduler.add_many({"source": name} for name in (slow, other))
+    moved = "https://redirects.example/a"
+    scheduler.add_many({"source": name} for name in (slow, other, moved))
     asked = []
 
     class Files:
@@ -131,14 +132,17 @@ def test_a_host_that_is_slow_or_floods_with_keys_delays_no_other():
             asked.append(file)
             if file == f"https://slow.example/{KEY}.txt":
                 await asyncio.Event().wait()
-            return Response(200, {}, KEY.encode(), file, None)
+            end = file.replace("redirects.example", "elsewhere.example")
+            return Response(200, {}, KEY.encode(), end, None)
 
     async def submit():
         service = Service(scheduler)
         try:
             index_now = IndexNow(service, Files(), clock=lambda: 0.0)
+            with pytest.raises(Refused, match="does not hold the key"):
+                await index_now.submit(KEY, [moved], None, None)
             waiting = asyncio.create_task(index_now.submit(KEY, [slow], None, None))
-            while not asked:
+            while len(asked) < 2:
                 await asyncio.sleep(0)
             await index_now.submit(KEY, [other], None, None)
             await index_now.submit(KEY, ["https://bücher.example/"], "Bücher.example", None)
@@ -161,7 +165,7 @@ def test_a_host_that_is_slow_or_floods_with_keys_delays_no_other():
             service.close()
 
     assert asyncio.run(submit()) == ([403] * 19 + [429] * 6, 2)
-    assert len(asked) == 21
+    assert len(asked) == 22
 
 
 def test_strangers_use_up_nothing_that_the_owner_of_a_site_has(monkeypatch):

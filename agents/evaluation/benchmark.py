@@ -24,6 +24,7 @@ from agents.evaluation import aggregate, statistics
 from agents.evaluation.experience import Experienced
 from agents.evaluation.rollout import AgentLike, evaluate, new, try_out, with_features
 from agents.evaluation.statistics import Estimate
+from agents.policies.base import Agent
 from agents.registry import find
 from crawl_env import BenchmarkTask, CrawlVectorEnv, tasks
 from crawl_env.benchmark import TASK_SETS, TASKS, named
@@ -305,13 +306,15 @@ def _learner(
         _Counted(_ENVIRONMENTS, **{**one, "horizon": horizon}) for one in posed
     ]
     seed = task.seed("train", run, salt) % 2**32
-    made: Any = new(agent, envs[0] if len(envs) == 1 else envs, seed)
+    alone = len(envs) == 1 or (isinstance(agent, type) and issubclass(agent, Agent))
+    made: Any = new(agent, envs[0] if alone else envs, seed)
     if not hasattr(made, "learn"):  # it may learn while it crawls
         try:
             made = Experienced(made, {**posed[0], "horizon": None}, seed)
         except ValueError as error:
             raise ValueError(
-                f"training is {training:,}, but {error}; or leave out the training"
+                f"training is {training:,}, and {name_of(agent)} has no method `learn` and cannot "
+                f"learn by crawling: {error}; or leave out the training"
             ) from None
         envs = [made.rollout.env]
     whole = getattr(made, "steps_per_update", 1)  # what `learn` rounds up to

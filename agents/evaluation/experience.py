@@ -8,10 +8,11 @@ import numpy as np
 
 from agents.evaluation.rollout import AgentLike, EnvironmentLike, Rollout
 from agents.policies.base import ObservationView, Policy, State, arrays_of, with_arrays
+from crawl_env.errors import check_whole
 from crawl_env.numerics import FloatArray
 
 # Parts of a recurrent state that an episode begins with, whatever was learnt before it.
-_PRESENT = ("age", "pings", "left")
+_PRESENT = ("age", "pings", "left", "topics")
 
 
 class Experienced(Policy):
@@ -26,7 +27,7 @@ class Experienced(Policy):
         seed: of what arrives while it learns, and of the agent.
 
     Raises:
-        ValueError: the agent infers nothing that it could keep, or other sources are drawn at each
+        ValueError: the agent keeps no estimates of the sources, or other sources are drawn at each
             reset.
 
     >>> from agents import compare
@@ -42,23 +43,22 @@ class Experienced(Policy):
         self.rollout = Rollout(agent, env, seed=seed)
         self.task = self.rollout.env.task
         self._agent: Any = self.rollout.predictor
-        name = getattr(self._agent, "name", type(self._agent).__name__)
         view = self._view(self.rollout.observation)
         began = self._agent.begin(view) if isinstance(self._agent, Policy) else ()
         if not hasattr(began, "age"):
             raise ValueError(
-                f"{name} infers nothing of the sources that it could keep; give an adaptive agent, "
-                "such as 'adaptive-self-tuning', or 'in-context'"
+                "the agent keeps no estimates of its sources, with which an episode could begin; "
+                "give one that does, such as 'adaptive-self-tuning' or 'in-context'"
             )
         if self.task.draws_anew:
             raise ValueError(
-                f"{name} learns of the sources that it crawls, and other ones are drawn at each "
+                "the agent learns of the sources that it crawls, and other ones are drawn at each "
                 "reset; give an environment of one fleet"
             )
 
     def learn(self, total_steps: int) -> Self:
         """Crawl for `total_steps` more steps of one environment."""
-        for _ in range(total_steps):
+        for _ in range(check_whole("total_steps", total_steps, 0)):
             self.rollout.step()
         return self
 
@@ -69,6 +69,8 @@ class Experienced(Policy):
         repeated = (np.repeat(x, view.batch, axis=0) for x in arrays_of(self.rollout.state))
         known: Any = with_arrays(self.rollout.state, repeated)
         present = {name: getattr(fresh, name) for name in _PRESENT if hasattr(fresh, name)}
+        if present.get("topics"):  # which of them are hot is new; the law of the regimes is learnt
+            present["topics"] = fresh.topics._replace(evidence=known.topics.evidence)
         return known._replace(**present)
 
     def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:

@@ -5,7 +5,7 @@ import pytest
 
 from agents.evaluation.experience import Experienced
 from agents.policies.base import arrays_of
-from crawl_env import CrawlVectorEnv, Signals
+from crawl_env import CrawlVectorEnv, Regimes, Signals, Sources
 from tests.refusals import refused
 
 TASK = {
@@ -37,6 +37,20 @@ def test_episodes_begin_with_all_that_was_learnt_but_not_in_the_old_situation(na
         np.testing.assert_array_equal(one, two)
 
 
+def test_regimes_of_topics_begin_anew_under_the_laws_that_were_learnt():
+    fleet = Sources.random(6, 0).replaced(topics=["a", "b"] * 3)
+    task = {**TASK, "sources": fleet, "signals": None, "features": (*TASK["features"][:4], "topic")}
+    task["arrivals"] = {"name": "poisson", "sampler": "items", "rate": Regimes(9.0, 0.05)}
+    agent = Experienced("in-context", task).learn(30)
+    view = agent._view(CrawlVectorEnv(2, **task).reset(seed=1)[0])
+    known, fresh = agent.begin(view).topics, agent._agent.begin(view).topics
+    for part in ("hot", "exposure", "content"):
+        np.testing.assert_array_equal(getattr(known, part), getattr(fresh, part))
+    learnt = agent.rollout.state.topics.evidence
+    np.testing.assert_array_equal(known.evidence, np.repeat(learnt, 2, axis=0))
+    assert not np.array_equal(learnt, fresh.evidence[:1])
+
+
 def test_without_steps_it_is_the_agent():
     agent = Experienced("adaptive-certainty", TASK)
     view = agent._view(CrawlVectorEnv(2, **TASK).reset(seed=1)[0])
@@ -46,9 +60,11 @@ def test_without_steps_it_is_the_agent():
         np.testing.assert_array_equal(one, two)
 
 
-def test_agents_that_infer_nothing_and_sources_that_are_drawn_anew_are_refused():
-    for agent, name in (("whittle", "whittle"), ("nutch", "nutch"), (lambda seen: seen, "Func")):
-        with refused(f"{name}", "infers nothing of the sources that it could keep"):
+def test_agents_without_estimates_and_sources_that_are_drawn_anew_are_refused():
+    for agent in ("whittle", "nutch", lambda seen: seen):
+        with refused("the agent keeps no estimates of its sources"):
             Experienced(agent, TASK)
-    with refused("in-context learns of the sources that it crawls", "one fleet"):
+    with refused("the agent learns of the sources that it crawls", "one fleet"):
         Experienced("in-context", {**TASK, "sources": "drawn-sparse-10", "signals": None})
+    with refused("total_steps is 2.5"):
+        Experienced("in-context", TASK).learn(2.5)

@@ -14,7 +14,7 @@ from functools import cache
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, create_model
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, WithJsonSchema, create_model
 
 from ephemeral_crawl.live import Lease, Scheduler
 
@@ -32,7 +32,10 @@ _ITEM = {
     "minItems": 2,
     "maxItems": 2,
 }
-_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
+_WHOLE = {"type": "integer", "format": "int64"}  # ids of leases exceed 32 bits
+_TYPES = {bool: "boolean", float: "number", str: "string"}
+_LEASE = TypeAdapter(Lease).json_schema()
+_LEASE["properties"]["id"] |= _WHOLE
 _FETCHED = {
     "lease": "The lease, even if it has expired;",
     "source": "or the name of a source that was fetched without one.",
@@ -66,6 +69,8 @@ def _schema(annotation: Any) -> dict[str, Any]:
         return {"anyOf": [known, {"type": "null"}]} if NoneType in union else known
     if get_origin(annotation) is Literal:
         return {"type": "string", "enum": list(get_args(annotation))}
+    if annotation is int:
+        return dict(_WHOLE)
     if annotation in _TYPES:
         return {"type": _TYPES[annotation]}
     return {"type": "object"}
@@ -178,7 +183,7 @@ class AddManyBody(Body):
 
 
 class Leases(BaseModel):
-    leases: list[Lease] = Field(description="Best first.")
+    leases: list[Annotated[Lease, WithJsonSchema(_LEASE)]] = Field(description="Best first.")
 
 
 class Recorded(BaseModel):

@@ -168,6 +168,8 @@ def test_every_example_of_the_documentation_is_understood(client):
     documented = client.get("/openapi.json").json
     schemas = documented["components"]["schemas"]
     assert set(schemas["Problem"]["properties"]) == {"error", "message"}
+    lease = schemas["Leases"]["properties"]["leases"]["items"]["properties"]["id"]
+    assert lease["format"] == schemas["ReportBody"]["properties"]["lease"]["format"] == "int64"
     problem = {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
     examples = 0
     for path, operations in documented["paths"].items():

@@ -51,7 +51,7 @@ class Benchmark(ParallelStudy):
     """core, trained, a tier (checks, learning, open, general, recorded), or names or ids separated
     by commas."""
     training: int = 0
-    """Source-steps of training before each run, such as 100000, of a learner or an adaptive agent."""
+    """Source-steps of training before each run, such as 100000; of a learner or adaptive agent."""
     trials: int = 0
     """Number of settings that were tried; stated in the result."""
     settings: Annotated[str, tyro.conf.arg(metavar="JSON")] = "{}"

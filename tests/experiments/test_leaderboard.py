@@ -61,7 +61,7 @@ def test_the_committed_page_is_that_of_the_published_results():
     shown = page(published_results(RESULTS))
     assert (RESULTS / leaderboard.PAGE).read_text(encoding="utf-8") == shown
     assert "\nDeadline60, Looks100, Diminishing40, Stories20: all agents are shown" in shown
-    assert "lagrange-q (training 100,000)" in shown  # plays some tasks of the tier, one best of all
+    assert "adaptive-engine (training 0)" in shown  # plays some tasks of the tier, one best of all
     assert "uc-whittle (training" not in shown  # plays some as well, none best of all
     assert "in-context (training" not in shown  # has a column of its own
     assert "| equivariant-ppo (training 1,000,000) | equivariant-ppo (training 100,000) |" in shown

@@ -22,7 +22,7 @@ class Experienced(Policy):
     Time goes on where it stopped: for agents that infer daily cycles, learn for whole days.
 
     Arguments:
-        agent: an adaptive agent or `InContext`, as in `evaluate`.
+        agent: an adaptive agent, `InContext` or a rule such as `Nutch`, as in `evaluate`.
         env: where it learns, as in `evaluate`, with the sources of later episodes.
         seed: of what arrives while it learns, and of the agent.
 

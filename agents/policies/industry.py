@@ -38,6 +38,13 @@ class LastCrawls(NamedTuple):
     items: FloatArray | None  # number of new items; None: it is not observed
 
 
+class Intervals(NamedTuple):
+    """The recurrent state of a rule, (B, N) each."""
+
+    age: FloatArray  # steps since the last crawl
+    known: FloatArray  # summary of the harvests of each source
+
+
 class Rule(Agent):
     """Crawls the sources that are due first; subclasses implement `update` and `interval`.
 
@@ -74,7 +81,7 @@ class Rule(Agent):
 
     def begin(self, view: ObservationView) -> State:
         shape = (view.batch, self.task.n)
-        return np.full(shape, self.first - 1.0), np.full(shape, self.initial())
+        return Intervals(np.full(shape, self.first - 1.0), np.full(shape, self.initial()))
 
     def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
         age, known = state
@@ -86,7 +93,8 @@ class Rule(Agent):
         overdue = age - self.interval(known)
         # The rules do not order sources that are not due: order these by age.
         early = -1.0 / (1.0 + age)
-        return np.where(overdue >= 0, overdue / (1.0 + np.abs(overdue)), early), (age, known)
+        priority = np.where(overdue >= 0, overdue / (1.0 + np.abs(overdue)), early)
+        return priority, Intervals(age, known)
 
 
 class Nutch(Rule):

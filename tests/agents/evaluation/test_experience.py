@@ -18,7 +18,7 @@ TASK = {
 }
 
 
-@pytest.mark.parametrize("name", ["in-context", "adaptive-thompson"])
+@pytest.mark.parametrize("name", ["in-context", "adaptive-thompson", "nutch"])
 def test_episodes_begin_with_all_that_was_learnt_but_not_in_the_old_situation(name):
     agent = Experienced(name, TASK, seed=3).learn(40)
     env = CrawlVectorEnv(2, **TASK)
@@ -61,7 +61,7 @@ def test_without_steps_it_is_the_agent():
 
 
 def test_agents_without_estimates_and_sources_that_are_drawn_anew_are_refused():
-    for agent in ("whittle", "nutch", lambda seen: seen):
+    for agent in ("whittle", lambda seen: seen):
         with refused("the agent keeps no estimates of its sources"):
             Experienced(agent, TASK)
     with refused("the agent learns of the sources that it crawls", "one fleet"):

@@ -141,7 +141,11 @@ def _none(own: str) -> list[Path]:
 
 
 def page(entries: list[tuple[str, dict[str, Any]]], salt: str = "") -> str:
-    """Return the page in Markdown: a table for each tier and other set of tasks."""
+    """Return the page in Markdown: a table for each tier and other set of tasks.
+
+    Arguments:
+        entries: states and results, those verified first.
+    """
     parts = [
         "<!-- Written by `python -m experiments leaderboard` from the published results. -->\n"
     ]
@@ -149,8 +153,12 @@ def page(entries: list[tuple[str, dict[str, Any]]], salt: str = "") -> str:
         wanted = list(tasks(tier))
         rows: list[tuple[float, list[str], dict[str, FloatArray]]] = []
         partial: list[tuple[tuple[str, str], dict[str, FloatArray]]] = []
+        made: list[dict[str, Any]] = []  # the same runs may be in results of several sets
         for state, result in entries:
             played = [row for row in result["runs"] if row["task"] in wanted]
+            if (own_runs := _made({**result, "runs": played})) in made:
+                continue
+            made.append(own_runs)
             scores = run_scores(played, "test", salt)
             if wanted and set(scores) == set(wanted):
                 together = iqm(list(scores.values()))

@@ -64,6 +64,7 @@ def test_the_committed_page_is_that_of_the_published_results():
     assert "adaptive-engine (training 0)" in shown  # plays some tasks of the tier, one best of all
     assert "uc-whittle (training" not in shown  # plays some as well, none best of all
     assert "in-context (training" not in shown  # has a column of its own
+    assert shown.count("\n| equivariant-index | 0.370") == 1  # of `trained`; `learning` has it, too
     assert "| equivariant-ppo (training 1,000,000) | equivariant-ppo (training 100,000) |" in shown
 
 

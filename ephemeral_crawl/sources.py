@@ -71,11 +71,6 @@ class ManageSources(Command):
             _ = exchange.kind_of(path)
         if len(self.store) > 1 and self.budget:
             raise ValueError("--budget is of one store; `balance` divides the budget of shards")
-        if (file := self._file()) is not None and not file.exists():
-            with Scheduler(":memory:", budget="1/h") as trial:  # none is made for a refused file
-                for path in self.add:
-                    of = exchange.IMPORTS[exchange.kind_of(path)]
-                    of(trial, path, per_host=self.per_host, tag=self.tag)
         with ExitStack() as stack:
             stores: list[Scheduler] = []
             for name, place in zip(self.store, stores_of_shards(self.store), strict=True):

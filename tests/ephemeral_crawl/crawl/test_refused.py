@@ -230,14 +230,6 @@ def test_titles_that_the_crawl_has_stored_are_exported(tmp_path):
     assert [feed.title for feed in read_opml(written)] == ["Zwei <&> drei", urls[1]]
 
 
-def test_no_store_is_made_for_a_file_that_is_refused(tmp_path):
-    store, table = tmp_path / "crawl.db", tmp_path / "feeds.csv"
-    table.write_text("source,cost\nhttps://a.example/feed,-1\n")
-    with refused("cost"):
-        ManageSources(store=(str(store),), budget="20/h", add=(table,)).run()
-    assert [*tmp_path.iterdir()] == [table]
-
-
 def test_sources_are_removed_all_or_none(tmp_path):
     """By the names that they have, or that a file of sources gave them."""
     path, url = tmp_path / "crawl.db", "http://example.org/feed"

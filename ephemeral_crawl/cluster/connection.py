@@ -130,16 +130,14 @@ def _result(ray: Any, finished: Any, job: Job) -> Result:
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None  # what the job itself raised
     except ray.exceptions.RayError as error:
-        which, died = (
-            shown(job),
-            ray.exceptions.WorkerCrashedError | ray.exceptions.OutOfMemoryError,
-        )
-        why = f"Ray lost job {which}, as when its head node is stopped"
+        died = ray.exceptions.WorkerCrashedError | ray.exceptions.OutOfMemoryError
         if isinstance(error, died):
             why = (
-                f"the worker process of job {which} died {_RETRIES + 1} times, perhaps for lack of "
-                "memory; fewer --jobs at the same time need less"
+                f"the worker process of job {shown(job)} died {_RETRIES + 1} times, perhaps for "
+                "lack of memory; fewer --jobs at the same time need less"
             )
+        else:
+            why = f"Ray lost job {shown(job)}, as when its head node is stopped"
         raise ChildProcessError(
             f"{why}. What was finished is kept, and the same command goes on from there. Ray says: "
             f"{_first_line(error)}"

@@ -234,7 +234,8 @@ class SqlJournal(Journal):
         ((oldest,),) = self.rows("SELECT min(number) FROM journal")
         for first in range(oldest or number, number - KEPT + 1, _REMOVED):
             end = min(first + _REMOVED - 1, number - KEPT)
-            self.rows("DELETE FROM journal WHERE number <= ?", [end])
+            with self.exclusive():
+                self.rows("DELETE FROM journal WHERE number <= ?", [end])
 
     def _write_part(self, number: int, part: int, state: bytes, last: bool = False) -> None:
         # Of a snapshot that two processes write, the parts are the same.

@@ -22,6 +22,7 @@ except ImportError as error:  # pragma: no cover
 
 SCHEMA = "ephemeral_crawl"  # unless the address names another
 _TABLES = ("journal", "snapshot", "version")
+_NAMED = re.compile(rf"(FROM|INTO|TABLE|UPDATE) ({'|'.join(_TABLES)})\b")  # in statements
 _CREATE = (
     "CREATE TABLE version (version integer NOT NULL)",
     "CREATE TABLE journal (number bigint PRIMARY KEY, event text NOT NULL, checksum bigint)",
@@ -42,9 +43,9 @@ _CONNECTION: dict[str, Any] = {
     "tcp_user_timeout": 30_000,  # ms
 }
 _SESSION = (
-    "SET lock_timeout = '{:.0f}ms'; SET tcp_keepalives_idle = 10; "
-    "SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3"
+    "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3"
 )
+_PATIENCE = "SET {} lock_timeout = '{:.0f}ms'"
 _PAUSE, _LONGEST_PAUSE = 0.05, 2.0  # seconds between attempts to connect
 
 Result = TypeVar("Result")
@@ -55,7 +56,8 @@ class PostgresJournal(SqlJournal):
 
     A commit is as durable as the server makes it; by default it survives a power failure. When the
     server is restarted, the connection is made again; a change during which it was lost may or may
-    not have been stored, and a `ConnectionError` says so.
+    not have been stored, and a `ConnectionError` says so. A pooler may give each transaction
+    another session of the server, so nothing relies on what is set for a session.
 
     Arguments:
         address: "postgresql://user@host:port/database?schema=name", with the parameters of libpq;
@@ -101,9 +103,11 @@ class PostgresJournal(SqlJournal):
     def _connect(self) -> psycopg.Connection[tuple[Any, ...]]:
         known = {**_CONNECTION, **psycopg.conninfo.conninfo_to_dict(self._address)}
         connection = psycopg.connect(**known, autocommit=True)
-        path = sql.SQL("SET search_path = {}").format(sql.Identifier(self._schema))
-        connection.execute(path)
-        connection.execute(_SESSION.format(1000.0 * self._patience).encode())
+        (session,) = connection.execute("SELECT pg_backend_pid()").fetchone() or (None,)
+        if session == connection.info.backend_pid:
+            connection.execute(f"{_SESSION}; {self._limit('SESSION')}".encode())
+        else:  # a pooler, whose sessions others use, too
+            connection.prepare_threshold = None
         self._connection = connection
         return connection
 
@@ -114,6 +118,10 @@ class PostgresJournal(SqlJournal):
         if self._connection is None or self._connection.closed:
             return self._connect()
         return self._connection
+
+    def _limit(self, scope: str) -> str:
+        """Return the statement that limits how long statements wait for locks of others."""
+        return _PATIENCE.format(scope, 1000.0 * self._patience)
 
     def _patiently(self, attempt: Callable[[], Result]) -> Result:
         """Return the result of something that changes nothing, also while a server restarts."""
@@ -137,6 +145,7 @@ class PostgresJournal(SqlJournal):
             return
         connection = self._use()
         with connection.transaction():
+            connection.execute(self._limit("LOCAL").encode())
             # Of several processes that start at once, one makes the tables.
             connection.execute(
                 "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [self._schema]
@@ -209,7 +218,8 @@ class PostgresJournal(SqlJournal):
         connection = self._use()
         try:
             # Others can read, but not write; parameters would need a round trip each.
-            connection.execute("BEGIN; LOCK TABLE journal IN EXCLUSIVE MODE")
+            lock = self._in_schema("LOCK TABLE journal IN EXCLUSIVE MODE")
+            connection.execute(f"BEGIN; {self._limit('LOCAL')}; {lock}".encode())
         except psycopg.Error:  # or the transaction would stay open, and refuse everything
             if not connection.closed:
                 connection.execute("ROLLBACK")
@@ -217,16 +227,24 @@ class PostgresJournal(SqlJournal):
         return connection
 
     def rows(self, statement: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        query = statement.replace("?", "%s").encode()  # no statement has another ? or a %
+        # No statement has another ? or a %.
+        query = self._in_schema(statement).replace("?", "%s").encode()
 
         def attempt() -> list[tuple[Any, ...]]:
             cursor = self._use().execute(query, parameters or None)
             return cursor.fetchall() if cursor.description else []
 
         connection = self._connection
-        if connection is not None and not connection.closed and connection.info.transaction_status:
-            return attempt()  # part of a transaction, which is not made again
-        return self._patiently(attempt)
+        try:
+            if connection and not connection.closed and connection.info.transaction_status:
+                return attempt()  # part of a transaction, which is not made again
+            return self._patiently(attempt)
+        except psycopg.errors.LockNotAvailable:
+            raise StoreLocked(self.name, self._patience) from None
+
+    def _in_schema(self, statement: str) -> str:
+        """Return a statement with the names of the tables in full."""
+        return _NAMED.sub(rf'\1 "{self._schema}".\2', statement)
 
     def again(self) -> Self:
         return type(self)(self._given, patience=self._patience)

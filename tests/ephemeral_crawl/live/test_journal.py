@@ -945,6 +945,33 @@ def test_a_store_is_opened_again_whatever_the_encoding_of_the_server(store):
 
 
 @on_postgres
+def test_nothing_relies_on_a_session_behind_a_pooler(store, server, monkeypatch):
+    """PgBouncer gives each transaction another session, which another store may have had."""
+    monkeypatch.setattr(psycopg.ConnectionInfo, "backend_pid", 0)  # as poolers have their own
+    other = server.new().address.rpartition("=")[2]
+    with Scheduler(store.address, budget="20/h") as live:
+        for k in range(8):  # enough for a statement to be prepared
+            live._ledger.journal._connection.execute(f"SET search_path = {other}".encode())
+            live.add(str(k))
+            live._ledger.write_snapshot()
+        assert live._ledger.journal.rows("SELECT name FROM pg_prepared_statements") == []
+        assert live._ledger.journal.rows("SHOW lock_timeout") == [("0",)]
+    assert len(Scheduler(store.address)) == 8
+
+
+@on_postgres
+def test_tables_that_another_program_locks_are_waited_for(store):
+    live = Scheduler(store.address, budget="20/h", patience=0.05)
+    with psycopg.connect(store.address.partition("&schema=")[0]) as other:
+        schema = store.address.rpartition("=")[2]
+        other.execute(f"LOCK TABLE {schema}.journal IN ACCESS EXCLUSIVE MODE")  # as VACUUM FULL
+        for call in (live.status, lambda: live.add("a")):
+            with pytest.raises(TimeoutError, match="locked by another process"):
+                call()
+    live.add("a")
+
+
+@on_postgres
 def test_a_server_over_http_works_on_it(server, store, capfd):
     with running(Scheduler(store.address, budget="60/h")) as client:
         assert client.post("add", {"source": "a"}).status == 200

@@ -183,3 +183,37 @@ def test_the_version_is_stated_once():
     assert f"version = {{{crawl_env.__version__}}}" in cited
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.search(rf"^## {re.escape(crawl_env.__version__)}\b", changelog, re.M)
+
+
+WITHOUT_UNIX = """
+import asyncio, multiprocessing, os, pathlib, signal, sys, time
+import gymnasium, httpx, numba, numpy, uvicorn
+
+for module, names in {
+    os: ["fork", "register_at_fork", "sched_getaffinity"],
+    signal: ["SIGHUP", "SIGKILL", "SIGPIPE", "SIGUSR1"],
+    time: ["CLOCK_BOOTTIME", "CLOCK_MONOTONIC", "clock_gettime"],
+}.items():
+    for name in names:
+        if hasattr(module, name):
+            delattr(module, name)
+sys.modules.update(fcntl=None, resource=None)
+
+import agents
+import ephemeral_crawl.crawl.command
+import ephemeral_crawl.serve.command
+from ephemeral_crawl.crawl.limited import _why_ended
+from ephemeral_crawl.live import Scheduler
+
+with Scheduler(pathlib.Path(sys.argv[1]), budget="20/h") as scheduler:
+    scheduler.add("https://example.org/feed")
+    (lease,) = scheduler.lease()
+    print(scheduler.report(lease.id, items=[]), "killed" in _why_ended(-9))
+"""
+
+
+def test_windows_lacks_nothing_that_is_needed(tmp_path):
+    """It is simulated: the names of the standard library are removed that only Unix has."""
+    command = [sys.executable, "-c", WITHOUT_UNIX, str(tmp_path / "crawl.sqlite")]
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (shown.stdout, shown.stderr) == ("True True\n", "")

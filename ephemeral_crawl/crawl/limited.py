@@ -101,7 +101,7 @@ def _why_ended(code: int | None) -> str:
     """Return why the process that parses has ended, by its exit code; a signal's is negative."""
     if code == OUT_OF_MEMORY:
         return f"parsing it takes more than {MEMORY >> 30} GiB of memory"
-    if code == -signal.SIGKILL:
+    if code == -9:  # SIGKILL, which Windows does not have
         return "the process that parsed it was killed, probably as this machine ran out of memory"
     if code is not None and code < 0:
         with suppress(ValueError):

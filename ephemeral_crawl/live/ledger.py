@@ -81,6 +81,8 @@ class Clock:
 
 def _steady() -> float:
     """Return a clock that cannot be set, and counts the time in which the machine sleeps."""
+    if not hasattr(time, "clock_gettime"):  # pragma: no cover - Windows
+        return time.monotonic()
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
@@ -326,4 +328,7 @@ def _after_fork() -> None:
     _FORKING.release()
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+if hasattr(os, "register_at_fork"):  # not on Windows, where no process forks
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork
+    )

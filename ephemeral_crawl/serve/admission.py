@@ -112,7 +112,7 @@ def find_token(file: Path | None) -> Token | None:
     except FileExistsError:
         with file.open(encoding="utf-8", errors="replace") as opened:
             token = Token(opened.read(4096).strip())
-        if file.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
+        if os.name == "posix" and file.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
             print(f"warning: others can read {file}; run: chmod 600 {file}", file=sys.stderr)
         return token
     text = secrets.token_urlsafe(32)

@@ -417,9 +417,11 @@ def _checksums(before: NDArray[np.uint32], words: NDArray[np.uint32]) -> NDArray
 
 def _warn_of_networks(path: Path) -> None:
     """Warn if the file is on a file system that several machines may share."""
+    if not _MOUNTS.exists():
+        return
     device = path.parent.stat().st_dev
     number = f"{os.major(device)}:{os.minor(device)}"
-    with suppress(OSError):  # another system than Linux
+    with suppress(OSError):
         for line in _MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines():
             fields, _, kind = line.partition(" - ")
             if fields.split()[2] == number and kind.startswith(_NETWORKS):

@@ -19,8 +19,6 @@ from ephemeral_crawl.crawl.urls import check_url
 
 MOST_BYTES = 50 << 20  # of a sitemap, unpacked, by the protocol
 MOST_ENTRIES = 50_000
-_LONGEST_URL = 2048
-_LONGEST_TEXT = 10_000  # characters of an element that are kept
 _MOST_DEPTH = 20
 _GZIP = b"\x1f\x8b"
 _ROOT = re.compile(
@@ -171,15 +169,12 @@ class _Entries(ContentHandler):
         self._path: list[str] = []
         self._fields: dict[str, str] = {}
         self._text: list[str] = []
-        self._size = 0
 
     def add(self, url: str, modified: str, title: str) -> None:
         """Add an entry, of which only the first MOST_ENTRIES are kept."""
         if len(self.found) >= MOST_ENTRIES:
             return
         try:
-            if len(url) > _LONGEST_URL:
-                raise ValueError
             self.found.append(Entry(check_url(url), _time(modified), title))
         except ValueError:
             self.refused += 1
@@ -194,12 +189,10 @@ class _Entries(ContentHandler):
             raise ValueError(f"the sitemap is nested more than {_MOST_DEPTH} deep")
         if len(self._path) == 2:
             self._fields = {}
-        self._text, self._size = [], 0
+        self._text = []
 
     def characters(self, content: str) -> None:
-        if self._size < _LONGEST_TEXT:
-            self._text.append(content)
-            self._size += len(content)
+        self._text.append(content)
 
     def endElementNS(self, name: tuple[str | None, str], qname: str | None) -> None:
         path = "/".join(self._path[2:])
@@ -210,7 +203,7 @@ class _Entries(ContentHandler):
             modified = given("lastmod") or given("news/publication_date", "")
             self.add(given("loc", ""), modified, given("news/title", ""))
         self._path.pop()
-        self._text, self._size = [], 0
+        self._text = []
 
 
 def _time(text: str) -> float | None:

@@ -12,7 +12,7 @@ import zlib
 import httpcore
 import pytest
 
-from ephemeral_crawl.crawl.client import Client, FetchError, Response, _failure
+from ephemeral_crawl.crawl.client import Client, FetchError, NotAllowed, Response, _failure
 from ephemeral_crawl.live.arguments import retry_after
 from experiments.live.over_http import WarpedClient, WarpedLoop
 from tests.ephemeral_crawl.crawl.site import Site, feed, message, packed
@@ -21,7 +21,7 @@ BOMB = packed(b"\0" * 50_000_000, 1)
 NOW = 1_700_000_000.0
 
 
-def get(answers, path="/", *, silence=0.0, host="127.0.0.1", **options):
+def get(answers, path="/", *, silence=0.0, host="127.0.0.1", form=None, **options):
     """Return what the client makes of answers, each given by its path."""
     loop = WarpedLoop()
     site = Site(loop)
@@ -36,7 +36,8 @@ def get(answers, path="/", *, silence=0.0, host="127.0.0.1", **options):
                 p: a.replace(b"PORT", b"%d" % site.port) if isinstance(a, bytes) else a
                 for p, a in answers.items()
             }
-            return await client.get(site.url(path, host))
+            url = site.url(path, host)
+            return await (client.get(url) if form is None else client.post(url, form))
 
     return loop.run(main()), site
 
@@ -167,13 +168,14 @@ def test_a_redirect_to_a_private_address_is_not_followed():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "is_public", lambda address: address != "169.254.169.254")
-        with pytest.raises(FetchError, match="not a public address"):
+        with pytest.raises(FetchError, match="not a public address") as error:
             get(
                 {"/": message(302, Location="http://169.254.169.254/latest/meta-data")},
                 host="feed.example",
                 allow_private=False,
                 resolve=resolve,
             )
+        assert not isinstance(error.value, NotAllowed)  # a request was made, which costs
 
 
 @pytest.mark.parametrize(
@@ -240,6 +242,13 @@ def test_permanent_redirects_are_told_from_others():
     }
     found = [(r.permanent or "").rpartition("/")[2] for r, _ in (get(answers, p) for p in answers)]
     assert found == ["c", "c", "", "e", "", "c", ""]
+    assert get({"/": message(301)})[0].status == 301  # it says not where to
+
+
+def test_a_form_is_sent_to_where_a_redirect_leads_only_if_that_keeps_the_method():
+    answers = {"/a": message(302, Location="/c"), "/b": message(307, Location="/c")}
+    answers["/c"] = message(202)
+    assert [get(answers, path, form=b"x=1")[0].status for path in ("/a", "/b")] == [302, 202]
 
 
 def test_gzip_cookies_and_what_is_sent():
@@ -292,6 +301,7 @@ def test_retry_after(text, seconds, monkeypatch):
         ("max-age=600", 600.0),
         ("public, Max-Age = 60", 60.0),
         ("no-cache, max-age=600", 0.0),
+        ("max-age=600, No-Store", 0.0),
         ("s-maxage=600", 0.0),
         ("max-age=-1", 0.0),
         ("max-age=soon", 0.0),

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 from ephemeral_crawl.core.program import readers_may_leave
 from ephemeral_crawl.crawl import exchange, feeds, limited, waiting
-from ephemeral_crawl.crawl.client import Client, FetchError
+from ephemeral_crawl.crawl.client import Client, FetchError, NotAllowed, Response
 from ephemeral_crawl.crawl.command import CrawlFeeds
 from ephemeral_crawl.crawl.crawler import Crawler
 from ephemeral_crawl.crawl.memory import KEPT, Memory, Remembered
@@ -100,8 +100,11 @@ def test_new_items_are_written_once_and_reported():
 
     bench.site.answers["/a"] = answer
     bench.memory.remember("removed", Remembered(), [1])
-    bench.run(24.0, "/a")
-    assert bench.memory.names() == {bench.site.url("/a")}
+    names, cleaned = bench.memory.names, []
+    bench.memory.names = lambda: cleaned.append(None) or names()
+    bench.run(23.0, "/a")
+    assert len(cleaned) == 1  # once a day
+    assert names() == {bench.site.url("/a")}
     assert len(bench.visits) > 2
     assert max(bench.tasks) < 10
     assert [item["title"] for item in bench.items] == [f"Item {n}" for n in shown]
@@ -279,9 +282,10 @@ def test_a_server_that_asks_to_be_left_alone_for_ever_does_not_end_the_crawl(wai
     assert bench.scheduler.next_due(bench.site.url("/a")) > START + 29 * 86_400.0
 
 
-def test_an_etag_that_cannot_be_sent_again_is_not():
+@pytest.mark.parametrize("etag", ['"é"', f'"{"x" * 999}"'])
+def test_an_etag_that_cannot_be_sent_again_is_not(etag):
     bench = Bench()
-    bench.site.answers["/a"] = message(200, feed(1), ETag='"é"', Last_Modified="yesterday")
+    bench.site.answers["/a"] = message(200, feed(1), ETag=etag, Last_Modified="yesterday")
     bench.run(12.0, "/a")
     assert {visit.error for visit in bench.visits} == {""}
     asked = [headers for _, headers in bench.site.asked[1:]]
@@ -340,6 +344,27 @@ def test_addresses_that_are_not_public_cost_nothing_and_are_tried_again_once_all
         assert scheduler.status().balance == pytest.approx(0.0)
 
 
+def test_an_address_that_was_allowed_meanwhile_is_not_left_alone_for_longer_and_longer():
+    url, now, waits = "http://feed.example/", START, []
+    refusal, answer = NotAllowed("refused", "no"), Response(200, {}, feed(1), url, None)
+    answers = iter([refusal, refusal, answer, refusal])
+
+    class Answers:
+        async def get(self, *_):
+            if isinstance(given := next(answers), NotAllowed):
+                raise given
+            return given
+
+    scheduler = Scheduler(":memory:", budget="60/h", clock=lambda: now)
+    scheduler.add(url, max_interval="1h")
+    crawler = Crawler(scheduler, Answers(), parsed, Memory(":memory:"), clock=lambda: now)
+    for _ in range(4):
+        asyncio.run(crawler.run(once=True))
+        waits.append(scheduler.next_due(url) - now)
+        now += waits[-1]
+    assert (waits[:2], waits[3]) == ([60.0, 120.0], 60.0)
+
+
 @pytest.mark.parametrize("wait", ["7200", "Wed, 15 Nov 2023 00:13:20 GMT"])
 def test_retry_after_holds_for_the_whole_host(wait):
     bench = Bench()
@@ -385,6 +410,30 @@ def test_the_host_to_which_a_feed_moves_is_limited_as_others(monkeypatch):
     hosts = {bench.scheduler.settings(name)["host"] for name in bench.scheduler.sources()}
     assert hosts == {"x"}
     assert [wait.host for wait in bench.scheduler.overview().hosts] == ["x"]
+
+
+def test_a_feed_that_moves_within_its_host_stays_at_the_host_that_it_was_given():
+    bench = Bench()
+
+    def answer(headers):
+        bench.scheduler.update(bench.site.url("/a"), host="a server")
+        return message(301, Location="/new")
+
+    bench.site.answers |= {"/a": answer, "/new": message(200, feed(1))}
+    bench.run(0.1, "/a")
+    assert bench.scheduler.settings(bench.site.url("/new"))["host"] == "a server"
+
+
+def test_all_that_a_fetch_receives_is_its_cost():
+    bench = Bench(unit="kB")
+    page = b"<html><link rel='alternate' type='application/rss+xml' href='/feed'></html>"
+    bodies = {"/page": page, "/feed": feed(*range(40))}
+    bench.site.answers |= {path: message(200, body) for path, body in bodies.items()}
+    bench.run(0.1, "/page")
+    headers = sum(len(f"Content-Length: {len(body)}\r\n") for body in bodies.values())
+    received = headers + sum(map(len, bodies.values()))
+    cost = bench.scheduler.settings(bench.site.url("/feed"))["cost"]
+    assert cost == pytest.approx(received / 1000.0)
 
 
 def test_a_fetch_has_the_time_of_its_lease():
@@ -528,6 +577,13 @@ def test_what_is_known_of_a_feed_is_bounded():
         memory.remember("a", Remembered(), range(2000 * turn, 2000 * turn + 2000))
     assert len(memory.unknown("a", range(8000))) == 8000 - KEPT
     assert memory.unknown("a", range(6000, 8000)) == set()
+
+
+def test_a_page_that_has_moved_leaves_nothing_under_its_old_name():
+    memory = Memory(":memory:")
+    memory.add_pages(["a", "b"])
+    memory.rename("a", "c")
+    assert memory.names() == {"b"}
 
 
 NAMES = st.sampled_from("abc")
@@ -698,13 +754,14 @@ def test_a_log_teaches_rates_before_the_first_fetch(tmp_path):
     assert after.rate == pytest.approx(before.rate, rel=0.1)
 
 
-def test_a_log_may_spell_a_url_in_several_ways(tmp_path):
+@pytest.mark.parametrize("unit", ["hour", "day"])
+def test_a_log_may_spell_a_url_in_several_ways(tmp_path, unit):
     rows = [
         f"{('HTTP://A.example:80/', 'http://a.example/')[k % 2]},{3600 * k}" for k in range(200)
     ]
     (tmp_path / "log.csv").write_text("\n".join(["source,published", *rows]))
     scheduler = Scheduler(":memory:", budget="20/h", clock=lambda: 200 * 3600.0)
-    exchange.import_log(scheduler, tmp_path / "log.csv", time_unit="unix-s")
+    exchange.import_log(scheduler, tmp_path / "log.csv", time_unit="unix-s", unit=unit)
     assert scheduler.explain("http://a.example/").rate == pytest.approx(1.0, rel=0.05)
 
 
@@ -719,12 +776,14 @@ def test_logs_without_dates_or_of_one_moment_are_refused(tmp_path, times, words)
     assert len(scheduler) == 0
 
 
-def test_a_fitted_fleet_is_where_the_schedule_starts(tmp_path):
+@pytest.mark.parametrize(("unit", "hours"), [("hour", 1), ("day", 24)])
+def test_a_fitted_fleet_is_where_the_schedule_starts(tmp_path, unit, hours):
     (tmp_path / "fleet.csv").write_text(
-        "source,arrival_rate,mean_utility,decay_rate,cost\na,2,3,0.231,1\nb,0,1,0.5,2\n"
+        "source,arrival_rate,mean_utility,decay_rate,cost\n"
+        f"a,{2 * hours},3,{0.231 * hours},1\nb,0,1,{0.5 * hours},2\n"
     )
     scheduler = Scheduler(":memory:", budget="20/h")
-    assert exchange.import_fleet(scheduler, tmp_path / "fleet.csv").taught == 2
+    assert exchange.import_fleet(scheduler, tmp_path / "fleet.csv", unit=unit).taught == 2
     told = scheduler.explain("a")
     assert told.rate == pytest.approx(2.0, rel=0.05)
     assert told.worth == pytest.approx(3.0, rel=0.1)
@@ -820,13 +879,16 @@ def test_a_schedule_of_equal_sources_gains_nothing_over_equal_intervals():
     now = START
     scheduler = Scheduler(":memory:", budget="20/h", clock=lambda: now)
     scheduler.add_many({"source": f"s{i}"} for i in range(14))
+    scheduler.add("paused")
+    scheduler.pause("paused")
     now += 86_400.0
+    assert "\n14 were not fetched yet" in describe(scheduler, lambda: now)
     assert "is shown once more of the sources are known" in describe(scheduler, lambda: now)
     scheduler.teach(Lesson.of_rate(f"s{i}", 1.0, 1.0) for i in range(14))
     text = describe(scheduler, lambda: now)
     assert abs(float(text.partition("Gain: ")[2].partition(" %")[0])) < 0.1
     assert "20 are saved up. The price rises" in text
-    assert "that 14 sources publish" in text
+    assert "that the 14 of 15 sources that are expected to answer publish" in text
 
 
 def test_the_schedule_says_that_maximum_intervals_take_more_than_the_budget():

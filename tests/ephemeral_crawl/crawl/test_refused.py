@@ -195,13 +195,16 @@ def test_large_opml_are_read_as_a_stream(tmp_path):
 
 def test_what_is_exported_is_imported_again(tmp_path, monkeypatch):
     first, second = (Scheduler(":memory:", budget="20/h") for _ in range(2))
-    first.add("https://a.example/?x&y", host="a.example", max_interval="24h", cost=2.5)
+    first.add("https://a.example/?x&y", host="a.example", max_interval="24h", cost=1.2345678)
     first.add('=cmd|" /c"!A1, "quoted"', half_life="90min")
     first.pause("https://a.example/?x&y")
     assert exchange.export_csv(first, tmp_path / "sources.csv") == 2
     assert exchange.import_csv(second, tmp_path / "sources.csv").added == 2
     for name in first.sources():
         assert second.settings(name) == first.settings(name)
+    second.resume("https://a.example/?x&y")
+    exchange.import_csv(second, tmp_path / "sources.csv")
+    assert second.status().paused == 0  # what is known stays as it is
     third = Scheduler(tmp_path / "crawl.db", budget="20/h")
     with monkeypatch.context() as patch:  # all of it is stored at once, or nothing
         patch.setattr(third, "pause", lambda source: third.remove("no source"))

@@ -1,8 +1,12 @@
 """robots.txt: pages heed it, feeds do not."""
 
+import asyncio
+
 import pytest
 
-from ephemeral_crawl.crawl.robots import rules_of
+from ephemeral_crawl.crawl import robots
+from ephemeral_crawl.crawl.client import Response
+from ephemeral_crawl.crawl.robots import EXPIRY, LONGEST_DELAY, Disallowed, Robots, rules_of
 from tests.ephemeral_crawl.crawl.site import feed, message
 from tests.ephemeral_crawl.crawl.test_crawler import Bench
 
@@ -86,6 +90,63 @@ def test_a_page_waits_until_robots_txt_can_be_read():
     assert "/robots.txt cannot be read: HTTP 503" in said[1]
     assert asked(bench, "/home") > 1
     assert [visit.allowed for visit in bench.visits[:4]] == [True, False, False, True]
+
+
+class Sites:
+    """Sites that answer with a status and rules; `asked` holds what was fetched."""
+
+    user_agent = "robot/1.0"
+
+    def __init__(self):
+        self.status, self.asked = 503, []
+
+    async def get(self, address):
+        self.asked.append(address)
+        return Response(self.status, {}, b"User-agent: *\nCrawl-delay: 99999", address, None)
+
+
+def test_robots_txt_is_asked_for_more_and_more_rarely_until_it_answers():
+    sites, now, url = Sites(), [0.0], "https://a.example/a"
+    rules = Robots(sites, lambda: now[0])
+
+    async def wait():
+        with pytest.raises(Disallowed) as error:
+            await rules.check(url)
+        return error.value.again_after
+
+    async def main():
+        waits = []
+        for _ in range(9):
+            waits.append(await wait())
+            now[0] += waits[-1]
+        sites.status = 200
+        assert await rules.check(url) == LONGEST_DELAY  # however long it asks for
+        sites.status = 503
+        times = []
+        while len(sites.asked) < 12:
+            now[0] += 60.0
+            assert await rules.check(url) == LONGEST_DELAY  # what it said before holds
+            times += [now[0]] * (len(sites.asked) > 10 + len(times))
+        return waits, times[1] - times[0]
+
+    waits, again = asyncio.run(main())
+    assert waits[:3] == [600.0, 1200.0, 2400.0]
+    assert waits[-1] == EXPIRY
+    assert again == 600.0  # as after the first failure
+
+
+def test_the_rules_of_the_sites_that_were_asked_last_are_remembered(monkeypatch):
+    monkeypatch.setattr(robots, "_MOST_SITES", 2)
+    sites = Sites()
+    sites.status = 404
+    rules = Robots(sites, lambda: 0.0)
+
+    async def main():
+        for name in "abacab":
+            await rules.check(f"https://{name}.example/")
+
+    asyncio.run(main())
+    assert [address[8] for address in sites.asked] == ["a", "b", "c", "b"]
 
 
 @pytest.mark.parametrize(

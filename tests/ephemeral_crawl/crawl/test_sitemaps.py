@@ -1,6 +1,8 @@
 """Sitemaps: what is read of them, which sources they add, and which they ping."""
 
 import gzip
+import time
+import tracemalloc
 from contextlib import suppress
 
 import pytest
@@ -62,10 +64,17 @@ def test_xml_news_text_and_gzip_say_the_same():
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [("1970", 0.0), ("1970-02", 31 * 86400.0), ("1970-01-01T01:00Z", 3600.0)]
+    + [("1970-01-01T01:00", 3600.0)]
     + [(text, None) for text in ("yesterday", "1970-13", "1970-1-1", "9" * 99, "0000")],
 )
-def test_dates(text, seconds):
-    ((_, modified, _),) = parse_sitemap(sitemap({"https://a.example/": text})).entries
+def test_dates(text, seconds, monkeypatch):
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        ((_, modified, _),) = parse_sitemap(sitemap({"https://a.example/": text})).entries
+    finally:
+        monkeypatch.undo()
+        time.tzset()
     assert modified == seconds
 
 
@@ -89,6 +98,18 @@ def test_damaged_sitemaps_are_refused(body, parts):
         parse_sitemap(body)
 
 
+def test_a_bomb_is_not_unpacked_to_its_end(monkeypatch):
+    monkeypatch.setattr(sitemaps, "MOST_BYTES", 1000)
+    bomb = gzip.compress(bytes(5_000_000))
+    tracemalloc.start()
+    try:
+        with refused("more than 1,000 bytes"):
+            parse_sitemap(bomb)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
 @given(st.binary(max_size=60), st.integers(0, len(PAGE)))
 def test_no_bytes_give_another_error_than_a_refusal(noise, at):
     for body in (PAGE[:at] + noise + PAGE[at:], gzip.compress(PAGE)[:at] + noise):
@@ -106,7 +127,7 @@ def test_of_a_large_sitemap_the_latest_entries_are_items():
     assert feed.items[0].link == "https://a.example/2099"
 
 
-def imported(answers, address="/index", memory=None):
+def imported(answers, address="/index", memory=None, **options):
     """Return what an import from a site came to, the scheduler, and the paths that were fetched."""
     loop, scheduler = WarpedLoop(), Scheduler(":memory:", budget="1/h")
     site = Site(loop)
@@ -117,7 +138,7 @@ def imported(answers, address="/index", memory=None):
                 body = answer.replace(b"SITE", site.url("").encode())
                 site.answers[path] = message(200, gzip.compress(body) if "gz" in path else body)
             return await import_sitemap(
-                scheduler, site.url(address), client, memory=memory, max_interval="1d"
+                scheduler, site.url(address), client, memory=memory, max_interval="1d", **options
             )
 
     return loop.run(main()), scheduler, [path for path, _ in site.asked], site
@@ -140,6 +161,9 @@ def test_an_index_is_followed_once_and_within_its_host():
     assert done.refused == ("1 sitemaps after the first 100",)
     with refused("no sitemap can be read", "HTTP 404"):
         imported({})
+    _, scheduler, _, site = imported({"/index": nested, **pages}, per_host="10s")
+    assert site.loop.time() == pytest.approx(30.0, abs=1.0)  # of accelerated time, for four
+    assert scheduler.host_limit("127.0.0.1") == 10.0
 
 
 def test_a_sitemap_pings_what_it_lists_with_another_date_and_nothing_else(monkeypatch):

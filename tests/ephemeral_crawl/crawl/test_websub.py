@@ -114,7 +114,31 @@ def test_a_subscription_is_asked_for_verified_renewed_and_ended():
     run(test)
 
 
-def test_what_was_not_asked_for_is_refused():
+def test_a_hub_that_denies_what_it_has_confirmed_is_asked_again_after_a_while():
+    async def test(hub):
+        await hub.subscribe()
+        assert await hub.send("GET", hub.key, mode="denied", topic=TOPIC) == (200, "")
+        known = hub.subscriptions.of(FEED)
+        assert (known.again, known.failures) == (hub.now + 600.0, 1)
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("lease", "believed"),
+    [("60", 300.0), ("1e12", 90 * 86_400.0), ("-5", LEASE), ("nan", LEASE), ("soon", LEASE)],
+)
+def test_leases_that_are_not_believed(lease, believed):
+    async def test(hub):
+        await hub.subscribe(lease)
+        assert hub.subscriptions.of(FEED).again == pytest.approx(hub.now + 0.8 * believed)
+
+    run(test)
+
+
+def test_what_was_not_asked_for_is_refused(monkeypatch):
+    monkeypatch.setattr(websub, "_MOST_CONNECTIONS", 1)  # at once
+
     async def test(hub):
         hub.subscriptions.found(FEED, hub.url, TOPIC)
         await hub.subscriptions.round()
@@ -205,6 +229,9 @@ def test_a_feed_that_names_another_hub_or_none_has_another_subscription_or_none(
         hub.subscriptions.found(FEED, "", "")
         await hub.subscriptions.round()
         assert hub.asked[-1]["hub.mode"] == "unsubscribe"
+        hub.now += 3601
+        await hub.subscriptions.round()  # which the hub does not confirm
+        assert (hub.subscriptions.of(FEED), len(hub.asked)) == (None, 4)
         hub.subscriptions.found("other", "", "")
         assert hub.subscriptions.of("other").state == NONE
         assert not hub.subscriptions.wants("other")

@@ -177,12 +177,14 @@ def test_strangers_use_up_nothing_that_the_owner_of_a_site_has(monkeypatch):
 
     class Files:
         async def get(self, file):
-            return Response(200, {}, KEY.encode(), file, None)
+            return Response(200, {}, held[-1], file, None)
+
+    now, held = [0.0], [KEY.encode()]
 
     async def submit():
         service = Service(scheduler)
         try:
-            index_now, statuses = IndexNow(service, Files(), clock=lambda: 0.0), []
+            index_now, statuses = IndexNow(service, Files(), clock=lambda: now[0]), []
 
             async def send(key, urls):
                 try:
@@ -194,7 +196,12 @@ def test_strangers_use_up_nothing_that_the_owner_of_a_site_has(monkeypatch):
             first = await send(KEY, [page])
             statuses = [await send(f"wrong-key-{k}", [page]) for k in range(10)]
             many = [await send("wrong-key", pages) for _ in range(3)]
-            return first, statuses, many, [await send(KEY, pages) for _ in range(2)]
+            own = [await send(KEY, pages) for _ in range(2)]
+            assert len(index_now._refused) == 5
+            now[0] += 660.0
+            held.append(b"wrong-key-9")  # whose file did not hold it ten minutes ago
+            assert await send("wrong-key-9", [page]) == 200
+            return first, statuses, many, own
         finally:
             service.close()
 

@@ -198,6 +198,7 @@ def test_metrics_are_those_of_prometheus_and_bounded(client):
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     families = {family.name: family for family in text_string_to_metric_families(answer.text)}
     assert families["ephemeral_crawl_sources"].samples[0].value == 1
+    assert families["ephemeral_crawl_budget_units_per_second"].samples[0].value == 1.0
     assert families["ephemeral_crawl_leases"].type == "counter"
     assert all(re.fullmatch("(ephemeral_crawl|process)_[a-z_]+", name) for name in families)
     requests = families["ephemeral_crawl_http_requests"].samples

@@ -44,9 +44,10 @@ def ask(store, monkeypatch, error=None):
         service = Service(live)
         asked = [asyncio.create_task(service.change(live.add, "0"))]
         assert await asyncio.to_thread(commits.asked.wait, 60)
-        asked += [asyncio.create_task(service.change(live.add, f"{k % 7}")) for k in range(1, 8)]
-        asked.append(asyncio.create_task(service.call(live.sources)))
+        asked.append(asyncio.create_task(service.change(live.add, "1")))
         gone = asyncio.create_task(service.change(live.add, "gone"))
+        asked += [asyncio.create_task(service.change(live.add, f"{k % 7}")) for k in range(2, 8)]
+        asked.append(asyncio.create_task(service.call(live.sources)))
         _, early = await asyncio.wait(asked, timeout=0.1), [task.done() for task in asked]
         gone.cancel()
         commits.allowed.set()
@@ -155,18 +156,67 @@ def test_a_lease_that_waits_is_told_that_the_store_is_locked(monkeypatch):
 
     monkeypatch.setattr(live, "lease", lease)
 
-    async def gone():
-        return False
-
     async def main():
         service = Service(live)
         try:
-            await service.lease(1, "1min", 30.0, gone)
+            await service.lease(1, "1min", 30.0, here)
         finally:
             service.close()
 
     with pytest.raises(TimeoutError, match="locked"):
         asyncio.run(main())
+
+
+async def here():
+    """Return whether a client has left."""
+    return False
+
+
+def test_leases_that_are_given_when_the_wait_is_over_are_not_lost(monkeypatch):
+    live, over, leases = Scheduler(":memory:", budget="9/h"), threading.Event(), ["a lease"]
+    asked = []
+
+    def lease(*_):
+        asked.append(None)
+        return leases if len(asked) > 1 and over.wait(60) else []
+
+    monkeypatch.setattr(live, "lease", lease)
+
+    async def main():
+        service = Service(live)
+        try:
+            waiting = asyncio.create_task(service.lease(1, "1min", 0.01, here))
+            await asyncio.wait({waiting}, timeout=0.05)
+            over.set()
+            return await waiting
+        finally:
+            service.close()
+
+    assert asyncio.run(main()) == leases
+
+
+def test_a_lease_waits_no_longer_than_it_may(monkeypatch):
+    monkeypatch.setattr(services, "_MOST_WAIT", 0.01)
+
+    async def main():
+        service = Service(Scheduler(":memory:", budget="9/h"))
+        try:
+            return await asyncio.wait_for(service.lease(1, "1min", 3600.0, here), 60)
+        finally:
+            service.close()
+
+    assert asyncio.run(main()) == []
+
+
+def test_samples_go_on_where_the_clock_was_set_back():
+    async def main():
+        service = Service(Scheduler(":memory:", budget="9/h"))
+        service.samples.append((service.started + 1e6, await service.sample()))
+        await service.sample()
+        service.close()
+        return [at - service.started for at, _ in service.samples]
+
+    assert [at > 1e5 for at in asyncio.run(main())] == [False, True, False]
 
 
 def test_an_overview_is_shown_again_for_a_while(monkeypatch):

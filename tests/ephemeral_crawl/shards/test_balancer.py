@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ephemeral_crawl.live import TagStatus
+from ephemeral_crawl.live import Scheduler, TagStatus
 from ephemeral_crawl.live.settings import hours_of
 from ephemeral_crawl.shards.balancer import Balancer, Quote, divide
-from ephemeral_crawl.shards.tag_budgets import TagBudgets, TagQuote
+from ephemeral_crawl.shards.tag_budgets import TagBudgets, TagQuote, together
 
 FATES = ("answers", "silent", "request lost", "answer lost")
 
@@ -127,6 +127,22 @@ def test_nothing_changes_before_each_shard_has_answered_once():
     }
 
 
+def test_what_a_shard_may_still_be_told_is_not_given_to_others():
+    balancer = Balancer(20.0, 2)
+    balancer.acknowledge(balancer.lower([Quote(4.0, 1.0, 10, 0), Quote(4.0, 1.0, 10, 0)]))
+    assert balancer.rise() == {0: 10.0, 1: 10.0}  # which the first one has not received yet
+    balancer.lower([Quote(4.0, 1.0, 10, 0), Quote(10.0, 100.0, 10, 0)])
+    assert balancer.given.tolist() == [10.0, 10.0]
+    assert balancer.rise() == {0: 10.0}
+
+
+def test_hours_of_hardly_any_budget_are_hours_that_a_scheduler_accepts():
+    balancer = Balancer.of("08:00 40/h, 22:00 0.001/h", None, 0.0, 2)
+    told = balancer.arguments(1e-9 * balancer.total)
+    assert min(rate for _, rate in hours_of(told["budget"])) > 0.0
+    Scheduler(":memory:", **told).close()
+
+
 def test_a_budget_that_is_raised_is_spent():
     fleet, balancer = Fleet([5.0, 5.0], [1.0, 3.0], [1.0, 1.0]), Balancer(10.0, 2)
     fleet.round(balancer)
@@ -231,14 +247,27 @@ def test_the_maxima_of_a_tag_never_add_up_to_more_than_that_of_all_shards(data):
     assert parts == pytest.approx(np.maximum(best, 0.05 / number), rel=0.2)
 
 
+def test_the_price_of_a_tag_is_that_at_which_it_is_spent():
+    tags = [
+        TagStatus("x", 10, False, None, None, spends, 0.0, price, 0.0, "")
+        for spends, price in ((3.0, 1.0), (1.0, 5.0))
+    ]
+    (found,) = together([[tag] for tag in tags])
+    assert (found.spends, found.price) == (4.0, 2.0)
+
+
 @pytest.mark.parametrize(
-    ("sources", "new", "expected"), [(0, 0, 0.0), (50, 0, 0.25), (50, 50, 2.75), (50, 10, 0.75)]
+    ("price", "sources", "new", "expected"),
+    [
+        *((1e-6, 0, 0, 0.0), (1e-6, 50, 0, 0.25), (1e-6, 50, 50, 2.75), (1e-6, 50, 10, 0.75)),
+        (1e6, 0, 0, 0.0),  # that of a store in which nothing was ever wanted
+    ],
 )
-def test_a_shard_of_low_price_gets_the_least_of_its_sources(sources, new, expected):
+def test_a_shard_of_low_price_gets_the_least_of_its_sources(price, sources, new, expected):
     """Nothing if it has none; before they were tried, enough to find out what they are worth."""
     budgets, balancer = [5.0, 5.0], Balancer(10.0, 2)
     for _ in range(12):
-        quotes = [Quote(budgets[0], 1.0, 50, 0), Quote(budgets[1], 1e-6, sources, new)]
+        quotes = [Quote(budgets[0], 1.0, 50, 0), Quote(budgets[1], price, sources, new)]
         lowered = balancer.lower(quotes)
         balancer.acknowledge(lowered)
         for i, budget in (lowered | balancer.rise()).items():

@@ -67,7 +67,21 @@ def test_sources_are_imported_into_the_stores_of_their_shards(tmp_path):
         ManageSources(store=(places[0], str(tmp_path / "new.db"))).run()
 
 
-def test_growing_loses_nothing_of_what_was_learnt(tmp_path):
+def test_the_longer_limit_of_a_host_stays_with_the_shard_that_it_belongs_to():
+    stores = [Scheduler(":memory:", budget="9/h") for _ in range(2)]
+    hosts = [f"site{i}.example" for i in range(9)]
+    home = [owner_of(host, 2) for host in hosts]
+    stores[0].limit_hosts(dict.fromkeys(hosts, 5.0))
+    stores[1].limit_hosts({hosts[home.index(1)]: 60.0})
+    assert not list(divide_anew(stores))
+    limits = [store.unused_limits() for store in stores]
+    assert limits[0] == {host: 5.0 for host, k in zip(hosts, home, strict=True) if k == 0}
+    assert limits[1] == {
+        host: 60.0 if i == home.index(1) else 5.0 for i, host in enumerate(hosts) if home[i] == 1
+    }
+
+
+def test_growing_loses_nothing_of_what_was_learnt(tmp_path, monkeypatch):
     """From four to eight, half of the sources move, and if it is stopped, it goes on."""
     clock, draw = [START], np.random.default_rng(1)
     stores = [
@@ -85,6 +99,17 @@ def test_growing_loses_nothing_of_what_was_learnt(tmp_path):
                 for x in store.lease(100)
             )
     learnt = {name: stores[owner_of(name, 4)].export([name])["learnt"] for name in names}
+    with monkeypatch.context() as patch:  # it is killed between the two stores
+        patch.setattr(Scheduler, "remove", lambda self, source: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            next(divide_anew(stores))
+    together, configure = [], Scheduler.configure
+
+    def noted(self, **given):
+        configure(self, **given)
+        together.append(sum(store.status().budget for store in stores))
+
+    monkeypatch.setattr(Scheduler, "configure", noted)
     moving = divide_anew(stores)
     moved = next(moving)
     moving.close()
@@ -94,6 +119,7 @@ def test_growing_loses_nothing_of_what_was_learnt(tmp_path):
     for name in names:
         assert stores[owner_of(name, 8)].export([name])["learnt"] == learnt[name]
     budgets = [store.status().budget for store in stores]
+    assert max(together) <= 54.0 * (1 + 1e-9)  # also meanwhile
     assert sum(budgets) == pytest.approx(54.0)
     assert budgets == pytest.approx([54.0 * (len(store) + 1) / 308 for store in stores])
     assert not list(divide_anew(stores))

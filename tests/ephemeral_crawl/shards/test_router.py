@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -14,15 +15,15 @@ import pytest
 
 from ephemeral_crawl.balance import Balance
 from ephemeral_crawl.crawl import websub
-from ephemeral_crawl.live import Scheduler
+from ephemeral_crawl.live import Scheduler, TagStatus
 from ephemeral_crawl.live.settings import hours_of
 from ephemeral_crawl.reshard import Reshard
-from ephemeral_crawl.serve import receiver
+from ephemeral_crawl.serve import receiver, router
 from ephemeral_crawl.serve.admission import VARIABLE, Limits, Token
 from ephemeral_crawl.serve.errors import Refused
 from ephemeral_crawl.serve.router import Router, make_router
 from ephemeral_crawl.serve.server import listen, make_server
-from ephemeral_crawl.serve.servers import Servers, Shards
+from ephemeral_crawl.serve.servers import Servers, Shards, _quote_of_tag
 from ephemeral_crawl.shards.balancer import Balancer
 from ephemeral_crawl.shards.owner import domain_of, owner_of
 from tests.ephemeral_crawl.serve.running import BEARER, SECRET, Client, running
@@ -61,9 +62,9 @@ def routed(to, token=None, balancer=None, port=0):
 
     async def main():
         async with servers:
-            router = Router(servers, balances=balancer is not None)
-            app = make_router(router, Token(token) if token else None, limits, budget)
-            made.append(make_server(app, router, limits))
+            forwards = Router(servers, balances=balancer is not None)
+            app = make_router(forwards, Token(token) if token else None, limits, budget)
+            made.append(make_server(app, forwards, limits))
             ready.set()
             await made[0].serve([listener])
 
@@ -258,6 +259,9 @@ def test_hubs_and_sites_reach_the_shard_that_owns_the_source(monkeypatch):
         assert client.ask("POST", path[:-1], b"news").status == 410
         assert client.ask("POST", f"/shards/{mine}/v1/status", b"").status == 404
         assert client.ask("POST", path.replace(f"/{mine}/", "/7/"), b"").status == 404
+        # What would be a header of the request to the shard.
+        answer = client.ask("POST", f"/shards/{mine}/websub/k%20HTTP/1.1%0D%0AX:%20y", b"")
+        assert (answer.status, answer.json["error"]) == (404, "no_route")
         words = urlencode({"url": feed, "key": KEY})
         assert client.get(f"/indexnow?{words}").status == 200
         body = json.dumps({"host": place[7:], "key": KEY, "urlList": [feed]}).encode()
@@ -322,6 +326,7 @@ def test_a_source_that_is_renamed_takes_what_was_learnt_to_its_new_shard():
         assert after["fetched_at"] == pytest.approx(before["fetched_at"], abs=1.0)
         (found,) = servers[owner_of(new, 2)].scheduler.export([new])["sources"]
         assert found[:2] == [new, domain_of(new)]
+        assert servers[owner_of(new, 2)].scheduler.unused_limits() == {}
         assert client.get(f"/v1/explain?source={old}").status == 404
         assert client.get("/v1/status").json["sources"] == 1
 
@@ -351,7 +356,7 @@ def test_a_shard_that_is_down_takes_nothing_from_the_others():
         assert {client.ask(how, "/healthz").status for how in ("GET", "HEAD")} == {503}
 
 
-def test_a_lease_waits_until_something_is_due():
+def test_a_lease_waits_until_something_is_due(monkeypatch):
     with shards(2) as servers, routed(list(map(address, servers))) as client:
         found = []
         waiting = threading.Thread(
@@ -364,6 +369,64 @@ def test_a_lease_waits_until_something_is_due():
         waiting.join(20)
         assert [lease["source"] for lease in found[0].json["leases"]] == [NAMES[0]]
         assert client.post("lease", {"limit": 1, "wait": 0.1}).json["leases"] == []
+        monkeypatch.setattr(router, "_MOST_WAIT", 0.1)
+        assert client.post("lease", {"limit": 1, "wait": "1h"}).json["leases"] == []
+
+
+class Answers(Shards):
+    """Shards that answer at once, by number and path."""
+
+    def __init__(self, *answers):
+        super().__init__([f"shard {k}" for k in range(len(answers))])
+        self.answers = answers
+
+    async def exchange(self, shard, method, path, body=b"", headers=None):
+        return 200, json.dumps(self.answers[shard][path]).encode()
+
+
+def test_answers_of_shards_together():
+    status = Scheduler(":memory:", budget="30/h").status()
+    statuses = [{"/v1/status": asdict(replace(status, price=1.0))}]
+    statuses.append({"/v1/status": asdict(replace(status, price=5.0, budget=10.0))})
+    together, _ = asyncio.run(Router(Answers(*statuses)).status())
+    assert (together.price, together.budget) == (2.0, 40.0)  # as the budget is spent
+    due = [{"/v1/next_due": {"due_at": at}} for at in (7.0, None, 5.0)]
+    assert asyncio.run(Router(Answers(*due)).next_due()) == 5.0
+    leases = [[{"id": 1, "index": index} for index in (5.0, 3.0)[k:]] for k in (0, 1)]
+    leases = [{"/v1/status": {}, "/v1/lease": {"leases": found}} for found in leases]
+    found = asyncio.run(Router(Answers(*leases[::-1]))._lease(4, {}))
+    indices = [lease["index"] for lease in found]
+    assert indices == sorted(indices, reverse=True)
+    assert indices[0] == 5.0
+
+
+def test_the_new_sources_of_a_tag_are_in_proportion():
+    status = replace(Scheduler(":memory:", budget="30/h").status(), sources=40, new=10)
+    tag = TagStatus("x", 8, False, None, None, 0.0, 0.0, 1.0, 0.0, "")
+    assert _quote_of_tag("x", status, [tag]).new == 2.0
+
+
+def test_connections_that_a_server_may_have_closed_are_not_used_again(monkeypatch):
+    opened, connect = [], asyncio.open_connection
+
+    async def noted(*place, **options):
+        opened.append(place)
+        return await connect(*place, **options)
+
+    monkeypatch.setattr(asyncio, "open_connection", noted)
+
+    async def ask(to):
+        async with Servers([to]) as servers:
+            for idle in (60.0, 60.0, -1.0):
+                monkeypatch.setattr("ephemeral_crawl.serve.servers._IDLE", idle)
+                await servers.ask(0, "GET", "/v1/status")
+                yield len(opened)
+
+    async def main():
+        return [number async for number in ask(address(server))]
+
+    with shards(1) as (server,):
+        assert asyncio.run(main()) == [1, 1, 2]
 
 
 def test_rounds_over_http_divide_the_budget():

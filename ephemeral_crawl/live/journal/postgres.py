@@ -288,7 +288,9 @@ def _parted(address: str) -> tuple[str, str]:
 
 
 def _unreachable(name: str, error: Exception) -> ConnectionError:
-    return ConnectionError(f"{name} cannot be used: {_line(error)}")
+    read_only = isinstance(error, psycopg.errors.ReadOnlySqlTransaction)
+    advice = "; name the server that takes writes, or all with ?target_session_attrs=read-write"
+    return ConnectionError(f"{name} cannot be used: {_line(error)}{advice * read_only}")
 
 
 def _line(error: Exception) -> str:

@@ -27,7 +27,7 @@ const send = async (event) => {
   const method = event.submitter?.dataset.method || form.dataset.method;
   const given = Object.fromEntries([...new FormData(form)].filter(([, value]) => value.trim()));
   try {
-    const answer = await fetch("/v1/" + method, {
+    const answer = await fetch("v1/" + method, {
       method: "POST", credentials: "same-origin", body: JSON.stringify(given),
       headers: { "Content-Type": "application/json" },
     });

@@ -935,6 +935,14 @@ def test_a_server_that_refuses_is_a_connection_error(store):
 
 
 @on_postgres
+def test_of_a_server_that_takes_no_writes_it_is_said_what_to_name(store):
+    live = Scheduler(store.address, budget="1/h")
+    live._ledger.journal._connection.execute("SET default_transaction_read_only = on")
+    with pytest.raises(ConnectionError, match=r"read-only.*name the server that takes writes"):
+        live.add("a")
+
+
+@on_postgres
 def test_a_store_is_opened_again_whatever_the_encoding_of_the_server(store):
     store.run("ALTER ROLE postgres SET client_encoding = 'SQL_ASCII'")  # as in such a database
     try:

@@ -202,6 +202,13 @@ def test_a_browser_runs_nothing_of_the_data_and_refreshes_the_page(client, chrom
     assert client.post("remove", {"source": "https://later.example/"}).status == 200
 
 
+@pytest.mark.parametrize("path", ["/", "/?source=https%3A%2F%2Fe2.example%2Ffeed"])
+def test_links_hold_below_a_path_of_a_proxy(client, path):
+    text = client.get(path).text
+    assert 'href="metrics"' in text
+    assert not re.findall("""(?:href|src|action)="/|fetch."/""", text)
+
+
 def test_a_search_in_a_browser_leads_to_the_explanation(client, chromium):
     chromium.open(f"http://127.0.0.1:{client.port}/")
     chromium.value("document.querySelector('#source').value = 'e2.'")

@@ -414,6 +414,11 @@ class Scheduler:
         with self._ledger.reading() as (state, _):
             return state.unused_limits()
 
+    def paused_hosts(self) -> list[str]:
+        """Return the hosts and domains that are paused, also those without sources."""
+        with self._ledger.reading() as (state, _):
+            return [state.host_names[k] or "" for k in state.paused_hosts]
+
     def teach(self, lessons: Iterable[Lesson]) -> int:
         """Use what is known of sources that were not fetched yet; return how many there are.
 

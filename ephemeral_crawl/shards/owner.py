@@ -85,8 +85,8 @@ def share_tags(stores: Sequence[Scheduler]) -> None:
 
 
 def divide_anew(stores: Sequence[Scheduler]) -> Iterator[int]:
-    """Move every source to the shard that it belongs to, with what was learnt, and the limits of
-    hosts without sources; yield how many sources were moved, now and then.
+    """Move every source to the shard that it belongs to, with what was learnt, and the limits and
+    pauses of hosts without sources; yield how many sources were moved, now and then.
 
     A source is added where it belongs before it is removed where it was, so that nothing is lost if
     this is stopped; when it is started again it goes on. The budgets are divided in proportion to
@@ -112,7 +112,7 @@ def divide_anew(stores: Sequence[Scheduler]) -> Iterator[int]:
                     for name in batch:
                         store.remove(name)
                 yield len(batch)
-    _move_limits(stores)
+    _move_hosts(stores)
     total = sum(store.status().budget for store in stores)
     parts = [len(store) + 1 for store in stores]
     budgets = [total * part / sum(parts) for part in parts]
@@ -124,9 +124,14 @@ def divide_anew(stores: Sequence[Scheduler]) -> Iterator[int]:
         stores[k].configure(budget=rate_of(budgets[k]))
 
 
-def _move_limits(stores: Sequence[Scheduler]) -> None:
-    """Move the limits of hosts without sources to the shards that the hosts belong to."""
+def _move_hosts(stores: Sequence[Scheduler]) -> None:
+    """Move the limits and the pauses of hosts without sources to the shards that the hosts belong
+    to."""
     for i, store in enumerate(stores):
+        for host in store.paused_hosts():
+            if (home := owner_of(host, len(stores))) != i:
+                stores[home].pause(host=host)
+                store.resume(host=host)
         homes: dict[int, dict[str, float]] = {}
         for host, interval in store.unused_limits().items():
             if (home := owner_of(host, len(stores))) != i:

@@ -95,6 +95,7 @@ def test_no_use_of_a_store_drops_its_locks(path, monkeypatch):
         "outline": live.outline,
         "together": together,
         "unused_limits": live.unused_limits,
+        "paused_hosts": live.paused_hosts,
         "copy": lambda: live.copy(path.with_name("copy")),
         "close": lambda: Scheduler(path).close(),  # of another on the same file
     }

@@ -123,3 +123,19 @@ def test_growing_loses_nothing_of_what_was_learnt(tmp_path, monkeypatch):
     assert sum(budgets) == pytest.approx(54.0)
     assert budgets == pytest.approx([54.0 * (len(store) + 1) / 308 for store in stores])
     assert not list(divide_anew(stores))
+
+
+def test_pauses_of_hosts_go_where_the_hosts_belong(tmp_path):
+    """Also of those without sources; none stays behind, to come back when it was ended."""
+    stores = [Scheduler(tmp_path / f"{k}.db", budget="10/h") for k in range(2)]
+    names = ["site0.example", "*.site1.example", "site2.example", "*.site3.example"]
+    stores[0].add("https://site0.example/", host=names[0])
+    stores[0].add("https://a.site3.example/", host="a.site3.example")
+    for name in names:
+        stores[0].pause(host=name)
+    for _ in range(2):
+        list(divide_anew(stores))
+        for k, store in enumerate(stores):
+            assert sorted(store.paused_hosts()) == sorted(x for x in names if owner_of(x, 2) == k)
+    assert 0 < len(stores[0].paused_hosts()) < 4
+    assert sum(store.status().paused for store in stores) == 2

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from functools import lru_cache
 
 from ephemeral_crawl.crawl.urls import host_of
@@ -120,8 +121,11 @@ def divide_anew(stores: Sequence[Scheduler]) -> Iterator[int]:
         (budget - store.status().budget, k)
         for k, (store, budget) in enumerate(zip(stores, budgets, strict=True))
     ]
-    for _, k in sorted(changes):  # those that lose first
-        stores[k].configure(budget=rate_of(budgets[k]))
+    with ExitStack() as stack:  # all are set, or none, but for a kill between their commits
+        for _, k in sorted(changes, reverse=True):  # those that lose are the first to be committed
+            stack.enter_context(stores[k].together())
+        for store, budget in zip(stores, budgets, strict=True):
+            store.configure(budget=rate_of(budget))
 
 
 def _move_hosts(stores: Sequence[Scheduler]) -> None:

@@ -125,6 +125,23 @@ def test_growing_loses_nothing_of_what_was_learnt(tmp_path, monkeypatch):
     assert not list(divide_anew(stores))
 
 
+def test_the_budgets_are_divided_or_stay(tmp_path, monkeypatch):
+    """Their sum would be another for the next time."""
+    stores = [Scheduler(tmp_path / f"{k}.db", budget="10/h") for k in range(3)]
+    stores[0].add_many({"source": f"https://site{i}.example/"} for i in range(30))
+
+    def fails(**_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(stores[2], "configure", fails)
+    with pytest.raises(OSError, match="disk full"):
+        list(divide_anew(stores))
+    assert [store.status().budget for store in stores] == [10.0] * 3
+    monkeypatch.undo()
+    list(divide_anew(stores))
+    assert sum(store.status().budget for store in stores) == pytest.approx(30.0)
+
+
 def test_pauses_of_hosts_go_where_the_hosts_belong(tmp_path):
     """Also of those without sources; none stays behind, to come back when it was ended."""
     stores = [Scheduler(tmp_path / f"{k}.db", budget="10/h") for k in range(2)]

@@ -2,14 +2,16 @@
 
 import csv
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from agents.evaluation.statistics import Estimate
 from crawl_env import ItemLog, PingLog
 from ephemeral_crawl import __main__ as cli
 from ephemeral_crawl.backtest import command as backtest
-from ephemeral_crawl.backtest import play, rules
+from ephemeral_crawl.backtest import play, rules, summary
 from ephemeral_crawl.backtest.play import Feeds, played
 from ephemeral_crawl.core.results import read_csv
 from ephemeral_crawl.live import Scheduler
@@ -126,6 +128,28 @@ def test_two_feeds_by_hand():
     assert feeds.total == 45 * 4.0
     assert found.found == 44 * 3.0 + 45 * 1.0
     assert found.delay == pytest.approx((44 * 3 * 1.5 + 45 * 0.5) / found.found * HOUR)
+
+
+def test_fewer_fetches_are_enough_only_as_far_as_all_more_are():
+    gains = {4.0: 0.5, 3.0: 0.1, 2.0: -0.1, 1.0: 0.05}
+    runs = {m: {play.SCHEDULER: gain, "miniflux": 0.0} for m, gain in gains.items()}
+    events = SimpleNamespace(
+        per_hour=4.0, present="miniflux", gain=lambda run, _: Estimate(run, run - 0.2, run + 0.2)
+    )
+    results = SimpleNamespace(runs=runs)
+    assert summary.enough(events, results, sure=False) == 3.0
+    assert summary.enough(events, results, sure=True) is None
+
+
+def test_what_feeds_publish_is_what_they_publish_while_fetches_are_made():
+    log = ItemLog(["a"], [0, 0, 0, 0], [1.0, 11.0, 12.0, 13.0], [8.0, 1.0, 2.0, 4.0], 0, 100)
+    feeds, run = Feeds(log, start=0.1, half_life=HOUR), SimpleNamespace(fetches=np.array([9.0]))
+    events = SimpleNamespace(feeds=feeds, log=log, per_hour=1.0, present="miniflux")
+    runs = {1.0: {play.SCHEDULER: run, "miniflux": run}}
+    (row,) = summary.feeds_of(events, SimpleNamespace(runs=runs))
+    days = 90 / 24
+    assert [row["items_per_day"], row["worth_per_day"]] == pytest.approx([3 / days, 7 / days])
+    assert row["present_per_day"] == pytest.approx(9 / days)
 
 
 def test_a_rule_with_its_own_intervals_spends_what_it_wants():

@@ -11,14 +11,14 @@ from agents.evaluation.statistics import Estimate
 from agents.policies.static import Scheduled
 from agents.theory.engine import places
 from agents.theory.task_bound import task_bound
-from crawl_env import Sources, Task
+from crawl_env import ItemLog, Sources, Task
 from crawl_env.simulation.selection import whole_budget
 from ephemeral_crawl.comparison import indexing
 from ephemeral_crawl.comparison.events import Events
 from ephemeral_crawl.comparison.present import Measured, Present, equal, since_last_crawl
 from ephemeral_crawl.comparison.report import against, collects, equal_utility, equals, limit
-from ephemeral_crawl.comparison.sample import sample
-from ephemeral_crawl.comparison.schedule import Schedule
+from ephemeral_crawl.comparison.sample import Sample, sample
+from ephemeral_crawl.comparison.schedule import Schedule, clock
 from ephemeral_crawl.core.study import FILE, check_question, question, text_of
 
 FLEET = Sources([1.0, 0.2, 0.0], [2.0, 9.0, 1.0], [0.3, 0.05, 0.1], names=["a", "b", "c"])
@@ -91,6 +91,18 @@ def test_what_collects_nothing_is_not_recommended():
     assert Events.recommended(few, {"oldest-first": 0.7, "whittle": 0.1}) == "whittle"
 
 
+def test_of_many_policies_one_is_better_only_if_it_is_so_clearly():
+    levels = []
+    for gap, better in (
+        (Estimate(0.02, 0.01, 0.03), True),
+        (Estimate(0.02, -0.01, 0.05), False),
+        (Estimate(5e-4, 4e-4, 6e-4), False),  # whatever is certain of it
+    ):
+        events = SimpleNamespace(lead=lambda a, b, level, gap=gap: levels.append(level) or gap)
+        assert Events._clearly_better(events, 1.0, 1.0, 4) == better
+    assert levels == pytest.approx([1 - 0.05 / 4] * 3)
+
+
 def test_an_answer_says_what_present_intervals_collect_where_nothing_is_certain():
     intervals = Present("present intervals", np.array([0.5, 0.25, 0.0]))
     said = equals(intervals, None, "whittle", part=0.5571)
@@ -104,6 +116,10 @@ def test_a_present_rule_is_read_from_a_table(tmp_path):
     assert rule.rates.tolist() == [0.5, 0.25, 0.0]
     assert rule.budget(FLEET, 9.0) == 0.75
     assert Present.of("nutch", FLEET).budget(FLEET, 9.0) == 9.0
+    slow = FLEET.replaced(period=2.0, cost=[1.0, 4.0, 1.0])
+    rule = Present.of(str(path), slow)
+    assert rule.rates.tolist() == [1.0, 0.5, 0.0]  # per step
+    assert rule.budget(slow, 9.0) == 1.0 + 4.0 * 0.5
     for text, message in (
         ("source,interval\na,2\n", "lacks 2 of the sources"),
         ("source,interval\na,0.5\nb,1\nc,1\n", "at least one step"),
@@ -145,6 +161,22 @@ def test_rows_say_interval_next_crawl_and_reason():
     assert "with the limit collects 0.24% more than without" in limit(limited, -0.0024)
 
 
+def test_times_of_a_schedule_are_in_the_unit_of_the_rates():
+    fleet, since = Sources.random(20, seed=1), np.random.default_rng(0).uniform(0, 20, 20)
+    slow = fleet.replaced(
+        arrival_rate=0.5 * fleet.arrival_rate, decay_rate=0.5 * fleet.decay_rate, period=2.0
+    )
+    found, same = (
+        Schedule(Task(sources, budget=3), longest=15.0, since=times)
+        for sources, times in ((fleet, since), (slow, 2.0 * since))
+    )
+    assert same.first == pytest.approx(2.0 * found.first)
+    assert same.interval == pytest.approx(2.0 * found.interval)
+    assert {row["interval_measured"] for row in same.rows(str, np.full(20, 0.5))} == {"4"}
+    log = ItemLog(["a"], [0], [1], [1], origin="2026-11-30T00:00:00Z", unit="day")
+    assert clock(log, 1.0)(0.5) == "2026-12-01T12:00:00Z"
+
+
 def test_reasons_where_crawls_fail_and_where_hosts_limit_them():
     failing = Sources([2, 1, 0.5], [1, 1, 2], [0.1, 0.2, 0.3], failure_rate=[0.5, 0.2, 0.2])
     schedule = Schedule(Task(failing, budget=0.8, budget_rule="average", observed=False))
@@ -180,6 +212,18 @@ def test_the_bound_of_an_engine_with_few_places_is_found_once(monkeypatch):
     assert (bound.bound, len(found)) == (0.5, 1)
     saved = task_bound(task.replaced(budget_rule="average"))
     assert (bound.multiplier, bound.price) == (saved.multiplier, saved.price)
+
+
+def test_what_an_engine_costs_is_measured_without_it_and_with_better_ones(monkeypatch):
+    job = {"arguments": {"engine": {"rate": 1.5, "threshold": 0.2}, "sources": "f"}}
+    for price, names in ((0.1, indexing.REFERENCES[:2]), (0.3, indexing.REFERENCES)):
+        monkeypatch.setattr(indexing, "price_of", lambda bound, price=price: price)
+        jobs = {name: x["arguments"] for name, x in indexing.references(job, job, None).items()}
+        assert tuple(jobs) == names
+        assert jobs[indexing.FREE] == {"sources": "f"}
+        assert jobs[indexing.FASTER]["engine"] == {"rate": 3.0, "threshold": 0.2}
+    assert jobs[indexing.REFUSING]["engine"] == {"rate": 1.5, "threshold": 0.3}
+    assert indexing._lost(Estimate(-0.2, -0.3, -0.1)) == (0.2, 0.1, 0.3)
 
 
 def test_first_crawls_of_large_fleets_are_found_in_longer_steps(monkeypatch):
@@ -241,6 +285,10 @@ def test_a_sample_keeps_the_ratio_of_budget_and_sources():
         ratio = part.published / found.stretch / size * len(fleet) / fleet.published
         assert ratio == pytest.approx(1, rel=0.1)
         assert str(size) in found.sentence(fleet, [budget])
+    dear = fleet.replaced(cost=np.where(np.arange(10_000) == 7, 1e6, 1.0))
+    assert sample(dear, [50.0]).stretch == sample(fleet, [50.0]).stretch  # it is never crawled
+    crawls = Sample(np.array([0, 2]), [1.0], 3).crawls(np.array([0.5, 0.1, 0.2]))
+    assert crawls == pytest.approx([1.0, 0.6])  # of a step three times as long, at most one
     small = sample(FLEET, [2.0])
     assert small.sentence(FLEET, [2.0]) == ""
     few = fleet.replaced(mean_utility=np.where(np.arange(10_000) == 7, 1e6, 1.0))

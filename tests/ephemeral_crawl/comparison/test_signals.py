@@ -87,6 +87,7 @@ def test_a_replay_with_recorded_pings(tmp_path, monkeypatch, capsys):
     run(f"{replayed} adaptive-self-tuning --signals example/pings.csv --out pings")
     printed = capsys.readouterr().out
     assert "With signals, whittle collects" in printed
+    assert "Pings precede" not in printed
     run(f"{replayed} adaptive-self-tuning --out none")
     found = rows(tmp_path / "pings" / "signals.csv")
     reward = {}

@@ -71,6 +71,15 @@ def test_decay_does_not_depend_on_the_number_of_threads():
     assert len(answers) == 1
 
 
+def test_decay_does_not_depend_on_the_unit_of_time():
+    _, log = decaying_log(1.0, n=4)
+    curves = DecayCurves(log.curves.first, log.curves.age / 24, log.curves.remaining)
+    days = ItemLog(
+        log.names, log.source, log.published / 24, log.utility, 0, 1000 / 24, curves, unit="day"
+    )
+    assert decay.measure(days).rate.value / 24 == pytest.approx(decay.measure(log).rate.value)
+
+
 def test_exponentials_are_fitted_as_by_scipy():
     from scipy.optimize import curve_fit
 
@@ -330,14 +339,13 @@ def test_the_status_of_all_sources_is_found_once_and_not_for_each(files, tmp_pat
 
 
 def test_decay_may_be_given_and_part_of_the_log_taken(files, tmp_path):
-    out = tmp_path / "fleet.csv"
+    log, out = ItemLog.from_csv(files[0]), tmp_path / "fleet.csv"
+    counts = np.sort(np.bincount(log.source[log.published >= 500], minlength=6))
     common = {"decay_rate": 0.3, "out": out, "report": tmp_path / "r"}
-    Fit(items=files[0], since="500", until="1000", min_items=20, **common).run()
-    log = ItemLog.from_csv(files[0])
-    counts = np.bincount(log.source[log.published >= 500], minlength=6)
+    Fit(items=files[0], since="500", until="1000", min_items=int(counts[2]), **common).run()
     fleet = Sources.from_csv(out)
-    assert fleet.decay_rate.tolist() == [0.3] * (counts >= 20).sum()
-    assert fleet.arrival_rate.sum() == pytest.approx(counts[counts >= 20].sum() / 500, rel=0.01)
+    assert fleet.decay_rate.tolist() == [0.3] * 4
+    assert fleet.arrival_rate.sum() == pytest.approx(counts[2:].sum() / 500, rel=0.01)
 
 
 def test_a_tiny_log_is_fitted_too(tmp_path):

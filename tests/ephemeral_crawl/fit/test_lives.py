@@ -128,6 +128,13 @@ def test_the_command_names_the_dead_and_keeps_their_rate(tmp_path, capsys):
     Fit(items=path, **options, drop_dead=True).run()
     assert "s3" not in Sources.from_csv(out).names
     assert len(Sources.from_csv(out)) == 7
+    log = ItemLog.from_csv(path)
+    times = log.published[log.source == log.names.index("s5")]
+    pings = tmp_path / "pings.csv"
+    pings.write_text("source,time\n" + "".join(f"s5,{t + 0.01}\n" for t in times))
+    Fit(items=path, signals=pings, **options, drop_dead=True).run()
+    fleet = Sources.from_csv(out)
+    assert fleet.names[int(fleet.recall.argmax())] == "s5"
 
 
 def test_items_far_from_all_others_are_refused_or_dropped(tmp_path, capsys):

@@ -84,6 +84,14 @@ def test_the_bound_is_the_concave_hull_of_all_schedules(seed, period, silent):
         assert bound >= hard - 1e-12
 
 
+def test_the_unit_of_costs_does_not_matter():
+    log, fleet = tiny(0)
+    trace, cheap = Trace(log, random_start=False), fleet.replaced(cost=fleet.cost * 0.01)
+    for budget in (0.2, 0.5, 1.5):
+        bound = Hindsight(trace, fleet, EPOCHS).bound(budget)
+        assert Hindsight(trace, cheap, EPOCHS).bound(0.01 * budget) == pytest.approx(bound)
+
+
 def test_with_budget_for_everything_it_is_what_crawling_everything_brings():
     log, fleet = tiny(3)
     most = collected(log, fleet, np.ones((EPOCHS, 2)))

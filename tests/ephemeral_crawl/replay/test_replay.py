@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import t
 
 from agents import AGENTS
 from agents.evaluation.rollout import Rollout, evaluate
@@ -21,7 +22,8 @@ from ephemeral_crawl.live import Scheduler
 from ephemeral_crawl.replay import play as replay
 from ephemeral_crawl.replay.play import LiveScheduler, Replay, play
 from ephemeral_crawl.replay.recording import Recording, _changed
-from ephemeral_crawl.replay.split import WEEK, Log
+from ephemeral_crawl.replay.split import WEEK, Log, fitted_to
+from ephemeral_crawl.replay.view import View
 from tests.ephemeral_crawl.commands import FEW, replayed, rows, totals
 from tests.ephemeral_crawl.commands import LOG as EXAMPLE
 
@@ -240,6 +242,61 @@ def test_a_scheduler_that_is_not_taught_has_to_find_out_which_sources_are_good()
         for taught in (True, False)
     }
     assert total[True] > 1.1 * total[False]
+
+
+def test_the_unit_of_a_log_does_not_matter_to_the_scheduler():
+    split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 60)
+    (job,) = recording(split).jobs(replay.SCHEDULER, 2.0)
+    log, fleet, chosen = split.trace.log, split.fleet, []
+    for unit, hours in (("hour", 1.0), ("day", 24.0)):
+        same = ItemLog(
+            log.names, log.source, log.published / hours, log.utility, log.start / hours,
+            log.end / hours, unit=unit,
+        )  # fmt: skip
+        sources = fleet.replaced(
+            arrival_rate=fleet.arrival_rate * hours,
+            decay_rate=fleet.decay_rate * hours,
+            period=1.0 / hours,
+        )
+        given = {**evaluation.arguments_of(job), "features": ("age",), "sources": sources}
+        agent, nothing = LiveScheduler(Task(**given), same), np.zeros((1, len(fleet), 1))
+        chosen.append([agent.predict(nothing)[0].tolist() for _ in range(60)])
+    assert np.mean([a == b for a, b in zip(*chosen, strict=True)]) > 0.95  # but for rounding
+
+
+def test_what_is_collected_by_source_is_all_that_is_collected():
+    split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 40)
+    (job,) = recording(split, runs=3).jobs("oldest-first", 2.0)
+    by_source = np.array(replay.work_by_source(split.trace, job)["collected"])
+    total = measured_of(Replay, replay.work(split.trace, job)).reward.sum()
+    assert by_source.sum() == pytest.approx(total / (40 + 39 + 38))  # per step of each run
+
+
+def test_an_interval_covers_differences_of_blocks_and_of_runs():
+    split = SimpleNamespace(steps=20)
+    other, same = np.ones((3, 20)), dict.fromkeys(Replay._fields[1:], 0.0)
+    for varied, values, degrees in (
+        (np.repeat([[1.0], [2.0], [3.0]], 20, axis=1), [1.0, 2.0, 3.0], 2),
+        (np.repeat([[1.0, 2.0, 3.0, 4.0, 5.0]] * 3, 4, axis=1), [1.0, 2.0, 3.0, 4.0, 5.0], 4),
+    ):
+        gain = View(split, 4, 3).gain(Replay(varied + other, **same), Replay(other, **same))
+        error = t.ppf(0.975, degrees) * np.std(values, ddof=1) / np.sqrt(len(values))
+        mean = np.mean(values)
+        assert gain == pytest.approx((mean, mean - error, mean + error))
+
+
+def test_a_saved_budget_may_be_overdrawn_by_a_crawl():
+    step = recording(Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 50))
+    average = replace(step, arguments={**step.arguments, "budget_rule": "average"})
+    assert average.total_bound(2.0) == step.total_bound(2.0 + 1.0 / 50)
+
+
+def test_nothing_is_expected_in_the_end_of_sources_that_fell_silent():
+    times = [np.arange(0.0, 1000.0, 10.0), np.arange(0.0, 200.0, 5.0)]
+    source = np.repeat([0, 1], list(map(len, times)))
+    log = ItemLog(["a", "b"], source, np.concatenate(times), np.ones(source.size), 0, 1000)
+    assert fitted_to(log, 0.1, 1.0).arrival_rate[1] > 0.1
+    assert fitted_to(log, 0.1, 1.0, closed=True).arrival_rate[1] == 0.0
 
 
 # ------------------------------------------------------------------------------------ the command

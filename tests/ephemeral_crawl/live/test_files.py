@@ -219,6 +219,12 @@ def test_the_folder_of_the_process_may_change(tmp_path, monkeypatch):
     assert [file.name for file in tmp_path.iterdir()] == ["a"]
 
 
+@pytest.mark.parametrize(("full", "synchronous"), [(True, 2), (False, 1)])
+def test_changes_survive_a_power_failure_where_that_is_asked(path, full, synchronous):
+    with Scheduler(path, budget="1/h", full=full) as live:
+        assert live._ledger.journal.rows("PRAGMA synchronous") == [(synchronous,)]
+
+
 def test_names_of_one_file(path):
     live = Scheduler(path, budget="20/h")
     live.add("a")

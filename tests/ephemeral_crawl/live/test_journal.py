@@ -450,6 +450,7 @@ def test_a_state_in_memory_is_not_written(monkeypatch):
         (b'"renamed": []', b'"renamed": [[-1, 0.0, "a"]]', "source that does not exist"),
         (b'"columns": ["fetched", ', b'"columns": [', "are not those that this program knows"),
         (b'"run": [0.0, 0.0]', b'"run": [0.0]', "1 rows of numbers instead of 2"),
+        (b'"leases": []', b'"leases": [[1, 3, 0.0, 0.0]]', "a lease refers to a source that"),
     ],
 )
 def test_damaged_snapshots_are_refused(old, new, words):
@@ -474,6 +475,40 @@ def test_snapshots_whose_sources_refer_to_no_host_are_refused(host):
         live._ledger.state.table["host"][0] = row
         with refused(words) if words else nullcontext():
             snapshot.from_bytes(dump(live))
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "words"),
+    [
+        ("importance", 0.0, "the weight of a source is not above 0"),
+        ("fetched", np.nan, "a number is NaN"),
+        ("kind", 1, "refers to a signal that does not exist"),
+        ("tag", 1, "refers to a tag that does not exist"),
+        ("cause", 99, "failed of something that is not known"),
+    ],
+)
+def test_snapshots_of_impossible_numbers_are_refused(column, value, words):
+    live = Scheduler(":memory:", budget="1/h")
+    live.add("a")
+    live._ledger.state.table[column][0] = value
+    with refused(words):
+        snapshot.from_bytes(dump(live))
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        *(("row", 1), ("row", -1), ("outcome", 3), ("cause", 99)),
+        *(("items", 1001), ("items", 0), ("dated", 2), ("dated", -1)),
+    ],
+)
+def test_outcomes_that_do_not_fit_together_are_refused(column, value):
+    batch, numbers = np.zeros(1, outcomes.OUTCOME), {"items": 1, "dated": 1}
+    for name, number in numbers.items():
+        batch[name] = number
+    assert outcomes._fit_together(batch, 1, 1, 1)
+    batch[column] = value
+    assert not outcomes._fit_together(batch, 1, int(batch["dated"][0]), int(batch["items"][0]))
 
 
 def test_rows_of_hosts_and_tags_that_nothing_uses_are_used_again(store):

@@ -216,6 +216,17 @@ def test_many_sources_that_fail_in_a_row_are_an_outage_of_ones_own_network():
     assert live.explain(names[11]).cause == "timeout"
 
 
+def test_an_answer_ends_an_outage_of_ones_own_network():
+    names = [f"feed {i}" for i in range(12)]
+    live, fail = fleet_that_answered(names)
+    for name in names[:6]:
+        fail(name)
+    live.report(names[11])
+    for name in names[6:8]:
+        fail(name)
+    assert {live.explain(name).cause for name in names[6:8]} == {"connection"}
+
+
 def test_one_source_that_fails_again_and_again_is_no_outage_of_ones_own_network():
     names = [f"feed {i}" for i in range(12)]
     live, fail = fleet_that_answered(names)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from ephemeral_crawl.live import Scheduler, SourceExists
+from ephemeral_crawl.live.fitting import Totals
 from ephemeral_crawl.live.snapshot import to_bytes
 
 START = 1_700_000_000.0
@@ -66,6 +67,9 @@ def test_all_sources_are_known_elsewhere_as_here(one):
     for mine, its in zip(facts(one, names), theirs, strict=True):
         assert its["rate"] == pytest.approx(mine["rate"], rel=0.05)
         assert its["value"] == pytest.approx(mine["value"], rel=0.05)
+    pings = [a.table[name][:20].sum() for name in ("true_pings", "pings")]
+    np.testing.assert_allclose(b.kind_pings[0, :2], pings)
+    np.testing.assert_allclose(b.totals.sums, Totals().sums + a.totals.sums)
     for host, interval in (("a1.example", 600.0), ("*.example", 1.0)):
         assert b.shared.hosts["interval"][b.host_names.row(host)] == interval
     assert len(other.lease(5)) <= 1  # for the limit of the domain
@@ -81,6 +85,16 @@ def test_times_are_those_of_the_clock_where_it_was_set(one):
     other.adopt(one.export(one.sources()))
     name = "https://a2.example/feed"
     assert other.explain(name).fetched_at == pytest.approx(one.explain(name).fetched_at)
+    third = scheduler(lambda: now[0])
+    third.adopt(other.export([name]))  # and where it is the one that exports
+    assert third.explain(name).fetched_at == pytest.approx(one.explain(name).fetched_at)
+
+
+def test_of_two_limits_of_a_host_the_longer_one_holds(one):
+    other = scheduler(lambda: one.clock[0])
+    other.limit_hosts({"a1.example": "1h", "*.example": 0.5})
+    other.adopt(one.export(one.sources()))
+    assert [other.host_limit(host) for host in ("a1.example", "*.example")] == [3600.0, 1.0]
 
 
 def test_what_was_adopted_is_replayed_from_the_journal(one, tmp_path):
@@ -107,6 +121,7 @@ def test_what_was_not_exported_is_refused(one):
     for bad in (
         {},
         {**good, "sources": good["sources"] * 2},
+        {**good, "sources": good["sources"][:1] * 3},
         {**good, "sources": [["a\n", None, None]] * 3},
         {**good, "sums": [float("inf")] * 4},
         {**good, "learnt": {**good["learnt"], "fetched": nan}},

@@ -90,6 +90,14 @@ def test_what_the_budget_buys_is_what_fetches_at_these_intervals_collect(told):
     assert seen.collects[-1] < seen.published
 
 
+def test_a_source_that_is_removed_meanwhile_is_left_out(monkeypatch):
+    live = Scheduler(":memory:", budget="6/h", clock=Clock())
+    live.add_many({"source": name} for name in "abcd")
+    monkeypatch.setattr(overview, "_ROWS", 2)
+    monkeypatch.setattr(overview.time, "sleep", lambda _: live.remove("a"))
+    assert sorted(x.source for x in live.overview().due) == ["b", "c", "d"]
+
+
 def test_an_empty_fleet_has_an_overview():
     seen = Scheduler(":memory:", budget="6/h").overview()
     assert (seen.due, seen.soon, seen.failing, seen.hosts, seen.published) == ([], [], [], [], 0.0)

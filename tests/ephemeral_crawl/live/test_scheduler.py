@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from ephemeral_crawl.live import Lesson, Scheduler, agenda, price, snapshot
+from ephemeral_crawl.live import Lesson, Scheduler, agenda, learning, price, reasons, snapshot
 from ephemeral_crawl.live.state import State
 from tests.ephemeral_crawl.live.world import DAY, HOUR, START, Clock
 from tests.refusals import refused
@@ -80,6 +80,48 @@ def test_a_report_counts_once(scheduler, clock):
     assert not scheduler.failed(lease.id)
     assert not scheduler.release(lease.id)
     assert scheduler.explain(lease.source) == before
+
+
+def test_what_is_told_late_changes_nothing_that_came_since(scheduler, clock):
+    scheduler.limit_host("h", "2h")
+    scheduler.update("feed 0", host="h")
+    scheduler.report("feed 0", [(None, 1.0)])
+    scheduler.report("feed 0", at=clock() - HOUR)  # another fetch, an hour before
+    scheduler.failed("feed 0", at=clock() - HOUR)
+    told = scheduler.explain("feed 0")
+    assert (told.fetched_at, told.failures) == (clock(), 0)
+    assert [wait.until for wait in scheduler.overview().hosts] == [clock() + 2 * HOUR]
+    scheduler.failed("feed 1")
+    scheduler.report("feed 1", at=clock() - HOUR)
+    assert scheduler.explain("feed 1").failures == 1
+    scheduler.report("feed 2", at=clock() + HOUR)  # by a clock that is ahead
+    assert scheduler.explain("feed 2").fetched_at == clock()
+
+
+def test_a_lease_can_be_reported_for_a_month(scheduler, clock):
+    lease, other = scheduler.lease(2, timeout="5min")
+    clock.now += 29 * DAY
+    scheduler.lease(1)
+    assert scheduler.report(lease.id)
+    clock.now += 2 * DAY
+    scheduler.lease(1)
+    assert not scheduler.report(other.id)
+
+
+def test_items_count_as_published_since_the_last_fetch(scheduler, clock):
+    scheduler.report("feed 0")
+    clock.now += 3 * HOUR
+    before = scheduler.status().counts.collected
+    scheduler.report("feed 0", dated(clock, 90 * HOUR))  # of which half is left
+    assert scheduler.status().counts.collected - before == pytest.approx(0.5)
+
+
+def test_all_of_many_items_count():
+    live = Scheduler(":memory:", budget="1/h", worth_at="fetch", clock=Clock())
+    live.add("a")
+    live.report("a", [(None, 2.0)] * 1200)
+    counts = live.status().counts
+    assert (counts.items, counts.collected) == (1200.0, 2400.0)
 
 
 @pytest.mark.parametrize("fetched", [0, 1])
@@ -572,8 +614,27 @@ def test_a_log_teaches_how_much_the_worths_of_a_source_vary(clock):
     items = list(zip(times.tolist(), worths.tolist(), strict=True))
     scheduler.teach([Lesson.of_items("a", items, start, clock())])
     told, variation = scheduler.explain("a"), scheduler._ledger.state.totals.variation
+    assert scheduler._ledger.state.sources.worth_items[0] == 500.0  # it may change
     assert told.worth == pytest.approx(worths.mean(), rel=0.05)
     assert variation == pytest.approx((worths.std() / worths.mean()) ** 2, rel=0.1)
+
+
+def test_only_items_of_the_time_of_a_log_teach_and_the_less_the_older_it_is(clock):
+    start, end = clock() - 100 * HOUR, clock()
+    inside = [(start + HOUR * (k + 0.5), 1.0) for k in range(100)]
+    outside = [(start - HOUR, 50.0), (end + HOUR, 50.0)]
+    lesson = Lesson.of_items("a", inside + outside, start, end)
+    assert lesson == Lesson.of_items("a", inside, start, end)
+    assert lesson.as_row(clock() - DAY)[3] == 0.0  # by a clock that is behind
+    found = []
+    for passed in (0.0, 30 * DAY):
+        clock.now += passed
+        scheduler = Scheduler(":memory:", budget="4/h", clock=clock)
+        scheduler.add("a")
+        scheduler.teach([lesson])
+        found.append(scheduler._ledger.state.sources.exposure[0])
+    memories = np.array(learning.MEMORIES)
+    assert found[1] == pytest.approx(found[0] * np.exp(-30 * DAY / memories), rel=1e-4)
 
 
 @pytest.mark.parametrize("small", [True, False])
@@ -1012,6 +1073,14 @@ def test_leases_expire_in_the_time_of_the_clock(scheduler, clock):
     clock.now -= 2 * HOUR  # it was set back
     scheduler.add("another")
     assert scheduler.expired_at(lease.id) is None
+    scheduler.report("feed 4")
+    (new,) = scheduler.lease(1, timeout="10min")
+    assert new.expires == pytest.approx(clock() + 600.0)
+    before = scheduler.next_due("feed 4")
+    scheduler.signal("feed 4", at=clock() - 1.0)  # before the fetch
+    assert scheduler.next_due("feed 4") == before
+    assert scheduler.signal("feed 4", at=clock() + 1e6) > 0.0  # as now
+    assert scheduler._ledger.state.sources.pinged[4] == scheduler._ledger.state.time
     clock.now += 660.0
     assert scheduler.expired_at(lease.id) == pytest.approx(clock() - 60.0)
 
@@ -1054,6 +1123,10 @@ def test_what_fetches_cost_is_learnt_and_paid():
     assert state.table["hit"][:2].tolist() == [20, 20]
     assert state.table["vain"][:2].tolist() == [1, 5]
     assert state.cost == pytest.approx(20 - 0.2 * 19 + 20 - 0.2 * 15)
+    scheduler.record([{"source": "a", "cost": 2}, {"source": "a", "cost": 2}])
+    assert state.table["vain"][0] == pytest.approx(2 - 0.8**2)  # nearer by a fifth each time
+    assert state.cost == pytest.approx(state.table["cost"][:2].sum())
+    state.table["vain"][0] = 1
     dear = scheduler.explain("a").interval
     again = snapshot.from_bytes(snapshot.to_bytes(state))
     assert again.table["vain"][:2].tolist() == [1, 5]
@@ -1061,6 +1134,24 @@ def test_what_fetches_cost_is_learnt_and_paid():
     assert scheduler.explain("a").interval > dear
     with refused("cost is -1"):
         scheduler.report("a", cost=-1)
+
+
+def test_a_source_that_costs_more_than_the_budget_of_a_day_may_do_so(clock, caplog):
+    scheduler = Scheduler(":memory:", budget="1/h", clock=clock)
+    scheduler.add("a", cost=100.0)
+    (lease,) = scheduler.lease()  # as the bucket is full, which holds 1
+    scheduler.report(lease.id, cost=100.0)
+    assert scheduler.settings("a")["cost"] == 100.0
+    assert caplog.text == ""
+
+
+def test_the_reasons_of_the_latest_failures_alone_are_kept(monkeypatch):
+    monkeypatch.setattr(reasons, "_MOST", 3)
+    scheduler = Scheduler(":memory:", budget="20/h")
+    for name in "abcd":
+        scheduler.add(name)
+        scheduler.failed(name, reason="no")
+    assert [scheduler.explain(name).failure for name in "abcd"] == ["", "no", "no", "no"]
 
 
 def test_settings_of_a_source_are_accepted_again():

@@ -218,6 +218,24 @@ def test_a_budget_follows_the_clock():
         live.configure(budget="08:00 40/h", zone="Mars")
 
 
+def test_a_zone_that_is_changed_counts_at_once_and_a_burst_stays():
+    clock = Clock(datetime(2026, 3, 28, 9, tzinfo=UTC).timestamp())
+    live = Scheduler(":memory:", budget="08:00 40/h, 22:00 10/h", burst=3.0, clock=clock)
+    assert live.status().budget == 40.0
+    live.configure(zone="America/Los_Angeles")  # where it is 2 o'clock
+    assert live.status().budget == 10.0
+    assert live.settings()["burst"] == 3.0
+
+
+def test_bounds_of_tags_that_cannot_all_hold():
+    live, _ = known([(1.0, 1.0, 1.0, "a"), (1.0, 1.0, 1.0, "b")], "10/h")
+    live.limit_tag("a", least="50%", most="1/h")  # the maximum is the smaller one
+    assert [tag.least for tag in live.tags()] == [None, 1.0, None]
+    live.limit_tag("a", least="15/h")
+    live.limit_tag("b", least="5/h")
+    assert [tag.least for tag in live.tags()] == pytest.approx([None, 7.5, 2.5])
+
+
 def test_a_clock_that_was_wrong_once_does_not_stop_the_hours():
     clock = Clock(datetime(2026, 3, 28, 6, tzinfo=UTC).timestamp())
     live = Scheduler(":memory:", budget="08:00 40/h, 22:00 10/h", clock=clock)

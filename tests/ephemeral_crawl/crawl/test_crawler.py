@@ -28,7 +28,7 @@ from ephemeral_crawl.crawl import exchange, feeds, limited, waiting
 from ephemeral_crawl.crawl.client import Client, FetchError, NotAllowed, Response
 from ephemeral_crawl.crawl.command import CrawlFeeds
 from ephemeral_crawl.crawl.crawler import Crawler
-from ephemeral_crawl.crawl.memory import KEPT, Memory, Remembered
+from ephemeral_crawl.crawl.memory import Memory, Remembered
 from ephemeral_crawl.crawl.schedule import SHOWN, describe
 from ephemeral_crawl.live import Lesson, Scheduler
 from ephemeral_crawl.live.reasons import CAUSES
@@ -571,12 +571,13 @@ def test_dates_that_cannot_be_leave_right_numbers(date):
     assert bench.scheduler.status().counts.items == len(shown)
 
 
-def test_what_is_known_of_a_feed_is_bounded():
+def test_what_is_known_of_a_feed_is_bounded(monkeypatch):
+    monkeypatch.setattr("ephemeral_crawl.crawl.memory.KEPT", 4000)
     memory = Memory(":memory:")
-    for turn in range(4):
+    for turn in (3, 0, 2, 1):
         memory.remember("a", Remembered(), range(2000 * turn, 2000 * turn + 2000))
-    assert len(memory.unknown("a", range(8000))) == 8000 - KEPT
-    assert memory.unknown("a", range(6000, 8000)) == set()
+    assert len(memory.unknown("a", range(8000))) == 4000
+    assert memory.unknown("a", range(2000, 6000)) == set()  # which were shown last
 
 
 def test_a_page_that_has_moved_leaves_nothing_under_its_old_name():

@@ -119,8 +119,12 @@ def test_the_index_never_falls_while_nothing_is_heard_of_a_source():
     ages = np.geomspace(60.0, 100 * DAY, 200)
     found = np.array([price.index_now(sources, shared, 0, age) for age in ages])
     assert (found >= 0.96 * np.maximum.accumulate(found)).all()
-    ceiling, _ = price.planned(learning.belief(sources, shared, 0), shared.optimism)
+    known = learning.belief(sources, shared, 0)
+    ceiling, _ = price.planned(known, shared.optimism)
     assert found[-1] > 10.0 * ceiling / 3.0  # of all that ever waits, at the cost of finding it
+    costs = 0.05 - (3.0 - 0.05) * np.expm1(-known.silent * ages)
+    best = (-ceiling * np.expm1(-known.decay * ages) / costs).max()
+    assert 0.96 * best < found.max() < 1.01 * best  # of what a fetch is ever worth for its cost
 
 
 def test_a_ping_makes_a_fetch_dearer_that_costs_more_if_it_finds_items():

@@ -212,6 +212,17 @@ def test_what_an_unasked_failure_asks_for_outlasts_a_lease(scheduler, clock, ask
     assert [other.source for other in scheduler.lease(5)] == [lease.source]
 
 
+def test_what_an_unasked_report_asks_for_outlasts_a_lease(scheduler, clock):
+    scheduler.update("feed 0", max_interval="1h")
+    leases = {lease.source: lease.id for lease in scheduler.lease(5)}
+    scheduler.report("feed 0", again_after="5h")
+    scheduler.release(leases["feed 0"])
+    clock.now += 4.9 * HOUR
+    assert "feed 0" not in {lease.source for lease in scheduler.lease(5)}
+    clock.now += 0.2 * HOUR
+    assert "feed 0" in {lease.source for lease in scheduler.lease(5)}
+
+
 def test_what_a_late_failure_asks_for_outlasts_the_next_lease(scheduler, clock):
     (late,) = scheduler.lease(timeout="1min")
     clock.now += 200.0
@@ -755,6 +766,23 @@ def test_a_ping_before_the_last_fetch_announces_nothing(scheduler, clock):
     assert shot[3] == pytest.approx(shot[4], rel=1e-6)
     one, other = (scheduler.explain(name) for name in ("feed 1", "feed 2"))
     assert (one.rate, one.precision) == pytest.approx((other.rate, other.precision), rel=1e-3)
+    clock.now += HOUR
+    scheduler.signal("feed 0")
+    scheduler.report("feed 0", at=clock() - 60.0)  # which the ping came after
+    assert scheduler._ledger.state.sources.pending[0] == 1.0
+    assert scheduler.explain("feed 0").index > 0.02
+
+
+def test_what_pings_announce_is_soon_not_expected_without_them(scheduler, clock):
+    for pinged in (False, True):
+        for _ in range(20 if pinged else 100):
+            clock.now += HOUR
+            if pinged:
+                scheduler.signal("feed 0", at=clock() - 1790.0)
+            scheduler.report("feed 0", dated(clock, 1800.0))
+    told = scheduler.explain("feed 0")
+    assert told.rate == pytest.approx(1.0, rel=0.3)
+    assert told.silent_rate < 0.4
 
 
 def test_a_source_that_falls_silent_is_visited_less_and_noticed_when_it_wakes(scheduler, clock):
@@ -1079,8 +1107,13 @@ def test_leases_expire_in_the_time_of_the_clock(scheduler, clock):
     before = scheduler.next_due("feed 4")
     scheduler.signal("feed 4", at=clock() - 1.0)  # before the fetch
     assert scheduler.next_due("feed 4") == before
-    assert scheduler.signal("feed 4", at=clock() + 1e6) > 0.0  # as now
-    assert scheduler._ledger.state.sources.pinged[4] == scheduler._ledger.state.time
+    clock.now += 120.0
+    state = scheduler._ledger.state
+    assert scheduler.signal("feed 4", at=clock() - 60.0) > 0.0
+    assert state.sources.pinged[4] == pytest.approx(state.time - 60.0)
+    clock.now += 120.0
+    scheduler.signal("feed 4", at=clock() + 1e6)  # as now
+    assert state.sources.pinged[4] == state.time
     clock.now += 660.0
     assert scheduler.expired_at(lease.id) == pytest.approx(clock() - 60.0)
 

@@ -316,8 +316,7 @@ def outcome_event(
         elif outcome.kind == FAILED:
             draw = np.random.default_rng([state.settings.seed, number, k]).random()
             pause = _RETRY * (0.75 + 0.5 * draw)
-            least = at + float(state.table["shortest"][row])
-            until = max(now + max(pause, outcome.wait), least)
+            until = now + max(pause, outcome.wait)
             host_until = now + outcome.wait if outcome.wait else 0.0
         else:
             until = now + outcome.wait if outcome.wait else 0.0

@@ -121,7 +121,7 @@ def _embedded(address: IPv4Address | IPv6Address) -> list[IPv4Address]:
     """Return the IPv4 addresses that an IPv6 address leads to."""
     if isinstance(address, IPv4Address):
         return []
-    found = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
+    found = [address.ipv4_mapped, address.sixtofour]
     if address in _NAT64 or address in _TRANSLATED or int(address) >> 32 == 0:
         found.append(IPv4Address(int(address) & 0xFFFFFFFF))
     return [a for a in found if a is not None]

@@ -667,6 +667,10 @@ def test_parsing_is_limited_in_time():
             with pytest.raises(FetchError, match="is cut off") as error:
                 await parser(feed(1)[:60], "", "")
             assert error.value.kind == "incomplete"
+            given_up = asyncio.create_task(parser(feed(*range(2_000)), "", ""))
+            await asyncio.wait({given_up}, timeout=0.05)
+            given_up.cancel()
+            assert len((await parser(feed(1), "", "")).items) == 1  # and not the answer to that
             for number, words in ENDS.items():
                 assert len((await parser(feed(1), "", "")).items) == 1
                 parser._process.send_signal(number)

@@ -342,6 +342,12 @@ def test_dates(date, published):
     assert entry(f"<guid>1</guid><pubDate>{date}</pubDate>").published == published
 
 
+def test_an_item_that_was_changed_is_of_when_it_was_published():
+    dates = "<updated>1970-01-03T00:00:00Z</updated><published>1970-01-02T00:00:00Z</published>"
+    body = f"<feed xmlns='http://www.w3.org/2005/Atom'><entry><id>1</id>{dates}</entry></feed>"
+    assert feeds.parse_feed(body.encode()).items[0].published == 86_400.0
+
+
 @pytest.mark.parametrize("link", ["javascript:alert(1)", "file:///etc/passwd", "http://[::1", ""])
 def test_links_that_are_left_out(link):
     assert entry(f"<guid>1</guid><link>{link}</link>").link == ""

@@ -134,6 +134,9 @@ def test_what_a_shard_may_still_be_told_is_not_given_to_others():
     balancer.lower([Quote(4.0, 1.0, 10, 0), Quote(10.0, 100.0, 10, 0)])
     assert balancer.given.tolist() == [10.0, 10.0]
     assert balancer.rise() == {0: 10.0}
+    balancer.set_budget("10/h", None, 0.0)
+    assert balancer.lower([Quote(4.0, 1.0, 10, 0), Quote(10.0, 1.0, 10, 0)]).keys() == {0, 1}
+    assert balancer.rise() == {}  # nobody has confirmed it: together they may have too much
 
 
 def test_hours_of_hardly_any_budget_are_hours_that_a_scheduler_accepts():

@@ -293,7 +293,7 @@ def _changed(report: Report, view: View, limited: bool) -> None:
     """
     split = view.split
     dead = [f"{name} (since {split.rest.date(last)})" for name, last in split.dead.items()]
-    if not split.unknown and not dead:
+    if not split.unknown and not dead and not split.silent:
         return
     report.heading("New and dead sources")
     published = split.rest.utility.sum()
@@ -319,12 +319,15 @@ def _changed(report: Report, view: View, limited: bool) -> None:
             f"{', '.join(dead[:_LISTED])}{', …' if len(dead) > _LISTED else ''}. The schedule "
             f"{remedy}."
         )
-        before = sum(last < split.rest.start for last in split.dead.values())
-        if before and split.refitted is not None:
-            report.paragraph(
-                f"{before:,} of these fell silent before the split. Policies that are given rates "
-                "are given those from before, and may waste fetches there."
-            )
+    if silent := split.silent:
+        again = split.rest.select([x for x in split.rest.names if x in silent]).utility.sum()
+        report.paragraph(
+            f"Silent at the split: {counted(len(silent), 'source')}. Policies that are given rates "
+            f"are given 0 for {'them' if len(silent) > 1 else 'it'}, as was known then, and do not "
+            "fetch there. In the second part "
+            + (f"{again / published:.1%} of all utility is" if again else "nothing is")
+            + " published there."
+        )
 
 
 def _setting(report: Report, view: View, conditions: str, most: float) -> None:

@@ -31,7 +31,7 @@ class Split:
 
     past: ItemLog  # of all sources
     rest: ItemLog  # of all sources
-    fleet: Sources
+    fleet: Sources  # fitted to the past, unless it was given; sources that fell silent: rate 0
     refitted: Sources | None  # fitted to the rest itself; None if the fleet was given
     latest: Sources  # fitted to the whole log, for a schedule from its end on; dead sources: rate 0
     end: float  # of the whole log; the rest may be shorter
@@ -78,6 +78,14 @@ class Split:
         past, rest = (log.select(list(fleet.names)) for log in (self.past, self.rest))
         others = self.latest, self.end, self.dead, self.pings
         return Split(past, rest, fleet, refitted, *others)
+
+    @cached_property
+    def silent(self) -> frozenset[str]:
+        """Return the sources of a fitted fleet that had fallen silent at the split."""
+        if self.refitted is None:
+            return frozenset()
+        quiet = self.fleet.arrival_rate == 0.0
+        return frozenset(self.fleet.names[i] for i in np.flatnonzero(quiet))
 
     @cached_property
     def unknown(self) -> dict[str, float]:
@@ -146,7 +154,7 @@ class Log(SignalOptions):
         refitted = fitted_to(later, fading, period) if later.utility.any() else None
         in_the_end = self.decay_rate or decay.measure(log).rate.value
         latest = fitted_to(log, in_the_end, period, closed=True)
-        fitted = fitted_to(past, fading, period)
+        fitted = fitted_to(past, fading, period, closed=True)
         if before is not None and later_pings is not None:
             fitted, note = _announced(fitted, past, before)
             refitted = refitted and _announced(refitted, later, later_pings)[0]

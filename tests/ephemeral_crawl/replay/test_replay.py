@@ -454,8 +454,20 @@ def test_units_of_different_logs_differ():
     assert len({digest(x) for x in (log, changed, curved)}) == 3
 
 
-def test_what_fell_silent_before_the_split_is_said_to_cost_fetches(capsys):
-    rest = SimpleNamespace(start=10.0, date=str, utility=np.ones(1))
-    split = SimpleNamespace(dead={"a": 5.0, "b": 15.0}, unknown={}, rest=rest, refitted=rest)
+def test_sources_that_are_silent_at_the_split_have_rate_0(tmp_path, capsys):
+    """Also one that publishes again, which nobody could know."""
+    log = tmp_path / "log.csv"
+    times = {"dead": [*range(20)], "again": [*range(20), 90], "living": [*range(0, 100, 3)]}
+    rows = [(at, name) for name, ats in times.items() for at in ats]
+    log.write_text("\n".join(["source,published", *(f"{name},{at}" for at, name in sorted(rows))]))
+    split = Log(items=log, decay_rate=0.1).split(None, 1.0)
+    assert split.silent == {"dead", "again"}
+    assert dict(zip(split.fleet.names, split.fleet.arrival_rate > 0, strict=True)) == {
+        "again": False,
+        "dead": False,
+        "living": True,
+    }
     _changed(Report("Replay"), SimpleNamespace(split=split), limited=False)
-    assert "1 of these fell silent before the split. Policies that" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "Silent at the split: 2 sources. Policies that are given rates are given 0" in printed
+    assert "In the second part 5.6% of all utility is published there." in printed

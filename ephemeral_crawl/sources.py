@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from contextlib import ExitStack, closing
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -72,6 +73,7 @@ class ManageSources(Command):
         if len(self.store) > 1 and self.budget:
             raise ValueError("--budget is of one store; `balance` divides the budget of shards")
         with ExitStack() as stack:
+            _ = stack.enter_context(_removed_if_refused(self._file()))
             stores: list[Scheduler] = []
             for name, place in zip(self.store, stores_of_shards(self.store), strict=True):
                 try:
@@ -142,6 +144,25 @@ class ManageSources(Command):
                     memory=memory,
                     tag=self.tag,
                 )
+
+
+@contextmanager
+def _removed_if_refused(file: Path | None) -> Iterator[None]:
+    """Return a context after which a store that was made in it, and that an error leaves without
+    sources, does not exist."""
+    from ephemeral_crawl.live import Scheduler
+
+    is_new = file is not None and not file.exists()
+    try:
+        yield
+    except BaseException:
+        if file is not None and is_new and file.exists():
+            with suppress(OSError, ValueError):  # where it could not even be made
+                with Scheduler(file) as store:
+                    is_empty = not len(store)
+                for end in ("", "-wal", "-shm") if is_empty else ():
+                    file.with_name(file.name + end).unlink(missing_ok=True)
+        raise
 
 
 def _known(scheduler: Scheduler | Stores, name: str) -> str:

@@ -233,6 +233,25 @@ def test_titles_that_the_crawl_has_stored_are_exported(tmp_path):
     assert [feed.title for feed in read_opml(written)] == ["Zwei <&> drei", urls[1]]
 
 
+def test_no_store_is_left_by_a_file_that_is_refused(tmp_path):
+    """Unless there are sources in it: of another file, or from before."""
+    store, wrong, right = (tmp_path / name for name in ("crawl.db", "feeds.csv", "more.csv"))
+    wrong.write_text("source,cost\nhttps://a.example/feed,-1\n")
+    right.write_text("source\nhttps://b.example/feed\n")
+    with refused("cost"):
+        ManageSources(store=(str(store),), budget="20/h", add=(wrong,)).run()
+    assert sorted(tmp_path.iterdir()) == [wrong, right]
+    for _ in range(2):
+        with refused("cost"):
+            ManageSources(store=(str(store),), budget="20/h", add=(right, wrong)).run()
+        assert len(Scheduler(store)) == 1
+    with Scheduler(store) as scheduler:
+        scheduler.remove("https://b.example/feed")
+    with refused("cost"):
+        ManageSources(store=(str(store),), add=(wrong,)).run()
+    assert store.exists()
+
+
 def test_sources_are_removed_all_or_none(tmp_path):
     """By the names that they have, or that a file of sources gave them."""
     path, url = tmp_path / "crawl.db", "http://example.org/feed"

@@ -111,12 +111,14 @@ class Runner:
         return self._file(job, version, {}).exists()
 
     def forget(self) -> None:
-        """Remove the stored results, but for those that only other runs have asked for: they may be
-        unfinished."""
+        """Remove the stored results, but for those that only other runs of this code have asked
+        for: they may be unfinished."""
+        present = code_fingerprint()
         for path in self.kept.glob("*"):
+            code, dash, _ = path.stem.partition("-")
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
-            elif path.suffix != ".json" or path in _own:
+            elif path.suffix != ".json" or path in _own or (dash and code != present):
                 path.unlink(missing_ok=True)
         with suppress(OSError):  # it is not empty, or there is none
             self.kept.rmdir()
@@ -131,12 +133,13 @@ class Runner:
         """Return where the result of a job is kept; `known`: the JSON of what jobs share, such as
         a large fleet, by its identity."""
         code = code_fingerprint() if version is None else version(job)
+        prefix = f"{code}-" if version is None else ""  # by which what is out of date is found
         digest = hashlib.sha256(f"[{json.dumps(code)}, ".encode())
         for k, name in enumerate(sorted(job)):
             digest.update(f"{', ' if k else '{'}{json.dumps(name)}: ".encode())
             digest.update(_shared_json(job[name], known))
         digest.update(b"}]")
-        return self.kept / f"{digest.hexdigest()[:24]}.json"
+        return self.kept / f"{prefix}{digest.hexdigest()[:24]}.json"
 
     def _results(
         self, work: Callable[[Job], Result], jobs: Mapping[int, Job]

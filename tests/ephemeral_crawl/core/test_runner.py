@@ -12,7 +12,7 @@ from contextlib import suppress
 import pytest
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-from ephemeral_crawl.core.runner import Runner
+from ephemeral_crawl.core.runner import Runner, _own
 
 
 def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, capsys):
@@ -108,12 +108,26 @@ def test_results_of_another_version_of_the_code_are_not_taken_up(tmp_path):
     assert runner.run(todo, lambda job: {"is": "new"}, lambda job: "b") == [{"is": "new"}]
 
 
+def test_results_of_earlier_code_are_removed_with_those_of_a_run_that_has_ended(tmp_path):
+    """No later run can use them; those of other runs of this code may be of unfinished ones."""
+    runner = Runner(tmp_path / "kept", jobs=1, run_on="sequential")
+    with pytest.MonkeyPatch.context() as earlier:
+        earlier.setattr("ephemeral_crawl.core.runner.code_fingerprint", lambda: "earlier")
+        runner.run([{"i": 1}], dict)
+    runner.run([{"i": 2}], dict)
+    other = {path for path in (tmp_path / "kept").iterdir() if "earlier" not in path.name}
+    _own.clear()
+    runner.run([{"i": 3}], dict)
+    runner.forget()
+    assert {*(tmp_path / "kept").iterdir()} == other
+
+
 @pytest.mark.skipif(os.name != "posix", reason="elsewhere the number of a parent never changes")
 def test_workers_end_with_a_parent_that_was_killed(tmp_path):
     program = """
 import os, sys, time
 from pathlib import Path
-from ephemeral_crawl.core.runner import Runner
+from ephemeral_crawl.core.runner import Runner, _own
 
 def work(job):
     os.write(1, b"begun\\n")

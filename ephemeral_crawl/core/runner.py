@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +25,7 @@ from ephemeral_crawl.cluster.connection import run_tasks
 from ephemeral_crawl.core.results import code_fingerprint
 
 _BAR = "{bar:20} {n_fmt} of {total_fmt} parts, {elapsed} so far, about {remaining} to go"
+_TICK = 1.0  # seconds
 PLACES = ("loky", "threading", "sequential", "ray")
 
 Job = dict[str, Any]  # JSON: what is run, and the key under which its result is kept
@@ -86,9 +89,10 @@ class Runner:
         done = len(todo) - len(missing)
         progress = tqdm(finished, total=len(todo), initial=done, disable=quiet, bar_format=_BAR)
         try:
-            for i, result in progress:
-                found[i] = json.dumps(result)
-                self._keep(files[i], found[i])
+            with _ticking(progress):
+                for i, result in progress:
+                    found[i] = json.dumps(result)
+                    self._keep(files[i], found[i])
         except KeyboardInterrupt:
             progress.close()
             kept = sum(file.exists() for file in files)
@@ -150,6 +154,27 @@ class Runner:
             self.jobs, self.run_on, return_as="generator_unordered", initializer=end_with_parent
         )
         return parallel(joblib.delayed(_numbered)(work, i, job) for i, job in jobs.items())
+
+
+@contextmanager
+def _ticking(progress: tqdm[Any]) -> Iterator[None]:
+    """Return a context in which a terminal shows the time that has passed, also while no part is
+    finished: one of a large fleet takes long."""
+    ended = threading.Event()
+
+    def tick() -> None:
+        while not ended.wait(_TICK):
+            progress.refresh()
+
+    ticker = threading.Thread(target=tick, daemon=True)
+    if sys.stderr.isatty() and not progress.disable:
+        ticker.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        if ticker.is_alive():
+            ticker.join()
 
 
 def _shared_json(value: object, known: _Known) -> bytes:

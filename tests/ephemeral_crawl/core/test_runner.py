@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 from contextlib import suppress
 
 import pytest
@@ -106,6 +107,15 @@ def test_results_of_another_version_of_the_code_are_not_taken_up(tmp_path):
     assert runner.run(todo, lambda job: {"is": "first"}, lambda job: "a") == [{"is": "first"}]
     assert runner.run(todo, lambda job: {"is": "again"}, lambda job: "a") == [{"is": "first"}]
     assert runner.run(todo, lambda job: {"is": "new"}, lambda job: "b") == [{"is": "new"}]
+
+
+def test_a_terminal_shows_the_time_while_no_part_is_finished(tmp_path, monkeypatch):
+    shown = threading.Event()
+    monkeypatch.setattr("ephemeral_crawl.core.runner._TICK", 0.01)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("ephemeral_crawl.core.runner.tqdm.refresh", lambda *_, **__: shown.set())
+    runner = Runner(tmp_path / "kept", jobs=1, run_on="sequential")
+    assert runner.run([{}], lambda job: {"seen": shown.wait(60)}) == [{"seen": True}]
 
 
 def test_results_of_earlier_code_are_removed_with_those_of_a_run_that_has_ended(tmp_path):

@@ -60,11 +60,11 @@ def _compile(function: Function, options: dict[str, Any]) -> Function:
     if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
         return _interpreted(function)
     options = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, **options}
-    made: Any = numba.njit(**options)(function)
+    dispatcher: Any = numba.njit(**options)(function)
     with suppress(OSError):  # it was not defined in a file
-        made._cache = _Cache(made)
-    _widen_literals(made)
-    result: Function = made
+        dispatcher._cache = _Cache(dispatcher)
+    _widen_literals(dispatcher)
+    result: Function = dispatcher
     return result
 
 
@@ -72,10 +72,10 @@ def _interpreted(function: Function) -> Function:
     """Return the function as plain Python, in which columns of records are attributes, too."""
 
     @wraps(function)
-    def call(*args: Any, **named: Any) -> Any:
-        named = {name: _with_attributes(value) for name, value in named.items()}
+    def call(*args: Any, **keywords: Any) -> Any:
+        keywords = {name: _with_attributes(value) for name, value in keywords.items()}
         with np.errstate(all="ignore"):
-            return function(*map(_with_attributes, args), **named)
+            return function(*map(_with_attributes, args), **keywords)
 
     result: Any = call
     return cast(Function, result)
@@ -117,17 +117,17 @@ class _Cache:
     @cached_property
     def _cache(self) -> Any:
         try:
-            found: Any = FunctionCache(self._dispatcher.py_func)  # type: ignore[no-untyped-call]
+            cache: Any = FunctionCache(self._dispatcher.py_func)  # type: ignore[no-untyped-call]
         except RuntimeError:  # no folder for the cache can be written
             return NullCache()
         stamp = sha256()
         for part in sorted(set(_parts(self._dispatcher, set()))):
             stamp.update(part)
-        found._cache_file._source_stamp = stamp.digest()
+        cache._cache_file._source_stamp = stamp.digest()
         if numba.config.CACHE_DIR:  # type: ignore[attr-defined]
-            found._cache_file = self._shared_file(found._impl.filename_base, stamp.digest())
-        _tolerate_failures(found._cache_file)
-        return found
+            cache._cache_file = self._shared_file(cache._impl.filename_base, stamp.digest())
+        _tolerate_failures(cache._cache_file)
+        return cache
 
     def _shared_file(self, name: str, stamp: bytes) -> Any:
         """Return a file that is named by what the machine code is made of, not by where the source
@@ -143,11 +143,11 @@ def _widen_literals(dispatcher: Any) -> None:
     """Compile one version of a function for all integers, where numba would compile another one
     for each constant with which it is called."""
     template = dispatcher.get_call_template
-    widened: Callable[[Any], Any] = types.unliteral
+    widen: Callable[[Any], Any] = types.unliteral
 
     def of_any(args: Any, kws: Any) -> Any:
-        named = {name: widened(kind) for name, kind in kws.items()}
-        return template(tuple(map(widened, args)), named)
+        keywords = {name: widen(kind) for name, kind in kws.items()}
+        return template(tuple(map(widen, args)), keywords)
 
     dispatcher.get_call_template = of_any
 
@@ -179,10 +179,10 @@ def _parts(dispatcher: Any, seen: set[int]) -> Iterator[bytes]:
         yield dispatcher._cache.contents
     names = function.__code__.co_names
     for name in names:
-        known = function.__globals__.get(name)
+        entry = function.__globals__.get(name)
         # Globals are used by their names, or as attributes of a module.
-        found = [getattr(known, of, None) for of in names] if inspect.ismodule(known) else [known]
-        for value in found:
+        values = [getattr(entry, of, None) for of in names] if inspect.ismodule(entry) else [entry]
+        for value in values:
             if hasattr(value, "py_func"):
                 yield from _parts(value, seen)
             elif isinstance(value, np.ndarray):

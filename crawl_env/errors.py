@@ -57,9 +57,9 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> ValueError:
     hint = f"; did you mean {shown(by_lower[near[0]])}?" if near else "."
     ends = accumulate(len(known_name) + 2 for known_name in names)
     fit = max(sum(1 for _ in takewhile(lambda end: end <= _LISTED, ends)), 1)
-    listed = ", ".join(map(_shortened, names[:fit]))
+    listing = ", ".join(map(_shortened, names[:fit]))
     more = f" and {len(names) - fit:,} others" * (fit < len(names))
-    return ValueError(f"unknown {kind} {shown(name)}{hint} Known: {listed}{more}")
+    return ValueError(f"unknown {kind} {shown(name)}{hint} Known: {listing}{more}")
 
 
 def counted(number: float, one: str, many: str = "") -> str:
@@ -127,8 +127,8 @@ def check_within(
     above = number > low if open_low else number >= low
     below = number < high if open_high else number <= high
     if not (math.isfinite(number) and above and below):
-        wanted = _range(low, high, open_low, open_high, finite=True)
-        raise ValueError(f"{name} is {shown(value)}; it must be {wanted}{_in(unit)}")
+        bounds = _range(low, high, open_low, open_high, finite=True)
+        raise ValueError(f"{name} is {shown(value)}; it must be {bounds}{_in(unit)}")
     return number
 
 
@@ -142,10 +142,10 @@ def check_whole(name: str, value: object, minimum: int = 1, what: str = "") -> i
     """
     number = int(value) if isinstance(value, _INTEGRAL) and not isinstance(value, bool) else None
     if number is None or not minimum <= number < 2**63:
-        wanted = f" of {what}, at least {minimum}" if what else f" of at least {minimum}"
+        condition = f" of {what}, at least {minimum}" if what else f" of at least {minimum}"
         if number is not None and number >= minimum:
-            wanted += " and below 2**63"
-        raise ValueError(f"{name} is {shown(value)}; it must be a whole number{wanted}")
+            condition += " and below 2**63"
+        raise ValueError(f"{name} is {shown(value)}; it must be a whole number{condition}")
     return number
 
 
@@ -190,12 +190,12 @@ def check_array(
     crawl_env.errors.ElementError: source 1: cost is -2; it must be zero or positive and finite
     """
     array = as_array(name, value)
-    wanted = array.shape if shape is None else shape
-    if len(wanted) != array.ndim or any(
-        length not in (None, n) for length, n in zip(wanted, array.shape, strict=True)
+    target = array.shape if shape is None else shape
+    if len(target) != array.ndim or any(
+        length not in (None, n) for length, n in zip(target, array.shape, strict=True)
     ):
-        lengths = ", ".join("any" if n is None else str(n) for n in wanted)
-        comma = "," * (len(wanted) == 1)
+        lengths = ", ".join("any" if n is None else str(n) for n in target)
+        comma = "," * (len(target) == 1)
         raise ValueError(f"{name} has shape {array.shape}; it must have shape ({lengths}{comma})")
     check_range(name, array, low, high, open_low, unit=unit, element=element)
     return array
@@ -249,9 +249,9 @@ def check_range(
         position, label = (index[-1], str(index[-1])) if index else (None, "")
         if position is not None and len(names):
             label = shown(str(names[position]))
-        wanted = _range(low, high, open_low, open_high, finite, whole)
+        bounds = _range(low, high, open_low, open_high, finite, whole)
         raise ElementError(
-            f"{name} is {array[index]:g}; it must be {wanted}{_in(unit)}",
+            f"{name} is {array[index]:g}; it must be {bounds}{_in(unit)}",
             position,
             f"{element} {label}" if index else "",
         )

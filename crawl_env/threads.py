@@ -36,21 +36,21 @@ def each(function: Callable[[int], None], n: int) -> None:
     >>> squares
     [0, 1, 4, 9]
     """
-    left = deque(range(n))
+    queue = deque(range(n))
 
     def work() -> None:
         try:
-            while (i := _next(left)) is not None:
+            while (i := _next(queue)) is not None:
                 function(i)
         except BaseException:
-            left.clear()
+            queue.clear()
             raise
 
     helpers = _start(work, min(number(), n) - 1)
     try:
         work()
     finally:
-        left.clear()
+        queue.clear()
         # Those not yet begun are not needed, and may wait for this thread if calls are nested.
         wait([helper for helper in helpers if not helper.cancel()])
     for helper in helpers:
@@ -58,9 +58,9 @@ def each(function: Callable[[int], None], n: int) -> None:
             helper.result()
 
 
-def _next(left: deque[int]) -> int | None:
+def _next(queue: deque[int]) -> int | None:
     try:
-        return left.popleft()
+        return queue.popleft()
     except IndexError:
         return None
 
@@ -83,8 +83,8 @@ def _allowed() -> int:
         cores = len(os.sched_getaffinity(0))
     else:
         cores = os.cpu_count() or 1
-    wanted = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
-    return min(cores, int(wanted)) if wanted.isdecimal() and int(wanted) > 0 else cores
+    setting = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    return min(cores, int(setting)) if setting.isdecimal() and int(setting) > 0 else cores
 
 
 class _Threads:

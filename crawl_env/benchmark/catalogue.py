@@ -448,13 +448,13 @@ def named(name: str) -> BenchmarkTask:
     >>> named("Drift100-v0") is named("Drift100")
     True
     """
-    known = {**TASKS, **tasks(), **{key.rpartition("/")[2]: one for key, one in tasks().items()}}
-    if name in known:
-        return known[name]
+    by_name = {**TASKS, **tasks(), **{key.rpartition("/")[2]: one for key, one in tasks().items()}}
+    if name in by_name:
+        return by_name[name]
     bare = name.rpartition("/")[2].rpartition("-v")[0]
     if bare in TASKS:
         raise ValueError(
             f"{name!r} is not the current version of this task, which is {TASKS[bare].id}; scores "
             "of different versions cannot be compared"
         )
-    raise unknown("task", name, known if "/" in name else TASKS)
+    raise unknown("task", name, by_name if "/" in name else TASKS)

@@ -88,9 +88,9 @@ def _read(recording: Recording, folder: str) -> ItemLog:
             "docs/researchers/benchmark.md describes"
         )
     log = ItemLog.from_csv(place / ITEMS, place / CURVES)
-    if (found := log.digest()) != recording.digest:
+    if (digest := log.digest()) != recording.digest:
         raise ValueError(
-            f"{place} has another log than the protocol: its SHA-256 is {found}, and that of "
+            f"{place} has another log than the protocol: its SHA-256 is {digest}, and that of "
             f"{recording.name!r} is {recording.digest}; take the files that the protocol names, or "
             "write a protocol of your own for these"
         )
@@ -101,12 +101,12 @@ def _read(recording: Recording, folder: str) -> ItemLog:
 def _parts(recording: Recording, folder: str) -> tuple[ItemLog, ItemLog]:
     log = _read(recording, folder)
     past = log.covering(recording.start, recording.split)
-    rest = log.covering(recording.split, recording.end)
+    remainder = log.covering(recording.split, recording.end)
     utility = np.bincount(past.source, past.utility, len(past.names))
-    kept = np.flatnonzero((past.counts >= recording.least_items) & (utility > 0))
-    if not kept.size:
+    sources = np.flatnonzero((past.counts >= recording.least_items) & (utility > 0))
+    if not sources.size:
         raise ValueError(
             f"no source of {recording.name!r} has {recording.least_items} items in the first part"
         )
-    names = [log.names[i] for i in kept]
-    return past.select(names), rest.select(names)
+    names = [log.names[i] for i in sources]
+    return past.select(names), remainder.select(names)

@@ -159,28 +159,29 @@ class BenchmarkTask:
         What `arrivals` and `signals` state by source, such as phases, is in another order in each
         run, so that it remains unknown.
         """
-        shown = ("value",) if self.is_known else self.features
-        found = {"features": list(shown), **self.arguments}
+        features = ("value",) if self.is_known else self.features
+        arguments = {"features": list(features), **self.arguments}
         seed = self.seed(split, run, salt)
         if self.has_own_fleet:
-            found["sources"] = found["sources"].replace(_FLEET, str(seed))
-        for name in {"arrivals", "signals"} & set(found):
-            found[name] = _permuted(found[name], seed)
+            arguments["sources"] = arguments["sources"].replace(_FLEET, str(seed))
+        for name in {"arrivals", "signals"} & set(arguments):
+            arguments[name] = _permuted(arguments[name], seed)
         if self.recording is not None:
             past, rest = self.recording.parts()
-            played = Trace(rest if split == "test" else past)
-            found |= {"sources": self.recording.fleet(fitted=False), "arrivals": played}
-        return found
+            trace = Trace(rest if split == "test" else past)
+            arguments |= {"sources": self.recording.fleet(fitted=False), "arrivals": trace}
+        return arguments
 
     def informed_arguments(self, split: Split, run: int, salt: str = "") -> dict[str, Any]:
         """Return the arguments of the environment of a run that shows the true parameters, as
         references need them; of a recording, those that are fitted to its first part."""
-        found = self.arguments_of(split, run, salt)
+        arguments = self.arguments_of(split, run, salt)
         if self.recording is not None:
-            found["sources"] = self.recording.fleet(fitted=True)
+            arguments["sources"] = self.recording.fleet(fitted=True)
         if not self.is_known:
-            found["features"] = tuple(dict.fromkeys((*found["features"], "value", *PARAMETERS)))
-        return found
+            features = (*arguments["features"], "value", *PARAMETERS)
+            arguments["features"] = tuple(dict.fromkeys(features))
+        return arguments
 
     @property
     def has_own_fleet(self) -> bool:
@@ -210,14 +211,14 @@ class BenchmarkTask:
 
     def describe(self) -> dict[str, Any]:
         """Return everything on which the meaning of a score depends, as JSON."""
-        found = asdict(self) | {"id": self.id, "features": list(self.features)}
+        description = asdict(self) | {"id": self.id, "features": list(self.features)}
         for words in ("group", "label", "history", "errata", "tier", "stronger"):  # may be improved
-            del found[words]
+            del description[words]
         if self.recording is None:
-            del found["recording"]
+            del description["recording"]
         elif not self.recording.digest:  # every machine has another log
-            found["recording"]["digest"] = self.recording.log().digest()
-        return found
+            description["recording"]["digest"] = self.recording.log().digest()
+        return description
 
     @property
     def hash(self) -> str:
@@ -242,14 +243,14 @@ class BenchmarkTask:
     @property
     def ref_min_score(self) -> float | None:
         """The reward that scores 0, that of the random policy, under Minari's name."""
-        found = self.references.get("random")
-        return None if found is None else found.mean
+        reference = self.references.get("random")
+        return None if reference is None else reference.mean
 
     @property
     def ref_max_score(self) -> float | None:
         """The reward that scores 1, under Minari's name."""
-        found = self.references.get(self.best)
-        return None if found is None else found.mean
+        reference = self.references.get(self.best)
+        return None if reference is None else reference.mean
 
     def score(self, reward: float) -> float:
         """Return the score of a mean reward on the test runs: 0 is random, 1 `best`.
@@ -271,13 +272,13 @@ def _permuted(value: Any, seed: int) -> Any:
         return {name: _permuted(one, seed) for name, one in value.items()}
     if not isinstance(value, list):
         return value
-    found: list[Any] = np.random.default_rng(seed).permutation(value).tolist()
-    return found
+    permutation: list[Any] = np.random.default_rng(seed).permutation(value).tolist()
+    return permutation
 
 
 @cache
 def _recorded() -> dict[str, Any]:
     if not REFERENCES.exists():
         return {}
-    found: dict[str, Any] = json.loads(REFERENCES.read_text(encoding="utf-8"))
-    return found
+    references: dict[str, Any] = json.loads(REFERENCES.read_text(encoding="utf-8"))
+    return references

@@ -127,12 +127,13 @@ class Arrivals(ArrivalProcess):
         )
 
     def block(self, cells: Cells, state: FloatArray) -> Block:
-        known = self.rate.parallel and is_known(self.utility)
+        parallel = self.rate.parallel and is_known(self.utility)
         if self.items or not isinstance(self.utility, Exponential):
-            return ItemSampler(cells, self.utility, self.rate.times(cells, state), parallel=known)
+            times = self.rate.times(cells, state)
+            return ItemSampler(cells, self.utility, times, parallel=parallel)
         if self.rate.constant:
             return ExponentialTotals(cells)
-        return _VaryingTotals(cells, self.rate, state, parallel=known)
+        return _VaryingTotals(cells, self.rate, state, parallel=parallel)
 
     def past(self, cells: Cells, steps: FloatArray) -> Block:
         if self.items:
@@ -161,8 +162,8 @@ class _TopicFeed(Feed):
     def start(self, envs: IntArray, rng: np.random.Generator) -> None:
         of_topic, first = self._topics
         shape = (envs.size, first.size)
-        drawn = self._arrivals.start(shape, self._sources.period, rng)
-        self._state[envs] = drawn[:, of_topic]
+        states = self._arrivals.start(shape, self._sources.period, rng)
+        self._state[envs] = states[:, of_topic]
 
     def advance(self, rng: np.random.Generator) -> None:
         of_topic, first = self._topics
@@ -244,8 +245,8 @@ def _make_rate(rate: str | Mapping[str, Any] | RateModel) -> RateModel:
     if isinstance(rate, RateModel):
         return rate
     if isinstance(rate, (str, Mapping)):
-        made: RateModel = make_part("rate", rate, RATES)
-        return made
+        model: RateModel = make_part("rate", rate, RATES)
+        return model
     raise ValueError(
         f"rate is {rate!r}; give one of {', '.join(RATES)}, or a rate model such as "
         "crawl_env.Drift(0.1)"

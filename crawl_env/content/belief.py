@@ -58,7 +58,7 @@ class PingBelief(MeanStock):
         # (B, N) mean content of the items whose pings are on the way, and steps since the crawl.
         self._late = np.zeros(shape if delayed else (0, 0))
         self._since = np.zeros_like(self._late)
-        self._heard: list[Pings] = []  # of the last step, or before the episode
+        self._last_pings: list[Pings] = []  # of the last step, or before the episode
         self._feed_of_pings: SimulatedPings | RecordedPings | None = None
         super().__init__(self._bound(sources), shape)
 
@@ -85,8 +85,8 @@ class PingBelief(MeanStock):
         self._worth = np.ravel(sources.precision * sources.mean_utility)
         delay = np.ravel(sources.signal_delay) / sources.period
         with np.errstate(divide="ignore", over="ignore"):
-            gone = np.minimum(self._decay + 1.0 / delay, _MOST_GONE)
-        self._gone = np.where(delay > 0, gone, 0.0)  # k, or 0: no delay
+            late_rate = np.minimum(self._decay + 1.0 / delay, _MOST_LATE_RATE)
+        self._late_rate = np.where(delay > 0, late_rate, 0.0)  # k, or 0: no delay
         self._share = 1.0 / (1.0 + self._decay * delay)
         # Repeated for small fleets, as the blocks are in which false pings come in any order.
         shared = sources.arrival_rate.ndim == 1
@@ -94,15 +94,16 @@ class PingBelief(MeanStock):
         self._law = (
             np.tile(self._worth, repeat),
             np.tile(self._decay, repeat),
-            np.tile(self._gone, repeat),
+            np.tile(self._late_rate, repeat),
             np.tile(self._share, repeat),
         )
         announced = np.ravel(sources.recall * sources.arrival_rate * sources.mean_utility)
         with np.errstate(divide="ignore", invalid="ignore"):
-            late = announced * sources.period / self._gone
+            late = announced * sources.period / self._late_rate
         self._most_late = np.where(delay > 0, late, 0.0)  # that of a source never crawled
-        left = np.exp(-self._gone)
-        self._late_flow = left, self._most_late * (1.0 - left)  # that a step leaves, and adds
+        retention = np.exp(-self._late_rate)
+        # What a step leaves, and adds.
+        self._late_flow = retention, self._most_late * (1.0 - retention)
         return Deterministic().bind(sources.silent, num_envs)
 
     def seed(self, rng: np.random.Generator) -> None:
@@ -113,10 +114,11 @@ class PingBelief(MeanStock):
     def start(self, envs: IntArray, steps: FloatArray, rng: np.random.Generator) -> None:
         super().start(envs, steps, rng)
         if self._late.size:
-            cells = self._numbers(envs) % self._gone.size
-            rate = np.where(self._gone > 0, self._gone, 1.0)[cells]  # 0 × inf would be NaN
-            arrived = -np.expm1(-rate * steps.ravel())
-            self._late[envs] = (self._most_late[cells] * arrived).reshape(steps.shape)
+            cells = self._numbers(envs) % self._late_rate.size
+            late_rate = self._late_rate[cells]
+            rate = np.where(late_rate > 0, late_rate, 1.0)  # 0 × inf would be NaN
+            fraction = -np.expm1(-rate * steps.ravel())
+            self._late[envs] = (self._most_late[cells] * fraction).reshape(steps.shape)
             self._since[envs] = steps
             self.value[envs] += self._late[envs]
         if self.aged is not None:
@@ -126,8 +128,8 @@ class PingBelief(MeanStock):
         self._receive(pings)
         begun = np.zeros(self.value.shape[0], dtype=bool)
         begun[envs] = True
-        other = (old.only(~begun[old.cell // self.value.shape[1]]) for old in self._heard)
-        self._heard = [*other, *pings]
+        other = (old.only(~begun[old.cell // self.value.shape[1]]) for old in self._last_pings)
+        self._last_pings = [*other, *pings]
 
     def advance(self, rng: np.random.Generator) -> None:
         if self._late.size:
@@ -139,14 +141,14 @@ class PingBelief(MeanStock):
         if self.aged is not None:
             _fade(self.aged.reshape(-1), self._retention)
         assert self._feed_of_pings is not None
-        self._heard = self._feed_of_pings.advance(self._stock.published)
-        self._receive(self._heard)
+        self._last_pings = self._feed_of_pings.advance(self._stock.published)
+        self._receive(self._last_pings)
 
     @property
     def pings(self) -> FloatArray:
         """The number of pings in the last step, (B, N)."""
         number = np.zeros(self.flat.size)
-        for cell, age in self._heard:
+        for cell, age in self._last_pings:
             number += np.bincount(cell[age <= 1.0], minlength=number.size)
         return number.reshape(self.value.shape)
 
@@ -173,20 +175,20 @@ class PingBelief(MeanStock):
         assert self._feed_of_pings is not None
         arrays = {name: getattr(self, name) for name in _STATE}
         copies = {name: None if x is None else x.copy() for name, x in arrays.items()}
-        heard = Pings.concatenate(self._heard)
-        return {**copies, "heard": heard, "feed": self._feed_of_pings.get_state()}
+        pings = Pings.concatenate(self._last_pings)
+        return {**copies, "heard": pings, "feed": self._feed_of_pings.get_state()}
 
     def set_state(self, state: dict[str, Any]) -> None:
         assert self._feed_of_pings is not None
         for name in _STATE:
             if getattr(self, name) is not None:
                 getattr(self, name)[...] = state[name]
-        self._heard = [Pings.concatenate([Pings(*state["heard"])])]
+        self._last_pings = [Pings.concatenate([Pings(*state["heard"])])]
         self._feed_of_pings.set_state(state["feed"])
 
 
 _STATE = ("value", "aged", "_late", "_since")
-_MOST_GONE = 1e290  # of k, whose product with every age is finite
+_MOST_LATE_RATE = 1e290  # of k, whose product with every age is finite
 _NOTHING = np.zeros(0)
 
 
@@ -197,17 +199,17 @@ def _advance_late(
     since: FloatArray,
     retention: FloatArray,
     inflow: FloatArray,
-    late_left: FloatArray,
+    late_retention: FloatArray,
     late_inflow: FloatArray,
 ) -> None:
     """Advance flat values, of which `late` is the part whose pings are on the way."""
     for start in range(0, value.size, retention.size):
         for i in range(retention.size):
             cell = np.uintp(start + i)
-            kept = (value[cell] - late[cell]) * retention[i] + inflow[i]
-            late[cell] = late[cell] * late_left[i] + late_inflow[i]
+            rest = (value[cell] - late[cell]) * retention[i] + inflow[i]
+            late[cell] = late[cell] * late_retention[i] + late_inflow[i]
             since[cell] += 1.0
-            value[cell] = kept + late[cell]
+            value[cell] = rest + late[cell]
 
 
 @compiled
@@ -223,14 +225,14 @@ def _receive(
     age: FloatArray,
     worth: FloatArray,
     decay: FloatArray,
-    gone: FloatArray,
+    late_rate: FloatArray,
     share: FloatArray,
     value: FloatArray,
     since: FloatArray,
     aged: FloatArray,
 ) -> None:
     """Add pings to flat values, and to `aged` if it is not empty."""
-    left, place, first = np.empty(_TILE), np.empty(_TILE, dtype=np.intp), 0
+    fraction, place, first = np.empty(_TILE), np.empty(_TILE, dtype=np.intp), 0
     for start in range(0, cell.size, _TILE):
         n = min(_TILE, cell.size - start)
         for j in range(n):
@@ -240,20 +242,20 @@ def _receive(
                 first = c - c % decay.size
                 i = c - first
             place[j] = i
-            left[j] = decay[i] * age[start + j]
+            fraction[j] = decay[i] * age[start + j]
         for j in range(n):  # in a loop of its own, which is compiled to vector instructions
-            left[j] = _faded(left[j])
+            fraction[j] = _faded(fraction[j])
         if since.size > 0:
             for j in range(n):
-                k = gone[place[j]]
+                k = late_rate[place[j]]
                 if k > 0.0:
-                    waited = since[cell[start + j]] - age[start + j]
-                    left[j] *= (1.0 - _faded(k * waited)) * share[place[j]]
+                    steps = since[cell[start + j]] - age[start + j]
+                    fraction[j] *= (1.0 - _faded(k * steps)) * share[place[j]]
         for j in range(n):
-            value[cell[start + j]] += worth[place[j]] * left[j]
+            value[cell[start + j]] += worth[place[j]] * fraction[j]
         if aged.size > 0:
             for j in range(n):
-                aged[cell[start + j]] += left[j]
+                aged[cell[start + j]] += fraction[j]
 
 
 _TILE = 1024  # pings received at a time, so that temporary arrays stay in the cache

@@ -189,9 +189,9 @@ def poisson(state: Stream, mean: float) -> float:
 @inlined
 def _few(state: Stream, mean: float) -> float:
     """Return a Poisson number, by inversion of its distribution function."""
-    k, left, p = 0.0, uniform(state), math.exp(-mean)
-    while left >= p and (p > 1e-20 or k < mean):
-        left -= p
+    k, u, p = 0.0, uniform(state), math.exp(-mean)
+    while u >= p and (p > 1e-20 or k < mean):
+        u -= p
         k += 1.0
         p *= mean / k
     return k

@@ -71,7 +71,7 @@ class Engine:
 
     def __post_init__(self) -> None:
         capacity = self.capacity
-        resolved = {
+        arguments = {
             "rate": _rate_of(self.rate),
             "capacity": None
             if capacity is None or (isinstance(capacity, float) and capacity == inf)
@@ -80,7 +80,7 @@ class Engine:
             "service": check_choice("service", self.service, SERVICES),
             "threshold": check_non_negative("threshold", self.threshold, "utility"),
         }
-        for name, value in resolved.items():
+        for name, value in arguments.items():
             object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
@@ -129,9 +129,9 @@ def make_engine(engine: object) -> Engine | None:
             f"engine is {shown(engine)}; give crawl_env.Engine(rate=…, capacity=…), or a "
             "dictionary of its arguments"
         )
-    taken = [field.name for field in fields(Engine)]
+    names = [field.name for field in fields(Engine)]
     for name in engine:
-        check_choice("argument of Engine", name, taken)
+        check_choice("argument of Engine", name, names)
     if "rate" not in engine:
         raise ValueError(
             "engine, a dictionary, lacks the rate; give the items indexed per step, as in "

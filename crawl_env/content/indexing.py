@@ -131,8 +131,8 @@ class IndexQueue:
         """Let a step pass, in which the utility of the waiting items decays."""
         real, whole = self._columns
         real[: self._total, _AGE] += 1.0
-        left = feed.survival(self._waiting()[0]) if self._total else np.empty(0)
-        self._total = _decay(left, real, whole, self._n, self._size, self._ledger)
+        survival = feed.survival(self._waiting()[0]) if self._total else np.empty(0)
+        self._total = _decay(survival, real, whole, self._n, self._size, self._ledger)
 
     def get_state(self) -> dict[str, Any]:
         """Return a copy of the state."""
@@ -297,9 +297,9 @@ def _index(
             line[k] = old
             old += 1
             k += 1
-        waited, found, refused, last = k, 0, 0.0, (e + 1) * n
+        backlog, count, refused, last = k, 0, 0.0, (e + 1) * n
         while new < most and cell[order[new - waiting]] < last:
-            found += 1
+            count += 1
             if worth[new] < threshold:
                 ledger[_REFUSED, e, 0] += 1.0
                 refused += worth[new]
@@ -308,7 +308,7 @@ def _index(
                 k += 1
             new += 1
         ledger[_REFUSED, e, 1] = refused
-        ledger[_COLLECTED, e, 0], ledger[_COLLECTED, e, 1] = found, collected[e]
+        ledger[_COLLECTED, e, 0], ledger[_COLLECTED, e, 1] = count, collected[e]
         places = rate
         if random and rate < np.inf:
             places = poisson(state, rate)
@@ -320,9 +320,9 @@ def _index(
         if by_value and served < k:
             _sort(key, line, 0, k, spare, False)
         total = 0.0
-        if served == k and k == waited + found:  # all that was collected is indexed
+        if served == k and k == backlog + count:  # all that was collected is indexed
             total = collected[e]
-            for j in range(waited):
+            for j in range(backlog):
                 total += worth[line[j]]
         else:
             for j in range(served):
@@ -343,25 +343,25 @@ def _index(
                 into_whole[out, _CELL], into_whole[out, _NUMBER] = cell[i], number[i]
             out += 1
         size[e] = stay
-        lost = 0.0
+        loss = 0.0
         for j in range(served + stay, k):
-            lost += worth[line[j]]
-        ledger[_LOST, e, 0], ledger[_LOST, e, 1] = k - served - stay, lost
+            loss += worth[line[j]]
+        ledger[_LOST, e, 0], ledger[_LOST, e, 1] = k - served - stay, loss
     return out
 
 
 @compiled
 def _decay(
-    left: FloatArray, real: FloatArray, whole: IntArray, n: int, size: IntArray, ledger: FloatArray
+    rest: FloatArray, real: FloatArray, whole: IntArray, n: int, size: IntArray, ledger: FloatArray
 ) -> int:
-    """Let waiting items decay to the fractions `left` of their utility, (W,), remove those of which
+    """Let waiting items decay to the fractions `rest` of their utility, (W,), remove those of which
     nothing is left, write the last two rows of the ledger, and return the number of the others."""
     for e in range(size.size):
         for entry in range(_DECAYED, _BACKLOG + 1):
             ledger[entry, e, 0] = ledger[entry, e, 1] = 0.0
     out = 0
-    for j in range(left.size):
-        e, after = whole[j, _CELL] // n, real[j, _UTILITY] * left[j]
+    for j in range(rest.size):
+        e, after = whole[j, _CELL] // n, real[j, _UTILITY] * rest[j]
         ledger[_DECAYED, e, 1] += real[j, _PRESENT] - after
         ledger[_BACKLOG, e, 1] += after
         if after > 0.0:

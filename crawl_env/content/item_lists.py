@@ -67,34 +67,35 @@ class ItemLists:
 
     def value(self) -> FloatArray:
         """Return the uncollected utility, (B·N,)."""
-        items, left = self._all()
-        return np.bincount(items.cell, items.utility * left, len(self._lists)).astype(np.float64)
+        items, survival = self._all()
+        present = items.utility * survival
+        return np.bincount(items.cell, present, len(self._lists)).astype(np.float64)
 
     def items(self, cells: IntArray) -> tuple[Published, FloatArray]:
         """Return the items of the given cells that have utility left, and that utility; one cell
         after the other, and in each in the order in which they were added."""
-        found = Published.empty(_count(cells, self._lists))
-        _read(cells, self._clock, self._lists, self._columns, *found)
-        left = self.feed.survival(found)
-        present = found.utility * left
-        if left.all():
-            return found, present
-        which = left > 0
-        return found.only(which), present[which]
+        items = Published.empty(_count(cells, self._lists))
+        _read(cells, self._clock, self._lists, self._columns, *items)
+        survival = self.feed.survival(items)
+        present = items.utility * survival
+        if survival.all():
+            return items, present
+        which = survival > 0
+        return items.only(which), present[which]
 
     def uncollected(self) -> tuple[FloatArray, FloatArray]:
         """Return the number of items with utility left and the sum of their ages in steps, (B·N,)
         each."""
-        items, left = self._all()
-        alive, size = items.only(left > 0), len(self._lists)
+        items, survival = self._all()
+        alive, size = items.only(survival > 0), len(self._lists)
         number = np.bincount(alive.cell, minlength=size).astype(np.float64)
         return number, np.bincount(alive.cell, alive.age, size).astype(np.float64)
 
     def get_state(self) -> Published:
         """Return a copy of the items."""
-        items, left = self._all()
+        items, survival = self._all()
         # Items without utility still occupy a place until newer items displace them.
-        return items.only((left > 0) | (self._lists[items.cell, _MOST] < _ALL))
+        return items.only((survival > 0) | (self._lists[items.cell, _MOST] < _ALL))
 
     def set_state(self, state: Any) -> None:
         """Restore a state returned by `get_state`, which may be a list of its columns."""
@@ -104,9 +105,9 @@ class ItemLists:
     def _all(self) -> tuple[Published, FloatArray]:
         """Return all items, in the order in which they were added, and the fractions of their
         utility that are left."""
-        found = Published.empty(_count(self._everything, self._lists))
-        _read_all(self._used, self._clock, self._lists, self._columns, *found)
-        return found, self.feed.survival(found)
+        items = Published.empty(_count(self._everything, self._lists))
+        _read_all(self._used, self._clock, self._lists, self._columns, *items)
+        return items, self.feed.survival(items)
 
     def _make_room(self, number: int) -> None:
         """Make room for so many items, and for more."""
@@ -205,12 +206,12 @@ def _read_all(
 ) -> None:
     """Copy all items: of each cell the latest ones, as many as its list has. Their ages are written
     back, since the fewer steps ago they were written, the faster they are computed."""
-    j, seen = cell.size, np.zeros(len(lists), np.intp)
+    j, counts = cell.size, np.zeros(len(lists), np.intp)
     for place in range(used - 1, -1, -1):
         here = int(columns[place, _CELL])
-        if seen[here] == lists[here, _LENGTH]:
+        if counts[here] == lists[here, _LENGTH]:
             continue
-        seen[here] += 1
+        counts[here] += 1
         j -= 1
         columns[place, _AGE] = _older(columns[place, _AGE], clock - columns[place, _AT])
         columns[place, _AT] = clock

@@ -34,9 +34,9 @@ _WORDS = {
 def _names() -> dict[str, dict[str, str]]:
     """Return the arguments of `Arrivals` for every name."""
     names: dict[str, dict[str, str]] = {}
-    for words in itertools.product(*([None, *known] for known in _WORDS.values())):
-        given = {name: word for name, word in zip(_WORDS, words, strict=True) if word}
-        names["-".join(("poisson", *given.values()))] = given
+    for words in itertools.product(*([None, *options] for options in _WORDS.values())):
+        arguments = {name: word for name, word in zip(_WORDS, words, strict=True) if word}
+        names["-".join(("poisson", *arguments.values()))] = arguments
     return names
 
 
@@ -169,11 +169,11 @@ def _of_ones_own(part: object) -> ValueError:
 
 
 def _from_description(description: Mapping[str, Any]) -> ArrivalProcess:
-    given = dict(description)
-    if given.get("name") == "trace":
-        given["log"] = _log(given.get("log"))
-    made: ArrivalProcess = make_part("arrivals", given, _PROCESSES)
-    return made
+    parameters = dict(description)
+    if parameters.get("name") == "trace":
+        parameters["log"] = _log(parameters.get("log"))
+    process: ArrivalProcess = make_part("arrivals", parameters, _PROCESSES)
+    return process
 
 
 def _log(log: object) -> Any:

@@ -58,7 +58,7 @@ _MULTIPLY_0, _MULTIPLY_2 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _BUMP_0, _BUMP_1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
 
 
-class Collected(NamedTuple):
+class CrawlHarvest(NamedTuple):
     """What crawls bring."""
 
     items: NDArray[np.int64]  # (K,) number of new items
@@ -96,7 +96,7 @@ class OnDemandContent:
         self.utility = make_distribution(utility)
         self._law = _law_of(self.utility)
 
-    def crawl(self, sources: ArrayLike, since: ArrayLike, now: int) -> Collected:
+    def crawl(self, sources: ArrayLike, since: ArrayLike, now: int) -> CrawlHarvest:
         """Return what crawls collect at step `now`.
 
         Arguments:
@@ -124,9 +124,9 @@ class OnDemandContent:
         decay = columns.decay_rate[which] * np.float64(columns.period)
         worth = columns.mean_utility[which].astype(np.float64)
         steps = last.astype(np.int64)
-        found = Collected(np.empty(which.size, np.int64), np.empty(which.size))
-        _collect(which, steps, now, rate, decay, worth, self.seed, *self._law, *found)
-        return found
+        harvest = CrawlHarvest(np.empty(which.size, np.int64), np.empty(which.size))
+        _collect(which, steps, now, rate, decay, worth, self.seed, *self._law, *harvest)
+        return harvest
 
     def fails(self, sources: ArrayLike, now: int) -> BoolArray:
         """Return whether a crawl of each source at step `now` fails, (K,).
@@ -135,10 +135,10 @@ class OnDemandContent:
             ValueError: there is no such source, or `now` is not a whole number.
         """
         which, rates = self._numbers(sources), self.columns.failure_rate
-        failed = np.zeros(which.size, dtype=np.bool_)
+        failures = np.zeros(which.size, dtype=np.bool_)
         if rates is not None:
-            _draw_failures(which, _step_of(now), rates[which], self.seed, failed)
-        return failed
+            _draw_failures(which, _step_of(now), rates[which], self.seed, failures)
+        return failures
 
     def _numbers(self, sources: ArrayLike) -> NDArray[np.intp]:
         """Return the numbers of sources, (K,), of which there are such sources."""
@@ -227,7 +227,7 @@ def doublings(rate: float) -> int:
 
 
 @inlined
-def _total_of_step(state: Stream, rate: float, decay: float, lost: float) -> tuple[float, float]:
+def _total_of_step(state: Stream, rate: float, decay: float, loss: float) -> tuple[float, float]:
     """Draw the number of items of a step, and their total utility at its end in units of αξ̄, where
     ξ is exponential; given ΛT, μT and 1 − α.
 
@@ -235,14 +235,14 @@ def _total_of_step(state: Stream, rate: float, decay: float, lost: float) -> tup
     items, each of which counts j times with probability (1 − α)^j/(jμT). Those that count once and
     those that count more often are independent of each other.
     """
-    once = rate * (lost / decay)
+    once = rate * (loss / decay)
     number, others = poisson(state, once), poisson(state, max(rate - once, 0.0))
     batches = number
     for _ in range(int(others)):
-        j, left, p = 2.0, uniform(state) * (decay - lost), 0.5 * lost * lost
-        while left >= p and p > 1e-20:
-            left -= p
-            p *= lost * j / (j + 1.0)
+        j, u, p = 2.0, uniform(state) * (decay - loss), 0.5 * loss * loss
+        while u >= p and p > 1e-20:
+            u -= p
+            p *= loss * j / (j + 1.0)
             j += 1.0
         batches += j
     return number + others, gamma_from_one(state, batches) if batches > 0.0 else 0.0
@@ -264,42 +264,42 @@ def _collect(
 ) -> None:
     state = np.empty(2, np.uint64)
     for j in range(sources.size):
-        faded = FADED / decay[j]
+        lifetime = FADED / decay[j]
         last = int(since[j])
         if last == NEVER:
-            last = now - int(min(math.ceil(faded), 2.0**40))
+            last = now - int(min(math.ceil(lifetime), 2.0**40))
         k = doublings(rate[j])
         steps, length = 1 << k, 2.0**k
         at_once = k == 0 and law == _EXPONENTIAL and decay[j] <= SLOW
-        lost = -math.expm1(-decay[j])
-        found, total = 0, 0.0
+        loss = -math.expm1(-decay[j])
+        count, total = 0, 0.0
         for block in range(last >> k, ((now - 1) >> k) + 1 if rate[j] > 0.0 else last >> k):
             _begin(state, seed, sources[j], block, _ITEMS)
             if at_once:
-                number, worth = _total_of_step(state, rate[j], decay[j], lost)
-                found += int(number)
-                total = (total + worth) * (1.0 - lost)
+                number, worth = _total_of_step(state, rate[j], decay[j], loss)
+                count += int(number)
+                total = (total + worth) * (1.0 - loss)
                 continue
             n = int(poisson(state, rate[j] * length))
             start = float(last - block * steps)  # of the interval, in steps from the block's begin
             end = float(now - block * steps)
-            if start <= 0.0 and end - length > faded:  # counted only: it has no utility any more
-                found += n
+            if start <= 0.0 and end - length > lifetime:  # counted only: it has no utility any more
+                count += n
                 continue
             for _ in range(n):
                 time = length * uniform(state)
                 worth = _worth(state, law, parameter)
                 if start < time <= end:
-                    found += 1
+                    count += 1
                     total += worth * math.exp(-decay[j] * (end - time))
-        items[j], utility[j] = found, total * mean[j]
+        items[j], utility[j] = count, total * mean[j]
 
 
 @compiled
 def _draw_failures(
-    sources: NDArray[np.intp], now: int, rate: NDArray[np.float32], seed: int, failed: BoolArray
+    sources: NDArray[np.intp], now: int, rate: NDArray[np.float32], seed: int, failures: BoolArray
 ) -> None:
     state = np.empty(2, np.uint64)
     for j in range(sources.size):
         _begin(state, seed, sources[j], now, _FAILURES)
-        failed[j] = uniform(state) < rate[j]
+        failures[j] = uniform(state) < rate[j]

@@ -9,7 +9,7 @@ from typing import Any
 from crawl_env.errors import check_choice, shown, unknown
 
 
-def make_part(kind: str, given: str | Mapping[str, Any], known: Mapping[str, type[Any]]) -> Any:
+def make_part(kind: str, part: str | Mapping[str, Any], classes: Mapping[str, type[Any]]) -> Any:
     """Return a part by its name, or by a dictionary of its name and parameters.
 
     Raises:
@@ -19,19 +19,19 @@ def make_part(kind: str, given: str | Mapping[str, Any], known: Mapping[str, typ
     >>> make_part("utility", {"name": "lognormal", "sigma": 0.5}, UTILITIES)
     Lognormal(sigma=0.5)
     """
-    parameters = {"name": given} if isinstance(given, str) else dict(given)
+    parameters = {"name": part} if isinstance(part, str) else dict(part)
     name = parameters.pop("name", None)
     if not isinstance(name, str):
         raise ValueError(
-            f"{kind} is {shown(given)}; a dictionary needs the entry 'name', a string, beside the "
+            f"{kind} is {shown(part)}; a dictionary needs the entry 'name', a string, beside the "
             "parameters"
         )
-    check_choice(kind, name, known)
-    taken = [field.name for field in fields(known[name]) if field.init]
+    check_choice(kind, name, classes)
+    names = [field.name for field in fields(classes[name]) if field.init]
     for parameter in parameters:
-        if parameter not in taken:
-            raise unknown(f"parameter of {name!r}", parameter, taken or ["none"])
-    return known[name](**parameters)
+        if parameter not in names:
+            raise unknown(f"parameter of {name!r}", parameter, names or ["none"])
+    return classes[name](**parameters)
 
 
 def is_known(part: Any) -> bool:

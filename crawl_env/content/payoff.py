@@ -106,8 +106,8 @@ class Deadline(Payoff):
         return np.bincount(env, worth, minlength=elapsed.size).astype(np.float64, copy=False)
 
     def steps_left(self, elapsed: FloatArray) -> FloatArray:
-        left: FloatArray = self.steps - 1.0 - elapsed % self.steps
-        return left
+        steps: FloatArray = self.steps - 1.0 - elapsed % self.steps
+        return steps
 
     def check(self, sources: Sources, arrivals: ArrivalProcess) -> None:
         if not arrivals.exponential:
@@ -183,5 +183,5 @@ def make_payoff(payoff: object) -> Payoff | None:
             f"payoff is {shown(payoff)}; give a payoff, such as crawl_env.Deadline(steps=24), or a "
             'dictionary of its name and arguments, such as {"name": "deadline", "steps": 24}'
         )
-    made: Payoff = make_part("payoff", payoff, PAYOFFS)
-    return made
+    part: Payoff = make_part("payoff", payoff, PAYOFFS)
+    return part

@@ -74,13 +74,13 @@ class SimulatedPings:
         total = float(rate.sum()) * self._everywhere.size / rate.size * self._sources.period
         _check_number(total)
         of_blocks: dict[int, _UnsortedTimes] = {}
-        made = []
+        false_pings = []
         for here, block in blocks_of(self._sources, self._shape[0]):
             if id(block) not in of_blocks:
                 pings = self._flat(rate, self._everywhere[here]) * self._sources.period
                 of_blocks[id(block)] = _UnsortedTimes(pings)
-            made.append((here.start, of_blocks[id(block)]))
-        return made
+            false_pings.append((here.start, of_blocks[id(block)]))
+        return false_pings
 
     def seed(self, rng: np.random.Generator) -> None:
         """Begin the random stream of the pings that belongs to the seed of `rng`."""
@@ -92,15 +92,15 @@ class SimulatedPings:
         cells, window = self._everywhere.reshape(self._shape)[envs].ravel(), steps.ravel()
         if self._is_delayed:
             self._waiting[cells] = 0
-        found = [self._announced(batch.cell, batch.age, self._recall) for batch in items]
+        batches = [self._announced(batch.cell, batch.age, self._recall) for batch in items]
         if self._is_delayed:
-            found += self._overdue(cells, window)
+            batches += self._overdue(cells, window)
         recent = np.minimum(window, FADED / self._flat(self._sources.decay_per_step, cells))
         pings = self._flat(self._sources.false_rate, cells) * self._sources.period
         _check_number(float((pings * recent).sum()))
         false = PoissonTimes(pings, recent)
-        found += [Pings(cells[where], age) for where, age in false.drawn(self._stream)]
-        return found
+        batches += [Pings(cells[where], age) for where, age in false.drawn(self._stream)]
+        return batches
 
     def _overdue(self, cells: IntArray, window: FloatArray) -> Iterator[Pings]:
         """Yield the pings of items published before the `window`, at whose begin they were on the
@@ -119,13 +119,13 @@ class SimulatedPings:
 
     def advance(self, items: Iterable[Published]) -> list[Pings]:
         """Return the pings, in batches, of the next step, in which `items` are published."""
-        found = []
+        batches = []
         if self._is_delayed:
-            found.append(self._late())
-        found += [self._announced(batch.cell, batch.age, self._recall) for batch in items]
+            batches.append(self._late())
+        batches += [self._announced(batch.cell, batch.age, self._recall) for batch in items]
         for first, false in self._false:
-            found += [Pings(*batch) for batch in false.drawn(first, self._stream)]
-        return found
+            batches += [Pings(*batch) for batch in false.drawn(first, self._stream)]
+        return batches
 
     def _late(self) -> Pings:
         """Return the pings that were on the way before the step and come within it."""
@@ -273,12 +273,12 @@ def _postpone(
         if i < 0 or i >= delay.size:
             first = c - c % delay.size
             i = c - first
-        left = age[j]
+        ping_age = age[j]
         if delay[i] > 0.0:
-            left -= delay[i] * exponential(state)
-        cell[n], age[n] = c, left
-        n += left >= 0.0
-        waiting[c] += left < 0.0
+            ping_age -= delay[i] * exponential(state)
+        cell[n], age[n] = c, ping_age
+        n += ping_age >= 0.0
+        waiting[c] += ping_age < 0.0
     return n
 
 
@@ -297,12 +297,12 @@ def _arrive(
     n = 0
     for start in range(0, waiting.size, delay.size):
         for i in range(delay.size):
-            left, number = waiting[start + i], 0
+            remaining, number = waiting[start + i], 0
             most = np.int64(min(_EXPONENT * delay[i], 2.0**31)) + 1
-            while left > 0:
-                few = min(left, most)
+            while remaining > 0:
+                few = min(remaining, most)
                 number += _binomial(state, few, arrives[i], math.exp(-few / delay[i]))
-                left -= few
+                remaining -= few
             waiting[start + i] -= number
             for j in range(n, n + number):
                 time = delay[i] * exponential(state)
@@ -314,11 +314,11 @@ def _arrive(
 @inlined
 def _binomial(state: Stream, n: int, p: float, none: float) -> int:
     """Return a binomial number by inversion; `none` is the probability of 0, (1 − p)^n."""
-    k, left, mass, odds = 0, uniform(state), none, p / (1.0 - p) if p < 1.0 else np.inf
+    k, u, mass, odds = 0, uniform(state), none, p / (1.0 - p) if p < 1.0 else np.inf
     if none == 0.0:  # all have come
         return n
-    while left >= mass and k < n:
-        left -= mass
+    while u >= mass and k < n:
+        u -= mass
         mass *= odds * (n - k) / (k + 1.0)
         k += 1
     return k

@@ -284,13 +284,13 @@ class Feed:
         advances the state of these cells to the next step."""
         # Each block of a stateful process has a state of its own, so blocks cannot share an object.
         stateful, flat = self._arrivals.stateful, self._state.reshape(-1)
-        made: dict[tuple[int, int], Block] = {}
+        cache: dict[tuple[int, int], Block] = {}
         blocks = []
         for here, cells in blocks_of(self._sources, self._num_envs):
             key = (id(cells), here.start if stateful else 0)
-            if key not in made:
-                made[key] = self._arrivals.block(cells, flat[here])
-            blocks.append((here, made[key]))
+            if key not in cache:
+                cache[key] = self._arrivals.block(cells, flat[here])
+            blocks.append((here, cache[key]))
         return blocks
 
     @cached_property
@@ -378,9 +378,9 @@ def _check_content(
 def require_items(arrivals: ArrivalProcess, what: str) -> None:
     """Raise ValueError unless the process draws single items, which the purpose `what` requires."""
     if not arrivals.items:
-        drawn = "draws only the total of each step" if arrivals.random else "has only their mean"
+        reason = "draws only the total of each step" if arrivals.random else "has only their mean"
         raise ValueError(
-            f"{what}: single items are needed, and {arrivals!r} {drawn}. Use "
+            f"{what}: single items are needed, and {arrivals!r} {reason}. Use "
             "arrivals='poisson-items', another name that ends in '-items', or "
             "Arrivals(…, sampler='items')"
         )

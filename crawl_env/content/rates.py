@@ -86,12 +86,12 @@ class RateModel:
         """Return a function that draws the arrival times of one step at cells of this state, (n,),
         and then advances the state to the next step."""
 
-        def drawn(rng: np.random.Generator) -> Iterator[tuple[IntArray, FloatArray]]:
+        def draw(rng: np.random.Generator) -> Iterator[tuple[IntArray, FloatArray]]:
             yield from PoissonTimes(self.now(cells, state).items, np.ones_like(cells.items))(rng)
             if not self.common:
                 self.step(state, cells.period, rng)
 
-        return drawn
+        return draw
 
 
 @dataclass(frozen=True)
@@ -344,21 +344,21 @@ class Hawkes(RateModel):
         check_drawable(float(cells.items.sum()))
         beta, everywhere = self.kernel_rate * cells.period, np.arange(cells.items.size)
 
-        def drawn(rng: np.random.Generator) -> Iterator[tuple[IntArray, FloatArray]]:
+        def draw(rng: np.random.Generator) -> Iterator[tuple[IntArray, FloatArray]]:
             """Draw one generation of items after the other."""
             alone = np.repeat(everywhere, rng.poisson(cells.items * (1.0 - self.branching)))
-            excited = cells.items * state * (-np.expm1(-beta) / beta)
-            heirs = np.repeat(everywhere, rng.poisson(excited))
+            mean_heirs = cells.items * state * (-np.expm1(-beta) / beta)
+            heirs = np.repeat(everywhere, rng.poisson(mean_heirs))
             where = np.concatenate((alone, heirs))
             # Time left in the step, which is the item's age at the end of the step.
-            left = rng.random(alone.size)
-            left = np.concatenate((left, _later(np.ones(heirs.size), beta, rng)))
-            generations = [(where, left)]
+            time_left = rng.random(alone.size)
+            time_left = np.concatenate((time_left, _later(np.ones(heirs.size), beta, rng)))
+            generations = [(where, time_left)]
             while where.size:
-                children = rng.poisson(self.branching * -np.expm1(-beta * left))
+                children = rng.poisson(self.branching * -np.expm1(-beta * time_left))
                 where = np.repeat(where, children)
-                left = _later(np.repeat(left, children), beta, rng)
-                generations.append((where, left))
+                time_left = _later(np.repeat(time_left, children), beta, rng)
+                generations.append((where, time_left))
             where, age = (np.concatenate(column) for column in zip(*generations, strict=True))
             brought = np.bincount(where, np.exp(-beta * age), everywhere.size)
             items = np.where(cells.items > 0, cells.items, 1.0)
@@ -366,13 +366,13 @@ class Hawkes(RateModel):
             np.add(state, self.branching * beta * brought / items, out=state)
             yield where, age
 
-        return drawn
+        return draw
 
 
-def _later(left: FloatArray, beta: float, rng: np.random.Generator) -> FloatArray:
-    """Return the time left after an exponential delay of rate β, given that it is below `left`."""
-    passed = -np.log1p(rng.random(left.size) * np.expm1(-beta * left)) / beta
-    return np.maximum(left - passed, 0.0)
+def _later(time_left: FloatArray, beta: float, rng: np.random.Generator) -> FloatArray:
+    """Return the time left after an exponential delay of rate β, below `time_left`."""
+    delay = -np.log1p(rng.random(time_left.size) * np.expm1(-beta * time_left)) / beta
+    return np.maximum(time_left - delay, 0.0)
 
 
 def check_model(model: RateModel, sources: Sources) -> None:

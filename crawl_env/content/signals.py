@@ -70,17 +70,17 @@ class Signals:
         delay: ArrayLike | None = None,
         log: PingLog | None = None,
     ) -> None:
-        given = {"recall": recall, "precision": precision, "delay": delay}
+        arguments = {"recall": recall, "precision": precision, "delay": delay}
         if log is not None and not isinstance(log, PingLog):
             raise ValueError(
                 f"log is {shown(log)}; give a crawl_env.PingLog, such as PingLog.from_csv(path)"
             )
-        if log is None and all(value is None for value in given.values()):
+        if log is None and all(value is None for value in arguments.values()):
             raise ValueError(
                 "Signals() has no argument; give recall, or a log of pings, or leave out `signals` "
                 "to use the columns recall, precision and signal_delay of the fleet"
             )
-        for name, value in given.items():
+        for name, value in arguments.items():
             object.__setattr__(self, name, None if value is None else _checked(name, value))
         object.__setattr__(self, "log", log)
 
@@ -103,12 +103,12 @@ class Signals:
         >>> Signals(recall=[0.5, 0.2], precision=0.8).describe()
         {'recall': [0.5, 0.2], 'precision': 0.8}
         """
-        given = {name: getattr(self, name) for name in _COLUMN}
-        found = {name: array.tolist() for name, array in given.items() if array is not None}
+        arrays = {name: getattr(self, name) for name in _COLUMN}
+        arguments = {name: array.tolist() for name, array in arrays.items() if array is not None}
         if self.log is not None:
             log = {field.name: getattr(self.log, field.name) for field in fields(self.log)}
-            found["log"] = {name: _plain(value) for name, value in log.items()}
-        return found
+            arguments["log"] = {name: _plain(value) for name, value in log.items()}
+        return arguments
 
     def of(self, sources: Sources) -> Sources:
         """Return a fleet (N,) with the columns replaced that are given.
@@ -122,21 +122,21 @@ class Signals:
         """
         n = len(sources)
         columns = {_COLUMN[name]: getattr(self, name) for name in _COLUMN}
-        given = {name: value for name, value in columns.items() if value is not None}
-        for name, value in given.items():
+        changes = {name: value for name, value in columns.items() if value is not None}
+        for name, value in changes.items():
             if value.ndim and value.size != n:
                 raise ValueError(
                     f"signals has {value.size} numbers of {name} for {n} sources; give one number, "
                     "or one for each source"
                 )
-        made = sources.replaced(**given)
-        if self.recall is None and not made.is_signalled:
+        fleet = sources.replaced(**changes)
+        if self.recall is None and not fleet.is_signalled:
             raise ValueError(
                 f"signals is {self!r}, and no source has a recall above 0, so that none sends "
                 "signals; give the recall too, in Signals(recall=…, …) or in a column of the "
                 "fleet. `ephemeral-crawl fit` estimates it from a log of items and one of pings"
             )
-        return made
+        return fleet
 
 
 def make_signals(signals: object) -> Signals | None:
@@ -170,16 +170,16 @@ def make_signals(signals: object) -> Signals | None:
     )
 
 
-def _from_description(given: Mapping[str, Any]) -> Signals:
-    taken = [field.name for field in fields(Signals)]
-    for name in given:
-        check_choice("argument of Signals", name, taken)
-    log = given.get("log")
+def _from_description(description: Mapping[str, Any]) -> Signals:
+    names = [field.name for field in fields(Signals)]
+    for name in description:
+        check_choice("argument of Signals", name, names)
+    log = description.get("log")
     if isinstance(log, (str, PathLike)):
         log = PingLog.from_csv(log)
     elif isinstance(log, Mapping):
         log = PingLog(**log)
-    return Signals(**{**given, "log": log})
+    return Signals(**{**description, "log": log})
 
 
 def _checked(name: str, value: ArrayLike) -> FloatArray:

@@ -53,7 +53,7 @@ class Stock:
 
     def _prepare(self, feed: Feed) -> None:
         """Compute what a step needs of the feed."""
-        self._drawn: list[list[Published]] = [[] for _ in feed.blocks]
+        self._new_items: list[list[Published]] = [[] for _ in feed.blocks]
         self._blocks: list[tuple[FloatArray, FloatArray | None, FloatArray, Add]] = []
         for i, (here, block) in enumerate(feed.blocks):
             add = self._noting(i, here, block) if self._announce else block.add
@@ -63,16 +63,16 @@ class Stock:
         self._parallel = several and all(block.parallel for _, block in feed.blocks)
 
     def _noting(self, i: int, here: slice, block: Block) -> Add:
-        """Return a function that does what `block.add` does, and notes the items in `_drawn`."""
+        """Return a function that does what `block.add` does and keeps the items in `_new_items`."""
 
         def add(value: FloatArray, count: FloatArray | None, rng: np.random.Generator) -> None:
-            drawn = []
+            batches = []
             for items in block.draw(rng):
                 block.cells.collect(items, value, count)
                 if here.start:  # cells are numbered as in the world
                     items = items._replace(cell=items.cell + here.start)
-                drawn.append(items)
-            self._drawn[i] = drawn
+                batches.append(items)
+            self._new_items[i] = batches
 
         return add
 
@@ -106,7 +106,7 @@ class Stock:
             for i in range(len(self._blocks)):
                 self._advance_block(i, rng)
         if self._announce:
-            self.published = list(chain.from_iterable(self._drawn))
+            self.published = list(chain.from_iterable(self._new_items))
 
     def _advance_block(self, i: int, rng: np.random.Generator) -> None:
         value, count, retention, add = self._blocks[i]

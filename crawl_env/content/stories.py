@@ -65,13 +65,13 @@ class Stories(ArrivalProcess):
     items = True
 
     def __init__(self, *, overlap: float = 0.5, lag: float = 0.0, utility: Any = "exponential"):
-        given = check_within("overlap", overlap, 0.0, 1.0, unit="probability")
-        if not given:
+        probability = check_within("overlap", overlap, 0.0, 1.0, unit="probability")
+        if not probability:
             raise ValueError(
                 "overlap is 0, with which no source reports anything; give a probability above 0, "
                 "or arrivals='poisson-items', which have no duplicates"
             )
-        object.__setattr__(self, "overlap", given)
+        object.__setattr__(self, "overlap", probability)
         object.__setattr__(self, "lag", check_non_negative("lag", lag, "steps"))
         object.__setattr__(self, "utility", make_distribution(utility))
 
@@ -122,18 +122,19 @@ class StoryFeed(Feed):
         rate = at(sources.arrival_rate * sources.period)
         most = np.zeros((int(topic.max()) + 1, envs.size))
         np.maximum.at(most, topic, rate.T)
-        expected = most.T * window / arrivals.overlap
-        check_drawable(float(expected.sum()))
-        drawn = rng.poisson(expected)
-        stories, sizes = int(drawn.sum()), np.bincount(topic)
+        means = most.T * window / arrivals.overlap
+        check_drawable(float(means.sum()))
+        numbers = rng.poisson(means)
+        stories, sizes = int(numbers.sum()), np.bincount(topic)
         age = rng.random(stories) * window
         size = arrivals.utility.sample(rng, stories)
         chance = np.ascontiguousarray(arrivals.overlap * (rate / np.maximum(most[topic].T, 1e-300)))
-        uniform = rng.random(int((drawn @ sizes).sum()))
+        uniform = rng.random(int((numbers @ sizes).sum()))
         items = Published.empty(uniform.size)
         members = np.argsort(topic, kind="stable")
         utility = np.ascontiguousarray(at(sources.mean_utility))
-        n = _report(drawn, members, sizes, age, size, chance, utility, uniform, envs, first, *items)
+        of_stories = numbers, members, sizes, age, size
+        n = _report(*of_stories, chance, utility, uniform, envs, first, *items)
         reports = items.only(slice(n))
         np.subtract(reports.age, arrivals.lag * rng.standard_exponential(n), out=reports.age)
         return reports, stories
@@ -141,8 +142,8 @@ class StoryFeed(Feed):
     def longest(self, envs: IntArray, steps: FloatArray) -> float:
         """Return the number of steps whose stories matter to content of `steps` (b, N) steps."""
         decay = np.broadcast_to(self._sources.decay_per_step, self._shape)[envs]
-        faded = np.where(np.isinf(steps), self._arrivals.decay.end / decay, steps)
-        return float(faded.max(initial=0.0)) + _LAGS * self._arrivals.lag
+        lifetimes = np.where(np.isinf(steps), self._arrivals.decay.end / decay, steps)
+        return float(lifetimes.max(initial=0.0)) + _LAGS * self._arrivals.lag
 
 
 class StoryStock(Stock):
@@ -178,36 +179,36 @@ class StoryStock(Stock):
         assert isinstance(feed, StoryFeed)
 
     def start(self, envs: IntArray, steps: FloatArray, rng: np.random.Generator) -> None:
-        n, kept = self.value.shape[1], self._kept()
+        n, items = self.value.shape[1], self._items_left()
         self.known[envs] = self.value[envs] = 0.0
         self._counts[:, self._numbers(envs)] = 0.0
-        drawn = self._draw(envs, self.feed.longest(envs, steps), rng)
+        new = self._draw(envs, self.feed.longest(envs, steps), rng)
         since = np.zeros(self.value.shape)
         since[envs] = steps
-        collected = drawn.age > since.reshape(-1)[drawn.cell]
-        drawn.utility[np.isin(drawn.number, drawn.number[collected])] = 0.0
-        drawn = drawn.only(~collected)
-        self._begin(kept.only(~np.isin(kept.cell // n, envs)), drawn.cell.size)
-        self._add(drawn)
+        collected = new.age > since.reshape(-1)[new.cell]
+        new.utility[np.isin(new.number, new.number[collected])] = 0.0
+        new = new.only(~collected)
+        self._begin(items.only(~np.isin(items.cell // n, envs)), new.cell.size)
+        self._add(new)
 
     def _draw(self, envs: IntArray, window: float, rng: np.random.Generator) -> Published:
-        drawn, stories = self.feed.draw(envs, window, self._stories, rng)
+        items, stories = self.feed.draw(envs, window, self._stories, rng)
         self._stories += stories
-        return drawn
+        return items
 
     def advance(self, rng: np.random.Generator) -> None:
         self._clock += 1.0
         self.value *= self.feed.retention
-        self._coming = self._coming[: _appear(self._coming, self._held)]
+        self._coming = self._coming[: _appear(self._coming, self._arrays)]
         self._add(self._draw(np.arange(self.value.shape[0]), 1.0, rng))
 
     def crawl(self, cells: IntArray) -> FloatArray:
         """Collect the items of the cells (K,), and return the utility that each pays, (K,)."""
         self.known.reshape(-1)[cells] = self._counts[1, cells]
-        paid = np.zeros(cells.size)
-        _collect(np.argsort(cells), cells, paid, self._held)
+        payments = np.zeros(cells.size)
+        _collect(np.argsort(cells), cells, payments, self._arrays)
         self._sum_counts()
-        return paid
+        return payments
 
     def empty(self, cells: IntArray) -> None:
         pass  # `crawl` has removed the items
@@ -216,10 +217,10 @@ class StoryStock(Stock):
         """Add items of new stories."""
         number = new.cell.size
         if self._used + number > self._before.size:
-            self._begin(self._kept(), number)
-        added = np.arange(self._used, self._used + number)
+            self._begin(self._items_left(), number)
+        places = np.arange(self._used, self._used + number)
         self._write(new._replace(age=new.age - self._clock))
-        later = added[: _appear(added, self._held)]
+        later = places[: _appear(places, self._arrays)]
         self._coming = np.concatenate([self._coming, later])
         self._sum_counts()
 
@@ -243,14 +244,14 @@ class StoryStock(Stock):
         self._used = here.stop
 
     @property
-    def _held(self) -> tuple[Any, ...]:
+    def _arrays(self) -> tuple[Any, ...]:
         """What the compiled functions below work on: what an item is worth now, the lists of the
         cells, the sums over those, and the items."""
         lists = self._before, self._last, self._counts
         items = self._items.only(slice(self._used))
         return self._clock, self.feed.decay, *lists, self.flat, *items
 
-    def _kept(self) -> Published:
+    def _items_left(self) -> Published:
         """Return a copy of the items that have been neither collected nor faded."""
         items = self._items.only(slice(self._used))
         items = items.only(items.cell != _NONE)
@@ -265,7 +266,7 @@ class StoryStock(Stock):
         copies = self._counts.copy(), self.known.copy()
         return {
             **super().get_state(),
-            "stories": (self._clock, self._stories, self._kept(), *copies),
+            "stories": (self._clock, self._stories, self._items_left(), *copies),
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -282,7 +283,7 @@ _ROOM, _SPACIOUS = 64, 2  # items at least; places for each item after a new cop
 
 @compiled
 def _report(
-    drawn: IntArray,
+    numbers: IntArray,
     members: IntArray,
     sizes: IntArray,
     age: FloatArray,
@@ -300,7 +301,7 @@ def _report(
     """Write the reports of stories without their lags, and return the number of reports.
 
     Arguments:
-        drawn: (b, topics) number of stories.
+        numbers: (b, topics) number of stories.
         members: (N,) the sources of one topic after the other, of which there are `sizes`.
         age, size: of each story.
         chance, mean_utility: (b, N) of a source, the former of reporting a story of its topic.
@@ -310,10 +311,10 @@ def _report(
         cell, ages, utility, number: the columns of the reports, written.
     """
     n, story, draw = 0, 0, 0
-    for row in range(drawn.shape[0]):
+    for row in range(numbers.shape[0]):
         begin = 0
-        for topic in range(drawn.shape[1]):
-            for _ in range(drawn[row, topic]):
+        for topic in range(numbers.shape[1]):
+            for _ in range(numbers[row, topic]):
                 for i in range(begin, begin + sizes[topic]):
                     source = members[i]
                     cell[n] = envs[row] * chance.shape[1] + source
@@ -349,10 +350,10 @@ def _link(places: IntArray, cell: IntArray, before: IntArray, last: IntArray) ->
 
 
 @compiled
-def _appear(places: IntArray, held: tuple[Any, ...]) -> int:
+def _appear(places: IntArray, arrays: tuple[Any, ...]) -> int:
     """Add those of some items that have appeared to their cells; move the places of the others to
     the front, and return the number of these."""
-    clock, decay, before, last, counts, value, cell, age, utility, _ = held
+    clock, decay, before, last, counts, value, cell, age, utility, _ = arrays
     n = 0
     for place in places:
         if age[place] + clock < 0.0:
@@ -367,9 +368,9 @@ def _appear(places: IntArray, held: tuple[Any, ...]) -> int:
 
 
 @inlined
-def _void(place: int, held: tuple[Any, ...]) -> None:
+def _void(place: int, arrays: tuple[Any, ...]) -> None:
     """Take its utility from an item whose story has been paid, unless it has faded."""
-    clock, decay, _, _, counts, value, cell, age, utility, _ = held
+    clock, decay, _, _, counts, value, cell, age, utility, _ = arrays
     here = cell[place]
     z = decay[here] * (age[place] + clock)
     if utility[place] == 0.0 or z >= _END:
@@ -377,22 +378,22 @@ def _void(place: int, held: tuple[Any, ...]) -> None:
     if z >= 0.0:  # it has appeared
         counts[0, here] -= 1.0
         counts[1, here] += 1.0
-        left = value[here] - utility[place] * math.exp(-z)
-        value[here] = max(left, 0.0) if counts[0, here] > 0.0 else 0.0
+        remaining = value[here] - utility[place] * math.exp(-z)
+        value[here] = max(remaining, 0.0) if counts[0, here] > 0.0 else 0.0
     utility[place] = 0.0
 
 
 @compiled
-def _collect(order: IntArray, cells: IntArray, paid: FloatArray, held: tuple[Any, ...]) -> None:
-    """Collect the items of some cells, one cell after the other in an order, and add to `paid`."""
-    clock, decay, before, last, counts, value, cell, age, utility, number = held
+def _collect(order: IntArray, cells: IntArray, pay: FloatArray, arrays: tuple[Any, ...]) -> None:
+    """Collect the items of some cells, one cell after the other in an order, and add to `pay`."""
+    clock, decay, before, last, counts, value, cell, age, utility, number = arrays
     for k in order:
         here = cells[k]
         place = last[here]
         while place != _NONE:
             z = decay[here] * (age[place] + clock)
             if utility[place] > 0.0 and z < _END:
-                paid[k] += utility[place] * math.exp(-z)
+                pay[k] += utility[place] * math.exp(-z)
                 first = last_of_story = place
                 while first > 0 and number[first - 1] == number[place]:
                     first -= 1
@@ -402,7 +403,7 @@ def _collect(order: IntArray, cells: IntArray, paid: FloatArray, held: tuple[Any
                     last_of_story += 1
                 for other in range(first, last_of_story + 1):
                     if cell[other] != _NONE and other != place:
-                        _void(other, held)
+                        _void(other, arrays)
             cell[place] = _NONE
             place = before[place]
         last[here] = _NONE

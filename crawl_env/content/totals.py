@@ -37,11 +37,11 @@ class ExponentialTotals(Block):
         super().__init__(cells)
         # What is older than FADED time constants is less than rounding, whatever the window.
         self._window = np.minimum(window, FADED / cells.decay)
-        aged = cells.decay * self._window
+        z = cells.decay * self._window
         # Smaller odds, of which Λ/μ might overflow, would not change the law beyond rounding.
-        self._odds = np.maximum(np.expm1(aged), LEAST_ODDS)
-        self._scale = np.exp(-aged) * cells.mean_utility
-        self._mean_of_one = np.expm1(aged) / cells.decay  # E[B] at one item / step
+        self._odds = np.maximum(np.expm1(z), LEAST_ODDS)
+        self._scale = np.exp(-z) * cells.mean_utility
+        self._mean_of_one = np.expm1(z) / cells.decay  # E[B] at one item / step
         self._none, self._mean = self._law(cells.items)
         self._line = np.cumsum(cells.items * self._window)
         size = cells.items.size

@@ -133,8 +133,8 @@ class TraceFeed(Feed):
         """Return the items of the last `steps` (b·N,) steps at the environments `envs` (b,)."""
         # At most one repetition of the log; nothing was published before its first replayed step.
         longest = self._longest(steps) if self._arrivals.random_start else 0.0
-        found = self._before(self._state[envs], int(min(longest, self._length)))
-        return found.only(found.age <= steps[found.cell])
+        items = self._before(self._state[envs], int(min(longest, self._length)))
+        return items.only(items.age <= steps[items.cell])
 
     def published_last(self) -> Published:
         """Return the items of the last step at all environments."""
@@ -159,12 +159,12 @@ class TraceFeed(Feed):
         return self.published_last()
 
     def survival(self, items: Published) -> FloatArray:
-        left = super().survival(items)
+        fractions = super().survival(items)
         if self._curves is not None and self._recorded is not None:
-            known = self._recorded[items.number]
-            age = items.age[known] * self._period
-            left[known] = self._curves.remaining_at(items.number[known], age)
-        return left
+            recorded = self._recorded[items.number]
+            age = items.age[recorded] * self._period
+            fractions[recorded] = self._curves.remaining_at(items.number[recorded], age)
+        return fractions
 
     def _before(self, now: IntArray, steps: int) -> Published:
         """Return the items that the last `steps` steps of the log (at most one repetition) before
@@ -174,18 +174,18 @@ class TraceFeed(Feed):
         high = np.searchsorted(self._step, now)
         size = int((high - low).sum())
         whole, real = np.empty((2, size), dtype=np.intp), np.empty((2, size))
-        found = whole[0], real[0], real[1], whole[1]
+        columns = whole[0], real[0], real[1], whole[1]
         log = self._step, self._source, self._age, self._utility
-        _read(low, high, now, self._length, self._shape[1], log, found)
-        return Published(*found)
+        _read(low, high, now, self._length, self._shape[1], log, columns)
+        return Published(*columns)
 
     def _longest(self, steps: FloatArray) -> float:
         """Return the age in steps after which all content that `past` needs has lost its utility.
 
         `steps` is the argument of `past`.
         """
-        known = float(np.ceil(steps[np.isfinite(steps)]).max(initial=0.0))
-        return max(known, self._faded()) if np.isinf(steps).any() else known
+        window = float(np.ceil(steps[np.isfinite(steps)]).max(initial=0.0))
+        return max(window, self._faded()) if np.isinf(steps).any() else window
 
     def _faded(self) -> float:
         """Return the age, in whole steps, from which no item has any utility left."""
@@ -205,13 +205,13 @@ def _read(
     length: int,
     n: int,
     log: tuple[IntArray, IntArray, FloatArray, FloatArray],
-    found: tuple[IntArray, FloatArray, FloatArray, IntArray],
+    columns: tuple[IntArray, FloatArray, FloatArray, IntArray],
 ) -> None:
     """Copy the items from `low` to `high`, (b,) each, and their ages at the steps `now` (b,).
 
     Negative numbers are items of the repetition of the log before.
     """
-    k, (cell, age, utility, number) = 0, found
+    k, (cell, age, utility, number) = 0, columns
     log_step, log_source, log_age, log_utility = log
     for env in range(now.size):
         for j in range(low[env], high[env]):
@@ -247,5 +247,5 @@ def _places(items: ItemLog, sources: Sources) -> IntArray:
             f"fleet lacks ({names}); add them to the fleet, or keep only its own with "
             "items.select([name for name in items.names if name in sources.names])"
         )
-    found: IntArray = place[items.source]
-    return found
+    places: IntArray = place[items.source]
+    return places

@@ -112,8 +112,8 @@ def make_distribution(distribution: str | Mapping[str, Any] | Distribution) -> D
             of draws that is far from 1 is a warning only.
     """
     if not isinstance(distribution, (str, Mapping)):
-        wanted = ("sample", "second_moment")
-        if isinstance(distribution, type) or not all(hasattr(distribution, w) for w in wanted):
+        attributes = ("sample", "second_moment")
+        if isinstance(distribution, type) or not all(hasattr(distribution, w) for w in attributes):
             raise ValueError(
                 f"the distribution is {distribution!r}; give one of {', '.join(UTILITIES)}, or an "
                 "object with `sample` and `second_moment` as in "
@@ -122,8 +122,8 @@ def make_distribution(distribution: str | Mapping[str, Any] | Distribution) -> D
         if not is_known(distribution):
             _check_distribution(distribution)
         return distribution
-    made: Distribution = make_part("distribution of utility", distribution, UTILITIES)
-    return made
+    part: Distribution = make_part("distribution of utility", distribution, UTILITIES)
+    return part
 
 
 def _check_distribution(distribution: Distribution) -> None:
@@ -170,9 +170,9 @@ class ExponentialDecay:
     end: float = field(default=37.0, init=False)
 
     def survival(self, z: FloatArray) -> FloatArray:
-        left = np.asarray(np.exp(-z))
-        left[z >= self.end] = 0.0
-        return left
+        fraction = np.asarray(np.exp(-z))
+        fraction[z >= self.end] = 0.0
+        return fraction
 
     def integrated_survival(self, z: ArrayLike) -> FloatArray:
         return np.asarray(-np.expm1(-np.asarray(z, dtype=np.float64)))
@@ -273,8 +273,8 @@ def make_decay(decay: str | Mapping[str, Any] | Decay) -> Decay:
         ValueError: a name is unknown, or an object has not what `Decay` describes.
     """
     if not isinstance(decay, (str, Mapping)):
-        wanted = ("survival", "integrated_survival", "end")
-        if isinstance(decay, type) or not all(hasattr(decay, name) for name in wanted):
+        attributes = ("survival", "integrated_survival", "end")
+        if isinstance(decay, type) or not all(hasattr(decay, name) for name in attributes):
             raise ValueError(
                 f"decay is {decay!r}; give one of {', '.join(DECAYS)}, or an object with "
                 "`survival`, `integrated_survival` and `end` as in crawl_env.content.utility.Decay"
@@ -282,22 +282,22 @@ def make_decay(decay: str | Mapping[str, Any] | Decay) -> Decay:
         if not is_known(decay):
             _check_decay(decay)
         return decay
-    made: Decay = make_part("decay", decay, DECAYS)
-    return made
+    function: Decay = make_part("decay", decay, DECAYS)
+    return function
 
 
 def _check_decay(decay: Decay) -> None:
     name, end = type(decay).__name__, check_positive("end", decay.end)
     z = np.array([0.0, 0.5 * end, end])
-    left = check_array(f"what {name}.survival returned", decay.survival(z), (3,), 0.0, 1.0)
+    survival = check_array(f"what {name}.survival returned", decay.survival(z), (3,), 0.0, 1.0)
     total = check_array(f"what {name}.integrated_survival returned", decay.integrated_survival(end))
-    for what, found, wanted in (
-        ("survival(0)", left[0], 1.0),
-        ("survival(end)", left[2], 0.0),
+    for what, number, target in (
+        ("survival(0)", survival[0], 1.0),
+        ("survival(end)", survival[2], 0.0),
         ("integrated_survival(end)", float(total), 1.0),
     ):
-        if abs(found - wanted) > 1e-3:
+        if abs(number - target) > 1e-3:
             raise ValueError(
-                f"{name}.{what} is {found:g}; it must be {wanted:g}, since decay_rate alone says "
+                f"{name}.{what} is {number:g}; it must be {target:g}, since decay_rate alone says "
                 "how fast utility decays"
             )

@@ -266,11 +266,11 @@ class World:
     def look(self, cells: IntArray) -> FloatArray:
         """Return the uncollected utility of the cells, (K,), which the belief becomes; nothing is
         collected."""
-        shown: FloatArray = self.value.take(cells)
+        values: FloatArray = self.value.take(cells)
         self.seen_at.reshape(-1)[cells] = self._clock
         if self._belief is not self._stock:
-            self._belief.flat[cells] = shown
-        return shown
+            self._belief.flat[cells] = values
+        return values
 
     def crawl(self, picked: IntArray, failed: NDArray[np.bool_] | None = None) -> FloatArray:
         """Empty the picked cells (env·N + source, any shape) and return the utility collected.
@@ -287,8 +287,8 @@ class World:
         if isinstance(self._stock, ItemStock):
             self._take_items(picked.ravel(), self._stock)
         if isinstance(self._stock, StoryStock):
-            paid = self._stock.crawl(picked.ravel())
-            collected[... if failed is None else ~failed] = paid.reshape(picked.shape)
+            payments = self._stock.crawl(picked.ravel())
+            collected[... if failed is None else ~failed] = payments.reshape(picked.shape)
         self.flat_crawled_at[picked] = self._clock
         self._stock.empty(picked)
         if self._belief is not self._stock:
@@ -437,14 +437,14 @@ def _step(
         total = 0.0
         for j in range(env * k, (env + 1) * k):
             cell = np.uintp(picked[j])
-            found = value[cell]
-            total += found
-            utility[j] = found
+            content = value[cell]
+            total += content
+            utility[j] = content
             value[cell] = 0.0
             crawled_at[cell] = clock
             if collected.size > 0:
                 crawled[cell] = True
-                collected[cell] = found
+                collected[cell] = content
         reward[env] = total
     for start in range(0, value.size, flow.shape[1]):
         for i in range(min(flow.shape[1], value.size - start)):

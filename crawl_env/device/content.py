@@ -28,7 +28,7 @@ _MOST_BATCHES = 1e8
 _AT_A_TIME = 2**24  # expected number of single items drawn at a time
 
 
-class Drawn(NamedTuple):
+class CellContent(NamedTuple):
     """Content of (b, N) cells."""
 
     value: Tensor  # (b, N) utility
@@ -81,19 +81,19 @@ class Content:
                 items += self._items
             return
         if self._step is None:
-            drawn = self._singly(self._one, len(value), generator)
+            new = self._singly(self._one, len(value), generator)
         else:
-            drawn = Drawn(self._step.draw(len(value), generator), None)
-        value.mul_(self.retention).add_(drawn.value)
-        if items is not None and drawn.items is not None:
-            items += drawn.items
+            new = CellContent(self._step.draw(len(value), generator), None)
+        value.mul_(self.retention).add_(new.value)
+        if items is not None and new.items is not None:
+            items += new.items
 
     def mean_past(self, steps: Tensor, rows: Tensor) -> Tensor:
         """Return the mean content of the last `steps` (b, N) steps in the environments `rows`."""
         some = self._only(rows)
         return some._items * some._utility / some._decay * -torch.expm1(-some._decay * steps)
 
-    def past(self, steps: Tensor, rows: Tensor, generator: Generator) -> Drawn:
+    def past(self, steps: Tensor, rows: Tensor, generator: Generator) -> CellContent:
         """Return the content of the last `steps` (b, N) steps in the environments `rows` (b,).
 
         `steps` may be infinite, which stands for the stationary distribution.
@@ -101,16 +101,16 @@ class Content:
         some = self._only(rows)
         if not self.random:
             items = some._items * torch.where(steps.isinf(), 0.0, steps)
-            return Drawn(self.mean_past(steps, rows), items if self._count else None)
+            return CellContent(self.mean_past(steps, rows), items if self._count else None)
         if self._at_once:
-            return Drawn(some._gamma_ou(steps).draw(len(rows), generator), None)
+            return CellContent(some._gamma_ou(steps).draw(len(rows), generator), None)
         window = torch.where(steps.isinf(), FADED / some._decay, steps)
         if not self._count:
             window = torch.minimum(window, FADED / some._decay)
-        drawn = some._singly(window, len(rows), generator)
-        if drawn.items is not None:  # the stationary distribution has infinitely many items
-            drawn.items.masked_fill_(steps.isinf(), 0.0)
-        return drawn
+        content = some._singly(window, len(rows), generator)
+        if content.items is not None:  # the stationary distribution has infinitely many items
+            content.items.masked_fill_(steps.isinf(), 0.0)
+        return content
 
     def _only(self, rows: Tensor) -> Content:
         """Return the content of some of the environments."""
@@ -125,19 +125,19 @@ class Content:
     def _gamma_ou(self, steps: Tensor) -> _GammaOU:
         return _GammaOU(self._items, self._utility, self._decay, steps)
 
-    def _singly(self, window: Tensor, b: int, generator: Generator) -> Drawn:
+    def _singly(self, window: Tensor, b: int, generator: Generator) -> CellContent:
         """Draw the items of the last `window` (b, N) steps one by one, in (b, N) cells."""
         mean = (self._items * window).expand(b, -1)
         window, decay, utility = (
             part.expand_as(mean) for part in (window, self._decay, self._utility)
         )
         rows = max(1, int(b * _AT_A_TIME / max(float(mean.sum()), 1.0)))
-        drawn = [
+        parts = [
             self._sums(generator, *(x[i : i + rows] for x in (mean, window, decay, utility)))
             for i in range(0, b, rows)
         ]
-        values, numbers = (torch.cat(part) for part in zip(*drawn, strict=True))
-        return Drawn(values, numbers if self._count else None)
+        values, numbers = (torch.cat(part) for part in zip(*parts, strict=True))
+        return CellContent(values, numbers if self._count else None)
 
     def _sums(
         self, generator: Generator, mean: Tensor, window: Tensor, decay: Tensor, utility: Tensor
@@ -146,12 +146,12 @@ class Content:
         number = torch.poisson(mean, generator=generator)
         lengths = number.to(torch.int64).reshape(-1)
         cell = torch.repeat_interleave(lengths)
-        aged = (decay * window).reshape(-1)[cell]
-        aged *= torch.rand(cell.shape, generator=generator, device=cell.device, dtype=mean.dtype)
-        left = aged.neg_().exp_().mul_(utility.reshape(-1)[cell])
+        z = (decay * window).reshape(-1)[cell]
+        z *= torch.rand(cell.shape, generator=generator, device=cell.device, dtype=mean.dtype)
+        worth = z.neg_().exp_().mul_(utility.reshape(-1)[cell])
         assert self._distribution is not None  # items are drawn for random arrivals only
-        left *= drawn_utility(self._distribution, left, generator)
-        value = torch.segment_reduce(left, "sum", lengths=lengths, initial=0)
+        worth *= drawn_utility(self._distribution, worth, generator)
+        value = torch.segment_reduce(worth, "sum", lengths=lengths, initial=0)
         return value.reshape(mean.shape), number
 
 
@@ -167,15 +167,15 @@ class _GammaOU:
     """
 
     def __init__(self, items: Tensor, utility: Tensor, decay: Tensor, steps: Tensor) -> None:
-        aged = decay * steps
+        z = decay * steps
         self._shape, self._utility = items / decay, utility
-        stationary = aged > _STATIONARY
+        stationary = z > _STATIONARY
         self._stationary = stationary if bool(stationary.any()) else None
-        aged = aged.masked_fill(stationary, 0.0)
+        z = z.masked_fill(stationary, 0.0)
         # The time is divided into equal parts, in which no Poisson number is too large.
         most = torch.log1p(_MOST_BATCHES / self._shape.clamp_min(1e-30))
-        self._parts = max(1, math.ceil(float((aged / most).max())))
-        part = aged / self._parts
+        self._parts = max(1, math.ceil(float((z / most).max())))
+        part = z / self._parts
         self._odds, self._left = torch.expm1(part), torch.exp(-part)
 
     def draw(self, b: int, generator: Generator) -> Tensor:
@@ -186,9 +186,9 @@ class _GammaOU:
         for _ in range(self._parts):
             mean = torch._standard_gamma(shape, generator=generator).mul_(self._odds)
             batches = torch.poisson(mean, generator=generator)
-            drawn = torch._standard_gamma(batches, generator=generator)
-            drawn.masked_fill_(batches == 0, 0.0)  # which torch draws as the least positive number
-            total.add_(drawn).mul_(self._left)
+            amount = torch._standard_gamma(batches, generator=generator)
+            amount.masked_fill_(batches == 0, 0.0)  # which torch draws as the least positive number
+            total.add_(amount).mul_(self._left)
         if self._stationary is not None:
             old = torch._standard_gamma(shape, generator=generator)
             total = torch.where(self._stationary & (shape > 0), old, total)

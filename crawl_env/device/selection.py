@@ -45,8 +45,8 @@ def _with_ties(priority: Tensor, k: int, threshold: Tensor, crawled_at: Tensor) 
     order = crawled_at.masked_fill(~tied, last).argsort(dim=-1, stable=True)
     place = torch.empty_like(order)
     place.scatter_(-1, order, torch.arange(order.shape[-1], device=order.device).expand_as(order))
-    chosen = above | (tied & (place < missing))
-    return chosen.nonzero()[:, 1].reshape(len(priority), k)
+    selection = above | (tied & (place < missing))
+    return selection.nonzero()[:, 1].reshape(len(priority), k)
 
 
 def _refuse_nan(priority: Tensor) -> None:

@@ -29,14 +29,14 @@ def check_task(task: Task) -> None:
     """Raise ValueError if a task has what is not implemented on tensors."""
     arrivals, fleet = task.arrivals, task.sources
     if isinstance(arrivals, Arrivals):
-        known = arrivals.rate.constant and type(arrivals.utility) in UTILITIES
-        known = known and arrivals.exponential
+        is_supported = arrivals.rate.constant and type(arrivals.utility) in UTILITIES
+        is_supported = is_supported and arrivals.exponential
     else:
-        known = type(arrivals) is Deterministic
-    summed = [name for name in SUMMED if name in task.features]
-    refused = {
+        is_supported = type(arrivals) is Deterministic
+    sums = [name for name in SUMMED if name in task.features]
+    checks = {
         f"arrivals are {arrivals!r}; here they are deterministic, or Poisson with a constant "
-        "rate, exponential decay and a utility of crawl_env.content.utility": not known,
+        "rate, exponential decay and a utility of crawl_env.content.utility": not is_supported,
         "budget_rule is 'average'; here the budget is per step": task.budget_rule != "step",
         "some sources have a crawl_delay, which is not supported here": fleet.is_delayed,
         "some sources have a finite capacity, which is not supported here": fleet.is_capped,
@@ -49,9 +49,9 @@ def check_task(task: Task) -> None:
         f"payoff is {task.payoff!r}; here the reward is what is collected": task.payoff is not None,
         "a host has more sources than per_host allows crawls of in a step, which is not supported "
         "here": task.hosts is not None,
-        f"features has {', '.join(summed)}; here no sums over items are observed": bool(summed),
+        f"features has {', '.join(sums)}; here no sums over items are observed": bool(sums),
     }
-    for fact, wrong in refused.items():
+    for fact, wrong in checks.items():
         if wrong:
             raise ValueError(f"{fact}. {_ELSEWHERE} it")
 
@@ -108,7 +108,7 @@ class TorchSimulation:
     ) -> None:
         """Start the environments of the mask (B,), default all; `options` may set value and age."""
         value, age = self._set_by(options or {})
-        drawn = self._random(rng)
+        generator = self._random(rng)
         which = np.ones(self.num_envs, dtype=bool) if mask is None else mask
         numbers = np.flatnonzero(which)
         rows = torch.as_tensor(numbers, device=self.device)
@@ -122,7 +122,7 @@ class TorchSimulation:
         else:
             age = age.expand(self.world.shape)[rows]
         self.world.start(
-            age, rows, drawn, None if value is None else value.expand(self.world.shape)[rows]
+            age, rows, generator, None if value is None else value.expand(self.world.shape)[rows]
         )
         self._fresh[rows] = True
 
@@ -178,16 +178,16 @@ class TorchSimulation:
         out = torch.zeros(world.shape, device=self.device)
         if name in ("failed", "known") or self._picked.shape[1] == 0:
             return out
-        brought: dict[str, Tensor | None] = {
+        outcomes: dict[str, Tensor | None] = {
             "crawled": torch.ones_like(self._value),
             "harvest": self._value,
             "items": self._items,
             "changed": None if self._items is None else self._items > 0,
         }
-        found = brought[name]
-        assert found is not None  # items are counted if a feature needs them
-        found = found.to(torch.float32).masked_fill(self._fresh[:, None], 0.0)
-        return out.scatter_(-1, self._picked, found)
+        values = outcomes[name]
+        assert values is not None  # items are counted if a feature needs them
+        values = values.to(torch.float32).masked_fill(self._fresh[:, None], 0.0)
+        return out.scatter_(-1, self._picked, values)
 
     def get_state(self) -> dict[str, Any]:
         """Return a copy of the time-dependent state in host memory, as arrays."""
@@ -218,11 +218,11 @@ class TorchSimulation:
         for part, its in ((self._picked, source), (self._value, value), (self._items, items)):
             if part is not None and k:
                 part[some] = torch.as_tensor(its).to(part).reshape(-1, k)
-        saved = state["device_generator"]
+        generator_state = state["device_generator"]
         self._generator = None
-        if saved is not None:
+        if generator_state is not None:
             self._generator = Generator(self.device)
-            self._generator.set_state(torch.as_tensor(np.array(saved)))
+            self._generator.set_state(torch.as_tensor(np.array(generator_state)))
 
     def generator(self, seed: int) -> np.random.Generator:
         """Return a generator for another future, see `Simulation.generator`."""
@@ -266,12 +266,12 @@ class TorchSimulation:
                 f"sources cost the same. {_ELSEWHERE} other costs"
             )
         self._number = number
-        shown = [name for name in PARAMETERS if name in task.features]
-        self._parameters = {name: self._tensor(getattr(sources, name)) for name in shown}
+        names = [name for name in PARAMETERS if name in task.features]
+        self._parameters = {name: self._tensor(getattr(sources, name)) for name in names}
 
     def _set_by(self, options: dict[str, Any]) -> tuple[Tensor | None, Tensor | None]:
-        held = {name: host(x) if isinstance(x, Tensor) else x for name, x in options.items()}
-        value, age = given_by(held, self.world.shape, self.world.items is not None)
+        arrays = {name: host(x) if isinstance(x, Tensor) else x for name, x in options.items()}
+        value, age = given_by(arrays, self.world.shape, self.world.items is not None)
         if age is not None and (np.floor(age) != age).any():
             raise ValueError("options['age'] must be a whole number of steps everywhere")
         if value is not None and age is None:

@@ -48,8 +48,8 @@ class TorchWorld:
         self.value = torch.zeros(self.shape, dtype=dtype, device=device)
         self.items = torch.zeros_like(self.value) if count else None
         self.crawled_at = torch.zeros(self.shape, dtype=torch.int32, device=device)
-        tracked = track_belief and arrivals.random
-        self.belief = torch.zeros_like(self.value) if tracked else self.value
+        has_belief = track_belief and arrivals.random
+        self.belief = torch.zeros_like(self.value) if has_belief else self.value
         self.set_sources(sources)
 
     def set_sources(self, sources: Sources) -> None:
@@ -75,11 +75,11 @@ class TorchWorld:
         both.
         """
         steps = torch.where(age >= NEVER, torch.inf, age.to(self.value.dtype))
-        drawn = self._content.past(steps, rows, generator)
-        self.value[rows] = drawn.value if value is None else value
+        content = self._content.past(steps, rows, generator)
+        self.value[rows] = content.value if value is None else value
         if self.items is not None:
-            assert drawn.items is not None  # they are counted
-            self.items[rows] = drawn.items
+            assert content.items is not None  # they are counted
+            self.items[rows] = content.items
         if self.belief is not self.value:
             mean = self._content.mean_past(steps, rows)
             self.belief[rows] = mean if value is None else value

@@ -41,9 +41,9 @@ class CrawlSpec(EnvSpec):
     @staticmethod
     def of(spec: EnvSpec, horizon: int | None) -> CrawlSpec:
         """Return the specification `spec` of an environment with that horizon."""
-        found = CrawlSpec(**{f.name: getattr(spec, f.name) for f in _fields(spec)})
-        found.horizon = horizon
-        return found
+        crawl_spec = CrawlSpec(**{f.name: getattr(spec, f.name) for f in _fields(spec)})
+        crawl_spec.horizon = horizon
+        return crawl_spec
 
     @property
     def max_episode_steps(self) -> int | None:

@@ -56,10 +56,10 @@ def all_subsets(n: int, most: int = MOST_SUBSETS) -> Subsets:
     return _collect(_extensions((), 0, n), n, most)
 
 
-def _extensions(chosen: tuple[int, ...], start: int, n: int) -> Iterator[tuple[int, ...]]:
-    yield chosen
+def _extensions(subset: tuple[int, ...], start: int, n: int) -> Iterator[tuple[int, ...]]:
+    yield subset
     for i in range(start, n):
-        yield from _extensions((*chosen, i), i + 1, n)
+        yield from _extensions((*subset, i), i + 1, n)
 
 
 def _maximal(cost: FloatArray, budget: float) -> Iterator[tuple[int, ...]]:
@@ -71,19 +71,19 @@ def _maximal(cost: FloatArray, budget: float) -> Iterator[tuple[int, ...]]:
     stack: list[tuple[int, tuple[int, ...], float, float]] = [(0, (), budget, np.inf)]
     visits = 0
     while stack:
-        i, chosen, left, cheapest_out = stack.pop()
+        i, subset, budget_left, cheapest_out = stack.pop()
         visits += 1
         if visits > _MOST_VISITS:
             raise _too_many(n, "too many", MOST_SUBSETS)
-        if left - remaining[i] >= cheapest_out:
+        if budget_left - remaining[i] >= cheapest_out:
             continue
         if i == n:
-            yield chosen
+            yield subset
             continue
         # Pushed first, so visited last: the branch without source i.
-        stack.append((i + 1, chosen, left, min(cheapest_out, costs[i])))
-        if costs[i] <= left:
-            stack.append((i + 1, (*chosen, i), left - costs[i], cheapest_out))
+        stack.append((i + 1, subset, budget_left, min(cheapest_out, costs[i])))
+        if costs[i] <= budget_left:
+            stack.append((i + 1, (*subset, i), budget_left - costs[i], cheapest_out))
 
 
 def _maximal_with_hosts(cost: FloatArray, budget: float, hosts: Hosts, most: int) -> Subsets:
@@ -95,21 +95,21 @@ def _maximal_with_hosts(cost: FloatArray, budget: float, hosts: Hosts, most: int
         sets @ on_host.T.astype(int) <= hosts.per_host, axis=-1
     )
     fine = sets[fits]
-    known = {row.tobytes() for row in fine}
+    keys = {row.tobytes() for row in fine}
     one_more = np.eye(n, dtype=bool)
     maximal = [
-        row for row in fine if not any((row | extra).tobytes() in known for extra in one_more[~row])
+        row for row in fine if not any((row | extra).tobytes() in keys for extra in one_more[~row])
     ]
     return tuple(tuple(np.flatnonzero(row).tolist()) for row in maximal)
 
 
 def _collect(sets: Iterator[tuple[int, ...]], n: int, most: int) -> Subsets:
-    found = []
+    subsets = []
     for subset in sets:
-        found.append(subset)
-        if len(found) > most:
+        subsets.append(subset)
+        if len(subsets) > most:
             raise _too_many(n, f"more than {most}", most)
-    return tuple(found)
+    return tuple(subsets)
 
 
 def _too_many(n: int, count: str, most: int) -> ValueError:

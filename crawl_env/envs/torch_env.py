@@ -92,8 +92,8 @@ class TorchCrawlVectorEnv(CrawlVectorEnv):
         self._false = torch.zeros(self.num_envs, dtype=torch.bool, device=self.device)
 
     def _simulate(self) -> Simulation:
-        made = TorchSimulation(self.task, self.num_envs, self.device, self.dtype)
-        return cast(Simulation, made)  # which it stands in for
+        simulation = TorchSimulation(self.task, self.num_envs, self.device, self.dtype)
+        return cast(Simulation, simulation)  # which it stands in for
 
     def reset(  # type: ignore[override]
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -142,12 +142,12 @@ def usable_device(device: object) -> torch.device:
     try:
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
-        found = torch.device(device)  # type: ignore[call-overload]
-        torch.empty(1, device=found)
+        torch_device = torch.device(device)  # type: ignore[call-overload]
+        torch.empty(1, device=torch_device)
     except (RuntimeError, TypeError, AssertionError, NotImplementedError) as error:
         reason = str(error).partition("\n")[0]
         raise ValueError(
             f"device is {shown(device)}, which torch cannot use here ({reason}); give 'cpu', or "
             "install a build of torch for your device"
         ) from None
-    return cast(torch.device, found)
+    return cast(torch.device, torch_device)

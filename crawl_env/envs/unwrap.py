@@ -93,11 +93,11 @@ def refuse_changes(env: Any) -> None:
         )
 
 
-def _only_unbounded(action: object, wanted: object) -> bool:
+def _only_unbounded(action: object, target: object) -> bool:
     """Return whether the bounds are infinite, as ClipAction sets them; it changes nothing else."""
     return (
         isinstance(action, spaces.Box)
-        and isinstance(wanted, spaces.Box)
-        and action.shape == wanted.shape
+        and isinstance(target, spaces.Box)
+        and action.shape == target.shape
         and bool(np.isinf(action.low).all() and np.isinf(action.high).all())
     )

@@ -87,9 +87,9 @@ class SequentialSelection(
     @property
     def spec(self) -> EnvSpec | None:  # type: ignore[override]
         """The specification; `max_episode_steps` counts picks, of which a step has several."""
-        made = self._cached_spec is None
+        is_new = self._cached_spec is None
         spec = super().spec
-        if made and isinstance(spec, CrawlSpec) and spec.max_episode_steps is not None:
+        if is_new and isinstance(spec, CrawlSpec) and spec.max_episode_steps is not None:
             task, steps = self._inner.task, spec.max_episode_steps
             if steps != task.horizon:  # a TimeLimit inside this wrapper, which counts steps
                 spec.kwargs = {**spec.kwargs, "horizon": steps}
@@ -128,8 +128,8 @@ class SequentialSelection(
         """Return a mask (N,) of the sources that can be picked now: not picked yet, affordable, and
         excluded neither by a crawl delay nor by the limit of their host."""
         cost, task = self._inner.sources.cost, self._inner.task
-        left = task.budget * (1 + TOLERANCE) - cost[self._picked].sum()
-        possible = ~self._picked & (cost <= left)
+        budget_left = task.budget * (1 + TOLERANCE) - cost[self._picked].sum()
+        possible = ~self._picked & (cost <= budget_left)
         available = self._inner.world.available
         if available is not None:
             possible &= available[0]
@@ -283,10 +283,10 @@ def _unwrapped(wrapper: object, env: Any, kind: type[Kind]) -> Kind:
     return inner
 
 
-def _with_priorities(wrapper: object, found: spaces.Space[Any], task: Task) -> Task:
-    if found != task.action_space:
+def _with_priorities(wrapper: object, space: spaces.Space[Any], task: Task) -> Task:
+    if space != task.action_space:
         raise ValueError(
-            f"{type(wrapper).__name__} found actions changed to {found}; apply the wrapper that "
+            f"{type(wrapper).__name__} found actions changed to {space}; apply the wrapper that "
             "changes them outside this one"
         )
     return task

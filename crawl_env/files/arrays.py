@@ -74,23 +74,23 @@ def check_arrays(
     lacking = [name for name in declared if name not in given]
     if lacking:
         raise ValueError(f"{', '.join(lacking)} {'are' if len(lacking) > 1 else 'is'} missing")
-    known = {axis: (length, "") for axis, length in lengths.items()}
-    return {name: _checked(name, given[name], array, known) for name, array in declared.items()}
+    sizes = {axis: (length, "") for axis, length in lengths.items()}
+    return {name: _checked(name, given[name], array, sizes) for name, array in declared.items()}
 
 
 def _checked(
-    name: str, given: Any, declared: Array, known: dict[str, tuple[int, str]]
+    name: str, value: Any, declared: Array, sizes: dict[str, tuple[int, str]]
 ) -> NDArray[Any]:
     dtype = np.dtype(declared.dtype)
     try:
-        array = np.asarray(given)
+        array = np.asarray(value)
     except ValueError as error:  # lists of different lengths
         raise ValueError(f"{name} is no array: {brief(error)}") from None
-    kinds, wanted = _HOLDS[dtype.kind]
+    kinds, content = _HOLDS[dtype.kind]
     if array.dtype.kind not in kinds:
-        raise ValueError(f"{name} has dtype {brief(array.dtype)}; it must hold {wanted}")
+        raise ValueError(f"{name} has dtype {brief(array.dtype)}; it must hold {content}")
     if not (declared.or_empty and array.shape == (0,)):
-        _check_shape(name, array, declared, known)
+        _check_shape(name, array, declared, sizes)
     if declared.unread or dtype.kind == "U":
         return array
     if dtype.kind != "b":
@@ -100,16 +100,16 @@ def _checked(
 
 
 def _check_shape(
-    name: str, array: NDArray[Any], declared: Array, known: dict[str, tuple[int, str]]
+    name: str, array: NDArray[Any], declared: Array, sizes: dict[str, tuple[int, str]]
 ) -> None:
     if array.ndim == len(declared.shape):
         for axis, length in zip(declared.shape, array.shape, strict=True):
             if isinstance(axis, str):
-                known.setdefault(axis, (length, name))
-    wanted = [known.get(str(axis), (axis, "")) for axis in declared.shape]
-    if array.shape != tuple(length for length, _ in wanted):
-        others = [other for _, other in wanted if other not in ("", name)]
-        shape = ", ".join(str(length) for length, _ in wanted) + "," * (len(wanted) == 1)
+                sizes.setdefault(axis, (length, name))
+    expected = [sizes.get(str(axis), (axis, "")) for axis in declared.shape]
+    if array.shape != tuple(length for length, _ in expected):
+        others = [other for _, other in expected if other not in ("", name)]
+        shape = ", ".join(str(length) for length, _ in expected) + "," * (len(expected) == 1)
         like = f", as {others[0]} has" if others else ""
         raise ValueError(f"{name} has shape {array.shape}; it must have shape ({shape}){like}")
 
@@ -132,8 +132,8 @@ def _check_numbers(name: str, array: NDArray[Any], declared: Array, dtype: np.dt
                 f"at least {low if whole else format(low, 'g')}" * (low > least or whole),
                 f"at most {high if whole else format(high, 'g')}" * (high < most),
             )
-            wanted = " and ".join(filter(None, ("" if whole else "finite", *bounds)))
-            raise ValueError(f"{name} is {shown(column[i])}{at}; it must be {wanted}")
+            condition = " and ".join(filter(None, ("" if whole else "finite", *bounds)))
+            raise ValueError(f"{name} is {shown(column[i])}{at}; it must be {condition}")
     first = table[:, 0] if table.shape[1] else table.reshape(-1)
     ordered = first if declared.ascending else np.sort(first) if declared.unique else first[:0]
     wrong = ordered[1:] <= ordered[:-1]
@@ -183,9 +183,9 @@ def read_archive(path: str | PathLike[str]) -> dict[str, NDArray[Any]]:
                         shape, _, dtype = _HEADERS[npy.read_magic(stream)](stream)
                         if dtype.hasobject:
                             raise ValueError("it holds Python objects")
-                        stored = member.file_size - stream.tell()
-                        if math.prod(shape) * dtype.itemsize != stored:
-                            raise ValueError(f"it has {stored} bytes, and the shape {shape}")
+                        size = member.file_size - stream.tell()
+                        if math.prod(shape) * dtype.itemsize != size:
+                            raise ValueError(f"it has {size} bytes, and the shape {shape}")
                         stream.seek(0)
                         arrays[name] = npy.read_array(stream, allow_pickle=False)
         except _DAMAGED as error:

@@ -52,8 +52,8 @@ def read_batches(
             the row.
     """
     names, rows, batches = _open(path)
-    wanted = _wanted(path, names, known, named, unread)
-    return rows, _converted(path, wanted, batches(list(wanted)))
+    columns = _columns_to_read(path, names, known, named, unread)
+    return rows, _converted(path, columns, batches(list(columns)))
 
 
 def count_rows(path: PathName) -> int:
@@ -98,7 +98,7 @@ def _open(path: PathName) -> Any:
         return (_parquet if suffix == ".parquet" else _arrow)(path)
 
 
-def _wanted(
+def _columns_to_read(
     path: PathName,
     names: list[str],
     known: Sequence[Column],
@@ -112,15 +112,15 @@ def _wanted(
     for name in named:
         if name not in [column.name for column in known]:
             raise unknown("column", name, [column.name for column in known])
-    wanted = {named.get(c.name, c.name): c._replace(name=c.name) for c in known}
-    required = [own for own, c in wanted.items() if c.required or c.name in named]
+    columns = {named.get(c.name, c.name): c._replace(name=c.name) for c in known}
+    required = [own for own, c in columns.items() if c.required or c.name in named]
     lacking = [own for own in required if own not in names]
     if lacking:
         raise ValueError(
             f"{path}: missing column{'s' * (len(lacking) > 1)} {brief(', '.join(lacking))}; it has "
             f"{brief(', '.join(names))}"
         )
-    return {own: c for own, c in wanted.items() if own in names}
+    return {own: c for own, c in columns.items() if own in names}
 
 
 def _parquet(path: PathName) -> Any:
@@ -163,7 +163,7 @@ def _whole(path: PathName) -> Iterator[None]:
         raise ValueError(f"{path}: not a whole {kind} file ({reason}); write it anew") from None
 
 
-def _converted(path: PathName, wanted: Mapping[str, Column], batches: Any) -> Iterator[Batch]:
+def _converted(path: PathName, columns: Mapping[str, Column], batches: Any) -> Iterator[Batch]:
     start = 0
     while True:
         with _whole(path):
@@ -172,7 +172,7 @@ def _converted(path: PathName, wanted: Mapping[str, Column], batches: Any) -> It
             return
         yield {
             column.name: _cells(path, column._replace(name=own), batch.column(own), start)
-            for own, column in wanted.items()
+            for own, column in columns.items()
         }
         start += batch.num_rows
 

@@ -113,15 +113,15 @@ def read(path: PathName, columns: Sequence[Column], element: str) -> Table:
         raise ValueError(f"{path}: no {element}s below the header; add one row per {element}")
     table = Table(path, n)
     for column in columns:
-        if (found := cells.pop(column.name, None)) is None:
+        if (values := cells.pop(column.name, None)) is None:
             continue
         if column.kind == "text":
-            table.text[column.name] = list(map(str.strip, cast(list[str], found)))
+            table.text[column.name] = list(map(str.strip, cast(list[str], values)))
         elif column.kind == "number":
-            table.number[column.name] = _numbers(path, column, found)
+            table.number[column.name] = _numbers(path, column, values)
         else:
-            table.time[column.name], zoned = _times(path, column, found)
-            if not zoned or column.name in unzoned:
+            table.time[column.name], has_zone = _times(path, column, values)
+            if not has_zone or column.name in unzoned:
                 table.notes.append(
                     f"The time stamps in the column {column.name} have no time zone and are read "
                     "as UTC."
@@ -138,10 +138,10 @@ def write(path: PathName, columns: Mapping[str, Iterable[str]]) -> None:
     if _ends(path, ".parquet"):
         raise ValueError(f"{path}: Parquet files can only be read; use a name in .csv or .csv.gz")
     with atomic_file(path) as new, new.open("wb") as raw:
-        compressed = _ends(path, ".gz")
+        is_gzip = _ends(path, ".gz")
         # Without name and time in the gzip header, equal tables make equal files.
-        packed = gzip.GzipFile("", "wb", 6, raw, mtime=0) if compressed else raw
-        with io.TextIOWrapper(cast(IO[bytes], packed), "utf-8", newline="") as file:
+        stream = gzip.GzipFile("", "wb", 6, raw, mtime=0) if is_gzip else raw
+        with io.TextIOWrapper(cast(IO[bytes], stream), "utf-8", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(columns)
             writer.writerows(zip(*columns.values(), strict=True))
@@ -244,8 +244,8 @@ def all_rows(path: PathName, records: Sequence[int]) -> str:
 
 
 def _first_undecodable(path: PathName) -> int:
-    compressed = _ends(path, ".gz")
-    with cast(IO[bytes], gzip.open(path) if compressed else open(path, "rb")) as file:
+    is_gzip = _ends(path, ".gz")
+    with cast(IO[bytes], gzip.open(path) if is_gzip else open(path, "rb")) as file:
         for number, line in enumerate(file, start=1):
             try:
                 line.decode("utf-8-sig")
@@ -369,9 +369,9 @@ def _cells(path: PathName, column: Column, cells: Any) -> list[str] | NDArray[An
 
 def refuse_type(path: PathName, column: Column, kind: object) -> ValueError:
     """Return the error for a column of a type that it must not have."""
-    wanted = {"text": "text", "number": "numbers", "time": "numbers or time stamps"}
+    content = {"text": "text", "number": "numbers", "time": "numbers or time stamps"}
     return ValueError(
-        f"{path}: column {column.name} holds {brief(kind)}; it must hold {wanted[column.kind]}"
+        f"{path}: column {column.name} holds {brief(kind)}; it must hold {content[column.kind]}"
     )
 
 
@@ -379,14 +379,14 @@ def _texts(cells: Any) -> list[str]:
     """Return text; each word of a dictionary-encoded column is stored once."""
     import pyarrow as arrow
 
-    found: list[str] = []
+    texts: list[str] = []
     for chunk in cells.chunks:
         if arrow.types.is_dictionary(chunk.type):
             words = [word or "" for word in chunk.dictionary.to_pylist()] + [""]
-            found += [words[i] for i in chunk.indices.fill_null(len(words) - 1).to_numpy()]
+            texts += [words[i] for i in chunk.indices.fill_null(len(words) - 1).to_numpy()]
         else:
-            found += [cell or "" for cell in chunk.to_pylist()]
-    return found
+            texts += [cell or "" for cell in chunk.to_pylist()]
+    return texts
 
 
 # ---------------------------------------------------------------------------- parsing of the cells
@@ -443,10 +443,10 @@ def _times(
                 f"{path}, row {_row(path, record)}: {column.name} is {wrong}; use numbers in all "
                 "rows, or in all rows ISO 8601 (2024-05-01T13:30:00Z) or RFC 822 (Wed, 01 May 2024 "
                 "13:30:00 +0200, or GMT, UT, EST, EDT, CST, CDT, MST, MDT, PST, PDT)"
-                + all_rows(path, [i for i, given in enumerate(cells) if not _is_stamp(given)])
+                + all_rows(path, [i for i, text in enumerate(cells) if not _is_stamp(text)])
             ) from None
-    zoned = [stamp.tzinfo is not None for stamp in stamps]
-    for record, (this, following) in enumerate(pairwise(zoned)):
+    has_zone = [stamp.tzinfo is not None for stamp in stamps]
+    for record, (this, following) in enumerate(pairwise(has_zone)):
         if this != following:
             one, other = (record, record + 1) if this else (record + 1, record)
             raise ValueError(
@@ -454,13 +454,13 @@ def _times(
                 f"not in row {_row(path, other)} ({cells[other]}); give all stamps a zone (Z for "
                 "UTC) or none"
             )
-    if zoned[0]:
+    if has_zone[0]:
         for record, stamp in enumerate(stamps):
             try:
                 stamps[record] = stamp.astimezone(UTC).replace(tzinfo=None)
             except OverflowError:
                 raise _outside(path, column, record, shown(cells[record])) from None
-    return np.array(stamps, dtype="datetime64[us]"), zoned[0]
+    return np.array(stamps, dtype="datetime64[us]"), has_zone[0]
 
 
 def _outside(path: PathName, column: Column, record: int, stamp: object) -> ValueError:

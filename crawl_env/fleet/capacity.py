@@ -50,8 +50,8 @@ class CappedContent:
         rate, decay, most = kinds
         # Constant to within rounding: older items have no utility, or K items have arrived.
         with np.errstate(over="ignore"):
-            pushed = poisson_upper_bound(most) / (rate + decay)
-            longest = np.ceil(np.minimum(-_NOTHING / decay, pushed).max() / period) + 1
+            turnover = poisson_upper_bound(most) / (rate + decay)
+            longest = np.ceil(np.minimum(-_NOTHING / decay, turnover).max() / period) + 1
         self._fraction = np.empty((0, kinds.shape[1]))
         terms = np.minimum(most, _MOST_TERMS).max()
         cells = longest * kinds.shape[1]
@@ -68,8 +68,8 @@ class CappedContent:
                 time = age * self._period
             return self._ceiling * capped_fraction(time, *self._parameters)
         row = np.minimum(age, rows).astype(int)
-        found: FloatArray = self._ceiling * self._fraction[row, self._place]
-        return found
+        content: FloatArray = self._ceiling * self._fraction[row, self._place]
+        return content
 
 
 def capped_fraction(
@@ -133,24 +133,24 @@ def _fraction(time: float, rate: float, decay: float, most: float) -> float:
     if rate <= 0.0:
         return 0.0
     ratio = decay / rate
-    needed = min(most, np.ceil(-_NOTHING / log1p(ratio)))
-    if needed > _MOST_TERMS:
+    terms = min(most, np.ceil(-_NOTHING / log1p(ratio)))
+    if terms > _MOST_TERMS:
         return _MANY
     events = (rate + decay) * time  # events at rate Λ + μ, a fraction r of which are items
     # Poisson probabilities below the first are lost beside 1.
     first = max(1.0, np.floor(events - 12.0 * sqrt(events))) if events < 1e9 else 1e9
-    total, power, kept = 0.0, 1.0, exp(-log1p(ratio))  # r^n and r
-    reached, last = -expm1(-events), 0.0  # P(n, ·) and the probability of n events
-    for n in range(1, int(needed) + 1):
-        power *= kept
-        total += power * reached
-        if power * reached <= 1e-17 * total:
+    total, power, r = 0.0, 1.0, exp(-log1p(ratio))  # r^n and r
+    probability, last = -expm1(-events), 0.0  # P(n, ·) and the probability of n events
+    for n in range(1, int(terms) + 1):
+        power *= r
+        total += power * probability
+        if power * probability <= 1e-17 * total:
             break
         if n == first:
             last = exp(n * log(events) - events - lgamma(n + 1.0)) if events > 0.0 else 0.0
         elif n > first:
             last *= events / n
-        reached = max(reached - last, 0.0)
+        probability = max(probability - last, 0.0)
     return total * decay / rate
 
 
@@ -179,12 +179,13 @@ def _many_items(
     stirling = (1 / 12 - 1 / 360 / most / most) / most
     scale = np.exp(-stirling) / np.sqrt(2 * np.pi * most)
     to_edge = np.abs((edge - most)[:, None] - from_mean)
-    kept = np.exp(-ratio * np.minimum(edge, end))[:, None]  # e^{−μt} where it is needed
-    kept = np.where(before[:, None], np.exp(-ratio[:, None] * (most[:, None] + from_mean)), kept)
-    excess = kept * -np.expm1(-ratio[:, None] * to_edge) * np.exp(log_density)
-    lost = scale * half * (excess @ _WEIGHTS)
+    survival = np.exp(-ratio * np.minimum(edge, end))[:, None]  # e^{−μt} where it is needed
+    of_node = np.exp(-ratio[:, None] * (most[:, None] + from_mean))
+    survival = np.where(before[:, None], of_node, survival)
+    excess = survival * -np.expm1(-ratio[:, None] * to_edge) * np.exp(log_density)
+    correction = scale * half * (excess @ _WEIGHTS)
     whole = np.where(before, -np.expm1(-decay * time), -np.expm1(-most * np.log1p(ratio)))
-    return np.asarray(whole - lost)
+    return np.asarray(whole - correction)
 
 
 def poisson_upper_bound(mean: FloatArray) -> FloatArray:

@@ -111,7 +111,7 @@ class FleetColumns:
         host: ArrayLike | None = None,
     ) -> None:
         self.period = check_positive("period", period, "time")
-        given = {
+        columns = {
             "arrival_rate": arrival_rate,
             "mean_utility": mean_utility,
             "decay_rate": decay_rate,
@@ -120,7 +120,7 @@ class FleetColumns:
             "delay": delay,
             "host": host,
         }
-        arrays = {name: _numbers(name, value) for name, value in given.items() if value is not None}
+        arrays = {name: _numbers(name, x) for name, x in columns.items() if x is not None}
         shapes = {name: array.shape for name, array in arrays.items() if array.ndim}
         if len(set(shapes.values())) > 1 or any(len(shape) > 1 for shape in shapes.values()):
             listing = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
@@ -129,10 +129,10 @@ class FleetColumns:
         if n == 0:
             raise ValueError("the fleet is empty; give at least one source")
         for name, array in arrays.items():
-            kept = array.ndim == 1 and array.dtype == _KINDS[name] and array.flags.c_contiguous
-            column = array if kept else np.empty(n, _KINDS[name])
+            fits = array.ndim == 1 and array.dtype == _KINDS[name] and array.flags.c_contiguous
+            column = array if fits else np.empty(n, _KINDS[name])
             for part in _chunks(n):
-                if kept:
+                if fits:
                     _check(name, array[part], part.start, n, self.period)
                 else:
                     values = array[part] if array.ndim else array
@@ -210,14 +210,14 @@ class FleetColumns:
         def batches() -> Iterator[tuple[int, Batch]]:
             for number, part in enumerate(_chunks(n)):
                 size = part.stop - part.start
-                drawn = function(np.random.default_rng([seed, number]), size)
-                for name, value in drawn.items():
+                parameters = function(np.random.default_rng([seed, number]), size)
+                for name, value in parameters.items():
                     if np.shape(value) not in ((), (size,)):
                         raise ValueError(
                             f"the function returned {name} of shape {np.shape(value)} for {size} "
                             "sources; it must return one number per source, or one for all"
                         )
-                yield size, drawn
+                yield size, parameters
 
         return _built(n, batches(), period, folder)
 
@@ -294,15 +294,15 @@ class FleetColumns:
         place = Path(folder) / _DESCRIPTION
         with blamed(place, "save the fleet again"):
             try:
-                described = json.loads(Path(regular(place)).read_text(encoding="utf-8"))
-                n, period = check_whole("sources", described["sources"]), described["period"]
-                kinds = {name: _KINDS[name] for name in described["columns"]}
+                description = json.loads(Path(regular(place)).read_text(encoding="utf-8"))
+                n, period = check_whole("sources", description["sources"]), description["period"]
+                kinds = {name: _KINDS[name] for name in description["columns"]}
             except (KeyError, TypeError, RecursionError) as error:
                 raise ValueError(f"it describes no fleet ({brief(repr(error))})") from None
             _check_names(kinds, ())
-            mapped = {name: map_array(Path(folder) / f"{name}.npy") for name in kinds}
+            arrays = {name: map_array(Path(folder) / f"{name}.npy") for name in kinds}
             declared = {name: Array(kind, ("N",), unread=True) for name, kind in kinds.items()}
-            return FleetColumns(**check_arrays(mapped, declared, N=n), period=period)
+            return FleetColumns(**check_arrays(arrays, declared, N=n), period=period)
 
     # ------------------------------------------------------------------------------ parts
 
@@ -326,11 +326,11 @@ class FleetColumns:
             )
         if not len(range(*part.indices(len(self)))):
             raise ValueError(f"{part!r} has none of the {len(self)} sources")
-        made = FleetColumns.__new__(FleetColumns)
-        made.period = self.period
+        view = FleetColumns.__new__(FleetColumns)
+        view.period = self.period
         for name in self._present():
-            setattr(made, name, getattr(self, name)[part])
-        return made
+            setattr(view, name, getattr(self, name)[part])
+        return view
 
     def _present(self) -> list[str]:
         return [name for name in _KINDS if getattr(self, name) is not None]
@@ -394,15 +394,15 @@ def _built(
     start, known_hosts = 0, dict[str, int]()
     with _new_columns(n, period, folder) as new:
         for size, batch in batches:
-            stored = {"delay" if name == "crawl_delay" else name: name for name in batch}
-            _check_names(stored, columns)
-            for name, given in stored.items():
-                cells = batch[given]
+            origins = {"delay" if name == "crawl_delay" else name: name for name in batch}
+            _check_names(origins, columns)
+            for name, origin in origins.items():
+                cells = batch[origin]
                 if isinstance(cells, Words):
                     values = np.append(_host_numbers(cells.words, known_hosts), -1)[cells.code]
                 else:
-                    values = _numbers(given, cells)
-                if given == "crawl_delay":
+                    values = _numbers(origin, cells)
+                if origin == "crawl_delay":
                     values = _in_steps(values, start, period)
                 if name not in columns:
                     columns[name] = new(name)
@@ -440,20 +440,20 @@ def _new_columns(
         place.mkdir(parents=True)
     if not place.is_dir() or any(place.iterdir()):
         raise ValueError(f"{place} is not an empty folder; name a new one for the fleet")
-    made: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
 
     def new(name: str) -> NDArray[Any]:
-        made[name] = np.lib.format.open_memmap(place / f"{name}.npy", "w+", _KINDS[name], (n,))
-        return made[name]
+        columns[name] = np.lib.format.open_memmap(place / f"{name}.npy", "w+", _KINDS[name], (n,))
+        return columns[name]
 
     try:
         yield new
-        for column in made.values():
+        for column in columns.values():
             column.flush()
-        described = {"sources": n, "period": period, "columns": list(made)}
-        write_text(place / _DESCRIPTION, json.dumps(described, indent=1) + "\n")
+        description = {"sources": n, "period": period, "columns": list(columns)}
+        write_text(place / _DESCRIPTION, json.dumps(description, indent=1) + "\n")
     except BaseException:
-        for name in made:
+        for name in columns:
             (place / f"{name}.npy").unlink(missing_ok=True)
         raise
 
@@ -523,8 +523,8 @@ def _in_steps(time: NDArray[Any], start: int, period: float) -> FloatArray:
     return np.maximum(1.0, steps)
 
 
-def _host_numbers(hosts: Sequence[str], known: dict[str, int]) -> NDArray[np.int64]:
+def _host_numbers(hosts: Sequence[str], number_of: dict[str, int]) -> NDArray[np.int64]:
     """Return numbers of hosts in the order of their first appearance, and add them to those known;
     −1 stands for a host of its own."""
-    numbers = [known.setdefault(host, len(known)) if host else -1 for host in hosts]
+    numbers = [number_of.setdefault(host, len(number_of)) if host else -1 for host in hosts]
     return np.array(numbers, dtype=np.int64)

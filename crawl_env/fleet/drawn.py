@@ -63,11 +63,11 @@ class DrawnFleet:
         return replace(self, number=None)
 
     def __call__(self, rng: np.random.Generator) -> Sources:
-        drawn = Sources.random(self.n, rng if self.number is None else self.number, self.regime)
+        fleet = Sources.random(self.n, rng if self.number is None else self.number, self.regime)
         if self.topic:
             topics = [f"topic {1 + i // self.topic}" for i in range(self.n)]
-            return drawn.replaced(topics=topics)
+            return fleet.replaced(topics=topics)
         if self.grouped == 1:
-            return drawn
-        rate, utility = drawn.arrival_rate / self.grouped, drawn.mean_utility * self.grouped
-        return Sources(rate, utility, drawn.decay_rate)
+            return fleet
+        rate, utility = fleet.arrival_rate / self.grouped, fleet.mean_utility * self.grouped
+        return Sources(rate, utility, fleet.decay_rate)

@@ -25,8 +25,8 @@ class Parameter(NamedTuple):
 
     def check(self, name: str, values: FloatArray, names: Sequence[object] = ()) -> None:
         """Raise ElementError unless all values are in range; see `check_range`."""
-        given = self.low, self.high, self.open_low, self.open_high, self.finite, self.whole
-        check_range(name, values, *given, self.unit, names)
+        bounds = self.low, self.high, self.open_low, self.open_high, self.finite, self.whole
+        check_range(name, values, *bounds, self.unit, names)
 
 
 # Parameters of the content; these may be features of the observation.

@@ -218,12 +218,12 @@ class Sources:
         >>> Sources(**fleet.describe()) == fleet
         True
         """
-        found: dict[str, Any] = {"period": self.period}
+        arguments: dict[str, Any] = {"period": self.period}
         for name in _ARRAYS:
             array = getattr(self, name)
             if not (array == DESCRIBED[name].default).all():
-                found[name] = np.where(np.isinf(array), "inf", array.astype(object)).tolist()
-        return found | {name: list(given) for name, given in self._words.items() if given}
+                arguments[name] = np.where(np.isinf(array), "inf", array.astype(object)).tolist()
+        return arguments | {name: list(labels) for name, labels in self._words.items() if labels}
 
     @property
     def _words(self) -> dict[str, tuple[str, ...]]:
@@ -292,10 +292,10 @@ class Sources:
         lag = self.decay_rate * self.signal_delay
         if not (self.recall * lag).any():
             return content
-        aged = self.decay_per_step * np.asarray(age, dtype=np.float64)
+        z = self.decay_per_step * np.asarray(age, dtype=np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):
-            grown = np.where(lag > 0, -np.expm1(-aged * (1.0 + lag) / lag), 0.0)
-        return content + self.recall * self.ceiling * (lag / (1.0 + lag)) * grown
+            fraction = np.where(lag > 0, -np.expm1(-z * (1.0 + lag) / lag), 0.0)
+        return content + self.recall * self.ceiling * (lag / (1.0 + lag)) * fraction
 
     @cached_property
     def capped_content(self) -> tuple[IntArray, CappedContent]:
@@ -389,8 +389,8 @@ class Sources:
         """Return the sub-fleet (or permutation) given by indices or a mask over the sources."""
         index = np.atleast_1d(np.arange(len(self))[which])
         words = {
-            name: tuple(given[i] for i in index) if given else ()
-            for name, given in self._words.items()
+            name: tuple(labels[i] for i in index) if labels else ()
+            for name, labels in self._words.items()
         }
         return self._with(lambda parameter: parameter[..., index], **words)
 
@@ -533,7 +533,7 @@ def random_parameters(n: int, rng: np.random.Generator, regime: str) -> dict[str
     }
 
 
-def _checked(given: Mapping[str, ArrayLike], names: Sequence[str]) -> dict[str, FloatArray]:
+def _checked(parameters: Mapping[str, ArrayLike], names: Sequence[str]) -> dict[str, FloatArray]:
     """Return the parameters as read-only arrays of one shape, with scalars broadcast.
 
     Arguments:
@@ -543,7 +543,7 @@ def _checked(given: Mapping[str, ArrayLike], names: Sequence[str]) -> dict[str, 
         ElementError: a number is out of range, or a name is missing or appears twice.
         ValueError: a parameter is not numeric, shapes differ, or there are not N names.
     """
-    arrays = {name: as_array(name, value) for name, value in given.items()}
+    arrays = {name: as_array(name, value) for name, value in parameters.items()}
     shapes = {name: array.shape for name, array in arrays.items() if array.ndim}
     if len(set(shapes.values())) > 1:
         listing = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
@@ -559,18 +559,18 @@ def _checked(given: Mapping[str, ArrayLike], names: Sequence[str]) -> dict[str, 
         )
     for name, array in arrays.items():
         DESCRIBED[name].check(name, array, names)
-        repeated = np.broadcast_to(array, shape)
+        full = np.broadcast_to(array, shape)
         # These are usually the same for all sources: a broadcast view needs no memory.
-        arrays[name] = array = repeated if name in FIXED and not array.ndim else repeated.copy()
+        arrays[name] = array = full if name in FIXED and not array.ndim else full.copy()
         array.flags.writeable = False
     return arrays
 
 
-def _labels(what: str, one: str, given: Iterable[str], n: int) -> tuple[str, ...]:
+def _labels(what: str, one: str, values: Iterable[str], n: int) -> tuple[str, ...]:
     """Return one label per source, or () if none has one; `what` is the name of the argument."""
-    if isinstance(given, str):
-        raise ValueError(f"{what} is {given!r}; give a sequence, one {one} per source")
-    labels = tuple(str(label).strip() for label in given)
+    if isinstance(values, str):
+        raise ValueError(f"{what} is {values!r}; give a sequence, one {one} per source")
+    labels = tuple(str(label).strip() for label in values)
     if len(labels) not in (0, n):
         raise ValueError(f"{what} has {len(labels)} entries for {n} sources; give one per source")
     return labels if any(labels) else ()
@@ -578,16 +578,16 @@ def _labels(what: str, one: str, given: Iterable[str], n: int) -> tuple[str, ...
 
 def _if_shared(labels: tuple[str, ...]) -> tuple[str, ...]:
     """Return the labels, or () if no two sources have the same."""
-    named = [label for label in labels if label]
-    return labels if len(set(named)) < len(named) else ()
+    names = [label for label in labels if label]
+    return labels if len(set(names)) < len(names) else ()
 
 
 def _numbered(labels: Sequence[str]) -> IntArray:
     """Return the number of each source's group, (N,), in the order of the labels; "" is a group of
     its own."""
     own = (f"\0{i}" for i in range(len(labels)))  # differs from every label
-    named = [label or alone for label, alone in zip(labels, own, strict=True)]
-    return np.unique(named, return_inverse=True)[1]
+    names = [label or alone for label, alone in zip(labels, own, strict=True)]
+    return np.unique(names, return_inverse=True)[1]
 
 
 def _fixed(array: FloatArray) -> FloatArray:

@@ -40,14 +40,14 @@ def debian_changelogs(folder: Path = DOCUMENTATION) -> ItemLog:
             f"{folder} has no changelogs of Debian packages; this recording needs a Debian system "
             "whose documentation was not removed"
         )
-    ordered = sorted((days, package, version) for (package, version), days in entries.items())
-    names = sorted({package for _, package, _ in ordered})
+    rows = sorted((days, package, version) for (package, version), days in entries.items())
+    names = sorted({package for _, package, _ in rows})
     place = {name: i for i, name in enumerate(names)}
     return ItemLog(
         names,
-        [place[package] for _, package, _ in ordered],
-        [days for days, *_ in ordered],
-        [1.0] * len(ordered),
+        [place[package] for _, package, _ in rows],
+        [days for days, *_ in rows],
+        [1.0] * len(rows),
         unit="day",
         origin=f"{ORIGIN:%Y-%m-%dT%H:%M:%S}Z",
     )
@@ -61,7 +61,7 @@ def _entries(path: Path) -> list[tuple[str, str, float]]:
             text = file.read(_LARGEST).decode("utf-8", "replace")
     except (OSError, EOFError):
         return []
-    found, head = [], None
+    entries, head = [], None
     for line in text.splitlines():
         if start := _HEAD.match(line):
             head = start
@@ -72,6 +72,6 @@ def _entries(path: Path) -> list[tuple[str, str, float]]:
                 continue
             aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
             days = (aware - ORIGIN).total_seconds() / 86_400
-            found.append((head["package"], head["version"], days))
+            entries.append((head["package"], head["version"], days))
             head = None
-    return found
+    return entries

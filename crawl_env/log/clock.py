@@ -46,14 +46,14 @@ def time_unit_of(
         return given
     quantiles = np.quantile(times, (0.01, 0.5, 0.99), method="nearest")
     low, middle, high = map(float, quantiles)
-    if found := unix_unit_of(middle):
+    if unix_unit := unix_unit_of(middle):
         for time in (float(times.min()), float(times.max())):
-            if (other := unix_unit_of(time)) not in ("", found):
+            if (other := unix_unit_of(time)) not in ("", unix_unit):
                 raise ValueError(
                     f"{column} is {time:.15g} for one {element}, a Unix time in the unit {other}, "
-                    f"and most are in the unit {found}, such as {middle:.15g}; write all in one"
+                    f"and most are in the unit {unix_unit}, such as {middle:.15g}; write all in one"
                 )
-        return found
+        return unix_unit
     if unit == "hour" and _SHEETS[0] <= low and high < _SHEETS[1]:
         raise ValueError(
             f"{column} is {low:.15g} to {high:.15g} for most {element}s, as spreadsheets write "

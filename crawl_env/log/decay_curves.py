@@ -99,8 +99,8 @@ class DecayCurves:
         rows = table.read(path, _COLUMNS, "point")
         place = {name: j for j, name in enumerate(items)}
         cells = rows.text["item"]
-        found = (place.get(cell, -1) for cell in cells)
-        item: IntArray = np.fromiter(found, np.intp, len(cells))
+        positions = (place.get(cell, -1) for cell in cells)
+        item: IntArray = np.fromiter(positions, np.intp, len(cells))
         if np.any(item < 0):
             stray = int(np.argmax(item < 0))
             raise ValueError(
@@ -136,10 +136,10 @@ class DecayCurves:
         if without.any():
             first = int(index.flat[np.flatnonzero(without)[0]])
             raise ValueError(f"item {first} has no curve; choose items that are `recorded`")
-        left = np.empty(ages.shape)
+        fractions = np.empty(ages.shape)
         points = self.first, self.age, self.remaining
-        _interpolate(*points, np.ravel(index), np.ravel(ages), left.reshape(-1))
-        return left[()]  # a number of a number
+        _interpolate(*points, np.ravel(index), np.ravel(ages), fractions.reshape(-1))
+        return fractions[()]  # a number of a number
 
 
 @compiled
@@ -149,7 +149,7 @@ def _interpolate(
     remaining: FloatArray,
     items: IntArray,
     ages: FloatArray,
-    left: FloatArray,
+    fractions: FloatArray,
 ) -> None:
     """Write what is left of items at some ages, (n,), between the points of their curves."""
     for j in range(items.size):
@@ -164,7 +164,7 @@ def _interpolate(
         after = min(low + 1, last)
         width = age[after] - age[low]
         part = (ages[j] - age[low]) / width if width > 0.0 else 0.0
-        left[j] = remaining[low] + part * (remaining[after] - remaining[low])
+        fractions[j] = remaining[low] + part * (remaining[after] - remaining[low])
 
 
 def _check_points(first: IntArray, age: FloatArray, remaining: FloatArray) -> None:

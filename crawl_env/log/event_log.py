@@ -36,9 +36,9 @@ class EventLog(ABC):
 
     @abstractmethod
     def _part(
-        self, names: Sequence[str], source: IntArray, kept: IntArray, start: float, end: float
+        self, names: Sequence[str], source: IntArray, index: IntArray, start: float, end: float
     ) -> Self:
-        """Return the log of the events `kept`, with these names, sources (n,) and this span."""
+        """Return the log of the events of `index`, with these names, sources (n,) and this span."""
 
     def _fill(self, *values: Any) -> None:
         """Set the fields to these values, of which the arrays become read-only."""
@@ -90,10 +90,10 @@ class EventLog(ABC):
         limit.
         """
         hours = HOURS[self.unit]
-        given = time_of("start", start, self.origin, hours)
-        low = self.start if given is None else given
-        given = time_of("end", end, self.origin, hours)
-        high = self.end if given is None else given
+        limit = time_of("start", start, self.origin, hours)
+        low = self.start if limit is None else limit
+        limit = time_of("end", end, self.origin, hours)
+        high = self.end if limit is None else limit
         _check_order(low, high)
         inside = np.flatnonzero((self.times >= low) & (self.times < high))
         return self._part(self.names, self.source, inside, low, high)
@@ -118,11 +118,11 @@ class EventLog(ABC):
             ValueError: the log has no such source.
         """
         place = np.full(len(self.names), -1, dtype=np.intp)
-        known = {name: i for i, name in enumerate(self.names)}
+        position = {name: i for i, name in enumerate(self.names)}
         for i, name in enumerate(names):
-            if name not in known:
+            if name not in position:
                 raise unknown("source", name, self.names)
-            place[known[name]] = i
+            place[position[name]] = i
         source = place[self.source]
         return self._part(names, source, np.flatnonzero(source >= 0), self.start, self.end)
 
@@ -143,17 +143,17 @@ def time_of(name: str, value: float | str | None, origin: str, hours: float) -> 
     try:
         stamp = datetime.fromisoformat(value)
     except ValueError:
-        wanted = "give an ISO 8601 time stamp or a number"
-        raise ValueError(f"{name} is {shown(value)}; {wanted}") from None
+        advice = "give an ISO 8601 time stamp or a number"
+        raise ValueError(f"{name} is {shown(value)}; {advice}") from None
     stamp = stamp if stamp.tzinfo is not None else stamp.replace(tzinfo=UTC)
     return (stamp - datetime.fromisoformat(origin)).total_seconds() / (3600 * hours)
 
 
 def span_of(
-    times: FloatArray, start: float | None, end: float | None, element: str, happened: str
+    times: FloatArray, start: float | None, end: float | None, element: str, verb: str
 ) -> tuple[float, float]:
     """Return the span [start, end) of a log, by default from its first event to just after its
-    last; `element` and `happened` are the words of messages.
+    last; `element` and `verb` are the words of messages.
 
     Raises:
         ElementError: an event is outside the span.
@@ -168,7 +168,7 @@ def span_of(
     if outside.any():
         i = int(np.argmax(outside))
         raise ElementError(
-            f"{happened} at {times[i]:g}, but the log covers {first:g} to {last:g}; give a wider "
+            f"{verb} at {times[i]:g}, but the log covers {first:g} to {last:g}; give a wider "
             "span, or read the whole log and choose a part with `between`",
             i,
             f"{element} {i}",
@@ -217,7 +217,7 @@ def read_times(
 
 
 def read_sources(
-    rows: Table, wanted: Sequence[str] | None, element: str
+    rows: Table, sources: Sequence[str] | None, element: str
 ) -> tuple[tuple[str, ...], IntArray]:
     """Return the names of the sources, and the source of each row as a position among them."""
     cells = rows.text["source"]
@@ -225,7 +225,7 @@ def read_sources(
         unnamed = [i for i, cell in enumerate(cells) if not cell]
         others = table.all_rows(rows.path, unnamed)
         raise ValueError(f"{rows.row(unnamed[0])}: the {element} has no source; name it{others}")
-    names = tuple(dict.fromkeys(cells) if wanted is None else wanted)
+    names = tuple(dict.fromkeys(cells) if sources is None else sources)
     place = {name: i for i, name in enumerate(names)}
     source = np.fromiter((place.get(cell, -1) for cell in cells), np.intp, len(cells))
     if np.any(source < 0):

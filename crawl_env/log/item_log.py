@@ -124,12 +124,12 @@ class ItemLog(EventLog):
         return self.published
 
     def _part(
-        self, names: Sequence[str], source: IntArray, kept: IntArray, start: float, end: float
+        self, names: Sequence[str], source: IntArray, index: IntArray, start: float, end: float
     ) -> ItemLog:
-        curves = self.curves.select(kept) if self.curves is not None else None
-        published, utility = self.published[kept], self.utility[kept]
-        described = (self.unit, self.origin, self.notes)
-        return ItemLog(names, source[kept], published, utility, start, end, curves, *described)
+        curves = self.curves.select(index) if self.curves is not None else None
+        published, utility = self.published[index], self.utility[index]
+        details = (self.unit, self.origin, self.notes)
+        return ItemLog(names, source[index], published, utility, start, end, curves, *details)
 
     @staticmethod
     def from_csv(
@@ -179,23 +179,23 @@ class ItemLog(EventLog):
         published, origin, notes = read_times(rows, "published", "item", unit, time_unit)
         notes = [*rows.notes, *notes]
         utility = rows.number.get("utility", np.ones(rows.n))
-        kept, found = _distinct(rows, source, published, utility, drop_duplicates)
-        notes += found
-        recorded = None
+        index, remarks = _distinct(rows, source, published, utility, drop_duplicates)
+        notes += remarks
+        decay_curves = None
         if curves is not None:
-            given = rows.text.get("item")
-            item = [str(i) if given is None else given[i] for i in kept]
-            recorded = DecayCurves.from_csv(curves, item)
+            identifiers = rows.text.get("item")
+            item = [str(i) if identifiers is None else identifiers[i] for i in index]
+            decay_curves = DecayCurves.from_csv(curves, item)
         first, last = time_of("start", start, origin, hours), time_of("end", end, origin, hours)
-        with rows.located(lambda i: int(kept[i])):
+        with rows.located(lambda i: int(index[i])):
             return ItemLog(
                 names,
-                source[kept],
-                published[kept],
-                utility[kept],
+                source[index],
+                published[index],
+                utility[index],
                 first,
                 last,
-                recorded,
+                decay_curves,
                 unit,
                 origin,
                 notes,
@@ -231,14 +231,14 @@ class ItemLog(EventLog):
         '68d160c2df96fc09'
         """
         span = (float(self.start), float(self.end))
-        found = hashlib.sha256(repr((self.names, *span, self.unit)).encode())
+        sha = hashlib.sha256(repr((self.names, *span, self.unit)).encode())
         numbers = [self.source.astype("<i8"), self.published, self.utility]
         if self.curves is not None:
             curves = self.curves
             numbers += [curves.first.astype("<i8"), curves.age, curves.remaining]
         for array in numbers:
-            found.update(array.astype(array.dtype.newbyteorder("<")).tobytes())
-        return found.hexdigest()
+            sha.update(array.astype(array.dtype.newbyteorder("<")).tobytes())
+        return sha.hexdigest()
 
 
 def _distinct(
@@ -250,24 +250,25 @@ def _distinct(
         ValueError: an identifier appears twice and `drop` is False, or is empty.
     """
     everything: IntArray = np.arange(rows.n)
-    if (given := rows.text.get("item")) is None:
+    if (identifiers := rows.text.get("item")) is None:
         same = "source, time and utility"
         return distinct((utility, published, source), "rows", same, "item", drop)
-    if "" in given:
-        raise ValueError(f"{rows.row(given.index(''))}: the item has no identifier; give it one")
-    if not (repeated := rows.n - len(set(given))):
+    if "" in identifiers:
+        row = rows.row(identifiers.index(""))
+        raise ValueError(f"{row}: the item has no identifier; give it one")
+    if not (repeats := rows.n - len(set(identifiers))):
         return everything, []
     if not drop:
         try:
             with rows.located():
-                check_names(given, "item")
+                check_names(identifiers, "item")
         except ValueError as error:
             raise ValueError(
-                f"{error}. In all, {repeated:,} of {rows.n:,} rows repeat an item; drop duplicates "
+                f"{error}. In all, {repeats:,} of {rows.n:,} rows repeat an item; drop duplicates "
                 "(--drop-duplicates) to keep the earliest publication of each"
             ) from None
     earliest: dict[str, int] = {}
     for i in np.argsort(published, kind="stable").tolist():
-        earliest.setdefault(given[i], i)
-    kept: IntArray = np.sort(np.fromiter(earliest.values(), np.intp, len(earliest)))
-    return kept, [f"{repeated:,} of {rows.n:,} rows repeat an item; they were dropped."]
+        earliest.setdefault(identifiers[i], i)
+    index: IntArray = np.sort(np.fromiter(earliest.values(), np.intp, len(earliest)))
+    return index, [f"{repeats:,} of {rows.n:,} rows repeat an item; they were dropped."]

@@ -131,8 +131,8 @@ class PingLog(EventLog):
                 f"those of the {plain} are numbers; write both as dates or Unix times, or both as "
                 "numbers that count from the same moment"
             )
-        known = {name: i for i, name in enumerate(items.names)}
-        place = np.array([known.get(name, -1) for name in self.names], dtype=np.intp)
+        position = {name: i for i, name in enumerate(items.names)}
+        place = np.array([position.get(name, -1) for name in self.names], dtype=np.intp)
         source, notes = place[self.source], list(self.notes)
         if (strange := source < 0).any():
             notes.append(self._strangers(strange, drop_unknown))
@@ -141,8 +141,8 @@ class PingLog(EventLog):
             shift = np.datetime64(self.origin[:-1]) - np.datetime64(items.origin[:-1])
             time = time + shift / np.timedelta64(1, "s") / (3600 * HOURS[items.unit])
         inside = (time >= items.start) & (time < items.end)
-        kept = inside & ~strange
-        if (outside := int((~inside & ~strange).sum())) and not kept.any():
+        usable = inside & ~strange
+        if (outside := int((~inside & ~strange).sum())) and not usable.any():
             first, last = (items.date(float(t)) for t in (time.min(), time.max()))
             raise ValueError(
                 f"no ping is within the time of the items, {items.date(items.start)} to "
@@ -154,9 +154,9 @@ class PingLog(EventLog):
                 f"{outside:,} of {len(self):,} pings are outside the time of the items and are "
                 "left out."
             )
-        notes += _late(time[kept], items)
-        described = (items.start, items.end, items.unit, items.origin, notes)
-        return PingLog(items.names, source[kept], time[kept], *described)
+        notes += _late(time[usable], items)
+        details = (items.start, items.end, items.unit, items.origin, notes)
+        return PingLog(items.names, source[usable], time[usable], *details)
 
     def _strangers(self, strange: BoolArray, drop: bool) -> str:
         """Return the note on pings of sources that a log of items lacks.
@@ -166,22 +166,22 @@ class PingLog(EventLog):
         """
         counts = np.bincount(self.source[strange], minlength=len(self.names))
         order = np.argsort(-counts, kind="stable")[: (counts > 0).sum()]
-        named = ", ".join(self.names[i] for i in order[:_NAMED]) + ", …" * (order.size > _NAMED)
-        found = (
+        names = ", ".join(self.names[i] for i in order[:_NAMED]) + ", …" * (order.size > _NAMED)
+        note = (
             f"{counts.sum():,} of {len(self):,} pings are of {counted(order.size, 'source')} that "
-            f"the log of items lacks ({named})"
+            f"the log of items lacks ({names})"
         )
         if not drop:
             raise ValueError(
-                f"{found}; correct their names, or leave them out (--drop-unknown, drop_unknown)"
+                f"{note}; correct their names, or leave them out (--drop-unknown, drop_unknown)"
             )
-        return f"{found}; they are left out."
+        return f"{note}; they are left out."
 
     def _part(
-        self, names: Sequence[str], source: IntArray, kept: IntArray, start: float, end: float
+        self, names: Sequence[str], source: IntArray, index: IntArray, start: float, end: float
     ) -> PingLog:
-        described = (self.unit, self.origin, self.notes)
-        return PingLog(names, source[kept], self.time[kept], start, end, *described)
+        details = (self.unit, self.origin, self.notes)
+        return PingLog(names, source[index], self.time[index], start, end, *details)
 
     @staticmethod
     def from_csv(
@@ -222,11 +222,12 @@ class PingLog(EventLog):
         rows = table.read(path, _COLUMNS, "ping")
         names, source = read_sources(rows, sources, "ping")
         time, origin, notes = read_times(rows, "time", "ping", unit, time_unit)
-        kept, found = distinct((time, source), "pings", "source and time", "ping", drop_duplicates)
+        columns, same = (time, source), "source and time"
+        index, remarks = distinct(columns, "pings", same, "ping", drop_duplicates)
         first, last = time_of("start", start, origin, hours), time_of("end", end, origin, hours)
-        with rows.located(lambda i: int(kept[i])):
-            notes = [*rows.notes, *notes, *found]
-            return PingLog(names, source[kept], time[kept], first, last, unit, origin, notes)
+        with rows.located(lambda i: int(index[i])):
+            notes = [*rows.notes, *notes, *remarks]
+            return PingLog(names, source[index], time[index], first, last, unit, origin, notes)
 
     def to_csv(self, path: str | PathLike[str]) -> None:
         """Write the log, so that `from_csv` reads back the same numbers.
@@ -246,15 +247,16 @@ def _late(time: FloatArray, items: EventLog) -> list[str]:
         return []
     # All of n uniform times leave out a part x of the span with probability (1 − x)^n.
     longest = items.span * (1 - _LEVEL ** (1 / time.size))
-    found = []
+    clauses = []
     if time.min() - items.start > longest:
-        found.append(f"The first ping is at {items.date(float(time.min()))}")
+        clauses.append(f"The first ping is at {items.date(float(time.min()))}")
     if items.end - time.max() > longest:
-        found.append(f"{'the' if found else 'The'} last ping is at {items.date(float(time.max()))}")
-    if not found:
+        the = "the" if clauses else "The"
+        clauses.append(f"{the} last ping is at {items.date(float(time.max()))}")
+    if not clauses:
         return []
     return [
-        f"{' and '.join(found)}, but the items are from {items.date(items.start)} to "
+        f"{' and '.join(clauses)}, but the items are from {items.date(items.start)} to "
         f"{items.date(items.end)}; if pings were not recorded all the time, limit the items to "
         "the time when they were (--from, --until)."
     ]

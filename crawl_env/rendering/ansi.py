@@ -21,7 +21,7 @@ def text(frame: Frame) -> str:
     Large fleets have lines only for the largest values and the largest harvests, and one line for
     all other sources. An indexing engine has a line for its queue.
     """
-    shown = _shown(frame)
+    sources = _sources_with_line(frame)
     lines = ["   ".join(f"{label} {value}" for label, value in frame.headline())]
     if frame.queue is not None:
         bar = "█" * round(frame.queue.full * QUEUE)
@@ -30,22 +30,22 @@ def text(frame: Frame) -> str:
     axis = "uncollected utility (square-root scale)" if frame.root else "uncollected utility"
     pings = "" if frame.pings is None else f"{'pings':>7}"
     lines += [f"{'source':<14} {axis:<{WIDTH}}{'value':>10}{belief}{pings}{'age':>7}  crawled"]
-    lines += [_line(frame, i) for i in shown.tolist()]
-    if shown.size < len(frame.names):
-        lines += [_rest(frame, shown)]
+    lines += [_line(frame, i) for i in sources.tolist()]
+    if sources.size < len(frame.names):
+        lines += [_rest(frame, sources)]
     return "\n".join(lines)
 
 
-def _shown(frame: Frame) -> IntArray:
+def _sources_with_line(frame: Frame) -> IntArray:
     """Return the sources that have a line: by number, or by value if not all have one."""
     if len(frame.names) <= ALL:
         return np.arange(len(frame.names))
-    wanted = np.zeros(len(frame.names), dtype=bool)
+    has_line = np.zeros(len(frame.names), dtype=bool)
     by_value = np.argsort(-frame.value, kind="stable")
-    wanted[by_value[:SOME]] = True
+    has_line[by_value[:SOME]] = True
     crawled = np.flatnonzero(frame.crawled)
-    wanted[crawled[np.argsort(-frame.collected[crawled], kind="stable")[:SOME]]] = True
-    return by_value[wanted[by_value]]
+    has_line[crawled[np.argsort(-frame.collected[crawled], kind="stable")[:SOME]]] = True
+    return by_value[has_line[by_value]]
 
 
 def _line(frame: Frame, i: int) -> str:
@@ -58,9 +58,9 @@ def _line(frame: Frame, i: int) -> str:
     return f"{name:<14} {_bar(frame, i)}{numbers}{crawled}"
 
 
-def _rest(frame: Frame, shown: IntArray) -> str:
+def _rest(frame: Frame, sources: IntArray) -> str:
     rest = np.ones(len(frame.names), dtype=bool)
-    rest[shown] = False
+    rest[sources] = False
     value, crawled = frame.value[rest], int(frame.crawled[rest].sum())
     line = f"… {value.size} more: value {number(value.sum(), 4)}, at most {number(value.max())}"
     if not crawled:

@@ -96,12 +96,12 @@ def _legend(canvas: Canvas, frame: Frame) -> None:
 
 def _sources(canvas: Canvas, frame: Frame, bottom: float) -> None:
     heights, crawled = _bars(frame)
-    named = len(frame.names) <= NAMED
+    has_names = len(frame.names) <= NAMED
     step = (RIGHT - LEFT) / crawled.size
-    width = min(0.64 * step, 96.0) if named else step - (step > 5)
-    table = _table(frame) if named else []
-    area = Area(100, bottom - (ROW * len(table) + 8 if named else 26), step, width)
-    gap = 2 if named else 0
+    width = min(0.64 * step, 96.0) if has_names else step - (step > 5)
+    table = _table(frame) if has_names else []
+    area = Area(100, bottom - (ROW * len(table) + 8 if has_names else 26), step, width)
+    gap = 2 if has_names else 0
     for i in np.flatnonzero(crawled == 1).tolist():
         x, height = LEFT + i * step + gap, area.bottom - area.top + 6
         canvas.fill(x, area.top - 6, step - 2 * gap, height, PALE_ORANGE)
@@ -110,7 +110,7 @@ def _sources(canvas: Canvas, frame: Frame, bottom: float) -> None:
         _bar(canvas, area, i, heights[:, i], bool(crawled[i]))
     for line, (label, colour, entries) in enumerate(table):
         _row(canvas, area, line, label, colour, entries)
-    if not named:
+    if not has_names:
         _marks(canvas, frame, crawled, area)
 
 
@@ -127,8 +127,8 @@ def _bars(frame: Frame) -> tuple[FloatArray, FloatArray]:
     sizes = np.diff(starts, append=n)
 
     belief = np.full(n, np.nan) if frame.belief is None else frame.belief
-    each = np.stack([frame.ceiling, frame.value, frame.collected, belief, frame.crawled])
-    mean = np.add.reduceat(each[:, order], starts, axis=1) / sizes
+    quantities = np.stack([frame.ceiling, frame.value, frame.collected, belief, frame.crawled])
+    mean = np.add.reduceat(quantities[:, order], starts, axis=1) / sizes
     return frame.height(mean[:4]), mean[4]
 
 
@@ -228,25 +228,25 @@ def _queue(canvas: Canvas, queue: Queue, top: float) -> None:
 
 def _history(canvas: Canvas, rewards: FloatArray, last_step: int, top: int, bottom: int) -> None:
     """Draw the latest rewards as columns, which grow from the left and then scroll."""
-    shown = rewards[-STEPS:]
+    recent = rewards[-STEPS:]
     scale = float(rewards.max(initial=0.0)) or 1.0
     step = (RIGHT - LEFT) // STEPS
     canvas.text(16, top - 18, "reward per step", GREY, 16)
     x = RIGHT - canvas.text(RIGHT, top - 18, "mean of all steps", GREY, 16, align=1) - 24
     canvas.dashes(x, top - 14, 18, INK)
     canvas.fill(LEFT, bottom, RIGHT - LEFT, 1, LINE)
-    for tick in (0.0, _round_down(scale))[: 1 + shown.size]:
+    for tick in (0.0, _round_down(scale))[: 1 + recent.size]:
         canvas.text(LEFT - 8, bottom - tick / scale * (bottom - top) - 5, number(tick), GREY, 16, 1)
-    for i, reward in enumerate(shown.tolist()):
+    for i, reward in enumerate(recent.tolist()):
         height = reward / scale * (bottom - top)
-        colour = ORANGE if i == shown.size - 1 else SOFT_ORANGE
+        colour = ORANGE if i == recent.size - 1 else SOFT_ORANGE
         canvas.fill(LEFT + i * step, bottom - height, step - 1, height, colour)
-    if not shown.size:
+    if not recent.size:
         return
     canvas.dashes(LEFT, bottom - rewards.mean() / scale * (bottom - top), RIGHT - LEFT, INK)
-    canvas.text(LEFT, bottom + 5, str(last_step - shown.size + 1), GREY, 16)
-    if shown.size > 5:  # otherwise the two numbers would overlap
-        last, align = LEFT + (shown.size - 0.5) * step, 1 if shown.size > 90 else 0.5
+    canvas.text(LEFT, bottom + 5, str(last_step - recent.size + 1), GREY, 16)
+    if recent.size > 5:  # otherwise the two numbers would overlap
+        last, align = LEFT + (recent.size - 0.5) * step, 1 if recent.size > 90 else 0.5
         canvas.text(last, bottom + 5, f"step {last_step}", GREY, 16, align)
 
 

@@ -57,12 +57,12 @@ def check_features(features: Sequence[str]) -> tuple[str, ...]:
     are none."""
     if not isinstance(features, Iterable):
         raise ValueError(f"features is {features!r}; give a tuple of {', '.join(FEATURES)}")
-    chosen = (features,) if isinstance(features, str) else tuple(features)
-    for name in chosen:
+    names = (features,) if isinstance(features, str) else tuple(features)
+    for name in names:
         check_choice("feature", name, FEATURES)
-    if not chosen or len(set(chosen)) < len(chosen):
-        raise ValueError(f"features is {chosen}; name at least one feature, and each only once")
-    return chosen
+    if not names or len(set(names)) < len(names):
+        raise ValueError(f"features is {names}; name at least one feature, and each only once")
+    return names
 
 
 def observation_space(

@@ -80,9 +80,9 @@ def _largest_sum(parts: NDArray[np.int64], limit: int) -> int:
     for part, count in zip(kinds.tolist(), counts.tolist(), strict=True):
         batch = 1
         while count and not reachable >> limit:  # in batches of 1, 2, 4, … equal parts
-            taken = min(batch, count)
-            reachable |= (reachable << part * taken) & all_sums
-            count, batch = count - taken, 2 * batch
+            number = min(batch, count)
+            reachable |= (reachable << part * number) & all_sums
+            count, batch = count - number, 2 * batch
     return reachable.bit_length() - 1
 
 
@@ -125,24 +125,24 @@ def select(
     limits = balance, allowed, hosts, paid
     if whole is not None and all(limit is None for limit in limits):
         return select_top(priority, whole, crawled_at)
-    left = np.full(len(priority), float(budget)) if balance is None else balance.astype(np.float64)
-    found = np.empty(priority.size + 1, dtype=np.intp)
+    funds = np.full(len(priority), float(budget)) if balance is None else balance.astype(np.float64)
+    selection = np.empty(priority.size + 1, dtype=np.intp)
     count = _in_turn(
         _flat(priority),
         _flat64(crawled_at),
         _flat64(cost),
-        left,
+        funds,
         budget * (TOLERANCE if balance is None else BALANCE_TOLERANCE),
         balance is not None,
         _ALL if allowed is None else np.array(allowed, dtype=bool).reshape(-1),
         _NONE if hosts is None else hosts.host_of,
         0 if hosts is None else hosts.per_host,
         _flat64(cost if paid is None else paid),
-        found,
+        selection,
     )
     if count < 0:
         refuse_nan(priority.reshape(-1), priority.shape[1])
-    return found[:count].copy()
+    return selection[:count].copy()
 
 
 def select_top(priority: Priority, k: int, crawled_at: FloatArray) -> IntArray:
@@ -169,44 +169,44 @@ def _in_turn(
     priority: Priority,
     crawled_at: FloatArray,
     cost: FloatArray,
-    left: FloatArray,
+    funds: FloatArray,
     tolerance: float,
     on_average: bool,
     allowed: BoolArray,
     host_of: IntArray,
     per_host: int,
-    paid: FloatArray,
-    found: IntArray,
+    charge: FloatArray,
+    selection: IntArray,
 ) -> int:
-    """Take cells in decreasing priority; write them to `found` (B·N + 1,), ascending, and return
-    their number.
+    """Take cells in decreasing priority; write them to `selection` (B·N + 1,), ascending, and
+    return their number.
 
     Return −1 if a priority is NaN. The cells are sorted only as far as they are needed.
 
     Arguments:
         priority, crawled_at: (B·N,).
         cost: (N,) or (B·N,).
-        left: (B,) budget units, reduced by the costs.
+        funds: (B,) budget units, reduced by the costs.
         tolerance: the amount of budget that counts as nothing.
         on_average: whether cells of priority ≥ 0 are taken while something is left; else cells
             are taken whose cost does not exceed what is left.
         allowed: (B·N,), or empty if all cells are allowed.
         host_of: (N,), or empty if crawls per host are not limited.
         per_host: number of cells that may be taken of one host.
-        paid: (N,) or (B·N,) what is taken from `left`.
+        charge: (N,) or (B·N,) what is taken from `funds`.
     """
-    n = priority.size // left.size
+    n = priority.size // funds.size
     cells, pivots = np.empty(n, np.intp), np.empty(n + 1, np.intp)
     crawls = np.empty(host_of.max() + 1 if host_of.size > 0 else 0, np.intp)
-    chosen = np.zeros(n, np.bool_)
+    is_selected = np.zeros(n, np.bool_)
     count = 0
-    for row in range(left.size):
+    for row in range(funds.size):
         size, least = 0, np.inf
         for cell in range(row * n, (row + 1) * n):
             p, price = priority[cell], cost[cell % cost.size]
             if p != p:
                 return -1
-            possible = p >= 0 if on_average else price <= left[row] + tolerance
+            possible = p >= 0 if on_average else price <= funds[row] + tolerance
             if possible and (allowed.size == 0 or allowed[cell]):
                 cells[size] = cell
                 size += 1
@@ -220,32 +220,32 @@ def _in_turn(
             for host in range(crawls.size):
                 open_cells += min(crawls[host], per_host)
                 crawls[host] = 0
-        depth, taken = 1, 0
+        depth, place = 1, 0
         pivots[0] = size
-        while taken < size and open_cells > 0:
-            if left[row] <= tolerance if on_average else least > left[row] + tolerance:
+        while place < size and open_cells > 0:
+            if funds[row] <= tolerance if on_average else least > funds[row] + tolerance:
                 break
-            while pivots[depth - 1] > taken:  # until the next cell in order is at its place
+            while pivots[depth - 1] > place:  # until the next cell in order is at its place
                 end = pivots[depth - 1]
-                pivots[depth] = partition(priority, crawled_at, cells, taken, end, end)
+                pivots[depth] = partition(priority, crawled_at, cells, place, end, end)
                 depth += 1
             depth -= 1
-            cell = cells[taken]
-            taken += 1
+            cell = cells[place]
+            place += 1
             price = cost[cell % cost.size]
-            if not on_average and price > left[row] + tolerance:
+            if not on_average and price > funds[row] + tolerance:
                 continue
             if host_of.size > 0:
                 if crawls[host_of[cell % n]] == per_host:
                     continue
                 crawls[host_of[cell % n]] += 1
-            left[row] -= paid[cell % paid.size]
-            chosen[cell % n] = True
+            funds[row] -= charge[cell % charge.size]
+            is_selected[cell % n] = True
             open_cells -= 1
         for i in range(n):
-            found[count] = row * n + i
-            count += chosen[i]
-            chosen[i] = False
+            selection[count] = row * n + i
+            count += is_selected[i]
+            is_selected[i] = False
     return count
 
 

@@ -90,8 +90,8 @@ class Simulation:
         self.balance = np.full(num_envs, task.budget)
         self.elapsed = np.zeros(num_envs)
         # Cells that were looked at in the last step, and what they showed.
-        self._looked: IntArray = np.zeros(0, dtype=np.intp)
-        self._shown: FloatArray = _NOTHING
+        self._looks: IntArray = np.zeros(0, dtype=np.intp)
+        self._look_values: FloatArray = _NOTHING
         self._cost_varies = task.look_cost is not None or task.unchanged_cost is not None
         self._spent = np.zeros(num_envs)  # in the last step, where costs vary
         # The fields of a `Harvest`.
@@ -110,7 +110,7 @@ class Simulation:
     @property
     def looked(self) -> IntArray:
         """The cells that were looked at in the last step, environment · N + source, ascending."""
-        return self._looked.copy()
+        return self._looks.copy()
 
     @property
     def spent(self) -> FloatArray:
@@ -145,8 +145,8 @@ class Simulation:
         self.elapsed[which] = 0.0
         last = Harvest(*self._last)
         self._last = last.only(~which[last.picked // self.task.n])
-        kept = ~which[self._looked // self.task.n]
-        self._looked, self._shown = self._looked[kept], self._shown[kept]
+        others = ~which[self._looks // self.task.n]
+        self._looks, self._look_values = self._looks[others], self._look_values[others]
 
     def step(
         self, action: ArrayLike, rng: np.random.Generator
@@ -160,7 +160,7 @@ class Simulation:
         if priority.shape != self._action_shape or priority.dtype is not FLOAT32:
             priority = self._as_priority(priority)
         if self._number > 0:
-            picked, flat, n = np.empty(self._picked, INTP), priority.ravel(), self.task.n
+            picked, flat, n = np.empty(self._selection_size, INTP), priority.ravel(), self.task.n
             if not self._top(flat, self.world.flat_crawled_at, n, self._number, picked):
                 refuse_nan(flat, n)
             if self._plain:
@@ -170,7 +170,7 @@ class Simulation:
         reward = self._collect(picked, rng)
         self.world.advance(rng)
         if self.task.look_cost is not None:
-            self._shown = self.world.look(self._looked)
+            self._look_values = self.world.look(self._looks)
         return self.observe(), reward, self._info() if self._alone else {}
 
     def _step_plainly(
@@ -179,15 +179,15 @@ class Simulation:
         """Do the same if neither limits nor random numbers nor other features have to be heeded."""
         world, n, utility = self.world, self.task.n, self._utility
         self._last = picked, utility, None, None
-        shown = np.empty(self.num_envs * n, FLOAT32)
+        values = np.empty(self.num_envs * n, FLOAT32)
         if not self._alone:
             reward = np.empty(self.num_envs)
-            world.step(picked, utility, reward, shown, _NOWHERE, _NOTHING)
-            return shown.reshape(self._shape), reward, {}
+            world.step(picked, utility, reward, values, _NOWHERE, _NOTHING)
+            return values.reshape(self._shape), reward, {}
         reward, crawled, collected = self._reward, np.zeros(n, BOOL), np.zeros(n)
-        world.step(picked, utility, reward, shown, crawled, collected)
+        world.step(picked, utility, reward, values, crawled, collected)
         info = {"crawled": crawled, "collected": collected, "cost": self._number_cost}
-        return shown.reshape(self._shape), reward, info
+        return values.reshape(self._shape), reward, info
 
     def _select(self, priority: Priority) -> IntArray:
         """Select crawls, whose number or choice depends on more than priorities, flat (K,)."""
@@ -215,7 +215,7 @@ class Simulation:
         world, task, n = self.world, self.task, self.task.n
         hosts, allowed, at = task.hosts, world.available, world.crawled_at
         cost = np.broadcast_to(self._cost, world.shape)
-        paid = (
+        charge = (
             cost
             if task.unchanged_cost is None
             else np.where(world.value > 0, cost, task.unchanged_cost)
@@ -227,7 +227,7 @@ class Simulation:
         columns = priority.shape[1]
         if columns > n:
             looks = np.full(world.shape, task.look_cost)
-            cost, paid = np.hstack([cost, looks]), np.hstack([paid, looks])
+            cost, charge = np.hstack([cost, looks]), np.hstack([charge, looks])
             at = np.hstack([at, np.maximum(at, world.seen_at)])
             # Looks are limited neither by crawl delays nor by hosts.
             allowed = None if allowed is None else np.hstack([allowed, looks > 0])
@@ -235,13 +235,13 @@ class Simulation:
                 own = hosts.host_of.max() + 1 + np.arange(n)
                 hosts = Hosts(np.concatenate([hosts.host_of, own]), hosts.per_host)
         balance = self.balance if self._on_average else None
-        cells = select(priority, at, cost, task.budget, None, balance, allowed, hosts, paid)
+        cells = select(priority, at, cost, task.budget, None, balance, allowed, hosts, charge)
         env, column = np.divmod(cells, columns)
-        self._spent = np.bincount(env, paid.take(cells), self.num_envs).astype(
+        self._spent = np.bincount(env, charge.take(cells), self.num_envs).astype(
             np.float64, copy=False
         )
         crawls = column < n
-        self._looked = (env * n + column - n)[~crawls]
+        self._looks = (env * n + column - n)[~crawls]
         picked: IntArray = (env * n + column)[crawls]
         return picked
 
@@ -296,11 +296,11 @@ class Simulation:
         elif name == "content":
             out[...] = np.where(self.task.observed, world.value, 0.0)
         elif name in _OF_WORLD:
-            known = getattr(world, name)
-            out[...] = 0.0 if known is None else known
+            values = getattr(world, name)
+            out[...] = 0.0 if values is None else values
         elif name == "shown":
             out[...] = 0.0
-            out[np.divmod(self._looked, world.shape[1])] = self._shown
+            out[np.divmod(self._looks, world.shape[1])] = self._look_values
         elif name == "available":
             out[...] = 1.0 if world.available is None else world.available
         elif name == "balance":
@@ -321,16 +321,16 @@ class Simulation:
         else:
             out[...] = 0.0
             env, source = np.divmod(picked, world.shape[1])
-            missed: Any = 0.0 if failed is None else failed.astype(np.float32)
-            brought: dict[str, Any] = {
-                "crawled": 1.0 - missed,
-                "failed": missed,
+            failure: Any = 0.0 if failed is None else failed.astype(np.float32)
+            outcomes: dict[str, Any] = {
+                "crawled": 1.0 - failure,
+                "failed": failure,
                 "harvest": utility,
                 "items": items,
                 "changed": None if items is None else items > 0,
-                "known": world.known.take(picked) * (1.0 - missed) if name == "known" else None,
+                "known": world.known.take(picked) * (1.0 - failure) if name == "known" else None,
             }
-            out[env, source] = brought[name]
+            out[env, source] = outcomes[name]
 
     def _info(self) -> dict[str, Any]:
         """Return the info of the last step for one environment; see `CrawlEnv`."""
@@ -350,7 +350,7 @@ class Simulation:
             info["known"] = np.where(crawled, self.world.known[0], 0.0)
         if self.task.look_cost is not None:
             info["looked"] = np.zeros(self.task.n, BOOL)
-            info["looked"][self._looked] = True
+            info["looked"][self._looks] = True
         if self._on_average:
             info["balance"] = self.balance.item()
         if self.world.queue is not None:
@@ -365,7 +365,7 @@ class Simulation:
             "world": self.world.get_state(),
             "balance": self.balance.copy(),
             "in_episode": self.elapsed.copy(),
-            "looked": (self._looked.copy(), self._shown.copy()),
+            "looked": (self._looks.copy(), self._look_values.copy()),
             "spent": self._spent.copy(),
             "harvest": self.harvest,
             "sources": self.world.sources,
@@ -379,10 +379,10 @@ class Simulation:
         self.world.set_state(state["world"])
         self.balance[...] = state["balance"]
         self.elapsed[...] = state["in_episode"]
-        cells, shown = state["looked"]
-        self._looked, self._shown = (
+        cells, values = state["looked"]
+        self._looks, self._look_values = (
             np.array(cells, dtype=np.intp),
-            np.array(shown, dtype=np.float64),
+            np.array(values, dtype=np.float64),
         )
         self._spent[...] = state["spent"]
         self._last = Harvest(*state["harvest"]).copy()
@@ -415,8 +415,8 @@ class Simulation:
         plain = self._number > 0 and self._value_alone and self.world.is_mean
         self._plain = plain and task.payoff is None
         # Written anew in every plain step, as arrays of a single number take long to allocate.
-        self._picked = self.num_envs * self._number
-        self._utility = np.empty(self._picked)
+        self._selection_size = self.num_envs * self._number
+        self._utility = np.empty(self._selection_size)
         self._reward = np.empty(self.num_envs)
         self._top = top_kernel(self.num_envs, task.n, self._number)
 
@@ -454,20 +454,20 @@ class Simulation:
         return value, age
 
 
-def reset_options(given: object) -> dict[str, Any]:
+def reset_options(options: object) -> dict[str, Any]:
     """Return the options of a reset, none if None is given.
 
     Raises:
         ValueError: they are not a dictionary.
     """
-    if given is None:
+    if options is None:
         return {}
-    if not isinstance(given, Mapping):
+    if not isinstance(options, Mapping):
         raise ValueError(
-            f"options is {shown(given)}; give a dictionary of what a reset sets, such as "
+            f"options is {shown(options)}; give a dictionary of what a reset sets, such as "
             "{'age': ages}, or None"
         )
-    return dict(given)
+    return dict(options)
 
 
 def given_by(
@@ -491,13 +491,13 @@ def given_by(
     return value, age
 
 
-def _option(name: str, given: ArrayLike | None, shape: tuple[int, int]) -> FloatArray | None:
-    if given is None:
+def _option(name: str, value: ArrayLike | None, shape: tuple[int, int]) -> FloatArray | None:
+    if value is None:
         return None
     try:
-        array = np.asarray(given, dtype=np.float64)
+        array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ValueError(f"options[{name!r}] is {given!r}; give one number per source") from None
+        raise ValueError(f"options[{name!r}] is {value!r}; give one number per source") from None
     n = shape[-1]
     if array.shape not in ((n,), shape):
         raise ValueError(f"options[{name!r}] has shape {array.shape}; give ({n},), one per source")

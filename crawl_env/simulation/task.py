@@ -87,12 +87,12 @@ def suggest_arguments(function: Function) -> Function:
     """
     signature = _with_options(inspect.signature(function))
     names = [name for name in signature.parameters if name != "self"]
-    known = frozenset(names)
+    valid_names = frozenset(names)
 
     @functools.wraps(function)
     def checked(*positional: Any, **keywords: Any) -> Any:
         for name in keywords:
-            if name not in known:
+            if name not in valid_names:
                 raise _unexpected(function.__qualname__, name, names)
         return function(*positional, **keywords)
 
@@ -183,11 +183,11 @@ class Task:
         # Drawn only to determine N, the costs and the limits; episodes draw their own fleets.
         example = draw.example if isinstance(draw, DrawnFleet) else draw
         fleet = make_sources(sources if example is None else example(np.random.default_rng(0)))
-        announced = make_signals(signals)
-        fleet = fleet if announced is None else announced.of(fleet)
-        indexed = make_engine(engine)
+        signal_model = make_signals(signals)
+        fleet = fleet if signal_model is None else signal_model.of(fleet)
+        index_engine = make_engine(engine)
         if arrivals is None:
-            items = fleet.is_signalled or indexed is not None
+            items = fleet.is_signalled or index_engine is not None
             random = look_cost is not None or unchanged_cost is not None
             arrivals = "poisson-items" if items else "poisson" if random else "deterministic"
         if observed is None:
@@ -196,15 +196,15 @@ class Task:
         check_choice("start", start, STARTS)
         channels = check_features(features)
         _check_visible(fleet, channels)
-        resolved = {
+        arguments = {
             "sources": fleet,
             "draw": draw,
             "budget": check_positive("budget", budget, "budget units / step"),
             "budget_rule": budget_rule,
             "arrivals": make_arrivals(arrivals),
             "observed": _mask(observed, len(fleet)),
-            "signals": announced,
-            "engine": indexed,
+            "signals": signal_model,
+            "engine": index_engine,
             "payoff": make_payoff(payoff),
             "features": channels,
             "flat": check_flag("flat", flat),
@@ -219,7 +219,7 @@ class Task:
             if unchanged_cost is None
             else check_positive("unchanged_cost", unchanged_cost, "budget units"),
         }
-        for name, value in resolved.items():
+        for name, value in arguments.items():
             object.__setattr__(self, name, value)
         self._check_affordable(fleet)
         self._check_spendable()
@@ -227,9 +227,9 @@ class Task:
 
     def __repr__(self) -> str:
         """Return the arguments that differ from the defaults; masks as a number of sources."""
-        seen = int(self.observed.sum())
+        number = int(self.observed.sum())
         usual = np.array_equal(self.observed, _usually_observed(self.sources, self.look_cost))
-        mask = seen == self.n if seen in (0, self.n) else f"{seen} of {self.n}"
+        mask = number == self.n if number in (0, self.n) else f"{number} of {self.n}"
         arguments: dict[str, Any] = {
             **self.arguments,
             "observed": None if usual else mask,
@@ -324,9 +324,9 @@ class Task:
     @property
     def arguments(self) -> TaskArguments:
         """The keyword arguments with which an environment poses the same task."""
-        found: Any = {field.name: getattr(self, field.name) for field in fields(self)}
-        draw = found.pop("draw")
-        return cast(TaskArguments, {**found, "sources": draw or self.sources})
+        arguments: Any = {field.name: getattr(self, field.name) for field in fields(self)}
+        draw = arguments.pop("draw")
+        return cast(TaskArguments, {**arguments, "sources": draw or self.sources})
 
     def replaced(self, **changes: Unpack[TaskArguments]) -> Task:
         """Return the task with some arguments replaced.
@@ -341,8 +341,8 @@ class Task:
         usual = np.array_equal(self.observed, _usually_observed(self.sources, self.look_cost))
         if usual and "observed" not in changes and changes.get("signals") is not None:
             arguments["observed"] = None
-        removed = "signals" in changes and changes["signals"] is None
-        if removed and "sources" not in changes and self.sources.is_signalled:  # as columns
+        removes_signals = "signals" in changes and changes["signals"] is None
+        if removes_signals and "sources" not in changes and self.sources.is_signalled:  # as columns
             arguments["signals"] = Signals(recall=0.0)
         return Task(**arguments)
 
@@ -420,12 +420,12 @@ class Task:
         fit = affordable(cost, budget).all() and budget < cost.sum()
         if self.budget_rule == "average" or not fit:
             return
-        spent = most_spent(cost, budget)
-        if spent < budget * (1 - _NOTICEABLE):
+        most = most_spent(cost, budget)
+        if most < budget * (1 - _NOTICEABLE):
             warnings.warn(
-                f"budget is {budget:g}, of which the costs of the sources allow at most {spent:g} "
+                f"budget is {budget:g}, of which the costs of the sources allow at most {most:g} "
                 "to be spent in a step; the rest is lost in every step, while agents.relaxed_bound "
-                f"counts on all of it. Give budget={spent:g}, or budget_rule='average', which "
+                f"counts on all of it. Give budget={most:g}, or budget_rule='average', which "
                 "saves the rest for later steps",
                 stacklevel=5,
             )
@@ -437,11 +437,11 @@ class Task:
                 "start='full' has sources never crawled, which hold infinitely many items; "
                 "leave out the features 'items' and 'changed', or use another start"
             )
-        counted = [name for name in (*COUNTED, *SUMMED) if name in features]
+        names = [name for name in (*COUNTED, *SUMMED) if name in features]
         if not arrivals.random:  # the mean number of items is computed without counting
-            counted = [name for name in counted if name in SUMMED]
-        if counted:
-            require_items(arrivals, f"features {', '.join(counted)}")
+            names = [name for name in names if name in SUMMED]
+        if names:
+            require_items(arrivals, f"features {', '.join(names)}")
         if arrivals.random and fleet.is_capped:
             require_items(arrivals, "some sources have a finite capacity")
         if self.engine is not None:
@@ -460,11 +460,11 @@ class Task:
         arrivals.check(fleet if self.draw is None else Sources.stack([fleet]))
 
     def _check_stories(self, arrivals: Stories) -> None:
-        summed = [name for name in SUMMED if name in self.features]
-        if self.engine is not None or summed:
-            given = f"engine is {self.engine!r}" if self.engine else f"features have {summed[0]!r}"
+        sums = [name for name in SUMMED if name in self.features]
+        if self.engine is not None or sums:
+            reason = f"engine is {self.engine!r}" if self.engine else f"features have {sums[0]!r}"
             raise ValueError(
-                f"arrivals are {arrivals!r}, and {given}, which is not defined for stories that "
+                f"arrivals are {arrivals!r}, and {reason}, which is not defined for stories that "
                 "pay once; leave it out, or use arrivals='poisson-items'"
             )
 
@@ -575,10 +575,12 @@ def make_sources(sources: object) -> Sources:
 
 
 def _from_columns(columns: Mapping[str, Any]) -> Sources:
-    taken = inspect.signature(Sources).parameters
+    parameters = inspect.signature(Sources).parameters
     for name in columns:
-        check_choice("argument of Sources", name, taken)
-    missing = [name for name, p in taken.items() if p.default is p.empty and name not in columns]
+        check_choice("argument of Sources", name, parameters)
+    missing = [
+        name for name, p in parameters.items() if p.default is p.empty and name not in columns
+    ]
     if missing:
         raise ValueError(f"sources, a dictionary, lacks {', '.join(missing)}; add one list each")
     return Sources(**columns)
@@ -601,11 +603,11 @@ def _check_visible(fleet: Sources, features: tuple[str, ...]) -> None:
     """Raise ValueError if values would be infinite or zero in the float32 of observations."""
     largest = float(fleet.ceiling.max())
     least, most = (float(x) for x in (np.finfo(np.float32).tiny, np.finfo(np.float32).max))
-    shown = {"value", "content", "harvest", "shown"} & set(features)
-    if shown and not (largest == 0 or 1e3 * least < largest < 1e-3 * most):
+    utilities = {"value", "content", "harvest", "shown"} & set(features)
+    if utilities and not (largest == 0 or 1e3 * least < largest < 1e-3 * most):
         raise ValueError(
             f"sources reach a value of {largest:.3g}, outside the range of float32, in which "
-            f"{', '.join(sorted(shown))} is observed; use another unit of utility"
+            f"{', '.join(sorted(utilities))} is observed; use another unit of utility"
         )
 
 

@@ -131,11 +131,11 @@ def _top_by_threshold(
     stop: int,
     k: int,
     threshold: float,
-    found: IntArray,
+    candidates: IntArray,
 ) -> bool:
     """Write the k best of the cells start … stop − 1 to found[:k], ascending by number.
 
-    `found` has room for all of the cells and one more. At least k priorities are not below the
+    `candidates` has room for all of the cells and one more. At least k priorities are not below the
     threshold. Return False if a priority is NaN.
     """
     size, i = 0, start
@@ -147,19 +147,19 @@ def _top_by_threshold(
                 x = priority[np.uintp(cell)]
                 if x != x:
                     return False
-                found[np.uintp(size)] = cell
+                candidates[np.uintp(size)] = cell
                 size += x >= threshold
         i = end
     if size == k:
         return True
     cells = np.empty(size, np.intp)
     for i in range(size):
-        cells[i] = found[i]
+        cells[i] = candidates[i]
     worst = _kth(priority, crawled_at, cells, size, k)
     size = 0
     for i in range(cells.size):
-        cell = found[i]
-        found[size] = cell
+        cell = candidates[i]
+        candidates[size] = cell
         size += not precedes(priority, crawled_at, worst, cell)
     return True
 
@@ -179,17 +179,17 @@ def top_of_large(
         best: (B·k,), written.
     """
     sets = max(SETS, 4 * k)
-    found, numbers = np.empty(n + 1, np.intp), np.empty(sets, np.intp)
+    candidates, numbers = np.empty(n + 1, np.intp), np.empty(sets, np.intp)
     highest = np.full(sets, -np.inf, priority.dtype)  # comparisons of one type are twice as fast
     threshold = highest[0]
     for row in range(priority.size // n):
         start, stop = row * n, (row + 1) * n
         if n > 2 * sets:
             threshold = _lower_bound(priority, crawled_at, start, stop, k, highest, numbers)
-        if not _top_by_threshold(priority, crawled_at, start, stop, k, threshold, found):
+        if not _top_by_threshold(priority, crawled_at, start, stop, k, threshold, candidates):
             return False
         for j in range(k):
-            best[row * k + j] = found[j]
+            best[row * k + j] = candidates[j]
     return True
 
 

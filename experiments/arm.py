@@ -66,10 +66,10 @@ def reward_jobs(study: Any) -> list[Job]:
 
 def reward(job: Job) -> Result:
     """Return what the agent collects in each run, and the bound."""
-    found = evaluation.work(job)
+    result = evaluation.work(job)
     bound = bound_of(evaluation.arguments_of(job), 1, job["runs"]["seed"]).bound
-    measured = {name: found[name] for name in ("reward", "cost", "delay")}
-    return {**measured, "never_visited": found["never"], "bound": float(bound)}
+    measures = {name: result[name] for name in ("reward", "cost", "delay")}
+    return {**measures, "never_visited": result["never"], "bound": float(bound)}
 
 
 _gain = versus(statistics.gain, "reward", agent=CLOSED)
@@ -164,8 +164,8 @@ def largest_gap(job: Job) -> Result:
     arm, source = solve_arm(items, decay, UTILITIES[utility]), Sources(items, 1.0, decay)
     reached = arm.steps <= _REACHED
     state, ceiling = arm.state[reached], source.ceiling[0]
-    closed = whittle_index(state[:, None], source)[:, 0]
-    differences = closed / ceiling - arm.break_even[reached] / ceiling
+    closed_form = whittle_index(state[:, None], source)[:, 0]
+    differences = closed_form / ceiling - arm.break_even[reached] / ceiling
     worst = int(np.abs(differences).argmax())
     return {"difference": float(differences[worst]), "at": float((state / ceiling)[worst])}
 

@@ -26,7 +26,7 @@ from experiments.core.study import Part, PartsStudy, single
 
 
 @dataclass(frozen=True)
-class Copied:
+class Prototype:
     """N sources and M budget units, to be copied k times."""
 
     sources: Callable[[], Sources]
@@ -48,11 +48,11 @@ def mixed_costs() -> Sources:
 
 
 FLEETS = {
-    "Table 1, M = 2": Copied(lambda: Sources.preset("table1"), 2),
-    "Table 1, M = 1.5": Copied(lambda: Sources.preset("table1"), 1.5),
-    "recovering-10, M = 3": Copied(lambda: Sources.preset("recovering-10"), 3),
-    "random, N = 10, M = 2": Copied(lambda: Sources.random(10, seed=0), 2),
-    "mixed costs, N = 4, M = 3": Copied(mixed_costs, 3),
+    "Table 1, M = 2": Prototype(lambda: Sources.preset("table1"), 2),
+    "Table 1, M = 1.5": Prototype(lambda: Sources.preset("table1"), 1.5),
+    "recovering-10, M = 3": Prototype(lambda: Sources.preset("recovering-10"), 3),
+    "random, N = 10, M = 2": Prototype(lambda: Sources.random(10, seed=0), 2),
+    "mixed costs, N = 4, M = 3": Prototype(mixed_costs, 3),
 }
 COPIES = (1, 2, 5, 10, 30, 100, 300, 1000, 3000, 10_000)
 STEPS, WARMUP = 420, 300
@@ -121,12 +121,12 @@ def work(job: Job) -> Result:
         if "way" in case:
             fleet, budget = CASES[case["case"]]
             reward, cost = earned(fleet, budget, case["way"])
-            shown = "" if np.isnan(cost) else cost
-            return {"reward": reward, "cost": shown, "bound": relaxed_bound(fleet, budget)}
-        copied, k = FLEETS[case["fleet"]], case["copies"]
-        arguments = {"sources": copied.copies(k), "budget": k * copied.budget, **job["arguments"]}
+            cell = "" if np.isnan(cost) else cost
+            return {"reward": reward, "cost": cell, "bound": relaxed_bound(fleet, budget)}
+        one, k = FLEETS[case["fleet"]], case["copies"]
+        arguments = {"sources": one.copies(k), "budget": k * one.budget, **job["arguments"]}
         rewards = evaluate(job["agent"], arguments, **job["runs"]).reward / k
-    return {"reward_per_copy": rewards.tolist(), "gap": (1.0 - rewards / copied.bound).tolist()}
+    return {"reward_per_copy": rewards.tolist(), "gap": (1.0 - rewards / one.bound).tolist()}
 
 
 # ------------------------------------------------------------------------------------- mixed costs
@@ -179,18 +179,16 @@ def slope(gaps: Mapping[int, FloatArray], resamples: int = 2000) -> Estimate:
     >>> round(slope({k: np.array([2.0 / k]) for k in (1, 10, 100)}).mean, 6)
     -1.0
     """
-    used = {k: gap for k, gap in gaps.items() if gap.mean() > max(NOTHING, 2 * _error(gap))}
-    if len(used) < 3:
+    clear = {k: gap for k, gap in gaps.items() if gap.mean() > max(NOTHING, 2 * _error(gap))}
+    if len(clear) < 3:
         return UNKNOWN
-    x = np.log(list(used))
+    x = np.log(list(clear))
     x = (x - x.mean()) / ((x - x.mean()) ** 2).sum()
     rng = np.random.default_rng(0)
-    means = [
-        gap[rng.integers(0, gap.size, (resamples, gap.size))].mean(axis=-1) for gap in used.values()
-    ]
-    drawn = x @ np.log(np.maximum(means, NOTHING))
-    low, high = np.percentile(drawn, [2.5, 97.5])
-    middle = x @ np.log([gap.mean() for gap in used.values()])
+    means = [x[rng.integers(0, x.size, (resamples, x.size))].mean(axis=-1) for x in clear.values()]
+    slopes = x @ np.log(np.maximum(means, NOTHING))
+    low, high = np.percentile(slopes, [2.5, 97.5])
+    middle = x @ np.log([gap.mean() for gap in clear.values()])
     return Estimate(float(middle), float(low), float(high))
 
 
@@ -203,11 +201,11 @@ def _gaps(data: Data, case: Case) -> dict[int, FloatArray]:
     return {int(k): data.numbers("gap", **case, copies=k) for k in data.values("copies", **case)}
 
 
-def _gap_text(found: Estimate) -> str:
-    if abs(found.mean) < NOTHING:
+def _gap_text(estimate: Estimate) -> str:
+    if abs(estimate.mean) < NOTHING:
         return "0"
-    width = 0.5 * (found.high - found.low)
-    return f"{found.mean:.1e}" + (f" ± {width:.0e}" if width > NOTHING else "")
+    width = 0.5 * (estimate.high - estimate.low)
+    return f"{estimate.mean:.1e}" + (f" ± {width:.0e}" if width > NOTHING else "")
 
 
 def claim(data: Data) -> str:
@@ -236,7 +234,7 @@ def curves(report: Report, data: Data) -> None:
     for axis, fleet in zip(axes.flat, FLEETS, strict=False):
         for label in LINES:
             gaps = _gaps(data, {"fleet": fleet, "policy": label})
-            k, gap = np.array(list(gaps)), np.array([found.mean() for found in gaps.values()])
+            k, gap = np.array(list(gaps)), np.array([values.mean() for values in gaps.values()])
             size = np.maximum(np.abs(gap), NOTHING)
             colour, dashes = styles.get(label, (plots.colour(label), "-"))
             axis.plot(k, size, dashes, color=colour, lw=1.2, label=label)

@@ -40,7 +40,7 @@ _SHOWN = 10  # sets of tasks in the table
 class Fit(NamedTuple):
     """How well sets of tasks predict the mean score of agents that were left out."""
 
-    chosen: IntArray  # (C, SIZE) positions of the tasks
+    subsets: IntArray  # (C, SIZE) positions of the tasks
     error: FloatArray  # (C,) root mean square error of the regression, each agent left out once
     plain: FloatArray  # (C,) the same of the mean score of the set, which has nothing to fit
     limit: float  # error that is one standard error above the least one
@@ -72,13 +72,13 @@ def ranked() -> list[BenchmarkTask]:
 def measured(job: Job) -> Result:
     """Return the rewards of an agent in the first test runs, and those that score 0 and 1."""
     agent, task = job["columns"]["agent"], named(job["columns"]["task"])
-    runs, known = range(job["runs"]), task.references
+    runs, references = range(job["runs"]), task.references
     if agent in LEARN:
         playable(agent, [task.name])
         reward = [play(agent, task, run)["reward"] for run in runs]
     else:
         reward = [reference_run(agent, task, run) for run in runs]
-    low, high = (list(known[name].rewards[: job["runs"]]) for name in ("random", task.best))
+    low, high = (list(references[name].rewards[: job["runs"]]) for name in ("random", task.best))
     return {"reward": reward, "random": low, "best": high}
 
 
@@ -113,30 +113,30 @@ def best_subsets(scores: FloatArray, target: FloatArray, size: int = SIZE) -> Fi
 
     >>> rng = np.random.default_rng(0)
     >>> scores = rng.normal(size=(12, 6))
-    >>> best_subsets(scores, scores[:, 1] + 2 * scores[:, 4], size=2).chosen[0]
+    >>> best_subsets(scores, scores[:, 1] + 2 * scores[:, 4], size=2).subsets[0]
     array([1, 4])
     """
-    chosen = np.array(list(combinations(range(scores.shape[1]), size)))
+    subsets = np.array(list(combinations(range(scores.shape[1]), size)))
     gram, along = scores.T @ scores, scores.T @ target
-    inverse = np.linalg.inv(gram[chosen[:, :, None], chosen[:, None, :]])  # (C, size, size)
-    x = scores[:, chosen].transpose(1, 0, 2)  # (C, A, size)
+    inverse = np.linalg.inv(gram[subsets[:, :, None], subsets[:, None, :]])  # (C, size, size)
+    x = scores[:, subsets].transpose(1, 0, 2)  # (C, A, size)
     leverage = ((x @ inverse) * x).sum(axis=-1)
-    off = target - (x @ (inverse @ along[chosen][..., None]))[..., 0]
+    off = target - (x @ (inverse @ along[subsets][..., None]))[..., 0]
     square = (off / np.maximum(1 - leverage, 1e-9)) ** 2  # (C, A)
     error = np.sqrt(square.mean(axis=1))
     plain = np.sqrt(((target - x.mean(axis=-1)) ** 2).mean(axis=1))
     order = np.argsort(error, kind="stable")
     least = square[order[0]]
     limit = float(np.sqrt(least.mean() + least.std(ddof=1) / np.sqrt(least.size)))
-    return Fit(chosen[order], error[order], plain[order], limit)
+    return Fit(subsets[order], error[order], plain[order], limit)
 
 
-def weights_of(scores: FloatArray, target: FloatArray, chosen: IntArray) -> FloatArray:
+def weights_of(scores: FloatArray, target: FloatArray, subset: IntArray) -> FloatArray:
     """Return the weights of a set of tasks in the prediction, (SIZE,)."""
-    return np.asarray(np.linalg.lstsq(scores[:, chosen], target, rcond=None)[0])
+    return np.asarray(np.linalg.lstsq(scores[:, subset], target, rcond=None)[0])
 
 
-class LeftOut(NamedTuple):
+class LeaveOneOut(NamedTuple):
     """Errors for agents that had no part in choosing the tasks either."""
 
     error: float  # of the regression
@@ -144,26 +144,26 @@ class LeftOut(NamedTuple):
     same: int  # number of agents without which the same set is chosen
 
 
-def left_out(scores: FloatArray, target: FloatArray, size: int = SIZE) -> LeftOut:
+def left_out(scores: FloatArray, target: FloatArray, size: int = SIZE) -> LeaveOneOut:
     """Return the errors for agents without each of which the set was chosen anew."""
-    first, off, plain, same = _chosen(scores, target, size), [], [], 0
+    first, off, plain, same = _best_subset(scores, target, size), [], [], 0
     for agent in range(len(scores)):
-        kept = np.arange(len(scores)) != agent
-        chosen = _chosen(scores[kept], target[kept], size)
-        weights = weights_of(scores[kept], target[kept], chosen)
-        off.append(target[agent] - scores[agent, chosen] @ weights)
-        plain.append(target[agent] - scores[agent, chosen].mean())
-        same += int((chosen == first).all())
+        others = np.arange(len(scores)) != agent
+        subset = _best_subset(scores[others], target[others], size)
+        weights = weights_of(scores[others], target[others], subset)
+        off.append(target[agent] - scores[agent, subset] @ weights)
+        plain.append(target[agent] - scores[agent, subset].mean())
+        same += int((subset == first).all())
     error, other = (float(np.sqrt(np.mean(np.square(x)))) for x in (off, plain))
-    return LeftOut(error, other, same)
+    return LeaveOneOut(error, other, same)
 
 
-def _chosen(scores: FloatArray, target: FloatArray, size: int) -> IntArray:
+def _best_subset(scores: FloatArray, target: FloatArray, size: int) -> IntArray:
     fit = best_subsets(scores, target, size)
-    return fit.chosen[fit.place]
+    return fit.subsets[fit.place]
 
 
-class _Found(NamedTuple):
+class _CoreFit(NamedTuple):
     """The fit of all sets, and the place of the core."""
 
     names: list[str]  # of the tasks
@@ -173,27 +173,27 @@ class _Found(NamedTuple):
     core: int
 
     def named(self, place: int) -> str:
-        return ", ".join(self.names[i] for i in self.fit.chosen[place])
+        return ", ".join(self.names[i] for i in self.fit.subsets[place])
 
 
 @lru_cache(maxsize=1)  # of the claim and of the table
-def _found(data: Data) -> _Found:
+def _core_fit(data: Data) -> _CoreFit:
     names = data.values("task")
     scores = matrix(data)
     target = mean_of_tiers(scores, [data.values("tier", task=name)[0] for name in names])
     fit = best_subsets(scores, target)
     core = sorted(names.index(name) for name in CORE)
-    place = int(np.flatnonzero((fit.chosen == core).all(axis=1))[0])
-    return _Found(names, scores, target, fit, place)
+    place = int(np.flatnonzero((fit.subsets == core).all(axis=1))[0])
+    return _CoreFit(names, scores, target, fit, place)
 
 
 def claim(data: Data) -> str:
     """Return how good the core is, and which set would be chosen with these agents."""
-    found = _found(data)
-    fit, core = found.fit, found.core
-    now = "it" if fit.place == core else found.named(fit.place)
+    core_fit = _core_fit(data)
+    fit, core = core_fit.fit, core_fit.core
+    now = "it" if fit.place == core else core_fit.named(fit.place)
     return (
-        f"the core, {found.named(core)}, predicts the mean score of both tiers with an error of "
+        f"the core, {core_fit.named(core)}, predicts the mean score of both tiers with an error of "
         f"{fit.error[core]:.4f}; of {len(fit.error):,} sets of five tasks the best has "
         f"{fit.error[0]:.4f}, and the median {np.median(fit.error):.3f}. Of the "
         f"{(fit.error <= fit.limit).sum()} sets within one standard error of the best, {now} has "
@@ -203,17 +203,17 @@ def claim(data: Data) -> str:
 
 def best_sets(report: Report, data: Data) -> None:
     """Add the table of the best sets and the core."""
-    found = _found(data)
-    fit = found.fit
+    core_fit = _core_fit(data)
+    fit = core_fit.fit
     special = {
         fit.place: " (chosen by these agents)",
         int(np.argmin(fit.plain)): " (best plain mean)",
-        found.core: " (core)",
+        core_fit.core: " (core)",
     }
     rows = [
         [
             f"{i + 1:,}{special.get(i, '')}",
-            found.named(i),
+            core_fit.named(i),
             f"{fit.error[i]:.4f}",
             f"{fit.plain[i]:.4f}",
         ]
@@ -221,12 +221,12 @@ def best_sets(report: Report, data: Data) -> None:
     ]
     columns = ["place", "tasks", "error of the regression", "error of their plain mean"]
     report.table("Sets of five tasks", columns, rows)
-    other = left_out(found.scores, found.target)
-    weights = weights_of(found.scores, found.target, fit.chosen[found.core])
+    other = left_out(core_fit.scores, core_fit.target)
+    weights = weights_of(core_fit.scores, core_fit.target, fit.subsets[core_fit.core])
     report.paragraph(
         "For agents with a part neither in the choice nor in the fit, the regression has an error "
         f"of {other.error:.3f} and the plain mean one of {other.plain:.3f}: the set is chosen anew "
-        f"without each, and is the same without {other.same} of the {len(found.scores)}. The "
+        f"without each, and is the same without {other.same} of the {len(core_fit.scores)}. The "
         f"regression weights the tasks of the core by "
         f"{', '.join(f'{weight:.2f}' for weight in weights)}; leaderboards weight them equally."
     )

@@ -43,11 +43,11 @@ from experiments.core.study import Part, PartsStudy, single
 
 # ---------------------------------------------------------------------------------- decay functions
 
-Named = tuple[str, tuple[float, ...]]  # a name in `DECAYS` and its parameters; JSON
+DecaySpec = tuple[str, tuple[float, ...]]  # a name in `DECAYS` and its parameters; JSON
 
-TRUE: Named = ("exponential", ())
-STRETCHED: tuple[Named, ...] = tuple(("stretched", (beta,)) for beta in (0.8, 0.6, 0.5, 0.4))
-LOMAX: tuple[Named, ...] = tuple(("lomax", (k,)) for k in (8.0, 4.0, 3.0, 2.0, 1.5))
+TRUE: DecaySpec = ("exponential", ())
+STRETCHED: tuple[DecaySpec, ...] = tuple(("stretched", (beta,)) for beta in (0.8, 0.6, 0.5, 0.4))
+LOMAX: tuple[DecaySpec, ...] = tuple(("lomax", (k,)) for k in (8.0, 4.0, 3.0, 2.0, 1.5))
 FUNCTIONS = (TRUE, *STRETCHED, *LOMAX)
 SEEN_FUNCTIONS = (TRUE, STRETCHED[0], *STRETCHED[2:], LOMAX[1], *LOMAX[3:])
 MILD = ("stretched, β = 0.8", "Lomax, k = 4")
@@ -57,19 +57,19 @@ MILD = ("stretched, β = 0.8", "Lomax, k = 4")
 WINDOW, _AGES = 5.0, 49
 
 
-def decay_function(named: Named) -> Decay:
+def decay_function(spec: DecaySpec) -> Decay:
     """Return the decay function of a name and its parameters."""
-    return DECAYS[named[0]](*named[1])
+    return DECAYS[spec[0]](*spec[1])
 
 
-def label(named: Named) -> str:
+def label(spec: DecaySpec) -> str:
     """Return the name of a decay function with its parameter.
 
     >>> label(("lomax", (1.5,)))
     'Lomax, k = 1.5'
     """
-    shown = {"lomax": "Lomax, k", "stretched": "stretched, β"}.get(named[0], named[0])
-    return f"{shown} = {named[1][0]:g}" if named[1] else shown
+    title = {"lomax": "Lomax, k", "stretched": "stretched, β"}.get(spec[0], spec[0])
+    return f"{title} = {spec[1][0]:g}" if spec[1] else title
 
 
 def fitted_rate(decay: Decay) -> float:
@@ -147,15 +147,15 @@ def work(job: Job) -> Result:
     arm = renewal_arm(env.world.sources, decay)
     for step in range(job["warmup"] + job["steps"]):
         age = env.world.age.astype(np.float64)
-        earned = rollout.step()
+        gain = rollout.step()
         if step >= job["warmup"]:
             if not task["observed"]:
-                earned = collected(arm.mean_content(age), env.harvest.picked)
-            reward += earned
+                gain = collected(arm.mean_content(age), env.harvest.picked)
+            reward += gain
     result: Result = {"reward": (reward / job["steps"]).tolist(), "bound": ""}
     if task["policy"] == KNOWING and not task["observed"]:
-        posed = Task(**{**arguments, "arrivals": Arrivals(decay=decay)})
-        bound = task_bound(posed, env.world.sources).bound
+        problem = Task(**{**arguments, "arrivals": Arrivals(decay=decay)})
+        bound = task_bound(problem, env.world.sources).bound
         result["bound"] = np.broadcast_to(bound, seeds).tolist()
     return result
 
@@ -178,8 +178,8 @@ def _agent(task: Mapping[str, Any], decay: Decay) -> AgentLike:
 
     def assuming(env: CrawlVectorEnv) -> AssumedDecay:
         def fleet() -> Sources:
-            known = env.world.sources
-            return fitted(known, decay) if name == FITTED else known
+            sources = env.world.sources
+            return fitted(sources, decay) if name == FITTED else sources
 
         return AssumedDecay(env, fleet, decay if name == KNOWING else EXPONENTIAL)
 
@@ -193,9 +193,9 @@ BUDGETS = (2, 10, 30)  # crawls per step for 100 sources
 
 def jobs(study: Any) -> list[Job]:
     """Return all jobs, the longest first: those with the most uncollected items."""
-    functions = {label(named): named for named in FUNCTIONS}
+    functions = {label(spec): spec for spec in FUNCTIONS}
 
-    def job(fleet: str, budget: int, observed: bool, decay: Named, policy: str) -> Job:
+    def job(fleet: str, budget: int, observed: bool, decay: DecaySpec, policy: str) -> Job:
         return {
             "columns": {
                 "fleet": fleet,
@@ -254,7 +254,7 @@ def claim(data: Data) -> str:
     """Return what the assumption costs close to the exponential, and far from it."""
     losses = _losses(data)
     usual = max(loss for loss, case in losses if case["decay"] in MILD)
-    worst, where = max(losses, key=lambda found: found[0])
+    worst, where = max(losses, key=lambda pair: pair[0])
     return (
         "Assuming that interest decays exponentially where it does not costs the Whittle policy at "
         f"most {usual:.1%} of its reward close to the exponential (β ≥ .8, k ≥ 4), and up to "
@@ -266,11 +266,11 @@ def functions_table(report: Report, data: Data) -> None:
     """Add the decay functions and the exponentials that would be fitted to them."""
     z = np.linspace(0.0, 1.0, 10_001)
     rows = []
-    for named in FUNCTIONS:
-        decay = decay_function(named)
+    for spec in FUNCTIONS:
+        decay = decay_function(spec)
         half_life = float(np.interp(0.5, decay.survival(z)[::-1], z[::-1]))
-        left = [f"{1 - float(decay.integrated_survival(x)):.1%}" for x in (1.0, 3.0, 10.0, 30.0)]
-        rows.append([label(named), f"{half_life:.2f}", *left, f"{fitted_rate(decay):.2f}"])
+        rest = [f"{1 - float(decay.integrated_survival(x)):.1%}" for x in (1.0, 3.0, 10.0, 30.0)]
+        rows.append([label(spec), f"{half_life:.2f}", *rest, f"{fitted_rate(decay):.2f}"])
     later = [f"utility left after {x} mean lives" for x in (1, 3, 10, 30)]
     columns = ["decay function", "half-life", *later, "fitted rate / μ"]
     report.table("The decay functions; mean life = 1", columns, rows)

@@ -156,7 +156,7 @@ SAMPLES = tuple(Case(name, _M2, 100_000, (_THREE,)) for name in ("dqn", "ppo"))
 
 def jobs(study: Failures, cases: Sequence[Case]) -> list[Job]:
     """Return a job for each run of each experiment."""
-    found = []
+    todo = []
     for case in cases:
         entrant = next(one for one in ENTRANTS if one.learner == case.agent)
         for change in (Change(DEFAULTS), *case.changes):
@@ -176,8 +176,8 @@ def jobs(study: Failures, cases: Sequence[Case]) -> list[Job]:
                     "change": change.name,
                     "run": run,
                 }
-                found.append({**job, "columns": columns, "policy": change.policy})
-    return found
+                todo.append({**job, "columns": columns, "policy": change.policy})
+    return todo
 
 
 def measured(job: Job) -> Result:
@@ -214,15 +214,15 @@ def _reward(name: str, test: str) -> float:
 
 def claim(data: Data) -> str:
     """Return for which learners a change raises the score, by the paired interval."""
-    mended = []
+    gains = []
     for case in data.cases("agent", "task", "change"):
         if case["change"] != DEFAULTS:
             same = {"agent": case["agent"], "task": case["task"]}
             pair = (data.numbers("score", **same, change=x) for x in (case["change"], DEFAULTS))
             gap = statistics.difference(*pair)
             if gap.low > 0:
-                mended.append(f"{case['agent']}: {case['change']} ({gap.mean:+.2f})")
-    return f"Clear causes, by the paired gain in score: {'; '.join(mended) or 'none'}"
+                gains.append(f"{case['agent']}: {case['change']} ({gap.mean:+.2f})")
+    return f"Clear causes, by the paired gain in score: {'; '.join(gains) or 'none'}"
 
 
 _PLAIN = partial(plain, digits=2)

@@ -144,29 +144,29 @@ class HackerNews(Study):
         progress = tqdm(snapshots(self.history, versions), total=len(versions), unit="snapshot")
         recording = Recording(progress)
         log = recording.log(versions[0][0] // DAY * DAY, versions[-1][0])
-        kept = with_many_items(log, self.min_items)
+        rest = with_many_items(log, self.min_items)
         with self.results() as folder:
-            kept.to_csv(folder / "items.csv.gz", folder / "curves.csv.gz")
+            rest.to_csv(folder / "items.csv.gz", folder / "curves.csv.gz")
         print(
             f"{len(versions)} snapshots, {recording.broken} of them unreadable; "
             f"{recording.without_votes} entries without votes (advertisements) and "
             f"{recording.already} items on the page from the start are left out, and "
-            f"{len(log) - len(kept)} items of {len(log.names) - len(kept.names)} sites with fewer "
+            f"{len(log) - len(rest)} items of {len(log.names) - len(rest.names)} sites with fewer "
             f"than {self.min_items}.\n"
-            f"{len(kept)} items of {len(kept.names)} sites; time 0 is {kept.origin}, the log covers"
-            f" {kept.start:.4f} to {kept.end:.4f} hours: {self.folder / 'items.csv.gz'}, "
+            f"{len(rest)} items of {len(rest.names)} sites; time 0 is {rest.origin}, the log covers"
+            f" {rest.start:.4f} to {rest.end:.4f} hours: {self.folder / 'items.csv.gz'}, "
             f"{self.folder / 'curves.csv.gz'}"
         )
 
     def _within(self, versions: list[tuple[int, str]]) -> list[tuple[int, str]]:
         first, last = _day("--since", self.since, 0), _day("--until", self.until, 2**62)
-        found = [version for version in versions if first <= version[0] < last]
-        if len(found) < 2:
+        within = [version for version in versions if first <= version[0] < last]
+        if len(within) < 2:
             raise ValueError(
-                f"{self.history} has {len(found)} snapshots between --since and --until (of "
+                f"{self.history} has {len(within)} snapshots between --since and --until (of "
                 f"{len(versions)} in all); at least 2 are needed"
             )
-        return found
+        return within
 
 
 class Recording:
@@ -198,12 +198,12 @@ class Recording:
         """Return the items, in hours since a midnight, up to the last snapshot."""
         names = list(dict.fromkeys(self._site.values()))
         place = {name: i for i, name in enumerate(names)}
-        points = [recorded(np.array(seen)) for seen in self._seen.values()]
+        points = [recorded(np.array(history)) for history in self._seen.values()]
         sizes = [len(age) for age, _, _ in points]
         return ItemLog(
             names,
             source=[place[site] for site in self._site.values()],
-            published=[(seen[0][0] - midnight) / 3600 for seen in self._seen.values()],
+            published=[(history[0][0] - midnight) / 3600 for history in self._seen.values()],
             utility=[votes for _, _, votes in points],
             start=(self.start - midnight) / 3600,
             end=np.nextafter((last - midnight) / 3600, np.inf),
@@ -216,7 +216,7 @@ class Recording:
         )
 
 
-def recorded(seen: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+def recorded(history: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
     """Return ages (hours), remaining fraction of the votes, and votes gained, from times and votes.
 
     The votes gained so far are the running maximum, so that votes taken back do not count. An item
@@ -225,12 +225,12 @@ def recorded(seen: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
     >>> recorded(np.array([[0, 10], [3600, 30], [7200, 29], [10800, 50]]))
     (array([0., 1., 2., 3.]), array([1. , 0.5, 0.5, 0. ]), 40)
     """
-    moments, votes = seen.T
-    gained = np.maximum.accumulate(votes) - votes[0]
-    total = int(gained[-1])
+    moments, votes = history.T
+    gains = np.maximum.accumulate(votes) - votes[0]
+    total = int(gains[-1])
     if not total:
         return np.zeros(0), np.zeros(0), 0
-    return (moments - moments[0]) / 3600, 1 - gained / total, total
+    return (moments - moments[0]) / 3600, 1 - gains / total, total
 
 
 def with_many_items(log: ItemLog, least: int) -> ItemLog:

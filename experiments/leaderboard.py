@@ -56,9 +56,9 @@ class Leaderboard(Command):
             source = self.folder / CANDIDATES / Path(self.publish).name
             if source.suffix != ".json":
                 raise ValueError(f"{source.name} is not named .json, so that no page would show it")
-            found = self._read(source)
+            result = self._read(source)
             for path in sorted(published.glob("*/*.json")):
-                if path.name == source.name or self._read(path)["hash"] == found["hash"]:
+                if path.name == source.name or self._read(path)["hash"] == result["hash"]:
                     raise ValueError(
                         f"{source.name} was published before, as {path.parent.name}/{path.name}; "
                         "a new result needs a new name"
@@ -107,7 +107,7 @@ def read(path: Path, salt: str = "") -> dict[str, Any]:
         if Path(regular(path)).stat().st_size > _LARGEST:
             raise ValueError(f"it has more than {_LARGEST >> 20} MB, and no result has so many")
         text = path.read_text(encoding="utf-8")
-        found: dict[str, Any] = json.loads(text, parse_constant=_not_finite)
+        result: dict[str, Any] = json.loads(text, parse_constant=_not_finite)
     except FileNotFoundError:
         raise ValueError(f"there is no file {path}; give the name of one that exists") from None
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
@@ -117,10 +117,10 @@ def read(path: Path, salt: str = "") -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(f"{path.name}: {error}") from None
     try:
-        check_result(found, salt)
+        check_result(result, salt)
     except ValueError as error:
         raise ValueError(f"{path.name}: {error}") from None
-    return found
+    return result
 
 
 def _not_finite(constant: str) -> float:
@@ -150,17 +150,17 @@ def page(entries: list[tuple[str, dict[str, Any]]], salt: str = "") -> str:
         "<!-- Written by `python -m experiments leaderboard` from the published results. -->\n"
     ]
     for tier in (name for name in TASK_SETS if name != "checks"):
-        wanted = list(tasks(tier))
+        task_ids = list(tasks(tier))
         rows: list[tuple[float, list[str], dict[str, FloatArray]]] = []
         partial: list[tuple[tuple[str, str], dict[str, FloatArray]]] = []
-        made: list[dict[str, Any]] = []  # the same runs may be in results of several sets
+        earlier: list[dict[str, Any]] = []  # the same runs may be in results of several sets
         for state, result in entries:
-            played = [row for row in result["runs"] if row["task"] in wanted]
-            if (own_runs := _made({**result, "runs": played})) in made:
+            runs = [row for row in result["runs"] if row["task"] in task_ids]
+            if (own_runs := _made({**result, "runs": runs})) in earlier:
                 continue
-            made.append(own_runs)
-            scores = run_scores(played, "test", salt)
-            if wanted and set(scores) == set(wanted):
+            earlier.append(own_runs)
+            scores = run_scores(runs, "test", salt)
+            if task_ids and set(scores) == set(task_ids):
                 together = iqm(list(scores.values()))
                 worst = min(float(np.quantile(x, 0.1)) for x in scores.values())
                 budget = f"{result['training']:,}"
@@ -168,7 +168,7 @@ def page(entries: list[tuple[str, dict[str, Any]]], salt: str = "") -> str:
                     _safe(result["agent"]),
                     plain(together),
                     f"{worst:.3f}",
-                    _failed(played, salt),
+                    _failed(runs, salt),
                 ]
                 cells = [*own, budget, str(result["trials"]), state]
                 rows.append((together.mean, cells, scores))
@@ -179,24 +179,24 @@ def page(entries: list[tuple[str, dict[str, Any]]], salt: str = "") -> str:
             measures = ["IQM of scores", "worst decile", "failed runs", "training", "trials"]
             head = ["agent", *measures, "state"]
             table = [head, ["---", *["---:"] * 5, "---"], *(cells for _, cells, _ in rows)]
-            parts.append(f"\n**{tier}** ({len(wanted)} tasks)\n\n{markdown(table)}")
-            listed = {(cells[0], cells[4]) for _, cells, _ in rows}
-            others = [entry for entry in partial if entry[0] not in listed]
+            parts.append(f"\n**{tier}** ({len(task_ids)} tasks)\n\n{markdown(table)}")
+            complete = {(cells[0], cells[4]) for _, cells, _ in rows}
+            others = [entry for entry in partial if entry[0] not in complete]
             names = Counter(cells[0] for _, cells, _ in rows)
             agents = [
                 (cells[0] if names[cells[0]] == 1 else _trained(cells[0], cells[4]), scores)
                 for _, cells, scores in rows
             ]
-            parts.append(f"Mean score of each task:\n\n{_means(wanted, agents, others)}")
-            told = [
+            parts.append(f"Mean score of each task:\n\n{_means(task_ids, agents, others)}")
+            informed = [
                 task.name
                 for task in tasks(tier).values()
                 if {*PARAMETERS} <= {*task.arguments.get("features", ())}
             ]
-            if told:
+            if informed:
                 parts.append(
-                    f"{', '.join(told)}: all agents are shown the true parameters of the sources. "
-                    "Results do not state which of them an agent uses.\n"
+                    f"{', '.join(informed)}: all agents are shown the true parameters of the "
+                    "sources. Results do not state which of them an agent uses.\n"
                 )
     if len(parts) == 1:
         parts.append(
@@ -205,30 +205,28 @@ def page(entries: list[tuple[str, dict[str, Any]]], salt: str = "") -> str:
     return "\n".join(parts)
 
 
-def _failed(played: list[dict[str, Any]], salt: str) -> str:
+def _failed(runs: list[dict[str, Any]], salt: str) -> str:
     """Return how many runs are not above the best policy that learns nothing, in the same run;
     "n/a" if its rewards are not recorded, as those of other seeds."""
-    known = {row["task"]: named(row["task"]).references for row in played}
-    if salt or not all(UNLEARNT in references for references in known.values()):
+    by_task = {row["task"]: named(row["task"]).references for row in runs}
+    if salt or not all(UNLEARNT in references for references in by_task.values()):
         return "n/a"
-    failed = sum(
-        row["reward"] <= known[row["task"]][UNLEARNT].rewards[row["run"]] for row in played
-    )
-    return f"{failed} of {len(played)}"
+    count = sum(row["reward"] <= by_task[row["task"]][UNLEARNT].rewards[row["run"]] for row in runs)
+    return f"{count} of {len(runs)}"
 
 
 def _means(
-    wanted: list[str],
+    task_ids: list[str],
     agents: list[tuple[str, dict[str, FloatArray]]],
     others: list[tuple[tuple[str, str], dict[str, FloatArray]]],
 ) -> str:
     """Return the table of the mean scores by task and agent, the longer list downwards."""
-    downwards = "agent" if len(agents) > len(wanted) else "task"
-    table = [[downwards, *(task_id.rpartition("/")[2] for task_id in wanted)]]
-    table += [[name, *(f"{scores[x].mean():.3f}" for x in wanted)] for name, scores in agents]
+    downwards = "agent" if len(agents) > len(task_ids) else "task"
+    table = [[downwards, *(task_id.rpartition("/")[2] for task_id in task_ids)]]
+    table += [[name, *(f"{scores[x].mean():.3f}" for x in task_ids)] for name, scores in agents]
     better = [
         _best(task_id, others, max(float(scores[task_id].mean()) for _, scores in agents))
-        for task_id in wanted
+        for task_id in task_ids
     ]
     if any(better):
         table.append(["better, but plays some of these tasks only", *better])
@@ -238,17 +236,17 @@ def _means(
 
 
 def _best(
-    task_id: str, others: list[tuple[tuple[str, str], dict[str, FloatArray]]], listed: float
+    task_id: str, others: list[tuple[tuple[str, str], dict[str, FloatArray]]], limit: float
 ) -> str:
     """Return the largest mean score in a task, with the agent and its training, if it is above the
     largest that is listed; else ""."""
-    found = [
+    rivals = [
         (float(scores[task_id].mean()), _trained(*agent))
         for agent, scores in others
         if task_id in scores
     ]
-    best = max(found, default=(listed, ""))
-    return "{:.3f} {}".format(*best) if best[0] > listed else ""
+    best = max(rivals, default=(limit, ""))
+    return "{:.3f} {}".format(*best) if best[0] > limit else ""
 
 
 def _trained(name: str, training: str) -> str:
@@ -257,5 +255,5 @@ def _trained(name: str, training: str) -> str:
 
 def _safe(text: str) -> str:
     """Return a name as text that Markdown and HTML show as it is."""
-    kept = "".join(x if x.isalnum() or x in " .,+-=()" else f"&#{ord(x)};" for x in text)
-    return " ".join(kept.split())[:200]
+    escaped = "".join(x if x.isalnum() or x in " .,+-=()" else f"&#{ord(x)};" for x in text)
+    return " ".join(escaped.split())[:200]

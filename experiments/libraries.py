@@ -92,7 +92,7 @@ class Recipe:
         words = [str(python), str(self.script), "--seed", str(seed)]
         words += [] if steps is None else ["--steps", str(steps)]
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 words,
                 capture_output=True,
                 text=True,
@@ -102,10 +102,10 @@ class Recipe:
             )
         except subprocess.TimeoutExpired:
             return {"problem": f"stopped after {seconds:g} s"}
-        if done.returncode != 0:
-            return {"problem": _error(done.stderr) or f"exit status {done.returncode}"}
+        if process.returncode != 0:
+            return {"problem": _error(process.stderr) or f"exit status {process.returncode}"}
         try:
-            result = json.loads(last_line(done.stdout))
+            result = json.loads(last_line(process.stdout))
         except json.JSONDecodeError:
             result = None
         return result if isinstance(result, dict) else {"problem": "printed no result"}
@@ -116,8 +116,8 @@ def recipes(only: tuple[str, ...] = ()) -> list[Recipe]:
     scripts = sorted(
         SCRIPTS.glob("*/*.py"), key=lambda path: (path.parent.name != "training", path)
     )
-    found = [Recipe(path) for path in scripts if path.name not in NOT_RECIPES]
-    return [recipe for recipe in found if not only or recipe.key in only]
+    everything = [Recipe(path) for path in scripts if path.name not in NOT_RECIPES]
+    return [recipe for recipe in everything if not only or recipe.key in only]
 
 
 class InstallationFailed(Exception):
@@ -135,26 +135,26 @@ def python_of(recipe: Recipe, folder: Path) -> Path:
         return Path(sys.executable)
     place = folder.resolve() / recipe.key
     python = place / ("Scripts" if sys.platform == "win32" else "bin") / "python"
-    installed, wanted = place / "installed.txt", recipe.requirements.read_text(encoding="utf-8")
-    if not installed.exists() or installed.read_text(encoding="utf-8") != wanted:
+    record, requirements = place / "installed.txt", recipe.requirements.read_text(encoding="utf-8")
+    if not record.exists() or record.read_text(encoding="utf-8") != requirements:
         print(f"{recipe.key}: making {place}, which takes some minutes", file=sys.stderr)
         venv.create(place, clear=True, with_pip=True)
         _pip(python, "--requirement", str(recipe.requirements))
         # Afterwards, since d3rlpy asks for a Gymnasium from before `AutoresetMode`.
         _pip(python, "--editable", str(ROOT))
-        installed.write_text(wanted, encoding="utf-8")
+        record.write_text(requirements, encoding="utf-8")
     return python
 
 
 def _pip(python: Path, *words: str) -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [str(python), "-m", "pip", "install", "--quiet", *words],
         capture_output=True,
         text=True,
         check=False,
     )
-    if done.returncode != 0:
-        raise InstallationFailed(f"pip install failed: {last_line(done.stderr)}")
+    if process.returncode != 0:
+        raise InstallationFailed(f"pip install failed: {last_line(process.stderr)}")
 
 
 def last_line(text: str) -> str:
@@ -213,14 +213,14 @@ class Libraries(RecordedStudy, ParallelStudy):
     """Recipes run at the same time; -1 for one on each core. Times are meant for 1."""
 
     def measure(self) -> dict[str, Rows]:
-        known = list(dict.fromkeys(recipe.key for recipe in recipes()))
+        names = list(dict.fromkeys(recipe.key for recipe in recipes()))
         for name in self.only:
-            if name not in known:
-                raise unknown("library", name, known)
+            if name not in names:
+                raise unknown("library", name, names)
         if self.seeds < 1:
             raise ValueError(f"--seeds is {self.seeds}; it must be at least 1")
-        chosen = recipes(self.only)
-        pythons = {recipe.name: self._python(recipe) for recipe in chosen}
+        selection = recipes(self.only)
+        pythons = {recipe.name: self._python(recipe) for recipe in selection}
         todo = [
             {
                 "recipe": recipe.name,
@@ -229,15 +229,15 @@ class Libraries(RecordedStudy, ParallelStudy):
                 "steps": self.steps if recipe.trains else None,
                 "limit": self.limit,
             }
-            for recipe in chosen
+            for recipe in selection
             for seed in range(self.seeds if recipe.trains else 1)
         ]
-        done = self.runner.run(todo, _work, lambda job: _recipe(job).version())
-        fresh = [_record(job, result) for job, result in zip(todo, done, strict=True)]
+        results = self.runner.run(todo, _work, lambda job: _recipe(job).version())
+        fresh = [_record(job, result) for job, result in zip(todo, results, strict=True)]
         order = [recipe.name for recipe in recipes()]
-        others = set(order) - {recipe.name for recipe in chosen}
-        kept = self.recorded()[RECORDS] if (self.folder / RECORDS).exists() else ()
-        rows = [*(row for row in kept if row["recipe"] in others), *fresh]
+        others = set(order) - {recipe.name for recipe in selection}
+        old = self.recorded()[RECORDS] if (self.folder / RECORDS).exists() else ()
+        rows = [*(row for row in old if row["recipe"] in others), *fresh]
         return {RECORDS: sorted(rows, key=lambda row: order.index(row["recipe"]))}
 
     def _python(self, recipe: Recipe) -> dict[str, str]:
@@ -249,25 +249,25 @@ class Libraries(RecordedStudy, ParallelStudy):
     def write(self, report: Report, tables: Mapping[str, Rows]) -> None:
         data = Data(tables[RECORDS])
         groups = [data.where(recipe=name) for name in data.values("recipe")]
-        trained = [runs for runs in groups if _trains(runs)]
+        trainings = [runs for runs in groups if _trains(runs)]
         others = [runs for runs in groups if not _trains(runs)]
-        reached = sum(verdict(runs) == REACHES for runs in trained)
+        successes = sum(verdict(runs) == REACHES for runs in trainings)
         works = sum(verdict(runs) == WORKS for runs in others)
         report.answer(
-            f"{reached} of {len(trained)} recipes that train an agent reach a score of .99 in "
+            f"{successes} of {len(trainings)} recipes that train an agent reach a score of .99 in "
             f"every run, and {works} of {len(others)} others work, all with the environment as it "
             "is: registered ids, and wrappers of Gymnasium and of the libraries."
         )
-        scored = [row for runs in trained for row in runs if row["score"] not in ("", None)]
+        rows = [row for runs in trainings for row in runs if row["score"] not in ("", None)]
         report.table("Libraries", COLUMNS, [_row(runs) for runs in groups])
-        if scored:
-            each = [
+        if rows:
+            cells = [
                 [runs[0]["recipe"], *(", ".join(f"{x:.{digits}f}" for x in _numbers(runs, name))
                                       for name, digits in (("score", 3), ("ratio", 4)))]
-                for runs in trained
+                for runs in trainings
             ]  # fmt: skip
-            report.table("Score of each run", ("recipe", "scores", "ratios"), each)
-            _discounts(report, scored[0])
+            report.table("Score of each run", ("recipe", "scores", "ratios"), cells)
+            _discounts(report, rows[0])
         report.paragraph(
             "Table 1 of the paper, M = 2, deterministic arrivals. The score is (agent − random) / "
             "(Whittle − random); the ratio is agent / Whittle. Rewards are means of 10 episodes of "
@@ -373,9 +373,9 @@ def reward_per_step(discount: float, sources: Sources, budget: int, steps: int =
     best = worth.argmax(axis=0)
     now, total = (0,) * number, 0.0
     for _ in range(steps):
-        chosen = best[now]
-        total += float(rewards[chosen][now])
-        now = tuple(int(axis[now]) for axis in following[chosen])
+        action = best[now]
+        total += float(rewards[action][now])
+        now = tuple(int(axis[now]) for axis in following[action])
     return total / steps
 
 
@@ -402,7 +402,7 @@ def _record(job: Job, result: Result) -> dict[str, Any]:
     recipe = _recipe(job)
     library, what = recipe.title
     own = {"recipe": recipe.name, "library": library, "what": what, "trains": recipe.trains}
-    found = {name: result.get(name, "") for name in MEASURED}
+    measures = {name: result.get(name, "") for name in MEASURED}
     end = {"seed": job["seed"], "problem": result.get("problem", "")}
-    made = {name: text for name, text in provenance().items() if name != "gymnasium"}
-    return {**own, **found, **end, **made}
+    origin = {name: text for name, text in provenance().items() if name != "gymnasium"}
+    return {**own, **measures, **end, **origin}

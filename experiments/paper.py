@@ -25,7 +25,7 @@ from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.study import Rows
-from experiments.core.data import Across, Data, Derived, Item, Table, value
+from experiments.core.data import Across, Data, DerivedParts, Item, Table, value
 from experiments.core.study import Part, PartsStudy, single
 
 # ----------------------------------------------------------------------------- runs of the example
@@ -47,9 +47,9 @@ def crawl(steps: int, agent: str = "whittle", seed: int = 0, **arguments: Any) -
     for _ in range(steps):
         contents.append(env.world.value[0].copy())
         rewards.append(rollout.step()[0])
-        chosen = np.zeros(env.task.n, dtype=bool)
-        chosen[env.harvest.picked] = True
-        crawled.append(chosen)
+        mask = np.zeros(env.task.n, dtype=bool)
+        mask[env.harvest.picked] = True
+        crawled.append(mask)
     return Trajectory(np.array(contents), np.array(crawled), np.array(rewards))
 
 
@@ -81,9 +81,9 @@ class LiteralWhittle(IndexAgent):
 def literal_index(value: FloatArray, sources: Sources) -> FloatArray:
     """Theorem 1 with the printed convention log⁺ z = log z · [z > 0], (..., N)."""
     retention, inflow = sources.retention, sources.inflow
-    left = (inflow - (1 - retention) * value) / inflow
-    positive = left > 0
-    steps = np.where(positive, np.ceil(np.log(np.where(positive, left, 1)) / np.log(retention)), 0)
+    ratio = (inflow - (1 - retention) * value) / inflow
+    positive = ratio > 0
+    steps = np.where(positive, np.ceil(np.log(np.where(positive, ratio, 1)) / np.log(retention)), 0)
     content = (1 - retention**steps) / (1 - retention) * inflow
     gamma: FloatArray = (steps * ((1 - retention) * value - inflow) + content) / sources.cost
     return gamma
@@ -136,8 +136,8 @@ def quantities(seeds: int, steps: int) -> Iterator[tuple[str, float]]:
     for m in (2, 5, 10):
         task: dict[str, Any] = {"sources": fleet_f, "budget": m, "arrivals": "poisson"}
         runs: Any = {"steps": steps, "warmup": 500, "seeds": seeds}
-        printed = evaluate(lambda env: LiteralWhittle(env.task), task, **runs)
-        yield f"fleet F, M={m}, index as printed", printed.reward.mean()
+        literal = evaluate(lambda env: LiteralWhittle(env.task), task, **runs)
+        yield f"fleet F, M={m}, index as printed", literal.reward.mean()
         yield f"fleet F, M={m}, index extended", evaluate("whittle", task, **runs).reward.mean()
         yield f"fleet F, M={m}, relaxed bound, not observed", float(relaxation(fleet_f, m).bound)
     yield SHORT, crawl(61, start="empty").reward.mean()
@@ -152,8 +152,8 @@ def quantities(seeds: int, steps: int) -> Iterator[tuple[str, float]]:
                  "lognormal, σ = 1.2": Lognormal(1.2)}  # fmt: skip
     for name, utility in utilities.items():
         task = {"budget": 2, "arrivals": Arrivals(utility=utility)}  # type: ignore[arg-type]
-        crawled = evaluate("whittle", task, steps=steps, seeds=seeds).frequency[0]
-        yield f"fraction of steps in which source 1 is crawled, ξ {name}", crawled
+        fraction = evaluate("whittle", task, steps=steps, seeds=seeds).frequency[0]
+        yield f"fraction of steps in which source 1 is crawled, ξ {name}", fraction
 
 
 def work(job: Job) -> Result:
@@ -173,23 +173,23 @@ def rows(job: Job, result: Result) -> Iterator[dict[str, Any]]:
 def by_place(data: Data) -> Rows:
     """Return the rows with their place in a table: quantities of a source and those of a budget M
     have a row for each, and others one of their own."""
-    placed = []
+    rows = []
     for row in data.rows:
         name = row["quantity"]
-        if found := re.fullmatch(r"(.*), M=(\d+)(.*)", name):
-            place = {"kind": "budget", "row": f"M = {found[2]}", "column": found[1] + found[3]}
-        elif found := re.fullmatch(r"(\w+) of source (\d)(.*)", name):
-            place = {"kind": "source", "row": f"source {found[2]}", "column": found[1] + found[3]}
+        if match := re.fullmatch(r"(.*), M=(\d+)(.*)", name):
+            place = {"kind": "budget", "row": f"M = {match[2]}", "column": match[1] + match[3]}
+        elif match := re.fullmatch(r"(\w+) of source (\d)(.*)", name):
+            place = {"kind": "source", "row": f"source {match[2]}", "column": match[1] + match[3]}
         else:
             place = {"kind": "other", "row": name, "column": "value"}
-        placed.append({**row, **place})
-    return placed
+        rows.append({**row, **place})
+    return rows
 
 
-def _placed(kind: str, caption: str) -> Derived:
+def _placed(kind: str, caption: str) -> DerivedParts:
     """Return the table of the numbers of one kind."""
     across = (Across("column", (value("value"),), _number),)
-    return Derived(by_place, (Table(caption, {"row": ""}, across, where={"kind": kind}),))
+    return DerivedParts(by_place, (Table(caption, {"row": ""}, across, where={"kind": kind}),))
 
 
 def _number(text: Any) -> str:
@@ -207,9 +207,9 @@ def _number(text: Any) -> str:
 
 def printed(report: Report, data: Data) -> None:
     """Add the numbers and the statements of the paper beside the recomputed ones."""
-    known = {row["quantity"]: _number(row["value"]) for row in data.rows}
-    rows = [[name, str(number), known[name]] for name, number in PRINTED.items()]
-    rows += [[words, "", f"{name}: {known[name]}"] for words, name in SAID.items()]
+    values = {row["quantity"]: _number(row["value"]) for row in data.rows}
+    rows = [[name, str(number), values[name]] for name, number in PRINTED.items()]
+    rows += [[words, "", f"{name}: {values[name]}"] for words, name in SAID.items()]
     report.table(
         "The paper's numbers and statements, and ours", ["", "printed", "recomputed"], rows
     )
@@ -277,13 +277,13 @@ CONTENT: tuple[Item, ...] = (
 def claim(data: Data) -> str:
     """Return what the Whittle policy loses on the example."""
     numbers = {row["quantity"]: float(row["value"]) for row in data.rows}
-    lost = max(
+    loss = max(
         1 - numbers[f"whittle, long run, M={m}"] / numbers[f"exact optimum, M={m}"]
         for m in (1, 2, 3)
     )
     return (
         "Table 1, the indices and the patterns of the paper are confirmed, and its Whittle "
-        f"policy loses at most {max(lost, 1e-9):.0e} of the optimum on the example; five "
+        f"policy loses at most {max(loss, 1e-9):.0e} of the optimum on the example; five "
         "points of the printed text need correction."
     )
 

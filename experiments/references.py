@@ -62,20 +62,20 @@ class ReferencesStudy(ParallelStudy):
 
     def run(self) -> None:
         self.check()
-        recorded = json.loads(REFERENCES.read_text()) if REFERENCES.exists() else {}
-        recorded = {key: recorded[key] for key in tasks() if key in recorded}
-        for task in [] if self.only_report else self._chosen(recorded):
-            if self.only and recorded.get(task.id, {}).get("hash") == task.hash:
-                recorded[task.id] = self._renewed(task, recorded[task.id])
+        record = json.loads(REFERENCES.read_text()) if REFERENCES.exists() else {}
+        record = {key: record[key] for key in tasks() if key in record}
+        for task in [] if self.only_report else self._stale_tasks(record):
+            if self.only and record.get(task.id, {}).get("hash") == task.hash:
+                record[task.id] = self._renewed(task, record[task.id])
             else:
-                recorded[task.id] = self._measured(task)
-            in_order = {key: recorded[key] for key in tasks() if key in recorded}
+                record[task.id] = self._measured(task)
+            in_order = {key: record[key] for key in tasks() if key in record}
             text = json.dumps(in_order, indent=1)
             write_text(REFERENCES, re.sub(r"\[[^\]]*\]", _one_line, text) + "\n")
         report = Report("The tasks of the benchmark", quiet=True)
-        known = {key: _references(found) for key, found in recorded.items()}
-        room = headroom(known)
-        report.figure(_picture(known), "The room in the ranked tasks.")
+        references = {key: _references(entry) for key, entry in record.items()}
+        room = headroom(references)
+        report.figure(_picture(references), "The room in the ranked tasks.")
         columns = ("random, reward", f"{UNLEARNT}, score", "whittle, reward", "bound, score")
         report.table("Headroom", ["task", *columns], room)
         least = min(room, key=lambda row: float(row[2]), default=None)
@@ -85,17 +85,17 @@ class ReferencesStudy(ParallelStudy):
             report,
             {
                 "records.csv": [
-                    {"task": key, "reference": name, **_row(one), **_made_by(found, name)}
-                    for key, found in recorded.items()
-                    for name, one in found["references"].items()
+                    {"task": key, "reference": name, **_row(one), **_made_by(entry, name)}
+                    for key, entry in record.items()
+                    for name, one in entry["references"].items()
                 ],
-                "tasks.md": page(known),
-                "headroom.png": lambda path: _picture(known).savefig(
+                "tasks.md": page(references),
+                "headroom.png": lambda path: _picture(references).savefig(
                     path, dpi=120, bbox_inches="tight"
                 ),
                 **{
-                    f"{named(key).name}.png": partial(_draw, named(key), found)
-                    for key, found in known.items()
+                    f"{named(key).name}.png": partial(_draw, named(key), entry)
+                    for key, entry in references.items()
                 },
             },
         )
@@ -106,25 +106,25 @@ class ReferencesStudy(ParallelStudy):
         still = task.is_deterministic and policy != "random"
         return still and not str(task.arguments["sources"]).startswith("drawn-")
 
-    def _chosen(self, recorded: dict[str, Any]) -> Iterator[BenchmarkTask]:
-        for asked in self.tasks or tasks():
-            if asked in TASK_SETS:
-                yield from filter(_is_same_everywhere, tasks(asked).values())
-            elif not _is_same_everywhere(named(asked)):
+    def _stale_tasks(self, record: dict[str, Any]) -> Iterator[BenchmarkTask]:
+        for name in self.tasks or tasks():
+            if name in TASK_SETS:
+                yield from filter(_is_same_everywhere, tasks(name).values())
+            elif not _is_same_everywhere(named(name)):
                 continue
-            elif self.tasks or recorded.get(asked, {}).get("hash") != TASKS[named(asked).name].hash:
-                yield named(asked)
+            elif self.tasks or record.get(name, {}).get("hash") != TASKS[named(name).name].hash:
+                yield named(name)
 
     def _measured(self, task: BenchmarkTask) -> dict[str, Any]:
         more = (task.best, *task.stronger)
         policies = dict.fromkeys((*_IGNORANT, *_MODELLED * task.is_known, "whittle", *more))
         rewards = self._rewards(task, [*policies, BOUND])
         unlearnt = max(set(policies) - {"whittle", *more}, key=lambda p: np.mean(rewards[p]))
-        found = {"random": "random", UNLEARNT: unlearnt, "whittle": "whittle"}
-        found |= {name: name for name in more}
+        names = {"random": "random", UNLEARNT: unlearnt, "whittle": "whittle"}
+        names |= {name: name for name in more}
         if np.isfinite(rewards[BOUND]).all():
-            found[BOUND] = BOUND
-        rows = {name: Reference(policy, tuple(rewards[policy])) for name, policy in found.items()}
+            names[BOUND] = BOUND
+        rows = {name: Reference(policy, tuple(rewards[policy])) for name, policy in names.items()}
         return {
             "hash": task.hash,
             "made_by": provenance(),
@@ -143,8 +143,8 @@ class ReferencesStudy(ParallelStudy):
         rewards = self._rewards(task, self.only)
         rows |= {k: Reference(k, tuple(x)) for k, x in rewards.items() if np.isfinite(x).all()}
         rows = {name: rows[name] for name in dict.fromkeys(order) if name in rows}
-        made = {f"{name}_made_by": provenance() for name in self.only}
-        return {**before, **made, "references": _checked(task, rows)}
+        origins = {f"{name}_made_by": provenance() for name in self.only}
+        return {**before, **origins, "references": _checked(task, rows)}
 
     def _rewards(self, task: BenchmarkTask, names: Sequence[str]) -> dict[str, list[float]]:
         """Return the rewards of policies, or the bounds, in all runs."""
@@ -157,7 +157,7 @@ class ReferencesStudy(ParallelStudy):
         rewards: dict[str, list[float]] = {}
         for job, result in zip(jobs, self.runner.run(jobs, work), strict=True):
             rewards.setdefault(job["policy"], []).append(result["reward"])
-        return {name: found * (task.seeds // len(found)) for name, found in rewards.items()}
+        return {name: values * (task.seeds // len(values)) for name, values in rewards.items()}
 
 
 def _checked(task: BenchmarkTask, rows: Mapping[str, Reference]) -> dict[str, dict[str, Any]]:
@@ -184,9 +184,9 @@ def _checked(task: BenchmarkTask, rows: Mapping[str, Reference]) -> dict[str, di
     }
 
 
-def _made_by(found: dict[str, Any], reference: str) -> dict[str, Any]:
+def _made_by(entry: dict[str, Any], reference: str) -> dict[str, Any]:
     """Return what made a recorded reference."""
-    return dict(found.get(f"{reference}_made_by", found["made_by"]))
+    return dict(entry.get(f"{reference}_made_by", entry["made_by"]))
 
 
 def _is_same_everywhere(task: BenchmarkTask) -> bool:
@@ -205,21 +205,21 @@ def work(job: Job) -> Result:
 def _bound(task: BenchmarkTask, run: int) -> float:
     """Return the bound of a run; where rates drift or jump, for who is told them in its steps, and
     of a recording, for who knows the whole log."""
-    posed, seed = task.informed_arguments("test", run), task.seed("test", run)
-    env = CrawlVectorEnv(1, **{**posed, "horizon": task.warmup + task.steps})
+    arguments, seed = task.informed_arguments("test", run), task.seed("test", run)
+    env = CrawlVectorEnv(1, **{**arguments, "horizon": task.warmup + task.steps})
     env.reset(seed=seed)
     world, budget, arrivals = env.world, env.task.budget, env.task.arrivals
     fleet = world.sources if world.sources.cost.ndim == 1 else world.sources.fleet(0)
     if task.discount < 1.0:
-        given = world.value[0], budget, task.steps, task.discount
-        return float(discounted_bound(fleet, *given).bound)
+        problem = world.value[0], budget, task.steps, task.discount
+        return float(discounted_bound(fleet, *problem).bound)
     if isinstance(arrivals, Trace):
         start = int(env.get_state()["world"]["feed"][0])
         before = arrivals.steps(fleet.period) + task.warmup  # begins with the whole log uncollected
         best = Hindsight(arrivals, fleet, task.steps, start=start, before=before)
         return best.bound(budget) / task.steps
     if not isinstance(arrivals, Arrivals) or not isinstance(arrivals.rate, (Drift, Jumps)):
-        return float(np.mean(bound_of(posed, 1, seed).bound))
+        return float(np.mean(bound_of(arguments, 1, seed).bound))
     rates = np.empty((task.warmup + task.steps, len(fleet)))
     for now in rates:
         now[:] = world.rate[0]
@@ -227,15 +227,15 @@ def _bound(task: BenchmarkTask, run: int) -> float:
     return float(told_rates_bound(fleet, rates[task.warmup :], budget).bound)
 
 
-def runs_without_room(task: BenchmarkTask, known: Mapping[str, Reference]) -> list[int]:
+def runs_without_room(task: BenchmarkTask, references: Mapping[str, Reference]) -> list[int]:
     """Return the runs whose bound is not above what the random policy is expected to collect."""
-    if BOUND not in known:
+    if BOUND not in references:
         return []
     without = []
-    for run, bound in enumerate(known[BOUND].rewards):
+    for run, bound in enumerate(references[BOUND].rewards):
         expected = expected_at_random(task, run)
         # What was collected is by chance a little more or less than what is expected.
-        if bound <= (known["random"].rewards[run] if expected is None else expected):
+        if bound <= (references["random"].rewards[run] if expected is None else expected):
             without.append(run)
     return without
 
@@ -272,65 +272,66 @@ def _row(reference: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _references(found: dict[str, Any]) -> dict[str, Reference]:
-    rows = found["references"]
+def _references(entry: dict[str, Any]) -> dict[str, Reference]:
+    rows = entry["references"]
     return {name: Reference(row["policy"], tuple(row["rewards"])) for name, row in rows.items()}
 
 
-def score_of(task: BenchmarkTask, known: dict[str, Reference], name: str) -> Estimate:
+def score_of(task: BenchmarkTask, references: dict[str, Reference], name: str) -> Estimate:
     """Return the score of a reference, with its interval."""
-    if name not in known:
+    if name not in references:
         return statistics.UNKNOWN
-    mine, low, high = (known[key].rewards for key in (name, "random", task.best))
+    mine, low, high = (references[key].rewards for key in (name, "random", task.best))
     return statistics.score(mine, low, high)
 
 
-def headroom(known: dict[str, dict[str, Reference]]) -> list[list[str]]:
+def headroom(references: dict[str, dict[str, Reference]]) -> list[list[str]]:
     """Return the rows of the table of all ranked tasks: rewards and scores of the references."""
     return [
         [
             task.name,
-            f"{known[key]['random'].mean:.4g}",
-            f"{score_of(task, known[key], UNLEARNT).mean:.3f}",
-            f"{known[key]['whittle'].mean:.4g}",
-            f"{score_of(task, known[key], BOUND).mean:.3f}",
+            f"{references[key]['random'].mean:.4g}",
+            f"{score_of(task, references[key], UNLEARNT).mean:.3f}",
+            f"{references[key]['whittle'].mean:.4g}",
+            f"{score_of(task, references[key], BOUND).mean:.3f}",
         ]
         for key, task in tasks().items()
-        if key in known and task.tier != "checks"
+        if key in references and task.tier != "checks"
     ]
 
 
-def page(known: dict[str, dict[str, Reference]]) -> str:
+def page(references: dict[str, dict[str, Reference]]) -> str:
     """Return the page of the tasks in Markdown."""
     parts = ["<!-- Written by `python -m experiments references`: edit crawl_env/benchmark. -->\n"]
     for tier in TIERS:
         of_tier = [task for task in TASKS.values() if task.tier == tier]
         if of_tier:
-            parts += [f"\n## {_TIERS[tier]}\n", *(_entry(t, known.get(t.id, {})) for t in of_tier)]
+            entries = (_entry(task, references.get(task.id, {})) for task in of_tier)
+            parts += [f"\n## {_TIERS[tier]}\n", *entries]
     return "\n".join(parts)
 
 
-def _entry(task: BenchmarkTask, known: dict[str, Reference]) -> str:
+def _entry(task: BenchmarkTask, references: dict[str, Reference]) -> str:
     return "\n".join(
         [
             f"### {task.name}\n",
             f"{_what(task)}\n",
-            *([_pictured(task, "")] if known else []),
+            *([_pictured(task, "")] if references else []),
             f"- Information: {_observed(task)}.",
             *_protocol(task),
             *(f"- v{i}: {text}" for i, text in enumerate(task.history)),
             *(f"- Erratum: {text}" for text in task.errata),
-            *([""] if known else []),
-            _table(task, known) if known else "",
+            *([""] if references else []),
+            _table(task, references),
         ]
     )
 
 
-def task_page(task: BenchmarkTask, known: dict[str, Reference], pictures: str) -> str:
+def task_page(task: BenchmarkTask, references: dict[str, Reference], pictures: str) -> str:
     """Return the page of one task in Markdown.
 
     Arguments:
-        known: its recorded references, {} if there are none.
+        references: the recorded ones, {} if there are none.
         pictures: the path from the page to the folder of the pictures, with a slash at its end.
     """
     budgets = ", ".join(f"`{task.name}-v{task.version}@1e{len(str(b)) - 1}`" for b in task.budgets)
@@ -338,7 +339,7 @@ def task_page(task: BenchmarkTask, known: dict[str, Reference], pictures: str) -
     parts = [
         f"# {task.name}\n",
         f"{_what(task)} It is of the tier *{task.tier}*; [all tasks](../tasks.md).\n",
-        *([_pictured(task, pictures)] if known else []),
+        *([_pictured(task, pictures)] if references else []),
         "## Information\n",
         f"An agent may observe and use *{_observed(task)}*, and nothing else.\n",
         "## How it is played\n",
@@ -350,7 +351,7 @@ def task_page(task: BenchmarkTask, known: dict[str, Reference], pictures: str) -
         f'agents.benchmark("random", tasks="{task.id}")',
         "```\n",
         "## References\n",
-        _table(task, known) if known else "None are recorded: the log is another on every machine.",
+        _table(task, references) or "None are recorded: the log is another on every machine.",
         "\n## Versions\n",
         *(f"- v{i}: {text}" for i, text in enumerate(task.history)),
         f"\nThe SHA-256 of its description, which results state, is `{task.hash}`." if same else "",
@@ -360,16 +361,16 @@ def task_page(task: BenchmarkTask, known: dict[str, Reference], pictures: str) -
     return "\n".join(parts) + "\n"
 
 
-def contents(known: dict[str, dict[str, Reference]]) -> str:
+def contents(references: dict[str, dict[str, Reference]]) -> str:
     """Return a table of all tasks in Markdown, with links to their pages."""
     rows = [["task", "what it is", "information", "best without learning", "bound"]]
     rows.append(["---", "---", "---", "---:", "---:"])
     for tier in TIERS:
         rows.append([f"**{_TIERS[tier]}**", "", "", "", ""])
         for task in (task for task in TASKS.values() if task.tier == tier):
-            recorded = known.get(task.id, {})
+            own = references.get(task.id, {})
             scores = [
-                f"{score_of(task, recorded, name).mean:.3f}" if name in recorded else "n/a"
+                f"{score_of(task, own, name).mean:.3f}" if name in own else "n/a"
                 for name in (UNLEARNT, BOUND)
             ]
             name = f"[{task.name}](task/{task.name}.md)" + " (core)" * (task.name in CORE)
@@ -379,7 +380,7 @@ def contents(known: dict[str, dict[str, Reference]]) -> str:
 
 def recorded_references() -> dict[str, dict[str, Reference]]:
     """Return the recorded references of all tasks that have some, by their ids."""
-    return {key: found for key, task in tasks().items() if (found := task.references)}
+    return {key: references for key, task in tasks().items() if (references := task.references)}
 
 
 def _what(task: BenchmarkTask) -> str:
@@ -397,12 +398,12 @@ def _observed(task: BenchmarkTask) -> str:
 
 def _protocol(task: BenchmarkTask) -> list[str]:
     """Return the items of a list: how a task is played."""
-    posed = task.arguments if task.recording else task.arguments_of("test", 0)
+    arguments = task.arguments if task.recording else task.arguments_of("test", 0)
     lines = [
         f"- Protocol: {task.seeds} runs of {task.steps:,} steps after {task.warmup:,}"
         + f", discounted by {task.discount:g}" * (task.discount < 1)
         + f"; score 1 is `{task.best}`.",
-        f"- Environment: `{_short(posed)}`.",
+        f"- Environment: `{_short(arguments)}`.",
     ]
     if task.recording is not None:
         lines.append(_recording(task.recording))
@@ -411,7 +412,10 @@ def _protocol(task: BenchmarkTask) -> list[str]:
     return lines
 
 
-def _table(task: BenchmarkTask, known: dict[str, Reference]) -> str:
+def _table(task: BenchmarkTask, references: dict[str, Reference]) -> str:
+    """Return the table of the references of a task in Markdown, "" if there are none."""
+    if not references:
+        return ""
     return markdown(
         [
             ["reference", "policy", "reward", "standard error", "runs", "score"],
@@ -423,9 +427,9 @@ def _table(task: BenchmarkTask, known: dict[str, Reference]) -> str:
                     f"{one.mean:.5g}",
                     "n/a" if one.runs == 1 else f"{one.standard_error:.2g}",
                     str(one.runs),
-                    plain(score_of(task, known, name)),
+                    plain(score_of(task, references, name)),
                 ]
-                for name, one in known.items()
+                for name, one in references.items()
             ),
         ]
     )
@@ -442,7 +446,7 @@ def _recording(recording: Recording) -> str:
     )
 
 
-def _short(posed: Mapping[str, Any]) -> str:
+def _short(arguments: Mapping[str, Any]) -> str:
     """Return the arguments of an environment, long lists shortened."""
 
     def plain_of(value: Any) -> Any:
@@ -452,15 +456,15 @@ def _short(posed: Mapping[str, Any]) -> str:
             return {key: plain_of(one) for key, one in value.items()}
         return value
 
-    shown = {key: plain_of(value) for key, value in posed.items() if key != "features"}
-    return ", ".join(f"{key}={value!r}" for key, value in shown.items())
+    short = {key: plain_of(value) for key, value in arguments.items() if key != "features"}
+    return ", ".join(f"{key}={value!r}" for key, value in short.items())
 
 
-def _draw(task: BenchmarkTask, known: dict[str, Reference], path: Path) -> None:
+def _draw(task: BenchmarkTask, references: dict[str, Reference], path: Path) -> None:
     """Write the picture of a task: the scores of its references in all single runs."""
-    low, high = (np.array(known[name].rewards) for name in ("random", task.best))
-    figure, axes = plots.new(width=4.0, height=0.55 + 0.22 * len(known))
-    for row, (name, one) in enumerate(known.items()):
+    low, high = (np.array(references[name].rewards) for name in ("random", task.best))
+    figure, axes = plots.new(width=4.0, height=0.55 + 0.22 * len(references))
+    for row, (name, one) in enumerate(references.items()):
         scores = run_score(np.array(one.rewards), low, high)
         spread = np.linspace(-0.25, 0.25, scores.size)  # so that no point hides another
         axes.plot(scores, row + spread, "o", ms=3, mew=0, alpha=0.6, color=plots.BLUE)
@@ -469,7 +473,7 @@ def _draw(task: BenchmarkTask, known: dict[str, Reference], path: Path) -> None:
         axes.text(-0.02, row, label, ha="right", va="center", transform=_rows(axes), size=7.5)
     axes.set_yticks([])
     axes.tick_params(axis="x", labelsize=7.5)
-    axes.set_ylim(len(known) - 0.5, -0.5)
+    axes.set_ylim(len(references) - 0.5, -0.5)
     axes.set_xlabel("score of single runs; lines are means", size=7.5)
     figure.savefig(path, dpi=100, bbox_inches="tight")
     plots.close(figure)
@@ -480,15 +484,16 @@ def _rows(axes: Any) -> Any:
     return axes.get_yaxis_transform()
 
 
-def _picture(known: dict[str, dict[str, Reference]]) -> Any:
+def _picture(references: dict[str, dict[str, Reference]]) -> Any:
     """Return the scores of what learns nothing, of stronger references, and of the bound, on every
     ranked task."""
-    ranked = [t for t in TASKS.values() if t.id in known and t.tier != "checks"]
+    ranked = [t for t in TASKS.values() if t.id in references and t.tier != "checks"]
     figure, axes = plots.new(width=8, height=0.9 + 0.27 * len(ranked))
     styles = {UNLEARNT: ("s", 6, plots.ORANGE), _STRONGER: ("D", 5, plots.BLUE)}
     marks: dict[str, list[float]] = {UNLEARNT: [], _STRONGER: [], BOUND: []}
     for task in ranked:
-        scores = {name: score_of(task, known[task.id], name).mean for name in known[task.id]}
+        own = references[task.id]
+        scores = {name: score_of(task, own, name).mean for name in own}
         marks[UNLEARNT].append(scores[UNLEARNT])
         marks[_STRONGER].append(
             max((scores[x] for x in task.stronger if x in scores), default=np.nan)

@@ -76,14 +76,14 @@ def measured(job: Job) -> Result:
         seed=job["columns"]["training"],
     ).learn(job["steps"])
     seconds = process_time() - began
-    known = {reference.policy: reference.rewards for reference in task.references.values()}
+    rewards = {reference.policy: reference.rewards for reference in task.references.values()}
     return {
         "reward": [
             play(agent.policy_for, task, run, features=features)["reward"]
             for run in range(task.seeds)
         ],
-        "base_reward": list(known[training.base]),
-        "beside_reward": list(known[training.beside]),
+        "base_reward": list(rewards[training.base]),
+        "beside_reward": list(rewards[training.beside]),
         "source_steps": agent.steps * env.num_envs * env.task.n,
         "seconds": seconds,
     }

@@ -34,7 +34,7 @@ CASES = (
 )
 
 
-class Spent(NamedTuple):
+class UpdateTimes(NamedTuple):
     """Minimum time of each part over several updates; microseconds per step of one environment.
 
     Of the processor's time: in one thread that is the wall time of a machine with nothing else to
@@ -54,7 +54,7 @@ class Spent(NamedTuple):
         return self.environment + self.collection + self.gradient
 
 
-def spent(algorithm: str, env: str, num_envs: int, rounds: int) -> Spent:
+def spent(algorithm: str, env: str, num_envs: int, rounds: int) -> UpdateTimes:
     """Time updates of a learner with its default settings and SB3's own perceptron."""
     kind: Any = LEARNERS[algorithm]
     if env == ONE_BY_ONE and not kind.sequential:
@@ -74,7 +74,7 @@ def spent(algorithm: str, env: str, num_envs: int, rounds: int) -> Spent:
         times.append((stepping.seconds, rest, training.seconds))
     steps = learner.steps_per_update
     fastest = [min(part) * 1e6 / steps / num_envs for part in zip(*times, strict=True)]
-    return Spent(algorithm, env, num_envs, steps, *fastest)
+    return UpdateTimes(algorithm, env, num_envs, steps, *fastest)
 
 
 class _OneByOne(TrainingVecEnv):
@@ -116,8 +116,8 @@ def work(job: Job) -> Result:
     import torch
 
     torch.set_num_threads(1)
-    found = spent(job["algorithm"], job["env"], job["num_envs"], job["rounds"])
-    return {**found._asdict(), "total": found.total}
+    times = spent(job["algorithm"], job["env"], job["num_envs"], job["rounds"])
+    return {**times._asdict(), "total": times.total}
 
 
 def claim(data: Data) -> str:

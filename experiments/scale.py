@@ -92,9 +92,9 @@ def measured_apart(job: Job) -> Result:
     """Return the rows of a size, made by `measured` in a process of its own, whose peak memory is
     that of this size alone."""
     context = multiprocessing.get_context("spawn")
-    given = {name: job[name] for name in ("n", "budget", "regime", "dense")}
+    arguments = {name: job[name] for name in ("n", "budget", "regime", "dense")}
     with ProcessPoolExecutor(1, context, end_with_parent) as pool:
-        sizes = pool.submit(partial(measured, **given)).result()
+        sizes = pool.submit(partial(measured, **arguments)).result()
     return {"rows": [size._asdict() for size in sizes]}
 
 
@@ -104,23 +104,23 @@ def measured(n: int, budget: float, regime: str, dense: bool) -> list[Measuremen
     before = _peak()
     began = perf_counter()
     fleet = FleetColumns.random(n, SEED, regime)
-    built = perf_counter()
+    built_at = perf_counter()
     relaxed = columns_relaxation(fleet, budget)
-    known = perf_counter()
+    solved_at = perf_counter()
     scheduler = FleetScheduler(fleet, budget)
-    filed = perf_counter()
+    filed_at = perf_counter()
     scheduler.step()
     memory = (_peak() - before) / n
     del scheduler
     steps, warmup = int(np.clip(CRAWLS / budget, *STEPS)), int(min(n / budget, WARMUP))
-    found = []
+    measurements = []
     ages = stationary_ages(fleet, relaxed.multiplier)
     learning = ADAPTIVE if n <= MOST_ADAPTIVE and n / budget <= LEARNING / 5 else ()
     for policy in (*POLICIES, *learning):
         start = "random" if policy == "oldest-first" else ages
         preparation = warmup if policy in POLICIES else LEARNING
         run = simulate(fleet, budget, policy, steps=steps, warmup=preparation, start=start)
-        found.append(
+        measurements.append(
             Measurement(
                 n=n,
                 budget=budget,
@@ -135,14 +135,14 @@ def measured(n: int, budget: float, regime: str, dense: bool) -> list[Measuremen
                 scheduling=run.scheduling,
                 drawing=run.drawing,
                 dense=_dense(fleet, budget) if dense and policy == "whittle" else np.nan,
-                built=built - began,
-                relaxed=known - built,
-                filed=filed - known,
+                built=built_at - began,
+                relaxed=solved_at - built_at,
+                filed=filed_at - solved_at,
                 columns=fleet.nbytes / n,
                 memory=memory if policy == "whittle" else np.nan,
             )
         )
-    return found
+    return measurements
 
 
 def _compile(regime: str) -> None:
@@ -186,9 +186,8 @@ def _derived(data: Data) -> tuple[Data, Data]:
     rows = []
     for row in data.rows:
         grows = float(row["budget"]) == int(row["n"]) / PART
-        fixed = float(row["budget"]) == FIXED
-        rows += [{**row, "kind": kind} for kind, is_so in zip(_KINDS, (grows, fixed), strict=True)
-                 if is_so]  # fmt: skip
+        kinds = zip(_KINDS, (grows, float(row["budget"]) == FIXED), strict=True)
+        rows += [{**row, "kind": kind} for kind, is_so in kinds if is_so]
     whittle = [row for row in rows if row["policy"] == "whittle"]
     bounds = [{**row, "policy": "bound", "expected": row["bound"]} for row in whittle]
     times = [
@@ -202,14 +201,12 @@ def _derived(data: Data) -> tuple[Data, Data]:
 
 def _as(form: str, times: float = 1.0) -> Any:
     """Return a function to the text of an estimate; "n/a" where there is none."""
-    return lambda found: "n/a" if np.isnan(found.mean) else format(times * found.mean, form)
+    return lambda x: "n/a" if np.isnan(x.mean) else format(times * x.mean, form)
 
 
 def claim(data: Data) -> str:
     """Return what is collected of the largest fleet, and what that takes."""
-    case = max(
-        data.cases("n", "budget"), key=lambda found: (int(found["n"]), float(found["budget"]))
-    )
+    case = max(data.cases("n", "budget"), key=lambda row: (int(row["n"]), float(row["budget"])))
     share = {
         name: float(data.numbers("expected", "bound", **case, policy=name)[0]) for name in POLICIES
     }
@@ -248,12 +245,12 @@ def tables(report: Report, data: Data) -> None:
     rows, _ = _derived(data)
     size = {"n": "sources", "budget": "crawls / step"}
 
-    def taken(title: str, cell: Cell, form: str, times: float = 1.0) -> Column:
+    def column(title: str, cell: Cell, form: str, times: float = 1.0) -> Column:
         return Column(title, cell, _as(form, times), _WHITTLE)
 
-    def step(found: Data, case: Case) -> Any:
-        return mean("scheduling")(found, case)._replace(
-            mean=sum(found.numbers(x, **case)[0] for x in ("scheduling", "drawing"))
+    def step(table: Data, case: Case) -> Any:
+        return mean("scheduling")(table, case)._replace(
+            mean=sum(table.numbers(x, **case)[0] for x in ("scheduling", "drawing"))
         )
 
     of_policies = Across("policy", (mean("expected", "bound"),), _as(".2%"), POLICIES)
@@ -263,24 +260,24 @@ def tables(report: Report, data: Data) -> None:
                    lambda x: number(x.mean), _WHITTLE),
             Column("as drawn", mean("reward", "budget"), lambda x: number(x.mean), _WHITTLE),
             of_policies,
-            taken("± s.e.", mean("error", "bound"), ".2%"),
+            column("± s.e.", mean("error", "bound"), ".2%"),
         ), each=("kind",)),
         Table("What that takes, whittle; budget: {kind}", size, (
-            taken("scheduling, µs / crawl", mean("scheduling", "budget"), ".2f", 1e6),
-            taken("content, µs / crawl", mean("drawing", "budget"), ".2f", 1e6),
-            taken("step, ms", step, ".3g", 1e3),
-            taken("dense step, ms", mean("dense"), ".3g", 1e3),
-            taken("columns built, s", mean("built"), ".2g"),
-            taken("bound, s", mean("relaxed"), ".2g"),
-            taken("scheduler built, s", mean("filed"), ".2g"),
-            taken("columns, B / source", mean("columns"), ".0f"),
-            taken("peak, B / source", mean("memory"), ".1f"),
+            column("scheduling, µs / crawl", mean("scheduling", "budget"), ".2f", 1e6),
+            column("content, µs / crawl", mean("drawing", "budget"), ".2f", 1e6),
+            column("step, ms", step, ".3g", 1e3),
+            column("dense step, ms", mean("dense"), ".3g", 1e3),
+            column("columns built, s", mean("built"), ".2g"),
+            column("bound, s", mean("relaxed"), ".2g"),
+            column("scheduler built, s", mean("filed"), ".2g"),
+            column("columns, B / source", mean("columns"), ".0f"),
+            column("peak, B / source", mean("memory"), ".1f"),
         ), each=("kind",)),
     ])  # fmt: skip
     learning = Data([row for row in data.rows if row["policy"] in (*ADAPTIVE, "whittle")])
-    known = {(row["n"], row["budget"]): row["expected"] for row in learning.where(**_WHITTLE)}
+    expected = {(row["n"], row["budget"]): row["expected"] for row in learning.where(**_WHITTLE)}
     adaptive = [
-        {**row, "known": known[row["n"], row["budget"]]}
+        {**row, "known": expected[row["n"], row["budget"]]}
         for row in learning.rows
         if row["policy"] in ADAPTIVE
     ]

@@ -62,7 +62,7 @@ def jobs(study: Any) -> list[Job]:
     return [
         job(
             case,
-            chosen,
+            candidate,
             {
                 "sources": fleet.sources,
                 "budget": fleet.budget,
@@ -76,7 +76,7 @@ def jobs(study: Any) -> list[Job]:
         )
         for case, fleet in CASES.items()
         for steps in [min(fleet.steps, 2 * size.steps)]  # twice those of regret at most
-        for chosen in entrants(fleet.prior)
+        for candidate in entrants(fleet.prior)
         for first in range(0, number, _BATCH)
     ]
 
@@ -131,18 +131,18 @@ def tables(todo: Sequence[Job], results: Sequence[Result]) -> dict[str, Rows]:
     return {**runs.tables(todo, results), runs.RUNS: counted(todo, results)}
 
 
-def binomial(happened: int, runs: int) -> Estimate:
+def binomial(events: int, runs: int) -> Estimate:
     """Return a probability with its 95 % Wilson interval.
 
     >>> binomial(0, 400).high < 0.01
     True
     """
     z = NormalDist().inv_cdf(0.975)
-    p, tail = happened / runs, z * z / runs
+    p, tail = events / runs, z * z / runs
     middle = (p + tail / 2) / (1 + tail)
     half = z * np.sqrt(p * (1 - p) / runs + tail / (4 * runs)) / (1 + tail)
-    low = 0.0 if happened == 0 else middle - half
-    high = 1.0 if happened == runs else middle + half
+    low = 0.0 if events == 0 else middle - half
+    high = 1.0 if events == runs else middle + half
     return Estimate(p, float(low), float(high))
 
 
@@ -150,15 +150,15 @@ def given_up(kind: str) -> Cell:
     """Return the cell of the fraction of runs in which some source of a kind is given up."""
 
     def cell(data: Data, case: Case) -> Estimate:
-        lost = data.numbers(f"{kind}_given_up", **case)
-        return binomial(int((lost > 0).sum()), lost.size)
+        counts = data.numbers(f"{kind}_given_up", **case)
+        return binomial(int((counts > 0).sum()), counts.size)
 
     return cell
 
 
 def _certainty(data: Data, case: str) -> Estimate:
-    found: Estimate = given_up("good")(data, {**RUN, "case": case, "entrant": "certainty"})
-    return found
+    estimate: Estimate = given_up("good")(data, {**RUN, "case": case, "entrant": "certainty"})
+    return estimate
 
 
 def claim(data: Data) -> str:

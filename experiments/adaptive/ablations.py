@@ -34,14 +34,14 @@ def jobs(study: Any) -> list[Job]:
     return [
         job(
             case,
-            chosen,
+            candidate,
             {"sources": sources, "budget": 10, "observed": False},
             size.steps,
             size.seeds,
             size.seed,
             arrivals,
         )
-        for chosen in (
+        for candidate in (
             entrant(REFERENCE),
             entrant(FLOOR),
             *(
@@ -61,8 +61,8 @@ def claim(data: Data) -> str:
 
     def of(words: str) -> float:
         entrants = [f"{words}: {observed}" for observed in OBSERVED.values()]
-        found = [score()(data, {"case": case, "entrant": name, **RUN}) for name in entrants]
-        return sum(estimate.mean for estimate in found) / len(found)
+        estimates = [score()(data, {"case": case, "entrant": name, **RUN}) for name in entrants]
+        return sum(estimate.mean for estimate in estimates) / len(estimates)
 
     whole, *parts = VARIANTS
     worst = min(parts, key=of)

@@ -39,7 +39,7 @@ from experiments.core.data import (
     Cell,
     Column,
     Data,
-    Derived,
+    DerivedParts,
     Lines,
     Listing,
     Table,
@@ -81,11 +81,11 @@ def drift_jobs(study: Any) -> list[Job]:
     laws = ("still", "drift .1", "jumps .02", BURSTS) if size.quick else tuple(LAWS)
     marks = sorted({size.steps // 2, size.steps})
     return [
-        job(f"{regime}, {law}", chosen, {"sources": f"drawn-{regime}-{N}", "budget": M},
+        job(f"{regime}, {law}", candidate, {"sources": f"drawn-{regime}-{N}", "budget": M},
             size.steps, size.seeds, size.seed, LAWS[law], marks)
         for regime in ("dense", "sparse")
         for law in laws
-        for chosen in DRIFT_ENTRANTS
+        for candidate in DRIFT_ENTRANTS
     ]  # fmt: skip
 
 
@@ -108,9 +108,9 @@ def most_behind(data: Data) -> dict[str, float]:
     behind: dict[str, float] = {}
     for case in data.values("case", **RUN):
         shares = {
-            found["entrant"]: _SHARE(data, found).mean
-            for found in data.cases("entrant", **RUN, case=case)
-            if found["entrant"].startswith("thompson")
+            row["entrant"]: _SHARE(data, row).mean
+            for row in data.cases("entrant", **RUN, case=case)
+            if row["entrant"].startswith("thompson")
         }
         best = max(shares.values())
         behind = {name: max(behind.get(name, 0.0), best - x) for name, x in shares.items()}
@@ -150,7 +150,7 @@ DRIFT = played(
             each=("case",),
             where=RUN,
         ),
-        Derived(
+        DerivedParts(
             lambda data: [
                 {"agent": name, "behind": f"{behind:.2%}"}
                 for name, behind in sorted(most_behind(data).items(), key=lambda pair: pair[1])
@@ -203,12 +203,12 @@ def regime_jobs(study: Any) -> list[Job]:
     """Return a job for each kind of fleet and entrant."""
     size = study.size
     return [
-        job(regime, chosen,
+        job(regime, candidate,
             {"sources": f"drawn-{regime}-{N}", "budget": M}, SWITCHES * long, size.seeds,
             size.seed, switching(long), range(ROUND, SWITCHES * long + 1, ROUND))
         for regime, share in LENGTHS.items()
         for long in [max(4, int(share * size.steps) // ROUND) * ROUND]
-        for chosen in REGIME_ENTRANTS
+        for candidate in REGIME_ENTRANTS
     ]  # fmt: skip
 
 
@@ -228,9 +228,9 @@ def after_switch(expected: FloatArray) -> FloatArray:
     Arguments:
         expected: collected until each round, (S, switches · rounds).
     """
-    gained = np.diff(expected, axis=-1, prepend=0.0)
-    rounds = gained.shape[-1] // SWITCHES
-    return np.asarray(gained.reshape(len(gained), SWITCHES, rounds)[:, 1:].mean(axis=1))
+    gains = np.diff(expected, axis=-1, prepend=0.0)
+    rounds = gains.shape[-1] // SWITCHES
+    return np.asarray(gains.reshape(len(gains), SWITCHES, rounds)[:, 1:].mean(axis=1))
 
 
 def rounds_of(todo: Sequence[Job], results: Sequence[Result]) -> Rows:
@@ -243,11 +243,11 @@ def rounds_of(todo: Sequence[Job], results: Sequence[Result]) -> Rows:
             "run": run,
             "step": ROUND * (k + 1),
             "collected": "",
-            "expected": f"{gained:.6g}",
+            "expected": f"{amount:.6g}",
         }
         for job, result in zip(todo, results, strict=True)
         for run, rounds in enumerate(after_switch(np.array(result["expected"])))
-        for k, gained in enumerate(rounds)
+        for k, amount in enumerate(rounds)
     ]
 
 
@@ -294,12 +294,12 @@ def lag(data: Data, case: Case) -> Estimate:
     return statistics.mean((best - mine).sum(-1) / (best.mean(-1) / ROUND))
 
 
-def _steps(found: Estimate) -> str:
-    if np.isnan(found.mean):
+def _steps(estimate: Estimate) -> str:
+    if np.isnan(estimate.mean):
         return "not recorded"
-    if np.isinf(found.low):
+    if np.isinf(estimate.low):
         return "not back"
-    mean, low, high = ("not" if np.isinf(x) else f"{x:.0f}" for x in found)
+    mean, low, high = ("not" if np.isinf(x) else f"{x:.0f}" for x in estimate)
     return f"{mean} [{low}, {high}]"
 
 
@@ -326,7 +326,7 @@ REGIMES = played(
     jobs=regime_jobs,
     heading="How soon after a change of regime",
     content=(
-        Derived(
+        DerivedParts(
             lambda data: [row for row in data.rows if row.get("step")],
             (
                 Lines(

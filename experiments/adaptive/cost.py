@@ -65,37 +65,37 @@ class Cost(NamedTuple):
     best_decision: Timing
 
 
-def measure(n: int, rounds: int, chosen: Sequence[dict[str, Any]] = ENTRANTS) -> list[Cost]:
+def measure(n: int, rounds: int, candidates: Sequence[dict[str, Any]] = ENTRANTS) -> list[Cost]:
     """Time entrants one after the other, again and again."""
-    worlds = dict.fromkeys(each["brought"] for each in chosen)
+    worlds = dict.fromkeys(candidate["brought"] for candidate in candidates)
     references = {brought: _Seat(entrant(REFERENCE), brought, n) for brought in worlds}
-    seats = [_Seat(each, each["brought"], n) for each in chosen]
+    seats = [_Seat(candidate, candidate["brought"], n) for candidate in candidates]
     for _ in tqdm(range(rounds), unit="round"):
         for seat in (*references.values(), *seats):
             seat.round()
     return [
-        Cost(name_of({"entrant": each}), each["brought"], *seat.timings(),
-             *references[each["brought"]].timings())
-        for each, seat in zip(chosen, seats, strict=True)
+        Cost(name_of({"entrant": candidate}), candidate["brought"], *seat.timings(),
+             *references[candidate["brought"]].timings())
+        for candidate, seat in zip(candidates, seats, strict=True)
     ]  # fmt: skip
 
 
 class _Seat:
     """An entrant in a world that shows what comes with `brought`, and no more."""
 
-    def __init__(self, chosen: dict[str, Any], brought: str, n: int) -> None:
-        seen, self._watch = shown(entrant(TUNING, brought=brought)), Watch(perf_counter)
+    def __init__(self, candidate: dict[str, Any], brought: str, n: int) -> None:
+        features, self._watch = shown(entrant(TUNING, brought=brought)), Watch(perf_counter)
         arguments = {
             "sources": Sources.random(n, seed=0),
             "budget": n // ROUND,
             "observed": False,
             "arrivals": "poisson-items",
             # Of one fleet parameters come with the task, and need not come with each observation.
-            "features": tuple(name for name in seen if name not in PARAMETERS),
+            "features": tuple(name for name in features if name not in PARAMETERS),
         }
 
         def timed(env: CrawlVectorEnv) -> Predictor:
-            agent: Any = agent_of(chosen, env.task)
+            agent: Any = agent_of(candidate, env.task)
             agent.predict = self._watch.around(agent.predict)
             return cast(Predictor, agent)
 
@@ -160,8 +160,8 @@ def _times_whittle(name: str) -> Cell:
     )
 
 
-def _ratio(found: tuple[float, float, float]) -> str:
-    middle, low, high = found
+def _ratio(interval: tuple[float, float, float]) -> str:
+    middle, low, high = interval
     return f"{middle:.2f} ({low:.2f} … {high:.2f})"
 
 

@@ -161,9 +161,9 @@ def entrant(
     return {"agent": agent, "estimator": estimator, "brought": brought, **options}
 
 
-def named(name: str, chosen: Entrant) -> Entrant:
+def named(name: str, candidate: Entrant) -> Entrant:
     """Return an entrant under another name than its agent's."""
-    return {**chosen, "name": name}
+    return {**candidate, "name": name}
 
 
 def name_of(job: Job) -> str:
@@ -171,31 +171,31 @@ def name_of(job: Job) -> str:
     return str(job["entrant"].get("name", job["entrant"]["agent"]))
 
 
-def shown(chosen: Entrant, observed: bool = False) -> tuple[str, ...]:
+def shown(candidate: Entrant, observed: bool = False) -> tuple[str, ...]:
     """Return the features that an entrant observes."""
     value = ("value",) if observed else ()
-    if chosen["agent"] == CLAIRVOYANT:
+    if candidate["agent"] == CLAIRVOYANT:
         return (*value, "age")
-    if "estimator" not in chosen:
+    if "estimator" not in candidate:
         return (*value, "age", *PARAMETERS)
-    harvest = ("harvest",) if chosen["agent"] in (TUNING, IN_CONTEXT) else ()
-    brought = _BROUGHT.get(chosen["brought"], (chosen["brought"],))
-    if chosen["brought"] != "sums" or chosen["agent"] == IN_CONTEXT:
+    harvest = ("harvest",) if candidate["agent"] in (TUNING, IN_CONTEXT) else ()
+    brought = _BROUGHT.get(candidate["brought"], (candidate["brought"],))
+    if candidate["brought"] != "sums" or candidate["agent"] == IN_CONTEXT:
         brought = (*brought, *harvest)
-    parameters = getattr(AGENTS[chosen["agent"]], "parameters", ())
+    parameters = getattr(AGENTS[candidate["agent"]], "parameters", ())
     return (*value, "age", "crawled", *dict.fromkeys(brought), *parameters)
 
 
-def agent_of(chosen: Entrant, env: CrawlVectorEnv | Task, seed: int = 0) -> Agent:
+def agent_of(candidate: Entrant, env: CrawlVectorEnv | Task, seed: int = 0) -> Agent:
     """Return an entrant's agent for an environment with the features of `shown`."""
-    kind: Any = AGENTS[chosen["agent"]]
-    given = {"confidence": chosen["confidence"]} if "confidence" in chosen else {}
-    if chosen.get("estimator") is not None:
+    kind: Any = AGENTS[candidate["agent"]]
+    options = {"confidence": candidate["confidence"]} if "confidence" in candidate else {}
+    if candidate.get("estimator") is not None:
         task = env if isinstance(env, Task) else env.task
-        given["estimator"] = estimator_of(chosen, task.sources.period)
-    if "training" in chosen:
-        given["weights"] = network_of(json.dumps(chosen["training"]))
-    agent: Agent = kind(env, seed=seed, **given)
+        options["estimator"] = estimator_of(candidate, task.sources.period)
+    if "training" in candidate:
+        options["weights"] = network_of(json.dumps(candidate["training"]))
+    agent: Agent = kind(env, seed=seed, **options)
     return agent
 
 
@@ -207,21 +207,21 @@ def network_of(settings: str) -> Network:
     return training.train(training.Settings(**json.loads(settings)), processes=1, show=len)[0]
 
 
-def seat(env: CrawlVectorEnv, chosen: Entrant, seed: int) -> Predictor:
+def seat(env: CrawlVectorEnv, candidate: Entrant, seed: int) -> Predictor:
     """Return the policy of an entrant in an environment."""
-    return Clairvoyant(env) if chosen["agent"] == CLAIRVOYANT else agent_of(chosen, env, seed)
+    return Clairvoyant(env) if candidate["agent"] == CLAIRVOYANT else agent_of(candidate, env, seed)
 
 
-def estimator_of(chosen: Entrant, period: float = 1.0) -> Estimator:
+def estimator_of(candidate: Entrant, period: float = 1.0) -> Estimator:
     """Return an entrant's estimator."""
     prior = None
-    if "prior" in chosen:
-        prior = Posterior(*(np.array(x, dtype=float) for x in chosen["prior"]))
-    own = {key: value for key, value in chosen.items() if key not in _NOT_OF_THE_ESTIMATOR}
-    return make_estimator(chosen["estimator"], period, prior, **own)
+    if "prior" in candidate:
+        prior = Posterior(*(np.array(x, dtype=float) for x in candidate["prior"]))
+    own = {key: value for key, value in candidate.items() if key not in _NOT_OF_THE_ESTIMATOR}
+    return make_estimator(candidate["estimator"], period, prior, **own)
 
 
-class Expected:
+class ExpectedContent:
     """The mean uncollected utility at each source given the crawls and the rates, (B, N).
 
     X̄ ← αX̄·[not crawled] + Λ(t)(ξ̄/μ)(1 − α): given the rates, arrivals are Poisson, and the
@@ -255,7 +255,8 @@ class Clairvoyant(Policy):
 
     def __init__(self, env: CrawlVectorEnv) -> None:
         self.task, self._env = env.task, env
-        self._expected: Expected | None = None  # fleets are drawn when the environment is reset
+        # Fleets are drawn when the environment is reset.
+        self._expected: ExpectedContent | None = None
         self._rate = np.zeros(())
 
     def priority(self, view: ObservationView) -> FloatArray:
@@ -264,7 +265,7 @@ class Clairvoyant(Policy):
             fleet = world.sources
             columns = fleet.mean_utility, fleet.decay_rate, fleet.cost
             self._arms = UnitArms(*columns, fleet.period)
-            self._expected = Expected(world)
+            self._expected = ExpectedContent(world)
         else:
             self._expected.crawl(self._env.harvest.picked, self._rate)
         self._rate = world.rate

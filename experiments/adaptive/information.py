@@ -66,7 +66,7 @@ def jobs(study: Any) -> list[Job]:
     return [
         job(
             f"{regime}, {'observed' if observed else 'not observed'}",
-            chosen,
+            candidate,
             {"sources": f"drawn-{regime}-100", "budget": 10, "observed": observed},
             size.steps,
             size.seeds,
@@ -74,28 +74,28 @@ def jobs(study: Any) -> list[Job]:
         )
         for observed in (False, True)
         for regime in ("dense", "sparse")
-        for chosen in ENTRANTS
+        for candidate in ENTRANTS
     ]
 
 
 def _by_case(cell: Any) -> Cell:
     """Return a cell of expected rewards, or of those collected where content is observed."""
 
-    def chosen(data: Data, case: Case) -> Any:
-        expected = np.isfinite(data.numbers(EXPECTED, **case)).all()
-        return cell(column=EXPECTED if expected else COLLECTED)(data, case)
+    def of_case(data: Data, case: Case) -> Any:
+        is_expected = np.isfinite(data.numbers(EXPECTED, **case)).all()
+        return cell(column=EXPECTED if is_expected else COLLECTED)(data, case)
 
-    return chosen
+    return of_case
 
 
 def claim(data: Data) -> str:
     """Return what knowing the number of new items is worth."""
     case = data.values("case", **RUN)[0]
     shares = ", ".join(
-        f"{100 * _by_case(relative)(data, found).mean:.1f} % from "
-        f"{found['entrant'].removeprefix('thompson: ')}"
-        for found in data.cases("entrant", **RUN, case=case)
-        if found["entrant"].startswith("thompson: ")
+        f"{100 * _by_case(relative)(data, row).mean:.1f} % from "
+        f"{row['entrant'].removeprefix('thompson: ')}"
+        for row in data.cases("entrant", **RUN, case=case)
+        if row["entrant"].startswith("thompson: ")
     )
     return f"thompson collects {shares} of a crawl ({case}; whittle = 100 %)"
 

@@ -44,11 +44,11 @@ from experiments.adaptive.runs import RUNS as RUNS_FILE
 from experiments.core import recordings
 from experiments.core.data import (
     Column,
-    Computed,
     Data,
-    Derived,
+    DerivedParts,
     Item,
     Lines,
+    Paragraph,
     Table,
     gain,
     mean,
@@ -73,40 +73,40 @@ def jobs(study: Any) -> list[Job]:
     if study.items is None:
         return []
     options = {field.name: getattr(study, field.name) for field in fields(Log)}
-    posed = json.dumps([options, study.steps or (500 if size.quick else None)], default=str)
-    split = _split(posed)
+    key = json.dumps([options, study.steps or (500 if size.quick else None)], default=str)
+    split = _split(key)
     return [
         {
-            "columns": {"budget": budget, "agent": name_of({"entrant": chosen})},
-            "entrant": chosen,
+            "columns": {"budget": budget, "agent": name_of({"entrant": candidate})},
+            "entrant": candidate,
             "arguments": {
                 "sources": evaluation.fleet_as_json(
                     split.refitted
-                    if name_of({"entrant": chosen}) == REFITTED and split.refitted
+                    if name_of({"entrant": candidate}) == REFITTED and split.refitted
                     else split.fleet
                 ),
                 "budget": budget,
                 "observed": False,
                 "start": "empty",
-                "features": list(shown(chosen)),
-                "budget_rule": "average" if chosen["agent"] == SCHEDULER else "step",
+                "features": list(shown(candidate)),
+                "budget_rule": "average" if candidate["agent"] == SCHEDULER else "step",
             },
-            "split": posed,
-            "runs": min(2 if size.quick else chosen.get("runs", RUNS), split.steps),
+            "split": key,
+            "runs": min(2 if size.quick else candidate.get("runs", RUNS), split.steps),
             "seed": size.seed,
             "log": split.digest,
             "block": study.block or WEEK / HOURS[study.unit],
         }
         for budget in ((5.0,) if size.quick else BUDGETS)
         if budget <= MOST * len(split.fleet)
-        for chosen in entrants(split)
+        for candidate in entrants(split)
     ]
 
 
 @lru_cache(maxsize=1)
-def _split(posed: str) -> Split:
+def _split(key: str) -> Split:
     """Return the two parts of the log with some options, the rest of at most so many steps."""
-    options, steps = json.loads(posed)
+    options, steps = json.loads(key)
     places = {name: Path(options[name]) for name in ("items", "curves", "signals") if options[name]}
     return Log(**{**options, **places}).split(None, 1.0, steps)
 
@@ -117,22 +117,22 @@ def work(job: Job) -> Result:
     split = _split(job["split"])
     arguments = {**evaluation.arguments_of(job), "arrivals": split.trace}
 
-    seated, seed, runs = job["entrant"], job["seed"], job["runs"]
+    candidate, seed, runs = job["entrant"], job["seed"], job["runs"]
 
-    def chosen(env: CrawlVectorEnv) -> Predictor:
-        if seated["agent"] == SCHEDULER:
+    def make_agent(env: CrawlVectorEnv) -> Predictor:
+        if candidate["agent"] == SCHEDULER:
             task, log = env.task, split.trace.log
             starts = (LiveScheduler(task, log, start, taught=False) for start in range(runs))
             return replay.OnePerRun([*starts])
-        if seated["agent"] != IN_CONTEXT:
-            return seat(env, seated, seed)
-        if seated.get("finetuned"):
+        if candidate["agent"] != IN_CONTEXT:
+            return seat(env, candidate, seed)
+        if candidate.get("finetuned"):
             networks = (_finetuned(job["split"], seed + run) for run in range(runs))
             return replay.OnePerRun([InContext(env, weights=network) for network in networks])
         agent = InContext(env)
-        return _experienced(agent, split, arguments) if seated.get("remembers") else agent
+        return _experienced(agent, split, arguments) if candidate.get("remembers") else agent
 
-    run = replay.play(Rollout(chosen, arguments, runs, seed), split.trace, split.steps)
+    run = replay.play(Rollout(make_agent, arguments, runs, seed), split.trace, split.steps)
     period = split.fleet.period
     length = max(1, round(job["block"] / period))
     starts = np.arange(0, split.steps, length)
@@ -151,11 +151,11 @@ def _experienced(agent: InContext, split: Split, arguments: dict[str, Any]) -> E
 
 
 @lru_cache(maxsize=RUNS)
-def _finetuned(posed: str, seed: int) -> Network:
+def _finetuned(key: str, seed: int) -> Network:
     """Return the network of in-context, trained further on the first part of a log alone."""
     from agents.adaptive.training import FINETUNING, finetune  # only this needs torch
 
-    split, settings = _split(posed), replace(FINETUNING, seed=seed)
+    split, settings = _split(key), replace(FINETUNING, seed=seed)
     return finetune(split.fleet, split.past, settings=settings, processes=1, show=len)[0]
 
 
@@ -170,16 +170,16 @@ def entrants(split: Split) -> list[dict[str, Any]]:
         shape, rate = WEAK[0] + weight * items, WEAK[1] + weight * split.past.span
         return [shape.tolist(), rate]
 
-    known = (("the whole first part", 1.0), ("a tenth of it", 0.1), ("a hundredth of it", 0.01))
+    shares = (("the whole first part", 1.0), ("a tenth of it", 0.1), ("a hundredth of it", 0.01))
     networks: dict[str, dict[str, Any]] = {
         "": {},
         ", has crawled the first part": {"remembers": True},
         ", fine-tuned on the first part": {"finetuned": True},
     }
-    refitted = [named(REFITTED, entrant(REFERENCE))] if split.refitted is not None else []
+    refits = [named(REFITTED, entrant(REFERENCE))] if split.refitted is not None else []
     return [
         entrant(REFERENCE),
-        *refitted,
+        *refits,
         named(COLD_SCHEDULER, {"agent": SCHEDULER, "runs": 1}),  # it takes ten times as long
         *(
             named(f"{_LEARNS}{words}", entrant(TUNING, estimator, brought, **own))
@@ -194,8 +194,8 @@ def entrants(split: Split) -> list[dict[str, Any]]:
             )
         ),
         *(
-            named(f"in-context, {words}{more}", entrant(IN_CONTEXT, brought=brought, **tuned))
-            for more, tuned in networks.items()
+            named(f"in-context, {words}{more}", entrant(IN_CONTEXT, brought=brought, **settings))
+            for more, settings in networks.items()
             for words, brought in (
                 ("from nothing", "sums"),
                 ("utility alone", "harvest"),
@@ -207,13 +207,13 @@ def entrants(split: Split) -> list[dict[str, Any]]:
         *(
             named(f"{words}, prior {of}", entrant(agent, prior=prior(weight)))
             for agent, words in ((CERTAINTY, "certainty"), (THOMPSON, "thompson"))
-            for of, weight in known
+            for of, weight in shares
         ),
         named("optimism .9, prior the whole first part", entrant(OPTIMISM, prior=prior(1.0))),
         *(
             named(f"certainty, prior {of}, {words}",
                   entrant(CERTAINTY, estimator, brought, prior=prior(weight), **own))
-            for of, weight in known[:1]
+            for of, weight in shares[:1]
             for words, estimator, brought, own in (
                 (f"keeps {KEPT:g}", "gamma-poisson", "items", {"retention": KEPT}),
                 ("learns what to keep", "forgetting", "items", {}),
@@ -248,23 +248,21 @@ def claim(data: Data) -> str:
 
 def verdict(data: Data) -> str:
     """Say under which budgets an entrant with a prior is better than Whittle."""
-    informed = [name for name in data.values("agent") if ", prior " in name]
-    level = 1 - 0.05 / max(1, len(informed))
-    said = []
-    for budget in data.values("budget") if informed else ():
-        best = max(
-            informed, key=lambda name: data.numbers("reward", budget=budget, agent=name).sum()
-        )
+    names = [name for name in data.values("agent") if ", prior " in name]
+    level = 1 - 0.05 / max(1, len(names))
+    sentences = []
+    for budget in data.values("budget") if names else ():
+        best = max(names, key=lambda name: data.numbers("reward", budget=budget, agent=name).sum())
         own = gain("reward", level=level, agent=REFERENCE)(data, {"budget": budget, "agent": best})
         clear = "above whittle" if own.low > 0 else "not clearly above whittle"
         if data.numbers("reward", budget=budget, agent=REFERENCE).size < FEWEST:
             clear = "too few blocks to tell"
-        said.append(
+        sentences.append(
             f"M = {float(budget):g}: the best of those with a prior is {best}, by {percent(own)}: "
             f"{clear}."
         )
     return (
-        " ".join(said) + f" Since it is the best of {len(informed)}, these intervals are of "
+        " ".join(sentences) + f" Since it is the best of {len(names)}, these intervals are of "
         f"{level:.2%} each, nominally (Bonferroni)."
     )
 
@@ -301,8 +299,8 @@ CONTENT: tuple[Item, ...] = (
         ),
         each=("budget",),
     ),
-    Computed(verdict),
-    Derived(
+    Paragraph(verdict),
+    DerivedParts(
         months,
         (
             Lines(

@@ -75,7 +75,7 @@ def jobs(study: Any) -> list[Job]:
     return [
         job(
             case_of(regime, *shape),
-            chosen,
+            candidate,
             {"sources": f"drawn-{regime}-{shape[0]}", "budget": shape[1]},
             size.steps,
             size.seeds,
@@ -83,7 +83,7 @@ def jobs(study: Any) -> list[Job]:
         )
         for shape in ((USUAL,) if size.quick else SHAPES)
         for regime in REGIMES
-        for chosen in (ENTRANTS if shape == USUAL else _SIZES)
+        for candidate in (ENTRANTS if shape == USUAL else _SIZES)
     ]
 
 
@@ -129,8 +129,8 @@ def figure(report: Report, data: Data) -> None:
     for column, regime in enumerate(REGIMES):
         case = {"case": case_of(regime, *USUAL)}
         steps = marks(data, case)
-        drawn = [THOMPSON, OPTIMISM, CERTAINTY, TUNING, "thompson, fleet prior"]
-        for name, colour in zip(drawn, plots.PALETTE, strict=False):
+        names = [THOMPSON, OPTIMISM, CERTAINTY, TUNING, "thompson, fleet prior"]
+        for name, colour in zip(names, plots.PALETTE, strict=False):
             total = lost(data, {**case, "entrant": name}).mean(axis=0)
             ends = steps[::_OCTAVE]
             rate = np.diff(total[::_OCTAVE]) / np.diff(ends)
@@ -157,7 +157,7 @@ def figure(report: Report, data: Data) -> None:
 
 
 def exponent(
-    lost: FloatArray, marks: FloatArray, first: float, resamples: int = 2000, seed: int = 0
+    losses: FloatArray, marks: FloatArray, first: float, resamples: int = 2000, seed: int = 0
 ) -> Estimate:
     """Return b of the fit mean lost ≈ c·t^b to marks t ≥ first, with its 95 % interval.
 
@@ -166,27 +166,27 @@ def exponent(
     resamples, there is no power law, and the exponent is unknown.
 
     Arguments:
-        lost: (S, K), cumulated until each mark; S runs.
+        losses: (S, K), cumulated until each mark; S runs.
         marks: (K,) steps.
 
     >>> t = np.array([100.0, 200.0, 400.0])
     >>> exponent(np.array([3 * t**0.5, 5 * t**0.5]), t, first=100).mean.round(6)
     np.float64(0.5)
     """
-    wanted = marks >= first
-    curves, logs = lost[:, wanted], np.log(marks[wanted])
+    late = marks >= first
+    curves, logs = losses[:, late], np.log(marks[late])
     n = len(curves)
     draws = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), resamples) / n
-    mean, drawn = curves.mean(axis=0), draws @ curves
-    clear = (drawn > 0).all(axis=1)
-    if wanted.sum() < 2 or not (mean > 0).all() or clear.mean() < 0.95:
+    mean, samples = curves.mean(axis=0), draws @ curves
+    clear = (samples > 0).all(axis=1)
+    if late.sum() < 2 or not (mean > 0).all() or clear.mean() < 0.95:
         return statistics.UNKNOWN
-    low, high = np.percentile(_slopes(drawn[clear], logs), [2.5, 97.5])
+    low, high = np.percentile(_slopes(samples[clear], logs), [2.5, 97.5])
     return Estimate(_slopes(mean[None], logs)[0], float(low), float(high))
 
 
 def growing(
-    lost: FloatArray, marks: FloatArray, first: float, step: int, resamples: int = 2000
+    losses: FloatArray, marks: FloatArray, first: float, step: int, resamples: int = 2000
 ) -> Estimate:
     """Return the exponent of what is lost between marks `step` apart, as `exponent`.
 
@@ -199,7 +199,7 @@ def growing(
     ...     exponent(start_and_constant, t, 100), growing(start_and_constant, t, 100, 6))]
     [0.09, 1.0]
     """
-    return exponent(lost[:, step:] - lost[:, :-step], marks[:-step], first, resamples)
+    return exponent(losses[:, step:] - losses[:, :-step], marks[:-step], first, resamples)
 
 
 def _slopes(curves: FloatArray, logs: FloatArray) -> FloatArray:

@@ -22,7 +22,7 @@ from experiments.adaptive.entrants import (
     FLOOR,
     REFERENCE,
     Entrant,
-    Expected,
+    ExpectedContent,
     name_of,
     seat,
     shown,
@@ -85,12 +85,12 @@ def work(job: Job) -> Result:
         "features": shown(job["entrant"], observed),
     }
 
-    def chosen(env: CrawlVectorEnv) -> Any:
+    def make_agent(env: CrawlVectorEnv) -> Any:
         return seat(env, job["entrant"], job["seed"])
 
-    rollout = Rollout(chosen, arguments, job["seeds"], job["seed"])
+    rollout = Rollout(make_agent, arguments, job["seeds"], job["seed"])
     world = rollout.env.world
-    mean = Expected(world)
+    mean = ExpectedContent(world)
     marks, late = set(job["marks"]), job["steps"] - max(1, job["steps"] // 4)
     collected, average = np.zeros(job["seeds"]), np.zeros(job["seeds"])
     crawls = np.zeros(world.value.size)
@@ -106,12 +106,12 @@ def work(job: Job) -> Result:
             reward.append(collected)
             expected.append(np.full_like(average, np.nan) if observed else average)
     # What arrives takes all that is drawn from this generator, whatever is crawled or shown.
-    drawn = json.dumps(rollout.env.np_random.bit_generator.state, sort_keys=True)
+    state = json.dumps(rollout.env.np_random.bit_generator.state, sort_keys=True)
     return {
         "reward": np.array(reward).T.tolist(),
         "expected": np.array(expected).T.tolist(),
         "crawls": crawls.reshape(world.shape).tolist(),
-        "content": hashlib.sha256(drawn.encode()).hexdigest()[:16],
+        "content": hashlib.sha256(state.encode()).hexdigest()[:16],
     }
 
 
@@ -127,13 +127,13 @@ def arrivals_of(name: str, arguments: dict[str, Any]) -> ArrivalProcess:
 
 def check_paired(todo: Sequence[Job], results: Sequence[Result]) -> None:
     """Raise ValueError if two entrants of a case did not meet the same content."""
-    met: dict[str, dict[str, list[str]]] = {}
+    contents: dict[str, dict[str, list[str]]] = {}
     for job, result in zip(todo, results, strict=True):
-        met.setdefault(job["case"], {}).setdefault(name_of(job), []).append(result["content"])
-    for case, found in met.items():
-        first, *others = found
+        contents.setdefault(job["case"], {}).setdefault(name_of(job), []).append(result["content"])
+    for case, by_name in contents.items():
+        first, *others = by_name
         for name in others:
-            if found[name] != found[first]:
+            if by_name[name] != by_name[first]:
                 raise ValueError(
                     f"{case}: {name} and {first} did not meet the same content, so they cannot be "
                     "compared; give both the same fleets, arrivals and seed"
@@ -197,10 +197,10 @@ def crawls_of(
     todo: Sequence[Job], results: Sequence[Result]
 ) -> dict[tuple[str, str], NDArray[np.float64]]:
     """Return the crawls of each source in the last quarter, (S, N), by case and entrant."""
-    found: dict[tuple[str, str], list[Any]] = {}
+    by_key: dict[tuple[str, str], list[Any]] = {}
     for job, result in zip(todo, results, strict=True):
-        found.setdefault((job["case"], name_of(job)), []).extend(result["crawls"])
-    return {key: np.array(crawls, dtype=np.float64) for key, crawls in found.items()}
+        by_key.setdefault((job["case"], name_of(job)), []).extend(result["crawls"])
+    return {key: np.array(crawls, dtype=np.float64) for key, crawls in by_key.items()}
 
 
 def played(**of_part: Any) -> Part:

@@ -66,35 +66,35 @@ class Benchmark(ParallelStudy):
     def run(self) -> None:
         self._check()
         suite, full = self.part(), self.suite == "full"
-        known = full or self.only_report  # the full suite is too long to be run again
-        before = Records.read(self.folder) if known else Records([], [])
+        has_record = full or self.only_report  # the full suite is too long to be run again
+        before = Records.read(self.folder) if has_record else Records([], [])
         version = version_of if full else None
         records = complete(suite, before, self.runner, self.redo, self.only_report, version)
-        if known:  # another process may have added a part meanwhile
+        if has_record:  # another process may have added a part meanwhile
             before = Records.read(self.folder)
         records += before.without(records)
         report = Report(f"Benchmark, suite {self.suite}")
-        done = None
+        outcome = None
         if not full:
-            recorded = read_csv(self.folder / "records.csv") if self.only_report else None
-            done = policies.write(report, self.runner, self.seed, recorded)
+            rows = read_csv(self.folder / "records.csv") if self.only_report else None
+            outcome = policies.write(report, self.runner, self.seed, rows)
         tables = tables_of(records.runs, records.curves)
         section.write(report, tables, entrants.SUITES[self.suite])
-        answers = [] if done is None else [done.answer]
+        answers = [] if outcome is None else [outcome.answer]
         report.answer(" ".join([*answers, scoreboard.answer(tables[max(tables)])]))
         files: dict[str, Rows | str] = {
             RUNS: records.runs,
             CURVES: records.curves,
             "learners.md": scoreboard.summary(tables, section.source(records.runs)),
         }
-        if done is not None:
-            files |= {"records.csv": done.records, "summary.md": done.summary}
+        if outcome is not None:
+            files |= {"records.csv": outcome.records, "summary.md": outcome.summary}
         self.publish(report, files, forget=not self.only_report)
 
     def part(self) -> Suite:
         """Return the part of the suite that is to be run."""
         suite = entrants.SUITES[self.suite]
-        asked: dict[str, Any] = {
+        changes: dict[str, Any] = {
             "entrants": tuple(
                 e for e in suite.entrants if e.learner in (self.agents or _of(suite))
             ),
@@ -108,7 +108,7 @@ class Benchmark(ParallelStudy):
             "runs": suite.runs if self.runs is None else self.runs,
             "trials": suite.trials if self.trials is None else self.trials,
         }
-        return replace(suite, **asked)
+        return replace(suite, **changes)
 
     def _check(self) -> None:
         """Raise ValueError for unknown names, or if the other suite's records would be replaced."""
@@ -129,11 +129,11 @@ class Benchmark(ParallelStudy):
         if self.only_report and not (self.folder / RUNS).exists() and self.suite == "quick":
             raise ValueError("there are no records yet; leave out --only-report")
         if (self.folder / RUNS).exists():
-            found = "quick" if (self.folder / "summary.md").exists() else "full"
-            if found != self.suite:
+            recorded_suite = "quick" if (self.folder / "summary.md").exists() else "full"
+            if recorded_suite != self.suite:
                 raise ValueError(
-                    f"--out {self.folder.name} holds the record of suite {found}; name another "
-                    "folder"
+                    f"--out {self.folder.name} holds the record of suite {recorded_suite}; name "
+                    "another folder"
                 )
 
 

@@ -31,7 +31,7 @@ _RANDOM_RUNS = 20  # of the random policy on deterministic tasks; other policies
 _HORIZON = 200  # steps of an episode, where every episode draws a new fleet
 _INDEX_STEPS = 300  # of the rollout on which the index error is measured, a third of it warm-up
 
-Chosen = Callable[[Entrant, int], int]  # the trial whose settings an entrant has, by budget
+TrialChoice = Callable[[Entrant, int], int]  # the trial whose settings an entrant has, by budget
 
 
 def tuning(suite: Suite) -> list[Job]:
@@ -47,11 +47,11 @@ def tuning(suite: Suite) -> list[Job]:
     return [*_baselines(trials, ("whittle", "random")), *trials]
 
 
-def plan(suite: Suite, chosen: Chosen = lambda entrant, budget: 0) -> list[Job]:
+def plan(suite: Suite, trial_of: TrialChoice = lambda entrant, budget: 0) -> list[Job]:
     """Return the baselines and bounds, then all trainings, first those with the smallest budget:
     run 0 of every agent, run 1, …"""
     trainings = [
-        training_job(entrant, training, budget, run, chosen(entrant, budget))
+        training_job(entrant, training, budget, run, trial_of(entrant, budget))
         for budget in suite.budgets
         for run in range(suite.runs)
         for training in suite.trainings
@@ -88,7 +88,7 @@ def training_job(
     entrant: Entrant, training: Training, budget: int, run: int, trial: int = 0
 ) -> Job:
     """Return a run of a training as a job; one of tuning if `run` is `TUNING_RUN` or more."""
-    drawn = _is_drawn(training.environments[0])
+    is_drawn = _is_drawn(training.environments[0])
     return {
         "kind": "training",
         "protocol": "tuning" if run >= TUNING_RUN else "",
@@ -97,7 +97,7 @@ def training_job(
         "information": entrant.information,
         "trial": trial,
         "settings": entrant.trial(trial),
-        "features": list(MANY if drawn and "value" in entrant.features else entrant.features),
+        "features": list(MANY if is_drawn and "value" in entrant.features else entrant.features),
         "num_envs": entrant.num_envs,
         "budget": budget,
         "seed": run,
@@ -134,8 +134,8 @@ def work(job: Job) -> Result:
         row["rewards"] = listed(result["reward"])
     else:
         result = evaluation.bound({name: job[name] for name in ("arguments", "runs")})
-        found = result["bound"] if isinstance(result["bound"], list) else [result["bound"]]
-        row |= {"rewards": listed(found), "information": result["name"]}
+        rewards = result["bound"] if isinstance(result["bound"], list) else [result["bound"]]
+        row |= {"rewards": listed(rewards), "information": result["name"]}
     return {"runs": [{**row, **made_by()}], "curves": []}
 
 
@@ -159,12 +159,12 @@ def _bounds(test: dict[str, Any]) -> list[Job]:
     if test["full"]["discount"] < 1:
         return []
     runs = {"seeds": test["full"]["seeds"], "seed": test["full"]["seed"]}
-    found = [{"kind": "bound", **_of(BOUND, test, "full"), "runs": runs}]
+    jobs = [{"kind": "bound", **_of(BOUND, test, "full"), "runs": runs}]
     arguments = test["arguments"]
     if arguments["arrivals"] != "deterministic" and arguments.get("observed", True) is not False:
         unobserved = {**test, "arguments": {**arguments, "observed": False}}
-        found.append({"kind": "bound", **_of(UNOBSERVED_BOUND, unobserved, "full"), "runs": runs})
-    return found
+        jobs.append({"kind": "bound", **_of(UNOBSERVED_BOUND, unobserved, "full"), "runs": runs})
+    return jobs
 
 
 def _of(name: str, test: dict[str, Any], protocol: str) -> dict[str, Any]:

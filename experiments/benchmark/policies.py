@@ -46,7 +46,7 @@ SUMMARISED = ("lagrangian", "static", "adaptive-thompson", "myopic", "oldest-fir
 LEARN = ("in-context", "adaptive-self-tuning")  # shown on the core: they learn in the run
 
 
-class Done(NamedTuple):
+class TaskResults(NamedTuple):
     """The results on one task."""
 
     task: Setting
@@ -80,9 +80,9 @@ def write(report: Report, runner: Runner, seed: int = 0, recorded: Rows | None =
     """
     rows = measured(runner, seed) if recorded is None else recorded
     core(report, [result for _, result in published_results(FOLDER)])
-    done = results(rows, _bounds(runner, seed))
+    task_results = results(rows, _bounds(runner, seed))
     report.heading("Index policies")
-    for group, members in groupby(done, key=lambda d: d.task.group):
+    for group, members in groupby(task_results, key=lambda d: d.task.group):
         _group(report, group, list(members))
     report.paragraph(
         "Score: 0 is the random policy, 1 the Whittle index policy. Fraction of bound: relative to "
@@ -92,7 +92,7 @@ def write(report: Report, runner: Runner, seed: int = 0, recorded: Rows | None =
         "all policies meet the same arrivals); a value without an interval is deterministic. No "
         "bound is known for a discounted return (n/a)."
     )
-    return Policies(rows, _summary(done), _answer(done))
+    return Policies(rows, _summary(task_results), _answer(task_results))
 
 
 def core(report: Report, published: Sequence[dict[str, Any]]) -> None:
@@ -107,18 +107,18 @@ def core(report: Report, published: Sequence[dict[str, Any]]) -> None:
         for result in published
         if result["agent"] in LEARN and {*tasks("core")} <= {*result["scores"]}
     }
-    shown = []
+    rows = []
     for task_id, task in tasks("core").items():
-        known = {name: np.array(one.rewards) for name, one in task.references.items()}
-        low, best = known[FLOOR], known[task.best]
+        own = {name: np.array(one.rewards) for name, one in task.references.items()}
+        low, best = own[FLOOR], own[task.best]
         stronger = task.stronger[0] if task.stronger else ""
         unlearnt, more, bound = (
-            plain(statistics.score(known[name], low, best) if name in known else statistics.UNKNOWN)
+            plain(statistics.score(own[name], low, best) if name in own else statistics.UNKNOWN)
             for name in ("best without learning", stronger, "bound")
         )
         mine = [plain(scores.get(name, {}).get(task_id, statistics.UNKNOWN)) for name in LEARN]
         more = f"{more} {stronger}" if stronger else "–"
-        shown.append([task.name, task.information, unlearnt, *mine, bound, task.best, more])
+        rows.append([task.name, task.information, unlearnt, *mine, bound, task.best, more])
     names = [
         "task",
         "information",
@@ -128,17 +128,17 @@ def core(report: Report, published: Sequence[dict[str, Any]]) -> None:
         "scores 1",
         "stronger",
     ]
-    report.table("Scores on the core tasks: 0 is the random policy", names, shown)
+    report.table("Scores on the core tasks: 0 is the random policy", names, rows)
     report.paragraph(f"{' and '.join(LEARN)}: as published on the leaderboard.")
 
 
 def measured(runner: Runner, seed: int) -> Rows:
     """Return a row for each run of each policy on each task."""
     cases = [(task, name) for task in SUITE for name in evaluation.entrants(AGENTS, task.arguments)]
-    found = runner.run([_job(task, name, seed) for task, name in cases], evaluation.work)
+    outcomes = runner.run([_job(task, name, seed) for task, name in cases], evaluation.work)
     return attributed(
         row
-        for (task, name), result in zip(cases, found, strict=True)
+        for (task, name), result in zip(cases, outcomes, strict=True)
         for row in records(
             name,
             evaluation.as_evaluation(result, task.seeds),
@@ -149,7 +149,7 @@ def measured(runner: Runner, seed: int) -> Rows:
     )
 
 
-def results(rows: Rows, bounds: list[tuple[FloatArray, str]]) -> list[Done]:
+def results(rows: Rows, bounds: list[tuple[FloatArray, str]]) -> list[TaskResults]:
     """Return the results on each task of the suite.
 
     Raises:
@@ -166,9 +166,9 @@ def results(rows: Rows, bounds: list[tuple[FloatArray, str]]) -> list[Done]:
         {name: data.numbers("reward", **case, agent=name) for name in data.values("agent", **case)}
         for case in cases
     ]
-    references = [found.pop(CLAIRVOYANT, None) for found in rewards]
+    references = [by_policy.pop(CLAIRVOYANT, None) for by_policy in rewards]
     return [
-        Done(*parts[:3], *parts[3])
+        TaskResults(*parts[:3], *parts[3])
         for parts in zip(SUITE, rewards, references, bounds, strict=True)
     ]
 
@@ -182,17 +182,17 @@ def _job(task: Setting, agent: str, seed: int) -> Job:
 
 def _bounds(runner: Runner, seed: int) -> list[tuple[FloatArray, str]]:
     """Return every task's bound and its name; 0 for a discounted return, which has none."""
-    bounded = [task for task in SUITE if task.discount == 1]
-    todo = [{**_job(task, "whittle", seed), "what": "bound"} for task in bounded]
-    found = iter(runner.run(todo, evaluation.bound))
+    with_bound = [task for task in SUITE if task.discount == 1]
+    todo = [{**_job(task, "whittle", seed), "what": "bound"} for task in with_bound]
+    values = iter(runner.run(todo, evaluation.bound))
     none: Result = {"bound": 0.0, "name": ""}
-    bounds = [none if task.discount < 1 else next(found) for task in SUITE]
+    bounds = [none if task.discount < 1 else next(values) for task in SUITE]
     return [(np.array(bound["bound"]), bound["name"]) for bound in bounds]
 
 
-def _answer(done: list[Done]) -> str:
+def _answer(results: list[TaskResults]) -> str:
     """Return how close Whittle comes to the bounds, in one sentence."""
-    near = {d.task.name: d.of_bound("whittle").mean for d in done if d.task.discount == 1}
+    near = {d.task.name: d.of_bound("whittle").mean for d in results if d.task.discount == 1}
     least = min(near, key=lambda name: near[name])
     return (
         f"The Whittle index policy collects {np.median(list(near.values())):.2%} of the upper "
@@ -200,45 +200,46 @@ def _answer(done: list[Done]) -> str:
     )
 
 
-def _group(report: Report, group: str, members: list[Done]) -> None:
+def _group(report: Report, group: str, members: list[TaskResults]) -> None:
     rows = []
-    for done in members:
-        for name in best_first(done.rewards):
-            mean, score = statistics.mean(done.rewards[name]), plain(done.score(name))
-            of_bound = percent(done.of_bound(name))
-            rows.append([done.task.name, name, mean, of_bound, done.information, score])
-        if done.reference is not None:
-            rows.append([done.task.name, OBSERVES_ALL, statistics.mean(done.reference), *[""] * 3])
+    for member in members:
+        for name in best_first(member.rewards):
+            mean, score = statistics.mean(member.rewards[name]), plain(member.score(name))
+            of_bound = percent(member.of_bound(name))
+            rows.append([member.task.name, name, mean, of_bound, member.information, score])
+        if member.reference is not None:
+            mean = statistics.mean(member.reference)
+            rows.append([member.task.name, OBSERVES_ALL, mean, *[""] * 3])
     measure = "discounted return" if members[0].task.discount < 1 else "reward / step"
     columns = ["task", "policy", measure, "fraction of bound", "bound", "score"]
     report.figure(_heat_map(members), f"Scores, 0 random and 1 Whittle: {group}.")
     report.table(f"{group}: all policies, best first", columns, rows)
 
 
-def _summary(done: list[Done]) -> str:
+def _summary(results: list[TaskResults]) -> str:
     """Return a Markdown table of Whittle's rewards and fractions of the bound, and of scores."""
     scores = [f"{name}, score" for name in SUMMARISED]
     head = ["task", "Whittle", "fraction of bound", "bound", *scores]
     lines = [head, ["---", "---:", "---:", "---", *["---:"] * len(SUMMARISED)]]
-    for group, members in groupby(done, key=lambda d: d.task.group):
+    for group, members in groupby(results, key=lambda d: d.task.group):
         lines.append([f"**{group}**", *[""] * (len(head) - 1)])
         for one in members:
             of_bound = one.of_bound("whittle").mean
-            found = (f"{one.score(name).mean:.3f}" for name in SUMMARISED)
+            cells = (f"{one.score(name).mean:.3f}" for name in SUMMARISED)
             whittle = f"{one.rewards['whittle'].mean():.5g}"
-            shown = "" if np.isnan(of_bound) else f"{of_bound:.2%}"
-            lines.append([one.task.name, whittle, shown, one.information, *found])
+            share = "" if np.isnan(of_bound) else f"{of_bound:.2%}"
+            lines.append([one.task.name, whittle, share, one.information, *cells])
     return markdown(lines)
 
 
-def _heat_map(members: list[Done]) -> Any:
+def _heat_map(members: list[TaskResults]) -> Any:
     names = [name for name in AGENTS if name != FLOOR]
     score = np.array(
         [[d.score(name).mean if name in d.rewards else np.nan for d in members] for name in names]
     )
     figure, axes = plots.new(width=4.4, height=1.9 + 0.21 * len(names))
     plots.cells(axes, np.clip(score, -1, 1), score, (-1, 1))
-    labels = [textwrap.fill(done.task.name, 24) for done in members]
+    labels = [textwrap.fill(member.task.name, 24) for member in members]
     axes.set_xticks(range(len(members)), labels, rotation=90, size=7)
     axes.set_yticks(range(len(names)), names, size=8)
     return figure

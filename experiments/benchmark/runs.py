@@ -22,7 +22,7 @@ from experiments.benchmark.plan import (
     BASELINES,
     BOUND,
     UNOBSERVED_BOUND,
-    Chosen,
+    TrialChoice,
     key_of,
     plan,
     tuning,
@@ -50,10 +50,10 @@ class Records:
 
     def of(self, keys: Iterable[str], among: bool = True) -> Records:
         """Return the rows of the jobs with these keys or, with `among=False`, all other rows."""
-        wanted = set(keys)
+        key_set = set(keys)
         return Records(
-            [row for row in self.runs if (row["job"] in wanted) == among],
-            [row for row in self.curves if (row["job"] in wanted) == among],
+            [row for row in self.runs if (row["job"] in key_set) == among],
+            [row for row in self.curves if (row["job"] in key_set) == among],
         )
 
     def without(self, others: Records) -> Records:
@@ -61,8 +61,8 @@ class Records:
         learner on the same task with the same budget and seed, but other settings."""
         keys = {row["job"] for row in others.runs}
         instead = {_place(row) for row in others.runs}
-        kept = [row for row in self.runs if row["job"] not in keys and _place(row) not in instead]
-        return Records(kept, []) + Records([], self.of(row["job"] for row in kept).curves)
+        rows = [row for row in self.runs if row["job"] not in keys and _place(row) not in instead]
+        return Records(rows, []) + Records([], self.of(row["job"] for row in rows).curves)
 
     def __add__(self, other: Records) -> Records:
         return Records(self.runs + other.runs, self.curves + other.curves)
@@ -76,14 +76,14 @@ def _place(row: Row) -> tuple[str, ...]:
 
 def complete(
     suite: Suite,
-    found: Records,
+    before: Records,
     runner: Runner,
     redo: Sequence[str] = (),
     only_done: bool = False,
     version: Version | None = version_of,
 ) -> Records:
     """Return the records of a suite: of the trials of tuning and, with the settings that these
-    choose, of all trainings; run the jobs that `found` lacks or `redo` names.
+    choose, of all trainings; run the jobs that `before` lacks or `redo` names.
 
     Arguments:
         runner: stores finished jobs while others still run; a later call reuses them as long as
@@ -107,50 +107,50 @@ def complete(
         )
 
     def finished(jobs: Sequence[Job]) -> Records:
-        return _finished(jobs, found, runner, redo, only_done, version)
+        return _finished(jobs, before, runner, redo, only_done, version)
 
-    tuned = finished(tuning(suite))
-    done = tuned + finished(plan(suite, choice(tuned, suite)))
-    if only_done and not done.runs:
+    trials = finished(tuning(suite))
+    records = trials + finished(plan(suite, choice(trials, suite)))
+    if only_done and not records.runs:
         raise ValueError("there are no records yet; leave out --only-report")
-    return done
+    return records
 
 
-def choice(tuned: Records, suite: Suite) -> Chosen:
+def choice(trials: Records, suite: Suite) -> TrialChoice:
     """Return the trial with the largest mean score in the records of tuning, by entrant and budget;
     trial 0, the defaults, where trials are missing."""
-    levels = Levels(tuned.runs)
+    levels = Levels(trials.runs)
     scores: dict[tuple[str, int], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for row in tuned.runs:
+    for row in trials.runs:
         if row["protocol"] == "tuning" and levels.has(row):
             score = levels.score(float(numbers(row["rewards"]).mean()), row, "full")
             scores[row["entrant"], int(row["budget"])][int(row["trial"])].append(score)
 
-    def chosen(entrant: Entrant, budget: int) -> int:
+    def trial_of(entrant: Entrant, budget: int) -> int:
         of_trial = scores[entrant.learner, budget]
-        if len(of_trial) < suite.trials or len({len(found) for found in of_trial.values()}) > 1:
+        if len(of_trial) < suite.trials or len({len(values) for values in of_trial.values()}) > 1:
             return 0
         return max(sorted(of_trial), key=lambda trial: float(np.mean(of_trial[trial])))
 
-    return chosen
+    return trial_of
 
 
 def _finished(
     jobs: Sequence[Job],
-    found: Records,
+    before: Records,
     runner: Runner,
     redo: Sequence[str],
     only_done: bool,
     version: Version | None,
 ) -> Records:
     todo = {key_of(job): job for job in jobs}
-    old = found.of(
+    old = before.of(
         row["job"]
-        for row in found.runs
+        for row in before.runs
         if row["job"] in todo and not {"all", row["entrant"]} & set(redo)
     )
-    done = {row["job"] for row in old.runs}
-    missing = [key for key in todo if key not in done]
+    old_keys = {row["job"] for row in old.runs}
+    missing = [key for key in todo if key not in old_keys]
     if only_done:
         missing = [key for key in missing if runner.has(todo[key], version)]
     results = runner.run([todo[key] for key in missing], work, version)

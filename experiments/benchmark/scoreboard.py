@@ -93,8 +93,8 @@ class Line:
     @property
     def index_error(self) -> str:
         runs = [run for task in self.table.of(self.agent, self.shown) for run in task]
-        known = [run.index_error for run in runs if not np.isnan(run.index_error)]
-        return f"{np.median(known):.2f}" if known else ""
+        errors = [run.index_error for run in runs if not np.isnan(run.index_error)]
+        return f"{np.median(errors):.2f}" if errors else ""
 
 
 AGGREGATES = (
@@ -108,10 +108,10 @@ def aggregates(table: ScoreTable, tasks: Sequence[str]) -> list[list[object]]:
     """Return the rows of the table `AGGREGATES`, by information set, best first."""
     return [
         [
-            *(agent, known, line.iqm, line.mean, line.worst, line.failed),
+            *(agent, information, line.iqm, line.mean, line.worst, line.failed),
             *(line.above, line.area, line.runs),
         ]
-        for known, agents in information_sets(table, tasks)
+        for information, agents in information_sets(table, tasks)
         for agent in agents
         for line in [Line(table, agent, tasks)]
     ]
@@ -122,9 +122,9 @@ def costs(table: ScoreTable) -> list[list[object]]:
     rows: list[list[object]] = []
     for agent in table.agents(table.tasks):
         line = Line(table, agent, table.tasks)
-        spent = number(line.median("source_steps")), f"{line.median('seconds'):.2g}"
+        cost = number(line.median("source_steps")), f"{line.median('seconds'):.2g}"
         settings = table.settings[agent]
-        rows.append([agent, *spent, line.index_error, table.trials[agent], settings])
+        rows.append([agent, *cost, line.index_error, table.trials[agent], settings])
     return rows
 
 
@@ -141,9 +141,9 @@ def answer(table: ScoreTable) -> str:
     if not tasks:
         return "No task leaves room between Whittle and the best policy that learns nothing."
     agents = table.agents(tasks)
-    failed = {agent: table.failed(agent, tasks) for agent in agents}
-    safe = [agent for agent in agents if failed[agent] == 0]
-    often = [agent for agent in agents if failed[agent] >= 0.5]
+    failures = {agent: table.failed(agent, tasks) for agent in agents}
+    safe = [agent for agent in agents if failures[agent] == 0]
+    often = [agent for agent in agents if failures[agent] >= 0.5]
     return (
         f"With {table.budget:,} source steps on each of {len(tasks)} tasks, "
         f"{_listed(safe) or 'no learning agent'} {'are' if len(safe) > 1 else 'is'} clearly above "
@@ -166,7 +166,7 @@ def above_bound(table: ScoreTable) -> list[tuple[float, str, str]]:
         for agent, by_task in table.runs.items()
         for task, runs in by_task.items()
     ]
-    return sorted((found for found in fractions if found[0] > 1), reverse=True)
+    return sorted((row for row in fractions if row[0] > 1), reverse=True)
 
 
 HOW = (
@@ -191,13 +191,13 @@ def summary(tables: dict[int, ScoreTable], source: str) -> str:
 
 def _without_room(table: ScoreTable) -> str:
     """Return how many tasks rank the agents, and by name those that do not."""
-    left = [
-        f"{group.partition(',')[0]}: {'; '.join(map(short_of, found))}"
+    listing = [
+        f"{group.partition(',')[0]}: {'; '.join(map(short_of, excluded))}"
         for group, members in groups(table)
-        if (found := [task for task in members if task not in table.ranked])
+        if (excluded := [task for task in members if task not in table.ranked])
     ]
     count = f"{len(table.ranked)} of {len(table.tasks)} tasks"
-    return f", {count}; the others leave no room ({'; '.join(left)})" if left else f", {count}"
+    return f", {count}" + f"; the others leave no room ({'; '.join(listing)})" * bool(listing)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -21,9 +21,9 @@ Row = dict[str, Any]
 @cache
 def numbers(text: str) -> FloatArray:
     """Return the numbers of `listed`, as an array that cannot be written to."""
-    found = np.array(str(text).split(), dtype=float)
-    found.flags.writeable = False
-    return found
+    array = np.array(str(text).split(), dtype=float)
+    array.flags.writeable = False
+    return array
 
 
 class Point(NamedTuple):
@@ -89,9 +89,9 @@ class ScoreTable:
 
     def agents(self, tasks: Iterable[str]) -> list[str]:
         """Return the agents trained on any of these tasks, best first."""
-        shown = [task for task in tasks if task in self.tasks]
-        found = [name for name, runs in self.runs.items() if set(shown) & set(runs)]
-        return sorted(found, key=lambda name: -self.interquartile_mean(name, shown))
+        present = [task for task in tasks if task in self.tasks]
+        names = [name for name, runs in self.runs.items() if set(present) & set(runs)]
+        return sorted(names, key=lambda name: -self.interquartile_mean(name, present))
 
     def of(self, agent: str, tasks: Iterable[str]) -> list[list[Run]]:
         """Return an agent's runs on each of the tasks on which it was trained."""
@@ -200,20 +200,20 @@ class Levels:
     """The rewards of baselines and bounds, by task and fleet."""
 
     def __init__(self, rows: Iterable[Row]) -> None:
-        known = {
+        levels = {
             (row["entrant"], row["task"], str(row["fleet"]), row["protocol"]): row
             for row in rows
             if row["protocol"] in ("full", "short")
         }
-        self._rewards = {key: numbers(row["rewards"]) for key, row in known.items()}
+        self._rewards = {key: numbers(row["rewards"]) for key, row in levels.items()}
         self._mean = {key: float(rewards.mean()) for key, rewards in self._rewards.items()}
-        self._information = {key: row.get("information", "") for key, row in known.items()}
+        self._information = {key: row.get("information", "") for key, row in levels.items()}
 
     def has(self, row: Row, *names: str) -> bool:
         """Return whether policies, by default those at which scores are 0 and 1, were evaluated on
         the task and fleet of a row."""
-        needed = names or ("random", "whittle")
-        return all((name, *self._place(row), "full") in self._mean for name in needed)
+        policies = names or ("random", "whittle")
+        return all((name, *self._place(row), "full") in self._mean for name in policies)
 
     def rewards(self, entrant: str, row: Row, protocol: str = "full") -> FloatArray:
         """Return the rewards of a policy on the task and fleet of a row, (S,)."""

@@ -62,8 +62,8 @@ def write(report: Report, tables: dict[int, ScoreTable], suite: Suite) -> None:
 def _budget(report: Report, table: ScoreTable, beside: bool) -> None:
     report.heading(f"Learning with {table.budget:,} source steps")
     report.paragraph(scoreboard.answer(table))
-    grouped = [task for _, tasks in scoreboard.groups(table) for task in tasks]
-    for i, some in enumerate(batched(grouped, _COLUMNS)):
+    in_groups = [task for _, tasks in scoreboard.groups(table) for task in tasks]
+    for i, some in enumerate(batched(in_groups, _COLUMNS)):
         report.figure(
             heat_map(table, some),
             f"{_where(some)}. Scores (IQM over runs). Blue: part of the way from the best policy "
@@ -89,12 +89,12 @@ def _budget(report: Report, table: ScoreTable, beside: bool) -> None:
             "Fraction of the runs above each score, each agent over the others. Further to the "
             "right is better.",
         )
-        for known, agents in scoreboard.information_sets(table, tasks):
+        for information, agents in scoreboard.information_sets(table, tasks):
             if len(agents) > 1 and (same := table.full(agents, tasks)):
                 report.figure(
                     improvements(table, agents, same),
-                    f"{known}: probability that a run of the row's agent scores higher than one "
-                    f"of the column's, mean over {len(same)} tasks.",
+                    f"{information}: probability that a run of the row's agent scores higher than "
+                    f"one of the column's, mean over {len(same)} tasks.",
                 )
     with report.details("Samples, time and settings"):
         report.table(
@@ -112,10 +112,10 @@ def _where(tasks: Sequence[str]) -> str:
 def source(rows: Sequence[Row]) -> str:
     """Return the provenance of the Markdown table in one line."""
     runs = sum(row["protocol"] == "" for row in rows)
-    tuned = sum(row["protocol"] == "tuning" for row in rows)
+    trials = sum(row["protocol"] == "tuning" for row in rows)
     dates, machines = (sorted({row[name] for row in rows}) for name in ("date", "machine"))
     return (
-        f"{runs:,} results, after {tuned:,} trials of tuning, "
+        f"{runs:,} results, after {trials:,} trials of tuning, "
         f"{' to '.join(dict.fromkeys((dates[0], dates[-1])))}, {' and '.join(machines)}. All are "
         "in `runs.csv.gz`, with the command and the commit of each."
     )
@@ -148,13 +148,13 @@ def _left(tables: dict[int, ScoreTable], suite: Suite) -> str:
 
 
 def _bounds(tables: dict[int, ScoreTable]) -> str:
-    found = sorted(x for table in tables.values() for x in scoreboard.above_bound(table))[::-1]
-    if not found:
+    excesses = sorted(x for table in tables.values() for x in scoreboard.above_bound(table))[::-1]
+    if not excesses:
         return "None: no agent's mean over its runs exceeds the bound for its observations."
-    fraction, agent, task = found[0]
+    fraction, agent, task = excesses[0]
     return (
         f"The bound holds for the long-run expected reward; a measured mean may exceed it by "
-        f"chance or because of content at the start. {len(found)} means over runs do so, by at "
+        f"chance or because of content at the start. {len(excesses)} means over runs do so, by at "
         f"most {fraction - 1:.3%} ({agent}, {task})."
     )
 
@@ -205,19 +205,19 @@ def curves(table: ScoreTable, tasks: Sequence[str]) -> Any:
     """Return the learning curve of every agent in a panel of its own, over those of the others:
     the interquartile mean and range of the scores of all runs on some tasks."""
     grid = np.geomspace(0.02, 1, 60) * table.budget
-    found = {}
+    scores = {}
     for agent in table.agents(tasks):
         runs = [run.curve for of_task in table.of(agent, tasks) for run in of_task if run.curve]
         if runs:
-            found[agent] = np.array([_held(run, grid) for run in runs])
+            scores[agent] = np.array([_held(run, grid) for run in runs])
 
     def draw(axis: Any, agent: str, style: dict[str, Any], main: bool) -> None:
-        axis.plot(grid, interquartile_mean(found[agent].T), **style)
+        axis.plot(grid, interquartile_mean(scores[agent].T), **style)
         if main:
-            low, high = np.percentile(found[agent], [25, 75], axis=0)
+            low, high = np.percentile(scores[agent], [25, 75], axis=0)
             axis.fill_between(grid, low, high, color=style["color"], alpha=0.2, lw=0)
 
-    figure = _panels(list(found), draw, f"share of {table.budget:,} source steps", "score")
+    figure = _panels(list(scores), draw, f"share of {table.budget:,} source steps", "score")
     for axis in figure.axes:
         axis.set_xscale("log")
         axis.set_xticks([table.budget / 10, table.budget], ["1/10", "1"])

@@ -63,7 +63,7 @@ def _train(job: Job) -> Result:
         wall += time.perf_counter() - began[1]
         now = {**_spent(learner, envs), "cpu_seconds": cpu}
         curve.append({**now, "reward": float(_measure(learner, job, first, "short").mean())})
-    done = {
+    common = {
         **{name: job[name] for name in ("entrant", "information", "budget", "trial")},
         "protocol": job["protocol"],
         "run": job["seed"],
@@ -76,7 +76,7 @@ def _train(job: Job) -> Result:
     }
     runs = [
         {
-            **done,
+            **common,
             "task": test["task"],
             "fleet": test["fleet"],
             "rewards": listed(_measure(learner, job, test, "full")),
@@ -86,7 +86,7 @@ def _train(job: Job) -> Result:
         }
         for test in job["tests"]
     ]
-    who = {name: done[name] for name in ("entrant", "budget", "run")}
+    who = {name: common[name] for name in ("entrant", "budget", "run")}
     who |= {"task": first["task"], "fleet": first["fleet"]}
     points = [{**who, **point} for point in curve]
     return {"runs": [{**row, **made_by()} for row in runs], "curves": points}
@@ -123,8 +123,8 @@ def _pauses(steps: int, per_update: int) -> list[int]:
     [0, 100, 200, 400, 600, 1000]
     """
     last = _EVALUATIONS - 1
-    wanted = (steps * 0.02 ** (1 - i / last) for i in range(_EVALUATIONS))
-    return sorted({0, *(int(x + 1e-6) // per_update * per_update for x in wanted)})
+    targets = (steps * 0.02 ** (1 - i / last) for i in range(_EVALUATIONS))
+    return sorted({0, *(int(x + 1e-6) // per_update * per_update for x in targets)})
 
 
 def _sources(envs: list[CrawlVectorEnv]) -> int:
@@ -164,16 +164,16 @@ def code_of(kind: type) -> str:
 
 def modules_of(kind: type) -> list[str]:
     """Return a learner's module and the modules of `_OWN` that it imports, directly or not."""
-    found: set[str] = set()
+    modules: set[str] = set()
     todo = [kind.__module__]
     while todo:
         name = todo.pop()
-        if name in found or not name.startswith(_OWN):
+        if name in modules or not name.startswith(_OWN):
             continue
-        found.add(name)
+        modules.add(name)
         for value in vars(sys.modules[name]).values():
             todo.append(value.__name__ if inspect.ismodule(value) else _module_of(value))
-    return sorted(found)
+    return sorted(modules)
 
 
 def _module_of(value: object) -> str:

@@ -45,9 +45,9 @@ class Watch:
     def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return the function, timed."""
 
-        def timed(*arguments: Any, **named: Any) -> Any:
+        def timed(*arguments: Any, **keywords: Any) -> Any:
             start = self._clock()
-            result = function(*arguments, **named)
+            result = function(*arguments, **keywords)
             self.seconds += self._clock() - start
             return result
 
@@ -117,8 +117,8 @@ class Figure(NamedTuple):
     def of(row: Mapping[str, Any]) -> Figure:
         """Return the figure of a row, which may be of text."""
         numbers = ("value", "limit", "low", "high", "ours", "other")
-        read: Any = {name: row[name] for name in Figure._fields}
-        return Figure(**{**read, **{name: float(read[name] or nan) for name in numbers}})
+        cells: Any = {name: row[name] for name in Figure._fields}
+        return Figure(**{**cells, **{name: float(cells[name] or nan) for name in numbers}})
 
 
 def compared(

@@ -35,7 +35,7 @@ class Data:
 
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
-        self._found: dict[tuple[str, ...], dict[tuple[str, ...], list[Row]]] = {}
+        self._groups: dict[tuple[str, ...], dict[tuple[str, ...], list[Row]]] = {}
 
     def where(self, **case: Any) -> list[Row]:
         """Return the rows with these values."""
@@ -46,30 +46,30 @@ class Data:
         """Return the different values of some columns, in the order of the rows, among those with
         given values of others."""
         data = Data(self.where(**case)) if case else self
-        given = {name: str(value) for name, value in case.items()}
-        return [given | dict(zip(columns, key, strict=True)) for key in data._by(*columns)]
+        conditions = {name: str(value) for name, value in case.items()}
+        return [conditions | dict(zip(columns, key, strict=True)) for key in data._by(*columns)]
 
     def values(self, column: str, **case: Any) -> list[str]:
         """Return the different values of a column, in the order of the rows."""
-        return [found[column] for found in self.cases(column, **case)]
+        return [row[column] for row in self.cases(column, **case)]
 
     def numbers(self, column: str, per: str = "", **case: Any) -> FloatArray:
         """Return a column of the rows with these values, as a fraction of another if `per` names
         one; NaN where there is no number."""
         rows = self.where(**case)
-        found, *whole = (
+        numbers, *whole = (
             np.array([float("nan" if row[name] in ("", None) else row[name]) for row in rows])
             for name in (column, per)
             if name
         )
-        return found / whole[0] if whole else found
+        return numbers / whole[0] if whole else numbers
 
     def _by(self, *columns: str) -> dict[tuple[str, ...], list[Row]]:
-        if columns not in self._found:
-            found = self._found.setdefault(columns, {})
+        if columns not in self._groups:
+            groups = self._groups.setdefault(columns, {})
             for row in self.rows:
-                found.setdefault(tuple(str(row.get(name, "")) for name in columns), []).append(row)
-        return self._found[columns]
+                groups.setdefault(tuple(str(row.get(name, "")) for name in columns), []).append(row)
+        return self._groups[columns]
 
 
 Cell = Callable[[Data, Case], Any]  # an estimate, or whatever else is shown of a case
@@ -83,9 +83,9 @@ def mean(column: str, per: str = "", **other: Any) -> Cell:
     """
 
     def cell(data: Data, case: Case) -> Estimate:
-        found = data.numbers(column, per, **{**case, **other})
-        known = found.size > 0 and bool(np.isfinite(found).all())
-        return _estimated(statistics.mean, found) if known else UNKNOWN
+        sample = data.numbers(column, per, **{**case, **other})
+        complete = sample.size > 0 and bool(np.isfinite(sample).all())
+        return _estimated(statistics.mean, sample) if complete else UNKNOWN
 
     return cell
 
@@ -99,7 +99,7 @@ def versus(statistic: Callable[..., Estimate], column: str, per: str = "", **oth
     """
 
     def cell(data: Data, case: Case) -> Estimate:
-        pair = (data.numbers(column, per, **found) for found in (case, {**case, **other}))
+        pair = (data.numbers(column, per, **each_case) for each_case in (case, {**case, **other}))
         mine, its = pair
         return _estimated(statistic, mine, its) if mine.size and its.size else UNKNOWN
 
@@ -108,8 +108,8 @@ def versus(statistic: Callable[..., Estimate], column: str, per: str = "", **oth
 
 def _estimated(statistic: Callable[..., Estimate], *samples: FloatArray) -> Estimate:
     """Return the statistic; a single run stands for all, since nothing is random."""
-    found = statistic(*samples)
-    return Estimate(*[found.mean] * 3) if samples[0].size == 1 else found
+    estimate = statistic(*samples)
+    return Estimate(*[estimate.mean] * 3) if samples[0].size == 1 else estimate
 
 
 def gain(column: str, per: str = "", level: float = 0.95, **other: Any) -> Cell:
@@ -161,17 +161,17 @@ def share(estimate: Estimate) -> str:
 Text = str | Callable[..., str]  # how something is shown: the format of its mean, or a function
 
 
-def shown(text: Text, *found: Any) -> str:
+def shown(text: Text, *values: Any) -> str:
     """Return numbers or estimates as text; what is empty stays so.
 
     >>> shown(".1%", Estimate(0.5, 0.4, 0.6)), shown(".1%", UNKNOWN), shown("g", "2.50")
     ('50.0%', 'n/a', '2.5')
     """
     if callable(text):
-        return text(*found)
-    if found[0] == "":
+        return text(*values)
+    if values[0] == "":
         return ""
-    number = float(found[0].mean if isinstance(found[0], Estimate) else found[0])
+    number = float(values[0].mean if isinstance(values[0], Estimate) else values[0])
     return "n/a" if np.isnan(number) else format(number, text)
 
 
@@ -210,16 +210,16 @@ class Across:
     title: str = "{}"
 
     def columns(self, data: Data, case: Case) -> list[Column]:
-        known = data.values(self.column, **case)
-        wanted = known if self.only is None else [x for x in map(str, self.only) if x in known]
+        present = data.values(self.column, **case)
+        values = present if self.only is None else [x for x in map(str, self.only) if x in present]
         return [
             Column(self.title.format(_plainly(x)), self._together, str, {self.column: x})
-            for x in wanted
+            for x in values
         ]
 
     def _together(self, data: Data, case: Case) -> str:
-        found = (cell(data, case) for cell in self.cells)
-        return shown(self.text, *found) if data.where(**case) else ""
+        values = (cell(data, case) for cell in self.cells)
+        return shown(self.text, *values) if data.where(**case) else ""
 
 
 @dataclass(frozen=True)
@@ -242,12 +242,12 @@ class Table:
 
     def __call__(self, report: Report, data: Data) -> None:
         """Add the tables to a report."""
-        for given in data.cases(*self.each, **self.where) if self.each else [dict(self.where)]:
+        for group in data.cases(*self.each, **self.where) if self.each else [dict(self.where)]:
             columns = [
                 column
                 for several in self.columns
                 for column in (
-                    several.columns(data, given) if isinstance(several, Across) else [several]
+                    several.columns(data, group) if isinstance(several, Across) else [several]
                 )
             ]
             rows = [
@@ -255,10 +255,10 @@ class Table:
                     *(_plainly(case[name]) for name in self.rows),
                     *(shown(c.text, c.cell(data, {**case, **c.of})) for c in columns),
                 ]
-                for case in data.cases(*self.rows, **given)
+                for case in data.cases(*self.rows, **group)
             ]
             titles = [*self.rows.values(), *(column.title for column in columns)]
-            report.table(self.caption.format_map(given), titles, rows)
+            report.table(self.caption.format_map(group), titles, rows)
 
 
 @dataclass(frozen=True)
@@ -367,17 +367,17 @@ class Lines:
         if self.order is not None:
             places = [place for place in self.order if place in places]
         numeric = all(_is_number(place) for place in places)
-        drawn = data.values(self.line, **self.where) if self.only is None else self.only
-        for i, name in enumerate(drawn):
+        lines = data.values(self.line, **self.where) if self.only is None else self.only
+        for i, name in enumerate(lines):
             cases = data.cases(self.x, **panel, **{self.line: name})
             cases.sort(key=lambda case: places.index(case[self.x]))
-            found = [(case[self.x], self.y(data, case)) for case in cases]
-            found = [(place, estimate) for place, estimate in found if not np.isnan(estimate.mean)]
-            if not found:
+            points = [(case[self.x], self.y(data, case)) for case in cases]
+            points = [(place, y) for place, y in points if not np.isnan(y.mean)]
+            if not points:
                 continue
-            shift = 0.0 if numeric or len(drawn) == 1 else 0.4 * (i / (len(drawn) - 1) - 0.5)
-            x = [float(p) if numeric else places.index(p) + shift for p, _ in found]
-            middle, low, high = self.scale * np.array([estimate for _, estimate in found]).T
+            shift = 0.0 if numeric or len(lines) == 1 else 0.4 * (i / (len(lines) - 1) - 0.5)
+            x = [float(p) if numeric else places.index(p) + shift for p, _ in points]
+            middle, low, high = self.scale * np.array([estimate for _, estimate in points]).T
             spread = [np.nan_to_num(middle - low), np.nan_to_num(high - middle)]
             style = plots.style(name, i) | _STYLES.get(self.style, {})
             axis.errorbar(
@@ -413,7 +413,7 @@ Item = str | Callable[[Report, Data], None]
 
 
 @dataclass(frozen=True)
-class Computed:
+class Paragraph:
     """A paragraph whose text is computed from the rows; none if the text is empty."""
 
     text: Callable[[Data], str]
@@ -425,7 +425,7 @@ class Computed:
 
 
 @dataclass(frozen=True)
-class Derived:
+class DerivedParts:
     """Parts of a report that show other rows, which are computed from those of the record; nothing
     if there are none."""
 

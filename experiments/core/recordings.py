@@ -41,10 +41,10 @@ def read(folder: str) -> Split:
         return Log(items=items, curves=curves, train_until=f"{at:g}").split(None, 1.0)
     log = example.log(0)
     assert log.curves is not None
-    with TemporaryDirectory() as made:
-        table.write(Path(made) / "items.csv.gz", example.rows(log))
-        log.curves.to_csv(Path(made) / "curves.csv.gz")
-        return read(made)
+    with TemporaryDirectory() as new_folder:
+        table.write(Path(new_folder) / "items.csv.gz", example.rows(log))
+        log.curves.to_csv(Path(new_folder) / "curves.csv.gz")
+        return read(new_folder)
 
 
 def folders(size: Size) -> list[tuple[str, str]]:

@@ -44,12 +44,12 @@ def collected(job: Job) -> Result:
     """
     fleet = Task(**evaluation.arguments_of(job)).sources
     arguments = {name: x for name, x in job["arguments"].items() if name != "features"}
-    found = _bound(json.dumps({"arguments": arguments, "runs": job["runs"]}))
+    bound = _bound(json.dumps({"arguments": arguments, "runs": job["runs"]}))
     return {
         "reward": evaluation.work(job)["reward"],
         "published": float((fleet.arrival_rate * fleet.mean_utility).sum() * fleet.period),
-        "bound": found["bound"],
-        "information": found["name"],
+        "bound": bound["bound"],
+        "information": bound["name"],
     }
 
 
@@ -74,8 +74,8 @@ def each_run(job: Job, result: Result, run: str = "run") -> Iterator[dict[str, A
     lengths = [len(x) for x in result.values() if isinstance(x, list)]
     for i in range(max(lengths, default=1)):
         of_run = {name: x[i] if isinstance(x, list) else x for name, x in result.items()}
-        shown = {name: repr(x) if isinstance(x, float) else x for name, x in of_run.items()}
-        yield {**job.get("columns", {}), **({run: i} if lengths else {}), **shown}
+        cells = {name: repr(x) if isinstance(x, float) else x for name, x in of_run.items()}
+        yield {**job.get("columns", {}), **({run: i} if lengths else {}), **cells}
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,8 @@ class Part:
     def rows_of(self, jobs: Sequence[Job], results: Sequence[Result]) -> Sequence[Rows]:
         """Return the rows of some jobs and their results, for each file."""
         if self.tables is not None:
-            found = self.tables(jobs, results)
-            return [found[file] for file in self.files]
+            by_file = self.tables(jobs, results)
+            return [by_file[file] for file in self.files]
         pairs = zip(jobs, results, strict=True)
         return [[row for pair in pairs for row in self.rows(*pair)]]
 
@@ -142,43 +142,43 @@ class PartsStudy(RecordedStudy, ResumableStudy):
         Raises:
             ValueError: there is no such part.
         """
-        named = getattr(self, "part", ()) or getattr(self, "only", ())
-        return [check_choice("part", name, self.parts) for name in named] or list(self.parts)
+        names = getattr(self, "part", ()) or getattr(self, "only", ())
+        return [check_choice("part", name, self.parts) for name in names] or list(self.parts)
 
     def measure(self) -> dict[str, Rows]:
-        asked = [name for name in self.parts if name in self.asked()]
+        names = [name for name in self.parts if name in self.asked()]
         before: Mapping[str, Rows] = {}
-        if (self.adds or len(asked) < len(self.parts)) and any(self.folder.glob("*.csv*")):
+        if (self.adds or len(names) < len(self.parts)) and any(self.folder.glob("*.csv*")):
             before = self.recorded()
         jobs = {name: [{"part": name, **job} for job in self.parts[name].jobs(self)]
-                for name in asked}  # fmt: skip
+                for name in names}  # fmt: skip
         results = self._results(jobs)
         tables: dict[str, list[Mapping[str, Any]]] = {}
         for name, part in self.parts.items():
             files = part.names(name)
-            known = [self._of(name, before, file) for file in files]
+            of_files = [self._of(name, before, file) for file in files]
             if jobs.get(name):
                 fresh = part.rows_of(jobs[name], results[name])
-                known = [
+                of_files = [
                     self._with_others(name, file, *both)
-                    for file, *both in zip(files, known, fresh, strict=True)
+                    for file, *both in zip(files, of_files, fresh, strict=True)
                 ]
-            for file, rows in zip(files, known, strict=True):
+            for file, rows in zip(files, of_files, strict=True):
                 tables.setdefault(file, []).extend(rows)
         return {file: rows for file, rows in tables.items() if rows}
 
     def _results(self, jobs: Mapping[str, Sequence[Job]]) -> dict[str, list[Result]]:
         """Run the jobs of some parts."""
         alone = [name for name in jobs if self.parts[name].alone]
-        found: dict[str, list[Result]] = {}
+        by_part: dict[str, list[Result]] = {}
         for names, runner in (
             ([name for name in jobs if name not in alone], self.runner),
             (alone, Runner(self.runner.kept, 1, "sequential")),
         ):
             if names:
                 results = iter(runner.run([job for name in names for job in jobs[name]], self.work))
-                found |= {name: [next(results) for _ in jobs[name]] for name in names}
-        return found
+                by_part |= {name: [next(results) for _ in jobs[name]] for name in names}
+        return by_part
 
     @classmethod
     def work(cls, job: Job) -> Result:
@@ -186,20 +186,20 @@ class PartsStudy(RecordedStudy, ResumableStudy):
         return cls.parts[job["part"]].work(job)
 
     def write(self, report: Report, tables: Mapping[str, Rows]) -> None:
-        found = self.found(tables)
-        first, *others = (_sentence(self.parts[name].claim(found[name])) for name in found)
+        by_part = self.data_by_part(tables)
+        first, *others = (_sentence(self.parts[name].claim(by_part[name])) for name in by_part)
         report.answer(first)
         for claim in others:
             report.paragraph(claim)
-        for name, data in found.items():
+        for name, data in by_part.items():
             part = self.parts[name]
             if part.heading:
                 report.heading(part.heading)
             write(report, data, part.content)
         for function in self.after:
-            function(report, found)
+            function(report, by_part)
 
-    def found(self, tables: Mapping[str, Rows]) -> dict[str, Data]:
+    def data_by_part(self, tables: Mapping[str, Rows]) -> dict[str, Data]:
         """Return the rows of the parts that are recorded, by name."""
         rows = {
             name: [row for file in part.names(name) for row in self._of(name, tables, file)]
@@ -215,12 +215,12 @@ class PartsStudy(RecordedStudy, ResumableStudy):
         rows = tables.get(file, ())
         return [row for row in rows if row["part"] == name] if self._shares(file) else rows
 
-    def _with_others(self, name: str, file: str, recorded: Rows, measured: Rows) -> Rows:
+    def _with_others(self, name: str, file: str, old: Rows, new: Rows) -> Rows:
         """Return the rows of a part that were measured, after those of its record that stay."""
         label = {"part": name} if self._shares(file) else {}
-        rows = attributed({**label, **row} for row in measured)
+        rows = attributed({**label, **row} for row in new)
         values = {str(row.get(self.adds)) for row in rows}
-        others = [row for row in recorded if self.adds and str(row.get(self.adds)) not in values]
+        others = [row for row in old if self.adds and str(row.get(self.adds)) not in values]
         return [*others, *rows]
 
 

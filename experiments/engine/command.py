@@ -52,12 +52,12 @@ _SURE = 0.999  # level of the intervals that say which policy is clearly behind,
 
 def _service_jobs(study: Any) -> list[Job]:
     size: Size = study.size
-    found = []
+    jobs = []
     for fleet, (sources, budget) in list(FLEETS.items())[: 1 if size.quick else None]:
-        known = Task(**arguments_of({"arguments": {"sources": sources}})).sources
-        flow = float(known.arrival_rate.sum() * known.period)
+        parameters = Task(**arguments_of({"arguments": {"sources": sources}})).sources
+        flow = float(parameters.arrival_rate.sum() * parameters.period)
         for service in SERVICE[2:3] if size.quick else SERVICE:
-            price = engine_relaxation(known, budget, service * flow).price
+            price = engine_relaxation(parameters, budget, service * flow).price
             # Items that lose to others of the queue are refused by its order already.
             for discipline, threshold in (("fifo", NEVER), ("fifo", STALE), ("value", NEVER)):
                 level = price if threshold == STALE else 0.0
@@ -70,8 +70,8 @@ def _service_jobs(study: Any) -> list[Job]:
                 }
                 engine = _engine(service * flow, level, discipline=discipline)
                 task = fleet, sources, budget
-                found += [job(size, task, agent, engine, **columns) for agent in AGENTS]
-    return found
+                jobs += [job(size, task, agent, engine, **columns) for agent in AGENTS]
+    return jobs
 
 
 def _gain(level: float = 0.95) -> Cell:

@@ -67,14 +67,14 @@ def exact_work(job: Job) -> Result:
     ages = np.maximum(np.ceil(5 / fleet.decay_rate) + 1, 20).astype(int)
     process = EngineProcess(fleet, 1, engine, ages)
     optimum, _ = process.optimum(_TOLERANCE)
-    found = policies(fleet, engine, ages)
+    rules = policies(fleet, engine, ages)
     return {
         "sources": len(fleet),
         "service": share,
         "engine": repr(engine),
         "bound": engine_relaxation(fleet, 1, engine.rate).bound,
         "optimum": optimum,
-        **{name: process.reward(choices(process, one)) for name, one in found.items()},
+        **{name: process.reward(choices(process, one)) for name, one in rules.items()},
     }
 
 
@@ -91,15 +91,15 @@ def policies(fleet: Sources, engine: Engine, ages: IntArray) -> dict[str, QueueI
     }
 
 
-def choices(process: EngineProcess, found: QueueIndex | FloatArray) -> IntArray:
+def choices(process: EngineProcess, rule: QueueIndex | FloatArray) -> IntArray:
     """Return the source of the largest index in every state; M = 1, ties go to the older."""
     phase, *ages, backlog = np.indices(process.shape)
-    if isinstance(found, QueueIndex):
+    if isinstance(rule, QueueIndex):
         age = np.stack([age.ravel() + 1.0 for age in ages], axis=1)
-        here = phase.ravel() % len(found.service.left)
-        index = found.priority(age, here, backlog.ravel()).T.reshape(-1, *process.shape)
+        here = phase.ravel() % len(rule.service.left)
+        index = rule.priority(age, here, backlog.ravel()).T.reshape(-1, *process.shape)
     else:
-        index = np.array([found[i, age] for i, age in enumerate(ages)])
+        index = np.array([rule[i, age] for i, age in enumerate(ages)])
     best = index >= index.max(axis=0)
     oldest = np.where(best, np.array(ages), -1)
     return np.asarray(np.argmax(oldest, axis=0))
@@ -165,23 +165,23 @@ _AGES, _CLOSER = 25, 1e-5
 def learner_jobs(study: Any) -> list[Job]:
     """Return a job for each training, and one for what is known."""
     seeds, steps = (1, 100) if study.size.quick else (SEEDS, STEPS)
-    trained = [
+    trainings = [
         {"agent": AGENT, "features": list(features), "seed": seed, "steps": steps}
         for features in (SEES, BLIND)
         for seed in range(seeds)
     ]
-    return [*trained, {"agent": "", "features": [], "seed": 0, "steps": 0}]
+    return [*trainings, {"agent": "", "features": [], "seed": 0, "steps": 0}]
 
 
 def learner_work(job: Job) -> Result:
     """Return the reward of a learner after every part of its training, or of all that is known."""
     process = _process()
     if not job["agent"]:
-        found = policies(FLEET, ENGINE, process.ages)
+        rules = policies(FLEET, ENGINE, process.ages)
         return {
             "optimum": process.optimum(_CLOSER)[0],
             "bound": engine_relaxation(FLEET, 1, ENGINE.rate).bound,
-            **{name: process.reward(choices(process, one)) for name, one in found.items()},
+            **{name: process.reward(choices(process, one)) for name, one in rules.items()},
         }
     from agents.learning import LEARNERS  # imports torch
 
@@ -200,7 +200,7 @@ def learner_work(job: Job) -> Result:
     rewards = {}
     while learner.steps < job["steps"]:
         learner.learn(min(EVERY, job["steps"] - learner.steps))
-        rewards[str(learner.steps)] = process.reward(_chosen(process, learner))
+        rewards[str(learner.steps)] = process.reward(_choices_of(process, learner))
     return {"rewards": rewards}
 
 
@@ -209,13 +209,13 @@ def _process() -> EngineProcess:
     return EngineProcess(FLEET, 1, ENGINE, _AGES)
 
 
-def _chosen(process: EngineProcess, learner: Any) -> IntArray:
+def _choices_of(process: EngineProcess, learner: Any) -> IntArray:
     """Return what a learner crawls in every state."""
     _, *ages, backlog = np.indices(process.shape)
-    shown = {"age": np.stack([age.ravel() + 1.0 for age in ages], axis=-1)}
-    shown["backlog"] = np.repeat(backlog.reshape(-1, 1), len(FLEET), axis=1)
+    features = {"age": np.stack([age.ravel() + 1.0 for age in ages], axis=-1)}
+    features["backlog"] = np.repeat(backlog.reshape(-1, 1), len(FLEET), axis=1)
     task = learner.task
-    observation = np.stack([shown[name] for name in task.features], axis=-1).astype(np.float32)
+    observation = np.stack([features[name] for name in task.features], axis=-1).astype(np.float32)
     assert task.scales is not None
     priority, _ = learner.predict(scaled(observation, task.scales))
     return np.asarray(np.argmax(priority, axis=-1).reshape(process.shape))
@@ -232,15 +232,15 @@ def learner_rows(job: Job, result: Result) -> Iterator[dict[str, Any]]:
             yield {"agent": name, "sees": "", "seed": 0, "steps": 0, "reward": repr(reward)}
 
 
-def _known(data: Data) -> dict[str, float]:
+def _known_rewards(data: Data) -> dict[str, float]:
     """Return the optimum, the bound and the rewards of the policies."""
     return {row["agent"]: float(row["reward"]) for row in data.where(sees="")}
 
 
-def _trained(data: Data) -> dict[str, FloatArray]:
+def _ratios(data: Data) -> dict[str, FloatArray]:
     """Return the rewards of the seeds at the end of training over the optimum, (S,), by what is
     seen."""
-    optimum = _known(data)["optimum"]
+    optimum = _known_rewards(data)["optimum"]
     return {
         sees: data.numbers("reward", sees=sees, steps=max(data.values("steps", sees=sees), key=int))
         / optimum
@@ -251,13 +251,13 @@ def _trained(data: Data) -> dict[str, FloatArray]:
 
 def learner_table(report: Report, data: Data) -> None:
     """Add the rewards at the end of training beside what is known."""
-    known = _known(data)
+    rewards = _known_rewards(data)
     rows = [
-        [name, f"{reward / known['optimum']:.2%}", "", ""]
-        for name, reward in known.items()
+        [name, f"{reward / rewards['optimum']:.2%}", "", ""]
+        for name, reward in rewards.items()
         if name != "optimum"
     ]
-    for sees, ratio in _trained(data).items():
+    for sees, ratio in _ratios(data).items():
         spread = [f"{x:.2%}" for x in (ratio.min(), ratio.max())]
         rows.append([f"{AGENT} that sees {sees}", percent(statistics.mean(ratio)), *spread])
     report.table("Reward over the optimum", ["", "mean", "least seed", "best seed"], rows)
@@ -265,17 +265,17 @@ def learner_table(report: Report, data: Data) -> None:
 
 def learner_claim(data: Data) -> str:
     """Return what the learners reach."""
-    known, trained = _known(data), _trained(data)
+    rewards, ratios = _known_rewards(data), _ratios(data)
     learnt = ", ".join(
         f"{percent(statistics.mean(ratio))} if it sees {sees.replace(' ', ' and ')}"
-        for sees, ratio in trained.items()
+        for sees, ratio in ratios.items()
     )
     return (
         f"Of the exact optimum of three sources {AGENT} reaches {learnt} (mean of "
-        f"{len(next(iter(trained.values())))} seeds); whittle-engine "
-        f"{known['whittle-engine'] / known['optimum']:.1%}, whittle "
-        f"{known['whittle'] / known['optimum']:.1%}; the bound is "
-        f"{known['bound'] / known['optimum']:.0%}."
+        f"{len(next(iter(ratios.values())))} seeds); whittle-engine "
+        f"{rewards['whittle-engine'] / rewards['optimum']:.1%}, whittle "
+        f"{rewards['whittle'] / rewards['optimum']:.1%}; the bound is "
+        f"{rewards['bound'] / rewards['optimum']:.0%}."
     )
 
 

@@ -64,8 +64,8 @@ def work(job: Job) -> Result:
     else:
         follow(world, PER_HOUR, RULES[policy])
     days = dict(zip(_DAYS, (world.gains / world.published).tolist(), strict=True))
-    used = world.requests / (PER_HOUR * world.end / HOUR)
-    return {**days, "dead": world.vain / world.requests, "used": used}
+    usage = world.requests / (PER_HOUR * world.end / HOUR)
+    return {**days, "dead": world.vain / world.requests, "used": usage}
 
 
 def _by_seed(data: Data, column: str, case: Case) -> dict[str, float]:
@@ -77,8 +77,8 @@ def lead(column: str) -> Cell:
     seed, with its name."""
 
     def cell(data: Data, case: Case) -> str:
-        found = {name: data.numbers(column, **{**case, "policy": name}).mean() for name in IN_USE}
-        best = max(found, key=lambda name: found[name])
+        means = {name: data.numbers(column, **{**case, "policy": name}).mean() for name in IN_USE}
+        best = max(means, key=lambda name: means[name])
         mine, its = (_by_seed(data, column, {**case, "policy": name}) for name in (SCHEDULER, best))
         return f"{_mean(np.array([mine[seed] - its[seed] for seed in mine]), '+')} ({best})"
 

@@ -11,7 +11,7 @@ import numpy as np
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.backtest.rules import RULES as IN_USE
 from ephemeral_crawl.core.runner import Job, Result
-from experiments.core.data import Across, Case, Cell, Column, Computed, Data, Table, mean
+from experiments.core.data import Across, Case, Cell, Column, Data, Paragraph, Table, mean
 from experiments.core.study import Part
 from experiments.live.over_http import crawl
 from experiments.live.rules import RULES, Oracle, bound, follow
@@ -77,8 +77,8 @@ def work(job: Job) -> Result:
 def ratios(data: Data, case: Case, /, **other: str) -> FloatArray:
     """Return what is collected ÷ what is in another case, for each seed of both."""
     mine, its = (
-        {row["seed"]: float(row["fraction"]) for row in data.where(**found)}
-        for found in (case, {**case, **other})
+        {row["seed"]: float(row["fraction"]) for row in data.where(**each_case)}
+        for each_case in (case, {**case, **other})
     )
     return np.array([mine[seed] / its[seed] for seed in mine if seed in its])
 
@@ -88,8 +88,8 @@ def over(statistic: Callable[[FloatArray], Any], *policies: str) -> Cell:
     was crawled."""
 
     def cell(data: Data, case: Case) -> float | str:
-        found = [ratios(data, {**case, "policy": SIMULATED}, policy=name) for name in policies]
-        return min((float(statistic(x)) for x in found if x.size), default="")
+        samples = [ratios(data, {**case, "policy": SIMULATED}, policy=name) for name in policies]
+        return min((float(statistic(x)) for x in samples if x.size), default="")
 
     return cell
 
@@ -124,10 +124,10 @@ def pinged(data: Data) -> str:
 def over_http(data: Data) -> str:
     """Say by how much crawls over HTTP differ from those without."""
     cases = data.cases("case", "budget", policy=HTTP)
-    found = [abs(ratios(data, case, policy=SIMULATED) - 1) for case in cases]
-    if not found:
+    parts = [abs(ratios(data, case, policy=SIMULATED) - 1) for case in cases]
+    if not parts:
         return ""
-    differences = np.concatenate(found)
+    differences = np.concatenate(parts)
     return (
         f"Of these crawls {differences.size} were also made by the crawler over HTTP, in "
         "accelerated time. What it collects differs from what is stated here by at most "
@@ -170,8 +170,8 @@ PART = Part(
         "bound is that of two relaxed constraints, of the budget and of the hosts, on the expected "
         "worth (`experiments.live.rules.bound`); it holds for every crawler that is not told of "
         "pings.",
-        Computed(pinged),
-        Computed(over_http),
+        Paragraph(pinged),
+        Paragraph(over_http),
     ),
     claim=claim,
 )

@@ -46,13 +46,13 @@ def jobs(study: Any) -> list[Job]:
 def work(job: Job) -> Result:
     """Return a row; the store is made by the first job, and used by the others, too."""
     place, sources = Path(job["folder"]) / f"http-{job['sources']}", job["sources"]
-    told = place / "built.json"
-    if not told.exists():
+    record = place / "built.json"
+    if not record.exists():
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
-        built = build_store(place / "crawl.db", sources)
-        told.write_text(json.dumps(built), encoding="utf-8")
-    common = {"sources": sources, **json.loads(told.read_text(encoding="utf-8"))}
+        times = build_store(place / "crawl.db", sources)
+        record.write_text(json.dumps(times), encoding="utf-8")
+    common = {"sources": sources, **json.loads(record.read_text(encoding="utf-8"))}
     words = ["ephemeral_crawl", "serve", "--store", f"sqlite:///{place / 'crawl.db'}"]
     words += ["--burst", "20000", "--port", "0", *(["--full"] if job["full"] == "yes" else [])]
     row = _load(words, job["batch"], job["seconds"], with_page=True)
@@ -75,15 +75,15 @@ def build_store(store: Path, sources: int) -> dict[str, Any]:
                 }
                 for i in range(first, last)
             )
-        added = time.perf_counter()
+        added_at = time.perf_counter()
         for first in tqdm(range(0, sources, _CHUNK), "fetching each once", leave=False):
             now = time.time()
             scheduler.record(
                 {"source": _name(i), "items": _items(draw, now - _AGE, 8), "at": now - _AGE}
                 for i in range(first, min(first + _CHUNK, sources))
             )
-        fetched = time.perf_counter()
-    return {"adding_s": f"{added - start:.1f}", "fetching_s": f"{fetched - added:.1f}"}
+        fetched_at = time.perf_counter()
+    return {"adding_s": f"{added_at - start:.1f}", "fetching_s": f"{fetched_at - added_at:.1f}"}
 
 
 def _name(i: int) -> str:
@@ -116,10 +116,10 @@ def started(*words: str) -> Iterator[Process]:
     )
     try:
         assert server.stdout is not None
-        found = re.search(r":(\d+)/", server.stdout.readline())
-        if found is None:
+        match = re.search(r":(\d+)/", server.stdout.readline())
+        if match is None:
             raise ValueError("the server did not start; its message is above")
-        yield Process(server.pid, int(found[1]))
+        yield Process(server.pid, int(match[1]))
     finally:
         server.terminate()
         server.communicate(timeout=120)
@@ -178,19 +178,19 @@ class LeasingClient:
     def once(self) -> None:
         start = time.perf_counter()
         lease = {"limit": self._batch, "timeout": "2min", "wait": "5s"}
-        leased = ask(self._connection, "POST", "/v1/lease", lease)["leases"]
+        leases = ask(self._connection, "POST", "/v1/lease", lease)["leases"]
         self.leases.append(time.perf_counter() - start)
-        if not leased:
+        if not leases:
             return
         now = time.time()
         outcomes = [
             {"lease": x["id"], "outcome": "fetched", "items": _items(self._draw, now, 3)}
-            for x in leased
+            for x in leases
         ]
         start = time.perf_counter()
-        done = ask(self._connection, "POST", "/v1/record", {"outcomes": outcomes})
+        answer = ask(self._connection, "POST", "/v1/record", {"outcomes": outcomes})
         self.outcomes.append(time.perf_counter() - start)
-        self.pairs += sum(done["results"])
+        self.pairs += sum(answer["results"])
 
 
 class _Reader:
@@ -229,10 +229,10 @@ def ask(connection: HTTPConnection, method: str, path: str, body: Any = None) ->
     text = None if body is None else json.dumps(body)
     connection.request(method, path, text, _JSON if text else {})
     answer = connection.getresponse()
-    told = answer.read()
+    content = answer.read()
     if answer.status != 200:
-        raise ValueError(f"{path}: {answer.status}: {told[:300]!r}")
-    return json.loads(told) if answer.headers["Content-Type"] == "application/json" else None
+        raise ValueError(f"{path}: {answer.status}: {content[:300]!r}")
+    return json.loads(content) if answer.headers["Content-Type"] == "application/json" else None
 
 
 def processor_time(process: int) -> float:

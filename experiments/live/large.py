@@ -69,9 +69,9 @@ class Demands:
             None if silent[k] else Quote(float(self.budgets[k]), float(prices[k]), int(n), 0)
             for k, n in enumerate(self.sources)
         ]
-        lowered = balancer.lower(quotes)
-        most = self._tell(lowered)
-        balancer.acknowledge(lowered)
+        cuts = balancer.lower(quotes)
+        most = self._tell(cuts)
+        balancer.acknowledge(cuts)
         return max(most, self._tell(balancer.rise()))
 
     def disturb(self, shock: str) -> None:
@@ -80,9 +80,9 @@ class Demands:
         if shock == VALUES:
             self.scale[:few] *= 3.0
             return
-        taken = 0.5 * self.budgets[:few].sum()
+        amount = 0.5 * self.budgets[:few].sum()
         self.budgets[:few] *= 0.5
-        self.budgets[few:] *= 1.0 + taken / self.budgets[few:].sum()
+        self.budgets[few:] *= 1.0 + amount / self.budgets[few:].sum()
 
     def _tell(self, budgets: Mapping[int, float]) -> float:
         for k, budget in budgets.items():
@@ -134,8 +134,8 @@ def work(job: Job) -> Result:
         most = max(most, fleet.round(balancer, prices, case["lost"]))
         took += time.process_time() - start
     after = {f"hour {h}": apart[BEFORE + h * ROUNDS] for h in HOURS}
-    each = {"before": apart[BEFORE - 1], "most": most / PER_HOUR, "round": 1e3 * took / rounds}
-    return {**each, **after}
+    measures = {"before": apart[BEFORE - 1], "most": most / PER_HOUR, "round": 1e3 * took / rounds}
+    return {**measures, **after}
 
 
 def claim(data: Data) -> str:

@@ -158,32 +158,32 @@ async def _answer(
     i = int(number)
     feed = world.feeds[i]
     second = place == "second"
-    found = feed.answer(loop.time()) if second else world.ask(i, loop.time())
-    if found.moved and not second:
+    answer = feed.answer(loop.time()) if second else world.ask(i, loop.time())
+    if answer.moved and not second:
         status = 302 if feed.nature.value.startswith("redirects") else 301 if i % 2 else 308
         return _message(status, {"Location": address(world, i, port, second=True)})
-    if found.delay:
+    if answer.delay:
         with loop.request(-1):
             # A client that loses patience does so before.
-            await asyncio.sleep(found.delay + (0.001 if found.status is None else 0.0))
-    if found.status is None:
+            await asyncio.sleep(answer.delay + (0.001 if answer.status is None else 0.0))
+    if answer.status is None:
         return b""
-    if found.status != 200:
-        asked = found.retry_after
-        if not asked:
-            return _message(found.status, {})
-        date = format_datetime(datetime.fromtimestamp(loop.clock() + asked, UTC), usegmt=True)
-        return _message(found.status, {"Retry-After": date if i % 2 else f"{asked:.0f}"})
+    if answer.status != 200:
+        seconds = answer.retry_after
+        if not seconds:
+            return _message(answer.status, {})
+        date = format_datetime(datetime.fromtimestamp(loop.clock() + seconds, UTC), usegmt=True)
+        return _message(answer.status, {"Retry-After": date if i % 2 else f"{seconds:.0f}"})
     now = loop.time()
-    listed = feed.listed(now)
-    tag = f'"{listed.start}-{listed.stop}"'
-    last = feed.time[listed.stop - 1] if listed.stop else 0.0
+    span = feed.listed(now)
+    tag = f'"{span.start}-{span.stop}"'
+    last = feed.time[span.stop - 1] if span.stop else 0.0
     modified = format_datetime(datetime.fromtimestamp(START + last, UTC), usegmt=True)
     world.show(i, now)
     extra = {"ETag": tag, "Last-Modified": modified} if feed.conditional else {}
     if feed.conditional and headers.get("if-none-match") == tag:
         return _message(304, extra)
-    body = (_atom if feed.atom else _rss)(feed, listed, i)
+    body = (_atom if feed.atom else _rss)(feed, span, i)
     kind = "application/atom+xml" if feed.atom else "application/rss+xml; charset=utf-8"
     return _message(200, {**extra, "Content-Type": kind}, body.encode())
 
@@ -196,13 +196,13 @@ def _message(status: int, headers: dict[str, str], body: bytes = b"") -> bytes:
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
 
 
-def _rss(feed: Feed, listed: slice, i: int) -> str:
+def _rss(feed: Feed, span: slice, i: int) -> str:
     items = "".join(
         f"<item><title>Item {k}</title><link>http://feed{i}.test/{k}</link>"
         f"<guid isPermaLink='false'>{i}-{k}</guid>"
         f"<pubDate>{format_datetime(datetime.fromtimestamp(START + feed.time[k], UTC))}</pubDate>"
         f"<ec:worth>{feed.worth[k]:.6f}</ec:worth></item>"
-        for k in reversed(range(listed.start, listed.stop))
+        for k in reversed(range(span.start, span.stop))
     )
     return (
         f"<?xml version='1.0'?><rss version='2.0' xmlns:ec='{_NAMESPACE}'><channel>"
@@ -210,13 +210,13 @@ def _rss(feed: Feed, listed: slice, i: int) -> str:
     )
 
 
-def _atom(feed: Feed, listed: slice, i: int) -> str:
+def _atom(feed: Feed, span: slice, i: int) -> str:
     items = "".join(
         f"<entry><title>Item {k}</title><link href='http://feed{i}.test/{k}'/>"
         f"<id>urn:feed:{i}:{k}</id>"
         f"<published>{datetime.fromtimestamp(START + feed.time[k], UTC).isoformat()}</published>"
         f"<ec:worth>{feed.worth[k]:.6f}</ec:worth></entry>"
-        for k in reversed(range(listed.start, listed.stop))
+        for k in reversed(range(span.start, span.stop))
     )
     return (
         f"<?xml version='1.0'?><feed xmlns='http://www.w3.org/2005/Atom' xmlns:ec='{_NAMESPACE}'>"
@@ -247,7 +247,7 @@ def crawl(
     """
     loop = WarpedLoop()
     scheduler = Scheduler(":memory:", budget=f"{per_hour:g}/h", clock=loop.clock)
-    done = visits.append if visits is not None else lambda visit: None
+    callback = visits.append if visits is not None else lambda visit: None
 
     async def names(host: str, port: int) -> list[str]:
         return resolve(world, loop.time(), host)
@@ -267,7 +267,7 @@ def crawl(
                 per_host=per_host,
                 poll=POLL,
                 clock=loop.clock,
-                done=done,
+                done=callback,
             )
             stop = loop.call_later(world.end, crawler.stop)
             telling = asyncio.create_task(_tell(world, scheduler, crawler, port, loop))
@@ -287,16 +287,16 @@ class Once:
     """Parses feeds as the crawler does, but each item only once, which takes most of the time."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, feeds.FeedItem] = {}
+        self._items: dict[bytes, feeds.FeedItem] = {}
 
     async def __call__(self, body: bytes, content_type: str, url: str) -> feeds.Feed:
-        found = list(_ITEM.finditer(body))
-        new = [match[0] for match in found if match[0] not in self._known]
-        start, end = (found[0].start(), found[-1].end()) if found else (0, 0)
+        matches = list(_ITEM.finditer(body))
+        new = [match[0] for match in matches if match[0] not in self._items]
+        start, end = (matches[0].start(), matches[-1].end()) if matches else (0, 0)
         short = b"".join([body[:start], *new, body[end:]])
         feed = feeds.parse_feed(short, content_type, url, "ec_worth")
-        self._known.update(zip(new, feed.items, strict=True))
-        return feed._replace(items=[self._known[match[0]] for match in found])
+        self._items.update(zip(new, feed.items, strict=True))
+        return feed._replace(items=[self._items[match[0]] for match in matches])
 
 
 class WarpedClient(Client):

@@ -63,16 +63,16 @@ def work(job: Job) -> Result:
             path = Path(place) / "crawl.db"
             with _Crawl(path if store == "file" else ":memory:", sources) as crawl:
                 rows = [crawl.row(store, batch, seconds) for batch in BATCHES]
-                stored = crawl.stored() if store == "file" else dict.fromkeys(_STORED, "")
+                storage = crawl.stored() if store == "file" else dict.fromkeys(_STORED, "")
             if store == "file":
                 with ProcessPoolExecutor(1, get_context("spawn"), end_with_parent) as pool:
-                    stored |= {
+                    storage |= {
                         "file_mb": f"{path.stat().st_size / 1e6:.1f}",
                         **pool.submit(_opened, path).result(),
                     }
     finally:
         gc.unfreeze()
-    return {"rows": [{**row, **stored} for row in rows]}
+    return {"rows": [{**row, **storage} for row in rows]}
 
 
 def _opened(path: Path) -> dict[str, Any]:

@@ -56,10 +56,10 @@ class Oracle(Follower):
         super().__init__(world)
         self._full = np.array([feed.rate * feed.mean for feed in world.feeds]) / DECAY
         self._mean = np.array([feed.mean for feed in world.feeds])
-        gone, born = (Nature.GONE, Nature.SILENT), Nature.BORN
+        endings, born = (Nature.GONE, Nature.SILENT), Nature.BORN
         self._start = np.array([f.moment if f.nature is born else -1e12 for f in world.feeds])
-        self._end = np.array([f.moment if f.nature in gone else math.inf for f in world.feeds])
-        self._known = np.full(world.number, -1e12)
+        self._end = np.array([f.moment if f.nature in endings else math.inf for f in world.feeds])
+        self._fetched_at = np.full(world.number, -1e12)
         self._silent = 1.0 - world.recall if pings else 1.0  # share of the items
         self._precision = world.precision
         self._pings = world.pings[::-1] if pings else []
@@ -74,7 +74,7 @@ class Oracle(Follower):
             if self._start[i] <= time < self._end[i]:
                 self._true[i] += math.exp(-DECAY * (now - time))
         full = np.where((self._start <= now) & (now < self._end), self._full, 0.0)
-        since = now - np.maximum(self._known, self._start)
+        since = now - np.maximum(self._fetched_at, self._start)
         x = self._silent * full * -np.expm1(-DECAY * np.maximum(since, 0.0))
         x += self._precision * self._mean * self._true
         share = np.minimum(x / np.where(full > 0.0, full, 1.0), 1.0 - 1e-12)
@@ -84,7 +84,7 @@ class Oracle(Follower):
 
     def asked(self, i: int, now: float, published: Floats | None, status: int | None) -> None:
         if published is not None:
-            self._known[i], self._true[i] = now, 0.0
+            self._fetched_at[i], self._true[i] = now, 0.0
 
 
 class Intervals(Follower):
@@ -118,28 +118,28 @@ def follow(
         per_host: least time between two fetches of a shared host, seconds.
     """
     follower = rule(world)
-    blocked = np.zeros(world.number)
+    open_at = np.zeros(world.number)
     hosts = np.array([-1 if feed.host is None else feed.host for feed in world.feeds])
     for now in np.arange(0.0, world.end, HOUR / per_hour).tolist():
-        score = np.where(blocked <= now, follower.urgency(now), -math.inf)
+        score = np.where(open_at <= now, follower.urgency(now), -math.inf)
         i = int(score.argmax())
         if score[i] == -math.inf:
             continue
         answer = world.ask(i, now)
-        published = None
+        times = None
         if answer.status == 200:
             feed, at = world.feeds[i], now + answer.delay
-            listed = feed.listed(at)
-            published = feed.time[max(listed.start, feed.shown) : listed.stop]
+            span = feed.listed(at)
+            times = feed.time[max(span.start, feed.shown) : span.stop]
             world.show(i, at)
         elif answer.status == 410:
-            blocked[i] = math.inf
+            open_at[i] = math.inf
         elif answer.retry_after:
-            blocked[i] = now + answer.retry_after
-        follower.asked(i, now, published, answer.status)
+            open_at[i] = now + answer.retry_after
+        follower.asked(i, now, times, answer.status)
         if per_host and hosts[i] >= 0:
             together = hosts == hosts[i]
-            blocked[together] = np.maximum(blocked[together], now + per_host)
+            open_at[together] = np.maximum(open_at[together], now + per_host)
     return world.fraction
 
 
@@ -179,22 +179,22 @@ def bound(world: World, per_hour: float, per_host: float = 0.0) -> float:
 
     def prices(price: float) -> np.ndarray:
         """Price of a request to each feed, with that of its host."""
-        found = np.full(len(feeds), price)
+        costs = np.full(len(feeds), price)
         for k in set(host[host >= 0].tolist()) if per_host else ():
             here = host == k
 
             def excess(more: float, here: np.ndarray = here) -> float:
-                return float(requests(found + more)[here].sum()) - end / per_host
+                return float(requests(costs + more)[here].sum()) - end / per_host
 
             if excess(0.0) > 0.0:
-                found[here] += brentq(excess, 0.0, _HIGHEST, xtol=1e-6)
-        return found
+                costs[here] += brentq(excess, 0.0, _HIGHEST, xtol=1e-6)
+        return costs
 
-    def spent(price: float) -> float:
+    def overspend(price: float) -> float:
         return float(requests(prices(price)).sum()) - per_hour * end / HOUR
 
     least = 1e-6
-    value = brentq(spent, least, _HIGHEST, xtol=1e-6) if spent(least) > 0.0 else least
+    value = brentq(overspend, least, _HIGHEST, xtol=1e-6) if overspend(least) > 0.0 else least
     fetches = requests(prices(value)) * success / time
     gap = 1.0 / np.maximum(fetches, 1e-12)
     collected = full * -np.expm1(-DECAY * gap) / gap * time

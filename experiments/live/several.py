@@ -104,15 +104,15 @@ def _measure(
         client.pairs = 0
     before = [processor_time(process.number) for process in processes]
     took = run_all(clients, [], seconds)
-    used = [
+    times = [
         processor_time(process.number) - start
         for process, start in zip(processes, before, strict=True)
     ]
     pairs = max(sum(client.pairs for client in clients), 1)
-    each = ", ".join(f"{1e6 * x / pairs:.0f}" for x in used)
+    costs = ", ".join(f"{1e6 * x / pairs:.0f}" for x in times)
     print(
         f"{name:34} {batch:4} a request: {pairs / took:6.0f} /s; processor time of each "
-        f"process, µs a pair: {each}; most of one process {max(used) / took:.2f} cores",
+        f"process, µs a pair: {costs}; most of one process {max(times) / took:.2f} cores",
         flush=True,
     )
 
@@ -124,14 +124,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=8.0)
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 10])
     parser.add_argument("--postgres", help="a database in which schemas are made")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         first = str(Path(folder) / "one.db")
-        build_store(Path(first), given.sources)
+        build_store(Path(first), arguments.sources)
         shards = [str(Path(folder) / f"shard{k}.db") for k in range(2)]
-        if given.postgres:
-            mark = "&" if "?" in given.postgres else "?"
-            schemas = [f"{given.postgres}{mark}schema=s{time.time_ns()}{k}" for k in range(3)]
+        if arguments.postgres:
+            mark = "&" if "?" in arguments.postgres else "?"
+            schemas = [f"{arguments.postgres}{mark}schema=s{time.time_ns()}{k}" for k in range(3)]
             with Scheduler(Path(first)) as scheduler:
                 scheduler.copy(schemas[0])
             first, shards = schemas[0], schemas[1:]
@@ -140,15 +140,15 @@ def main() -> None:
         start = time.process_time()
         Reshard(stores=tuple(shards)).run()
         print(f"divided in {time.process_time() - start:.1f} s of processor time")
-        for batch in given.batches:
-            load("one server", [first], batch, given.seconds)
-            load("two servers on one store", [first, first], batch, given.seconds)
-            load("a shard of two, alone", shards[:1], batch, given.seconds)
-            load("the other, alone", shards[1:], batch, given.seconds)
-            load("both shards", shards, batch, given.seconds)
-            load("both shards behind the router", shards, batch, given.seconds, routed=True)
-            if not given.postgres:
-                load_on_ray(shards, batch, given.seconds)
+        for batch in arguments.batches:
+            load("one server", [first], batch, arguments.seconds)
+            load("two servers on one store", [first, first], batch, arguments.seconds)
+            load("a shard of two, alone", shards[:1], batch, arguments.seconds)
+            load("the other, alone", shards[1:], batch, arguments.seconds)
+            load("both shards", shards, batch, arguments.seconds)
+            load("both shards behind the router", shards, batch, arguments.seconds, routed=True)
+            if not arguments.postgres:
+                load_on_ray(shards, batch, arguments.seconds)
 
 
 if __name__ == "__main__":

@@ -68,24 +68,24 @@ class Shards:
     def lease(self, limit: int, timeout: str) -> list[Lease]:
         """Lease from each shard in turn."""
         self._follow()
-        found: list[Lease] = []
+        together: list[Lease] = []
         for k, shard in enumerate(self.shards):
-            leases = shard.lease(limit - len(found), timeout) if len(found) < limit else []
-            found += [replace(lease, id=lease.id * self._number + k) for lease in leases]
-        return found
+            leases = shard.lease(limit - len(together), timeout) if len(together) < limit else []
+            together += [replace(lease, id=lease.id * self._number + k) for lease in leases]
+        return together
 
     def next_due(self) -> float | None:
         """Return when the first of them has something to lease."""
         times = [due for shard in self.shards if (due := shard.next_due()) is not None]
         return min([*times, self._next])
 
-    def report(self, lease: int, *arguments: Any, **named: Any) -> None:
+    def report(self, lease: int, *arguments: Any, **keywords: Any) -> None:
         number, k = divmod(lease, self._number)
-        self.shards[k].report(number, *arguments, **named)
+        self.shards[k].report(number, *arguments, **keywords)
 
-    def failed(self, lease: int, **named: Any) -> None:
+    def failed(self, lease: int, **keywords: Any) -> None:
         number, k = divmod(lease, self._number)
-        self.shards[k].failed(number, **named)
+        self.shards[k].failed(number, **keywords)
 
     def signal(self, source: str, kind: str) -> None:
         self._of(source).signal(source, kind)
@@ -112,9 +112,9 @@ class Shards:
             prices = np.array([quote.price for quote in quotes])
             self.apart[self._clock() - START] = float(np.abs(prices / prices.mean() - 1).max())
             if self._balancer is not None:
-                lowered = self._balancer.lower(quotes)
-                self._tell(lowered)
-                self._balancer.acknowledge(lowered)
+                cuts = self._balancer.lower(quotes)
+                self._tell(cuts)
+                self._balancer.acknowledge(cuts)
                 self._tell(self._balancer.rise())
             self.most = max(self.most, sum(x.status().budget for x in self.shards))
 
@@ -123,10 +123,10 @@ class Shards:
         self._shock = np.inf
         few = max(self._number // 4, 1)
         budgets = [x.status().budget for x in self.shards]
-        taken = 0.5 * sum(budgets[:few])
-        left = [0.5 * b if k < few else b for k, b in enumerate(budgets)]
-        left = [b if k < few else b + taken / (self._number - few) for k, b in enumerate(left)]
-        self._tell(dict(enumerate(left)))
+        amount = 0.5 * sum(budgets[:few])
+        shares = [0.5 * b if k < few else b for k, b in enumerate(budgets)]
+        shares = [b if k < few else b + amount / (self._number - few) for k, b in enumerate(shares)]
+        self._tell(dict(enumerate(shares)))
 
     def _tell(self, budgets: Mapping[int, float]) -> None:
         for k, budget in budgets.items():

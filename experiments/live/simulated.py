@@ -67,7 +67,7 @@ def simulate(
     # What happens, with the time: pings, and answers that servers are slow to give.
     events: list[tuple[float, int, Callable[[], None]]] = []
     under_way = 0
-    shown = [0] * world.number  # items that the crawler has seen, of each feed
+    ends = [0] * world.number  # items that the crawler has seen, of each feed
 
     def later(time: float, event: Callable[[], None]) -> None:
         heapq.heappush(events, (time, next(order), event))
@@ -96,24 +96,24 @@ def simulate(
             failed(i, lease, answer)
             return
         feed = world.feeds[i]
-        listed = feed.listed(now)
+        span = feed.listed(now)
         world.show(i, now)
-        new = slice(max(listed.start, shown[i]), listed.stop)
-        shown[i] = max(shown[i], listed.stop)
+        new = slice(max(span.start, ends[i]), span.stop)
+        ends[i] = max(ends[i], span.stop)
         times = (START + feed.time[new]).tolist()
         items = list(zip(times, feed.worth[new].tolist(), strict=True))
         scheduler.report(lease.id, items, status=200, at=START + now)
         if answer.moved and feed.moves and lease.source == names[i]:
-            moved = address(world, i, _PORT, second=True)
-            scheduler.rename(lease.source, moved)
-            names[i], numbers[moved] = moved, i
+            new_name = address(world, i, _PORT, second=True)
+            scheduler.rename(lease.source, new_name)
+            names[i], numbers[new_name] = new_name, i
 
     def fetch_sitemap(k: int, lease: Lease) -> None:
         world.log.append((now, -1 - k))
-        found = sitemaps[k].fetch(now)
-        told = [{"source": names[i], "kind": "sitemap", "at": START + at} for at, i in found]
-        times = [START + at for at, _ in found]
-        worths = zip(times, scheduler.signal_many(told), strict=True)
+        changes = sitemaps[k].fetch(now)
+        signals = [{"source": names[i], "kind": "sitemap", "at": START + at} for at, i in changes]
+        times = [START + at for at, _ in changes]
+        worths = zip(times, scheduler.signal_many(signals), strict=True)
         scheduler.report(lease.id, status=200, at=START + now, pings=list(worths))
 
     for time, i in world.pings if pings else []:

@@ -58,7 +58,7 @@ class Sitemap:
 
 def sitemaps_of(world: World, cost: float, every: float) -> list[Sitemap]:
     """Return the sitemaps of the sites of a world."""
-    rng, found = np.random.default_rng([world.seed, 19]), []
+    rng, sitemaps = np.random.default_rng([world.seed, 19]), []
     for k in range(SITES):
         recall, precision = QUALITIES[k % len(QUALITIES)]
         changes: list[tuple[float, int]] = []
@@ -70,8 +70,8 @@ def sitemaps_of(world: World, cost: float, every: float) -> list[Sitemap]:
             changes += [(time, i) for time in [*true.tolist(), *others.tolist()]]
         changes.sort()
         times, feeds = (np.array(column) for column in zip(*changes, strict=True))
-        found.append(Sitemap(times, feeds, cost, every))
-    return found
+        sitemaps.append(Sitemap(times, feeds, cost, every))
+    return sitemaps
 
 
 def jobs(
@@ -112,9 +112,9 @@ def work(job: Job) -> Result:
 
 def _gain(data: Data, case: Case) -> str:
     """Return by what more is collected than without sitemaps: mean and standard error."""
-    found = ratios(data, case, polled=NEVER, cost=str(COSTS[0])) - 1.0
-    error = found.std(ddof=1) / np.sqrt(len(found)) if len(found) > 1 else np.nan
-    return f"{found.mean():+.1%} ± {error:.1%}"
+    gains = ratios(data, case, polled=NEVER, cost=str(COSTS[0])) - 1.0
+    error = gains.std(ddof=1) / np.sqrt(len(gains)) if len(gains) > 1 else np.nan
+    return f"{gains.mean():+.1%} ± {error:.1%}"
 
 
 def claim(data: Data) -> str:

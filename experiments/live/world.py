@@ -129,8 +129,8 @@ class Feed:
             return _TIMEOUT if other < 0.2 else Answer(503 if other < 0.6 else 500)
         if self.nature is Nature.SLOW:
             return Answer(200, delay=5.0 + 20.0 * other)
-        moved = self.nature is Nature.MOVED and now >= self.moment
-        return Answer(200, moved=moved or self.nature is Nature.AWAY)
+        has_moved = self.nature is Nature.MOVED and now >= self.moment
+        return Answer(200, moved=has_moved or self.nature is Nature.AWAY)
 
     def listed(self, now: float) -> slice:
         """Return which items the feed shows."""
@@ -255,13 +255,13 @@ class World:
     def show(self, i: int, now: float) -> None:
         """Count what a feed shows as collected; what it no longer shows is lost."""
         feed = self.feeds[i]
-        seen = feed.listed(now)
-        first = max(seen.start, feed.shown)
-        time, worth = feed.time[first : seen.stop], feed.worth[first : seen.stop]
+        span = feed.listed(now)
+        first = max(span.start, feed.shown)
+        time, worth = feed.time[first : span.stop], feed.worth[first : span.stop]
         live = time >= 0.0
         day = min(int(now // DAY), len(self.gains) - 1)
         self.gains[day] += float((worth[live] * np.exp(-DECAY * (now - time[live]))).sum())
-        feed.shown = max(feed.shown, seen.stop)
+        feed.shown = max(feed.shown, span.stop)
 
     @property
     def published(self) -> NDArray[np.float64]:

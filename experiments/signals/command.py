@@ -54,9 +54,9 @@ QUALITIES = ((0.5, 0.05), (0.5, 0.2), (0.5, 0.8), (0.9, 0.95), (1.0, 1.0))
 def _exact_jobs(study: Any) -> list[Job]:
     size = study.size
     return [
-        job(size, task, agent, signals(*given), quality=label(*given))
+        job(size, task, agent, signals(*pair), quality=label(*pair))
         for task in tasks(size)
-        for given in (QUALITIES[1:3] if size.quick else QUALITIES)
+        for pair in (QUALITIES[1:3] if size.quick else QUALITIES)
         for agent in (CLOSED, EXACT, MYOPIC)
     ]
 
@@ -124,9 +124,9 @@ ALL_TOLD = label(1.0, 1.0)  # every change is told, which LambdaCrawl has a mode
 
 def _freshness_jobs(study: Any) -> list[Job]:
     size = replace(study.size, steps=min(study.size.steps, FRESHNESS_STEPS))
-    given: dict[str, dict[str, Any]] = {NONE: {}}
+    by_quality: dict[str, dict[str, Any]] = {NONE: {}}
     for pair in QUALITIES[2:3] if size.quick else (*QUALITIES[1:3], (0.8, 0.8), (1.0, 1.0)):
-        given[label(*pair)] = signals(*pair)
+        by_quality[label(*pair)] = signals(*pair)
     return [
         job(
             size,
@@ -138,7 +138,7 @@ def _freshness_jobs(study: Any) -> list[Job]:
             weight=weight,
         )
         for task in tasks(size)
-        for quality, arguments in given.items()
+        for quality, arguments in by_quality.items()
         for agent, weight in _weighted(quality, WEIGHTS[:2] if size.quick else WEIGHTS)
     ]
 
@@ -157,21 +157,21 @@ _FRESHNESS_GAIN = gain(agent=CLOSED, weight="")
 
 def _best(data: Data, case: Case) -> tuple[str, statistics.Estimate]:
     """Return the weight with which an agent collects most, and its gain over whittle."""
-    best = max(data.cases("weight", **case), key=lambda found: SHARE(data, found).mean)
+    best = max(data.cases("weight", **case), key=lambda one: SHARE(data, one).mean)
     return best["weight"], _FRESHNESS_GAIN(data, best)
 
 
-def _best_text(found: tuple[str, statistics.Estimate]) -> str:
-    weight, gained = found
-    text = f"{gained.mean:+.1%} [{gained.low:+.1%}, {gained.high:+.1%}]"
+def _best_text(best: tuple[str, statistics.Estimate]) -> str:
+    weight, gain = best
+    text = f"{gain.mean:+.1%} [{gain.low:+.1%}, {gain.high:+.1%}]"
     return f"{text} ({weight})" if weight else text
 
 
 def _freshness_claim(data: Data) -> str:
     def losses(quality: str, agent: str) -> str:
         cases = data.cases("case", quality=quality, agent=agent)
-        lost = [-_best(data, case)[1].mean for case in cases]
-        return f"{min(lost):.0%} to {max(lost):.0%}"
+        shares = [-_best(data, case)[1].mean for case in cases]
+        return f"{min(shares):.0%} to {max(shares):.0%}"
 
     qualities = data.values("quality")
     quality = next(q for q in (label(0.5, 0.8), *qualities) if q in qualities)
@@ -293,8 +293,8 @@ def _mixtures(sources: str) -> Iterator[tuple[str, dict[str, Any]]]:
     largest, third = rank < -(-n // 4), rank % 3
 
     def at(signalled: np.ndarray) -> dict[str, Any]:
-        given = signals(0.0, PRECISION)["signals"]
-        return {"signals": {**given, "recall": (RECALL * signalled).tolist()}}
+        defaults = signals(0.0, PRECISION)["signals"]
+        return {"signals": {**defaults, "recall": (RECALL * signalled).tolist()}}
 
     yield NOWHERE, {}
     yield LEAST, at(~largest)
@@ -349,10 +349,10 @@ BUDGETS, RUNS = (2, 5, 10, 20), 6  # runs start one step after the other, each w
 
 def _recording_jobs(study: Any) -> list[Job]:
     size: Size = study.size
-    shown = quality.SHOWN[1:2] if size.quick else quality.SHOWN
-    given = {
+    pairs = quality.SHOWN[1:2] if size.quick else quality.SHOWN
+    by_quality = {
         NONE: {"observed": False},
-        **{label(*pair): {"observed": False, **signals(*pair)} for pair in shown},
+        **{label(*pair): {"observed": False, **signals(*pair)} for pair in pairs},
         OBSERVED: {"observed": True},
     }
     return [
@@ -369,7 +369,7 @@ def _recording_jobs(study: Any) -> list[Job]:
         for name, folder in recordings.folders(size)
         for budget in (BUDGETS[:1] if size.quick else BUDGETS)
         if 2 * budget <= len(recordings.read(folder).fleet)
-        for quality_name, arguments in given.items()
+        for quality_name, arguments in by_quality.items()
     ]
 
 
@@ -377,22 +377,22 @@ _recorded_share = total(*PUBLISHED)
 _recorded_gain = versus(statistics.gain, "reward", quality=NONE)
 
 
-def _recorded_text(collected: statistics.Estimate, gained: statistics.Estimate) -> str:
-    interval = f"{gained.mean:+.0%} [{gained.low:+.0%}, {gained.high:+.0%}]"
-    return share(collected) + (f" ({interval})" if gained.mean else "")
+def _recorded_text(collected: statistics.Estimate, gain: statistics.Estimate) -> str:
+    interval = f"{gain.mean:+.0%} [{gain.low:+.0%}, {gain.high:+.0%}]"
+    return share(collected) + (f" ({interval})" if gain.mean else "")
 
 
 def _recorded_claim(data: Data) -> str:
     claims = []
     for recording in data.values("recording"):
         case = data.cases("recording", "budget", recording=recording)[0]
-        none, some, seen = (
+        none, some, every = (
             f"{_recorded_share(data, {**case, 'quality': name}).mean:.0%}"
             for name in (NONE, label(0.5, 0.8), OBSERVED)
         )
         claims.append(
             f"on the recording {recording} with M = {case['budget']}, whittle collects {none} "
-            f"without signals, {some} with r = .5 and p = .8, and {seen} if it sees all content"
+            f"without signals, {some} with r = .5 and p = .8, and {every} if it sees all content"
         )
     return "; ".join(claims)
 

@@ -38,7 +38,7 @@ def jobs(study: Any) -> list[Job]:
     every = [(r, p) for r in RECALLS for p in PRECISIONS]
     few = [(r, p) for r in RECALLS[1::2] for p in PRECISIONS[1::2]]
     grid = few if size.quick else [*SHOWN[3:4], *every]
-    given: dict[str, tuple[dict[str, Any], float, float]] = {
+    by_quality: dict[str, tuple[dict[str, Any], float, float]] = {
         NONE: ({}, 0.0, 1.0),
         OBSERVED: ({"observed": True}, 1.0, 1.0),
         **{label(*pair): (signals(*pair), *pair) for pair in grid},
@@ -46,7 +46,7 @@ def jobs(study: Any) -> list[Job]:
     return [
         job(size, task, "whittle", arguments, quality=name, recall=recall, precision=precision)
         for task in tasks(size)
-        for name, (arguments, recall, precision) in given.items()
+        for name, (arguments, recall, precision) in by_quality.items()
     ]
 
 
@@ -91,25 +91,25 @@ def figure(report: Report, data: Data) -> None:
 
 def _panel(axis: Any, data: Data, case: Case) -> None:
     bound = mean("bound", "published")
-    none, seen = ({**case, "quality": name} for name in (NONE, OBSERVED))
+    none, observed = ({**case, "quality": name} for name in (NONE, OBSERVED))
     grid = [
-        found
-        for found in data.cases("quality", "recall", "precision", **case)
-        if found["quality"] not in (NONE, OBSERVED)
+        row
+        for row in data.cases("quality", "recall", "precision", **case)
+        if row["quality"] not in (NONE, OBSERVED)
     ]
-    best = max(float(found["precision"]) for found in grid)
+    best = max(float(row["precision"]) for row in grid)
     for i, precision in enumerate(PRECISIONS):
-        line = [found for found in grid if float(found["precision"]) == precision]
-        line.sort(key=lambda found: float(found["recall"]))
-        recall = [0.0, *(float(found["recall"]) for found in line)]
-        shares = [SHARE(data, found).mean for found in (none, *line)]
+        line = [row for row in grid if float(row["precision"]) == precision]
+        line.sort(key=lambda row: float(row["recall"]))
+        recall = [0.0, *(float(row["recall"]) for row in line)]
+        shares = [SHARE(data, row).mean for row in (none, *line)]
         style = {"color": plots.PALETTE[i], "label": f"{precision:g}"}
         axis.plot(recall, 100 * np.array(shares), "o-", ms=3, **style)
         if precision == best:
-            bounds = [bound(data, found).mean for found in (none, *line)]
+            bounds = [bound(data, row).mean for row in (none, *line)]
             axis.plot(recall, 100 * np.array(bounds), ":", color=plots.INK, lw=1)
-    axis.axhline(100 * SHARE(data, seen).mean, color=plots.FAINT, ls="--", lw=1)
-    axis.axhline(100 * bound(data, seen).mean, color=plots.FAINT, ls=":", lw=1)
+    axis.axhline(100 * SHARE(data, observed).mean, color=plots.FAINT, ls="--", lw=1)
+    axis.axhline(100 * bound(data, observed).mean, color=plots.FAINT, ls=":", lw=1)
 
 
 PART = Part(

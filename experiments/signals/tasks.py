@@ -42,9 +42,9 @@ def gain(level: float = 0.95, **other: Any) -> Cell:
     return over_case(*PUBLISHED, level, **other)
 
 
-def share_and_gain(collected: Estimate, gained: Estimate) -> str:
+def share_and_gain(collected: Estimate, gain: Estimate) -> str:
     """Return what stands in a cell: the share, and what is gained."""
-    return share(collected) + (f" ({change(gained)})" if gained.mean else "")
+    return share(collected) + (f" ({change(gain)})" if gain.mean else "")
 
 
 def tasks(size: Size) -> list[tuple[str, str, int]]:
@@ -89,26 +89,26 @@ def job(
     """
     fleet, sources, budget = task
     own = {"case": f"{fleet}, M = {budget}", "agent": agent, "budget": budget, "fleet": fleet}
-    task_posed = {
+    environment = {
         "arrivals": "poisson-items",  # signals announce single items
         "observed": False,
         "sources": sources,
         "budget": budget,
         **arguments,
     }
-    found: Job = {
+    own_job: Job = {
         "columns": {**own, **columns, "seed": size.seed},
         "agent": agent,
-        "arguments": task_posed,
+        "arguments": environment,
         "runs": size.runs,
     }
-    return found | ({"options": dict(options)} if options else {})
+    return own_job | ({"options": dict(options)} if options else {})
 
 
 _ERRORS = 0.05  # probability that any of the comparisons of a table is an error
 
 
-class Compared(NamedTuple):
+class Comparison(NamedTuple):
     """Paired differences, none of which should be positive."""
 
     name: str
@@ -116,7 +116,7 @@ class Compared(NamedTuple):
     runs: int
 
 
-def check(report: Report, found: Mapping[str, Data]) -> None:
+def check(report: Report, parts: Mapping[str, Data]) -> None:
     """Add the checks of the parts that were run to the report."""
     report.heading("What must be true")
     report.paragraph(
@@ -125,9 +125,9 @@ def check(report: Report, found: Mapping[str, Data]) -> None:
         "rewards, in standard errors, positive where it is what should not be; of the bounds, the "
         "largest fall, or if none falls the smallest rise."
     )
-    rows = [row("rewards above the bound of their information set", list(above(found)))]
-    if "quality" in found:
-        data = found["quality"]
+    rows = [row("rewards above the bound of their information set", list(above(parts)))]
+    if "quality" in parts:
+        data = parts["quality"]
         rows.append(row("rewards that fall with a better recall or precision", list(falls(data))))
         falling = [
             float(data.where(**better)[0]["bound"]) / float(data.where(**worse)[0]["bound"]) - 1
@@ -140,31 +140,31 @@ def check(report: Report, found: Mapping[str, Data]) -> None:
     report.table("Checks", ["what should not be", "comparisons", "clearly so", "the most"], rows)
 
 
-def row(name: str, compared: list[Compared]) -> list[str]:
+def row(name: str, comparisons: list[Comparison]) -> list[str]:
     """Return the row of a check: the number of comparisons, and of those that are clear."""
-    if not compared:
+    if not comparisons:
         return [name, "0", "0", "n/a"]
-    level = 1 - _ERRORS / len(compared)
-    clear = [c for c in compared if c.z > statistics.t_quantile(level, c.runs - 1)]
-    most = max(compared, key=lambda c: c.z)
-    return [name, str(len(compared)), str(len(clear)), f"{most.z:+.1f} s.e. ({most.name})"]
+    level = 1 - _ERRORS / len(comparisons)
+    clear = [c for c in comparisons if c.z > statistics.t_quantile(level, c.runs - 1)]
+    most = max(comparisons, key=lambda c: c.z)
+    return [name, str(len(comparisons)), str(len(clear)), f"{most.z:+.1f} s.e. ({most.name})"]
 
 
-def above(found: Mapping[str, Data]) -> Iterator[Compared]:
+def above(parts: Mapping[str, Data]) -> Iterator[Comparison]:
     """Yield every agent's reward less the bound."""
-    for part, data in found.items():
+    for part, data in parts.items():
         if not data.rows or "bound" not in data.rows[0]:
             continue
-        bounded = Data([row for row in data.rows if row["bound"] not in ("", "nan")])
+        with_bound = Data([row for row in data.rows if row["bound"] not in ("", "nan")])
         runs = ("run", "reward", "seed")
-        for case in bounded.cases(*(name for name in data.rows[0] if name not in runs)):
-            ratio = bounded.numbers(*BOUND, **case)
-            share = bounded.numbers(*PUBLISHED, **case)
+        for case in with_bound.cases(*(name for name in data.rows[0] if name not in runs)):
+            ratio = with_bound.numbers(*BOUND, **case)
+            share = with_bound.numbers(*PUBLISHED, **case)
             name = f"{part}, {case['case']}, {case['agent']}"
             yield from _compared(name, share * (1 - 1 / ratio))
 
 
-def falls(data: Data) -> Iterator[Compared]:
+def falls(data: Data) -> Iterator[Comparison]:
     """Yield the reward under worse signals less that under better ones."""
     for worse, better in _pairs(data):
         name = f"{worse['case']}, {worse['quality']} against {better['quality']}"
@@ -188,7 +188,7 @@ def _pairs(data: Data) -> Iterator[tuple[Case, Case]]:
                 yield worse, min(better, key=lambda case: float(case[moves]))
 
 
-def _compared(name: str, differences: np.ndarray) -> Iterator[Compared]:
+def _compared(name: str, differences: np.ndarray) -> Iterator[Comparison]:
     error = differences.std(ddof=1) / np.sqrt(differences.size)
     if error > 0:
-        yield Compared(name, float(differences.mean() / error), differences.size)
+        yield Comparison(name, float(differences.mean() / error), differences.size)

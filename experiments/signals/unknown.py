@@ -133,11 +133,11 @@ def work(job: Job) -> Result:
     pings, rng = SHOWN.index("pings"), generator(length["seed"], "policy")
     total = np.zeros(seeds)
     for step in range(length["warmup"] + length["steps"]):
-        measured = step >= length["warmup"]
-        if job["falls"] and measured:
-            kept = rng.binomial(rollout.observation[..., pings].astype(int), LEFT)
-            rollout.observation[..., pings] = kept + rng.poisson(false)
-        total += rollout.step() * measured
+        is_measured = step >= length["warmup"]
+        if job["falls"] and is_measured:
+            remaining = rng.binomial(rollout.observation[..., pings].astype(int), LEFT)
+            rollout.observation[..., pings] = remaining + rng.poisson(false)
+        total += rollout.step() * is_measured
     return {
         "reward": (total / length["steps"]).tolist(),
         "published": (arrival_rate * utility).sum(axis=-1).tolist(),

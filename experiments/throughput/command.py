@@ -80,8 +80,8 @@ def _seconds(code: str, cache: str) -> float:
     """Return what a program prints, run with compiled functions cached in a folder."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": cache}
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    return float(done.stdout)
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return float(process.stdout)
 
 
 def replay_figures(items: str, curves: str = "", budget: float = 10.0) -> Iterator[Figure]:
@@ -94,8 +94,8 @@ def replay_figures(items: str, curves: str = "", budget: float = 10.0) -> Iterat
     """
     if not items:
         return
-    given = {"--items": items, "--curves": curves, "--budget": f"{budget:g}"}
-    words = [word for name, value in given.items() if value for word in (name, value)]
+    options = {"--items": items, "--curves": curves, "--budget": f"{budget:g}"}
+    words = [word for name, value in options.items() if value for word in (name, value)]
     with tempfile.TemporaryDirectory() as folder:
         out = str(Path(folder) / "replay")
         command = [sys.executable, "-m", "ephemeral_crawl", "evaluate", *words, "--out", out]
@@ -109,8 +109,8 @@ def replay_figures(items: str, curves: str = "", budget: float = 10.0) -> Iterat
 
 def _spent() -> float:
     """Return the processor time of all child processes so far, in seconds."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 FIGURES: dict[str, Callable[[Job], Iterator[Figure]]] = {
@@ -148,16 +148,17 @@ def _figures(job: Job) -> Result:
 def _shown(figure: Figure) -> list[str]:
     """Return how a figure is shown."""
     spread = "" if isnan(figure.low) else f" ({figure.low:.3g} … {figure.high:.3g})"
-    measured = f"{figure.value:.3g} {figure.unit}{spread}"
+    value = f"{figure.value:.3g} {figure.unit}{spread}"
     limit = f"{figure.sense} {figure.limit:g}" if figure.sense else ""
-    met = {True: "met", False: "NOT MET", None: ""}[figure.met]
-    return [figure.what, measured, limit, met, figure.note]
+    verdict = {True: "met", False: "NOT MET", None: ""}[figure.met]
+    return [figure.what, value, limit, verdict, figure.note]
 
 
 def _claim(data: Data) -> str:
     """Return how many figures meet their limits."""
-    held = [figure for figure in map(Figure.of, data.rows) if figure.sense]
-    return f"{sum(bool(figure.met) for figure in held)} of {len(held)} figures meet their limit."
+    figures = [figure for figure in map(Figure.of, data.rows) if figure.sense]
+    number = sum(bool(figure.met) for figure in figures)
+    return f"{number} of {len(figures)} figures meet their limit."
 
 
 def _tables(report: Report, data: Data) -> None:

@@ -127,17 +127,17 @@ def whittle_figures(rounds: int, n: int = N) -> Iterator[Figure]:
     fleet, ages = fleet_of(n, _RATE), np.random.default_rng(0).integers(1, 200, (1, n))
     index = ClosedForm(fleet.ceiling, fleet.cost, fleet.decay_per_step)
     # Mean content is the belief of unobserved sources.
-    means, drawn = world_of(fleet, Deterministic(), ages), world_of(fleet, Arrivals())
+    means, random_world = world_of(fleet, Deterministic(), ages), world_of(fleet, Arrivals())
     candidates = {
         "step": whittle_step(means, lambda world: index.index_at_age(world.age)),
         "copy": copying(n * _MOVED),
         "half": copying(n * _MOVED // 2),
-        "observed": whittle_step(drawn, lambda world: index.index(world.value)),
-        "content": advancing(drawn),
+        "observed": whittle_step(random_world, lambda world: index.index(world.value)),
+        "content": advancing(random_world),
     }
     times = interleaved(candidates, max(3, rounds // 3) if n >= N else rounds)
     size = f"{n:,} sources, M = N/100"
-    moved = times["step"].ratio_to(times["half"])[0]
+    ratio = times["step"].ratio_to(times["half"])[0]
     yield compared(
         WHITTLE,
         f"index, select, crawl and advance, not observed, {size}, against copying 64 B a source",
@@ -145,7 +145,7 @@ def whittle_figures(rounds: int, n: int = N) -> Iterator[Figure]:
         2.0,
         times["step"],
         times["copy"],
-        f"{moved:.2f} × copying 32 B, which reads and writes 64 B in all",
+        f"{ratio:.2f} × copying 32 B, which reads and writes 64 B in all",
     )
     yield compared(
         WHITTLE,
@@ -172,9 +172,9 @@ def content_figures(rounds: int, n: int = _DENSE) -> Iterator[Figure]:
 
 def adaptive_figures(rounds: int, n: int = LEARNING) -> Iterator[Figure]:
     """Yield the time of a step of every adaptive agent, against Whittle's with known rates."""
-    for each in cost.measure(n, max(3, rounds // 3)):
-        what = f"{each.name}, shown {each.shown}, {n:,} sources, against Whittle with known rates"
-        yield compared(ADAPTIVE, what, "≤", 2.0, each.step, each.best_step)
+    for one in cost.measure(n, max(3, rounds // 3)):
+        what = f"{one.name}, shown {one.shown}, {n:,} sources, against Whittle with known rates"
+        yield compared(ADAPTIVE, what, "≤", 2.0, one.step, one.best_step)
 
 
 # Name of an agent, and nanoseconds a source that making it may take.
@@ -205,18 +205,18 @@ def world_of(
     return world, rng
 
 
-def advancing(posed: tuple[World, np.random.Generator]) -> Call:
+def advancing(setting: tuple[World, np.random.Generator]) -> Call:
     """Return a step in which nothing is crawled."""
-    world, rng = posed
+    world, rng = setting
     return lambda: world.advance(rng)
 
 
 def whittle_step(
-    posed: tuple[World, np.random.Generator], index: Callable[[World], FloatArray]
+    setting: tuple[World, np.random.Generator], index: Callable[[World], FloatArray]
 ) -> Call:
     """Return a step of a policy that crawls a hundredth of the sources, those of the largest
     indices, without the environment."""
-    world, rng = posed
+    world, rng = setting
     k = max(1, world.shape[-1] // 100)
 
     def step() -> None:
@@ -299,10 +299,10 @@ def knapsack_figure(rounds: int, size: tuple[int, int] = SIZE) -> Figure:
     return in_turn(PAYOFFS, what, "≤", 30.0, knapsack, whittle, rounds)
 
 
-def _step_of(fleet: Sources, rows: int, *given: TaskArguments) -> Call:
+def _step_of(fleet: Sources, rows: int, *options: TaskArguments) -> Call:
     """Return a step of environments in which the agent sees the belief."""
     arguments: TaskArguments = {"sources": fleet, "observed": False, "horizon": None}
-    for some in given:
+    for some in options:
         arguments.update(some)
     arguments["budget"] = max(1, len(fleet) // 20)
     env = CrawlVectorEnv(rows, **arguments)
@@ -323,7 +323,7 @@ def scheduler_figures(
 ) -> Iterator[Figure]:
     """Yield the time per crawl of a large fleet, and its time against that of a small one."""
     schedulers = {n: _warm(n, m) for n in (small, large)}
-    times = interleaved({str(n): each.step for n, each in schedulers.items()}, rounds)
+    times = interleaved({str(n): scheduler.step for n, scheduler in schedulers.items()}, rounds)
     one, many = times[str(small)], times[str(large)]
     what = f"time per crawl, {large:,} sources, {m:,} crawls per step, known rates"
     yield of_each(SCHEDULER, what, "µs", 1.0, many, 1e6 / m)

@@ -34,14 +34,14 @@ def figures(rounds: int) -> Iterator[Figure]:
 
 def _updates(device: str, num_envs: int, n: int, rounds: int) -> Iterator[Figure]:
     """Yield updates of sources per second by steps of the environment, and the bandwidth used."""
-    name, held = _device_name(device), device == "cuda"
+    name, has_limit = _device_name(device), device == "cuda"
     rounds = max(3, rounds // 3)
-    for dtype, moved in BYTES.items():
+    for dtype, num_bytes in BYTES.items():
         for arrivals in ("deterministic", "poisson"):
             what = f"{device}, {dtype}, {arrivals}, {num_envs:,} envs × {n} sources"
             candidates = {
                 "step": _stepping(device, num_envs, n, arrivals, dtype),
-                "copy": _copying(device, num_envs * n * moved),
+                "copy": _copying(device, num_envs * n * num_bytes),
             }
             if device == "cpu":
                 candidates["arrays"] = _on_arrays(num_envs, n, arrivals)
@@ -56,11 +56,11 @@ def _updates(device: str, num_envs: int, n: int, rounds: int) -> Iterator[Figure
             yield Figure(GROUP, what, rates[0], unit, "", nan, *spread, note=note)
             if arrivals == "deterministic":
                 share = copy.ratio_to(ours)
-                said = f"{what}: share of bandwidth"
-                sense: Sense = "≥" if held else ""
-                limit = _HALF if held else nan
-                yield Figure(GROUP, said, share[0], _SHARE, sense, limit, *share[1:], ours.median,
-                             copy.median, f"{moved} B an update")  # fmt: skip
+                title = f"{what}: share of bandwidth"
+                sense: Sense = "≥" if has_limit else ""
+                limit = _HALF if has_limit else nan
+                yield Figure(GROUP, title, share[0], _SHARE, sense, limit, *share[1:], ours.median,
+                             copy.median, f"{num_bytes} B an update")  # fmt: skip
 
 
 def _on_arrays(num_envs: int, n: int, arrivals: str) -> Call:
@@ -112,9 +112,9 @@ def _stepping(device: str, num_envs: int, n: int, arrivals: str, dtype: str) -> 
     return step
 
 
-def _copying(device: str, moved: int) -> Call:
+def _copying(device: str, num_bytes: int) -> Call:
     """Return what moves as many bytes as the updates do: each is read and written."""
-    origin = torch.ones(moved // 2 // 8, dtype=torch.float64, device=device)
+    origin = torch.ones(num_bytes // 2 // 8, dtype=torch.float64, device=device)
     target = torch.empty_like(origin)
 
     def copy() -> None:

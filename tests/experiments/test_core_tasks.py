@@ -13,10 +13,10 @@ def test_the_error_is_that_of_leaving_each_agent_out():
     rng = np.random.default_rng(1)
     scores, target = rng.normal(size=(9, 5)), rng.normal(size=9)
     fit = best_subsets(scores, target, size=2)
-    assert len(fit.chosen) == 10
+    assert len(fit.subsets) == 10
     assert (np.diff(fit.error) >= 0).all()
     limits = []
-    for chosen, error, plain in zip(fit.chosen, fit.error, fit.plain, strict=True):
+    for chosen, error, plain in zip(fit.subsets, fit.error, fit.plain, strict=True):
         x = scores[:, chosen]
         off = []
         for agent in range(9):
@@ -47,7 +47,7 @@ def test_the_core_predicts_well_by_the_recorded_agents():
     names, scores = data.values("task"), matrix(data)
     tiers = [data.values("tier", task=name)[0] for name in names]
     fit = best_subsets(scores, mean_of_tiers(scores, tiers))
-    core = (fit.chosen == sorted(names.index(name) for name in CORE)).all(axis=1)
+    core = (fit.subsets == sorted(names.index(name) for name in CORE)).all(axis=1)
     assert fit.error[core] < np.quantile(fit.error, 0.01)
     assert fit.plain[core] < np.quantile(fit.plain, 0.01)
 

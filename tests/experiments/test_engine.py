@@ -60,7 +60,7 @@ def test_what_a_learner_crawls_is_read_state_by_state():
             chosen = best[(0, *place.T, np.rint(backlog[:, 0]).astype(int))]
             return np.eye(len(small.FLEET))[chosen], None
 
-    earned = process.reward(small._chosen(process, Optimal()))
+    earned = process.reward(small._choices_of(process, Optimal()))
     np.testing.assert_allclose(earned, optimum, rtol=1e-5)
 
 

@@ -70,10 +70,10 @@ def pytest_sessionstart(session):
         return
     with contextlib.suppress(OSError):  # another session may remove files, too
         files = [(file.stat(), file) for file in MACHINE_CODE.glob("*/*.nb?")]
-        kept = 0
+        size = 0
         for status, file in sorted(files, key=lambda pair: pair[0].st_mtime, reverse=True):
-            kept += status.st_size
-            if kept > 500_000_000:
+            size += status.st_size
+            if size > 500_000_000:
                 file.unlink()
     for folder in MACHINE_CODE.glob("*/"):
         with contextlib.suppress(OSError):  # only those that are empty, as numba leaves them
@@ -141,17 +141,17 @@ def once(tmp_path_factory):
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent
-    made = {}
+    cache = {}
 
     def get(key, make):
-        if key not in made:
+        if key not in cache:
             file = folder / f"once-{hashlib.sha256(repr(key).encode()).hexdigest()}"
             if not file.exists():
                 new = file.with_suffix(f".{os.getpid()}")
                 new.write_bytes(pickle.dumps(make()))
                 new.replace(file)
-            made[key] = pickle.loads(file.read_bytes())
-        return made[key]
+            cache[key] = pickle.loads(file.read_bytes())
+        return cache[key]
 
     return get
 
@@ -186,8 +186,8 @@ def each_figure_is_drawn_once(request):
             return save(figure, file, **{**how, "bbox_inches": None})  # or it is drawn twice
 
         def png():
-            save(figure, made := io.BytesIO(), **{"format": "png", **how})
-            return made.getvalue()
+            save(figure, buffer := io.BytesIO(), **{"format": "png", **how})
+            return buffer.getvalue()
 
         write = file.write if hasattr(file, "write") else Path(file).write_bytes
         return write(once("beside a page", png))
@@ -207,9 +207,9 @@ def each_log_is_fitted_once(request):
     from ephemeral_crawl.fit import decay, signals
 
     def fitted_once(measure):
-        def fitted(*arguments, **named):
-            key = measure.__module__, pickle.dumps((arguments, named))
-            return once(key, lambda: measure(*arguments, **named))
+        def fitted(*arguments, **keywords):
+            key = measure.__module__, pickle.dumps((arguments, keywords))
+            return once(key, lambda: measure(*arguments, **keywords))
 
         return fitted
 
@@ -236,8 +236,8 @@ EXAMPLES = (
 def form(axes):
     """What tells a figure of a usual report from one of an edge: scales, and how much there is."""
     lines = tuple(min(len(line.get_xdata()), 2) for line in axes.lines)
-    drawn = (axes.collections, axes.patches, axes.texts)
-    return axes.get_xscale(), axes.get_yscale(), lines, *(min(len(x), 2) for x in drawn)
+    shapes = (axes.collections, axes.patches, axes.texts)
+    return axes.get_xscale(), axes.get_yscale(), lines, *(min(len(x), 2) for x in shapes)
 
 
 @pytest.fixture

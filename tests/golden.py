@@ -208,15 +208,15 @@ sparse 1 average poisson-exponential-stretched half-seen value fresh endless alo
 
 
 def arguments_of(case: Case) -> dict[str, Any]:
-    drawn = case.sources == "drawn"
-    n = 6 if drawn else len(FLEETS[case.sources])
-    seen: dict[str, Any] = {"seen": True, "unseen": False, "half-seen": np.arange(n) % 2 == 0}
+    is_drawn = case.sources == "drawn"
+    n = 6 if is_drawn else len(FLEETS[case.sources])
+    observed: dict[str, Any] = {"seen": True, "unseen": False, "half-seen": np.arange(n) % 2 == 0}
     return {
-        "sources": drawn_fleet if drawn else FLEETS[case.sources],
+        "sources": drawn_fleet if is_drawn else FLEETS[case.sources],
         "budget": float(case.budget),
         "budget_rule": case.rule,
         "arrivals": Trace(log_of(case.sources)) if case.arrivals == "log" else case.arrivals,
-        "observed": seen[case.seen],
+        "observed": observed[case.seen],
         "features": FEATURES[case.features],
         "horizon": None if case.horizon == "endless" else int(case.horizon),
         "start": case.start,
@@ -244,7 +244,7 @@ def played(case: Case) -> list[Any]:
     )
     agent = agents.make(case.agent, env, seed=5)
     observation, _ = env.reset(seed=3)
-    found, state, start, over = [of_features(observation)], None, None, False
+    values, state, start, over = [of_features(observation)], None, None, False
     for _ in range(25):
         if alone and over:
             observation, _ = env.reset()
@@ -255,8 +255,8 @@ def played(case: Case) -> list[Any]:
             first = over if case.mode == "NextStep" else now_over
             start = first if np.any(first) else None
         over = now_over
-        found += [np.sort(action, axis=-1)[..., -2:], of_features(observation), reward, over]
-    return [found, what_waits(env)]
+        values += [np.sort(action, axis=-1)[..., -2:], of_features(observation), reward, over]
+    return [values, what_waits(env)]
 
 
 for line in CASES.split("\n")[1:-1]:
@@ -276,11 +276,11 @@ def indexed(sources: str, arrivals: Any, **engine: Any) -> Any:
         features=("age", "backlog"),
         horizon=17,
     )
-    found, rng = [of_features(env.reset(seed=6)[0])], np.random.default_rng(2)
+    values, rng = [of_features(env.reset(seed=6)[0])], np.random.default_rng(2)
     for _ in range(40):
         observation, reward, *_ = env.step(rng.random((3, env.task.n), dtype=np.float32))
-        found += [of_features(observation), reward, list(env.ledger)]
-    return found
+        values += [of_features(observation), reward, list(env.ledger)]
+    return values
 
 
 FIFO: dict[str, Any] = {"rate": 2.3, "capacity": 7, "threshold": 0.1}
@@ -296,17 +296,17 @@ add("engine: a log", partial(indexed, "dense", Trace(log_of("dense")), **BY_VALU
 
 
 def arriving(features: tuple[str, ...], *processes: Any) -> Any:
-    found = []
+    values = []
     for process in processes:
         for start in ("empty", "random") if "items" in features else ("full", "random"):
             fleet = FLEETS["capacities" if "items" in features else "dense"]
             env = CrawlVectorEnv(2, fleet, 2.0, arrivals=process, features=features, start=start)
-            found.append(of_features(env.reset(seed=8)[0]))
+            values.append(of_features(env.reset(seed=8)[0]))
             for _ in range(6):
                 observation, reward, *_ = env.step(np.tile(np.linspace(-1, 1, len(fleet)), (2, 1)))
-                found += [of_features(observation), reward]
-            found.append(env.np_random.random())
-    return found
+                values += [of_features(observation), reward]
+            values.append(env.np_random.random())
+    return values
 
 
 RATES = ("", "-drift", "-jumps", "-cycle", "-hawkes")
@@ -403,7 +403,7 @@ def _() -> Any:
 
 
 def bounded(observed: bool) -> Any:
-    found = []
+    bounds = []
     for name in ("table1", "sparse", "costs", "all-limits", "failures"):
         unseen: tuple[str, ...] = (
             *("deterministic", "poisson-lomax", "poisson-stretched", "poisson-drift"),
@@ -418,9 +418,9 @@ def bounded(observed: bool) -> Any:
                     task = Task(
                         FLEETS[name], budget, budget_rule=rule, arrivals=arrivals, observed=seen
                     )
-                    found.append(task_bound(task)[:2])
+                    bounds.append(task_bound(task)[:2])
     drawn = Task(drawn_fleet, 2.0, arrivals="poisson", observed=observed)
-    return [*found, task_bound(drawn, FLEETS["batch"])[:2]]
+    return [*bounds, task_bound(drawn, FLEETS["batch"])[:2]]
 
 
 add("bound: tasks where content is not seen", partial(bounded, False))
@@ -429,24 +429,24 @@ add("bound: tasks where content is seen, or half", partial(bounded, True))
 
 @entry("price: multipliers of a budget on average")
 def _() -> Any:
-    found = []
+    values = []
     for name, observed in (("costs", False), ("failures", False), ("table1", True)):
         task = Task(FLEETS[name], 1.7, budget_rule="average", arrivals="poisson", observed=observed)
         for index in (agents.whittle_index, agents.myopic_index):
-            found.append(BudgetMultiplier(task, index)(FLEETS[name]))
-    return found
+            values.append(BudgetMultiplier(task, index)(FLEETS[name]))
+    return values
 
 
 @entry("arm: moments of one item and of an epoch")
 def _() -> Any:
-    found = []
+    values = []
     for law in UTILITIES:
         item = one_item(make_distribution(law))
         for items, decay_rate in ((0.01, 0.1), (1.0, 0.5), (30.0, 0.05)):
             content = Content.of_items(items, decay_rate, item)
             short = np.linspace(0.0, 20.0, 9)[:, None] - np.arange(content.mass.size) * content.step
-            found.append(np.maximum(short, 0.0) @ content.mass)
-    return found
+            values.append(np.maximum(short, 0.0) @ content.mass)
+    return values
 
 
 @entry("arm: exact index of a source")
@@ -461,12 +461,12 @@ def _() -> Any:
 
 @entry("arm: exact index of a fleet, half seen")
 def _() -> Any:
-    found = []
+    values = []
     for one in (FLEETS["table1"], FLEETS["sparse"]):
         half = np.arange(len(one)) % 2 == 0
         arm = ObservedArm(one, half, make_distribution("exponential"))
-        found += [arm.index(grid(one)), arm.net_reward(np.array([0.5])), arm.max_multiplier()]
-    return found
+        values += [arm.index(grid(one)), arm.net_reward(np.array([0.5])), arm.max_multiplier()]
+    return values
 
 
 # ---------------------------------------------------------------------------- agents that learn
@@ -531,20 +531,20 @@ SMALL: dict[str, Any] = {
 def learnt(name: str, rows: int, steps: int, features: tuple[str, ...], **settings: Any) -> Any:
     """Return what a learner plays after a short training; of Stable-Baselines3 a small one."""
     kind: Any = ThompsonLearner if name == "adaptive-thompson" else LEARNERS[name]
-    known = {field.name for field in fields(kind.Settings)}
-    own = {key: value for key, value in settings.items() if key in known}
+    names = {field.name for field in fields(kind.Settings)}
+    own = {key: value for key, value in settings.items() if key in names}
     env = CrawlVectorEnv(
         rows, FLEETS["table1"], 2.0, arrivals="poisson", features=features, horizon=50
     )
     pupil = kind(env, kind.Settings(**own), seed=1)
     pupil.learn(steps)
     observation, _ = env.reset(seed=12)
-    found = []
+    actions = []
     for _ in range(8):
         action = pupil.predict(observation)[0]
-        found.append(action)
+        actions.append(action)
         observation, reward, *_ = env.step(np.tile([1.0, 0.5, 0.0, -1.0], (rows, 1)))
-    return [found, reward, pupil.steps]
+    return [actions, reward, pupil.steps]
 
 
 AGES = ("age", "crawled", "harvest")
@@ -596,11 +596,11 @@ PLAYERS = ("whittle", "lagrangian", "static", "random", "nutch", "adaptive-thomp
 
 
 def evaluated(task: dict[str, Any], *players: str, **settings: Any) -> Any:
-    found = []
+    values = []
     for player in players:
         run = evaluate(player, task, steps=40, warmup=10, seeds=3, seed=2, **settings)
-        found.append([run.reward, run.cost, run.never, run.delay, run.frequency])
-    return found
+        values.append([run.reward, run.cost, run.never, run.delay, run.frequency])
+    return values
 
 
 for what, task in TASKS.items():
@@ -644,7 +644,7 @@ def _() -> Any:
 def _() -> Any:
     split = Log(items=DATA / "example-log.csv", decay_rate=0.12).split(None, 1.0, 200)
     hindsight = Hindsight(split.trace, split.fleet, split.steps)
-    found = [split.fleet, split.published, split.steps, [hindsight.bound(b) for b in (0.5, 2.0)]]
+    values = [split.fleet, split.published, split.steps, [hindsight.bound(b) for b in (0.5, 2.0)]]
     for rule in ("step", "average"):
         for agent in ("whittle", "miniflux", "adaptive-self-tuning", "clairvoyant"):
             arguments = {
@@ -655,8 +655,8 @@ def _() -> Any:
                 "observed": agent == "clairvoyant",
                 "start": "empty",
             }
-            found.append(play_back(Rollout(agent, arguments, 1, 0), split.trace, split.steps))
-    return found
+            values.append(play_back(Rollout(agent, arguments, 1, 0), split.trace, split.steps))
+    return values
 
 
 # ------------------------------------------------------------------------- numbers and the command
@@ -692,21 +692,21 @@ def computed(name: str) -> np.ndarray:
         return numbers(ENTRIES[name][0]())
 
 
-def difference(name: str, found: np.ndarray, recorded: np.ndarray) -> str:
+def difference(name: str, values: np.ndarray, recorded: np.ndarray) -> str:
     """Return how the numbers of an entry differ from those recorded; nothing if they do not."""
-    if found.shape != recorded.shape:
-        return f"{name}: {found.size} numbers instead of {recorded.size}"
+    if values.shape != recorded.shape:
+        return f"{name}: {values.size} numbers instead of {recorded.size}"
     tolerance = ENTRIES[name][1]
     scale = np.max(np.abs(recorded[np.isfinite(recorded)]), initial=0.0)
-    off = ~np.isclose(found, recorded, tolerance, tolerance * 1e-3 * scale, equal_nan=True)
+    off = ~np.isclose(values, recorded, tolerance, tolerance * 1e-3 * scale, equal_nan=True)
     if not off.any():
         return ""
     with np.errstate(all="ignore"):
-        by = np.where(off, np.abs(found - recorded) / np.abs(recorded), 0.0)
+        by = np.where(off, np.abs(values - recorded) / np.abs(recorded), 0.0)
     worst = int(np.argmax(np.where(np.isnan(by), np.inf, by)))
     return (
         f"{name}: {off.sum()} of {off.size} numbers differ, by up to {by[worst]:.1e} of them: "
-        f"number {worst} was {recorded[worst]:.9g} and is {found[worst]:.9g}"
+        f"number {worst} was {recorded[worst]:.9g} and is {values[worst]:.9g}"
     )
 
 
@@ -721,20 +721,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", nargs="+", metavar="WORD", default=[""])
     parser.add_argument("--renew", nargs="+", metavar="WORD", help="record these entries anew")
-    chosen = parser.parse_args()
-    words = chosen.renew or chosen.only
+    options = parser.parse_args()
+    words = options.renew or options.only
     names = [name for name in ENTRIES if any(word in name for word in words)]
-    known = recorded() if FILE.exists() else {}
-    found = {name: computed(name) for name in names}
+    records = recorded() if FILE.exists() else {}
+    arrays = {name: computed(name) for name in names}
     lines = [
-        difference(name, array, known[name]) if name in known else f"{name}: new"
-        for name, array in found.items()
+        difference(name, array, records[name]) if name in records else f"{name}: new"
+        for name, array in arrays.items()
     ]
     lines = [line for line in lines if line]
-    print(*lines, f"{len(found)} entries, {len(lines)} differ", sep="\n")
-    if chosen.renew:
-        kept = {name: array for name, array in {**known, **found}.items() if name in ENTRIES}
-        np.savez_compressed(FILE, **dict(sorted(kept.items())))
+    print(*lines, f"{len(arrays)} entries, {len(lines)} differ", sep="\n")
+    if options.renew:
+        entries = {name: array for name, array in {**records, **arrays}.items() if name in ENTRIES}
+        np.savez_compressed(FILE, **dict(sorted(entries.items())))
         return 0
     return 1 if lines else 0
 

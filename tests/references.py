@@ -95,12 +95,12 @@ def affordable_subsets(cost: Sequence[float], budget: float) -> list[tuple[int, 
     """Return every set of sources that fits the budget."""
     n, limit = len(cost), Fraction(budget) * (1 + Fraction(1, 10**12))
     sets = itertools.chain.from_iterable(itertools.combinations(range(n), k) for k in range(n + 1))
-    return [chosen for chosen in sets if total(cost[i] for i in chosen) <= limit]
+    return [subset for subset in sets if total(cost[i] for i in subset) <= limit]
 
 
 def maximal(cost: Sequence[float], budget: float) -> list[tuple[int, ...]]:
     """Return the affordable sets that are part of no other, in lexicographic order."""
-    fitting = [frozenset(chosen) for chosen in affordable_subsets(cost, budget)]
+    fitting = [frozenset(subset) for subset in affordable_subsets(cost, budget)]
     return sorted(tuple(sorted(a)) for a in fitting if not any(a < b for b in fitting))
 
 
@@ -139,8 +139,8 @@ def share_collected(
     collected, published = np.zeros((2, runs))
     cells = np.arange(runs * n)
     for _ in range(steps):
-        known = content if observed else belief
-        score = theorem_one(known, ceiling, alpha)
+        view = content if observed else belief
+        score = theorem_one(view, ceiling, alpha)
         crawled = np.argsort(-score, axis=1, kind="stable")[:, :budget]
         collected += np.take_along_axis(content, crawled, 1).sum(axis=1)
         for amount in (content, belief):
@@ -153,9 +153,9 @@ def share_collected(
             cells, rng.poisson(recall * rate * (1 / precision - 1), (runs, n)).ravel()
         )
         ping, since = np.append(at[true], false), np.append(age[true], rng.random(false.size))
-        left = np.exp(-decay[at % n] * age) * worth
+        worth_left = np.exp(-decay[at % n] * age) * worth
         expected = np.exp(-decay[ping % n] * since) * precision * utility[ping % n]
-        content = alpha * content + np.bincount(at, left, runs * n).reshape(runs, n)
+        content = alpha * content + np.bincount(at, worth_left, runs * n).reshape(runs, n)
         belief = (
             alpha * belief
             + (1 - recall) * ceiling * (1 - alpha)
@@ -247,12 +247,12 @@ def best_cycle(
     ages = np.indices(shape).reshape(n, -1)  # age − 1
     worth = [contents(u, m, cap)[a] for u, m, a in zip(ceiling, decay, ages, strict=True)]
     moves = []
-    for chosen in affordable_subsets(cost, budget):
+    for subset in affordable_subsets(cost, budget):
         after = [
-            np.zeros_like(a) if i in chosen else np.minimum(a + 1, cap - 1)
+            np.zeros_like(a) if i in subset else np.minimum(a + 1, cap - 1)
             for i, a in enumerate(ages)
         ]
-        reward = sum((worth[i] for i in chosen), np.zeros(ages.shape[1]))
+        reward = sum((worth[i] for i in subset), np.zeros(ages.shape[1]))
         moves.append((np.ravel_multi_index(tuple(after), shape), reward))
     states = ages.shape[1]
     walks = np.full((states + 1, states), -np.inf)
@@ -278,8 +278,8 @@ def best_of_two(
     """
     first, second = (contents(u, m, longest + 1) for u, m in zip(ceiling, decay, strict=True))
     a, b = np.arange(1, longest + 1)[:, None], np.arange(1, longest + 1)[None]
-    earned = first[b] + (a - 1) * first[0] + second[a] + (b - 1) * second[0]
-    average = earned / (a + b)
+    reward = first[b] + (a - 1) * first[0] + second[a] + (b - 1) * second[0]
+    average = reward / (a + b)
     best = divmod(int(average.argmax()), longest)
     return float(average.max()), (best[0] + 1, best[1] + 1)
 
@@ -288,13 +288,13 @@ def periodic_average(
     ceiling: Sequence[float], decay: Sequence[float], schedule: Sequence[Iterable[int]]
 ) -> float:
     """Return the long-run reward per epoch of repeating a schedule of crawled sets for ever."""
-    period, earned = len(schedule), 0.0
+    period, reward = len(schedule), 0.0
     for i, (u, m) in enumerate(zip(ceiling, decay, strict=True)):
-        visits = [t for t, chosen in enumerate(schedule) if i in chosen]
+        visits = [t for t, subset in enumerate(schedule) if i in subset]
         for j, t in enumerate(visits):
             gap = (t - visits[j - 1]) % period or period
-            earned += u * -math.expm1(-m * gap)
-    return earned / period
+            reward += u * -math.expm1(-m * gap)
+    return reward / period
 
 
 def gain_between(mass: np.ndarray, decay: float, charge: float, step: float) -> tuple[float, float]:

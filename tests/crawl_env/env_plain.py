@@ -96,10 +96,10 @@ class PlainCrawl:
         """Return sources in decreasing priority; ties to the older, then to the lower number."""
         return sorted(range(len(priority)), key=lambda i: (-priority[i], -self.age[i], i))
 
-    def may(self, i: int, chosen: set[int]) -> bool:
+    def may(self, i: int, selection: set[int]) -> bool:
         """Return whether the delay has passed, and the host has room beside those chosen."""
         host = self.fleet[i].host
-        there = sum(1 for j in chosen if host and self.fleet[j].host == host)
+        there = sum(1 for j in selection if host and self.fleet[j].host == host)
         return self.rested(i) and there < self.per_host
 
     def rested(self, i: int) -> bool:
@@ -107,49 +107,49 @@ class PlainCrawl:
         return self.fleet[i].delay == 1 or self.waited[i] >= self.fleet[i].delay
 
     def select(self, priority: Sequence[float]) -> set[int]:
-        chosen: set[int] = set()
+        selection: set[int] = set()
         if self.rule == "step":
             for i in self.line(priority):
-                fits = sum((self.cost[j] for j in chosen), self.cost[i]) <= self.budget
-                if fits and self.may(i, chosen):
-                    chosen.add(i)
-            return chosen
-        left = self.balance
+                fits = sum((self.cost[j] for j in selection), self.cost[i]) <= self.budget
+                if fits and self.may(i, selection):
+                    selection.add(i)
+            return selection
+        balance = self.balance
         for i in self.line(priority):
-            if priority[i] >= 0 and left > 0 and self.may(i, chosen):
-                chosen.add(i)
-                left -= self.cost[i]
-        return chosen
+            if priority[i] >= 0 and balance > 0 and self.may(i, selection):
+                selection.add(i)
+                balance -= self.cost[i]
+        return selection
 
     def select_subset(self, subset: Iterable[int]) -> set[int]:
         """Under the average rule the cheaper come first, then the older, as the balance covers."""
         if self.rule == "step":
             return {i for i in subset if self.may(i, set())}
-        chosen: set[int] = set()
-        left = self.balance
+        selection: set[int] = set()
+        balance = self.balance
         for i in sorted(subset, key=lambda i: (self.cost[i], -self.age[i], i)):
-            if left > 0 and self.may(i, chosen):
-                chosen.add(i)
-                left -= self.cost[i]
-        return chosen
+            if balance > 0 and self.may(i, selection):
+                selection.add(i)
+                balance -= self.cost[i]
+        return selection
 
-    def step(self, chosen: set[int], failed: Iterable[int] = ()) -> float:
+    def step(self, selection: set[int], failed: Iterable[int] = ()) -> float:
         """Try these sources, of which some fail, let an epoch pass and return the reward."""
         n = range(len(self.fleet))
-        self.failed, self.crawled = set(failed), chosen - set(failed)
+        self.failed, self.crawled = set(failed), selection - set(failed)
         self.harvest = [self.value[i] if i in self.crawled else 0.0 for i in n]
         self.brought = [self.items[i] if i in self.crawled else 0.0 for i in n]
-        cost = sum((self.cost[i] for i in chosen), Fraction(0))
+        cost = sum((self.cost[i] for i in selection), Fraction(0))
         self.spent += cost
         if self.rule == "average":
             self.balance += self.budget - cost
         for i, source in enumerate(self.fleet):
             empty = i in self.crawled
-            kept = 0.0 if empty else math.exp(-source.decay) * self.value[i]
-            self.value[i] = kept + source.content(1)
+            rest = 0.0 if empty else math.exp(-source.decay) * self.value[i]
+            self.value[i] = rest + source.content(1)
             self.items[i] = (0.0 if empty else self.items[i]) + source.rate
             self.age[i] = 1 if empty else self.age[i] + 1
-            self.waited[i] = 1 if i in chosen else self.waited[i] + 1
+            self.waited[i] = 1 if i in selection else self.waited[i] + 1
         return math.fsum(self.harvest)
 
     def channel(self, name: str) -> list[float]:
@@ -189,13 +189,13 @@ def random_actions(env: Any, epochs: int, seed: int = 0) -> list[Any]:
 def run(env: Any, actions: Iterable[Any], reset: bool = True) -> list[np.ndarray]:
     """Step through the actions, resetting scalar environments at the end of episodes; return all
     that was seen as arrays."""
-    seen = []
+    arrays = []
     for action in actions:
         observation, reward, terminated, truncated, _ = env.step(action)
-        seen += [observation, np.array(reward), np.array(terminated), np.array(truncated)]
+        arrays += [observation, np.array(reward), np.array(terminated), np.array(truncated)]
         if reset and truncated is True:
-            seen.append(env.reset()[0])
-    return seen
+            arrays.append(env.reset()[0])
+    return arrays
 
 
 def same(one: Sequence[Any], two: Sequence[Any]) -> bool:

@@ -27,21 +27,21 @@ def run(words: str, *more: str) -> None:
 
 def evaluated(folder: Path, **options: object) -> Path:
     """Evaluate the example fleet; return the folder of the results."""
-    given = {"sources": str(FLEET), "budget": "4", "steps": 60, "warmup": 10, "seeds": 3}
-    Evaluate(**{**ALONE, **given, **options, "out": folder / "out"}).run()
+    arguments = {"sources": str(FLEET), "budget": "4", "steps": 60, "warmup": 10, "seeds": 3}
+    Evaluate(**{**ALONE, **arguments, **options, "out": folder / "out"}).run()
     return folder / "out"
 
 
 def replayed(folder: Path, **options: object) -> Path:
     """Replay the example log; return the folder of the results."""
-    given = {"items": LOG, "decay_rate": 0.12, "budget": "2", "steps": 200, "seeds": 2}
-    ReplayLog(**{**ALONE, **given, "agents": FEW, **options, "out": folder / "out"}).run()
+    arguments = {"items": LOG, "decay_rate": 0.12, "budget": "2", "steps": 200, "seeds": 2}
+    ReplayLog(**{**ALONE, **arguments, "agents": FEW, **options, "out": folder / "out"}).run()
     return folder / "out"
 
 
 def totals(folder: Path) -> dict[str, float]:
     """Return the sum of all rewards in the records, by policy."""
-    found: dict[str, float] = {}
+    sums: dict[str, float] = {}
     for row in rows(folder / "records.csv"):
-        found[row["agent"]] = found.get(row["agent"], 0.0) + float(row["reward"])
-    return found
+        sums[row["agent"]] = sums.get(row["agent"], 0.0) + float(row["reward"])
+    return sums

@@ -48,9 +48,9 @@ def check_any_outcome(estimator: Estimator, data: Any) -> None:
     for _ in range(data.draw(st.integers(1, 6))):
         gap, items = (data.draw(arrays(float, shape, elements=ANYTHING)) for _ in range(2))
         crawled = data.draw(arrays(bool, shape))
-        kept = [array.copy() for array in state]
+        copies = [array.copy() for array in state]
         new = estimator.update(state, CrawlOutcome.of(gap, items, crawled))
-        for array, copy in zip(state, kept, strict=True):
+        for array, copy in zip(state, copies, strict=True):
             np.testing.assert_array_equal(array, copy)
         assert [a.shape for a in new] == [a.shape for a in state]
         state = new

@@ -60,8 +60,8 @@ class ChainArms:
             order = np.argsort(-what, axis=-1, kind="stable")
             np.put_along_axis(active, order[:, : self._m], True, axis=-1)
         reward = self._reward[self._at, active.astype(int)]
-        drawn = (rng or self._rng).random((*self._at.shape, 1))
-        self._at = (drawn > self._law[active.astype(int), self._at]).sum(axis=-1)
+        uniform = (rng or self._rng).random((*self._at.shape, 1))
+        self._at = (uniform > self._law[active.astype(int), self._at]).sum(axis=-1)
         return Step(active, reward, self.state())
 
     def draw(self, rows: int, rng: np.random.Generator) -> FloatArray:
@@ -117,10 +117,10 @@ def index_by_bisection(
     passive: ArrayLike, active: ArrayLike, reward: ArrayLike, discount: float = 1.0
 ) -> FloatArray:
     """Return the index of each state: the subsidy that makes it indifferent."""
-    law, paid = np.stack([np.asarray(passive), np.asarray(active)]), np.asarray(reward)
-    low, high = np.full(len(paid), -3.0), np.full(len(paid), 3.0)
+    law, rewards = np.stack([np.asarray(passive), np.asarray(active)]), np.asarray(reward)
+    low, high = np.full(len(rewards), -3.0), np.full(len(rewards), 3.0)
     for _ in range(20):
         middle = (low + high) / 2
-        better = np.array([worth(law, paid, m, discount)[k] > 0 for k, m in enumerate(middle)])
+        better = np.array([worth(law, rewards, m, discount)[k] > 0 for k, m in enumerate(middle)])
         low, high = np.where(better, middle, low), np.where(better, high, middle)
     return low

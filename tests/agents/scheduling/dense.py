@@ -104,9 +104,9 @@ class DenseScheduler:
             selection.select(index, at, self.cost, self.budget, whole, balance, allowed, self.hosts)
         )
         self.tried_at[picked] = self.steps
-        done = picked if failed is None else picked[~failed[picked]]
-        self.crawled_at[done] = self.steps
-        self.utility[done] = 0.0
+        crawls = picked if failed is None else picked[~failed[picked]]
+        self.crawled_at[crawls] = self.steps
+        self.utility[crawls] = 0.0
         self.balance += self.budget - float(self.cost[picked].sum())
         self.steps += 1
         return picked

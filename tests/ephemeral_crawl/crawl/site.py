@@ -13,9 +13,9 @@ Answer = bytes | Callable[[dict[str, str]], bytes]
 
 
 def message(status: int, body: bytes = b"", **headers: str) -> bytes:
-    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    fields = {name.replace("_", "-"): value for name, value in headers.items()}
     lines = [f"HTTP/1.1 {status} Something"]
-    lines += [f"{k}: {v}" for k, v in ({"Content-Length": str(len(body))} | given).items()]
+    lines += [f"{k}: {v}" for k, v in ({"Content-Length": str(len(body))} | fields).items()]
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 

@@ -30,7 +30,7 @@ class Archive:
         self.unseen = set[int]()
         self._recorded = set[int]()  # leases that are in the journal
 
-    def read(self) -> None:
+    def content(self) -> None:
         """Add what is new, before the store removes it; refuse that an event was lost, or that an
         outcome that was acknowledged is not among them."""
         with contextlib.suppress(psycopg.OperationalError):
@@ -43,8 +43,8 @@ class Archive:
                 assert number == self.number + 1, "the journal has a gap"
                 self._file.write(event + "\n")
                 self.number, self._latest = number, event
-                read = json.loads(event)
-                self._recorded.update(read["lease"] if read["kind"] == "record" else ())
+                content = json.loads(event)
+                self._recorded.update(content["lease"] if content["kind"] == "record" else ())
             self.unseen -= self._recorded
             assert not self.unseen, f"leases {sorted(self.unseen)[:5]} are lost"
 

@@ -41,23 +41,23 @@ def items_of(lease: int) -> int:
 
 def work(address: str, file: int, ready: int) -> None:
     """Lease and report until told to end."""
-    ended, told, step, parent = list[int](), False, 0, os.getppid()
-    signal.signal(signal.SIGTERM, lambda number, frame: ended.append(number))
+    signals, has_begun, step, parent = list[int](), False, 0, os.getppid()
+    signal.signal(signal.SIGTERM, lambda number, frame: signals.append(number))
     live = Scheduler(address)
-    while not ended and os.getppid() == parent:
+    while not signals and os.getppid() == parent:
         for lease in live.lease(3, timeout="1h"):
             live.report(lease.id, [(None, 1.0)] * items_of(lease.id))
             os.write(file, f"{lease.id}\n".encode())
-            if not told:
+            if not has_begun:
                 os.write(ready, b"x")
-                told = True
+                has_begun = True
         if step % 8 == 0:  # enough for a snapshot
             live.signal_many({"source": str(i)} for i in range(SOURCES))
         step += 1
     live.close()
 
 
-class Found:
+class Reports:
     """What is in the journal of a store, as far as it was read."""
 
     def __init__(self, store: Store) -> None:
@@ -88,13 +88,13 @@ def main(address: str, path: str, kills: int) -> None:
         live.add_many(sources, exist_ok=True)
         live.report(live.lease()[0].id)
         live.status()
-    visitor, found = Visitor(store, Path(path).parent, "0", errors), Found(store)
+    visitor, reports = Visitor(store, Path(path).parent, "0", errors), Reports(store)
     visitor.start(SEED)
-    moments, killed, ended = random.Random(SEED), 0, 0
+    moments, kills_made, ended = random.Random(SEED), 0, 0
     acknowledged = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
-    told = 0
+    number = 0
     ledger._EVERY = 1
-    while killed < kills:
+    while kills_made < kills:
         reading, writing = os.pipe()
         ledger._AT_ONCE = moments.choice((-1, SOURCES))  # snapshots by a thread, or not
         workers = []
@@ -113,28 +113,28 @@ def main(address: str, path: str, kills: int) -> None:
         alive = os.read(reading, 1)
         time.sleep(moments.uniform(0.0, LONGEST))
         for k, worker in enumerate(workers):
-            ends = k == 0 and killed // WORKERS % ENDS == 0
+            ends = k == 0 and kills_made // WORKERS % ENDS == 0
             os.kill(worker, signal.SIGTERM if ends else signal.SIGKILL)
             result = os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])
             if ends and result != 0:
                 sys.exit(f"a worker ended with {result} instead of 0")
-            killed, ended = killed + (not ends), ended + ends
+            kills_made, ended = kills_made + (not ends), ended + ends
         os.close(reading)
         if not alive:
             sys.exit("the workers ended by themselves")
-        if killed % 5 == 0:
+        if kills_made % 5 == 0:
             visitor.kill()
-            visitor.start(SEED + killed)
+            visitor.start(SEED + kills_made)
         stop(errors)
-        found.read()
+        reports.read()
         lines = Path(path).read_text().splitlines()
-        missing = {int(line) for line in lines[told:]} - found.leases
+        missing = {int(line) for line in lines[number:]} - reports.leases
         if missing:
             sys.exit(f"{len(missing)} of {len(lines)} acknowledged reports are lost: {missing}")
-        told = len(lines)
+        number = len(lines)
     visitor.kill()
     stop(errors)
-    print(f"{killed} workers were killed, {ended} ended; {told} reports were acknowledged")
+    print(f"{kills_made} workers were killed, {ended} ended; {number} reports were acknowledged")
 
 
 if __name__ == "__main__":

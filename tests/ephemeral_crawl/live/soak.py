@@ -156,17 +156,17 @@ class Worker:
         """Make some calls; pause if nothing is due."""
         draw, begun = self.random.random, self.clock.true()
         leases = self.live.lease(self.random.choice((1, 1, 4, 16)), timeout=TIMEOUT)
-        given = self.clock.true()
+        answered_at = self.clock.true()
         for lease in leases:
-            self.note("lease", lease.id, begun, given, cost_of(number_of(lease.source)))
+            self.note("lease", lease.id, begun, answered_at, cost_of(number_of(lease.source)))
         for lease in leases:
             source = number_of(lease.source)
             host, chance = host_of(source), draw()
             if chance < 0.05:  # passed over
-                asked, after = self.clock.true(), self.random.choice((0, "20min"))
-                self.note("releasing", lease.id, asked)
+                asked_at, after = self.clock.true(), self.random.choice((0, "20min"))
+                self.note("releasing", lease.id, asked_at)
                 self._insist(self.live.release, lease.id, again_after=after)
-                self.note("released", lease.id, asked, self.clock.true())
+                self.note("released", lease.id, asked_at, self.clock.true())
                 continue
             if chance < 0.08:
                 continue  # forgotten
@@ -177,9 +177,9 @@ class Worker:
             at = self.clock() if draw() < 0.3 else None
             self.note("fetch", now, source, host, begun)
             if is_angry(host, now):
-                asked = self.random.uniform(1, 6) * HOUR
-                if self._insist(self.live.failed, lease.id, retry_after=asked, status=429):
-                    self.note("429", self.clock.true(), host, now + asked)
+                asked_at = self.random.uniform(1, 6) * HOUR
+                if self._insist(self.live.failed, lease.id, retry_after=asked_at, status=429):
+                    self.note("429", self.clock.true(), host, now + asked_at)
             elif (failure := failure_of(source, now)) is not None:
                 self._insist(self.live.failed, lease.id, at=at, **failure)
             elif chance < 0.12:
@@ -251,14 +251,14 @@ class Worker:
         worth = 0.0 if source % 61 == 1 else 1.0 + source % 5
         return [(now - self.random.uniform(0, 6 * HOUR), worth) for _ in range(number)]
 
-    def _insist(self, call: Callable[..., bool], *given: Any, **options: Any) -> bool:
+    def _insist(self, call: Callable[..., bool], *arguments: Any, **options: Any) -> bool:
         """Return whether an outcome was recorded, made again if the connection was lost.
 
         If so, it may have been recorded before; then this returns False.
         """
         while True:
             with contextlib.suppress(ConnectionError):
-                return call(*given, **options)
+                return call(*arguments, **options)
 
 
 class Nursery:
@@ -293,11 +293,11 @@ class Nursery:
 
     def _work(self, number: int) -> None:
         """Crawl until told to end."""
-        (address, clock, note), told = self._given, list[int]()
-        signal.signal(signal.SIGTERM, lambda number, frame: told.append(number))
+        (address, clock, note), signals = self._given, list[int]()
+        signal.signal(signal.SIGTERM, lambda number, frame: signals.append(number))
         try:
             worker = Worker(opened(address, clock), clock, note, number)
-            while not told:
+            while not signals:
                 with contextlib.suppress(ConnectionError):
                     worker.step()
                     self._done[number] = time.monotonic()
@@ -428,10 +428,10 @@ class Soak:
         """Let the next thing go wrong."""
         if not self.waiting:
             self.waiting = self.random.sample(FAULTS, len(FAULTS))
-        done = [self.nursery.done_at(place) > 0 for place in self.children.values()]
+        has_worked = [self.nursery.done_at(place) > 0 for place in self.children.values()]
         # One that has just started has no steady clock yet, and takes a leap for an outage; only
         # one that has done something is stopped.
-        ready = {"clock": all(done), "stop": any(done)}
+        ready = {"clock": all(has_worked), "stop": any(has_worked)}
         which = next((k for k, kind in enumerate(self.waiting) if ready.get(kind, True)), None)
         if which is None:
             return
@@ -558,8 +558,8 @@ class Soak:
         leases = notes.leases.values()
         hosts = dict.fromkeys(range(0, HOSTS, LIMITED), INTERVAL)
         domains = dict.fromkeys(range(0, DOMAINS, TOGETHER), WITHIN)
-        grown = 4.0 if self.lasted >= SETTLED else math.inf
-        sizes = {"this": (0.0, grown), "elder": (0.0, grown), "store": (0.5, 8.0)}
+        growth = 4.0 if self.lasted >= SETTLED else math.inf
+        sizes = {"this": (0.0, growth), "elder": (0.0, growth), "store": (0.5, 8.0)}
         checks: dict[str, Callable[[], object]] = {
             "least balance": lambda: soak_checks.check_budget(leases, BUDGET / HOUR, BURST),
             "shortest of source and host, s": lambda: soak_checks.check_politeness(
@@ -578,10 +578,10 @@ class Soak:
             "events": lambda: self._replay(notes),
             "explained": lambda: soak_checks.check_explained(live, names),
         }
-        found: dict[str, Any] = {"hours": end / HOUR, "leases": len(leases)}
-        found |= {"fetches": len(notes.fetches), "429": notes.refused, **self.faults}
+        summary: dict[str, Any] = {"hours": end / HOUR, "leases": len(leases)}
+        summary |= {"fetches": len(notes.fetches), "429": notes.refused, **self.faults}
         results, violations = soak_checks.results_of(checks)
-        return found | results | {"violations": violations}
+        return summary | results | {"violations": violations}
 
     def _forgotten(self, notes: soak_checks.Notes, end: float) -> float:
         notes.waits = [wait for wait in notes.waits if not is_dead(wait[1])]
@@ -613,11 +613,11 @@ class Options:
     shards: int | None
 
 
-def main(given: Options) -> None:
+def main(options: Options) -> None:
     folder = Path(tempfile.mkdtemp(prefix="soak"))
     everything = contextlib.ExitStack()
     server = None
-    if given.store == "postgres":
+    if options.store == "postgres":
         server = everything.enter_context(contextlib.contextmanager(servers)())
         if server is None:
             sys.exit(NO_SERVER)
@@ -626,16 +626,16 @@ def main(given: Options) -> None:
         store = Store(f"sqlite:///{folder / 'crawl.db'}", folder / "crawl.db")
     soak: Soak | ShardSoak
     with everything:
-        if given.shards is not None:
+        if options.shards is not None:
             if server is None:
                 sys.exit("shards need --store postgres")
-            soak = ShardSoak(server, folder, given.shards, given.every or 30.0, given.seed)
+            soak = ShardSoak(server, folder, options.shards, options.every or 30.0, options.seed)
         else:
-            soak = Soak(store, server, folder, given.speed, given.every or 1.0, given.seed)
-        soak.run(60.0 * given.minutes)
-        found = soak.check()
-        print(json.dumps(found))
-    if found["violations"]:
+            soak = Soak(store, server, folder, options.speed, options.every or 1.0, options.seed)
+        soak.run(60.0 * options.minutes)
+        summary = soak.check()
+        print(json.dumps(summary))
+    if summary["violations"]:
         sys.exit(f"see {folder}")  # what has failed is kept, to look at
     shutil.rmtree(folder)
 

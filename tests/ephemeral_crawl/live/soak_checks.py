@@ -65,7 +65,7 @@ class Notes:
     @staticmethod
     def of(lines: Iterable[str]) -> Notes:
         """Read notes: lines of a kind and numbers."""
-        notes, stopped = Notes(), dict[int, float]()
+        notes, pauses = Notes(), dict[int, float]()
         for line in lines:
             kind, *words = line.split()
             numbers = [float(word) for word in words]
@@ -81,24 +81,24 @@ class Notes:
                     notes.waits.append((now, int(source), "fetched"))
                 case "unasked", [now, source]:
                     notes.waits.append((now, int(source), "fetched"))
-                case "429", [known, host, until]:
+                case "429", [known_at, host, until]:
                     notes.refused += 1
-                    notes.hosts[int(host)].append(Closing(known, until))
-                case "again", [known, source, until]:
-                    notes.sources[int(source)].append(Closing(known, until))
-                case "stopped", [known, source]:  # paused, or removed
-                    stopped[int(source)] = known
-                    notes.waits.append((known, int(source), kind))
+                    notes.hosts[int(host)].append(Closing(known_at, until))
+                case "again", [known_at, source, until]:
+                    notes.sources[int(source)].append(Closing(known_at, until))
+                case "stopped", [known_at, source]:  # paused, or removed
+                    pauses[int(source)] = known_at
+                    notes.waits.append((known_at, int(source), kind))
                 case "running", [since, source]:  # added, or resumed
-                    known = stopped.pop(int(source), since)
-                    notes.sources[int(source)].append(Closing(known, since))
+                    known_at = pauses.pop(int(source), since)
+                    notes.sources[int(source)].append(Closing(known_at, since))
                     notes.waits.append((since, int(source), kind))
                 case "acknowledged", [lease]:
                     notes.acknowledged.append(int(lease))
                 case _:
                     raise ValueError(f"the note {line!r} cannot be read")
-        for source, known in stopped.items():
-            notes.sources[source].append(Closing(known, math.inf))
+        for source, known_at in pauses.items():
+            notes.sources[source].append(Closing(known_at, math.inf))
         notes.fetches.sort()
         notes.waits.sort()
         return notes
@@ -138,13 +138,13 @@ def memory(process: int) -> float:
 
 def results_of(checks: Mapping[str, Callable[[], object]]) -> tuple[dict[str, object], list[str]]:
     """Return what checks found, and what those that failed said."""
-    found, violations = dict[str, object](), list[str]()
+    results, violations = dict[str, object](), list[str]()
     for name, check in checks.items():
         try:
-            found[name] = check()
+            results[name] = check()
         except AssertionError as error:
             violations.append(f"{name}: {error}")
-    return found, violations
+    return results, violations
 
 
 def check_explained(live: Scheduler, names: Sequence[str]) -> int:
@@ -177,10 +177,10 @@ def check_budget(
     level = burst if level is None else level
     now, size, least = 0.0, burst, level
     # What makes room comes first.
-    for time, paid, room in sorted(changes, key=lambda change: (change[0], -change[2])):
+    for time, payment, room in sorted(changes, key=lambda change: (change[0], -change[2])):
         level = min(level + rate * (time - now), size)
         now, size = time, size + room
-        level += paid
+        level += payment
         least = min(least, level)
     assert least >= -ROUNDING, f"the budget was exceeded by {-least:.4g} units"
     return least
@@ -222,8 +222,8 @@ def check_politeness(notes: Notes, least: float, hosts: Mapping[int, float]) -> 
         check_intervals("host", by_host, hosts),
     )
     for fetch in notes.fetches:
-        closed = ("host", fetch.host, notes.hosts), ("source", fetch.source, notes.sources)
-        for what, number, closings in closed:
+        limits = ("host", fetch.host, notes.hosts), ("source", fetch.source, notes.sources)
+        for what, number, closings in limits:
             for begin, end in closings.get(number, ()):
                 early = begin <= fetch.begun and fetch.time < end - ROUNDING
                 assert not early, f"{what} {number} was fetched {end - fetch.time} s too early"
@@ -247,13 +247,13 @@ def check_flat(name: str, samples: Sequence[float], part: float, least: float) -
 
 def check_recorded(events: Iterable[str], acknowledged: Iterable[int]) -> None:
     """Refuse outcomes that are missing in the journal, or that are there twice."""
-    found = set[int]()
+    leases = set[int]()
     for text in events:
         event: dict[str, Any] = json.loads(text)
         for lease in event["lease"] if event["kind"] == "record" else ():
-            assert not lease or lease not in found, f"lease {lease} was recorded twice"
-            found.add(lease)
-    missing = set(acknowledged) - found
+            assert not lease or lease not in leases, f"lease {lease} was recorded twice"
+            leases.add(lease)
+    missing = set(acknowledged) - leases
     assert not missing, f"leases {sorted(missing)[:5]} were acknowledged and are not recorded"
 
 

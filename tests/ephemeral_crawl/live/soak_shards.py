@@ -83,9 +83,9 @@ class Part:
                 [*words, "--port", str(self.port)], stdout=subprocess.PIPE, stderr=log, text=True
             )
         assert process.stdout is not None
-        while not (found := re.search(r":(\d+)/ ", line := process.stdout.readline())):
+        while not (match := re.search(r":(\d+)/ ", line := process.stdout.readline())):
             assert line, f"it did not start: {self._log.read_text()}"
-        self.port = int(found[1])
+        self.port = int(match[1])
         threading.Thread(target=process.stdout.read, daemon=True).start()
         return process
 
@@ -285,14 +285,14 @@ class ShardSoak:
         for k, part in enumerate((*self.parts, self.router)):
             with suppress(OSError):
                 name = f"shard {k}" if part is not self.router else "router"
-                found = soak_checks.memory(part.process.pid)
-                self.memory.setdefault(name, []).append(found)
+                memory = soak_checks.memory(part.process.pid)
+                self.memory.setdefault(name, []).append(memory)
         if self.down:
             return
         with suppress(Refused):
-            each = (await Servers([self.address]).ask(0, "GET", "/v1/status"))["shards"]
-            prices = np.array([status["price"] for status in each if status is not None])
-            if len(prices) == len(each):
+            statuses = (await Servers([self.address]).ask(0, "GET", "/v1/status"))["shards"]
+            prices = np.array([status["price"] for status in statuses if status is not None])
+            if len(prices) == len(statuses):
                 apart = float(np.abs(prices / prices.mean() - 1.0).max())
                 self.apart.append((self.site.now(), apart))
 
@@ -333,13 +333,13 @@ class ShardSoak:
             "events": lambda: self._replay(notes),
         }
         children = resource.getrusage(resource.RUSAGE_CHILDREN)
-        used = children.ru_utime + children.ru_stime + time.process_time()
-        found: dict[str, Any] = {"hours": end / HOUR, "leases": len(leases)}
-        found |= {"fetches": len(notes.fetches), "429": notes.refused, **self.faults}
-        found |= {"pings": self.pings, "visits": self.visits, "cores": round(used / end, 2)}
-        found["collected"] = sum(crawler.collected for crawler in self.crawlers)
+        usage = children.ru_utime + children.ru_stime + time.process_time()
+        summary: dict[str, Any] = {"hours": end / HOUR, "leases": len(leases)}
+        summary |= {"fetches": len(notes.fetches), "429": notes.refused, **self.faults}
+        summary |= {"pings": self.pings, "visits": self.visits, "cores": round(usage / end, 2)}
+        summary["collected"] = sum(crawler.collected for crawler in self.crawlers)
         results, violations = soak_checks.results_of(checks)
-        return found | results | {"violations": self.violations + violations}
+        return summary | results | {"violations": self.violations + violations}
 
     def _sum_of_budgets(self) -> float:
         """Refuse that shards had more than the budget together, at any time."""
@@ -349,10 +349,10 @@ class ShardSoak:
             for event in archive.events()
             if event["kind"] == "configure"
         ]
-        given, most = [0.0] * len(self.archives), 0.0
+        budgets, most = [0.0] * len(self.archives), 0.0
         for _, k, budget in sorted(changes):
-            given[k] = budget
-            most = max(most, sum(given))
+            budgets[k] = budget
+            most = max(most, sum(budgets))
         assert most <= BUDGET * (1.0 + 1e-9), f"the budgets added up to {most} an hour"
         return most
 
@@ -365,11 +365,11 @@ class ShardSoak:
             for event in archive.events()
             if event["kind"] == "tag"
         ]
-        given, most = [math.inf] * len(self.archives), 0.0
+        bounds, most = [math.inf] * len(self.archives), 0.0
         for _, k, bound in sorted(changes):
-            given[k] = bound
-            if sum(given) < math.inf:
-                most = max(most, sum(given))
+            bounds[k] = bound
+            if sum(bounds) < math.inf:
+                most = max(most, sum(bounds))
         assert 0.0 < most <= MOST * (1.0 + 1e-9), f"the maxima added up to {most} an hour"
         return most
 
@@ -424,12 +424,12 @@ class ShardSoak:
 
     def _flat(self) -> dict[str, list[float]]:
         """Refuse that the parts that lived for the second half have grown in it."""
-        found = {}
+        growth = {}
         for name, samples in self.memory.items():
             if name in ("shard 0", "router"):
                 half = samples[len(samples) // 2 :]
-                found[name] = soak_checks.check_flat(name, half, 0.0, 4.0)
-        return found
+                growth[name] = soak_checks.check_flat(name, half, 0.0, 4.0)
+        return growth
 
     def _replay(self, notes: soak_checks.Notes) -> int:
         for k, (store, archive) in enumerate(zip(self.stores, self.archives, strict=True)):

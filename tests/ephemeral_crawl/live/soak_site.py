@@ -123,12 +123,12 @@ class Site:
         tag = f'"{last}"'
         if any(tag in line for line in tags):
             return _message("304 Not Modified", f"ETag: {tag}\r\n")
-        listed = "".join(
+        items_text = "".join(
             f"<item><title>Item {k}</title><guid>{source}-{k}</guid>"
             f"<pubDate>{formatdate(self.start + items[k], usegmt=True)}</pubDate></item>"
             for k in range(last - 1, max(last - _LISTED, 0) - 1, -1)
         )
-        text = f"<rss version='2.0'><channel><title>{source}</title>{listed}</channel></rss>"
+        text = f"<rss version='2.0'><channel><title>{source}</title>{items_text}</channel></rss>"
         return _message("200 OK", f"ETag: {tag}\r\n", text.encode())
 
 
@@ -164,12 +164,12 @@ class Crawler:
 
     async def _step(self) -> None:
         begun, clock = self._site.now(), time.perf_counter()
-        asked = {"limit": _AT_ONCE, "timeout": TIMEOUT}
-        leases = (await self._servers.post(0, "lease", asked))["leases"]
+        question = {"limit": _AT_ONCE, "timeout": TIMEOUT}
+        leases = (await self._servers.post(0, "lease", question))["leases"]
         self.times.append((begun, time.perf_counter() - clock))
-        given = self._site.now()
+        answered_at = self._site.now()
         for lease in leases:
-            self._note("lease", lease["id"], begun, given, 1.0)
+            self._note("lease", lease["id"], begun, answered_at, 1.0)
         await asyncio.gather(*(self._handle(lease, begun) for lease in leases))
         if not leases:
             await asyncio.sleep(0.2)
@@ -180,17 +180,17 @@ class Crawler:
         if chance < 0.02:
             return  # forgotten
         if chance < 0.05:
-            asked = self._site.now()
-            self._note("releasing", number, asked)
+            asked_at = self._site.now()
+            self._note("releasing", number, asked_at)
             if await self._insist("release", {"lease": number}):
-                self._note("released", number, asked, self._site.now())
+                self._note("released", number, asked_at, self._site.now())
             return
         method, outcome = await self._fetch(source, begun, lease["source"])
-        fetched = self._site.now()
+        fetched_at = self._site.now()
         if await self._insist(method, {"lease": number, **outcome}):
             self._note("acknowledged", number)
             if outcome.get("status") == 429:
-                self._note("429", self._site.now(), host_of(source), fetched + ASKED)
+                self._note("429", self._site.now(), host_of(source), fetched_at + ASKED)
             if chance < 0.1:
                 assert not await self._insist(method, {"lease": number, **outcome})
 

@@ -69,10 +69,10 @@ class Server:
         return str(self.folder / "data")
 
     def _run(self, program: str, *arguments: str) -> None:
-        found = _program(program)
-        assert found is not None
+        path = _program(program)
+        assert path is not None
         subprocess.run(
-            [found, *arguments],
+            [path, *arguments],
             check=True,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -113,11 +113,11 @@ def _account() -> dict[str, Any]:
 
 def reported(store: Store) -> dict[int, int]:
     """Return the number of items of each lease whose report is in the journal."""
-    found: dict[int, int] = {}
+    counts: dict[int, int] = {}
     for (text,) in store.run("SELECT event FROM journal ORDER BY number"):
         event = json.loads(text)
         if event["kind"] == "record":
             for lease, items in zip(event["lease"], event["items"], strict=True):
-                assert lease not in found, "a report counts twice"
-                found[lease] = items
-    return found
+                assert lease not in counts, "a report counts twice"
+                counts[lease] = items
+    return counts

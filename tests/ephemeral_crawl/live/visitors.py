@@ -69,11 +69,11 @@ def visit(store: Store, folder: Path, source: str, draw: random.Random) -> None:
         lambda: _serve(store, draw.uniform(0.0, _LONGEST)),
     ]
     if (file := store.file) is not None:
-        written = folder / "sources.csv"
+        table = folder / "sources.csv"
         ways += [
             CrawlFeeds(store=file, dry_run=True).run,
             CrawlFeeds(store=file, explain=source).run,
-            ManageSources(store=(str(file),), write=(written,)).run,
+            ManageSources(store=(str(file),), write=(table,)).run,
         ]
     draw.choice(ways)()
 

@@ -57,8 +57,8 @@ class World:
             worth = own.exponential(self.worth[i], number)
             fate, moment = own.uniform(), own.uniform(0.2, 0.8) * self.end
             if fate < 2 * changing:
-                kept = time < moment if fate < changing else time > moment
-                time, worth = time[kept], worth[kept]
+                alive = time < moment if fate < changing else time > moment
+                time, worth = time[alive], worth[alive]
             self.items.append((time, worth))
             true = time[own.random(len(time)) < recall]
             false = self.rate[i] * recall * (1 - precision) / precision * self.end
@@ -75,9 +75,9 @@ class World:
         new = (time > self.last[i]) & (time <= now)
         live = new & (time >= 0)
         self.gains[i] += float((worth[live] * np.exp(-self.decay * (now - time[live]))).sum())
-        found = [(START + t, w) for t, w in zip(time[new], worth[new], strict=True)]
+        items = [(START + t, w) for t, w in zip(time[new], worth[new], strict=True)]
         first, self.last[i] = self.last[i] == -math.inf, now
-        return found[-SHOWN:] if first else found
+        return items[-SHOWN:] if first else items
 
     @property
     def collected(self) -> float:

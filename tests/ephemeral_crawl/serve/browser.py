@@ -72,9 +72,9 @@ class Browser:
 
     def value(self, expression: str) -> Any:
         """Return the value of a JavaScript expression."""
-        found = self.tell("Runtime.evaluate", expression=expression, returnByValue=True)
-        assert "exceptionDetails" not in found, found
-        return found["result"].get("value")
+        result = self.tell("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in result, result
+        return result["result"].get("value")
 
     def until(self, expression: str, seconds: float = 60.0) -> None:
         """Wait until an expression is true."""

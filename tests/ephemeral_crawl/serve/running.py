@@ -44,8 +44,8 @@ class Client:
     ) -> Answer:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         try:
-            named = {name.replace("_", "-"): value for name, value in headers.items()}
-            connection.request(method, path, body, named)
+            fields = {name.replace("_", "-"): value for name, value in headers.items()}
+            connection.request(method, path, body, fields)
             answer = connection.getresponse()
             text = answer.read().decode()
             return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, text)

@@ -65,7 +65,7 @@ def reward_jobs(study: Any) -> list[Job]:
 
 
 def reward(job: Job) -> Result:
-    """Return what the agent collects in each run, and the bound."""
+    """Return the reward of the agent in each run, and the bound."""
     result = evaluation.work(job)
     bound = bound_of(evaluation.arguments_of(job), 1, job["runs"]["seed"]).bound
     measures = {name: result[name] for name in ("reward", "cost", "delay")}
@@ -77,7 +77,7 @@ _EXACT = {"agent": EXACT}
 
 
 def claim(data: Data) -> str:
-    """Return what the exact index gains."""
+    """Return the gain of the exact index."""
     cases = data.cases("fleet", "budget", agent=EXACT)
     gains = [_gain(data, case).mean for case in cases]
     most = cases[int(np.argmax(gains))]

@@ -134,7 +134,7 @@ class ReferencesStudy(ParallelStudy):
         }
 
     def _renewed(self, task: BenchmarkTask, before: dict[str, Any]) -> dict[str, Any]:
-        """Return what is recorded of a task with some of its references measured again."""
+        """Return the record of a task with some of its references measured again."""
         order = ("random", UNLEARNT, "whittle", task.best, *task.stronger, BOUND)
         choices = (*task.stronger, BOUND)  # those by which scores are not computed
         for name in self.only:
@@ -185,7 +185,7 @@ def _checked(task: BenchmarkTask, rows: Mapping[str, Reference]) -> dict[str, di
 
 
 def _made_by(entry: dict[str, Any], reference: str) -> dict[str, Any]:
-    """Return what made a recorded reference."""
+    """Return the provenance of a recorded reference."""
     return dict(entry.get(f"{reference}_made_by", entry["made_by"]))
 
 

@@ -23,7 +23,7 @@ _CELL, _NUMBER = range(2)
 
 
 class Ledger(NamedTuple):
-    """What became of the items of the last step, (B, 2) each: number of items, utility.
+    """The outcomes of the items of the last step, (B, 2) each: number of items, utility.
 
     collected + the backlog before = refused + indexed + lost + decayed + backlog. An item counts
     with its utility at that time. What waiting items lose by ageing has decayed; the number counts
@@ -66,7 +66,7 @@ class IndexQueue:
 
     @property
     def ledger(self) -> Ledger:
-        """What became of the items of the last step."""
+        """The outcomes of the items of the last step."""
         return Ledger(*self._ledger.copy())
 
     @property

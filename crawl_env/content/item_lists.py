@@ -120,7 +120,7 @@ class ItemLists:
 
 @inlined
 def _older(age: float, steps: float) -> float:
-    """Return what adding 1 to an age `steps` times gives, with the rounding of each addition.
+    """Return an age to which 1 is added `steps` times, with the rounding of each addition.
 
     Rounding occurs only where the sum passes a power of two: numbers in between are added at once.
     """

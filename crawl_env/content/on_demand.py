@@ -59,7 +59,7 @@ _BUMP_0, _BUMP_1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
 
 
 class CrawlHarvest(NamedTuple):
-    """What crawls bring."""
+    """The harvest of crawls."""
 
     items: NDArray[np.int64]  # (K,) number of new items
     utility: FloatArray  # (K,) their utility at the time of the crawl
@@ -97,7 +97,7 @@ class OnDemandContent:
         self._law = _law_of(self.utility)
 
     def crawl(self, sources: ArrayLike, since: ArrayLike, now: int) -> CrawlHarvest:
-        """Return what crawls collect at step `now`.
+        """Return the harvest of crawls at step `now`.
 
         Arguments:
             sources: their numbers, (K,).

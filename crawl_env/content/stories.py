@@ -245,7 +245,7 @@ class StoryStock(Stock):
 
     @property
     def _arrays(self) -> tuple[Any, ...]:
-        """What the compiled functions below work on: what an item is worth now, the lists of the
+        """The arrays of the compiled functions below: the clock and the decay, the lists of the
         cells, the sums over those, and the items."""
         lists = self._before, self._last, self._counts
         items = self._items.only(slice(self._used))

@@ -283,7 +283,7 @@ class TorchSimulation:
 
 
 def _scaled(observation: Tensor, scales: Tensor) -> Tensor:
-    """Return what `crawl_env.simulation.observation.scaled` returns."""
+    """Return the observation scaled as by `crawl_env.simulation.observation.scaled`."""
     bounded = scales.isnan()
     x = observation.to(scales.dtype)
     z = torch.log1p(x.abs() / torch.where(bounded, 1.0, scales))

@@ -116,7 +116,7 @@ class CrawlVectorEnv(  # type: ignore[misc]  # `spec` is a property
 
     @property
     def ledger(self) -> Ledger | None:
-        """What became of the items of the last step, (B, 2) each; None without an engine."""
+        """The outcomes of the items of the last step, (B, 2) each; None without an engine."""
         queue = self.world.queue
         return None if queue is None else queue.ledger
 

@@ -37,7 +37,7 @@ _DAMAGED = (
 
 
 class Array(NamedTuple):
-    """What an array must be.
+    """The requirements on an array.
 
     Numbers are finite. The lengths of axes that have the same name are equal in all arrays that are
     checked together.

@@ -205,7 +205,7 @@ def _open(path: PathName) -> TextIO:
 
 
 def _delimiter(file: TextIO) -> str:
-    """Return what separates the columns of a CSV file that has not been read from: a comma, or a
+    """Return the separator of the columns of a CSV file that has not been read from: a comma, or a
     semicolon or tab where the header has no comma."""
     try:
         start = cast(Any, file).buffer.peek(1)  # what is buffered: many lines

@@ -59,7 +59,7 @@ class DrawnFleet:
 
     @property
     def example(self) -> DrawnFleet:
-        """What draws the example that a `Task` shows, which is never the hidden fleet."""
+        """The distribution of the example that a `Task` shows, which is never the hidden fleet."""
         return replace(self, number=None)
 
     def __call__(self, rng: np.random.Generator) -> Sources:

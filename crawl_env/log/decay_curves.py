@@ -151,7 +151,7 @@ def _interpolate(
     ages: FloatArray,
     fractions: FloatArray,
 ) -> None:
-    """Write what is left of items at some ages, (n,), between the points of their curves."""
+    """Write the fractions that remain of items at some ages, (n,), by linear interpolation."""
     for j in range(items.size):
         low, high = first[items[j]], first[items[j] + 1]
         last = high - 1

@@ -127,7 +127,7 @@ def counted(todo: Sequence[Job], results: Sequence[Result]) -> Rows:
 
 
 def tables(todo: Sequence[Job], results: Sequence[Result]) -> dict[str, Rows]:
-    """Return the rows of the runs, with what was given up, and of the curves."""
+    """Return the rows of the runs, with the sources given up, and of the curves."""
     return {**runs.tables(todo, results), runs.RUNS: counted(todo, results)}
 
 

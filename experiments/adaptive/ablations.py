@@ -56,7 +56,7 @@ def jobs(study: Any) -> list[Job]:
 
 
 def claim(data: Data) -> str:
-    """Return what is lost without the part that matters most."""
+    """Return the loss without the part that matters most."""
     case = data.values("case", **RUN)[0]
 
     def of(words: str) -> float:

@@ -221,7 +221,7 @@ def switching(long: int) -> tuple[str, dict[str, Any]]:
 
 
 def after_switch(expected: FloatArray) -> FloatArray:
-    """Return what was collected in each round after a switch, mean over switches, (S, rounds).
+    """Return the harvest of each round after a switch, mean over switches, (S, rounds).
 
     The first regime is left out: nothing is known at its beginning.
 

@@ -166,7 +166,7 @@ def _ratio(interval: tuple[float, float, float]) -> str:
 
 
 def claim(data: Data) -> str:
-    """Return what learning takes in time."""
+    """Return the time that learning takes."""
     ratio = _times_whittle("step")
     slowest = max(data.cases("case", "entrant"), key=lambda case: ratio(data, case)[0])
     return (

@@ -240,7 +240,7 @@ class ExpectedContent:
         return self._value
 
     def crawl(self, picked: IntArray, rate: FloatArray) -> FloatArray:
-        """Return what crawls of these cells collect on average, (B,); then take one step at these
+        """Return the mean harvest of crawls of these cells, (B,); then take one step at these
         rates."""
         average = collected(self._value, picked)
         self._value.reshape(-1)[picked] = 0.0

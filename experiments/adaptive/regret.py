@@ -93,7 +93,7 @@ def case_of(regime: str, n: int, m: int) -> str:
 
 
 def lost(data: Data, case: Case) -> FloatArray:
-    """Return what an entrant lost against Whittle until each mark, (S, K), in steps of Whittle."""
+    """Return the loss of an entrant against Whittle until each mark, (S, K), in Whittle's steps."""
     best, mine = (curve(data, case, who) for who in (REFERENCE, case["entrant"]))
     per_step = curve(data, case, REFERENCE)[:, -1] / marks(data, case)[-1]
     return np.asarray((best - mine) / per_step[:, None])
@@ -106,13 +106,13 @@ def growth(data: Data, case: Case) -> Estimate:
 
 
 def growth_of_steps(data: Data, case: Case) -> Estimate:
-    """Return the exponent of what is lost in each doubling of time."""
+    """Return the exponent of the loss in each doubling of time."""
     steps = marks(data, case)
     return growing(lost(data, case), steps, min(FIRST, steps[-1] / 10), _OCTAVE)
 
 
 def claim(data: Data) -> str:
-    """Return what learning the rates costs."""
+    """Return the cost of learning the rates."""
     parts = [
         f"{relative()(data, {**RUN, 'case': case, 'entrant': THOMPSON}).mean:.2%} ({case})"
         for case in (case_of(regime, *USUAL) for regime in REGIMES)
@@ -124,7 +124,7 @@ def claim(data: Data) -> str:
 
 
 def figure(report: Report, data: Data) -> None:
-    """Add the figure of what was lost until each step, and per step."""
+    """Add the figure of the loss until each step, and per step."""
     figure, axes = plots.new(2, 2, width=11, height=3.4, sharex=True)
     for column, regime in enumerate(REGIMES):
         case = {"case": case_of(regime, *USUAL)}
@@ -188,7 +188,7 @@ def exponent(
 def growing(
     losses: FloatArray, marks: FloatArray, first: float, step: int, resamples: int = 2000
 ) -> Estimate:
-    """Return the exponent of what is lost between marks `step` apart, as `exponent`.
+    """Return the exponent of the loss between marks `step` apart, as `exponent`.
 
     Where marks are even on a logarithmic scale that grows as t^b if all that is lost does, and
     linearly if as much is lost in every step, whatever was lost at the start.

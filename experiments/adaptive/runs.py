@@ -232,7 +232,7 @@ def score(best: str = REFERENCE, column: str = EXPECTED) -> Cell:
 
 
 def curve(data: Data, case: Case, entrant: str) -> FloatArray:
-    """Return what an entrant's crawls bring on average until each mark, (S, K)."""
+    """Return the mean harvest of an entrant's crawls until each mark, (S, K)."""
     case = {"case": case["case"], "entrant": entrant}
     steps = [step for step in data.values("step", **case) if step]
     return np.array([data.numbers("expected", **case, step=step) for step in steps]).T

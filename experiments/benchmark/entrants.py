@@ -106,7 +106,7 @@ def _multiplied(value: float, factor: float) -> float:
 
 @dataclass(frozen=True)
 class Suite:
-    """What is compared."""
+    """The entrants, the trainings and the sizes of a comparison."""
 
     entrants: tuple[Entrant, ...]
     trainings: tuple[Training, ...]

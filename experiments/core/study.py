@@ -34,7 +34,7 @@ from experiments.core.data import Data, Item, write
 
 
 def collected(job: Job) -> Result:
-    """Return what the agent of a job collects on its task, the measure of most studies.
+    """Return the rewards of the agent of a job on its task, the measure of most studies.
 
     The job has `agent`, `arguments` of the environment, `runs` (arguments of `agents.evaluate`),
     and perhaps `options` of the agent; see `ephemeral_crawl.core.evaluation`.
@@ -85,7 +85,7 @@ class Part:
     Arguments:
         jobs: what is run, given the study with its options.
         content: of the section; see `experiments.core.data`.
-        claim: a sentence on what was found, computed from the rows.
+        claim: a sentence on the result, computed from the rows.
         heading: of the section.
         work: the measure: runs a job, and returns its result.
         rows: yields the rows of a job and its result.

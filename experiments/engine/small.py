@@ -163,7 +163,7 @@ _AGES, _CLOSER = 25, 1e-5
 
 
 def learner_jobs(study: Any) -> list[Job]:
-    """Return a job for each training, and one for what is known."""
+    """Return a job for each training, and one for the reference policies."""
     seeds, steps = (1, 100) if study.size.quick else (SEEDS, STEPS)
     trainings = [
         {"agent": AGENT, "features": list(features), "seed": seed, "steps": steps}
@@ -174,7 +174,7 @@ def learner_jobs(study: Any) -> list[Job]:
 
 
 def learner_work(job: Job) -> Result:
-    """Return the reward of a learner after every part of its training, or of all that is known."""
+    """Return the reward of a learner after each part of its training, or of the references."""
     process = _process()
     if not job["agent"]:
         rules = policies(FLEET, ENGINE, process.ages)
@@ -210,7 +210,7 @@ def _process() -> EngineProcess:
 
 
 def _choices_of(process: EngineProcess, learner: Any) -> IntArray:
-    """Return what a learner crawls in every state."""
+    """Return the source that a learner crawls in every state."""
     _, *ages, backlog = np.indices(process.shape)
     features = {"age": np.stack([age.ravel() + 1.0 for age in ages], axis=-1)}
     features["backlog"] = np.repeat(backlog.reshape(-1, 1), len(FLEET), axis=1)
@@ -222,7 +222,7 @@ def _choices_of(process: EngineProcess, learner: Any) -> IntArray:
 
 
 def learner_rows(job: Job, result: Result) -> Iterator[dict[str, Any]]:
-    """Yield a row for a learner after each part of its training, or for each of what is known."""
+    """Yield a row for a learner after each part of its training, or for each reference."""
     sees = " ".join(job["features"])
     for steps, reward in result.get("rewards", {}).items():
         columns = {"agent": job["agent"], "sees": sees, "seed": job["seed"], "steps": steps}
@@ -250,7 +250,7 @@ def _ratios(data: Data) -> dict[str, FloatArray]:
 
 
 def learner_table(report: Report, data: Data) -> None:
-    """Add the rewards at the end of training beside what is known."""
+    """Add the rewards at the end of training beside the references."""
     rewards = _known_rewards(data)
     rows = [
         [name, f"{reward / rewards['optimum']:.2%}", "", ""]

@@ -76,7 +76,7 @@ def work(job: Job) -> Result:
 
 
 def _opened(path: Path) -> dict[str, Any]:
-    """Return what it takes to open a store and to give the first lease."""
+    """Return the time and memory that it takes to open a store and to give the first lease."""
     with Scheduler(":memory:", budget="1/s") as other:  # loads machine code
         other.add("a")
         other.record([{"lease": lease.id, "items": [(None, 1.0)]} for lease in other.lease()])

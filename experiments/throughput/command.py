@@ -77,7 +77,7 @@ def start_figures(rounds: int) -> Iterator[Figure]:
 
 
 def _seconds(code: str, cache: str) -> float:
-    """Return what a program prints, run with compiled functions cached in a folder."""
+    """Return the time that a program prints, run with compiled functions cached in a folder."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": cache}
     command = [sys.executable, "-c", code]
     process = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)

@@ -24,7 +24,7 @@ _FEATURES = ("value", "arrival_rate", "mean_utility", "decay_rate")
 
 
 def figures(rounds: int) -> Iterator[Figure]:
-    """Yield what is measured on the CPU and, if torch sees one, on a GPU."""
+    """Yield the measurements on the CPU and, if torch sees one, on a GPU."""
     yield from _updates("cpu", *CPU, rounds)
     yield from _training("cpu", *TRAINING_CPU, rounds)
     if torch.cuda.is_available():
@@ -113,7 +113,7 @@ def _stepping(device: str, num_envs: int, n: int, arrivals: str, dtype: str) -> 
 
 
 def _copying(device: str, num_bytes: int) -> Call:
-    """Return what moves as many bytes as the updates do: each is read and written."""
+    """Return a call that moves as many bytes as the updates do: each is read and written."""
     origin = torch.ones(num_bytes // 2 // 8, dtype=torch.float64, device=device)
     target = torch.empty_like(origin)
 

@@ -30,7 +30,7 @@ class Archive:
         self.unseen = set[int]()
         self._recorded = set[int]()  # leases that are in the journal
 
-    def content(self) -> None:
+    def read(self) -> None:
         """Add what is new, before the store removes it; refuse that an event was lost, or that an
         outcome that was acknowledged is not among them."""
         with contextlib.suppress(psycopg.OperationalError):

@@ -122,7 +122,7 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     is repeated from its start when it ends.
 
     ## Info
-    `reset` returns {}, and `step` a dictionary:
+    `step` returns a dictionary, and `reset` that of a step without crawls:
 
     | key | holds | only with |
     | --- | --- | --- |
@@ -332,7 +332,7 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
         self._rewards = []
         if self.render_mode == "human":
             self.render()
-        return self._simulation.observe(), {}
+        return self._simulation.observe(), self._simulation.info()
 
     def step(
         self, action: ArrayLike

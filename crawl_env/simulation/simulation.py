@@ -142,7 +142,7 @@ class Simulation:
         values = None if value is None else np.broadcast_to(value, self.world.shape)[which]
         self.world.start(ages, rng, which, values)
         self.balance[which] = self.task.budget
-        self.elapsed[which] = 0.0
+        self.elapsed[which] = self._spent[which] = 0.0
         last = Harvest(*self._last)
         self._last = last.only(~which[last.picked // self.task.n])
         others = ~which[self._looks // self.task.n]
@@ -171,7 +171,7 @@ class Simulation:
         self.world.advance(rng)
         if self.task.look_cost is not None:
             self._look_values = self.world.look(self._looks)
-        return self.observe(), reward, self._info() if self._alone else {}
+        return self.observe(), reward, self.info() if self._alone else {}
 
     def _step_plainly(
         self, picked: IntArray
@@ -332,20 +332,21 @@ class Simulation:
             }
             out[env, source] = outcomes[name]
 
-    def _info(self) -> dict[str, Any]:
-        """Return the info of the last step for one environment; see `CrawlEnv`."""
+    def info(self) -> dict[str, Any]:
+        """Return the info of the last step for one environment, see `CrawlEnv`; after a reset, that
+        of a step without crawls."""
         picked, value, _, failed = self._last
         crawled, collected = np.zeros(self.task.n, BOOL), np.zeros(self.task.n)
         crawled[picked] = True
         collected[picked] = value
-        cost = self._number_cost
+        cost = self._number_cost if picked.size else 0.0
         if not cost:
             cost = self._spent.item() if self._cost_varies else self._cost.take(picked).sum().item()
         info: dict[str, Any] = {"crawled": crawled, "collected": collected, "cost": cost}
-        if failed is not None:
+        if self._fails:
             info["failed"] = np.zeros(self.task.n, BOOL)
             info["failed"][picked] = failed
-            crawled[picked] = ~failed
+            crawled &= ~info["failed"]
         if isinstance(self.task.arrivals, Stories):
             info["known"] = np.where(crawled, self.world.known[0], 0.0)
         if self.task.look_cost is not None:

@@ -152,6 +152,34 @@ def equal_infos(one, two):
     return set(one) == set(two) and all(np.array_equal(one[key], two[key]) for key in one)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"budget_rule": "average"},
+        {"sources": Sources([1.0, 2.0], [1.0, 4.0], 0.3, failure_rate=0.5)},
+        {"look_cost": 0.2},
+        {"engine": {"rate": 2}},
+        {
+            "sources": Sources([1.0, 2.0], [1.0, 4.0], 0.3, topics=[0, 0]),
+            "arrivals": {"name": "stories", "overlap": 0.5},
+        },
+    ],
+    ids=str,
+)
+def test_the_info_of_a_reset_is_that_of_a_step_without_crawls(arguments):
+    """Collectors of data, such as Minari's, expect the same keys and shapes of both."""
+    env = CrawlEnv(**arguments)
+    _, first = env.reset(seed=0)
+    env.action_space.seed(0)
+    steps = [env.step(env.action_space.sample())[4] for _ in range(5)]
+    _, again = env.reset(seed=0)
+    forms = [{key: np.shape(x) for key, x in info.items()} for info in (first, again, *steps)]
+    assert all(form == forms[0] for form in forms)
+    assert str(first) == str(again)
+    assert first["cost"] == first["crawled"].sum() == first["collected"].sum() == 0
+
+
 LAWS = ["deterministic", "poisson-items", "poisson-lognormal-items", *VARYING]
 STARTS = ["fresh", "empty", "random", "full"]
 LEAKS = [(law, STARTS[k % 4], k % 3 > 0) for k, law in enumerate(LAWS)]
@@ -185,7 +213,7 @@ def test_nothing_tells_the_parameters_but_what_crawls_bring(arrivals, start, obs
         assert one.action_space == two.action_space
         (a, info_a), (b, info_b) = one.reset(seed=3), two.reset(seed=3)
         assert np.array_equal(a, b)
-        assert info_a == info_b == {}
+        assert equal_infos(info_a, info_b)
         for t in range(6):
             wanted = [0.5, t % 3 / 2, -1, -1, -1] if rule == "step" or t % 2 else [-0.5] * 5
             a, b = (env.step(np.array(wanted, np.float32)) for env in (one, two))

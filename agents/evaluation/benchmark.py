@@ -10,8 +10,8 @@ import os
 import platform
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -232,7 +232,7 @@ def play(
     """Return the row of one run: of the training, if there is one, and of the evaluation."""
     seed = task.seed(split, run, salt)
     arguments = _arguments(agent, task, run, features, split, salt)
-    with warnings.catch_warnings():
+    with _placed(task, run, split), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         began, samples = time.process_time(), 0
         if training:
@@ -258,6 +258,16 @@ def play(
         "seconds": time.process_time() - trained,
         "revision": revision(),
     }
+
+
+@contextmanager
+def _placed(task: BenchmarkTask, run: int, split: Split) -> Iterator[None]:
+    """Add to an error in which run it occurred."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"This was in run {run} of {task.id}, split {split!r}.")
+        raise
 
 
 def _arguments(
@@ -336,11 +346,18 @@ def _sources(envs: Sequence[CrawlVectorEnv]) -> int:
 def _trained(
     agent: Any, task: BenchmarkTask, run: int, training: int, arguments: Row, salt: str
 ) -> tuple[Any, int]:
-    """Return an agent after its training, and the source-steps that it took: as many as it was
-    told, if it trains in environments that it makes itself."""
+    """Return an agent after its training, and the source-steps that it took. If it trains in
+    environments that it makes itself, they are those that a model of Stable-Baselines3 counted, and
+    as many as another agent was told."""
     made, envs, steps = _learner(agent, task, run, training, arguments, salt)
-    made.learn(steps)
-    samples = sum(getattr(env, "taken", 0) for env in envs) or steps * _sources(envs)
+    samples = steps * _sources(envs)
+    if hasattr(made, "num_timesteps"):  # a model of Stable-Baselines3, whose steps are of one env
+        count = sum(env.num_envs for env in envs)
+        made.learn(steps * count)
+        samples = made.num_timesteps * _sources(envs) // count
+    else:
+        made.learn(steps)
+    samples = sum(getattr(env, "taken", 0) for env in envs) or samples
     if samples > _OVERSHOOT * training:
         raise ValueError(
             f"{name_of(agent)} took {samples:,} source-steps of training in {task.id}, and "

@@ -97,7 +97,7 @@ class Program:
             place = f"{error.filename}: " if error.filename else ""
             sys.exit(f"error: {place}{error.strerror or error}")
         except ValueError as error:  # bad input
-            sys.exit(f"error: {error}")
+            sys.exit("\n".join([f"error: {error}", *getattr(error, "__notes__", ())]))
         except KeyboardInterrupt:
             with suppress(OSError):
                 print("\nstopped", file=sys.stderr)

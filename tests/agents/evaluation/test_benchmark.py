@@ -219,6 +219,41 @@ def test_learners_that_make_their_environments_and_those_with_names():
         agents.benchmark("clairvoyant", [task.id])
 
 
+class Model:
+    """Counts the steps of single environments, and completes its rollouts, as models of
+    Stable-Baselines3 do."""
+
+    num_timesteps = 0
+
+    def __init__(self, env, *, seed):
+        self.n = env.task.n
+
+    def learn(self, total_timesteps):
+        self.num_timesteps = -(-total_timesteps // 512) * 512
+
+    def predict(self, observation, state=None, episode_start=None, deterministic=True):
+        return np.zeros((1, self.n)), None
+
+
+def test_a_model_of_stable_baselines3_is_told_the_steps_of_all_environments():
+    task = TASKS["Sparse10Trained"]
+    assert entry.play(Model, task, 0, training=10_000)["samples"] == 10_240
+    with refused("took 5,120 source-steps", "let it stop earlier"):
+        entry.play(Model, task, 0, training=800)
+
+
+def test_an_error_says_in_which_run_it_occurred():
+    class Late(Oldest):
+        def predict(self, *given, **more):
+            self.steps = getattr(self, "steps", 0) + 1
+            action, state = super().predict(*given, **more)
+            return action * (1 if self.steps < 9 else np.nan), state
+
+    with pytest.raises(ValueError, match="NaN") as found:
+        entry.play(Late, TASKS[SMALL], 7)
+    assert found.value.__notes__ == [f"This was in run 7 of {ID}, split 'test'."]
+
+
 def test_scores_of_runs_are_one_for_the_reference_and_average_to_the_score_of_the_task():
     task = TASKS["Sparse100ItemsCold"]
 

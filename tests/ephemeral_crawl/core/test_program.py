@@ -49,11 +49,16 @@ def raising(error):
     return Broken("program", Path(__file__).parent, "")
 
 
+NOTED = ValueError("x is 1")
+NOTED.add_note("This was in run 2.")
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [
         (KeyboardInterrupt(), 130),
         (ValueError("x is 1"), "error: x is 1"),
+        (NOTED, "error: x is 1\nThis was in run 2."),
         (OSError(28, "No space left"), "error: No space left"),
         (FileNotFoundError(2, "No such file", "a.csv"), "error: a.csv: No such file"),
     ],

@@ -47,7 +47,7 @@ def record(
     """Record a policy on the training runs of a task as a data set in Minari's format.
 
     Episodes are the runs 0, 1, … of the split "train", so that no test run is in the data. The
-    observations are all that an agent may observe in the task.
+    observations are those of the environment of the task's id. The same call writes the same bytes.
 
     Arguments:
         task: id or name of a task of the benchmark.
@@ -85,10 +85,13 @@ def record(
             group.attrs.update({"id": number, "seed": episode.seed, "total_steps": steps})
             group["observations"], group["actions"] = episode.observations, episode.actions
             group["rewards"] = episode.rewards
+            group.create_group("infos")  # empty, as Minari writes it if infos are not recorded
             group["terminations"] = np.zeros(steps, dtype=bool)
             group["truncations"] = np.arange(steps) == steps - 1
     size = (place / "main_data.hdf5").stat().st_size
-    write_text(place / "metadata.json", json.dumps(_metadata(posed, policy, name, played, size)))
+    call = f"record({posed.name!r}, {policy!r}, folder, episodes={episodes}, random={random})"
+    known = _metadata(posed, policy, name, call, played, size)
+    write_text(place / "metadata.json", json.dumps(known))
     return place.parent
 
 
@@ -104,20 +107,22 @@ def _episodes(task: BenchmarkTask, policy: str, episodes: int, random: float) ->
         for _ in range(horizon):
             action, state = agent.predict(observation, state)
             if rng.random() < random:
-                action = rng.uniform(-1, 1, env.action_space.shape).astype(np.float32)
-            observation, reward, *_ = env.step(action)
-            observations.append(observation)
+                action = rng.uniform(-1, 1, env.action_space.shape)
+            elif action.shape != env.action_space.shape:  # of a policy that does not look
+                action = np.stack([action, np.full_like(action, -1)])
             actions.append(np.asarray(action, dtype=np.float32))
+            observation, reward, *_ = env.step(actions[-1])
+            observations.append(observation)
             rewards.append(float(reward))
         yield Episode(seed, np.stack(observations), np.stack(actions), np.array(rewards))
 
 
 def _metadata(
-    task: BenchmarkTask, policy: str, name: str, played: list[Episode], size: int
+    task: BenchmarkTask, policy: str, name: str, call: str, played: list[Episode], size: int
 ) -> dict[str, Any]:
     """Return what `metadata.json` holds: Minari's keys, and the protocol."""
     env = CrawlEnv(**task.environment)
-    spec = gym.spec(task.id)
+    spec = gym.spec(task.id).to_json()
     return {
         "dataset_id": f"{NAMESPACE}/{name}",
         "total_episodes": len(played),
@@ -126,16 +131,20 @@ def _metadata(
         "jpeg_encoding": False,
         "observation_space": _space(env.observation_space),
         "action_space": _space(env.action_space),
-        "env_spec": spec.to_json(),
+        "env_spec": spec,
+        "eval_env_spec": spec,
         "dataset_size": round(size / 1e6, 1),
         "algorithm_name": policy,
         "author": ["ephemeral-crawl"],
         "minari_version": _VERSION,
         "requirements": [f"ephemeral-crawl=={crawl_env.__version__}"],
-        "description": f"{policy} on the training runs of {task.id}, some priorities at random; "
-        "agents are scored on its test runs by agents.benchmark",
+        "description": f"{policy} on the training runs of {task.id}, some priorities at random, by "
+        f"agents.evaluation.offline.{call}. Agents are scored on the test runs by "
+        "agents.benchmark; the reference scores are mean rewards of these, as in its result, and "
+        "not returns of episodes",
         "ref_min_score": task.ref_min_score,
         "ref_max_score": task.ref_max_score,
+        "num_episodes_average_score": task.seeds,
         "task_hash": task.hash,
     }
 

@@ -1,11 +1,14 @@
 """Offline data sets, read by Minari itself where it is installed."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from agents.evaluation import offline
 from agents.evaluation.offline import record
+from crawl_env import CrawlEnv
 from crawl_env.benchmark import named
 from tests.refusals import refused
 
@@ -38,11 +41,39 @@ def test_the_layout_is_minaris(folder):
         record(TASK, "oldest-first", folder)
 
 
+@pytest.mark.parametrize(
+    ("task", "policy"), [("Looks100", "oldest-first"), ("Sparse10Trained", "random")]
+)
+def test_a_call_writes_the_same_bytes_and_the_environment_of_an_episode_repeats_it(
+    task, policy, tmp_path, monkeypatch
+):
+    """Also where priorities are for looks, too, and where every run has a fleet of its own."""
+    h5py = pytest.importorskip("h5py")
+    short = replace(named(task), steps=12, warmup=8)
+    monkeypatch.setattr(offline, "named", lambda _: short)
+    one, two = (record(task, policy, tmp_path / x, episodes=2) / "data" for x in "ab")
+    for name in ("main_data.hdf5", "metadata.json"):
+        assert (one / name).read_bytes() == (two / name).read_bytes()
+    with h5py.File(one / "main_data.hdf5") as file:
+        for run, episode in enumerate(file.values()):
+            env = CrawlEnv(**short.arguments_of("train", run))
+            assert np.array_equal(
+                env.reset(seed=episode.attrs["seed"])[0], episode["observations"][0]
+            )
+            for action, reward in zip(episode["actions"], episode["rewards"], strict=True):
+                assert env.action_space.contains(action)
+                assert env.step(action)[1] == reward
+
+
 def test_minari_reads_the_data_set_and_makes_its_environment_again(folder, monkeypatch):
     minari = pytest.importorskip("minari")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(folder))
     data = minari.load_dataset(f"ephemeral-crawl/{TASK}-oldest-first-v0")
-    env = data.recover_environment()
+    known = data.storage.metadata
+    assert "infos=dict" in str(data[0])
+    assert known["author"] == {"ephemeral-crawl"}
+    assert known["num_episodes_average_score"] == named(TASK).seeds
+    env = data.recover_environment(eval_env=True)
     (first,) = data.filter_episodes(lambda episode: episode.id == 0).iterate_episodes()
     observation, _ = env.reset(seed=named(TASK).seed("train", 0))
     assert np.array_equal(observation, first.observations[0])

@@ -43,7 +43,7 @@ from ephemeral_crawl.live.choice import (
     ROTATION,
     SIGNAL,
     Purse,
-    Ranked,
+    Ranking,
     order_of,
     pick,
     rank_of,
@@ -97,7 +97,7 @@ class Lease:
     expires: float  # seconds since 1970
 
 
-class Chosen(NamedTuple):
+class Choice(NamedTuple):
     """The sources to fetch, in order, (K,) each."""
 
     row: Rows
@@ -118,13 +118,13 @@ class Examination(NamedTuple):
     """At which prices sources are examined, and when."""
 
     value: float  # price that keys are computed for
-    asked: float  # index that a source needs to be leased
+    threshold: float  # index that a source needs to be leased
     level: float  # index of the best sources; others are examined less often
     rotation: float  # largest time between two fetches, seconds
     now: float
 
 
-_NONE = Chosen(
+_NONE = Choice(
     np.empty(0, np.int32), np.empty(0, np.float64), np.empty(0, np.float64), np.empty(0, np.uint8)
 )
 
@@ -141,10 +141,10 @@ class Agenda:
         self.level = math.nan  # index of the best sources; others are examined less often
         self.stale = False  # whether estimates have changed for which keys were computed
         self._next = 0  # row whose key is recomputed next
-        self._left = 0  # number of rows whose keys are still to be recomputed
+        self._remaining = 0  # number of rows whose keys are still to be recomputed
         self._urgent = False  # whether these are at too high a price, rather than stale
 
-    def choose(self, state: State, limit: int, now: float) -> Chosen:
+    def choose(self, state: State, limit: int, now: float) -> Choice:
         """Return the sources to fetch now, at most `limit`.
 
         First come the sources that have a maximum interval and were not fetched yet, in decreasing
@@ -162,23 +162,23 @@ class Agenda:
         outage, some hundred of them are looked at in each call, and the best of those that were are
         given; when a store is opened, all are.
         """
-        balance, asked = state.balance_at(now), state.accepted_at(now)
+        balance, threshold = state.balance_at(now), state.accepted_at(now)
         if not balance > 0.0:
             return _NONE
-        at = Examination(self.price, asked, self.level, state.rotation, now)
+        at = Examination(self.price, threshold, self.level, state.rotation, now)
         self.prepare(state, at)
         for attempt in range(_LOOKS + 1):
             rows = self.candidates(state, limit, at)
             purse = Purse(balance, state.settings.burst, state.room_at(now))
-            looked, near, places, values = _compare(
-                state.table, state.shared, rows, self.floor(asked), purse, limit, at
+            ranking, near, places, values = _compare(
+                state.table, state.shared, rows, self.floor(threshold), purse, limit, at
             )
             if near >= limit or attempt == _LOOKS:
                 break
             if not self.lower(state, limit, attempt, at):
                 break
-        self.settle(state, looked, places, at)
-        return Chosen(looked.row[places], values, looked.gain[places], looked.reason[places])
+        self.settle(state, ranking, places, at)
+        return Choice(ranking.row[places], values, ranking.gain[places], ranking.reason[places])
 
     def is_exact(self, state: State) -> bool:
         """Return whether the fleet is so small that all keys follow each requested price."""
@@ -192,26 +192,26 @@ class Agenda:
         """Return an examination with the present price of keys, and index of the best."""
         return at._replace(value=self.price, level=self.level)
 
-    def floor(self, asked: float) -> float:
+    def floor(self, threshold: float) -> float:
         """Return the least index from which on every source is certain to be in the heap of
         sources that are due."""
-        return max(asked, self.price * math.exp(-TOLERANCE))
+        return max(threshold, self.price * math.exp(-TOLERANCE))
 
     def prepare(self, state: State, at: Examination) -> None:
         """Compute the keys for a requested price, unless the present ones can be used."""
         if not self.price > 0.0:
-            self.price, room = self._aim(state, at.asked), len(state.table)
-            self.level = at.asked
+            self.price, room = self._aim(state, at.threshold), len(state.table)
+            self.level = at.threshold
             times, orders = _start(state.table, state.shared, state.rows, self._present(at))
             self.times, self.due = Heap.of(times, room), Heap.of(orders, room)
             self.queues = HostQueues(room)
-        elif self.is_exact(state) and (self.price > at.asked or self.stale):
-            self.price, self.stale = min(self.price, self._aim(state, at.asked)), False
+        elif self.is_exact(state) and (self.price > at.threshold or self.stale):
+            self.price, self.stale = min(self.price, self._aim(state, at.threshold)), False
             self._renew(state, state.rows, at)
 
-    def _aim(self, state: State, asked: float) -> float:
+    def _aim(self, state: State, threshold: float) -> float:
         """Return the price at which new keys are computed."""
-        return asked * math.exp(-BELOW if self.is_exact(state) else ABOVE)
+        return threshold * math.exp(-BELOW if self.is_exact(state) else ABOVE)
 
     def rekey(self, state: State, rows: Rows, now: float) -> None:
         """Recompute the keys of sources that have changed."""
@@ -229,34 +229,34 @@ class Agenda:
         number = min(number, rows)
         _renew(state.table, state.shared, heaps, self._next, number, rows, self._present(at))
         self._next = (self._next + number) % max(rows, 1)
-        self._left = max(self._left - number, 0)
+        self._remaining = max(self._remaining - number, 0)
 
     def candidates(self, state: State, limit: int, at: Examination) -> Rows:
         """Return sources that may be due and whose hosts accept a fetch: the best, and those in
         the queues of hosts."""
-        most, best, queued = _MOST + 8 * limit, _BEST + 2 * limit, max(LOOKED_AT, 4 * limit)
+        most, best, most_queued = _MOST + 8 * limit, _BEST + 2 * limit, max(LOOKED_AT, 4 * limit)
         opens, exact = state.tags_open(), self.is_exact(state)
         if exact:
-            most = best = queued = state.rows + 1
+            most = best = most_queued = state.rows + 1
         for _ in range(_MOST_ROUNDS if state.tagged else _ROUNDS):
-            rows, limited, hosts, more, level = _candidates(
+            rows, queue_rows, queue_hosts, more, level = _candidates(
                 state.table, state.shared, self._heaps, most, best, opens, self._present(at)
             )
-            self.level = max(level, at.asked)
-            for i, host in zip(limited.tolist(), hosts.tolist(), strict=True):
-                again = self.queues.add(
+            self.level = max(level, at.threshold)
+            for i, host in zip(queue_rows.tolist(), queue_hosts.tolist(), strict=True):
+                slot = self.queues.add(
                     state.shared.hosts, i, host, math.inf if exact else LONG, at.now
                 )
-                heaps.move(self.times, i, again)
+                heaps.move(self.times, i, slot)
             if len(rows) == best or not more:
                 break
         if not self.queues.openings:
             return rows
-        of_hosts, closed = self.queues.of_open_hosts(
-            state.table, state.shared.hosts, queued, at.now
+        queues, closed_rows = self.queues.of_open_hosts(
+            state.table, state.shared.hosts, most_queued, at.now
         )
-        self.rekey(state, closed, at.now)
-        return np.concatenate([rows, *of_hosts]) if of_hosts else rows
+        self.rekey(state, closed_rows, at.now)
+        return np.concatenate([rows, *queues]) if queues else rows
 
     def limits_changed(self, state: State, limited: Iterable[int]) -> None:
         """Examine the sources again that wait for hosts whose limits have changed."""
@@ -268,30 +268,30 @@ class Agenda:
         or estimates have changed; return whether there were any to recompute."""
         if self.is_exact(state):
             return False
-        if self.price > at.asked * math.exp(TOLERANCE):
+        if self.price > at.threshold * math.exp(TOLERANCE):
             lower = min(_NEAR * self.level, self.price * math.exp(-TOLERANCE))
-            self.price = max(lower, self._aim(state, at.asked))
-            self._left, self._urgent = state.rows, True
-        elif self.stale and not self._left:
-            self._left, self.stale, self._urgent = state.rows, False, False
-        number = min(self._left, max(_SLICES[attempt if self._urgent else 0], 32 * limit))
+            self.price = max(lower, self._aim(state, at.threshold))
+            self._remaining, self._urgent = state.rows, True
+        elif self.stale and not self._remaining:
+            self._remaining, self.stale, self._urgent = state.rows, False, False
+        number = min(self._remaining, max(_SLICES[attempt if self._urgent else 0], 32 * limit))
         self._renew(state, number, at)
         return number > 0
 
     def settle(
-        self, state: State, looked: Ranked, chosen: NDArray[np.int64], at: Examination
+        self, state: State, ranking: Ranking, places: NDArray[np.int64], at: Examination
     ) -> None:
         """Update the heaps after a choice: with the ranks of sources, and those that are not due.
 
         Arguments:
-            chosen: places in `looked` of the chosen sources.
+            places: of the chosen sources in `ranking`.
         """
-        number = max(_SLICES[0], 32 * len(chosen)) if self._left and self._urgent else 0
-        self._renew(state, max(number, 2 * len(chosen)), at)
-        self.price = max(self.price, self._aim(state, at.asked))
+        number = max(_SLICES[0], 32 * len(places)) if self._remaining and self._urgent else 0
+        self._renew(state, max(number, 2 * len(places)), at)
+        self.price = max(self.price, self._aim(state, at.threshold))
         if self.due.size[0] > max(_PART * state.rows, EXACT):  # the others need not be compared
             self.price = max(self.price, _NEAR * self.level)
-        _settle(state.table, state.shared, self._heaps, looked, chosen, self._present(at))
+        _settle(state.table, state.shared, self._heaps, ranking, places, self._present(at))
 
 
 def lease_event(
@@ -304,27 +304,27 @@ def lease_event(
         timeout: seconds until they expire.
     """
     now = moment.time
-    found = state.agenda.choose(state, limit, now)
-    if not len(found.row):
+    choice = state.agenda.choose(state, limit, now)
+    if not len(choice.row):
         return None, []
-    rows = found.row.tolist()
+    rows = choice.row.tolist()
     first = max(state.last_lease, state.least_lease) + 1
-    end, asked = now + timeout, state.accepted_at(now)
+    end, threshold = now + timeout, state.accepted_at(now)
     expires = end - moment.offset
     columns = zip(
         [state.names[i] for i in rows],
-        found.value.tolist(),
-        found.gain.tolist(),
-        found.reason.tolist(),
+        choice.value.tolist(),
+        choice.gain.tolist(),
+        choice.reason.tolist(),
         strict=True,
     )
     leases = [
-        Lease(number, name or "", value, index, asked, _REASONS[reason], expires)
+        Lease(number, name or "", value, index, threshold, _REASONS[reason], expires)
         for number, (name, value, index, reason) in enumerate(columns, first)
     ]
     if state.tagged:  # at whose prices they are due
-        for lease, factor in zip(leases, state.table["factor"][found.row].tolist(), strict=True):
-            lease.index, lease.price = lease.index * factor, asked * factor
+        for lease, factor in zip(leases, state.table["factor"][choice.row].tolist(), strict=True):
+            lease.index, lease.price = lease.index * factor, threshold * factor
     return {"kind": "lease", "first": first, "rows": rows, "end": end}, leases
 
 
@@ -356,31 +356,31 @@ def _compare(
     purse: Purse,
     limit: int,
     at: Examination,
-) -> tuple[Ranked, int, NDArray[np.int64], NDArray[np.float64]]:
+) -> tuple[Ranking, int, NDArray[np.int64], NDArray[np.float64]]:
     """Return the ranks of sources, how many reach `floor`, the places of those to fetch, in
     order, and what these would collect."""
-    looked = ranks(sources, shared, rows, at.asked, at.rotation, at.now)
+    ranking = ranks(sources, shared, rows, at.threshold, at.rotation, at.now)
     near = 0
     for k in range(len(rows)):
-        if looked.reason[k] == CEILING or looked.rank[k] >= floor:
+        if ranking.reason[k] == CEILING or ranking.rank[k] >= floor:
             near += 1
-    places = pick(sources, shared.hosts, looked, at.asked, purse, limit)
+    places = pick(sources, shared.hosts, ranking, at.threshold, purse, limit)
     values = np.empty(len(places))
     for k in range(len(places)):
         i = signed(rows[places[k]])
         values[k] = price.value_now(sources, shared, i, at.now)
         if life.tried_at(sources, i) == NEVER:
-            looked.reason[places[k]] = NEW
-    return looked, near, places, values
+            ranking.reason[places[k]] = NEW
+    return ranking, near, places, values
 
 
 @compiled
-def _examined(sources: Sources, shared: Shared, i: int, at: Examination) -> tuple[float, float]:
+def _examine(sources: Sources, shared: Shared, i: int, at: Examination) -> tuple[float, float]:
     """Return when to examine source i again, and its position in the order of sources that are due
     (infinite if it is not due), given that its host accepts any number of fetches."""
     now, rotation = at.now, at.rotation
     free = price.floored(sources, shared, i, -np.inf, np.inf) <= now
-    index, rank, reason = rank_of(sources, shared, i, at.asked, rotation, now)
+    index, rank, reason = rank_of(sources, shared, i, at.threshold, rotation, now)
     if not (free and (index >= at.value or reason == CEILING)):
         key = price.key_of(sources, shared, i, at.value, rotation, now)
         if key > now:
@@ -413,7 +413,7 @@ def _start(
     for i in range(rows):
         limit, until = doors.limit_of(shared.hosts, sources.host[i])
         if limit == NO_HOST and until <= at.now:
-            times[i], orders[i] = _examined(sources, shared, i, at)
+            times[i], orders[i] = _examine(sources, shared, i, at)
         else:
             times[i] = price.key_of(sources, shared, i, at.value, at.rotation, at.now)
     return times, orders
@@ -438,9 +438,9 @@ def _candidates(
         have no limit and asked to be left alone wait until then, and those of tags until `opens`.
     """
     times, due, hosts, now = where.times, where.due, shared.hosts, at.now
-    limited, limits = np.empty(most, np.int32), np.empty(most, np.int32)
-    number, looked = 0, 0
-    while looked < most and times.size[0] > 0 and times.key[times.order[0]] <= now:
+    queue_rows, queue_hosts = np.empty(most, np.int32), np.empty(most, np.int32)
+    queue_length, looks = 0, 0
+    while looks < most and times.size[0] > 0 and times.key[times.order[0]] <= now:
         i = signed(times.order[0])
         limit, until = doors.limit_of(hosts, sources.host[i])
         until = max(until, opens[sources.tag[i]])
@@ -448,21 +448,21 @@ def _candidates(
         if until <= now and limit != NO_HOST:
             again = price.floored(sources, shared, i, -np.inf, np.inf)
             if again <= now:
-                limited[number], limits[number] = i, limit
-                number += 1
+                queue_rows[queue_length], queue_hosts[queue_length] = i, limit
+                queue_length += 1
                 again = np.inf
         elif until <= now:
-            again, order = _examined(sources, shared, i, at)
+            again, order = _examine(sources, shared, i, at)
         heaps.move(times, i, again)
         heaps.move(due, i, order)
-        looked += 1
+        looks += 1
     rows = heaps.first(due, best)
     level = 0.0
     if len(rows) == best:
         last = signed(rows[-1])
-        index, rank, reason = rank_of(sources, shared, last, at.asked, at.rotation, now)
+        index, rank, reason = rank_of(sources, shared, last, at.threshold, at.rotation, now)
         level = index if rank == index and reason != CEILING else 0.0
-    free, more = 0, looked == most
+    free, more = 0, looks == most
     for k in range(len(rows)):
         i = signed(rows[k])
         limit, until = doors.limit_of(hosts, sources.host[i])
@@ -474,7 +474,7 @@ def _candidates(
             heaps.move(due, i, np.inf)
             heaps.move(times, i, now)
             more = True
-    return rows[:free], limited[:number], limits[:number], more, level
+    return rows[:free], queue_rows[:queue_length], queue_hosts[:queue_length], more, level
 
 
 @compiled
@@ -514,7 +514,7 @@ def _renew(
         if waits[i] != 0:
             continue
         if due.place[i] >= 0:
-            again, order = _examined(sources, shared, i, at)
+            again, order = _examine(sources, shared, i, at)
             heaps.move(due, i, order)
         else:
             again = price.key_of(sources, shared, i, at.value, at.rotation, at.now)
@@ -527,22 +527,22 @@ def _settle(
     sources: Sources,
     shared: Shared,
     where: Heaps,
-    looked: Ranked,
-    chosen: NDArray[np.int64],
+    ranking: Ranking,
+    places: NDArray[np.int64],
     at: Examination,
 ) -> None:
     """Store the ranks of sources that were examined and not chosen, and recompute the keys of those
     that are not due."""
-    taken = np.zeros(len(looked.row), np.bool_)
-    for k in range(len(chosen)):
-        taken[chosen[k]] = True
-    for k in range(len(looked.row)):
-        i = signed(looked.row[k])
-        if taken[k] or where.due.place[i] < 0:
+    is_chosen = np.zeros(len(ranking.row), np.bool_)
+    for k in range(len(places)):
+        is_chosen[places[k]] = True
+    for k in range(len(ranking.row)):
+        i = signed(ranking.row[k])
+        if is_chosen[k] or where.due.place[i] < 0:
             continue
-        order = order_of(looked.rank[k], looked.reason[k])
-        below = looked.gain[k] < at.value and looked.rank[k] < at.asked
-        if below and looked.reason[k] != CEILING:
+        order = order_of(ranking.rank[k], ranking.reason[k])
+        below = ranking.gain[k] < at.value and ranking.rank[k] < at.threshold
+        if below and ranking.reason[k] != CEILING:
             order = np.inf
             key = price.key_of(sources, shared, i, at.value, at.rotation, at.now)
             heaps.move(where.times, i, key)

@@ -36,7 +36,7 @@ _OVERHEAD = 20  # sources that can be looked at in the time that it takes to beg
 
 @compiled
 def rank_of(
-    sources: Sources, shared: Shared, i: int, asked: float, rotation: float, now: float
+    sources: Sources, shared: Shared, i: int, threshold: float, rotation: float, now: float
 ) -> tuple[float, float, int]:
     """Return index, rank and reason of source i, which can be fetched.
 
@@ -46,32 +46,34 @@ def rank_of(
     """
     index = price.index_now(sources, shared, i, now)
     interval = price.exploration_interval(sources, shared, i, rotation)
-    tried = life.tried_at(sources, i)
+    attempt = life.tried_at(sources, i)
     rotation = price.rotation_of(sources, i, rotation)
-    since, rank = now - tried, index
+    since, rank = now - attempt, index
     reason = SIGNAL if sources.pending[i] > 0.0 else INDEX
-    if tried == NEVER:
-        rank = _explored(index, asked, now - sources.pinged[i], interval, rotation)
+    if attempt == NEVER:
+        rank = _exploration_rank(index, threshold, now - sources.pinged[i], interval, rotation)
         reason = NEW
     elif since >= interval:
-        rank = _explored(index, asked, since, interval, rotation)
-        if index < asked:
+        rank = _exploration_rank(index, threshold, since, interval, rotation)
+        if index < threshold:
             reason = ROTATION
     if sources.failures[i] > 0:
         reason = RETRY
     longest = price.longest_interval(sources, shared, i)
     if since >= longest and longest < np.inf:
         reason, rank = CEILING, index
-        if tried != NEVER:
-            rank = -(tried + longest)
+        if attempt != NEVER:
+            rank = -(attempt + longest)
     return index, rank, reason
 
 
 @compiled
-def _explored(index: float, asked: float, since: float, interval: float, rotation: float) -> float:
+def _exploration_rank(
+    index: float, least: float, since: float, interval: float, rotation: float
+) -> float:
     """Return the rank of a source that is new, or was not tried for its exploration interval: what
     is lost until it is tried grows with the time."""
-    rank = max(index, asked * max(since / interval, 1.0))
+    rank = max(index, least * max(since / interval, 1.0))
     return _FIRST * since / rotation * rank if since >= OVERDUE * rotation else rank
 
 
@@ -89,7 +91,7 @@ def order_of(rank: float, reason: int) -> float:
     return -10.0 * _LATE + 1e3 * order if reason == CEILING else order
 
 
-class Ranked(NamedTuple):
+class Ranking(NamedTuple):
     """The sources that are compared, (K,) each."""
 
     row: Rows
@@ -100,15 +102,15 @@ class Ranked(NamedTuple):
 
 @compiled
 def ranks(
-    sources: Sources, shared: Shared, rows: Rows, asked: float, rotation: float, now: float
-) -> Ranked:
+    sources: Sources, shared: Shared, rows: Rows, threshold: float, rotation: float, now: float
+) -> Ranking:
     """Return index, rank and reason of sources."""
     index, rank = np.empty(len(rows)), np.empty(len(rows))
     reason = np.empty(len(rows), np.uint8)
     for k in range(len(rows)):
         i = signed(rows[k])
-        index[k], rank[k], reason[k] = rank_of(sources, shared, i, asked, rotation, now)
-    return Ranked(rows, index, rank, reason)
+        index[k], rank[k], reason[k] = rank_of(sources, shared, i, threshold, rotation, now)
+    return Ranking(rows, index, rank, reason)
 
 
 class Purse(NamedTuple):
@@ -121,28 +123,28 @@ class Purse(NamedTuple):
 
 @compiled
 def pick(
-    sources: Sources, hosts: Hosts, looked: Ranked, asked: float, purse: Purse, limit: int
+    sources: Sources, hosts: Hosts, ranking: Ranking, threshold: float, purse: Purse, limit: int
 ) -> NDArray[np.int64]:
     """Return the places of the sources to fetch, in order: one for each limited host and domain,
     as long as the budget lasts. First come those past their maximum interval, of equal ones those
     of higher rank, of equal ones those of a lower row."""
-    waiting = [
-        (looked.reason[k] != CEILING, -looked.rank[k], looked.row[k], k)
-        for k in range(len(looked.row))
-        if looked.reason[k] == CEILING or looked.rank[k] >= asked
+    candidates = [
+        (ranking.reason[k] != CEILING, -ranking.rank[k], ranking.row[k], k)
+        for k in range(len(ranking.row))
+        if ranking.reason[k] == CEILING or ranking.rank[k] >= threshold
     ]
-    heapify(waiting)
-    chosen = np.empty(min(limit, len(waiting)), np.int64)
+    heapify(candidates)
+    places = np.empty(min(limit, len(candidates)), np.int64)
     busy = [NO_HOST]  # limited hosts and domains
     balance, room = purse.balance, purse.room.copy()
     number = 0
-    while len(waiting) > 0 and number < limit:
-        _, _, i, k = waiting[0]
+    while len(candidates) > 0 and number < limit:
+        _, _, i, k = candidates[0]
         cost = np.float64(sources.cost[i])
         # What costs more than a full bucket holds is fetched when the bucket is full.
         if balance < min(cost, purse.burst) - _ROUNDING:
             break
-        heappop(waiting)
+        heappop(candidates)
         if not room[sources.tag[i]] > NOTHING_LEFT:
             continue
         first = host = doors.limited(hosts, sources.host[i])
@@ -155,9 +157,9 @@ def pick(
             first = doors.limited(hosts, hosts.within[first])
         balance -= cost
         room[sources.tag[i]] -= cost
-        chosen[number] = k
+        places[number] = k
         number += 1
-    return chosen[:number]
+    return places[:number]
 
 
 def next_time(state: State, now: float) -> float:
@@ -172,10 +174,10 @@ def next_time(state: State, now: float) -> float:
         return now
     if not state.agenda.is_exact(state):
         return max(_first_in_view(state), now)
-    s, every = state.settings, np.arange(state.rows, dtype=np.int32)
-    cheapest = min(float(state.table["cost"][every].min(initial=math.inf)), s.burst) - _ROUNDING
-    paid = (cheapest - state.balance_at(now)) / s.budget
-    rows, most = every, state.accepted_at(now)
+    s, all_rows = state.settings, np.arange(state.rows, dtype=np.int32)
+    cheapest = min(float(state.table["cost"][all_rows].min(initial=math.inf)), s.burst) - _ROUNDING
+    delay = (cheapest - state.balance_at(now)) / s.budget
+    rows, most = all_rows, state.accepted_at(now)
 
     def anything(wait: float) -> bool:
         """Return whether any source is due and paid for after a time, in whole seconds. If so, no
@@ -187,17 +189,17 @@ def next_time(state: State, now: float) -> float:
         nonlocal rows
         then = now + math.ceil(wait)
         _, cost, due = _due_at(state, rows, min(most, state.accepted_at(then)), then)
-        if found := _pays(state, cost, then):
+        if pays := _pays(state, cost, then):
             rows = due
-        return found
+        return pays
 
-    least = min(max(paid, _AGAIN), _HORIZON)
+    least = min(max(delay, _AGAIN), _HORIZON)
     low, high = first_near(anything, least, least, _HORIZON, distance=_AGAIN)
     if not low < _HORIZON:
         return math.inf
     then = now + math.ceil(high)
     for _ in range(_LOOKS // (_OVERHEAD + state.rows)):
-        cost, _, _ = _due_at(state, every, state.accepted_at(then), then)
+        cost, _, _ = _due_at(state, all_rows, state.accepted_at(then), then)
         if _pays(state, cost, then):
             break
         then += 1.0
@@ -206,10 +208,10 @@ def next_time(state: State, now: float) -> float:
 
 def _first_in_view(state: State) -> float:
     s, heap = state.settings, state.agenda.times
-    paid = state.time - min(state.balance, 0.0) / s.budget
+    credit_time = state.time - min(state.balance, 0.0) / s.budget
     opening = state.agenda.queues.openings[0][0] if state.agenda.queues.openings else math.inf
     first = float(heap.key[heap.order[0]]) if heap.size[0] else math.inf
-    return max(min(first, opening), paid)
+    return max(min(first, opening), credit_time)
 
 
 def _pays(state: State, cost: float, now: float) -> bool:
@@ -220,11 +222,11 @@ def _pays(state: State, cost: float, now: float) -> bool:
     )
 
 
-def _due_at(state: State, rows: Rows, asked: float, now: float) -> tuple[float, float, Rows]:
+def _due_at(state: State, rows: Rows, threshold: float, now: float) -> tuple[float, float, Rows]:
     """Return what the first of the sources that are due at a time costs, what the cheapest one
     does, both infinite if there are none, and these sources."""
     opens = state.tags_open()
-    return _due(state.table, state.shared, rows, asked, state.rotation, opens, now)
+    return _due(state.table, state.shared, rows, threshold, state.rotation, opens, now)
 
 
 @compiled
@@ -232,7 +234,7 @@ def _due(
     sources: Sources,
     shared: Shared,
     rows: Rows,
-    asked: float,
+    threshold: float,
     rotation: float,
     opens: NDArray[np.float64],
     now: float,
@@ -245,8 +247,8 @@ def _due(
             continue
         if max(doors.accepts_at(shared.hosts, sources.host[i]), opens[sources.tag[i]]) > now:
             continue
-        _, rank, reason = rank_of(sources, shared, i, asked, rotation, now)
-        if reason != CEILING and rank < asked:
+        _, rank, reason = rank_of(sources, shared, i, threshold, rotation, now)
+        if reason != CEILING and rank < threshold:
             continue
         due[number] = rows[k]
         number += 1

@@ -22,7 +22,7 @@ PROBABLY = 0.8  # probability from which on a source is called dead
 
 @dataclass(frozen=True)
 class Explanation:
-    """What is known about a source, and what follows from it.
+    """The estimates of a source, and what follows from them.
 
     Rates are per hour, durations in seconds, and times in seconds since 1970; None if there is no
     such time. Errors are standard errors.
@@ -182,9 +182,9 @@ def cause_of_failure(state: State, i: int) -> str:
     answered, or there was none."""
     if not state.sources.failures[i]:
         return ""
-    learnt, reason = LEARNT[state.sources.cause[i]], state.reasons.of(i)
-    told = reason.cause if reason else ""
-    return learnt if not told or (learnt == "network" and told in UNREACHED) else told
+    category, reason = LEARNT[state.sources.cause[i]], state.reasons.of(i)
+    cause = reason.cause if reason else ""
+    return category if not cause or (category == "network" and cause in UNREACHED) else cause
 
 
 def advice_on(state: State, i: int) -> str:
@@ -212,20 +212,20 @@ def _next_due(state: State, row: int, sources: Sources, now: float) -> tuple[flo
     value = state.price_at(now)
     free = price.due_at(sources, state.shared, i, value, now)
     reason = "when its index reaches the price"
-    fetched = life.tried_at(sources, i)
-    if fetched == NEVER:
+    attempt = life.tried_at(sources, i)
+    if attempt == NEVER:
         free, reason = now, "since it was not fetched yet"
     else:
         longest = price.longest_interval(sources, state.shared, i)
-        if fetched + longest < free:
-            free, reason = fetched + longest, "by its maximum interval"
+        if attempt + longest < free:
+            free, reason = attempt + longest, "by its maximum interval"
         interval = price.exploration_interval(sources, state.shared, i, state.rotation)
-        if fetched + interval < free:
-            free = fetched + interval
+        if attempt + interval < free:
+            free = attempt + interval
             reason = "in the rotation that looks after sources that are hardly worth a fetch"
             if sources.failures[i]:
                 reason = "to see whether it answers again"
-        shortest = fetched + float(sources.shortest[i])
+        shortest = attempt + float(sources.shortest[i])
         if shortest > free:
             free, reason = shortest, "by its minimum interval"
     if sources.pending[i] > 0.0 and free <= now:
@@ -248,15 +248,15 @@ def _next_due(state: State, row: int, sources: Sources, now: float) -> tuple[flo
     if (opens := float(state.tags_open()[tag])) > free:
         free = opens
         reason = f"when the maximum of its tag {state.tags.names[tag]} leaves budget for it"
-    return max(free, fetched), reason
+    return max(free, attempt), reason
 
 
 def explain(state: State, i: int, now: float, offset: float) -> Explanation:
     """Return the explanation of a source."""
     sources, shared = state.sources, state.shared
-    known = learning.belief(sources, shared, i)
-    pinged = bool(sources.pending[i] > 0 or sources.pinged_for[i] > 0)
-    announced, kind = known.precision * known.ping_rate, int(sources.kind[i])
+    estimate = learning.belief(sources, shared, i)
+    has_pings = bool(sources.pending[i] > 0 or sources.pinged_for[i] > 0)
+    announced_rate, kind = estimate.precision * estimate.ping_rate, int(sources.kind[i])
     decay_error = 0.0
     if not state.settings.half_life and not sources.half_life[i]:
         decay, error = state.totals.decay()
@@ -276,17 +276,17 @@ def explain(state: State, i: int, now: float, offset: float) -> Explanation:
     tag, weight, factor = int(sources.tag[i]), float(sources.importance[i]), sources.factor[i]
     return Explanation(
         source=name,
-        rate=3600.0 * (known.silent + announced),
-        rate_error=3600.0 * known.error,
-        worth=known.worth / weight,
-        worth_error=known.worth / weight * math.sqrt(state.totals.variation / max(number, 1e-9)),
-        half_life=math.log(2.0) / known.decay,
+        rate=3600.0 * (estimate.silent + announced_rate),
+        rate_error=3600.0 * estimate.error,
+        worth=estimate.worth / weight,
+        worth_error=estimate.worth / weight * math.sqrt(state.totals.variation / max(number, 1e-9)),
+        half_life=math.log(2.0) / estimate.decay,
         half_life_error=decay_error,
-        precision=known.precision if pinged else None,
-        recall=announced / max(known.silent + announced, 1e-30) if pinged else None,
-        signal=state.kinds[kind] if pinged else None,
-        signal_delay=float(delays(state.kind_pings)[kind]) if pinged else None,
-        silent_rate=3600.0 * known.silent,
+        precision=estimate.precision if has_pings else None,
+        recall=announced_rate / max(estimate.silent + announced_rate, 1e-30) if has_pings else None,
+        signal=state.kinds[kind] if has_pings else None,
+        signal_delay=float(delays(state.kind_pings)[kind]) if has_pings else None,
+        silent_rate=3600.0 * estimate.silent,
         guessed=not life.has_answered(sources, i),
         fetched_at=_clock(float(sources.fetched[i]), offset),
         answering=life.answering(sources, shared, i, now),
@@ -326,12 +326,12 @@ def flow(state: State, i: int, value: float) -> tuple[float, float]:
     """Return the budget units per hour that fetches of a source take at a price if it answers, and
     the worth per hour that they bring."""
     interval = price.interval_at(state.sources, state.shared, i, value, state.rotation)
-    known = learning.belief(state.sources, state.shared, i)
-    ceiling, _ = price.planned(known, 0.0)
+    estimate = learning.belief(state.sources, state.shared, i)
+    ceiling, _ = price.planned(estimate, 0.0)
     rate = 3600.0 / max(interval, 1.0)
     return (
         rate * float(state.sources.cost[i]),
-        -ceiling * math.expm1(-known.decay * min(interval, 1e12)) * rate,
+        -ceiling * math.expm1(-estimate.decay * min(interval, 1e12)) * rate,
     )
 
 
@@ -346,29 +346,29 @@ def _without_ceiling(state: State, i: int, value: float) -> tuple[float | None, 
     """Return the interval at a price without the source's maximum interval, and the net worth per
     second that the latter costs: of what is collected, less the price of the fetches."""
     source = state.sources[[i]]  # a copy: others may be reading the state
-    limited = _interval(state, i, value)
+    with_ceiling = _interval(state, i, value)
     source.longest[0] = math.inf
     interval = price.interval_at(source, state.shared, 0, value, state.rotation)
     free = interval if interval < math.inf else None
-    known, cost = learning.belief(source, state.shared, 0), price.charge(source, 0)
-    ceiling, _ = price.planned(known, 0.0)
+    estimate, cost = learning.belief(source, state.shared, 0), price.charge(source, 0)
+    ceiling, _ = price.planned(estimate, 0.0)
 
     def net(interval: float | None) -> float:
         if interval is None:
             return 0.0
-        each = max(interval, 1.0)
-        return (-ceiling * math.expm1(-known.decay * each) - value * cost) / each
+        period = max(interval, 1.0)
+        return (-ceiling * math.expm1(-estimate.decay * period) - value * cost) / period
 
-    return free, max(net(free) - net(limited), 0.0)
+    return free, max(net(free) - net(with_ceiling), 0.0)
 
 
 def _due_after_ping(state: State, i: int, now: float) -> float:
     source = state.sources[[i]]  # a copy, as above
     if source.fetched[0] != NEVER:
         decay = learning.decay_of(source, state.shared, 0)
-        passed = max(now - float(source.pinged[0]), 0.0)
-        left = float(source.shot[0]) * math.exp(-decay * passed) if source.shot[0] else 0.0
-        source.shot[0], source.pinged[0] = left + 1.0, now
+        elapsed = max(now - float(source.pinged[0]), 0.0)
+        shot = float(source.shot[0]) * math.exp(-decay * elapsed) if source.shot[0] else 0.0
+        source.shot[0], source.pinged[0] = shot + 1.0, now
         source.pending[0] += 1.0
     return _next_due(state, i, source, now)[0]
 

@@ -39,9 +39,9 @@ class Totals:
 
     def add_squares(self, mean: float, number: float) -> None:
         """Add a number of items of one source, given the mean square of their worth ÷ its mean."""
-        kept = learning.SUMS_KEPT**number
-        used = (1.0 - kept) / (1.0 - learning.SUMS_KEPT)
-        self.sums[:2] = kept * self.sums[:2] + [used * min(mean, 1e4), used]
+        discount = learning.SUMS_DISCOUNT**number
+        weight = (1.0 - discount) / (1.0 - learning.SUMS_DISCOUNT)
+        self.sums[:2] = discount * self.sums[:2] + [weight * min(mean, 1e4), weight]
 
     def decay(self) -> tuple[float, float]:
         """Return the learnt decay rate and its standard error, per second.
@@ -58,7 +58,7 @@ class Totals:
 
 
 def unfitted(decay: float) -> Shared:
-    """Return what is assumed of a fleet before anything is known."""
+    """Return the assumptions about a fleet before its first report."""
     return Shared(
         shape=0.5, rate=1800.0, worth=1.0, worth_items=_NO_ITEMS, decay=decay, optimism=OPTIMISM,
         answering=_ANSWERING, market=1.0, surplus=0.0, surplus_at_half=0.0, retrying=1.0,
@@ -69,7 +69,7 @@ def unfitted(decay: float) -> Shared:
 def fitted(
     shared: Shared,
     sources: Sources,
-    which: NDArray[np.int64],
+    rows: NDArray[np.int64],
     totals: Totals,
     kinds: NDArray[np.float64],
     decay: float,
@@ -78,23 +78,23 @@ def fitted(
     reported, else a few steps nearer.
 
     Arguments:
-        which: rows of the sources, of which those without any observations are ignored.
+        rows: those of the sources, of which those without any observations are ignored.
         kinds: (K, 4) of each kind of signal, see `learning.KIND_SUMS`.
         decay: declared decay rate of the fleet, per second; 0: that of `totals`.
     """
     longest = len(MEMORIES) - 1
-    items = sources["items"][which, longest].astype(np.float64)
-    time = sources["exposure"][which, longest].astype(np.float64)
-    host, factors = sources["host"][which], shared.hosts["factor"]
-    scale = np.ones(len(which))
+    items = sources["items"][rows, longest].astype(np.float64)
+    time = sources["exposure"][rows, longest].astype(np.float64)
+    host, factors = sources["host"][rows], shared.hosts["factor"]
+    scale = np.ones(len(rows))
     scale[host != NO_HOST] = factors[host[host != NO_HOST]]
     seen = time > 0.0
     at_host = seen & (host != NO_HOST)
     factors[factors != 1.0] = 1.0  # those of which there is none among these
-    found, place = np.unique(host[at_host], return_inverse=True)
-    number = np.bincount(place)
+    hosts, place = np.unique(host[at_host], return_inverse=True)
+    sizes = np.bincount(place)
     # One less: what a source's own items say of it is in its posterior already.
-    others = number - 1.0
+    others = sizes - 1.0
     steps = min(_FEW // max(int(seen.sum()), 1), _MOST_STEPS) + 1 if seen.any() else 0
     shape, rate = shared.shape, shared.rate
     exposure = (time * scale)[seen]
@@ -105,30 +105,30 @@ def fitted(
         prior = fit_prior(items_seen, exposure, start, WEAK)
         shape, mean = min(max(float(prior.shape[0]), 0.05), 50.0), prior.mean.item()
         rate = shape / mean
-        if len(found):
+        if len(hosts):
             rates = (shape + items_at_host) / (rate + time_at_host)
             total = np.bincount(place, rates / mean)
-            factor = (_HOST_SOURCES + others * (total / number)) / (_HOST_SOURCES + others)
-            factors[found] = np.minimum(np.maximum(factor, 0.05), 20.0)
-            scale[at_host] = factors[found][place]
+            factor = (_HOST_SOURCES + others * (total / sizes)) / (_HOST_SOURCES + others)
+            factors[hosts] = np.minimum(np.maximum(factor, 0.05), 20.0)
+            scale[at_host] = factors[hosts][place]
             exposure = (time * scale)[seen]
         if max(abs(shape / before[0] - 1.0), abs(rate / before[1] - 1.0)) <= _CONVERGED:
             break
     shared = shared._replace(shape=shape, rate=rate)
-    answered = (sources["fetched"][which] != NEVER) | seen
-    failed = ~answered & (sources["failures"][which] > 0) & (sources["cause"][which] != NETWORK)
-    number_answered, tried = np.count_nonzero(answered), np.count_nonzero(answered | failed)
-    answering = (_ANSWERING * _TRIED + number_answered) / (_TRIED + tried)
-    worth, of_items = _worth(sources, which, totals, shared)
-    changed = worth / shared.worth if min(worth, shared.worth) > 0.0 else 1.0
+    answered = (sources["fetched"][rows] != NEVER) | seen
+    failed = ~answered & (sources["failures"][rows] > 0) & (sources["cause"][rows] != NETWORK)
+    number_answered, number_tried = np.count_nonzero(answered), np.count_nonzero(answered | failed)
+    answering = (_ANSWERING * _TRIED + number_answered) / (_TRIED + number_tried)
+    worth, of_items = _worth(sources, rows, totals, shared)
+    ratio = worth / shared.worth if min(worth, shared.worth) > 0.0 else 1.0
     decay = decay or totals.decay()[0]
     return shared._replace(
         worth=worth,
         worth_items=of_items,
-        market=shared.market * changed,
+        market=shared.market * ratio,
         answering=float(answering),
         decay=decay,
-        precision=precisions(sources, shared.hosts, which, len(kinds)),
+        precision=precisions(sources, shared.hosts, rows, len(kinds)),
         fresh=1.0 / (1.0 + decay * delays(kinds)),
     )
 
@@ -136,12 +136,12 @@ def fitted(
 def delays(kinds: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the mean time from an item to its ping of each kind of signal, at least one number,
     seconds."""
-    found: NDArray[np.float64] = kinds[:, 2] / (kinds[:, 3] + learning.PROMPT_PINGS)
-    return found if len(found) else np.zeros(1)
+    means: NDArray[np.float64] = kinds[:, 2] / (kinds[:, 3] + learning.PROMPT_PINGS)
+    return means if len(means) else np.zeros(1)
 
 
 def precisions(
-    sources: Sources, hosts: Hosts, which: NDArray[np.int64], kinds: int
+    sources: Sources, hosts: Hosts, rows: NDArray[np.int64], kinds: int
 ) -> NDArray[np.float64]:
     """Return the precision of each kind of signal over the fleet, at least one number, and note in
     hosts how much that of their sources differs.
@@ -152,36 +152,36 @@ def precisions(
     """
     trust = hosts["trust"]
     trust[trust != 1.0] = 1.0
-    found = np.full(max(kinds, 1), 0.5)
-    which = which[sources["pinged_for"][which] > 0.0]
-    if not len(which):
-        return found
-    host, kind = sources["host"][which].astype(np.int64), sources["kind"][which]
-    group = np.stack([np.where(host == NO_HOST, -1 - which, host), kind])
+    precision = np.full(max(kinds, 1), 0.5)
+    rows = rows[sources["pinged_for"][rows] > 0.0]
+    if not len(rows):
+        return precision
+    host, kind = sources["host"][rows].astype(np.int64), sources["kind"][rows]
+    group = np.stack([np.where(host == NO_HOST, -1 - rows, host), kind])
     (of_host, of_kind), place, number = np.unique(
         group, axis=1, return_inverse=True, return_counts=True
     )
     place = place.reshape(-1)
     pings, true = (
-        np.bincount(place, sources[name][which].astype(np.float64))
+        np.bincount(place, sources[name][rows].astype(np.float64))
         for name in ("pings", "true_pings")
     )
     voice = pings / (pings + PRECISION_PINGS)
-    own = true / np.maximum(pings, 1e-9)
+    observed = true / np.maximum(pings, 1e-9)
     for k in np.unique(of_kind):
-        mine = of_kind == k
-        middle = _middle(np.append(own[mine], 0.5), np.append(voice[mine], _VOICE))
-        found[k] = max(middle, _LEAST_PRECISION)
+        is_kind = of_kind == k
+        middle = _middle(np.append(observed[is_kind], 0.5), np.append(voice[is_kind], _VOICE))
+        precision[k] = max(middle, _LEAST_PRECISION)
     # Less what a source's own pings say, which is in its own precision already.
     others = (number - 1.0) / number
-    usual = found[of_kind]
+    usual = precision[of_kind]
     with_others = (PRECISION_PINGS * usual + others * true) / (PRECISION_PINGS + others * pings)
-    named = of_host >= 0
-    weight = np.bincount(of_host[named], pings[named] + 1e-9, len(hosts))
+    is_named = of_host >= 0
+    weight = np.bincount(of_host[is_named], pings[is_named] + 1e-9, len(hosts))
     share = (pings + 1e-9) * (with_others / usual)
-    ratio = np.bincount(of_host[named], share[named], len(hosts))
+    ratio = np.bincount(of_host[is_named], share[is_named], len(hosts))
     trust[weight > 0.0] = (ratio / np.maximum(weight, 1e-30))[weight > 0.0]
-    return found
+    return precision
 
 
 def _middle(values: NDArray[np.float64], weight: NDArray[np.float64]) -> float:
@@ -197,15 +197,15 @@ def _middle(values: NDArray[np.float64], weight: NDArray[np.float64]) -> float:
 
 
 def _worth(
-    sources: Sources, which: NDArray[np.int64], totals: Totals, shared: Shared
+    sources: Sources, rows: NDArray[np.int64], totals: Totals, shared: Shared
 ) -> tuple[float, float]:
     """Return the mean worth of the sources' items, and its weight in the estimate of each."""
-    number = sources["worth_items"][which].astype(np.float64)
+    number = sources["worth_items"][rows].astype(np.float64)
     known = number > _LEAST_ITEMS
     if not known.any():
         return shared.worth, shared.worth_items
     number = number[known]
-    mean = sources["worth"][which][known] / number
+    mean = sources["worth"][rows][known] / number
     weight = number / (number + 1.0)
     middle = float((weight * mean).sum() / weight.sum())
     if not middle > 0.0:

@@ -111,11 +111,11 @@ def first(heap: Heap, most: int) -> NDArray[np.int32]:
     number = min(most, signed(size[0]))
     if number == size[0]:
         return order[:number].copy()
-    found = np.empty(number, np.int32)
+    sources = np.empty(number, np.int32)
     frontier = [(key_of[order[0]], 0)]
     for k in range(number):
         _, at = heappop(frontier)
-        found[k] = order[at]
+        sources[k] = order[at]
         for below in range(2 * at + 1, min(2 * at + 3, signed(size[0]))):
             heappush(frontier, (key_of[order[below]], below))
-    return found
+    return sources

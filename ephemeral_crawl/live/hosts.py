@@ -95,10 +95,10 @@ def limit_of(hosts: Hosts, host: int) -> tuple[int, float]:
 def openings(hosts: Hosts, with_domains: bool) -> NDArray[np.float64]:
     """Return when each host accepts the next fetch, (H,), with all its domains or regardless of
     these."""
-    found = np.empty(len(hosts))
+    times = np.empty(len(hosts))
     for host in range(len(hosts)):
-        found[host] = accepts_at(hosts, host) if with_domains else opening(hosts, host)
-    return found
+        times[host] = accepts_at(hosts, host) if with_domains else opening(hosts, host)
+    return times
 
 
 def _domains(hosts: Hosts) -> Iterator[tuple[NDArray[np.intp], NDArray[np.int64]]]:
@@ -119,10 +119,10 @@ def tell_domains(hosts: Hosts) -> None:
 
 def with_domains(hosts: Hosts, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return numbers of hosts, (H,), those of a domain with all that is in it."""
-    found = numbers.copy()
+    totals = numbers.copy()
     for inside, domain in _domains(hosts):
-        np.add.at(found, domain, numbers[inside])
-    return found
+        np.add.at(totals, domain, numbers[inside])
+    return totals
 
 
 @compiled
@@ -148,10 +148,10 @@ def stretch(hosts: Hosts, fetches: NDArray[np.float64]) -> NDArray[np.float64]:
                 fetches[domain] += fetches[host] / factor[host]
                 inside[domain] -= 1
             host = domain
-    found = factor.copy()
+    product = factor.copy()
     for host in range(len(hosts)):
         domain = hosts.within[host]
         while domain != NO_HOST:
-            found[host] *= factor[domain]
+            product[host] *= factor[domain]
             domain = hosts.within[domain]
-    return found
+    return product

@@ -37,7 +37,7 @@ MEMORIES = (43_200.0, 5.0 * 86_400, 100.0 * 86_400)  # seconds
 _MEMORIES = len(MEMORIES)
 _MEMORY = np.array(MEMORIES)
 _PRIOR_WEIGHT = np.log([0.1, 0.3, 0.6])
-_KEPT = 0.98  # of the logarithms of weights, per observation
+_DISCOUNT = 0.98  # of the logarithms of weights, per observation
 PRECISION_PINGS = 4.0  # weight of the fleet's precision, in pings of the source
 PROMPT_PINGS = 2.0  # weight of the guess that pings come at once, in pings
 _MOST_PRECISION = 0.99  # of a prior
@@ -50,7 +50,7 @@ SUMS = 4
 # Sums over the pings of a kind that a fetch has followed: of true ones, of all, and of the delays,
 # seconds, of those that were alone with one item, and their number, as far as they are true.
 KIND_SUMS = 4
-SUMS_KEPT = 0.9995  # of the first two, per item
+SUMS_DISCOUNT = 0.9995  # of the first two, per item
 _COST_GAIN = 0.2
 _DECAY = math.log(2.0) / 10_800.0  # per second; guess and its standard error
 _NOISE = math.pi**2 / 6.0  # variance of the logarithm of exponential worths
@@ -86,7 +86,7 @@ class Belief(NamedTuple):
     worth: float  # mean worth of an item, times the weight of the source
     precision: float
     ping_rate: float
-    told: float  # expected worth of what a ping announces, when it comes
+    ping_worth: float  # expected worth of what a ping announces, when it comes
     decay: float
 
 
@@ -119,15 +119,15 @@ def belief(sources: Sources, shared: Shared, i: int) -> Belief:
         np.float64(sources.worth_items[i]) + shared.worth_items
     )
     worth *= np.float64(sources.importance[i])
-    true, ping_rate, told = 0.0, 0.0, 0.0
+    true_share, ping_rate, ping_worth = 0.0, 0.0, 0.0
     if sources.pending[i] > 0.0 or sources.pinged_for[i] > 0.0:
-        true = precision(sources, shared, i)
-        told = true * worth * shared.fresh[sources.kind[i]]
+        true_share = precision(sources, shared, i)
+        ping_worth = true_share * worth * shared.fresh[sources.kind[i]]
         if sources.pinged_for[i] > 0.0:
             ping_rate = np.float64(sources.pings[i]) / np.float64(sources.pinged_for[i])
     half_life = np.float64(sources.half_life[i])
     decay = math.log(2.0) / half_life if half_life > 0.0 else shared.decay
-    return Belief(mean, error, worth, true, ping_rate, told, decay)
+    return Belief(mean, error, worth, true_share, ping_rate, ping_worth, decay)
 
 
 @compiled
@@ -144,7 +144,7 @@ def precision(sources: Sources, shared: Shared, i: int) -> float:
 
 @compiled
 def add_signals(sources: Sources, shared: Shared, totals: NDArray[np.float64]) -> None:
-    """Add what is known of sources that were pinged to totals of the kinds of their last pings.
+    """Add the estimates of sources that were pinged to totals of the kinds of their last pings.
 
     Arguments:
         totals: (K, 5) number of sources, of pings and of true pings, and the rates of items that
@@ -152,12 +152,12 @@ def add_signals(sources: Sources, shared: Shared, totals: NDArray[np.float64]) -
     """
     for i in range(len(sources)):
         if sources.pinged_for[i] > 0.0:
-            known, row = belief(sources, shared, i), totals[sources.kind[i]]
+            estimate, row = belief(sources, shared, i), totals[sources.kind[i]]
             row[0] += 1.0
             row[1] += sources.pings[i]
             row[2] += sources.true_pings[i]
-            row[3] += known.precision * known.ping_rate
-            row[4] += known.silent
+            row[3] += estimate.precision * estimate.ping_rate
+            row[4] += estimate.silent
 
 
 @compiled
@@ -176,9 +176,9 @@ def observe(
         gap = max(time, _SHORTEST)
         for m in range(_MEMORIES):
             memory = _MEMORY[m]
-            kept = np.exp(-time / memory)
-            items = kept * np.float64(sources.items[i, m])
-            exposure = kept * np.float64(sources.exposure[i, m])
+            discount = np.exp(-time / memory)
+            items = discount * np.float64(sources.items[i, m])
+            exposure = discount * np.float64(sources.exposure[i, m])
             above, under = shared.shape + items, below + exposure
             likelihood = (
                 math.lgamma(above + n)
@@ -186,10 +186,10 @@ def observe(
                 + above * np.log(under / (under + gap))
                 + n * np.log(gap / (under + gap))
             )
-            sources.weight[i, m] = _KEPT * np.float64(sources.weight[i, m]) + likelihood
+            sources.weight[i, m] = _DISCOUNT * np.float64(sources.weight[i, m]) + likelihood
             within = 1.0 - 0.5 * time / memory
             if time > 0.01 * memory:
-                within = (1.0 - kept) * memory / time
+                within = (1.0 - discount) * memory / time
             sources.items[i, m] = items + n * within
             sources.exposure[i, m] = exposure + time * within
         most = max(sources.weight[i, 0], max(sources.weight[i, 1], sources.weight[i, 2]))
@@ -199,7 +199,7 @@ def observe(
 
 @compiled
 def limit(sources: Sources, i: int, most: float) -> None:
-    """Reduce what is known about the rate of source i to this number of items, with its mean."""
+    """Reduce the weight of the rate of source i to this number of items; its mean stays."""
     for m in range(_MEMORIES):
         items = np.float64(sources.items[i, m])
         if items > most:
@@ -248,20 +248,20 @@ def true_pings(items: float, pings: float, silent: float, precision: float) -> f
 
 
 @compiled
-def learn_cost(sources: Sources, i: int, spent: float, found: bool) -> None:
+def learn_cost(sources: Sources, i: int, cost: float, has_items: bool) -> None:
     """Learn what a fetch of source i costs, from one that found items, or nothing.
 
     Both costs are exponential averages: the first such fetch sets the estimate, and each later one
     moves it by a fifth of the difference. So is the cost that a lease is charged, over all fetches.
     """
-    spent = max(spent, LEAST_COST)
-    before = np.float64(sources.hit[i]) if found else np.float64(sources.vain[i])
-    now = spent if before == 0.0 else before + _COST_GAIN * (spent - before)
+    cost = max(cost, LEAST_COST)
+    before = np.float64(sources.hit[i]) if has_items else np.float64(sources.vain[i])
+    now = cost if before == 0.0 else before + _COST_GAIN * (cost - before)
     if sources.hit[i] == 0.0 and sources.vain[i] == 0.0:
-        sources.cost[i] = spent
+        sources.cost[i] = cost
     else:
-        sources.cost[i] += _COST_GAIN * (spent - np.float64(sources.cost[i]))
-    if found:
+        sources.cost[i] += _COST_GAIN * (cost - np.float64(sources.cost[i]))
+    if has_items:
         sources.hit[i] = now
     else:
         sources.vain[i] = now
@@ -313,5 +313,5 @@ def add_ages(
 @compiled
 def add_worth(sums: NDArray[np.float64], relative: float) -> None:
     """Add an item's worth ÷ the mean worth of its source to `SUMS`."""
-    sums[0] = SUMS_KEPT * sums[0] + min(relative * relative, 1e4)
-    sums[1] = SUMS_KEPT * sums[1] + 1.0
+    sums[0] = SUMS_DISCOUNT * sums[0] + min(relative * relative, 1e4)
+    sums[1] = SUMS_DISCOUNT * sums[1] + 1.0

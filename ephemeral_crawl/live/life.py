@@ -91,16 +91,16 @@ def weights(sources: Sources, shared: Shared, i: int) -> Weights:
     """Return the posterior weights v of the kinds of failure of source i, which has failed."""
     down, cause = np.float64(sources.down[i]), sources.cause[i]
     answered = has_answered(sources, i)
-    found, total = np.empty(_END + 1), 0.0
+    v, total = np.empty(_END + 1), 0.0
     for k in range(_END + 1):
         weight = _WEIGHT[k]
         if not answered:
             weight *= _FAILING * shared.answering
             if k == _END:
                 weight += 1.0 - shared.answering
-        found[k] = weight * _LIKELIHOOD[cause, k] * np.exp((RECOVERY[_END] - RECOVERY[k]) * down)
-        total += found[k]
-    return found / total
+        v[k] = weight * _LIKELIHOOD[cause, k] * np.exp((RECOVERY[_END] - RECOVERY[k]) * down)
+        total += v[k]
+    return v / total
 
 
 @compiled

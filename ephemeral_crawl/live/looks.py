@@ -59,18 +59,18 @@ def _gains(
     now: float,
 ) -> NDArray[np.float64]:
     """Return what pings are worth, one after the other; it records them."""
-    found = np.zeros(len(rows))
+    worth = np.zeros(len(rows))
     for k in range(len(rows)):
         i = signed(rows[k])
         if sources.fetched[i] == NEVER or sources.lease[i] != 0 or sources.marks[i] & STOPPED:
             continue
-        known = learning.belief(sources, shared, i)
-        ceiling, quiet = price.planned(known, shared.optimism)
-        before = price.waiting(sources, i, now, known, ceiling, quiet)
+        estimate = learning.belief(sources, shared, i)
+        ceiling, quiet = price.planned(estimate, shared.optimism)
+        before = price.waiting(sources, i, now, estimate, ceiling, quiet)
         outcomes.ping(sources, shared, rows[k : k + 1], kinds[k : k + 1], at[k : k + 1])
-        known = learning.belief(sources, shared, i)
-        ceiling, quiet = price.planned(known, shared.optimism)
-        more = price.waiting(sources, i, now, known, ceiling, quiet) - before
+        estimate = learning.belief(sources, shared, i)
+        ceiling, quiet = price.planned(estimate, shared.optimism)
+        more = price.waiting(sources, i, now, estimate, ceiling, quiet) - before
         level = price.level_at(sources, i, price_now, ceiling)
-        found[k] = life.answering(sources, shared, i, now) * notice_gain(before, more, quiet, level)
-    return found
+        worth[k] = life.answering(sources, shared, i, now) * notice_gain(before, more, quiet, level)
+    return worth

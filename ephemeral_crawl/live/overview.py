@@ -157,7 +157,7 @@ def worth_rate(
     Arguments:
         late: seconds for which each fetch waits after it is due.
     """
-    total, published, guessed, spent, living = 0.0, 0.0, 0.0, 0.0, 0.0
+    total, published, guessed, spending, living = 0.0, 0.0, 0.0, 0.0, 0.0
     intervals, fetches = np.empty(len(sources)), np.zeros(len(shared.hosts))
     for i in range(len(sources)):
         intervals[i] = max(price.interval_at(sources, shared, i, price_, rotation), 1.0) + late
@@ -168,25 +168,25 @@ def worth_rate(
     factor = politeness.stretch(shared.hosts, fetches)
     for i in range(len(sources)):
         interval, cost = intervals[i], np.float64(sources.cost[i])
-        known = belief(sources, shared, i)
+        estimate = belief(sources, shared, i)
         answering = life.answering_soon(sources, shared, i, now)
-        ceiling, _ = price.planned(known, 0.0)
+        ceiling, _ = price.planned(estimate, 0.0)
         if sources.marks[i] & LOOKS:  # what it announces, others publish
             ceiling = 0.0
         ceiling *= answering
         living += answering
-        published += ceiling * known.decay
+        published += ceiling * estimate.decay
         if not life.has_answered(sources, i):
-            guessed += ceiling * known.decay
+            guessed += ceiling * estimate.decay
         if sources.host[i] != NO_HOST:
             interval *= factor[sources.host[i]]
         if interval < np.inf:
-            total -= ceiling * math.expm1(-known.decay * interval) / interval
-            spent += answering * cost / interval
+            total -= ceiling * math.expm1(-estimate.decay * interval) / interval
+            spending += answering * cost / interval
         if sources.failures[i] > 0:
             again = price.retried_after(sources, shared, i, price_, rotation, now) + late
-            spent += (1.0 - answering) * cost / again
-    return total, published, guessed, spent, living
+            spending += (1.0 - answering) * cost / again
+    return total, published, guessed, spending, living
 
 
 Reading = Callable[[], AbstractContextManager[tuple[State, Moment]]]
@@ -211,7 +211,7 @@ def overview(reading: Reading, limit: int) -> Overview:
             scan.look(state, start, moment.time)
             start += _ROWS
             if start >= state.rows:
-                return scan.told(state, moment, buys)
+                return scan.overview(state, moment, buys)
         time.sleep(_PAUSE)  # other threads may use the scheduler meanwhile
 
 
@@ -258,36 +258,36 @@ class _Scan:
             self._of_kind = np.concatenate([self._of_kind, np.zeros((more, 5))])
             learning.add_signals(part, state.shared, self._of_kind)
 
-    def told(self, state: State, moment: Moment, buys: Buys) -> Overview:
+    def overview(self, state: State, moment: Moment, buys: Buys) -> Overview:
         """Return the overview of all rows."""
         now, offset = moment
 
-        def explained(found: _Best) -> list[Explanation]:
+        def explanations(best: _Best) -> list[Explanation]:
             """Return the explanations of sources, without those that were removed meanwhile."""
-            there = [i for i in found.row.tolist() if state.names[i] is not None]
-            return [explanation.explain(state, i, now, offset) for i in there]
+            rows = [i for i in best.row.tolist() if state.names[i] is not None]
+            return [explanation.explain(state, i, now, offset) for i in rows]
 
         hosts = state.shared.hosts[: len(state.host_names)]
         opens = politeness.openings(hosts, False)
         of_host = politeness.with_domains(hosts, self._of_host[1:])
-        shut = np.flatnonzero(opens > now)
-        waits = _Best().with_(shut, -opens[shut], self._limit).row.tolist()
+        closed = np.flatnonzero(opens > now)
+        waits = _Best().with_(closed, -opens[closed], self._limit).row.tolist()
         return Overview(
-            due=explained(self._due),
-            soon=sorted(explained(self._soon), key=lambda found: found.due_at or math.inf),
-            failing=explained(self._failing),
+            due=explanations(self._due),
+            soon=sorted(explanations(self._soon), key=lambda source: source.due_at or math.inf),
+            failing=explanations(self._failing),
             hosts=[
                 Wait(state.host_names[k] or "", int(of_host[k]), float(opens[k]) - offset)
                 for k in waits
             ],
-            hosts_waiting=len(shut),
+            hosts_waiting=len(closed),
             tags=tags(state, now),
             tags_waiting={
                 state.tags.names[k] or "": int(self._of_tag[k])
                 for k in np.flatnonzero(self._of_tag)
             },
             signals=_signals(state, self._of_kind),
-            looks=explained(self._looks),
+            looks=explanations(self._looks),
             **vars(buys),
         )
 
@@ -311,7 +311,7 @@ class _Best(NamedTuple):
 def _signals(state: State, of_kind: NDArray[np.float64]) -> list[Signals]:
     """Return how good the kinds of signals are."""
     late = delays(state.kind_pings).tolist()
-    found = [
+    kinds = [
         Signals(
             kind=state.kinds[k],
             sources=int(sources),
@@ -323,7 +323,7 @@ def _signals(state: State, of_kind: NDArray[np.float64]) -> list[Signals]:
         for k, (sources, pings, true, announced, silent) in enumerate(of_kind.tolist())
         if sources
     ]
-    return sorted(found, key=lambda signals: -signals.sources)
+    return sorted(kinds, key=lambda signals: -signals.sources)
 
 
 def _buys(sample: FleetSample, budget: float, rotation: float, market: float, now: float) -> Buys:
@@ -340,45 +340,45 @@ def _buys(sample: FleetSample, budget: float, rotation: float, market: float, no
         return Buys(budgets, [0.0] * len(budgets), *[0.0] * 5)
     guess = market
 
-    def collected(factor: float) -> tuple[float, float, float, float]:
+    def forecast(factor: float) -> tuple[float, float, float, float]:
         """Return the worth per second that a multiple of the budget collects, what is published,
         the part of this that is guessed, and how many sources answer."""
         nonlocal guess
-        paid, again = budget * factor * part, rotation / factor
-        guess = price.market_price(wanted, paid, again, shared.hosts, guess)
-        surplus = price.mean_surplus(wanted, guess) if rotation < math.inf else 0.0
+        units, again = budget * factor * part, rotation / factor
+        guess = price.market_price(demand, units, again, shared.hosts, guess)
+        surplus = price.mean_surplus(demand, guess) if rotation < math.inf else 0.0
         at_price = shared._replace(surplus=surplus)
 
         def late_by(late: float) -> tuple[float, float, float, float, float]:
             return worth_rate(sources, at_price, guess, again, now, late)
 
-        worth, published, guessed, spent, living = late_by(0.0)
-        if spent > _OVERSPENT * paid:
+        worth, published, guessed, spending, living = late_by(0.0)
+        if spending > _OVERSPENT * units:
             # Maximum intervals alone cost more. They come in the order in which they have passed,
             # so that all wait for the same time.
             low, high = 0.0, 1.0
-            while late_by(high)[3] > paid:
+            while late_by(high)[3] > units:
                 low, high = high, 2.0 * high
             _, late = first_where(
-                lambda x: np.asarray(late_by(float(x))[3] <= paid), np.array(high), low, _CLOSE
+                lambda x: np.asarray(late_by(float(x))[3] <= units), np.array(high), low, _CLOSE
             )
             worth, *_ = late_by(float(late))
         return worth, published, guessed, living
 
-    wanted = price.demand(sources, shared, rotation, now)
-    found = [collected(factor) for factor in BUDGETS]
-    here, published, guessed, living = found[BUDGETS.index(1.0)]
-    limits = np.maximum(wanted["longest"], wanted["shortest"])
+    demand = price.demand(sources, shared, rotation, now)
+    forecasts = [forecast(factor) for factor in BUDGETS]
+    here, published, guessed, living = forecasts[BUDGETS.index(1.0)]
+    limits = np.maximum(demand["longest"], demand["shortest"])
     if np.isfinite(limits).any():
         sources["longest"] = np.inf  # of the sample, which is a copy
-        wanted = price.demand(sources, shared, rotation, now)
-        here, *_ = collected(1.0)
+        demand = price.demand(sources, shared, rotation, now)
+        here, *_ = forecast(1.0)
     return Buys(
         budgets,
-        [3600.0 * worth / part for worth, *_ in found],
+        [3600.0 * worth / part for worth, *_ in forecasts],
         3600.0 * published / part,
         3600.0 * guessed / part,
         living / part,
         3600.0 * here / part,
-        3600.0 * float((wanted["cost"] / limits).sum()) / part,
+        3600.0 * float((demand["cost"] / limits).sum()) / part,
     )

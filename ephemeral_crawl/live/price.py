@@ -55,33 +55,33 @@ def level_reaching(share: float) -> float:
 
 
 @compiled
-def planned(known: Belief, optimism: float) -> tuple[float, float]:
+def planned(estimate: Belief, optimism: float) -> tuple[float, float]:
     """Return the ceiling u*, and that of items that no ping announces, for decisions."""
-    silent = known.silent + optimism * known.error
-    quiet = silent * (known.worth / known.decay)
-    return quiet + known.told * known.ping_rate / known.decay, quiet
+    silent = estimate.silent + optimism * estimate.error
+    quiet = silent * (estimate.worth / estimate.decay)
+    return quiet + estimate.ping_worth * estimate.ping_rate / estimate.decay, quiet
 
 
 @compiled
 def waiting(
-    sources: Sources, i: int, now: float, known: Belief, ceiling: float, quiet: float
+    sources: Sources, i: int, now: float, estimate: Belief, ceiling: float, quiet: float
 ) -> float:
     """Return the expected worth that a fetch of source i would collect."""
     if sources.fetched[i] == NEVER:
         return ceiling
-    x = -quiet * math.expm1(-known.decay * max(now - sources.fetched[i], 0.0))
+    x = -quiet * math.expm1(-estimate.decay * max(now - sources.fetched[i], 0.0))
     if sources.shot[i] > 0.0:
         since = max(now - sources.pinged[i], 0.0)
-        x += known.told * sources.shot[i] * math.exp(-known.decay * since)
+        x += estimate.ping_worth * sources.shot[i] * math.exp(-estimate.decay * since)
     return x
 
 
 @compiled
 def level_at(sources: Sources, i: int, price: float, ceiling: float) -> float:
     """Return the worth that has to wait at source i for its index to reach the price."""
-    charged = price * charge(sources, i)
-    level = level_reaching(charged / ceiling) * ceiling if ceiling > 0.0 else np.inf
-    return level if level < np.inf else charged
+    cost = price * charge(sources, i)
+    level = level_reaching(cost / ceiling) * ceiling if ceiling > 0.0 else np.inf
+    return level if level < np.inf else cost
 
 
 @compiled
@@ -152,33 +152,33 @@ def time_until(
         if time - before < _CLOSE * time:
             break
         cost = marginal_cost(vain, more, rate * time)
-    spent = vain - more * math.expm1(-rate * time)
-    pays = -math.expm1(-decay * time) * quiet >= price * (1.0 - _CLOSE) * spent
+    mean_cost = vain - more * math.expm1(-rate * time)
+    pays = -math.expm1(-decay * time) * quiet >= price * (1.0 - _CLOSE) * mean_cost
     return time if pays else np.inf  # past the age at which a fetch is worth most for its cost
 
 
 @compiled
 def index_now(sources: Sources, shared: Shared, i: int, now: float) -> float:
     """Return the index of source i."""
-    known = belief(sources, shared, i)
-    ceiling, quiet = planned(known, shared.optimism)
-    x = waiting(sources, i, now, known, ceiling, quiet)
-    gained = continuous_index(x / ceiling, ceiling) if ceiling > 0.0 else x
+    estimate = belief(sources, shared, i)
+    ceiling, quiet = planned(estimate, shared.optimism)
+    x = waiting(sources, i, now, estimate, ceiling, quiet)
+    gain = continuous_index(x / ceiling, ceiling) if ceiling > 0.0 else x
     answering, more = life.answering(sources, shared, i, now), adds(sources, i)
     if more == 0.0 or sources.fetched[i] == NEVER:
-        return answering * gained / charge(sources, i)
+        return answering * gain / charge(sources, i)
     vain = np.float64(sources.vain[i]) * np.float64(sources.factor[i])
     age = max(now - sources.fetched[i], 0.0)
     if sources.pending[i] > 0.0:
-        none = math.exp(-known.silent * age)
-        none *= (1.0 - known.precision) ** np.float64(sources.pending[i])
-        return answering * gained / (vain + more * (1.0 - none))
-    most, age = 0.0, min(age, _SATURATED / known.decay)
+        none = math.exp(-estimate.silent * age)
+        none *= (1.0 - estimate.precision) ** np.float64(sources.pending[i])
+        return answering * gain / (vain + more * (1.0 - none))
+    most, age = 0.0, min(age, _SATURATED / estimate.decay)
     for _ in range(_EARLIER):  # it never falls: past its peak it is what it was there
-        y = -math.expm1(-known.decay * age) * quiet
-        gained = continuous_index(y / ceiling, ceiling) if ceiling > 0.0 else y
-        index = gained / marginal_cost(vain, more, known.silent * age)
-        worth = y / (vain - more * math.expm1(-known.silent * age))
+        y = -math.expm1(-estimate.decay * age) * quiet
+        gain = continuous_index(y / ceiling, ceiling) if ceiling > 0.0 else y
+        index = gain / marginal_cost(vain, more, estimate.silent * age)
+        worth = y / (vain - more * math.expm1(-estimate.silent * age))
         most, age = max(most, min(index, worth)), 0.7 * age
         if index <= worth:
             break
@@ -188,9 +188,9 @@ def index_now(sources: Sources, shared: Shared, i: int, now: float) -> float:
 @compiled
 def value_now(sources: Sources, shared: Shared, i: int, now: float) -> float:
     """Return the expected worth that a fetch of source i would collect, without optimism."""
-    known = belief(sources, shared, i)
-    ceiling, quiet = planned(known, 0.0)
-    x = waiting(sources, i, now, known, ceiling, quiet)
+    estimate = belief(sources, shared, i)
+    ceiling, quiet = planned(estimate, 0.0)
+    x = waiting(sources, i, now, estimate, ceiling, quiet)
     return life.answering(sources, shared, i, now) * x
 
 
@@ -205,49 +205,49 @@ def due_at(sources: Sources, shared: Shared, i: int, price: float, now: float) -
         return _again_at(sources, shared, i, price, now)
     if sources.fetched[i] == NEVER:
         return -np.inf
-    known = belief(sources, shared, i)
-    ceiling, quiet = planned(known, shared.optimism)
+    estimate = belief(sources, shared, i)
+    ceiling, quiet = planned(estimate, shared.optimism)
     more = adds(sources, i)
     if more > 0.0:
         if sources.pending[i] > 0.0 and index_now(sources, shared, i, now) >= price:
             return now
         vain = np.float64(sources.vain[i]) * np.float64(sources.factor[i])
         return sources.fetched[i] + time_until(
-            price, vain, more, ceiling, quiet, known.decay, known.silent
+            price, vain, more, ceiling, quiet, estimate.decay, estimate.silent
         )
     level = level_at(sources, i, price, ceiling)
     start = sources.fetched[i]
     if sources.shot[i] > 0.0:
         start = max(start, now)
-    x = waiting(sources, i, start, known, ceiling, quiet)
+    x = waiting(sources, i, start, estimate, ceiling, quiet)
     if x >= level:
         return start
     if not quiet > level:
         return np.inf
-    return start + math.log((quiet - x) / (quiet - level)) / known.decay
+    return start + math.log((quiet - x) / (quiet - level)) / estimate.decay
 
 
 @compiled
 def _again_at(sources: Sources, shared: Shared, i: int, price: float, now: float) -> float:
     """Return when the index of a source that has failed reaches the price, infinite if never."""
-    known, v = belief(sources, shared, i), life.weights(sources, shared, i)
-    ceiling, quiet = planned(known, shared.optimism)
-    wanted, tried = price * charge(sources, i), sources.tried[i]
-    low = max(now - tried, 0.0)
-    if _index_if_back(sources, i, tried + low, known, ceiling, quiet, v) >= wanted:
-        return min(tried + _FIRST_RETRY, now)
+    estimate, v = belief(sources, shared, i), life.weights(sources, shared, i)
+    ceiling, quiet = planned(estimate, shared.optimism)
+    threshold, attempt = price * charge(sources, i), sources.tried[i]
+    low = max(now - attempt, 0.0)
+    if _index_if_back(sources, i, attempt + low, estimate, ceiling, quiet, v) >= threshold:
+        return min(attempt + _FIRST_RETRY, now)
     high = max(low, _FIRST_RETRY)
-    while _index_if_back(sources, i, tried + high, known, ceiling, quiet, v) < wanted:
+    while _index_if_back(sources, i, attempt + high, estimate, ceiling, quiet, v) < threshold:
         low, high = high, 2.0 * high
         if high > _LAST_RETRY:
             return np.inf
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
-        if _index_if_back(sources, i, tried + middle, known, ceiling, quiet, v) < wanted:
+        if _index_if_back(sources, i, attempt + middle, estimate, ceiling, quiet, v) < threshold:
             low = middle
         else:
             high = middle
-    return tried + high
+    return attempt + high
 
 
 @compiled
@@ -255,13 +255,13 @@ def _index_if_back(
     sources: Sources,
     i: int,
     at: float,
-    known: Belief,
+    estimate: Belief,
     ceiling: float,
     quiet: float,
     v: life.Weights,
 ) -> float:
     """Return the index times the cost of a source that has failed."""
-    x = waiting(sources, i, at, known, ceiling, quiet)
+    x = waiting(sources, i, at, estimate, ceiling, quiet)
     if ceiling > 0.0:
         x = continuous_index(x / ceiling, ceiling)
     return life.back(v, at - sources.tried[i]) * x
@@ -298,14 +298,14 @@ def exploration_interval(sources: Sources, shared: Shared, i: int, rotation: flo
     cost, surplus = charge(sources, i), shared.surplus
     rotation = rotation_of(sources, i, rotation)
     if life.tried_at(sources, i) == NEVER:
-        lost = surplus * life.answering(sources, shared, i, sources.pinged[i])
-        return min(cost / lost, rotation) if lost > 0.0 else rotation
+        loss = surplus * life.answering(sources, shared, i, sources.pinged[i])
+        return min(cost / loss, rotation) if loss > 0.0 else rotation
     if not (sources.failures[i] > 0 and rotation < np.inf):
         return _exploration_while_up(sources, shared, i, rotation)
     if sources.items[i, _LAST] > 0.0:
-        known = belief(sources, shared, i)
-        ceiling, _ = planned(known, shared.optimism)
-        surplus = surplus_at(ceiling, known.decay, cost, shared.market)
+        estimate = belief(sources, shared, i)
+        ceiling, _ = planned(estimate, shared.optimism)
+        surplus = surplus_at(ceiling, estimate.decay, cost, shared.market)
     surplus *= shared.retrying
     if not surplus > 0.0:
         return rotation
@@ -349,11 +349,11 @@ def floored(sources: Sources, shared: Shared, i: int, due: float, rotation: floa
     marks = sources.marks[i]
     if marks & EXISTS == 0 or marks & STOPPED:
         return np.inf
-    tried = life.tried_at(sources, i)
-    if tried != NEVER:
+    attempt = life.tried_at(sources, i)
+    if attempt != NEVER:
         again = exploration_interval(sources, shared, i, rotation)
-        due = min(due, tried + min(longest_interval(sources, shared, i), again))
-        due = max(due, tried + np.float64(sources.shortest[i]))
+        due = min(due, attempt + min(longest_interval(sources, shared, i), again))
+        due = max(due, attempt + np.float64(sources.shortest[i]))
     due = max(due, sources.blocked[i])
     return due if due < _LATEST else np.inf
 
@@ -370,27 +370,27 @@ def key_of(
 def keys(
     sources: Sources,
     shared: Shared,
-    which: NDArray[np.int32],
+    rows: NDArray[np.int32],
     price: float,
     rotation: float,
     now: float,
 ) -> NDArray[np.float64]:
     """Return the keys of some sources, (K,)."""
-    found = np.empty(len(which))
-    for k in range(len(which)):
-        found[k] = key_of(sources, shared, signed(which[k]), price, rotation, now)
-    return found
+    times = np.empty(len(rows))
+    for k in range(len(rows)):
+        times[k] = key_of(sources, shared, signed(rows[k]), price, rotation, now)
+    return times
 
 
 @compiled
 def indices(
-    sources: Sources, shared: Shared, which: NDArray[np.int32], now: float
+    sources: Sources, shared: Shared, rows: NDArray[np.int32], now: float
 ) -> NDArray[np.float64]:
     """Return the indices of some sources, (K,)."""
-    found = np.empty(len(which))
-    for k in range(len(which)):
-        found[k] = index_now(sources, shared, signed(which[k]), now)
-    return found
+    values = np.empty(len(rows))
+    for k in range(len(rows)):
+        values[k] = index_now(sources, shared, signed(rows[k]), now)
+    return values
 
 
 # What fetches of a source are worth and cost.
@@ -418,30 +418,30 @@ Demand = Any
 
 def demand(sources: Sources, shared: Shared, rotation: float, now: float) -> Demand:
     """Return what fetches of sources are worth and cost."""
-    wanted = np.zeros(len(sources), DEMAND)
-    _find_demand(wanted, sources, shared, rotation, now)
-    return wanted
+    demand = np.zeros(len(sources), DEMAND)
+    _find_demand(demand, sources, shared, rotation, now)
+    return demand
 
 
 @compiled
 def _find_demand(
-    wanted: Demand, sources: Sources, shared: Shared, rotation: float, now: float
+    demand: Demand, sources: Sources, shared: Shared, rotation: float, now: float
 ) -> None:
     for i in range(len(sources)):
-        known = belief(sources, shared, i)
-        wanted.ceiling[i], _ = planned(known, shared.optimism)
-        wanted.decay[i], wanted.cost[i] = known.decay, sources.cost[i]
-        wanted.charge[i], wanted.stretch[i] = charge(sources, i), sources.stretch[i]
-        wanted.vain[i] = sources.vain[i]
-        wanted.more[i] = adds(sources, i) / np.float64(sources.factor[i])
-        wanted.rate[i] = known.silent + known.precision * known.ping_rate
+        estimate = belief(sources, shared, i)
+        demand.ceiling[i], _ = planned(estimate, shared.optimism)
+        demand.decay[i], demand.cost[i] = estimate.decay, sources.cost[i]
+        demand.charge[i], demand.stretch[i] = charge(sources, i), sources.stretch[i]
+        demand.vain[i] = sources.vain[i]
+        demand.more[i] = adds(sources, i) / np.float64(sources.factor[i])
+        demand.rate[i] = estimate.silent + estimate.precision * estimate.ping_rate
         if sources.items[i, _LAST] == 0.0:
-            wanted.first[i] = known.silent
-        wanted.shortest[i] = max(np.float64(sources.shortest[i]), 1.0)
-        wanted.longest[i], wanted.host[i] = sources.longest[i], sources.host[i]
-        wanted.answering[i] = life.answering_soon(sources, shared, i, now)
+            demand.first[i] = estimate.silent
+        demand.shortest[i] = max(np.float64(sources.shortest[i]), 1.0)
+        demand.longest[i], demand.host[i] = sources.longest[i], sources.host[i]
+        demand.answering[i] = life.answering_soon(sources, shared, i, now)
         if sources.failures[i] > 0:
-            wanted.again[i] = retried_after(sources, shared, i, shared.market, rotation, now)
+            demand.again[i] = retried_after(sources, shared, i, shared.market, rotation, now)
 
 
 @compiled
@@ -455,96 +455,96 @@ def surplus_at(ceiling: float, decay: float, cost: float, price: float) -> float
 
 
 @compiled
-def _time_until(wanted: Demand, k: int, price: float) -> float:
-    paid, ceiling = price * wanted.charge[k] / wanted.cost[k], wanted.ceiling[k]
+def _time_until(demand: Demand, k: int, price: float) -> float:
+    value, ceiling = price * demand.charge[k] / demand.cost[k], demand.ceiling[k]
     return time_until(
-        paid, wanted.vain[k], wanted.more[k], ceiling, ceiling, wanted.decay[k], wanted.rate[k]
+        value, demand.vain[k], demand.more[k], ceiling, ceiling, demand.decay[k], demand.rate[k]
     )
 
 
 @compiled
-def fetches(wanted: Demand, k: int, price: float, surplus: float, rotation: float) -> float:
+def fetches(demand: Demand, k: int, price: float, surplus: float, rotation: float) -> float:
     """Return how often a source is fetched at a price, per second, whatever its host accepts.
 
     Arguments:
         surplus: mean over the fleet, at this price.
     """
-    cost, ceiling = wanted.charge[k], wanted.ceiling[k]
+    cost, ceiling = demand.charge[k], demand.ceiling[k]
     share = price * cost / ceiling if ceiling > 0.0 else np.inf
-    if wanted.more[k] > 0.0:
-        interval = _time_until(wanted, k, price)
+    if demand.more[k] > 0.0:
+        interval = _time_until(demand, k, price)
     else:
-        interval = continuous_age_reaching(share, 1.0) / wanted.decay[k]
-    again = inspection_interval(cost, wanted.first[k], surplus, rotation * wanted.stretch[k])
-    interval = max(min(interval, min(wanted.longest[k], again)), wanted.shortest[k])
-    answering, again = wanted.answering[k], wanted.again[k]
+        interval = continuous_age_reaching(share, 1.0) / demand.decay[k]
+    again = inspection_interval(cost, demand.first[k], surplus, rotation * demand.stretch[k])
+    interval = max(min(interval, min(demand.longest[k], again)), demand.shortest[k])
+    answering, again = demand.answering[k], demand.again[k]
     if again == 0.0:
         return answering / interval
     return answering / (interval + again) + (1.0 - answering) / again
 
 
 @compiled
-def retries(wanted: Demand) -> float:
+def retries(demand: Demand) -> float:
     """Return the cost per second of attempts at sources that fail, as long as they do."""
     total = 0.0
-    for k in range(len(wanted)):
-        if wanted.again[k] > 0.0:
-            total += (1.0 - wanted.answering[k]) * wanted.cost[k] / wanted.again[k]
+    for k in range(len(demand)):
+        if demand.again[k] > 0.0:
+            total += (1.0 - demand.answering[k]) * demand.cost[k] / demand.again[k]
     return total
 
 
 @compiled
-def mean_surplus(wanted: Demand, price: float) -> float:
+def mean_surplus(demand: Demand, price: float) -> float:
     """Return what sources that answer earn per second over the cost of their fetches, on average,
     in units of the price."""
     total, number = 0.0, 0.0
-    for k in range(len(wanted)):
-        if wanted.more[k] > 0.0:
-            time, decay = _time_until(wanted, k, price), wanted.decay[k]
-            later = wanted.more[k] * wanted.rate[k] * math.exp(-wanted.rate[k] * time)
-            surplus = wanted.ceiling[k] * decay * math.exp(-decay * time) / price
-            surplus = max(surplus - later * wanted.charge[k] / wanted.cost[k], 0.0)
+    for k in range(len(demand)):
+        if demand.more[k] > 0.0:
+            time, decay = _time_until(demand, k, price), demand.decay[k]
+            later = demand.more[k] * demand.rate[k] * math.exp(-demand.rate[k] * time)
+            surplus = demand.ceiling[k] * decay * math.exp(-decay * time) / price
+            surplus = max(surplus - later * demand.charge[k] / demand.cost[k], 0.0)
         else:
-            surplus = surplus_at(wanted.ceiling[k], wanted.decay[k], wanted.charge[k], price)
-        total += wanted.answering[k] * surplus
-        number += wanted.answering[k]
+            surplus = surplus_at(demand.ceiling[k], demand.decay[k], demand.charge[k], price)
+        total += demand.answering[k] * surplus
+        number += demand.answering[k]
     return total / number if number > 0.0 else 0.0
 
 
 @compiled
-def spending(wanted: Demand, price: float, rotation: float, hosts: Hosts) -> float:
+def spending(demand: Demand, price: float, rotation: float, hosts: Hosts) -> float:
     """Return the cost per second of fetching sources whenever they are due at a price.
 
     Sources of a host or domain that accepts fewer fetches are all fetched more rarely by the same
     factor.
     """
-    surplus = mean_surplus(wanted, price) if rotation < np.inf else 0.0
-    number, total = len(wanted), 0.0
+    surplus = mean_surplus(demand, price) if rotation < np.inf else 0.0
+    number, total = len(demand), 0.0
     frequency, of_host = np.empty(number), np.zeros(len(hosts))
     for k in range(number):
-        frequency[k] = fetches(wanted, k, price, surplus, rotation)
-        if wanted.host[k] != NO_HOST:
-            of_host[wanted.host[k]] += frequency[k]
+        frequency[k] = fetches(demand, k, price, surplus, rotation)
+        if demand.host[k] != NO_HOST:
+            of_host[demand.host[k]] += frequency[k]
     factor = doors.stretch(hosts, of_host)
     for k in range(number):
-        each = wanted.cost[k] * frequency[k]
-        if wanted.more[k] > 0.0 and frequency[k] > 0.0:
-            found = -math.expm1(-wanted.rate[k] / frequency[k])
-            each = (wanted.vain[k] + wanted.more[k] * found) * frequency[k]
-        if wanted.host[k] != NO_HOST:
-            each /= factor[wanted.host[k]]
-        total += each
+        expense = demand.cost[k] * frequency[k]
+        if demand.more[k] > 0.0 and frequency[k] > 0.0:
+            probability = -math.expm1(-demand.rate[k] / frequency[k])
+            expense = (demand.vain[k] + demand.more[k] * probability) * frequency[k]
+        if demand.host[k] != NO_HOST:
+            expense /= factor[demand.host[k]]
+        total += expense
     return total
 
 
-def _highest_index(wanted: Demand) -> float:
+def _highest_index(demand: Demand) -> float:
     """Return the highest index that any of some sources can have."""
-    lowest = np.where(wanted["more"] > 0.0, np.minimum(wanted["vain"] / wanted["cost"], 1.0), 1.0)
-    return float((wanted["ceiling"] / (wanted["charge"] * lowest)).max(initial=0.0))
+    lowest = np.where(demand["more"] > 0.0, np.minimum(demand["vain"] / demand["cost"], 1.0), 1.0)
+    return float((demand["ceiling"] / (demand["charge"] * lowest)).max(initial=0.0))
 
 
 def market_price(
-    wanted: Demand, budget: float, rotation: float, hosts: Hosts, guess: float
+    demand: Demand, budget: float, rotation: float, hosts: Hosts, guess: float
 ) -> float:
     """Return the price at which some sources are fetched for `budget` units per second.
 
@@ -553,9 +553,9 @@ def market_price(
     """
 
     def is_enough(value: float) -> bool:
-        return spending(wanted, value, rotation, hosts) <= budget
+        return spending(demand, value, rotation, hosts) <= budget
 
-    return _lowest_price(is_enough, _highest_index(wanted), guess)
+    return _lowest_price(is_enough, _highest_index(demand), guess)
 
 
 def _lowest_price(is_enough: Callable[[float], bool], most: float, guess: float) -> float:
@@ -570,7 +570,7 @@ def _lowest_price(is_enough: Callable[[float], bool], most: float, guess: float)
 class Part(NamedTuple):
     """A sample of the sources of a tag, which have a budget of their own."""
 
-    wanted: Demand
+    demand: Demand
     hosts: Hosts
     size: float  # of the sample ÷ number of sources
     least: float  # budget units per second
@@ -590,9 +590,9 @@ def tag_prices(
     """
 
     def alone(part: Part, bound: float) -> float:
-        return market_price(part.wanted, bound * part.size, rotation, part.hosts, guess)
+        return market_price(part.demand, bound * part.size, rotation, part.hosts, guess)
 
-    highest = [_highest_index(part.wanted) for part in parts]
+    highest = [_highest_index(part.demand) for part in parts]
     # The budgets of a tag bind nothing where none of its sources can be worth a fetch.
     bounds = np.array(
         [
@@ -604,31 +604,31 @@ def tag_prices(
         ]
     )
 
-    def spent(common: float) -> NDArray[np.float64]:
+    def costs_at(common: float) -> NDArray[np.float64]:
         prices = np.minimum(np.maximum(common, bounds[:, 0]), bounds[:, 1])
         costs = [
-            spending(part.wanted, price, rotation, part.hosts) / part.size
+            spending(part.demand, price, rotation, part.hosts) / part.size
             for part, price in zip(parts, prices.tolist(), strict=True)
         ]
         return np.array(costs)
 
-    guess = _lowest_price(lambda price: float(spent(price).sum()) <= budget, max(highest), guess)
-    return guess, bounds, spent(guess)
+    guess = _lowest_price(lambda price: float(costs_at(price).sum()) <= budget, max(highest), guess)
+    return guess, bounds, costs_at(guess)
 
 
 @compiled
 def interval_at(sources: Sources, shared: Shared, i: int, price: float, rotation: float) -> float:
     """Return the time between two fetches of source i at a price, if it answers and no ping
     comes."""
-    known = belief(sources, shared, i)
-    ceiling, quiet = planned(known, shared.optimism)
+    estimate = belief(sources, shared, i)
+    ceiling, quiet = planned(estimate, shared.optimism)
     level, more = np.inf, adds(sources, i)
     if ceiling > 0.0:
         level = level_reaching(price * charge(sources, i) / ceiling) * ceiling
-    interval = -math.log1p(-level / quiet) / known.decay if level < quiet else np.inf
+    interval = -math.log1p(-level / quiet) / estimate.decay if level < quiet else np.inf
     if more > 0.0:
         vain = np.float64(sources.vain[i]) * np.float64(sources.factor[i])
-        interval = time_until(price, vain, more, ceiling, quiet, known.decay, known.silent)
+        interval = time_until(price, vain, more, ceiling, quiet, estimate.decay, estimate.silent)
     again = _exploration_while_up(sources, shared, i, rotation_of(sources, i, rotation))
     interval = min(interval, min(np.float64(sources.longest[i]), again))
     return max(interval, np.float64(sources.shortest[i]))

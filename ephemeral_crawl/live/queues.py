@@ -73,7 +73,7 @@ class HostQueues:
         """Return the queues of hosts that accept a fetch together with their domains, of about
         `most` sources in total, and the sources that left them since their own host is closed."""
         queues: list[Rows] = []
-        left: list[Rows] = [np.empty(0, np.int32)]
+        closed_rows: list[Rows] = [np.empty(0, np.int32)]
 
         def visit(host: int) -> int:
             """Add the queue of an open host, and those of hosts that wait for it, the first to
@@ -81,7 +81,7 @@ class HostQueues:
             seen.add(host)
             queue, closed = self._queue(sources, hosts, host, now)
             queues.append(queue)
-            left.append(closed)
+            closed_rows.append(closed)
             number, inside = 0, self._inside.get(host, deque())
             while inside and number < most:
                 inner = inside.popleft()
@@ -98,17 +98,17 @@ class HostQueues:
             _, host = heappop(self.openings)
             if host in seen or not (host in self.of_host or host in self._inside):
                 continue
-            shut = doors.closed(hosts, host, now)
-            if shut == host:
+            closed_host = doors.closed(hosts, host, now)
+            if closed_host == host:
                 self._open(hosts, host)
-            elif shut != NO_HOST:
-                self._wait_for(hosts, shut, host)
+            elif closed_host != NO_HOST:
+                self._wait_for(hosts, closed_host, host)
             else:
                 number += visit(host)
         for host in seen:
             if host in self.of_host or host in self._inside:
                 self._open(hosts, host, now)
-        return queues, np.concatenate(left)
+        return queues, np.concatenate(closed_rows)
 
     def _queue(self, sources: Sources, hosts: Hosts, host: int, now: float) -> tuple[Rows, Rows]:
         """Return the sources in the queue of a host that accepts a fetch: those that can be
@@ -130,27 +130,27 @@ class HostQueues:
 
     def reopen(self, hosts: Hosts, host: int) -> None:
         """Consider a host and its domains again, which may accept a fetch earlier than expected."""
-        for each in doors.chain(hosts, host):
-            if each in self.of_host or each in self._inside:
-                self._open(hosts, each)
+        for place in doors.chain(hosts, host):
+            if place in self.of_host or place in self._inside:
+                self._open(hosts, place)
 
     def dissolve(self, sources: Sources, hosts: Hosts, limited: Iterable[int]) -> Rows:
         """Remove the queues of hosts whose limits have changed, and those of their domains; return
         the sources that were in them or had a slot."""
         changed, gone = np.zeros(len(hosts), np.bool_), np.zeros(len(hosts), np.bool_)
-        found: list[Rows] = []
+        parts: list[Rows] = []
         for host in limited:
             changed[host] = True
-            for each in doors.chain(hosts, host):
-                gone[each] |= self._slots.pop(each, None) is not None
-                rows = np.array(self.of_host.pop(each, ()), dtype=np.int32)
-                found.append(rows[self.waits[rows] == _QUEUED])
-                for inner in self._inside.pop(each, ()):
+            for place in doors.chain(hosts, host):
+                gone[place] |= self._slots.pop(place, None) is not None
+                rows = np.array(self.of_host.pop(place, ()), dtype=np.int32)
+                parts.append(rows[self.waits[rows] == _QUEUED])
+                for inner in self._inside.pop(place, ()):
                     self._open(hosts, inner)
         if gone.any():
             rows = np.flatnonzero(self.waits == _SLOT).astype(np.int32)
-            found.append(_with_slots(sources, hosts, rows, changed, gone))
-        return np.concatenate(found) if found else np.empty(0, np.int32)
+            parts.append(_with_slots(sources, hosts, rows, changed, gone))
+        return np.concatenate(parts) if parts else np.empty(0, np.int32)
 
 
 @compiled
@@ -181,12 +181,12 @@ def _with_slots(
         changed: (H,) whether the limit of a host has changed, so that they were for another queue.
         gone: (H,) whether the queue of a host is gone.
     """
-    found = np.zeros(len(rows), np.bool_)
+    is_slot = np.zeros(len(rows), np.bool_)
     for k in range(len(rows)):
         host = sources.host[rows[k]]
         while host != NO_HOST and not gone[host]:
             if hosts.interval[host] > 0.0 and not changed[host]:
                 break
             host = hosts.within[host]
-        found[k] = host != NO_HOST and gone[host]
-    return rows[found]
+        is_slot[k] = host != NO_HOST and gone[host]
+    return rows[is_slot]

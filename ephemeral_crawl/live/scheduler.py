@@ -852,14 +852,14 @@ class Scheduler:
             return due - moment.offset if abs(due) < math.inf else None
 
     def explain(self, source: str) -> Explanation:
-        """Return what is known about a source, when it is due, why, and what would change it."""
+        """Return the estimates of a source, when it is due, why, and what would change that."""
         with self._ledger.reading() as (state, moment):
             i = row_of(state, source)
             return explanation.explain(state, i, moment.time, moment.offset)
 
     def outline(self) -> Outline:
-        """Return what is known about all sources, as columns: a microsecond each, in which nobody
-        else can use the scheduler."""
+        """Return the estimates of all sources, as columns: a microsecond each, in which nobody else
+        can use the scheduler."""
         with self._ledger.reading() as (state, moment):
             return statuses.outline(state, moment.time)
 

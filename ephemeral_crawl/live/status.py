@@ -1,4 +1,4 @@
-"""The scheduler in numbers, and what is known about all sources, without the reasons."""
+"""The scheduler in numbers, and the estimates of all sources, without the reasons."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _due(sources: Sources, shared: Shared, rows: int, step: int, value: float, n
 
 
 class Outline(NamedTuple):
-    """What is known about N sources: columns with the names and units of `Explanation`."""
+    """The estimates of N sources: columns with the names and units of `Explanation`."""
 
     source: list[str]
     cause: list[str]
@@ -120,7 +120,7 @@ class Outline(NamedTuple):
 
 
 def outline(state: State, now: float) -> Outline:
-    """Return what is known about all sources."""
+    """Return the estimates of all sources."""
     rows = np.flatnonzero(state.table["marks"][: state.rows] & EXISTS)
     table, names = state.table[rows], state.names[:]
     marks, failures = table["marks"], table["failures"].astype(np.int64)
@@ -159,14 +159,14 @@ def _columns(
     now: float,
 ) -> FloatArray:
     """Return the columns from `rate` to `interval`, (6, N)."""
-    found = np.empty((6, len(rows)))
+    columns = np.empty((6, len(rows)))
     for k in range(len(rows)):
         i = rows[k]
-        known = learning.belief(sources, shared, i)
-        found[0, k] = 3600.0 * (known.silent + known.precision * known.ping_rate)
-        found[1, k] = known.worth / sources.importance[i]
-        found[2, k] = math.log(2.0) / known.decay
-        found[3, k] = life.answering_soon(sources, shared, i, now)
-        found[4, k] = life.dead(sources, shared, i)
-        found[5, k] = price.interval_at(sources, shared, i, value, rotation)
-    return found
+        estimate = learning.belief(sources, shared, i)
+        columns[0, k] = 3600.0 * (estimate.silent + estimate.precision * estimate.ping_rate)
+        columns[1, k] = estimate.worth / sources.importance[i]
+        columns[2, k] = math.log(2.0) / estimate.decay
+        columns[3, k] = life.answering_soon(sources, shared, i, now)
+        columns[4, k] = life.dead(sources, shared, i)
+        columns[5, k] = price.interval_at(sources, shared, i, value, rotation)
+    return columns

@@ -130,26 +130,26 @@ class Copy:
 
     def __init__(self, table: NDArray[Any]) -> None:
         self._table = table
-        self._copied = np.zeros(-(-len(table) // _BLOCK), np.bool_)  # of each block
-        self._kept: dict[int, NDArray[Any]] = {}  # blocks that were copied and not read yet
+        self._is_copied = np.zeros(-(-len(table) // _BLOCK), np.bool_)  # of each block
+        self._blocks: dict[int, NDArray[Any]] = {}  # blocks that were copied and not read yet
         self._lock = Lock()
 
     def keep(self, rows: NDArray[Any]) -> None:
         """Copy rows that are about to change; those of none in the table are ignored."""
         blocks = rows[(rows >= 0) & (rows < len(self._table))] // _BLOCK
         with self._lock:
-            for block in set(blocks[~self._copied[blocks]].tolist()):
-                self._kept[block] = self._table[block * _BLOCK : (block + 1) * _BLOCK].copy()
-            self._copied[blocks] = True
+            for block in set(blocks[~self._is_copied[blocks]].tolist()):
+                self._blocks[block] = self._table[block * _BLOCK : (block + 1) * _BLOCK].copy()
+            self._is_copied[blocks] = True
 
     def parts(self) -> Iterator[bytes]:
         """Return the rows as bytes, part by part; once."""
-        for first in range(0, len(self._copied), _PART):
+        for first in range(0, len(self._is_copied), _PART):
             with self._lock:
                 part = self._table[first * _BLOCK : (first + _PART) * _BLOCK].copy()
-                self._copied[first : first + _PART] = True
+                self._is_copied[first : first + _PART] = True
                 for block in range(first, first + _PART):
-                    if block in self._kept:
-                        kept, at = self._kept.pop(block), (block - first) * _BLOCK
-                        part[at : at + len(kept)] = kept
+                    if block in self._blocks:
+                        rows, at = self._blocks.pop(block), (block - first) * _BLOCK
+                        part[at : at + len(rows)] = rows
             yield part.tobytes()

@@ -204,7 +204,7 @@ def next_due(state: State, i: int, now: float) -> tuple[float, str]:
 
 
 def _next_due(state: State, row: int, sources: Sources, now: float) -> tuple[float, str]:
-    """Return `next_due` of a row that is given, which may differ from that of the state."""
+    """Return `next_due` of a row of `sources`, which may differ from that of the state."""
     i = 0
     if marks := int(sources.marks[i]) & STOPPED:
         what = "it is" if marks & PAUSED else "its host is" if marks & HOST_PAUSED else "its tag is"

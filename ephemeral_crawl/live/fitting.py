@@ -1,4 +1,4 @@
-"""What the sources of a fleet share, fitted to what was learnt of each (empirical Bayes)."""
+"""What the sources of a fleet share, fitted to the estimates of each (empirical Bayes)."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Clock:
         self._clock = clock
         self.steady = _steady if clock is time.time else None
         # The scheduler's time, a steady clock's, and the offset that was stored then.
-        self._seen: tuple[float, float, float] | None = None
+        self._last: tuple[float, float, float] | None = None
         self._offset: float | None = None  # of this clock: those of other machines have their own
 
     def now(self, state: State) -> Moment:
@@ -53,14 +53,14 @@ class Clock:
         if not (type(clock) is float and -1e11 <= clock <= 1e12):
             clock = check_within("the clock's time", clock, -1e11, 1e12, unit="seconds")
         offset = state.offset if self._offset is None else self._offset
-        if self._seen is None and offset > 0.0 and clock >= state.time - _STEP:
+        if self._last is None and offset > 0.0 and clock >= state.time - _STEP:
             # It was set back, as where a machine without a battery starts in 1970, and is right
             # again, or the offset is of another machine. With it, this would be an outage as long.
             offset = 0.0
         now = clock + offset
-        if self._seen is not None and self.steady is not None:
-            expected = self._seen[0] + max(before - self._seen[1], 0.0)
-            if now < expected - _STEP and state.offset != self._seen[2]:
+        if self._last is not None and self.steady is not None:
+            expected = self._last[0] + max(before - self._last[1], 0.0)
+            if now < expected - _STEP and state.offset != self._last[2]:
                 # The clock was set back, and others have noted it, who may have lost time.
                 now = min(clock + state.offset, expected)
                 offset = now - clock
@@ -74,7 +74,7 @@ class Clock:
         if now < state.time - _STEP:
             now, offset = state.time, state.time - clock
         if self.steady is not None:
-            self._seen = max(now, state.time), self.steady(), state.offset
+            self._last = max(now, state.time), self.steady(), state.offset
         self._offset = offset
         return Moment(max(now, state.time), offset)
 
@@ -98,9 +98,9 @@ class Ledger:
         self.journal, self.clock = journal, clock
         self.state: State | None = None
         self.number = 0  # of the last event applied
-        self.stored = 0  # number of the last event in the snapshot
+        self.snapshot_number = 0  # number of the last event in the snapshot
         self.lock = threading.RLock()
-        self._together = False  # whether this is within a transaction
+        self._in_transaction = False  # whether this is within a transaction
         self._failure: BaseException | None = None  # because of which it cannot be committed
         self._changes = 0  # of a source, since the snapshot
         self._writer: threading.Thread | None = None  # of a snapshot
@@ -119,7 +119,7 @@ class Ledger:
         committed at the end, or none if it is left by an exception, or if one of them could not be
         stored or applied. It may be nested."""
         with self.lock:
-            if self._together:
+            if self._in_transaction:
                 yield
                 return
             before = math.inf
@@ -130,7 +130,7 @@ class Ledger:
             try:
                 with self.journal.exclusive():
                     self._current()
-                    before, self._together = self.number, True
+                    before, self._in_transaction = self.number, True
                     yield
                     if self._failure is not None:
                         raise self._failure
@@ -139,7 +139,7 @@ class Ledger:
                     self.state = None  # it is ahead of the journal, and is read again
                 raise
             finally:
-                self._together, self._failure = False, None
+                self._in_transaction, self._failure = False, None
             if self.state is not None and self._changes >= max(_EVERY, self.state.rows):
                 self.write_snapshot()
 
@@ -201,7 +201,7 @@ class Ledger:
         state = self.state
         assert state is not None
         arguments = self.number, snapshot.parts(state)
-        self.stored, self._changes = self.number, 0
+        self.snapshot_number, self._changes = self.number, 0
         if state.rows <= _AT_ONCE:
             self._store(*arguments)
         else:
@@ -213,16 +213,16 @@ class Ledger:
         with self.lock:
             self._check_stored("closed")
             self._await_snapshot()
-            if self.state is not None and self.number > self.stored:
+            if self.state is not None and self.number > self.snapshot_number:
                 self.write_snapshot()
                 self._await_snapshot()
             self.journal.close()
 
-    def _check_stored(self, what: str) -> None:
+    def _check_stored(self, action: str) -> None:
         with self.lock:
-            if self._together:
+            if self._in_transaction:
                 raise ValueError(
-                    f"a scheduler cannot be {what} while changes are made together: end the "
+                    f"a scheduler cannot be {action} while changes are made together: end the "
                     "context of `together` first"
                 )
 
@@ -241,39 +241,39 @@ class Ledger:
         """Return the state with all events in the journal applied."""
         if self._failure is not None:
             raise self._failure
-        if self._together and self.state is not None:
+        if self._in_transaction and self.state is not None:
             return self.state
         if self.state is not None:
-            missed = self.journal.since(self.number)
-            if missed is not None:
-                return self._caught_up(self.state, missed)
+            events = self.journal.since(self.number)
+            if events is not None:
+                return self._apply_all(self.state, events)
         self.state = None  # unless all can be read
         number, data = self.journal.snapshot() or (0, None)
         try:
             state = State() if data is None else snapshot.from_bytes(data)
         except DamagedStore as error:
-            raise self._damaged(str(error)) from error
-        missed = self.journal.since(number)
-        if missed is None:
-            raise self._damaged("events after the snapshot are missing")
-        if self.number and not (number or missed):
-            raise self._damaged("nothing is left in it")
-        self.state, self.number, self.stored = state, number, number
-        self._caught_up(state, missed)
+            raise self._damage_error(str(error)) from error
+        events = self.journal.since(number)
+        if events is None:
+            raise self._damage_error("events after the snapshot are missing")
+        if self.number and not (number or events):
+            raise self._damage_error("nothing is left in it")
+        self.state, self.number, self.snapshot_number = state, number, number
+        self._apply_all(state, events)
         if self.number:  # of a backup, leases may have been given whose numbers it does not know
             state.least_lease = int(1e3 * self.clock.now(state).time)
         return state
 
-    def _caught_up(self, state: State, missed: list[tuple[int, Event]]) -> State:
-        for number, event in missed:
+    def _apply_all(self, state: State, events: list[tuple[int, Event]]) -> State:
+        for number, event in events:
             try:
                 self._apply(state, number, event)
             except _DAMAGES as error:
-                raise self._damaged(f"event {number}: {error}") from error
+                raise self._damage_error(f"event {number}: {error}") from error
         return state
 
-    def _damaged(self, why: str) -> DamagedStore:
-        return DamagedStore(f"{self.journal.name} is damaged: {why}. {RESTORE}")
+    def _damage_error(self, reason: str) -> DamagedStore:
+        return DamagedStore(f"{self.journal.name} is damaged: {reason}. {RESTORE}")
 
     def _apply(self, state: State, number: int, event: Event) -> None:
         try:
@@ -289,7 +289,7 @@ class Ledger:
 # would have half of it, and locks, also those within SQLite, that nobody releases.
 _LEDGERS: weakref.WeakSet[Ledger] = weakref.WeakSet()
 _FORKING = threading.RLock()
-_held: list[Ledger] = []
+_locked: list[Ledger] = []
 _IDLE = threading.Condition()  # taken after the locks of ledgers
 _busy = 0  # threads that use a database without the lock of a ledger
 
@@ -310,21 +310,21 @@ def without_forks() -> Iterator[None]:
 
 def _before_fork() -> None:
     _FORKING.acquire()
-    _held[:] = _LEDGERS
-    for ledger in _held:
+    _locked[:] = _LEDGERS
+    for ledger in _locked:
         ledger.lock.acquire()
     _IDLE.acquire()
     while _busy:
         _IDLE.wait()
-    for ledger in _held:
+    for ledger in _locked:
         ledger.journal.disconnect()
 
 
 def _after_fork() -> None:
     _IDLE.release()
-    for ledger in _held:
+    for ledger in _locked:
         ledger.lock.release()
-    _held.clear()
+    _locked.clear()
     _FORKING.release()
 
 

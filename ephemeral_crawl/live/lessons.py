@@ -1,4 +1,4 @@
-"""What is known of sources before their first fetch here: from a log of their items, from a fit, or
+"""The estimates of sources before their first fetch here: from a log of their items, from a fit, or
 from another scheduler from which they move."""
 
 from __future__ import annotations
@@ -135,56 +135,58 @@ def exported(state: State, rows: NDArray[np.int64]) -> dict[str, Any]:
     stopped = np.unique(table["tag"])[state.tags.table["paused"][np.unique(table["tag"])]]
     part = len(rows) / max(len(state), 1)
     return {
-        "sources": [list(found) for found in zip(names, of_host, kinds, tags, strict=True)],
-        "learnt": _written(table, _OF_SOURCES, SOURCE_TIMES, state.offset),
+        "sources": [list(entry) for entry in zip(names, of_host, kinds, tags, strict=True)],
+        "learnt": _encode(table, _OF_SOURCES, SOURCE_TIMES, state.offset),
         "hosts": [state.host_names[k] for k in hosts],
-        "limits": _written(state.shared.hosts[list(hosts)], _OF_HOSTS, HOST_TIMES, state.offset),
+        "limits": _encode(state.shared.hosts[list(hosts)], _OF_HOSTS, HOST_TIMES, state.offset),
         "sums": (part * state.totals.sums).tolist(),
         "paused_hosts": [state.host_names[k] for k in hosts if k in state.paused_hosts],
         "paused_tags": [state.tags.names[k] for k in stopped.tolist()],
     }
 
 
-def checked(given: Mapping[str, Any]) -> dict[str, Any]:
+def checked(export: Mapping[str, Any]) -> dict[str, Any]:
     """Return what `exported` has returned, checked.
 
     Raises:
         ValueError: it is something else, or damaged.
     """
     try:
-        sources = [(name_of("source", name), *of) for name, *of in given["sources"]]
+        sources = [(name_of("source", name), *of) for name, *of in export["sources"]]
         for _, host, kind, tag in sources:
             for name in (host, kind, tag):
                 if name is not None:
                     name_of("host", name)
-        hosts = [name_of("host", name) for name in given["hosts"]]
+        hosts = [name_of("host", name) for name in export["hosts"]]
         paused = {
-            f"paused_{kind}s": [name_of(kind, name) for name in given[f"paused_{kind}s"]]
+            f"paused_{kind}s": [name_of(kind, name) for name in export[f"paused_{kind}s"]]
             for kind in ("host", "tag")
         }
         if len({name for name, *_ in sources}) < len(sources) or not sources:
             raise ValueError("a source appears twice, or there is none")
-        learnt(given)
-        limits(given)
-        sums = [float(x) for x in given["sums"]]
+        learnt(export)
+        limits(export)
+        sums = [float(x) for x in export["sums"]]
         if len(sums) != _FEW or not all(0.0 <= abs(x) < np.inf for x in sums):
             raise ValueError("the sums over the fleet are damaged")
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise ValueError(
-            f"these are not sources that a scheduler has exported: {error or shown(given)}"
+            f"these are not sources that a scheduler has exported: {error or shown(export)}"
         ) from None
-    found = [list(source) for source in sources]
-    parts = {name: dict(given[name]) for name in ("learnt", "limits")}
-    return {"sources": found, "hosts": hosts, "sums": sums, **parts, **paused}
+    rows = [list(source) for source in sources]
+    parts = {name: dict(export[name]) for name in ("learnt", "limits")}
+    return {"sources": rows, "hosts": hosts, "sums": sums, **parts, **paused}
 
 
-def learnt(given: Mapping[str, Any], offset: float = 0.0) -> NDArray[Any]:
-    """Return rows of what was learnt, (K,).
+def learnt(export: Mapping[str, Any], offset: float = 0.0) -> NDArray[Any]:
+    """Return the learnt columns of sources, (K,).
 
     Arguments:
         offset: what is added to the clock's times.
     """
-    rows = _read(given["learnt"], SOURCE, _OF_SOURCES, SOURCE_TIMES, len(given["sources"]), offset)
+    rows = _decode(
+        export["learnt"], SOURCE, _OF_SOURCES, SOURCE_TIMES, len(export["sources"]), offset
+    )
     if not ((rows["cost"] > 0.0) & (rows["importance"] > 0.0)).all():
         raise ValueError("a source has no cost, or no weight")
     if len(rows) and not rows["cause"].max() < len(LEARNT):
@@ -192,12 +194,12 @@ def learnt(given: Mapping[str, Any], offset: float = 0.0) -> NDArray[Any]:
     return rows
 
 
-def limits(given: Mapping[str, Any], offset: float = 0.0) -> NDArray[Any]:
+def limits(export: Mapping[str, Any], offset: float = 0.0) -> NDArray[Any]:
     """Return rows of hosts, (H,), likewise."""
-    return _read(given["limits"], HOST, _OF_HOSTS, HOST_TIMES, len(given["hosts"]), offset)
+    return _decode(export["limits"], HOST, _OF_HOSTS, HOST_TIMES, len(export["hosts"]), offset)
 
 
-def _written(
+def _encode(
     rows: NDArray[Any], names: Sequence[str], times: Sequence[str], offset: float
 ) -> dict[str, str]:
     """Return columns as text."""
@@ -211,7 +213,7 @@ def _written(
     }
 
 
-def _read(
+def _decode(
     columns: Mapping[str, str],
     kind: np.dtype[Any],
     names: Sequence[str],

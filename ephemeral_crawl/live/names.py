@@ -41,8 +41,8 @@ class NameTable(list[str | None]):
             raise ValueError("the last name is cut off")
         names = NameTable()
         names.extend([None] * len(texts))
-        named = [row for row, text in enumerate(texts) if text]
-        names.give(named, [texts[row] for row in named])
+        rows = [row for row, text in enumerate(texts) if text]
+        names.give(rows, [texts[row] for row in rows])
         return names
 
     def __contains__(self, name: object) -> bool:
@@ -100,8 +100,8 @@ class NameTable(list[str | None]):
         Raises:
             ValueError: these are not the rows that have no names.
         """
-        named = [row for row in rows if not (reserved <= row < len(self) and self[row] is None)]
-        if named or len(set(rows)) < len(rows) or len(rows) != len(self) - reserved - self.number:
+        in_use = [row for row in rows if not (reserved <= row < len(self) and self[row] is None)]
+        if in_use or len(set(rows)) < len(rows) or len(rows) != len(self) - reserved - self.number:
             raise ValueError("free rows have names, or others have none")
         self.free = rows
 

@@ -47,8 +47,8 @@ OUTCOME = np.dtype(
         ("at", "<f8"),  # time of the fetch
         ("until", "<f8"),  # time until which the source must not be fetched
         ("host_until", "<f8"),  # time until which its host must not be
-        ("items", "<i8"),  # number of items whose worths are told
-        ("dated", "<i8"),  # number of these whose ages are told, too
+        ("items", "<i8"),  # number of items with a worth
+        ("dated", "<i8"),  # number of these with an age, too
         ("more", "<f8"),  # number of further items
         ("more_worth", "<f8"),  # and their worth
         ("cause", "u1"),  # why it failed, place in `reasons.LEARNT`
@@ -63,7 +63,7 @@ _COLUMNS = (*(OUTCOME.names or ())[:-1], "status")
 Outcomes = Any
 MOST_ITEMS = 1000  # of an outcome in an event; further, older ones are only counted
 _MOST_REPORTED = 1_000_000  # items in a report
-MOST_ASKED = 30 * 86_400.0  # seconds for which a server's wish to be left alone is honoured
+MOST_PAUSE = 30 * 86_400.0  # seconds for which a server's wish to be left alone is honoured
 _SAME_PING = 60.0  # seconds between pings that say the same
 _STEP = 60.0  # seconds before its lease at which a fetch may seem to have been, by other clocks
 _RETRY = 300.0  # seconds after a failure in which a source is left alone
@@ -87,7 +87,7 @@ _MOST_FAILURES = 250
 _LARGEST_SHOT = 1e6
 _CAUSES = len(LEARNT)
 
-Parsed = TypeVar("Parsed")
+Record = TypeVar("Record")
 
 
 class Outcome(NamedTuple):
@@ -102,7 +102,7 @@ class Outcome(NamedTuple):
     worths: Sequence[float]
     reason: str = ""  # why there was no fetch
     cause: str = ""  # of a failure, one of `reasons.CAUSES`
-    cost: float | None = None  # budget units; None if it is not told
+    cost: float | None = None  # budget units; None if it is not reported
     # Times and worths of the pings of other sources that it brought; None: it announces nothing.
     pings: tuple[Sequence[float], Sequence[float]] | None = None
 
@@ -115,67 +115,67 @@ class Ping(NamedTuple):
     at: float | None
 
 
-def each(
-    name: str, parse: Callable[[Mapping[str, Any]], Parsed], given: Iterable[Mapping[str, Any]]
-) -> list[Parsed]:
+def parse_all(
+    name: str, parse: Callable[[Mapping[str, Any]], Record], entries: Iterable[Mapping[str, Any]]
+) -> list[Record]:
     """Parse dictionaries; an error names the number of the invalid one."""
-    parsed = []
+    records = []
     try:
-        values = iter(given)
+        values = iter(entries)
     except TypeError:
-        raise ValueError(f"{name}s is {shown(given)}; give a list of dictionaries") from None
+        raise ValueError(f"{name}s is {shown(entries)}; give a list of dictionaries") from None
     for number, value in enumerate(values):
         try:
             if not isinstance(value, _MAPPING):
                 raise ValueError(f"it is {shown(value)}; give a dictionary")
-            parsed.append(parse(value))
+            records.append(parse(value))
         except ValueError as error:
             raise type(error)(f"{name} {number}: {error}") from None
-    return parsed
+    return records
 
 
-def outcome_of(given: Mapping[str, Any]) -> Outcome:
+def outcome_of(arguments: Mapping[str, Any]) -> Outcome:
     """Return an outcome from a dictionary, as `Scheduler.record` takes it."""
-    kind = given.get("outcome", "fetched")
+    kind = arguments.get("outcome", "fetched")
     if not isinstance(kind, str) or kind not in _ARGUMENTS:
         check_choice("outcome", kind, OUTCOMES)  # raises
     allowed = _ARGUMENTS[kind]
-    if not given.keys() <= allowed.keys():
-        name = next(name for name in given if name not in allowed)
+    if not arguments.keys() <= allowed.keys():
+        name = next(name for name in arguments if name not in allowed)
         raise unknown("argument", name, allowed)
-    if ("lease" in given) == ("source" in given):
+    if ("lease" in arguments) == ("source" in arguments):
         raise ValueError("give either the `lease` or the `source`")
-    fetch = given["lease"] if "lease" in given else given["source"]
-    if "lease" in given:
+    fetch = arguments["lease"] if "lease" in arguments else arguments["source"]
+    if "lease" in arguments:
         if type(fetch) is not int or not 0 < fetch < 2**63:  # which would be unusual
             fetch = check_whole("lease", fetch)
     elif kind == "released":
         raise ValueError(f"source is {shown(fetch)}; give the id of the lease that is released")
     elif not isinstance(fetch, str):
         raise _no_source(fetch)
-    asked = given.get("retry_after" if kind == "failed" else "again_after")
+    pause = arguments.get("retry_after" if kind == "failed" else "again_after")
     name = "retry_after" if kind == "failed" else "again_after"
-    at, status, reason = given.get("at"), given.get("status"), given.get("reason")
+    at, status, reason = arguments.get("at"), arguments.get("status"), arguments.get("reason")
     if status is not None and not (type(status) is int and 100 <= status <= 999):
         status = int(check_within("status", check_whole("status", status), 100, 999))
-    failure = given.get("kind")
+    failure = arguments.get("kind")
     if failure is not None:
         failure = check_choice("kind", failure, KINDS)
     cause = cause_of(failure, status) if kind == "failed" else ""
     if reason is None and kind == "failed":
-        told = failure in (None, "http") and status is not None
+        is_http = failure in (None, "http") and status is not None
         meaning = "" if cause == "unknown" else CAUSES[cause].meaning
-        reason = f"HTTP {status}" if told else meaning
-    cost = given.get("cost")
+        reason = f"HTTP {status}" if is_http else meaning
+    cost = arguments.get("cost")
     if cost is not None:
         cost = check_within("cost", cost, 0.0, MOST_COST, unit="budget units")
-    times, worths = items_of(given["items"]) if "items" in given else ((), ())
-    pings = given.get("pings")
+    times, worths = items_of(arguments["items"]) if "items" in arguments else ((), ())
+    pings = arguments.get("pings")
     return Outcome(
         fetch,
         OUTCOMES.index(kind),
         None if at is None else time_of("at", at),
-        0.0 if asked is None else min(seconds(name, asked), MOST_ASKED),
+        0.0 if pause is None else min(seconds(name, pause), MOST_PAUSE),
         status,
         times,
         worths,
@@ -225,15 +225,15 @@ def items_of(
     return times, worths
 
 
-def ping_of(given: Mapping[str, Any]) -> Ping:
+def ping_of(arguments: Mapping[str, Any]) -> Ping:
     """Return a ping from a dictionary, as `Scheduler.signal_many` takes it."""
-    for name in given:
+    for name in arguments:
         if name not in _PING_ARGUMENTS:
             raise unknown("argument", name, _PING_ARGUMENTS)
-    at = given.get("at")
+    at = arguments.get("at")
     return Ping(
-        given.get("source"),
-        name_of("kind", given.get("kind", "ping")),
+        arguments.get("source"),
+        name_of("kind", arguments.get("kind", "ping")),
         None if at is None else time_of("at", at),
     )
 
@@ -254,8 +254,8 @@ def row_of(state: State, source: object) -> int:
 def _no_source(source: object, prefix: str = "") -> ValueError:
     """Return the error about what is not the name of a source."""
     if isinstance(source, str):
-        said = f"there is no source {shown(source)}; check its name, or `add` it"
-        return UnknownSource(prefix + said)
+        message = f"there is no source {shown(source)}; check its name, or `add` it"
+        return UnknownSource(prefix + message)
     return ValueError(
         f"{prefix}source is {shown(source)}; a source is named by text, such as its URL"
     )
@@ -282,10 +282,10 @@ def outcome_event(
     reasons: list[tuple[int, str, str]] = []  # of rows
     costs: list[float | None] = []
     looks: list[tuple[int, int, float]] = []  # of rows: number of pings, and their worth
-    known = _known(state, [outcome.fetch for outcome in outcomes])
+    row_by_name = _rows_by_name(state, [outcome.fetch for outcome in outcomes])
     for k, outcome in enumerate(outcomes):
         try:
-            row, lease, begin, end = _found(state, outcome.fetch, known)
+            row, lease, begin, end = _lease_of(state, outcome.fetch, row_by_name)
         except ValueError as error:
             raise type(error)(f"outcome {k}: {error}") from None
         expired = outcome.kind == RELEASED and end <= now  # and counts as fetched
@@ -304,10 +304,10 @@ def outcome_event(
             until = at + outcome.wait if outcome.wait else 0.0
             times, values = outcome.times, outcome.worths
             if outcome.pings is not None:
-                told, told_worths = outcome.pings
-                looks.append((len(rows), len(told), math.fsum(told_worths)))
-                times = [*times, *told]
-                values = [*values, *_at_publication(state, row, at, then, told, told_worths)]
+                ping_times, ping_worths = outcome.pings
+                looks.append((len(rows), len(ping_times), math.fsum(ping_worths)))
+                times = [*times, *ping_times]
+                values = [*values, *_at_publication(state, row, at, then, ping_times, ping_worths)]
             if values:
                 age, worth, more, more_worth = _newest(then, times, values)
                 items, dated = len(worth), len(age)
@@ -371,11 +371,11 @@ def ping_events(
     since the last fetch of their source: they say nothing more; and which of the pings these
     are."""
     events: list[list[Any]] = []
-    which: list[int] = []
-    now, known = moment.time, _known(state, [ping.source for ping in pings])
+    places: list[int] = []
+    now, row_by_name = moment.time, _rows_by_name(state, [ping.source for ping in pings])
     last: dict[int, float] = {}
     for k, ping in enumerate(pings):
-        row = known.get(ping.source, -1) if isinstance(ping.source, str) else -1
+        row = row_by_name.get(ping.source, -1) if isinstance(ping.source, str) else -1
         if row < 0:
             raise _no_source(ping.source, f"ping {k}: ")
         at = now if ping.at is None else min(ping.at + moment.offset, now)
@@ -384,9 +384,9 @@ def ping_events(
             last[row] = float(state.table["pinged"][row]) if pending else -math.inf
         if abs(at - last[row]) >= _SAME_PING:
             events.append([row, ping.kind, at])
-            which.append(k)
+            places.append(k)
             last[row] = max(at, last[row])
-    return events, which
+    return events, places
 
 
 def _plausible_cost(state: State, row: int, cost: float) -> float:
@@ -403,21 +403,21 @@ def _plausible_cost(state: State, row: int, cost: float) -> float:
     return most
 
 
-def _known(state: State, given: Iterable[object]) -> dict[str, int]:
-    """Return the rows of the sources among what is given; −1 of those that do not exist."""
-    names = [name for name in given if isinstance(name, str)]
+def _rows_by_name(state: State, fetches: Iterable[object]) -> dict[str, int]:
+    """Return the rows of the sources among fetches; −1 of those that do not exist."""
+    names = [name for name in fetches if isinstance(name, str)]
     return dict(zip(names, state.names.rows(names), strict=True)) if names else {}
 
 
-def _found(
-    state: State, fetch: int | str, known: Mapping[str, int]
+def _lease_of(
+    state: State, fetch: int | str, row_by_name: Mapping[str, int]
 ) -> tuple[int, int, float, float]:
     """Return row, number, beginning and end of a lease, or row, 0, −∞ and ∞ of a source; row −1 if
     it is reported."""
     if isinstance(fetch, str):
-        if known[fetch] < 0:
+        if row_by_name[fetch] < 0:
             raise _no_source(fetch)
-        return known[fetch], 0, -math.inf, math.inf
+        return row_by_name[fetch], 0, -math.inf, math.inf
     lease = state.leases.get(fetch)
     if lease is not None:
         return lease[0], fetch, lease[2], lease[1]
@@ -433,15 +433,15 @@ def _newest(
 ) -> tuple[list[float], list[float], int, float]:
     """Return the ages of the items that have a date, in ascending order, the worths of these and
     the others, and number and worth of further, older ones."""
-    dated = [
+    pairs = [
         (then - t if t < then else 0.0, w)
         for t, w in zip(times, worths, strict=True)
         if t == t  # it is known
     ]
-    dated.sort()
-    age = [s for s, _ in dated]
-    worth = [w for _, w in dated]
-    if len(dated) < len(times):
+    pairs.sort()
+    age = [s for s, _ in pairs]
+    worth = [w for _, w in pairs]
+    if len(pairs) < len(times):
         worth += [w for t, w in zip(times, worths, strict=True) if t != t]
     most = MOST_ITEMS
     return age[:most], worth[:most], max(len(worth) - most, 0), math.fsum(worth[most:])
@@ -453,8 +453,8 @@ def outcomes_of(event: dict[str, Any]) -> Outcomes:
     Raises:
         ValueError: its columns are not of the same length.
     """
-    told = event.get("spent") or [None] * len(event["row"])
-    event = {**event, "spent": [-1.0 if cost is None else cost for cost in told]}
+    costs = event.get("spent") or [None] * len(event["row"])
+    event = {**event, "spent": [-1.0 if cost is None else cost for cost in costs]}
     columns = [event[name] for name in OUTCOME.names or ()]
     return np.array(list(zip(*columns, strict=True)), dtype=OUTCOME)
 
@@ -493,13 +493,13 @@ def apply(
         host = sources.host[i]
         cost = np.float64(sources.cost[i])
         current = lease != 0 and sources.lease[i] == lease
-        each = host
-        while lease != 0 and each != NO_HOST:
-            if current and not late[k] and hosts.lease[each] < 0:
-                hosts.lease[each] += 1
-            if hosts.lease[each] == lease or hosts.lease[each] == 0:
-                hosts.held[each] = 0.0
-            each = hosts.within[each]
+        link = host
+        while lease != 0 and link != NO_HOST:
+            if current and not late[k] and hosts.lease[link] < 0:
+                hosts.lease[link] += 1
+            if hosts.lease[link] == lease or hosts.lease[link] == 0:
+                hosts.held[link] = 0.0
+            link = hosts.within[link]
         if current:
             sources.lease[i] = 0
             if sources.marks[i] & FLOORED == 0:
@@ -515,14 +515,14 @@ def apply(
             balance = max(balance - cost, -burst)
         if outcomes.spent[k] >= 0.0:
             balance = max(min(balance + cost - outcomes.spent[k], burst), -burst)
-            found = outcome == FETCHED and outcomes.items[k] + outcomes.more[k] > 0.0
-            learning.learn_cost(sources, i, outcomes.spent[k], found)
+            has_items = outcome == FETCHED and outcomes.items[k] + outcomes.more[k] > 0.0
+            learning.learn_cost(sources, i, outcomes.spent[k], has_items)
         if not current and sources.lease[i] != 0 and outcomes.until[k] > 0.0:
             sources.marks[i] |= FLOORED
-        each = host
-        while each != NO_HOST:
-            hosts.fetched[each] = max(hosts.fetched[each], at)
-            each = hosts.within[each]
+        link = host
+        while link != NO_HOST:
+            hosts.fetched[link] = max(hosts.fetched[link], at)
+            link = hosts.within[link]
         if outcome == FAILED:
             counts[_FAILED] += 1.0
             if at >= sources.fetched[i]:  # it has not answered since
@@ -622,8 +622,8 @@ def ping(
             continue  # it announces nothing that is not known
         decay = learning.decay_of(sources, shared, i)
         last = max(sources.pinged[i], at[k])
-        left = np.float64(sources.shot[i]) * math.exp(-decay * (last - sources.pinged[i]))
-        left += math.exp(-decay * (last - at[k]))
-        sources.shot[i] = min(left, _LARGEST_SHOT)
+        shot = np.float64(sources.shot[i]) * math.exp(-decay * (last - sources.pinged[i]))
+        shot += math.exp(-decay * (last - at[k]))
+        sources.shot[i] = min(shot, _LARGEST_SHOT)
         sources.pinged[i] = last
         sources.pending[i] += 1.0

@@ -130,9 +130,9 @@ class HostQueues:
 
     def reopen(self, hosts: Hosts, host: int) -> None:
         """Consider a host and its domains again, which may accept a fetch earlier than expected."""
-        for place in doors.chain(hosts, host):
-            if place in self.of_host or place in self._inside:
-                self._open(hosts, place)
+        for link in doors.chain(hosts, host):
+            if link in self.of_host or link in self._inside:
+                self._open(hosts, link)
 
     def dissolve(self, sources: Sources, hosts: Hosts, limited: Iterable[int]) -> Rows:
         """Remove the queues of hosts whose limits have changed, and those of their domains; return
@@ -141,11 +141,11 @@ class HostQueues:
         parts: list[Rows] = []
         for host in limited:
             changed[host] = True
-            for place in doors.chain(hosts, host):
-                gone[place] |= self._slots.pop(place, None) is not None
-                rows = np.array(self.of_host.pop(place, ()), dtype=np.int32)
+            for link in doors.chain(hosts, host):
+                gone[link] |= self._slots.pop(link, None) is not None
+                rows = np.array(self.of_host.pop(link, ()), dtype=np.int32)
                 parts.append(rows[self.waits[rows] == _QUEUED])
-                for inner in self._inside.pop(place, ()):
+                for inner in self._inside.pop(link, ()):
                     self._open(hosts, inner)
         if gone.any():
             rows = np.flatnonzero(self.waits == _SLOT).astype(np.int32)

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from crawl_env.errors import shown
 from ephemeral_crawl.live.arguments import name_of
 
-# What is told of a failure; "http": the status tells; "refused": by rules of one's own.
+# The kinds of failure in reports; "http": see the status; "refused": by rules of one's own.
 Kind = Literal[
     "dns", "connection", "timeout", "tls", "incomplete", "content", "format", "refused", "http"
 ]
@@ -193,18 +193,18 @@ class Reasons:
     def apply(self, event: dict[str, Any]) -> None:
         """Learn from an event of outcomes: its reasons are number of the outcome, text and, of a
         failure, its cause."""
-        given = {k: _checked(event["at"][k], *rest) for k, *rest in event.get("reasons", ())}
+        reasons = {k: _checked(event["at"][k], *rest) for k, *rest in event.get("reasons", ())}
         for k, row in enumerate(event["row"]):
-            if event["outcome"][k] != _RELEASED or k in given:  # fetched, or failed later
+            if event["outcome"][k] != _RELEASED or k in reasons:  # fetched, or failed later
                 self.failures.pop(row, None)
-            if k in given:
-                self.failures[row] = given[k]
+            if k in reasons:
+                self.failures[row] = reasons[k]
         _forget_first(self.failures)
 
-    def rename(self, row: int, at: float, before: str) -> None:
+    def rename(self, row: int, at: float, name: str) -> None:
         """Note that a source was renamed."""
         self._renamed.pop(row, None)
-        self._renamed[row] = at, before
+        self._renamed[row] = at, name
         _forget_first(self._renamed)
 
     def forget(self, row: int) -> None:
@@ -214,11 +214,11 @@ class Reasons:
 
     def rows(self) -> list[tuple[int, float, str, str]]:
         """Return the reasons, as JSON can hold them."""
-        return [(row, *found) for row, found in self.failures.items()]
+        return [(row, *reason) for row, reason in self.failures.items()]
 
     def renamed_rows(self) -> list[tuple[int, float, str]]:
         """Return what was renamed, as JSON can hold it."""
-        return [(row, *found) for row, found in self._renamed.items()]
+        return [(row, *entry) for row, entry in self._renamed.items()]
 
     @staticmethod
     def of_rows(rows: list[Any], renamed: list[Any], number: int) -> Reasons:
@@ -231,9 +231,9 @@ class Reasons:
         return reasons
 
 
-def _forget_first(found: dict[int, Any]) -> None:
-    while len(found) > _MOST:
-        del found[next(iter(found))]
+def _forget_first(entries: dict[int, Any]) -> None:
+    while len(entries) > _MOST:
+        del entries[next(iter(entries))]
 
 
 def _checked(at: Any, text: object, cause: str) -> Reason:

@@ -99,21 +99,21 @@ def _learn_worth(
     """
     age, worth, more, more_worth = items
     if gap < np.inf:
-        kept = math.exp(-gap / _LONGEST)
-        sources.worth[i] *= kept
-        sources.worth_items[i] *= kept
+        discount = math.exp(-gap / _LONGEST)
+        sources.worth[i] *= discount
+        sources.worth_items[i] *= discount
     if not len(worth):
         return 0.0
     decay = learning.decay_of(sources, shared, i)
-    unknown = left_of_undated(decay, gap)
+    undated_share = share_of_undated(decay, gap)
     number = len(age) if at_fetch else len(worth)
     total, shares, collected = 0.0, 0.0, 0.0
     for k in range(len(worth)):
-        left = math.exp(-decay * age[k]) if k < len(age) else unknown
-        collected += worth[k] if at_fetch else worth[k] * left
+        share = math.exp(-decay * age[k]) if k < len(age) else undated_share
+        collected += worth[k] if at_fetch else worth[k] * share
         if k < number:
             total += worth[k]
-            shares += left if at_fetch else 1.0
+            shares += share if at_fetch else 1.0
     if at_fetch:
         learning.add_ages(sums, age, worth[:number])
         collected += more_worth
@@ -132,7 +132,7 @@ def _learn_worth(
 
 
 @compiled
-def left_of_undated(decay: float, gap: float) -> float:
+def share_of_undated(decay: float, gap: float) -> float:
     """Return which share of its worth an item without a date has left on average: it was published
     at any time in the gap before the fetch, or long before a first one."""
     if 0.0 < gap < np.inf:
@@ -150,7 +150,7 @@ def at_publication(worth: float, age: float, gap: float, decay: float) -> float:
     if gap == math.inf:
         return worth
     if math.isnan(age):
-        return worth / left_of_undated(decay, gap)
+        return worth / share_of_undated(decay, gap)
     return worth * math.exp(min(decay * min(age, gap), _MOST_EXPONENT))
 
 
@@ -164,13 +164,13 @@ def _learn_backlog(sources: Sources, shared: Shared, i: int, age: NDArray[np.flo
     """
     number = len(age)
     half = (number + 1) // 2
-    used = half
+    newest = half
     if number and age[number - 1] <= 4.0 * max(age[half - 1], _LEAST_SPAN):
-        used = number
-    if used == 0 or not age[used - 1] >= _LEAST_SPAN:
+        newest = number
+    if newest == 0 or not age[newest - 1] >= _LEAST_SPAN:
         return
-    span = age[used - 1]
-    _observe(sources, shared, i, age[: used - 1], min(_PARTS, 2 * used), span, 1.0)
+    span = age[newest - 1]
+    _observe(sources, shared, i, age[: newest - 1], min(_PARTS, 2 * newest), span, 1.0)
     learning.limit(sources, i, _BACKLOG)
 
 
@@ -197,38 +197,38 @@ def _learn_rate(
         gap = age[dated - 1]
         dated -= 1
         number -= 1.0
-    announced = 0.0
+    true_pings = 0.0
     if pings > 0.0 or sources.pinged_for[i] > 0.0:
         if not sources.pinged_for[i] > 0.0:
             learning.limit(sources, i, learning.UNSIGNALLED)
-        kept = math.exp(-gap / _MIDDLE)
-        known = learning.belief(sources, shared, i)
+        discount = math.exp(-gap / _MIDDLE)
+        estimate = learning.belief(sources, shared, i)
         precision = learning.precision(sources, shared, i)
         sums = kind_pings[sources.kind[i]]
         delay = sums[2] / (sums[3] + learning.PROMPT_PINGS)
         alone = pings == 1.0 and dated == number and sources.pinged[i] <= at
         if alone:
-            announced = _is_true(
+            true_pings = _is_true(
                 age[:dated],
                 at - sources.pinged[i],
                 gap,
-                known.silent,
+                estimate.silent,
                 precision,
                 max(delay, _PROMPT),
             )
         else:
-            announced = learning.true_pings(number, pings, known.silent * gap, precision)
-        sources.pings[i] = kept * sources.pings[i] + pings
-        sources.true_pings[i] = kept * sources.true_pings[i] + announced
-        sources.pinged_for[i] = kept * sources.pinged_for[i] + gap
-        kind_pings[sources.kind[i], 0] += announced
+            true_pings = learning.true_pings(number, pings, estimate.silent * gap, precision)
+        sources.pings[i] = discount * sources.pings[i] + pings
+        sources.true_pings[i] = discount * sources.true_pings[i] + true_pings
+        sources.pinged_for[i] = discount * sources.pinged_for[i] + gap
+        kind_pings[sources.kind[i], 0] += true_pings
         kind_pings[sources.kind[i], 1] += pings
         if pings == 1.0 and number == 1.0 and dated == 1 and sources.pinged[i] <= at:
             late = sources.pinged[i] - (at - age[0])
             if late >= 0.0:
-                kind_pings[sources.kind[i], 2] += announced * late
-                kind_pings[sources.kind[i], 3] += announced
-    silent = 1.0 - announced / number if number > 0.0 else 1.0
+                kind_pings[sources.kind[i], 2] += true_pings * late
+                kind_pings[sources.kind[i], 3] += true_pings
+    silent = 1.0 - true_pings / number if number > 0.0 else 1.0
     parts = min(_PARTS, 2 * dated) if dated == number and dated > 0 else 1
     if parts == 1:
         learning.observe(sources, shared, i, np.full(1, silent * number), gap)

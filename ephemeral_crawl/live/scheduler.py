@@ -26,9 +26,9 @@ from ephemeral_crawl.live.journal import open_journal
 from ephemeral_crawl.live.ledger import Clock, Ledger, without_forks
 from ephemeral_crawl.live.lessons import Lesson
 from ephemeral_crawl.live.outcomes import (
-    each,
     outcome_event,
     outcome_of,
+    parse_all,
     ping_events,
     ping_of,
     row_of,
@@ -120,7 +120,7 @@ class Scheduler:
         patience: Duration = 30.0,
     ) -> None:
         time_of_clock = Clock(clock)
-        given = _given(
+        settings = _without_none(
             budget=budget,
             burst=burst,
             half_life=half_life,
@@ -134,11 +134,11 @@ class Scheduler:
                 store,
                 full=check_flag("full", full),
                 patience=seconds("patience", patience),
-                new=lambda name: _prepare(given, name),
+                new=lambda name: _prepare(settings, name),
             )
         self._ledger = Ledger(journal, time_of_clock)
         try:
-            self._configure(given)
+            self._configure(settings)
         except BaseException:
             self._ledger.journal.close()
             raise
@@ -167,7 +167,7 @@ class Scheduler:
         >>> scheduler.status().budget
         40.0
         """
-        given = _given(
+        settings = _without_none(
             budget=budget,
             burst=burst,
             half_life=half_life,
@@ -175,9 +175,9 @@ class Scheduler:
             explore=explore,
             zone=zone,
         )
-        if not given:
+        if not settings:
             raise ValueError("no setting is given; give at least one, such as budget='20/h'")
-        self._configure(given)
+        self._configure(settings)
 
     # ------------------------------------------------------------------------------- sources
 
@@ -249,9 +249,9 @@ class Scheduler:
         return added
 
     def remove(self, source: str) -> None:
-        """Remove a source and what was learnt about it. Reports of its leases are ignored."""
+        """Remove a source and its estimates. Reports of its leases are ignored."""
         self._ledger.change(
-            lambda state, moment: {"kind": "remove", "source": _named(state, source)}
+            lambda state, moment: {"kind": "remove", "source": _name_in(state, source)}
         )
 
     def rename(self, source: str, name: str) -> None:
@@ -265,7 +265,7 @@ class Scheduler:
         name = name_of("name", name)
 
         def decide(state: State, moment: Moment) -> Event:
-            old = _named(state, source)
+            old = _name_in(state, source)
             if name in state.names and name != old:
                 raise SourceExists(f"there is a source {shown(name)}; remove one of the two first")
             return {"kind": "rename", "source": old, "name": name}
@@ -275,8 +275,10 @@ class Scheduler:
     def update(self, source: str, *, paused: bool | None = None, **settings: Any) -> None:
         """Change settings of a source: those of `add`, and `paused`; the others stay."""
 
-        given = {"source": source, "paused": paused, **settings}
-        self._ledger.change(lambda state, moment: {"kind": "update", **_changed(state, given)})
+        arguments = {"source": source, "paused": paused, **settings}
+        self._ledger.change(
+            lambda state, moment: {"kind": "update", **_update_event(state, arguments)}
+        )
 
     def update_many(self, sources: Iterable[Mapping[str, Any]]) -> int:
         """Change settings of sources, all or, if one is refused, none; return how many there are.
@@ -284,10 +286,10 @@ class Scheduler:
         Arguments:
             sources: a dictionary of the arguments of `update` for each.
         """
-        given = list(sources)
+        updates = list(sources)
 
         def decide(state: State, moment: Moment) -> Event | None:
-            rows = each("source", lambda settings: _changed(state, settings), given)
+            rows = parse_all("source", lambda settings: _update_event(state, settings), updates)
             names = set[str]()
             for number, row in enumerate(rows):
                 if row["source"] in names:
@@ -296,7 +298,7 @@ class Scheduler:
             return {"kind": "update_many", "sources": rows} if rows else None
 
         self._ledger.change(decide)
-        return len(given)
+        return len(updates)
 
     def pause(
         self, source: str | None = None, *, host: str | None = None, tag: str | None = None
@@ -420,7 +422,7 @@ class Scheduler:
             return [state.host_names[k] or "" for k in state.paused_hosts]
 
     def teach(self, lessons: Iterable[Lesson]) -> int:
-        """Use what is known of sources that were not fetched yet; return how many there are.
+        """Learn from lessons about sources that were not fetched yet; return how many there are.
 
         Rates, worths, and the fleet's prior start from it, so that the budget is spent well from
         the beginning. Lessons about sources that were fetched before are ignored, since what their
@@ -437,23 +439,23 @@ class Scheduler:
         >>> round(scheduler.explain("a").rate, 1)
         3.0
         """
-        given, taught = list(lessons), 0
+        all_lessons, number = list(lessons), 0
 
         def decide(state: State, moment: Moment) -> Event | None:
-            nonlocal taught
+            nonlocal number
             rows = {
                 lesson.source: lesson.as_row(moment.time - moment.offset)
-                for lesson in given
+                for lesson in all_lessons
                 if state.table["fetched"][row_of(state, lesson.source)] == NEVER
             }
-            taught = len(rows)
+            number = len(rows)
             return {"kind": "teach", "lessons": list(rows.values())} if rows else None
 
         self._ledger.change(decide)
-        return taught
+        return number
 
     def export(self, sources: Iterable[str]) -> dict[str, Any]:
-        """Return what is known of sources, and of their hosts, for `adopt` of another scheduler.
+        """Return the estimates of sources, and of their hosts, for `adopt` of another scheduler.
 
         To move them, `remove` them here once they are there. Leases, the reasons of failures and
         budgets of tags do not go along; pauses of hosts and tags do, and a source that is leased is
@@ -495,14 +497,14 @@ class Scheduler:
         >>> one.explain("a").rate == other.explain("a").rate
         True
         """
-        given = lessons.checked(exported)
-        names = [name for name, *_ in given["sources"]]
+        export = lessons.checked(exported)
+        names = [name for name, *_ in export["sources"]]
 
         def decide(state: State, moment: Moment) -> Event:
             for name in names:
                 if name in state.names:
                     raise SourceExists(f"there is a source {shown(name)} in both")
-            return {"kind": "adopt", **given}
+            return {"kind": "adopt", **export}
 
         self._ledger.change(decide)
         return len(names)
@@ -564,14 +566,14 @@ class Scheduler:
         start, limit = check_whole("start", start, 0), check_whole("limit", limit)
         if not isinstance(text, str):
             raise ValueError(f"text is {shown(text)}; give a string")
-        found: list[str] = []
+        names: list[str] = []
         with self._ledger.reading() as (state, _):
             for i, name in enumerate(islice(state.names, start, None), start):
                 if name is not None and text in name:
-                    found.append(name)
-                    if len(found) == limit:
-                        return found, i + 1 if i + 1 < state.rows else 0
-        return found, 0
+                    names.append(name)
+                    if len(names) == limit:
+                        return names, i + 1 if i + 1 < state.rows else 0
+        return names, 0
 
     # ------------------------------------------------------------------------------- fetching
 
@@ -639,13 +641,13 @@ class Scheduler:
         ... ])
         [True, True, False]
         """
-        parsed = each("outcome", outcome_of, outcomes)
+        records = parse_all("outcome", outcome_of, outcomes)
         counts: list[bool] = []
 
         def decide(state: State, moment: Moment) -> Event | None:
             counts.clear()
-            event, counted = outcome_event(state, parsed, moment, self._ledger.number)
-            counts.extend(counted)
+            event, flags = outcome_event(state, records, moment, self._ledger.number)
+            counts.extend(flags)
             return event
 
         self._ledger.change(decide)
@@ -747,7 +749,7 @@ class Scheduler:
         Returns:
             As for `report`.
         """
-        given = {
+        arguments = {
             "retry_after": retry_after,
             "status": status,
             "kind": kind,
@@ -755,7 +757,7 @@ class Scheduler:
             "reason": reason,
             "cost": cost,
         }
-        return self.record_one({**_fetch(fetch), "outcome": "failed", **given})
+        return self.record_one({**_fetch(fetch), "outcome": "failed", **arguments})
 
     def release(
         self, lease: int, *, again_after: Duration = 0.0, reason: str | None = None
@@ -768,8 +770,8 @@ class Scheduler:
             again_after: time after which the source may be leased again.
             reason: why it was not fetched, as for `failed`.
         """
-        given = {"outcome": "released", "again_after": again_after, "reason": reason}
-        return self.record_one({**_fetch(lease), **given})
+        arguments = {"outcome": "released", "again_after": again_after, "reason": reason}
+        return self.record_one({**_fetch(lease), **arguments})
 
     def expired_at(self, lease: int) -> float | None:
         """Return when a lease expired that was not reported, seconds since 1970; None if it has not
@@ -810,14 +812,14 @@ class Scheduler:
         Arguments:
             pings: a dictionary of the arguments of `signal` for each.
         """
-        parsed = each("ping", ping_of, pings)
-        worths = [0.0] * len(parsed)
+        records = parse_all("ping", ping_of, pings)
+        worths = [0.0] * len(records)
 
         def decide(state: State, moment: Moment) -> Event | None:
-            events, which = ping_events(state, parsed, moment)
+            events, places = ping_events(state, records, moment)
             if not events:
                 return None
-            for k, worth in zip(which, looks.gains(state, events, moment.time), strict=True):
+            for k, worth in zip(places, looks.gains(state, events, moment.time), strict=True):
                 worths[k] = float(worth)
             return {"kind": "signal", "pings": events}
 
@@ -932,14 +934,14 @@ class Scheduler:
                 raise
             _LOG.warning("the scheduler could not be closed: %s", failure)  # not to hide `error`
 
-    def _configure(self, given: dict[str, Any]) -> None:
+    def _configure(self, arguments: dict[str, Any]) -> None:
         """Store settings that differ from those stored, with the budget of the present hour."""
 
         def decide(state: State, moment: Moment) -> Event | None:
             if self._ledger.number == 0:
-                settings = _new_settings(given, self._ledger.journal.name)
+                settings = _new_settings(arguments, self._ledger.journal.name)
             else:
-                settings = state.settings.changed(**given)
+                settings = state.settings.changed(**arguments)
             settings = settings.at(moment.time - moment.offset)
             if settings == state.settings and self._ledger.number:
                 return None
@@ -948,20 +950,20 @@ class Scheduler:
         self._ledger.change(decide)
 
     def _pause(self, paused: bool, source: str | None, host: str | None, tag: str | None) -> None:
-        given = {"source": source, "host": host, "tag": tag}
-        given = {name: value for name, value in given.items() if value is not None}
-        if len(given) != 1:
+        targets = {"source": source, "host": host, "tag": tag}
+        targets = {name: value for name, value in targets.items() if value is not None}
+        if len(targets) != 1:
             raise ValueError("give one of a source, a host and a tag")
         if source is not None:
             self.update(source, paused=paused)
             return
-        ((kind, name),) = given.items()
+        ((kind, name),) = targets.items()
         event = {"kind": "pause", kind: name_of(kind, name), "paused": paused}
         self._ledger.change(lambda state, moment: event)
 
 
 def check_apart(schedulers: Iterable[Scheduler]) -> None:
-    """Raise ValueError if two schedulers use the same store, whatever names it was given."""
+    """Raise ValueError if two schedulers use the same store, by whatever names."""
     names = dict[object, str]()
     for scheduler in schedulers:
         journal = scheduler._ledger.journal
@@ -973,34 +975,34 @@ def check_apart(schedulers: Iterable[Scheduler]) -> None:
         names[place] = journal.name
 
 
-def _given(**settings: object) -> dict[str, Any]:
+def _without_none(**settings: object) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
-def _new_settings(given: dict[str, Any], store: str) -> Settings:
+def _new_settings(arguments: dict[str, Any], store: str) -> Settings:
     """Return the settings of a new scheduler."""
-    if "budget" not in given:
+    if "budget" not in arguments:
         raise NewStore(f"{store} is new: give its budget, such as '20/h'")
-    return Settings.of(**given)
+    return Settings.of(**arguments)
 
 
-def _prepare(given: dict[str, Any], store: str) -> None:
+def _prepare(arguments: dict[str, Any], store: str) -> None:
     """Check the settings of a new store, and add a source in memory, so that what this takes is
     compiled before there is a store that other processes would wait for."""
-    _ = _new_settings(given, store)
+    _ = _new_settings(arguments, store)
     with Scheduler(":memory:", budget="1/h") as scheduler:
         scheduler.add("a")
         scheduler.teach([Lesson.of_rate("a", 1.0, 1.0)])
 
 
-def _named(state: State, source: object) -> str:
+def _name_in(state: State, source: object) -> str:
     row_of(state, source)
     return str(source)
 
 
-def _changed(state: State, given: Mapping[str, Any]) -> Event:
+def _update_event(state: State, arguments: Mapping[str, Any]) -> Event:
     """Return what the journal holds of changes of a source."""
-    settings = dict(given)
+    settings = dict(arguments)
     source, paused = settings.pop("source", None), settings.pop("paused", None)
     i = row_of(state, source)
     stop = bool(state.table["marks"][i] & PAUSED)

@@ -42,7 +42,7 @@ def hours_of(budget: object) -> Hours:
     """
     if not (isinstance(budget, str) and ":" in budget):
         return ()
-    found: dict[float, float] = {}
+    rates: dict[float, float] = {}
     for part in budget.split(","):
         match = _HOUR.fullmatch(part.strip())
         if not match:
@@ -51,12 +51,12 @@ def hours_of(budget: object) -> Hours:
                 "rate, such as '08:00 40/h'"
             )
         start = 3600.0 * int(match[1]) + 60.0 * int(match[2])
-        if start in found:
+        if start in rates:
             raise ValueError(f"budget is {shown(budget)}: {match[1]}:{match[2]} appears twice")
-        found[start] = per_second("budget", match[3])
-    if len(found) > _MOST:
-        raise ValueError(f"budget has {len(found)} times of day; give at most {_MOST}")
-    return tuple(sorted(found.items()))
+        rates[start] = per_second("budget", match[3])
+    if len(rates) > _MOST:
+        raise ValueError(f"budget has {len(rates)} times of day; give at most {_MOST}")
+    return tuple(sorted(rates.items()))
 
 
 def hours_text(hours: Hours) -> str:
@@ -218,22 +218,22 @@ class Settings:
         for name in values:
             if name not in names:
                 raise unknown("setting", name, names)
-        given = Settings(**values)
+        unchecked = Settings(**values)
         hours = tuple(
             (check_within("hours", start, 0.0, 86_400.0), check_within("budget", rate, 1e-9, 1e9))
-            for start, rate in given.hours
+            for start, rate in unchecked.hours
         )
-        zone_of(given.zone)
+        zone_of(unchecked.zone)
         settings = replace(
-            given,
-            budget=check_within("budget", given.budget, 1e-9, 1e9),
-            burst=check_burst(given.burst),
-            half_life=check_within("half_life", given.half_life, 0.0, 3.2e9),
-            worth_at=check_choice("worth_at", given.worth_at, WORTH_AT),
-            explore=check_within("explore", given.explore, 0.0, 0.5),
-            seed=check_whole("seed", given.seed, 0),
+            unchecked,
+            budget=check_within("budget", unchecked.budget, 1e-9, 1e9),
+            burst=check_burst(unchecked.burst),
+            half_life=check_within("half_life", unchecked.half_life, 0.0, 3.2e9),
+            worth_at=check_choice("worth_at", unchecked.worth_at, WORTH_AT),
+            explore=check_within("explore", unchecked.explore, 0.0, 0.5),
+            seed=check_whole("seed", unchecked.seed, 0),
             hours=hours,
-            until=check_within("until", given.until, 0.0, LATEST),
+            until=check_within("until", unchecked.until, 0.0, LATEST),
         )
         if settings.half_life == 0.0 and settings.worth_at == "publication":
             raise ValueError(
@@ -276,27 +276,28 @@ class SourceSettings:
 
     def changed(self, arguments: Mapping[str, Any]) -> SourceSettings:
         """Return the settings with arguments of `Scheduler.add` in their place, checked."""
-        given = dict(arguments)
-        for name in given:
+        for name in arguments:
             if name not in SOURCE_ARGUMENTS:
                 raise unknown("argument", name, SOURCE_ARGUMENTS)
         values = asdict(self)
-        if "host" in given:
-            host = given["host"]
+        if "host" in arguments:
+            host = arguments["host"]
             values["host"] = None if host is None else name_of("host", host)
-        if "tag" in given:
-            values["tag"] = None if given["tag"] is None else name_of("tag", given["tag"])
-        if "weight" in given:
-            values["weight"] = check_within("weight", given["weight"], _LEAST_WEIGHT, _MOST_WEIGHT)
-        if "cost" in given:
-            values["cost"] = check_within(
-                "cost", given["cost"], LEAST_COST, MOST_COST, unit="budget units"
+        if "tag" in arguments:
+            values["tag"] = None if arguments["tag"] is None else name_of("tag", arguments["tag"])
+        if "weight" in arguments:
+            values["weight"] = check_within(
+                "weight", arguments["weight"], _LEAST_WEIGHT, _MOST_WEIGHT
             )
-        if "min_interval" in given:
-            values["shortest"] = seconds("min_interval", given["min_interval"])
+        if "cost" in arguments:
+            values["cost"] = check_within(
+                "cost", arguments["cost"], LEAST_COST, MOST_COST, unit="budget units"
+            )
+        if "min_interval" in arguments:
+            values["shortest"] = seconds("min_interval", arguments["min_interval"])
         for name, to in (("max_interval", "longest"), ("half_life", "half_life")):
-            if name in given:
-                value = given[name]
+            if name in arguments:
+                value = arguments[name]
                 values[to] = None if value is None else seconds(name, value, 1.0)
         return SourceSettings(**values)
 
@@ -320,23 +321,23 @@ def rows_of(sources: Iterable[Mapping[str, Any]], exist_ok: bool) -> dict[str, l
         exist_ok: whether a name may appear twice; then the first one counts.
     """
     rows: dict[str, list[Any]] = {}
-    checked: dict[Any, list[Any]] = {}  # many have the same settings
-    for number, given in enumerate(sources):
+    cache: dict[Any, list[Any]] = {}  # many have the same settings
+    for number, entry in enumerate(sources):
         try:
-            if not isinstance(given, Mapping):
-                raise ValueError(f"it is {shown(given)}; give its arguments by name")
-            arguments = dict(given)
+            if not isinstance(entry, Mapping):
+                raise ValueError(f"it is {shown(entry)}; give its arguments by name")
+            arguments = dict(entry)
             name = name_of("source", arguments.pop("source", None))
             if name in rows and not exist_ok:
                 raise ValueError(f"the source {shown(name)} appears twice")
             host = arguments.pop("host", None)
             key: Any = tuple([(key, type(value), value) for key, value in arguments.items()])
             try:
-                settings = checked.get(key)
+                settings = cache.get(key)
             except TypeError:  # a value such as a list, which is refused below
                 settings, key = None, None
             if settings is None:
-                settings = checked[key] = _NEW.changed(arguments).as_row()[1:]
+                settings = cache[key] = _NEW.changed(arguments).as_row()[1:]
             host = None if host is None else name_of("host", host)
             rows.setdefault(name, [name, host, *settings])
         except (TypeError, ValueError) as error:

@@ -76,7 +76,7 @@ def parts(state: State) -> Iterator[bytes]:
     }
     text = json.dumps(header, allow_nan=False).encode()
     hosts = state.shared.hosts[: len(state.host_names)][list(_HOST.names or ())].astype(_HOST)
-    return _parts(text, state.copied(), hosts.tobytes(), state.names.lines())
+    return _parts(text, state.copy_rows(), hosts.tobytes(), state.names.lines())
 
 
 def _parts(header: bytes, sources: Copy, hosts: bytes, names: Iterator[bytes]) -> Iterator[bytes]:
@@ -129,9 +129,9 @@ def _state(data: bytes) -> State:
     end = start + rows * SOURCE.itemsize
     last = end + hosts * _HOST.itemsize
     view = memoryview(data)  # its parts are not copied
-    host_table, stored = new_hosts(hosts), _table(view[end:last], _HOST, hosts)
+    host_table, host_rows = new_hosts(hosts), _table(view[end:last], _HOST, hosts)
     for name in _HOST.names or ():
-        host_table[name] = stored[name]
+        host_table[name] = host_rows[name]
     state.set_sources(_table(view[start:end], SOURCE, rows))
     state.shared = state.shared._replace(hosts=host_table)
     state.names = NameTable.of_lines(view[last:])
@@ -161,14 +161,14 @@ def _state(data: bytes) -> State:
     state.count()
     kinds = max(len(state.kinds), 1)
     precision, fresh = _numbers(header["precision"], kinds), _numbers(header["fresh"], kinds)
-    known = {name: float(header["shared"][name]) for name in _SHARED}
-    state.shared = Shared(**known, precision=precision, fresh=fresh, hosts=host_table)
+    numbers = {name: float(header["shared"][name]) for name in _SHARED}
+    state.shared = Shared(**numbers, precision=precision, fresh=fresh, hosts=host_table)
     return state
 
 
-def _set_rows(names: NameTable, stored: list[Any], reserved: int = 0) -> None:
+def _set_rows(names: NameTable, entry: list[Any], reserved: int = 0) -> None:
     """Set which rows of hosts or tags are free."""
-    room, free = stored
+    room, free = entry
     names.room = max(int(room), names.room)
     names.set_free(free, reserved)
 
@@ -184,12 +184,12 @@ def _table(data: memoryview, kind: np.dtype[Any], rows: int) -> NDArray[Any]:
     return table
 
 
-def _numbers(stored: object, *shape: int) -> NDArray[np.float64]:
+def _numbers(values: object, *shape: int) -> NDArray[np.float64]:
     """Return numbers that are stored, checked."""
-    found = np.array(stored, dtype=np.float64).reshape(-1, *shape[1:])
-    if found.shape != shape:
-        raise ValueError(f"there are {len(found)} rows of numbers instead of {shape[0]}")
-    return found
+    numbers = np.array(values, dtype=np.float64).reshape(-1, *shape[1:])
+    if numbers.shape != shape:
+        raise ValueError(f"there are {len(numbers)} rows of numbers instead of {shape[0]}")
+    return numbers
 
 
 def _refuse(name: str) -> float:

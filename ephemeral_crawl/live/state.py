@@ -135,7 +135,7 @@ class State:
     def __len__(self) -> int:
         return self.names.number
 
-    def copied(self) -> Copy:
+    def copy_rows(self) -> Copy:
         """Return the rows of sources as they are now, also while they change."""
         copy = Copy(self.table[: self.rows])
         self._copies.add(copy)
@@ -145,19 +145,19 @@ class State:
         """Return a sample of the sources that are not paused."""
         return self._sampled(self._evenly_spaced(), self.running)
 
-    def _sampled(self, which: NDArray[np.int64], number: int) -> FleetSample:
+    def _sampled(self, places: NDArray[np.int64], number: int) -> FleetSample:
         """Return some sources that stand for a number of them."""
-        sources = self.table[which]
-        hosts, added = np.array([NO_HOST]), distinct(sources["host"])
-        added = added[added != NO_HOST]
-        while len(added):
-            hosts = np.union1d(hosts, added)
-            added = np.setdiff1d(self.shared.hosts["within"][added], hosts)
+        sources = self.table[places]
+        hosts, more = np.array([NO_HOST]), distinct(sources["host"])
+        more = more[more != NO_HOST]
+        while len(more):
+            hosts = np.union1d(hosts, more)
+            more = np.setdiff1d(self.shared.hosts["within"][more], hosts)
         table = self.shared.hosts[hosts[1:]]
         for rows, name in ((sources, "host"), (table, "within")):
             rows[name] = np.searchsorted(hosts, rows[name]) - 1
         shared = self.shared._replace(hosts=table)
-        return FleetSample(sources, shared, len(which) / max(number, 1))
+        return FleetSample(sources, shared, len(places) / max(number, 1))
 
     def _evenly_spaced(self, marks: int = EXISTS | STOPPED) -> NDArray[np.int64]:
         """Return the rows of sources, at most some thousand.
@@ -170,18 +170,18 @@ class State:
             return rows[(self.table["marks"][rows] & marks) == EXISTS]
 
         step = self.rows // _SAMPLE + 1
-        found = among(np.arange(0, self.rows, step))
-        if step > 1 and len(found) < min(_SAMPLE // 4, self.running):  # most rows are free
-            found = among(np.arange(self.rows))
-            found = found[:: len(found) // _SAMPLE + 1]
-        return found
+        sample = among(np.arange(0, self.rows, step))
+        if step > 1 and len(sample) < min(_SAMPLE // 4, self.running):  # most rows are free
+            sample = among(np.arange(self.rows))
+            sample = sample[:: len(sample) // _SAMPLE + 1]
+        return sample
 
     def count_of(self, host: str | None, tag: str | None) -> int:
         """Return the number of sources at a host or in a domain, and of a tag, as far as given."""
         table = self.table[: self.rows]
-        found = (table["marks"] & EXISTS) != 0
+        is_counted = (table["marks"] & EXISTS) != 0
         if tag is not None:
-            found &= (table["tag"] == self.tags.names.row(tag)) & (tag in self.tags.names)
+            is_counted &= (table["tag"] == self.tags.names.row(tag)) & (tag in self.tags.names)
         if host is not None:
             inside = [
                 doors.domain_of(name or "", {host: 0}) == 0
@@ -189,8 +189,8 @@ class State:
                 else name == host
                 for name in self.host_names
             ]
-            found &= np.array([*inside, False])[table["host"]]  # the last: without a host
-        return int(np.count_nonzero(found))
+            is_counted &= np.array([*inside, False])[table["host"]]  # the last: without a host
+        return int(np.count_nonzero(is_counted))
 
     @property
     def running(self) -> int:
@@ -249,8 +249,8 @@ class State:
         level = max(self.balance, 0.0) / s.burst
         filling = min((1.0 - level) * s.burst / s.budget, elapsed)
         area = filling * (level + 0.5 * filling * s.budget / s.burst) + (elapsed - filling)
-        moved = self.correction - _GAIN * (area - 0.5 * elapsed) / self.round
-        return min(max(moved, -_MOST_CORRECTION), _MOST_CORRECTION)
+        correction = self.correction - _GAIN * (area - 0.5 * elapsed) / self.round
+        return min(max(correction, -_MOST_CORRECTION), _MOST_CORRECTION)
 
     def settings_of(self, i: int) -> SourceSettings:
         """Return the settings of a source."""
@@ -310,8 +310,8 @@ class State:
             return True
         if kind == "add" and len(self) <= _SMALL:
             return True
-        tried = len(self) - int(self.numbers_of[outcomes.NEW])
-        number = len(self) if kind == "remove" or not tried else tried
+        number_tried = len(self) - int(self.numbers_of[outcomes.NEW])
+        number = len(self) if kind == "remove" or not number_tried else number_tried
         return self.changes >= max(1, number // (32 if number <= _SMALL else 8))
 
     def _keep(self, rows: NDArray[Any]) -> None:
@@ -327,29 +327,29 @@ class State:
         self.changes, self.agenda.stale = 0, True
         s = self.settings
         declared = math.log(2.0) / s.half_life if s.half_life > 0.0 else 0.0
-        which = self._evenly_spaced(EXISTS)  # those that are paused tell as much
-        self.shared = fitted(self.shared, self.table, which, self.totals, self.kind_pings, declared)
+        rows = self._evenly_spaced(EXISTS)  # those that are paused tell as much
+        self.shared = fitted(self.shared, self.table, rows, self.totals, self.kind_pings, declared)
         if self.tags and self.tags.bounded:
             self._set_prices_of_tags()
         sample = self.sample()
         if len(sample.sources):
-            wanted = price.demand(sample.sources, sample.shared, self.rotation, self.time)
+            demand = price.demand(sample.sources, sample.shared, self.rotation, self.time)
             market = price.market_price(
-                wanted,
+                demand,
                 s.budget * sample.part,
                 self.rotation,
                 sample.shared.hosts,
                 self.shared.market,
             )
             surplus = [
-                price.mean_surplus(wanted, part * market) if s.explore > 0.0 else 0.0
+                price.mean_surplus(demand, part * market) if s.explore > 0.0 else 0.0
                 for part in (1.0, 0.5)
             ]
             # The time between retries goes with the root of the surplus.
             most = s.explore * s.budget * sample.part
-            spent = price.retries(wanted)
-            less = most / spent if spent > most * _LEAST_RETRYING else 1.0 / _LEAST_RETRYING
-            retrying = min(self.shared.retrying * less**2, 1.0)
+            cost = price.retries(demand)
+            factor = most / cost if cost > most * _LEAST_RETRYING else 1.0 / _LEAST_RETRYING
+            retrying = min(self.shared.retrying * factor**2, 1.0)
             self.shared = self.shared._replace(
                 market=market,
                 surplus=surplus[0],
@@ -372,9 +372,9 @@ class State:
             few = rows[:: len(rows) // max(_SAMPLE // len(tags), _LEAST_SAMPLE) + 1]
             sample = self._sampled(few, len(rows))
             sample.sources["factor"], sample.sources["stretch"] = 1.0, tags["stretch"][k]
-            wanted = price.demand(sample.sources, sample.shared, self.rotation, self.time)
+            demand = price.demand(sample.sources, sample.shared, self.rotation, self.time)
             size = sample.part or 1.0
-            parts.append(price.Part(wanted, sample.shared.hosts, size, least[k], most[k]))
+            parts.append(price.Part(demand, sample.shared.hosts, size, least[k], most[k]))
         common, alone, tags["spends"] = price.tag_prices(
             parts, budget, self.rotation, self.shared.market
         )
@@ -398,11 +398,11 @@ class State:
         marks |= np.where(self.tags.table["paused"][number], TAG_PAUSED, 0).astype(np.uint8)
         if self.paused_hosts:
             hosts, place = np.unique(host, return_inverse=True)
-            stopped = [
+            is_paused = [
                 any(above in self.paused_hosts for above in doors.chain(self.shared.hosts, int(k)))
                 for k in hosts
             ]
-            marks[np.array(stopped, dtype=np.bool_)[place]] |= HOST_PAUSED
+            marks[np.array(is_paused, dtype=np.bool_)[place]] |= HOST_PAUSED
         self.table["marks"][rows] = marks
 
     def _limit_tag(self, event: Event) -> None:
@@ -451,14 +451,14 @@ class State:
         self.balance = min(self.balance, self.settings.burst)  # it is full at first
 
     def _add(self, event: Event) -> None:
-        added = self._place([name for name, *_ in event["sources"]])
-        self._set(added, [settings for _, *settings in event["sources"]])
-        self.table["fetched"][added] = NEVER
-        self.table["pinged"][added] = self.time
-        self.table["marks"][added] = EXISTS
-        self.use_tags(added)
-        self.numbers_of += _numbers(self.table[added])
-        self._joined(added, [cost for _, _, cost, *_ in event["sources"]])
+        rows = self._place([name for name, *_ in event["sources"]])
+        self._set(rows, [settings for _, *settings in event["sources"]])
+        self.table["fetched"][rows] = NEVER
+        self.table["pinged"][rows] = self.time
+        self.table["marks"][rows] = EXISTS
+        self.use_tags(rows)
+        self.numbers_of += _numbers(self.table[rows])
+        self._joined(rows, [cost for _, _, cost, *_ in event["sources"]])
 
     def _set(self, rows: NDArray[Any], settings: Sequence[list[Any]]) -> None:
         """Store settings of sources, as `SourceSettings.as_row` returns them."""
@@ -476,43 +476,43 @@ class State:
 
     def _place(self, names: Sequence[str]) -> NDArray[np.int32]:
         """Give rows to new sources."""
-        added = np.array(self.names.add(names), dtype=np.int32)
+        rows = np.array(self.names.add(names), dtype=np.int32)
         self.set_sources(with_rows(self.table, self.rows))
-        self._keep(added)
-        return added
+        self._keep(rows)
+        return rows
 
-    def _joined(self, added: NDArray[np.int32], cost: Iterable[float]) -> None:
+    def _joined(self, rows: NDArray[np.int32], cost: Iterable[float]) -> None:
         """Update the cost of a round and the price for sources that were added."""
         before = self.cost
         self.cost += math.fsum(cost)
         self.correction *= before / self.cost  # others than those it was learnt from
-        self.changes += len(added)
-        self.agenda.rekey(self, added, self.time)
+        self.changes += len(rows)
+        self.agenda.rekey(self, rows, self.time)
 
     def _adopt(self, event: Event) -> None:
         """Add sources of another scheduler, with what it learnt about them."""
         names, hosts, kinds, tags = zip(*event["sources"], strict=True)
         learnt = lessons.learnt(event, self.offset)
         limits = lessons.limits(event, self.offset)
-        added, number = self._place(names), self._hosts([*hosts, *event["hosts"]])
+        rows, number = self._place(names), self._hosts([*hosts, *event["hosts"]])
         learnt["host"] = [number[name] for name in hosts]
         learnt["kind"] = [0 if kind is None else self._kind(kind) for kind in kinds]
         tag = self.tags.numbers(tags, self._tags_used)
         learnt["tag"] = [tag[name] for name in tags]
-        self.table[added] = learnt
-        self.use_tags(added)
-        self.numbers_of += _numbers(self.table[added])
+        self.table[rows] = learnt
+        self.use_tags(rows)
+        self.numbers_of += _numbers(self.table[rows])
         if self.kinds:
             for column, pings in enumerate(("true_pings", "pings")):
                 np.add.at(self.kind_pings[:, column], learnt["kind"], learnt[pings])
         self.totals.sums += event["sums"]
-        theirs = [number[name] for name in event["hosts"]]
+        host_rows = [number[name] for name in event["hosts"]]
         for name in ("interval", *lessons.HOST_TIMES):
-            self.shared.hosts[name][theirs] = np.maximum(
-                self.shared.hosts[name][theirs], limits[name]
+            self.shared.hosts[name][host_rows] = np.maximum(
+                self.shared.hosts[name][host_rows], limits[name]
             )
-        self.agenda.limits_changed(self, theirs)
-        self._joined(added, learnt["cost"].tolist())
+        self.agenda.limits_changed(self, host_rows)
+        self._joined(rows, learnt["cost"].tolist())
         for name in event["paused_hosts"]:
             if self._hosts([name])[name] not in self.paused_hosts:
                 self._pause({"host": name, "paused": True})
@@ -535,8 +535,8 @@ class State:
         if int(source["lease"]) in self.leases:  # a release gives back what a fetch costs then
             self.balance -= more
             if self.tagged:
-                paid = np.array([-cost, new_cost])
-                self.tags.charge(np.array([tag, source["tag"]]), paid, self.settings.budget)
+                charges = np.array([-cost, new_cost])
+                self.tags.charge(np.array([tag, source["tag"]]), charges, self.settings.budget)
 
     def find_domains(self) -> None:
         """Find the domains that hosts are in."""
@@ -550,20 +550,20 @@ class State:
     def _hosts(self, names: Iterable[str | None]) -> dict[str | None, int]:
         """Return the row of each host, a new one, or one that is not used any more, if there is
         none."""
-        given = [name for name in dict.fromkeys(names) if name is not None]
-        added = [name for name in given if name not in self.host_names]
-        if added:
-            if self.host_names.is_full(len(added)):
-                self._free_hosts([name for name in given if name in self.host_names])
-            rows = self.host_names.add(added)
+        unique = [name for name in dict.fromkeys(names) if name is not None]
+        new_names = [name for name in unique if name not in self.host_names]
+        if new_names:
+            if self.host_names.is_full(len(new_names)):
+                self._free_hosts([name for name in unique if name in self.host_names])
+            rows = self.host_names.add(new_names)
             hosts = with_rows(self.shared.hosts, len(self.host_names))
             hosts[rows] = new_hosts(len(rows))
             self.shared = self.shared._replace(hosts=hosts)
-            if any(map(doors.is_domain, added)):
+            if any(map(doors.is_domain, new_names)):
                 self.find_domains()
             elif self._domains:
-                hosts["within"][rows] = [doors.domain_of(x, self._domains) for x in added]
-        return {None: NO_HOST, **dict(zip(given, self.host_names.rows(given), strict=True))}
+                hosts["within"][rows] = [doors.domain_of(x, self._domains) for x in new_names]
+        return {None: NO_HOST, **dict(zip(unique, self.host_names.rows(unique), strict=True))}
 
     def unused_limits(self) -> dict[str, float]:
         """Return the limits of hosts without sources, seconds, but for those of domains."""
@@ -636,9 +636,9 @@ class State:
         hosts = self._hosts(event["hosts"])
         for name, interval in event["hosts"].items():
             self.shared.hosts["interval"][hosts[name]] = interval
-        limited = [hosts[name] for name in event["hosts"]]
-        self._hold(limited)
-        self.agenda.limits_changed(self, limited)
+        rows = [hosts[name] for name in event["hosts"]]
+        self._hold(rows)
+        self.agenda.limits_changed(self, rows)
         self.changes = len(self)  # the price changes at once
 
     def _hold(self, hosts: Iterable[int]) -> None:
@@ -696,7 +696,7 @@ class State:
                     raise ValueError(f"lease {lease} is not one of row {i}")
         tallies = Tallies(self.kind_pings, self.totals.sums, self.counts, self.numbers_of, self.run)
         age, worth = (np.array(event[name], dtype=np.float64) for name in ("age", "worth"))
-        told = "spent" in event  # costs
+        has_costs = "spent" in event
         before = self.table["cost"][rows].astype(np.float64)
         s = self.settings
         self.balance = outcomes.apply(
@@ -705,10 +705,10 @@ class State:
         )  # fmt: skip
         if self.tagged:
             released = batch["outcome"] == outcomes.RELEASED
-            charged = before * np.where(released, -1.0, batch["lease"] == 0)
-            charged += np.where(batch["spent"] >= 0.0, batch["spent"] - before, 0.0)
-            self.tags.charge(self.table["tag"][rows], charged, self.settings.budget)
-        if told:  # of sources that are reported twice, once
+            charges = before * np.where(released, -1.0, batch["lease"] == 0)
+            charges += np.where(batch["spent"] >= 0.0, batch["spent"] - before, 0.0)
+            self.tags.charge(self.table["tag"][rows], charges, self.settings.budget)
+        if has_costs:  # of sources that are reported twice, once
             reported, first = np.unique(rows, return_index=True)
             after = self.table["cost"][reported].astype(np.float64)
             self.cost += float((after - before[first]).sum())
@@ -726,7 +726,7 @@ class State:
         event: Event,
         rows: NDArray[np.int32],
         batch: outcomes.Outcomes,
-        charged: NDArray[np.float64],
+        charges: NDArray[np.float64],
     ) -> None:
         """Note which sources announce what others have, and what looks at these cost and brought:
         their pings are no items that were collected.
@@ -741,10 +741,10 @@ class State:
             self.counts[outcomes.LOOKS_WORTH] += worth
         if "looks" not in event and not self.looks:
             return
-        looked = (batch["outcome"] == outcomes.FETCHED) & (self.table["marks"][rows] & LOOKS != 0)
-        self.counts[outcomes.LOOKS] += np.count_nonzero(looked)
-        spent = np.where(batch["spent"] >= 0.0, batch["spent"], charged)
-        self.counts[outcomes.LOOKS_COST] += float(spent[looked].sum())
+        is_look = (batch["outcome"] == outcomes.FETCHED) & (self.table["marks"][rows] & LOOKS != 0)
+        self.counts[outcomes.LOOKS] += np.count_nonzero(is_look)
+        costs = np.where(batch["spent"] >= 0.0, batch["spent"], charges)
+        self.counts[outcomes.LOOKS_COST] += float(costs[is_look].sum())
 
     @property
     def looks(self) -> bool:
@@ -777,27 +777,27 @@ class State:
 
     def shared_with_kinds(self, number: int) -> Shared:
         """Return what the sources share, with a guess of so many kinds of signals at least."""
-        known, more = self.shared, np.ones(max(number - len(self.shared.precision), 0))
-        return known._replace(
-            precision=np.concatenate([known.precision, 0.5 * more]),
-            fresh=np.concatenate([known.fresh, more]),
+        shared, more = self.shared, np.ones(max(number - len(self.shared.precision), 0))
+        return shared._replace(
+            precision=np.concatenate([shared.precision, 0.5 * more]),
+            fresh=np.concatenate([shared.fresh, more]),
         )
 
     def _teach(self, event: Event) -> None:
-        """Learn from what is known of sources that were not fetched yet."""
+        """Learn from lessons about sources that were not fetched yet."""
         sources, memory = self.sources, np.array(learning.MEMORIES, dtype=np.float64)
         for name, counts, part, since, worth, squares in event["lessons"]:
             i, number = self.row(name), math.fsum(counts)
             self._keep(np.array([i]))
             learning.observe(self.table, self.shared, i, np.array(counts, dtype=np.float64), part)
-            kept = np.exp(-since / memory)
-            sources.items[i] *= kept
-            sources.exposure[i] *= kept
+            discount = np.exp(-since / memory)
+            sources.items[i] *= discount
+            sources.exposure[i] *= discount
             # Worths do not change as rates do: a few hundred items say what their mean is.
-            used = min(number, _MOST_TAUGHT)
+            weight = min(number, _MOST_TAUGHT)
             if number > 0.0:
-                sources.worth[i] += worth / number * used
-                sources.worth_items[i] += used
+                sources.worth[i] += worth / number * weight
+                sources.worth_items[i] += weight
             if worth > 0.0 and squares > 0.0:
                 self.totals.add_squares(squares * number / worth**2, number)
             self._rekey(i)

@@ -75,14 +75,14 @@ def tags(state: State, now: float) -> list[TagStatus]:
             price=value * float(row["factor"]),
             multiplier=value * (float(row["factor"]) - 1.0) if state.tags.binds(k) else 0.0,
             binds=state.tags.binds(k),
-            least_set=given[0],
-            most_set=given[1],
+            least_set=texts[0],
+            most_set=texts[1],
             least_part=float(row["least_part"]),
             most_part=float(row["most_part"]),
         )
         for k, (name, row) in enumerate(zip(state.tags.names, state.tags.table, strict=True))
         if name is not None or k == 0
-        for given in (state.tags.given(k),)
+        for texts in (state.tags.bound_texts(k),)
     ]
 
 

@@ -70,13 +70,13 @@ class TagStatus:
     price: float  # of a budget unit for its sources
     multiplier: float  # its price less that of the budget, which the bound that `binds` costs
     binds: str  # which of its budgets binds: "most", "least", or "" if none does
-    least_set: str | None = None  # what `limit_tag` was given, such as "20%" or "5/h"
+    least_set: str | None = None  # argument of `limit_tag`, such as "20%" or "5/h"
     most_set: str | None = None
     least_part: float = 1.0  # part of that rate that this scheduler has; 1 unless it is a shard
     most_part: float = 1.0
 
     def __str__(self) -> str:
-        given = (
+        budgets = (
             ("least", self.least, self.least_set, self.least_part),
             ("most", self.most, self.most_set, self.most_part),
         )
@@ -84,7 +84,7 @@ class TagStatus:
             f", at {name} {bound:.4g}/h"
             + (f" of {whole} of all shards" if part < 1.0 else "")
             + (" (binds)" if self.binds == name else "")
-            for name, bound, whole, part in given
+            for name, bound, whole, part in budgets
             if bound is not None
         )
         spends = "" if self.spends is None else f", expected to spend {self.spends:.4g}/h"
@@ -170,10 +170,10 @@ class Tags:
         Arguments:
             used: returns the numbers of the tags of all sources.
         """
-        given = {name for name in names if name is not None}
-        new = sum(name not in self.names for name in given)
+        unique = {name for name in names if name is not None}
+        new = sum(name not in self.names for name in unique)
         if self.names.number + new > MOST_TAGS:
-            unused = len(self._unused(given, used))
+            unused = len(self._unused(unique, used))
             if self.names.number - unused + new > MOST_TAGS:
                 raise ValueError(
                     f"there would be more than {MOST_TAGS:,} tags, the most that there can be, of "
@@ -190,16 +190,16 @@ class Tags:
         Arguments:
             used: as for `check_room`.
         """
-        given = list(dict.fromkeys(name for name in names if name is not None))
-        new = [name for name in given if name not in self.names]
+        unique = list(dict.fromkeys(name for name in names if name is not None))
+        new = [name for name in unique if name not in self.names]
         if self.names.is_full(len(new), MOST_TAGS + 1):
-            unused = self._unused(given, used)
+            unused = self._unused(unique, used)
             self.table[unused] = _new_tags(len(unused))
             self.names.free_unused(unused)
         self.names.add(new)
         more = len(self.names) - len(self.table)
         self.table = np.concatenate([self.table, _new_tags(more)]) if more else self.table
-        return {None: 0, **{name: self.names.row(name) for name in given}}
+        return {None: 0, **{name: self.names.row(name) for name in unique}}
 
     def _unused(self, names: Iterable[str], used: Callable[[], NDArray[np.int64]]) -> list[int]:
         """Return the tags without sources and without a budget, that are not paused, but for those
@@ -207,11 +207,11 @@ class Tags:
         table, is_used = self.table, np.zeros(len(self.table), np.bool_)
         is_used[used()] = True
         is_used |= (table["least"] > 0.0) | (table["most"] < math.inf) | table["paused"]
-        kept = {0, *self.names.rows(names)}
+        reserved = {0, *self.names.rows(names)}
         return [
             k
             for k in np.flatnonzero(~is_used).tolist()
-            if k not in kept and self.names[k] is not None
+            if k not in reserved and self.names[k] is not None
         ]
 
     @property
@@ -238,7 +238,7 @@ class Tags:
         of each is this scheduler's."""
         row = self.table[number]
         row["least_part"], row["most_part"] = parts
-        had = row["least"] > 0.0, row["most"] < math.inf
+        had_bounds = row["least"] > 0.0, row["most"] < math.inf
         row["least"], row["most"], row["shares"] = 0.0, math.inf, 0
         if least is not None:
             row["least"], row["shares"] = least[0], _LEAST_SHARE * bool(least[1])
@@ -247,10 +247,10 @@ class Tags:
             row["shares"] |= _MOST_SHARE * bool(most[1])
         # A new bucket is half full, where it does not move the price.
         lowest, highest = (0.5 * burst_of(rate[number]) for rate in self.bounds(budget))
-        row["owed"] = 0.0 if least is None else float(row["owed"]) if had[0] else lowest
-        row["room"] = math.inf if most is None else float(row["room"]) if had[1] else highest
+        row["owed"] = 0.0 if least is None else float(row["owed"]) if had_bounds[0] else lowest
+        row["room"] = math.inf if most is None else float(row["room"]) if had_bounds[1] else highest
 
-    def given(self, number: int) -> tuple[str | None, str | None]:
+    def bound_texts(self, number: int) -> tuple[str | None, str | None]:
         """Return the minimum and the maximum of a tag as `Scheduler.limit_tag` takes them."""
         row = self.table[number]
         shares = int(row["shares"])
@@ -286,15 +286,15 @@ class Tags:
     def room_at(self, elapsed: float, budget: float) -> NDArray[np.float64]:
         """Return the budget units of each tag's maximum that can be spent after some time, (T,)."""
         most = self.bounds(budget)[1]
-        found: NDArray[np.float64] = self.table["room"] + most * max(elapsed, 1e-9)
-        return np.minimum(found, burst_of(most))
+        room: NDArray[np.float64] = self.table["room"] + most * max(elapsed, 1e-9)
+        return np.minimum(room, burst_of(most))
 
     def opens(self, now: float, budget: float) -> NDArray[np.float64]:
         """Return from when on sources of each tag may be leased, (T,), given its buckets now."""
         room, most = self.table["room"], self.bounds(budget)[1]
         wait = np.maximum(2.0 * NOTHING_LEFT - room, 0.0) / most
-        found: NDArray[np.float64] = np.where(room > NOTHING_LEFT, -math.inf, now + wait)
-        return found
+        times: NDArray[np.float64] = np.where(room > NOTHING_LEFT, -math.inf, now + wait)
+        return times
 
     def set_prices(self, common: float, alone: NDArray[np.float64], budget: float) -> None:
         """Learn the prices at which the maximum and the minimum of each tag would be spent, from

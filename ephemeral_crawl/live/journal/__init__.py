@@ -44,8 +44,8 @@ def is_connection_string(name: str) -> bool:
 
 
 def store_named(name: str) -> str | Path:
-    """Return a store, as `open_journal` takes it, by the name that a command was given: that of a
-    file, if there is no colon in it.
+    """Return a store, as `open_journal` takes it, by its name as the argument of a command: that of
+    a file, if there is no colon in it.
 
     Raises:
         ValueError: it is a connection string of libpq.
@@ -56,7 +56,7 @@ def store_named(name: str) -> str | Path:
 
 
 def stores_of_shards(names: Sequence[str]) -> list[str | Path]:
-    """Return stores, as `open_journal` takes them, by the names that a command was given.
+    """Return stores, as `open_journal` takes them, by their names as arguments of a command.
 
     Raises:
         ValueError: there is none, of several one is in memory, or two are the same.
@@ -65,16 +65,16 @@ def stores_of_shards(names: Sequence[str]) -> list[str | Path]:
         raise ValueError("no store was given; name the store of each shard")
     if len(names) > 1 and ":memory:" in names:
         raise ValueError("a shard in memory would be lost at once; name a file or a database")
-    places, found = [store_named(name) for name in names], dict[object, str]()
+    places, seen = [store_named(name) for name in names], dict[object, str]()
     for name, place in zip(names, places, strict=True):
         file = file_of(place)
         key = place if file is None else os.path.realpath(file)
-        if key in found:
+        if key in seen:
             raise ValueError(
-                f"{redacted(found[key])} and {redacted(name)} are one store; give each shard a "
+                f"{redacted(seen[key])} and {redacted(name)} are one store; give each shard a "
                 "store of its own"
             )
-        found[key] = name
+        seen[key] = name
     return places
 
 

@@ -20,7 +20,7 @@ Event = dict[str, Any]
 VERSION = 7  # of the tables, and of what is in them
 KEPT = 10_000  # events before the last snapshot
 PATIENCE = 30.0  # seconds to wait for another process, or for the database
-_REMOVED = 1000  # events in a transaction
+_BATCH = 1000  # events in a transaction
 RESTORE = "Put a copy in its place, if there is one, and check the disk"
 _LOG = logging.getLogger(__name__)
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
@@ -144,8 +144,8 @@ class SqlJournal(Journal):
             (_, _, checksum), *rows = rows
             is_other = self._last[0] == number and self._last[1] != checksum
         elif number and not rows:  # as in a copy, which begins with a snapshot
-            ((stored,),) = self.rows("SELECT max(number) FROM snapshot WHERE last = 1")
-            is_other = stored != number
+            ((snapshot_number,),) = self.rows("SELECT max(number) FROM snapshot WHERE last = 1")
+            is_other = snapshot_number != number
         if is_other:
             _LOG.warning(
                 "%s is in another state than before, as where a backup was put back or a replica "
@@ -156,7 +156,7 @@ class SqlJournal(Journal):
         if rows and rows[0][0] != number + 1:
             return None
         events = [
-            (row[0], self._decoded(after, *row)) for after, row in enumerate(rows, start=number)
+            (row[0], self._decode(after, *row)) for after, row in enumerate(rows, start=number)
         ]
         if rows:
             self._last = rows[-1][0], rows[-1][2]
@@ -186,12 +186,12 @@ class SqlJournal(Journal):
         return (rows[0][0], b"".join(row[3] for row in rows)) if rows else None
 
     def write_snapshot(self, number: int, parts: Iterable[bytes]) -> None:
-        beside = self.again()
-        beside._last = self._last
+        journal = self.again()
+        journal._last = self._last
         try:
-            beside._write_snapshot(number, parts)
+            journal._write_snapshot(number, parts)
         finally:
-            beside.close()
+            journal.close()
 
     def begin_with(self, number: int, parts: Iterable[bytes]) -> None:
         with self.exclusive():
@@ -222,18 +222,18 @@ class SqlJournal(Journal):
                     self._write_part(number, part, state)
                 part, state = part + 1, following
         with self.exclusive():
-            ((stored,),) = self.rows(
+            ((count,),) = self.rows(
                 "SELECT count(*) FROM snapshot WHERE number = ? AND part < ?", [number, part]
             )
-            if stored != part - 1:
+            if count != part - 1:
                 return
             self._write_part(number, part, state, last=True)
         # Some at a time, so that nobody waits long.
         for row in self.rows("SELECT number, part FROM snapshot WHERE number < ?", [number]):
             self.rows("DELETE FROM snapshot WHERE number = ? AND part = ?", row)
         ((oldest,),) = self.rows("SELECT min(number) FROM journal")
-        for first in range(oldest or number, number - KEPT + 1, _REMOVED):
-            end = min(first + _REMOVED - 1, number - KEPT)
+        for first in range(oldest or number, number - KEPT + 1, _BATCH):
+            end = min(first + _BATCH - 1, number - KEPT)
             with self.exclusive():
                 self.rows("DELETE FROM journal WHERE number <= ?", [end])
 
@@ -259,7 +259,7 @@ class SqlJournal(Journal):
                 "to a new store"
             )
 
-    def _decoded(self, after: int, number: int, text: object, checksum: int | None) -> Event:
+    def _decode(self, after: int, number: int, text: object, checksum: int | None) -> Event:
         """Return an event, the first one after number `after`, if it is as it was written."""
         try:
             if number != after + 1:

@@ -78,11 +78,11 @@ class PostgresJournal(SqlJournal):
         patience: float = PATIENCE,
         new: Callable[[str], object] = lambda name: None,
     ) -> None:
-        self._given, self._patience, self._new = address, patience, new
-        self._address, self._schema = _parted(address)
-        known = psycopg.conninfo.conninfo_to_dict(self._address)
+        self._full_address, self._patience, self._new = address, patience, new
+        self._address, self._schema = _split_address(address)
+        parameters = psycopg.conninfo.conninfo_to_dict(self._address)
         # Nothing else of the address is shown: it may hold a password.
-        self.name = f"postgresql://{known.get('host', '')}/{known.get('dbname', '')}"
+        self.name = f"postgresql://{parameters.get('host', '')}/{parameters.get('dbname', '')}"
         self._closed = False
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         try:
@@ -101,8 +101,8 @@ class PostgresJournal(SqlJournal):
     # ---------------------------------------------------------------------------- connection
 
     def _connect(self) -> psycopg.Connection[tuple[Any, ...]]:
-        known = {**_CONNECTION, **psycopg.conninfo.conninfo_to_dict(self._address)}
-        connection = psycopg.connect(**known, autocommit=True)
+        parameters = {**_CONNECTION, **psycopg.conninfo.conninfo_to_dict(self._address)}
+        connection = psycopg.connect(**parameters, autocommit=True)
         (session,) = connection.execute("SELECT pg_backend_pid()").fetchone() or (None,)
         if session == connection.info.backend_pid:
             connection.execute(f"{_SESSION}; {self._limit('SESSION')}".encode())
@@ -132,8 +132,9 @@ class PostgresJournal(SqlJournal):
             except psycopg.errors.LockNotAvailable:
                 raise
             except psycopg.Error as error:
-                there = self._connection is not None and not self._connection.closed  # and refuses
-                if there or not isinstance(error, _LOST) or time.monotonic() + pause > end:
+                # A server that is there refuses.
+                is_open = self._connection is not None and not self._connection.closed
+                if is_open or not isinstance(error, _LOST) or time.monotonic() + pause > end:
                     raise _unreachable(self.name, error) from None
                 time.sleep(pause)
                 pause = min(2.0 * pause, _LONGEST_PAUSE)
@@ -141,7 +142,7 @@ class PostgresJournal(SqlJournal):
     # ---------------------------------------------------------------------------- tables
 
     def _prepare(self) -> None:
-        if self._is_made():
+        if self._has_tables():
             return
         connection = self._use()
         with connection.transaction():
@@ -150,7 +151,7 @@ class PostgresJournal(SqlJournal):
             connection.execute(
                 "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [self._schema]
             )
-            if self._is_made():
+            if self._has_tables():
                 return
             self._new(self.name)
             if not self.rows("SELECT 1 FROM pg_namespace WHERE nspname = ?", [self._schema]):
@@ -158,13 +159,13 @@ class PostgresJournal(SqlJournal):
             for statement in _CREATE:
                 self.rows(statement)
 
-    def _is_made(self) -> bool:
+    def _has_tables(self) -> bool:
         """Return whether there are tables, of the version that this program reads.
 
         Tables of others are refused: their triggers, rules, checks, defaults, types and indices of
         expressions would be run with our rights.
         """
-        found = self.rows(
+        relations = self.rows(
             "SELECT relname, relkind::text, relhastriggers OR relhasrules OR relrowsecurity "
             "OR relchecks > 0 OR EXISTS (SELECT FROM pg_attribute WHERE attrelid = c.oid "
             "AND attnum > 0 AND (atthasdef OR atttypid >= 10000)) OR EXISTS (SELECT FROM pg_index "
@@ -174,10 +175,10 @@ class PostgresJournal(SqlJournal):
             "AND relkind <> 'i' AND relkind <> 't'",
             [self._schema],
         )
-        if not found:
+        if not relations:
             return False
         tables = {(name, "r", False) for name in _TABLES}
-        versions = self.rows("SELECT version FROM version") if set(found) == tables else []
+        versions = self.rows("SELECT version FROM version") if set(relations) == tables else []
         if len(versions) != 1 or not isinstance(versions[0][0], int):
             raise ValueError(
                 f"the schema {self._schema} of {self.name} is not one of a scheduler; name another "
@@ -247,7 +248,7 @@ class PostgresJournal(SqlJournal):
         return _NAMED.sub(rf'\1 "{self._schema}".\2', statement)
 
     def again(self) -> Self:
-        return type(self)(self._given, patience=self._patience)
+        return type(self)(self._full_address, patience=self._patience)
 
     def place(self) -> object:
         # One server has many addresses; no two start within a microsecond.
@@ -267,7 +268,7 @@ class PostgresJournal(SqlJournal):
             self.close()
 
 
-def _parted(address: str) -> tuple[str, str]:
+def _split_address(address: str) -> tuple[str, str]:
     """Return the address as libpq takes it, and the schema."""
     try:
         plain, _, query = address.partition("?")
@@ -294,5 +295,6 @@ def _unreachable(name: str, error: Exception) -> ConnectionError:
 
 
 def _line(error: Exception) -> str:
-    said = error.diag.message_primary if isinstance(error, psycopg.Error) else None
-    return " ".join((said or str(error)).split()) or type(error).__name__  # without the statement
+    message = error.diag.message_primary if isinstance(error, psycopg.Error) else None
+    # Without the statement.
+    return " ".join((message or str(error)).split()) or type(error).__name__

@@ -85,9 +85,9 @@ class SqliteJournal(SqlJournal):
         self.name, self._full, self._patience = str(path), full, patience
         self._closed = False
         self._path = Path(os.path.realpath(path))  # as SQLite names the log
-        self._beside = [f"{self._path}{end}" for end in ("-wal", "-shm")]
+        self._companions = [f"{self._path}{end}" for end in ("-wal", "-shm")]
         self._files: tuple[int, ...] | None = None  # that are used
-        self._lost = False  # whether others have their names
+        self._is_lost = False  # whether others have their names
         self._connection: sqlite3.Connection | None = None
         if is_new(path):
             new(self.name)
@@ -123,7 +123,7 @@ class SqliteJournal(SqlJournal):
 
     def _use(self) -> sqlite3.Connection:
         """Return the connection, a new one after a fork."""
-        if self._lost:
+        if self._is_lost:
             self._lose()
         if self._closed:
             raise ValueError(f"the scheduler of {self.name} is closed; open it again")
@@ -135,27 +135,27 @@ class SqliteJournal(SqlJournal):
         except sqlite3.DatabaseError as error:
             self._connection = None
             raise self._unusable(error) from error
-        before, self._files = self._files, self._found()
+        before, self._files = self._files, self._identity()
         if before is not None and (self._files or ())[:2] != before[:2]:
             self._lose()
         return connection
 
-    def _found(self) -> tuple[int, ...] | None:
+    def _identity(self) -> tuple[int, ...] | None:
         """Return which files have the names of the store, its log and the index of that, which has
         the locks of writers; None if one is missing. While one is used, they are the same."""
         try:
             file = os.stat(self._path)
-            return file.st_dev, file.st_ino, *(os.stat(name).st_ino for name in self._beside)
+            return file.st_dev, file.st_ino, *(os.stat(name).st_ino for name in self._companions)
         except OSError:
             return None
 
     def _keep_place(self) -> None:
         """Close, and raise an error, if what is written would be lost."""
-        if self._found() != self._files:
+        if self._identity() != self._files:
             self._lose()
 
     def _lose(self) -> None:
-        self._lost = True
+        self._is_lost = True
         self.close()
         raise OSError(
             f"{self.name}, or its -wal or -shm beside it, was deleted, moved or replaced while it "
@@ -173,18 +173,18 @@ class SqliteJournal(SqlJournal):
         connection, self._connection = self._connection, None
         if connection is None:
             return
-        found = self._found()
-        if found is not None and self._files is not None and found != self._files:
+        identity = self._identity()
+        if identity is not None and self._files is not None and identity != self._files:
             # The files of others have the names: SQLite would delete their log.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
         else:  # what is in a log that was deleted is saved
             connection.close()
 
     def again(self) -> Self:
-        beside = copy.copy(self)
-        beside._connection = None
-        _ = beside._use()
-        return beside
+        journal = copy.copy(self)
+        journal._connection = None
+        _ = journal._use()
+        return journal
 
     def close(self) -> None:
         self._closed = True
@@ -197,13 +197,13 @@ class SqliteJournal(SqlJournal):
     # ---------------------------------------------------------------------------- tables
 
     def _prepare(self) -> None:
-        made = self._is_made()
+        has_tables = self._has_tables()
         self._write_ahead()
         self._check_log()
-        if made:
+        if has_tables:
             return
         with self.exclusive():
-            if not self._is_made():  # another process may have made them since
+            if not self._has_tables():  # another process may have made them since
                 for statement in _TABLES:
                     self.rows(statement)
 
@@ -219,18 +219,18 @@ class SqliteJournal(SqlJournal):
             else:
                 break
         self.rows("PRAGMA schema_version")  # which opens the log
-        self._files = self._found()
+        self._files = self._identity()
         if mode != "wal" or self._files is None:
             raise OSError(f"{self.name} cannot have a write-ahead log there; use a local disk")
 
     def _check_log(self) -> None:
         """Warn if commits in the log are lost."""
         ((page,),) = self.rows("PRAGMA page_size")
-        if _lost(self._beside[0], page):
+        if _number_lost(self._companions[0], page):
             with self.exclusive():  # so that all commits are whole
-                _warn_of_lost(self._beside[0], page)
+                _warn_of_lost(self._companions[0], page)
 
-    def _is_made(self) -> bool:
+    def _has_tables(self) -> bool:
         """Return whether there are tables; refuse files whose tables are not exactly those of this
         version: those of others could have triggers, views or computed columns."""
         if not (objects := self.rows(_OBJECTS)):
@@ -301,7 +301,8 @@ def unusable(name: str, error: sqlite3.DatabaseError, patience: float) -> OSErro
         name: of the file.
         patience: seconds for which others that use it were waited for.
     """
-    said, code = str(error), getattr(error, "sqlite_errorcode", 0) & 0xFF  # Python's own have none
+    message = str(error)
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # Python's own errors have none
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return StoreLocked(name, patience)
     if code == sqlite3.SQLITE_NOTADB:
@@ -309,10 +310,10 @@ def unusable(name: str, error: sqlite3.DatabaseError, patience: float) -> OSErro
             f"{name} is not a database of SQLite, or its beginning is damaged; give the name of a "
             f"new file. {RESTORE}"
         )
-    if code == sqlite3.SQLITE_CORRUPT or "malformed" in said or "decode" in said:
-        return DamagedStore(f"{name} is damaged: {said}. {RESTORE}")
+    if code == sqlite3.SQLITE_CORRUPT or "malformed" in message or "decode" in message:
+        return DamagedStore(f"{name} is damaged: {message}. {RESTORE}")
     advice = _ADVICE.get(code, "")
-    return OSError(f"{name} cannot be used: {said}{'; ' * bool(advice)}{advice}")
+    return OSError(f"{name} cannot be used: {message}{'; ' * bool(advice)}{advice}")
 
 
 def copy_file(store: Path, to: Path) -> None:
@@ -325,19 +326,19 @@ def copy_file(store: Path, to: Path) -> None:
         sqlite3.Error: it cannot be read, or the copy cannot be written.
     """
     path = Path(os.path.realpath(store))  # as SQLite names the log
-    log, how = f"{path}-wal", "mode=ro"
+    log, options = f"{path}-wal", "mode=ro"
     if not os.access(path.parent, os.W_OK):  # SQLite makes a log and its index, even to read it
         if not os.path.exists(log):
-            how = "immutable=1"
+            options = "immutable=1"
         elif not os.path.exists(f"{path}-shm"):  # nobody uses it
             path = Path(shutil.copyfile(path, f"{to}.original"))
             _ = shutil.copyfile(log, f"{path}-wal")
     with (
-        closing(sqlite3.connect(f"{path.as_uri()}?{how}", uri=True)) as old,
+        closing(sqlite3.connect(f"{path.as_uri()}?{options}", uri=True)) as old,
         closing(sqlite3.connect(to)) as new,
     ):
         ((page,),) = old.execute("PRAGMA page_size")
-        if _lost(log, page):
+        if _number_lost(log, page):
             time.sleep(_PAUSE)  # in which a commit that is being written becomes whole
             _warn_of_lost(log, page)
         old.backup(new)
@@ -345,16 +346,16 @@ def copy_file(store: Path, to: Path) -> None:
 
 def _warn_of_lost(log: str, page: int) -> None:
     """Warn of commits in a write-ahead log that are lost."""
-    if lost := _lost(log, page):
+    if number := _number_lost(log, page):
         _LOG.warning(
             "%s is damaged, by a disk or because the machine stopped, and what was stored in it "
             "after that place is lost: at least %s. Check the disk",
             log,
-            counted(lost, "change"),
+            counted(number, "change"),
         )
 
 
-def _lost(log: str, page: int) -> int:
+def _number_lost(log: str, page: int) -> int:
     """Return how many commits of a write-ahead log are lost, since it is damaged before them:
     SQLite leaves out what follows a frame that is not as it was written, and says nothing
     (https://www.sqlite.org/fileformat2.html#the_write_ahead_log).
@@ -384,15 +385,15 @@ def _lost(log: str, page: int) -> int:
             block = np.array(frames[first : first + _BLOCK])
             sums = block[:, 16:_FRAME_HEADER].copy().view(">u4").astype(np.uint32)
             words = np.delete(block, np.s_[8:_FRAME_HEADER], axis=1).view(order)
-            found = _checksums(np.vstack([before, sums[:-1]]), words) == sums
-            as_written = found.all(axis=1) & (block[:, 8:16] == salts).all(axis=1)
-            whole += int(np.cumprod(as_written).sum())
-            if not as_written.all():
+            matches = _checksums(np.vstack([before, sums[:-1]]), words) == sums
+            is_valid = matches.all(axis=1) & (block[:, 8:16] == salts).all(axis=1)
+            whole += int(np.cumprod(is_valid).sum())
+            if not is_valid.all():
                 break
             before = sums[-1]
     after = frames[whole:, :_FRAME_HEADER]
-    salted = (after[:, 8:16] == salts).all(axis=1)
-    return int((salted & after[:, 4:8].any(axis=1)).sum())
+    has_salt = (after[:, 8:16] == salts).all(axis=1)
+    return int((has_salt & after[:, 4:8].any(axis=1)).sum())
 
 
 def _checksums(before: NDArray[np.uint32], words: NDArray[np.uint32]) -> NDArray[np.uint32]:
@@ -406,9 +407,9 @@ def _checksums(before: NDArray[np.uint32], words: NDArray[np.uint32]) -> NDArray
     pairs = words.shape[-1] // 2
     of_first, of_second = [(1, 0)], [(0, 1)]  # what 1 in a sum adds to both, k pairs of 0 later
     for _ in range(pairs):
-        for one in (of_first, of_second):
-            a, b = one[-1]
-            one.append(((a + b) % 2**32, (a + 2 * b) % 2**32))
+        for terms in (of_first, of_second):
+            a, b = terms[-1]
+            terms.append(((a + b) % 2**32, (a + 2 * b) % 2**32))
     first, second = np.array(of_first, np.uint32), np.array(of_second, np.uint32)
     sums: NDArray[np.uint32] = before @ np.stack([first[-1], second[-1]])
     sums += words[..., ::2].astype(np.uint32) @ first[:0:-1]

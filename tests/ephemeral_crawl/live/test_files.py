@@ -267,7 +267,7 @@ def test_a_fork_keeps_the_files_when_its_parent_ends(path):
 
 
 def test_a_store_that_is_opened_keeps_nobody_waiting_while_it_is_read(path, monkeypatch):
-    live, read = Scheduler(path, budget="20/h"), ledger.Ledger._caught_up
+    live, read = Scheduler(path, budget="20/h"), ledger.Ledger._apply_all
     live.add("a")
     added = []
 
@@ -276,7 +276,7 @@ def test_a_store_that_is_opened_keeps_nobody_waiting_while_it_is_read(path, monk
             added.append(live.add("b"))
         return read(self, state, missed)
 
-    monkeypatch.setattr(ledger.Ledger, "_caught_up", slowly)
+    monkeypatch.setattr(ledger.Ledger, "_apply_all", slowly)
     assert len(Scheduler(path, budget="30/h", patience=0.0)) == 2
     assert len(added) == 1
 

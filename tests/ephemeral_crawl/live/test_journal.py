@@ -87,7 +87,7 @@ def test_the_state_is_a_replay_of_the_journal(store, monkeypatch):
         busy(live, clock)
         expected = dump(live)
         assert replayed(store) == expected
-        assert live._ledger.stored > 100
+        assert live._ledger.snapshot_number > 100
         told, numbers = [live.explain(name) for name in live.sources()], live.status()
     with Scheduler(store.address, clock=clock) as again:
         assert dump(again) == expected

@@ -89,13 +89,13 @@ class Balance(Command):
             )
         elif self.port is None or self.once:
             raise ValueError("give --budget, what all servers may fetch together, such as 2000/h")
-        every = seconds("--every", self.every, 1.0)
+        interval = seconds("--every", self.every, 1.0)
         servers = Servers(self.servers, token)
         with logs(self.log_level, self.log_format):
-            asyncio.run(self._run(servers, balancer, every, secret))
+            asyncio.run(self._run(servers, balancer, interval, secret))
 
     async def _run(
-        self, servers: Servers, balancer: Balancer | None, every: float, token: Token | None
+        self, servers: Servers, balancer: Balancer | None, interval: float, token: Token | None
     ) -> None:
         from ephemeral_crawl.serve.admission import Limits
         from ephemeral_crawl.serve.server import forward, keep_balanced, listen
@@ -103,6 +103,6 @@ class Balance(Command):
         async with servers:
             if self.port is not None and not self.once:
                 listener = listen(self.host, self.port)
-                await forward(servers, balancer, every, token, Limits(), listener)
+                await forward(servers, balancer, interval, token, Limits(), listener)
             elif balancer is not None:
-                await keep_balanced(servers, balancer, every, self.once)
+                await keep_balanced(servers, balancer, interval, self.once)

@@ -43,23 +43,23 @@ class Reshard(Command):
         with ExitStack() as stack:
             stores = [stack.enter_context(Scheduler(places[0]))]
             _refuse_hours(self.stores[0], stores[0])
-            new = {**stores[0].settings(), "budget": NEW, "burst": None}
+            settings = {**stores[0].settings(), "budget": NEW, "burst": None}
             for name, place in zip(self.stores[1:], places[1:], strict=True):
                 try:
                     store = Scheduler(place)
                 except NewStore:
-                    store = Scheduler(place, **new)
+                    store = Scheduler(place, **settings)
                 stores.append(stack.enter_context(store))
                 _refuse_hours(name, store)
             total = sum(store.status().budget for store in stores)
             print(f"a budget of {total:g}/h is divided")
-            moved = sum(divide_anew(stores))
+            number = sum(divide_anew(stores))
             share_tags(stores)
-            print(f"{counted(moved, 'source')} moved")
+            print(f"{counted(number, 'source')} moved")
             for name, store in zip(self.stores, stores, strict=True):
-                found = store.status()
-                sources = counted(found.sources, "source")
-                print(f"{redacted(name)}: {sources}, budget {found.budget:g}/h")
+                status = store.status()
+                sources = counted(status.sources, "source")
+                print(f"{redacted(name)}: {sources}, budget {status.budget:g}/h")
 
 
 def _refuse_hours(name: str, store: Scheduler) -> None:

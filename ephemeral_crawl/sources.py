@@ -91,7 +91,7 @@ class ManageSources(Command):
             if len(stores) > 1:
                 scheduler = Stores(stores, lambda name: owner_of(name, len(stores)))
             with scheduler.together():
-                for source in dict.fromkeys(_known(scheduler, name) for name in self.remove):
+                for source in dict.fromkeys(_name_in(scheduler, name) for name in self.remove):
                     scheduler.remove(source)
             for path in self.add:
                 of = exchange.IMPORTS[exchange.kind_of(path)]
@@ -99,17 +99,17 @@ class ManageSources(Command):
             for address in self.sitemap:
                 print(f"{address}: {asyncio.run(self._import(scheduler, address))}")
             if self.fleet:
-                done = exchange.import_fleet(scheduler, self.fleet, per_host=self.per_host)
-                print(f"{self.fleet}: {done}")
+                report = exchange.import_fleet(scheduler, self.fleet, per_host=self.per_host)
+                print(f"{self.fleet}: {report}")
             if self.items:
-                done = exchange.import_log(scheduler, self.items, per_host=self.per_host)
-                print(f"{self.items}: {done}")
+                report = exchange.import_log(scheduler, self.items, per_host=self.per_host)
+                print(f"{self.items}: {report}")
             for path in self.write:
                 if exchange.kind_of(path) == "opml":
-                    written = exchange.export_opml(scheduler, path, self._titles())
+                    number = exchange.export_opml(scheduler, path, self._titles())
                 else:
-                    written = exchange.export_csv(scheduler, path)
-                print(f"{path}: {counted(written, 'source')}")
+                    number = exchange.export_csv(scheduler, path)
+                print(f"{path}: {counted(number, 'source')}")
             for name, store in zip(self.store, stores, strict=True):
                 print(f"{redacted(name)}: {counted(len(store), 'source')}")
 
@@ -165,11 +165,11 @@ def _removed_if_refused(file: Path | None) -> Iterator[None]:
         raise
 
 
-def _known(scheduler: Scheduler | Stores, name: str) -> str:
+def _name_in(scheduler: Scheduler | Stores, name: str) -> str:
     """Return the name under which a store has a source that is to be removed."""
     from ephemeral_crawl.crawl.urls import source_of
 
-    for known in (name, source_of(name)[0]):  # as it was given, or as files of sources are read
-        if known in scheduler:
-            return known
+    for source in (name, source_of(name)[0]):  # as it was given, or as files of sources are read
+        if source in scheduler:
+            return source
     raise ValueError(f"there is no source {shown(name)} to remove; --write FILE.csv lists all")

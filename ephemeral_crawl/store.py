@@ -60,27 +60,27 @@ class ManageStore(Command):
         from ephemeral_crawl.live.journal import store_named
         from ephemeral_crawl.live.reasons import redacted
 
-        given = {"budget": self.budget, "burst": self.burst, "explore": self.explore}
-        given |= {"zone": self.zone}
+        settings = {"budget": self.budget, "burst": self.burst, "explore": self.explore}
+        settings |= {"zone": self.zone}
         if self.tag is None and (self.least or self.most):
             raise ValueError("give --tag, whose budget --least and --most are")
-        paused = [(True, *_named(x)) for x in self.pause]
-        paused += [(False, *_named(x)) for x in self.resume]
-        given = {name: value for name, value in given.items() if value is not None}
+        pauses = [(True, *_named(x)) for x in self.pause]
+        pauses += [(False, *_named(x)) for x in self.resume]
+        settings = {name: value for name, value in settings.items() if value is not None}
         with Scheduler(_existing(self.store)) as scheduler:
             with scheduler.together():
-                if given:
-                    scheduler.configure(**given)  # type: ignore[arg-type]
-                changed = 0 if self.changes is None else change_sources(scheduler, self.changes)
+                if settings:
+                    scheduler.configure(**settings)  # type: ignore[arg-type]
+                number = 0 if self.changes is None else change_sources(scheduler, self.changes)
                 if self.tag is not None:
                     scheduler.limit_tag(self.tag, least=self.least, most=self.most)
-                for stop, kind, name in paused:
+                for stop, kind, name in pauses:
                     (scheduler.pause if stop else scheduler.resume)(**{kind: name})
             if self.changes is not None:
-                print(f"{self.changes}: {counted(changed, 'source')} changed")
+                print(f"{self.changes}: {counted(number, 'source')} changed")
             if self.tag is not None:
                 _warn_of_nobody(scheduler, "tag", self.tag)
-            for _, kind, name in paused:
+            for _, kind, name in pauses:
                 _warn_of_nobody(scheduler, kind, name)
             print(f"{redacted(self.store)}: {_summary(scheduler)}")
             for tag in scheduler.tags():
@@ -103,11 +103,11 @@ def _warn_of_nobody(scheduler: Scheduler, kind: str, name: str) -> None:
     """Say so if what was set for a host or a tag concerns no source, as after a misspelling."""
     if kind == "source" or scheduler.count(**{kind: name}):
         return
-    known = [tag.tag for tag in scheduler.tags() if tag.tag and tag.sources]
-    others = f" Tags with sources: {', '.join(known[:_SHOWN]) or 'none'}." if kind == "tag" else ""
+    tags = [tag.tag for tag in scheduler.tags() if tag.tag and tag.sources]
+    text = f" Tags with sources: {', '.join(tags[:_SHOWN]) or 'none'}." if kind == "tag" else ""
     print(
         f"There is no source {'of the' if kind == 'tag' else 'at the'} {kind} {shown(name)}: what "
-        f"was set holds for those that will be added, if it is not misspelt.{others}"
+        f"was set holds for those that will be added, if it is not misspelt.{text}"
     )
 
 
@@ -130,8 +130,8 @@ def _existing(store: str) -> str | Path:
 
 
 def _summary(scheduler: Scheduler) -> str:
-    found = scheduler.status()
+    now = scheduler.status()
     return (
-        f"{counted(found.sources, 'source')} ({found.paused:,} paused, {found.failing:,} failing), "
-        f"budget {found.budget:g}/h, {counted(found.counts.fetched, 'fetch', 'fetches')} reported"
+        f"{counted(now.sources, 'source')} ({now.paused:,} paused, {now.failing:,} failing), "
+        f"budget {now.budget:g}/h, {counted(now.counts.fetched, 'fetch', 'fetches')} reported"
     )

@@ -21,7 +21,7 @@ from ephemeral_crawl.live.errors import NewStore
 from ephemeral_crawl.live.journal import file_of, store_named
 from ephemeral_crawl.live.reasons import redacted
 from ephemeral_crawl.serve.admission import SHARDS, Admission
-from ephemeral_crawl.serve.errors import refusal
+from ephemeral_crawl.serve.errors import refusal_of
 from ephemeral_crawl.serve.routes import make_app
 from ephemeral_crawl.serve.servers import NO_HEADERS, Shards
 from ephemeral_crawl.serve.service import Service
@@ -62,8 +62,8 @@ class ShardServer:
         try:
             app = await self._opened()
         except Exception as error:
-            refused = refusal(error)
-            return refused.status_code, bytes(refused.response().body)
+            refusal = refusal_of(error)
+            return refusal.status_code, bytes(refusal.response().body)
         return await _answer(app, method, path, body, headers)
 
     async def close(self) -> None:
@@ -130,9 +130,9 @@ class Actors(Shards):
         self._ray = connect(address=address)
         digest = hashlib.sha256(f"{number} {place_of(stores, 0)}".encode()).hexdigest()[:16]
         self._names = [f"{digest} {k}" for k in range(number)]
-        self._joined = join
+        self._is_guest = join
         if join:
-            self._actors = [self._found(k) for k in range(number)]
+            self._actors = [self._actor(k) for k in range(number)]
             return
         # A request is not repeated after a failure: it may have been recorded before.
         actor = self._ray.remote(num_cpus=_CPUS, max_restarts=-1, scheduling_strategy="SPREAD")(
@@ -164,7 +164,7 @@ class Actors(Shards):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._joined:
+        if self._is_guest:
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(_GRACE):
@@ -187,12 +187,12 @@ class Actors(Shards):
                 method, path, body, dict(headers)
             )
         except errors.RayError as error:
-            if self._joined and isinstance(error, errors.ActorDiedError):
-                self._actors[shard] = self._found(shard)  # who started it has started anew
+            if self._is_guest and isinstance(error, errors.ActorDiedError):
+                self._actors[shard] = self._actor(shard)  # who started it has started anew
             raise OSError(f"Ray says: {str(error).splitlines()[0]}") from error
         return answer
 
-    def _found(self, shard: int) -> Any:
+    def _actor(self, shard: int) -> Any:
         try:
             return self._ray.get_actor(self._names[shard], _NAMESPACE)
         except ValueError:
@@ -237,14 +237,14 @@ async def _answer(
             *((name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()),
         ],
     }
-    asked: list[Message] = [{"type": "http.request", "body": body}]
-    told: list[Message] = []
+    requests: list[Message] = [{"type": "http.request", "body": body}]
+    messages: list[Message] = []
 
     async def receive() -> Message:
-        return asked.pop() if asked else {"type": "http.disconnect"}
+        return requests.pop() if requests else {"type": "http.disconnect"}
 
     async def send(message: Message) -> None:
-        told.append(message)
+        messages.append(message)
 
     await app(scope, receive, send)
-    return told[0]["status"], b"".join(message.get("body", b"") for message in told)
+    return messages[0]["status"], b"".join(message.get("body", b"") for message in messages)

@@ -25,7 +25,7 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
-from ephemeral_crawl.serve.errors import Refused, answer_to, route_of
+from ephemeral_crawl.serve.errors import Refusal, answer_to, route_of
 from ephemeral_crawl.serve.metrics import Requests
 
 VARIABLE = "EPHEMERAL_CRAWL_TOKEN"
@@ -72,8 +72,8 @@ class Token:
 
     def fits(self, text: str) -> bool:
         """Return whether this is the token, in a time that does not tell how much is right."""
-        given = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
-        return hmac.compare_digest(given, self._digest)
+        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+        return hmac.compare_digest(digest, self._digest)
 
     def accepts(self, header: str | None) -> bool:
         """Return whether a header `Authorization` holds the token: as `Bearer TOKEN`, or as the
@@ -110,14 +110,14 @@ def find_token(file: Path | None) -> Token | None:
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        with file.open(encoding="utf-8", errors="replace") as opened:
-            token = Token(opened.read(4096).strip())
+        with file.open(encoding="utf-8", errors="replace") as stream:
+            token = Token(stream.read(4096).strip())
         if os.name == "posix" and file.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
             print(f"warning: others can read {file}; run: chmod 600 {file}", file=sys.stderr)
         return token
     text = secrets.token_urlsafe(32)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
-        opened.write(text + "\n")
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        stream.write(text + "\n")
     print(f"A new token was written to {file}, which only you can read.")
     return Token(text)
 
@@ -171,17 +171,17 @@ class Rate:
 
     def __init__(self, per_second: float, burst: float) -> None:
         self._rate, self._burst = per_second, burst
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait(self, client: str, now: float, cost: float = 1.0) -> float:
         """Take from a client's bucket and return 0, or the seconds until that is possible."""
-        left, at = self._left.pop(client, (self._burst, now))
-        left = min(left + (now - at) * self._rate, self._burst)
-        allowed = left >= cost
-        self._left[client] = (left - cost if allowed else left, now)
-        if len(self._left) > _MOST_CLIENTS:
-            self._left.popitem(last=False)
-        return 0.0 if allowed else max((cost - left) / self._rate, 1e-3)
+        level, at = self._levels.pop(client, (self._burst, now))
+        level = min(level + (now - at) * self._rate, self._burst)
+        is_allowed = level >= cost
+        self._levels[client] = (level - cost if is_allowed else level, now)
+        if len(self._levels) > _MOST_CLIENTS:
+            self._levels.popitem(last=False)
+        return 0.0 if is_allowed else max((cost - level) / self._rate, 1e-3)
 
 
 @dataclass
@@ -216,9 +216,9 @@ class Admission:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                given = {name.lower() for name, _ in message["headers"]}
-                others = [header for header in _HEADERS if header[0] not in given]
-                message["headers"] = [*message["headers"], *others]
+                names = {name.lower() for name, _ in message["headers"]}
+                missing = [header for header in _HEADERS if header[0] not in names]
+                message["headers"] = [*message["headers"], *missing]
             await send(message)
 
         direct = self.direct.get(path) if scope["method"] == "POST" else None
@@ -226,13 +226,13 @@ class Admission:
             try:
                 self._admit(scope)
                 body = await self._body(scope, receive)
-            except Refused as refused:
-                response = refused.response()
+            except Refusal as refusal:
+                response = refusal.response()
                 response.headers["Connection"] = "close"  # there may be a body that nobody reads
                 await response(scope, receive, answer)
                 return
             if direct is None:
-                await self.app(scope, _replayed(body, receive), answer)
+                await self.app(scope, _replay(body, receive), answer)
                 return
             try:
                 text = await direct(body, Request(scope, receive))
@@ -250,17 +250,17 @@ class Admission:
             self.requests.time.labels(route).observe(time.perf_counter() - start)
 
     def _admit(self, scope: Scope) -> None:
-        """Raise Refused unless the client is authorised for this request."""
+        """Raise Refusal unless the client is authorised for this request."""
         headers = dict(scope["headers"])
         hosts = 1 if b"host" in headers else 0
         if len(headers) < len(scope["headers"]):  # some are repeated
             hosts = sum(name == b"host" for name, _ in scope["headers"])
         if hosts > 1 or (hosts == 0 and scope["http_version"] == "1.1"):
             text = f"the request has {hosts} headers 'Host'; send one"
-            raise Refused(400, "host", text)
+            raise Refusal(400, "host", text)
         if self.token is None:
             if not is_local_name(headers.get(b"host", b"").decode("latin-1")):
-                raise Refused(
+                raise Refusal(
                     403,
                     "host",
                     "without a token, this server answers only under the names localhost, "
@@ -272,10 +272,10 @@ class Admission:
             kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
             if kind != b"application/json":
                 message = "send JSON, with the header 'Content-Type: application/json'"
-                raise Refused(415, "content_type", message)
+                raise Refusal(415, "content_type", message)
 
     def _limit_strangers(self, scope: Scope) -> None:
-        """Raise Refused if a client without the token may not ask for this, or asks too often."""
+        """Raise Refusal if a client without the token may not ask for this, or asks too often."""
         client, now = (scope.get("client") or ("",))[0], time.monotonic()
         wait = self._rate.wait(client, now)
         if wait:
@@ -285,7 +285,7 @@ class Admission:
         wait = self._guesses.wait(client, now)
         if wait:
             raise too_many("wrong tokens from this address", wait)
-        raise Refused(
+        raise Refusal(
             401,
             "token",
             "the token is missing or wrong; send the header 'Authorization: Bearer TOKEN'",
@@ -308,24 +308,24 @@ class Admission:
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":
-                        raise Refused(400, "gone", "the client left")
+                        raise Refusal(400, "gone", "the client left")
                     part = message.get("body", b"")
                     length += len(part)
                     if keep and length <= most:
                         parts.append(part)
-                    done = not message.get("more_body")
-                    if length > (most if done else last):
+                    is_last = not message.get("more_body")
+                    if length > (most if is_last else last):
                         raise _too_large(most)
-                    if done:
+                    if is_last:
                         return b"".join(parts)
         except TimeoutError:
             text = f"the body did not arrive within {self.limits.patience:g} s"
-            raise Refused(408, "slow", text) from None
+            raise Refusal(408, "slow", text) from None
 
 
-def _too_large(most: int) -> Refused:
+def _too_large(most: int) -> Refusal:
     message = f"the body is larger than {most} bytes; send smaller batches"
-    return Refused(413, "too_large", message)
+    return Refusal(413, "too_large", message)
 
 
 def _is_open(scope: Scope) -> bool:
@@ -333,20 +333,20 @@ def _is_open(scope: Scope) -> bool:
     return scope["path"] in ("/healthz", INDEXNOW) or scope["path"].startswith(_ANY_TYPE)
 
 
-def too_many(what: str, wait: float) -> Refused:
+def too_many(requests: str, wait: float) -> Refusal:
     """Return the refusal of requests that came too often; `wait`: seconds until the next may."""
-    return Refused(429, "rate", f"too many {what}; wait", {"Retry-After": str(math.ceil(wait))})
+    return Refusal(429, "rate", f"too many {requests}; wait", {"Retry-After": str(math.ceil(wait))})
 
 
-def _replayed(body: bytes, receive: Receive) -> Receive:
+def _replay(body: bytes, receive: Receive) -> Receive:
     """Return a function that returns the body first, and later messages after it."""
-    given = False
+    is_read = False
 
     async def again() -> Message:
-        nonlocal given
-        if given:
+        nonlocal is_read
+        if is_read:
             return await receive()
-        given = True
+        is_read = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     return again
@@ -356,13 +356,13 @@ def strict_json(body: bytes) -> Any:
     """Parse JSON strictly.
 
     Raises:
-        Refused: it is not JSON, not UTF-8, nested too deeply, has numbers that JSON has not, or
+        Refusal: it is not JSON, not UTF-8, nested too deeply, has numbers that JSON has not, or
             names an argument twice.
 
     >>> strict_json(b'{"limit": NaN}')
     Traceback (most recent call last):
     ...
-    ephemeral_crawl.serve.errors.Refused: the body is not JSON: NaN is not a number
+    ephemeral_crawl.serve.errors.Refusal: the body is not JSON: NaN is not a number
     """
     try:
         return _DECODER.decode(body.decode("utf-8"))
@@ -374,15 +374,15 @@ def strict_json(body: bytes) -> Any:
         message = f"the body is not JSON: {error.msg} at character {error.pos}"
     except ValueError as error:
         message = f"the body is not JSON: {error}"
-    raise Refused(400, "not_json", message)
+    raise Refusal(400, "not_json", message)
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     # As for files of changes, but here: a request is seen through in few files.
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
         raise ValueError("an object has two values of the same name")
-    return found
+    return values
 
 
 def _refuse(name: str) -> float:

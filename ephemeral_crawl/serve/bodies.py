@@ -65,8 +65,8 @@ def _schema(annotation: Any) -> dict[str, Any]:
     if NoneType in union and len(kinds) == 1:
         return {"anyOf": [_schema(kinds[0]), {"type": "null"}]}
     if timedelta in kinds or datetime in kinds:
-        known = _DURATION if timedelta in kinds else _TIME
-        return {"anyOf": [known, {"type": "null"}]} if NoneType in union else known
+        schema = _DURATION if timedelta in kinds else _TIME
+        return {"anyOf": [schema, {"type": "null"}]} if NoneType in union else schema
     if get_origin(annotation) is Literal:
         return {"type": "string", "enum": list(get_args(annotation))}
     if annotation is int:
@@ -76,29 +76,29 @@ def _schema(annotation: Any) -> dict[str, Any]:
     return {"type": "object"}
 
 
-def _meanings(described: Any) -> dict[str, str]:
+def _meanings(documented: Any) -> dict[str, str]:
     """Return what the docstring of a method, or of the class, says of its arguments."""
-    text = (inspect.getdoc(described) or "").partition("Arguments:\n")[2]
-    return {name: " ".join(said.split()) for name, said in _ARGUMENT.findall(text)}
+    text = (inspect.getdoc(documented) or "").partition("Arguments:\n")[2]
+    return {name: " ".join(meaning.split()) for name, meaning in _ARGUMENT.findall(text)}
 
 
 def _fields(method: str) -> dict[str, Any]:
     """Return the fields of a body: the arguments of a method."""
     function = getattr(Scheduler, method)
-    types, found = get_type_hints(function), dict[str, Any]()
+    types, fields = get_type_hints(function), dict[str, Any]()
     meanings = _meanings(Scheduler) | _meanings(function)
     for name, parameter in list(inspect.signature(function).parameters.items())[1:]:
         if name == "fetch":
             for key, kind in (("lease", int), ("source", str)):
-                found[key] = _field(_schema(kind), None, _FETCHED[key])
+                fields[key] = _field(_schema(kind), None, _FETCHED[key])
         elif parameter.kind is parameter.VAR_KEYWORD:  # settings of a source
-            found = _fields("add") | found
+            fields = _fields("add") | fields
         else:
             pairs = name in ("items", "pings")
             schema = {"type": "array", "items": _ITEM} if pairs else _schema(types[name])
             default = ... if parameter.default is parameter.empty else parameter.default
-            found[name] = _field(schema, default, meanings.get(name))
-    return found
+            fields[name] = _field(schema, default, meanings.get(name))
+    return fields
 
 
 def _field(schema: dict[str, Any], default: Any, meaning: str | None) -> Any:

@@ -34,7 +34,7 @@ class Problem(BaseModel):
     )
 
 
-class Refused(HTTPException):
+class Refusal(HTTPException):
     """An error that is answered to the client."""
 
     def __init__(
@@ -91,44 +91,44 @@ def responses(*codes: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def refusal(error: Exception) -> Refused:
+def refusal_of(error: Exception) -> Refusal:
     """Return the answer to an error."""
     again = {"Retry-After": "1"}
     match error:
-        case Refused():
+        case Refusal():
             return error
         case UnknownSource():
-            return Refused(404, "unknown_source", str(error))
+            return Refusal(404, "unknown_source", str(error))
         case UnknownLease():
-            return Refused(404, "unknown_lease", str(error))
+            return Refusal(404, "unknown_lease", str(error))
         case SourceExists():
-            return Refused(409, "source_exists", str(error))
+            return Refusal(409, "source_exists", str(error))
         case RequestValidationError() | ValidationError():
-            return Refused(422, "invalid", _said(error))
+            return Refusal(422, "invalid", _sentence(error))
         case HTTPException(status_code=404):
-            return Refused(404, "no_route", "there is no such page; see /openapi.json")
+            return Refusal(404, "no_route", "there is no such page; see /openapi.json")
         case HTTPException(status_code=405):
             message = "this path has other methods; see /openapi.json"
-            return Refused(405, "method", message, error.headers)
+            return Refusal(405, "method", message, error.headers)
         case HTTPException():
-            return Refused(error.status_code, "invalid", "the request cannot be understood")
+            return Refusal(error.status_code, "invalid", "the request cannot be understood")
         case DamagedStore():
-            return Refused(503, "store", str(error), again)
+            return Refusal(503, "store", str(error), again)
         case ValueError() | TypeError():
-            return Refused(422, "invalid", str(error))
+            return Refusal(422, "invalid", str(error))
         case Busy():
             message = "the server has more requests than it gets done; try again"
-            return Refused(503, "busy", message, again)
+            return Refusal(503, "busy", message, again)
         case TimeoutError():
-            return Refused(503, "locked", "the store is in use by others; try again", again)
+            return Refusal(503, "locked", "the store is in use by others; try again", again)
         case sqlite3.Error() | OSError():
-            return Refused(503, "store", f"the store cannot be used: {error}", again)
+            return Refusal(503, "store", f"the store cannot be used: {error}", again)
         case _:
             message = "the server failed; its log says why. Nothing may have been recorded"
-            return Refused(500, "failed", message)
+            return Refusal(500, "failed", message)
 
 
-def _said(error: RequestValidationError | ValidationError) -> str:
+def _sentence(error: RequestValidationError | ValidationError) -> str:
     """Return a sentence about the first invalid argument."""
     first = error.errors()[0]
     where = [str(part) for part in first["loc"] if part not in ("body", "query")]
@@ -141,8 +141,8 @@ def _said(error: RequestValidationError | ValidationError) -> str:
         case "dict_type" | "model_type":
             return f"{name} is {shown(first['input'])}; it must be an object, {{…}}"
         case _:
-            wanted = str(first["msg"]).removeprefix("Value error, ").removeprefix("Input ")
-            return f"{name} is {shown(first.get('input'))}; it {wanted}"
+            requirement = str(first["msg"]).removeprefix("Value error, ").removeprefix("Input ")
+            return f"{name} is {shown(first.get('input'))}; it {requirement}"
 
 
 def as_json(value: object) -> str:
@@ -157,10 +157,10 @@ def route_of(scope: Scope) -> str:
 
 def answer_to(error: Exception, route: str) -> Response:
     """Return the answer to an error, and log it if the server failed."""
-    refused = refusal(error)
-    if refused.status_code >= 500 and refused.error != "busy":
+    refusal = refusal_of(error)
+    if refusal.status_code >= 500 and refusal.error != "busy":
         _LOG.error("%s failed", route, exc_info=error)
-    return refused.response()
+    return refusal.response()
 
 
 def answer_errors(app: FastAPI) -> None:
@@ -170,6 +170,6 @@ def answer_errors(app: FastAPI) -> None:
         return answer_to(error, route_of(request.scope))
 
     # Exception is answered outside of all, and then raised again: so errors that we know are named.
-    known = (HTTPException, RequestValidationError, Refused, ValueError, TypeError, Busy, OSError)
-    for kind in (*known, sqlite3.Error, Exception):
+    kinds = (HTTPException, RequestValidationError, Refusal, ValueError, TypeError, Busy, OSError)
+    for kind in (*kinds, sqlite3.Error, Exception):
         app.add_exception_handler(kind, answer)

@@ -39,7 +39,7 @@ def show(
     service: Service,
     status: Status,
     fleet: Overview,
-    asked: str,
+    source: str,
     explanation: Explanation | None,
     names: Sequence[str],
     budget: str,
@@ -55,7 +55,7 @@ def show(
     return _template().render(
         status=status,
         fleet=fleet,
-        asked=asked,
+        asked=source,
         explanation=explanation,
         reasons=str(explanation).splitlines(),
         names=names,
@@ -85,11 +85,11 @@ def answer(fleet: Overview, status: Status) -> str:
         return "There are no sources yet. Add some with POST /v1/add."
     if not fleet.published > 0.0:
         return "Nothing is known of the sources yet."
-    found = {factor: fleet.collected(factor) / fleet.published for factor in (0.5, 1.0, 2.0)}
+    shares = {factor: fleet.collected(factor) / fleet.published for factor in (0.5, 1.0, 2.0)}
     text = (
-        f"{short(status.budget)} budget units an hour collect {found[1.0]:.0%} of what "
+        f"{short(status.budget)} budget units an hour collect {shares[1.0]:.0%} of what "
         f"{fleet.publishers(status.sources)}; half of the budget would collect "
-        f"{found[0.5]:.0%}, and double {found[2.0]:.0%}."
+        f"{shares[0.5]:.0%}, and double {shares[2.0]:.0%}."
     )
     return f"{text} {fleet.about_guess}".strip()
 
@@ -179,10 +179,10 @@ def _buys(fleet: Overview) -> Plot:
 
 def _history(samples: list[tuple[float, float]]) -> Plot | None:
     """Return the worth collected per hour over time, in at most a hundred parts."""
-    kept = samples[:: len(samples) // 100 + 1]
+    points = samples[:: len(samples) // 100 + 1]
     rates = [
-        (0.5 * (before + at), 3600.0 * (worth - less) / (at - before))
-        for (before, less), (at, worth) in pairwise(kept)
+        (0.5 * (before + at), 3600.0 * (worth - before_worth) / (at - before))
+        for (before, before_worth), (at, worth) in pairwise(points)
         if at > before
     ]
     if len(rates) < _FEWEST - 1:

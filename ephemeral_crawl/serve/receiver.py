@@ -29,7 +29,7 @@ from ephemeral_crawl.crawl.websub import KIND, NotYet, Subscriptions, look
 from ephemeral_crawl.live import UnknownSource
 from ephemeral_crawl.live.journal import file_of
 from ephemeral_crawl.serve.admission import INDEXNOW, WEBSUB, Rate, strict_json, too_many
-from ephemeral_crawl.serve.errors import Refused
+from ephemeral_crawl.serve.errors import Refusal
 from ephemeral_crawl.serve.service import Service
 
 _LOG = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ class IndexNow:
         """Ping the sources among the addresses.
 
         Raises:
-            Refused: with the status that the protocol says.
+            Refusal: with the status that the protocol says.
         """
         if not isinstance(urls, list) or not 0 < len(urls) <= _MOST_URLS:
             raise _invalid(400, f"send a list of 1 to {_MOST_URLS:,} URLs")
@@ -92,18 +92,20 @@ class IndexNow:
             site = urlsplit(names[0])
             default = f"{site.scheme}://{site.netloc}/{key}.txt"
             file = check_url(location or default, "keyLocation")
-            given = urlsplit(check_url(f"{site.scheme}://{host or site.netloc}/", "host")).netloc
+            netloc = urlsplit(check_url(f"{site.scheme}://{host or site.netloc}/", "host")).netloc
         except ValueError as error:
             raise _invalid(422, str(error)) from None
-        own = f"//{site.netloc}" + urlsplit(file).path.rpartition("/")[0] + "/"
-        if given not in (site.netloc, site.hostname) or urlsplit(file).netloc != site.netloc:
+        folder = f"//{site.netloc}" + urlsplit(file).path.rpartition("/")[0] + "/"
+        if netloc not in (site.netloc, site.hostname) or urlsplit(file).netloc != site.netloc:
             raise _invalid(422, "the host, the URLs and the key file must be of one host")
         for name in names:
-            if not name.partition(":")[2].startswith(own):
-                raise _invalid(422, f"{shown(name)} is not below the place of the key file, {own}")
+            if not name.partition(":")[2].startswith(folder):
+                raise _invalid(
+                    422, f"{shown(name)} is not below the place of the key file, {folder}"
+                )
         owner = host_of(names[0])
-        believed = self._clock() < self._fitting.get((key, file), -math.inf)
-        self._charge(self._rate if believed else self._strangers, owner, len(names))
+        is_trusted = self._clock() < self._fitting.get((key, file), -math.inf)
+        self._charge(self._rate if is_trusted else self._strangers, owner, len(names))
         scheduler = self._service.scheduler
 
         def look_up() -> list[str]:
@@ -111,17 +113,17 @@ class IndexNow:
             return [name for name in dict.fromkeys(spelt) if name]
 
         # As a change, in which the store is asked once whether others have changed it.
-        if not (known := await self._service.change(look_up)):
+        if not (sources := await self._service.change(look_up)):
             return
         if not await self._fits(key, file):
             text = f"{shown(file)} does not hold the key; put it there, and nothing else"
-            raise Refused(403, "key", text)
-        if not believed:
+            raise Refusal(403, "key", text)
+        if not is_trusted:
             self._charge(self._rate, owner, len(names))
 
         def ping() -> None:
-            there = filter(scheduler.__contains__, known)  # and not removed meanwhile
-            scheduler.signal_many({"source": name, "kind": "indexnow"} for name in there)
+            present = filter(scheduler.__contains__, sources)  # and not removed meanwhile
+            scheduler.signal_many({"source": name, "kind": "indexnow"} for name in present)
 
         await self._service.change(ping)
 
@@ -129,7 +131,7 @@ class IndexNow:
         """Count URLs against the limit of their host.
 
         Raises:
-            Refused: there were too many.
+            Refusal: there were too many.
         """
         if wait := rate.wait(host, self._clock(), float(urls)):
             raise too_many("URLs of this host", wait)
@@ -138,42 +140,42 @@ class IndexNow:
         """Return whether a file holds a key.
 
         Raises:
-            Refused: too many files of the host were asked for, or wait for an answer.
+            Refusal: too many files of the host were asked for, or wait for an answer.
         """
         host = host_of(file)
-        if (known := self._known(key, file)) is not None:
-            return known
+        if (fit := self._cached_fit(key, file)) is not None:
+            return fit
         if self._waiting[host] >= _MOST_LOOKS:  # which would take connections from others
             raise too_many("keys of this host", 1.0 / _LOOKS)
         self._waiting[host] += 1
         try:
-            return await self._looked(key, file, host)
+            return await self._look_up(key, file, host)
         finally:
             self._waiting[host] -= 1
             if not self._waiting[host]:
                 del self._waiting[host]
 
-    def _known(self, key: str, file: str) -> bool | None:
+    def _cached_fit(self, key: str, file: str) -> bool | None:
         """Return whether a file holds a key, None if it is not known."""
         for keys in (self._fitting, self._refused):
             if self._clock() < keys.get((key, file), -math.inf):
                 return keys is self._fitting
         return None
 
-    async def _looked(self, key: str, file: str, host: str) -> bool:
+    async def _look_up(self, key: str, file: str, host: str) -> bool:
         """Fetch a file when it is its turn at the host; return whether it holds a key."""
         turn = self._turns.setdefault(host, asyncio.Lock())
         async with turn:
-            if (known := self._known(key, file)) is not None:
-                return known
+            if (fit := self._cached_fit(key, file)) is not None:
+                return fit
             if wait := self._looks.wait(host, self._clock()):
                 raise too_many("keys of this host", wait)
             try:
                 answer = await self._client.get(file)
-                held = answer.body.removeprefix(b"\xef\xbb\xbf").strip()
+                content = answer.body.removeprefix(b"\xef\xbb\xbf").strip()
                 # Sites may redirect to wherever a visitor asks them to.
-                own = answer.status == 200 and host_of(answer.url) == host
-                fits = own and hmac.compare_digest(held, key.encode())
+                is_own = answer.status == 200 and host_of(answer.url) == host
+                fits = is_own and hmac.compare_digest(content, key.encode())
             except FetchError as error:
                 _LOG.info("%s: %s", file, error)
                 fits = False
@@ -310,21 +312,23 @@ class Receiver:
         @router.get(INDEXNOW, response_class=PlainTextResponse)
         async def submit(request: Request) -> PlainTextResponse:
             """Receive a URL by IndexNow: `url`, `key` and, optionally, `keyLocation`."""
-            given = request.query_params
-            urls = given.getlist("url")
-            await self._index_now.submit(given.get("key"), urls, None, given.get("keyLocation"))
+            parameters = request.query_params
+            urls = parameters.getlist("url")
+            await self._index_now.submit(
+                parameters.get("key"), urls, None, parameters.get("keyLocation")
+            )
             return PlainTextResponse("")
 
         @router.post(INDEXNOW, response_class=PlainTextResponse)
         async def submit_many(request: Request) -> PlainTextResponse:
             """Receive many URLs by IndexNow: a JSON object of `host`, `key`, `keyLocation` and
             `urlList`."""
-            given: Any = strict_json(await request.body())
-            if not isinstance(given, dict):
+            content: Any = strict_json(await request.body())
+            if not isinstance(content, dict):
                 raise _invalid(400, "send a JSON object")
-            place = given.get("keyLocation")
+            place = content.get("keyLocation")
             await self._index_now.submit(
-                given.get("key"), given.get("urlList"), given.get("host"), place
+                content.get("key"), content.get("urlList"), content.get("host"), place
             )
             return PlainTextResponse("")
 
@@ -364,5 +368,5 @@ def _spellings(url: str) -> Iterator[str]:
             yield "".join(spell(part) if k % 2 else part for k, part in enumerate(parts))
 
 
-def _invalid(status: int, text: str) -> Refused:
-    return Refused(status, "indexnow", text)
+def _invalid(status: int, text: str) -> Refusal:
+    return Refusal(status, "indexnow", text)

@@ -34,7 +34,7 @@ from ephemeral_crawl.serve.admission import (
     Token,
     strict_json,
 )
-from ephemeral_crawl.serve.errors import Refused, answer_errors
+from ephemeral_crawl.serve.errors import Refusal, answer_errors
 from ephemeral_crawl.serve.metrics import Requests
 from ephemeral_crawl.serve.page import POLICY
 from ephemeral_crawl.serve.routes import hooks_of
@@ -82,31 +82,31 @@ class Router:
         """End the waits of leases."""
         self._stopping.set()
 
-    async def one(self, method: str, given: dict[str, Any]) -> Any:
+    async def one(self, method: str, arguments: dict[str, Any]) -> Any:
         """Forward a request to the shard of its source, host or lease; of a tag, to all shards."""
         if method in ("pause", "resume"):  # null is as if it were not given
-            given = {name: value for name, value in given.items() if value is not None}
-        if "tag" in given and (method == "limit_tag" or "source" not in given):
-            return await self._of_tag(method, given)
-        shard, arguments = self._placed(given)
-        if method == "rename" and given.keys() == {"source", "name"}:
-            source, name = given["source"], given["name"]
+            arguments = {name: value for name, value in arguments.items() if value is not None}
+        if "tag" in arguments and (method == "limit_tag" or "source" not in arguments):
+            return await self._of_tag(method, arguments)
+        shard, body = self._route(arguments)
+        if method == "rename" and arguments.keys() == {"source", "name"}:
+            source, name = arguments["source"], arguments["name"]
             if isinstance(name, str) and (home := owner_of(name, len(self.servers))) != shard:
                 return await self._move(shard, home, source, name)
         try:
-            return await self.servers.post(shard, method, arguments)
-        except Refused as refused:
-            if "lease" not in arguments:
+            return await self.servers.post(shard, method, body)
+        except Refusal as refusal:
+            if "lease" not in body:
                 raise
-            text = refused.message.replace(f"lease {arguments['lease']}", f"lease {given['lease']}")
-            raise Refused(refused.status_code, refused.error, text, refused.headers) from None
+            text = refusal.message.replace(f"lease {body['lease']}", f"lease {arguments['lease']}")
+            raise Refusal(refusal.status_code, refusal.error, text, refusal.headers) from None
 
-    async def _of_tag(self, method: str, given: dict[str, Any]) -> Any:
+    async def _of_tag(self, method: str, arguments: dict[str, Any]) -> Any:
         """Forward a request about a tag to all shards, since its sources may be on any of them."""
         names = {"tag", "least", "most"}
-        if method == "limit_tag" and given.keys() <= names:
-            bounds = [text_of(x) for x in bounds_of(given.get("least"), given.get("most"))]
-            tag = name_of("tag", given["tag"])
+        if method == "limit_tag" and arguments.keys() <= names:
+            bounds = [text_of(x) for x in bounds_of(arguments.get("least"), arguments.get("most"))]
+            tag = name_of("tag", arguments["tag"])
             if self.balances and (tag in self.servers.tags or any(map(is_rate, bounds))):
                 await self.servers.limit_tag(tag, (bounds[0], bounds[1]))
                 return {"done": True}
@@ -115,83 +115,83 @@ class Router:
                     "a rate of a tag is divided among the shards by the server that balances; ask "
                     "the one that was given --budget, or give a part of the budget such as '20%'"
                 )
-        asked = (self.servers.post(k, method, given) for k in range(len(self.servers)))
-        return (await _all(asked))[0]
+        requests = (self.servers.post(k, method, arguments) for k in range(len(self.servers)))
+        return (await _all(requests))[0]
 
     async def _move(self, shard: int, home: int, source: str, name: str) -> Any:
         """Rename a source that then belongs to another shard, with what was learnt of it."""
         words = urlencode({"source": source})
-        known = await self.servers.ask(shard, "GET", f"/v1/export?{words}")
-        ((_, host, *more),) = known["sources"]
-        known["sources"] = [[name, host and domain_of(name), *more]]
-        known |= {"hosts": [], "limits": {}, "paused_hosts": []}  # those of the other domain
-        await self.servers.post(home, "adopt", {"exported": known})
+        export = await self.servers.ask(shard, "GET", f"/v1/export?{words}")
+        ((_, host, *more),) = export["sources"]
+        export["sources"] = [[name, host and domain_of(name), *more]]
+        export |= {"hosts": [], "limits": {}, "paused_hosts": []}  # those of the other domain
+        await self.servers.post(home, "adopt", {"exported": export})
         return await self.servers.post(shard, "remove", {"source": source})
 
-    async def many(self, method: str, given: dict[str, Any]) -> dict[str, Any]:
+    async def many(self, method: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Forward many requests at once, each to its shard, which accepts all of them or none."""
         name = _OF_MANY[method]
-        values = given.get(name)
+        values = arguments.get(name)
         if not isinstance(values, list):
-            return dict(await self.servers.post(0, method, given))  # which says what is wrong
+            return dict(await self.servers.post(0, method, arguments))  # which says what is wrong
         parts: dict[int, list[int]] = {}
-        placed = [self._placed(value) for value in values]
-        for number, (shard, _) in enumerate(placed):
+        routes = [self._route(value) for value in values]
+        for number, (shard, _) in enumerate(routes):
             parts.setdefault(shard, []).append(number)
 
         async def ask(shard: int, numbers: list[int]) -> Any:
             try:
-                part = {**given, name: [placed[number][1] for number in numbers]}
+                part = {**arguments, name: [routes[number][1] for number in numbers]}
                 return await self.servers.post(shard, method, part)
-            except Refused as refused:
-                text = _NUMBERED.sub(lambda m: f"{m[1]} {numbers[int(m[2])]}:", refused.message)
+            except Refusal as refusal:
+                text = _NUMBERED.sub(lambda m: f"{m[1]} {numbers[int(m[2])]}:", refusal.message)
                 if len(parts) > 1:
                     text += f" (the {name} of other shards count, unless refused there)"
-                code = refused.status_code
-                raise Refused(code, refused.error, text, refused.headers) from None
+                code = refusal.status_code
+                raise Refusal(code, refusal.error, text, refusal.headers) from None
 
         answers = await _all(ask(*part) for part in parts.items())
         if method == "add_many":
             return {"added": sum(answer["added"] for answer in answers)}
         if method == "update_many":
             return {"done": True}
-        told = "worths" if method == "signal_many" else "results"
+        key = "worths" if method == "signal_many" else "results"
         results: list[Any] = [0.0] * len(values)
         for numbers, answer in zip(parts.values(), answers, strict=True):
-            for number, result in zip(numbers, answer[told], strict=True):
+            for number, result in zip(numbers, answer[key], strict=True):
                 results[number] = result
-        return ({"done": True} if method == "signal_many" else {}) | {told: results}
+        return ({"done": True} if method == "signal_many" else {}) | {key: results}
 
-    def _placed(self, given: Any) -> tuple[int, Any]:
+    def _route(self, arguments: Any) -> tuple[int, Any]:
         """Return the shard that a request concerns, and what to send to it."""
-        if not isinstance(given, dict):
-            return 0, given
-        lease, name = given.get("lease"), given.get("source", given.get("host"))
+        if not isinstance(arguments, dict):
+            return 0, arguments
+        lease, name = arguments.get("lease"), arguments.get("source", arguments.get("host"))
         if type(lease) is int:
             number, shard = divmod(lease, MOST_SHARDS)
             if not 0 <= shard < len(self.servers):
-                raise Refused(404, "unknown_lease", f"there is no lease {lease}")
-            return shard, {**given, "lease": number}
+                raise Refusal(404, "unknown_lease", f"there is no lease {lease}")
+            return shard, {**arguments, "lease": number}
         if not isinstance(name, str):
-            return 0, given  # which says what is wrong
-        domain, host = domain_of(name), given.get("host")
+            return 0, arguments  # which says what is wrong
+        domain, host = domain_of(name), arguments.get("host")
         if isinstance(host, str) and (domain_of(host) != domain or domain.startswith("*.")):
-            raise Refused(
+            raise Refusal(
                 422,
                 "invalid",
                 f"host is {shown(host)}, which is not of the registered domain of "
                 f"{shown(name)}: hosts that sources of several domains share cannot be kept on one "
                 "shard; leave it out, or give a name in that domain",
             )
-        return shard_of(domain, len(self.servers)), given
+        return shard_of(domain, len(self.servers)), arguments
 
-    async def lease(self, given: dict[str, Any], request: Request) -> dict[str, Any]:
+    async def lease(self, arguments: dict[str, Any], request: Request) -> dict[str, Any]:
         """Lease from the shards in proportion to what is due on each, best first; what one cannot
         give, others do. If nothing is due, wait."""
-        arguments = {name: given[name] for name in given if name != "wait"}
-        limit = check_whole("limit", given.get("limit", 1))
-        end = time.monotonic() + min(seconds("wait", given.get("wait", 0.0)), _MOST_WAIT)
-        if leases := await self._lease(limit, arguments):
+        body = {name: arguments[name] for name in arguments if name != "wait"}
+        limit = check_whole("limit", arguments.get("limit", 1))
+        end = time.monotonic() + min(seconds("wait", arguments.get("wait", 0.0)), _MOST_WAIT)
+        if leases := await self._lease(limit, body):
             return {"leases": leases}
         try:
             async with asyncio.timeout(max(end - time.monotonic(), 0.0)):
@@ -207,7 +207,7 @@ class Router:
                 except TimeoutError:
                     if await request.is_disconnected():
                         break
-                    leases = await self._lease(limit, arguments)
+                    leases = await self._lease(limit, body)
         finally:
             self._turn.release()
         return {"leases": leases}
@@ -218,14 +218,14 @@ class Router:
         weights, leases = self._due.copy(), list[dict[str, Any]]()
         for _ in range(_ROUNDS):
             parts = shares(limit - len(leases), weights, random.random())
-            asked = [(k, part) for k, part in enumerate(parts) if part]
-            told = await asyncio.gather(
-                *(self.servers.post(k, "lease", {**arguments, "limit": n}) for k, n in asked),
+            numbers = [(k, part) for k, part in enumerate(parts) if part]
+            answers = await asyncio.gather(
+                *(self.servers.post(k, "lease", {**arguments, "limit": n}) for k, n in numbers),
                 return_exceptions=True,
             )
-            for (k, part), answer in zip(asked, told, strict=True):
+            for (k, part), answer in zip(numbers, answers, strict=True):
                 if isinstance(answer, BaseException):
-                    if not isinstance(answer, Refused) or answer.status_code < 500:
+                    if not isinstance(answer, Refusal) or answer.status_code < 500:
                         raise answer
                     answer = {"leases": []}  # the others go on
                 for lease in answer["leases"]:
@@ -238,28 +238,28 @@ class Router:
 
     async def _look(self) -> None:
         """Ask the shards how much is due on each; 0 if a shard does not answer."""
-        found = await self.servers.statuses()
-        self._due = np.array([0.0 if status is None else status.due + 1.0 for status in found])
+        statuses = await self.servers.statuses()
+        self._due = np.array([0.0 if status is None else status.due + 1.0 for status in statuses])
         self._due_at = time.monotonic()
 
     async def status(self) -> tuple[Status, list[Status | None]]:
         """Return the status of all shards that answer, taken together, and of each shard, (S,).
 
         Raises:
-            Refused: none answers.
+            Refusal: none answers.
         """
-        each = await self.servers.statuses()
-        found = [status for status in each if status is not None]
-        if not found:
-            raise Refused(503, "shard", "no server of a shard answers; see the logs of the servers")
-        budget = sum(status.budget for status in found)
-        counts = Counts(*np.sum([astuple(status.counts) for status in found], axis=0).tolist())
+        statuses = await self.servers.statuses()
+        answers = [status for status in statuses if status is not None]
+        if not answers:
+            raise Refusal(503, "shard", "no server of a shard answers; see the logs of the servers")
+        budget = sum(status.budget for status in answers)
+        counts = Counts(*np.sum([astuple(status.counts) for status in answers], axis=0).tolist())
         sums = {
-            name: sum(getattr(status, name) for status in found)
+            name: sum(getattr(status, name) for status in answers)
             for name in ("sources", "paused", "new", "failing", "leased", "due", "balance")
         }
-        price = sum(status.price * status.budget for status in found) / budget
-        return replace(found[0], **sums, price=price, budget=budget, counts=counts), each
+        price = sum(status.price * status.budget for status in answers) / budget
+        return replace(answers[0], **sums, price=price, budget=budget, counts=counts), statuses
 
     async def names(self, text: str, start: int, limit: int) -> dict[str, Any]:
         """Return names of sources, page by page, one shard after the other."""
@@ -276,15 +276,15 @@ class Router:
 
     async def next_due(self) -> float | None:
         """Return when the first shard has something to lease, seconds since 1970."""
-        asked = [self.servers.ask(k, "GET", "/v1/next_due") for k in range(len(self.servers))]
-        found = [answer["due_at"] for answer in await asyncio.gather(*asked)]
-        return min((due for due in found if due is not None), default=None)
+        requests = [self.servers.ask(k, "GET", "/v1/next_due") for k in range(len(self.servers))]
+        answers = [answer["due_at"] for answer in await asyncio.gather(*requests)]
+        return min((due for due in answers if due is not None), default=None)
 
 
-async def _all(asked: Iterable[Awaitable[Any]]) -> list[Any]:
+async def _all(requests: Iterable[Awaitable[Any]]) -> list[Any]:
     """Return the answers of several shards, once all of them have answered; raise the first error
     among them."""
-    answers = await asyncio.gather(*asked, return_exceptions=True)
+    answers = await asyncio.gather(*requests, return_exceptions=True)
     for answer in answers:
         if isinstance(answer, BaseException):
             raise answer
@@ -325,10 +325,12 @@ def make_router(router: Router, token: Token | None, limits: Limits, budget: Any
     @app.head("/healthz")
     @app.get("/healthz")
     async def healthz() -> PlainTextResponse:
-        _, each = await router.status()
-        silent = [router.servers.addresses[k] for k, status in enumerate(each) if status is None]
+        _, statuses = await router.status()
+        silent = [
+            router.servers.addresses[k] for k, status in enumerate(statuses) if status is None
+        ]
         if silent:
-            raise Refused(503, "shard", f"these servers do not answer: {', '.join(silent)}")
+            raise Refusal(503, "shard", f"these servers do not answer: {', '.join(silent)}")
         return PlainTextResponse("ok\n")
 
     @app.get("/metrics")
@@ -341,7 +343,7 @@ def make_router(router: Router, token: Token | None, limits: Limits, budget: Any
         number = len(router.servers)
         k = owner_of(source, number) if source else shard
         if not 0 <= k < number:
-            raise Refused(404, "no_route", f"there is no shard {k}; there are 0 to {number - 1}")
+            raise Refusal(404, "no_route", f"there is no shard {k}; there are 0 to {number - 1}")
         text = await router.servers.ask(k, "GET", f"/?{urlencode({'source': source})}")
         links = " ".join(f'<a href="/?shard={i}">{i}</a>' for i in range(number))
         about = (
@@ -352,14 +354,14 @@ def make_router(router: Router, token: Token | None, limits: Limits, budget: Any
 
     @app.get("/v1/status")
     async def status() -> JSONResponse:
-        found, each = await router.status()
-        shards = [status and asdict(status) for status in each]
-        return JSONResponse({**asdict(found), "shards": shards})
+        total, statuses = await router.status()
+        shards = [status and asdict(status) for status in statuses]
+        return JSONResponse({**asdict(total), "shards": shards})
 
     @app.get("/v1/tags")
     async def tags() -> JSONResponse:
-        each = [found for found in await router.servers.each_tags() if found is not None]
-        return JSONResponse([asdict(tag) for tag in together(each)])
+        tag_lists = [tags for tags in await router.servers.each_tags() if tags is not None]
+        return JSONResponse([asdict(tag) for tag in together(tag_lists)])
 
     @app.get("/v1/sources")
     async def sources(text: str = "", start: int = 0, limit: int = 100) -> JSONResponse:
@@ -383,7 +385,7 @@ def make_router(router: Router, token: Token | None, limits: Limits, budget: Any
     async def signal(source: str, kind: str) -> None:
         await router.one("signal", {"source": source, "kind": kind})
 
-    async def passed_on(shard: int, path: str, request: Request) -> Response:
+    async def pass_on(shard: int, path: str, request: Request) -> Response:
         """Return what a shard answers to a hub or a site."""
         signature = request.headers.get("x-hub-signature")
         headers = {} if signature is None else {"X-Hub-Signature": signature}
@@ -397,41 +399,41 @@ def make_router(router: Router, token: Token | None, limits: Limits, budget: Any
     @app.api_route(SHARDS + "{shard}" + WEBSUB + "{key}", methods=["GET", "POST"])
     async def of_hub(shard: int, key: str, request: Request) -> Response:
         if not (0 <= shard < len(router.servers) and _KEY.fullmatch(key)):
-            raise Refused(404, "no_route", "there is no such subscription")
-        return await passed_on(shard, WEBSUB + key, request)
+            raise Refusal(404, "no_route", "there is no such subscription")
+        return await pass_on(shard, WEBSUB + key, request)
 
     @app.api_route(INDEXNOW, methods=["GET", "POST"])
     async def of_site(request: Request) -> Response:
         url: Any = request.query_params.get("url")
         if request.method == "POST":
-            given = strict_json(await request.body())
-            urls = given.get("urlList") if isinstance(given, dict) else None
+            content = strict_json(await request.body())
+            urls = content.get("urlList") if isinstance(content, dict) else None
             url = urls[0] if isinstance(urls, list) and urls else None
         shard = 0  # which says what is wrong
         with suppress(ValueError):
             shard = owner_of(check_url(url), len(router.servers))
-        return await passed_on(shard, INDEXNOW, request)
+        return await pass_on(shard, INDEXNOW, request)
 
     if token is not None:
         app.include_router(hooks_of(partial(of_source, "next_due"), signal, token))
 
-    async def configure(given: dict[str, Any]) -> dict[str, Any]:
-        divided = [given.pop(name, None) for name in ("budget", "zone", "burst")]
-        if divided[0] is None and divided[1] is not None:
+    async def configure(arguments: dict[str, Any]) -> dict[str, Any]:
+        parts = [arguments.pop(name, None) for name in ("budget", "zone", "burst")]
+        if parts[0] is None and parts[1] is not None:
             raise ValueError("give the budget by the hour together with its zone")
-        if divided[0] is not None or divided[2] is not None:
-            await budget(*divided)
-        for k in range(len(router.servers)) if given else ():
-            await router.servers.post(k, "configure", given)
+        if parts[0] is not None or parts[2] is not None:
+            await budget(*parts)
+        for k in range(len(router.servers)) if arguments else ():
+            await router.servers.post(k, "configure", arguments)
         return {"done": True}
 
     def direct(function: Any, with_request: bool = False) -> Any:
         async def answer(body: bytes, request: Request) -> bytes:
-            given = strict_json(body)
-            if not isinstance(given, dict):
-                raise Refused(422, "invalid", "the body must be an object, {…}")
-            told = await (function(given, request) if with_request else function(given))
-            return json.dumps(told).encode()
+            arguments = strict_json(body)
+            if not isinstance(arguments, dict):
+                raise Refusal(422, "invalid", "the body must be an object, {…}")
+            result = await (function(arguments, request) if with_request else function(arguments))
+            return json.dumps(result).encode()
 
         return answer
 

@@ -23,7 +23,7 @@ from ephemeral_crawl.live import Explanation, Scheduler, Status, TagStatus, Unkn
 from ephemeral_crawl.live.arguments import seconds, whole
 from ephemeral_crawl.serve import bodies
 from ephemeral_crawl.serve.admission import Admission, Direct, Limits, Token, strict_json
-from ephemeral_crawl.serve.errors import WITH_BODY, Refused, answer_errors, as_json, responses
+from ephemeral_crawl.serve.errors import WITH_BODY, Refusal, answer_errors, as_json, responses
 from ephemeral_crawl.serve.metrics import Requests
 from ephemeral_crawl.serve.page import POLICY, iso, show
 from ephemeral_crawl.serve.service import Service
@@ -46,13 +46,13 @@ def direct(router: APIRouter) -> dict[str, Direct]:
 
 def _direct(endpoint: Callable[..., Awaitable[BaseModel]]) -> Direct:
     types = get_type_hints(endpoint)
-    arguments: type[BaseModel] = types["body"]
+    model: type[BaseModel] = types["body"]
 
     async def answer(body: bytes, request: Request) -> bytes:
         NOTATION.set(as_json)
-        given = arguments.model_validate(strict_json(body))
-        told = await (endpoint(given, request) if "request" in types else endpoint(given))
-        return told.model_dump_json().encode()
+        arguments = model.model_validate(strict_json(body))
+        result = await (endpoint(arguments, request) if "request" in types else endpoint(arguments))
+        return result.model_dump_json().encode()
 
     return answer
 
@@ -129,11 +129,11 @@ def _changing(router: APIRouter, service: Service, method: str, codes: Sequence[
     function = getattr(service.scheduler, method)
 
     async def change(body: Any) -> bodies.Done:
-        await service.change(function, **_sent(body))
+        await service.change(function, **_arguments(body))
         return bodies.Done()
 
     async def ping(body: Any) -> bodies.WorthOfPing:
-        return bodies.WorthOfPing(worth=await service.change(function, **_sent(body)))
+        return bodies.WorthOfPing(worth=await service.change(function, **_arguments(body)))
 
     tag = "fetching" if method == "signal" else "sources"
     _document(router, method, ping if method == "signal" else change, tag, codes)
@@ -144,22 +144,22 @@ def _recording(router: APIRouter, service: Service, method: str, outcome: str) -
     s = service.scheduler
 
     async def record(body: Any) -> bodies.Recorded:
-        given = _sent(body)
-        if await service.change(s.record_one, {**given, "outcome": outcome}):
+        arguments = _arguments(body)
+        if await service.change(s.record_one, {**arguments, "outcome": outcome}):
             return bodies.Recorded()
-        expired = None
+        expiry = None
         if outcome == "released":
-            expired = await service.call(s.expired_at, given["lease"])
-        if expired is None:
-            raise Refused(
+            expiry = await service.call(s.expired_at, arguments["lease"])
+        if expiry is None:
+            raise Refusal(
                 410,
                 "reported",
                 "the lease was reported before, or its source was removed; nothing was recorded",
             )
-        raise Refused(
+        raise Refusal(
             410,
             "expired",
-            f"lease {given['lease']} had expired at {iso(expired)}, and counts as a fetch: the "
+            f"lease {arguments['lease']} had expired at {iso(expiry)}, and counts as a fetch: the "
             "budget units that it cost are spent. Nothing needs to be done; the source is leased "
             "again when it is due",
         )
@@ -176,13 +176,13 @@ def _document(
 ) -> None:
     """Add the route of a method, with the method's arguments and docstring."""
     endpoint.__annotations__["body"] = bodies.body_of(method)
-    described = inspect.getdoc(getattr(Scheduler, method)) or ""
+    description = inspect.getdoc(getattr(Scheduler, method)) or ""
     router.add_api_route(
         f"/{method}",
         endpoint,
         methods=["POST"],
         name=method,
-        description=described.partition("\n\nArguments:")[0],
+        description=description.partition("\n\nArguments:")[0],
         tags=[tag],
         responses=responses(*WITH_BODY, *codes),
     )
@@ -240,7 +240,7 @@ def hooks(service: Service, token: Token) -> APIRouter:
 
 
 def hooks_of(
-    known: Callable[[str], Awaitable[Any]],
+    check_source: Callable[[str], Awaitable[Any]],
     signal: Callable[[str, str], Awaitable[Any]],
     token: Token,
 ) -> APIRouter:
@@ -250,7 +250,7 @@ def hooks_of(
     @router.get("/v1/hook", responses=responses(404, 422))
     async def hook(source: _SourceQuery, kind: str = "websub") -> bodies.Hook:
         """Return the path at which a WebSub hub or a webhook may ping a source."""
-        await known(source)
+        await check_source(source)
         words = urlencode({"source": source, "kind": kind})
         return bodies.Hook(path=f"/hooks/{token.hook(source, kind)}?{words}")
 
@@ -258,7 +258,7 @@ def hooks_of(
         if not hmac.compare_digest(
             key.encode("utf-8", "replace"), token.hook(source, kind).encode()
         ):
-            raise Refused(404, "no_route", "there is no such hook; see GET /v1/hook")
+            raise Refusal(404, "no_route", "there is no such hook; see GET /v1/hook")
 
     @router.get("/hooks/{key}", response_class=PlainTextResponse, responses=responses(404))
     async def verify(
@@ -280,14 +280,14 @@ def hooks_of(
     return router
 
 
-def _sent(body: BaseModel) -> dict[str, Any]:
+def _arguments(body: BaseModel) -> dict[str, Any]:
     """Return the arguments that were sent."""
     return {name: getattr(body, name) for name in body.model_fields_set}
 
 
 def _check_batch(name: str, values: list[Any], limits: Limits) -> None:
     if len(values) > limits.batch:
-        raise Refused(
+        raise Refusal(
             413, "too_large", f"there are {len(values)} {name}; send at most {limits.batch} at once"
         )
 
@@ -354,7 +354,7 @@ def make_app(
         @app.get("/v1/hook", include_in_schema=False)
         async def hook() -> None:
             """Refuse the request, and explain why there are no hooks."""
-            raise Refused(
+            raise Refusal(
                 404, "no_route", "hooks need a server with a token; start it with --token-file"
             )
 

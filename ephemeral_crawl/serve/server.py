@@ -21,7 +21,7 @@ from crawl_env.errors import counted
 from ephemeral_crawl.core.logs import Form, Level, logged
 from ephemeral_crawl.live.reasons import redacted
 from ephemeral_crawl.serve.admission import Limits, Token
-from ephemeral_crawl.serve.errors import Refused
+from ephemeral_crawl.serve.errors import Refusal
 from ephemeral_crawl.serve.router import Router, make_router
 from ephemeral_crawl.serve.servers import Shards
 from ephemeral_crawl.shards.balancer import Balancer, Quote
@@ -101,7 +101,7 @@ class Patient(HttpToolsProtocol):
             self._refuse(400, "not_http", "this is not a request of HTTP/1.1")
 
     def _refuse(self, status: int, error: str, message: str) -> None:
-        response = Refused(status, error, message, {"Connection": "close"}).response()
+        response = Refusal(status, error, message, {"Connection": "close"}).response()
         lines = [b"%s: %s\r\n" % header for header in response.raw_headers]
         self.transport.write(b"".join([STATUS_LINE[status], *lines, b"\r\n", response.body]))
         self.transport.close()
@@ -163,8 +163,8 @@ def listen(host: str, port: int) -> socket.socket:
     if not 0 <= port < 2**16:  # or the remainder would be taken
         raise ValueError(f"--port is {port}; it must be between 0 and 65535")
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = found[0]
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = addresses[0]
         listener = socket.socket(family, kind, protocol)
         if os.name == "posix":  # on Windows, other programs could use the same port then
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -182,11 +182,11 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def announce(listener: socket.socket, what: str) -> None:
+def announce(listener: socket.socket, content: str) -> None:
     """Print the address at which requests are answered, and what is served."""
     address, port = listener.getsockname()[:2]
     place = f"[{address}]" if ":" in address else address
-    print(f"Serving http://{place}:{port}/ ({what})", flush=True)
+    print(f"Serving http://{place}:{port}/ ({content})", flush=True)
 
 
 def logs(level: Level = "warning", form: Form = "text") -> AbstractContextManager[None]:
@@ -215,7 +215,7 @@ def make_server(app: ASGIApp, service: Stops, limits: Limits) -> Server:
 _LOG = logging.getLogger(__name__)
 
 
-async def keep_balanced(shards: Shards, balancer: Balancer, every: float, once: bool) -> None:
+async def keep_balanced(shards: Shards, balancer: Balancer, interval: float, once: bool) -> None:
     """Balance once, or again and again; print the quotes of the shards and their new budgets.
 
     Arguments:
@@ -233,13 +233,13 @@ async def keep_balanced(shards: Shards, balancer: Balancer, every: float, once: 
             if None in quotes:
                 raise ValueError("no budget was changed, since a server does not answer")
             return
-        await asyncio.sleep(every)
+        await asyncio.sleep(interval)
 
 
 async def forward(
     shards: Shards,
     balancer: Balancer | None,
-    every: float,
+    interval: float,
     token: Token | None,
     limits: Limits,
     listener: socket.socket,
@@ -255,7 +255,7 @@ async def forward(
     router = Router(shards, balances=balancer is not None)
     app = make_router(router, token, limits, set_budget)
     announce(listener, counted(len(shards), "shard"))
-    rounds = balancer and asyncio.create_task(keep_balanced(shards, balancer, every, once=False))
+    rounds = balancer and asyncio.create_task(keep_balanced(shards, balancer, interval, once=False))
     await make_server(app, router, limits).serve([listener])
     if rounds:
         rounds.cancel()
@@ -263,12 +263,12 @@ async def forward(
 
 def _print(addresses: Sequence[str], quotes: Sequence[Quote | None], balancer: Balancer) -> None:
     """Print the quotes of the shards and their new budgets."""
-    for address, quote, given in zip(addresses, quotes, balancer.given.tolist(), strict=True):
+    for address, quote, budget in zip(addresses, quotes, balancer.budgets.tolist(), strict=True):
         if quote is None:
-            kept = f"{given:.4g}/h" if given < math.inf else "what it has"
-            print(f"{address}  does not answer, keeps {kept}", flush=True)
+            text = f"{budget:.4g}/h" if budget < math.inf else "what it has"
+            print(f"{address}  does not answer, keeps {text}", flush=True)
         else:
             print(
-                f"{address}  price {quote.price:.4g}  {quote.budget:.4g} -> {given:.4g}/h",
+                f"{address}  price {quote.price:.4g}  {quote.budget:.4g} -> {budget:.4g}/h",
                 flush=True,
             )

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from crawl_env.errors import shown
 from ephemeral_crawl.live import Counts, Status, TagStatus
 from ephemeral_crawl.live.reasons import redacted
-from ephemeral_crawl.serve.errors import Refused
+from ephemeral_crawl.serve.errors import Refusal
 from ephemeral_crawl.shards.balancer import Balancer, Quote, quote_of
 from ephemeral_crawl.shards.tag_budgets import Bounds, TagBudgets, TagQuote, is_rate
 
@@ -66,18 +66,18 @@ class Shards(ABC):
             body: what is sent as JSON; None: nothing.
 
         Raises:
-            Refused: it refuses, or does not answer.
+            Refusal: it refuses, or does not answer.
         """
         text = b"" if body is None else json.dumps(body).encode()
         status, answer = await self.send(shard, method, path, text)
         try:
             if status == 200 and not path.startswith("/v1/"):
                 return answer.decode()
-            told = json.loads(answer)
+            content = json.loads(answer)
             if status == 200:
-                return told
+                return content
             again = {"Retry-After": "1"} if status == 503 else None
-            raise Refused(status, told["error"], told["message"], again)
+            raise Refusal(status, content["error"], content["message"], again)
         except (ValueError, LookupError) as error:
             raise self._silent(shard, error) from error
 
@@ -92,7 +92,7 @@ class Shards(ABC):
         """Return what `exchange` does.
 
         Raises:
-            Refused: the server does not answer.
+            Refusal: the server does not answer.
         """
         try:
             async with asyncio.timeout(_PATIENCE):
@@ -100,8 +100,8 @@ class Shards(ABC):
         except (OSError, EOFError, asyncio.LimitOverrunError, ValueError, LookupError) as error:
             raise self._silent(shard, error) from error
 
-    def _silent(self, shard: int, error: Exception) -> Refused:
-        return Refused(
+    def _silent(self, shard: int, error: Exception) -> Refusal:
+        return Refusal(
             503,
             "shard",
             f"the server of shard {shard}, {self.addresses[shard]}, does not answer as it should "
@@ -115,35 +115,37 @@ class Shards(ABC):
 
     async def statuses(self) -> list[Status | None]:
         """Return the status of each, (S,); None of those that do not answer."""
-        asked = [self.ask(k, "GET", "/v1/status") for k in range(len(self))]
-        return [_status(told) for told in await asyncio.gather(*asked, return_exceptions=True)]
+        requests = [self.ask(k, "GET", "/v1/status") for k in range(len(self))]
+        return [
+            _status(answer) for answer in await asyncio.gather(*requests, return_exceptions=True)
+        ]
 
     async def balance(self, balancer: Balancer) -> list[Quote | None]:
         """Run one round of a balancer; return the quotes of the shards before it."""
         async with self._round:
             balancer.follow(time.time())
-            found = await self.statuses()
-            quotes = [None if status is None else quote_of(status) for status in found]
+            statuses = await self.statuses()
+            quotes = [None if status is None else quote_of(status) for status in statuses]
             for part in (balancer.lower(quotes), None):
                 budgets = balancer.rise() if part is None else part
-                told = {k: balancer.arguments(x) for k, x in budgets.items()}
-                confirmed = await self._tell("configure", told)
+                arguments = {k: balancer.arguments(x) for k, x in budgets.items()}
+                answers = await self._tell("configure", arguments)
                 if part is not None:
-                    balancer.acknowledge({k: part[k] for k in confirmed})
-            await self._balance_tags(found)
+                    balancer.acknowledge({k: part[k] for k in answers})
+            await self._balance_tags(statuses)
             return quotes
 
     async def limit_tag(self, tag: str, bounds: Bounds) -> None:
         """Divide the minimum and the maximum of a tag among the shards, from now on.
 
         Raises:
-            Refused: a shard does not answer. If that is so at the beginning, nothing is changed.
+            Refusal: a shard does not answer. If that is so at the beginning, nothing is changed.
         """
         async with self._round:
-            found = await self.statuses()
-            silent = [self.addresses[k] for k, status in enumerate(found) if status is None]
+            statuses = await self.statuses()
+            silent = [self.addresses[k] for k, status in enumerate(statuses) if status is None]
             if silent:
-                raise Refused(
+                raise Refusal(
                     503,
                     "shard",
                     f"these servers do not answer: {', '.join(silent)}. What they would spend "
@@ -152,10 +154,10 @@ class Shards(ABC):
                 )
             if tag not in self.tags:
                 self.tags[tag] = TagBudgets(tag, len(self))
-            self.tags[tag].given = bounds
-            if late := await self._balance_tags(found, only=tag):
+            self.tags[tag].bounds = bounds
+            if late := await self._balance_tags(statuses, only=tag):
                 places = ", ".join(self.addresses[k] for k in late)
-                raise Refused(
+                raise Refusal(
                     503,
                     "shard",
                     f"these servers have not confirmed it: {places}. The others have, and these "
@@ -168,20 +170,20 @@ class Shards(ABC):
     ) -> list[int]:
         """Run one round of the budgets of all tags, or of one; return the shards that did not
         confirm what they were told."""
-        each = await self.each_tags(statuses)
+        tags = await self.each_tags(statuses)
         if only is None:
-            self._find_tags(each)
+            self._find_tags(tags)
         late = set[int]()
         for name, budgets in self.tags.items():
             if only not in (None, name):
                 continue
-            quotes = [_quote_of_tag(name, *found) for found in zip(statuses, each, strict=True)]
+            quotes = [_quote_of_tag(name, *pair) for pair in zip(statuses, tags, strict=True)]
             for part in ("lower", "rise"):
-                told = budgets.lower(quotes) if part == "lower" else budgets.rise()
-                confirmed = await self._tell("limit_tag", told)
-                late |= told.keys() - confirmed.keys()
+                arguments = budgets.lower(quotes) if part == "lower" else budgets.rise()
+                answers = await self._tell("limit_tag", arguments)
+                late |= arguments.keys() - answers.keys()
                 if part == "lower":
-                    budgets.acknowledge(confirmed)
+                    budgets.acknowledge(answers)
         return sorted(late)
 
     async def each_tags(
@@ -189,39 +191,41 @@ class Shards(ABC):
     ) -> list[list[TagStatus] | None]:
         """Return the tags of each shard, (S,); None of those that do not answer."""
         shards = [k for k in range(len(self)) if statuses is None or statuses[k] is not None]
-        asked = [self.ask(k, "GET", "/v1/tags") for k in shards]
-        told = dict(zip(shards, await asyncio.gather(*asked, return_exceptions=True), strict=True))
+        requests = [self.ask(k, "GET", "/v1/tags") for k in shards]
+        answers = dict(
+            zip(shards, await asyncio.gather(*requests, return_exceptions=True), strict=True)
+        )
         return [
-            [TagStatus(**tag) for tag in found] if isinstance(found := told.get(k), list) else None
+            [TagStatus(**tag) for tag in tags] if isinstance(tags := answers.get(k), list) else None
             for k in range(len(self))
         ]
 
-    def _find_tags(self, each: Sequence[list[TagStatus] | None]) -> None:
+    def _find_tags(self, tags_of_shards: Sequence[list[TagStatus] | None]) -> None:
         """From now on, also divide the bounds of tags that others have set on the shards."""
-        found: dict[str, set[Bounds]] = {}
-        for tag in (tag for tags in each for tag in tags or () if tag.tag):
-            found.setdefault(tag.tag, set()).add((tag.least_set, tag.most_set))
-        for name, bounds in found.items():
-            rates = [given for given in bounds if any(map(is_rate, given))]
+        bounds_of: dict[str, set[Bounds]] = {}
+        for tag in (tag for tags in tags_of_shards for tag in tags or () if tag.tag):
+            bounds_of.setdefault(tag.tag, set()).add((tag.least_set, tag.most_set))
+        for name, bounds in bounds_of.items():
+            rates = [pair for pair in bounds if any(map(is_rate, pair))]
             if name not in self.tags and rates:
                 self.tags[name] = TagBudgets(name, len(self))
-                self.tags[name].given = rates[0]
+                self.tags[name].bounds = rates[0]
             elif name in self.tags and len(bounds) == 1:
-                self.tags[name].given = bounds.pop()
+                self.tags[name].bounds = bounds.pop()
 
     async def _tell(
         self, method: str, arguments: Mapping[int, Mapping[str, Any]]
     ) -> Mapping[int, Any]:
         """Tell shards something; return the answers of those that have confirmed it."""
         answers = await asyncio.gather(
-            *(self.post(k, method, given) for k, given in arguments.items()),
+            *(self.post(k, method, body) for k, body in arguments.items()),
             return_exceptions=True,
         )
-        told = dict(zip(arguments, answers, strict=True))
-        for error in told.values():
+        answer_of = dict(zip(arguments, answers, strict=True))
+        for error in answer_of.values():
             if isinstance(error, BaseException):
                 _LOG.warning("a budget was not confirmed: %s", error)
-        return {k: x for k, x in told.items() if not isinstance(x, BaseException)}
+        return {k: x for k, x in answer_of.items() if not isinstance(x, BaseException)}
 
 
 def _quote_of_tag(
@@ -238,7 +242,7 @@ def _quote_of_tag(
 class _Connection(NamedTuple):
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
-    used: float  # when it was used last, by a monotonic clock
+    last_use: float  # when it was used last, by a monotonic clock
 
 
 class Servers(Shards):
@@ -277,7 +281,7 @@ class Servers(Shards):
     ) -> tuple[int, bytes]:
         host, port, context, name = self._places[shard]
         free = self._free[shard]
-        while free and time.monotonic() - free[-1].used > _IDLE:
+        while free and time.monotonic() - free[-1].last_use > _IDLE:
             for connection in free:  # the others were used before
                 connection.writer.close()
             free.clear()
@@ -292,26 +296,26 @@ class Servers(Shards):
             head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
             writer.write(head.encode("latin-1") + body)
             lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower().split("\r\n")
-            told = dict(line.split(": ", 1) for line in lines[1:] if line)
-            size = int(told["content-length"])
+            fields = dict(line.split(": ", 1) for line in lines[1:] if line)
+            size = int(fields["content-length"])
             if not 0 <= size <= _MOST:
                 raise ValueError(f"its answer has {size} bytes")
             answer = await reader.readexactly(size)
         except BaseException:
             writer.close()
             raise
-        if told.get("connection") == "close":
+        if fields.get("connection") == "close":
             writer.close()
         else:
             free.append(_Connection(reader, writer, time.monotonic()))
         return int(lines[0].split(" ")[1]), answer
 
 
-def _status(told: Any) -> Status | None:
-    if isinstance(told, BaseException):
-        _LOG.warning("%s", told)
+def _status(answer: Any) -> Status | None:
+    if isinstance(answer, BaseException):
+        _LOG.warning("%s", answer)
         return None
-    return Status(**{**told, "counts": Counts.from_dict(told["counts"])})
+    return Status(**{**answer, "counts": Counts.from_dict(answer["counts"])})
 
 
 def _place_of(address: str) -> tuple[str, int, ssl.SSLContext | None, str]:

@@ -33,7 +33,7 @@ _OLD = 15.0  # seconds for which an overview is shown again
 _OLD_PER_SECOND = 200.0  # and for so many times as long as it took to make
 
 
-_Made = tuple[asyncio.Future[Any], Any, Exception | None]  # what was returned, or raised
+_Result = tuple[asyncio.Future[Any], Any, Exception | None]  # what was returned, or raised
 
 
 class _Call(NamedTuple):
@@ -62,7 +62,7 @@ class Service:
         self._thread = threading.Thread(target=self._work, name="scheduler", daemon=True)
         self._thread.start()
         self._calls = 0
-        self._changed = asyncio.Event()
+        self._change = asyncio.Event()
         self._turn = asyncio.Lock()
         self._overview: tuple[float, Overview] | None = None
         self._overview_lock = asyncio.Lock()
@@ -85,7 +85,7 @@ class Service:
         try:
             return await self._call(True, partial(function, *args, **kwargs))
         finally:
-            self._changed.set()
+            self._change.set()
 
     async def _call(self, changes: bool, function: Callable[[], T]) -> T:
         if self._calls >= _MOST_CALLS:
@@ -114,27 +114,27 @@ class Service:
             pause = 0.0
             if changes:
                 start = time.monotonic()
-                made = self._commit(changes)
-                _answer(made)
-                if len(made) > 1:
+                results = self._commit(changes)
+                _answer(results)
+                if len(results) > 1:
                     pause = _PAUSE * (time.monotonic() - start)
             while others:
-                _answer([_made(others.popleft())])
+                _answer([_make(others.popleft())])
 
-    def _commit(self, changes: deque[_Call]) -> list[_Made]:
+    def _commit(self, changes: deque[_Call]) -> list[_Result]:
         """Make waiting changes in one commit; return their results."""
-        made: list[_Made] = []
+        results: list[_Result] = []
         try:
             with self.scheduler.together():
                 end = time.monotonic() + _LONGEST
-                while not made or (changes and time.monotonic() < end):
-                    made.append(_made(changes.popleft()))
+                while not results or (changes and time.monotonic() < end):
+                    results.append(_make(changes.popleft()))
         except Exception as error:  # nothing was stored
-            made = [(answer, None, error) for answer, _, _ in made]
-            if not made:
-                made = [(call.answer, None, error) for call in changes]
+            results = [(answer, None, error) for answer, _, _ in results]
+            if not results:
+                results = [(call.answer, None, error) for call in changes]
                 changes.clear()
-        return made
+        return results
 
     async def lease(
         self, limit: int, timeout: Any, wait: float, gone: Callable[[], Any]
@@ -148,30 +148,30 @@ class Service:
             gone: asynchronous function that tells whether the client has left; it is given nothing.
         """
         lease = partial(self.scheduler.lease, limit, timeout)
-        found = await self._call(True, lease)
-        if found or not wait > 0.0:
-            return found
+        leases = await self._call(True, lease)
+        if leases or not wait > 0.0:
+            return leases
         try:
             async with asyncio.timeout(min(wait, _MOST_WAIT)) as patience, self._turn:
-                while not (found or self.stopping.is_set() or await gone()):
-                    self._changed.clear()
+                while not (leases or self.stopping.is_set() or await gone()):
+                    self._change.clear()
                     # Not to be interrupted by the timeout: leases would be lost until they expire.
-                    asked = asyncio.ensure_future(self._call(True, lease))
+                    request = asyncio.ensure_future(self._call(True, lease))
                     try:
-                        found = await asyncio.shield(asked)
+                        leases = await asyncio.shield(request)
                     except asyncio.CancelledError:
-                        found = await asked
+                        leases = await request
                         raise
-                    if not found:
+                    if not leases:
                         await self._pause()
         except TimeoutError:
             if not patience.expired():  # it is the store that others kept for too long
                 raise
-        return found
+        return leases
 
     async def _pause(self) -> None:
         """Wait until something has changed, but not for long."""
-        waits = [asyncio.ensure_future(e.wait()) for e in (self._changed, self.stopping)]
+        waits = [asyncio.ensure_future(e.wait()) for e in (self._change, self.stopping)]
         try:
             await asyncio.wait(waits, timeout=_AGAIN, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -185,9 +185,9 @@ class Service:
             now = time.monotonic()
             if self._overview is None or now >= self._overview[0]:
                 # In a thread of its own: others use the scheduler between its parts.
-                made = await asyncio.to_thread(self.scheduler.overview)
+                overview = await asyncio.to_thread(self.scheduler.overview)
                 took = time.monotonic() - now
-                self._overview = now + max(_OLD, _OLD_PER_SECOND * took), made
+                self._overview = now + max(_OLD, _OLD_PER_SECOND * took), overview
             return self._overview[1]
 
     async def sample(self) -> Status:
@@ -221,7 +221,7 @@ class Service:
             _LOG.warning("no snapshot was written at the end: %s", error)
 
 
-def _made(call: _Call) -> _Made:
+def _make(call: _Call) -> _Result:
     """Make a call, unless it was cancelled."""
     try:
         return call.answer, None if call.answer.cancelled() else call.function(), None
@@ -229,11 +229,11 @@ def _made(call: _Call) -> _Made:
         return call.answer, None, error
 
 
-def _answer(made: list[_Made]) -> None:
+def _answer(results: list[_Result]) -> None:
     """Pass the results of calls to the coroutines that wait for them."""
 
     def deliver() -> None:
-        for answer, value, error in made:
+        for answer, value, error in results:
             if answer.cancelled():
                 continue
             if error is None:
@@ -242,4 +242,4 @@ def _answer(made: list[_Made]) -> None:
                 answer.set_exception(error)
 
     with suppress(RuntimeError):  # the loop has ended, and nobody waits
-        made[0][0].get_loop().call_soon_threadsafe(deliver)
+        results[0][0].get_loop().call_soon_threadsafe(deliver)

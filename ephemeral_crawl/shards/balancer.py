@@ -149,8 +149,8 @@ class Balancer:
         self._zone = "UTC"
         self._burst: float | None = None  # of all; None: that of an hour of each
         # The most that each may have been told, budget units per hour; infinite: not known.
-        self.given = np.full(shards, math.inf)
-        self._aims = self._said = self.given
+        self.budgets = np.full(shards, math.inf)
+        self._aims = self._reports = self.budgets
         self._untold = set(range(shards))  # which may still have the budget of another balancer
 
     @staticmethod
@@ -199,14 +199,14 @@ class Balancer:
             rate = budget_at(hours, str(zone), now)[0] if hours else per_second("budget", budget)
             self.total, self._hours, self._zone = 3600.0 * rate, hours, str(zone)
         self._burst = burst
-        self._untold = set(range(len(self.given)))
+        self._untold = set(range(len(self.budgets)))
 
     def follow(self, now: float) -> None:
         """Divide the budget of another hour if one has begun, as the shards do by themselves: each
         has its part of every hour."""
         if self._hours:
             total = 3600.0 * budget_at(self._hours, self._zone, now)[0]
-            self.given = self.given * (total / self.total)
+            self.budgets = self.budgets * (total / self.total)
             self.total = total
 
     def arguments(self, budget: float) -> dict[str, Any]:
@@ -227,18 +227,18 @@ class Balancer:
             quotes: what each shard says, (S,); None: it does not answer. Until each has answered
                 once, nothing changes.
         """
-        self._aims = self.given.copy()
-        self._said = np.array([math.inf if quote is None else quote.budget for quote in quotes])
+        self._aims = self.budgets.copy()
+        self._reports = np.array([math.inf if quote is None else quote.budget for quote in quotes])
         answering = np.array([quote is not None for quote in quotes])
         for i, quote in enumerate(quotes):
             if quote is not None:
-                known = self.given[i] < math.inf
-                self.given[i] = max(self.given[i], quote.budget) if known else quote.budget
-        if np.isinf(self.given).any() or not answering.any():
+                is_known = self.budgets[i] < math.inf
+                self.budgets[i] = max(self.budgets[i], quote.budget) if is_known else quote.budget
+        if np.isinf(self.budgets).any() or not answering.any():
             return {}
-        rest = max(self.total - float(self.given[~answering].sum()), 0.0)
-        found = np.array([quote for quote in quotes if quote is not None])
-        budgets, prices, sources, new = np.maximum(found, [_SMALLEST, 0.0, 0.0, 0.0]).T
+        rest = max(self.total - float(self.budgets[~answering].sum()), 0.0)
+        quotes_now = np.array([quote for quote in quotes if quote is not None])
+        budgets, prices, sources, new = np.maximum(quotes_now, [_SMALLEST, 0.0, 0.0, 0.0]).T
         per_source = rest / max(float(sources.sum()), 1.0)
         least = per_source * (_LOOKED_AFTER * sources + _NEW * np.minimum(new, sources))
         least = np.clip(least, self._least[answering], self._most[answering])
@@ -246,25 +246,25 @@ class Balancer:
         prices = np.where(sources > 0, prices, 0.0)
         aims = divide(rest, budgets, prices, least, self._most[answering]) if rest else least
         self._aims[answering] = np.maximum(aims, _SMALLEST)
-        changed = self._aims < self.given
+        changed = self._aims < self.budgets
         changed[[i for i in self._untold if answering[i]]] = True
-        lowered = np.minimum(self._aims, self.given)
-        return {int(i): float(lowered[i]) for i in np.flatnonzero(changed)}
+        lower = np.minimum(self._aims, self.budgets)
+        return {int(i): float(lower[i]) for i in np.flatnonzero(changed)}
 
     def acknowledge(self, budgets: Mapping[int, float]) -> None:
         """Record the budgets that shards have confirmed."""
         for i, budget in budgets.items():
-            self.given[i] = budget
+            self.budgets[i] = budget
         self._untold -= budgets.keys()
 
     def rise(self) -> dict[int, float]:
         """Return the new budgets of the shards that get more, and of those that have not received
         theirs before. They count as given at once: who does not confirm it may have received it."""
-        free = self.total - float(self.given.sum())
+        free = self.total - float(self.budgets.sum())
         if free > 0.0:
-            wanted = np.maximum(self._aims - self.given, 0.0)
-            self.given = self.given + wanted * min(free / max(float(wanted.sum()), _SMALLEST), 1.0)
-        late = self._said < (1.0 - _ROUNDING) * self.given
+            gaps = np.maximum(self._aims - self.budgets, 0.0)
+            self.budgets = self.budgets + gaps * min(free / max(float(gaps.sum()), _SMALLEST), 1.0)
+        late = self._reports < (1.0 - _ROUNDING) * self.budgets
         if free < -_ROUNDING * self.total:  # some have more than there is, and did not confirm less
             return {}
-        return {int(i): float(self.given[i]) for i in np.flatnonzero(late)}
+        return {int(i): float(self.budgets[i]) for i in np.flatnonzero(late)}

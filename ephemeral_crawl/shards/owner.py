@@ -24,10 +24,10 @@ def domain_of(name: str) -> str:
     if "://" in name:
         return host_of(name)
     try:
-        found = host_of(f"//{name}")
+        domain = host_of(f"//{name}")
     except ValueError:
         return name
-    return found if "." in found else name
+    return domain if "." in domain else name
 
 
 @lru_cache(1 << 16)
@@ -64,22 +64,22 @@ _NONE = 1e-3  # for which a store without sources of a tag counts: it has a part
 def share_tags(stores: Sequence[Scheduler]) -> None:
     """Give all stores the budgets that tags have in the first store that has some: of rates a part
     each, in proportion to the sources of the tag. Pause the tags that are paused in one of them."""
-    each = [{tag.tag: tag for tag in store.tags()} for store in stores]
-    for name in dict.fromkeys(name for tags in each for name in tags if name):
-        found = [tags[name] for tags in each if name in tags]
-        if any(tag.paused for tag in found):
+    tags_of_stores = [{tag.tag: tag for tag in store.tags()} for store in stores]
+    for name in dict.fromkeys(name for tags in tags_of_stores for name in tags if name):
+        statuses = [tags[name] for tags in tags_of_stores if name in tags]
+        if any(tag.paused for tag in statuses):
             for store in stores:
                 store.pause(tag=name)
-        given = next((tag for tag in found if tag.least_set or tag.most_set), None)
-        if given is None:
+        bounds = next((tag for tag in statuses if tag.least_set or tag.most_set), None)
+        if bounds is None:
             continue
-        sources = [tags[name].sources + _NONE if name in tags else _NONE for tags in each]
+        sources = [tags[name].sources + _NONE if name in tags else _NONE for tags in tags_of_stores]
         for store, number in zip(stores, sources, strict=True):
             part = number / sum(sources)
             store.limit_tag(
                 name,
-                least=given.least_set,
-                most=given.most_set,
+                least=bounds.least_set,
+                most=bounds.most_set,
                 least_part=part,
                 most_part=part,
             )

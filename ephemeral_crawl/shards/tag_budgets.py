@@ -31,20 +31,22 @@ def is_rate(bound: object) -> bool:
     return isinstance(bound, str) and not bound.strip().endswith("%")
 
 
-def together(each: Sequence[Sequence[TagStatus]]) -> list[TagStatus]:
+def together(tag_lists: Sequence[Sequence[TagStatus]]) -> list[TagStatus]:
     """Return the tags of several shards as one scheduler would: sums, and prices by what is spent.
 
     Arguments:
         each: tags of the shards.
     """
-    names = list(dict.fromkeys(tag.tag for tags in each for tag in tags))
-    return [_together([tag for tags in each for tag in tags if tag.tag == name]) for name in names]
+    names = list(dict.fromkeys(tag.tag for tags in tag_lists for tag in tags))
+    return [
+        _together([tag for tags in tag_lists for tag in tags if tag.tag == name]) for name in names
+    ]
 
 
 def _together(tags: Sequence[TagStatus]) -> TagStatus:
     def total(name: str) -> Any:
-        found = [getattr(tag, name) for tag in tags]
-        return None if None in found else sum(found)
+        values = [getattr(tag, name) for tag in tags]
+        return None if None in values else sum(values)
 
     spends = total("spends")
     weights = [(tag.spends or 0.0) / spends if spends else 1.0 / len(tags) for tag in tags]
@@ -82,9 +84,9 @@ class TagBudgets:
 
     def __init__(self, tag: str, shards: int) -> None:
         self.tag = tag
-        self.given: Bounds = (None, None)
+        self.bounds: Bounds = (None, None)
         self._balancers = {name: Balancer(1.0, shards) for name in _NAMES}
-        self._lowered: dict[str, dict[int, float]] = {}
+        self._reductions: dict[str, dict[int, float]] = {}
 
     def lower(self, quotes: Sequence[TagQuote | None]) -> dict[int, dict[str, Any]]:
         """Begin a round; return what the shards are to be told that get less of something, and
@@ -96,35 +98,35 @@ class TagBudgets:
         changed = {
             k
             for k, quote in enumerate(quotes)
-            if quote is not None and (quote.status.least_set, quote.status.most_set) != self.given
+            if quote is not None and (quote.status.least_set, quote.status.most_set) != self.bounds
         }
-        self._lowered = {}
-        for name, bound in zip(_NAMES, self.given, strict=True):
+        self._reductions = {}
+        for name, bound in zip(_NAMES, self.bounds, strict=True):
             if is_rate(bound):
                 parts = [quote and _part_of(quote, name) for quote in quotes]
-                self._lowered[name] = self._balancers[name].lower(parts)
-        changed = changed.union(*self._lowered.values())
-        return {k: self._arguments(k, self._lowered) for k in sorted(changed)}
+                self._reductions[name] = self._balancers[name].lower(parts)
+        changed = changed.union(*self._reductions.values())
+        return {k: self._arguments(k, self._reductions) for k in sorted(changed)}
 
     def acknowledge(self, confirmed: Mapping[int, Any]) -> None:
         """Record which shards have confirmed what `lower` has returned."""
-        for name, parts in self._lowered.items():
-            done = {k: part for k, part in parts.items() if k in confirmed}
-            self._balancers[name].acknowledge(done)
+        for name, parts in self._reductions.items():
+            reductions = {k: part for k, part in parts.items() if k in confirmed}
+            self._balancers[name].acknowledge(reductions)
 
     def rise(self) -> dict[int, dict[str, Any]]:
         """Return what the shards are to be told that get more of something."""
-        risen = {name: self._balancers[name].rise() for name in self._lowered}
+        risen = {name: self._balancers[name].rise() for name in self._reductions}
         return {k: self._arguments(k, risen) for k in sorted(set().union(*risen.values()))}
 
     def _arguments(self, shard: int, parts: Mapping[str, Mapping[int, float]]) -> dict[str, Any]:
         """Return what a shard is to be told, with the parts that it has where there are no others
         here."""
-        found: dict[str, Any] = {"tag": self.tag, **dict(zip(_NAMES, self.given, strict=True))}
-        for name in self._lowered:
-            known = min(float(self._balancers[name].given[shard]), 1.0)
-            found[f"{name}_part"] = parts[name].get(shard, known)
-        return found
+        arguments: dict[str, Any] = {"tag": self.tag, **dict(zip(_NAMES, self.bounds, strict=True))}
+        for name in self._reductions:
+            part = min(float(self._balancers[name].budgets[shard]), 1.0)
+            arguments[f"{name}_part"] = parts[name].get(shard, part)
+        return arguments
 
 
 def _part_of(quote: TagQuote, name: str) -> Quote:

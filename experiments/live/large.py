@@ -127,7 +127,7 @@ def work(job: Job) -> Result:
     for i in range(rounds):
         if i == BEFORE:
             fleet.disturb(case["shock"])
-            balancer.given = fleet.budgets.copy()  # nobody else changes budgets
+            balancer.budgets = fleet.budgets.copy()  # nobody else changes budgets
         prices = fleet.prices()
         apart.append(float(np.abs(prices / prices.mean() - 1).max()))
         start = time.process_time()

@@ -73,7 +73,7 @@ def test_a_node_is_killed_and_nothing_that_was_acknowledged_is_lost(tmp_path, cl
         def balance():
             assert client.post("configure", {"budget": f"{BUDGET}/h"}).status == 200
             most.append(sum(shard["budget"] for shard in told() if shard))
-            most.append(float(balancer.given.sum()))
+            most.append(float(balancer.budgets.sum()))
 
         def told():
             return client.get("/v1/status").json["shards"]
@@ -93,7 +93,7 @@ def test_a_node_is_killed_and_nothing_that_was_acknowledged_is_lost(tmp_path, cl
         try:
             crawl.reach(8)
             balance()
-            given = balancer.given.tolist()
+            given = balancer.budgets.tolist()
             processes = [process_of(local_ray, shards._actors[k]) for k in there]
             cluster.remove_node(victim, allow_graceful=False)
             for process in processes:

@@ -31,7 +31,7 @@ from urllib.parse import urlencode
 import numpy as np
 
 from ephemeral_crawl.live import Scheduler, snapshot
-from ephemeral_crawl.serve.errors import Refused
+from ephemeral_crawl.serve.errors import Refusal
 from ephemeral_crawl.serve.router import MOST_SHARDS
 from ephemeral_crawl.serve.servers import Servers
 from ephemeral_crawl.shards.owner import owner_of
@@ -289,7 +289,7 @@ class ShardSoak:
                 self.memory.setdefault(name, []).append(memory)
         if self.down:
             return
-        with suppress(Refused):
+        with suppress(Refusal):
             statuses = (await Servers([self.address]).ask(0, "GET", "/v1/status"))["shards"]
             prices = np.array([status["price"] for status in statuses if status is not None])
             if len(prices) == len(statuses):

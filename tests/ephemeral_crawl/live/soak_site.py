@@ -16,7 +16,7 @@ import numpy as np
 from ephemeral_crawl.crawl.client import Client, FetchError
 from ephemeral_crawl.crawl.feeds import parse_feed
 from ephemeral_crawl.live.arguments import retry_after
-from ephemeral_crawl.serve.errors import Refused
+from ephemeral_crawl.serve.errors import Refusal
 from ephemeral_crawl.serve.servers import Servers
 from tests.ephemeral_crawl.crawl.odd_feeds import Odd, corpus
 
@@ -157,7 +157,7 @@ class Crawler:
         while True:
             try:
                 await self._step()
-            except Refused as refused:
+            except Refusal as refused:
                 if refused.status_code != 503:
                     raise
                 await asyncio.sleep(0.5)
@@ -226,7 +226,7 @@ class Crawler:
             try:
                 await self._servers.post(0, method, arguments)
                 return True
-            except Refused as refused:
+            except Refusal as refused:
                 if refused.status_code == 410:
                     return False
                 if refused.status_code != 503:
@@ -239,7 +239,7 @@ async def storm(servers: Servers, names: list[str], seconds: float) -> int:
     end, number = time.monotonic() + seconds, 0
     while time.monotonic() < end:
         pings = [{"source": name, "kind": "websub"} for name in names * 10]
-        with suppress(Refused):
+        with suppress(Refusal):
             await servers.post(0, "signal_many", {"pings": pings})
             number += len(pings)
         await asyncio.sleep(1.0)

@@ -29,7 +29,7 @@ from ephemeral_crawl.serve.admission import (
     find_token,
     too_many,
 )
-from ephemeral_crawl.serve.errors import Refused
+from ephemeral_crawl.serve.errors import Refusal
 from ephemeral_crawl.serve.metrics import Requests
 from tests.ephemeral_crawl.serve.running import BEARER, SECRET, running
 from tests.processes import command
@@ -432,7 +432,7 @@ def test_bodies_are_kept_up_to_the_limit_unless_anybody_can_send_them():
     others = [("/v1/add", size) for size in (b"8001", b"-1", b"1e3", b"9" * 5000)]
     for path, size in (("/hooks/a", b"1001"), *others):
         scope |= {"path": path, "headers": [(b"content-length", size)]}
-        with pytest.raises(Refused, match="large"):
+        with pytest.raises(Refusal, match="large"):
             asyncio.run(admission._body(scope, receive))
 
 

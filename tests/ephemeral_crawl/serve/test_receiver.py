@@ -17,7 +17,7 @@ from ephemeral_crawl.crawl.client import Response
 from ephemeral_crawl.live import Scheduler
 from ephemeral_crawl.live.journal import NoJournal
 from ephemeral_crawl.serve import receiver
-from ephemeral_crawl.serve.errors import Refused
+from ephemeral_crawl.serve.errors import Refusal
 from ephemeral_crawl.serve.receiver import IndexNow
 from ephemeral_crawl.serve.service import Service
 from tests.ephemeral_crawl.crawl.site import feed
@@ -139,7 +139,7 @@ def test_a_host_that_is_slow_or_floods_with_keys_delays_no_other():
         service = Service(scheduler)
         try:
             index_now = IndexNow(service, Files(), clock=lambda: 0.0)
-            with pytest.raises(Refused, match="does not hold the key"):
+            with pytest.raises(Refusal, match="does not hold the key"):
                 await index_now.submit(KEY, [moved], None, None)
             waiting = asyncio.create_task(index_now.submit(KEY, [slow], None, None))
             while len(asked) < 2:
@@ -148,7 +148,7 @@ def test_a_host_that_is_slow_or_floods_with_keys_delays_no_other():
             await index_now.submit(KEY, ["https://bücher.example/"], "Bücher.example", None)
             statuses = []
             for k in range(25):
-                with pytest.raises(Refused) as refused:
+                with pytest.raises(Refusal) as refused:
                     await index_now.submit(f"wrong-key-{k}", [other], None, None)
                 statuses.append(refused.value.status_code)
             await index_now.submit(KEY, [other], None, None)  # a key that is known needs no look
@@ -190,7 +190,7 @@ def test_strangers_use_up_nothing_that_the_owner_of_a_site_has(monkeypatch):
                 try:
                     await index_now.submit(key, urls, None, None)
                     return 200
-                except Refused as refused:
+                except Refusal as refused:
                     return refused.status_code
 
             first = await send(KEY, [page])

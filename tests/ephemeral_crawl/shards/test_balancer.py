@@ -160,18 +160,18 @@ def test_shards_follow_the_hours_and_never_have_more_than_there_is_at_each():
     assert balancer.total == 40.0
     balancer.acknowledge(balancer.lower([Quote(100.0, 1.0, 10, 0), Quote(30.0, 1.0, 10, 0)]))
     balancer.rise()
-    told = [balancer.arguments(part)["budget"] for part in balancer.given]
+    told = [balancer.arguments(part)["budget"] for part in balancer.budgets]
     hours = np.array([[rate for _, rate in hours_of(table)] for table in told])
     assert hours.sum(axis=0) * 3600.0 == pytest.approx([40.0, 10.0])
-    assert hours[:, 0] * 3600.0 == pytest.approx(balancer.given)
-    before = balancer.given / 40.0
+    assert hours[:, 0] * 3600.0 == pytest.approx(balancer.budgets)
+    before = balancer.budgets / 40.0
     balancer.follow(23 * 3600.0)
-    assert (balancer.total, balancer.given / 10.0) == (10.0, pytest.approx(before))
+    assert (balancer.total, balancer.budgets / 10.0) == (10.0, pytest.approx(before))
     # The second one has not noticed yet, and is told.
     lowered = balancer.lower(
-        [Quote(balancer.given[0], 1.0, 10, 0), Quote(40.0 * before[1], 1.0, 10, 0)]
+        [Quote(balancer.budgets[0], 1.0, 10, 0), Quote(40.0 * before[1], 1.0, 10, 0)]
     )
-    assert balancer.given.sum() > 10.0
+    assert balancer.budgets.sum() > 10.0
     assert 1 in lowered
     assert lowered[1] <= 10.0
     balancer.set_budget("20/h", None, 0.0)
@@ -233,14 +233,14 @@ def test_the_maxima_of_a_tag_never_add_up_to_more_than_that_of_all_shards(data):
         most.append(now)
 
     bound = 12.0
-    budgets.given = ("1/h", "12/h")
+    budgets.bounds = ("1/h", "12/h")
     shards.round(budgets, check=check)
     assert shards.most() <= 12.0 * (1 + 1e-9)
     for _ in range(data.draw(st.integers(1, 5))):
         fates = data.draw(st.lists(st.sampled_from(FATES), min_size=number, max_size=number))
         shards.round(budgets, fates, check)
     bound = 20.0
-    budgets.given = (None, "20/h")
+    budgets.bounds = (None, "20/h")
     for _ in range(12):
         shards.round(budgets, check=check)
     assert shards.most() == pytest.approx(20.0, rel=1e-4)

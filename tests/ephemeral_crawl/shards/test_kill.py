@@ -41,7 +41,7 @@ def test_nothing_that_was_acknowledged_is_lost_and_the_budget_is_kept(tmp_path):
         async def balance():
             async with Servers(addresses) as servers:
                 await servers.balance(balancer)
-            given.append(balancer.given.tolist())
+            given.append(balancer.budgets.tolist())
 
         asyncio.run(balance())
         recorded = {0: 0, 1: 0}

@@ -20,7 +20,7 @@ from ephemeral_crawl.live.settings import hours_of
 from ephemeral_crawl.reshard import Reshard
 from ephemeral_crawl.serve import receiver, router
 from ephemeral_crawl.serve.admission import VARIABLE, Limits, Token
-from ephemeral_crawl.serve.errors import Refused
+from ephemeral_crawl.serve.errors import Refusal
 from ephemeral_crawl.serve.router import Router, make_router
 from ephemeral_crawl.serve.server import listen, make_server
 from ephemeral_crawl.serve.servers import Servers, Shards, _quote_of_tag
@@ -439,7 +439,7 @@ def test_rounds_over_http_divide_the_budget():
             async with Servers(addresses, token) as found:
                 for _ in range(2):
                     await found.balance(balancer)
-            return balancer.given.tolist()
+            return balancer.budgets.tolist()
 
         given = asyncio.run(rounds(list(map(address, servers))))
         budgets = [server.scheduler.status().budget for server in servers]
@@ -454,7 +454,7 @@ def test_rounds_over_http_divide_the_budget():
             async with Servers([one], "wrong-token-of-some-length") as found:
                 await found.post(0, "configure", {"budget": "1/h"})
 
-        with pytest.raises(Refused, match="token is missing or wrong"):
+        with pytest.raises(Refusal, match="token is missing or wrong"):
             asyncio.run(refused())
 
 

@@ -17,7 +17,7 @@ from crawl_env.errors import counted, shown
 from ephemeral_crawl.core.program import Command
 
 if TYPE_CHECKING:
-    from ephemeral_crawl.crawl.exchange import Imported
+    from ephemeral_crawl.crawl.exchange import ImportReport
     from ephemeral_crawl.crawl.stores import Stores
     from ephemeral_crawl.live import Scheduler
 
@@ -125,7 +125,7 @@ class ManageSources(Command):
         file = self._file()
         return {} if file is None else titles_beside(file)
 
-    async def _import(self, scheduler: Scheduler | Stores, address: str) -> Imported:
+    async def _import(self, scheduler: Scheduler | Stores, address: str) -> ImportReport:
         from ephemeral_crawl.crawl.client import Client
         from ephemeral_crawl.crawl.exchange import import_sitemap
         from ephemeral_crawl.crawl.memory import Memory

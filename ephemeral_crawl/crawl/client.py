@@ -93,11 +93,11 @@ class Response:
     def max_age(self) -> float:
         """Seconds for which the answer is fresh, by Cache-Control; 0 if it does not say."""
         control = self.headers.get("cache-control", "")
-        found = _MAX_AGE.search(control)
-        if not found or "no-cache" in control.lower() or "no-store" in control.lower():
+        match = _MAX_AGE.search(control)
+        if not match or "no-cache" in control.lower() or "no-store" in control.lower():
             return 0.0
         age = self.headers.get("age", "")
-        return max(float(found[1]) - (float(age) if age.isdecimal() and len(age) < 10 else 0), 0.0)
+        return max(float(match[1]) - (float(age) if age.isdecimal() and len(age) < 10 else 0), 0.0)
 
 
 class Client:
@@ -186,7 +186,7 @@ class Client:
     async def _follow(
         self, url: str, headers: dict[str, str], form: bytes | None = None
     ) -> Response:
-        permanent, moved, received = True, None, 0
+        permanent, permanent_url, received = True, None, 0
         for hop in range(_MOST_REDIRECTS + 1):
             try:
                 self._check(url)
@@ -209,7 +209,7 @@ class Client:
                         {name.lower(): value for name, value in answer.headers.items()},
                         body,
                         url,
-                        moved,
+                        permanent_url,
                         received,
                     )
             finally:
@@ -217,7 +217,7 @@ class Client:
             permanent = permanent and answer.status_code in _PERMANENT
             url = _target(url, target)
             if permanent:
-                moved = url
+                permanent_url = url
         raise FetchError("content", f"more than {_MOST_REDIRECTS} redirects")
 
     def _check(self, url: str) -> None:
@@ -235,19 +235,19 @@ class Client:
         encoding = answer.headers.get("content-encoding", "identity").strip().lower()
         if encoding not in ("identity", "", "gzip", "x-gzip"):
             raise FetchError("content", f"the encoding {shown(encoding)} was not asked for")
-        packed = zlib.decompressobj(31) if encoding.endswith("gzip") else None
+        decoder = zlib.decompressobj(31) if encoding.endswith("gzip") else None
         parts, size, received = [], 0, 0
         async for part in answer.aiter_raw():
             received += len(part)
-            if packed is not None:
-                part = packed.decompress(part, self._most + 1 - size)
+            if decoder is not None:
+                part = decoder.decompress(part, self._most + 1 - size)
             size += len(part)
             if size > self._most or received > self._most:
                 raise FetchError("content", f"the document has more than {self._most:,} bytes")
             parts.append(part)
-            if packed is not None and packed.eof:  # what comes after it is not read
+            if decoder is not None and decoder.eof:  # what comes after it is not read
                 break
-        if packed is not None and not packed.eof:
+        if decoder is not None and not decoder.eof:
             raise FetchError("incomplete", "the gzipped document is cut off")
         return b"".join(parts), received
 
@@ -257,8 +257,8 @@ def _target(url: str, location: str) -> str:
     try:
         return check_url(urljoin(url, location.strip()), "redirect")
     except ValueError as error:
-        why = str(error).partition(";")[0]
-        raise FetchError("content", f"the redirect cannot be followed: {why}") from None
+        reason = str(error).partition(";")[0]
+        raise FetchError("content", f"the redirect cannot be followed: {reason}") from None
 
 
 class _NotKnown(httpcore.ConnectError):
@@ -290,11 +290,11 @@ def _failure(error: BaseException) -> FetchError:
             case _NotKnown():
                 return FetchError(cause.kind, str(cause))
             case ssl.SSLCertVerificationError():
-                why = cause.verify_message.partition(", certificate")[0]
-                return FetchError("tls", f"the server's certificate is not valid: {why}")
+                reason = cause.verify_message.partition(", certificate")[0]
+                return FetchError("tls", f"the server's certificate is not valid: {reason}")
             case ssl.SSLError():
-                why = getattr(cause, "reason", None) or "the server does not keep to TLS"
-                text = f"no secure connection to the server: {why.lower().replace('_', ' ')}"
+                reason = getattr(cause, "reason", None) or "the server does not keep to TLS"
+                text = f"no secure connection to the server: {reason.lower().replace('_', ' ')}"
                 return FetchError("tls", text)
             case OSError(errno=number) if number in _MEANINGS:
                 return FetchError("connection", _MEANINGS[number])
@@ -343,15 +343,15 @@ async def _resolve(host: str, port: int) -> list[str]:
     names nor the end of the program.
     """
     loop = asyncio.get_running_loop()
-    found: asyncio.Future[list[str]] = loop.create_future()
+    answer: asyncio.Future[list[str]] = loop.create_future()
 
     def tell(result: list[str] | OSError) -> None:
-        if found.done():  # given up
+        if answer.done():  # given up
             return
         if isinstance(result, OSError):
-            found.set_exception(result)
+            answer.set_exception(result)
         else:
-            found.set_result(result)
+            answer.set_result(result)
 
     def look() -> None:
         result: list[str] | OSError
@@ -366,7 +366,7 @@ async def _resolve(host: str, port: int) -> list[str]:
             loop.call_soon_threadsafe(tell, result)
 
     threading.Thread(target=look, daemon=True).start()
-    return await found
+    return await answer
 
 
 class _NotPublic(httpcore.ConnectError):
@@ -390,16 +390,16 @@ class _Backend(httpcore.AsyncNetworkBackend):
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.AsyncNetworkStream:
         try:
-            found = await self._resolve(host, port)
+            addresses = await self._resolve(host, port)
         except OSError as error:
             if error.errno == socket.EAI_AGAIN:  # which may be our own name server's fault
                 text = f"the name server did not answer about {host}"
                 raise _NotKnown("connection", text) from None
             raise _NotKnown("dns", f"the name {host} does not resolve") from None
-        if not self._private and not all(map(is_public, found)):
+        if not self._private and not all(map(is_public, addresses)):
             raise _NotPublic(host)
         failure: Exception = _NotKnown("dns", f"the name {host} has no address")
-        for address in found[:_MOST_ADDRESSES]:
+        for address in addresses[:_MOST_ADDRESSES]:
             try:
                 return await self._inner.connect_tcp(
                     address, port, timeout, local_address, socket_options

@@ -127,7 +127,7 @@ class CrawlFeeds(Command):
         level: Level = "error" if self.quiet else self.log_level
         waiting = Waiting()
 
-        def opened() -> Scheduler:
+        def open_store() -> Scheduler:
             with telling("opening the store", _LOG.info):
                 return Scheduler(
                     store,
@@ -140,28 +140,28 @@ class CrawlFeeds(Command):
         with (
             logged(("ephemeral_crawl",), level, self.log_format, "%(message)s", redacted),
             self._place() as store,
-            waiting.until(opened) as scheduler,
+            waiting.until(open_store) as scheduler,
         ):
             for path in self.feeds:
                 settings = {"max_interval": self.max_interval} if self.max_interval else {}
                 of = exchange.IMPORTS[exchange.kind_of(path)]
-                done = waiting.until(
+                report = waiting.until(
                     partial(of, scheduler, path, per_host=self.per_host, **settings)
                 )
-                _LOG.info("%s: %s", path, done)
+                _LOG.info("%s: %s", path, report)
             if self.items:
-                done = waiting.until(
+                report = waiting.until(
                     partial(exchange.import_log, scheduler, self.items, per_host=self.per_host)
                 )
-                _LOG.info("%s: %s", self.items, done)
+                _LOG.info("%s: %s", self.items, report)
             if not len(scheduler):
                 raise ValueError(f"{self.store} has no sources; name an OPML or CSV file of feeds")
             if self.resume:
-                name = self._named(scheduler, self.resume)
+                name = self._source_of(scheduler, self.resume)
                 waiting.until(partial(scheduler.resume, name))
                 print(scheduler.explain(name))
             elif self.explain:
-                print(scheduler.explain(self._named(scheduler, self.explain)), UNIT, sep="\n")
+                print(scheduler.explain(self._source_of(scheduler, self.explain)), UNIT, sep="\n")
             elif self.dry_run:
                 print(describe(scheduler, time.time, None if self.all else SHOWN))
             else:
@@ -179,19 +179,19 @@ class CrawlFeeds(Command):
                         f"what is known of the items of {self.store} cannot be stored: {error}"
                     ) from error
 
-    def _named(self, scheduler: Scheduler, part: str) -> str:
+    def _source_of(self, scheduler: Scheduler, part: str) -> str:
         """Return a source that is named, or by a part that no other has."""
         names = [name for name in scheduler.sources() if part in name]
         if part in names:
             return part
         if len(names) == 1:
             return names[0]
-        found = (
+        matches = (
             f"{len(names):,} feeds of {self.store} match"
             if names
             else f"no feed of {self.store} matches"
         )
-        raise ValueError(f"{found} {part!r}; --dry-run --all lists them")
+        raise ValueError(f"{matches} {part!r}; --dry-run --all lists them")
 
     @contextlib.contextmanager
     def _place(self) -> Iterator[Path]:
@@ -373,10 +373,10 @@ class _Progress:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._last = time.monotonic()
-        self._fetched = self._new = self._failed = 0
-        self._told = 0  # fetches
+        self._fetches = self._items = self._failures = 0
+        self._reported = 0  # fetches
         self._not_allowed: dict[str, str] = {}  # errors that were shown
-        self._unstable: set[str] = set()  # of which was said that identifiers change
+        self._unstable: set[str] = set()  # whose identifiers change, as was reported
 
     def add(self, visit: Visit) -> None:
         if not visit.allowed:  # it comes again and again
@@ -384,18 +384,18 @@ class _Progress:
                 self._not_allowed[visit.source] = visit.error
                 _tell(logging.WARNING, f"{visit.source}: {visit.error}", visit)
             return
-        self._fetched += 1
-        self._new += visit.new
+        self._fetches += 1
+        self._items += visit.new
         if visit.moved:
             _tell(logging.INFO, f"{visit.source}: moved for good, now {visit.moved}", visit)
         if visit.unstable and visit.source not in self._unstable:
             self._unstable.add(visit.source)
-            said = "its items have other identifiers at each fetch; they are told apart by link, "
-            _tell(logging.INFO, f"{visit.source}: {said}title and date", visit)
+            text = "its items have other identifiers at each fetch; they are told apart by link, "
+            _tell(logging.INFO, f"{visit.source}: {text}title and date", visit)
         if visit.error:
-            self._failed += 1
-            paused = "; it is paused, see --explain and --resume" if visit.paused else ""
-            _tell(logging.WARNING, f"{visit.source}: {visit.error}{paused}", visit)
+            self._failures += 1
+            pause = "; it is paused, see --explain and --resume" if visit.paused else ""
+            _tell(logging.WARNING, f"{visit.source}: {visit.error}{pause}", visit)
         elif _LOG.isEnabledFor(logging.DEBUG):
             _tell(
                 logging.DEBUG,
@@ -406,25 +406,25 @@ class _Progress:
             self.end()
 
     def idle(self) -> None:
-        long_ago = self._told == 0 or time.monotonic() - self._last > _EVERY
-        if self._fetched > self._told and long_ago:
+        long_ago = self._reported == 0 or time.monotonic() - self._last > _EVERY
+        if self._fetches > self._reported and long_ago:
             self.end()
 
     def end(self) -> None:
         """Print where the crawl stands."""
         from ephemeral_crawl.live.explanation import duration
 
-        self._last, self._told = time.monotonic(), self._fetched
+        self._last, self._reported = time.monotonic(), self._fetches
         status, due = self._scheduler.status(), self._scheduler.next_due()
         following = ""
         if due is not None:
             wait = due - time.time()
             following = f", next fetch {f'in {duration(wait)}' if wait > 0.0 else 'now'}"
-        fields = {"fetches": self._fetched, "new": self._new, "failures": self._failed}
+        fields = {"fetches": self._fetches, "new": self._items, "failures": self._failures}
         fields |= {"sources": status.sources, "not_fetched": status.new, "due": status.due}
         _LOG.info(
-            f"{counted(self._fetched, 'fetch', 'fetches')}, {counted(self._new, 'new item')}, "
-            f"{counted(self._failed, 'failure')}; {status.new:,} of "
+            f"{counted(self._fetches, 'fetch', 'fetches')}, {counted(self._items, 'new item')}, "
+            f"{counted(self._failures, 'failure')}; {status.new:,} of "
             f"{counted(status.sources, 'feed')} not fetched yet, {status.due:,} due" + following,
             extra={"fields": fields},
         )

@@ -18,7 +18,7 @@ from typing import NamedTuple, TextIO, TypeVar
 from crawl_env.errors import check_choice
 from ephemeral_crawl.crawl.client import Client, FetchError, NotAllowed, Response
 from ephemeral_crawl.crawl.feeds import Feed, FeedItem, Parser, is_page
-from ephemeral_crawl.crawl.memory import Memory, Remembered
+from ephemeral_crawl.crawl.memory import FeedState, Memory
 from ephemeral_crawl.crawl.robots import Disallowed, Robots
 from ephemeral_crawl.crawl.urls import check_url, host_of
 from ephemeral_crawl.crawl.waiting import PAUSE, Waiting
@@ -92,7 +92,7 @@ class Crawler:
     ) -> None:
         self._scheduler, self._client, self._parse = scheduler, client, parse
         self._memory, self._output, self._clock = memory, output, clock
-        self._done, self._idle, self._subscriptions = done, idle, subscriptions
+        self._on_visit, self._idle, self._subscriptions = done, idle, subscriptions
         self._parallel, self._lease_time, self._poll = parallel, lease_time, poll
         self._per_host = seconds("per_host", per_host)
         self._unit = check_choice("unit", unit, UNITS)
@@ -100,7 +100,7 @@ class Crawler:
         self._under_way: set[asyncio.Task[None]] = set()
         self._robots = Robots(client, clock)
         self._not_allowed: dict[str, float] = {}  # seconds that those feeds have waited
-        self._cleaned = -math.inf  # when what is known of removed sources was forgotten
+        self._last_cleaning = -math.inf  # when removed sources were last forgotten
         self._storing = asyncio.Lock()  # held while a store is locked by another process
         self._waiting = Waiting(clock)
 
@@ -120,7 +120,7 @@ class Crawler:
         """Crawl until `stop` is called, or, with `once`, until nothing more is due, also at hosts
         that accept one fetch after the other, or as many fetches were begun as there are sources.
         """
-        under_way, left = self._under_way, len(self._scheduler)
+        under_way, remaining = self._under_way, len(self._scheduler)
         try:
             while not self._stop.is_set():
                 self._news.clear()
@@ -128,9 +128,9 @@ class Crawler:
                 leases = self._lease(free) if free else []
                 for lease in leases or ():
                     under_way.add(asyncio.create_task(self._visit(lease)))
-                left -= len(leases or ())
+                remaining -= len(leases or ())
                 if not under_way and leases is not None:
-                    if once and (left <= 0 or not self._waits_for_hosts()):
+                    if once and (remaining <= 0 or not self._waits_for_hosts()):
                         return
                     self._idle()
                 news = asyncio.create_task(self._news.wait())
@@ -152,7 +152,7 @@ class Crawler:
         if self._storing.locked():  # what was fetched is stored first
             return None
         try:
-            if self._clock() >= self._cleaned + _DAY:
+            if self._clock() >= self._last_cleaning + _DAY:
                 self._forget_removed()
             leases = self._scheduler.lease(most, self._lease_time)
         except StoreLocked as error:
@@ -175,8 +175,8 @@ class Crawler:
                     return result
 
     def _forget_removed(self) -> None:
-        """Forget what is known of feeds that are no sources any more, and the limits of hosts that
-        none is at, but for those that others have set."""
+        """Forget feeds that are no sources any more, and the limits of hosts that none is at, but
+        for those that others have set."""
         names = self._memory.names()  # before the sources, to which others may be added meanwhile
         sources = set(self._scheduler.sources())
         for name in names - sources:
@@ -187,12 +187,12 @@ class Crawler:
         with self._scheduler.together():
             unused = self._scheduler.unused_limits()
             own = {host: self._memory.own_limit(host, limit) for host, limit in unused.items()}
-            kept = {host: 0.0 if limit == self._per_host else limit for host, limit in own.items()}
-            changed = {host: kept[host] for host in unused if kept[host] != unused[host]}
-            self._scheduler.limit_hosts(changed)
-        for host in changed:
-            self._memory.note_limit(host, kept[host], 0.0)
-        self._cleaned = self._clock()
+            limits = {h: 0.0 if limit == self._per_host else limit for h, limit in own.items()}
+            changes = {host: limits[host] for host in unused if limits[host] != unused[host]}
+            self._scheduler.limit_hosts(changes)
+        for host in changes:
+            self._memory.note_limit(host, limits[host], 0.0)
+        self._last_cleaning = self._clock()
 
     def _waits_for_hosts(self) -> bool:
         """Return whether a source is due, and the next is leased once its host accepts a fetch."""
@@ -206,9 +206,9 @@ class Crawler:
 
     def _finish(self) -> None:
         """Remove fetches that have ended from those under way; raise unexpected errors."""
-        ended = [task for task in self._under_way if task.done()]
-        self._under_way.difference_update(ended)
-        failures = [task.exception() for task in ended if not task.cancelled()]
+        tasks = [task for task in self._under_way if task.done()]
+        self._under_way.difference_update(tasks)
+        failures = [task.exception() for task in tasks if not task.cancelled()]
         for failure in filter(None, failures):
             raise failure
 
@@ -219,9 +219,9 @@ class Crawler:
         try:
             if self._memory.is_page(source):
                 await self._slow_down(source, await self._robots.check(source))
-            known, start = self._memory.of(source), self._clock()
-            response = await self._client.get(source, known.etag, known.modified)
-            visit = await self._read(lease, known, response, self._clock() - start)
+            state, start = self._memory.of(source), self._clock()
+            response = await self._client.get(source, state.etag, state.modified)
+            visit = await self._read(lease, state, response, self._clock() - start)
         except NotAllowed as error:  # which costs nothing
             reason = reason_of(str(error))
             if isinstance(error, Disallowed):
@@ -234,7 +234,7 @@ class Crawler:
             await self._stored(
                 lambda: self._scheduler.release(lease.id, again_after=wait, reason=reason)
             )
-            self._done(Visit(source, None, 0, reason, error.kind, allowed=False))
+            self._on_visit(Visit(source, None, 0, reason, error.kind, allowed=False))
             return
         except FetchError as error:
             await self._failed(lease, error, response)
@@ -245,36 +245,34 @@ class Crawler:
                 self._scheduler.release(lease.id)
             return
         else:
-            self._done(visit)
+            self._on_visit(visit)
         self._not_allowed.pop(source, None)
 
     async def _failed(self, lease: Lease, error: FetchError, response: Response | None) -> None:
         """Report a fetch that came to nothing; a feed that is gone is paused, and of a page it is
         remembered that it is one."""
-        status, asked, reason = None, None, reason_of(str(error))
+        status, pause, reason = None, None, reason_of(str(error))
         if response is not None:
             if is_page(response.body):
                 await self._stored(lambda: self._memory.add_pages([lease.source]))
             status = response.status
             if error.kind == "http":
-                asked = retry_after(response.headers.get("retry-after", ""), self._clock())
-        gone = status == _GONE
+                pause = retry_after(response.headers.get("retry-after", ""), self._clock())
+        is_gone = status == _GONE
 
         def report() -> None:
             with self._scheduler.together():
                 self._scheduler.failed(
-                    lease.id, status=status, kind=error.kind, retry_after=asked, reason=reason
+                    lease.id, status=status, kind=error.kind, retry_after=pause, reason=reason
                 )
-                if gone:
+                if is_gone:
                     with suppress(UnknownSource):
                         self._scheduler.pause(lease.source)
 
         await self._stored(report)
-        self._done(Visit(lease.source, status, 0, reason, error.kind, paused=gone))
+        self._on_visit(Visit(lease.source, status, 0, reason, error.kind, paused=is_gone))
 
-    async def _read(
-        self, lease: Lease, known: Remembered, response: Response, took: float
-    ) -> Visit:
+    async def _read(self, lease: Lease, state: FeedState, response: Response, took: float) -> Visit:
         """Report a document, or that there is no other than before.
 
         A page that names a feed is one from which the feed has moved for good. Entries of a sitemap
@@ -290,16 +288,16 @@ class Crawler:
         """
         if response.status != 304 and not 200 <= response.status < 300:
             raise FetchError("http", f"HTTP {response.status}")
-        if response.status == 304 and not (known.etag or known.modified):
+        if response.status == 304 and not (state.etag or state.modified):
             raise ValueError("HTTP 304 says that nothing has changed, which was not asked")
         source, moved = lease.source, response.permanent or ""
         digest = blake2b(response.body, digest_size=16).digest()
         feed: Feed | None = None
-        first = not known.digest
+        first = not state.digest
         new: list[FeedItem] = []
-        announced: list[FeedItem] | None = None  # new entries of a sitemap that are sources
+        entries: list[FeedItem] | None = None  # new entries of a sitemap that are sources
         unstable = False
-        if response.status != 304 and digest != known.digest:
+        if response.status != 304 and digest != state.digest:
             feed = await self._parsed(response)
             if feed.elsewhere:
                 moved = check_url(feed.elsewhere, "the feed that the page names")
@@ -314,24 +312,24 @@ class Crawler:
                     raise ValueError(f"the page names {moved} as its feed, which is a page, too")
                 digest = blake2b(response.body, digest_size=16).digest()
             new, unstable = self._new_items(source, feed)
-            known = Remembered("", "", digest, feed.pause, feed.title)
+            state = FeedState("", "", digest, feed.pause, feed.title)
             backlog = len(new) == len(feed.items)
-            others = self._listed(feed)
-            if others - {source}:
-                announced = [entry for entry in new if entry.link in others and not first]
+            other_sources = self._listed(feed)
+            if other_sources - {source}:
+                entries = [entry for entry in new if entry.link in other_sources and not first]
                 if not feed.is_index:
-                    await self._stored(lambda: self._memory.add_pages(others - {source}))
-            new = [entry for entry in new if entry.link not in others]
+                    await self._stored(lambda: self._memory.add_pages(other_sources - {source}))
+            new = [entry for entry in new if entry.link not in other_sources]
             self._write(source, new, first=backlog)
             if first:
                 new = self._not_counted(source, new)
-        fetched = self._clock()
-        known = known._replace(
-            etag=response.etag or known.etag, modified=response.modified or known.modified
+        time_of_fetch = self._clock()
+        state = state._replace(
+            etag=response.etag or state.etag, modified=response.modified or state.modified
         )
-        shown = feed and [key for item in feed.items for key in (item.key, item.alias) if key]
-        await self._stored(lambda: self._memory.remember(source, known, shown))
-        asked = min(max(response.max_age, known.pause), LONGEST_PAUSE)
+        keys = feed and [key for item in feed.items for key in (item.key, item.alias) if key]
+        await self._stored(lambda: self._memory.remember(source, state, keys))
+        pause = min(max(response.max_age, state.pause), LONGEST_PAUSE)
 
         def report() -> None:
             with self._scheduler.together():
@@ -339,16 +337,16 @@ class Crawler:
                     lease.id,
                     [(_plausible(item.published), item.worth) for item in new],
                     status=response.status,
-                    at=fetched,
-                    again_after=asked,
+                    at=time_of_fetch,
+                    again_after=pause,
                     cost=_cost(self._unit, response, took),
-                    pings=None if announced is None else self._announce(source, announced),
+                    pings=None if entries is None else self._announce(source, entries),
                 )
 
         await self._stored(report)
         if feed and self._subscriptions is not None:
-            found = partial(self._subscriptions.found, moved or source, *hub_of(response, feed))
-            await self._stored(found)
+            note = partial(self._subscriptions.note_hub, moved or source, *hub_of(response, feed))
+            await self._stored(note)
         if moved in ("", source):
             return Visit(source, response.status, len(new), "", unstable=unstable)
         await self._move(source, moved)
@@ -407,11 +405,11 @@ class Crawler:
                 lambda: self._memory.note_delay(_site_of(source), host, delay)
             )
             present = self._scheduler.host_limit(host)
-            own = self._memory.own_limit(host, present)
-            limit = max(own, longest)
+            own_limit = self._memory.own_limit(host, present)
+            limit = max(own_limit, longest)
             if limit == present:
                 return
-            note = partial(self._memory.note_limit, host, own, limit)
+            note = partial(self._memory.note_limit, host, own_limit, limit)
             if limit > present:  # or it would count as set by others if the process were killed
                 await self._stored(note)
             await self._stored(lambda: self._scheduler.limit_host(host, limit))

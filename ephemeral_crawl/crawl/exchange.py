@@ -48,7 +48,7 @@ _SHOWN = 5  # refused sources in a message
 
 
 @dataclass(frozen=True)
-class Imported:
+class ImportReport:
     """What an import did."""
 
     added: int  # sources that are new
@@ -83,7 +83,7 @@ def kind_of(path: PathName) -> str:
 
 def import_opml(
     scheduler: Scheduler | Stores, path: PathName, *, per_host: Duration = 0.0, **settings: Any
-) -> Imported:
+) -> ImportReport:
     """Add the feeds of an OPML file, those in nested outlines as well.
 
     The name of a source is its URL; its host, for limits and because feeds of a host are alike, the
@@ -96,16 +96,16 @@ def import_opml(
     Raises:
         ValueError: the file is not OPML, or an argument is out of range. Nothing is added.
     """
-    rows, refused = [], []
+    rows, refusals = [], []
     feeds = read_opml(path)
     for feed in feeds:
         try:
             url = check_url(feed.url)
         except ValueError as error:
-            refused.append(f"line {feed.line}: {error}")
+            refusals.append(f"line {feed.line}: {error}")
         else:
             rows.append({"source": url, "host": host_of(url), **settings})
-    return _added(scheduler, rows, per_host, refused)
+    return _add(scheduler, rows, per_host, refusals)
 
 
 def export_opml(
@@ -117,9 +117,9 @@ def export_opml(
         titles: by URL, such as those that `memory.titles_beside` returns; a source without one has
             its URL as title.
     """
-    named = titles or {}
+    title_of = titles or {}
     urls = [name for name in scheduler.sources() if name.startswith(("http://", "https://"))]
-    return write_opml(path, ((url, named.get(url, "")) for url in urls), "Sources")
+    return write_opml(path, ((url, title_of.get(url, "")) for url in urls), "Sources")
 
 
 async def import_sitemap(
@@ -130,7 +130,7 @@ async def import_sitemap(
     per_host: Duration = 0.0,
     memory: Memory | None = None,
     **settings: Any,
-) -> Imported:
+) -> ImportReport:
     """Add the pages that a sitemap lists, and those of the sitemaps in it if it is an index.
 
     Sitemaps are fetched one after the other, `per_host` apart, at most 100, of which one that
@@ -151,7 +151,7 @@ async def import_sitemap(
     """
     first, wait = check_url(address), seconds("per_host", per_host)
     host, maps = host_of(first), {first: None}
-    pages, refused, read = dict[str, None](), list[str](), 0
+    pages, refusals, number_read = dict[str, None](), list[str](), 0
     beyond = Counter[tuple[str, int]]()  # what is left out, of which there may be millions
     for number, url in enumerate(_growing(maps)):
         if number:
@@ -160,42 +160,42 @@ async def import_sitemap(
             response = await client.get(url)
             if not 200 <= response.status < 300:
                 raise ValueError(f"HTTP {response.status}")
-            found = parse_sitemap(response.body)
+            sitemap = parse_sitemap(response.body)
         except (FetchError, ValueError) as error:
-            refused.append(f"{url}: {error}")
+            refusals.append(f"{url}: {error}")
             continue
-        read += 1
-        own = [entry.url for entry in found.entries if host_of(entry.url) == host]
-        kept, most = (maps, _MOST_MAPS) if found.is_index else (pages, MOST_ENTRIES)
-        for link in own:
-            if len(kept) < most:
-                kept[link] = None
-            elif link not in kept:
-                beyond["sitemaps" if found.is_index else "pages", most] += 1
-        if others := len(found.entries) - len(own) + found.refused:
-            refused.append(f"{url}: {others:,} entries that are no URL of {host}")
-    if not read:
-        raise ValueError(f"no sitemap can be read: {refused[0]}")
-    refused += [f"{n:,} {what} after the first {most:,}" for (what, most), n in beyond.items()]
+        number_read += 1
+        own_links = [entry.url for entry in sitemap.entries if host_of(entry.url) == host]
+        links, most = (maps, _MOST_MAPS) if sitemap.is_index else (pages, MOST_ENTRIES)
+        for link in own_links:
+            if len(links) < most:
+                links[link] = None
+            elif link not in links:
+                beyond["sitemaps" if sitemap.is_index else "pages", most] += 1
+        if number_left_out := len(sitemap.entries) - len(own_links) + sitemap.refused:
+            refusals.append(f"{url}: {number_left_out:,} entries that are no URL of {host}")
+    if not number_read:
+        raise ValueError(f"no sitemap can be read: {refusals[0]}")
+    refusals += [f"{n:,} {kind} after the first {most:,}" for (kind, most), n in beyond.items()]
     rows = [{"source": url, "host": host, **settings} for url in pages]
-    done = _added(scheduler, rows, per_host, refused)
+    report = _add(scheduler, rows, per_host, refusals)
     if memory is not None:
         memory.add_pages(row["source"] for row in rows)
-    return done
+    return report
 
 
 def _growing(keys: dict[str, None]) -> Iterator[str]:
     """Return the keys of a dictionary to which more may be added meanwhile."""
-    done = 0
-    while done < len(keys):
-        for key in list(keys)[done:]:
-            done += 1
+    position = 0
+    while position < len(keys):
+        for key in list(keys)[position:]:
+            position += 1
             yield key
 
 
 def import_csv(
     scheduler: Scheduler | Stores, path: PathName, *, per_host: Duration = 0.0, **settings: Any
-) -> Imported:
+) -> ImportReport:
     """Add the sources of a table: source and, optionally, host, cost, min_interval, max_interval,
     half_life (such as 24h, or seconds), tag, weight and paused (yes or no).
 
@@ -206,41 +206,41 @@ def import_csv(
     Raises:
         ValueError: the file is not such a table; the message names the row. Nothing is added.
     """
-    found = table.read(path, _COLUMNS, "source")
-    rows, paused = [], []
-    for i, text in enumerate(found.text["source"]):
+    columns = table.read(path, _COLUMNS, "source")
+    rows, to_pause = [], []
+    for i, text in enumerate(columns.text["source"]):
         try:
             name, host = source_of(text)
             row: dict[str, Any] = {"source": name, "host": host, **settings}
-            if given := found.text.get("host", {i: ""})[i]:
-                row["host"] = given
+            if cell := columns.text.get("host", {i: ""})[i]:
+                row["host"] = cell
             for key in ("cost", "weight"):
-                if key in found.number:
-                    row[key] = float(found.number[key][i])
-            if given := found.text.get("tag", {i: ""})[i]:
-                row["tag"] = given
+                if key in columns.number:
+                    row[key] = float(columns.number[key][i])
+            if cell := columns.text.get("tag", {i: ""})[i]:
+                row["tag"] = cell
             for key in _DURATIONS:
-                if given := found.text.get(key, {i: ""})[i]:
-                    row[key] = float(given) if table.is_number(given) else given
-            stopped = found.text.get("paused", {i: ""})[i]
-            if stopped.lower() not in _PAUSED:
-                raise ValueError(f"paused is {stopped!r}; write yes or no")
-            if _PAUSED[stopped.lower()] and name not in scheduler:
-                paused.append(name)
+                if cell := columns.text.get(key, {i: ""})[i]:
+                    row[key] = float(cell) if table.is_number(cell) else cell
+            pause = columns.text.get("paused", {i: ""})[i]
+            if pause.lower() not in _PAUSED:
+                raise ValueError(f"paused is {pause!r}; write yes or no")
+            if _PAUSED[pause.lower()] and name not in scheduler:
+                to_pause.append(name)
         except ValueError as error:
-            raise ValueError(f"{found.row(i)}: {error}") from None
+            raise ValueError(f"{columns.row(i)}: {error}") from None
         rows.append(row)
     try:
         with scheduler.together():
-            done = _added(scheduler, rows, per_host, [])
-            for name in dict.fromkeys(paused):
+            report = _add(scheduler, rows, per_host, [])
+            for name in dict.fromkeys(to_pause):
                 scheduler.pause(name)
     except ValueError as error:
         number, _, text = str(error).removeprefix("source ").partition(": ")
         if isinstance(scheduler, Stores) or not number.isdecimal():
             raise
-        raise ValueError(f"{found.row(int(number))}: {text}") from None
-    return done
+        raise ValueError(f"{columns.row(int(number))}: {text}") from None
+    return report
 
 
 def change_sources(scheduler: Scheduler, path: PathName) -> int:
@@ -301,20 +301,20 @@ def _lines(path: PathName) -> Iterator[tuple[int, dict[str, Any]]]:
         return
     for number, line in enumerate(lines, 1):
         try:
-            given = json.loads(line, object_pairs_hook=_each_once) if line.strip() else None
+            entry = json.loads(line, object_pairs_hook=_each_once) if line.strip() else None
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{path}, line {number}: it is not JSON: {error}") from None
-        if given is not None and not isinstance(given, dict):
-            raise ValueError(f"{path}, line {number}: it is {shown(given)}; give an object")
-        if given:
-            yield number, given
+        if entry is not None and not isinstance(entry, dict):
+            raise ValueError(f"{path}, line {number}: it is {shown(entry)}; give an object")
+        if entry:
+            yield number, entry
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
         raise ValueError("an object has two values of the same name")
-    return found
+    return values
 
 
 def _setting(scheduler: Scheduler, column: str, value: Any) -> Any:
@@ -356,7 +356,7 @@ def export_csv(scheduler: Scheduler | Stores, path: PathName) -> int:
 
 def import_log(
     scheduler: Scheduler | Stores, path: PathName, *, per_host: Duration = 0.0, **log: Any
-) -> Imported:
+) -> ImportReport:
     """Add the sources of a log of items, and start from the rates and worths that it shows.
 
     The log is that of `ephemeral-crawl fit`: one row an item, with source, published and,
@@ -368,31 +368,31 @@ def import_log(
     Raises:
         ValueError: the file is not such a log, has no dates, or is of one moment. Nothing is added.
     """
-    read = ItemLog.from_csv(path, **log)
-    if not read.origin:
+    history = ItemLog.from_csv(path, **log)
+    if not history.origin:
         raise ValueError(
             f"{path}: the times are numbers without a date; give time stamps or Unix times"
         )
-    if read.published[0] == read.published[-1]:
+    if history.published[0] == history.published[-1]:
         raise ValueError(
             f"{path}: all items are of the same moment, which does not tell how often sources "
             "publish; give a longer log"
         )
     try:
-        names = [source_of(name) for name in read.names]
+        names = [source_of(name) for name in history.names]
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    origin, unit = datetime.fromisoformat(read.origin).timestamp(), 3600.0 * HOURS[read.unit]
-    start, end = origin + read.start * unit, origin + read.end * unit
+    origin, unit = datetime.fromisoformat(history.origin).timestamp(), 3600.0 * HOURS[history.unit]
+    start, end = origin + history.start * unit, origin + history.end * unit
     # Of all spellings of a URL.
     items: dict[str, list[tuple[Time, float]]] = {name: [] for name, _ in names}
-    for (name, _), which in zip(names, read.by_source(), strict=True):
-        times = (origin + read.published[which] * unit).tolist()
-        items[name] += zip(times, read.utility[which].tolist(), strict=True)
-    lessons = [Lesson.of_items(name, found, start, end) for name, found in items.items()]
+    for (name, _), rows_of in zip(names, history.by_source(), strict=True):
+        times = (origin + history.published[rows_of] * unit).tolist()
+        items[name] += zip(times, history.utility[rows_of].tolist(), strict=True)
+    lessons = [Lesson.of_items(name, pairs, start, end) for name, pairs in items.items()]
     rows = [{"source": name, "host": host} for name, host in names]
-    done = _added(scheduler, rows, per_host, [])
-    return Imported(done.added, done.known, scheduler.teach(lessons))
+    report = _add(scheduler, rows, per_host, [])
+    return ImportReport(report.added, report.known, scheduler.teach(lessons))
 
 
 def import_fleet(
@@ -402,7 +402,7 @@ def import_fleet(
     unit: str = "hour",
     items: float = 20.0,
     per_host: Duration = 0.0,
-) -> Imported:
+) -> ImportReport:
     """Add the sources of a fleet, such as `ephemeral-crawl fit` writes, and start from its rates,
     worths, half-lives and costs.
 
@@ -414,31 +414,31 @@ def import_fleet(
     rows, lessons = [], []
     for i, text in enumerate(fleet.names):
         name, host = source_of(text)
-        given = fleet.hosts[i] if fleet.hosts else ""
+        own_host = fleet.hosts[i] if fleet.hosts else ""
         rows.append(
             {
                 "source": name,
-                "host": given or host,
+                "host": own_host or host,
                 "cost": float(fleet.cost[i]),
                 "half_life": max(math.log(2.0) / float(fleet.decay_rate[i]) * 3600.0 * hours, 1.0),
             }
         )
         rate = float(fleet.arrival_rate[i]) / hours
         lessons.append(Lesson.of_rate(name, rate, float(fleet.mean_utility[i]), items))
-    done = _added(scheduler, rows, per_host, [])
-    return Imported(done.added, done.known, scheduler.teach(lessons))
+    report = _add(scheduler, rows, per_host, [])
+    return ImportReport(report.added, report.known, scheduler.teach(lessons))
 
 
 IMPORTS = {"opml": import_opml, "csv": import_csv}  # by what `kind_of` returns
 
 
-def _added(
+def _add(
     scheduler: Scheduler | Stores,
     rows: list[dict[str, Any]],
     per_host: Duration,
-    refused: Iterable[str],
-) -> Imported:
+    refusals: Iterable[str],
+) -> ImportReport:
     number = scheduler.add_many(rows, exist_ok=True)
     if per_host:
         scheduler.limit_hosts({row["host"]: per_host for row in rows if row["host"]})
-    return Imported(number, len(rows) - number, 0, tuple(refused))
+    return ImportReport(number, len(rows) - number, 0, tuple(refusals))

@@ -95,22 +95,22 @@ def parse_feed(body: bytes, content_type: str = "", url: str = "", worth: str = 
     if is_sitemap(body):
         return _sitemap(body)
     if _is_json(body):
-        found = _json_feed(body)
+        content = _json_feed(body)
     elif is_page(body) and (elsewhere := _named_feed(body, url)):
         return Feed("", [], 0.0, elsewhere)
     else:
-        found = _xml_feed(body, content_type)
-    items = [_item(entry, url, worth) for entry in found.entries]
+        content = _xml_feed(body, content_type)
+    items = [_item(entry, url, worth) for entry in content.entries]
     if len(items) > MOST_ITEMS:  # those without a date may be the newest
         items.sort(key=lambda item: -math.inf if item.published is None else -item.published)
     items = _told_apart(items[:MOST_ITEMS])
     unique = {item.key: item for item in reversed(items)}
     return Feed(
-        _text(found.feed.get("title")),
+        _text(content.feed.get("title")),
         list(reversed(unique.values())),
-        _pause(found.feed),
-        hub=_linked(found.feed, "hub"),
-        topic=_linked(found.feed, "self"),
+        _pause(content.feed),
+        hub=_linked(content.feed, "hub"),
+        topic=_linked(content.feed, "self"),
     )
 
 
@@ -134,7 +134,7 @@ def is_page(body: bytes) -> bool:
     return _PAGE.match(body) is not None
 
 
-class _Found(NamedTuple):
+class _Content(NamedTuple):
     """What a document says, in feedparser's words."""
 
     feed: Mapping[str, Any]
@@ -146,7 +146,7 @@ def _is_json(body: bytes) -> bool:
     return start.lstrip(b"\xef\xbb\xbf\xff\xfe \t\r\n").startswith(b"{")
 
 
-def _json_feed(body: bytes) -> _Found:
+def _json_feed(body: bytes) -> _Content:
     """Read a feed of https://jsonfeed.org, version 1 or 1.1."""
     try:
         feed = json.loads(body)
@@ -163,7 +163,7 @@ def _json_feed(body: bytes) -> _Found:
     for hub in hubs if isinstance(hubs, list) else []:
         if isinstance(hub, dict) and str(hub.get("type")).lower() == "websub":
             feed["links"].append({"rel": "hub", "href": hub.get("url")})
-    return _Found(feed, [_json_entry(item) for item in items if isinstance(item, dict)])
+    return _Content(feed, [_json_entry(item) for item in items if isinstance(item, dict)])
 
 
 def _json_entry(item: dict[str, Any]) -> dict[str, Any]:
@@ -184,24 +184,24 @@ def _xml_feed(body: bytes, content_type: str) -> Any:
         body = _UTF_16.sub(rb"\1utf-8", body, count=1)
     try:
         try:
-            found = _read_xml(body, content_type)
+            content = _read_xml(body, content_type)
         except ValueError:  # characters by number that do not exist
-            found = _read_xml(_BY_NUMBER.sub(_existing, body), content_type)
+            content = _read_xml(_BY_NUMBER.sub(_existing, body), content_type)
     except (MemoryError, RecursionError):
         raise
     except Exception as error:  # documents are found that no parser is ready for
         raise ValueError(f"{_NOT_A_FEED}: the parser fails on it") from error
     # Flaws that leave items, or that concern the encoding alone, are no reason to refuse a feed.
-    flaw = found.get("bozo_exception")
-    broken = isinstance(flaw, SAXException)
-    if ends_early(flaw) and (found.get("version") or _XML.match(body)):
-        if found.entries and _ITEM.findall(body)[-1:] != [b"/"]:
-            del found.entries[-1]  # of which a part is missing
-        if not found.entries and not is_page(body):
+    flaw = content.get("bozo_exception")
+    is_broken = isinstance(flaw, SAXException)
+    if ends_early(flaw) and (content.get("version") or _XML.match(body)):
+        if content.entries and _ITEM.findall(body)[-1:] != [b"/"]:
+            del content.entries[-1]  # of which a part is missing
+        if not content.entries and not is_page(body):
             raise CutOff
-    if not found.entries and (broken or not found.get("version")):
-        raise ValueError(_why_not(found, body))
-    return found
+    if not content.entries and (is_broken or not content.get("version")):
+        raise ValueError(_why_not(content, body))
+    return content
 
 
 def _read_xml(body: bytes, content_type: str) -> Any:
@@ -224,14 +224,14 @@ def _existing(number: re.Match[bytes]) -> bytes:
     return number[0] if exists else b" "
 
 
-def _why_not(found: Any, body: bytes) -> str:
+def _why_not(content: Any, body: bytes) -> str:
     """Return why a document is not a feed."""
     if not body.strip():
         return f"{_NOT_A_FEED}: it is empty"
     if is_page(body):
         return f"{_NOT_A_FEED}: it is an HTML page that names none"
-    error = found.get("bozo_exception")
-    if found.get("version") and isinstance(error, SAXParseException):
+    error = content.get("bozo_exception")
+    if content.get("version") and isinstance(error, SAXParseException):
         return f"{_NOT_A_FEED}: its XML is broken, {error.getMessage()}"
     return _NOT_A_FEED
 
@@ -241,16 +241,16 @@ class _Links(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.base, self.found = "", list[str]()
+        self.base, self.addresses = "", list[str]()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = {name: value or "" for name, value in attrs}
+        attributes = {name: value or "" for name, value in attrs}
         if tag == "base":
-            self.base = self.base or given.get("href", "")
-        kind = given.get("type", "").partition(";")[0].strip().lower()
-        alternate = "alternate" in given.get("rel", "").lower().split()
-        if tag == "link" and alternate and kind in _FEED_TYPES and given.get("href"):
-            self.found.append(given["href"])
+            self.base = self.base or attributes.get("href", "")
+        kind = attributes.get("type", "").partition(";")[0].strip().lower()
+        alternate = "alternate" in attributes.get("rel", "").lower().split()
+        if tag == "link" and alternate and kind in _FEED_TYPES and attributes.get("href"):
+            self.addresses.append(attributes["href"])
 
 
 def _named_feed(body: bytes, url: str) -> str:
@@ -258,7 +258,7 @@ def _named_feed(body: bytes, url: str) -> str:
     links = _Links()
     with suppress(AssertionError, ValueError):  # pages for which the parser is not ready
         links.feed(body[:_HEAD].decode("utf-8", "replace"))
-    for address in links.found:
+    for address in links.addresses:
         with suppress(ValueError):
             whole = urljoin(urljoin(url, links.base), address.strip())
             _ = urlsplit(whole).port
@@ -326,16 +326,16 @@ def _worth(text: object) -> float:
 def _pause(feed: Any) -> float:
     """Return the seconds for which the feed may be kept: minutes in ttl, or a period ÷ frequency,
     the longer of the two."""
-    found = [0.0]
+    pauses = [0.0]
     with suppress(ValueError):
-        found.append(60.0 * float(str(feed.get("ttl", "")).strip()[:12]))
+        pauses.append(60.0 * float(str(feed.get("ttl", "")).strip()[:12]))
     period = str(feed.get("sy_updateperiod", "")).strip().lower()
     if period in _PERIODS:
         often = 1.0
         with suppress(ValueError):
             often = max(float(str(feed.get("sy_updatefrequency", "1")).strip()[:12]), 1e-3)
-        found.append(_PERIODS[period] / often)
-    return max((x for x in found if 0.0 <= x < 1e9), default=0.0)
+        pauses.append(_PERIODS[period] / often)
+    return max((x for x in pauses if 0.0 <= x < 1e9), default=0.0)
 
 
 def _linked(feed: Any, relation: str) -> str:
@@ -350,5 +350,5 @@ def _text(value: object, longest: int = _LONGEST) -> str:
     """Return text on one line without control characters and surrogates."""
     if not isinstance(value, str):
         return ""
-    kept = (c if c.isprintable() else " " for c in value[:longest])
-    return " ".join("".join(kept).split())
+    printable = (c if c.isprintable() else " " for c in value[:longest])
+    return " ".join("".join(printable).split())

@@ -32,11 +32,11 @@ class LimitedProcess:
 
     async def __call__(self, body: bytes, content_type: str, url: str) -> Feed:
         async with self._turn:
-            given = json.dumps([content_type, url, self._worth]).encode()
+            arguments = json.dumps([content_type, url, self._worth]).encode()
             try:
                 process = self._process or await self._start()
                 async with asyncio.timeout(self._seconds):
-                    process.stdin.write(framed(given) + framed(body))  # type: ignore[union-attr]
+                    process.stdin.write(framed(arguments) + framed(body))  # type: ignore[union-attr]
                     answer = json.loads(await _read(process))
             except TimeoutError:
                 await self.close()

@@ -35,7 +35,7 @@ class FileBeside:
     """
 
     def __init__(
-        self, path: str | PathLike[str], what: str, tables: Sequence[str], patience: float
+        self, path: str | PathLike[str], content: str, tables: Sequence[str], patience: float
     ) -> None:
         if path != ":memory:":
             is_new(Path(path))
@@ -44,13 +44,13 @@ class FileBeside:
             path, timeout=patience, isolation_level=None, check_same_thread=False
         )
         try:
-            self._prepare(what, tables)
+            self._prepare(content, tables)
         except sqlite3.DatabaseError as error:
             self.close()
             reason = unusable(self._name, error, patience)
             if isinstance(reason, DamagedStore):
                 reason = ValueError(
-                    f"{path} is not a file of {what}: {error}. If it was one, it is damaged: "
+                    f"{path} is not a file of {content}: {error}. If it was one, it is damaged: "
                     "delete it, and it is made anew"
                 )
             raise reason from error
@@ -58,7 +58,7 @@ class FileBeside:
             self.close()
             raise
 
-    def _prepare(self, what: str, tables: Sequence[str]) -> None:
+    def _prepare(self, content: str, tables: Sequence[str]) -> None:
         self.rows("PRAGMA trusted_schema = OFF")
         with closing(sqlite3.connect(":memory:")) as ours:
             for statement in tables:
@@ -66,7 +66,7 @@ class FileBeside:
             # Those of others could have triggers or views.
             if not set(self.rows(_OBJECTS)) <= {*ours.execute(_OBJECTS)}:
                 raise ValueError(
-                    f"{self._name} is a SQLite file, but not one of {what}; name another"
+                    f"{self._name} is a SQLite file, but not one of {content}; name another"
                 )
         self.rows("PRAGMA journal_mode = WAL")
         self.rows("PRAGMA synchronous = NORMAL")
@@ -101,7 +101,8 @@ class FileBeside:
         self._db.close()
 
 
-KEPT = 8000  # identities of items, up to two each, of a feed; those longest out of it go first
+# Identities of items, up to two each, of a feed; those longest out of it go first.
+MOST_IDENTITIES = 8000
 _TABLES = (
     "PRAGMA application_id = 0x4570436D",  # "EpCm"
     "CREATE TABLE IF NOT EXISTS feed (number INTEGER PRIMARY KEY, source TEXT UNIQUE, "
@@ -129,8 +130,8 @@ def _beside(store: Path) -> Path:
     return store.with_name(store.name + ".items")
 
 
-class Remembered(NamedTuple):
-    """What is remembered of a feed."""
+class FeedState(NamedTuple):
+    """The state of a feed after its last fetch."""
 
     etag: str = ""
     modified: str = ""
@@ -160,12 +161,12 @@ class Memory(FileBeside):
         """Return the table beside the store of a scheduler."""
         return cls(_beside(store), patience)
 
-    def of(self, source: str) -> Remembered:
+    def of(self, source: str) -> FeedState:
         """Return what was stored about a feed."""
         rows = self.rows(
             "SELECT etag, modified, digest, pause, title FROM feed WHERE source = ?", (source,)
         )
-        return Remembered(*rows[0]) if rows else Remembered()
+        return FeedState(*rows[0]) if rows else FeedState()
 
     def add_pages(self, sources: Iterable[str]) -> None:
         """Remember that sources are pages, unless they give a feed."""
@@ -177,25 +178,25 @@ class Memory(FileBeside):
 
     def is_page(self, source: str) -> bool:
         """Return whether a source is a page that never gave a feed."""
-        found = self.rows("SELECT 1 FROM page WHERE source = ?", (source,))
-        return bool(found) and not self.of(source).digest
+        rows = self.rows("SELECT 1 FROM page WHERE source = ?", (source,))
+        return bool(rows) and not self.of(source).digest
 
     def note_delay(self, site: str, host: str, delay: float) -> float:
         """Note the time between two fetches that the robots.txt of a site asks for, seconds; return
         the longest that one of the sites of its host asks for."""
-        known = dict(self.rows("SELECT site, seconds FROM delay WHERE host = ?", (host,)))
-        if known.get(site, 0.0) != delay:
+        delays = dict(self.rows("SELECT site, seconds FROM delay WHERE host = ?", (host,)))
+        if delays.get(site, 0.0) != delay:
             with self.transaction():
                 self._db.execute("DELETE FROM delay WHERE site = ?", (site,))
                 if delay > 0.0:
                     self._db.execute("INSERT INTO delay VALUES (?, ?, ?)", (site, host, delay))
-        return max((known | {site: delay}).values())
+        return max((delays | {site: delay}).values())
 
     def keep_delays(self, sites: Iterable[str]) -> None:
         """Forget what the robots.txt of all other sites asks for."""
-        gone = {site for (site,) in self.rows("SELECT site FROM delay")}.difference(sites)
+        others = {site for (site,) in self.rows("SELECT site FROM delay")}.difference(sites)
         with self.transaction():
-            self._db.executemany("DELETE FROM delay WHERE site = ?", [(site,) for site in gone])
+            self._db.executemany("DELETE FROM delay WHERE site = ?", [(site,) for site in others])
 
     def own_limit(self, host: str, present: float) -> float:
         """Return the limit that a host has apart from what robots.txt asks for, seconds.
@@ -203,8 +204,8 @@ class Memory(FileBeside):
         Arguments:
             present: its limit; if it is not the one that was noted, others have set it since.
         """
-        found = self.rows("SELECT own FROM slowed WHERE host = ? AND asked = ?", (host, present))
-        return float(found[0][0]) if found else present
+        rows = self.rows("SELECT own FROM slowed WHERE host = ? AND asked = ?", (host, present))
+        return float(rows[0][0]) if rows else present
 
     def note_limit(self, host: str, own: float, asked: float) -> None:
         """Note which limit a host has, and which it has apart from what robots.txt asks for."""
@@ -225,12 +226,12 @@ class Memory(FileBeside):
 
     def unknown(self, source: str, items: Iterable[int]) -> set[int]:
         """Return which items of a feed are not known."""
-        known = self.rows(
+        rows = self.rows(
             "SELECT item FROM known JOIN feed ON number = feed WHERE source = ?", (source,)
         )
-        return set(items) - {item for (item,) in known}
+        return set(items) - {item for (item,) in rows}
 
-    def remember(self, source: str, feed: Remembered, items: Iterable[int] | None) -> None:
+    def remember(self, source: str, feed: FeedState, items: Iterable[int] | None) -> None:
         """Store what the next request needs, and the items that the feed shows; None: as before."""
         with self.transaction():
             (number,) = self._db.execute(
@@ -253,11 +254,11 @@ class Memory(FileBeside):
             self._db.execute(
                 "DELETE FROM known WHERE feed = ?1 AND item IN (SELECT item FROM known "
                 "WHERE feed = ?1 ORDER BY shown DESC LIMIT -1 OFFSET ?2)",
-                (number, KEPT),
+                (number, MOST_IDENTITIES),
             )
 
     def rename(self, source: str, name: str) -> None:
-        """Change the name of a feed; what is remembered of another of that name is forgotten."""
+        """Change the name of a feed; another of that name is forgotten."""
         with self.transaction():
             self._forget(name)
             self._db.execute("DELETE FROM page WHERE source = ?", (source,))

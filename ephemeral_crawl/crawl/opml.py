@@ -62,7 +62,7 @@ def read_opml(path: str | PathLike[str]) -> list[Subscription]:
         ) from None
     except (ValueError, LookupError, UnicodeError, xml.sax.SAXException) as error:
         raise ValueError(f"{path} is not an OPML file: {brief(error)}") from None
-    return handler.found
+    return handler.feeds
 
 
 class _Outlines(ContentHandler):
@@ -70,7 +70,7 @@ class _Outlines(ContentHandler):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[Subscription] = []
+        self.feeds: list[Subscription] = []
         self._depth = 0
 
     def startElement(self, name: str, attrs: AttributesImpl) -> None:
@@ -81,11 +81,11 @@ class _Outlines(ContentHandler):
             raise ValueError(f"outlines are nested more than {MOST_DEPTH} deep")
         if name.lower() != "outline":
             return
-        given = {key.lower(): value for key, value in attrs.items()}
-        if url := given.get("xmlurl", "").strip():
-            title = given.get("title") or given.get("text") or ""
+        attributes = {key.lower(): value for key, value in attrs.items()}
+        if url := attributes.get("xmlurl", "").strip():
+            title = attributes.get("title") or attributes.get("text") or ""
             line = self._locator.getLineNumber() if self._locator else 0  # type: ignore[attr-defined]
-            self.found.append(Subscription(url, title.strip()[:_LONGEST_TITLE], line))
+            self.feeds.append(Subscription(url, title.strip()[:_LONGEST_TITLE], line))
 
     def endElement(self, name: str) -> None:
         self._depth -= 1
@@ -102,8 +102,8 @@ def write_opml(path: str | PathLike[str], feeds: Iterable[tuple[str, str]], titl
     [('https://example.org/feed?a&b', '<Example>')]
     """
     outlines = []
-    for url, given in feeds:
-        name = quoteattr(given or url)
+    for url, feed_title in feeds:
+        name = quoteattr(feed_title or url)
         outlines.append(
             f'\n<outline type="rss" text={name} title={name} xmlUrl={quoteattr(url)}></outline>'
         )

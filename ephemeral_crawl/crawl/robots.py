@@ -116,12 +116,12 @@ def rules_of(text: str, user_agent: str) -> Protego:
     [False, True]
     """
     lines = text.splitlines()
-    named = {i: found[1].strip().lower() for i, x in enumerate(lines) if (found := _AGENT.match(x))}
+    names = {i: match[1].strip().lower() for i, x in enumerate(lines) if (match := _AGENT.match(x))}
     agent = user_agent.lower()
-    ours = [name for name in {*named.values()} if name in agent and _is_word(name, agent)]
-    own = max(ours, key=len, default=_ANY)
-    for i, name in named.items():
-        lines[i] = f"User-agent: {_OWN if name == own else 'other'}"
+    ours = [name for name in {*names.values()} if name in agent and _is_word(name, agent)]
+    own_name = max(ours, key=len, default=_ANY)
+    for i, name in names.items():
+        lines[i] = f"User-agent: {_OWN if name == own_name else 'other'}"
     return Protego.parse("\n".join(lines))
 
 

@@ -30,18 +30,18 @@ def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int | None
         clock: the scheduler's, which returns the time.
         limit: largest number of sources that are listed, and of those that fail; None: all.
     """
-    status, known = scheduler.status(), scheduler.outline()
-    running = ~known.paused
-    alike = bool((known.cost == 1.0).all())
+    status, outline = scheduler.status(), scheduler.outline()
+    running = ~outline.paused
+    alike = bool((outline.cost == 1.0).all())
     one, many = ("fetch", "fetches") if alike else ("budget unit", "budget units")
     lines = [
         f"{counted(status.sources, 'source')}, {status.budget:g} {many} an hour, "
         f"{status.balance:.3g} saved up; price of a {one}: {status.price:.3g}."
         + ("" if alike else f" {UNIT}"),
     ]
-    new = running & ~known.fetched & (known.failures == 0)
+    new = running & ~outline.fetched & (outline.failures == 0)
     if number := int(new.sum()):
-        missing = float(known.cost[new].sum()) - status.balance
+        missing = float(outline.cost[new].sum()) - status.balance
         wait = duration(3600.0 * missing / status.budget) if missing > 0.0 else ""
         lines.append(
             f"{number:,} {'was' if number == 1 else 'were'} not fetched yet. Each is fetched "
@@ -51,30 +51,31 @@ def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int | None
             "question mark."
         )
     view = scheduler.overview(limit=1)
-    total, planned = view.published, view.collected()
+    total, worth = view.published, view.collected()
     if view.guessed > _GUESSED * total:
         lines.append("What the schedule gains is shown once more of the sources are known.")
     elif running.any():
-        equal = _collected(known, 3600.0 * running.sum() / status.budget)
+        equal = _collected(outline, 3600.0 * running.sum() / status.budget)
         lines.append(
-            f"Expected worth: {planned:.3g} an hour, {_percent(planned, total)} of the {total:.3g} "
+            f"Expected worth: {worth:.3g} an hour, {_percent(worth, total)} of the {total:.3g} "
             f"that {view.publishers(status.sources)}. With equal intervals: {equal:.3g} "
-            f"({_percent(equal, total)}). Gain: {_percent(planned - equal, equal)}."
+            f"({_percent(equal, total)}). Gain: {_percent(worth - equal, equal)}."
         )
         if view.about_guess:
             lines.append(view.about_guess)
     if view.about_ceilings:
         lines.append(view.about_ceilings + (f" {UNIT}" if alike else ""))
     if running.any():
-        intended = 3600.0 * known.answering_soon / np.maximum(known.interval, 1.0)
-        frequency = float(intended[running].sum())
+        rates = 3600.0 * outline.answering_soon / np.maximum(outline.interval, 1.0)
+        frequency = float(rates[running].sum())
         if frequency > 1.1 * max(status.budget, view.ceilings):
             lines.append(
                 f"At the present price the intervals below take {frequency:.3g} {many} an hour; "
                 f"{status.balance:.3g} are saved up. The price rises when they are spent."
             )
     lines.append(f"{'items/h':>9}  {'worth':>7}  {'every':>9}  {'due in':>9}  source")
-    names, intervals, failures = known.source, known.interval.tolist(), known.failures.tolist()
+    names, intervals = outline.source, outline.interval.tolist()
+    failures = outline.failures.tolist()
     order = sorted(
         np.flatnonzero(running).tolist(), key=lambda i: (failures[i] > 0, intervals[i], names[i])
     )
@@ -82,8 +83,8 @@ def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int | None
         e = scheduler.explain(names[i])
         due = "never"
         if e.due_at is not None:  # the time has gone on since the estimates were read
-            left = e.due_at - clock()
-            due = duration(left) if left > 0.0 else "now"
+            seconds = e.due_at - clock()
+            due = duration(seconds) if seconds > 0.0 else "now"
         every = "never" if e.interval is None else duration(e.interval)
         if e.failures:
             every = "fails"
@@ -93,43 +94,43 @@ def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int | None
             + (" (pings of other sources)" if e.announces else "")
         )
     lines += _left_out(len(order), limit)
-    others = np.flatnonzero((known.failures > 0) | known.passed_over | known.paused).tolist()
-    standing = {i: _standing(known, i) for i in others}
-    others.sort(key=lambda i: (standing[i], -failures[i], names[i]))
-    for (_, heading), group in groupby(others[:limit], standing.__getitem__):
+    idle = np.flatnonzero((outline.failures > 0) | outline.passed_over | outline.paused).tolist()
+    standing = {i: _standing(outline, i) for i in idle}
+    idle.sort(key=lambda i: (standing[i], -failures[i], names[i]))
+    for (_, heading), group in groupby(idle[:limit], standing.__getitem__):
         lines.append(f"{heading}:")
         for i in group:
             why = scheduler.explain(names[i]).failure or ("the fetch failed" if failures[i] else "")
             lines.append(f"  {names[i]}{': ' if why else ''}{why}")
-    return "\n".join(lines + _left_out(len(others), limit))
+    return "\n".join(lines + _left_out(len(idle), limit))
 
 
-def _standing(known: Outline, i: int) -> tuple[int, str]:
+def _standing(outline: Outline, i: int) -> tuple[int, str]:
     """Return position and heading of the group in which a source that is not fetched is listed."""
-    cause = known.cause[i]
+    cause = outline.cause[i]
     meaning, advice = CAUSES[cause] if cause else ("", "")
-    if known.paused[i]:
-        gone = f", since {meaning}: {advice};" if cause == "gone" else ":"
-        return 3, f"Paused{gone} --resume FEED ends the pause"
-    if known.dead[i] >= PROBABLY:
+    if outline.paused[i]:
+        reason = f", since {meaning}: {advice};" if cause == "gone" else ":"
+        return 3, f"Paused{reason} --resume FEED ends the pause"
+    if outline.dead[i] >= PROBABLY:
         return 0, f"Probably dead, since {meaning}: {advice}"
-    if known.failures[i]:
+    if outline.failures[i]:
         return 1, "Failed when last tried, and tried again"
     return 2, "Passed over when last due"
 
 
 def _left_out(number: int, limit: int | None) -> list[str]:
-    left = 0 if limit is None else max(number - limit, 0)
-    return [f"and {left:,} more, which --all lists"] if left else []
+    number_left = 0 if limit is None else max(number - limit, 0)
+    return [f"and {number_left:,} more, which --all lists"] if number_left else []
 
 
-def _collected(known: Outline, interval: float) -> float:
+def _collected(outline: Outline, interval: float) -> float:
     """Return the worth per hour that fetches of all sources that are not paused are expected to
     collect at an interval: for each p Λξ̄(1 − e^−z)/z, z = μτ, with the probability p that they are
     answered."""
-    z = math.log(2.0) * interval / known.half_life
-    each = known.answering_soon * known.rate * known.worth * (-np.expm1(-z) / z)
-    return float(each[~known.paused & ~known.announces].sum())
+    z = math.log(2.0) * interval / outline.half_life
+    worth = outline.answering_soon * outline.rate * outline.worth * (-np.expm1(-z) / z)
+    return float(worth[~outline.paused & ~outline.announces].sum())
 
 
 def _percent(part: float, whole: float) -> str:

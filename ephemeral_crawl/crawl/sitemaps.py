@@ -37,8 +37,8 @@ _PART = re.compile(r"(tr?u?|fa?l?s?|nu?l?|-|\.|[eE][+-]?|u[0-9a-fA-F]{0,4})?\s*"
 class CutOff(ValueError):
     """A document ends too early: another answer may be whole."""
 
-    def __init__(self, what: str = "document") -> None:
-        super().__init__(f"the {what} is cut off")
+    def __init__(self, kind: str = "document") -> None:
+        super().__init__(f"the {kind} is cut off")
 
 
 class Entry(NamedTuple):
@@ -75,14 +75,14 @@ def unpacked(body: bytes) -> bytes:
     """
     if not body.startswith(_GZIP):
         return body
-    packed = zlib.decompressobj(31)
+    decoder = zlib.decompressobj(31)
     try:
-        plain = packed.decompress(body, MOST_BYTES + 1)
+        plain = decoder.decompress(body, MOST_BYTES + 1)
     except zlib.error:
         raise ValueError("the gzipped document is damaged") from None
     if len(plain) > MOST_BYTES:
         raise ValueError(f"unpacked, the document has more than {MOST_BYTES:,} bytes")
-    if not packed.eof:
+    if not decoder.eof:
         raise CutOff("gzipped document")
     return plain
 
@@ -93,8 +93,8 @@ def ends_early(error: BaseException | None) -> bool:
         case xml.sax.SAXParseException():
             return error.getMessage() in _TOO_EARLY
         case json.JSONDecodeError():
-            unended = error.msg.startswith("Unterminated")
-            return unended or _PART.fullmatch(error.doc, error.pos) is not None
+            is_unterminated = error.msg.startswith("Unterminated")
+            return is_unterminated or _PART.fullmatch(error.doc, error.pos) is not None
         case UnicodeDecodeError():
             return error.reason == "unexpected end of data"
     return False
@@ -122,7 +122,7 @@ def parse_sitemap(body: bytes) -> Sitemap:
     else:
         for url in _lines(body):
             handler.add(url, "", "")
-    return Sitemap(handler.found, handler.is_index, handler.refused)
+    return Sitemap(handler.entries, handler.is_index, handler.refused)
 
 
 def _lines(body: bytes) -> Iterator[str]:
@@ -131,10 +131,10 @@ def _lines(body: bytes) -> Iterator[str]:
         lines = body.decode("utf-8-sig").split("\n", MOST_ENTRIES)
     except UnicodeDecodeError:
         lines = []
-    found = [line.strip() for line in lines[:MOST_ENTRIES] if line.strip()]
-    if not found or not found[0].lower().startswith(("http://", "https://")):
+    urls = [line.strip() for line in lines[:MOST_ENTRIES] if line.strip()]
+    if not urls or not urls[0].lower().startswith(("http://", "https://")):
         raise ValueError("the document is not a sitemap: neither XML nor one URL a line")
-    yield from found
+    yield from urls
 
 
 def _parse_xml(body: bytes, handler: _Entries) -> None:
@@ -164,7 +164,7 @@ class _Entries(ContentHandler):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[Entry] = []
+        self.entries: list[Entry] = []
         self.refused, self.is_index = 0, False
         self._path: list[str] = []
         self._fields: dict[str, str] = {}
@@ -172,10 +172,10 @@ class _Entries(ContentHandler):
 
     def add(self, url: str, modified: str, title: str) -> None:
         """Add an entry, of which only the first MOST_ENTRIES are kept."""
-        if len(self.found) >= MOST_ENTRIES:
+        if len(self.entries) >= MOST_ENTRIES:
             return
         try:
-            self.found.append(Entry(check_url(url), _time(modified), title))
+            self.entries.append(Entry(check_url(url), _time(modified), title))
         except ValueError:
             self.refused += 1
 
@@ -199,9 +199,9 @@ class _Entries(ContentHandler):
         if path in ("loc", "lastmod", "news/title", "news/publication_date"):
             self._fields.setdefault(path, "".join(self._text).strip())
         elif not path and name[1] == ("sitemap" if self.is_index else "url"):
-            given = self._fields.get
-            modified = given("lastmod") or given("news/publication_date", "")
-            self.add(given("loc", ""), modified, given("news/title", ""))
+            get = self._fields.get
+            modified = get("lastmod") or get("news/publication_date", "")
+            self.add(get("loc", ""), modified, get("news/title", ""))
         self._path.pop()
         self._text = []
 

@@ -42,7 +42,7 @@ class Stores:
             shard.limit_hosts(dict(part))
 
     def teach(self, lessons: Iterable[Lesson]) -> int:
-        """Use what is known of sources that were not fetched yet; return how many there are."""
+        """Learn from lessons about sources that were not fetched yet; return how many there are."""
         parts = self._parts(lessons, lambda lesson: lesson.source)
         return sum(shard.teach(part) for shard, part in parts)
 

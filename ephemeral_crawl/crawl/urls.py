@@ -110,10 +110,10 @@ def is_public(address: str) -> bool:
     >>> [is_public(a) for a in ("8.8.8.8", "127.0.0.1", "::ffff:10.0.0.1", "169.254.169.254")]
     [True, False, False, False]
     """
-    found = ip_address(address.partition("%")[0])
+    ip = ip_address(address.partition("%")[0])
     return all(
         a.is_global and not a.is_multicast and not any(a in network for network in _OTHERS)
-        for a in (found, *_embedded(found))
+        for a in (ip, *_embedded(ip))
     )
 
 
@@ -121,10 +121,10 @@ def _embedded(address: IPv4Address | IPv6Address) -> list[IPv4Address]:
     """Return the IPv4 addresses that an IPv6 address leads to."""
     if isinstance(address, IPv4Address):
         return []
-    found = [address.ipv4_mapped, address.sixtofour]
+    addresses = [address.ipv4_mapped, address.sixtofour]
     if address in _NAT64 or address in _TRANSLATED or int(address) >> 32 == 0:
-        found.append(IPv4Address(int(address) & 0xFFFFFFFF))
-    return [a for a in found if a is not None]
+        addresses.append(IPv4Address(int(address) & 0xFFFFFFFF))
+    return [a for a in addresses if a is not None]
 
 
 def _safe(text: str) -> str:

@@ -21,30 +21,30 @@ T = TypeVar("T")
 
 
 @contextmanager
-def telling(what: str, say: Callable[[str], object]) -> Iterator[None]:
+def telling(action: str, say: Callable[[str], object]) -> Iterator[None]:
     """Say what is done in this context, if it takes so long that something is being compiled.
 
     Arguments:
         what: "opening the store", for example.
         say: called with a line of text.
     """
-    text = f"{what}: this compiles at the first use after an installation, for up to a minute"
-    told = threading.Timer(_LONG, say, [text])
-    told.daemon = True
-    told.start()
+    text = f"{action}: this compiles at the first use after an installation, for up to a minute"
+    timer = threading.Timer(_LONG, say, [text])
+    timer.daemon = True
+    timer.start()
     try:
         yield
     finally:
-        told.cancel()
+        timer.cancel()
 
 
-def compile_scheduler(what: str, say: Callable[[str], object]) -> None:
+def compile_scheduler(action: str, say: Callable[[str], object]) -> None:
     """Let a scheduler in memory do what others will do, so that it is compiled, or read from the
     cache, before something is under way that would run out of time meanwhile, and before there are
     several processes, each of which would compile it. The arguments are those of `telling`."""
     from ephemeral_crawl.live import Scheduler
 
-    with telling(what, say), Scheduler(":memory:", budget="60/h") as scheduler:
+    with telling(action, say), Scheduler(":memory:", budget="60/h") as scheduler:
         scheduler.add_many({"source": name, "host": name} for name in "abc")
         scheduler.limit_hosts({"a": 1.0})
         fetched, failed, released = scheduler.lease(3)

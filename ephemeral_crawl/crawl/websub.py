@@ -61,7 +61,7 @@ ASKED, ACTIVE, LEAVING, NONE = "asked", "active", "leaving", "none"  # states
 
 
 class HubSubscription(NamedTuple):
-    """What is known of the hub of a source."""
+    """The subscription of a source at its hub, or that it names none."""
 
     source: str
     topic: str  # address by which the hub knows the feed
@@ -113,15 +113,15 @@ def hub_of(response: Response, feed: Feed | None) -> tuple[str, str]:
 
 def _links(header: str) -> dict[str, str]:
     """Return the first target of each relation that a header `Link` (RFC 8288) names."""
-    found: dict[str, str] = {}
+    targets: dict[str, str] = {}
     for part in header.split("<")[1:]:
         target, _, parameters = part.partition(">")
         for parameter in parameters.split(";"):
             name, _, value = parameter.strip(" ,").partition("=")
             if name.strip().lower() == "rel":
                 for relation in value.strip(' "').lower().split():
-                    found.setdefault(relation, target.strip())
-    return found
+                    targets.setdefault(relation, target.strip())
+    return targets
 
 
 class Subscriptions:
@@ -166,7 +166,7 @@ class Subscriptions:
         self._file.close()
 
     def of(self, source: str) -> HubSubscription | None:
-        """Return what is known of the hub of a source."""
+        """Return the subscription of a source, None if there is none."""
         return self._one("source", source)
 
     def wants(self, source: str) -> bool:
@@ -174,24 +174,24 @@ class Subscriptions:
         hub."""
         return self.of(source) is None
 
-    def found(self, source: str, hub: str, topic: str) -> None:
+    def note_hub(self, source: str, hub: str, topic: str) -> None:
         """Note what a feed names: `hub_of`. The next round subscribes, or unsubscribes."""
-        known, now = self.of(source), self._clock()
-        if known and known.state != LEAVING and (known.hub, known.topic) == (hub, topic):
+        record, now = self.of(source), self._clock()
+        if record and record.state != LEAVING and (record.hub, record.topic) == (hub, topic):
             if not hub:
-                self._put(known._replace(again=now + _LOOK))
+                self._put(record._replace(again=now + _LOOK))
         elif hub:
-            if known and known.hub:  # which sends no more: under a name that no source has
-                leaves = known._replace(
-                    source=f"\n{known.key}", state=LEAVING, again=now, failures=0
+            if record and record.hub:  # which sends no more: under a name that no source has
+                leaves = record._replace(
+                    source=f"\n{record.key}", state=LEAVING, again=now, failures=0
                 )
                 with self._file.transaction():
-                    self._forget(known)
+                    self._forget(record)
                     self._put(leaves)
             key, secret = secrets.token_urlsafe(24), secrets.token_urlsafe(32)
             self._put(HubSubscription(source, topic, hub, key, secret, ASKED, now, 0))
-        elif known and known.hub:
-            self._put(known._replace(state=LEAVING, again=now, failures=0))
+        elif record and record.hub:
+            self._put(record._replace(state=LEAVING, again=now, failures=0))
         else:
             key = secrets.token_urlsafe(24)
             self._put(HubSubscription(source, "", "", key, "", NONE, now + _LOOK, 0))
@@ -222,74 +222,74 @@ class Subscriptions:
         )
         of_host: dict[str, list[HubSubscription]] = {}
         for *row, _ in due:
-            known = HubSubscription(*row)
-            of_host.setdefault(host_of(known.hub), []).append(known)
+            record = HubSubscription(*row)
+            of_host.setdefault(host_of(record.hub), []).append(record)
         free = asyncio.Semaphore(_AT_ONCE)
 
         async def ask(subscriptions: list[HubSubscription]) -> None:
             async with free:
-                for known in subscriptions[:_OF_A_HOST]:
-                    if not await self._ask(known):
+                for record in subscriptions[:_OF_A_HOST]:
+                    if not await self._ask(record):
                         break
 
         async with asyncio.TaskGroup() as tasks:
             for subscriptions in of_host.values():
                 tasks.create_task(ask(subscriptions))
 
-    async def _changed(self, known: HubSubscription) -> bool:
+    async def _hub_has_changed(self, record: HubSubscription) -> bool:
         """Return whether a source names another hub than the one that it is subscribed at, or none,
         which is noted then, or is to be looked at later."""
-        if self._look is None or known.state != ACTIVE:
+        if self._look is None or record.state != ACTIVE:
             return False
         try:
-            hub, topic = await self._look(known.source)
+            hub, topic = await self._look(record.source)
         except NotYet as error:
-            self._put(known._replace(again=self._clock() + error.wait))
+            self._put(record._replace(again=self._clock() + error.wait))
             return True
         except FetchError:  # which says nothing about its hub
             return False
-        if (hub, topic) == (known.hub, known.topic):
+        if (hub, topic) == (record.hub, record.topic):
             return False
-        self.found(known.source, hub, topic)
+        self.note_hub(record.source, hub, topic)
         return True
 
-    async def _ask(self, known: HubSubscription) -> bool:
+    async def _ask(self, record: HubSubscription) -> bool:
         """Ask the hub of a source to send notices, or to send no more if it is gone; return whether
-        the hub answers, as far as is known."""
+        the hub seems to answer."""
         now = self._clock()
-        if known.state == ASKED and not await self._is_source(known.source):
-            self._forget(known)  # what the hub asks back is refused
+        if record.state == ASKED and not await self._is_source(record.source):
+            self._forget(record)  # what the hub asks back is refused
             return True
-        if known.state == LEAVING and known.failures:  # it was asked before
-            self._forget(known)
+        if record.state == LEAVING and record.failures:  # it was asked before
+            self._forget(record)
             return True
-        if known.state == ACTIVE and not await self._is_source(known.source):
-            known = known._replace(state=LEAVING)
-        if await self._changed(known):
+        if record.state == ACTIVE and not await self._is_source(record.source):
+            record = record._replace(state=LEAVING)
+        if await self._hub_has_changed(record):
             return True
         fields = {
-            "hub.callback": self._public + PATH + known.key,
-            "hub.mode": "unsubscribe" if known.state == LEAVING else "subscribe",
-            "hub.topic": known.topic,
+            "hub.callback": self._public + PATH + record.key,
+            "hub.mode": "unsubscribe" if record.state == LEAVING else "subscribe",
+            "hub.topic": record.topic,
         }
-        if known.state != LEAVING:
-            fields |= {"hub.secret": known.secret, "hub.lease_seconds": f"{LEASE:.0f}"}
+        if record.state != LEAVING:
+            fields |= {"hub.secret": record.secret, "hub.lease_seconds": f"{LEASE:.0f}"}
         # Hubs may ask back before they answer.
-        known = known._replace(failures=known.failures + 1)
-        self._put(known._replace(again=now + _wait(_UNANSWERED, known.failures)))
+        record = record._replace(failures=record.failures + 1)
+        self._put(record._replace(again=now + _wait(_UNANSWERED, record.failures)))
         try:
-            answer = await self._client.post(known.hub, urlencode(fields).encode())
+            answer = await self._client.post(record.hub, urlencode(fields).encode())
             if not 200 <= answer.status < 300:
                 raise FetchError("http", f"HTTP {answer.status}")
         except FetchError as error:
-            self._failed(known, str(error))
+            self._retry_later(record, str(error))
             return False
         return True
 
-    def _failed(self, known: HubSubscription, why: str) -> None:
+    def _retry_later(self, record: HubSubscription, reason: str) -> None:
         """Ask a hub again later, if nothing else was agreed on meanwhile."""
-        _LOG.warning("the hub %s of %s: %s", known.hub, known.source, reason_of(why))
-        present = self._one("key", known.key)
+        _LOG.warning("the hub %s of %s: %s", record.hub, record.source, reason_of(reason))
+        present = self._one("key", record.key)
         if present is not None and present.state != LEAVING:
             failures = max(present.failures, 1)  # a hub may deny what it has confirmed
             again = self._clock() + _wait(_FAILED, failures)
@@ -299,32 +299,32 @@ class Subscriptions:
 
     def verify(self, key: str, query: Mapping[str, str]) -> Notice:
         """Return the answer to a hub that asks whether a request was meant, or that denies it."""
-        known = self._one("key", key)
+        record = self._one("key", key)
         mode, topic = query.get("hub.mode", ""), query.get("hub.topic", "")
-        if known is None or topic != known.topic or not known.hub:
+        if record is None or topic != record.topic or not record.hub:
             return Notice(404, "nothing was asked for at this address")
         if mode == "denied":
-            self._failed(known, f"it denies the subscription: {query.get('hub.reason', '')}")
+            self._retry_later(record, f"it denies the subscription: {query.get('hub.reason', '')}")
             return Notice(200)
         challenge = query.get("hub.challenge", "")
-        if mode == "unsubscribe" and known.state == LEAVING:
-            self._forget(known)
+        if mode == "unsubscribe" and record.state == LEAVING:
+            self._forget(record)
             return Notice(200, challenge)
-        if mode == "subscribe" and known.state in (ASKED, ACTIVE):
+        if mode == "subscribe" and record.state in (ASKED, ACTIVE):
             lease = _lease(query.get("hub.lease_seconds", ""))
             again = self._clock() + _RENEWED * lease
-            self._put(known._replace(state=ACTIVE, again=again, failures=0))
+            self._put(record._replace(state=ACTIVE, again=again, failures=0))
             return Notice(200, challenge)
         return Notice(404, "this was not asked for")
 
     async def notify(self, key: str, signature: str, body: bytes) -> Notice:
         """Ping the source of a notice, if it is signed with the secret of its subscription; return
         the answer, which does not tell whether it is."""
-        known = self._one("key", key)
-        if known is None or known.state not in (ASKED, ACTIVE):
+        record = self._one("key", key)
+        if record is None or record.state not in (ASKED, ACTIVE):
             return Notice(410, "there is no such subscription")
-        if is_signed(known.secret, signature, body):
-            await self._ping(known.source)
+        if is_signed(record.secret, signature, body):
+            await self._ping(record.source)
         return Notice(202)
 
     # ------------------------------------------------------------------------------- the file
@@ -333,13 +333,13 @@ class Subscriptions:
         rows = self._file.rows(f"SELECT * FROM subscription WHERE {column} = ?", (value,))
         return HubSubscription(*rows[0]) if rows else None
 
-    def _put(self, known: HubSubscription) -> None:
+    def _put(self, record: HubSubscription) -> None:
         self._file.rows(
-            "INSERT OR REPLACE INTO subscription VALUES (?, ?, ?, ?, ?, ?, ?, ?)", known
+            "INSERT OR REPLACE INTO subscription VALUES (?, ?, ?, ?, ?, ?, ?, ?)", record
         )
 
-    def _forget(self, known: HubSubscription) -> None:
-        self._file.rows("DELETE FROM subscription WHERE key = ?", (known.key,))
+    def _forget(self, record: HubSubscription) -> None:
+        self._file.rows("DELETE FROM subscription WHERE key = ?", (record.key,))
 
 
 def _wait(first: float, failures: int) -> float:
@@ -365,11 +365,11 @@ def is_signed(secret: str, signature: str, body: bytes) -> bool:
 def _lease(text: str) -> float:
     """Return the seconds for which a hub sends notices."""
     try:
-        given = float(text)
+        seconds = float(text)
     except ValueError:
         return LEASE
     low, high = _LEASES
-    return min(max(given, low), high) if math.isfinite(given) and given > 0.0 else LEASE
+    return min(max(seconds, low), high) if math.isfinite(seconds) and seconds > 0.0 else LEASE
 
 
 async def look(source: str, client: Client, parse: Parser) -> tuple[str, str]:
@@ -397,13 +397,13 @@ async def listen(
     Raises:
         OSError: the address cannot be used.
     """
-    open_now = 0
+    connections = 0
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal open_now
-        open_now += 1
+        nonlocal connections
+        connections += 1
         try:
-            if open_now <= _MOST_CONNECTIONS:
+            if connections <= _MOST_CONNECTIONS:
                 async with asyncio.timeout(patience):
                     notice = await _answer(subscriptions, reader)
                     text = notice.text.encode("utf-8", "replace")
@@ -418,7 +418,7 @@ async def listen(
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
             pass  # the hub will come again
         finally:
-            open_now -= 1
+            connections -= 1
             writer.close()
             with suppress(OSError):
                 await writer.wait_closed()

@@ -48,9 +48,9 @@ def work() -> None:
     while True:
         sys.stdout.buffer.write(framed(json.dumps(answer).encode()))
         sys.stdout.buffer.flush()
-        given, body = documents.get()
+        arguments, body = documents.get()
         try:
-            answer = parse_feed(body, *json.loads(given))
+            answer = parse_feed(body, *json.loads(arguments))
         except RecursionError:
             answer = "it is nested too deeply"
         except CutOff as error:
@@ -65,6 +65,6 @@ def _receive(documents: SimpleQueue[tuple[bytes, bytes]]) -> None:
     def part() -> bytes:
         return sys.stdin.buffer.read(int.from_bytes(sys.stdin.buffer.read(8), "big"))
 
-    while given := part():
-        documents.put((given, part()))
+    while arguments := part():
+        documents.put((arguments, part()))
     os._exit(0)

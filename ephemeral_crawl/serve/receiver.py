@@ -272,7 +272,7 @@ class Receiver:
         except Exception:  # such as a store that is locked: others are looked at
             _LOG.exception("%s was not looked at", name)
             return
-        self._subscriptions.found(name, hub, topic)
+        self._subscriptions.note_hub(name, hub, topic)
 
     async def _hub_of(self, name: str) -> tuple[str, str]:
         """Return which hub and topic a source names, if its robots.txt allows to look: it may be a

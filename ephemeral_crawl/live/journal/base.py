@@ -18,7 +18,7 @@ from ephemeral_crawl.live.errors import DamagedStore
 Event = dict[str, Any]
 
 VERSION = 7  # of the tables, and of what is in them
-KEPT = 10_000  # events before the last snapshot
+HISTORY = 10_000  # events before the last snapshot
 PATIENCE = 30.0  # seconds to wait for another process, or for the database
 _BATCH = 1000  # events in a transaction
 RESTORE = "Put a copy in its place, if there is one, and check the disk"
@@ -232,8 +232,8 @@ class SqlJournal(Journal):
         for row in self.rows("SELECT number, part FROM snapshot WHERE number < ?", [number]):
             self.rows("DELETE FROM snapshot WHERE number = ? AND part = ?", row)
         ((oldest,),) = self.rows("SELECT min(number) FROM journal")
-        for first in range(oldest or number, number - KEPT + 1, _BATCH):
-            end = min(first + _BATCH - 1, number - KEPT)
+        for first in range(oldest or number, number - HISTORY + 1, _BATCH):
+            end = min(first + _BATCH - 1, number - HISTORY)
             with self.exclusive():
                 self.rows("DELETE FROM journal WHERE number <= ?", [end])
 

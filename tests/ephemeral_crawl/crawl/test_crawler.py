@@ -28,7 +28,7 @@ from ephemeral_crawl.crawl import exchange, feeds, limited, waiting
 from ephemeral_crawl.crawl.client import Client, FetchError, NotAllowed, Response
 from ephemeral_crawl.crawl.command import CrawlFeeds
 from ephemeral_crawl.crawl.crawler import Crawler
-from ephemeral_crawl.crawl.memory import Memory, Remembered
+from ephemeral_crawl.crawl.memory import FeedState, Memory
 from ephemeral_crawl.crawl.schedule import SHOWN, describe
 from ephemeral_crawl.live import Lesson, Scheduler
 from ephemeral_crawl.live.reasons import CAUSES
@@ -99,7 +99,7 @@ def test_new_items_are_written_once_and_reported():
         return message(200, feed(*shown))
 
     bench.site.answers["/a"] = answer
-    bench.memory.remember("removed", Remembered(), [1])
+    bench.memory.remember("removed", FeedState(), [1])
     names, cleaned = bench.memory.names, []
     bench.memory.names = lambda: cleaned.append(None) or names()
     bench.run(23.0, "/a")
@@ -572,10 +572,10 @@ def test_dates_that_cannot_be_leave_right_numbers(date):
 
 
 def test_what_is_known_of_a_feed_is_bounded(monkeypatch):
-    monkeypatch.setattr("ephemeral_crawl.crawl.memory.KEPT", 4000)
+    monkeypatch.setattr("ephemeral_crawl.crawl.memory.MOST_IDENTITIES", 4000)
     memory = Memory(":memory:")
     for turn in (3, 0, 2, 1):
-        memory.remember("a", Remembered(), range(2000 * turn, 2000 * turn + 2000))
+        memory.remember("a", FeedState(), range(2000 * turn, 2000 * turn + 2000))
     assert len(memory.unknown("a", range(8000))) == 4000
     assert memory.unknown("a", range(2000, 6000)) == set()  # which were shown last
 
@@ -602,7 +602,7 @@ def test_what_is_known_of_a_feed_is_what_was_remembered_of_it(changes):
     memory, told, known = Memory(":memory:"), {}, {}
     for n, (change, name, *rest) in enumerate(changes):
         if change == "remember":
-            feed, items = Remembered(f"{n}", "then", b"digest", 0.5 * n, f"Feed {n}"), rest[0]
+            feed, items = FeedState(f"{n}", "then", b"digest", 0.5 * n, f"Feed {n}"), rest[0]
             memory.remember(name, feed, items)
             told[name] = feed
             known[name] = known.get(name, set()) | set(items or ())
@@ -614,7 +614,7 @@ def test_what_is_known_of_a_feed_is_what_was_remembered_of_it(changes):
             else:
                 memory.forget(name)
     told = {name: feed for name, feed in told.items() if feed}
-    assert {name: memory.of(name) for name in "abc" if memory.of(name) != Remembered()} == told
+    assert {name: memory.of(name) for name in "abc" if memory.of(name) != FeedState()} == told
     assert memory.titles() == {name: feed.title for name, feed in told.items()}
     for name in "abc":
         assert memory.unknown(name, range(10)) == set(range(10)) - known.get(name, set())

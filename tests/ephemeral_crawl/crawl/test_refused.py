@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ephemeral_crawl.crawl import exchange, feeds
 from ephemeral_crawl.crawl.command import CrawlFeeds
-from ephemeral_crawl.crawl.memory import Memory, Remembered
+from ephemeral_crawl.crawl.memory import FeedState, Memory
 from ephemeral_crawl.crawl.opml import read_opml
 from ephemeral_crawl.crawl.urls import check_url, host_of, is_public
 from ephemeral_crawl.live import Scheduler
@@ -228,7 +228,7 @@ def test_titles_that_the_crawl_has_stored_are_exported(tmp_path):
     assert [feed.title for feed in read_opml(written)] == urls
     assert sorted(tmp_path.iterdir()) == sorted([*files, written])
     with closing(Memory.beside(store)) as memory:
-        memory.remember(urls[0], Remembered(title="Zwei <&> drei"), None)
+        memory.remember(urls[0], FeedState(title="Zwei <&> drei"), None)
     ManageSources(store=(str(store),), write=(written,)).run()
     assert [feed.title for feed in read_opml(written)] == ["Zwei <&> drei", urls[1]]
 

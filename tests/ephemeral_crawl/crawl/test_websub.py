@@ -73,7 +73,7 @@ class Hub:
         return self.asked[-1]["hub.callback"].removeprefix("http://127.0.0.1:9/own/websub/")
 
     async def subscribe(self, lease=1000):
-        self.subscriptions.found(FEED, self.url, TOPIC)
+        self.subscriptions.note_hub(FEED, self.url, TOPIC)
         await self.subscriptions.round()
         asked = {"mode": "subscribe", "topic": TOPIC, "challenge": "abc", "lease_seconds": lease}
         assert await self.send("GET", self.key, **asked) == (200, "abc")
@@ -96,7 +96,7 @@ def test_a_subscription_is_asked_for_verified_renewed_and_ended():
         assert len(asked["hub.secret"]) > 30
         known = hub.subscriptions.of(FEED)
         assert (known.state, known.again) == (ACTIVE, hub.now + 800)
-        hub.subscriptions.found(FEED, hub.url, TOPIC)  # as before
+        hub.subscriptions.note_hub(FEED, hub.url, TOPIC)  # as before
         await hub.subscriptions.round()
         assert len(hub.asked) == 1
         hub.now += 801  # the lease is about to end
@@ -140,7 +140,7 @@ def test_what_was_not_asked_for_is_refused(monkeypatch):
     monkeypatch.setattr(websub, "_MOST_CONNECTIONS", 1)  # at once
 
     async def test(hub):
-        hub.subscriptions.found(FEED, hub.url, TOPIC)
+        hub.subscriptions.note_hub(FEED, hub.url, TOPIC)
         await hub.subscriptions.round()
         meant = {"mode": "subscribe", "topic": TOPIC, "challenge": "abc"}
         for other in ({"topic": FEED}, {"mode": "unsubscribe"}, {"mode": "publish"}):
@@ -188,7 +188,7 @@ def test_only_notices_that_are_signed_are_pings(method):
 def test_a_hub_that_fails_or_never_asks_back_is_asked_more_and_more_rarely(status, first):
     async def test(hub):
         hub.status = status
-        hub.subscriptions.found(FEED, hub.url, TOPIC)
+        hub.subscriptions.note_hub(FEED, hub.url, TOPIC)
         waits = []
         for _ in range(10):
             await hub.subscriptions.round()
@@ -206,7 +206,7 @@ def test_a_hub_that_fails_or_never_asks_back_is_asked_more_and_more_rarely(statu
 
 def test_hubs_at_private_addresses_are_not_asked():
     async def test(hub):
-        hub.subscriptions.found(FEED, hub.url, TOPIC)
+        hub.subscriptions.note_hub(FEED, hub.url, TOPIC)
         await hub.subscriptions.round()
         assert hub.asked == []
         assert hub.subscriptions.of(FEED).failures == 1
@@ -218,7 +218,7 @@ def test_a_feed_that_names_another_hub_or_none_has_another_subscription_or_none(
     async def test(hub):
         await hub.subscribe()
         first = hub.key
-        hub.subscriptions.found(FEED, hub.url, FEED)
+        hub.subscriptions.note_hub(FEED, hub.url, FEED)
         await hub.subscriptions.round()
         modes = {asked["hub.topic"]: asked["hub.mode"] for asked in hub.asked[1:]}
         assert modes == {FEED: "subscribe", TOPIC: "unsubscribe"}
@@ -226,13 +226,13 @@ def test_a_feed_that_names_another_hub_or_none_has_another_subscription_or_none(
         ended = {"mode": "unsubscribe", "topic": TOPIC, "challenge": "x"}
         assert await hub.send("GET", first, **ended) == (200, "x")
         assert (await hub.send("GET", first, **ended))[0] == 404
-        hub.subscriptions.found(FEED, "", "")
+        hub.subscriptions.note_hub(FEED, "", "")
         await hub.subscriptions.round()
         assert hub.asked[-1]["hub.mode"] == "unsubscribe"
         hub.now += 3601
         await hub.subscriptions.round()  # which the hub does not confirm
         assert (hub.subscriptions.of(FEED), len(hub.asked)) == (None, 4)
-        hub.subscriptions.found("other", "", "")
+        hub.subscriptions.note_hub("other", "", "")
         assert hub.subscriptions.of("other").state == NONE
         assert not hub.subscriptions.wants("other")
         hub.now += 8 * 86_400
@@ -272,7 +272,7 @@ def test_a_hub_that_is_slow_or_fails_keeps_no_other_waiting():
         live, _ = subscriptions(post)
         for kind in ("slow", "bad", "good"):
             for k in range(3):
-                live.found(f"{kind}{k}", f"https://{kind}.example/", f"https://a.example/{k}")
+                live.note_hub(f"{kind}{k}", f"https://{kind}.example/", f"https://a.example/{k}")
         under_way = asyncio.create_task(live.round())
         while sum("good" in hub for hub, _ in asked) < 3:
             await asyncio.sleep(0)
@@ -304,7 +304,7 @@ def test_a_hub_that_has_changed_is_noticed_before_the_subscription_is_renewed():
         return hub, TOPIC
 
     async def main():
-        live.found(FEED, "https://old.example/", TOPIC)
+        live.note_hub(FEED, "https://old.example/", TOPIC)
         for _ in range(5):
             await live.round()
             now[0] += 801.0 if len(names) else 1.0
@@ -349,7 +349,7 @@ def test_hubs_of_one_host_are_asked_one_after_the_other():
 
     live, _ = subscriptions(post)
     for k in range(30):
-        live.found(str(k), f"https://h{k}.hub.example/", f"https://a.example/{k}")
+        live.note_hub(str(k), f"https://h{k}.hub.example/", f"https://a.example/{k}")
     asyncio.run(live.round())
     assert most == [1] * 20
 
@@ -370,7 +370,7 @@ def test_a_renewal_waits_until_the_host_of_its_source_may_be_asked():
         return "https://hub.example/", TOPIC
 
     live, now = subscriptions(post, look=look)
-    live.found(FEED, "https://hub.example/", TOPIC)
+    live.note_hub(FEED, "https://hub.example/", TOPIC)
     times = []
     for _ in range(3):
         asyncio.run(live.round())

@@ -348,7 +348,7 @@ class Soak:
         every: float,
         seed: int,
     ) -> None:
-        base.KEPT = KEPT
+        base.HISTORY = KEPT
         self.store, self.server, self.folder, self.every = store, server, folder, every
         self.clock, self.random = SoakClock(speed), random.Random(seed)
         self.notes, self.errors = soak_checks.Notebook(folder / "notes"), folder / "errors"

@@ -583,7 +583,7 @@ def test_a_snapshot_that_is_read_while_all_changes_is_of_one_moment(monkeypatch)
 
 def test_the_journal_is_cut_behind_snapshots(store, monkeypatch):
     monkeypatch.setattr(ledger, "_EVERY", 20)
-    monkeypatch.setattr(base, "KEPT", 10)
+    monkeypatch.setattr(base, "HISTORY", 10)
     clock = Clock()
     slow, live = (Scheduler(store.address, budget="40/h", clock=clock) for _ in range(2))
     busy(live, clock)

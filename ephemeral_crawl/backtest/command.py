@@ -88,17 +88,17 @@ class Backtest(SignalOptions, AnsweringStudy):
         most = float(log.utility.max())
         least = 1.0 / MOST_WORTH  # of the largest; what is far smaller is lost in rounding
         if not least <= most <= MOST_WORTH:
-            found = f"utilities up to {most:g}, which the scheduler does not accept"
+            text = f"utilities up to {most:g}, which the scheduler does not accept"
             raise ValueError(
-                f"{self.items} has {found if most else 'no item of any utility'}; give utilities "
+                f"{self.items} has {text if most else 'no item of any utility'}; give utilities "
                 f"of which the largest is between {least:g} and {MOST_WORTH:g}"
             )
         pings = self.pings(log)
-        title, known = f"Back-test on {self.items.name}", len(log.names)
+        title, total = f"Back-test on {self.items.name}", len(log.names)
         if self.quick:
             log, per_hour = _sampled(log, per_hour)
-            if len(log.names) < known:
-                title += f": a sample, {len(log.names):,} of {known:,} feeds"
+            if len(log.names) < total:
+                title += f": a sample, {len(log.names):,} of {total:,} feeds"
         events = FeedEvents(log, pings, self._feeds(log, half_life), per_hour, self.present)
         fetches = (events.feeds.end - events.feeds.start) / 3600.0 * per_hour
         if not 1.0 <= fetches <= _MOST_FETCHES:
@@ -144,15 +144,15 @@ def _sampled(log: ItemLog, per_hour: float) -> tuple[ItemLog, float]:
     """Return some feeds of a log, in even steps of their worth, and the budget scaled to them."""
     names = log.names
     worth = np.bincount(log.source, log.utility, len(names)).astype(np.float64)
-    some = sample(Sources(worth, 1.0, 1.0), [per_hour], MOST)
-    if len(some.which) == len(names):
+    subset = sample(Sources(worth, 1.0, 1.0), [per_hour], MOST)
+    if len(subset.places) == len(names):
         return log, per_hour
-    scaled = some.budgets[0] / some.stretch
-    kept = log.select([names[i] for i in some.which])
+    part_budget = subset.budgets[0] / subset.stretch
+    part = log.select([names[i] for i in subset.places])
     note = (
-        f"A sample: {len(kept.names):,} of {len(names):,} feeds, in even steps of their worth, "
-        f"with the budget scaled to it ({per_hour:g} to {scaled:.4g} fetches an hour)."
-        + some.unlike(worth)
+        f"A sample: {len(part.names):,} of {len(names):,} feeds, in even steps of their worth, "
+        f"with the budget scaled to it ({per_hour:g} to {part_budget:.4g} fetches an hour)."
+        + subset.unlike(worth)
     )
     print(note)
-    return kept.with_notes(note), scaled
+    return part.with_notes(note), part_budget

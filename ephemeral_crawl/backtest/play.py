@@ -59,15 +59,15 @@ class Feeds:
         self.listed, self.block = listed, block
         self.published: list[Floats] = []
         self.worth: list[Floats] = []
-        for own in log.by_source():
-            self.published.append((log.published[own] - log.start) * second)
-            self.worth.append(np.asarray(log.utility[own], dtype=np.float64))
+        for rows in log.by_source():
+            self.published.append((log.published[rows] - log.start) * second)
+            self.worth.append(np.asarray(log.utility[rows], dtype=np.float64))
         self.pings: list[tuple[float, int]] = []  # time and feed
         if pings is not None:
-            heard = pings.select(log.names)
-            times = (heard.time - log.start) * second
+            part = pings.select(log.names)
+            times = (part.time - log.start) * second
             live = times >= self.start
-            self.pings = list(zip(times[live].tolist(), heard.source[live].tolist(), strict=True))
+            self.pings = list(zip(times[live].tolist(), part.source[live].tolist(), strict=True))
         self.reset()
 
     def reset(self) -> None:
@@ -98,17 +98,17 @@ class Feeds:
             first = max(first, last - self.listed)
         self.seen[i], self.fetched[i] = last, now
         self.fetches[i] += 1
-        new, worths = time[first:last], worth[first:last]
-        live = new >= self.start
+        times, worths = time[first:last], worth[first:last]
+        live = times >= self.start
         if live.any():
-            age = now - new[live]
+            age = now - times[live]
             part = min(
                 int((now - self.start) / (self.end - self.start) * self.blocks), self.blocks - 1
             )
             self.collected[part] += float((worths[live] * np.exp(-self.decay * age)).sum())
             self.found += float(worths[live].sum())
             self.delay += float((worths[live] * age).sum())
-        return new, worths
+        return times, worths
 
     def moments(self, per_hour: float) -> Floats:
         """Return the times of fetches at equal distances, (n,) seconds."""
@@ -116,7 +116,7 @@ class Feeds:
         return self.start + np.asarray(HOUR / per_hour * np.arange(number), dtype=np.float64)
 
 
-class Played(NamedTuple):
+class PlayRun(NamedTuple):
     """What a policy collected."""
 
     collected: Floats  # (W,) worth, by block
@@ -125,7 +125,7 @@ class Played(NamedTuple):
     delay: float  # seconds from publication to fetch, mean over that worth; NaN if none
 
 
-def played(feeds: Feeds, name: str, per_hour: float) -> Played:
+def played(feeds: Feeds, name: str, per_hour: float) -> PlayRun:
     """Play a policy from the start.
 
     Arguments:
@@ -142,12 +142,12 @@ def played(feeds: Feeds, name: str, per_hour: float) -> Played:
     else:
         by_rule(feeds, per_hour, name)
     delay = feeds.delay / feeds.found if feeds.found else math.nan
-    return Played(feeds.collected, feeds.fetches.astype(float), feeds.found, delay)
+    return PlayRun(feeds.collected, feeds.fetches.astype(float), feeds.found, delay)
 
 
 def by_scheduler(feeds: Feeds, per_hour: float, pings: list[tuple[float, int]]) -> None:
     """The live scheduler, which knows nothing but the pings and what its own fetches have found."""
-    now, heard = feeds.start, 0
+    now, position = feeds.start, 0
     scheduler = Scheduler(
         ":memory:",
         budget=f"{per_hour:.9f}/h",
@@ -159,13 +159,13 @@ def by_scheduler(feeds: Feeds, per_hour: float, pings: list[tuple[float, int]]) 
         scheduler.failed("saved")
         scheduler.remove("saved")
     scheduler.add_many({"source": str(i), "min_interval": 0.0} for i in range(len(feeds.published)))
-    asked = max(per_hour, min(4.0 * per_hour, _ASKED))  # since it may wait for a better moment
-    for moment in feeds.moments(asked).tolist():
-        now, first = moment, heard
-        while heard < len(pings) and pings[heard][0] <= now:
-            heard += 1
+    polls = max(per_hour, min(4.0 * per_hour, _ASKED))  # since it may wait for a better moment
+    for moment in feeds.moments(polls).tolist():
+        now, first = moment, position
+        while position < len(pings) and pings[position][0] <= now:
+            position += 1
         scheduler.signal_many(
-            {"source": str(i), "at": _EPOCH + time} for time, i in pings[first:heard]
+            {"source": str(i), "at": _EPOCH + time} for time, i in pings[first:position]
         )
         for lease in scheduler.lease(limit=_LEASES):
             time, worth = feeds.fetch(int(lease.source), now)

@@ -29,16 +29,16 @@ class Rule(ABC):
         self.dates: list[float] = []  # seconds, ascending
         self.errors = 0  # fetches that failed since the last one that did not
 
-    def after(self, now: float, found: list[float]) -> float:
+    def after(self, now: float, times: list[float]) -> float:
         """Return the time until the next fetch, seconds.
 
         Arguments:
             now: time of the fetch, seconds.
             found: when the items that it found were published, ascending.
         """
-        self.dates += found
+        self.dates += times
         self.errors = 0
-        return self.interval(now, len(found))
+        return self.interval(now, len(times))
 
     def after_error(self, now: float, status: int | None = None) -> float:
         """Return the time until the next fetch, seconds, after one that failed; ∞: never again.
@@ -54,7 +54,7 @@ class Rule(ABC):
         return self.interval(now, 0)
 
     @abstractmethod
-    def interval(self, now: float, found: int) -> float:
+    def interval(self, now: float, number: int) -> float:
         """Return the time until the next fetch, seconds, after one that found so many items."""
 
     def _since(self, moment: float) -> list[float]:
@@ -66,7 +66,7 @@ class RoundRobin(Rule):
 
     name, about = "round robin", "all feeds in turn"
 
-    def interval(self, now: float, found: int) -> float:
+    def interval(self, now: float, number: int) -> float:
         return DAY
 
 
@@ -83,7 +83,7 @@ class Miniflux(Rule):
     name = "miniflux"
     about = "a week ÷ entries of the last week, 5 min to 1 day"
 
-    def interval(self, now: float, found: int) -> float:
+    def interval(self, now: float, number: int) -> float:
         entries = len(self._since(now - 7 * DAY))
         return _within(7 * DAY / entries if entries else DAY, 5 * MINUTE, DAY)
 
@@ -106,17 +106,17 @@ class CommaFeed(Rule):
     about = "half of the mean gap of the listed entries, 5 min to 1 h; idle feeds up to 4 h"
     shortest, longest = 5 * MINUTE, 4 * HOUR
 
-    def interval(self, now: float, found: int) -> float:
+    def interval(self, now: float, number: int) -> float:
         if not self.dates:
             return self.longest
         idle = (now - self.dates[-1]) // DAY
         for days, parts in ((30, 1), (14, 2), (7, 4)):
             if idle >= days:
                 return self.longest / parts
-        listed = self.dates[-_LISTED:]
-        if len(listed) < 2:
+        dates = self.dates[-_LISTED:]
+        if len(dates) < 2:
             return self.longest
-        gap = (listed[-1] - listed[0]) / (len(listed) - 1)
+        gap = (dates[-1] - dates[0]) / (len(dates) - 1)
         return _within(gap / 2, self.shortest, self.longest / 4)
 
     def retry(self, now: float, status: int | None) -> float:
@@ -136,7 +136,7 @@ class AutoTTL(Rule):
     name = "autottl"
     about = "span ÷ number of the entries of 30 days, 1 h to 1 day"
 
-    def interval(self, now: float, found: int) -> float:
+    def interval(self, now: float, number: int) -> float:
         recent = self._since(now - 30 * DAY)
         mean = (recent[-1] - recent[0]) / len(recent) if recent else 0.0
         return _within(mean, HOUR, DAY) if mean > 0.0 else DAY
@@ -158,9 +158,9 @@ class Aimd(Rule):
         super().__init__()
         self._last = 10 * MINUTE
 
-    def interval(self, now: float, found: int) -> float:
-        changed = 0.5 * self._last if found else self._last + 30 * MINUTE
-        self._last = _within(changed, HOUR, DAY)
+    def interval(self, now: float, number: int) -> float:
+        interval = 0.5 * self._last if number else self._last + 30 * MINUTE
+        self._last = _within(interval, HOUR, DAY)
         return self._last
 
     def retry(self, now: float, status: int | None) -> float:
@@ -188,8 +188,8 @@ class Nutch(Rule):
         super().__init__()
         self._last = DAY
 
-    def interval(self, now: float, found: int) -> float:
-        self._last = _within(self._last * (0.8 if found else 1.4), MINUTE, 30 * DAY)
+    def interval(self, now: float, number: int) -> float:
+        self._last = _within(self._last * (0.8 if number else 1.4), MINUTE, 30 * DAY)
         return self._last
 
     def retry(self, now: float, status: int | None) -> float:

@@ -13,7 +13,7 @@ from agents.evaluation.statistics import Estimate
 from crawl_env import ItemLog, PingLog
 from crawl_env.errors import counted
 from ephemeral_crawl.backtest import play
-from ephemeral_crawl.backtest.play import AS_IT_IS, KNOWN, SCHEDULER, WITHOUT, Feeds, Played
+from ephemeral_crawl.backtest.play import AS_IT_IS, KNOWN, SCHEDULER, WITHOUT, Feeds, PlayRun
 from ephemeral_crawl.backtest.rules import RULES
 from ephemeral_crawl.comparison.events import Column, Events, Results
 from ephemeral_crawl.core import plots
@@ -32,7 +32,7 @@ _ABOUT = {
 
 
 @dataclass(frozen=True)
-class FeedEvents(Events[Played]):
+class FeedEvents(Events[PlayRun]):
     """Items of a log as feeds that are fetched one by one; budgets are fetches per hour.
 
     Arguments:
@@ -78,17 +78,17 @@ class FeedEvents(Events[Played]):
     def work(self) -> Callable[[Job], Result]:
         return partial(play.work, self.log, self.pings)
 
-    def run_of(self, results: Sequence[Result]) -> Played:
-        return measured_of(Played, results[0])
+    def run_of(self, results: Sequence[Result]) -> PlayRun:
+        return measured_of(PlayRun, results[0])
 
-    def reward(self, run: Played) -> Estimate:
+    def reward(self, run: PlayRun) -> Estimate:
         return Estimate(float(run.collected.sum()), math.nan, math.nan)
 
-    def gain(self, run: Played, other: Played) -> Estimate:
+    def gain(self, run: PlayRun, other: PlayRun) -> Estimate:
         known = other.collected.sum() > 0.0
         return statistics.gain(run.collected, other.collected) if known else statistics.UNKNOWN
 
-    def columns(self, budget: float, runs: Mapping[str, Played]) -> dict[str, Column[Played]]:
+    def columns(self, budget: float, runs: Mapping[str, PlayRun]) -> dict[str, Column[PlayRun]]:
         scheduler = runs[SCHEDULER]
         return {
             "of all worth": lambda _, run: f"{self.part(run):.1%}",
@@ -100,12 +100,12 @@ class FeedEvents(Events[Played]):
             "rule": lambda name, _: _ABOUT[name],
         }
 
-    def part(self, run: Played) -> float:
+    def part(self, run: PlayRun) -> float:
         """Return the part of all worth that was collected."""
         return float(run.collected.sum()) / self.published if self.published else 0.0
 
 
-def write(report: Report, events: FeedEvents, results: Results[Played]) -> None:
+def write(report: Report, events: FeedEvents, results: Results[PlayRun]) -> None:
     """Write the report, of the scheduler under several budgets and of the rules under the first."""
     per_hour, present = events.per_hour, events.present
     runs = results.runs[per_hour]
@@ -131,10 +131,10 @@ def write(report: Report, events: FeedEvents, results: Results[Played]) -> None:
             [
                 f"{m:g}",
                 f"{1 - m / per_hour:.0%}",
-                f"{events.part(found[SCHEDULER]):.1%}",
-                _percent(events.gain(found[SCHEDULER], runs[present])),
+                f"{events.part(of_budget[SCHEDULER]):.1%}",
+                _percent(events.gain(of_budget[SCHEDULER], runs[present])),
             ]
-            for m, found in results.runs.items()
+            for m, of_budget in results.runs.items()
         ],
     )
     report.heading("Where the fetches go")
@@ -151,23 +151,23 @@ def write(report: Report, events: FeedEvents, results: Results[Played]) -> None:
             report.paragraph(note)
 
 
-def enough(events: FeedEvents, results: Results[Played], *, sure: bool) -> float | None:
+def enough(events: FeedEvents, results: Results[PlayRun], *, sure: bool) -> float | None:
     """Return the smallest budget with which the scheduler collects at least as much as the present
     rule with all of it; None if there is none below that.
 
     Arguments:
         sure: whether the lower end of the interval, rather than the mean, must say so.
     """
-    rule, found = results.runs[events.per_hour][events.present], events.per_hour
+    rule, smallest = results.runs[events.per_hour][events.present], events.per_hour
     for m, runs in results.runs.items():
         gain = events.gain(runs[SCHEDULER], rule)
         if not (gain.low if sure else gain.mean) >= 0.0:
             break
-        found = m
-    return found if found < events.per_hour else None
+        smallest = m
+    return smallest if smallest < events.per_hour else None
 
 
-def records(events: FeedEvents, results: Results[Played]) -> list[dict[str, Any]]:
+def records(events: FeedEvents, results: Results[PlayRun]) -> list[dict[str, Any]]:
     """Return one row for every policy, budget and block of time."""
     return [
         {
@@ -183,7 +183,7 @@ def records(events: FeedEvents, results: Results[Played]) -> list[dict[str, Any]
     ]
 
 
-def feeds_of(events: FeedEvents, results: Results[Played]) -> list[dict[str, Any]]:
+def feeds_of(events: FeedEvents, results: Results[PlayRun]) -> list[dict[str, Any]]:
     """Return one row for every feed."""
     feeds, runs = events.feeds, results.runs[events.per_hour]
     days = (feeds.end - feeds.start) / _DAY
@@ -203,7 +203,7 @@ def feeds_of(events: FeedEvents, results: Results[Played]) -> list[dict[str, Any
     return rows
 
 
-def _answer(events: FeedEvents, results: Results[Played]) -> str:
+def _answer(events: FeedEvents, results: Results[PlayRun]) -> str:
     runs = results.runs[events.per_hour]
     text = (
         f"With {_fetches(events.per_hour)} an hour the scheduler "
@@ -212,15 +212,15 @@ def _answer(events: FeedEvents, results: Results[Played]) -> str:
     )
     for sure, words in ((True, "with 95 % confidence"), (False, "but not with 95 % confidence")):
         if (least := enough(events, results, sure=sure)) is not None:
-            fewer = 1 - least / events.per_hour
+            saving = 1 - least / events.per_hour
             return (
-                f"{text}. With {fewer:.0%} fewer fetches the scheduler still collects at least as "
+                f"{text}. With {saving:.0%} fewer fetches the scheduler still collects at least as "
                 f"much as that rule, {words}."
             )
     return text + "."
 
 
-def _by_budget(events: FeedEvents, results: Results[Played]) -> Any:
+def _by_budget(events: FeedEvents, results: Results[PlayRun]) -> Any:
     figure, axes = plots.new(width=7, height=3.4)
     axes.plot(
         [*results.runs],
@@ -263,10 +263,10 @@ def _duration(seconds: float) -> str:
 def _method(events: FeedEvents) -> str:
     feeds = events.feeds
     length = (feeds.end - feeds.start) / _DAY
-    listed = f"its newest {feeds.listed} items" if feeds.listed else "all its items"
+    items = f"its newest {feeds.listed} items" if feeds.listed else "all its items"
     return (
         f"{counted(len(events.log.names), 'feed')}, {length:.1f} days, of which the first begins "
-        f"{feeds.start / _DAY:.1f} days after the start of the log. A feed lists {listed}; an item "
+        f"{feeds.start / _DAY:.1f} days after the start of the log. A feed lists {items}; an item "
         f"fetched at age s counts its worth × 2^(−s/{events.options['half_life'] / _HOUR:g} h). "
         "Fetches are at equal distances, and all policies have the same number; the scheduler may "
         "also save some up, those of an hour at most. With the rules, the feed of which the "

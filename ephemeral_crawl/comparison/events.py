@@ -37,7 +37,7 @@ REFERENCES = (CLAIRVOYANT, REFITTED)  # not ranked among the policies
 NOTABLE = 1e-3  # fraction of the reward below which a difference supports no recommendation
 
 
-class Crawled(Protocol):
+class CrawlRun(Protocol):
     """What is measured of a policy in steps: numbers are means over its runs, or have one entry for
     each, (S,)."""
 
@@ -55,7 +55,7 @@ class Crawled(Protocol):
 
 
 R = TypeVar("R")  # what is measured of one policy
-C = TypeVar("C", bound=Crawled)
+C = TypeVar("C", bound=CrawlRun)
 Column = Callable[[str, R], object]  # from a policy and its run to a cell
 
 
@@ -154,7 +154,7 @@ class Events(ABC, Generic[R]):
         return gap.low > 0 and gap.mean > NOTABLE
 
 
-class Drawn(Events[R]):
+class RandomEvents(Events[R]):
     """Events that are drawn anew in each of several runs, on which policies are paired."""
 
     @abstractmethod
@@ -185,7 +185,7 @@ class StepEvents(Events[C]):
         conditions: of the comparison, in words.
     """
 
-    known: ClassVar[str] = ""  # what the schedules that are played rest on
+    basis: ClassVar[str] = ""  # what the schedules that are played rest on
 
     fleet: Sources
     arguments: Mapping[str, Any]
@@ -264,7 +264,7 @@ class StepEvents(Events[C]):
     def remarks(self, report: Report, results: Results[C], budget: float) -> None:
         """Add what else is to be said of the policies under a budget, after their table."""
 
-    def ending(self, report: Report, results: Results[C], limited: bool) -> None:
+    def ending(self, report: Report, results: Results[C], has_limit: bool) -> None:
         """Add what concerns all budgets, after them.
 
         Arguments:
@@ -304,8 +304,8 @@ class Results(Generic[R]):
 
     def references(self, budget: float) -> dict[str, R]:
         """Return the references that were played."""
-        known = self.events.references
-        return {name: run for name, run in self.runs[budget].items() if name in known}
+        names = self.events.references
+        return {name: run for name, run in self.runs[budget].items() if name in names}
 
     def reward(self, budget: float, name: str) -> float:
         """Return the mean utility that a policy collects; 0 if it was not played."""
@@ -322,9 +322,9 @@ class Results(Generic[R]):
         Arguments:
             caption: by default it names the budget.
         """
-        events, own = self.events, self.own(budget)
+        events, scaled = self.events, self.own(budget)
         runs = {**self.peers(budget), **self.references(budget)}
-        columns = events.columns(own, runs)
+        columns = events.columns(scaled, runs)
         rows = [
             [events.labels.get(name, name), *(cell(name, run) for cell in columns.values())]
             for name, run in runs.items()
@@ -332,7 +332,7 @@ class Results(Generic[R]):
         report.table(
             caption or f"Policies under budget {budget:g}",
             ["policy", *columns],
-            [*rows, *events.bound_rows(own)],
+            [*rows, *events.bound_rows(scaled)],
         )
 
 

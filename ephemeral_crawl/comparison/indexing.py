@@ -101,12 +101,12 @@ def _lost(gain: Estimate) -> Estimate:
     return Estimate(-gain.mean, -gain.high, -gain.low)
 
 
-def answer(found: Mapping[float, Cost]) -> str:
+def answer(costs: Mapping[float, Cost]) -> str:
     """Return a sentence on what the engine costs, of the first budget if there are several; ""
     without an engine."""
-    if not found:
+    if not costs:
         return ""
-    (budget, cost), *more = found.items()
+    (budget, cost), *more = costs.items()
     if not cost.free > 0:
         return ""
     best = max((name for name in cost.reward if name != FLOOR), key=lambda name: cost.reward[name])
@@ -133,5 +133,5 @@ def write(report: Report, budget: float, cost: Cost) -> None:
 
 
 def _helps(cost: Cost) -> str:
-    gains = [f"{percent(gain)} more {what}" for what, gain in cost.gain.items()]
+    gains = [f"{percent(gain)} more {remedy}" for remedy, gain in cost.gain.items()]
     return f"{HEEDS} would earn {' and '.join(gains)}"

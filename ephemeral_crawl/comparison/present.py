@@ -104,18 +104,18 @@ def _of_sources(text: str, column: str, fleet: Sources) -> FloatArray:
     rows = table.read(text, columns, "source")
     with rows.located():
         names = check_names(rows.text["source"])
-    given = dict(zip(names, rows.number[column].tolist(), strict=True))
-    lacking = [name for name in fleet.names if name not in given]
+    value_of = dict(zip(names, rows.number[column].tolist(), strict=True))
+    lacking = [name for name in fleet.names if name not in value_of]
     if lacking:
         raise ValueError(
             f"{text} lacks {len(lacking)} of the sources ({', '.join(lacking[:5])}"
             f"{', …' * (len(lacking) > 5)}); add them, with an empty {column} if they are never "
             "crawled"
         )
-    return np.array([given[name] for name in fleet.names])
+    return np.array([value_of[name] for name in fleet.names])
 
 
-class Measured(NamedTuple):
+class Measurement(NamedTuple):
     """A policy under one budget."""
 
     budget: float
@@ -128,9 +128,9 @@ class Measured(NamedTuple):
 class Equal(NamedTuple):
     """Where a policy collects at least as much as the present rule."""
 
-    present: Measured
-    same: Measured  # a run with the budget of the present rule
-    run: Measured  # the run with the smallest budget found that collects at least as much
+    present: Measurement
+    same: Measurement  # a run with the budget of the present rule
+    run: Measurement  # the run with the smallest budget found that collects at least as much
 
     @property
     def fewer(self) -> float:
@@ -139,8 +139,8 @@ class Equal(NamedTuple):
 
 
 def equal(
-    present: Measured,
-    measure: Callable[[float], Measured],
+    present: Measurement,
+    measure: Callable[[float], Measurement],
     guess: Callable[[float], float],
     least: float,
     whole: bool,
@@ -170,11 +170,11 @@ def equal(
             if first > last:
                 break
             budget = float(np.clip(round(budget / least), first, last) * least)
-        found = measure(budget)
-        if found.least > 0:
-            scale = found.least / max(guess(budget), _TINY)
-        if found.least >= present.reward:
-            high = found
+        run = measure(budget)
+        if run.least > 0:
+            scale = run.least / max(guess(budget), _TINY)
+        if run.least >= present.reward:
+            high = run
         else:
             low = budget
     return Equal(present, same, high)
@@ -182,5 +182,5 @@ def equal(
 
 def _budget_at(reward: float, guess: Callable[[float], float], low: float, high: float) -> float:
     """Return the budget between two others whose expected reward is closest to this one."""
-    found = first_where(lambda x: np.asarray(guess(float(x)) >= reward), np.array(high), low, 1e-9)
-    return float(0.5 * (found[0] + found[1]))
+    pair = first_where(lambda x: np.asarray(guess(float(x)) >= reward), np.array(high), low, 1e-9)
+    return float(0.5 * (pair[0] + pair[1]))

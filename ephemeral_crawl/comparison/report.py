@@ -53,7 +53,7 @@ class Plans(NamedTuple):
 
     schedules: dict[float, Schedule]  # of all sources
     measured: bool  # whether the sources of the schedules were played, and not a sample
-    worth: dict[float, signals.Found]  # of signals; empty without any
+    worth: dict[float, signals.SignalGains]  # of signals; empty without any
     costs: dict[float, indexing.Cost]  # of an indexing engine; empty without one
     notes: Sequence[str]
 
@@ -189,9 +189,11 @@ def _bars(report: Report, results: Results[R], budget: float) -> None:
     events, peers, whole = results.events, results.peers(budget), results.events.published
     figure, axis = plots.new(width=8, height=0.6 + 0.28 * len(peers))
     for i, name in enumerate([*peers][::-1]):
-        got = Estimate(*(100 * x / whole for x in events.reward(peers[name])))
-        error = None if np.isnan(got.low) else [[got.mean - got.low], [got.high - got.mean]]
-        axis.barh(name, got.mean, xerr=error, color=plots.colour(name, i), height=0.7)
+        share = Estimate(*(100 * x / whole for x in events.reward(peers[name])))
+        error = (
+            None if np.isnan(share.low) else [[share.mean - share.low], [share.high - share.mean]]
+        )
+        axis.barh(name, share.mean, xerr=error, color=plots.colour(name, i), height=0.7)
     for name, most, line in _limits(results, [budget]):
         axis.axvline(100 * most[0] / whole, color=plots.INK, ls=line, lw=1, label=name)
     axis.set(xlabel="collected, % of all utility published", xlim=(0, None))
@@ -205,14 +207,14 @@ def _curve(report: Report, results: Results[R]) -> None:
     """Add what is collected, and the Lagrange multiplier λ*, as functions of the budget."""
     events, budgets, whole = results.events, [*results.runs], results.events.published
     names = [*results.peers(budgets[0])]
-    shown = {name: [results.reward(m, name) for m in budgets] for name in names}
+    curves = {name: [results.reward(m, name) for m in budgets] for name in names}
     bounds = _limits(results, budgets)
     report.heading("Collected utility by budget")
     prices = events.prices([results.own(m) for m in budgets])
     figure, axes = plots.new(1, 1 + bool(prices), width=10, height=3.6, squeeze=False)
     left, *right = axes[0]
-    for i, (name, got) in enumerate(shown.items()):
-        fraction = [100 * x / whole for x in got]
+    for i, (name, values) in enumerate(curves.items()):
+        fraction = [100 * x / whole for x in values]
         left.plot(budgets, fraction, "o-", ms=4, color=plots.colour(name, i), label=name)
     for name, most, line in bounds:
         left.plot(budgets, [100 * x / whole for x in most], "k" + line, lw=1, label=name)
@@ -222,10 +224,10 @@ def _curve(report: Report, results: Results[R]) -> None:
         axis.plot(budgets, price, "ko-", ms=4)
         axis.set(xlabel="budget M", ylabel=f"Lagrange multiplier {name}", ylim=(0, None))
     report.figure(figure, "Fraction of the published utility that is collected, by budget.")
-    parts = {**shown, **{name: most for name, most, _ in bounds}}
+    parts = {**curves, **{name: most for name, most, _ in bounds}}
     rows = [
-        [events.labels.get(name, name), *(part_of(x, whole) for x in got)]
-        for name, got in parts.items()
+        [events.labels.get(name, name), *(part_of(x, whole) for x in values)]
+        for name, values in parts.items()
     ]
     rows += [[name, *(f"{x:.4g}" for x in price)] for name, price in prices.items()]
     report.table(
@@ -239,12 +241,12 @@ def _curve(report: Report, results: Results[R]) -> None:
 def _limits(results: Results[R], budgets: Sequence[float]) -> list[tuple[str, list[float], str]]:
     """Return names, utilities under each budget and line styles of what no policy exceeds."""
     events = results.events
-    found = [
+    limits = [
         (name, [results.reward(m, name) for m in budgets], ":")
         for name in results.references(budgets[0])
     ]
-    found.append((events.bound_name, [events.bound(results.own(m)) for m in budgets], "--"))
-    return [limit for limit in found if np.isfinite(limit[1]).all() and min(limit[1]) > 0]
+    limits.append((events.bound_name, [events.bound(results.own(m)) for m in budgets], "--"))
+    return [limit for limit in limits if np.isfinite(limit[1]).all() and min(limit[1]) > 0]
 
 
 # ---------------------------------------------------------------------------------------- tables
@@ -267,19 +269,19 @@ def _schedule(
     mean = float(delay.mean()) if delay.size else float("nan")
     report.paragraph(schedules.counts(plan, mean, events.unit))
     schedules.write(report, plan, rows, events.unit)
-    free, limited = (results.reward(budget, name) for name in (OF_SCHEDULE, OF_LIMIT))
+    free, with_limit = (results.reward(budget, name) for name in (OF_SCHEDULE, OF_LIMIT))
     best = results.reward(budget, REFERENCE)
     if best > 0:
         report.paragraph(
             "The schedule is the optimal one under a budget that holds on average: a source is "
             "crawled when its Whittle index reaches the Lagrange multiplier λ* = "
             f"{number(plan.best.multiplier)}. Played at its fixed intervals, such a schedule"
-            f"{events.known} collects {free / best:.2%} of what whittle collects, which decides "
+            f"{events.basis} collects {free / best:.2%} of what whittle collects, which decides "
             "step by step. The next crawl of a source is when whittle would crawl it, "
             f"{plan.assumed}." + schedules.WITHOUT_SIGNALS * events.fleet.is_signalled
         )
     if np.isfinite(plan.longest):
-        report.paragraph(limit(plan, 1 - limited / free if free > 0 else None))
+        report.paragraph(limit(plan, 1 - with_limit / free if free > 0 else None))
     if same is not None and results.present is not None:
         report.paragraph(equal_utility(results.present.name, same, events.same))
     return rows
@@ -307,10 +309,10 @@ def limit(plan: Schedule, measured: float | None) -> str:
     period = plan.task.sources.period
     late = plan.free.interval > plan.longest
     never = plan.free.crawls == 0
-    others = int((late & ~never).sum())
+    number_rarer = int((late & ~never).sum())
     text = (
         f"A maximum interval of {plan.longest * period:g} costs {plan.price:.2%} of the utility: "
-        f"{counted(others, 'source')} would otherwise be crawled less often, and "
+        f"{counted(number_rarer, 'source')} would otherwise be crawled less often, and "
         f"{int(never.sum())} never."
     )
     if measured is not None:
@@ -329,8 +331,8 @@ def _advice(report: Report, events: StepEvents[C], results: Results[C], budget: 
     """Add the recommended policy, or state that the best policies do not differ significantly."""
     peers, fleet = results.peers(budget), events.fleet
     best, *others = peers
-    own = results.own(budget)
-    if own >= fleet.cost.sum():
+    scaled = results.own(budget)
+    if scaled >= fleet.cost.sum():
         report.paragraph(
             "The budget covers all sources, so that every source can be crawled in every step."
         )
@@ -357,10 +359,10 @@ def _advice(report: Report, events: StepEvents[C], results: Results[C], budget: 
             f"Recommended policy: {best}. On the same {events.same} it collects {percent(gain)} "
             f"more than the next best, {others[0]}."
         )
-    unspent = own - float(np.mean(peers[best].cost))
-    if events.arguments["budget_rule"] == "step" and unspent > 0.01 * own:
+    unspent = scaled - float(np.mean(peers[best].cost))
+    if events.arguments["budget_rule"] == "step" and unspent > 0.01 * scaled:
         report.paragraph(
-            f"{best} leaves {unspent:.3g} of {own:g} unspent on average, since no remaining "
+            f"{best} leaves {unspent:.3g} of {scaled:g} unspent on average, since no remaining "
             "source is cheap enough; with --budget-rule average, unspent budget is carried over."
         )
     _never(report, events, best, peers[best])

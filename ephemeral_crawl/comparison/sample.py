@@ -19,25 +19,25 @@ _UNLIKE = 0.1  # difference of what a sample publishes from what all do, as a fr
 class Sample(NamedTuple):
     """Some of the sources, the budgets scaled to them, and steps that are so many times as long."""
 
-    which: IntArray  # (n,) ascending
+    places: IntArray  # (n,) ascending
     budgets: list[float]
     stretch: int
 
     def of(self, fleet: Sources) -> Sources:
         """Return the sampled fleet."""
-        return fleet.select(self.which).replaced(period=fleet.period * self.stretch)
+        return fleet.select(self.places).replaced(period=fleet.period * self.stretch)
 
     def crawls(self, rates: FloatArray) -> FloatArray:
         """Return crawls per step of the sampled sources, (n,), given those of all, (N,)."""
-        return np.minimum(rates[self.which] * self.stretch, 1.0)
+        return np.minimum(rates[self.places] * self.stretch, 1.0)
 
     def sentence(self, fleet: Sources, budgets: Sequence[float]) -> str:
         """Return what was done, for the report; "" if nothing was."""
-        if len(self.which) == len(fleet):
+        if len(self.places) == len(fleet):
             return ""
         pairs = zip(budgets, self.budgets, strict=True)
         text = (
-            f"A sample: {len(self.which)} of {len(fleet):,} sources, in even steps of the utility "
+            f"A sample: {len(self.places)} of {len(fleet):,} sources, in even steps of the utility "
             "that they hold per cost, with the budget scaled to it "
             f"({', '.join(f'{a:g} to {b:.4g}' for a, b in pairs)})"
         )
@@ -52,7 +52,7 @@ class Sample(NamedTuple):
     def unlike(self, worth: FloatArray) -> str:
         """Return a sentence if the sample does not stand for what all sources publish, (N,)."""
         mean = float(worth.mean())
-        part = float(worth[self.which].mean()) / mean if mean > 0.0 else 1.0
+        part = float(worth[self.places].mean()) / mean if mean > 0.0 else 1.0
         if abs(part - 1.0) < _UNLIKE:
             return ""
         return (
@@ -77,9 +77,9 @@ def sample(fleet: Sources, budgets: Sequence[float], most: int = MOST) -> Sample
     crawls = math.floor(most * least * stretch / (n * dearest) + 1e-9)
     size = min(most, round(crawls * dearest * n / (least * stretch)))
     order = np.argsort(-fleet.ceiling / fleet.cost, kind="stable")
-    places = np.floor((np.arange(size) + 0.5) * n / size).astype(np.intp)
-    scaled = [m * stretch * size / n for m in budgets]
+    positions = np.floor((np.arange(size) + 0.5) * n / size).astype(np.intp)
+    new_budgets = [m * stretch * size / n for m in budgets]
     if whole_budget(fleet.cost, least) is not None:
         unit = float(fleet.cost.flat[0])
-        scaled = [max(1, round(m / unit)) * unit for m in scaled]
-    return Sample(np.sort(order[places]), scaled, stretch)
+        new_budgets = [max(1, round(m / unit)) * unit for m in new_budgets]
+    return Sample(np.sort(order[positions]), new_budgets, stretch)

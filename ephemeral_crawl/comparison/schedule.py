@@ -85,17 +85,17 @@ class Schedule:
         """Return the time until the next crawl of each source, (N,) time, if the budget holds in
         every step: the Whittle policy's order."""
         task, fleet = self.task, self.task.sources
-        wanted = np.isfinite(self.interval)
-        first = np.where(wanted, self.interval, np.inf)
+        finite = np.isfinite(self.interval)
+        first = np.where(finite, self.interval, np.inf)
         ages = np.full(len(fleet), NEVER)
         if self.since is not None:
-            crawled = wanted & np.isfinite(self.since)
+            crawled = finite & np.isfinite(self.since)
             first[crawled] = np.maximum(first[crawled] - self.since[crawled], 0.0)
             ages = np.minimum(self.since / fleet.period, NEVER)
-        if not wanted.any():
+        if not finite.any():
             return first
         # A round takes so many steps; several are one if there would be very many.
-        steps = int(3.0 * float(fleet.cost[wanted].sum()) / task.budget) + 10
+        steps = int(3.0 * float(fleet.cost[finite].sum()) / task.budget) + 10
         together = max(1, math.ceil(steps * len(fleet) / _WORK))
         length = fleet.period * together
         with warnings.catch_warnings():  # those of the task have been shown
@@ -110,7 +110,7 @@ class Schedule:
                 horizon=None,
             )
             whittle = make("whittle", env)
-        missing = wanted.copy()
+        missing = finite.copy()
         observation, _ = env.reset(seed=0, options={"age": ages / together})
         for step in range(math.ceil(steps / together)):
             priority = whittle.predict(observation)[0]
@@ -126,7 +126,7 @@ class Schedule:
         due = np.full(len(fleet), self.longest * fleet.period)
         if self.since is not None:
             due = np.maximum(due - np.where(np.isfinite(self.since), self.since, 0.0), 0.0)
-        return np.where(wanted, np.minimum(first, due), np.inf)
+        return np.where(finite, np.minimum(first, due), np.inf)
 
     @cached_property
     def age(self) -> FloatArray:
@@ -150,8 +150,8 @@ class Schedule:
         return self._index_at(np.ceil(self.age - 1e-9))
 
     def _index_at(self, age: FloatArray) -> FloatArray:
-        arm, known = renewal_arm(self.task.sources), np.isfinite(age)
-        return np.where(known, arm.index_at_age(np.where(known, age, 1.0)), arm.break_even)
+        arm, finite = renewal_arm(self.task.sources), np.isfinite(age)
+        return np.where(finite, arm.index_at_age(np.where(finite, age, 1.0)), arm.break_even)
 
     def reasons(self) -> list[str]:
         """Return why each source is crawled at its interval, or is not."""
@@ -163,36 +163,36 @@ class Schedule:
             fleet.cost.shape,
         )
         publishes = self.publishes > 0
-        forced = (self.age > self.longest - 1.0) & (self.index < level)
+        at_ceiling = (self.age > self.longest - 1.0) & (self.index < level)
         # The index would reach λ* at once, or sooner, if it were not for the host.
         before = self._index_at(np.maximum(np.ceil(self.age - 1e-9) - 1.0, fleet.delay))
-        held = (before > level * (1 + 1e-9)) & bool(fleet.hosts)
-        found = []
+        host_bound = (before > level * (1 + 1e-9)) & bool(fleet.hosts)
+        reasons = []
         for i, age in enumerate(self.age):
             if not affordable[i]:
-                why = f"never: a crawl costs {fleet.cost[i]:g}, more than the budget of a step"
-            elif forced[i]:
+                reason = f"never: a crawl costs {fleet.cost[i]:g}, more than the budget of a step"
+            elif at_ceiling[i]:
                 rarer = "less often or never" if publishes[i] else "never: publishes nothing"
-                why = f"at the maximum interval; without it, {rarer}"
+                reason = f"at the maximum interval; without it, {rarer}"
             elif not publishes[i]:
-                why = "never: publishes nothing"
-            elif np.isinf(age) and held[i]:
-                why = "never: the crawls of its host are worth more at other sources"
+                reason = "never: publishes nothing"
+            elif np.isinf(age) and host_bound[i]:
+                reason = "never: the crawls of its host are worth more at other sources"
             elif np.isinf(age):
-                why = (
+                reason = (
                     f"never: a crawl brings at most {number(arm.break_even[i])} per unit of "
                     f"budget, below λ* = {number(level)}"
                 )
             elif age <= fleet.delay[i] * (1 + 1e-9):
-                why = "worth a crawl as often as possible: its index is above λ* at once"
-            elif held[i]:
-                why = "as often as the limit of its host allows"
+                reason = "worth a crawl as often as possible: its index is above λ* at once"
+            elif host_bound[i]:
+                reason = "as often as the limit of its host allows"
             elif abs(age - np.round(age)) <= 1e-9 * age:
-                why = f"worth a crawl after {counted(round(age), 'step')}: its index reaches λ*"
+                reason = f"worth a crawl after {counted(round(age), 'step')}: its index reaches λ*"
             else:
-                why = "uses the rest of the budget: its index is λ* at two ages"
-            found.append(why)
-        return found
+                reason = "uses the rest of the budget: its index is λ* at two ages"
+            reasons.append(reason)
+        return reasons
 
     def rows(
         self, when: Callable[[float], str], measured: FloatArray | None
@@ -204,16 +204,16 @@ class Schedule:
             measured: crawls per step of whittle in the simulation or replay, (N,).
         """
         fleet, best, period = self.task.sources, self.best, self.task.sources.period
-        reasons, each = self.reasons(), best.utility_per_crawl
+        reasons, utility = self.reasons(), best.utility_per_crawl
         rows = []
         for i in range(len(fleet)):
-            scheduled = bool(best.crawls[i] > 0)
+            is_crawled = bool(best.crawls[i] > 0)
             row: dict[str, Any] = {
                 "budget": f"{self.task.budget:g}",
                 "source": fleet.name(i),
-                "interval": _digits(self.interval[i]) if scheduled else "",
-                "next_crawl": when(float(self.first[i])) if scheduled else "",
-                "utility_per_crawl": _digits(each[i]) if scheduled else "",
+                "interval": _digits(self.interval[i]) if is_crawled else "",
+                "next_crawl": when(float(self.first[i])) if is_crawled else "",
+                "utility_per_crawl": _digits(utility[i]) if is_crawled else "",
                 "index": _digits(self.index[i]),
                 "multiplier": _digits(best.multiplier),
                 "reason": reasons[i],
@@ -227,11 +227,11 @@ class Schedule:
 def write(report: Report, schedule: Schedule, rows: Sequence[dict[str, Any]], unit: str) -> None:
     """Add the table of the schedule, the most frequent sources first."""
     order = np.argsort(schedule.interval, kind="stable")
-    shown = [rows[i] for i in order[:SHOWN]]
+    top = [rows[i] for i in order[:SHOWN]]
     if len(rows) > SHOWN:
-        what = f"the {SHOWN} most frequent of {len(rows):,}; all are in schedule.csv"
+        scope = f"the {SHOWN} most frequent of {len(rows):,}; all are in schedule.csv"
     else:
-        what = "also in schedule.csv"
+        scope = "also in schedule.csv"
     columns = {
         "source": "source",
         "interval": f"interval ({unit})",
@@ -241,11 +241,11 @@ def write(report: Report, schedule: Schedule, rows: Sequence[dict[str, Any]], un
         "index": "index",
         "reason": "reason",
     }
-    there = [name for name in columns if name in rows[0]]
+    present = [name for name in columns if name in rows[0]]
     report.table(
-        f"Schedule under budget {rows[0]['budget']} ({what})",
-        [columns[name] for name in there],
-        [[_cell(name, row[name]) for name in there] for row in shown],
+        f"Schedule under budget {rows[0]['budget']} ({scope})",
+        [columns[name] for name in present],
+        [[_cell(name, row[name]) for name in present] for row in top],
     )
 
 
@@ -260,21 +260,21 @@ def counts(schedule: Schedule, delay: float, unit: str = "units of time") -> str
     if not crawled.any():
         return "No source is worth a crawl."
     low, high = interval[crawled].min(), interval[crawled].max()
-    every = f"every {low:.4g}" if low == high else f"every {low:.4g} to {high:.4g}"
-    scheduled = "The schedule, which ignores signals, crawls " if fleet.is_signalled else ""
+    intervals = f"every {low:.4g}" if low == high else f"every {low:.4g} to {high:.4g}"
+    start = "The schedule, which ignores signals, crawls " if fleet.is_signalled else ""
     crawls = f"{crawled.sum():,} of {counted(len(fleet), 'source')}"
-    text = f"{scheduled}{crawls}, {every}" if scheduled else f"Crawled: {crawls}, {every}"
+    text = f"{start}{crawls}, {intervals}" if start else f"Crawled: {crawls}, {intervals}"
     text += f" {unit}."
     never = np.flatnonzero(~crawled)
     if never.size:
         publishes = schedule.publishes
         order = never[np.argsort(-publishes[never], kind="stable")][:_NAMED]
-        named = ", ".join(
+        names = ", ".join(
             f"{fleet.name(i)} ({100 * publishes[i] / fleet.published:.2g}%)" for i in order
         )
         text += (
             f" {never.size:,} are never crawled, which publish "
-            f"{publishes[never].sum() / fleet.published:.1%} of all utility: {named}"
+            f"{publishes[never].sum() / fleet.published:.1%} of all utility: {names}"
             f"{', …' if never.size > _NAMED else ''}."
         )
     if not np.isnan(delay):

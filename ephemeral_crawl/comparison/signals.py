@@ -56,7 +56,7 @@ def silenced(job: Job) -> Job:
 class NetWorth(NamedTuple):
     """What the signals of each source are worth by the model."""
 
-    each: FloatArray | None  # (N,) utility / step at the multiplier; None where it is not known
+    of_source: FloatArray | None  # (N,) utility / step at the multiplier; None if unknown
     multiplier: float  # λ* without signals
 
 
@@ -70,8 +70,8 @@ class Worth(NamedTuple):
     @staticmethod
     def of(net: NetWorth, now: Sequence[Result], before: Sequence[Result]) -> Worth:
         """Return the worth, given what whittle collects with signals and without."""
-        each = [np.concatenate([run["collected"] for run in runs]) for runs in (now, before)]
-        return Worth(*net, each[0] - each[1])
+        collected = [np.concatenate([run["collected"] for run in runs]) for runs in (now, before)]
+        return Worth(*net, collected[0] - collected[1])
 
     @property
     def order(self) -> IntArray:
@@ -92,7 +92,7 @@ class Gain(NamedTuple):
     gain: Estimate  # as a fraction of `without`
 
 
-Found = tuple[Mapping[str, Gain], Worth]  # under one budget
+SignalGains = tuple[Mapping[str, Gain], Worth]  # under one budget
 
 
 def gain_of(events: StepEvents[C], with_signals: C, without: C) -> Gain:
@@ -152,17 +152,17 @@ def ranked(gains: Mapping[str, Gain]) -> list[str]:
     return sorted(gains, key=lambda name: gains[name].without - gains[name].with_signals)
 
 
-def answer(found: Mapping[float, Found], fleet: Sources) -> str:
+def answer(by_budget: Mapping[float, SignalGains], fleet: Sources) -> str:
     """Return sentences on what the signals are worth, of the first budget if there are several; ""
     without signals."""
-    if not found:
+    if not by_budget:
         return ""
-    (gains, worth), *more = found.values()
+    (gains, worth), *more = by_budget.values()
     if not gains[REFERENCE].without > 0:
         return ""
     best = [i for i in worth.order[:_NAMED] if _value(worth, i) > 0]
     most = ", ".join(f"{fleet.name(i)} ({number(_value(worth, i))} per step)" for i in best)
-    under = f" (under budget {next(iter(found)):g})" * bool(more)
+    under = f" (under budget {next(iter(by_budget)):g})" * bool(more)
     gain = gains[REFERENCE].gain
     if gain.mean < 0:
         return (
@@ -195,7 +195,7 @@ def write(
         rows,
     )
     report.paragraph("Policies that gain nothing do not use signals. " + _explained(worth, fleet))
-    shown = [
+    lines = [
         [
             fleet.name(i),
             f"{fleet.recall[i]:.3g}",
@@ -207,16 +207,16 @@ def write(
         for i in worth.order[:SHOWN]
     ]
     n = len(fleet)
-    which = f"the {SHOWN} most valuable of {n:,}" if n > SHOWN else counted(n, "source")
+    scope = f"the {SHOWN} most valuable of {n:,}" if n > SHOWN else counted(n, "source")
     report.table(
-        f"Worth of each source's signals ({which}; also in signals.csv)",
+        f"Worth of each source's signals ({scope}; also in signals.csv)",
         ["source", "recall", "precision", "delay", "worth / step at λ*", "measured gain / step"],
-        shown,
+        lines,
     )
     _figure(report, worth, fleet)
 
 
-def files(found: Mapping[float, Found], fleet: Sources) -> dict[str, list[dict[str, Any]]]:
+def files(gains: Mapping[float, SignalGains], fleet: Sources) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of signals.csv by its name; nothing without signals."""
     rows = [
         {
@@ -231,7 +231,7 @@ def files(found: Mapping[float, Found], fleet: Sources) -> dict[str, list[dict[s
             "gain_low": _known(gain.low),
             "gain_high": _known(gain.high),
         }
-        for budget, (_, worth) in found.items()
+        for budget, (_, worth) in gains.items()
         for i in range(len(fleet))
     ]
     return {"signals.csv": rows} if rows else {}
@@ -244,7 +244,7 @@ def _explained(worth: Worth, fleet: Sources) -> str:
             "negative where it crawls others instead. The net reward of a source with signals is "
             "known for Poisson arrivals without capacities only."
         )
-    delayed = (
+    note = (
         " Delays are ignored in the worth, but not in the measured gain."
         if fleet.signal_delay.any()
         else ""
@@ -252,7 +252,7 @@ def _explained(worth: Worth, fleet: Sources) -> str:
     return (
         "Worth: what the signals of a source would add if it alone sent any; the difference of its "
         "net rewards (utility collected less λ* per unit of cost) with and without its signals, "
-        f"at λ* = {number(worth.multiplier)} without signals.{delayed} Measured gain: what whittle "
+        f"at λ* = {number(worth.multiplier)} without signals.{note} Measured gain: what whittle "
         "collects more from the source when all send their signals; negative where it crawls "
         f"others instead. Together, the signals are worth at most {number(float(worth.net.sum()))} "
         "per step; measured, "

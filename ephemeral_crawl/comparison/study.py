@@ -34,12 +34,12 @@ from ephemeral_crawl.comparison.events import (
     OF_SCHEDULE,
     REFERENCES,
     C,
-    Crawled,
+    CrawlRun,
     Results,
     StepEvents,
     play_all,
 )
-from ephemeral_crawl.comparison.present import Equal, Measured, Present, since_last_crawl
+from ephemeral_crawl.comparison.present import Equal, Measurement, Present, since_last_crawl
 from ephemeral_crawl.comparison.report import Plans, write
 from ephemeral_crawl.comparison.sample import MOST, Sample, sample
 from ephemeral_crawl.comparison.schedule import Schedule
@@ -59,7 +59,7 @@ _REVEALED = ("age", "crawled", "items", *HarvestSums.features)
 class ComparisonStudy(AnsweringStudy):
     """A comparison of policies on a fleet under one budget or several."""
 
-    known: ClassVar[tuple[str, ...]] = tuple(AGENTS)  # names of --agents
+    agent_names: ClassVar[tuple[str, ...]] = tuple(AGENTS)  # names of --agents
     quickly: ClassVar[dict[str, int]]  # the options of a first answer, unless they are given
     outputs: ClassVar[tuple[str, ...]] = (
         "schedule.csv",
@@ -149,25 +149,25 @@ class ComparisonStudy(AnsweringStudy):
         names = events.entrants(self._entrants(events.fleet, rule))
         since = since_last_crawl(self.last_crawls, latest) if self.last_crawls else None
         for name in self.agents:  # of installed packages: those of the house can act
-            if name not in self.known:
+            if name not in self.agent_names:
                 try_out(name, events.task(budgets[0]), name)
         plans = {m: self._schedule(latest, m, since) for m in budgets}
-        tested = {m: self._schedule(events.fleet, m) for m in budgets}
-        sampled = self.quick and self._indexing is None  # an engine serves the whole fleet
-        part = sample(events.fleet, budgets, MOST if sampled else len(events.fleet))
+        schedules = {m: self._schedule(events.fleet, m) for m in budgets}
+        is_sampled = self.quick and self._indexing is None  # an engine serves the whole fleet
+        part = sample(events.fleet, budgets, MOST if is_sampled else len(events.fleet))
         note = part.sentence(events.fleet, budgets)
         if note:
             events = events.sampled(part)
             rule = rule and rule.sampled(part)
-        own = dict(zip(budgets, part.budgets, strict=True))
+        scaled = dict(zip(budgets, part.budgets, strict=True))
         parts: Parts = {}
-        for m, plan in tested.items():
-            _ = events.task(own[m])  # raises ValueError for an impossible one
-            parts |= {(m, name): events.jobs(name, own[m]) for name in names}
-            parts |= {(m, n): events.jobs(n, own[m], r) for n, r in _crawls(plan, part).items()}
+        for m, plan in schedules.items():
+            _ = events.task(scaled[m])  # raises ValueError for an impossible one
+            parts |= {(m, name): events.jobs(name, scaled[m]) for name in names}
+            parts |= {(m, n): events.jobs(n, scaled[m], r) for n, r in _crawls(plan, part).items()}
             if rule is not None and rule.rates is not None:
-                asked = rule.budget(events.fleet, own[m])
-                parts[m, rule.name] = events.jobs(rule.name, asked, rule.rates, "average")
+                rule_budget = rule.budget(events.fleet, scaled[m])
+                parts[m, rule.name] = events.jobs(rule.name, rule_budget, rule.rates, "average")
         bounds = self._engine_bounds(events, parts, budgets)
         print(
             f"{counted(len(events.fleet), 'source')} × {events.length} × "
@@ -176,8 +176,10 @@ class ComparisonStudy(AnsweringStudy):
         )
         runs = play_all(self.runner, events, parts)
         costs = {m: indexing.cost_of(events, runs[m], bound) for m, bound in bounds.items()}
-        equal = {m: self._equal(events, rule, own[m], runs[m]) for m in own if rule is not None}
-        results = Results(events, runs, rule, equal, own)
+        equal = {
+            m: self._equal(events, rule, scaled[m], runs[m]) for m in scaled if rule is not None
+        }
+        results = Results(events, runs, rule, equal, scaled)
         worth = self._worth(events, parts, runs)
         report = Report(report_title)
         notes = [text for text in (note, *events.notes) if text]
@@ -223,8 +225,8 @@ class ComparisonStudy(AnsweringStudy):
             return {}
         bounds = {m: indexing.bound_of(events.task(m)) for m in budgets}
         for m, bound in bounds.items():
-            both = zip(parts[m, REFERENCE], parts[m, indexing.HEEDS], strict=True)
-            for plain, heeding in both:
+            pairs = zip(parts[m, REFERENCE], parts[m, indexing.HEEDS], strict=True)
+            for plain, heeding in pairs:
                 for name, job in indexing.references(plain, heeding, bound).items():
                     parts.setdefault((m, name), []).append(job)
         return bounds
@@ -234,7 +236,7 @@ class ComparisonStudy(AnsweringStudy):
         events: StepEvents[C],
         parts: Parts,
         runs: Mapping[float, Mapping[str, C]],
-    ) -> dict[float, signals.Found]:
+    ) -> dict[float, signals.SignalGains]:
         """Return what the signals gain each policy, and are worth by source, by budget; nothing
         without signals."""
         if not events.fleet.is_signalled:
@@ -246,20 +248,20 @@ class ComparisonStudy(AnsweringStudy):
         }
         print(f"The same without signals: {sum(map(len, quiet.values()))} parts")
         without = play_all(self.runner, events, quiet)
-        found: dict[float, signals.Found] = {}
+        gains_by_budget: dict[float, signals.SignalGains] = {}
         for m in runs:
             now = [{**job, "by source": True} for job in parts[m, REFERENCE]]
             todo = [*now, *(signals.silenced(job) for job in now)]
-            each = self.runner.run(todo, events.work, quiet=True)
+            results = self.runner.run(todo, events.work, quiet=True)
             net = signals.net_worth_of(events.modelled(now[0]))
             gains = {
                 name: signals.gain_of(events, run, without[m].get(name, run))
                 for name, run in runs[m].items()
                 if name not in (*REFERENCES, FLOOR, *CHECKS)
             }
-            worth = signals.Worth.of(net, each[: len(now)], each[len(now) :])
-            found[m] = gains, worth
-        return found
+            worth = signals.Worth.of(net, results[: len(now)], results[len(now) :])
+            gains_by_budget[m] = gains, worth
+        return gains_by_budget
 
     def _equal(
         self, events: StepEvents[C], rule: Present, budget: float, runs: Mapping[str, C]
@@ -268,17 +270,17 @@ class ComparisonStudy(AnsweringStudy):
         fleet, now, task = events.fleet, runs[rule.name], events.task(budget)
         reward, cost = events.reward(now).mean, float(np.mean(now.cost))
 
-        def measured(m: float) -> Measured:
+        def measure(m: float) -> Measurement:
             jobs = {(m, REFERENCE): events.jobs(REFERENCE, m)}
             run = play_all(self.runner, events, jobs, quiet=True)[m][REFERENCE]
             mean = events.reward(run).mean
             low = events.lead(run, now).low
             least = -np.inf if np.isnan(low) else (1 + low) * reward
-            return Measured(m, mean, float(np.mean(run.cost)), least)
+            return Measurement(m, mean, float(np.mean(run.cost)), least)
 
         return present.equal(
-            Measured(rule.budget(fleet, budget), reward, cost, reward),
-            measured,
+            Measurement(rule.budget(fleet, budget), reward, cost, reward),
+            measure,
             lambda m: float(indexing.bound_of(task, max(m, 1e-9)).bound),
             least=float(fleet.cost.min()) if self.budget_rule == "step" else budget / 1000,
             whole=self.budget_rule == "step" and whole_budget(fleet.cost, budget) is not None,
@@ -291,26 +293,26 @@ class ComparisonStudy(AnsweringStudy):
     @property
     def runner(self) -> Runner:
         """Return the runner; a first answer takes less time than processes take to start."""
-        made = super().runner
-        return Runner(made.kept, 1, "sequential") if self.quick else made
+        runner = super().runner
+        return Runner(runner.folder, 1, "sequential") if self.quick else runner
 
     # ------------------------------------------------------------------------ the options
 
     def _budgets(self) -> list[float]:
-        found = []
+        budgets = []
         for word in self.budget.split(","):
             try:
-                found += [float(word)] if word.strip() else []
+                budgets += [float(word)] if word.strip() else []
             except ValueError:
                 raise ValueError(
                     f"--budget has {word!r}, which is not a number; write --budget 2.5, or "
                     "--budget 1,2,5,10 for several"
                 ) from None
-        if not found:
+        if not budgets:
             raise ValueError(
                 "no budget was given; give --budget 5, or --budget 1,2,5,10 for several"
             )
-        return sorted(set(found))
+        return sorted(set(budgets))
 
     def _given(self, option: str, default: int) -> int:
         """Return the value of an option, or its default, which is another with --quick."""
@@ -319,13 +321,13 @@ class ComparisonStudy(AnsweringStudy):
             return self.quickly[option] if self.quick else default
         return value
 
-    def _names(self, signalled: bool = False) -> tuple[str, ...]:
+    def _names(self, has_signals: bool = False) -> tuple[str, ...]:
         """Return the policies to compare; if the sources send signals, also the usual rule that
         fetches whatever pinged, and with an indexing engine the policy that heeds it."""
         for name in self.agents:
-            if name not in self.known:
+            if name not in self.agent_names:
                 find(name)
-        more = (PingFirst.name,) * signalled + (indexing.HEEDS,) * (self._indexing is not None)
+        more = (PingFirst.name,) * has_signals + (indexing.HEEDS,) * (self._indexing is not None)
         return tuple(dict.fromkeys((REFERENCE, *self.agents, *more, FLOOR)))
 
     def _present(self, fleet: Sources) -> Present | None:
@@ -348,17 +350,17 @@ class ComparisonStudy(AnsweringStudy):
     def _indexing(self) -> Engine | None:
         """Return the indexing engine that the options describe; None without these options."""
         names = [field.name for field in fields(Engine)]
-        given = {name: getattr(self, f"engine_{name}") for name in names}
-        given = {name: value for name, value in given.items() if value is not None}
-        if not given:
+        values = {name: getattr(self, f"engine_{name}") for name in names}
+        values = {name: value for name, value in values.items() if value is not None}
+        if not values:
             return None
-        if "rate" not in given:
+        if "rate" not in values:
             raise ValueError(
-                f"--engine-{next(iter(given))} describes an indexing engine whose rate is missing; "
-                "give --engine-rate, the items that it indexes per step, too"
+                f"--engine-{next(iter(values))} describes an indexing engine whose rate is "
+                "missing; give --engine-rate, the items that it indexes per step, too"
             )
         try:
-            engine = Engine(**given)
+            engine = Engine(**values)
         except ValueError as error:
             raise ValueError(f"--engine-{error}") from None
         if math.isinf(engine.rate):
@@ -369,14 +371,14 @@ class ComparisonStudy(AnsweringStudy):
 
     def _with_signals(self, fleet: Sources) -> Sources:
         """Return the fleet with the signals that the options give."""
-        given = self._signals
-        if given is not None:
+        overrides = self._signals
+        if overrides is not None:
             if self.recall is None and not fleet.is_signalled:
                 raise ValueError(
                     "--precision and --delay say how good signals are, but no source sends any; "
                     "give --recall, the fraction of the items that trigger a ping, too"
                 )
-            fleet = given.of(fleet)
+            fleet = overrides.of(fleet)
         if fleet.is_signalled and self.observed:
             raise ValueError(
                 "--observed is given with signals, which tell nothing of content that is observed "
@@ -410,14 +412,14 @@ def fleet_of(text: str, period: float) -> Sources:
 
 def _crawls(plan: Schedule, part: Sample) -> dict[str, FloatArray]:
     """Return the crawls per step of the sampled sources, (n,), under the schedules to be played."""
-    found = {OF_SCHEDULE: part.crawls(plan.free.crawls)}
+    crawls = {OF_SCHEDULE: part.crawls(plan.free.crawls)}
     if np.isfinite(plan.longest):
-        found[OF_LIMIT] = part.crawls(plan.best.crawls)
-    return found
+        crawls[OF_LIMIT] = part.crawls(plan.best.crawls)
+    return crawls
 
 
 def _per_source(
-    fleet: Sources, runs: Mapping[float, Mapping[str, Crawled]]
+    fleet: Sources, runs: Mapping[float, Mapping[str, CrawlRun]]
 ) -> list[dict[str, Any]]:
     """Return the crawls per step of every source under each budget and policy."""
     return [

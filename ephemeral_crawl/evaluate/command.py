@@ -105,8 +105,8 @@ class Evaluate(ComparisonStudy):
             per_host=self.per_host,
             seed=self.seed,
             seeds=large.SEEDS if self.seeds is None else self.seeds,
-            folder=large.mapped(columns, self.runner.kept),
-            names=large.named(columns, self.sources, names),
+            folder=large.mapped(columns, self.runner.folder),
+            names=large.names_of(columns, self.sources, names),
         )
         print(
             f"{len(columns):,} sources, simulated crawl by crawl, as fleets from {large.LARGE:,} "

@@ -34,7 +34,7 @@ from crawl_env.content.utility import UTILITIES, make_distribution
 from crawl_env.files.batches import SUFFIXES, count_rows, read_column
 from crawl_env.fleet.columns import COLUMNS, FleetColumns
 from crawl_env.numerics import BoolArray, FloatArray
-from ephemeral_crawl.comparison.events import IN_TURN, Column, Drawn, Results
+from ephemeral_crawl.comparison.events import IN_TURN, Column, RandomEvents, Results
 from ephemeral_crawl.comparison.report import answer, overview
 from ephemeral_crawl.core.evaluation import REFERENCE, fraction, part_of, percent
 from ephemeral_crawl.core.report import Report
@@ -84,30 +84,34 @@ def _suits(study: Evaluate) -> bool:
     """Return whether no option needs every source to be simulated in every step."""
     arrivals = make_arrivals(study.arrivals)
     plain = isinstance(arrivals, Arrivals) and arrivals.rate.constant and arrivals.exponential
-    asked = study.observed or study.last_crawls or study.recall or study.max_interval > 0
-    known = not study.present or study.present in POLICIES
+    stepwise = study.observed or study.last_crawls or study.recall or study.max_interval > 0
+    is_policy = not study.present or study.present in POLICIES
     return (
-        plain and known and not asked and study.budget_rule == "step" and study.engine_rate is None
+        plain
+        and is_policy
+        and not stepwise
+        and study.budget_rule == "step"
+        and study.engine_rate is None
     )
 
 
 # Yields parts of a fleet, in order, with the names of their sources.
-Named = Callable[[], Iterator[tuple[slice, Sequence[Any]]]]
+NameParts = Callable[[], Iterator[tuple[slice, Sequence[Any]]]]
 
 
-def named(columns: FleetColumns, path: str, names: Sequence[str] | None) -> Named:
+def names_of(columns: FleetColumns, path: str, names: Sequence[str] | None) -> NameParts:
     """Return the names of the sources: those given, else the column `source` of the file if it has
     one, as Arrow arrays, else the numbers from 1."""
 
     def parts() -> Iterator[tuple[slice, Sequence[Any]]]:
         if names is None and (cells := read_column(path, "source")) is not None:
             start = 0
-            for some in cells:
-                yield slice(start, start + len(some)), some
-                start += len(some)
+            for chunk in cells:
+                yield slice(start, start + len(chunk)), chunk
+                start += len(chunk)
         else:
-            of_all = range(1, len(columns) + 1) if names is None else names
-            yield from ((part, of_all[part]) for part in columns.chunks())
+            all_names = range(1, len(columns) + 1) if names is None else names
+            yield from ((part, all_names[part]) for part in columns.chunks())
 
     return parts
 
@@ -128,8 +132,8 @@ def plan(columns: FleetColumns, budget: float, steps: int | None, warmup: int | 
     """Return how long a fleet is simulated under a budget."""
     relaxed = columns_relaxation(columns, budget)
     crawls = min(budget, len(columns))
-    some = int(np.clip(CRAWLS / crawls, *_STEPS)) if steps is None else steps
-    return Plan(budget, relaxed, some, some // 4 if warmup is None else warmup)
+    number = int(np.clip(CRAWLS / crawls, *_STEPS)) if steps is None else steps
+    return Plan(budget, relaxed, number, number // 4 if warmup is None else warmup)
 
 
 def utility_of(arrivals: str) -> dict[str, Any]:
@@ -140,14 +144,14 @@ def utility_of(arrivals: str) -> dict[str, Any]:
     return {"name": names[type(process.utility)]}
 
 
-def mapped(columns: FleetColumns, kept: Path) -> Path:
+def mapped(columns: FleetColumns, cache: Path) -> Path:
     """Return a folder with the columns, from which every process maps them. Its name tells what it
     holds, so that an interrupted run finds its own."""
     digest = hashlib.sha256(repr((len(columns), columns.period)).encode())
     for name in COLUMNS:
         column = getattr(columns, name)
         digest.update(name.encode() if column is None else np.ascontiguousarray(column).data)
-    folder = kept / f"fleet-{digest.hexdigest()[:24]}"
+    folder = cache / f"fleet-{digest.hexdigest()[:24]}"
     if not (folder / "fleet.json").exists():
         shutil.rmtree(folder, ignore_errors=True)
         columns.save(folder)
@@ -194,7 +198,7 @@ class PolicyRuns(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Fleet(Drawn[PolicyRuns]):
+class Fleet(RandomEvents[PolicyRuns]):
     """Events of a large fleet: the content of a source is drawn when it is crawled.
 
     Arguments:
@@ -214,7 +218,7 @@ class Fleet(Drawn[PolicyRuns]):
     seed: int
     seeds: int
     folder: Path
-    names: Named
+    names: NameParts
 
     @property
     def published(self) -> float:
@@ -319,43 +323,43 @@ def write(report: Report, events: Fleet, results: Results[PolicyRuns]) -> None:
 
 def _saved(events: Fleet, results: Results[PolicyRuns], plan: Plan, rule: str) -> str:
     """Return a sentence on the budget with which whittle would collect as much as the rule."""
-    wanted = results.reward(plan.budget, rule)
+    target = results.reward(plan.budget, rule)
     share = results.reward(plan.budget, REFERENCE) / plan.relaxed.bound
 
     def enough(budget: FloatArray) -> BoolArray:
-        found = columns_relaxation(events.fleet, float(budget), _GAP)
-        return np.asarray(share * found.bound >= wanted)
+        relaxation = columns_relaxation(events.fleet, float(budget), _GAP)
+        return np.asarray(share * relaxation.bound >= target)
 
     high = float(first_where(enough, np.array(plan.budget), 1e-3 * plan.budget, _NEAR)[1])
     if high >= plan.budget:
         return f"whittle does not collect more than your present rule ({rule})."
     return (
-        f"Your present rule ({rule}) collects {number(wanted)} per step. By the relaxed bound, of "
+        f"Your present rule ({rule}) collects {number(target)} per step. By the relaxed bound, of "
         f"which whittle collects {share:.2%}, it would collect as much with a budget of "
         f"{high:.4g}, {1 - high / plan.budget:.0%} fewer fetches."
     )
 
 
-def _schedule(report: Report, events: Fleet, found: Plan) -> None:
+def _schedule(report: Report, events: Fleet, plan: Plan) -> None:
     columns = events.fleet
     counts, edges = np.zeros(4), (1.0, 10.0, 100.0)
-    never, shown = 0, []
+    never, top = 0, []
     for part, sources in events.names():
-        ages = best_ages(columns, found.relaxed.multiplier, part)
+        ages = best_ages(columns, plan.relaxed.multiplier, part)
         crawled = np.isfinite(ages)
         never += int((~crawled).sum())
         counts += np.bincount(np.searchsorted(edges, ages[crawled], "left"), minlength=4)
         first = np.argsort(ages, kind="stable")[:_SHOWN]
-        shown += [(float(ages[i]), str(sources[int(i)])) for i in first if crawled[i]]
+        top += [(float(ages[i]), str(sources[int(i)])) for i in first if crawled[i]]
     words = ("in every step", "every 2 to 10 steps", "every 11 to 100 steps", "less often")
     spread = ", ".join(f"{int(c):,} {w}" for c, w in zip(counts, words, strict=True) if c)
     report.paragraph(
-        f"At λ* = {found.relaxed.multiplier:.4g} sources are crawled when their index reaches it: "
+        f"At λ* = {plan.relaxed.multiplier:.4g} sources are crawled when their index reaches it: "
         f"{spread or 'none'}; {never:,} are never worth a crawl. The intervals of all sources are "
         "in the schedule beside this page."
     )
-    shown.sort(key=lambda row: row[0])
-    rows = [[name, f"{age * columns.period:.4g}"] for age, name in shown[:_SHOWN]]
+    top.sort(key=lambda row: row[0])
+    rows = [[name, f"{age * columns.period:.4g}"] for age, name in top[:_SHOWN]]
     report.table(f"The most frequent of {len(columns):,}", ["source", "interval (time)"], rows)
 
 
@@ -381,10 +385,10 @@ def records(
     ]
 
 
-def schedule_rows(columns: FleetColumns, found: Plan, part: slice) -> dict[str, FloatArray]:
+def schedule_rows(columns: FleetColumns, plan: Plan, part: slice) -> dict[str, FloatArray]:
     """Return the columns of the schedule for some of the sources: the interval in units of time,
     infinite for a source that is never crawled, and the mean utility of a crawl."""
-    ages = best_ages(columns, found.relaxed.multiplier, part)
+    ages = best_ages(columns, plan.relaxed.multiplier, part)
     decay = columns.decay_rate[part].astype(np.float64)
     ceiling = columns.arrival_rate[part] * columns.mean_utility[part].astype(np.float64) / decay
     worth = ceiling * -np.expm1(-decay * columns.period * ages)
@@ -404,10 +408,10 @@ def write_schedule(path: Path, events: Fleet) -> None:
     kinds |= {"interval": arrow.float32(), "utility_per_crawl": arrow.float32()}
     schema = arrow.schema(list(kinds.items()))
     with parquet.ParquetWriter(path, schema) as file:
-        for found in events.plans.values():
+        for plan in events.plans.values():
             for part, sources in events.names():
-                rows = {"budget": np.full(len(sources), found.budget), "source": sources}
-                rows |= schedule_rows(events.fleet, found, part)
+                rows = {"budget": np.full(len(sources), plan.budget), "source": sources}
+                rows |= schedule_rows(events.fleet, plan, part)
                 arrays = [arrow.array(rows[n]).cast(kinds[n], safe=False) for n in kinds]
                 file.write_batch(arrow.record_batch(arrays, schema=schema))
 
@@ -418,12 +422,12 @@ def _write_csv(path: Path, events: Fleet) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["budget", "source", "interval", "utility_per_crawl"])
-        for found in events.plans.values():
+        for plan in events.plans.values():
             for part, sources in events.names():
-                rows = schedule_rows(events.fleet, found, part)
+                rows = schedule_rows(events.fleet, plan, part)
                 for name, interval, worth in zip(
                     sources, *(values.tolist() for values in rows.values()), strict=True
                 ):
                     often = interval < np.inf
                     cells = (f"{interval:.6g}", f"{worth:.6g}") if often else ("", "")
-                    writer.writerow([f"{found.budget:g}", name, *cells])
+                    writer.writerow([f"{plan.budget:g}", name, *cells])

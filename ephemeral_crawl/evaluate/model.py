@@ -17,7 +17,7 @@ from agents.theory.task_bound import Bound, EngineBound
 from crawl_env.content.names import make_arrivals
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.comparison import indexing, signals
-from ephemeral_crawl.comparison.events import Column, Drawn, Results, StepEvents
+from ephemeral_crawl.comparison.events import Column, RandomEvents, Results, StepEvents
 from ephemeral_crawl.comparison.sample import Sample
 from ephemeral_crawl.comparison.study import features_of
 from ephemeral_crawl.core import evaluation
@@ -37,7 +37,7 @@ ITEMS = 2000.0  # items per step of a fleet up to which they are drawn one by on
 
 
 @dataclass(frozen=True, kw_only=True)
-class Model(Drawn[Evaluation], StepEvents[Evaluation]):
+class Model(RandomEvents[Evaluation], StepEvents[Evaluation]):
     """Events drawn from a model.
 
     Arguments:
@@ -73,8 +73,8 @@ class Model(Drawn[Evaluation], StepEvents[Evaluation]):
     # ------------------------------------------------------------------------ what is run
 
     def entrants(self, names: Sequence[str]) -> tuple[str, ...]:
-        known = {"arrivals": self.arrivals, "observed": self.arguments["observed"]}
-        return evaluation.entrants(names, {**known, "signals": self.fleet.is_signalled or None})
+        arguments = {"arrivals": self.arrivals, "observed": self.arguments["observed"]}
+        return evaluation.entrants(names, {**arguments, "signals": self.fleet.is_signalled or None})
 
     def jobs(
         self,
@@ -83,14 +83,14 @@ class Model(Drawn[Evaluation], StepEvents[Evaluation]):
         rates: Any = None,
         budget_rule: str | None = None,
     ) -> list[Job]:
-        itemised = make_arrivals(self.arrivals).items
+        has_items = make_arrivals(self.arrivals).items
         arguments = {
             **self.arguments,
             "sources": evaluation.fleet_as_json(self.fleet),
             "budget": budget,
             "arrivals": self.arrivals,
             "start": "fresh",
-            "features": list(features_of(agent)) if itemised else ["value"],
+            "features": list(features_of(agent)) if has_items else ["value"],
         }
         if budget_rule is not None:
             arguments["budget_rule"] = budget_rule
@@ -215,8 +215,8 @@ def _percent(run: Evaluation, whole: float) -> str:
 
 
 def _mean(x: Any) -> str:
-    known = x[np.isfinite(x)]
-    return f"{known.mean():.4g}" if known.size else "n/a"
+    finite = x[np.isfinite(x)]
+    return f"{finite.mean():.4g}" if finite.size else "n/a"
 
 
 def _count(x: float) -> str:

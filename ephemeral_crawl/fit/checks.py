@@ -46,8 +46,8 @@ def failing(p: FloatArray) -> NDArray[np.bool_]:
     >>> failing(np.array([0.01, 0.04, 0.02, 0.5, np.nan]))
     array([ True, False,  True, False, False])
     """
-    tested = np.flatnonzero(~np.isnan(p))
-    order = tested[np.argsort(p[tested])]
+    places = np.flatnonzero(~np.isnan(p))
+    order = places[np.argsort(p[places])]
     below = p[order] <= LEVEL * np.arange(1, order.size + 1) / max(order.size, 1)
     fails = np.zeros(p.size, dtype=bool)
     if below.any():
@@ -65,10 +65,10 @@ def dispersion(log: ItemLog, seed: int = 0, alive: Lives | None = None) -> Check
     alive = alive or throughout(log)
     days = (alive.span / day(log) + 1e-9).astype(np.intp)  # the last day may be cut short
     fano, p = _nothing(log), _nothing(log)
-    which = np.floor((log.published - alive.start[log.source]) / day(log)).astype(np.intp)
-    whole = alive.inner & (which < days[log.source])
-    for i, mine in enumerate(tqdm(log.by_source(), unit="source", desc="dispersion", leave=False)):
-        counts = np.unique(which[mine[whole[mine]]], return_counts=True)[1]
+    day_of = np.floor((log.published - alive.start[log.source]) / day(log)).astype(np.intp)
+    whole = alive.inner & (day_of < days[log.source])
+    for i, items in enumerate(tqdm(log.by_source(), unit="source", desc="dispersion", leave=False)):
+        counts = np.unique(day_of[items[whole[items]]], return_counts=True)[1]
         n, squares = int(counts.sum()), int((counts**2).sum())
         if n >= NEEDED and days[i] > 1:
             variance = (squares - n**2 / days[i]) / (days[i] - 1)
@@ -84,8 +84,8 @@ def _dispersion_p(squares: int, n: int, days: int, rng: np.random.Generator) -> 
         return float(2 * min(chi2.sf(index, days - 1), chi2.cdf(index, days - 1)))
     p = 1.0
     for size in (_FEW, _MANY):
-        drawn = _squares(n, days, size, rng)
-        extreme = (drawn >= squares) if squares > mean else (drawn <= squares)
+        samples = _squares(n, days, size, rng)
+        extreme = (samples >= squares) if squares > mean else (samples <= squares)
         p = min(1.0, 2 * (1 + int(extreme.sum())) / (size + 1))
         if p > LEVEL:
             break
@@ -152,18 +152,18 @@ def gaps(log: ItemLog, seed: int = 0) -> Check:
     """
     times = operational_times(log, seed)
     distance, p = _nothing(log), _nothing(log)
-    for i, mine in enumerate(log.by_source()):
-        sample = scaled_gaps(times[mine])
+    for i, items in enumerate(log.by_source()):
+        sample = scaled_gaps(times[items])
         if sample.size >= NEEDED - 1:
             distance[i] = _distance(sample)
             p[i] = _lilliefors_p(_stephens(distance[i], sample.size))
     return Check(distance, p)
 
 
-def _distance(scaled: FloatArray) -> float:
+def _distance(sample: FloatArray) -> float:
     """Return the distance of sorted gaps of mean 1, (…, n), from the exponential distribution."""
-    n = scaled.shape[-1]
-    cdf, steps = -np.expm1(-scaled), np.arange(n + 1) / n
+    n = sample.shape[-1]
+    cdf, steps = -np.expm1(-sample), np.arange(n + 1) / n
     return np.maximum(steps[1:] - cdf, cdf - steps[:-1]).max(axis=-1)
 
 

@@ -72,29 +72,29 @@ class Fit(SignalOptions, Study):
 
     def run(self) -> None:
         self._check()
-        found = self._found(*self._log())
-        log, dead = found.log, found.lives.dead
-        kept = np.flatnonzero(~dead) if self.drop_dead else np.arange(len(log.names))
-        if not kept.size:
+        results = self._fit(*self._log())
+        log, dead = results.log, results.lives.dead
+        rows = np.flatnonzero(~dead) if self.drop_dead else np.arange(len(log.names))
+        if not rows.size:
             raise ValueError("all sources fell silent; without --drop-dead they are in the fleet")
-        rates = found.decay.rate.value if found.decay else found.given_decay
+        rates = results.decay.rate.value if results.decay else results.given_decay
         fleet = Sources(
-            found.rate.value[kept],
-            found.utility.value[kept],
-            rates[kept],
-            names=[log.names[i] for i in kept],
+            results.rate.value[rows],
+            results.utility.value[rows],
+            rates[rows],
+            names=[log.names[i] for i in rows],
         )
-        if found.signals is not None:
-            fleet = found.signals.of(fleet, kept)
+        if results.signals is not None:
+            fleet = results.signals.of(fleet, rows)
         report = Report(f"{counted(len(log.names), 'source')} fitted to {self.items.name}")
-        summary.write(report, found)
-        status = found.lives.status
-        fleet.to_csv(self.out, status=[status[i] for i in kept])
-        self.publish(report, {"estimates.csv": summary.records(found)})
+        summary.write(report, results)
+        status = results.lives.status
+        fleet.to_csv(self.out, status=[status[i] for i in rows])
+        self.publish(report, {"estimates.csv": summary.records(results)})
         if dead.any():
-            done = "left out of" if self.drop_dead else "kept in"
+            fate = "left out of" if self.drop_dead else "kept in"
             print(
-                f"Fell silent: {dead.sum():,} of {counted(dead.size, 'source')}, {done} the fleet"
+                f"Fell silent: {dead.sum():,} of {counted(dead.size, 'source')}, {fate} the fleet"
                 + ("" if self.drop_dead else ", with the rate before that and the status dead")
             )
         print(
@@ -132,45 +132,45 @@ class Fit(SignalOptions, Study):
                 f"no source has {least} in this part of {self.items}, which "
                 f"has {counted(len(log), 'item')}; take a longer part or a smaller --min-items"
             )
-        kept = log.select(names)
+        part = log.select(names)
         if (few := len(log.names) - len(names)) and self.min_items > 1:
-            kept = kept.with_notes(
-                f"Left out: {counted(len(log) - len(kept), 'item')} of {counted(few, 'source')} "
+            part = part.with_notes(
+                f"Left out: {counted(len(log) - len(part), 'item')} of {counted(few, 'source')} "
                 f"with fewer than {self.min_items} items."
             )
-        return kept, None if pings is None else _of(pings, names)
+        return part, None if pings is None else _of(pings, names)
 
-    def _found(self, log: ItemLog, pings: PingLog | None) -> FitResults:
+    def _fit(self, log: ItemLog, pings: PingLog | None) -> FitResults:
         alive = lives(log)
-        fitted = None
+        decay_fit = None
         if self.curves is not None:
-            fitted = decay.measure(log, self.decay_window, self.seed)
+            decay_fit = decay.measure(log, self.decay_window, self.seed)
         bursts = checks.dispersion(log, self.seed, alive)
-        done = {
+        tests = {
             "bursts": bursts,
             "gaps": checks.gaps(log, self.seed),
             "drift": checks.drift(log, bursts.statistic, alive),
             "daily cycle": checks.cycle(log, bursts.statistic),
         }
-        if fitted is not None:
-            done["decay"] = checks.Check(fitted.misfit, fitted.p)
+        if decay_fit is not None:
+            tests["decay"] = checks.Check(decay_fit.misfit, decay_fit.p)
         return FitResults(
             log,
             alive,
             shrinkage.rates(alive.counts(log), alive.span),
             shrinkage.utilities(log.source, log.utility, len(log.names)),
-            fitted,
+            decay_fit,
             np.full(len(log.names), self.decay_rate or 0.0),
-            done,
+            tests,
             None if pings is None else signals.measure(log, pings, alive, self.skew, self.seed),
         )
 
 
 def _of(pings: PingLog, names: list[str]) -> PingLog:
     """Return the pings of the named sources."""
-    kept = pings.select(names)
-    if left_out := len(pings) - len(kept):
-        return kept.with_notes(
+    part = pings.select(names)
+    if left_out := len(pings) - len(part):
+        return part.with_notes(
             f"Left out: {counted(left_out, 'ping')} of sources without items in the fit."
         )
-    return kept
+    return part

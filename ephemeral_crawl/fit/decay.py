@@ -55,36 +55,36 @@ def measure(log: ItemLog, window: float = 0.0, seed: int = 0) -> Decay:
         raise ValueError("no item with utility has a curve; give --decay-rate instead of --curves")
     n = len(log.names)
     curves, misfit = np.zeros((n, ages.size)), np.zeros(n)
-    own, error, p = np.ones(n), np.full(n, np.inf), np.full(n, np.nan)
+    own_rate, error, p = np.ones(n), np.full(n, np.inf), np.full(n, np.nan)
     counts = np.bincount(log.source[recorded], minlength=n)
     whole, weight = np.zeros((RESAMPLES + 1, ages.size)), np.zeros((RESAMPLES + 1, 1))
-    for i, mine in enumerate(tqdm(log.by_source(), unit="source", desc="decay", leave=False)):
-        which = mine[recorded[mine]]
-        if not which.size:
+    for i, items in enumerate(tqdm(log.by_source(), unit="source", desc="decay", leave=False)):
+        rows = items[recorded[items]]
+        if not rows.size:
             continue
         sums, weights = _resampled(
-            log.curves.remaining_at(which[:, None], ages), log.utility[which], rng
+            log.curves.remaining_at(rows[:, None], ages), log.utility[rows], rng
         )
         whole, weight = whole + sums, weight + weights
-        resampled = sums / weights
-        fitted = exponential_rate(ages, resampled)
-        curves[i], own[i] = resampled[0], fitted[0]
-        off = resampled - np.exp(-fitted[:, None] * ages)
+        samples = sums / weights
+        sample_rates = exponential_rate(ages, samples)
+        curves[i], own_rate[i] = samples[0], sample_rates[0]
+        off = samples - np.exp(-sample_rates[:, None] * ages)
         misfit[i] = np.sqrt((off[0] ** 2).mean())
         if counts[i] >= NEEDED:
-            few = log.utility[which].sum() ** 2 / (log.utility[which] ** 2).sum()  # that count
-            error[i] = np.log(fitted[1:]).std(ddof=1) * np.sqrt(few / max(few - 1, 1))
+            few = log.utility[rows].sum() ** 2 / (log.utility[rows] ** 2).sum()  # that count
+            error[i] = np.log(sample_rates[1:]).std(ddof=1) * np.sqrt(few / max(few - 1, 1))
             noise = ((off[1:] - off[0]) ** 2).mean(axis=1)
             p[i] = (1 + (noise >= misfit[i] ** 2).sum()) / (RESAMPLES + 1)
     fleet = whole / weight
     fleet_rates = exponential_rate(ages, fleet)
     if not np.isfinite(error).any():
-        own[:], error[:] = fleet_rates[0], np.inf
-        fixed = np.full(n, fleet_rates[0])
+        own_rate[:], error[:] = fleet_rates[0], np.inf
+        constant = np.full(n, fleet_rates[0])
         spread = np.full(n, fleet_rates[1:].std(ddof=1))
-        rate = Estimates(fixed, error, fixed, spread, float(fleet_rates[0]), 0.0)
+        rate = Estimates(constant, error, constant, spread, float(fleet_rates[0]), 0.0)
     else:
-        rate = _exp(shrunk(np.log(own), error))
+        rate = _exp(shrunk(np.log(own_rate), error))
     stretches = [stretched(ages, curve)[1] for curve in fleet[:101:2]]
     shapes = {"exponential": np.exp(-fleet_rates[0] * ages)}
     shapes["stretched exponential"] = stretched(ages, fleet[0])[2]
@@ -143,8 +143,8 @@ def _two_parameters(
     start = np.log([float(exponential_rate(ages, fractions)), second])
     bounds = (start - 7, start + 7)
     best = least_squares(lambda x: shape(*np.exp(x)) - fractions, start, bounds=bounds)
-    rate, other = np.exp(best.x)
-    return float(rate), float(other), shape(rate, other)
+    rate, parameter = np.exp(best.x)
+    return float(rate), float(parameter), shape(rate, parameter)
 
 
 def _resampled(

@@ -36,17 +36,17 @@ class FitResults(NamedTuple):
 _POINTS = 500  # of a quantile plot
 
 
-def estimates(found: FitResults) -> Any:
+def estimates(results: FitResults) -> Any:
     """Plot the own estimate of every source against its shrunk estimate."""
     figure, axes = plots.new(1, 2, width=11, height=3.8)
-    names = (("Λ", f"items / {found.log.unit}", found.rate), ("ξ̄", "utility", found.utility))
+    names = (("Λ", f"items / {results.log.unit}", results.rate), ("ξ̄", "utility", results.utility))
     for axis, (symbol, unit, values) in zip(axes, names, strict=True):
-        shown = values.raw > 0
-        if not shown.any():
+        positive = values.raw > 0
+        if not positive.any():
             axis.set_axis_off()
             continue
         error = np.where(np.isfinite(values.error), values.error, np.nan)
-        few = np.flatnonzero(shown)[plots.drawn(values.raw[shown])]
+        few = np.flatnonzero(positive)[plots.drawn(values.raw[positive])]
         axis.errorbar(
             values.raw[few],
             values.value[few],
@@ -56,7 +56,7 @@ def estimates(found: FitResults) -> Any:
             lw=0.6,
             color=BLUE,
         )
-        limits = [values.raw[shown].min() / 1.3, values.raw[shown].max() * 1.3]
+        limits = [values.raw[positive].min() / 1.3, values.raw[positive].max() * 1.3]
         axis.plot(limits, limits, "k--", lw=1, label="own estimate")
         axis.axhline(values.mean, color=GREY, lw=1, label="mean of the fleet")
         axis.set(xscale="log", yscale="log", xlabel=f"{symbol} from the source alone, {unit}")
@@ -72,9 +72,9 @@ def estimates(found: FitResults) -> Any:
 def time_of_day(log: ItemLog) -> Any:
     """Plot the items by hour of the day and by day of the week."""
     figure, axes = plots.new(1, 2, width=11, height=3.2)
-    known = " (UTC)" if log.origin else ""
+    zone = " (UTC)" if log.origin else ""
     for axis, bins, days, label in (
-        (axes[0], 24, 1, f"hour of the day{known}"),
+        (axes[0], 24, 1, f"hour of the day{zone}"),
         (axes[1], 7, 7, "day of a week, from time 0"),
     ):
         counts, ratio, error = checks.busiest_over_quietest(log, bins, days)
@@ -85,46 +85,44 @@ def time_of_day(log: ItemLog) -> Any:
     return figure
 
 
-def decay(found: Decay, unit: str) -> Any:
+def decay(fit: Decay, unit: str) -> Any:
     """Plot the recorded decay curve of the fleet with fitted functions, and the sources' rates."""
     figure, (left, right) = plots.new(1, 2, width=11, height=3.8)
-    known = np.flatnonzero(found.counts > 0)
-    for curve in found.curves[known[plots.drawn(found.counts[known])]]:
-        left.plot(found.ages, curve, color=GREY, lw=0.4, alpha=0.4)
-    left.plot(found.ages, found.fleet, color="k", lw=2.5, label="recorded, all items")
-    for (name, (curve, rms)), colour in zip(
-        found.shapes.items(), (ORANGE, BLUE, GREEN), strict=True
-    ):
-        left.plot(found.ages, curve, "--", color=colour, label=f"{name}, rms {rms:.3f}")
+    with_curves = np.flatnonzero(fit.counts > 0)
+    for curve in fit.curves[with_curves[plots.drawn(fit.counts[with_curves])]]:
+        left.plot(fit.ages, curve, color=GREY, lw=0.4, alpha=0.4)
+    left.plot(fit.ages, fit.fleet, color="k", lw=2.5, label="recorded, all items")
+    for (name, (curve, rms)), colour in zip(fit.shapes.items(), (ORANGE, BLUE, GREEN), strict=True):
+        left.plot(fit.ages, curve, "--", color=colour, label=f"{name}, rms {rms:.3f}")
     left.set(xlabel=f"age, {unit}s", ylabel="remaining fraction of utility", ylim=(0, 1))
     left.legend()
-    order = plots.drawn(found.rate.value)
-    own = np.isfinite(found.rate.raw_error[order])
+    order = plots.drawn(fit.rate.value)
+    is_own = np.isfinite(fit.rate.raw_error[order])
     place = np.arange(order.size)
     right.plot(
-        place[own], found.rate.raw[order][own], ".", color=GREY, label="from the source alone"
+        place[is_own], fit.rate.raw[order][is_own], ".", color=GREY, label="from the source alone"
     )
     right.errorbar(
         place,
-        found.rate.value[order],
-        found.rate.error[order],
+        fit.rate.value[order],
+        fit.rate.error[order],
         fmt="o",
         ms=3,
         lw=0.6,
         color=BLUE,
         label="shrunk",
     )
-    right.axhline(found.fleet_rate, color="k", ls="--", lw=1, label="all items together")
+    right.axhline(fit.fleet_rate, color="k", ls="--", lw=1, label="all items together")
     right.set(xlabel="sources, slowest decay first", ylabel=f"μ, 1 / {unit}")
-    right.set_ylim(0, 1.3 * (found.rate.value + found.rate.error).max())
+    right.set_ylim(0, 1.3 * (fit.rate.value + fit.rate.error).max())
     right.legend()
     return figure
 
 
-def distributions(found: FitResults) -> Any:
+def distributions(results: FitResults) -> Any:
     """Plot dispersion, gaps and utilities against the assumed distributions."""
     figure, (left, middle, right) = plots.new(1, 3, width=12, height=3.6)
-    fano = found.checks["bursts"]
+    fano = results.checks["bursts"]
     tested, fails = ~np.isnan(fano.p), checks.failing(fano.p)
     if tested.any():
         bins = np.histogram_bin_edges(fano.statistic[tested], 30)
@@ -134,29 +132,29 @@ def distributions(found: FitResults) -> Any:
         left.legend(loc="upper right", ncols=2, fontsize=8)
     left.axvline(1, color="k", ls="--", lw=1)
     left.set(xlabel="variance / mean of daily counts", ylabel="sources", title="bursts")
-    times = checks.operational_times(found.log)
-    items = (mine for mine in found.log.by_source() if mine.size >= checks.NEEDED)
-    gaps = [checks.scaled_gaps(times[mine]) for mine in items]
+    times = checks.operational_times(results.log)
+    items = (rows for rows in results.log.by_source() if rows.size >= checks.NEEDED)
+    gaps = [checks.scaled_gaps(times[rows]) for rows in items]
     _quantiles(middle, np.concatenate(gaps or [np.zeros(0)]), expon.ppf, 1.0)
     middle.set(xlabel="exponential quantile", ylabel="gap / mean gap", title="gaps")
-    logs = centred_logs(found.log)
+    logs = centred_logs(results.log)
     _quantiles(right, logs, norm.ppf, float(logs.std()) if logs.size else 0.0)
     right.set(xlabel="normal quantile", ylabel="ln ξ, centred by source", title="utilities")
     return figure
 
 
-def drift(found: FitResults) -> Any:
+def drift(results: FitResults) -> Any:
     """Plot the cumulative items of the sources with the strongest drift; None if there are none."""
-    check = found.checks["drift"]
-    which = np.flatnonzero(checks.failing(check.p))
-    if not which.size:
+    check = results.checks["drift"]
+    rows = np.flatnonzero(checks.failing(check.p))
+    if not rows.size:
         return None
-    which = which[np.argsort(check.p[which])][:4]
+    rows = rows[np.argsort(check.p[rows])][:4]
     figure, axes = plots.new(1, 4, width=12, height=2.8)
-    log = found.log
-    for axis in axes[which.size :]:
+    log = results.log
+    for axis in axes[rows.size :]:
         axis.set_axis_off()
-    for axis, i in zip(axes, which, strict=False):
+    for axis, i in zip(axes, rows, strict=False):
         times = log.published[log.source == i]
         axis.step([log.start, *times], np.arange(times.size + 1), where="post", color=BLUE)
         axis.plot([log.start, log.end], [0, times.size], "k--", lw=1)
@@ -179,5 +177,5 @@ def centred_logs(log: ItemLog) -> FloatArray:
     """Return ln ξ minus the mean of its source, for ξ > 0 and sources with enough items."""
     source = log.source[log.utility > 0]
     logs, counts = np.log(log.utility[log.utility > 0]), np.bincount(source)
-    centred = logs - (np.bincount(source, logs) / np.maximum(counts, 1))[source]
-    return centred[counts[source] >= checks.NEEDED]
+    deviations = logs - (np.bincount(source, logs) / np.maximum(counts, 1))[source]
+    return deviations[counts[source] >= checks.NEEDED]

@@ -60,21 +60,21 @@ def lives(log: ItemLog) -> Lives:
     99 of 100 cases; after the time of 10 items, in 9 of 10.
     """
     n, counts = len(log.names), log.counts
-    some, ends = counts > 0, np.cumsum(counts)
+    has_items, ends = counts > 0, np.cumsum(counts)
     order = np.argsort(log.source, kind="stable")  # by source, then by time
-    firsts, lasts = order[(ends - counts)[some]], order[ends[some] - 1]
+    firsts, lasts = order[(ends - counts)[has_items]], order[ends[has_items] - 1]
     first, last = np.full(n, np.nan), np.full(n, np.nan)
-    first[some], last[some] = log.published[firsts], log.published[lasts]
+    first[has_items], last[has_items] = log.published[firsts], log.published[lasts]
     longest, source = np.zeros(n), log.source[order]
-    same = np.diff(source) == 0
-    np.maximum.at(longest, source[1:][same], np.diff(log.published[order])[same])
+    same_source = np.diff(source) == 0
+    np.maximum.at(longest, source[1:][same_source], np.diff(log.published[order])[same_source])
     new = _silent(first - log.start, last - log.start, counts, longest)
     dead = _silent(log.end - last, log.end - first, counts, longest)
     shortest = SHORTEST * log.span
     end = np.where(dead, np.maximum(last, log.start + shortest), log.end)
     start = np.where(new, np.minimum(first, end - shortest), log.start)
     inner = np.ones(len(log), dtype=bool)
-    inner[firsts[new[some]]] = inner[lasts[dead[some]]] = False
+    inner[firsts[new[has_items]]] = inner[lasts[dead[has_items]]] = False
     return Lives(first, last, start, end, new, dead, inner)
 
 

@@ -45,11 +45,11 @@ class SignalFit(NamedTuple):
     skew: float  # time by which pings may precede the recorded publication
     notes: tuple[str, ...]  # of the log of pings
 
-    def of(self, fleet: Sources, which: IntArray) -> Sources:
+    def of(self, fleet: Sources, places: IntArray) -> Sources:
         """Return a fleet with the signals of the sources `which`; those of −1 send none."""
-        known = which >= 0
+        known = places >= 0
         recall, precision, delay = (
-            np.where(known, of.value[which], otherwise)
+            np.where(known, of.value[places], otherwise)
             for of, otherwise in ((self.recall, 0.0), (self.precision, 1.0), (self.delay, 0.0))
         )
         return Signals(recall, precision, delay).of(fleet)
@@ -93,8 +93,8 @@ def measure(
     events = _events(log, pings, lives, skew)
     of_recall, of_precision, of_delay = sample(events, start, second / 10, rng)
     outside = len(pings) - int(events.pings.sum())
-    found = of_recall, of_precision, _from_publication(of_delay, skew, second)
-    return SignalFit(*found, events.items, events.pings, outside, skew, pings.notes)
+    estimates = of_recall, of_precision, _from_publication(of_delay, skew, second)
+    return SignalFit(*estimates, events.items, events.pings, outside, skew, pings.notes)
 
 
 def _events(log: ItemLog, pings: PingLog, lives: Lives, skew: float) -> Events:
@@ -114,12 +114,12 @@ def _pool(
     everything = _events(log, pings, lives, 0.0)
     size = everything.items + everything.pings
     order = rng.permutation(np.flatnonzero(everything.pings))
-    chosen = np.sort(order[: 1 + np.searchsorted(np.cumsum(size[order]), _POOL)])
+    sources = np.sort(order[: 1 + np.searchsorted(np.cumsum(size[order]), _POOL)])
     part = np.minimum(1.0, _POOL / np.maximum(size, 1))
     shorter = lives._replace(end=lives.start + part * lives.span)
 
     def pooled(skew: float) -> Events:
-        return _events(log, pings, shorter, skew).of_sources(chosen)
+        return _events(log, pings, shorter, skew).of_sources(sources)
 
     return pooled
 
@@ -138,9 +138,9 @@ def _pooled(
         r, p = expit(np.clip(x[:2], -12.0, 12.0))
         d = np.exp(np.clip(x[2], np.log(second / 10), longest))
         n = np.ones(span.size)
-        found = log_likelihood(events, r * n, (1 - p) * rate + 1e-9 / span, d * n).sum()
+        value = log_likelihood(events, r * n, (1 - p) * rate + 1e-9 / span, d * n).sum()
         # A weak prior, so that the maximum is finite.
-        return float(-found - np.log(r * (1 - r) * p * (1 - p)) / 2)
+        return float(-value - np.log(r * (1 - r) * p * (1 - p)) / 2)
 
     delays = (60 * second, 0.02 * typical, 0.2 * typical) if start is None else (60 * second,)
     starts = [np.array([0.0, 0.0, np.log(d)]) for d in delays]
@@ -156,7 +156,7 @@ def _pooled(
             )
             for x in starts
         ),
-        key=lambda found: found.fun,
+        key=lambda result: result.fun,
     )
     return -float(best.fun), np.asarray(best.x)
 
@@ -167,9 +167,9 @@ def _skew(pool: Callable[[float], Events], second: float) -> tuple[float, FloatA
     least, start = _pooled(pool(0.0), second)
     best, skew, place = least + _EVIDENCE, 0.0, start
     for candidate in _SKEWS * (second / _SECOND):
-        found, x = _pooled(pool(float(candidate)), second, start)
-        if found > best:
-            best, skew, place = found, float(candidate), x
+        value, x = _pooled(pool(float(candidate)), second, start)
+        if value > best:
+            best, skew, place = value, float(candidate), x
     return skew, place
 
 
@@ -183,34 +183,34 @@ def _from_publication(delay: IntervalEstimates, skew: float, second: float) -> I
     return IntervalEstimates(value, delay.error, low, np.maximum(high, second), *of_fleet)
 
 
-def write_section(report: Report, log: ItemLog, found: SignalFit) -> None:
+def write_section(report: Report, log: ItemLog, fit: SignalFit) -> None:
     """Add the fitted signals: sentences, a table and a figure."""
     unit = log.unit
     report.heading("Signals")
-    for note in found.notes:
+    for note in fit.notes:
         report.paragraph(note)
     report.paragraph(
-        f"{counted(found.pings.sum(), 'ping')} of {counted((found.pings > 0).sum(), 'source')}. "
-        f"Over the fleet, recall is {_plus_minus(found.recall)} (the fraction of the items that "
-        f"ping), precision {_plus_minus(found.precision)} (the fraction of the pings that announce "
-        f"an item) and the mean delay {_plus_minus(found.delay)} {unit}s: mean ± standard "
+        f"{counted(fit.pings.sum(), 'ping')} of {counted((fit.pings > 0).sum(), 'source')}. "
+        f"Over the fleet, recall is {_plus_minus(fit.recall)} (the fraction of the items that "
+        f"ping), precision {_plus_minus(fit.precision)} (the fraction of the pings that announce "
+        f"an item) and the mean delay {_plus_minus(fit.delay)} {unit}s: mean ± standard "
         "deviation between sources."
     )
-    if found.outside:
+    if fit.outside:
         report.paragraph(
-            f"Left out: {counted(found.outside, 'ping')} outside the lives of the sources, over "
+            f"Left out: {counted(fit.outside, 'ping')} outside the lives of the sources, over "
             "which these are fitted."
         )
-    if found.skew:
+    if fit.skew:
         report.paragraph(
             f"Pings precede the recorded publication of what they announce by up "
-            f"to {found.skew:.3g} {unit}s: clocks differ, or items are dated late. A ping is taken "
+            f"to {fit.skew:.3g} {unit}s: clocks differ, or items are dated late. A ping is taken "
             "to announce an item up to that time ahead; delays count from the recorded "
             "publication, and are 0 for pings before it."
             + " Check the time zones."
-            * (found.skew * HOURS[log.unit] >= 0.5)
+            * (fit.skew * HOURS[log.unit] >= 0.5)
         )
-    silent = [log.names[i] for i in np.flatnonzero((found.pings == 0) & (found.items > 0))]
+    silent = [log.names[i] for i in np.flatnonzero((fit.pings == 0) & (fit.items > 0))]
     if silent:
         report.paragraph(
             f"Without pings: {counted(len(silent), 'source')} ({', '.join(silent[:5])}"
@@ -218,13 +218,13 @@ def write_section(report: Report, log: ItemLog, found: SignalFit) -> None:
             "recall is what the fleet's and so many unannounced items leave open. If you know that "
             "a source sends none, set its recall to 0 in the fleet."
         )
-    order = np.argsort(-found.items, kind="stable")[:_SHOWN]
+    order = np.argsort(-fit.items, kind="stable")[:_SHOWN]
     rows = [
         [
             log.names[i],
-            int(found.items[i]),
-            int(found.pings[i]),
-            *(_interval(x, i) for x in (found.recall, found.precision, found.delay)),
+            int(fit.items[i]),
+            int(fit.pings[i]),
+            *(_interval(x, i) for x in (fit.recall, fit.precision, fit.delay)),
         ]
         for i in order
     ]
@@ -243,19 +243,19 @@ def write_section(report: Report, log: ItemLog, found: SignalFit) -> None:
         "one of them; a repeated ping counts as false."
     )
     report.figure(
-        _figure(found),
+        _figure(fit),
         "Recall and precision of the sources, with standard errors."
-        + plots.of_drawn(int((found.pings > 0).sum())),
+        + plots.of_drawn(int((fit.pings > 0).sum())),
     )
 
 
-def columns(found: SignalFit, i: int) -> dict[str, Any]:
+def columns(fit: SignalFit, i: int) -> dict[str, Any]:
     """Return the columns of a source in estimates.csv."""
-    row: dict[str, Any] = {"pings": int(found.pings[i])}
+    row: dict[str, Any] = {"pings": int(fit.pings[i])}
     for name, of in (
-        ("recall", found.recall),
-        ("precision", found.precision),
-        ("signal_delay", found.delay),
+        ("recall", fit.recall),
+        ("precision", fit.precision),
+        ("signal_delay", fit.delay),
     ):
         row[name] = repr(float(of.value[i]))
         row[f"{name}_error"] = repr(float(of.error[i]))
@@ -264,16 +264,16 @@ def columns(found: SignalFit, i: int) -> dict[str, Any]:
     return row
 
 
-def _figure(found: SignalFit) -> Any:
+def _figure(fit: SignalFit) -> Any:
     figure, axis = plots.new(width=5, height=4)
-    some = np.flatnonzero(found.pings > 0)
-    some = some[plots.drawn(found.pings[some])]
-    recall, precision = found.recall, found.precision
+    rows = np.flatnonzero(fit.pings > 0)
+    rows = rows[plots.drawn(fit.pings[rows])]
+    recall, precision = fit.recall, fit.precision
     axis.errorbar(
-        recall.value[some],
-        precision.value[some],
-        xerr=recall.error[some],
-        yerr=precision.error[some],
+        recall.value[rows],
+        precision.value[rows],
+        xerr=recall.error[rows],
+        yerr=precision.error[rows],
         fmt="o",
         ms=3,
         lw=0.5,

@@ -67,11 +67,11 @@ ASSUMPTIONS = {
 }
 
 
-def write(report: Report, found: FitResults) -> None:
+def write(report: Report, results: FitResults) -> None:
     """Add all sections to the report."""
-    log = found.log
+    log = results.log
     since = f" (time 0 is {log.origin})" if log.origin else ""
-    report.answer(_answer(found))
+    report.answer(_answer(results))
     report.paragraph(
         f"{counted(len(log), 'item')} of {counted(len(log.names), 'source')} from "
         f"{log.start:,.6g} to {log.end:,.6g} {log.unit}s{since}."
@@ -79,53 +79,53 @@ def write(report: Report, found: FitResults) -> None:
     for note in log.notes:
         report.paragraph(note)
     if step := checks.resolution(log):
-        every = log.unit if f"{step:.2g}" == "1" else f"{step:.2g} {log.unit}s"
+        interval = log.unit if f"{step:.2g}" == "1" else f"{step:.2g} {log.unit}s"
         report.paragraph(
             "Many items have the same time stamp: the sources seem to have been polled about "
-            f"every {every}. For the test of gaps, items are spread over that time."
+            f"every {interval}. For the test of gaps, items are spread over that time."
         )
     report.heading("Estimates")
     report.figure(
-        figures.estimates(found),
+        figures.estimates(results),
         "Estimates of single sources against the shrunk estimates of the fleet file."
         + plots.of_drawn(len(log.names)),
     )
-    _estimates(report, found)
-    _lives(report, found)
-    if found.signals is not None:
-        signals.write_section(report, log, found.signals)
+    _estimates(report, results)
+    _lives(report, results)
+    if results.signals is not None:
+        signals.write_section(report, log, results.signals)
     report.heading("Tests of the assumptions")
-    for sentence in findings(found):
+    for sentence in findings(results):
         report.paragraph(sentence)
-    _assumptions(report, found)
-    _failures(report, found)
+    _assumptions(report, results)
+    _failures(report, results)
     report.figure(
         figures.time_of_day(log), "Items of the whole fleet; error bars are two standard errors."
     )
-    if found.decay is not None:
+    if results.decay is not None:
         report.figure(
-            figures.decay(found.decay, log.unit),
+            figures.decay(results.decay, log.unit),
             "Left: remaining fraction of the utility of all items. Right: decay rates of the "
             "sources, with standard errors." + plots.of_drawn(len(log.names)),
         )
     report.figure(
-        figures.distributions(found),
+        figures.distributions(results),
         "Left: dispersion of daily counts; red: sources that violate the assumption. Middle: gaps "
         "of all sources, adjusted for the daily cycle, against the exponential distribution. "
         "Right: logarithms of utilities minus the mean of their source, against the normal "
         "distribution.",
     )
-    drifting = figures.drift(found)
+    drifting = figures.drift(results)
     if drifting is not None:
         report.figure(drifting, "Sources with the strongest drift; dashed: constant rate.")
 
 
-def _lives(report: Report, found: FitResults) -> None:
+def _lives(report: Report, results: FitResults) -> None:
     """Name the sources that fell silent, and those that appeared in the middle of the log."""
-    log, alive, counts = found.log, found.lives, found.log.counts
+    log, alive, counts = results.log, results.lives, results.log.counts
     status = alive.status
-    changed = np.flatnonzero(alive.new | alive.dead)
-    if not changed.size:
+    sources = np.flatnonzero(alive.new | alive.dead)
+    if not sources.size:
         return
     report.heading("New and dead sources")
     report.paragraph(
@@ -147,13 +147,13 @@ def _lives(report: Report, found: FitResults) -> None:
             int(counts[i]),
             log.date(alive.first[i]),
             log.date(alive.last[i]),
-            number(found.rate.value[i]),
+            number(results.rate.value[i]),
         ]
-        for i in sorted(changed, key=lambda i: (not alive.dead[i], -counts[i]))[:SHOWN]
+        for i in sorted(sources, key=lambda i: (not alive.dead[i], -counts[i]))[:SHOWN]
     ]
-    shown = f", {SHOWN} shown" if changed.size > SHOWN else ""
+    note = f", {SHOWN} shown" if sources.size > SHOWN else ""
     report.table(
-        f"New and dead sources ({changed.size:,}{shown})",
+        f"New and dead sources ({sources.size:,}{note})",
         ["source", "status", "items", "first item", "last item", f"Λ, items/{log.unit}"],
         rows,
     )
@@ -164,42 +164,42 @@ def _lives(report: Report, found: FitResults) -> None:
     )
 
 
-def _answer(found: FitResults) -> str:
+def _answer(results: FitResults) -> str:
     """Return a sentence on what was fitted, and on the assumptions that do not hold."""
-    violated = [name for name, check in found.checks.items() if checks.failing(check.p).any()]
-    log = found.log
-    fitted = (
+    violations = [name for name, check in results.checks.items() if checks.failing(check.p).any()]
+    log = results.log
+    text = (
         f"The model is fitted to {counted(len(log), 'item')} of {counted(len(log.names), 'source')}"
     )
-    if not violated:
-        return f"{fitted}; no assumption of it is rejected."
-    return f"{fitted}; not all of its assumptions hold ({', '.join(violated)}), see below."
+    if not violations:
+        return f"{text}; no assumption of it is rejected."
+    return f"{text}; not all of its assumptions hold ({', '.join(violations)}), see below."
 
 
-def findings(found: FitResults) -> list[str]:
+def findings(results: FitResults) -> list[str]:
     """Return sentences on violated assumptions and their consequences for a policy."""
-    sentences, accepted = [], []
-    for name, check in found.checks.items():
+    sentences, statements = [], []
+    for name, check in results.checks.items():
         statement, statistic, _, consequence = ASSUMPTIONS[name]
-        fails, tested = checks.failing(check.p), int((~np.isnan(check.p)).sum())
-        if not tested:
+        fails, number = checks.failing(check.p), int((~np.isnan(check.p)).sum())
+        if not number:
             sentences.append(f"“{statement}” is not tested: no source has enough items.")
         elif not fails.any():
-            accepted.append(statement)
+            statements.append(statement)
         else:
             sentences.append(
-                f"“{statement}” is rejected for {fails.sum()} of {counted(tested, 'source')} "
-                f"({statistic}: {_strongest(found, name, fails)}). Where it is, {consequence}."
+                f"“{statement}” is rejected for {fails.sum()} of {counted(number, 'source')} "
+                f"({statistic}: {_strongest(results, name, fails)}). Where it is, {consequence}."
             )
-    if accepted:
-        sentences.append(f"Not rejected for any source: {', '.join(f'“{x}”' for x in accepted)}.")
-    counts, hours, error = checks.busiest_over_quietest(found.log, 24)
+    if statements:
+        sentences.append(f"Not rejected for any source: {', '.join(f'“{x}”' for x in statements)}.")
+    counts, hours, error = checks.busiest_over_quietest(results.log, 24)
     if counts.min() >= checks.NEEDED:
         sentences.append(
             f"The busiest hour of the day has {hours:.1f} ± {error:.1f} times the items of the "
             "quietest, over the whole fleet."
         )
-    without_utility, logs = (found.log.utility == 0).mean(), figures.centred_logs(found.log)
+    without_utility, logs = (results.log.utility == 0).mean(), figures.centred_logs(results.log)
     if logs.size and logs.std() > 0:
         sentences.append(
             f"{without_utility:.0%} of the items have no utility. The logarithms of the other "
@@ -207,33 +207,35 @@ def findings(found: FitResults) -> list[str]:
             "quantile plot below). The distribution of utilities does not affect the index of "
             "unobserved content."
         )
-    if found.decay is not None:
-        shapes = ", ".join(f"{name} {rms:.3f}" for name, (_, rms) in found.decay.shapes.items())
-        beta, beta_error = found.decay.stretch
+    if results.decay is not None:
+        shapes = ", ".join(f"{name} {rms:.3f}" for name, (_, rms) in results.decay.shapes.items())
+        beta, beta_error = results.decay.stretch
         sentences.append(
-            f"Decay of the whole fleet: μ = {found.decay.fleet_rate:.4g} ± "
-            f"{found.decay.fleet_error:.2g} per {found.log.unit}, half-life "
-            f"{np.log(2) / found.decay.fleet_rate:.3g} {found.log.unit}s. Root mean square "
+            f"Decay of the whole fleet: μ = {results.decay.fleet_rate:.4g} ± "
+            f"{results.decay.fleet_error:.2g} per {results.log.unit}, half-life "
+            f"{np.log(2) / results.decay.fleet_rate:.3g} {results.log.unit}s. Root mean square "
             f"distance from the recorded curve: {shapes}; the exponent of the stretched "
             f"exponential is {beta:.3f} ± {beta_error:.3f} (1 is exponential)."
         )
     return sentences
 
 
-def _strongest(found: FitResults, name: str, fails: np.ndarray) -> str:
-    check, which = found.checks[name], np.flatnonzero(fails)
-    which = which[np.argsort(check.p[which], kind="stable")]
-    named = ", ".join(f"{found.log.names[i]} {_shown(name, check.statistic[i])}" for i in which[:4])
-    return named + f" and {which.size - 4} more" * (which.size > 4)
+def _strongest(results: FitResults, name: str, fails: np.ndarray) -> str:
+    check, order = results.checks[name], np.flatnonzero(fails)
+    order = order[np.argsort(check.p[order], kind="stable")]
+    names = ", ".join(
+        f"{results.log.names[i]} {_shown(name, check.statistic[i])}" for i in order[:4]
+    )
+    return names + f" and {order.size - 4} more" * (order.size > 4)
 
 
 def _shown(name: str, statistic: float) -> str:
     return f"{statistic:.3f}" if name == "decay" else f"{statistic:.2f}"
 
 
-def _assumptions(report: Report, found: FitResults) -> None:
+def _assumptions(report: Report, results: FitResults) -> None:
     rows = []
-    for name, check in found.checks.items():
+    for name, check in results.checks.items():
         tested = ~np.isnan(check.p)
         low, middle, high = (
             np.quantile(check.statistic[tested], (0.25, 0.5, 0.75))
@@ -263,19 +265,19 @@ def _assumptions(report: Report, found: FitResults) -> None:
     )
 
 
-def _failures(report: Report, found: FitResults) -> None:
-    fails = {name: checks.failing(check.p) for name, check in found.checks.items()}
+def _failures(report: Report, results: FitResults) -> None:
+    fails = {name: checks.failing(check.p) for name, check in results.checks.items()}
     count = np.sum(list(fails.values()), axis=0)
-    counts = found.log.counts
+    counts = results.log.counts
     order = [i for i in np.lexsort((-counts, -count)) if count[i]]
     if not order:
         return
     rows = [
         [
-            found.log.names[i],
+            results.log.names[i],
             int(counts[i]),
             *(
-                _shown(name, found.checks[name].statistic[i]) if fails[name][i] else ""
+                _shown(name, results.checks[name].statistic[i]) if fails[name][i] else ""
                 for name in fails
             ),
         ]
@@ -289,8 +291,8 @@ def _failures(report: Report, found: FitResults) -> None:
     )
 
 
-def _estimates(report: Report, found: FitResults) -> None:
-    log, unit = found.log, found.log.unit
+def _estimates(report: Report, results: FitResults) -> None:
+    log, unit = results.log, results.log.unit
     report.paragraph(
         "Estimates are shrunk towards the mean of the fleet, more strongly for sources with "
         "fewer items (rates: Gamma–Poisson; utilities: Bühlmann–Straub credibility; decay: "
@@ -299,23 +301,23 @@ def _estimates(report: Report, found: FitResults) -> None:
         "of the mean of the fleet; that of a rate assumes independent items. “Own”: from the "
         "items of the source only."
     )
-    counts = found.log.counts
-    decay = found.decay.rate if found.decay is not None else None
+    counts = results.log.counts
+    decay = results.decay.rate if results.decay is not None else None
     rows = []
     for i in np.argsort(-counts, kind="stable")[:SHOWN]:
         rows.append(
             [
                 log.names[i],
                 int(counts[i]),
-                number(found.rate.raw[i]),
-                _plus_minus(found.rate, i),
-                number(found.utility.raw[i]),
-                _plus_minus(found.utility, i),
+                number(results.rate.raw[i]),
+                _plus_minus(results.rate, i),
+                number(results.utility.raw[i]),
+                _plus_minus(results.utility, i),
                 number(decay.raw[i]) if decay and np.isfinite(decay.raw_error[i]) else "",
-                _plus_minus(decay, i) if decay else number(found.given_decay[i]),
+                _plus_minus(decay, i) if decay else number(results.given_decay[i]),
             ]
         )
-    fleet = [number(x.mean) if x else "given" for x in (found.rate, found.utility, decay)]
+    fleet = [number(x.mean) if x else "given" for x in (results.rate, results.utility, decay)]
     rows.append(["mean of the fleet", len(log), "", fleet[0], "", fleet[1], "", fleet[2]])
     columns = [
         "source",
@@ -336,26 +338,26 @@ def _plus_minus(estimates: Estimates, i: int) -> str:
     return f"{estimates.value[i]:.4g} ± {f'{error:.2g}' if np.isfinite(error) else 'n/a'}"
 
 
-def records(found: FitResults) -> list[dict[str, Any]]:
+def records(results: FitResults) -> list[dict[str, Any]]:
     """Return one row per source: estimates, errors, tests and rejected assumptions."""
-    log, counts, status = found.log, found.log.counts, found.lives.status
-    fails = {name: checks.failing(check.p) for name, check in found.checks.items()}
-    parameters = {"arrival_rate": found.rate, "mean_utility": found.utility}
-    if found.decay is not None:
-        parameters["decay_rate"] = found.decay.rate
+    log, counts, status = results.log, results.log.counts, results.lives.status
+    fails = {name: checks.failing(check.p) for name, check in results.checks.items()}
+    parameters = {"arrival_rate": results.rate, "mean_utility": results.utility}
+    if results.decay is not None:
+        parameters["decay_rate"] = results.decay.rate
     rows = []
     for i, name in enumerate(log.names):
         row: dict[str, Any] = {"source": name, "items": int(counts[i]), "status": status[i]}
-        for end, time in (("first", found.lives.first[i]), ("last", found.lives.last[i])):
+        for end, time in (("first", results.lives.first[i]), ("last", results.lives.last[i])):
             row[end] = log.date(time) if log.origin and counts[i] else _written(time)
         for parameter, estimates in parameters.items():
             row[parameter] = _written(estimates.value[i])
             row[f"{parameter}_error"] = _written(estimates.error[i])
             row[f"{parameter}_own"] = _written(estimates.raw[i], estimates.raw_error[i])
             row[f"{parameter}_own_error"] = _written(estimates.raw_error[i])
-        if found.signals is not None:
-            row |= signals.columns(found.signals, i)
-        for test, check in found.checks.items():
+        if results.signals is not None:
+            row |= signals.columns(results.signals, i)
+        for test, check in results.checks.items():
             row[test.replace(" ", "_")] = _written(check.statistic[i])
             row[f"{test.replace(' ', '_')}_p"] = _written(check.p[i])
         row["fails"] = "; ".join(test for test in fails if fails[test][i])

@@ -32,7 +32,7 @@ class ReplayLog(Log, ComparisonStudy):
         *("items", "curves", "decay_rate", "budget", "period", "present", "max_interval"),
         *("signals", "agents", "quick", "out"),
     )
-    known: ClassVar[tuple[str, ...]] = (*ComparisonStudy.known, SCHEDULER)
+    agent_names: ClassVar[tuple[str, ...]] = (*ComparisonStudy.agent_names, SCHEDULER)
     quickly: ClassVar[dict[str, int]] = {"steps": 1000, "seeds": 2}
 
     sources: str = ""
@@ -47,7 +47,7 @@ class ReplayLog(Log, ComparisonStudy):
             f"{PingFirst.name} with signals. The scheduler is the live one, started from the "
             f"fleet. Besides those of the default: {', '.join(ON_REQUEST)}."
         ),
-    ] = tuple(name for name in known if name not in ON_REQUEST)
+    ] = tuple(name for name in agent_names if name not in ON_REQUEST)
     seeds: Annotated[int | None, tyro.conf.arg(metavar="S")] = None
     """Runs of each policy, each of which starts one step after the previous one; by default 4, with
     --quick 2."""
@@ -67,7 +67,7 @@ class ReplayLog(Log, ComparisonStudy):
     def _events(self) -> Recording:
         fleet = fleet_of(self.sources, self.period) if self.sources else None
         steps = self.quickly["steps"] if self.quick and self.steps is None else self.steps
-        split = self._announced(self.split(fleet, self.period, steps))
+        split = self._with_announcements(self.split(fleet, self.period, steps))
         assert self.items is not None
         if split.steps > _MOST_STEPS:
             raise ValueError(
@@ -87,7 +87,7 @@ class ReplayLog(Log, ComparisonStudy):
             runs=min(self._given("seeds", 4), split.steps),
         )
 
-    def _announced(self, split: Split) -> Split:
+    def _with_announcements(self, split: Split) -> Split:
         """Return the split with the signals that the options give."""
         refitted = split.refitted and self._with_signals(split.refitted)
         quiet = signals.without_signals(split.latest)

@@ -76,9 +76,9 @@ class Hindsight:
     def best(self, multiplier: float) -> PricedSchedule:
         """Return the optimal schedule if a crawl of source i costs `multiplier` × C_i."""
         net = cost = 0.0
-        for contents, each in zip(self._sources, self._cost.tolist(), strict=True):
-            alone, crawls = _best_alone(contents, multiplier * each)
-            net, cost = net + alone, cost + crawls * each
+        for contents, unit_cost in zip(self._sources, self._cost.tolist(), strict=True):
+            alone, crawls = _best_alone(contents, multiplier * unit_cost)
+            net, cost = net + alone, cost + crawls * unit_cost
         return PricedSchedule(net, cost)
 
 
@@ -113,13 +113,13 @@ def _by_source(
     parts = [Published.concatenate([])]  # nothing can be collected before a step has passed
     parts += [Published.concatenate(list(block.draw(rng))) for _ in range(before + steps - 1)]
     items = Published.concatenate(parts)
-    appeared = np.repeat(np.arange(before + steps), [part.cell.size for part in parts])
-    available = np.maximum(appeared, before)
-    items = items._replace(age=items.age + (available - appeared))
+    first_step = np.repeat(np.arange(before + steps), [part.cell.size for part in parts])
+    available = np.maximum(first_step, before)
+    items = items._replace(age=items.age + (available - first_step))
     order = np.argsort(items.cell, kind="stable")
     edges = np.searchsorted(items.cell[order], np.arange(n + 1))
-    mine = [order[edges[i] : edges[i + 1]] for i in range(n)]
-    return [(items.only(which), available[which]) for which in mine]
+    groups = [order[edges[i] : edges[i + 1]] for i in range(n)]
+    return [(items.only(group), available[group]) for group in groups]
 
 
 def _contents(feed: TraceFeed, items: Published, available: IntArray) -> Contents:
@@ -130,9 +130,9 @@ def _contents(feed: TraceFeed, items: Published, available: IntArray) -> Content
     ends = np.append(begins[1:], available.size)
     for k, now in enumerate(steps):
         alive = np.concatenate((alive, np.arange(begins[k], ends[k])))
-        here = items.only(alive)
-        left = feed.survival(here._replace(age=here.age + (now - available[alive])))
-        alive, utility = alive[left > 0], (here.utility * left)[left > 0]
+        present = items.only(alive)
+        survival = feed.survival(present._replace(age=present.age + (now - available[alive])))
+        alive, utility = alive[survival > 0], (present.utility * survival)[survival > 0]
         first = int(place[alive[0]]) if alive.size else k
         by_step = np.bincount(place[alive] - first, utility, k + 1 - first)
         contents.append((first, by_step[::-1].cumsum()[::-1]))

@@ -55,7 +55,7 @@ class LiveScheduler(Policy):
         source = np.array([place[name] for name in log.names], dtype=np.intp)[log.source]
         times = _EPOCH + (log.published - log.start) * unit
         self._items = [(times[source == i], log.utility[source == i]) for i in range(len(fleet))]
-        self._next = np.array([np.searchsorted(own, self._now) for own, _ in self._items])
+        self._next = np.array([np.searchsorted(t, self._now) for t, _ in self._items])
         self._scheduler = Scheduler(
             ":memory:",
             budget=f"{3600.0 * task.budget / self._length:.12g}/h",
@@ -95,23 +95,23 @@ class LiveScheduler(Policy):
         if self.task.sources.is_signalled:
             self._announce(view["pings"][0])
         leases = self._scheduler.lease(limit=len(self._items))
-        chosen = [int(lease.source) for lease in leases]
+        places = [int(lease.source) for lease in leases]
         self._scheduler.record(
-            {"lease": lease.id, "items": self._found(i)}
-            for lease, i in zip(leases, chosen, strict=True)
+            {"lease": lease.id, "items": self._new_items(i)}
+            for lease, i in zip(leases, places, strict=True)
         )
         self._now += self._length
         priority = np.full((1, len(self._items)), -1.0, dtype=np.float32)
-        priority[0, chosen] = 1.0
+        priority[0, places] = 1.0
         return priority, None
 
-    def _announce(self, heard: NDArray[np.float64]) -> None:
+    def _announce(self, pings: NDArray[np.float64]) -> None:
         """Signal the pings of the last step, (N,)."""
-        which = np.repeat(np.arange(len(heard)), heard.astype(np.intp))
+        sources = np.repeat(np.arange(len(pings)), pings.astype(np.intp))
         at = max(self._now - 0.5 * self._length, self._begin)
-        self._scheduler.signal_many({"source": str(i), "at": at} for i in which)
+        self._scheduler.signal_many({"source": str(i), "at": at} for i in sources)
 
-    def _found(self, i: int) -> list[tuple[float, float]]:
+    def _new_items(self, i: int) -> list[tuple[float, float]]:
         """Return when the items that a crawl finds now were published, and their worths."""
         times, worths = self._items[i]
         first, last = self._next[i], np.searchsorted(times, self._now)
@@ -218,7 +218,7 @@ class OnePerRun(Policy):
     ) -> tuple[NDArray[Any], State | None]:
         runs = range(len(self._agents))
         states: Any = [None] * len(runs) if state is None else state
-        found = [
+        answers = [
             self._agents[run].predict(
                 np.asarray(observation)[run : run + 1],
                 states[run],
@@ -227,8 +227,8 @@ class OnePerRun(Policy):
             )
             for run in runs
         ]
-        each: Any = tuple(after for _, after in found)
-        return np.concatenate([action for action, _ in found]), each
+        new_states: Any = tuple(after for _, after in answers)
+        return np.concatenate([action for action, _ in answers]), new_states
 
 
 def play(rollout: Rollout, trace: Trace, steps: int) -> Replay:
@@ -243,9 +243,9 @@ def play(rollout: Rollout, trace: Trace, steps: int) -> Replay:
     _begin(rollout)
     tally, reward = _Tally(trace.log, env.world.sources, runs, steps), np.zeros((runs, steps))
     for step in range(steps):
-        found = rollout.step()
+        rewards = rollout.step()
         for run in range(min(runs, steps - step)):
-            reward[run, step + run] = found[run]
+            reward[run, step + run] = rewards[run]
         picked, _, _, failed = env.harvest
         tally.count(picked, failed, step)
     return tally.read(reward)

@@ -45,7 +45,7 @@ class Recording(StepEvents[Replay]):
     what: ClassVar[str] = "of the replayed log"
     same: ClassVar[str] = "items"
     bound_name: ClassVar[str] = "hindsight bound"
-    known: ClassVar[str] = ", made from what was known before the replay,"
+    basis: ClassVar[str] = ", made from what was known before the replay,"
 
     split: Split
     block: float
@@ -92,8 +92,8 @@ class Recording(StepEvents[Replay]):
         limits = fleet.is_delayed or fleet.is_capped or fleet.fails or bool(fleet.hosts)
         left_out = {WhittleExact.name} | ({SCHEDULER} if observed or limits else set())
         peers = [name for name in names if name not in left_out]
-        found = evaluation.entrants(peers, {"arrivals": "trace", "observed": observed})
-        return found if self.split.refitted is None else (*found, REFITTED)
+        entrants = evaluation.entrants(peers, {"arrivals": "trace", "observed": observed})
+        return entrants if self.split.refitted is None else (*entrants, REFITTED)
 
     def jobs(
         self,
@@ -180,13 +180,13 @@ class Recording(StepEvents[Replay]):
         return f"{counted(view.blocks, view.block_name)} {are} too few" * (view.blocks < FEWEST)
 
     def frequency(self, run: Replay) -> FloatArray:
-        known = dict(zip(self.fleet.names, run.frequency.tolist(), strict=True))
-        return np.array([known.get(name, 0.0) for name in self.latest.names])
+        frequency_of = dict(zip(self.fleet.names, run.frequency.tolist(), strict=True))
+        return np.array([frequency_of.get(name, 0.0) for name in self.latest.names])
 
     def records(self, results: Results[Replay], common: Mapping[str, Any]) -> list[dict[str, Any]]:
         bounds = {m: self.total_bound(results.own(m)) for m in results.runs}
-        known = {"observed": self.arguments["observed"], **common}
-        return records(self._view, results.runs, known, bounds)
+        cells = {"observed": self.arguments["observed"], **common}
+        return records(self._view, results.runs, cells, bounds)
 
     # ------------------------------------------------------------------------ what is said
 
@@ -205,8 +205,8 @@ class Recording(StepEvents[Replay]):
         ]
         reward = whittle.total / self.split.steps
         limits = [
-            f"{reward / most:.1%} of {what}"
-            for what, most in (
+            f"{reward / most:.1%} of {reference}"
+            for reference, most in (
                 (
                     "the utility that whittle collects when fitted to the replayed part",
                     results.reward(budget, REFITTED),
@@ -241,8 +241,8 @@ class Recording(StepEvents[Replay]):
         most = [part_of(bound, self.published), "", number(bound), "", "", "", ""]
         return [["hindsight bound (reference)", *most]]
 
-    def ending(self, report: Report, results: Results[Replay], limited: bool) -> None:
-        _changed(report, self._view, limited)
+    def ending(self, report: Report, results: Results[Replay], has_limit: bool) -> None:
+        _new_and_dead(report, self._view, has_limit)
         _time_of_day(report, self._view, results)
 
     def setting(self, report: Report) -> None:
@@ -254,8 +254,8 @@ def _weeks(report: Report, view: View, budget: float, runs: Runs, best: Sequence
     figure, axis = plots.new(width=9, height=3)
     published = view.by_block(view.published)
     start = np.arange(published.size) + 1
-    shown = [*best[:5], *(name for name in ("nutch", "miniflux") if name in runs)]
-    for i, name in enumerate(dict.fromkeys([REFERENCE, *shown, CLAIRVOYANT])):
+    names = [*best[:5], *(name for name in ("nutch", "miniflux") if name in runs)]
+    for i, name in enumerate(dict.fromkeys([REFERENCE, *names, CLAIRVOYANT])):
         if name not in runs:
             continue
         style: dict[str, Any] = {
@@ -285,7 +285,7 @@ def _weeks(report: Report, view: View, budget: float, runs: Runs, best: Sequence
     )
 
 
-def _changed(report: Report, view: View, limited: bool) -> None:
+def _new_and_dead(report: Report, view: View, has_limit: bool) -> None:
     """Name the sources that are new in the second part of the log, and those that fell silent.
 
     Arguments:
@@ -299,19 +299,19 @@ def _changed(report: Report, view: View, limited: bool) -> None:
     published = split.rest.utility.sum()
     if split.unknown:
         part = f", {sum(split.unknown.values()) / published:.1%} of all" if published > 0 else ""
-        listed = ", ".join(
+        names = ", ".join(
             f"{name} ({number(utility)})" for name, utility in list(split.unknown.items())[:_LISTED]
         )
         report.paragraph(
             f"New: {counted(len(split.unknown), 'source')} published nothing before the split and "
-            f"{'were' if len(split.unknown) > 1 else 'was'} not crawled{part}: {listed}"
+            f"{'were' if len(split.unknown) > 1 else 'was'} not crawled{part}: {names}"
             f"{', …' if len(split.unknown) > _LISTED else ''} (utility). The schedule contains "
             "them, with what the whole log says of them."
         )
     if dead:
         remedy = (
             "leaves them out; look at them by hand, or fetch them at a --max-interval"
-            if not limited
+            if not has_limit
             else "fetches them at the maximum interval only"
         )
         report.paragraph(
@@ -334,12 +334,12 @@ def _setting(report: Report, view: View, conditions: str, most: float) -> None:
     past, rest, fleet = view.split.past, view.split.rest, view.split.fleet
     unit, published = rest.unit, rest.utility.sum()
     since = f" (time 0 is {rest.origin})" if rest.origin else ""
-    fitted = "" if view.split.refitted is None else " The fleet is fitted to the first part."
+    note = "" if view.split.refitted is None else " The fleet is fitted to the first part."
     period = f"{fleet.period:,.6g} {unit}{'s' * (fleet.period != 1)}"
     report.paragraph(
         f"The log is split into two parts: {counted(len(past), 'item')} from {past.start:,.6g} to "
         f"{past.end:,.6g} {unit}s{since}, and {counted(len(rest), 'item')} up to {rest.end:,.6g} "
-        f"with a total utility of {number(published)}.{fitted} The second part is replayed once, "
+        f"with a total utility of {number(published)}.{note} The second part is replayed once, "
         f"in {counted(view.steps, 'step')} of {period}, to {counted(len(fleet), 'source')} without "
         f"content at the start: {conditions}. All policies meet the same items, which do not "
         "depend on the crawls."

@@ -55,8 +55,8 @@ class Split:
     @cached_property
     def trace(self) -> Trace:
         """Return the items of the rest that were published by sources of the fleet."""
-        known = set(self.fleet.names)
-        log = self.rest.select([name for name in self.rest.names if name in known])
+        names = set(self.fleet.names)
+        log = self.rest.select([name for name in self.rest.names if name in names])
         return Trace(log, random_start=False)
 
     @cached_property
@@ -73,11 +73,11 @@ class Split:
         """Return the parts of the log that some of the sources published, and these sources."""
         refitted = self.refitted
         if refitted is not None:
-            which = [refitted.names.index(name) for name in fleet.names]
-            refitted = refitted.select(which).replaced(period=fleet.period)
+            places = [refitted.names.index(name) for name in fleet.names]
+            refitted = refitted.select(places).replaced(period=fleet.period)
         past, rest = (log.select(list(fleet.names)) for log in (self.past, self.rest))
-        others = self.latest, self.end, self.dead, self.pings
-        return Split(past, rest, fleet, refitted, *others)
+        unchanged = self.latest, self.end, self.dead, self.pings
+        return Split(past, rest, fleet, refitted, *unchanged)
 
     @cached_property
     def silent(self) -> frozenset[str]:
@@ -91,11 +91,11 @@ class Split:
     def unknown(self) -> dict[str, float]:
         """Return the sources of the rest that are not in the fleet, with their total utilities, in
         decreasing order."""
-        known, names = set(self.fleet.names), self.rest.names
+        in_fleet, names = set(self.fleet.names), self.rest.names
         utility = np.bincount(self.rest.source, self.rest.utility, len(names))
         items = self.rest.counts
         order = np.argsort(-utility, kind="stable")
-        return {names[i]: float(utility[i]) for i in order if items[i] and names[i] not in known}
+        return {names[i]: float(utility[i]) for i in order if items[i] and names[i] not in in_fleet}
 
 
 @dataclass(kw_only=True)
@@ -142,25 +142,27 @@ class Log(SignalOptions):
         later_pings = None if pings is None else pings.between(at, end)
         if fleet is not None:
             _check_fleet(fleet, log)
-            own = fleet.replaced(period=period)
-            if before is not None and later_pings is not None and not own.is_signalled:
-                own, note = _announced(own, past, before)
+            fleet = fleet.replaced(period=period)
+            if before is not None and later_pings is not None and not fleet.is_signalled:
+                fleet, note = _with_signals(fleet, past, before)
                 later_pings = later_pings.with_notes(*note)
-            return Split(past, rest, own, None, own, log.end, _dead(log, lives(log)), later_pings)
+            return Split(
+                past, rest, fleet, None, fleet, log.end, _dead(log, lives(log)), later_pings
+            )
         alive = lives(log)
-        known = [name for name, n in zip(past.names, past.counts, strict=True) if n]
-        past, later = past.select(known), rest.select(known)
+        active = [name for name, n in zip(past.names, past.counts, strict=True) if n]
+        past, later = past.select(active), rest.select(active)
         fading = self.decay_rate or decay.measure(past).rate.value
         refitted = fitted_to(later, fading, period) if later.utility.any() else None
         in_the_end = self.decay_rate or decay.measure(log).rate.value
         latest = fitted_to(log, in_the_end, period, closed=True)
-        fitted = fitted_to(past, fading, period, closed=True)
+        fleet = fitted_to(past, fading, period, closed=True)
         if before is not None and later_pings is not None:
-            fitted, note = _announced(fitted, past, before)
-            refitted = refitted and _announced(refitted, later, later_pings)[0]
+            fleet, note = _with_signals(fleet, past, before)
+            refitted = refitted and _with_signals(refitted, later, later_pings)[0]
             later_pings = later_pings.with_notes(*note)
         dead = _dead(log, alive)
-        return Split(past, rest, fitted, refitted, latest, log.end, dead, later_pings)
+        return Split(past, rest, fleet, refitted, latest, log.end, dead, later_pings)
 
     def _moment(self, log: ItemLog) -> float:
         """Return where the first part ends."""
@@ -203,26 +205,26 @@ def fitted_to(log: ItemLog, decay_rate: ArrayLike, period: float, closed: bool =
     return Sources(rate, utility, decay_rate, period=period, names=log.names)
 
 
-def _announced(fleet: Sources, log: ItemLog, pings: PingLog) -> tuple[Sources, tuple[str, ...]]:
+def _with_signals(fleet: Sources, log: ItemLog, pings: PingLog) -> tuple[Sources, tuple[str, ...]]:
     """Return the fleet with the signals that are fitted to a log and its pings, and a note if
     pings come before their items; sources without items in the log send none that are known of."""
-    known = [name for name in fleet.names if name in set(log.names)]
-    part = log.select(known)
-    found = signals.measure(part, pings.select(known), lives(part))
-    place = {name: i for i, name in enumerate(known)}
-    which = np.array([place.get(name, -1) for name in fleet.names], dtype=np.intp)
+    active = [name for name in fleet.names if name in set(log.names)]
+    part = log.select(active)
+    fit = signals.measure(part, pings.select(active), lives(part))
+    place = {name: i for i, name in enumerate(active)}
+    places = np.array([place.get(name, -1) for name in fleet.names], dtype=np.intp)
     note = (
-        f"Pings precede the recorded publication of what they announce by up to {found.skew:.3g} "
+        f"Pings precede the recorded publication of what they announce by up to {fit.skew:.3g} "
         f"{log.unit}s: clocks differ, or items are dated late. They are replayed as recorded, so "
         "that a fetch may come before the item, and their worth is understated; check the time "
         "zones, or add this time to those of the pings."
     )
-    return found.of(fleet, which), (note,) * (found.skew > 0)
+    return fit.of(fleet, places), (note,) * (fit.skew > 0)
 
 
 def _check_fleet(fleet: Sources, log: ItemLog) -> None:
-    known = set(fleet.names)
-    lacking = [i for i, name in enumerate(log.names) if name not in known]
+    in_fleet = set(fleet.names)
+    lacking = [i for i, name in enumerate(log.names) if name not in in_fleet]
     if lacking:
         names = ", ".join(log.names[i] for i in lacking[:5]) + ", …" * (len(lacking) > 5)
         raise ValueError(

@@ -15,7 +15,7 @@ from crawl_env import ItemLog, Sources, Task
 from crawl_env.simulation.selection import whole_budget
 from ephemeral_crawl.comparison import indexing
 from ephemeral_crawl.comparison.events import Events
-from ephemeral_crawl.comparison.present import Measured, Present, equal, since_last_crawl
+from ephemeral_crawl.comparison.present import Measurement, Present, equal, since_last_crawl
 from ephemeral_crawl.comparison.report import against, collects, equal_utility, equals, limit
 from ephemeral_crawl.comparison.sample import Sample, sample
 from ephemeral_crawl.comparison.schedule import Schedule, clock
@@ -26,7 +26,7 @@ FLEET = Sources([1.0, 0.2, 0.0], [2.0, 9.0, 1.0], [0.3, 0.05, 0.1], names=["a", 
 
 def root(budget, error=0.0):
     reward = 10 * budget**0.5
-    return Measured(budget, reward, budget, reward - error)
+    return Measurement(budget, reward, budget, reward - error)
 
 
 def test_the_budget_of_equal_utility_is_found_and_run():
@@ -36,7 +36,7 @@ def test_the_budget_of_equal_utility_is_found_and_run():
         tried.append(budget)
         return root(budget)
 
-    now = Measured(4, 12, 4, 12)
+    now = Measurement(4, 12, 4, 12)
     found = equal(now, measure, lambda m: m**0.8, least=0.01, whole=False)
     assert 12 <= found.run.reward <= 12 * 1.01
     assert found.fewer == pytest.approx(1 - 1.44 / 4, abs=0.01)
@@ -44,15 +44,15 @@ def test_the_budget_of_equal_utility_is_found_and_run():
     assert len(tried) <= 8
     whole = equal(root(40)._replace(reward=22), root, lambda m: m**0.8, least=1.0, whole=True)
     assert whole.run.budget == 5
-    assert equal(Measured(4, 21, 4, 21), root, lambda m: m, least=1.0, whole=True) is None
+    assert equal(Measurement(4, 21, 4, 21), root, lambda m: m, least=1.0, whole=True) is None
     # Intervals that cost no whole number of fetches are compared with the next larger one.
-    dearer = equal(Measured(4.5, 21, 4.5, 21), root, lambda m: m, 1.0, True)
+    dearer = equal(Measurement(4.5, 21, 4.5, 21), root, lambda m: m, 1.0, True)
     assert dearer.same.budget == 5
     assert "it spends 5 (11.1% more)" in equal_utility("present intervals", dearer, "items")
 
 
 def test_noise_is_no_equal_utility():
-    now = Measured(4, 12, 4, 12)
+    now = Measurement(4, 12, 4, 12)
     found = equal(now, lambda m: root(m, error=2.0), lambda m: m**0.8, least=0.01, whole=False)
     assert found.run.reward == pytest.approx(14, rel=0.01), "12 and its error"
     assert equal(now, lambda m: root(m, error=9.0), lambda m: m, least=0.01, whole=False) is None
@@ -273,7 +273,7 @@ def test_a_sample_keeps_the_ratio_of_budget_and_sources():
     for budget in (1000.0, 50.0, 10.0):
         found = sample(fleet, [budget])
         (own,) = found.budgets
-        size = len(found.which)
+        size = len(found.places)
         assert size <= 300
         assert own >= 1
         assert own == whole_budget(fleet.cost, own), "a whole number of crawls"

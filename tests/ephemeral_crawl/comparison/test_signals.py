@@ -34,11 +34,11 @@ def test_the_worth_by_the_model_bounds_what_signals_can_add():
         )
         quiet = task.replaced(sources=without_signals(task.sources), signals=None)
         worth = net_worth(task, quiet)
-        assert worth.each is not None
-        assert np.all(worth.each >= before - 1e-9 * fleet.ceiling)
-        before = worth.each
+        assert worth.of_source is not None
+        assert np.all(worth.of_source >= before - 1e-9 * fleet.ceiling)
+        before = worth.of_source
         gained = task_bound(task).bound - task_bound(quiet).bound
-        assert 0 < gained <= worth.each.sum() * (1 + 1e-9)
+        assert 0 < gained <= worth.of_source.sum() * (1 + 1e-9)
         assert worth.multiplier == pytest.approx(task_bound(quiet).multiplier)
 
 

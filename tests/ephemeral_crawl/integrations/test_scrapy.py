@@ -52,7 +52,7 @@ def test_items_are_not_lost_where_a_date_is_unreadable_or_the_page_ends_in_an_er
     live = Scheduler(":memory:", budget="60/h")
     live.add_many({"source": name} for name in ("https://a.example", "https://b.example"))
     spider = ScheduledSpider()
-    spider.scheduler, spider._reported = live, asyncio.Event()
+    spider.scheduler, spider._report = live, asyncio.Event()
 
     def crawled(find):
         (lease,) = live.lease()

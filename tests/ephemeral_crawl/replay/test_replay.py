@@ -21,7 +21,7 @@ from ephemeral_crawl.core.runner import measured_of
 from ephemeral_crawl.live import Scheduler
 from ephemeral_crawl.replay import play as replay
 from ephemeral_crawl.replay.play import LiveScheduler, Replay, play
-from ephemeral_crawl.replay.recording import Recording, _changed
+from ephemeral_crawl.replay.recording import Recording, _new_and_dead
 from ephemeral_crawl.replay.split import WEEK, Log, fitted_to
 from ephemeral_crawl.replay.view import View
 from tests.ephemeral_crawl.commands import FEW, replayed, rows, totals
@@ -467,7 +467,7 @@ def test_sources_that_are_silent_at_the_split_have_rate_0(tmp_path, capsys):
         "dead": False,
         "living": True,
     }
-    _changed(Report("Replay"), SimpleNamespace(split=split), limited=False)
+    _new_and_dead(Report("Replay"), SimpleNamespace(split=split), has_limit=False)
     printed = capsys.readouterr().out
     assert "Silent at the split: 2 sources. Policies that are given rates are given 0" in printed
     assert "In the second part 5.6% of all utility is published there." in printed

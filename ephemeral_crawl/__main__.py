@@ -15,10 +15,10 @@ _RECORDED = ("--items", "--signals")  # options that give a log
 
 def main(words: list[str] | None = None) -> None:
     """Run the command that the words name, by default those of the command line."""
-    asked = sys.argv[1:] if words is None else words
-    if asked[:1] == ["evaluate"] and any(w.partition("=")[0] in _RECORDED for w in asked):
-        asked = ["replay", *asked[1:]]  # a log is replayed
-    PROGRAM.run(asked)
+    arguments = sys.argv[1:] if words is None else words
+    if arguments[:1] == ["evaluate"] and any(w.partition("=")[0] in _RECORDED for w in arguments):
+        arguments = ["replay", *arguments[1:]]  # a log is replayed
+    PROGRAM.run(arguments)
 
 
 if __name__ == "__main__":

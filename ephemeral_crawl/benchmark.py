@@ -73,10 +73,10 @@ class Benchmark(ParallelStudy):
         if not self.agent:
             raise ValueError("no agent was given; give --agent my_module:MyAgent, or a name")
         words = [word for word in map(str.strip, self.tasks.split(",")) if word]
-        asked = words if len(words) > 1 else "".join(words)
+        selection = words if len(words) > 1 else "".join(words)
         with exits_told(self.agent):
             agent = load(self.agent, self._settings)
-            tasks, left_out = results.playable(agent, asked, self.features, self.training)
+            tasks, left_out = results.playable(agent, selection, self.features, self.training)
         self.check()
         head = results.header(
             agent,
@@ -115,15 +115,15 @@ class Benchmark(ParallelStudy):
     @property
     def _settings(self) -> dict[str, Any]:
         try:
-            found = json.loads(self.settings)
+            settings = json.loads(self.settings)
         except ValueError as error:
             raise ValueError(f"--settings is not JSON: {error}") from None
-        if not isinstance(found, dict):
+        if not isinstance(settings, dict):
             raise ValueError(
                 f"--settings is {self.settings}; give an object, such as "
                 '\'{"estimator": "counts"}\''
             )
-        return found
+        return settings
 
 
 @contextmanager
@@ -191,9 +191,9 @@ def _with(kind: Callable[..., Any], settings: dict[str, Any]) -> AgentLike:
         raise ValueError(f"--settings are given, and {kind!r} is no class that takes them")
     base: Any = kind
     made_of = getattr(base, "Settings", None)  # of a learner
-    accepted = inspect.signature(made_of or base).parameters
-    if not any(one.kind is one.VAR_KEYWORD for one in accepted.values()):
-        names = list(accepted) if made_of else [*accepted][1:]  # without the environment
+    parameters = inspect.signature(made_of or base).parameters
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        names = list(parameters) if made_of else [*parameters][1:]  # without the environment
         names = [name for name in names if name != "seed"]
         if not names:
             raise ValueError(f"--settings are given, and {base.__name__} takes none")
@@ -201,14 +201,16 @@ def _with(kind: Callable[..., Any], settings: dict[str, Any]) -> AgentLike:
             if name not in names:
                 raise unknown(f"setting of {base.__name__}", name, names)
 
-    def made(self: Any, env: Any, *, seed: int | None = None) -> None:
-        given = {"settings": made_of(**settings)} if made_of else settings
-        base.__init__(self, env, seed=seed, **given)
+    def initialise(self: Any, env: Any, *, seed: int | None = None) -> None:
+        arguments = {"settings": made_of(**settings)} if made_of else settings
+        base.__init__(self, env, seed=seed, **arguments)
 
-    own: Any = type(kind.__name__, (kind,), {"__module__": kind.__module__, "__init__": made})
-    own.__qualname__ = kind.__qualname__
-    found: AgentLike = own
-    return found
+    subclass: Any = type(
+        kind.__name__, (kind,), {"__module__": kind.__module__, "__init__": initialise}
+    )
+    subclass.__qualname__ = kind.__qualname__
+    agent: AgentLike = subclass
+    return agent
 
 
 def write(report: Report, result: results.Result, salt: str = "") -> None:
@@ -217,16 +219,16 @@ def write(report: Report, result: results.Result, salt: str = "") -> None:
     rows = []
     for task_id, score in results.scores_of(result["runs"], result["split"], salt).items():
         task = named(task_id)
-        mine = [row for row in result["runs"] if row["task"] == task_id]
+        own_runs = [row for row in result["runs"] if row["task"] == task_id]
         rows.append(
             [
                 results.score_name(task, result["training"]),
                 task.tier,
                 plain(score),
-                number(float(sum(row["reward"] for row in mine) / len(mine))),
+                number(float(sum(row["reward"] for row in own_runs) / len(own_runs))),
                 f"{by_task[task_id].min():.3f}",
-                len(mine),
-                f"{sum(row['seconds'] + row['training_seconds'] for row in mine):.1f}",
+                len(own_runs),
+                f"{sum(row['seconds'] + row['training_seconds'] for row in own_runs):.1f}",
             ]
         )
     together = iqm(list(by_task.values()))
@@ -237,5 +239,5 @@ def write(report: Report, result: results.Result, salt: str = "") -> None:
     )
     columns = ["score", "tier", "mean", "reward", "worst run", "runs", "CPU seconds"]
     report.table("Scores by task", columns, rows)
-    for why in result["left_out"].values():
-        report.paragraph(f"Not played: {why}.")
+    for reason in result["left_out"].values():
+        report.paragraph(f"Not played: {reason}.")

@@ -86,18 +86,18 @@ class Example(Study):
     def run(self) -> None:
         _ = check_seed(self.seed, "--seed")
         self.check()
-        made = log(self.seed)
+        data = log(self.seed)
         with self.results() as folder:
-            table.write(folder / _LOG, rows(made))
-            assert made.curves is not None
-            made.curves.to_csv(folder / _CURVES)
-            table.write(folder / _PINGS, ping_rows(pings(made, self.seed)))
+            table.write(folder / _LOG, rows(data))
+            assert data.curves is not None
+            data.curves.to_csv(folder / _CURVES)
+            table.write(folder / _PINGS, ping_rows(pings(data, self.seed)))
             fleet().to_csv(folder / _SOURCES)
             rule = intervals()
             table.write(folder / _INTERVALS, {"source": rule, "interval": rule.values()})
         items, curves, signals = (self.out / name for name in (_LOG, _CURVES, _PINGS))
         print(
-            f"Wrote {len(made):,} items of {len(made.names)} feeds to {items}, their curves to "
+            f"Wrote {len(data):,} items of {len(data.names)} feeds to {items}, their curves to "
             f"{curves}, pings to {signals}, the true rates to {self.out / _SOURCES}, and a present "
             f"rule to {self.out / _INTERVALS}. Rates and intervals are per hour and in hours.\n\n"
             f"1. Estimate the rates, utilities and decay of the feeds from the log:\n\n"
@@ -144,15 +144,17 @@ def log(seed: int) -> ItemLog:
         times = _cycled(rng, float(feeds.arrival_rate[i]), first, last)
         source.append(np.full(times.size, i))
         published.append(times)
-    which, when = np.concatenate(source), np.concatenate(published)
-    order = np.argsort(when, kind="stable")
-    which, when = which[order], when[order]
-    utility = np.ceil(feeds.mean_utility[which] * rng.exponential(size=which.size))
-    decay = feeds.decay_rate[which] * rng.gamma(25.0, 1 / 25.0, which.size)
-    left = np.round(np.exp(-decay[:, None] * _AGES), 4)
-    n, k = left.shape
-    curves = DecayCurves(np.arange(n + 1) * k, np.tile(_AGES, n), left.ravel())
-    return ItemLog(feeds.names, which, np.round(when, 3), utility, 0.0, SPAN, curves, origin=ORIGIN)
+    sources, moments = np.concatenate(source), np.concatenate(published)
+    order = np.argsort(moments, kind="stable")
+    sources, moments = sources[order], moments[order]
+    utility = np.ceil(feeds.mean_utility[sources] * rng.exponential(size=sources.size))
+    decay = feeds.decay_rate[sources] * rng.gamma(25.0, 1 / 25.0, sources.size)
+    remaining = np.round(np.exp(-decay[:, None] * _AGES), 4)
+    n, k = remaining.shape
+    curves = DecayCurves(np.arange(n + 1) * k, np.tile(_AGES, n), remaining.ravel())
+    return ItemLog(
+        feeds.names, sources, np.round(moments, 3), utility, 0.0, SPAN, curves, origin=ORIGIN
+    )
 
 
 def rows(log: ItemLog) -> dict[str, Iterable[str]]:
@@ -169,17 +171,17 @@ def pings(items: ItemLog, seed: int) -> PingLog:
     """Return the pings of the feeds: of some items, after an exponential delay, and false ones at a
     constant rate while a feed publishes."""
     rng, feeds = np.random.default_rng((seed, 1)), fleet()
-    true = rng.random(len(items)) < feeds.recall[items.source]
-    source = items.source[true]
-    time = items.published[true] + rng.exponential(feeds.signal_delay[source])
+    is_announced = rng.random(len(items)) < feeds.recall[items.source]
+    source = items.source[is_announced]
+    time = items.published[is_announced] + rng.exponential(feeds.signal_delay[source])
     starts = np.array([_OPENS if name == OPENED else 0.0 for name in feeds.names])
     ends = np.array([_CLOSES if name == CLOSED else SPAN for name in feeds.names])
     false = rng.poisson(feeds.false_rate * (ends - starts))
     of = np.repeat(np.arange(len(feeds)), false)
     source = np.concatenate((source, of))
-    received = np.round(np.concatenate((time, rng.uniform(starts[of], ends[of]))), 3)
-    seen = received < SPAN
-    return PingLog(feeds.names, source[seen], received[seen], 0.0, SPAN, origin=ORIGIN)
+    arrival = np.round(np.concatenate((time, rng.uniform(starts[of], ends[of]))), 3)
+    seen = arrival < SPAN
+    return PingLog(feeds.names, source[seen], arrival[seen], 0.0, SPAN, origin=ORIGIN)
 
 
 def ping_rows(log: PingLog) -> dict[str, Iterable[str]]:
@@ -201,5 +203,5 @@ def _stamps(times: FloatArray) -> Iterable[str]:
 def _cycled(rng: np.random.Generator, rate: float, first: float, last: float) -> FloatArray:
     """Return the times of a Poisson process whose rate has a daily cycle, by thinning."""
     times = rng.uniform(first, last, rng.poisson(1.6 * rate * (last - first)))
-    kept = rng.uniform(0, 1.6, times.size) < 1 + 0.6 * np.sin(2 * np.pi * (times % 24 - 9) / 24)
-    return np.asarray(times[kept])
+    is_kept = rng.uniform(0, 1.6, times.size) < 1 + 0.6 * np.sin(2 * np.pi * (times % 24 - 9) / 24)
+    return np.asarray(times[is_kept])

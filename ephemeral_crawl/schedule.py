@@ -78,13 +78,13 @@ class MakeSchedule(LogOptions, Study):
         hour = 1.0 / HOURS[log.unit]  # in the unit of the log
         per_hour = 3600.0 * Settings.of(self.budget).budget
         period = hour / per_hour / _STEPS
-        fleet, known = fitted_to(log, self._fading(log), period, closed=True), Known.of(log)
+        fleet, evidence = fitted_to(log, self._fading(log), period, closed=True), Evidence.of(log)
         longest = math.inf
         if self.max_interval:
             hours = seconds("--max-interval", self.max_interval, 1.0) / 3600.0
-            if (needed := float(fleet.cost.sum()) / hours) > per_hour:
+            if (rate := float(fleet.cost.sum()) / hours) > per_hour:
                 raise ValueError(
-                    f"--max-interval {self.max_interval} takes {needed:.3g} fetches an hour for "
+                    f"--max-interval {self.max_interval} takes {rate:.3g} fetches an hour for "
                     f"{counted(len(fleet), 'source')}, and --budget {self.budget} allows "
                     f"{per_hour:.3g}; allow a longer interval, or raise the budget"
                 )
@@ -94,14 +94,14 @@ class MakeSchedule(LogOptions, Study):
         task = Task(fleet, budget=budget, budget_rule="average", observed=False)
         plan = Schedule(task, longest, since)
         rows = plan.rows(schedule.clock(log, log.end), None)
-        for row, items, low, high in zip(rows, *known, strict=True):
+        for row, items, low, high in zip(rows, *evidence, strict=True):
             row |= {"items": int(items), "rate_low": f"{low:.4g}", "rate_high": f"{high:.4g}"}
             row["budget"] = self.budget
             if "λ*" in row["reason"] and not row["reason"].startswith("never"):
                 row["reason"] = _REACHED
         present = self._now(fleet, per_hour / hour)
         report = Report(f"Schedule of {counted(len(fleet), 'source')} at {self.budget}")
-        _write(report, plan, present, rows, log, known, self.max_interval)
+        _write(report, plan, present, rows, log, evidence, self.max_interval)
         self.publish(report, {"schedule.csv": rows})
 
     def _fading(self, log: ItemLog) -> Any:
@@ -124,7 +124,7 @@ class MakeSchedule(LogOptions, Study):
         return "the present intervals", 1.0 / intervals(self.present, fleet)
 
 
-class Known(NamedTuple):
+class Evidence(NamedTuple):
     """What the rates of N sources rest on."""
 
     items: NDArray[np.intp]  # (N,) that count towards the rate
@@ -132,7 +132,7 @@ class Known(NamedTuple):
     high: FloatArray  # (N,)
 
     @staticmethod
-    def of(log: ItemLog) -> Known:
+    def of(log: ItemLog) -> Evidence:
         """Return what the rates that are fitted to a log rest on; they are those of Gamma
         distributions."""
         alive = lives(log)
@@ -140,7 +140,7 @@ class Known(NamedTuple):
         rates = shrinkage.rates(counts, alive.span)
         shape, scale = (rates.value / rates.error) ** 2, rates.error**2 / rates.value
         low, high = (stats.gamma.ppf(p, shape, scale=scale) for p in (0.025, 0.975))
-        return Known(counts, low, high)
+        return Evidence(counts, low, high)
 
     def few(self, fleet: Sources, unit: str) -> str:
         """Return a sentence on the sources with few items, or "" if there are none."""
@@ -150,17 +150,17 @@ class Known(NamedTuple):
         worth = fleet.arrival_rate * fleet.mean_utility
         order = few[np.argsort(-worth[few], kind="stable")][:_NAMED]
         items = [counted(n, "item") for n in self.items[order]]
-        named = ", ".join(
+        names = ", ".join(
             f"{fleet.name(i)} ({number}; {self.low[i]:.2g} to {self.high[i]:.2g} per {unit})"
             for i, number in zip(order, items, strict=True)
         )
-        others = "those of the others" if few.size < len(fleet) else "one another"
+        basis = "those of the others" if few.size < len(fleet) else "one another"
         return (
             f"{few.size:,} of {counted(len(fleet), 'source')} "
             f"{'has' if few.size == 1 else 'have'} fewer than {_FEW} items in the log; "
             f"{worth[few].sum() / worth.sum():.0%} of the worth is expected of them. Their rates "
-            f"rest on {others} and on the prior of the fit more than on what they published: "
-            f"{named}{', …' if few.size > _NAMED else ''}. Ranges are 95 % intervals."
+            f"rest on {basis} and on the prior of the fit more than on what they published: "
+            f"{names}{', …' if few.size > _NAMED else ''}. Ranges are 95 % intervals."
         )
 
 
@@ -171,8 +171,8 @@ def collected(fleet: Sources, crawls: FloatArray) -> FloatArray:
         crawls: fetches per unit of time, (N,).
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = crawls * fleet.ceiling * -np.expm1(-fleet.decay_rate / crawls)
-    return np.where(crawls > 0, found, 0.0)
+        utility = crawls * fleet.ceiling * -np.expm1(-fleet.decay_rate / crawls)
+    return np.where(crawls > 0, utility, 0.0)
 
 
 def _write(
@@ -181,7 +181,7 @@ def _write(
     present: tuple[str, FloatArray],
     rows: list[dict[str, Any]],
     log: ItemLog,
-    known: Known,
+    evidence: Evidence,
     max_interval: str,
 ) -> None:
     fleet = plan.task.sources
@@ -192,17 +192,17 @@ def _write(
         raise ValueError("no source publishes anything of worth at the end of the log")
     best = float(plan.best.reward.sum()) / period
     now = float(collected(fleet, crawls).sum())
-    spent = float((crawls * fleet.cost).sum()) * period
+    cost = float((crawls * fleet.cost).sum()) * period
     text = f"The schedule collects {best / published:.1%} of all worth, and {name} "
     text += f"{now / published:.1%}"
-    if abs(spent / plan.task.budget - 1.0) > 0.01:
-        same = Schedule(plan.task.replaced(budget=spent), plan.longest)
+    if abs(cost / plan.task.budget - 1.0) > 0.01:
+        equal = Schedule(plan.task.replaced(budget=cost), plan.longest)
         text += (
-            f" with {spent / plan.task.budget:.2g} times its fetches, with which a schedule would "
-            f"collect {float(same.free.reward.sum()) / period / published:.1%}"
+            f" with {cost / plan.task.budget:.2g} times its fetches, with which a schedule would "
+            f"collect {float(equal.free.reward.sum()) / period / published:.1%}"
         )
     report.answer(text + ".")
-    if few := known.few(fleet, log.unit):
+    if few := evidence.few(fleet, log.unit):
         report.paragraph(few)
     if (silent := np.flatnonzero(~(plan.publishes > 0.0))).size:
         names = ", ".join(fleet.name(i) for i in silent[:_NAMED])

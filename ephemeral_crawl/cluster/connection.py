@@ -36,7 +36,7 @@ def connect(cpus: int | None = None, address: str | None = None) -> Any:
         ModuleNotFoundError: Ray is not installed.
         ConnectionError: no cluster answers at the address.
     """
-    named = "" if address else "RAY_ADDRESS="
+    variable = "" if address else "RAY_ADDRESS="
     address = address or os.environ.get("RAY_ADDRESS", "local")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if address == "local":
@@ -50,8 +50,12 @@ def connect(cpus: int | None = None, address: str | None = None) -> Any:
         return ray
     quiet = {"log_to_driver": False, "logging_level": "error"}
     if address == "local":
-        here = {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": _OBJECT_STORE}
-        ray.init("local", **here, **quiet)
+        options = {
+            "num_cpus": cpus,
+            "include_dashboard": False,
+            "object_store_memory": _OBJECT_STORE,
+        }
+        ray.init("local", **options, **quiet)
         if ray.util.get_node_ip_address() not in ("127.0.0.1", "::1"):
             warnings.warn(
                 "Ray was imported before it was started here, so that it listens on all network "
@@ -59,12 +63,12 @@ def connect(cpus: int | None = None, address: str | None = None) -> Any:
                 stacklevel=2,
             )
         return ray
-    _check_reachable(address, named)
+    _check_reachable(address, variable)
     ray.init(address, **quiet)
     return ray
 
 
-def _check_reachable(address: str, named: str) -> None:
+def _check_reachable(address: str, variable: str) -> None:
     """Refuse an address where nobody listens at once; Ray tries for minutes."""
     host, _, port = address.rpartition("//")[2].rpartition(":")
     try:
@@ -72,7 +76,7 @@ def _check_reachable(address: str, named: str) -> None:
             socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
     except OSError as error:
         raise ConnectionError(
-            f"no Ray cluster answers at {named}{address} ({error}); start one there with `ray "
+            f"no Ray cluster answers at {variable}{address} ({error}); start one there with `ray "
             "start --head`, or unset RAY_ADDRESS to use this machine alone"
         ) from None
 
@@ -112,35 +116,35 @@ def run_tasks(
             while waiting and len(running) < at_once:
                 number, job = waiting.pop()
                 running[task.remote(shared, job)] = number
-            (finished,), _ = ray.wait(list(running))
-            number = running.pop(finished)
-            yield number, _result(ray, finished, jobs[number])
+            (handle,), _ = ray.wait(list(running))
+            number = running.pop(handle)
+            yield number, _result(ray, handle, jobs[number])
     finally:
-        for left in running:
-            ray.cancel(left, force=True)
+        for handle in running:
+            ray.cancel(handle, force=True)
 
 
 def _call(work: Callable[[Job], Result], job: Job) -> Result:
     return work(job)
 
 
-def _result(ray: Any, finished: Any, job: Job) -> Result:
+def _result(ray: Any, handle: Any, job: Job) -> Result:
     try:
-        return ray.get(finished)
+        return ray.get(handle)
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None  # what the job itself raised
     except ray.exceptions.RayError as error:
-        died = ray.exceptions.WorkerCrashedError | ray.exceptions.OutOfMemoryError
-        if isinstance(error, died):
-            why = (
+        crashes = ray.exceptions.WorkerCrashedError | ray.exceptions.OutOfMemoryError
+        if isinstance(error, crashes):
+            reason = (
                 f"the worker process of job {shown(job)} died {_RETRIES + 1} times, perhaps for "
                 "lack of memory; fewer --jobs at the same time need less"
             )
         else:
-            why = f"Ray lost job {shown(job)}, as when its head node is stopped"
+            reason = f"Ray lost job {shown(job)}, as when its head node is stopped"
         raise ChildProcessError(
-            f"{why}. What was finished is kept, and the same command goes on from there. Ray says: "
-            f"{_first_line(error)}"
+            f"{reason}. What was finished is kept, and the same command goes on from there. Ray "
+            f"says: {_first_line(error)}"
         ) from None
 
 

@@ -64,12 +64,12 @@ class Shard:
     ) -> None:
         self._scheduler = FleetScheduler(FleetColumns.open(fleet)[first:last], **options)
         self._checkpoint, self._every = checkpoint, every
-        self._saved = 0
+        self._checkpoint_step = 0
         self._offered = -1  # step of the last offers
         if checkpoint is not None and checkpoint.exists():
             with blamed(checkpoint, "begin the run again"):
                 self._scheduler.set_state(read_archive(checkpoint))
-            self._saved = self._scheduler.steps
+            self._checkpoint_step = self._scheduler.steps
 
     def offers(self, step: int, decisions: Sequence[Decision], k: int) -> Answer:
         """Carry out the decisions on steps `step`, `step` + 1, …, and offer the best k sources of
@@ -79,11 +79,11 @@ class Shard:
         """
         scheduler = self._scheduler
         if step > scheduler.steps:
-            return Answer(scheduler.steps, self._saved, None)
+            return Answer(scheduler.steps, self._checkpoint_step, None)
         for decision in decisions[scheduler.steps - step :]:
             self._carry_out(decision)
         self._offered = scheduler.steps
-        return Answer(scheduler.steps, self._saved, scheduler.offers(k))
+        return Answer(scheduler.steps, self._checkpoint_step, scheduler.offers(k))
 
     def _carry_out(self, decision: Decision) -> None:
         scheduler = self._scheduler
@@ -93,9 +93,9 @@ class Shard:
         if decision.failed is not None:
             scheduler.report(failed=decision.failed)
         if self._checkpoint is not None and scheduler.steps % self._every == 0:
-            with atomic_file(self._checkpoint) as new, new.open("wb") as file:
+            with atomic_file(self._checkpoint) as path, path.open("wb") as file:
                 np.savez(file, **scheduler.get_state())
-            self._saved = scheduler.steps
+            self._checkpoint_step = scheduler.steps
 
 
 POLICIES = ("whittle", "myopic", "oldest-first")
@@ -168,7 +168,7 @@ class ShardedScheduler:
         bounds = np.linspace(0, len(columns), shards + 1).astype(int)
         self._first = bounds[:-1]
         self._limit = np.minimum(np.diff(bounds), self._number)  # offers of a shard
-        self._wanted = self._with_margin(self._number * np.diff(bounds) / len(columns))
+        self._numbers = self._with_margin(self._number * np.diff(bounds) / len(columns))
         self._log: list[list[Decision]] = [[] for _ in range(shards)]  # since the checkpoints
         self._crawls = np.zeros(shards, int)  # of the shards in the last step
         self._folder = None
@@ -212,22 +212,22 @@ class ShardedScheduler:
         Raises:
             ChildProcessError: a shard failed again and again, or its checkpoint is not there.
         """
-        wanted = dict(enumerate(self._wanted))
+        numbers = dict(enumerate(self._numbers))
         offers: dict[int, Offers] = {}
-        while wanted:
-            offers |= self._offers(wanted)
-            keys, shard = self._joined(offers)
+        while numbers:
+            offers |= self._offers(numbers)
+            keys, shard = self._join(offers)
             best = _best(keys, self._number)
             crawls = np.bincount(shard[best], minlength=len(self._shards))
             # A shard all of whose offers are taken may have better sources than others.
-            wanted = {
+            numbers = {
                 i: min(2 * k, self._limit[i])
-                for i, k in wanted.items()
+                for i, k in numbers.items()
                 if crawls[i] == k < self._limit[i]
             }
         for log, number in zip(self._log, crawls, strict=True):
             log.append(Decision(int(number)))
-        self._crawls, self._wanted = crawls, self._with_margin(crawls)
+        self._crawls, self._numbers = crawls, self._with_margin(crawls)
         sources = keys.source[best].astype(np.intp) + self._first[shard[best]]
         order = np.argsort(sources)
         crawled_at = keys.crawled_at[best][order]
@@ -271,21 +271,21 @@ class ShardedScheduler:
     def _with_margin(self, crawls: NDArray[Any]) -> NDArray[np.int64]:
         return np.minimum(np.ceil(_MARGIN * crawls) + _LEAST, self._limit).astype(np.int64)
 
-    def _offers(self, wanted: Mapping[int, int]) -> dict[int, Offers]:
+    def _offers(self, numbers: Mapping[int, int]) -> dict[int, Offers]:
         """Return as many keys of some shards as wanted, or as they have."""
-        found: dict[int, Offers] = {}
-        since = dict.fromkeys(wanted, self.steps - 1)  # the first decision to be sent
+        offers: dict[int, Offers] = {}
+        since = dict.fromkeys(numbers, self.steps - 1)  # the first decision to be sent
         while since:
-            asked = []
+            calls = []
             for i, step in since.items():
                 log, start = self._log[i], self.steps - len(self._log[i])
                 step = max(step, start)
-                k = int(wanted[i])
-                asked.append(self._shards[i].offers.remote(step, log[step - start :], k))
-            for i, answer in zip(list(since), self._answers(asked), strict=True):
+                k = int(numbers[i])
+                calls.append(self._shards[i].offers.remote(step, log[step - start :], k))
+            for i, answer in zip(list(since), self._answers(calls), strict=True):
                 start = self.steps - len(self._log[i])
                 if answer.offers is not None:
-                    found[i] = answer.offers
+                    offers[i] = answer.offers
                     del since[i], self._log[i][: max(answer.saved - start, 0)]
                 elif answer.steps >= start:
                     since[i] = answer.steps
@@ -294,24 +294,24 @@ class ShardedScheduler:
                         f"shard {i} was started again, and finds no checkpoint at {self._file(i)}; "
                         "give a folder that all machines share"
                     )
-        return found
+        return offers
 
-    def _answers(self, asked: list[Any]) -> list[Answer]:
+    def _answers(self, calls: list[Any]) -> list[Answer]:
         errors = self._ray.exceptions
         try:
-            return self._ray.get(asked)
+            return self._ray.get(calls)
         except errors.RayTaskError as error:
             raise error.cause from None
         except errors.RayError as error:
             raise ChildProcessError(f"a shard could not go on. Ray says: {error}") from None
 
-    def _joined(self, offers: Mapping[int, Offers]) -> tuple[Offers, IntArray]:
+    def _join(self, offers: Mapping[int, Offers]) -> tuple[Offers, IntArray]:
         """Return the keys of all shards, in order, and the shard of each."""
         parts = [offers[i] for i in range(len(self._shards))]
         keys = ((part.index, part.crawled_at, part.source) for part in parts)
-        joined = (np.concatenate(column) for column in zip(*keys, strict=True))
+        columns = (np.concatenate(column) for column in zip(*keys, strict=True))
         shard = np.repeat(np.arange(len(parts)), [len(part.index) for part in parts])
-        return Offers(*joined), shard
+        return Offers(*columns), shard
 
 
 def _number(columns: FleetColumns, budget: float) -> int:
@@ -330,6 +330,6 @@ def _best(keys: Offers, number: int) -> IntArray:
         return np.arange(len(index))
     threshold = np.partition(index, len(index) - number)[len(index) - number]
     above = np.flatnonzero(index > threshold)
-    tied = np.flatnonzero(index == threshold)
-    first = np.argsort(keys.crawled_at[tied], kind="stable")[: number - len(above)]
-    return np.sort(np.concatenate([above, tied[first]]))
+    ties = np.flatnonzero(index == threshold)
+    first = np.argsort(keys.crawled_at[ties], kind="stable")[: number - len(above)]
+    return np.sort(np.concatenate([above, ties[first]]))

@@ -167,10 +167,10 @@ def work(job: Job) -> Result:
 def entrants(agents: Iterable[str], arguments: dict[str, Any]) -> tuple[str, ...]:
     """Return the agents to run on a task: without the exact index if it equals Theorem 1, and with
     the clairvoyant if random content is not observed."""
-    signalled = arguments.get("signals") is not None
-    random = signalled or arguments["arrivals"] != "deterministic"
-    observed = arguments.get("observed", not signalled)
-    exact = random and (observed or signalled)
+    has_signals = arguments.get("signals") is not None
+    random = has_signals or arguments["arrivals"] != "deterministic"
+    observed = arguments.get("observed", not has_signals)
+    exact = random and (observed or has_signals)
     peers = tuple(name for name in agents if exact or name != WhittleExact.name)
     return peers if observed or not random else (*peers, CLAIRVOYANT)
 
@@ -179,8 +179,8 @@ def bound(job: Job) -> Result:
     """Return the bound of a job's task, for the fleet of each run if fleets are drawn."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = bound_of(arguments_of(job), job["runs"]["seeds"], job["runs"]["seed"])
-    return {"bound": np.asarray(found.bound).tolist(), "name": found.name}
+        result = bound_of(arguments_of(job), job["runs"]["seeds"], job["runs"]["seed"])
+    return {"bound": np.asarray(result.bound).tolist(), "name": result.name}
 
 
 def joined(parts: Sequence[Result]) -> Result:
@@ -203,6 +203,6 @@ def as_evaluation(result: Result, seeds: int) -> Evaluation:
 def seeds_needed(arguments: dict[str, Any], agent: str, seeds: int) -> int:
     """Return the number of seeds to run: 1 if neither environment nor agent is random."""
     sources = arguments.get("sources")
-    drawn = isinstance(sources, str) and sources.startswith("drawn-")
+    is_drawn = isinstance(sources, str) and sources.startswith("drawn-")
     still = arguments["arrivals"] == "deterministic" and arguments.get("start") != "random"
-    return 1 if still and not drawn and agent != "random" else seeds
+    return 1 if still and not is_drawn and agent != "random" else seeds

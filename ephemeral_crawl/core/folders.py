@@ -102,7 +102,7 @@ def recover(path: Path) -> bool:
     """Put a complete folder that a killed process left beside `path` in its place, and remove what
     else it left; return whether there was one. The folders of running processes are left alone."""
     path = Path(os.path.abspath(path))
-    recovered = False
+    is_recovered = False
     for state in (COMPLETE, OLD, PARTIAL):
         for folder, token in sorted(_left(path, state), key=lambda x: x[0].stat().st_mtime):
             with _locked(folder) as is_ours:
@@ -110,18 +110,18 @@ def recover(path: Path) -> bool:
                     continue
                 if state == COMPLETE:
                     _take_place(folder, path, token)
-                    recovered = True
+                    is_recovered = True
                 elif state == OLD and not path.exists():
                     folder.rename(path)
                 else:
                     shutil.rmtree(folder, ignore_errors=True)
-    if recovered:
+    if is_recovered:
         print(
             f"{path.name}: recovered the complete results of a run that was stopped while it put "
             "them in place",
             file=sys.stderr,
         )
-    return recovered
+    return is_recovered
 
 
 def _take_place(complete: Path, path: Path, token: str) -> None:

@@ -70,25 +70,25 @@ class LogOptions:
         if outside := len(whole) - len(log):
             log = log.with_notes(f"Left out: {counted(outside, 'item')} outside this time.")
         early = np.arange(len(log)) < len(log) // 2
-        believed = np.where(early, since != "", until != "")
-        far = log.far & ~believed
+        is_believed = np.where(early, since != "", until != "")
+        far = log.far & ~is_believed
         if not far.any():
             return log
         near = log.published[~far]
         first, last = float(near.min()), float(near.max())
-        found = (
+        text = (
             f"{far.sum():,} of {len(log):,} items lie far from all others, which are from "
-            f"{log.date(first)} to {log.date(last)}: {_listed(log, np.flatnonzero(far))}"
+            f"{log.date(first)} to {log.date(last)}: {_items_text(log, np.flatnonzero(far))}"
         )
         if not self.drop_outliers:
             raise ValueError(
-                f"{items}: {found}. Correct their dates, or drop them with --drop-outliers. If "
+                f"{items}: {text}. Correct their dates, or drop them with --drop-outliers. If "
                 "they are right, of all commands only `fit` takes them, if it is told the time "
                 "that the log covers by --from and --until"
             )
         start = first if far[0] else log.start
         end = float(np.nextafter(last, np.inf)) if far[-1] else log.end
-        return log.covering(start, end).with_notes(f"{found}. They are left out.")
+        return log.covering(start, end).with_notes(f"{text}. They are left out.")
 
 
 @dataclass(kw_only=True)
@@ -110,14 +110,14 @@ class SignalOptions(LogOptions):
         """
         if self.signals is None:
             return None
-        read = PingLog.from_csv(
+        pings = PingLog.from_csv(
             self.signals,
             unit=self.unit,
             time_unit=self.time_unit,
             drop_duplicates=self.drop_duplicates,
         )
         try:
-            return read.aligned_with(log, self.drop_unknown)
+            return pings.aligned_with(log, self.drop_unknown)
         except ValueError as error:
             raise ValueError(f"{self.signals}: {error}") from None
 
@@ -125,9 +125,9 @@ class SignalOptions(LogOptions):
 def check_decay(curves: Path | None, decay_rate: float | None) -> None:
     """Raise ValueError unless either curves or a decay rate are given, and the rate is positive."""
     if (curves is None) == (decay_rate is None):
-        which = "neither" if curves is None else "both"
+        word = "neither" if curves is None else "both"
         raise ValueError(
-            f"{which} of --curves and --decay-rate given; give either the recorded curves of "
+            f"{word} of --curves and --decay-rate given; give either the recorded curves of "
             "items, or the decay rate of all sources, ln 2 / half-life: --decay-rate 0.23 if "
             "utility halves in 3 units of time"
         )
@@ -135,12 +135,12 @@ def check_decay(curves: Path | None, decay_rate: float | None) -> None:
         raise ValueError(f"--decay-rate is {decay_rate:g}; it must be positive (1/time)")
 
 
-def _listed(log: ItemLog, which: np.ndarray) -> str:
+def _items_text(log: ItemLog, rows: np.ndarray) -> str:
     """Return the sources and dates of some items of a log, the farthest first."""
     middle = float(np.median(log.published))
-    which = which[np.argsort(-np.abs(log.published[which] - middle), kind="stable")]
-    named = [f"{log.names[log.source[i]]} at {log.date(log.published[i])}" for i in which[:_NAMED]]
-    return ", ".join(named) + f" and {which.size - _NAMED} more" * (which.size > _NAMED)
+    rows = rows[np.argsort(-np.abs(log.published[rows] - middle), kind="stable")]
+    items = [f"{log.names[log.source[i]]} at {log.date(log.published[i])}" for i in rows[:_NAMED]]
+    return ", ".join(items) + f" and {rows.size - _NAMED} more" * (rows.size > _NAMED)
 
 
 def given_time(option: str, text: str, log: ItemLog) -> float | str | None:
@@ -168,7 +168,7 @@ def given_time(option: str, text: str, log: ItemLog) -> float | str | None:
 
 def digest(log: ItemLog, pings: PingLog | None = None) -> str:
     """Return a hash of a log, and of a log of pings."""
-    found = hashlib.sha256(log.digest().encode())
+    hasher = hashlib.sha256(log.digest().encode())
     for array in () if pings is None else (pings.source, pings.time):
-        found.update(array.tobytes())
-    return found.hexdigest()[:24]
+        hasher.update(array.tobytes())
+    return hasher.hexdigest()[:24]

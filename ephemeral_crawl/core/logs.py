@@ -47,8 +47,8 @@ class _Json(logging.Formatter):
         }
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
-        shown = {key: self._redact(x) if isinstance(x, str) else x for key, x in fields.items()}
-        return json.dumps(shown, ensure_ascii=False)
+        redacted = {key: self._redact(x) if isinstance(x, str) else x for key, x in fields.items()}
+        return json.dumps(redacted, ensure_ascii=False)
 
 
 @contextmanager
@@ -68,13 +68,13 @@ def logged(
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json(redact) if form == "json" else _Text(text, redact))
     loggers = [logging.getLogger(name) for name in names]
-    before = [(one.handlers, one.propagate, one.level) for one in loggers]
-    for one in loggers:
-        one.handlers, one.propagate = [handler], False
-        one.setLevel(level.upper())
+    before = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]
+    for logger in loggers:
+        logger.handlers, logger.propagate = [handler], False
+        logger.setLevel(level.upper())
     try:
         yield
     finally:
-        for one, (handlers, propagate, least) in zip(loggers, before, strict=True):
-            one.handlers, one.propagate = handlers, propagate
-            one.setLevel(least)
+        for logger, (handlers, propagate, least) in zip(loggers, before, strict=True):
+            logger.handlers, logger.propagate = handlers, propagate
+            logger.setLevel(least)

@@ -60,16 +60,16 @@ def with_file(
             raise ValueError(
                 f"{path}: {unknown('option', name, [f.replace('_', '-') for f in fields])}"
             )
-        given = [_text(path, command, name, x) for x in (value if _is_list(value) else [value])]
+        values = [_text(path, command, name, x) for x in (value if _is_list(value) else [value])]
         option = "--" + name.replace("_", "-")
         if _is_positional(hints[name.replace("-", "_")]):
-            positional += given
+            positional += values
         elif isinstance(value, bool):
             options.append(option if value else f"--no-{option[2:]}")
         elif _is_list(value):
-            options += [option, *given]
+            options += [option, *values]
         else:
-            options.append(f"{option}={given[0]}")
+            options.append(f"{option}={values[0]}")
     return [*positional, *options, *rest]
 
 

@@ -316,8 +316,8 @@ def _tidy(svg: str, number: int) -> str:
     Only tags are changed, not text.
     """
 
-    def tag(found: re.Match[str]) -> str:
-        text = _NUMBERS.sub(lambda m: re.sub(r"(\d\.\d\d)\d+", r"\1", m[0]), found[0])
+    def tag(match: re.Match[str]) -> str:
+        text = _NUMBERS.sub(lambda m: re.sub(r"(\d\.\d\d)\d+", r"\1", m[0]), match[0])
         text = _SERIES.sub(r' class="\1" data-series="\2"', text)
         text = re.sub(r' id="([^"]*)"', rf' id="f{number}-\1"', text)
         text = re.sub(r'(href="#|url\(#)', rf"\g<1>f{number}-", text)
@@ -362,11 +362,11 @@ def _parts(handle: Any) -> list[Any]:
 def _labelled(figure: Any) -> Iterator[tuple[str, Any]]:
     """Yield the name of the series and the artist, for all artists with a label."""
     for axes in figure.axes:
-        contained = set()
+        children = set()
         for container in axes.containers:
             for artist in container.get_children():
-                contained.add(artist)
+                children.add(artist)
                 yield str(container.get_label()).removeprefix("_"), artist
         for artist in (*axes.lines, *axes.collections, *axes.patches, *axes.texts):
-            if artist not in contained:
+            if artist not in children:
                 yield str(artist.get_label()).removeprefix("_"), artist

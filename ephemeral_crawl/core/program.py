@@ -76,7 +76,7 @@ class Program:
         words = sys.argv[1:] if words is None else words
         try:
             with readers_may_leave():
-                self.asked_for(words).run()
+                self.command_of(words).run()
         except ImportError as error:
             from crawl_env.extras import missing, sharing_a_name
 
@@ -103,9 +103,9 @@ class Program:
                 print("\nstopped", file=sys.stderr)
             sys.exit(130)
 
-    def asked_for(self, words: list[str]) -> Command:
+    def command_of(self, words: list[str]) -> Command:
         """Return the command that the words ask for, with its options."""
-        known = self.commands()
+        commands = self.commands()
         if not words or words[0] in ("-h", "--help"):
             print(self.overview())
             sys.exit(0 if words else 2)
@@ -115,17 +115,17 @@ class Program:
             print(__version__)
             sys.exit(0)
         name, *options = words
-        if name not in known:
+        if name not in commands:
             from crawl_env.errors import unknown
 
-            sys.exit(f"error: {unknown('command', name, known)}")
+            sys.exit(f"error: {unknown('command', name, commands)}")
         kind = self._kind(name)
-        asked = {"-h", "--help", "--help-all"} & {*options}
-        if asked:
-            self._help(name, kind, everything="--help-all" in asked)
+        help_options = {"-h", "--help", "--help-all"} & {*options}
+        if help_options:
+            self._help(name, kind, everything="--help-all" in help_options)
         import tyro
 
-        options = with_file(options, name, kind, known)
+        options = with_file(options, name, kind, commands)
         for old, new in _RENAMED.items():
             options = [new + word.removeprefix(old) if _is(old, word) else word for word in options]
         return tyro.cli(kind, prog=f"{self.name} {name}", args=options)
@@ -134,27 +134,27 @@ class Program:
         """Print the options of a command, all or the most important, and end."""
         import tyro
 
-        known = [field.name for field in dataclasses.fields(kind)]
-        shown = known if everything else kind.main or known
+        names = [field.name for field in dataclasses.fields(kind)]
+        visible = names if everything else kind.main or names
         only = (tyro.conf.DisallowNone, tyro.conf.FlagCreatePairsOff)
         try:
             tyro.cli(
-                _described(kind, shown),
+                _described(kind, visible),
                 prog=f"{self.name} {name}",
                 description=_wrapped(kind.__doc__ or ""),
                 args=["-h"],
                 config=only,
             )
         finally:
-            if more := len(known) - len(shown):
+            if more := len(names) - len(visible):
                 print(f"{more} more options: {self.name} {name} --help-all")
             print(f"Options may be in a TOML file, in its table [{name}]: {OPTION} FILE")
 
     def commands(self) -> dict[str, Path]:
         """Return the names of all commands and their modules."""
         alone = {m.stem: m for m in self.folder.glob("*.py") if _docstring_in(m) is not None}
-        found = alone | {m.parent.name: m for m in self.folder.glob("*/command.py")}
-        return {name.replace("_", "-"): found[name] for name in sorted(found)}
+        modules = alone | {m.parent.name: m for m in self.folder.glob("*/command.py")}
+        return {name.replace("_", "-"): modules[name] for name in sorted(modules)}
 
     def overview(self) -> str:
         """Return the names of the commands and what each is for, without importing any: some need
@@ -217,8 +217,8 @@ class _Unbroken:
         try:
             return self._stream.write(text)
         except UnicodeEncodeError as error:
-            known = text.encode(error.encoding, "backslashreplace").decode(error.encoding)
-            return self.write(known)
+            escaped = text.encode(error.encoding, "backslashreplace").decode(error.encoding)
+            return self.write(escaped)
         except BrokenPipeError:
             self._go_nowhere()
             return len(text)
@@ -270,15 +270,15 @@ def _not_found(error: FileNotFoundError, words: list[str]) -> str:
     if not option.startswith("-"):
         return text
     folder = "" if Path(path).is_absolute() else f"; relative paths start at {Path.cwd()}"
-    wanted = "a path in a folder" if option == "--out" else "the path of a file"
-    return f"{text}. Give {option} {wanted} that exists{folder}"
+    kind = "a path in a folder" if option == "--out" else "the path of a file"
+    return f"{text}. Give {option} {kind} that exists{folder}"
 
 
 def _is(option: str, word: str) -> bool:
     return word.partition("=")[0] == option
 
 
-def _described(kind: type[Command], shown: Collection[str]) -> type[Command]:
+def _described(kind: type[Command], names: Collection[str]) -> type[Command]:
     """Return a command with some of its options, as its help describes them: without the defaults
     that say only that there is none."""
     import tyro
@@ -286,7 +286,7 @@ def _described(kind: type[Command], shown: Collection[str]) -> type[Command]:
     def default(label: str) -> str:
         return "" if label in ("", "None", "''", "False") else f"(default: {label})"
 
-    suppressed: Any = tyro.conf.Suppress
+    hidden: Any = tyro.conf.Suppress
     texts = _texts(kind)
     hints, fields = get_type_hints(kind, include_extras=True), dataclasses.fields(kind)
     content: dict[str, Any] = {"__annotations__": {}, "__doc__": kind.__doc__}
@@ -294,8 +294,8 @@ def _described(kind: type[Command], shown: Collection[str]) -> type[Command]:
         kind_of: Any = hints[field.name]
         about = tyro.conf.arg(help=texts.get(field.name), help_behavior_hint=default)
         hint: Any = Annotated[kind_of, about]
-        if field.name not in shown:
-            hint, content[field.name] = suppressed[Any], None
+        if field.name not in names:
+            hint, content[field.name] = hidden[Any], None
         elif field.default is not dataclasses.MISSING:
             content[field.name] = field.default
         elif field.default_factory is not dataclasses.MISSING:
@@ -311,17 +311,17 @@ def _texts(kind: type[Command]) -> dict[str, str]:
 
     tyro wraps the lines, and takes a line that does not begin with a letter for an item of a list.
     """
-    found = dict[str, str]()
+    texts = dict[str, str]()
     for base in reversed(kind.__mro__):
         if dataclasses.is_dataclass(base) and _is_ours(base.__module__):
-            found |= _texts_in(base)
-    return found
+            texts |= _texts_in(base)
+    return texts
 
 
 @cache
 def _texts_in(kind: type) -> dict[str, str]:
     """Return the texts below the fields that a class itself defines."""
-    found = dict[str, str]()
+    texts = dict[str, str]()
     (node,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     assert isinstance(node, ast.ClassDef)
     for field, text in pairwise(node.body):
@@ -332,8 +332,8 @@ def _texts_in(kind: type) -> dict[str, str]:
             and isinstance(text.value, ast.Constant)
             and isinstance(text.value.value, str)
         ):
-            found[field.target.id] = _paragraphs(text.value.value)
-    return found
+            texts[field.target.id] = _paragraphs(text.value.value)
+    return texts
 
 
 def _wrapped(text: str) -> str:

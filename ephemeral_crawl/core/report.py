@@ -198,10 +198,10 @@ def made_by(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     >>> made_by([{"commit": "1f", "date": "2026-11-20"}, {"commit": "1f", "date": "2026-11-20"}])
     [{'rows': 2, 'date': '2026-11-20', 'commit': '1f', 'command': '', 'machine': ''}]
     """
-    found = Counter(
+    counts = Counter(
         tuple(str(row.get(name) or "") for name in _MADE) for row in records if row.get("commit")
     )
-    return [{"rows": n, **dict(zip(_MADE, made, strict=True))} for made, n in found.items()]
+    return [{"rows": n, **dict(zip(_MADE, values, strict=True))} for values, n in counts.items()]
 
 
 @cache
@@ -265,19 +265,19 @@ def sort_key(cell: str) -> float | None:
     >>> sort_key("1,234 ± 5"), sort_key("−.5 %"), sort_key("36k"), sort_key("n/a")
     (1234.0, -0.5, 36000.0, None)
     """
-    found = _NUMBER.search(cell)
-    if not found:
+    match = _NUMBER.search(cell)
+    if not match:
         return None
-    text = found[0].replace(",", "").replace("−", "-").replace("–", "-")
-    letter = cell[found.end() : found.end() + 2]
+    text = match[0].replace(",", "").replace("−", "-").replace("–", "-")
+    letter = cell[match.end() : match.end() + 2]
     return float(text) * (_SIZES.get(letter[:1], 1.0) if not letter[1:].isalpha() else 1.0)
 
 
 def _cell(text: str, kind: str) -> Cell:
     if kind:
         return Cell(text)
-    found = _INTERVAL.fullmatch(text)
-    main, interval = found.groups() if found else (text, "")
+    match = _INTERVAL.fullmatch(text)
+    main, interval = match.groups() if match else (text, "")
     return Cell(main, interval, sort_key(text))
 
 

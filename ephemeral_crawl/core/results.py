@@ -75,8 +75,8 @@ def _shown(argument: str) -> str:
 
 def _program() -> str:
     """Return the words that started the program."""
-    started = Path(sys.argv[0])
-    package = started.parent.name if started.name == "__main__.py" else "ephemeral_crawl"
+    program = Path(sys.argv[0])
+    package = program.parent.name if program.name == "__main__.py" else "ephemeral_crawl"
     return f"python -m {package}" if package == "experiments" else "ephemeral-crawl"
 
 
@@ -92,9 +92,9 @@ def _commit() -> str:
         return answer.stdout.strip() if answer.returncode == 0 else ""
 
     try:
-        changed = git("status", "--porcelain", "--", *PACKAGES)
+        changes = git("status", "--porcelain", "--", *PACKAGES)
         return (git("rev-parse", "--short=12", "HEAD") or "unknown") + (
-            "+changes" if changed else ""
+            "+changes" if changes else ""
         )
     except OSError:
         return "unknown"

@@ -32,7 +32,7 @@ Job = dict[str, Any]  # JSON: what is run, and the key under which its result is
 Result = dict[str, Any]  # JSON
 T = TypeVar("T")
 Version = Callable[[Job], str]  # of the code that a job's result depends on
-_Known = dict[int, tuple[object, bytes]]  # values that jobs share, and their JSON, by identity
+_JsonCache = dict[int, tuple[object, bytes]]  # values that jobs share, and their JSON, by identity
 _own = set[Path]()  # files of the results that this process has asked for
 
 
@@ -51,7 +51,7 @@ class Runner:
         ValueError: an unknown place to run, or no processes.
     """
 
-    kept: Path
+    folder: Path
     jobs: int = -1
     run_on: str = "loky"
 
@@ -79,26 +79,26 @@ class Runner:
             ChildProcessError: a worker process was killed; with Ray, again and again on one job.
             SystemExit: stopped by Ctrl-C; finished jobs are kept.
         """
-        self.kept.mkdir(parents=True, exist_ok=True)
-        known: _Known = {}
-        files = [self._file(job, version, known) for job in todo]
+        self.folder.mkdir(parents=True, exist_ok=True)
+        cache: _JsonCache = {}
+        files = [self._file(job, version, cache) for job in todo]
         _own.update(files)
-        found = {i: text for i, file in enumerate(files) if (text := _text(file)) is not None}
-        missing = {i: todo[i] for i in range(len(todo)) if i not in found}
-        finished = self._results(work, missing)
-        done = len(todo) - len(missing)
-        progress = tqdm(finished, total=len(todo), initial=done, disable=quiet, bar_format=_BAR)
+        texts = {i: text for i, file in enumerate(files) if (text := _text(file)) is not None}
+        missing = {i: todo[i] for i in range(len(todo)) if i not in texts}
+        results = self._results(work, missing)
+        start = len(todo) - len(missing)
+        progress = tqdm(results, total=len(todo), initial=start, disable=quiet, bar_format=_BAR)
         try:
             with _ticking(progress):
                 for i, result in progress:
-                    found[i] = json.dumps(result)
-                    self._keep(files[i], found[i])
+                    texts[i] = json.dumps(result)
+                    self._keep(files[i], texts[i])
         except KeyboardInterrupt:
             progress.close()
-            kept = sum(file.exists() for file in files)
-            if kept:
-                print(f"\nStopped. {kept} of {len(todo)} parts are finished, and kept in")
-                print(f"{self.kept}; the same command goes on from there.")
+            number_kept = sum(file.exists() for file in files)
+            if number_kept:
+                print(f"\nStopped. {number_kept} of {len(todo)} parts are finished, and kept in")
+                print(f"{self.folder}; the same command goes on from there.")
             else:
                 print(f"\nStopped before the first of {len(todo)} parts was finished.")
             raise SystemExit(130) from None
@@ -108,7 +108,7 @@ class Runner:
                 "a worker process was ended, perhaps for lack of memory; fewer --jobs need less. "
                 "What was finished is kept, and the same command goes on from there"
             ) from None
-        return [json.loads(found[i]) for i in range(len(todo))]
+        return [json.loads(texts[i]) for i in range(len(todo))]
 
     def has(self, job: Job, version: Version | None = None) -> bool:
         """Return whether the result of a job is stored."""
@@ -118,22 +118,22 @@ class Runner:
         """Remove the stored results, but for those that only other runs of this code have asked
         for: they may be unfinished."""
         present = code_fingerprint()
-        for path in self.kept.glob("*"):
+        for path in self.folder.glob("*"):
             code, dash, _ = path.stem.partition("-")
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
             elif path.suffix != ".json" or path in _own or (dash and code != present):
                 path.unlink(missing_ok=True)
         with suppress(OSError):  # it is not empty, or there is none
-            self.kept.rmdir()
+            self.folder.rmdir()
 
     def _keep(self, file: Path, text: str) -> None:
         # Another run with the same folder may end, and remove what is stored, at any time.
         with suppress(FileNotFoundError):
-            self.kept.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
             write_text(file, text)
 
-    def _file(self, job: Job, version: Version | None, known: _Known) -> Path:
+    def _file(self, job: Job, version: Version | None, cache: _JsonCache) -> Path:
         """Return where the result of a job is kept; `known`: the JSON of what jobs share, such as
         a large fleet, by its identity."""
         code = code_fingerprint() if version is None else version(job)
@@ -141,9 +141,9 @@ class Runner:
         digest = hashlib.sha256(f"[{json.dumps(code)}, ".encode())
         for k, name in enumerate(sorted(job)):
             digest.update(f"{', ' if k else '{'}{json.dumps(name)}: ".encode())
-            digest.update(_shared_json(job[name], known))
+            digest.update(_shared_json(job[name], cache))
         digest.update(b"}]")
-        return self.kept / f"{prefix}{digest.hexdigest()[:24]}.json"
+        return self.folder / f"{prefix}{digest.hexdigest()[:24]}.json"
 
     def _results(
         self, work: Callable[[Job], Result], jobs: Mapping[int, Job]
@@ -177,12 +177,12 @@ def _ticking(progress: tqdm[Any]) -> Iterator[None]:
             ticker.join()
 
 
-def _shared_json(value: object, known: _Known) -> bytes:
+def _shared_json(value: object, cache: _JsonCache) -> bytes:
     """Return a value as JSON, which is made once. The value is kept, so that no other one gets its
     identity."""
-    if id(value) not in known:
-        known[id(value)] = value, json.dumps(value, sort_keys=True).encode()
-    return known[id(value)][1]
+    if id(value) not in cache:
+        cache[id(value)] = value, json.dumps(value, sort_keys=True).encode()
+    return cache[id(value)][1]
 
 
 def _text(file: Path) -> str | None:
@@ -196,11 +196,11 @@ def _numbered(work: Callable[[Job], Result], i: int, job: Job) -> tuple[int, Res
     return i, work(job)
 
 
-def result_of(measured: Any) -> Result:
+def result_of(measurement: Any) -> Result:
     """Return what was measured, a named tuple of arrays and numbers, as JSON."""
     return {
         name: value.tolist() if isinstance(value, np.ndarray) else value
-        for name, value in measured._asdict().items()
+        for name, value in measurement._asdict().items()
     }
 
 

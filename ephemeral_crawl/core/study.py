@@ -77,8 +77,8 @@ class Study(Command):
             ValueError: the folder cannot be written, or holds what the study must not replace.
         """
         recover(self.folder)
-        given = (path for path in inputs if path)
-        check_folder(self.folder, self.outputs, *given, option=self.option)
+        paths = (path for path in inputs if path)
+        check_folder(self.folder, self.outputs, *paths, option=self.option)
 
     @contextmanager
     def results(self) -> Iterator[Path]:
@@ -138,7 +138,7 @@ class ParallelStudy(ResumableStudy):
 
     @property
     def runner(self) -> Runner:
-        return Runner(super().runner.kept, self.jobs, self.run_on)
+        return Runner(super().runner.folder, self.jobs, self.run_on)
 
 
 @dataclass(kw_only=True)
@@ -228,21 +228,21 @@ def question(command: str, options: Mapping[str, Any]) -> Question:
     return {"command": command, **{name: _stored(value) for name, value in options.items()}}
 
 
-def text_of(asked: Question) -> str:
+def text_of(question: Question) -> str:
     """Return the question as JSON, to be stored."""
-    return json.dumps(asked, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    return json.dumps(question, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def check_question(folder: Path, asked: Question, replace: bool) -> None:
+def check_question(folder: Path, question: Question, replace: bool) -> None:
     """Raise ValueError if a folder holds results of another question that may not be replaced."""
     if replace or not folder.is_dir() or not any(folder.iterdir()):
         return
     try:
-        known = json.loads((folder / FILE).read_text(encoding="utf-8"))
-        differs = [name for name in asked if asked[name] != known.get(name)]
-        if any(_is_missing(asked[name], known.get(name)) for name in differs):
+        previous = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        differs = [name for name in question if question[name] != previous.get(name)]
+        if any(_is_missing(question[name], previous.get(name)) for name in differs):
             return  # reading the file raises the error that helps
-        of = ", ".join(f"{_option(name)} {_shown(known.get(name))}" for name in differs[:3])
+        of = ", ".join(f"{_option(name)} {_shown(previous.get(name))}" for name in differs[:3])
         of += ", …" * (len(differs) > 3)
     except (OSError, ValueError, AttributeError):
         differs, of = ["?"], "which is not recorded"
@@ -263,9 +263,9 @@ def _stored(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _is_missing(asked: Any, known: Any) -> bool:
+def _is_missing(value: Any, previous: Any) -> bool:
     """Return whether a file was read before, and the one named now does not exist."""
-    return isinstance(known, dict) and isinstance(asked, str) and bool(Path(asked).suffix)
+    return isinstance(previous, dict) and isinstance(value, str) and bool(Path(value).suffix)
 
 
 def _option(name: str) -> str:

@@ -21,17 +21,17 @@ def follow(scheduler: Scheduler, feeds: Mapping[str, bool]) -> None:
     Arguments:
         feeds: whether each is fetched, by its URL.
     """
-    named = dict[str, bool]()
+    is_enabled = dict[str, bool]()
     for url, enabled in feeds.items():
         try:
-            named[name_of("feed", url)] = enabled
+            is_enabled[name_of("feed", url)] = enabled
         except ValueError as error:
             _LOG.warning("a feed is left out: %s", redacted(str(error)))
     for name in scheduler.sources():
-        if name not in named:
+        if name not in is_enabled:
             scheduler.remove(name)
-    scheduler.add_many(({"source": url, "host": _host(url)} for url in named), exist_ok=True)
-    for url, enabled in named.items():
+    scheduler.add_many(({"source": url, "host": _host(url)} for url in is_enabled), exist_ok=True)
+    for url, enabled in is_enabled.items():
         if scheduler.settings(url)["paused"] == enabled:
             scheduler.update(url, paused=not enabled)
 

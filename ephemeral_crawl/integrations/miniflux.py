@@ -52,10 +52,10 @@ class MinifluxSidecar:
             httpx.HTTPError: Miniflux does not answer at the beginning, or refuses the token.
         """
         self.follow()
-        followed = time.monotonic()
+        last_follow = time.monotonic()
         while not stop():
-            if time.monotonic() - followed >= _FOLLOW:
-                followed = time.monotonic()
+            if time.monotonic() - last_follow >= _FOLLOW:
+                last_follow = time.monotonic()
                 try:
                     self.follow()
                 except httpx.HTTPError as error:  # such as while it is started again
@@ -102,21 +102,21 @@ class MinifluxSidecar:
         feed = self._ids[lease.source]
         first = self._scheduler.explain(lease.source).fetched_at is None
         if feed not in self._latest:
-            known = [] if first else self._entries(feed, 0, limit=1)
-            self._latest[feed] = max((int(entry["id"]) for entry in known), default=0)
+            newest = [] if first else self._entries(feed, 0, limit=1)
+            self._latest[feed] = max((int(entry["id"]) for entry in newest), default=0)
         self._client.put(f"/v1/feeds/{feed}/refresh").raise_for_status()
         entries = self._entries(feed, self._latest[feed])
         self._latest[feed] = max([self._latest[feed], *(int(entry["id"]) for entry in entries)])
         return [(_time(entry.get("published_at")), 1.0) for entry in entries]
 
     def _entries(self, feed: int, after: int, limit: int = _SHOWN) -> list[Any]:
-        asked: dict[str, Any] = {"order": "id", "direction": "desc", "limit": limit}
+        parameters: dict[str, Any] = {"order": "id", "direction": "desc", "limit": limit}
         if after:
-            asked["after_entry_id"] = after
-        return self._get(f"/v1/feeds/{feed}/entries", **asked)["entries"]
+            parameters["after_entry_id"] = after
+        return self._get(f"/v1/feeds/{feed}/entries", **parameters)["entries"]
 
-    def _get(self, path: str, **asked: Any) -> Any:
-        answer = self._client.get(path, params=asked).raise_for_status()
+    def _get(self, path: str, **parameters: Any) -> Any:
+        answer = self._client.get(path, params=parameters).raise_for_status()
         try:
             return answer.json()
         except ValueError:  # such as the page of a proxy

@@ -28,7 +28,7 @@ class ScheduledReader:
 
     def __init__(self, reader: Reader, scheduler: Scheduler) -> None:
         self._reader, self._scheduler = reader, scheduler
-        self._new: dict[str, list[Item]] = {}
+        self._items: dict[str, list[Item]] = {}
         self._leases: dict[str, Lease] = {}
         reader.after_entry_update_hooks.append(self._entry)
         reader.after_feed_update_hooks.append(self._feed)
@@ -51,7 +51,7 @@ class ScheduledReader:
                     self._feed(self._reader, lease.source)
             finally:
                 self._leases.pop(lease.source, None)
-                self._new.pop(lease.source, None)
+                self._items.pop(lease.source, None)
         return len(leases)
 
     def follow(self) -> None:
@@ -62,11 +62,11 @@ class ScheduledReader:
     def _entry(self, reader: Reader, entry: Any, status: EntryUpdateStatus) -> None:
         if status is EntryUpdateStatus.NEW:
             published = getattr(entry, "published", None) or getattr(entry, "updated", None)
-            self._new.setdefault(entry.feed_url, []).append((published, 1.0))
+            self._items.setdefault(entry.feed_url, []).append((published, 1.0))
 
     def _feed(self, reader: Reader, url: str) -> None:
         """Report an update, which may have failed, and store the interval that follows from it."""
-        items = self._new.pop(url, [])
+        items = self._items.pop(url, [])
         if url not in self._scheduler:
             return
         lease = self._leases.pop(url, None)

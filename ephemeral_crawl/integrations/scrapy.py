@@ -51,9 +51,9 @@ class ScheduledSpider:
 
     async def start(self) -> AsyncIterator[Any]:
         """Yield the requests of sources that are due."""
-        self._reported = asyncio.Event()
+        self._report = asyncio.Event()
         while True:
-            self._reported.clear()
+            self._report.clear()
             leases = self.scheduler.lease(self.lease_limit, self.lease_time)
             for lease in leases:
                 yield Request(
@@ -73,25 +73,25 @@ class ScheduledSpider:
     async def _wait(self, seconds: float) -> None:
         """Wait, but no longer than until a report: its source may be due before all others."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._reported.wait(), seconds)
+            await asyncio.wait_for(self._report.wait(), seconds)
 
     def _fetched(self, response: Response, lease: int) -> Iterator[Any]:
-        found: list[tuple[Time | None, float, Any]] = []
+        entries: list[tuple[Time | None, float, Any]] = []
         failure: Exception | None = None
         try:
             if response.status != 304:
-                found.extend(self.find(response))  # what was found before an error stays in it
+                entries.extend(self.find(response))  # what was found before an error stays in it
             self.scheduler.report(
                 lease,
-                [(published, worth) for published, worth, _ in found],
+                [(published, worth) for published, worth, _ in entries],
                 status=response.status,
             )
         except Exception as error:
             self.scheduler.failed(lease, status=response.status, reason=str(error))
             failure = error
         finally:
-            self._reported.set()
-        for _, _, item in found:  # after an error, too: `find` may leave it out from now on
+            self._report.set()
+        for _, _, item in entries:  # after an error, too: `find` may leave it out from now on
             yield item
         if failure is not None:
             raise failure
@@ -101,11 +101,11 @@ class ScheduledSpider:
         lease = failure.request.cb_kwargs["lease"]
         answer = getattr(failure.value, "response", None)
         if answer is not None:
-            asked = (answer.headers.get("Retry-After") or b"").decode("latin-1")
-            wait = retry_after(asked, time.time())
+            text = (answer.headers.get("Retry-After") or b"").decode("latin-1")
+            wait = retry_after(text, time.time())
             self.scheduler.failed(lease, status=answer.status, retry_after=wait)
         elif failure.check(IgnoreRequest):
             self.scheduler.release(lease, again_after="24h", reason=str(failure.value))
         else:
             self.scheduler.failed(lease, reason=str(failure.value))
-        self._reported.set()
+        self._report.set()

@@ -173,7 +173,7 @@ class PartsStudy(RecordedStudy, ResumableStudy):
         by_part: dict[str, list[Result]] = {}
         for names, runner in (
             ([name for name in jobs if name not in alone], self.runner),
-            (alone, Runner(self.runner.kept, 1, "sequential")),
+            (alone, Runner(self.runner.folder, 1, "sequential")),
         ):
             if names:
                 results = iter(runner.run([job for name in names for job in jobs[name]], self.work))

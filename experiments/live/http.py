@@ -38,7 +38,11 @@ _JSON = {"Content-Type": "application/json"}
 
 def jobs(study: Any) -> list[Job]:
     """Return a job for each size of batch."""
-    common = {"sources": study.sources, "seconds": study.seconds, "folder": str(study.runner.kept)}
+    common = {
+        "sources": study.sources,
+        "seconds": study.seconds,
+        "folder": str(study.runner.folder),
+    }
     cases = [(batch, "no") for batch in BATCHES] + [(_FULL, "yes")]
     return [{**common, "batch": batch, "full": full} for batch, full in cases]
 

@@ -46,7 +46,7 @@ def jobs(study: Any) -> list[Job]:
             "sources": number,
             "store": store,
             "seconds": study.seconds,
-            "folder": str(study.runner.kept),
+            "folder": str(study.runner.folder),
         }
         for number in sorted({SMALL, study.sources})
         for store in ("memory", "file")

@@ -43,7 +43,7 @@ def test_a_closed_pipe_leaves_no_traceback():
 
 def raising(error):
     class Broken(Program):
-        def asked_for(self, words):
+        def command_of(self, words):
             raise error
 
     return Broken("program", Path(__file__).parent, "")
@@ -109,7 +109,7 @@ def test_every_option_may_be_in_a_file(command, tmp_path):
     path = tmp_path / "all.toml"
     lines = (f"{name.replace('_', '-')} = {toml(value)}" for name, value in given.items())
     path.write_text("\n".join([f"[{command}]", *lines]))
-    found = PROGRAM.asked_for([command, "--config", str(path)])
+    found = PROGRAM.command_of([command, "--config", str(path)])
     assert {name: toml(getattr(found, name)) for name in given} == {
         name: toml(value) for name, value in given.items()
     }
@@ -120,7 +120,7 @@ def test_the_command_line_takes_precedence_over_the_file(tmp_path):
     path.write_text(
         '[crawl]\nfeeds = ["a.opml", "b c.csv"]\nbudget = "20/h"\nonce = true\n[serve]\nport = 1'
     )
-    found = PROGRAM.asked_for(["crawl", f"--config={path}", "--budget", "5/h", "--no-once"])
+    found = PROGRAM.command_of(["crawl", f"--config={path}", "--budget", "5/h", "--no-once"])
     assert (found.feeds, found.budget, found.once) == (
         (Path("a.opml"), Path("b c.csv")),
         "5/h",
@@ -144,7 +144,7 @@ def test_files_of_options_are_checked(text, words, tmp_path):
     path = tmp_path / "crawl.toml"
     path.write_text(text)
     with refused(str(path), words):
-        PROGRAM.asked_for(["crawl", "--config", str(path)])
+        PROGRAM.command_of(["crawl", "--config", str(path)])
 
 
 def test_what_a_terminal_cannot_show_does_not_stop_the_work(monkeypatch):

@@ -32,16 +32,16 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, capsys):
     assert "goes on from there" in capsys.readouterr().out
     assert [runner.has(job) for job in todo] == [True, True, False, False]
     # What a killed process leaves half written is not taken for a result.
-    (runner.kept / ".12-ab.partial").write_text('{"twi')
+    (runner.folder / ".12-ab.partial").write_text('{"twi')
     assert [r["twice"] for r in runner.run(todo, work)] == [0, 2, 4, 6]
     assert calls == [0, 1, 2, 2, 3], "finished jobs are not run again"
-    other = runner.kept / f"{'0' * 24}.json"
+    other = runner.folder / f"{'0' * 24}.json"
     other.write_text("{}")  # of a run that is not finished
     runner.forget()
-    assert list(runner.kept.iterdir()) == [other]
+    assert list(runner.folder.iterdir()) == [other]
     other.unlink()
     runner.forget()
-    assert not runner.kept.exists()
+    assert not runner.folder.exists()
 
 
 def test_a_worker_that_is_killed_is_told_and_what_was_finished_is_kept(tmp_path, monkeypatch):

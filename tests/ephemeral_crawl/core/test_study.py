@@ -119,7 +119,7 @@ def test_help_is_short_and_every_option_is_in_a_document(capsys):
         shown = {}
         for option in ("--help", "--help-all"):
             with pytest.raises(SystemExit) as stop:
-                program.asked_for([name, option])
+                program.command_of([name, option])
             text = capsys.readouterr().out
             assert stop.value.code == 0
             assert f"usage: {program.name} {name}" in text
@@ -137,7 +137,7 @@ def test_help_is_short_and_every_option_is_in_a_document(capsys):
 
 def test_options_by_their_former_names_are_accepted():
     for words in (["--engine", "sequential"], ["--engine=sequential"], ["--run-on", "sequential"]):
-        command = COMMANDS.asked_for(["evaluate", *words, "--engine-rate", "2"])
+        command = COMMANDS.command_of(["evaluate", *words, "--engine-rate", "2"])
         assert (command.run_on, command.engine_rate) == ("sequential", 2.0)
 
 

@@ -34,7 +34,7 @@ class Rule(ABC):
 
         Arguments:
             now: time of the fetch, seconds.
-            found: when the items that it found were published, ascending.
+            times: when the items that it found were published, ascending.
         """
         self.dates += times
         self.errors = 0

@@ -92,7 +92,7 @@ class Events(ABC, Generic[R]):
 
     @abstractmethod
     def run_of(self, results: Sequence[Result]) -> R:
-        """Return what was measured, given the results of the jobs of a policy."""
+        """Return the measurements, given the results of the jobs of a policy."""
 
     @abstractmethod
     def reward(self, run: R) -> Estimate:
@@ -268,7 +268,7 @@ class StepEvents(Events[C]):
         """Add what concerns all budgets, after them.
 
         Arguments:
-            limited: whether a maximum interval was given.
+            has_limit: whether a maximum interval was given.
         """
 
     @abstractmethod

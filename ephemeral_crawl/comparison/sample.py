@@ -32,7 +32,7 @@ class Sample(NamedTuple):
         return np.minimum(rates[self.places] * self.stretch, 1.0)
 
     def sentence(self, fleet: Sources, budgets: Sequence[float]) -> str:
-        """Return what was done, for the report; "" if nothing was."""
+        """Return a sentence on the sample for the report; "" if it has all sources."""
         if len(self.places) == len(fleet):
             return ""
         pairs = zip(budgets, self.budgets, strict=True)

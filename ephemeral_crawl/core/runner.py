@@ -41,7 +41,7 @@ class Runner:
     """Runs jobs, and stores their results in a folder until a report has been written.
 
     Arguments:
-        kept: folder of the results. An interrupted run resumes from them, unless the code has
+        folder: where results are kept. An interrupted run resumes from them, unless the code has
             changed.
         jobs: processes; −1 for all cores.
         run_on: a joblib backend, which is loky (processes), threading or sequential; or ray (see
@@ -134,7 +134,7 @@ class Runner:
             write_text(file, text)
 
     def _file(self, job: Job, version: Version | None, cache: _JsonCache) -> Path:
-        """Return where the result of a job is kept; `known`: the JSON of what jobs share, such as
+        """Return where the result of a job is kept; `cache`: the JSON of what jobs share, such as
         a large fleet, by its identity."""
         code = code_fingerprint() if version is None else version(job)
         prefix = f"{code}-" if version is None else ""  # by which what is out of date is found
@@ -197,7 +197,7 @@ def _numbered(work: Callable[[Job], Result], i: int, job: Job) -> tuple[int, Res
 
 
 def result_of(measurement: Any) -> Result:
-    """Return what was measured, a named tuple of arrays and numbers, as JSON."""
+    """Return measurements, a named tuple of arrays and numbers, as JSON."""
     return {
         name: value.tolist() if isinstance(value, np.ndarray) else value
         for name, value in measurement._asdict().items()

@@ -23,7 +23,7 @@ class FileBeside:
 
     Arguments:
         path: of the file, which is made if it does not exist, or ":memory:".
-        what: what it is a file of, for messages.
+        content: what it is a file of, for messages.
         tables: statements that make its tables.
         patience: seconds for which it waits for another process that changes the file.
 
@@ -162,7 +162,7 @@ class Memory(FileBeside):
         return cls(_beside(store), patience)
 
     def of(self, source: str) -> FeedState:
-        """Return what was stored about a feed."""
+        """Return the stored state of a feed."""
         rows = self.rows(
             "SELECT etag, modified, digest, pause, title FROM feed WHERE source = ?", (source,)
         )
@@ -207,12 +207,12 @@ class Memory(FileBeside):
         rows = self.rows("SELECT own FROM slowed WHERE host = ? AND asked = ?", (host, present))
         return float(rows[0][0]) if rows else present
 
-    def note_limit(self, host: str, own: float, asked: float) -> None:
+    def note_limit(self, host: str, own: float, delay: float) -> None:
         """Note which limit a host has, and which it has apart from what robots.txt asks for."""
         with self.transaction():
             self._db.execute("DELETE FROM slowed WHERE host = ?", (host,))
-            if asked > own:
-                self._db.execute("INSERT INTO slowed VALUES (?, ?, ?)", (host, own, asked))
+            if delay > own:
+                self._db.execute("INSERT INTO slowed VALUES (?, ?, ?)", (host, own, delay))
 
     def names(self) -> set[str]:
         """Return the names of all feeds and pages."""

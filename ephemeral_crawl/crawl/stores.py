@@ -51,7 +51,7 @@ class Stores:
         self._home(source).pause(source)
 
     def remove(self, source: str) -> None:
-        """Remove a source and what was learnt about it."""
+        """Remove a source and its estimates."""
         self._home(source).remove(source)
 
     @contextmanager

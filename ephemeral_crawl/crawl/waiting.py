@@ -25,7 +25,7 @@ def telling(action: str, say: Callable[[str], object]) -> Iterator[None]:
     """Say what is done in this context, if it takes so long that something is being compiled.
 
     Arguments:
-        what: "opening the store", for example.
+        action: "opening the store", for example.
         say: called with a line of text.
     """
     text = f"{action}: this compiles at the first use after an installation, for up to a minute"

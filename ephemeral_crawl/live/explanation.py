@@ -22,7 +22,7 @@ PROBABLY = 0.8  # probability from which on a source is called dead
 
 @dataclass(frozen=True)
 class Explanation:
-    """The estimates of a source, and what follows from them.
+    """What is known about a source, and what follows from it.
 
     Rates are per hour, durations in seconds, and times in seconds since 1970; None if there is no
     such time. Errors are standard errors.

@@ -132,7 +132,7 @@ def exported(state: State, rows: NDArray[np.int64]) -> dict[str, Any]:
     of_host = [None if k == NO_HOST else state.host_names[k] for k in table["host"].tolist()]
     tags = [state.tags.names[k] or None for k in table["tag"].tolist()]
     names = [state.names[i] for i in rows.tolist()]
-    stopped = np.unique(table["tag"])[state.tags.table["paused"][np.unique(table["tag"])]]
+    paused_tags = np.unique(table["tag"])[state.tags.table["paused"][np.unique(table["tag"])]]
     part = len(rows) / max(len(state), 1)
     return {
         "sources": [list(entry) for entry in zip(names, of_host, kinds, tags, strict=True)],
@@ -141,7 +141,7 @@ def exported(state: State, rows: NDArray[np.int64]) -> dict[str, Any]:
         "limits": _encode(state.shared.hosts[list(hosts)], _OF_HOSTS, HOST_TIMES, state.offset),
         "sums": (part * state.totals.sums).tolist(),
         "paused_hosts": [state.host_names[k] for k in hosts if k in state.paused_hosts],
-        "paused_tags": [state.tags.names[k] for k in stopped.tolist()],
+        "paused_tags": [state.tags.names[k] for k in paused_tags.tolist()],
     }
 
 

@@ -217,7 +217,7 @@ class Reasons:
         return [(row, *reason) for row, reason in self.failures.items()]
 
     def renamed_rows(self) -> list[tuple[int, float, str]]:
-        """Return what was renamed, as JSON can hold it."""
+        """Return the sources that were renamed, as JSON can hold them."""
         return [(row, *entry) for row, entry in self._renamed.items()]
 
     @staticmethod

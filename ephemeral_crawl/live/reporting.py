@@ -1,4 +1,4 @@
-"""What is learnt from the items that a fetch found, and what all fetches came to."""
+"""Learning from the items of a fetch, and the totals of all fetches."""
 
 from __future__ import annotations
 

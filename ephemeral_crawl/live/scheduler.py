@@ -249,7 +249,7 @@ class Scheduler:
         return added
 
     def remove(self, source: str) -> None:
-        """Remove a source and its estimates. Reports of its leases are ignored."""
+        """Remove a source and what was learnt about it. Reports of its leases are ignored."""
         self._ledger.change(
             lambda state, moment: {"kind": "remove", "source": _name_in(state, source)}
         )
@@ -344,7 +344,7 @@ class Scheduler:
         >>> scheduler = Scheduler(":memory:", budget="20/h")
         >>> scheduler.add("a", tag="news")
         >>> scheduler.limit_tag("news", least="10%", most="5/h")
-        >>> [(found.tag, found.least, found.most) for found in scheduler.tags()]
+        >>> [(status.tag, status.least, status.most) for status in scheduler.tags()]
         [('', None, None), ('news', 2.0, 5.0)]
         """
         low, high = bounds_of(least, most)
@@ -352,8 +352,8 @@ class Scheduler:
             check_within(name, part, 0.0, 1.0, open_low=True)
             for name, part in (("least_part", least_part), ("most_part", most_part))
         ]
-        named = {"kind": "tag", "tag": name_of("tag", tag)}
-        event: Event = {**named, "least": low, "most": high, "parts": parts}
+        head = {"kind": "tag", "tag": name_of("tag", tag)}
+        event: Event = {**head, "least": low, "most": high, "parts": parts}
         self._ledger.change(lambda state, moment: event)
 
     def tags(self) -> list[TagStatus]:

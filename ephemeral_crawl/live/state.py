@@ -569,8 +569,8 @@ class State:
         """Return the limits of hosts without sources, seconds, but for those of domains."""
         interval = self.shared.hosts["interval"][: len(self.host_names)].copy()
         interval[self._hosts_used()] = 0.0
-        named = [(self.host_names[row] or "", row) for row in np.flatnonzero(interval).tolist()]
-        return {name: float(interval[row]) for name, row in named if not doors.is_domain(name)}
+        pairs = [(self.host_names[row] or "", row) for row in np.flatnonzero(interval).tolist()]
+        return {name: float(interval[row]) for name, row in pairs if not doors.is_domain(name)}
 
     def _hosts_used(self) -> NDArray[np.int64]:
         """Return the rows of the hosts of all sources."""
@@ -709,8 +709,8 @@ class State:
             charges += np.where(batch["spent"] >= 0.0, batch["spent"] - before, 0.0)
             self.tags.charge(self.table["tag"][rows], charges, self.settings.budget)
         if has_costs:  # of sources that are reported twice, once
-            reported, first = np.unique(rows, return_index=True)
-            after = self.table["cost"][reported].astype(np.float64)
+            unique_rows, first = np.unique(rows, return_index=True)
+            after = self.table["cost"][unique_rows].astype(np.float64)
             self.cost += float((after - before[first]).sum())
         self._count_looks(event, rows, batch, before)
         if self.reasons.failures or "reasons" in event:
@@ -732,7 +732,7 @@ class State:
         their pings are no items that were collected.
 
         Arguments:
-            charged: what a fetch of each row cost before, budget units.
+            charges: what a fetch of each row cost before, budget units.
         """
         for k, number, worth in event.get("looks", ()):
             self.table["marks"][rows[k]] |= LOOKS

@@ -289,7 +289,7 @@ def _new_and_dead(report: Report, view: View, has_limit: bool) -> None:
     """Name the sources that are new in the second part of the log, and those that fell silent.
 
     Arguments:
-        limited: whether a maximum interval was given.
+        has_limit: whether a maximum interval was given.
     """
     split = view.split
     dead = [f"{name} (since {split.rest.date(last)})" for name, last in split.dead.items()]

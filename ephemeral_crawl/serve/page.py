@@ -47,7 +47,7 @@ def show(
     """Return the page.
 
     Arguments:
-        asked: the source that is looked for, or "".
+        source: the one that is looked for, or "".
         explanation: of this source, if there is one.
         names: of sources that contain what is looked for, if there is none.
         budget: what it was set to.

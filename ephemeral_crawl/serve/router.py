@@ -119,7 +119,7 @@ class Router:
         return (await _all(requests))[0]
 
     async def _move(self, shard: int, home: int, source: str, name: str) -> Any:
-        """Rename a source that then belongs to another shard, with what was learnt of it."""
+        """Rename a source that then belongs to another shard, with its estimates."""
         words = urlencode({"source": source})
         export = await self.servers.ask(shard, "GET", f"/v1/export?{words}")
         ((_, host, *more),) = export["sources"]

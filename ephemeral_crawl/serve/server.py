@@ -219,7 +219,7 @@ async def keep_balanced(shards: Shards, balancer: Balancer, interval: float, onc
     """Balance once, or again and again; print the quotes of the shards and their new budgets.
 
     Arguments:
-        every: seconds between two rounds.
+        interval: seconds between two rounds.
     """
     while True:
         try:

@@ -169,7 +169,7 @@ class Shards(ABC):
         self, statuses: Sequence[Status | None], only: str | None = None
     ) -> list[int]:
         """Run one round of the budgets of all tags, or of one; return the shards that did not
-        confirm what they were told."""
+        confirm theirs."""
         tags = await self.each_tags(statuses)
         if only is None:
             self._find_tags(tags)

@@ -2,8 +2,7 @@
 
 A fleet whose sources are divided among schedulers collects what one scheduler would if all of them
 have the same price λ, the worth that one more budget unit collects. Nothing here talks to anybody:
-who does (`ephemeral_crawl.serve.servers`) says what the shards answered, and is told what to tell
-them.
+`ephemeral_crawl.serve.servers` passes the answers of the shards in, and the new budgets on to them.
 """
 
 from __future__ import annotations
@@ -210,8 +209,8 @@ class Balancer:
             self.total = total
 
     def arguments(self, budget: float) -> dict[str, Any]:
-        """Return what a shard is told of its budget, units per hour: arguments of
-        `Scheduler.configure`."""
+        """Return the arguments of `Scheduler.configure` for the budget of a shard, units per
+        hour."""
         part = budget / self.total
         burst = {} if self._burst is None else {"burst": part * self._burst}
         if not self._hours:
@@ -221,10 +220,10 @@ class Balancer:
 
     def lower(self, quotes: Sequence[Quote | None]) -> dict[int, float]:
         """Begin a round; return the new budgets of the shards that get less, and in the first round
-        those of all, so that no shard follows what it was told by another.
+        those of all, so that no shard keeps a budget from another balancer.
 
         Arguments:
-            quotes: what each shard says, (S,); None: it does not answer. Until each has answered
+            quotes: of each shard, (S,); None: it does not answer. Until each has answered
                 once, nothing changes.
         """
         self._aims = self.budgets.copy()
@@ -237,8 +236,8 @@ class Balancer:
         if np.isinf(self.budgets).any() or not answering.any():
             return {}
         rest = max(self.total - float(self.budgets[~answering].sum()), 0.0)
-        quotes_now = np.array([quote for quote in quotes if quote is not None])
-        budgets, prices, sources, new = np.maximum(quotes_now, [_SMALLEST, 0.0, 0.0, 0.0]).T
+        table = np.array([quote for quote in quotes if quote is not None])
+        budgets, prices, sources, new = np.maximum(table, [_SMALLEST, 0.0, 0.0, 0.0]).T
         per_source = rest / max(float(sources.sum()), 1.0)
         least = per_source * (_LOOKED_AFTER * sources + _NEW * np.minimum(new, sources))
         least = np.clip(least, self._least[answering], self._most[answering])

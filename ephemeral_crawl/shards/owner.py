@@ -86,7 +86,7 @@ def share_tags(stores: Sequence[Scheduler]) -> None:
 
 
 def divide_anew(stores: Sequence[Scheduler]) -> Iterator[int]:
-    """Move every source to the shard that it belongs to, with what was learnt, and the limits and
+    """Move every source to the shard that it belongs to, with its estimates, and the limits and
     pauses of hosts without sources; yield how many sources were moved, now and then.
 
     A source is added where it belongs before it is removed where it was, so that nothing is lost if

@@ -35,7 +35,7 @@ def together(tag_lists: Sequence[Sequence[TagStatus]]) -> list[TagStatus]:
     """Return the tags of several shards as one scheduler would: sums, and prices by what is spent.
 
     Arguments:
-        each: tags of the shards.
+        tag_lists: the tags of each shard.
     """
     names = list(dict.fromkeys(tag.tag for tags in tag_lists for tag in tags))
     return [
@@ -89,11 +89,11 @@ class TagBudgets:
         self._reductions: dict[str, dict[int, float]] = {}
 
     def lower(self, quotes: Sequence[TagQuote | None]) -> dict[int, dict[str, Any]]:
-        """Begin a round; return what the shards are to be told that get less of something, and
-        those that have other bounds: arguments of `Scheduler.limit_tag`.
+        """Begin a round; return the arguments of `Scheduler.limit_tag` for the shards that get less
+        of something, and for those that have other bounds.
 
         Arguments:
-            quotes: what each shard says, (S,); None: it does not answer.
+            quotes: of each shard, (S,); None: it does not answer.
         """
         changed = {
             k
@@ -115,13 +115,13 @@ class TagBudgets:
             self._balancers[name].acknowledge(reductions)
 
     def rise(self) -> dict[int, dict[str, Any]]:
-        """Return what the shards are to be told that get more of something."""
-        risen = {name: self._balancers[name].rise() for name in self._reductions}
-        return {k: self._arguments(k, risen) for k in sorted(set().union(*risen.values()))}
+        """Return the arguments of `Scheduler.limit_tag` for shards that get more of something."""
+        parts = {name: self._balancers[name].rise() for name in self._reductions}
+        return {k: self._arguments(k, parts) for k in sorted(set().union(*parts.values()))}
 
     def _arguments(self, shard: int, parts: Mapping[str, Mapping[int, float]]) -> dict[str, Any]:
-        """Return what a shard is to be told, with the parts that it has where there are no others
-        here."""
+        """Return the arguments of `Scheduler.limit_tag` for a shard, with the parts that it has
+        where there are no others here."""
         arguments: dict[str, Any] = {"tag": self.tag, **dict(zip(_NAMES, self.bounds, strict=True))}
         for name in self._reductions:
             part = min(float(self._balancers[name].budgets[shard]), 1.0)

@@ -295,7 +295,7 @@ def is_new(path: Path) -> bool:
 
 
 def unusable(name: str, error: sqlite3.DatabaseError, patience: float) -> OSError | ValueError:
-    """Return what is raised for an error of SQLite.
+    """Return the exception to raise for an error of SQLite.
 
     Arguments:
         name: of the file.

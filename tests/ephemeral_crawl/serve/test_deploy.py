@@ -35,7 +35,7 @@ def test_the_image_has_what_it_copies_and_installs():
 def test_the_commands_are_understood():
     (words,) = re.findall(r"^CMD (.*)", CONTAINER, re.M)
     for command in (json.loads(words), COMPOSE["services"]["crawl"]["command"]):
-        serve = PROGRAM.asked_for(command)
+        serve = PROGRAM.command_of(command)
         assert (serve.name(), serve.host) == ("serve", "0.0.0.0")
     assert VARIABLE in COMPOSE["services"]["crawl"]["environment"]
 

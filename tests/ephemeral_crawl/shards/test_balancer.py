@@ -132,7 +132,7 @@ def test_what_a_shard_may_still_be_told_is_not_given_to_others():
     balancer.acknowledge(balancer.lower([Quote(4.0, 1.0, 10, 0), Quote(4.0, 1.0, 10, 0)]))
     assert balancer.rise() == {0: 10.0, 1: 10.0}  # which the first one has not received yet
     balancer.lower([Quote(4.0, 1.0, 10, 0), Quote(10.0, 100.0, 10, 0)])
-    assert balancer.given.tolist() == [10.0, 10.0]
+    assert balancer.budgets.tolist() == [10.0, 10.0]
     assert balancer.rise() == {0: 10.0}
     balancer.set_budget("10/h", None, 0.0)
     assert balancer.lower([Quote(4.0, 1.0, 10, 0), Quote(10.0, 1.0, 10, 0)]).keys() == {0, 1}

@@ -272,8 +272,25 @@ def test_what_cannot_be_applied_is_not_stored(store, monkeypatch):
     assert dump(live) == replayed(store)
 
 
+def test_of_changes_together_nothing_is_stored_if_a_part_of_them_has_failed(store):
+    """Also if the error of the part is caught."""
+
+    def change():
+        with live.together():
+            live.add("a")
+            with suppress(ZeroDivisionError), live.together():
+                live.add("b")
+                _ = 1 / 0
+
+    live, other = (Scheduler(store.address, budget="20/h") for _ in range(2))
+    with live, other:
+        with pytest.raises(ZeroDivisionError):
+            change()
+        assert live.sources() == other.sources() == []
+
+
 @pytest.mark.parametrize("fails", ["append", "apply", "commit", "caller", None])
-def test_changes_together_are_all_stored_or_none(store, monkeypatch, fails):
+def test_changes_together_are_all_stored_or_none(store, monkeypatch, caplog, fails):
     clock = Clock()
     live, other = (Scheduler(store.address, budget="600/h", clock=clock) for _ in range(2))
     live.add_many({"source": name} for name in "ab")
@@ -314,6 +331,7 @@ def test_changes_together_are_all_stored_or_none(store, monkeypatch, fails):
     assert dump(live) == dump(other) == replayed(store)
     live.add("d")
     assert "d" in other
+    assert caplog.text == ""  # the store is not another one than before
 
 
 def test_foreign_and_damaged_files_are_refused(tmp_path):

@@ -1078,6 +1078,19 @@ def test_nobody_waits_for_ever_on_a_host_that_is_used_to_capacity():
     assert now - min(fetched.values()) < 1.6 * rotation
 
 
+def test_the_price_falls_while_budget_is_saved_and_rises_while_it_is_short(clock):
+    """The price when the bucket is half full, besides what it is more when that is emptier."""
+    live = Scheduler(":memory:", budget="2/h", burst=10, explore=0, clock=clock)
+    live.add_many({"source": f"feed {i}"} for i in range(10))
+    prices = [live.status().price]
+    for leased in (0, 10):
+        assert len(live.lease(10)) == 10 if leased else True
+        clock.now += HOUR
+        prices.append(live.status().price)
+    assert prices[1] < prices[0]
+    assert prices[2] > prices[1]
+
+
 @pytest.mark.parametrize("spent", [2, 5, 9])
 @pytest.mark.parametrize("parts", [(0.5, 0.7), (3.0, 0.2), (1.0, 20.0)])
 def test_the_price_does_not_depend_on_events_in_between(clock, spent, parts):

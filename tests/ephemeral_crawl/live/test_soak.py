@@ -156,6 +156,40 @@ def test_no_time_is_lost_when_the_clock_is_set_back(tmp_path):
     assert len(other.lease()) == 1
 
 
+def test_who_has_lost_time_is_not_overtaken(tmp_path):
+    """Of two processes one cannot tell time that has passed from a clock that was set back."""
+    clock, steady = Clock(), Clock()
+    Scheduler(tmp_path / "crawl.db", budget="60/h", clock=clock).close()
+    one, other = (Scheduler(tmp_path / "crawl.db", clock=clock) for _ in range(2))
+    other._ledger.clock.steady = steady
+
+    def wait(seconds, by=0.0):
+        clock.now += seconds + by
+        steady.now += seconds
+
+    one.limit_host("h", "10min")
+    one.add_many({"source": name, "host": "h"} for name in "ab")
+    other.status()
+    wait(300, -DAY)
+    one.report(one.lease()[0].id)
+    wait(590)
+    assert other.lease() == []
+    wait(20)
+    assert len(other.lease()) == 1
+
+
+@pytest.mark.parametrize("by", [-DAY, DAY])
+def test_leases_expire_in_the_time_of_a_clock_that_was_set(by):
+    clock, steady = Clock(), Clock()
+    scheduler = Scheduler(":memory:", budget="100/h", clock=clock)
+    scheduler._ledger.clock.steady = steady  # as that of the system
+    scheduler.add("a")
+    clock.now += 60.0 + by
+    steady.now += 60.0
+    (lease,) = scheduler.lease(timeout="10min")
+    assert lease.expires == pytest.approx(clock() + 600.0)
+
+
 def test_clocks_of_machines_that_differ_shorten_no_interval(tmp_path):
     rng, steady, machines, leased = random.Random(0), Clock(), [], []
     for by in (0.0, 50.0, -50.0):

@@ -285,6 +285,7 @@ def test_a_sample_keeps_the_ratio_of_budget_and_sources():
         ratio = part.published / found.stretch / size * len(fleet) / fleet.published
         assert ratio == pytest.approx(1, rel=0.1)
         assert str(size) in found.sentence(fleet, [budget])
+    assert sample(fleet, [10.0, 100.0]).budgets == [1.0, 10.0]  # steps are as long for both
     dear = fleet.replaced(cost=np.where(np.arange(10_000) == 7, 1e6, 1.0))
     assert sample(dear, [50.0]).stretch == sample(fleet, [50.0]).stretch  # it is never crawled
     crawls = Sample(np.array([0, 2]), [1.0], 3).crawls(np.array([0.5, 0.1, 0.2]))

@@ -333,6 +333,12 @@ def test_a_renamed_source_keeps_what_was_learnt(scheduler, clock):
         scheduler.rename("feed 1", "feed 2")
 
 
+def test_the_last_page_of_names_says_that_it_is_the_last(scheduler):
+    names = scheduler.sources()
+    assert scheduler.find(limit=4) == (names[:4], 4)
+    assert scheduler.find(start=4, limit=1) == (names[4:], 0)
+
+
 def test_a_paused_source_is_not_leased(scheduler):
     scheduler.pause("feed 1")
     assert scheduler.explain("feed 1").due_at is None
@@ -664,6 +670,8 @@ def test_nobody_starves_on_a_host_that_cannot_serve_all(clock, monkeypatch, smal
             scheduler.report(lease.id, [(clock() - 1.0, 1.0)] * (int(lease.source) % 3))
     assert sum(fetched.values()) >= 399  # one every two seconds
     assert min(fetched.values()) >= 1
+    queues = scheduler._ledger.state.agenda.queues.of_host
+    assert max(map(len, queues.values())) <= 200  # who joins it again does not make it longer
 
 
 def test_many_sources_are_those_of_single_calls(clock):
@@ -767,6 +775,10 @@ def test_a_ping_before_the_last_fetch_announces_nothing(scheduler, clock):
     one, other = (scheduler.explain(name) for name in ("feed 1", "feed 2"))
     assert (one.rate, one.precision) == pytest.approx((other.rate, other.precision), rel=1e-3)
     clock.now += HOUR
+    for name, passed in (("feed 3", (0, 600, 30)), ("feed 4", (0, 600))):  # 30 s are the same
+        scheduler.signal_many({"source": name, "at": clock() - seconds} for seconds in passed)
+    shot = scheduler._ledger.state.table["shot"]
+    assert shot[3] == pytest.approx(shot[4], rel=1e-6)
     scheduler.signal("feed 0")
     scheduler.report("feed 0", at=clock() - 60.0)  # which the ping came after
     assert scheduler._ledger.state.sources.pending[0] == 1.0
@@ -774,15 +786,14 @@ def test_a_ping_before_the_last_fetch_announces_nothing(scheduler, clock):
 
 
 def test_what_pings_announce_is_soon_not_expected_without_them(scheduler, clock):
-    for pinged in (False, True):
-        for _ in range(20 if pinged else 100):
+    for pinged, hours, most in ((False, 100, 1.3), (True, 8, 0.6), (True, 12, 0.4)):
+        for _ in range(hours):
             clock.now += HOUR
             if pinged:
                 scheduler.signal("feed 0", at=clock() - 1790.0)
             scheduler.report("feed 0", dated(clock, 1800.0))
-    told = scheduler.explain("feed 0")
-    assert told.rate == pytest.approx(1.0, rel=0.3)
-    assert told.silent_rate < 0.4
+        assert scheduler.explain("feed 0").silent_rate < most
+    assert scheduler.explain("feed 0").rate == pytest.approx(1.0, rel=0.3)
 
 
 def test_a_source_that_falls_silent_is_visited_less_and_noticed_when_it_wakes(scheduler, clock):

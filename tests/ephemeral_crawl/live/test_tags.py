@@ -283,8 +283,10 @@ def test_more_tags_than_there_can_be_change_nothing(monkeypatch):
         with refused("more than 2 tags"):
             change()
     assert (live.sources(), [tag.tag for tag in live.tags()]) == (["a"], ["", "x", "y"])
+    live.lease()
     live.remove("a")  # so that nothing has the tag x any more
     live.add("b", tag="z")
+    assert live.tags()[1].spent == 0.0  # what x has spent is not of z
     assert [(tag.tag, tag.sources) for tag in live.tags()] == [("", 0), ("z", 1), ("y", 0)]
     live.limit_tag("z", most="9/h")
     live.remove("b")

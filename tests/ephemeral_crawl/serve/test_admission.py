@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -209,6 +209,22 @@ def test_slow_clients_are_dropped():
             except ConnectionResetError:
                 answer = b""
             assert answer == b"" or answer.startswith(b"HTTP/1.1 408")
+
+
+def test_connections_are_limited():
+    limits = Limits(connections=3, patience=1e3)
+    with (
+        running(Scheduler(":memory:", budget="60/h"), None, limits) as client,
+        ExitStack() as stack,
+    ):
+        first, *_, last = (
+            stack.enter_context(socket.create_connection(("127.0.0.1", client.port), timeout=10))
+            for _ in range(5)
+        )
+        with suppress(ConnectionResetError):
+            assert last.recv(1) == b""  # raises if the server waits
+        first.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert first.recv(65536).startswith(b"HTTP/1.1 200")
 
 
 def test_clients_that_do_not_read_are_dropped():

@@ -141,7 +141,7 @@ def log(seed: int) -> ItemLog:
     source, published = [], []
     for i, name in enumerate(feeds.names):
         first, last = (_OPENS if name == OPENED else 0.0), (_CLOSES if name == CLOSED else SPAN)
-        times = _cycled(rng, float(feeds.arrival_rate[i]), first, last)
+        times = _cycle_times(rng, float(feeds.arrival_rate[i]), first, last)
         source.append(np.full(times.size, i))
         published.append(times)
     sources, moments = np.concatenate(source), np.concatenate(published)
@@ -200,7 +200,7 @@ def _stamps(times: FloatArray) -> Iterable[str]:
     return (x.isoformat(timespec="seconds").replace("+00:00", "Z") for x in moments)
 
 
-def _cycled(rng: np.random.Generator, rate: float, first: float, last: float) -> FloatArray:
+def _cycle_times(rng: np.random.Generator, rate: float, first: float, last: float) -> FloatArray:
     """Return the times of a Poisson process whose rate has a daily cycle, by thinning."""
     times = rng.uniform(first, last, rng.poisson(1.6 * rate * (last - first)))
     is_kept = rng.uniform(0, 1.6, times.size) < 1 + 0.6 * np.sin(2 * np.pi * (times % 24 - 9) / 24)

@@ -64,8 +64,8 @@ class ManageStore(Command):
         settings |= {"zone": self.zone}
         if self.tag is None and (self.least or self.most):
             raise ValueError("give --tag, whose budget --least and --most are")
-        pauses = [(True, *_named(x)) for x in self.pause]
-        pauses += [(False, *_named(x)) for x in self.resume]
+        pauses = [(True, *_kind_and_name(x)) for x in self.pause]
+        pauses += [(False, *_kind_and_name(x)) for x in self.resume]
         settings = {name: value for name, value in settings.items() if value is not None}
         with Scheduler(_existing(self.store)) as scheduler:
             with scheduler.together():
@@ -91,7 +91,7 @@ class ManageStore(Command):
                     print(f"{redacted(self.copy_to)}: {_summary(copy)}")
 
 
-def _named(text: str) -> tuple[str, str]:
+def _kind_and_name(text: str) -> tuple[str, str]:
     """Return which kind of thing is named, and its name."""
     kind, colon, name = text.partition(":")
     if not colon or kind not in ("source", "host", "tag"):

@@ -91,12 +91,12 @@ def cost_of(events: StepEvents[C], runs: dict[str, C], bound: Bound) -> Cost:
         bound,
         events.reward(free).mean,
         {name: events.reward(run).mean for name, run in peers.items()},
-        {name: _lost(events.gain(run, free)) for name, run in peers.items()},
+        {name: _loss(events.gain(run, free)) for name, run in peers.items()},
         {name: events.gain(run, heeding) for name, run in aside.items() if name != FREE},
     )
 
 
-def _lost(gain: Estimate) -> Estimate:
+def _loss(gain: Estimate) -> Estimate:
     """Return a gain as a loss."""
     return Estimate(-gain.mean, -gain.high, -gain.low)
 

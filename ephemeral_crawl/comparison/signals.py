@@ -194,7 +194,7 @@ def write(
         ["policy", "reward / step without", "with signals", "gain"],
         rows,
     )
-    report.paragraph("Policies that gain nothing do not use signals. " + _explained(worth, fleet))
+    report.paragraph("Policies that gain nothing do not use signals. " + _explanation(worth, fleet))
     lines = [
         [
             fleet.name(i),
@@ -228,8 +228,8 @@ def files(gains: Mapping[float, SignalGains], fleet: Sources) -> dict[str, list[
             "worth": "" if worth.net is None else repr(float(worth.net[i])),
             "multiplier": repr(worth.multiplier),
             "gain": repr((gain := worth.measured(i)).mean),
-            "gain_low": _known(gain.low),
-            "gain_high": _known(gain.high),
+            "gain_low": _bound_text(gain.low),
+            "gain_high": _bound_text(gain.high),
         }
         for budget, (_, worth) in gains.items()
         for i in range(len(fleet))
@@ -237,7 +237,7 @@ def files(gains: Mapping[float, SignalGains], fleet: Sources) -> dict[str, list[
     return {"signals.csv": rows} if rows else {}
 
 
-def _explained(worth: Worth, fleet: Sources) -> str:
+def _explanation(worth: Worth, fleet: Sources) -> str:
     if worth.net is None:
         return (
             "Measured gain: what whittle collects more from a source when all send their signals; "
@@ -277,5 +277,5 @@ def _value(worth: Worth, i: int) -> float:
     return float(worth.gain[:, i].mean() if worth.net is None else worth.net[i])
 
 
-def _known(x: float) -> str:
+def _bound_text(x: float) -> str:
     return repr(float(x)) if np.isfinite(x) else ""

@@ -314,7 +314,7 @@ class ComparisonStudy(AnsweringStudy):
             )
         return sorted(set(budgets))
 
-    def _given(self, option: str, default: int) -> int:
+    def _option(self, option: str, default: int) -> int:
         """Return the value of an option, or its default, which is another with --quick."""
         value: int | None = getattr(self, option)
         if value is None:

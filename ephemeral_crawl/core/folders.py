@@ -83,7 +83,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
     partial = _hidden(path, token, PARTIAL)
     partial.mkdir(parents=True)
     try:
-        with _locked(partial):
+        with _lock(partial):
             yield partial
             for file in [*partial.rglob("*"), partial]:
                 _flush_to_disk(file)
@@ -104,8 +104,8 @@ def recover(path: Path) -> bool:
     path = Path(os.path.abspath(path))
     is_recovered = False
     for state in (COMPLETE, OLD, PARTIAL):
-        for folder, token in sorted(_left(path, state), key=lambda x: x[0].stat().st_mtime):
-            with _locked(folder) as is_ours:
+        for folder, token in sorted(_leftovers(path, state), key=lambda x: x[0].stat().st_mtime):
+            with _lock(folder) as is_ours:
                 if not is_ours or not folder.exists():  # a running process is at work here
                     continue
                 if state == COMPLETE:
@@ -150,7 +150,7 @@ def _hidden(path: Path, token: str, state: str) -> Path:
     return path.with_name(f".{path.name}.{token}.{state}")
 
 
-def _left(path: Path, state: str) -> list[tuple[Path, str]]:
+def _leftovers(path: Path, state: str) -> list[tuple[Path, str]]:
     """Return the hidden folders of a state that lie beside a path, with their tokens."""
     name = re.compile(rf"\.{re.escape(path.name)}\.([0-9a-f]+)\.{state}")
     beside = path.parent.iterdir() if path.parent.is_dir() else ()
@@ -158,7 +158,7 @@ def _left(path: Path, state: str) -> list[tuple[Path, str]]:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[bool]:
+def _lock(folder: Path) -> Iterator[bool]:
     """Hold the lock of a folder, which the system releases when the process ends; yield whether it
     could be acquired."""
     try:

@@ -36,7 +36,7 @@ def with_file(
     >>> with_file(["--config", str(path), "--no-once"], "crawl", Crawl, ["crawl"])
     ['--budget=20/h', '--once', '--no-once']
     """
-    path, rest = _named(words)
+    path, rest = _file_in(words)
     if path is None:
         return words
     import tomllib  # not needed for `--help`
@@ -73,7 +73,7 @@ def with_file(
     return [*positional, *options, *rest]
 
 
-def _named(words: list[str]) -> tuple[Path | None, list[str]]:
+def _file_in(words: list[str]) -> tuple[Path | None, list[str]]:
     """Return the file that is named on the command line, and the other arguments."""
     for i, word in enumerate(words):
         option, equals, path = word.partition("=")

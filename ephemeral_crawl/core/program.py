@@ -139,9 +139,9 @@ class Program:
         only = (tyro.conf.DisallowNone, tyro.conf.FlagCreatePairsOff)
         try:
             tyro.cli(
-                _described(kind, visible),
+                _help_class(kind, visible),
                 prog=f"{self.name} {name}",
-                description=_wrapped(kind.__doc__ or ""),
+                description=_wrap(kind.__doc__ or ""),
                 args=["-h"],
                 config=only,
             )
@@ -278,7 +278,7 @@ def _is(option: str, word: str) -> bool:
     return word.partition("=")[0] == option
 
 
-def _described(kind: type[Command], names: Collection[str]) -> type[Command]:
+def _help_class(kind: type[Command], names: Collection[str]) -> type[Command]:
     """Return a command with some of its options, as its help describes them: without the defaults
     that say only that there is none."""
     import tyro
@@ -336,7 +336,7 @@ def _texts_in(kind: type) -> dict[str, str]:
     return texts
 
 
-def _wrapped(text: str) -> str:
+def _wrap(text: str) -> str:
     """Return a text in lines as wide as the terminal.
 
     tyro wraps the texts of options, but joins the lines of what stands above them, except those

@@ -153,7 +153,7 @@ class Runner:
         parallel = joblib.Parallel(
             self.jobs, self.run_on, return_as="generator_unordered", initializer=end_with_parent
         )
-        return parallel(joblib.delayed(_numbered)(work, i, job) for i, job in jobs.items())
+        return parallel(joblib.delayed(_with_number)(work, i, job) for i, job in jobs.items())
 
 
 @contextmanager
@@ -192,7 +192,7 @@ def _text(file: Path) -> str | None:
         return None
 
 
-def _numbered(work: Callable[[Job], Result], i: int, job: Job) -> tuple[int, Result]:
+def _with_number(work: Callable[[Job], Result], i: int, job: Job) -> tuple[int, Result]:
     return i, work(job)
 
 

@@ -161,7 +161,7 @@ class Crawler:
         self._waiting.end()
         return leases
 
-    async def _stored(self, change: Callable[[], T]) -> T:
+    async def _store(self, change: Callable[[], T]) -> T:
         """Return what a change of a store returns, when no other process has the store locked."""
         async with self._storing:  # one after the other
             while True:
@@ -231,15 +231,15 @@ class Crawler:
             else:
                 wait = 2.0 * self._not_allowed.get(source, _NOT_ALLOWED / 2.0)
                 self._not_allowed[source] = wait = min(wait, _MOST_NOT_ALLOWED)
-            await self._stored(
+            await self._store(
                 lambda: self._scheduler.release(lease.id, again_after=wait, reason=reason)
             )
             self._on_visit(Visit(source, None, 0, reason, error.kind, allowed=False))
             return
         except FetchError as error:
-            await self._failed(lease, error, response)
+            await self._fail(lease, error, response)
         except ValueError as error:
-            await self._failed(lease, FetchError("format", str(error)), response)
+            await self._fail(lease, FetchError("format", str(error)), response)
         except asyncio.CancelledError:
             with suppress(StoreLocked):  # then it expires
                 self._scheduler.release(lease.id)
@@ -248,13 +248,13 @@ class Crawler:
             self._on_visit(visit)
         self._not_allowed.pop(source, None)
 
-    async def _failed(self, lease: Lease, error: FetchError, response: Response | None) -> None:
+    async def _fail(self, lease: Lease, error: FetchError, response: Response | None) -> None:
         """Report a fetch that came to nothing; a feed that is gone is paused, and of a page it is
         remembered that it is one."""
         status, pause, reason = None, None, reason_of(str(error))
         if response is not None:
             if is_page(response.body):
-                await self._stored(lambda: self._memory.add_pages([lease.source]))
+                await self._store(lambda: self._memory.add_pages([lease.source]))
             status = response.status
             if error.kind == "http":
                 pause = retry_after(response.headers.get("retry-after", ""), self._clock())
@@ -269,7 +269,7 @@ class Crawler:
                     with suppress(UnknownSource):
                         self._scheduler.pause(lease.source)
 
-        await self._stored(report)
+        await self._store(report)
         self._on_visit(Visit(lease.source, status, 0, reason, error.kind, paused=is_gone))
 
     async def _read(self, lease: Lease, state: FeedState, response: Response, took: float) -> Visit:
@@ -298,7 +298,7 @@ class Crawler:
         entries: list[FeedItem] | None = None  # new entries of a sitemap that are sources
         unstable = False
         if response.status != 304 and digest != state.digest:
-            feed = await self._parsed(response)
+            feed = await self._parse_response(response)
             if feed.elsewhere:
                 moved = check_url(feed.elsewhere, "the feed that the page names")
                 page, response = response, await self._client.get(moved, "", "")
@@ -307,28 +307,28 @@ class Crawler:
                     raise ValueError(
                         f"the page names {moved}, which answers HTTP {response.status}"
                     )
-                feed, moved = await self._parsed(response), response.permanent or moved
+                feed, moved = await self._parse_response(response), response.permanent or moved
                 if feed.elsewhere:
                     raise ValueError(f"the page names {moved} as its feed, which is a page, too")
                 digest = blake2b(response.body, digest_size=16).digest()
             new, unstable = self._new_items(source, feed)
             state = FeedState("", "", digest, feed.pause, feed.title)
             backlog = len(new) == len(feed.items)
-            other_sources = self._listed(feed)
+            other_sources = self._sources_in(feed)
             if other_sources - {source}:
                 entries = [entry for entry in new if entry.link in other_sources and not first]
                 if not feed.is_index:
-                    await self._stored(lambda: self._memory.add_pages(other_sources - {source}))
+                    await self._store(lambda: self._memory.add_pages(other_sources - {source}))
             new = [entry for entry in new if entry.link not in other_sources]
             self._write(source, new, first=backlog)
             if first:
-                new = self._not_counted(source, new)
+                new = self._uncounted(source, new)
         time_of_fetch = self._clock()
         state = state._replace(
             etag=response.etag or state.etag, modified=response.modified or state.modified
         )
         keys = feed and [key for item in feed.items for key in (item.key, item.alias) if key]
-        await self._stored(lambda: self._memory.remember(source, state, keys))
+        await self._store(lambda: self._memory.remember(source, state, keys))
         pause = min(max(response.max_age, state.pause), LONGEST_PAUSE)
 
         def report() -> None:
@@ -343,16 +343,16 @@ class Crawler:
                     pings=None if entries is None else self._announce(source, entries),
                 )
 
-        await self._stored(report)
+        await self._store(report)
         if feed and self._subscriptions is not None:
             note = partial(self._subscriptions.note_hub, moved or source, *hub_of(response, feed))
-            await self._stored(note)
+            await self._store(note)
         if moved in ("", source):
             return Visit(source, response.status, len(new), "", unstable=unstable)
         await self._move(source, moved)
         return Visit(source, response.status, len(new), "", moved=moved, unstable=unstable)
 
-    async def _parsed(self, response: Response) -> Feed:
+    async def _parse_response(self, response: Response) -> Feed:
         content_type = response.headers.get("content-type", "")
         return await self._parse(response.body, content_type, response.url)
 
@@ -366,7 +366,7 @@ class Crawler:
         new = [item for item in by_key if item.alias in unknown or keys[item.alias] > 1]
         return new, len(by_key) - len(new) > 0.5 * len(feed.items)
 
-    def _not_counted(self, source: str, items: list[FeedItem]) -> list[FeedItem]:
+    def _uncounted(self, source: str, items: list[FeedItem]) -> list[FeedItem]:
         """Return which items of a feed of which nothing is remembered were not reported before: if
         it was fetched, as where a backup of the store was put back, those published since."""
         since = self._scheduler.explain(source).fetched_at if source in self._scheduler else None
@@ -374,7 +374,7 @@ class Crawler:
             return items
         return [item for item in items if (item.published or 0.0) > since]
 
-    def _listed(self, feed: Feed) -> set[str]:
+    def _sources_in(self, feed: Feed) -> set[str]:
         """Return which entries of a sitemap are sources of their own."""
         links = {entry.link for entry in feed.items} if feed.announces else set()
         return {link for link in links if link in self._scheduler}
@@ -401,7 +401,7 @@ class Crawler:
             host = self._scheduler.settings(source)["host"]
             if host is None:
                 return
-            longest = await self._stored(
+            longest = await self._store(
                 lambda: self._memory.note_delay(_site_of(source), host, delay)
             )
             present = self._scheduler.host_limit(host)
@@ -411,9 +411,9 @@ class Crawler:
                 return
             note = partial(self._memory.note_limit, host, own_limit, limit)
             if limit > present:  # or it would count as set by others if the process were killed
-                await self._stored(note)
-            await self._stored(lambda: self._scheduler.limit_host(host, limit))
-            await self._stored(note)
+                await self._store(note)
+            await self._store(lambda: self._scheduler.limit_host(host, limit))
+            await self._store(note)
 
     async def _move(self, source: str, url: str) -> None:
         """Follow a feed that has moved for good; where two have moved to the same place, one is
@@ -433,10 +433,10 @@ class Crawler:
                 return True
 
         with suppress(UnknownSource):
-            if await self._stored(rename):
-                await self._stored(lambda: self._memory.rename(source, url))
+            if await self._store(rename):
+                await self._store(lambda: self._memory.rename(source, url))
             else:
-                await self._stored(lambda: self._memory.forget(source))
+                await self._store(lambda: self._memory.forget(source))
 
     def _write(self, source: str, items: Sequence[FeedItem], *, first: bool) -> None:
         if self._output is None or not items:

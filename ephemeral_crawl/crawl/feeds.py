@@ -96,7 +96,7 @@ def parse_feed(body: bytes, content_type: str = "", url: str = "", worth: str = 
         return _sitemap(body)
     if _is_json(body):
         content = _json_feed(body)
-    elif is_page(body) and (elsewhere := _named_feed(body, url)):
+    elif is_page(body) and (elsewhere := _feed_address(body, url)):
         return Feed("", [], 0.0, elsewhere)
     else:
         content = _xml_feed(body, content_type)
@@ -109,8 +109,8 @@ def parse_feed(body: bytes, content_type: str = "", url: str = "", worth: str = 
         _text(content.feed.get("title")),
         list(reversed(unique.values())),
         _pause(content.feed),
-        hub=_linked(content.feed, "hub"),
-        topic=_linked(content.feed, "self"),
+        hub=_link_target(content.feed, "hub"),
+        topic=_link_target(content.feed, "self"),
     )
 
 
@@ -253,7 +253,7 @@ class _Links(HTMLParser):
             self.addresses.append(attributes["href"])
 
 
-def _named_feed(body: bytes, url: str) -> str:
+def _feed_address(body: bytes, url: str) -> str:
     """Return the absolute address of the first feed that a page names; "" if it names none."""
     links = _Links()
     with suppress(AssertionError, ValueError):  # pages for which the parser is not ready
@@ -338,7 +338,7 @@ def _pause(feed: Any) -> float:
     return max((x for x in pauses if 0.0 <= x < 1e9), default=0.0)
 
 
-def _linked(feed: Any, relation: str) -> str:
+def _link_target(feed: Any, relation: str) -> str:
     """Return the first address to which a feed has a relation."""
     for link in feed.get("links") or []:
         if str(link.get("rel", "")).lower() == relation and _text(link.get("href")):

@@ -43,7 +43,7 @@ class LimitedProcess:
                 text = f"parsing it takes more than {self._seconds:g} s"
                 raise FetchError("content", text) from None
             except (asyncio.IncompleteReadError, ConnectionError):  # it has ended
-                code = await self._ended(process)
+                code = await self._exit_code(process)
                 raise FetchError("content", _why_ended(code)) from None
             except OSError as error:  # there is no memory for it, or there are too many processes
                 text = f"the process that parses cannot be started: {error.strerror or error}"
@@ -78,7 +78,7 @@ class LimitedProcess:
             raise RuntimeError("the process that parses feeds ended when it was started") from None
         return process
 
-    async def _ended(self, process: asyncio.subprocess.Process) -> int | None:
+    async def _exit_code(self, process: asyncio.subprocess.Process) -> int | None:
         """Return how a process that sends nothing has ended; None if it still runs."""
         code = None
         with suppress(TimeoutError):

@@ -55,7 +55,7 @@ def describe(scheduler: Scheduler, clock: Callable[[], float], limit: int | None
     if view.guessed > _GUESSED * total:
         lines.append("What the schedule gains is shown once more of the sources are known.")
     elif running.any():
-        equal = _collected(outline, 3600.0 * running.sum() / status.budget)
+        equal = _worth_at(outline, 3600.0 * running.sum() / status.budget)
         lines.append(
             f"Expected worth: {worth:.3g} an hour, {_percent(worth, total)} of the {total:.3g} "
             f"that {view.publishers(status.sources)}. With equal intervals: {equal:.3g} "
@@ -124,7 +124,7 @@ def _left_out(number: int, limit: int | None) -> list[str]:
     return [f"and {number_left:,} more, which --all lists"] if number_left else []
 
 
-def _collected(outline: Outline, interval: float) -> float:
+def _worth_at(outline: Outline, interval: float) -> float:
     """Return the worth per hour that fetches of all sources that are not paused are expected to
     collect at an interval: for each p Λξ̄(1 − e^−z)/z, z = μτ, with the probability p that they are
     answered."""

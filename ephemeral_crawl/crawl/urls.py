@@ -113,11 +113,11 @@ def is_public(address: str) -> bool:
     ip = ip_address(address.partition("%")[0])
     return all(
         a.is_global and not a.is_multicast and not any(a in network for network in _OTHERS)
-        for a in (ip, *_embedded(ip))
+        for a in (ip, *_embedded_addresses(ip))
     )
 
 
-def _embedded(address: IPv4Address | IPv6Address) -> list[IPv4Address]:
+def _embedded_addresses(address: IPv4Address | IPv6Address) -> list[IPv4Address]:
     """Return the IPv4 addresses that an IPv6 address leads to."""
     if isinstance(address, IPv4Address):
         return []

@@ -84,9 +84,9 @@ class Evaluate(ComparisonStudy):
             title=self._title(len(fleet)),
             conditions=self._conditions(),
             drawn=self.arrivals,
-            steps=self._given("steps", 2000),
-            warmup=self._given("warmup", 200),
-            seeds=self._given("seeds", 20),
+            steps=self._option("steps", 2000),
+            warmup=self._option("warmup", 200),
+            seeds=self._option("seeds", 20),
         )
 
     def _title(self, n: int) -> str:
@@ -134,9 +134,9 @@ class Evaluate(ComparisonStudy):
                 "log.csv for the replay of a log"
             )
         for option, default, least in (("steps", 2000, 1), ("warmup", 200, 0)):
-            if (value := self._given(option, default)) < least:
+            if (value := self._option(option, default)) < least:
                 raise ValueError(f"--{option} is {value}; it must be at least {least}")
-        if (seeds := self._given("seeds", 20)) < FEWEST_RUNS:
+        if (seeds := self._option("seeds", 20)) < FEWEST_RUNS:
             raise ValueError(
                 f"--seeds is {seeds}; intervals need at least {FEWEST_RUNS} runs of each policy"
             )

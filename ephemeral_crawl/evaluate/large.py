@@ -295,7 +295,7 @@ def write(report: Report, events: Fleet, results: Results[PolicyRuns]) -> None:
     for m, plan in events.plans.items():
         report.heading(f"Budget {m:g}")
         if results.present is not None:
-            report.paragraph(_saved(events, results, plan, results.present.name))
+            report.paragraph(_saving(events, results, plan, results.present.name))
         results.table(report, m)
         report.paragraph(
             f"The relaxed bound is {number(plan.relaxed.bound)} per step; one more unit of budget "
@@ -321,7 +321,7 @@ def write(report: Report, events: Fleet, results: Results[PolicyRuns]) -> None:
         )
 
 
-def _saved(events: Fleet, results: Results[PolicyRuns], plan: Plan, rule: str) -> str:
+def _saving(events: Fleet, results: Results[PolicyRuns], plan: Plan, rule: str) -> str:
     """Return a sentence on the budget with which whittle would collect as much as the rule."""
     target = results.reward(plan.budget, rule)
     share = results.reward(plan.budget, REFERENCE) / plan.relaxed.bound

@@ -194,7 +194,7 @@ def drift(log: ItemLog, bunching: FloatArray | float = 1.0, alive: Lives | None 
     late = np.bincount(source, place >= 0.5, len(n))
     mean = np.bincount(source, place, len(n)) / np.maximum(n, 1)
     p = 2 * norm.sf(np.abs(mean - 0.5) * np.sqrt(12 * n / np.fmax(bunching, 1.0)))
-    return _tested(n, (late + 0.5) / (n - late + 0.5), p)
+    return _check(n, (late + 0.5) / (n - late + 0.5), p)
 
 
 def cycle(log: ItemLog, bunching: FloatArray | float = 1.0) -> Check:
@@ -209,7 +209,7 @@ def cycle(log: ItemLog, bunching: FloatArray | float = 1.0) -> Check:
     length = np.hypot(east, north) / np.maximum(n, 1)
     m = n / np.fmax(bunching, 1.0)
     p = np.exp(np.sqrt(1 + 4 * m + 4 * m**2 * (1 - length**2)) - (1 + 2 * m))
-    return _tested(n, length, np.minimum(p, 1.0))
+    return _check(n, length, np.minimum(p, 1.0))
 
 
 def busiest_over_quietest(
@@ -233,7 +233,7 @@ def busiest_over_quietest(
     return counts, float(counts.max() / max(counts.min(), 1)), float(ratios.std(ddof=1))
 
 
-def _tested(n: NDArray[np.intp], statistic: FloatArray, p: FloatArray) -> Check:
+def _check(n: NDArray[np.intp], statistic: FloatArray, p: FloatArray) -> Check:
     enough = n >= NEEDED
     return Check(np.where(enough, statistic, np.nan), np.where(enough, p, np.nan))
 

@@ -62,7 +62,7 @@ def measure(log: ItemLog, window: float = 0.0, seed: int = 0) -> Decay:
         rows = items[recorded[items]]
         if not rows.size:
             continue
-        sums, weights = _resampled(
+        sums, weights = _bootstrap(
             log.curves.remaining_at(rows[:, None], ages), log.utility[rows], rng
         )
         whole, weight = whole + sums, weight + weights
@@ -147,7 +147,7 @@ def _two_parameters(
     return float(rate), float(parameter), shape(rate, parameter)
 
 
-def _resampled(
+def _bootstrap(
     fraction: FloatArray, utility: FloatArray, rng: np.random.Generator
 ) -> tuple[FloatArray, FloatArray]:
     """Return Σ ξ·fraction (1 + resamples, G) and Σ ξ (…, 1): of the items, then of their resamples.

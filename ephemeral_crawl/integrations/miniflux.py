@@ -89,14 +89,14 @@ class MinifluxSidecar:
         leases = self._scheduler.lease(limit, _LEASE)
         for lease in leases:
             try:
-                items = self._refreshed(lease)
+                items = self._refresh(lease)
             except httpx.HTTPError as error:  # Miniflux answers 500 if it cannot fetch the feed
                 self._scheduler.failed(lease.id, reason=str(error))
             else:
                 self._scheduler.report(lease.id, items)
         return len(leases)
 
-    def _refreshed(self, lease: Lease) -> list[Item]:
+    def _refresh(self, lease: Lease) -> list[Item]:
         """Refresh a feed, and return its new entries."""
         assert self._ids is not None
         feed = self._ids[lease.source]

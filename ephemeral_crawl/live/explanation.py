@@ -85,7 +85,7 @@ class Explanation:
             + (f" ± {duration(self.half_life_error)}." if self.half_life_error else ".")
             + (f" It counts {_number(self.weight)} times." if self.weight != 1.0 else "")
             + (" This is a guess from the other sources." if self.guessed else ""),
-            self._fetched() + self._answering(),
+            self._last_fetch() + self._answering(),
             f"A fetch now would collect {_number(self.value)}; its index is {_number(self.index)}, "
             f"and the price of a budget unit is {_number(self.price)}." + self._bound(),
             f"Due: {'never' if self.due_at is None else _time(self.due_at)}, {self.reason}.",
@@ -136,7 +136,7 @@ class Explanation:
             f"{_number(abs(self.multiplier))} {more} than that of the whole budget."
         )
 
-    def _fetched(self) -> str:
+    def _last_fetch(self) -> str:
         """Say when it was fetched, and what came in between."""
         text = "It was not fetched yet"
         if self.fetched_at is not None:

@@ -193,7 +193,7 @@ class Reasons:
     def apply(self, event: dict[str, Any]) -> None:
         """Learn from an event of outcomes: its reasons are number of the outcome, text and, of a
         failure, its cause."""
-        reasons = {k: _checked(event["at"][k], *rest) for k, *rest in event.get("reasons", ())}
+        reasons = {k: _reason(event["at"][k], *rest) for k, *rest in event.get("reasons", ())}
         for k, row in enumerate(event["row"]):
             if event["outcome"][k] != _RELEASED or k in reasons:  # fetched, or failed later
                 self.failures.pop(row, None)
@@ -225,7 +225,7 @@ class Reasons:
         """Return what `rows` and `renamed_rows` have returned, checked: rows are below a number."""
         reasons = Reasons()
         for row, *rest in rows:
-            reasons.failures[_below(number, row)] = _checked(*rest)
+            reasons.failures[_below(number, row)] = _reason(*rest)
         for row, at, before in renamed:
             reasons._renamed[_below(number, row)] = float(at), name_of("name", before)
         return reasons
@@ -236,7 +236,7 @@ def _forget_first(entries: dict[int, Any]) -> None:
         del entries[next(iter(entries))]
 
 
-def _checked(at: Any, text: object, cause: str) -> Reason:
+def _reason(at: Any, text: object, cause: str) -> Reason:
     if cause and cause not in CAUSES:
         raise ValueError(f"a source failed because of {cause!r}, which is not known")
     return Reason(float(at), reason_of(text), cause)

@@ -143,9 +143,9 @@ class State:
 
     def sample(self) -> FleetSample:
         """Return a sample of the sources that are not paused."""
-        return self._sampled(self._evenly_spaced(), self.running)
+        return self._sample_of(self._evenly_spaced(), self.running)
 
-    def _sampled(self, places: NDArray[np.int64], number: int) -> FleetSample:
+    def _sample_of(self, places: NDArray[np.int64], number: int) -> FleetSample:
         """Return some sources that stand for a number of them."""
         sources = self.table[places]
         hosts, more = np.array([NO_HOST]), distinct(sources["host"])
@@ -370,7 +370,7 @@ class State:
         ends = np.cumsum(np.bincount(number, minlength=len(tags)))
         for k, rows in enumerate(np.split(order, ends[:-1])):
             few = rows[:: len(rows) // max(_SAMPLE // len(tags), _LEAST_SAMPLE) + 1]
-            sample = self._sampled(few, len(rows))
+            sample = self._sample_of(few, len(rows))
             sample.sources["factor"], sample.sources["stretch"] = 1.0, tags["stretch"][k]
             demand = price.demand(sample.sources, sample.shared, self.rotation, self.time)
             size = sample.part or 1.0
@@ -413,14 +413,14 @@ class State:
             self.tags.unbind()
             self.use_tags()
         self.changes = len(self)  # the price changes at once
-        self.agenda.rekey(self, self._tagged(number), self.time)
+        self.agenda.rekey(self, self._rows_of_tag(number), self.time)
 
     def _pause(self, event: Event) -> None:
         """Pause or resume what is on a host, or has a tag."""
         if "tag" in event:
             number = self._tag(event["tag"])
             self.tags.table["paused"][number] = event["paused"]
-            rows = self._tagged(number)
+            rows = self._rows_of_tag(number)
         else:
             host = self._hosts([event["host"]])[event["host"]]
             self.paused_hosts = [k for k in self.paused_hosts if k != host]
@@ -432,7 +432,7 @@ class State:
         self.changes = len(self)
         self.agenda.rekey(self, rows, self.time)
 
-    def _tagged(self, number: int) -> NDArray[np.int32]:
+    def _rows_of_tag(self, number: int) -> NDArray[np.int32]:
         """Return the rows of the sources of a tag."""
         table = self.table[: self.rows]
         return np.flatnonzero((table["tag"] == number) & (table["marks"] & EXISTS)).astype(np.int32)
@@ -458,7 +458,7 @@ class State:
         self.table["marks"][rows] = EXISTS
         self.use_tags(rows)
         self.numbers_of += _numbers(self.table[rows])
-        self._joined(rows, [cost for _, _, cost, *_ in event["sources"]])
+        self._count_in(rows, [cost for _, _, cost, *_ in event["sources"]])
 
     def _set(self, rows: NDArray[Any], settings: Sequence[list[Any]]) -> None:
         """Store settings of sources, as `SourceSettings.as_row` returns them."""
@@ -481,7 +481,7 @@ class State:
         self._keep(rows)
         return rows
 
-    def _joined(self, rows: NDArray[np.int32], cost: Iterable[float]) -> None:
+    def _count_in(self, rows: NDArray[np.int32], cost: Iterable[float]) -> None:
         """Update the cost of a round and the price for sources that were added."""
         before = self.cost
         self.cost += math.fsum(cost)
@@ -512,7 +512,7 @@ class State:
                 self.shared.hosts[name][host_rows], limits[name]
             )
         self.agenda.limits_changed(self, host_rows)
-        self._joined(rows, learnt["cost"].tolist())
+        self._count_in(rows, learnt["cost"].tolist())
         for name in event["paused_hosts"]:
             if self._hosts([name])[name] not in self.paused_hosts:
                 self._pause({"host": name, "paused": True})

@@ -84,7 +84,7 @@ class ReplayLog(Log, ComparisonStudy):
             conditions=self._conditions(),
             split=split,
             block=block,
-            runs=min(self._given("seeds", 4), split.steps),
+            runs=min(self._option("seeds", 4), split.steps),
         )
 
     def _with_announcements(self, split: Split) -> Split:

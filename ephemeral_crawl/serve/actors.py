@@ -60,7 +60,7 @@ class ShardServer:
         Ray would not start an actor again that fails from the beginning.
         """
         try:
-            app = await self._opened()
+            app = await self._open()
         except Exception as error:
             refusal = refusal_of(error)
             return refusal.status_code, bytes(refusal.response().body)
@@ -70,7 +70,7 @@ class ShardServer:
         """Write a snapshot, so that the next start is quick."""
         await self._running.aclose()
 
-    async def _opened(self) -> Admission:
+    async def _open(self) -> Admission:
         async with self._opening:
             if self._app is None:
                 service = Service(await asyncio.to_thread(self._scheduler))

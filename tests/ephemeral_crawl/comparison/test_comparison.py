@@ -223,7 +223,7 @@ def test_what_an_engine_costs_is_measured_without_it_and_with_better_ones(monkey
         assert jobs[indexing.FREE] == {"sources": "f"}
         assert jobs[indexing.FASTER]["engine"] == {"rate": 3.0, "threshold": 0.2}
     assert jobs[indexing.REFUSING]["engine"] == {"rate": 1.5, "threshold": 0.3}
-    assert indexing._lost(Estimate(-0.2, -0.3, -0.1)) == (0.2, 0.1, 0.3)
+    assert indexing._loss(Estimate(-0.2, -0.3, -0.1)) == (0.2, 0.1, 0.3)
 
 
 def test_first_crawls_of_large_fleets_are_found_in_longer_steps(monkeypatch):

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from crawl_env.content.indexing import Ledger
 from crawl_env.content.world import World
 from crawl_env.envs.spec import TruthfulSpec
-from crawl_env.errors import check_choice, check_whole
+from crawl_env.errors import check_choice, check_whole, shown
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
 from crawl_env.rng import check_seed
 from crawl_env.simulation.simulation import Harvest, Simulation, reset_options
@@ -123,7 +123,12 @@ class CrawlVectorEnv(  # type: ignore[misc]  # `spec` is a property
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        super().reset(seed=check_seed(seed))  # which seeds all environments together
+        if isinstance(seed, list | tuple):
+            raise ValueError(
+                f"seed is {shown(seed)}; give one number, since all environments have one random "
+                "generator"
+            )
+        super().reset(seed=check_seed(seed))
         options = reset_options(options)
         mask = self._reset_mask(options.pop("reset_mask", None))
         self._simulation.reset(self.np_random, mask, options)

@@ -315,7 +315,8 @@ def _checked(action: Any, shape: tuple[int, ...], count: int) -> NDArray[np.inte
     numbers = np.asarray(action)
     if numbers.dtype.kind not in "iu" or numbers.size != math.prod(shape):
         raise ValueError(
-            f"action is {action!r}; give {math.prod(shape)} integer(s), one for each environment"
+            f"action is {action!r}; give the number of a subset, an integer from 0 to {count - 1}"
+            + (f", for each of the {shape[0]} environments" if shape else "")
         )
     if numbers.min() < 0 or numbers.max() >= count:
         raise ValueError(f"action is {action!r}; subsets are numbered 0 … {count - 1}")

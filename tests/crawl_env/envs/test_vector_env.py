@@ -74,7 +74,8 @@ def compare(vec, loop, steps, stagger=True):
     rows, n = vec.num_envs, vec.task.n
     a, b = vec.reset(seed=0), loop.reset(seed=0)
     assert np.array_equal(a[0], b[0])
-    assert a[1] == b[1] == {}
+    assert a[1] == {}
+    assert not b[1]["crawled"].any()
     rng = np.random.default_rng(3)
     if stagger and rows > 1:  # episodes then end at different times
         for t in range(2):
@@ -242,6 +243,11 @@ def test_bad_reset_masks_are_refused_as_gymnasium_does(mask, error):
     for env in (vec, loop):
         with pytest.raises(error, match="reset_mask"):
             env.reset(options={"reset_mask": mask})
+
+
+def test_a_seed_for_each_environment_is_refused():
+    with pytest.raises(ValueError, match=r"seed is \[3, 4\]; give one number, since all"):
+        CrawlVectorEnv(2).reset(seed=[3, 4])
 
 
 def test_options_for_all_rows_or_each():

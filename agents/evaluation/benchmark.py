@@ -63,6 +63,13 @@ _ROW = {
     "revision": str,
 }
 
+_WORDS = {  # of the head, where the key says less
+    "made_by": "class or function",
+    "code": "version of the agent's module",
+    "trials": "number of trials",
+    "salted": "salt",
+}
+
 Row = dict[str, Any]  # JSON
 Result = dict[str, Any]  # JSON
 
@@ -655,15 +662,16 @@ def _resumed(out: str | Path | None, head: Result, wanted: set[str]) -> list[Row
         return []
     try:
         found = json.loads(Path(out).read_text(encoding="utf-8"))
-        same = all(found[key] == value for key, value in head.items())
-        same &= sealed(found)["hash"] == found["hash"]
+        other = [_WORDS.get(key, key) for key, value in head.items() if found[key] != value]
+        if any(row["revision"] != revision() for row in found["runs"]):
+            other.append("revision of the project's code")
+        altered = sealed(found)["hash"] != found["hash"]
     except (ValueError, KeyError, TypeError):
-        same = False
-    if not same or any(row["revision"] != revision() for row in found["runs"]):
-        raise ValueError(
-            f"{out} holds other results: of another agent, other settings or another revision of "
-            "the code, or altered ones; name another file, or remove it"
-        )
+        other, altered = [], True
+    if other or altered:
+        differs = ", another ".join(other)
+        what = f"results of another {differs}" if other else "no result, or an altered one"
+        raise ValueError(f"{out} holds {what}; name another file, or remove it")
     for row in found["runs"]:
         if row["task"] not in wanted:
             raise ValueError(

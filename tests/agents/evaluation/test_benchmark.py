@@ -79,13 +79,17 @@ def test_it_resumes_and_refuses_the_results_of_others(tmp_path, monkeypatch):
     assert len(partial["runs"]) == 3
     with refused("is incomplete; the same call goes on from it"):
         entry.check_result(partial)
-    with refused("holds other results: of another agent"):
+    with refused("holds results of another agent, another class or function, another version of"):
         agents.benchmark("random", SMALL, out=out)
     altered = tmp_path / "altered.json"
     row = {**partial["runs"][0], "reward": 9e9}
-    for other in ({**partial, "runs": [row]}, entry.sealed({**partial, "code": "of earlier code"})):
+    for other, words in (
+        ({**partial, "runs": [row]}, "holds no result, or an altered one"),
+        ({"runs": []}, "holds no result, or an altered one"),
+        (entry.sealed({**partial, "code": "x"}), "of another version of the agent's module;"),
+    ):
         altered.write_text(json.dumps(other))
-        with refused("or altered ones"):
+        with refused(words):
             agents.benchmark(Oldest, SMALL, out=altered)
     with refused(f"also holds runs of {ID}, which would be lost"):
         agents.benchmark(Oldest, "Recovering4M1Discounted", out=out)

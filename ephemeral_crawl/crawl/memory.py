@@ -11,7 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ephemeral_crawl.live.errors import DamagedStore, StoreLocked
+from ephemeral_crawl.live.errors import DamagedStore
 from ephemeral_crawl.live.journal import PATIENCE
 from ephemeral_crawl.live.journal.sqlite import is_new, unusable
 
@@ -76,13 +76,14 @@ class FileBeside:
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:
-        """Return a context in which other processes are waited for."""
+        """Return a context in which other processes are waited for, and errors say what to do."""
         try:
             yield
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error):
+        except sqlite3.DatabaseError as error:
+            reason = unusable(self._name, error, self._patience)
+            if isinstance(reason, DamagedStore):  # which would count as what is wrong with a feed
                 raise
-            raise StoreLocked(self._name, self._patience) from error
+            raise reason from error
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

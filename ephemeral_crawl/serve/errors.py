@@ -156,10 +156,12 @@ def route_of(scope: Scope) -> str:
 
 
 def answer_to(error: Exception, route: str) -> Response:
-    """Return the answer to an error, and log it if the server failed."""
+    """Return the answer to an error, and log it if the server failed: in a line if it is known
+    why, as where the disk is full, with all requests until there is room."""
     refusal = refusal_of(error)
     if refusal.status_code >= 500 and refusal.error != "busy":
-        _LOG.error("%s failed", route, exc_info=error)
+        unknown = error if refusal.error == "failed" else None
+        _LOG.error("%s failed: %s", route, redacted(str(refusal)), exc_info=unknown)
     return refusal.response()
 
 

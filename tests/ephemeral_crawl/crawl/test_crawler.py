@@ -580,6 +580,17 @@ def test_what_is_known_of_a_feed_is_bounded(monkeypatch):
     assert memory.unknown("a", range(2000, 6000)) == set()  # which were shown last
 
 
+def test_of_a_full_disk_it_is_said_what_to_do(tmp_path):
+    memory = Memory.beside(tmp_path / "crawl.db")
+    ((pages,),) = memory.rows("PRAGMA page_count")
+    memory.rows(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(OSError, match=r"crawl\.db\.items cannot be used.*make room on the disk"):
+        memory.remember("a", FeedState(), range(8000))
+    memory.remember("a", FeedState(), [1])
+    assert memory.unknown("a", [1, 2]) == {2}
+    memory.close()
+
+
 def test_a_page_that_has_moved_leaves_nothing_under_its_old_name():
     memory = Memory(":memory:")
     memory.add_pages(["a", "b"])

@@ -336,6 +336,20 @@ def test_headers_are_limited_and_name_one_host(local, head, status, caplog):
     assert "Traceback" not in caplog.text
 
 
+def test_a_full_disk_is_told_in_a_line_for_each_request(tmp_path, capfd):
+    with Scheduler(tmp_path / "crawl.db", budget="60/h") as scheduler, running(scheduler) as client:
+        ((pages,),) = scheduler._ledger.journal.rows("PRAGMA page_count")
+        scheduler._ledger.journal.rows(f"PRAGMA max_page_count = {pages}")
+        many = [{"source": f"{i}" * 400} for i in range(1000)]
+        failed = client.post("add_many", {"sources": many})
+        assert (failed.status, failed.json["error"]) == (503, "store")
+        assert client.post("add", {"source": "a"}).status == 200  # there is room for this
+    lines = capfd.readouterr().err.splitlines()
+    (told,) = [line for line in lines if "make room" in line]
+    assert not any("Traceback" in line for line in lines)
+    assert "/v1/add_many failed: the store cannot be used" in told
+
+
 def test_no_secret_is_told(caplog, capfd):
     url = "https://user:hunter2@e.example/feed?api_key=s3cr3t&x=1"
     scheduler = Scheduler(":memory:", budget="60/h")

@@ -26,6 +26,7 @@ from ephemeral_crawl.core.runner import Job, Result, result_of
 from ephemeral_crawl.live import Lesson, Scheduler
 
 _EPOCH = 1_000_000_000.0  # seconds since 1970 at the beginning of a replay
+_NO_ITEMS = np.empty(0, dtype=np.intp)
 
 
 class LiveScheduler(Policy):
@@ -51,10 +52,10 @@ class LiveScheduler(Policy):
         unit = 3600.0 * HOURS[log.unit]
         self._length = fleet.period * unit
         self._now = self._begin = _EPOCH + start * self._length
-        place = {name: i for i, name in enumerate(fleet.names)}
-        source = np.array([place[name] for name in log.names], dtype=np.intp)[log.source]
         times = _EPOCH + (log.published - log.start) * unit
-        self._items = [(times[source == i], log.utility[source == i]) for i in range(len(fleet))]
+        of_source = dict(zip(log.names, log.by_source(), strict=True))
+        which = [of_source.get(name, _NO_ITEMS) for name in fleet.names]
+        self._items = [(times[own], log.utility[own]) for own in which]
         self._next = np.array([np.searchsorted(t, self._now) for t, _ in self._items])
         self._scheduler = Scheduler(
             ":memory:",

@@ -55,6 +55,7 @@ def test_noise_is_no_equal_utility():
     now = Measurement(4, 12, 4, 12)
     found = equal(now, lambda m: root(m, error=2.0), lambda m: m**0.8, least=0.01, whole=False)
     assert found.run.reward == pytest.approx(14, rel=0.01), "12 and its error"
+    assert found.run.least >= 12
     assert equal(now, lambda m: root(m, error=9.0), lambda m: m, least=0.01, whole=False) is None
     unknown = now._replace(least=-np.inf)
     assert equal(now, lambda m: unknown, lambda m: m, least=0.01, whole=False) is None
@@ -228,7 +229,8 @@ def test_what_an_engine_costs_is_measured_without_it_and_with_better_ones(monkey
 
 def test_first_crawls_of_large_fleets_are_found_in_longer_steps(monkeypatch):
     rng = np.random.default_rng(0)
-    fleet, since = Sources(rng.lognormal(size=80), 1.0, 0.002), rng.uniform(0, 400, 80)
+    fleet = Sources(rng.lognormal(size=80), 1.0, 0.002, hosts=["h"] * 80)
+    since = rng.uniform(0, 400, 80)
     task = Task(fleet, budget=1 / 8, budget_rule="average", observed=False)
     exact = Schedule(task, since=since).first
     monkeypatch.setattr("ephemeral_crawl.comparison.schedule._WORK", 80 * 100.0)

@@ -87,6 +87,7 @@ def test_lives_of_chosen_sources():
         "both": np.arange(400, 500, 5),
         "few": np.array([1, 2, 3, 4]),
         "burst": np.array([500.0] * 6),
+        "first": np.arange(5.0),
         "silent": np.zeros(0),
     }
     source = np.repeat(np.arange(len(times)), list(map(len, times.values())))
@@ -94,10 +95,10 @@ def test_lives_of_chosen_sources():
         list(times), source, np.concatenate(list(times.values())), source * 0 + 1, 0, 1000
     )
     found = lives(log)
-    assert found.status == ["steady", "dead", "new", "dead", "steady", "dead", "steady"]
-    assert found.start.tolist() == [0, 0, 700, 400, 0, 490, 0]
-    assert found.end.tolist() == [1000, 190, 1000, 495, 1000, 500, 1000]
-    assert found.counts(log).tolist() == [20, 19, 29, 18, 4, 4, 0]
+    assert found.status == ["steady", "dead", "new", "dead", "steady", "dead", "dead", "steady"]
+    assert found.start.tolist() == [0, 0, 700, 400, 0, 490, 0, 0]
+    assert found.end.tolist() == [1000, 190, 1000, 495, 1000, 500, 10, 1000]
+    assert found.counts(log).tolist() == [20, 19, 29, 18, 4, 4, 4, 0]
     assert np.isnan(found.first[-1])
     assert throughout(log).counts(log).tolist() == [len(x) for x in times.values()]
 

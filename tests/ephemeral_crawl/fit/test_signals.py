@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from agents.inference.assignment import Events, draw, log_likelihood
-from crawl_env import ItemLog, PingLog
+from crawl_env import ItemLog, PingLog, Sources
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.fit import signals
 from ephemeral_crawl.fit.lives import throughout
@@ -188,6 +188,8 @@ def test_extreme_signals():
     assert some.recall.value[:10].min() > 0.98
     assert some.recall.value[10:].max() < 0.02
     assert np.all(some.precision.low <= some.precision.value)
+    fleet = some.of(Sources.random(2, seed=0, regime="sparse"), np.array([0, -1]))
+    assert fleet.recall == pytest.approx([some.recall.value[0], 0.0])  # unknown: none
     with refused("there is no ping"):
         fitted(np.zeros(0), np.zeros(0))
 
@@ -211,5 +213,19 @@ def test_pings_ahead_of_the_recorded_publication():
     assert 0.3 <= found.skew < 0.6
     assert np.mean(np.abs(found.recall.value - made.recall)) < 0.12
     assert not found.delay.value.any()
+    assert found.delay.mean < 0.1  # from the publication on
     ignored = made.fitted(0.0)
     assert ignored.recall.mean < 0.5 * found.recall.mean or ignored.delay.mean > 1
+
+
+def test_clocks_differ_only_where_the_likelihood_says_so_clearly(monkeypatch):
+    def fitted(more, second):
+        def pooled(skew, second, start=None):
+            return (more if skew == pytest.approx(20 * second) else 0.0), np.array([skew])
+
+        monkeypatch.setattr(signals, "_pooled", pooled)
+        return signals._skew(lambda skew: skew, second)
+
+    for second in (1 / 3600, 1 / 60):  # of a log in hours, or in minutes
+        assert fitted(11.0, second) == (0.0, 0.0)
+        assert fitted(13.0, second) == pytest.approx((20 * second, 20 * second))

@@ -216,6 +216,16 @@ def test_many_sources_that_fail_in_a_row_are_an_outage_of_ones_own_network():
     assert live.explain(names[11]).cause == "timeout"
 
 
+def test_an_outage_of_ones_own_network_does_not_tell_what_new_sources_are():
+    live, fail = fleet_that_answered([f"feed {i}" for i in range(12)])
+    live.add_many({"source": f"new {i}"} for i in range(40))
+    before = live.explain("new 0").answering
+    for i in range(40):
+        fail(f"new {i}")
+    live.add("later")
+    assert live.explain("later").answering > 0.8 * before
+
+
 def test_an_answer_ends_an_outage_of_ones_own_network():
     names = [f"feed {i}" for i in range(12)]
     live, fail = fleet_that_answered(names)

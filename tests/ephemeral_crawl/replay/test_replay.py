@@ -23,7 +23,7 @@ from ephemeral_crawl.replay import play as replay
 from ephemeral_crawl.replay.play import LiveScheduler, Replay, play
 from ephemeral_crawl.replay.recording import Recording, _new_and_dead
 from ephemeral_crawl.replay.split import WEEK, Log, fitted_to
-from ephemeral_crawl.replay.view import View
+from ephemeral_crawl.replay.view import View, busy_and_quiet
 from tests.ephemeral_crawl.commands import FEW, replayed, rows, totals
 from tests.ephemeral_crawl.commands import LOG as EXAMPLE
 
@@ -283,6 +283,20 @@ def test_an_interval_covers_differences_of_blocks_and_of_runs():
         error = t.ppf(0.975, degrees) * np.std(values, ddof=1) / np.sqrt(len(values))
         mean = np.mean(values)
         assert gain == pytest.approx((mean, mean - error, mean + error))
+
+
+def test_hours_are_busy_by_what_was_published_before_the_split():
+    past = np.add.outer(24.0 * np.arange(20), np.arange(9.0, 15.0)).ravel()
+    hour = (6 + np.arange(240)) % 24  # of each step: the first one begins at six
+    busy = (hour >= 9) & (hour < 15)
+    split = SimpleNamespace(
+        past=SimpleNamespace(published=past, start=0.0),
+        rest=SimpleNamespace(start=20 * 24 + 6.0, unit="hour"),
+        fleet=SimpleNamespace(period=1.0),
+    )
+    found = busy_and_quiet(SimpleNamespace(split=split, steps=240, published=1.0 + busy))
+    assert found is not None
+    assert found[0].tolist() == busy.tolist()
 
 
 def test_a_saved_budget_may_be_overdrawn_by_a_crawl():
